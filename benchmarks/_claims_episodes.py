@@ -15,7 +15,7 @@ from _claims import Claim
 from numpy.typing import NDArray
 
 from strobe.core.measure.betting import difference_sequence
-from strobe.core.measure.statistics import each_of
+from strobe.core.measure.statistics import bonferroni
 from strobe.evaluate.measure.episodes import judge, least_of
 from strobe.evaluate.measure.success_rates import LEVEL, decide, paired_rates, unpaired_rates
 from strobe.evaluate.results.episodes import EpisodePair
@@ -128,7 +128,7 @@ def _of_many_tasks(random: np.random.Generator, tries: int) -> Claim:
     hits = 0
     for _ in range(tries):
         kinds = [
-            unpaired_rates([(int(a), 50)], [(int(b), 50)], MARGIN, each_of(10)).kind
+            unpaired_rates([(int(a), 50)], [(int(b), 50)], MARGIN, bonferroni(10)).kind
             for a, b in random.binomial(50, 0.7, (10, 2))
         ]
         hits += any(kind in ("worse", "better") for kind in kinds)

@@ -11,7 +11,7 @@ from collections.abc import Callable
 import numpy as np
 from _claims import NOISES, Claim, Noise, times
 
-from strobe.core.measure.statistics import each_of
+from strobe.core.measure.statistics import bonferroni
 from strobe.core.measure.verdicts import LEVEL, paired_verdict
 from strobe.core.results.data import Summary
 from strobe.sweep.best import best, parse
@@ -91,7 +91,7 @@ def _any_variant(random: np.random.Generator, noise: Noise, name: str, variants:
     for _ in range(tries):
         first = times(noise, random, 40)
         others = (times(noise, random, 40) for _ in range(variants))
-        kinds = [paired_verdict(first, one, level=each_of(variants, LEVEL)).kind for one in others]
+        kinds = [paired_verdict(first, one, level=bonferroni(variants, LEVEL)).kind for one in others]
         hits += any(kind in ("faster", "slower") for kind in kinds)
     return Claim(f"any of {variants} equal variants faster or slower", f"{name}, one run in rounds", FALSE, "at most",
                  hits, tries)  # fmt: skip

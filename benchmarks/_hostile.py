@@ -63,7 +63,7 @@ def _read_recording(file: Path) -> Any:
     from strobe.rollout.run import recovered
 
     rollout = recovered(file).result.rollout
-    lost = load(file).course.lost
+    lost = load(file).record.lost
     assert bool(lost) == rollout.sentence.startswith(DAMAGED)
     return DAMAGED if lost else rollout.sentence
 
@@ -217,15 +217,15 @@ def _trials(folder: Path) -> Path:
 
 
 def _read_trials(file: Path) -> Any:
-    from strobe.trials.sheet import Limits, read_sheet
+    from strobe.trials.sheet import SheetLimits, read_sheet
 
-    return len(read_sheet(file, Limits(6, 30.0)))
+    return len(read_sheet(file, SheetLimits(6, 30.0)))
 
 
 def _episodes(folder: Path) -> Path:
-    from strobe.evaluate.episode_log import EpisodeLine, EpisodeLog, Request
+    from strobe.evaluate.episode_log import EpisodeLine, EpisodeLog, EvaluationRequest
 
-    asked = Request(
+    asked = EvaluationRequest(
         policy="act", weights="0", settings={}, environment={"type": "pusht"}, tasks=["push"], variants={"a": ""},
         margin=0.1, seed=0, episodes=6,
     )  # fmt: skip

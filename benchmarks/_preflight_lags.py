@@ -60,7 +60,7 @@ def run(folder: Path, fps: float = FPS, lag_s: float = LAG_S, seed: int = 7) -> 
     from strobe.rollout.answer import answer_of
     from strobe.rollout.files import EVENTS
     from strobe.rollout.loops.header import Header
-    from strobe.rollout.loops.reader import read_course
+    from strobe.rollout.loops.reader import read_record
 
     subject = SubjectInfo(name="act", kind="act", source="made up", parameters=1, weight_bytes=4, inputs="")
     header = Header(
@@ -71,7 +71,7 @@ def run(folder: Path, fps: float = FPS, lag_s: float = LAG_S, seed: int = 7) -> 
         start = round(tick * 1e9 / fps)
         events += [("tick", start), ("at", state.tolist()), ("pick", start + 1000, 1), ("sent", action.tolist())]
     events.append(("end", round(RUN_TICKS * 1e9 / fps)))
-    store.save(answer_of(header, read_course(header, events)), folder)
+    store.save(answer_of(header, read_record(header, events)), folder)
     with gzip.open(folder / EVENTS, "wt") as file:
         file.write(f"{json.dumps(header.to_json())}\n{json.dumps(events)}\n")
     return folder

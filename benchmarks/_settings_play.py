@@ -22,7 +22,7 @@ import torch
 from lerobot.envs.configs import EnvConfig, PushtEnv
 
 from strobe.evaluate.episode_log import EpisodeLine, Key
-from strobe.evaluate.episodes.realtime import RealtimeStage
+from strobe.evaluate.episodes.realtime import RealtimeEpisodeRunner
 from strobe.evaluate.episodes.timings import fixed
 from strobe.lerobot.policies.loading import load_subject
 from strobe.lerobot.policies.options import InputOptions, PolicyOptions
@@ -118,9 +118,9 @@ class Episodes:
         )
 
     @functools.cached_property
-    def stage(self) -> RealtimeStage:
+    def stage(self) -> RealtimeEpisodeRunner:
         """The simulator with the policy."""
-        return RealtimeStage(self.env, self.subject, "needed")
+        return RealtimeEpisodeRunner(self.env, self.subject, "needed")
 
     def rows(self, ms: float, settings: Sequence[TunedSetting] = ()) -> list[TunedCandidate]:
         """Return the settings as candidates at a latency; by default the grid that `strobe tune` would play."""

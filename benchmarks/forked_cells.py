@@ -21,7 +21,7 @@ from rich.console import Console
 from rich.table import Table
 
 from strobe.core.measure.verdicts import paired_verdict
-from strobe.core.processes.command import Limits
+from strobe.core.processes.command import CommandLimits
 from strobe.core.processes.fork_server import Server
 from strobe.core.runs import store
 from strobe.sweep.execute import Job, execute
@@ -32,7 +32,7 @@ Figures = dict[str, float]
 
 def cell(folder: Path, flags: tuple[str, ...], server: Server | None) -> Figures:
     """Run one cell, forked where there is a server. Return its figures."""
-    job = Job(folder.name, 1, "breakdown", flags, folder.name, folder, Limits(600, 2**40))
+    job = Job(folder.name, 1, "breakdown", flags, folder.name, folder, CommandLimits(600, 2**40))
     outcome = execute(job, server=server)
     assert outcome.status == "done", outcome.reason
     result = store.load(folder)

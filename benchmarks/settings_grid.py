@@ -39,7 +39,7 @@ from _shared import finish, need
 from rich.console import Console
 from rich.table import Table
 
-from strobe.core.measure.statistics import each_of
+from strobe.core.measure.statistics import bonferroni
 from strobe.evaluate.episode_log import EpisodeLine, Key
 from strobe.evaluate.measure.best_arm import mean_s, ranked
 from strobe.evaluate.measure.success_rates import LEVEL, decide, rate_interval
@@ -226,8 +226,8 @@ def check(episodes: Episodes, rows: Sequence[TunedCandidate], tuning: Replayed, 
 def verdict(default: Sequence[Ended], winner: Sequence[Ended]) -> dict[str, Any]:
     """Return the difference of success, the middle ratio of times, and what `strobe tune` claims of these pairs."""
     differences = [int(b.success) - int(a.success) for a, b in zip(default, winner, strict=True)]
-    success = decide(differences, MARGIN_OF_LOSS, each_of(2, LEVEL)).kind
-    times = None if why_not_judged(winner, default) else judge_times(default, winner, each_of(2, LEVEL))
+    success = decide(differences, MARGIN_OF_LOSS, bonferroni(2, LEVEL)).kind
+    times = None if why_not_judged(winner, default) else judge_times(default, winner, bonferroni(2, LEVEL))
     sooner = times is not None and times.kind == "sooner" and success != "worse"
     return {
         "claim": "better" if success == "better" else "sooner" if sooner else "",

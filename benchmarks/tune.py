@@ -26,7 +26,7 @@ from rich.console import Console
 from rich.progress import track
 from rich.table import Table
 
-from strobe.core.measure.statistics import each_of
+from strobe.core.measure.statistics import bonferroni
 from strobe.evaluate.episode_log import EpisodeLine, Key
 from strobe.evaluate.measure.best_arm import MARGIN
 from strobe.evaluate.measure.success_rates import LEVEL, decide
@@ -86,8 +86,8 @@ def claimed(search: Search) -> str:
     if not first:
         return ""
     differences = [int(b.success) - int(a.success) for a, b in zip(first, second, strict=True)]
-    success = decide(differences, MARGIN_OF_LOSS, each_of(2, LEVEL)).kind
-    time = judge_times(first, second, each_of(2, LEVEL)).kind
+    success = decide(differences, MARGIN_OF_LOSS, bonferroni(2, LEVEL)).kind
+    time = judge_times(first, second, bonferroni(2, LEVEL)).kind
     if success == "better":
         return "better"
     return "sooner" if time == "sooner" and success != "worse" else ""

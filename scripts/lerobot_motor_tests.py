@@ -42,7 +42,7 @@ from strobe.rehearse.emulator.dynamixel import X_SERIES, Dynamixel
 from strobe.rehearse.emulator.feetech import STS3215, Feetech
 from strobe.rehearse.emulator.served import Terminal, serve
 from strobe.rehearse.emulator.servo import Model, Register, Servo
-from strobe.rehearse.emulator.wire import BROADCAST, Instruction, Packet, Wire
+from strobe.rehearse.emulator.wire import BROADCAST, BusProtocol, Instruction, Packet
 
 TESTS = (
     "tests/motors/test_feetech.py",
@@ -97,7 +97,7 @@ class EmulatedMotors:
         width: bytes of an address, and of a size, in a packet.
     """
 
-    def __init__(self, wire: Wire, models: Sequence[Model], width: int) -> None:
+    def __init__(self, wire: BusProtocol, models: Sequence[Model], width: int) -> None:
         self.stubs: dict[str, Stub] = {}
         self._wanted: dict[Packet, Stub] = {}
         self._width = width

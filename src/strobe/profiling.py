@@ -10,13 +10,13 @@ print_profiling_summary()
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from contextlib import AbstractContextManager
 from typing import Any
 
 import torch
 
 from strobe.core.timeline import Attached, Probe, Section, Timeline, attach, section, timed
+from strobe.core.timeline.layers import Call
 
 RTC_STEP = "rtc.denoise_step"
 RTC_BASE = "rtc.denoise_step.base_denoising"
@@ -55,12 +55,12 @@ def enable_profiling(enabled: bool = True, *, serialised: bool = False) -> None:
     _running = enabled
 
 
-def profile_section(name: str) -> AbstractContextManager[Any]:
+def profile_section(name: str) -> AbstractContextManager[object]:
     """Time a block under ``name``; costs next to nothing while profiling is off."""
     return section(name)
 
 
-def profile_method(name: str | Callable[..., Any] | None = None) -> Any:
+def profile_method(name: str | Call | None = None) -> Any:
     """Decorate a function or method (``@profile_method`` or ``@profile_method("name")``) to time each call."""
     return timed(name)
 

@@ -172,7 +172,7 @@ WRONG = {
     "guard without episodes": (["--guard=success_drop<=0.1"], "needs episodes: add --eval.n_episodes=50"),
     "too few episodes": (
         ["--guard=success_drop<=0.1", "--env.type=pusht", "--eval.n_episodes=5"],
-        "takes 48 pairs of episodes or more",
+        "needs at least 48 pairs of episodes",
     ),
     "simulator": (["--env.type=aloha", "--eval.n_episodes=3"], "'aloha' is not installed"),
     "episodes with RTC": (

@@ -21,7 +21,7 @@ from support.matrix import matrix
 from strobe.core.results.recipe import Recipe
 from strobe.core.runs.recipe_file import dump
 from strobe.deploy import checking, trial
-from strobe.deploy.trial import Trial, put_on_trial
+from strobe.deploy.trial import RecipeTrial, put_on_trial
 from strobe.lerobot.policies import inputs, lerobot_policies
 from strobe.lerobot.policies.policy_subject import PolicySubject
 from strobe.lerobot.policies.standins import stand_ins
@@ -54,7 +54,7 @@ def load(folder: Path) -> Any:
     return lerobot_policies.load(config, inputs.synthetic(config, count=1), size="tiny").policy
 
 
-def tried(saved: Saved, made: Recipe, folder: Path, watch: float = 0.0) -> tuple[Any, Trial | None]:
+def tried(saved: Saved, made: Recipe, folder: Path, watch: float = 0.0) -> tuple[Any, RecipeTrial | None]:
     """A policy with the recipe on trial."""
     dump(made, folder / "recipe.yaml")
     source = saved[made.policy][0]

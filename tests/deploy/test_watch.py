@@ -20,7 +20,7 @@ from support.matrix import matrix
 import strobe
 from strobe.core.errors import UserError
 from strobe.deploy import Loaded, checking, watch, with_recipe
-from strobe.deploy.twin import Call, Twin
+from strobe.deploy.twin import PolicyCall, Twin
 from strobe.lerobot.policies.policy_subject import PolicySubject
 
 BF16 = {"precision": "bf16"}
@@ -69,7 +69,7 @@ def test_the_copy_acts_as_the_untouched_policy_does(kind: str, saved: Saved) -> 
         assert ours.data_ptr() == theirs.data_ptr()
     before = {name: value.clone() for name, value in subject.policy.state_dict().items()}
     torch.manual_seed(4)
-    call = Call.of(subject.policy, subject.device, (dict(batch),), {})
+    call = PolicyCall.of(subject.policy, subject.device, (dict(batch),), {})
     expected = subject.policy.predict_action_chunk(dict(batch))
     subject.policy.reset()
     flow = kind in ("smolvla", "pi05")
@@ -182,7 +182,7 @@ def test_the_program_never_waits_for_the_untouched_policy(
     loaded = watched("act", BF16)
     predict, goes_on = Twin.predict, threading.Event()
 
-    def slow(self: Twin, call: Call, **options: Any) -> Tensor:
+    def slow(self: Twin, call: PolicyCall, **options: Any) -> Tensor:
         goes_on.wait(60)
         return predict(self, call, **options)
 

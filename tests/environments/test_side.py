@@ -15,7 +15,7 @@ import pytest
 from strobe.core.errors import UserError
 from strobe.environments import side as sides
 from strobe.environments.options import SideOptions
-from strobe.environments.side import Side, SideEndedError, SideFailedError
+from strobe.environments.side import EnvironmentWorker, SideEndedError, SideFailedError
 
 ECHO = """
 import json, os, subprocess, sys, time
@@ -58,39 +58,39 @@ def options(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> SideOptions:
 
 @pytest.fixture
 def side(options: SideOptions, tmp_path: Path):
-    with Side(options, tmp_path / "log") as started:
+    with EnvironmentWorker(options, tmp_path / "log") as started:
         yield started
 
 
-def test_an_order_is_answered(side: Side):
+def test_an_order_is_answered(side: EnvironmentWorker):
     assert side.ask("echo", 10, index=3) == {"index": 3}
 
 
-def test_a_failed_order_is_one_line_and_the_process_goes_on(side: Side):
+def test_a_failed_order_is_one_line_and_the_process_goes_on(side: EnvironmentWorker):
     with pytest.raises(SideFailedError, match=r"^'next' failed: KeyError: observation.state \(a/b.py, line 3\)$"):
         side.ask("fail", 10)
     assert side.ask("echo", 10, index=1) == {"index": 1}
 
 
-def test_an_ended_process_is_one_line_with_its_last_words(side: Side):
+def test_an_ended_process_is_one_line_with_its_last_words(side: EnvironmentWorker):
     with pytest.raises(SideEndedError, match="'next' ended with exit code 7: RuntimeError: no such kernel") as raised:
         side.ask("die", 10)
     assert "\n" not in str(raised.value)
 
 
-def test_a_killed_process_says_what_kills(side: Side):
+def test_a_killed_process_says_what_kills(side: EnvironmentWorker):
     side.ask("echo", 10)
     os.kill(side.pid, signal.SIGKILL)
     with pytest.raises(SideEndedError, match="signal SIGKILL"):
         side.ask("echo", 10)
 
 
-def test_no_answer_in_time_ends_it(side: Side):
+def test_no_answer_in_time_ends_it(side: EnvironmentWorker):
     with pytest.raises(SideEndedError, match="did not answer within 1 s"):
         side.ask("sleep", 1)
 
 
-def test_what_is_printed_is_no_answer_and_is_among_its_last_words(side: Side):
+def test_what_is_printed_is_no_answer_and_is_among_its_last_words(side: EnvironmentWorker):
     """A wrapper's greeting, a byte that is no UTF-8, an empty object, a child's output."""
     assert side.ask("print", 10, index=1) == {"index": 1}
     assert side.ask("echo", 10, index=2) == {"index": 2}
@@ -101,11 +101,11 @@ def test_a_wrapper_that_prints_before_it_runs_the_interpreter_is_an_interpreter(
     wrapper = tmp_path / "python"
     wrapper.write_text(f'#!/bin/sh\necho "Loading python/3.12"; echo "{{}}"\nexec {sys.executable} "$@"\n')
     wrapper.chmod(0o755)
-    with Side(SideOptions("next", python=str(wrapper)), tmp_path / "log") as started:
+    with EnvironmentWorker(SideOptions("next", python=str(wrapper)), tmp_path / "log") as started:
         assert [started.ask("echo", 10, index=index) for index in range(3)] == [{"index": index} for index in range(3)]
 
 
-def test_an_answer_whose_asker_was_interrupted_is_not_taken_for_the_next(side: Side):
+def test_an_answer_whose_asker_was_interrupted_is_not_taken_for_the_next(side: EnvironmentWorker):
     side.order("late", index=1)
     assert side.ask("echo", 10, index=2) == {"index": 2}
 
@@ -123,7 +123,7 @@ def test_an_answer_whose_asker_was_interrupted_is_not_taken_for_the_next(side: S
     ],
     ids=["empty", "no UTF-8", "a list", "no JSON", "another order's", "endless", "deep"],
 )
-def test_what_is_no_answer_ends_it_in_a_line(side: Side, given: bytes):
+def test_what_is_no_answer_ends_it_in_a_line(side: EnvironmentWorker, given: bytes):
     with pytest.raises(SideEndedError, match="'next' gave what is no answer and was ended") as raised:
         side.ask("odd", 10, bytes=given.decode("latin-1"))
     assert str(raised.value).isprintable()
@@ -131,7 +131,7 @@ def test_what_is_no_answer_ends_it_in_a_line(side: Side, given: bytes):
 
 
 def test_what_it_started_ends_with_it(options: SideOptions, tmp_path: Path):
-    with Side(options, tmp_path / "log") as started:
+    with EnvironmentWorker(options, tmp_path / "log") as started:
         child = started.ask("child", 10)["pid"]
         assert psutil.pid_exists(child)
     ends = time.monotonic() + 5
@@ -146,7 +146,7 @@ def test_a_checkout_comes_before_the_installed_lerobot(tmp_path: Path, options: 
     (package / "__init__.py").touch()
     of_checkout = SideOptions("pr", lerobot=str(tmp_path / "checkout"))
     of_checkout.check()
-    with Side(of_checkout, tmp_path / "log") as started:
+    with EnvironmentWorker(of_checkout, tmp_path / "log") as started:
         assert started.ask("path", 10)["path"].split(os.pathsep)[0] == str(tmp_path / "checkout" / "src")
 
 
@@ -154,7 +154,7 @@ def test_another_environment_does_not_get_this_ones_paths(
     tmp_path: Path, options: SideOptions, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setenv("PYTHONPATH", "/of/this/one")
-    with Side(SideOptions("next", python=sys.executable), tmp_path / "log") as started:
+    with EnvironmentWorker(SideOptions("next", python=sys.executable), tmp_path / "log") as started:
         assert started.ask("path", 10)["path"] == ""
 
 
@@ -165,7 +165,7 @@ def test_an_interpreter_that_cannot_be_run_is_one_line(options: SideOptions, tmp
     file.chmod(0o755)
     SideOptions("next", python=str(file)).check()
     with pytest.raises(UserError, match=r"'next': .*/python cannot be run: [^\n]+$"):
-        Side(SideOptions("next", python=str(file)), tmp_path / "log")
+        EnvironmentWorker(SideOptions("next", python=str(file)), tmp_path / "log")
 
 
 def test_what_is_not_there_is_one_line(tmp_path: Path):

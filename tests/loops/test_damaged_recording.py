@@ -93,9 +93,9 @@ def test_a_packed_recording_that_is_cut_says_so_too(sound: Path) -> None:
     packed = sound.with_suffix(".jsonl.gz")
     data = gzip.compress(sound.read_bytes())
     packed.write_bytes(data)
-    assert not load(packed).course.lost
+    assert not load(packed).record.lost
     packed.write_bytes(data[: len(data) // 2])
-    assert load(packed).course.lost
+    assert load(packed).record.lost
 
 
 def test_a_recording_of_an_older_strobe_has_no_end_and_no_fault(sound: Path) -> None:
@@ -148,7 +148,7 @@ def test_a_recording_of_years_or_of_more_bytes_than_it_has_is_refused(sound: Pat
     packed = sound.with_suffix(".jsonl.gz")
     wide = b"[" + b" " * 2_000_000 + b"]\n"
     packed.write_bytes(gzip.compress("\n".join([*lines[:-1], ""]).encode() + wide * 20))
-    assert "more bytes" in load(packed).course.lost
+    assert "more bytes" in load(packed).record.lost
     packed.write_bytes(gzip.compress(b"[" * 2**26))
     with pytest.raises(UserError, match="not the log"):
         load(packed)

@@ -12,7 +12,7 @@ from support.made_up_rollout import MAIN, header, rtc
 from strobe.rollout.loops import events
 from strobe.rollout.loops.event_log import read
 from strobe.rollout.loops.header import Header
-from strobe.rollout.loops.reader import read_course
+from strobe.rollout.loops.reader import read_record
 
 # The first line of a file of October 2026, when four places wrote it by hand.
 OLDER = {
@@ -44,10 +44,10 @@ def test_the_file_of_an_older_strobe_is_read(tmp_path: Path) -> None:
     ]
     found, lines = read(written(tmp_path / "events.jsonl.gz", OLDER, rows))
     assert (found.command, found.engine, found.main, found.arguments) == ("lerobot-rollout", "sync", MAIN, None)
-    course = read_course(found, lines)
-    assert [(tick.start_ns, tick.sent) for tick in course.ticks] == [(10, True)]
-    assert course.cameras["front"].ages_ns == []
-    assert (course.bus[0].waited_ns, course.bus[0].arm) == (0, "")
+    record = read_record(found, lines)
+    assert [(tick.start_ns, tick.sent) for tick in record.ticks] == [(10, True)]
+    assert record.cameras["front"].ages_ns == []
+    assert (record.bus[0].waited_ns, record.bus[0].arm) == (0, "")
 
 
 def test_a_header_is_the_same_after_json() -> None:

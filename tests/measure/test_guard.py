@@ -181,10 +181,10 @@ def test_a_backbone_is_judged_in_its_channels_spread() -> None:
 
 
 def test_what_a_cosine_alone_cannot_see_is_said() -> None:
-    assert "inverted gripper" in Guard.parse("cosine>=0.999").blind
-    assert "inverted gripper" in Guard.parse("cosine>=0.999, success_drop<=0.1").blind
+    assert "inverted gripper" in Guard.parse("cosine>=0.999").unjudged
+    assert "inverted gripper" in Guard.parse("cosine>=0.999, success_drop<=0.1").unjudged
     for text in (ROUNDING, "exact", "cosine>=0.999, worst<=0.2", "success_drop<=0.1"):
-        assert Guard.parse(text).blind == ""
+        assert Guard.parse(text).unjudged == ""
 
 
 limits = st.dictionaries(st.sampled_from([name for name in FIGURES if name != "success_drop"]), st.floats(0, 1))

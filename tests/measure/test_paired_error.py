@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy.stats import binomtest
 
-from strobe.core.measure.statistics import each_of
+from strobe.core.measure.statistics import bonferroni
 from strobe.preflight.open_loop_errors import LEVEL, paired_error
 
 FRAMES = 5  # of an episode
@@ -39,11 +39,11 @@ def test_an_interval_leaves_out_a_ratio_of_one_as_seldom_as_it_says(episodes: in
 def test_of_many_hypotheses_together_few_are_claimed() -> None:
     rng = np.random.default_rng(1)
     several = 30
-    level = each_of(several, LEVEL)
+    level = bonferroni(several, LEVEL)
     claims = sum(any(differs(rng, 8, level) for _ in range(several)) for _ in range(TRIES // 4))
     assert binomtest(claims, TRIES // 4, 1 - LEVEL, alternative="greater").pvalue > 0.001, claims
 
 
 def test_an_error_that_is_half_is_found_in_twenty_episodes() -> None:
     rng = np.random.default_rng(2)
-    assert sum(differs(rng, 20, each_of(30, LEVEL), scale=0.1) for _ in range(20)) >= 18
+    assert sum(differs(rng, 20, bonferroni(30, LEVEL), scale=0.1) for _ in range(20)) >= 18

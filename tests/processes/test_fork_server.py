@@ -15,7 +15,7 @@ from typing import Any
 import psutil
 import pytest
 
-from strobe.core.processes.command import Limits
+from strobe.core.processes.command import CommandLimits
 from strobe.core.processes.fork_server import STARTS_AT_MOST, Server
 from strobe.core.runs import store
 from strobe.sweep.execute import LOG, Job, Outcome, execute, outcome_of
@@ -40,7 +40,7 @@ def server() -> Iterator[Server]:
 def job(tmp_path: Path) -> Callable[..., Job]:
     def made(act: str, memory: float = 2**40, seconds: float = 600, **more: Any) -> Job:
         argv = (f"--log={tmp_path / 'log'}", "--name=one", f"--act={act}")
-        limits = Limits(seconds, int(memory))
+        limits = CommandLimits(seconds, int(memory))
         first = Job("key", 1, "light", argv, "one", tmp_path / "cell", limits, module="support.acting_cell")
         return replace(first, **more)
 
@@ -144,7 +144,7 @@ def test_an_interruption_while_the_server_imports_ends_it(job: Callable[..., Job
 @pytest.mark.slow("a cell with a real policy")
 def test_a_real_cell_is_forked(tmp_path: Path, server: Server) -> None:
     flags = ("--policy.type=act", "--policy.size=tiny", "--iterations=2", "--skip_counting", "--policy.device=cpu")
-    real = Job("real", 1, "breakdown", flags, "real", tmp_path / "real", Limits(600, 2**40))
+    real = Job("real", 1, "breakdown", flags, "real", tmp_path / "real", CommandLimits(600, 2**40))
     outcome = execute(real, server=server)
     assert outcome.status == "done", (real.folder / LOG).read_text()
     assert (server.unfit, server.pid is not None) == ("", True)

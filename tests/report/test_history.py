@@ -16,7 +16,7 @@ from strobe.core.results.answer import Result
 from strobe.core.results.traits import PolicyTraits, Traits, TreatmentTraits
 from strobe.core.runs import store
 from strobe.core.runs.comparable_runs import Gated
-from strobe.core.runs.saved_runs import Run, Unread
+from strobe.core.runs.saved_runs import Run, UnreadableRun
 from strobe.history.history import gate, history
 from strobe.history.results.history import History, Point
 
@@ -146,7 +146,7 @@ def of_another_measurement() -> Result:
 
 WIDE = [148 * factor for factor in (1, 1.09, 0.94, 1.07, 0.93, 1.1, 0.92, 1.06, 0.95, 1.0)]
 # The runs, the files that cannot be read, what is allowed, the outcomes, and words that say why.
-GATES: dict[str, tuple[list[Result], list[Unread], float, str, str]] = {
+GATES: dict[str, tuple[list[Result], list[UnreadableRun], float, str, str]] = {
     "the same again and again": (days(*CALM), [], 0, "held", ""),
     "two runs alike": (days(148, 148), [], 0, "not judged", "more of its kind would do"),
     "two runs apart": (days(148, 1480), [], 0, "not judged", "more of its kind would do"),
@@ -156,8 +156,8 @@ GATES: dict[str, tuple[list[Result], list[Unread], float, str, str]] = {
     "few samples do not open the gate": ([*days(*CALM, 165, 165), few(12, 165)], [], 0, "broken", ""),
     "the newest is interrupted": ([*days(*CALM), at(11, 148, status="interrupted")], [], 0, "held, not judged", ""),
     "an old one is interrupted": ([*days(*CALM), at(0, 148, status="interrupted")], [], 0, "held", ""),
-    "the newest is no JSON": (days(*CALM), [Unread("run-x", "not JSON", last=True)], 0, "held, not judged", ""),
-    "an old one is no JSON": (days(*CALM), [Unread("run-x", "not JSON", last=False)], 0, "held", ""),
+    "the newest is no JSON": (days(*CALM), [UnreadableRun("run-x", "not JSON", last=True)], 0, "held, not judged", ""),
+    "an old one is no JSON": (days(*CALM), [UnreadableRun("run-x", "not JSON", last=False)], 0, "held", ""),
     "the newest lacks a measurement": (
         [*days(*CALM), of_another_measurement()], [], 0, "held, not judged", "in run-10: it was not measured"),
 }  # fmt: skip

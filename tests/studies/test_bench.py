@@ -20,7 +20,7 @@ from strobe.core.runs import store
 from strobe.core.timeline.clock import ThreadUse, cpu_ns, waited_ns
 from strobe.rollout import bench as benches
 from strobe.rollout.answer import answer_of
-from strobe.rollout.loops.reader import read_course
+from strobe.rollout.loops.reader import read_record
 from strobe.rollout.measure.call_times import call_times, compare_places
 from strobe.rollout.run import WatchedRollout
 
@@ -38,8 +38,8 @@ def watched(call: ThreadUse, *, seconds: float = 12.0) -> WatchedRollout:
             events.append(("used", 0, call.wall, call.cpu, -1 if call.waited is None else call.waited))
         events.append(event)
     facts = header()
-    course = read_course(facts, events)
-    return WatchedRollout(answer_of(facts, course), course=course)
+    record = read_record(facts, events)
+    return WatchedRollout(answer_of(facts, record), record=record)
 
 
 class Calls:

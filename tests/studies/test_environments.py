@@ -25,7 +25,7 @@ from strobe.core.studies.shared.measuring import Options
 from strobe.core.studies.shared.progress import Silent
 from strobe.environments.compare import compare_environments
 from strobe.environments.options import SideOptions
-from strobe.environments.side import Side
+from strobe.environments.side import EnvironmentWorker
 from strobe.environments.sides import SidesOptions
 from strobe.environments.verify import verify_environment
 from strobe.lerobot.policies.loading import load_subject
@@ -56,7 +56,7 @@ def kept() -> Iterator[None]:
     """Comparisons take running sides, and give them back."""
     sides = KeptSides()
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("strobe.environments.sides.Side", sides.side)
+        patch.setattr("strobe.environments.sides.EnvironmentWorker", sides.side)
         yield
     sides.end()
 
@@ -149,7 +149,7 @@ def test_a_side_that_is_killed_costs_nothing_that_was_measured(tmp_path: Path, m
     (tmp_path / "carried").mkdir()
     (tmp_path / "carried" / "__main__.py").write_text(ANSWERING)
     monkeypatch.setattr("strobe.environments.side.CARRIED", tmp_path / "carried")
-    monkeypatch.setattr("strobe.environments.sides.Side", Side)
+    monkeypatch.setattr("strobe.environments.sides.EnvironmentWorker", EnvironmentWorker)
     before = {child.pid for child in psutil.Process().children()}
     result = compare_environments(
         tiny(), SidesOptions([HERE, SideOptions("next")], threads=1), ROUNDS, tmp_path, Killer(5)
@@ -167,12 +167,12 @@ def test_a_side_that_is_killed_costs_nothing_that_was_measured(tmp_path: Path, m
 
 def test_actions_that_cannot_be_compared_cost_no_times(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     """What fails is a real order of a side."""
-    plain = Side.order
+    plain = EnvironmentWorker.order
 
-    def failing(self: Side, do: str, **order: object) -> None:
+    def failing(self: EnvironmentWorker, do: str, **order: object) -> None:
         plain(self, "no such order" if do == "chunk" else do, **order)
 
-    monkeypatch.setattr(Side, "order", failing)
+    monkeypatch.setattr(EnvironmentWorker, "order", failing)
     result = compare_environments(
         tiny(), SidesOptions([HERE, SideOptions("next")], threads=1), ROUNDS, tmp_path, Silent()
     )

@@ -143,7 +143,7 @@ def test_a_simulator_that_does_not_start_alike_makes_no_pairs(tmp_path):
         def start(self, candidate, task, seed):
             return f"{seed}" if candidate.name != "2 steps" or seed < 2 else "elsewhere"
 
-    with pytest.raises(UserError, match=r"does not start alike from the same seed \(pusht, seed 2: 'as it is' and '2"):
+    with pytest.raises(UserError, match=r"the same seed gives different starts \(pusht, seed 2: 'as it is' and '2"):
         evaluated(tmp_path, plan(), Drifting())
     assert len((tmp_path / NAME).read_text().splitlines()) == 1 + 8, "the episode that has no pair is not kept"
 

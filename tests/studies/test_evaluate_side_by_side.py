@@ -22,7 +22,7 @@ from support.side_by_side import Slow
 
 from strobe.core.errors import UserError
 from strobe.evaluate.episode_log import NAME, EpisodeLog
-from strobe.evaluate.episodes.crews import Workers, _Player, _shared, _versions
+from strobe.evaluate.episodes.crews import PoolEpisodeRunner, _RayActor, _shared, _versions
 from strobe.evaluate.episodes.settings import parse_parallel, threads_of
 from strobe.evaluate.settings import EvaluatedRows
 
@@ -102,7 +102,7 @@ def test_what_was_cut_goes_on_to_the_same_table_alone_or_together(cut, tmp_path)
 def test_processes_play_the_same_table_and_leave_none_behind(tmp_path):
     (tmp_path / "begun").mkdir()
     (tmp_path / "many").mkdir()
-    with Workers(2, ()) as workers:
+    with PoolEpisodeRunner(2, ()) as workers:
         pids = [one.pid for one in workers.pool.workers]
         workers.begin(Slow(tmp_path / "begun", {0: 0.3}))
         together = evaluated(tmp_path / "many", plan(20), workers)
@@ -126,7 +126,7 @@ def test_processes_play_the_same_table_and_leave_none_behind(tmp_path):
 )
 def test_what_goes_wrong_in_a_process_is_a_line_and_keeps_the_episodes(how, said, tmp_path):
     (tmp_path / "begun").mkdir()
-    with Workers(2, ()) as workers:
+    with PoolEpisodeRunner(2, ()) as workers:
         pids = [one.pid for one in workers.pool.workers]
         workers.begin(Slow(tmp_path / "begun", **how))
         with pytest.raises(UserError) as caught:
@@ -207,9 +207,9 @@ def test_a_node_without_the_checkpoint_or_with_other_versions_says_so(tmp_path, 
     spec = PlayerSpec(None, str(tmp_path / "policy"), None, "full", None, "", EvaluatedRows())  # type: ignore[arg-type]
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
     monkeypatch.chdir(tmp_path)  # it goes there itself
-    told = _Player().prepare(str(tmp_path), None, _versions(), pickle.dumps(RemotePlayerSpec(spec)))
+    told = _RayActor().prepare(str(tmp_path), None, _versions(), pickle.dumps(RemotePlayerSpec(spec)))
     assert told == f"there is no checkpoint {tmp_path / 'policy'}: every node needs it at the same path"
-    told = _Player().prepare(str(tmp_path), None, _versions() | {"torch": "1.0"}, b"")
+    told = _RayActor().prepare(str(tmp_path), None, _versions() | {"torch": "1.0"}, b"")
     assert re.fullmatch("it has torch .*, and the driver 1.0: every node needs the same", told or "")
 
 

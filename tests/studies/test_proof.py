@@ -144,7 +144,7 @@ def fails(words: str):
 
 def test_a_guard_that_the_episodes_cannot_meet_is_refused_before_anything_runs(env, subject):
     with pytest.raises(
-        UserError, match=r"success_drop<=0\.1 takes 48 pairs of episodes or more, even if all of them end"
+        UserError, match=r"success_drop<=0\.1 needs at least 48 pairs of episodes, even if all of them agree"
     ):
         start_episodes(subject, env, 5, Guards.parse("success_drop<=0.1"))
     made = start_episodes(subject, env, 50, Guards.parse("success_drop<=0.1"))

@@ -10,7 +10,7 @@ from support.made_up_rollout import MAIN, MS, OTHER, header
 
 from strobe.core.kinds import document, figures
 from strobe.rollout.answer import answer_of
-from strobe.rollout.loops.reader import read_course
+from strobe.rollout.loops.reader import read_record
 from strobe.rollout.loops.remote_stamps import KEPT, SIMILAR
 from strobe.rollout.measure.remote import clocks, offset
 from strobe.rollout.results.remote import Failure
@@ -93,7 +93,7 @@ def run(
         command="robot_client", engine="remote", threshold=int(threshold * CHUNK), share=threshold, chunk=CHUNK,
         strategy="weighted_average", horizon=None, can_rtc=False, joints=["pan"],
     )  # fmt: skip
-    return answer_of(facts, read_course(facts, events))
+    return answer_of(facts, read_record(facts, events))
 
 
 def test_a_healthy_run_finds_nothing_and_its_round_trips_add_up():
@@ -183,7 +183,7 @@ def unanswered(*more: tuple[object, ...], empty: int = 3, uploads: int = 60) -> 
     events += [("empty", number * PERIOD, (number + 1) * PERIOD) for number in range(empty)]
     events += [*more, ("end", uploads * PERIOD)]
     facts = header(command="robot_client", engine="remote", chunk=CHUNK, share=0.5, joints=["pan"])
-    return answer_of(facts, read_course(facts, events))
+    return answer_of(facts, read_record(facts, events))
 
 
 def failing(*failures: tuple[str, str, str], kind: str = "act", of: RolloutResult | None = None) -> RolloutResult:

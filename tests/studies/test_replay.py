@@ -338,7 +338,7 @@ def test_a_killed_runs_file_of_events_is_replayed_where_it_is(tmp_path):
     events = tmp_path / "rollout-1.events"
     events.write_text("\n".join([json.dumps(header().to_json()), json.dumps(rtc(lambda _: 90.0, seconds=2))]))
     found = load(events)
-    assert len(found.latencies) == len(found.course.calls) > 1
+    assert len(found.latencies) == len(found.record.calls) > 1
     assert found.observations is None
     (tmp_path / "rollout-1.observations").mkdir()
     assert load(events).observations == tmp_path / "rollout-1.observations"

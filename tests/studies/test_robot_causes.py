@@ -14,7 +14,7 @@ from strobe.core.kinds import advise, document
 from strobe.rollout.answer import answer_of
 from strobe.rollout.loops import device_probes
 from strobe.rollout.loops.device_probes import FRESH, FROZEN, SAME, UNKNOWN, CameraProbe
-from strobe.rollout.loops.reader import read_course
+from strobe.rollout.loops.reader import read_record
 from strobe.rollout.results.rollout import Rehearsal, RolloutResult, ServoLeft
 
 PERIOD = round(1e9 / 30)
@@ -26,7 +26,7 @@ Frames = Callable[[int], tuple[int, float]]  # by the tick's number: fresh, and 
 def answered(events: list[Any], first: Any = (), last: Any = ()) -> RolloutResult:
     """``first`` come after the start of the run, ``last`` before its end."""
     begin, *rest, end = events
-    return answer_of(header(), read_course(header(), [begin, *first, *rest, *last, end]))
+    return answer_of(header(), read_record(header(), [begin, *first, *rest, *last, end]))
 
 
 def seen(frames: Frames, *scheduled: Any) -> RolloutResult:

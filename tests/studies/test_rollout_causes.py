@@ -15,14 +15,14 @@ from strobe.core.kinds import document, figures
 from strobe.history.diff import diff
 from strobe.rollout.answer import answer_of
 from strobe.rollout.loops.event_log import Log, read
-from strobe.rollout.loops.reader import read_course
+from strobe.rollout.loops.reader import read_record
 from strobe.rollout.results.rollout import Rollout, RolloutResult
 from strobe.rollout.run import recovered
 
 
 def answered(events, **facts) -> RolloutResult:
     facts = header(**facts)
-    return answer_of(facts, read_course(facts, events))
+    return answer_of(facts, read_record(facts, events))
 
 
 def figures_of(events, **facts) -> Rollout:

@@ -55,7 +55,7 @@ class Reused(Treatment):
 def reused(monkeypatch):
     entry = Entry("reused", "a planted fault", "exact", STRUCTURE, lambda _: Reused())
     monkeypatch.setattr(catalogue, "ENTRIES", (*catalogue.ENTRIES, entry))
-    words = spec.Words("reused", "", "exact", STRUCTURE, "a planted fault")
+    words = spec.HelpWords("reused", "", "exact", STRUCTURE, "a planted fault")
     monkeypatch.setattr(known, "table", lambda: {**spec.table(), "reused": words})
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import psutil
 
 from strobe.environments.options import SideOptions
-from strobe.environments.side import Side
+from strobe.environments.side import EnvironmentWorker
 
 
 class KeptSides:
@@ -19,8 +19,8 @@ class KeptSides:
     def __init__(self) -> None:
         self._free: list[KeptSide] = []
 
-    def side(self, options: SideOptions, log: Path) -> Side:
-        """In place of the class `Side`."""
+    def side(self, options: SideOptions, log: Path) -> EnvironmentWorker:
+        """In place of the class `EnvironmentWorker`."""
         for side in self._free:
             if (side.options.python, side.options.lerobot) == (options.python, options.lerobot):
                 self._free.remove(side)
@@ -34,7 +34,7 @@ class KeptSides:
             self._free.pop().end()
 
 
-class KeptSide(Side):
+class KeptSide(EnvironmentWorker):
     """A side that is free again, not ended, once a comparison closes it; one that died stays dead."""
 
     def __init__(self, options: SideOptions, log: Path, free: list[KeptSide]) -> None:

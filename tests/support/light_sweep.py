@@ -7,7 +7,7 @@ from pathlib import Path
 
 from filelock import FileLock
 
-from strobe.core.processes.command import Limits
+from strobe.core.processes.command import CommandLimits
 from strobe.sweep import grid
 from strobe.sweep.execute import Job, run_here
 from strobe.sweep.table import ended, folder_of
@@ -27,8 +27,8 @@ def main() -> None:
     cells = grid.cells("light", [log, "--sleep=0.2"], {"name": [str(i) for i in range(count)]})
     with FileLock(root / ".lock", timeout=0):
         jobs = [
-            Job(cell.key, repeat, "light", cell.argv, cell.label, folder_of(root, cell, repeat), Limits(600, 2**40),
-                module="support.acting_cell")
+            Job(cell.key, repeat, "light", cell.argv, cell.label, folder_of(root, cell, repeat),
+                CommandLimits(600, 2**40), module="support.acting_cell")
             for cell, repeat in grid.in_blocks(cells, 1)
             if ended(root, cell, repeat) is None
         ]  # fmt: skip

@@ -12,7 +12,7 @@ import torch
 
 from strobe.core.measure.sampling import Progress
 from strobe.core.treatments.treatment import Variant
-from strobe.evaluate.episode_log import EpisodeLine, EpisodeLog, Request
+from strobe.evaluate.episode_log import EpisodeLine, EpisodeLog, EvaluationRequest
 from strobe.evaluate.episodes.play import Plan
 from strobe.evaluate.episodes.settings import FIRST, Candidate
 from strobe.evaluate.results.evaluate import EvaluateResult
@@ -67,10 +67,10 @@ def plan(episodes: int = 60, *, tasks: tuple[str, ...] = ("pusht",), margin: flo
     return Plan(made, tasks, episodes, margin, seed)
 
 
-def asked(of: Plan, **more: Any) -> Request:
+def asked(of: Plan, **more: Any) -> EvaluationRequest:
     """The facts that ``of`` asks for, of a policy that does not exist."""
     variants = {one.name: one.written for one in of.candidates}
-    said = Request(
+    said = EvaluationRequest(
         policy="p",
         weights="0",
         settings={"n_action_steps": 8},

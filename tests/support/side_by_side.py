@@ -13,8 +13,8 @@ from types import SimpleNamespace
 from typing import Any
 
 from strobe.core.errors import UserError
-from strobe.evaluate.episode_log import EpisodeLog, Request
-from strobe.evaluate.episodes.crews import Players, Workers
+from strobe.evaluate.episode_log import EpisodeLog, EvaluationRequest
+from strobe.evaluate.episodes.crews import PoolEpisodeRunner, RayEpisodeRunner
 from strobe.evaluate.episodes.play import PairsInOrder, Plan, play
 from support.made_up_episodes import made_up
 
@@ -84,17 +84,17 @@ def main(folder: Path, begun: Path, asked: str, seconds: float, address: str = "
         asked: the request, as JSON.
         seconds: of an episode from the first three seeds; others take ten minutes.
     """
-    request = Request.model_validate_json(asked)
+    request = EvaluationRequest.model_validate_json(asked)
     named: Any = [SimpleNamespace(name=name) for name in request.variants]
     plan = Plan(named, request.tasks, request.episodes, request.margin, request.seed)
     nobody: Any = SimpleNamespace(say=lambda line: None, progress=lambda progress: None)
     slow = Slow(begun, {seed: seconds if seed < 3 else 600.0 for seed in range(60)})
     if address:
-        with Players(address, 1, print) as players:
+        with RayEpisodeRunner(address, 1, print) as players:
             players.begin(OnNodes(slow), True, lambda files: None)
             play(PairsInOrder(plan), players, EpisodeLog.begin(folder, request), nobody)
         return
-    with Workers(2, ()) as workers:
+    with PoolEpisodeRunner(2, ()) as workers:
         workers.begin(slow)
         play(PairsInOrder(plan), workers, EpisodeLog.begin(folder, request), nobody)
 

@@ -20,7 +20,7 @@ from strobe.core.families.family import Family
 from strobe.core.measure.sampling import collect
 from strobe.core.results.subject import SubjectInfo
 from strobe.core.results.traits import PolicyTraits, Traits
-from strobe.core.subjects.subject import ITERATION, Fed, Phase
+from strobe.core.subjects.subject import ITERATION, InputSource, Phase
 from strobe.core.timeline import section
 from strobe.core.timeline.probe import Hook
 from strobe.core.treatments.treatment import STRUCTURE, Entry, Treatment
@@ -73,7 +73,7 @@ class Sleeper:
         self.notes: list[str] = []
         self.device = torch.device("cpu")
         self.compiled: Sequence[tuple[str, str]] = ()
-        self.fed = Fed("made up")
+        self.input_source = InputSource("made up")
         self.family = Family("modules", ())
 
     def call(self, phase: Phase, batch_size: int = 1) -> Callable[[int], Any]:

@@ -17,7 +17,7 @@ from strobe.core.results.finding import Finding
 from strobe.lerobot.datasets import recording
 from strobe.preflight.results.preflight import PreflightResult
 from strobe.preflight.results.wiring import Feature, Wiring
-from strobe.preflight.wiring.reach import Limits
+from strobe.preflight.wiring.reach import JointLimits
 from strobe.preflight.wiring.robot import Connected
 
 SIZE = 64
@@ -191,7 +191,7 @@ def robot() -> Connected:
     limits = {joint.removesuffix(".pos"): (-60.0, 60.0) for joint in JOINTS}
     return Connected(
         "so101_follower", features, 30.0, "push the cube", "sync", camera_fps=rates,
-        limits=Limits(limits, "my_arm.json"),
+        limits=JointLimits(limits, "my_arm.json"),
     )  # fmt: skip
 
 

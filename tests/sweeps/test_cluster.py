@@ -30,11 +30,11 @@ from support.side_by_side import OnNodes, Slow
 import strobe
 from strobe.core.cli.main import main
 from strobe.core.errors import UserError
-from strobe.core.processes.command import Limits
+from strobe.core.processes.command import CommandLimits
 from strobe.core.results.recipe import Recipe
 from strobe.core.runs import store
 from strobe.core.runs.recipe_file import dump
-from strobe.evaluate.episodes.crews import Players
+from strobe.evaluate.episodes.crews import RayEpisodeRunner
 from strobe.sweep import ray_backend
 from strobe.sweep.cluster import run_on_ray
 from strobe.sweep.execute import Job, outcome_of
@@ -118,7 +118,7 @@ def light(tmp_path: Path) -> Callable[..., Job]:
     def job(name: str, memory: int = 4 * GIB, **flags: Any) -> Job:
         argv = (f"--name={name}", *(f"--{key}={value}" for key, value in flags.items()))
         environment = {"LIGHT_LOG": str(tmp_path / "log")}
-        limits = Limits(300, memory)
+        limits = CommandLimits(300, memory)
         return Job(
             name, 1, "none", argv, name, tmp_path / "cells" / name, limits, environment, module="support.light_cell"
         )
@@ -236,7 +236,7 @@ def test_two_nodes_play_the_table_of_one_process_though_one_of_them_dies(
 
     killer = threading.Thread(target=kill)
     killer.start()
-    with Players(two.address, 1, lines.say) as players:
+    with RayEpisodeRunner(two.address, 1, lines.say) as players:
         players.begin(OnNodes(Slow(begun), once={4: 600.0}), True, files.update)
         together = evaluated(tmp_path / "many", plan(12), players, lines=lines)
     killer.join()
@@ -278,7 +278,7 @@ def test_players_end_with_a_driver_that_is_killed_and_what_ended_is_gone_on_with
 
 
 def test_an_episode_that_fails_on_a_node_is_a_line_that_names_it(two: Nodes, begun: Path, tmp_path: Path) -> None:
-    with Players(two.address, 1, print) as players:
+    with RayEpisodeRunner(two.address, 1, print) as players:
         players.begin(OnNodes(Slow(begun, fails=3)), True, lambda files: None)
         with pytest.raises(UserError, match=r"^node (one|two): '.*' failed on pusht, seed 3: no torque$"):
             evaluated(tmp_path, plan(12), players)
@@ -390,7 +390,7 @@ def test_a_node_without_strobe_is_named(nodes: Nodes, light: Callable[..., Job],
 @pytest.mark.matrix
 def test_a_real_cell(nodes: Nodes, tmp_path: Path) -> None:
     flags = ("--policy.type=act", "--policy.size=tiny", "--iterations=2", "--skip_counting")
-    job = Job("real", 1, "breakdown", flags, "real", tmp_path / "real", Limits(600, 8 * GIB))
+    job = Job("real", 1, "breakdown", flags, "real", tmp_path / "real", CommandLimits(600, 8 * GIB))
 
     [(_, outcome)] = run_on_ray([job], Heard(), nodes.address)
 

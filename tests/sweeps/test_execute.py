@@ -16,7 +16,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from strobe.core.processes.command import Limits
+from strobe.core.processes.command import CommandLimits
 from strobe.sweep import grid
 from strobe.sweep.execute import Job, execute, outcome_of
 from strobe.sweep.table import ended, folder_of
@@ -31,7 +31,7 @@ def _importable(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def job(tmp_path: Path, act: str = "", seconds: float = 600, memory: float = 2**40, **flags: object) -> Job:
     argv = [f"--log={tmp_path / 'log'}", "--name=one", f"--act={act}", *(f"--{k}={v}" for k, v in flags.items())]
-    limits = Limits(seconds, int(memory))
+    limits = CommandLimits(seconds, int(memory))
     return Job("key", 1, "light", tuple(argv), "one", tmp_path / "cell", limits, module="support.acting_cell")
 
 

@@ -94,7 +94,7 @@ def test_its_scales_are_of_all_recorded_calls(monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_each_data_set_has_an_engine_of_its_own_and_a_robot_takes_none_of_made_up_pictures(own_cache: Path) -> None:
-    made_up, recorded, robot = subject_of("act"), subject_of("act", "data"), subject_of("act", "to come")
+    made_up, recorded, robot = subject_of("act"), subject_of("act", "data"), subject_of("act", "pending")
     for one in (recorded, robot):
         one.policy.load_state_dict(made_up.policy.state_dict())
     run(made_up, part(ENCODER))
@@ -109,7 +109,7 @@ def test_each_data_set_has_an_engine_of_its_own_and_a_robot_takes_none_of_made_u
             ]  # a dark room
     of_data = part(ENCODER)
     expected = run(recorded, of_data)
-    assert kept(own_cache) >= {"made-up.blob", f"{recorded.fed.digest}.blob"}
+    assert kept(own_cache) >= {"made-up.blob", f"{recorded.input_source.digest}.blob"}
     taken = part(ENCODER)
     run(robot, taken)
     assert taken.traits().from_cache is True
@@ -123,7 +123,7 @@ def test_a_recipe_is_refused_in_a_line_where_nothing_was_calibrated(
     monkeypatch.setenv("STROBE_CACHE", str(tmp_path))
     from strobe.deploy.checking import put_on
 
-    subject = subject_of("act", "to come")
+    subject = subject_of("act", "pending")
     before = run(subject)
     recipe = Recipe(policy="act", treatments=[{"int8_engine": "openvino", "int8_engine.part": BACKBONE}])
     with pytest.raises(UserError, match=r"rung 1 \(int8_engine=openvino.*calibrated on observations"):

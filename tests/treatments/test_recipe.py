@@ -200,7 +200,7 @@ def test_the_guard_knows_the_effect_of_the_treatments() -> None:
     assert asked.limits == (("rms", 0.5),)
     old = guard_of(recipe("act", spec, guard="cosine>=0.999"), ["exact"])
     assert not old.exact
-    assert old.blind
+    assert old.unjudged
 
 
 def test_a_guard_holds_where_all_its_conditions_do() -> None:

@@ -65,7 +65,7 @@ def line(part: str, points: Sequence[tuple[int, float]]) -> Line | None:
 
 
 def most_steps(total: Line | None, latencies: Sequence[Latency], target_ms: float) -> int | None:
-    """Return the most steps with which a chunk takes at most ``target_ms``; None where even the fewest take longer.
+    """Return the most steps with which a chunk takes at most ``target_ms``; None if even the fewest take longer.
 
     What was measured counts, and between two numbers of steps the line. Beyond them a step is taken to cost the most
     that the line's interval allows; nothing is beyond where `Line.unknown_beyond` has a reason.

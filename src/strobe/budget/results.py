@@ -11,7 +11,7 @@ from strobe.core.results.data import Data, Finite, Interval
 from strobe.core.results.in_time import InTime
 from strobe.ladder.results import Need
 
-ROUNDING = 1e-9  # of a time
+ROUNDING = 1e-9  # rounding of a time
 
 
 class Latency(Data):
@@ -19,10 +19,10 @@ class Latency(Data):
 
     steps: int
     total_ms: Finite
-    parts: dict[str, Finite] = Field(description="named parts; what they leave of the total is in none of them")
+    parts: dict[str, Finite] = Field(description="the named parts; the remainder belongs to no part")
     source: str = Field(default="", description="where the figures come from")
     in_time: InTime | None = Field(
-        default=None, description="for the target; None where only a median is known, as of a table"
+        default=None, description="share of chunks in time for the target; None if only a median is known (a table)"
     )
 
 
@@ -34,12 +34,12 @@ class Line(Data):
     fixed_interval: Interval | None = Field(default=None, description="None with fewer than three numbers of steps")
     per_step_ms: Finite
     per_step_interval: Interval | None = None
-    one_step_ms: Finite = Field(description="measured with the fewest steps, over them: what 'n × one step' rests on")
-    predicted: dict[int, Finite] = Field(description="steps → what the line says")
+    one_step_ms: Finite = Field(description="the median with the fewest steps ÷ that number: basis of 'n × one step'")
+    predicted: dict[int, Finite] = Field(description="number of steps → the fitted median")
 
     @property
     def unknown_beyond(self) -> str:
-        """Why the cost of more steps than were measured is not known, in words; '' where the line says it."""
+        """Why the cost of more steps than were measured is not known, in words; '' if the line says it."""
         ends = self.per_step_interval
         if ends is None:
             return "two numbers of steps do not say how well the cost of a step is known"
@@ -53,14 +53,14 @@ class Asynchrony(Data):
     """One latency under asynchronous execution (Real-Time Chunking), at the robot's control rate."""
 
     steps: int
-    hz: Finite = Field(description="chunks per second, one after the other")
+    hz: Finite = Field(description="chunks per second if calls follow each other")
     delay_ticks: int = Field(description="control ticks from an observation to the first action that is executed")
     in_time: InTime | None = Field(
-        default=None, description="within that delay; None where the delay is that of a median: half may come later"
+        default=None, description="share of chunks within that delay; None if it is a median's: half may come later"
     )
-    horizon: int = Field(description="least actions to execute of a chunk, so that the next is there in time")
+    horizon: int = Field(description="fewest actions to execute per chunk so that the next chunk is ready in time")
     youngest_ms: Finite = Field(description="age of the observation behind the first action executed of a chunk")
-    oldest_ms: Finite = Field(description="behind the last one, when chunks follow as fast as they can")
+    oldest_ms: Finite = Field(description="age of the observation behind the last one, if calls follow without a gap")
 
 
 class Budget(Answer):
@@ -72,12 +72,12 @@ class Budget(Answer):
     target_hz: Finite
     control_hz: Finite
     latencies: list[Latency]
-    asked: Finite = Field(default=0.95, description="share of chunks that must be in time, 0 to 1")
-    total: Line | None = Field(default=None, description="None with one number of steps")
+    asked: Finite = Field(default=0.95, description="required share of chunks in time, 0 to 1")
+    total: Line | None = Field(default=None, description="the fitted line; None with one number of steps")
     denoise: Line | None = None
     most_steps: int | None = Field(
-        default=None, description="with which a median, measured or on the line, is within the target; None for none"
+        default=None, description="largest number of steps whose (measured or fitted) median meets the target"
     )
-    judged: Latency = Field(description="with the fewest steps: the needs are about it")
+    judged: Latency = Field(description="the row with the fewest steps, which the needs are computed from")
     needs: list[Need] = Field(default_factory=list)
     asynchrony: list[Asynchrony] = Field(default_factory=list)

@@ -91,7 +91,7 @@ class CompareConfig(RunConfig):
     levers: str = field(default="", metadata={KEY: ("TF32",)})
     # What to compare: inference, training forward or training step (default: inference; with --levers training step).
     phase: str = ""
-    # A variant is as fast as the first if its whole interval lies within this share of the time.
+    # Equivalence margin: "as fast" means that the interval lies within ± this share.
     as_fast_within: float = field(default=0.02, metadata=above(0))
     # What to compare with the policy as it is, 'NAME: key=value, key=value'; may be repeated (see above).
     variant: list[str] = field(default_factory=list)

@@ -57,7 +57,7 @@ class RequestedVariants:
         precision: variants in these precisions, the first one the baseline, or 'auto'; '' for none.
         compile_mode: every variant is also compiled, in this mode of torch.compile; '' for none.
         closed_form: RTC is also compared with its guidance in closed form.
-        rtc: Real-Time Chunking as it is configured; None where nothing is said of it.
+        rtc: Real-Time Chunking as it is configured; None if nothing is said of it.
         inference_delay: of RTC, in control ticks.
         recipe: a file whose treatments are on every variant; by itself it is compared with the subject as it is.
         batch_size: samples in a training batch.

@@ -52,7 +52,7 @@ UNTIMED = (
     "iterations", "interval", "batch_size", "depth", "serialised", "skip_counting", "operators", "skip_detailed",
     "python_profile", "profile_functions", "memory_snapshot", "pace", "rtc", "inference_delay",
 )  # fmt: skip
-MANIFESTS = ("export.json", "manifest.json")  # of an export of Strobe's, and of a policy package
+MANIFESTS = ("export.json", "manifest.json")  # manifests of Strobe's exports and of policy packages
 REFUSED = {
     f"--{name}": f"--{name} is for timing or calls, which strobe verify chooses itself: leave it out"
     for name in UNTIMED

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 from typing import Any
 
+JsonObject = dict[str, Any]  # what a JSON object becomes in Python
+
 
 def parsed(text: str | bytes) -> Any:
     """Return what ``text`` says.

@@ -19,7 +19,7 @@ from strobe.dataloader.throughput import Halved, halve
 
 TIE = 0.03
 TURNS = 4  # samplings of each of two loaders that are compared in alternation
-KEPT_SHARE = 0.5  # of free memory, for loaders that wait for the next rung
+KEPT_SHARE = 0.5  # share of free memory for loaders that wait for the next rung
 
 
 class Stages(Protocol):
@@ -132,7 +132,7 @@ class Bench:
     def cheapest(self, halved: Halved[LoaderSettings]) -> LoaderSettings | None:
         """Of the candidates that practically equal the best one found, that with the fewest workers.
 
-        One that is good enough ended the search, and is it. None where every candidate failed.
+        One that is good enough ended the search, and is it. None if every candidate failed.
         """
         if not halved.remaining:
             return None
@@ -148,7 +148,7 @@ class Bench:
         return min(equal, key=cost)
 
     def measure(self, candidate: LoaderSettings, budget_s: float) -> TrainingRate | None:
-        """Measure a candidate until it has had ``budget_s`` seconds in all; None where it fails."""
+        """Measure a candidate until it has had ``budget_s`` seconds in all; None if it fails."""
         row = self.rows[candidate]
         if self.live is not None:
             self.live.stage(f"{label(candidate)}, {budget_s:.3g} s")

@@ -57,7 +57,7 @@ class StepNeeds:
         rate = 1000 * batch_size / samples.summary.median
         return StepNeed(batch_size=batch_size, samples_per_s=rate, source="measured", step_ms=samples)
 
-    def _built(self) -> Any:
+    def _built(self) -> object:
         from strobe.lerobot.policies import inputs, lerobot_policies
         from strobe.lerobot.policies.policy_subject import PolicySubject
 
@@ -81,7 +81,7 @@ class StepNeeds:
         return subject
 
 
-CACHED_SHARE = 0.5  # of free memory, up to which a dataset is taken to stay in the page cache
+CACHED_SHARE = 0.5  # share of free memory up to which a dataset is expected to stay in the page cache
 
 
 def facts_of(config: TrainPipelineConfig, settings: LoaderSettings) -> tuple[DatasetFacts, Path]:

@@ -16,6 +16,7 @@ from torch.utils.data._utils import worker as torch_worker
 
 from strobe.core.errors import in_a_line
 from strobe.core.timeline import Probe, timed, workers
+from strobe.core.timeline.layers import Call
 from strobe.core.timeline.probe import Attached, Hook, hooks_of
 
 BATCH, SAMPLE, COLLATE = "batch", "sample", "collate"
@@ -61,7 +62,7 @@ def attach_loader(report: Report) -> Callable[[], None]:
     return detach
 
 
-def worker_main(*args: Any) -> None:
+def worker_main(*args: object) -> None:
     """Run torch's own loop of a DataLoader's worker, in sections."""
     given = inspect.signature(_torch_loop).bind(*args)
     given.arguments["collate_fn"] = timed(COLLATE)(given.arguments["collate_fn"])
@@ -80,7 +81,7 @@ def use_worker_main() -> Callable[[], None]:
     return undo
 
 
-def _naming_the_file(inner: Callable[..., Any], _: Hook, __: bool) -> Callable[..., Any]:
+def _naming_the_file(inner: Call, _: Hook, __: bool) -> Call:
     @functools.wraps(inner)
     def call(video_path: Any, *args: Any, **kwargs: Any) -> Any:
         try:
@@ -92,7 +93,7 @@ def _naming_the_file(inner: Callable[..., Any], _: Hook, __: bool) -> Callable[.
     return call
 
 
-def _reporting(report: Report, inner: Callable[..., Any], _: Hook, __: bool) -> Callable[..., Any]:
+def _reporting(report: Report, inner: Call, _: Hook, __: bool) -> Call:
     @functools.wraps(inner)
     def call(reader: Any, query_timestamps: Any, ep_idx: int, *args: Any, **kwargs: Any) -> Any:
         try:

@@ -42,8 +42,8 @@ from strobe.core.processes.lifetime import Closing, end_with
 from strobe.dataloader.results import LoaderSettings
 
 PRELOADED = (__name__, "strobe.dataloader.train_loader", "lerobot.scripts.lerobot_train")
-PATIENCE_S = 120.0  # without an answer, after which a loader counts as hung
-GRACE_S = 3.0  # to end by itself
+PATIENCE_S = 120.0  # time without an answer after which a loader counts as hung
+GRACE_S = 3.0  # time to end by itself
 LEAST_BLOCKS = 2  # enough to rank a loader by; an interval takes three
 SHORTEST_BLOCK_S = 0.05
 
@@ -124,7 +124,7 @@ class LoaderProcess(Closing):
         """End the process and its workers."""
         self._process.close(GRACE_S)
 
-    def _ask(self, method: str, *arguments: Any, extra_s: float = 0.0) -> Any:
+    def _ask(self, method: str, *arguments: object, extra_s: float = 0.0) -> Any:
         try:
             return self._process.ask(method, *arguments, limit_s=self.patience_s + extra_s)
         except UserError as error:
@@ -147,7 +147,7 @@ class _Loader:
         self.config, self.settings = config, settings
         self.dataset: Any = None
         self.loader: Any = None
-        self.batches: Iterator[Any] = iter(())
+        self.batches: Iterator[object] = iter(())
         self.rounds_in_block = 0  # 0 while unknown
         self.shared_before: int | None = None
         self.shared_most = 0
@@ -244,7 +244,7 @@ class _Loader:
 
 
 def _preparation(settings: LoaderSettings) -> Callable[[int], None] | None:
-    """Return what is called first in every worker; None where they are to be lerobot-train's, with nothing of ours."""
+    """Return what is called first in every worker; None if they are to be lerobot-train's, with nothing of ours."""
     threads = settings.torch_threads is not None or settings.decoder_threads is not None
     if threads or settings.start_method == "fork":
         return partial(_prepare, os.getpid(), settings.torch_threads, settings.decoder_threads)

@@ -17,7 +17,7 @@ class Rate(Data):
     """Steady-state samples per second, from the time that blocks of whole rounds of the workers took."""
 
     samples_per_s: Finite
-    interval: Interval | None = Field(default=None, description="None where there were too few blocks")
+    interval: Interval | None = Field(default=None, description="interval of the rate; None with too few blocks")
     block_samples: int = Field(description="samples in a block: one or more batches of every worker")
     blocks_s: list[Finite] = Field(default_factory=list, description="seconds that each block took, in order")
 
@@ -50,13 +50,13 @@ class LoaderRow(Data):
     status: RowStatus
     reason: str = ""
     rate: Rate | None = None
-    start_up_s: Finite | None = Field(default=None, description="to the first batch, its workers started by fork")
-    worker_pss_bytes: int | None = Field(default=None, description="of one worker, shared pages in proportion")
-    worker_uss_bytes: int | None = Field(default=None, description="of one worker, its own pages only")
-    shared_most_bytes: int = Field(default=0, description="workers × prefetch × batch: shared memory at most")
-    shared_seen_bytes: int | None = Field(default=None, description="the most seen in use")
-    rungs: int = Field(default=0, description="rungs of the search that it was measured in")
-    own: bool = Field(default=False, description="what the user's flags say")
+    start_up_s: Finite | None = Field(default=None, description="time to the first batch, with workers started by fork")
+    worker_pss_bytes: int | None = Field(default=None, description="memory of one worker, shared pages in proportion")
+    worker_uss_bytes: int | None = Field(default=None, description="memory of one worker, only its own pages")
+    shared_most_bytes: int = Field(default=0, description="upper bound of shared memory: workers × prefetch × batch")
+    shared_seen_bytes: int | None = Field(default=None, description="most shared memory seen in use")
+    rungs: int = Field(default=0, description="rungs of the search that measured this row")
+    own: bool = Field(default=False, description="this row has the user's own flags")
     chosen: bool = False
 
 
@@ -67,7 +67,7 @@ class StartUp(Data):
     status: RowStatus
     reason: str = ""
     first_batch_s: Finite | None = None
-    epoch_start_s: Finite | None = Field(default=None, description="to a later epoch's first batch, workers kept")
+    epoch_start_s: Finite | None = Field(default=None, description="time to a later epoch's first batch, same workers")
     worker_pss_bytes: int | None = None
     worker_uss_bytes: int | None = None
 
@@ -80,7 +80,7 @@ class WhatIf(Data):
     status: RowStatus
     reason: str = ""
     rate: Rate | None = None
-    beside: Rate | None = Field(default=None, description="the chosen loader as it is, measured in alternation")
+    beside: Rate | None = Field(default=None, description="the chosen loader, measured in alternation")
 
 
 class Encoding(Data):
@@ -90,9 +90,9 @@ class Encoding(Data):
     status: RowStatus
     reason: str = ""
     rate: Rate | None = None
-    bytes_per_hour: Finite | None = Field(default=None, description="on disk, for an hour of recording")
-    psnr_db: Finite | None = Field(default=None, description="against the frames as they are now; None where equal")
-    encode_s: Finite | None = Field(default=None, description="to write the sample")
+    bytes_per_hour: Finite | None = Field(default=None, description="bytes on disk for an hour of recording")
+    psnr_db: Finite | None = Field(default=None, description="against the frames as they are now; None if equal")
+    encode_s: Finite | None = Field(default=None, description="time to write the sample")
 
 
 class StepNeed(Data):
@@ -113,22 +113,22 @@ class DatasetFacts(Data):
     fps: Finite
     cameras: dict[str, list[int]] = Field(default_factory=dict, description="camera → height, width, channels")
     video: bool
-    sample_bytes: int = Field(description="one sample's tensors, as a worker hands them over")
+    sample_bytes: int = Field(description="bytes of one sample's tensors, as a worker returns them")
 
 
 class Recommendation(Data):
     """The loader to train with, and what it should win over the user's own flags."""
 
     batch_size: int
-    flags: list[str] = Field(description="in lerobot-train's spelling")
-    own: Rate | None = Field(default=None, description="the user's own loader, measured in alternation with the chosen")
+    flags: list[str] = Field(description="flags in lerobot-train's spelling")
+    own: Rate | None = Field(default=None, description="the user's own loader, in alternation with the chosen one")
     chosen: Rate
     fed: bool = Field(description="the loader is shown to be no slower than the step")
     reason: str = Field(description="why the search ended")
     step_ms_now: Finite | None = None
     step_ms_then: Finite | None = None
-    steps: int = Field(description="that lerobot-train would take")
-    searched_s: Finite = Field(description="what the search took")
+    steps: int = Field(description="steps that lerobot-train would run")
+    searched_s: Finite = Field(description="duration of the search")
 
 
 class Dataloader(Answer):
@@ -139,13 +139,15 @@ class Dataloader(Answer):
     study: Literal["dataloader"] = "dataloader"
     policy: str
     dataset: DatasetFacts
-    own: LoaderSettings = Field(description="as the user's flags have them")
+    own: LoaderSettings = Field(description="the row with the user's flags")
     machine: Machine  # type: ignore[assignment]  # required, where the envelope's may be None
     needs: list[StepNeed] = Field(
-        default_factory=list, description="by batch size; empty where the fastest was asked for"
+        default_factory=list, description="required rate by batch size; empty if the fastest loader was requested"
     )
     rows: list[LoaderRow] = Field(default_factory=list)
-    recommendations: list[Recommendation] = Field(default_factory=list, description="the user's batch size first")
+    recommendations: list[Recommendation] = Field(
+        default_factory=list, description="one per batch size, the user's first"
+    )
     start_ups: list[StartUp] = Field(default_factory=list)
     what_ifs: list[WhatIf] = Field(default_factory=list)
     encodings: list[Encoding] = Field(default_factory=list)

@@ -41,7 +41,7 @@ from strobe.version import __version__
 def study(
     config: TrainPipelineConfig,
     options: SearchOptions,
-    machine: Any,
+    machine: object,
     need: Callable[[int], StepNeed | None],
     live: Stages,
     *,
@@ -79,7 +79,7 @@ def study(
 
 
 def step_ms(rate: float, needed: float, settings: LoaderSettings) -> float | None:
-    """Milliseconds from one training step to the next, loading included; None where the need is not known.
+    """Milliseconds from one training step to the next, loading included; None if the need is not known.
 
     ``rate`` and ``needed`` are in samples per second: of the loader, and of the step alone.
     """
@@ -136,7 +136,7 @@ def _search(
 
 
 def _recommend(answer: Dataloader, bench: Bench, options: SearchOptions, live: Stages) -> LoaderSettings | None:
-    """Search the bench's candidates and add the recommendation. Returns its settings; None where all failed."""
+    """Search the bench's candidates and add the recommendation. Returns its settings; None if all failed."""
     began = time.perf_counter()
     halved = bench.search(options.first_s, options.last_s)
     chosen, reason = bench.cheapest(halved), halved.reason

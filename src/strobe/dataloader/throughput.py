@@ -73,7 +73,7 @@ def high(rate: Rate) -> float:
     return rate.interval.high if rate.interval is not None else math.inf
 
 
-_FACTOR = 3  # as Hyperband's authors advise; with 2 there are more rungs, each of which costs as much as the first
+_FACTOR = 3  # Hyperband's authors advise it; with 2 there are more rungs, each of which costs as much as the first
 
 
 class Estimate(Protocol):
@@ -124,7 +124,7 @@ def halve(
 
     Args:
         measure: measures an arm until it has had ``budget`` in all, counting what it had before, and returns what is
-            known of it by then; None where it failed, which ends it.
+            known of it by then; None if it failed, which ends it.
         first, last: an arm's budget in the first rung, and the most that one gets; it triples from rung to rung.
         tie: arms whose values and intervals lie within this fraction of the best are practically equal.
         enough: an arm for which this holds ends the search at once.

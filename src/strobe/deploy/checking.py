@@ -18,17 +18,17 @@ from strobe.core.measure.guard import Guard, Judgement
 from strobe.core.results.agreement import ActionScale, Agreement, Yardstick
 from strobe.core.results.recipe import Recipe
 from strobe.core.sameness.check import PolicyCallError, Sameness, affordable
-from strobe.core.sameness.visits import FEWEST, Visit, plan
+from strobe.core.sameness.visits import FEWEST, CheckCall, plan
 from strobe.core.treatments import recipe as recipes
 from strobe.core.treatments.treated import Treated
 from strobe.core.treatments.treatment import Variant
-from strobe.deploy.twin import Call, Twin, unchanged
+from strobe.deploy.twin import PolicyCall, Twin, unchanged
 from strobe.lerobot.policies.policy_subject import PolicySubject
 from strobe.lerobot.policies.prediction import predict
 
-SECONDS = 10.0  # that a check at loading takes, about, where a chunk is short
+SECONDS = 10.0  # approximate time of a check at loading, with short chunks
 SLOW = 1.0  # seconds of a chunk from which the check makes fewer calls
-FEW = 5  # such calls without Real-Time Chunking
+FEW = 5  # calls without Real-Time Chunking
 _LIKE_ITSELF = 1e-3  # σ RMS that the copy of the untouched policy may differ by, for kernels that add in any order
 
 
@@ -39,9 +39,9 @@ class Applied:
     Args:
         treated: the treatments on the policy, which `undo` takes off.
         guard: what the actions are held to; ``reordered``: the yardstick that an exact guard measures by.
-        scale: the spread of the actions; None where it was not looked for.
+        scale: the spread of the actions; None if it was not looked for.
         agreement: as found by the check; None without one.
-        twin: the untouched policy; None where it is not kept.
+        twin: the untouched policy; None if it is not kept.
     """
 
     subject: PolicySubject
@@ -124,8 +124,8 @@ def put_on(
     treatments = recipes.treatments_of(recipe, name)
     guard = recipes.guard_of(recipe, [treatment.effect for treatment in treatments])
     notes = recipes.differences(recipe, name)
-    if guard.blind and check:
-        notes.append(f"{name} has the guard {guard}: {guard.blind}")
+    if guard.unjudged and check:
+        notes.append(f"{name} has the guard {guard}: {guard.unjudged}")
     for line in notes:
         warnings.warn(line, stacklevel=3)
     variant = Variant(name, treatments)
@@ -149,7 +149,7 @@ def _checked(
     chunk_s = _time(subject)
     copy_of = Twin(subject.policy) if twin else None
     same = Sameness(subject, count=affordable(SECONDS if seconds is None else seconds, chunk_s) if check else FEWEST)
-    visits = _visits(same, chunk_s) if check else [Visit(0)]
+    visits = _visits(same, chunk_s) if check else [CheckCall(0)]
     same.prepare(visits)
     scale = same.scale
     reordered = same.yardstick("reordered sums", FEWEST if chunk_s < SLOW else FEWEST // 2) if guard.exact else None
@@ -188,7 +188,7 @@ def _time(subject: PolicySubject) -> float:
     return taken
 
 
-def _visits(same: Sameness, chunk_s: float) -> list[Visit]:
+def _visits(same: Sameness, chunk_s: float) -> list[CheckCall]:
     """Return the calls of the check, without those that put the treatments on for one call: here these stay on."""
     visits = [visit for visit in plan(same.count, rtc=same.rtc) if not visit.isolated]
     if chunk_s < SLOW:
@@ -197,20 +197,20 @@ def _visits(same: Sameness, chunk_s: float) -> list[Visit]:
     return visits[:FEW] + [visits[at + after] for at in guided for after in (0, 1)]
 
 
-def _agreement(same: Sameness, variant: Variant, visits: Sequence[Visit]) -> Agreement:
+def _agreement(same: Sameness, variant: Variant, visits: Sequence[CheckCall]) -> Agreement:
     try:
         return same.check(variant, visits, on_already=True)
     except PolicyCallError as error:
         raise UserError(f"{variant.name}: {error}") from error
 
 
-def _one_call(subject: PolicySubject) -> tuple[Call, Tensor]:
+def _one_call(subject: PolicySubject) -> tuple[PolicyCall, Tensor]:
     """Return a call of the untouched policy and its chunk, as the policy gave it."""
     policy: Any = subject.policy
     policy.reset()
     batch = subject.training.laid_out(subject.loaded.preprocessor(subject.observation(0)))
     torch.manual_seed(subject.seed)
-    call = Call.of(policy, subject.device, (batch,), dict(subject.chunk_options))
+    call = PolicyCall.of(policy, subject.device, (batch,), dict(subject.chunk_options))
     with torch.no_grad():
         return call, predict(policy, batch, subject.chunk_options).detach().clone()
 

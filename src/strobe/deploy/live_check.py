@@ -26,14 +26,15 @@ from torch import Tensor
 from strobe.core.errors import UserError, in_a_line
 from strobe.core.measure.agreement import in_words
 from strobe.core.results.agreement import Agreement
+from strobe.core.timeline.layers import Call
 from strobe.core.treatments.treated import CALLED as METHOD
 from strobe.core.treatments.treated import Treated
 from strobe.deploy.checking import Applied, device_of
-from strobe.deploy.twin import Call
+from strobe.deploy.twin import PolicyCall
 
 logger = logging.getLogger("strobe")
 
-LOWER = 10  # of the thread's priority, where the system has one for threads: robots come first
+LOWER = 10  # reduction of the thread's priority, if the system has one for threads: robots come first
 _LAST = 10.0  # seconds that the end of the program waits for a chunk that is being computed
 
 
@@ -66,7 +67,7 @@ class Watch:
         self._applied, self._twin = applied, applied.twin
         self._policy: Any = applied.subject.policy
         self._chance = random.Random()  # not torch's generator, which draws the policy's noise
-        self._jobs: SimpleQueue[tuple[int, Call, Tensor] | None] = SimpleQueue()
+        self._jobs: SimpleQueue[tuple[int, PolicyCall, Tensor] | None] = SimpleQueue()
         self._busy = self._closed = False
         self._wrapper = Outermost(applied.treated, self._call, self.wait)
         self._thread = threading.Thread(target=self._work, name="strobe watch", daemon=True)
@@ -102,7 +103,7 @@ class Watch:
         if threading.current_thread() is not self._thread:
             self._thread.join(_LAST)
 
-    def _call(self, *args: Any, **kwargs: Any) -> Any:
+    def _call(self, *args: object, **kwargs: object) -> Any:
         """Run on the program's thread. Nothing here waits for the other one."""
         if self.broken:
             self._closed = True
@@ -115,7 +116,7 @@ class Watch:
         if self._busy:
             self.skipped += 1
             return self._wrapper.inner(*args, **kwargs)
-        call = Call.of(self._policy, device_of(self._policy), args, kwargs)
+        call = PolicyCall.of(self._policy, device_of(self._policy), args, kwargs)
         chunk = self._wrapper.inner(*args, **kwargs)
         self._busy = True
         self._jobs.put((self.seen, call, chunk.detach().clone()))
@@ -135,7 +136,7 @@ class Watch:
             del job
             self._busy = False
 
-    def _compare(self, number: int, call: Call, chunk: Tensor) -> None:
+    def _compare(self, number: int, call: PolicyCall, chunk: Tensor) -> None:
         twin = self._twin
         if device_of(twin.policy) != call.device:
             twin.policy.to(call.device)
@@ -185,16 +186,16 @@ class Outermost:
         wait: returns once nothing is under way that needs the policy's weights as they are.
     """
 
-    def __init__(self, treated: Treated, around: Callable[..., Any], wait: Callable[[], Any] | None = None) -> None:
+    def __init__(self, treated: Treated, around: Call, wait: Callable[[], object] | None = None) -> None:
         self.policy: Any = treated.subject.module
         self._treated, self._wait = treated, wait
         policy = self.policy
         treated.on_top = self
-        self.inner: Callable[..., Any] = getattr(policy, METHOD)
+        self.inner: Call = getattr(policy, METHOD)
         self._before = vars(policy).get(METHOD)
-        self._around: Callable[..., Any] | None = around
+        self._around: Call | None = around
 
-        def predict_action_chunk(*args: Any, **kwargs: Any) -> Any:
+        def predict_action_chunk(*args: object, **kwargs: object) -> object:
             now = self._around
             return self.inner(*args, **kwargs) if now is None else now(*args, **kwargs)
 

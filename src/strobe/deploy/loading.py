@@ -82,7 +82,7 @@ def load_policy(
     config = lerobot_policies.config_from_path(Path(path) if isinstance(path, PathLike) else path, options)
     if named is not None:
         recipes.require_kind(config.type, *named)
-    fed = replace(inputs.synthetic(config, count=1), kind="to come")
+    fed = replace(inputs.synthetic(config, count=1), kind="pending")
     tiny = named is not None and named[0].size == "tiny"
     loaded = lerobot_policies.load(config, fed, size="tiny" if tiny else "full")
     result = Loaded(loaded.policy, loaded.preprocessor, loaded.postprocessor)
@@ -149,7 +149,7 @@ def with_recipe(recipe: AnyRecipe, *, check: bool = True, watch: float = 0.0) ->
     watches: list[Watch] = []
     carried = 0
 
-    def from_pretrained(cls: Any, pretrained_name_or_path: Any, *args: Any, **options: Any) -> Any:
+    def from_pretrained(cls: object, pretrained_name_or_path: object, *args: object, **options: object) -> Any:
         nonlocal carried
         with lerobot_policies.by_strobe():
             policy = plain(cls, pretrained_name_or_path, *args, **options)
@@ -174,7 +174,7 @@ def carry(policy: Any, path: Any, recipe: Recipe, name: str, **options: Any) -> 
     if getattr(policy.config, "use_peft", False):
         raise UserError(f"{name}: {path} gets a PEFT adapter: merge it into its policy first")
     recipes.require_kind(policy.config.type, recipe, name)
-    fed = replace(inputs.synthetic(policy.config, count=1), kind="to come")
+    fed = replace(inputs.synthetic(policy.config, count=1), kind="pending")
     return put_on(PolicySubject(lerobot_policies.adopt(policy, path), fed), recipe, name, **options)
 
 

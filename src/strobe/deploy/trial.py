@@ -24,11 +24,11 @@ from strobe.core.results.recipe import NOT_USED
 from strobe.deploy.checking import Applied, device_of
 from strobe.deploy.live_check import Outermost, Watch
 from strobe.deploy.loading import carry, read
-from strobe.deploy.twin import Call, copied
+from strobe.deploy.twin import PolicyCall, copied
 
 logger = logging.getLogger("strobe")
 
-SECONDS = 3.0  # that the check on synthetic observations takes, about: the one that counts is still to come
+SECONDS = 3.0  # approximate time of the check on synthetic observations: the one that counts is still to come
 
 
 def not_used(name: str, why: object) -> None:
@@ -38,7 +38,7 @@ def not_used(name: str, why: object) -> None:
     logger.warning(line, name, words, extra={NOT_USED: f"{name} is not used: {words}"})
 
 
-def put_on_trial(policy: Any, path: Any, recipe: str | PathLike[str], watch: float = 0.0) -> Trial | None:
+def put_on_trial(policy: object, path: object, recipe: str | PathLike[str], watch: float = 0.0) -> RecipeTrial | None:
     """Put the recipe in the file ``recipe`` on a policy that LeRobot has loaded from ``path``.
 
     It never raises: where the recipe cannot be used, the policy is as it was, and the log says so.
@@ -54,13 +54,13 @@ def put_on_trial(policy: Any, path: Any, recipe: str | PathLike[str], watch: flo
             again = partial(carry, policy, path, made, name, twin=True)
             applied = again(seconds=SECONDS)
         notes = [str(warning.message) for warning in warned if str(warning.message).startswith(f"{name} ")]
-        return Trial(applied, again, watch, notes)
+        return RecipeTrial(applied, again, watch, notes)
     except Exception as error:
         not_used(name, error if isinstance(error, UserError) else f"{type(error).__name__}: {error}")
         return None
 
 
-class Trial:
+class RecipeTrial:
     """The treated policy until its first observation has been seen, and its first call with Real-Time Chunking.
 
     On these the untouched policy runs as well, with the same noise: the program waits for both. The generators are
@@ -85,11 +85,11 @@ class Trial:
         self._seen = self._guided = False
         self._wrapper = Outermost(applied.treated, self._call)
 
-    def _call(self, *args: Any, **kwargs: Any) -> Tensor:
+    def _call(self, *args: object, **kwargs: object) -> Tensor:
         guided = kwargs.get("prev_chunk_left_over") is not None
         if self._seen and (self._guided or not guided):
             return self._wrapper.inner(*args, **kwargs)
-        call = Call.of(self._policy, device_of(self._policy), args, kwargs)
+        call = PolicyCall.of(self._policy, device_of(self._policy), args, kwargs)
         try:
             chunk, why = self._both(call, args, kwargs)
         except Exception as error:
@@ -103,8 +103,8 @@ class Trial:
             self._passed()
         return chunk
 
-    def _both(self, call: Call, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Tensor, str]:
-        """Return the treated policy's chunk, and why it is not to be used; '' where it is."""
+    def _both(self, call: PolicyCall, args: tuple[object, ...], kwargs: dict[str, object]) -> tuple[Tensor, str]:
+        """Return the treated policy's chunk, and why it is not to be used; '' if it is."""
         if call.device != self._device:
             self._move(call)
         twin = self.applied.twin
@@ -123,7 +123,7 @@ class Trial:
         words = judged.broken or f"its guard was not judged: {judged.unjudged}"
         return chunk, f"on {where} {words} ({in_words(agreement)}), and it demands {self.applied.guard}"
 
-    def _move(self, call: Call) -> None:
+    def _move(self, call: PolicyCall) -> None:
         """Put the treatments on again, on the device that the program has moved the policy to."""
         policy = self._policy
         self._wrapper.off(treatments=True)
@@ -139,7 +139,7 @@ class Trial:
         config = getattr(self._policy.config, "rtc_config", None)
         return bool(getattr(config, "enabled", False))
 
-    def _fall_back(self, call: Call, why: str) -> Tensor:
+    def _fall_back(self, call: PolicyCall, why: str) -> Tensor:
         """Run the call as if the recipe had never been there."""
         self._wrapper.off(treatments=True)
         not_used(self.applied.name, why)

@@ -26,7 +26,7 @@ from strobe.treatments.flow.rtc import switch
 
 
 @dataclass(frozen=True)
-class Call:
+class PolicyCall:
     """A call of a policy's ``predict_action_chunk``, with all that its result depends on, to be made again elsewhere.
 
     Args:
@@ -48,7 +48,7 @@ class Call:
     autocast: torch.dtype | None
 
     @classmethod
-    def of(cls, policy: Any, device: torch.device, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Call:
+    def of(cls, policy: Any, device: torch.device, args: tuple[Any, ...], kwargs: dict[str, Any]) -> PolicyCall:
         """Take down a call that is about to be made."""
         return cls(
             args=copied(args),
@@ -90,9 +90,9 @@ class Twin:
             raise UserError(f"the untouched policy cannot be copied to compare with: {why}") from error
         for module in self.policy.modules():
             _drop_replaced_methods(module)
-        self._rtc: tuple[Any, bool] | None = None
+        self._rtc: tuple[object, bool] | None = None
 
-    def predict(self, call: Call, *, own_noise: bool = True) -> Tensor:
+    def predict(self, call: PolicyCall, *, own_noise: bool = True) -> Tensor:
         """Return the chunk of ``call``, (B, chunk, action dim).
 
         Args:
@@ -102,11 +102,11 @@ class Twin:
         vars(policy).update({name: copied(value) for name, value in call.state.items()})
         if self._rtc is None or self._rtc != (call.rtc, call.guided):
             self._follow(call)
-        noise: Callable[[], Any] = (lambda: OwnNoise(call.noise)) if own_noise else contextlib.nullcontext
+        noise: Callable[[], object] = (lambda: OwnNoise(call.noise)) if own_noise else contextlib.nullcontext
         with call.modes(), noise():
             return policy.predict_action_chunk(*copied(call.args), **copied(call.kwargs))
 
-    def _follow(self, call: Call) -> None:
+    def _follow(self, call: PolicyCall) -> None:
         """Have Real-Time Chunking as the policy had it at the call: programs turn it on after loading."""
         policy = self.policy
         if hasattr(policy.config, "rtc_config") and hasattr(policy, "init_rtc_processor"):
@@ -195,7 +195,7 @@ def _arguments(func: Any) -> list[str]:
 
 @functools.cache
 def _with_generator(func: Any) -> Any:
-    """Return the overload of ``func`` that takes its arguments and a generator as well; None where there is none."""
+    """Return the overload of ``func`` that takes its arguments and a generator as well; None if there is none."""
     wanted = sorted([*_arguments(func), "generator"])
     for name in func.overloadpacket.overloads():
         other = getattr(func.overloadpacket, name)
@@ -237,12 +237,12 @@ def copied(value: Any) -> Any:
     return value
 
 
-def state_of(policy: nn.Module) -> dict[str, Any]:
+def state_of(policy: nn.Module) -> dict[str, object]:
     """Return the data that ``policy`` itself holds, by name: queues, counters, a history. They are not copied."""
     return {name: value for name, value in vars(policy).items() if _is_state(policy, name, value)}
 
 
-def copied_state(policy: nn.Module) -> dict[str, Any]:
+def copied_state(policy: nn.Module) -> dict[str, object]:
     """Return a copy of `state_of`."""
     copies = {}
     for name, value in state_of(policy).items():
@@ -255,13 +255,13 @@ def copied_state(policy: nn.Module) -> dict[str, Any]:
     return copies
 
 
-def _is_state(policy: nn.Module, name: str, value: Any) -> bool:
+def _is_state(policy: nn.Module, name: str, value: object) -> bool:
     if name in _OF_MODULES or name in _ELSEWHERE:
         return False
     return isinstance(value, (*_PLAIN, Tensor, deque, dict, list, tuple, set)) or _own_object(policy, value)
 
 
-def _own_object(policy: nn.Module, value: Any) -> bool:
+def _own_object(policy: nn.Module, value: object) -> bool:
     """Return whether ``value`` is of a class of the policy's own package, such as ACT's ensemble over time."""
     if isinstance(value, nn.Module | Tensor) or callable(value) or not hasattr(value, "__dict__"):
         return False

@@ -21,20 +21,20 @@ Work = Callable[[int], None]  # does so many units of work, and waits until they
 
 SLEEP_S = 0.02
 SLEEPS = 5
-UNIT_MS = 20.0  # of known work: long beside the launch of it
+UNIT_MS = 20.0  # duration of known work: much longer than its launch
 TIMES = 7
 # Twice the work may take between these many times as long: caches and clocks ramp up within a few milliseconds.
 TWICE = (1.8, 2.2)
-MAX_DIFFERENCE = 0.05  # of the host's time of the same work, that the device's may differ by
+MAX_DIFFERENCE = 0.05  # largest relative difference between host and device time of the same work
 # A clock is steered by time servers by up to 500 parts in a million (adjtimex(2), ntpd), so two good ones may drift
 # apart by that.
 DRIFT_PPM = 500.0
-READ_MS = 2.0  # that two clocks cannot be read closer together on a busy machine
+READ_MS = 2.0  # closest that two clocks can be read together on a busy machine
 
 
 @dataclass(frozen=True)
 class Moment:
-    """The same moment on each clock, in nanoseconds; the device's is None where there is none."""
+    """The same moment on each clock, in nanoseconds; the device's is None if there is none."""
 
     host: int
     wall: int

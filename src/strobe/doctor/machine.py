@@ -16,7 +16,7 @@ from strobe.doctor.results import SelfCheck
 
 ACCELERATORS = ("cuda", "xpu", "mps")
 FEW_BYTES = 4 << 30  # memory or disk below which full-size policies, or hours of runs, have no room
-SIDE = 512  # of the matrices that devices are tried with
+SIDE = 512  # side of the matrices that devices are tried with
 
 
 def best() -> torch.device:

@@ -36,9 +36,9 @@ class SelfCheck(Data):
     area: Area
     name: str
     outcome: Outcome
-    seen: str = Field(description="with the figures and their units")
-    means: str = Field(default="", description="what follows for the user's numbers; '' where it holds")
-    do: str = Field(default="", description="a command, or what to change")
+    seen: str = Field(description="what was seen, with the figures and their units")
+    means: str = Field(default="", description="what follows for the user's numbers; '' if the check holds")
+    do: str = Field(default="", description="what to do: a command, or what to change")
     evidence: Mapping[str, Finite | str | None] = Field(default_factory=dict)
 
     @classmethod

@@ -19,7 +19,7 @@ from strobe.doctor.results import SelfCheck
 
 OTHERS_CORES = 0.25  # processor time of other programs, in cores, from which on they are in the way
 LOOK_S = 1.0
-BURST_S = 1.5  # of the same work, each time that the pace is looked at
+BURST_S = 1.5  # duration of the same work, each time that the pace is measured
 SLOWER = 0.10  # slow-down from the fastest burst to the last one that is no noise any more
 STOLEN = 0.02  # share of the time that the host of a virtual machine gave to others
 # Bits of nvidia-smi's clocks_throttle_reasons.active (NVML, nvmlClocksThrottleReasons); idle and settings of the
@@ -63,7 +63,7 @@ class System:
     processors: Path = Path("/sys/devices/system/cpu")
 
     def quota_cores(self) -> float | None:
-        """Return how many cores' time this process may use; None where there is no limit."""
+        """Return how many cores' time this process may use; None if there is no limit."""
         with contextlib.suppress(OSError, ValueError):
             quota, period = (self.group / "cpu.max").read_text().split()
             return None if quota == "max" else int(quota) / int(period)
@@ -73,7 +73,7 @@ class System:
         return None
 
     def held_up(self) -> tuple[int, float] | None:
-        """Return how often the quota has stopped this group, and for how many seconds; None where nothing says."""
+        """Return how often the quota has stopped this group, and for how many seconds; None if nothing says."""
         with contextlib.suppress(OSError, ValueError):
             pairs = (line.split() for line in (self.group / "cpu.stat").read_text().splitlines())
             counters = {name: int(value) for name, value in pairs}
@@ -83,7 +83,7 @@ class System:
         return None
 
     def heat_events(self) -> int | None:
-        """Return how often heat has slowed the processors since the start; None where nothing says."""
+        """Return how often heat has slowed the processors since the start; None if nothing says."""
         counts = []
         for file in self.processors.glob("cpu[0-9]*/thermal_throttle/core_throttle_count"):
             with contextlib.suppress(OSError, ValueError):
@@ -275,7 +275,7 @@ def _gpu(power: Mapping[str, str]) -> Iterator[SelfCheck]:
 
 
 def _stolen() -> tuple[float, float] | None:
-    """Seconds stolen from this virtual machine, and all seconds, over all processors; None where nothing says."""
+    """Seconds stolen from this virtual machine, and all seconds, over all processors; None if nothing says."""
     times = psutil.cpu_times()
     stolen = getattr(times, "steal", None)
     return None if stolen is None else (stolen, sum(times))
@@ -302,7 +302,7 @@ def _name(process: psutil.Process) -> str:
 
 TRIES = 12
 PAIRS = 20
-TRY_S = 2.0  # for one try, on a machine where a call takes long
+TRY_S = 2.0  # time for one try, on a machine where a call takes long
 # A claim is wrong in about 1 % of such tries (see core/measure/verdicts.py): three of twelve happen once in 5,000 runs.
 MOST_CLAIMS = 2
 WIDE = 0.05  # the smallest difference that could be shown; beyond it most treatments' gains are lost in the noise

@@ -43,11 +43,11 @@ from strobe.rehearse import command as rehearse
 from strobe.simulators.record_command import RecordConfig, record
 from strobe.train import command as train
 
-LIMIT_S = 480.0  # within which the tour ends, on a machine with other work too
-RECORD_S = 10.0  # of recording on a laptop at rest, with the first imports
+LIMIT_S = 480.0  # longest tour, on a machine with other work too
+RECORD_S = 10.0  # time to record on a laptop at rest, with the first imports
 # The seconds of the comparison's rounds, and how many times as many they are on a busy machine, at most.
 COMPARE_S, LONGER = 15.0, 2.0
-BACKBONE = "model.backbone"  # of ACT, which takes most of its time
+BACKBONE = "model.backbone"  # ACT's backbone, which takes most of its time
 STEPS, FEWER_STEPS = 14, 9  # of the training, usually and on a busy machine
 
 
@@ -71,7 +71,7 @@ class Stop:
         usual_s: seconds that it takes on a laptop at rest, with loading, roughly.
         argv: makes the command and its flags, without 'strobe', where everything takes so many times as long.
         run: runs it with these flags. Returns the exit code.
-        lacking: what it needs and is not there, in words; '' where all is there.
+        lacking: what it needs and is not there, in words; '' if all is there.
     """
 
     title: str

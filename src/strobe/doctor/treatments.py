@@ -32,7 +32,7 @@ from strobe.treatments.graphs.replayed import Replayed
 POLICIES = ("act", "pi05", "diffusion", "smolvla")
 STEPS = 3  # denoising steps: a loop, and short
 IMAGE = (64, 64)  # height and width of the cameras: what is tried does not depend on them
-OBSERVATIONS = 6  # of which two have the same shapes, and so meet in one graph
+OBSERVATIONS = 6  # observations, two of which have the same shapes, and so meet in one graph
 BATCH = 2
 EXACT = "all exact treatments"
 GUIDANCE: Spec = {"guidance": "closed form"}
@@ -76,10 +76,10 @@ class Tried:
     """The outcome of an attempt.
 
     Args:
-        broken: why the policy does not act, or train, the same, in words; '' where it does.
+        broken: why the policy does not act, or train, the same, in words; '' if it does.
         seen: the figures, in words.
         captured: graphs that were captured; None without graphs, or where they cannot be counted.
-        rms: how far the actions moved, σ; None where none were compared.
+        rms: how far the actions moved, σ; None if none were compared.
         peak_bytes, device_bytes: memory of the process, and on an accelerator, at its highest.
     """
 

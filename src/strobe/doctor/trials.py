@@ -19,8 +19,8 @@ from strobe.lerobot.quiet import muted_stderr
 from strobe.simulators import environments
 
 WORKERS, BATCHES = 2, 4
-BATCH_BYTES = 48 << 20  # of ten frames of 480×640 from two cameras in float32, give or take
-PATIENCE_S = 20  # for a batch, after which the workers hang
+BATCH_BYTES = 48 << 20  # about the size of ten frames of 480×640 from two cameras in float32
+PATIENCE_S = 20  # time for a batch, after which the workers hang
 FRAMES, SIDE, FPS = 30, 128, 30
 # Environments whose own default is no task that their simulator still has.
 FIELDS: dict[str, dict[str, str]] = {"metaworld": {"task": "push-v3"}}

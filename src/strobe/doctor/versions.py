@@ -31,7 +31,7 @@ TESTED: Mapping[str, str] = {
     "mujoco": "3.16.0",
 }
 PYTHON = ((3, 12), (3, 12))  # the oldest that works, and the one that the suite runs on
-NO_EXTRAS = ("all", "dev")  # of Strobe's extras: sums of others, and what only its developers need
+NO_EXTRAS = ("all", "dev")  # Strobe's extras that combine others, or that only its developers need
 
 
 def examine(installed: Mapping[str, str] | None = None) -> Iterator[SelfCheck]:

@@ -12,7 +12,7 @@ import numpy as np
 from strobe.core.errors import UserError
 from strobe.core.measure.guard import Guards
 from strobe.core.measure.sampling import SETTLE_S, Collected, NoMoreCallsError, collect
-from strobe.core.measure.statistics import each_of, summarise
+from strobe.core.measure.statistics import bonferroni, summarise
 from strobe.core.measure.time_limit import WorkLimit
 from strobe.core.measure.verdicts import LEVEL, difference_interval, paired_verdict, too_short
 from strobe.core.results.answer import CompareResult
@@ -155,7 +155,7 @@ class _Study:
 
     def _judge(self, seconds: float) -> None:
         first, *others = self.result.measurements
-        level = each_of(len(others), LEVEL)
+        level = bonferroni(len(others), LEVEL)
         for other in others:
             before, after = first.samples.values, other.samples.values
             if len(before) < 2:

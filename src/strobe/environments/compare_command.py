@@ -53,7 +53,7 @@ class CompareEnvironmentsConfig(OutputFlags, InputFlags):
     interval: float = field(default=0.01, metadata=above(0))
     # Samples in the batch of the training step.
     batch_size: int = field(default=2, metadata=at_least(1))
-    # A side is as fast as the first if its whole interval lies within this share of the time.
+    # Equivalence margin: "as fast" means that the interval lies within ± this share.
     as_fast_within: float = field(default=0.02, metadata=above(0))
     # An environment, 'NAME: python=INTERPRETER, lerobot=CHECKOUT'; may be repeated.
     variant: list[str] = field(default_factory=list)

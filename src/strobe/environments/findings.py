@@ -11,7 +11,7 @@ from strobe.environments.results import Environment, PassDifference, StageDiffer
 
 Compared = CompareResult | VerifyResult
 
-GRADIENT_ERROR = 1e-3  # of its length; other kernels of float32 move it by 1e-7 to 1e-5
+GRADIENT_ERROR = 1e-3  # relative error of the gradient; other float32 kernels move it by 1e-7 to 1e-5
 # Kind of the first difference → what usually causes it, and what to do.
 CAUSES: Mapping[str, str] = {
     "weights": "Both sides read the same file. A weight that differs was renamed, reshaped, or computed when the "

@@ -244,7 +244,7 @@ def _difference(entry: Entry, other: Entry, own: Entry | None, stage: str) -> St
 
 
 def _unread(first: Sequence[Entry], second: Sequence[Entry]) -> StageDifference | None:
-    """Return the weights of the first side that the second has under no name; None where it has all.
+    """Return the weights of the first side that the second has under no name; None if it has all.
 
     A module that was renamed has the same values under another name. If it has not, LeRobot did not read them there:
     its policies are read without complaint about names that are missing.

@@ -105,7 +105,7 @@ def _packages(environments: Sequence[Environment]) -> Table:
 
 
 def _others(environments: Sequence[Environment]) -> list[str]:
-    """Return the other packages that differ, in a sentence; [] where none does."""
+    """Return the other packages that differ, in a sentence; [] if none does."""
     names = sorted({name for one in environments for name in one.packages if name not in FIRST})
     differing = [name for name in names if len({one.packages.get(name) for one in environments}) > 1]
     if not differing:

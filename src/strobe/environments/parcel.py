@@ -11,6 +11,7 @@ import numpy as np
 from torch import Tensor
 
 from strobe.core.errors import UserError
+from strobe.core.json_text import JsonObject
 from strobe.environments.unpublished import save_unregistered
 from strobe.lerobot.policies.checkpoints import locate
 from strobe.lerobot.policies.policy_subject import PolicySubject
@@ -28,7 +29,7 @@ class Parcel:
     Args:
         timed: observations that timed calls take in turn.
         checked: observations that actions are compared on.
-        trains: '' where it has a training batch, else why not, in words.
+        trains: '' if it has a training batch, else why not, in words.
     """
 
     folder: Path
@@ -56,7 +57,7 @@ def pack(
     if made or overridden:
         _save(subject, policy)
     observations, checked = subject.inputs.observations, subject.checks(checks).observations
-    texts: dict[str, Any] = {}
+    texts: JsonObject = {}
     for number, observation in enumerate([*observations, *checked]):
         texts[f"observation_{number}"] = _write(observation, folder / f"observation_{number}.npz")
     trains = subject.family.untrained
@@ -98,7 +99,7 @@ def _save(subject: PolicySubject, folder: Path) -> None:
         raise refused(error, f"{subject.info.name} cannot be saved for the other environment") from error
 
 
-def _write(data: dict[str, Any], file: Path) -> dict[str, Any]:
+def _write(data: JsonObject, file: Path) -> JsonObject:
     """Write the arrays of an observation or a batch. Return the rest of it, which is plain data."""
     arrays = {key: value.detach().cpu().numpy() for key, value in data.items() if isinstance(value, Tensor)}
     np.savez(file, **arrays)  # type: ignore[arg-type]

@@ -23,13 +23,13 @@ class StageDifference(Data):
     """A place in a pass at which two environments differ."""
 
     kind: Literal["setting", "type", "weights", "values", "shape", "calls"]
-    stage: str = Field(description="in words: 'preprocessing', 'vision', 'prefix', 'denoising step 3', …")
-    place: str = Field(description="a step or module and what of it, e.g. 'NormalizerProcessorStep observation.state'")
+    stage: str = Field(description="name of the stage: 'preprocessing', 'vision', 'prefix', 'denoising step 3', …")
+    place: str = Field(description="step or module and its value, e.g. 'NormalizerProcessorStep observation.state'")
     distance: Finite | None = Field(
-        default=None, description="of the values: length of the difference over the length of the first side's"
+        default=None, description="length of the values' difference ÷ length of the first side's values"
     )
     rounding: Finite | None = Field(
-        default=None, description="the same for the first side alone, with its sums in another order"
+        default=None, description="the same distance for the first side with its sums in another order"
     )
     words: str = Field(description="what differs, in words")
 
@@ -37,19 +37,19 @@ class StageDifference(Data):
 class PassDifference(Data):
     """How the passes of one observation differ, from the first stage on."""
 
-    candidate: str = Field(description="the side that was held against the first one")
-    observation: int = Field(description="of the check, from 1: the one whose actions differ most")
-    compared: int = Field(description="tensors and texts that both sides have")
-    unmatched: list[str] = Field(default_factory=list, description="modules that only one side has, some of them")
-    stages: list[StageDifference] = Field(default_factory=list, description="one for each stage, in order of the pass")
+    candidate: str = Field(description="the side that is compared with the first one")
+    observation: int = Field(description="observation of the check whose actions differ most, counted from 1")
+    compared: int = Field(description="count of tensors and texts that both sides have")
+    unmatched: list[str] = Field(default_factory=list, description="examples of modules that only one side has")
+    stages: list[StageDifference] = Field(default_factory=list, description="all stages, in order of the pass")
     inside: list[StageDifference] = Field(
-        default_factory=list, description="stages of the policy that differ and lead to the same actions"
+        default_factory=list, description="stages of the policy that differ without changing the actions"
     )
     settings: list[StageDifference] = Field(default_factory=list, description="settings that differ")
-    training: list[StageDifference] = Field(default_factory=list, description="gradients of a training step")
-    note: str = Field(default="", description="what could not be looked at, in words")
+    training: list[StageDifference] = Field(default_factory=list, description="gradients of one training step")
+    note: str = Field(default="", description="what could not be compared, in words")
 
     @property
     def first(self) -> StageDifference | None:
-        """The first stage that differs; None where none does."""
+        """The first stage that differs; None if none does."""
         return self.stages[0] if self.stages else None

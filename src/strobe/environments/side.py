@@ -15,18 +15,18 @@ from pathlib import Path
 from typing import Any
 
 from strobe.core.errors import UserError
-from strobe.core.json_text import parsed
+from strobe.core.json_text import JsonObject, parsed
 from strobe.core.processes.command import last_line
 from strobe.core.processes.lifetime import Closing, Ending
 from strobe.core.results.units import plain
 from strobe.environments.options import SideOptions
 
 CARRIED = Path(__file__).parent / "carried"
-GRACE_S = 1.0  # in which a side ends by itself once its input has closed
-LINE_BYTES = 2**20  # of an answer at most: arrays go through files
+GRACE_S = 1.0  # time in which a side ends by itself once its input has closed
+LINE_BYTES = 2**20  # largest answer: arrays go through files
 MOST_WAITING = 16  # answers that nobody has fetched yet
 LOOK_S = 0.5  # how often a side that does not answer is looked at
-_FOREIGN = ("PYTHONPATH", "PYTHONHOME", "VIRTUAL_ENV", "__PYVENV_LAUNCHER__")  # of this environment, not of another
+_FOREIGN = ("PYTHONPATH", "PYTHONHOME", "VIRTUAL_ENV", "__PYVENV_LAUNCHER__")  # this environment's variables
 
 
 class SideEndedError(UserError):
@@ -37,7 +37,7 @@ class SideFailedError(UserError):
     """An order failed on a side; the process goes on."""
 
 
-class Side(Closing):
+class EnvironmentWorker(Closing):
     """A process that holds the policy in its environment and answers one order after the other.
 
     Ctrl-C is this process's to answer. The other one ends with its input, so it never outlives this one.
@@ -85,12 +85,12 @@ class Side(Closing):
         """The side's name."""
         return self.options.name
 
-    def ask(self, do: str, limit_s: float, **order: Any) -> dict[str, Any]:
+    def ask(self, do: str, limit_s: float, **order: object) -> JsonObject:
         """Return the answer to an order. Raises as `order` and `answer` do."""
         self.order(do, **order)
         return self.answer(limit_s)
 
-    def order(self, do: str, **order: Any) -> None:
+    def order(self, do: str, **order: object) -> None:
         """Give an order, whose answer is to be fetched before the next one. Raises SideEndedError."""
         assert self._process.stdin is not None
         self._orders += 1
@@ -100,7 +100,7 @@ class Side(Closing):
         except (OSError, ValueError):
             raise self._ended() from None
 
-    def answer(self, limit_s: float) -> dict[str, Any]:
+    def answer(self, limit_s: float) -> JsonObject:
         """Return the answer to the order that was given last.
 
         Raises:
@@ -116,7 +116,7 @@ class Side(Closing):
             raise SideFailedError(plain(f"'{self.name}' failed: {answer['error']}: {answer.get('text', '')}{place}"))
         return answer
 
-    def _next(self, ends: float, limit_s: float) -> tuple[int, dict[str, Any]]:
+    def _next(self, ends: float, limit_s: float) -> tuple[int, JsonObject]:
         """Return the next answer with the number of its order."""
         while True:
             try:

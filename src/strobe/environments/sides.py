@@ -26,7 +26,7 @@ from strobe.environments import first_difference
 from strobe.environments.options import SideOptions
 from strobe.environments.parcel import CHECKS, Parcel, pack
 from strobe.environments.results import Environment, PassDifference
-from strobe.environments.side import Side, SideFailedError
+from strobe.environments.side import EnvironmentWorker, SideFailedError
 from strobe.lerobot.policies.action_scale import scale_of
 from strobe.lerobot.policies.inputs import Inputs
 from strobe.lerobot.policies.policy_subject import PolicySubject
@@ -34,7 +34,7 @@ from strobe.lerobot.policies.policy_subject import PolicySubject
 LOAD_S, CALL_S = 1800.0, 600.0  # limits of one order
 OTHER_ORDER = "the first side's own sums: shuffled, on one thread, by torch's kernels, with attention by its formula"
 GUARDED: Effect = "rounding"  # what another environment may do to the actions
-CALLS_EACH = 4  # of the sides for each observation of a look, roughly
+CALLS_EACH = 4  # approximate calls of the sides per observation of a look
 PARTS = ("preprocessing", "policy", "postprocessing")
 # After a call torch's threads look for more work for a moment before they sleep; the other side begins after that.
 PAUSE_S = 0.003
@@ -88,7 +88,7 @@ def carry(subject: PolicySubject, folder: Path, options: SidesOptions, checks: i
     return Carried(parcel, scale, subject.executed, steps_of(config), str(subject.device))
 
 
-def _scale(postprocessor: Any, inputs: Inputs, chunks: Sequence[Tensor]) -> ActionScale | None:
+def _scale(postprocessor: object, inputs: Inputs, chunks: Sequence[Tensor]) -> ActionScale | None:
     stats = inputs.stats if inputs.kind == "data" else {}
     return scale_of(postprocessor, stats, inputs.action_names, inputs.description, chunks)
 
@@ -110,7 +110,7 @@ class Sides:
 
     def __post_init__(self) -> None:
         self._stack = ExitStack()
-        self.sides: dict[str, Side] = {}
+        self.sides: dict[str, EnvironmentWorker] = {}
         count = len(self.options.sides)
         needed = count * self.weight_bytes
         if self.carried.device == "cpu" and needed > available_bytes():
@@ -136,7 +136,7 @@ class Sides:
         self._stack.close()
 
     def _begin(self, options: SideOptions, log: Path) -> None:
-        side = self.sides[options.name] = self._stack.enter_context(Side(options, log))
+        side = self.sides[options.name] = self._stack.enter_context(EnvironmentWorker(options, log))
         side.order(
             "load",
             parcel=str(self.carried.parcel.folder),
@@ -145,7 +145,7 @@ class Sides:
             seed=self.options.seed,
         )
 
-    def _described(self, side: Side) -> None:
+    def _described(self, side: EnvironmentWorker) -> None:
         options, facts = side.options, side.answer(LOAD_S)
         if options.lerobot and Path(facts["lerobot"]).resolve().parent != options.source():
             raise UserError(

@@ -33,7 +33,7 @@ def built_as(config: Any, folder: Path, *, tiny: bool) -> Iterator[Settle]:
     """Inside, LeRobot reads the policy in ``folder``. Yields what completes it."""
     family = registered(config.type)
 
-    def settle(policy: Any, preprocessor: Any) -> None:
+    def settle(policy: Any, preprocessor: object) -> None:
         if family is not None and family.settle is not None:
             family.settle(policy, preprocessor)
         for place, module in enumerate(unregistered_modules(policy)):

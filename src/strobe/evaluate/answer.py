@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from strobe.core.measure.statistics import each_of
+from strobe.core.measure.statistics import bonferroni
 from strobe.evaluate.episode_log import EpisodeLine
 from strobe.evaluate.episodes.play import Episodes, Plan
 from strobe.evaluate.episodes.settings import Candidate
@@ -57,7 +57,9 @@ def _row(plan: Plan, candidate: Candidate, played: Sequence[EpisodeLine], pairs:
         recipe=candidate.recipe,
         together=_on(plan, played, pairs, LEVEL, len(plan.tasks)),
         tasks={
-            task: _on(plan, lines, pairs and [pair for pair in pairs if pair[0].task == task], each_of(len(plan.tasks)))
+            task: _on(
+                plan, lines, pairs and [pair for pair in pairs if pair[0].task == task], bonferroni(len(plan.tasks))
+            )
             for task, lines in tasks.items()
             if several and lines
         },

@@ -8,11 +8,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from strobe.core.errors import UserError
 from strobe.evaluate.episodes.play import Plan, StartByStart
-from strobe.evaluate.measure.best_arm import each_pair, eliminated
+from strobe.evaluate.measure.best_arm import bonferroni_pairs, eliminated
 from strobe.evaluate.measure.success_rates import LEVEL
 from strobe.lerobot.policies.options import check_checkpoint
 
@@ -88,7 +88,7 @@ class CheckpointRows:
 
     names: tuple[str, ...]
 
-    def __call__(self, _subject: Any = None, _recipes: Sequence[Path] = ()) -> list[Candidate]:
+    def __call__(self, _subject: object = None, _recipes: Sequence[Path] = ()) -> list[Candidate]:
         """Return the rows, which are the same for each policy."""
         from strobe.core.treatments.treatment import Variant
         from strobe.evaluate.episodes.settings import Candidate
@@ -110,7 +110,7 @@ class SuccessiveElimination(StartByStart):
         self.by: dict[str, str] = {}
         self.starts: dict[str, int] = {}
         self._won: dict[str, list[bool]] = {candidate.name: [] for candidate in plan.candidates}
-        self.each_level = each_pair(len(plan.candidates), LEVEL)
+        self.each_level = bonferroni_pairs(len(plan.candidates), LEVEL)
 
     @property
     def playing(self) -> list[Candidate]:

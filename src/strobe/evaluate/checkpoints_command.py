@@ -66,7 +66,7 @@ def options_of(flags: PolicyOptions, checkpoint: NamedCheckpoint) -> PolicyOptio
     return PolicyOptions(path=checkpoint.path, overrides=list(flags.overrides))
 
 
-def evaluate_checkpoints(flags: PolicyOptions, config: EvaluateConfig, live: Live) -> tuple[Any, Path]:
+def evaluate_checkpoints(flags: PolicyOptions, config: EvaluateConfig, live: Live) -> tuple[object, Path]:
     """Load the checkpoints, play their episodes and judge them. Return the result, and its folder.
 
     Raises:
@@ -77,12 +77,14 @@ def evaluate_checkpoints(flags: PolicyOptions, config: EvaluateConfig, live: Liv
         return _evaluate(flags, config, workers, threads, live)
 
 
-def _evaluate(flags: PolicyOptions, config: EvaluateConfig, workers: Any, threads: int, live: Live) -> tuple[Any, Path]:
+def _evaluate(
+    flags: PolicyOptions, config: EvaluateConfig, workers: object, threads: int, live: Live
+) -> tuple[object, Path]:
     with importing(announced=True):
         from strobe.evaluate.checkpoints import CheckpointRows, parse_policies
         from strobe.evaluate.eliminate import eliminate
         from strobe.evaluate.episodes.play import Plan
-        from strobe.evaluate.episodes.stage import SeveralStages, Stage
+        from strobe.evaluate.episodes.stage import EpisodeRunnerByVariant, LocalEpisodeRunner
         from strobe.evaluate.episodes.videos import Filming
     realise(config)
     assert config.env is not None  # checked when it was read
@@ -93,11 +95,11 @@ def _evaluate(flags: PolicyOptions, config: EvaluateConfig, workers: Any, thread
     subjects = _loaded(options, config, live)
     live.stage(f"starting {config.env.type}")
     rendering: Any = config.render
-    stages: dict[str, Stage] = {}
+    stages: dict[str, LocalEpisodeRunner] = {}
     try:
         for name, subject in subjects.items():
-            stages[name] = Stage(config.env, subject, rendering, name)
-        stage = SeveralStages(stages)
+            stages[name] = LocalEpisodeRunner(config.env, subject, rendering, name)
+        stage = EpisodeRunnerByVariant(stages)
         rows_of = CheckpointRows(tuple(subjects))
         plan = Plan(rows_of(), stage.tasks, config.episodes, config.margin, config.seed)
         asked = request_of_several(config, subjects, plan, threads)

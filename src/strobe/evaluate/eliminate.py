@@ -13,7 +13,7 @@ from strobe.core.studies.shared.measuring import Options
 from strobe.evaluate.answer import unpaired
 from strobe.evaluate.checkpoints import NamedCheckpoint, SuccessiveElimination
 from strobe.evaluate.episode_log import EpisodeLine, EpisodeLog
-from strobe.evaluate.episodes.play import Crew, EpisodeReporter, Plan, Player, play
+from strobe.evaluate.episodes.play import EpisodeReporter, EpisodeRunner, ParallelEpisodeRunner, Plan, play
 from strobe.evaluate.measure.best_arm import mean_s
 from strobe.evaluate.measure.success_rates import LEVEL, paired_rates
 from strobe.evaluate.measure.time_to_task import ends_of, judge_times, why_not_judged
@@ -27,7 +27,7 @@ def eliminate(
     subjects: Mapping[str, PolicySubject],
     environment: str,
     plan: Plan,
-    player: Player | Crew,
+    player: EpisodeRunner | ParallelEpisodeRunner,
     log: EpisodeLog,
     watching: EpisodeReporter,
     fps: float,

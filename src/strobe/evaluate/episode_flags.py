@@ -13,6 +13,7 @@ from strobe.core.cli.flags import OutputFlags
 from strobe.core.cli.live import Live
 from strobe.core.cli.runner import Studied, as_json
 from strobe.core.errors import NotKeptError, UserError, in_words
+from strobe.core.json_text import JsonObject
 from strobe.lerobot.flags.lazy_flags import of_lerobot
 from strobe.lerobot.flags.run_flags import RayFlags
 from strobe.lerobot.policies.options import PolicyOptions
@@ -20,7 +21,7 @@ from strobe.lerobot.policies.options import PolicyOptions
 if TYPE_CHECKING:
     from lerobot.envs.configs import EnvConfig
 
-    from strobe.evaluate.episode_log import EpisodeLog, Request
+    from strobe.evaluate.episode_log import EpisodeLog, EvaluationRequest
     from strobe.evaluate.episodes.player_spec import PlayerSpec
 else:
     EnvConfig = of_lerobot("lerobot.envs.configs:EnvConfig")
@@ -59,7 +60,7 @@ class EpisodeFlags(OutputFlags):
 
 
 @contextlib.contextmanager
-def crew(config: EpisodeFlags, live: Live) -> Iterator[tuple[Any, int]]:
+def crew(config: EpisodeFlags, live: Live) -> Iterator[tuple[object, int]]:
     """Yield who plays episodes beside this process, None if it plays alone, and torch's threads of who plays.
 
     They end with the context. The threads of this process are set.
@@ -79,15 +80,15 @@ def crew(config: EpisodeFlags, live: Live) -> Iterator[tuple[Any, int]]:
         yield workers, threads or torch.get_num_threads()
 
 
-def _workers(config: EpisodeFlags, count: int, live: Live) -> contextlib.AbstractContextManager[Any]:
-    from strobe.evaluate.episodes.crews import Players, Workers
+def _workers(config: EpisodeFlags, count: int, live: Live) -> contextlib.AbstractContextManager[object]:
+    from strobe.evaluate.episodes.crews import PoolEpisodeRunner, RayEpisodeRunner
     from strobe.evaluate.episodes.settings import parse_each
 
     if config.launcher == "ray":
         live.stage("joining the Ray cluster")
-        return Players(config.ray.address, parse_each(config.parallel), live.say)
+        return RayEpisodeRunner(config.ray.address, parse_each(config.parallel), live.say)
     # Started before the policy is loaded here: they import torch and LeRobot meanwhile.
-    return Workers(count) if count > 1 else contextlib.nullcontext()
+    return PoolEpisodeRunner(count) if count > 1 else contextlib.nullcontext()
 
 
 def resumable(result: Any, folder: Path, flags: PolicyOptions, config: EpisodeFlags) -> Studied:
@@ -152,11 +153,11 @@ class CrewStart:
 
 def start_workers(workers: Any, start: CrewStart, live: Live) -> None:
     """Let the workers load the policy. Raises UserError if its copies do not fit into memory."""
-    from strobe.evaluate.episodes.crews import Workers
+    from strobe.evaluate.episodes.crews import PoolEpisodeRunner
     from strobe.evaluate.episodes.player_spec import RemotePlayerSpec, require_memory
 
     flags, subject, spec, each = start.flags, start.subject, start.spec(), start.each
-    if isinstance(workers, Workers):
+    if isinstance(workers, PoolEpisodeRunner):
         require_memory([subject], workers.free)
         live.say(f"{workers.free} processes play episodes side by side, each with its own policy, simulator and {each}")
         workers.begin(spec)
@@ -172,7 +173,7 @@ def start_workers(workers: Any, start: CrewStart, live: Live) -> None:
     )
 
 
-def request_of(config: EpisodeFlags, subject: Any, plan: Any, episodes: int, threads: int) -> Request:
+def request_of(config: EpisodeFlags, subject: Any, plan: Any, episodes: int, threads: int) -> EvaluationRequest:
     """Return the settings that must match for --resume; ``episodes``: of each variant on each task, at most."""
     from strobe.core.subjects.subject import fingerprint
 
@@ -188,7 +189,7 @@ def request_of(config: EpisodeFlags, subject: Any, plan: Any, episodes: int, thr
     )
 
 
-def request_of_several(config: EpisodeFlags, subjects: Mapping[str, Any], plan: Any, threads: int) -> Request:
+def request_of_several(config: EpisodeFlags, subjects: Mapping[str, Any], plan: Any, threads: int) -> EvaluationRequest:
     """Return the same of several policies, by their names, with the fingerprint of each."""
     from strobe.core.subjects.subject import fingerprint
 
@@ -205,10 +206,10 @@ def request_of_several(config: EpisodeFlags, subjects: Mapping[str, Any], plan: 
     )
 
 
-def _request(config: EpisodeFlags, plan: Any, episodes: int, threads: int, **of_policies: Any) -> Request:
-    from strobe.evaluate.episode_log import Request
+def _request(config: EpisodeFlags, plan: Any, episodes: int, threads: int, **of_policies: Any) -> EvaluationRequest:
+    from strobe.evaluate.episode_log import EvaluationRequest
 
-    return Request(
+    return EvaluationRequest(
         environment={"type": getattr(config.env, "type", ""), **as_json(config.env)},
         tasks=list(plan.tasks),
         margin=config.margin,
@@ -220,13 +221,15 @@ def _request(config: EpisodeFlags, plan: Any, episodes: int, threads: int, **of_
     )
 
 
-def _settings_of(subject: Any) -> dict[str, Any]:
+def _settings_of(subject: Any) -> JsonObject:
     """Return the policy's config as JSON data, without the place that it was loaded from."""
     return {name: value for name, value in as_json(subject.policy.config).items() if name != "pretrained_path"}
 
 
 @contextlib.contextmanager
-def logged(config: EpisodeFlags, command: str, asked: Request, about: str, live: Live) -> Iterator[EpisodeLog]:
+def logged(
+    config: EpisodeFlags, command: str, asked: EvaluationRequest, about: str, live: Live
+) -> Iterator[EpisodeLog]:
     """Yield the log of episodes in the run's folder, new or reopened (--resume). Nothing stays of a run without any.
 
     Raises:
@@ -250,7 +253,7 @@ def logged(config: EpisodeFlags, command: str, asked: Request, about: str, live:
                 folder.rmdir()
 
 
-def _log(config: EpisodeFlags, command: str, settings: Request, about: str) -> tuple[EpisodeLog, Path]:
+def _log(config: EpisodeFlags, command: str, settings: EvaluationRequest, about: str) -> tuple[EpisodeLog, Path]:
     """Return the log of episodes, new or reopened (--resume), and its folder. Raises UserError."""
     from strobe.core.runs import store
     from strobe.evaluate.episode_log import EpisodeLog

@@ -25,21 +25,21 @@ NAME = "episodes.jsonl"
 MOST_BYTES = 2**28  # a line each, so that one episode at a time is in memory as JSON
 
 
-class Request(Data):
+class EvaluationRequest(Data):
     """The request of an evaluation. Evaluations with equal requests may share their episodes."""
 
-    policy: str = Field(description="its folder, Hub id or type")
-    weights: str = Field(description="a digest of some of them")
-    settings: dict[str, object] = Field(description="the policy's config, without the place it was loaded from")
+    policy: str = Field(description="folder, Hub id or type of the policy")
+    weights: str = Field(description="digest of a sample of the weights")
+    settings: dict[str, object] = Field(description="the policy's config, without its location")
     environment: dict[str, object] = Field(description="LeRobot's EnvConfig")
     tasks: list[str]
-    variants: dict[str, str] = Field(description="name → its treatments, as written; '' for the policy as it is")
+    variants: dict[str, str] = Field(description="name → treatments as written; '' for the untouched policy")
     margin: Finite
     seed: int
     rename_map: dict[str, str] = Field(default_factory=dict)
-    episodes: int = Field(description="of each variant on each task; a resumed run may ask for more")
+    episodes: int = Field(description="number of episodes of each variant on each task; a resumed run may request more")
     threads: int | None = Field(
-        default=None, description="torch's, where an episode is played: sums may differ with it; None: not kept"
+        default=None, description="torch's threads for an episode, which sums may depend on; None: not recorded"
     )
 
 
@@ -49,26 +49,26 @@ class EpisodeLine(Data):
     variant: str
     task: str
     seed: int
-    start: str = Field(description="a digest of the first observation")
+    start: str = Field(description="digest of the first observation")
     success: bool
-    reward: Finite = Field(description="sum over its control ticks")
+    reward: Finite = Field(description="sum over the control ticks")
     ticks: int
-    call_ms: list[Finite] = Field(description="of each call of the policy that ran the model")
-    policy_ms: Finite = Field(description="of the policy in all ticks together")
-    step_ms: Finite = Field(description="of the simulator in all ticks together, without rendering")
-    render_ms: Finite | None = Field(description="of rendering in all ticks together; None where it was not seen")
+    call_ms: list[Finite] = Field(description="time of each call of the policy that ran the model")
+    policy_ms: Finite = Field(description="the policy's time over all ticks")
+    step_ms: Finite = Field(description="the simulator's time over all ticks, without rendering")
+    render_ms: Finite | None = Field(description="rendering time over all ticks; None if not seen")
     reset_ms: Finite
-    seconds: Finite | None = Field(default=None, description="as of `strobe.simulators.results.Episode`")
-    limit_s: Finite | None = Field(default=None, description="as of `strobe.simulators.results.Episode`")
-    timing: EpisodeTiming | None = Field(default=None, description="of an episode that was true to time")
-    motion: Motion | None = Field(default=None, description="how smooth its actions are; None where not known")
+    seconds: Finite | None = Field(default=None, description="as in `strobe.simulators.results.Episode`")
+    limit_s: Finite | None = Field(default=None, description="as in `strobe.simulators.results.Episode`")
+    timing: EpisodeTiming | None = Field(default=None, description="timing, if the episode was played in real time")
+    motion: Motion | None = Field(default=None, description="smoothness of the actions; None if unknown")
     drawn: int | None = Field(
-        default=None, description="control ticks after which the simulator drew an observation; None: not seen"
+        default=None, description="number of control ticks with a rendered observation; None: not seen"
     )
     beside: int = Field(
-        default=0, description="other processes that played episodes at the same time, on the same machine"
+        default=0, description="number of other processes that played episodes at the same time, on the same machine"
     )
-    node: str = Field(default="", description="the node of a cluster that played it; '' where it was played here")
+    node: str = Field(default="", description="node of the cluster that played it; '' if it was played here")
 
 
 Key = tuple[str, str, int]  # variant, task, seed
@@ -86,7 +86,7 @@ class EpisodeLog:
         self._file = file
 
     @classmethod
-    def begin(cls, folder: Path, request: Request) -> Self:
+    def begin(cls, folder: Path, request: EvaluationRequest) -> Self:
         """Create the log in ``folder``. Raises OSError if it cannot be written."""
         path = folder / NAME
         log = cls(path, _locked(path), {})
@@ -94,7 +94,7 @@ class EpisodeLog:
         return log
 
     @classmethod
-    def resume(cls, folder: Path, request: Request) -> Self:
+    def resume(cls, folder: Path, request: EvaluationRequest) -> Self:
         """Reopen the log in ``folder``.
 
         Raises:
@@ -157,7 +157,7 @@ def _locked(path: Path) -> BinaryIO:
     return file
 
 
-def read(path: Path) -> tuple[Request, dict[Key, EpisodeLine], int]:
+def read(path: Path) -> tuple[EvaluationRequest, dict[Key, EpisodeLine], int]:
     """Read an evaluation that is to be resumed, see `parse`.
 
     Raises:
@@ -171,20 +171,20 @@ def read(path: Path) -> tuple[Request, dict[Key, EpisodeLine], int]:
         raise UserError(f"{path}: {error}; run again without --resume") from None
 
 
-def parse(content: bytes) -> tuple[Request, dict[Key, EpisodeLine], int]:
+def parse(content: bytes) -> tuple[EvaluationRequest, dict[Key, EpisodeLine], int]:
     """Return the request, the episodes, and the offset in bytes at which the last complete line ends.
 
     Raises:
         UserError: a line is not valid. Its message begins with the line, so that the caller can name the file.
     """
     end = content.rfind(b"\n") + 1
-    request: Request | None = None
+    request: EvaluationRequest | None = None
     episodes: dict[Key, EpisodeLine] = {}
     for number, line in enumerate(content[:end].splitlines(), 1):
         try:
             content_of_line = parsed(line)
             if isinstance(content_of_line, dict) and "asked" in content_of_line:
-                request = Request.model_validate(content_of_line["asked"])
+                request = EvaluationRequest.model_validate(content_of_line["asked"])
                 continue
             episode = EpisodeLine.model_validate(content_of_line)
         except (ValidationError, ValueError, RecursionError):
@@ -195,9 +195,9 @@ def parse(content: bytes) -> tuple[Request, dict[Key, EpisodeLine], int]:
     return request, episodes, end
 
 
-def _same(before: Request, now: Request, folder: Path) -> None:
+def _same(before: EvaluationRequest, now: EvaluationRequest, folder: Path) -> None:
     """Raise UserError for the first setting that differs from the log's. More episodes are allowed."""
-    for name in Request.model_fields:
+    for name in EvaluationRequest.model_fields:
         logged, requested = getattr(before, name), getattr(now, name)
         if logged == requested or (name == "episodes" and logged < requested) or (name == "threads" and logged is None):
             continue

@@ -9,7 +9,7 @@ from strobe.core.results.finding import Finding
 from strobe.evaluate.results.evaluate import EvaluateResult
 from strobe.evaluate.results.time_to_task import time_in_words
 
-MAX_POSSIBLE_DROP = 0.1  # of the success rate: episodes that leave more possible say little
+MAX_POSSIBLE_DROP = 0.1  # loss of success rate: episodes that cannot exclude more say little
 FEW_SHOW_LITTLE = "An episode succeeds or fails, so a few episodes show only large differences."
 
 

@@ -33,7 +33,7 @@ class EvaluateConfig(EpisodeFlags, RealtimeFlags):
     latency_iterations: int = field(default=10, metadata=at_least(0))
 
 
-def evaluate(flags: PolicyOptions, config: EvaluateConfig, live: Live) -> tuple[Any, Path]:
+def evaluate(flags: PolicyOptions, config: EvaluateConfig, live: Live) -> tuple[object, Path]:
     """Load the policy, play its episodes and judge them. Return the result, and its folder.
 
     Raises:
@@ -44,15 +44,17 @@ def evaluate(flags: PolicyOptions, config: EvaluateConfig, live: Live) -> tuple[
         return _evaluate(flags, config, workers, threads, live)
 
 
-def _evaluate(flags: PolicyOptions, config: EvaluateConfig, workers: Any, threads: int, live: Live) -> tuple[Any, Path]:
+def _evaluate(
+    flags: PolicyOptions, config: EvaluateConfig, workers: Any, threads: int, live: Live
+) -> tuple[object, Path]:
     from strobe.lerobot.flags.subject import recipe_notes
 
     with importing(announced=True):
         from strobe.evaluate import run as study
         from strobe.evaluate.episodes.play import Plan
-        from strobe.evaluate.episodes.realtime import RealtimeStage, require_engine
+        from strobe.evaluate.episodes.realtime import RealtimeEpisodeRunner, require_engine
         from strobe.evaluate.episodes.settings import parse_recipes, parse_steps
-        from strobe.evaluate.episodes.stage import Stage
+        from strobe.evaluate.episodes.stage import LocalEpisodeRunner
         from strobe.evaluate.episodes.videos import Filming
         from strobe.evaluate.settings import EvaluatedRows, parse_executed
         from strobe.lerobot.policies import loading
@@ -70,7 +72,7 @@ def _evaluate(flags: PolicyOptions, config: EvaluateConfig, workers: Any, thread
         require_engine(subject.policy, timing.engine)
     live.stage(f"starting {config.env.type}")
     rendering: Any = config.render
-    stage = (RealtimeStage if timings else Stage)(config.env, subject, rendering)
+    stage = (RealtimeEpisodeRunner if timings else LocalEpisodeRunner)(config.env, subject, rendering)
     try:
         plan = Plan(variants.all, stage.tasks, config.episodes, config.margin, config.seed)
         asked = request_of(config, subject, plan, config.episodes, threads)

@@ -10,7 +10,7 @@ from typing import Any
 
 from strobe.core.errors import UserError, in_words
 from strobe.core.json_text import parsed
-from strobe.core.measure.statistics import each_of
+from strobe.core.measure.statistics import bonferroni
 from strobe.core.runs.contents import contents
 from strobe.evaluate.measure.success_rates import LEVEL, paired_rates, success_rate, unpaired_rates
 from strobe.evaluate.results.evaluate import Judged, JudgedOnTask, JudgedRun
@@ -53,7 +53,7 @@ def judge(files: Sequence[Path], margin: float, same_seeds: bool = False) -> Jud
                 file=str(run.file),
                 together=_on(runs[0].tasks, run.tasks, tasks, paired, margin, LEVEL, not number),
                 tasks={
-                    task: _on(runs[0].tasks, run.tasks, [task], paired, margin, each_of(len(tasks)), not number)
+                    task: _on(runs[0].tasks, run.tasks, [task], paired, margin, bonferroni(len(tasks)), not number)
                     for task in tasks
                     if len(tasks) > 1
                 },
@@ -116,7 +116,7 @@ EVAL_INFO = "eval_info.json"
 
 @dataclass(frozen=True)
 class EvalEpisode:
-    """One episode; ``reward`` is the sum over its ticks, ``seed`` None where the file does not say."""
+    """One episode; ``reward`` is the sum over its ticks, ``seed`` None if the file does not say."""
 
     success: bool
     reward: float | None
@@ -197,7 +197,7 @@ def _tasks(content: Any) -> dict[str, list[EvalEpisode]]:
     return tasks
 
 
-def _episode(success: Any, reward: Any, seed: Any = None) -> EvalEpisode:
+def _episode(success: object, reward: Any, seed: object = None) -> EvalEpisode:
     if success not in (0, 1) or not isinstance(seed, int | None):
         raise ValueError
     finite = None if reward is None or not math.isfinite(reward) else float(reward)

@@ -67,7 +67,7 @@ class RealtimeFlags:
     hold: str = ""
 
 
-def check(config: RealtimeFlags, env: Any) -> None:
+def check(config: RealtimeFlags, env: object) -> None:
     """Check the flags that are about time, as far as possible without a policy. Raises UserError."""
     own = ("latency", "delay_ticks", "hold", *OF_RTC, *OF_ASYNC)
     given = [f"--{name}" for name in own if getattr(config, name)]
@@ -113,7 +113,7 @@ def timings(config: RealtimeFlags, env: Any) -> list[RequestedTiming]:
     return [RequestedTiming(latency=latency, hold=hold, fps=fps, **way) for way in ways for latency in latencies]
 
 
-def _of_rtc(config: RealtimeFlags, rtc: dict[str, Any]) -> list[dict[str, Any]]:
+def _of_rtc(config: RealtimeFlags, rtc: dict[str, object]) -> list[dict[str, object]]:
     """Return fields of a `RequestedTiming` for each horizon with each threshold. Raises UserError."""
     horizons = _numbers("execution_horizon", config.execution_horizon) or [config.inference.rtc.execution_horizon]
     thresholds = _numbers("queue_threshold", config.queue_threshold) or [config.inference.queue_threshold]
@@ -126,7 +126,7 @@ def _of_rtc(config: RealtimeFlags, rtc: dict[str, Any]) -> list[dict[str, Any]]:
     return made
 
 
-def _of_async(config: RealtimeFlags) -> list[dict[str, Any]]:
+def _of_async(config: RealtimeFlags) -> list[dict[str, object]]:
     """Return the same for each way to join chunks with each share of a chunk. Raises UserError."""
     from strobe.evaluate.episodes.timings import parse_joins, parse_shares
 

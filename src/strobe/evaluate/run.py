@@ -20,19 +20,28 @@ from strobe.core.studies.shared.measuring import Options, measure
 from strobe.core.studies.shared.progress import Reporter
 from strobe.evaluate.answer import rows
 from strobe.evaluate.episode_log import EpisodeLog
-from strobe.evaluate.episodes.play import Crew, EpisodeReporter, Episodes, PairsInOrder, Plan, Player, counted, play
+from strobe.evaluate.episodes.play import (
+    EpisodeReporter,
+    EpisodeRunner,
+    Episodes,
+    PairsInOrder,
+    ParallelEpisodeRunner,
+    Plan,
+    counted,
+    play,
+)
 from strobe.evaluate.episodes.settings import Candidate
 from strobe.evaluate.results.evaluate import ChunkTimes, EvaluateResult
 from strobe.lerobot.policies.policy_subject import PolicySubject
 
-SECONDS = 90.0  # of sampling, all variants together: a chunk may take seconds
+SECONDS = 90.0  # time of sampling, all variants together: a chunk may take seconds
 
 
 def evaluate(
     subject: PolicySubject,
     environment: str,
     plan: Plan,
-    player: Player | Crew,
+    player: EpisodeRunner | ParallelEpisodeRunner,
     log: EpisodeLog,
     watching: EpisodeReporter,
     latency_iterations: int = 0,

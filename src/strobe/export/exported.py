@@ -17,7 +17,7 @@ from strobe.core.json_text import parsed
 from strobe.core.measure.guard import strongest
 from strobe.core.results.agreement import Effect
 from strobe.core.runs.contents import contents
-from strobe.core.subjects.subject import Subject
+from strobe.core.subjects.subject import Observation, Subject
 from strobe.core.treatments.patch import replaced_method
 from strobe.core.treatments.recipe import RecipeTreatment
 from strobe.core.treatments.treatment import PROCESS, Undo
@@ -30,7 +30,7 @@ from strobe.lerobot.policies.policy_of import policy_of
 from strobe.lerobot.policies.policy_subject import PolicySubject
 from strobe.treatments.engines.backends import without_telemetry
 
-PROGRAM = "policy.py"  # in an export's folder, beside its manifest
+PROGRAM = "policy.py"  # name in an export's folder, next to its manifest
 # Of the manifest: what it must say, and as what.
 KEYS: dict[str, type | tuple[type, ...]] = {
     "format": str, "model": str, "policy": str, "precision": str, "inputs": list, "noise": list,
@@ -77,7 +77,7 @@ class ExportedPolicy(InPlaceOfPolicy):
 
     folder: Path
     inside: Effect = "exact"  # what the settings of a recipe that are in the export do to the actions
-    _program: Any = field(default=None, init=False, repr=False)
+    _program: object = field(default=None, init=False, repr=False)
 
     def __post_init__(self) -> None:
         self.about = manifest(self.folder)
@@ -89,14 +89,12 @@ class ExportedPolicy(InPlaceOfPolicy):
             self.effect = strongest([self.effect, "rounding"])
         program, feed = self._loaded(), self._feed(policy)
 
-        def answer(observation: dict[str, Any], seed: int) -> Tensor:
+        def answer(observation: Observation, seed: int) -> Tensor:
             return torch.from_numpy(program.act(*feed(observation, seed)))
 
         return replaced_method(policy, "answer", answer)
 
-    def inputs_of(
-        self, policy: PolicySubject, observation: dict[str, Any], seed: int
-    ) -> tuple[dict[str, Any], list[Any]]:
+    def inputs_of(self, policy: PolicySubject, observation: Observation, seed: int) -> tuple[dict[str, Any], list[Any]]:
         """Return what the program gives its model for ``observation``: its arrays by name, and the noise of ``seed``.
 
         Raises ValueError for an observation that does not fit.
@@ -104,13 +102,13 @@ class ExportedPolicy(InPlaceOfPolicy):
         arrays, task, noise = self._feed(policy)(observation, seed)
         return self._loaded().inputs_of(arrays, task), noise
 
-    def _feed(self, policy: PolicySubject) -> Callable[[dict[str, Any], int], tuple[dict[str, Any], str, list[Any]]]:
+    def _feed(self, policy: PolicySubject) -> Callable[[Observation, int], tuple[Observation, str, list[Any]]]:
         """Return what makes the program's arrays, its task and its noise of an observation and a seed."""
         processors, prompt = split(policy), self.about["prompt"]
         # Without the tokenizer's file, the policy's own processors make the tokens.
         before = processors.prepare if prompt and prompt["tokenizer"] else processors.words
 
-        def feed(observation: dict[str, Any], seed: int) -> tuple[dict[str, Any], str, list[Any]]:
+        def feed(observation: Observation, seed: int) -> tuple[Observation, str, list[Any]]:
             arrays = {name: value.numpy() for name, value in numbers_of(before, observation).items()}
             task = observation.get("task") or ""
             torch.manual_seed(seed)

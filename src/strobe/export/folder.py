@@ -11,12 +11,11 @@ from contextlib import suppress
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
 
 import torch
 
 from strobe.core.errors import UserError, in_a_line
-from strobe.core.json_text import parsed
+from strobe.core.json_text import JsonObject, parsed
 from strobe.export.carried.policy import MANIFEST, digest_of
 from strobe.export.exported import PROGRAM, manifest
 from strobe.export.formats import FORMATS, require
@@ -137,9 +136,7 @@ def size(folder: Path) -> str:
     return f"{sum(file.stat().st_size for file in folder.iterdir()) / 2**20:,.1f} MiB"
 
 
-def _manifest(
-    subject: PolicySubject, made: Recording, wanted: ExportOptions, prompt: dict[str, Any] | None
-) -> dict[str, Any]:
+def _manifest(subject: PolicySubject, made: Recording, wanted: ExportOptions, prompt: JsonObject | None) -> JsonObject:
     inputs = [{"name": n, "shape": list(v.shape), "dtype": _dtype(v.dtype)} for n, v in made.inputs.items()]
     into = FORMATS[wanted.format]
     return {
@@ -157,8 +154,8 @@ def _manifest(
     }
 
 
-def _prompt(subject: PolicySubject, made: Recording, folder: Path) -> dict[str, Any] | None:
-    """Save the tokenizer, and return how a task becomes tokens; its ``tokenizer`` is None where it has no file."""
+def _prompt(subject: PolicySubject, made: Recording, folder: Path) -> JsonObject | None:
+    """Save the tokenizer, and return how a task becomes tokens; its ``tokenizer`` is None if it has no file."""
     step = split(subject).tokenizer
     if step is None or made.prompt is None:
         return None

@@ -16,13 +16,13 @@ import torch
 from torch import Tensor
 
 from strobe.core.errors import UserError
-from strobe.core.json_text import parsed
+from strobe.core.json_text import JsonObject, parsed
 from strobe.core.runs.contents import contents
-from strobe.core.subjects.subject import Subject
+from strobe.core.subjects.subject import Observation, Subject
 from strobe.core.treatments.patch import replaced_method
 from strobe.core.treatments.treatment import FOR_INFERENCE, Effect, Treatment, Undo
 from strobe.environments.options import SideOptions
-from strobe.environments.side import Side, SideFailedError
+from strobe.environments.side import EnvironmentWorker, SideFailedError
 from strobe.export.whole import draws
 from strobe.lerobot.policies.policy_of import policy_of
 
@@ -61,7 +61,7 @@ class PolicyPackage(InPlaceOfPolicy):
 
     folder: Path
     python: str = ""
-    _side: Side | None = field(default=None, init=False, repr=False)
+    _side: EnvironmentWorker | None = field(default=None, init=False, repr=False)
     _inputs: tuple[str, ...] = field(default=(), init=False, repr=False)
 
     def __post_init__(self) -> None:
@@ -81,7 +81,7 @@ class PolicyPackage(InPlaceOfPolicy):
                 _array_of(name, policy.observation(0))
         side, given, to = self._side, f"{self._files.name}/given.npz", f"{self._files.name}/chunk.npy"
 
-        def answer(observation: dict[str, Any], seed: int) -> Tensor:
+        def answer(observation: Observation, seed: int) -> Tensor:
             found = {name: _array_of(name, observation) for name in self._arrays}
             task = str(observation.get("task", "")) if "task" in self._inputs else ""
             np.savez(given, **found)
@@ -94,13 +94,13 @@ class PolicyPackage(InPlaceOfPolicy):
     def _arrays(self) -> list[str]:
         return [name for name in self._inputs if name != "task"]
 
-    def _loaded(self) -> Side:
-        side = Side(SideOptions(self.folder.name, self.python), Path(self._files.name) / "log.txt")
+    def _loaded(self) -> EnvironmentWorker:
+        side = EnvironmentWorker(SideOptions(self.folder.name, self.python), Path(self._files.name) / "log.txt")
         told = {"folder": str(self.folder.resolve()), "threads": torch.get_num_threads()}
         self._inputs = tuple(self._answer(side, "load", LOAD_S, **told)["inputs"])
         return side
 
-    def _answer(self, side: Side, do: str, limit_s: float, **order: Any) -> dict[str, Any]:
+    def _answer(self, side: EnvironmentWorker, do: str, limit_s: float, **order: object) -> JsonObject:
         try:
             return side.ask(do, limit_s, module="carried_package", **order)
         except SideFailedError as error:
@@ -110,7 +110,7 @@ class PolicyPackage(InPlaceOfPolicy):
             raise UserError(f"{self.folder} runs in physicalai: {error}{hint}") from None
 
 
-def _array_of(name: str, observation: dict[str, Any]) -> Any:
+def _array_of(name: str, observation: Observation) -> Any:
     """Return what the package calls ``name``: LeRobot's own name, or physicalai's (state, images, images.front).
 
     Of a checkpoint of LeRobot, physicalai 0.3 makes images.observation.images.front.

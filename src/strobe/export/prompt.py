@@ -63,7 +63,7 @@ class Prompt:
         """Return it as JSON has it."""
         return asdict(self)
 
-    def written(self, task: str, numbers: dict[str, Any]) -> str:
+    def written(self, task: str, numbers: dict[str, object]) -> str:
         """Return the prompt for ``task`` and the arrays ``numbers``, by the program that an export carries."""
         from strobe.export.carried.policy import prompt_of
 
@@ -112,7 +112,7 @@ def prompt_of(subject: PolicySubject, prepare: Any, words: Any) -> Prompt:
     )
 
 
-def _forms(words: Any, text: str) -> list[Prompt]:
+def _forms(words: object, text: str) -> list[Prompt]:
     """Return the forms that a prompt may have, the likeliest first."""
     forms = [Prompt(text.replace(TRIED[0], TASK, 1))]
     if (state := _state(words)) is not None:
@@ -140,7 +140,7 @@ def _affine(offset: Any, divisor: Any, times: float, plus: float) -> StateInProm
     return StateInPrompt(OBS_STATE, _float32(offset).tolist(), _float32(divisor).tolist(), times, plus)
 
 
-def _float32(values: Any) -> Any:
+def _float32(values: object) -> Any:
     return np.asarray(values, dtype=np.float32)
 
 
@@ -150,7 +150,7 @@ def _text(subject: PolicySubject, words: Any, index: int, task: str) -> str:
     kind = type(words.steps[-1])
     original = kind._tokenize_text
 
-    def noted(self: Any, text: Any) -> Any:
+    def noted(self: object, text: Any) -> Any:
         texts.extend([text] if isinstance(text, str) else text)
         return original(self, text)
 

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import torch
 from torch import Tensor
 
 from strobe.core.errors import in_a_line
 from strobe.core.sameness.reordered import reordered
+from strobe.core.subjects.subject import Observation
 from strobe.environments.first_difference import FLOORS, GIVEN, GIVES, MARGIN, Entry, compare
 from strobe.environments.results import PassDifference
 from strobe.export.carried.policy import MASK, TOKENS
@@ -49,20 +48,20 @@ def first_difference(subject: PolicySubject, export: ExportedPolicy, count: int)
     return found
 
 
-def _own_inputs(subject: PolicySubject, observation: dict[str, Any], index: int) -> list[Entry]:
+def _own_inputs(subject: PolicySubject, observation: Observation, index: int) -> list[Entry]:
     own, made = numbers_of(split(subject).words, observation), record(subject, index)
     given = [_entry(name, own[name]) for name in made.inputs]
     return _in_order([*given, *(_noise(number, drawn) for number, (_, drawn) in enumerate(made.noise, 1))])
 
 
-def _inputs(export: ExportedPolicy, subject: PolicySubject, observation: dict[str, Any], seed: int) -> list[Entry]:
+def _inputs(export: ExportedPolicy, subject: PolicySubject, observation: Observation, seed: int) -> list[Entry]:
     given, noise = export.inputs_of(subject, observation, seed)
     arrays = [_entry(name, torch.from_numpy(np.asarray(value))) for name, value in given.items()]
     return _in_order([*arrays, *(_noise(number, torch.from_numpy(drawn)) for number, drawn in enumerate(noise, 1))])
 
 
 def _chunks(
-    subject: PolicySubject, export: ExportedPolicy, observation: dict[str, Any], seed: int
+    subject: PolicySubject, export: ExportedPolicy, observation: Observation, seed: int
 ) -> tuple[Tensor, Tensor, Tensor]:
     """The policy's chunk, the export's, and the policy's with its sums in another order."""
     own = subject.answer(dict(observation), seed).float()

@@ -22,6 +22,7 @@ from torch.export import ExportedProgram
 from torch.overrides import TorchFunctionMode
 
 from strobe.core.errors import UserError, in_a_line
+from strobe.core.subjects.subject import Observation
 from strobe.core.timeline.sections import recording
 from strobe.export.prompt import Prompt, prompt_of
 from strobe.lerobot.policies.policy_subject import PolicySubject
@@ -98,7 +99,7 @@ def split(subject: PolicySubject) -> Processors:
     return Processors(part(steps[:changes]), part(steps[:end]), part(steps[end:]), tokenizer)
 
 
-def numbers_of(processors: Any, observation: dict[str, Any]) -> dict[str, Tensor]:
+def numbers_of(processors: Any, observation: Observation) -> dict[str, Tensor]:
     """Return the tensors of ``observation`` after ``processors``."""
     return {name: value for name, value in processors(dict(observation)).items() if isinstance(value, Tensor)}
 

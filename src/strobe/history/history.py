@@ -20,7 +20,7 @@ from strobe.core.results.numerals import fixed
 from strobe.core.results.run_summary import MeasurementSummary
 from strobe.core.runs import comparable_runs
 from strobe.core.runs.comparable_runs import Gated, excluded
-from strobe.core.runs.saved_runs import Run, Unread
+from strobe.core.runs.saved_runs import Run, UnreadableRun
 from strobe.history.results.history import History, Point, Trend
 from strobe.version import __version__
 
@@ -30,7 +30,7 @@ if TYPE_CHECKING:  # it brings NumPy, which reading runs can do without
 TOO_WIDE = 0.10  # a change of more could hide: too noisy
 
 
-def history(runs: Sequence[Run], source: str, unread: Sequence[Unread] = (), accept: str = "") -> History:
+def history(runs: Sequence[Run], source: str, unread: Sequence[UnreadableRun] = (), accept: str = "") -> History:
     """Return the trends of what was measured twice or more.
 
     Args:
@@ -152,7 +152,7 @@ def _grouped(runs: Sequence[Run]) -> list[_Group]:
     return list(groups.values())
 
 
-def _not_read(unread: Sequence[Unread], ended: Sequence[Run], whole: Sequence[Run]) -> list[str]:
+def _not_read(unread: Sequence[UnreadableRun], ended: Sequence[Run], whole: Sequence[Run]) -> list[str]:
     """Return the newest runs that cannot be judged: unreadable ones, and those that did not come to their end."""
     newest = whole[-1].summary.started if whole else None
     unreadable = [f"{file.name}: {file.why}" for file in unread if file.last]

@@ -31,7 +31,7 @@ TOGETHER = (1, 4)  # latest runs that are judged at once
 RUNS = 40
 FALSE_CHANGES = 0.05
 LEVEL = 1 - FALSE_CHANGES / RUNS
-ALONE = 0.95  # with which each end of one run's interval holds, also where the spread is hardly known
+ALONE = 0.95  # level of each end of one run's interval, also if the spread is hardly known
 ASSUMED = 0.02  # standard deviation between runs
 WEIGHT = 1.0
 # With Student's t of 3 degrees of freedom between runs, one of 40 is further off in 3 % of trends: a spread that few
@@ -97,7 +97,7 @@ def judge(levels: Sequence[Level], accepted: int | None = None) -> list[Judged |
 
 
 def runs_needed(spread: float, widest: float) -> int | None:
-    """After how many runs one more excludes a slow-down above ``widest`` (0.1 is 10 %); None where `RUNS` do not.
+    """After how many runs one more excludes a slow-down above ``widest`` (0.1 is 10 %); None if `RUNS` do not.
 
     Args:
         spread: standard deviation between runs, as a logarithm.

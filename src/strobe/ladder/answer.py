@@ -100,7 +100,7 @@ class Choosing:
         return self.steps[best_rung(times, [step.shown for step in self.steps], free, first)].name
 
     def against(self, name: str) -> str:
-        """Return in words what is held against a rung; '' for nothing."""
+        """Return in words what is held against a rung; '' if there is nothing."""
         comparison = with_as_it_is(self.result, name)
         if name in self.refused:
             return self.refused[name]
@@ -170,7 +170,7 @@ def _episodes_of(judged: PairedEpisodes) -> recipe.RecipeEpisodes:
 
 
 def recipe_of(result: OptimizeResult) -> Recipe | None:
-    """Return the recipe of the ladder's chosen rung; None where that is no faster than the policy as it is."""
+    """Return the recipe of the ladder's chosen rung; None if that is no faster than the policy as it is."""
     ladder = result.ladder
     if ladder is None or ladder.chosen == AS_IT_IS:
         return None

@@ -124,7 +124,7 @@ def in_order(
     Args:
         now: what the parts cost.
         standing: a candidate as it is written → what earlier ladders showed of it.
-        times: a candidate → how many times as fast its dtypes can make its parts; None where that is not known.
+        times: a candidate → how many times as fast its dtypes can make its parts; None if that is not known.
         refused: dtypes in which a candidate broke the guard.
     """
     most = max(shares(now).values(), default=0.0)
@@ -152,7 +152,7 @@ def in_order(
 def usual_gain(candidate: Candidate, times: float | None = None) -> float:
     """Return how many times as fast ``candidate`` usually makes its parts; a guess, which only orders.
 
-    ``times``: how many times as fast its dtypes can make them on this machine; None where that is not known.
+    ``times``: how many times as fast its dtypes can make them on this machine; None if that is not known.
     """
     if times is None:
         times = max((NARROW.get(dtype, 1.0) for dtype in candidate.dtypes), default=1.0)
@@ -253,14 +253,14 @@ class Bounds:
 
     Args:
         counted: the policy as it is, with its FLOP and bytes where they were counted.
-        ceiling: of this machine; None where it is not known.
+        ceiling: of this machine; None if it is not known.
     """
 
     counted: Measurement
     ceiling: Ceiling | None
 
     def times(self, candidate: Candidate) -> float | None:
-        """Return how many times as fast the dtypes of ``candidate`` can make its parts; None where that is not known.
+        """Return how many times as fast the dtypes of ``candidate`` can make its parts; None if that is not known.
 
         1 for the dtype that they compute in already.
         """
@@ -271,7 +271,7 @@ class Bounds:
         return max((times for times in known if times is not None), default=None)
 
     def why_not(self, candidate: Candidate) -> str:
-        """Return in words why ``candidate`` can gain nothing on this machine; '' where it may."""
+        """Return in words why ``candidate`` can gain nothing on this machine; '' if it may."""
         limit = self.counted.limit
         if limit is not None and candidate.arithmetic < min(limit.ceiling_share, 1.0):
             return "on fewer cores than the arithmetic needs"
@@ -284,7 +284,7 @@ class Bounds:
         return f"in {' and '.join(candidate.dtypes)}, which this machine is slower in ({slow}{now})"
 
     def too_slow(self, target_ms: float, lossy: bool) -> str:
-        """Return in words that arithmetic alone takes longer than ``target_ms`` on this machine; '' where it does not.
+        """Return in words that arithmetic alone takes longer than ``target_ms`` on this machine; '' if it does not.
 
         Args:
             lossy: whether products of integers may be tried.

@@ -75,7 +75,7 @@ class Step:
 
 
 @dataclass
-class Trial:
+class TriedCandidate:
     """A candidate on top of the accepted rungs, from the moment it is picked to its outcome.
 
     Args:
@@ -315,7 +315,7 @@ class Climb:
         return self._standing(candidate.text) == "left out"
 
     def _gains_nothing(self, candidate: Candidate) -> str:
-        """Return in words why ``candidate`` can gain nothing here; '' where it may, and for the user's own."""
+        """Return in words why ``candidate`` can gain nothing here; '' if it may, and for the user's own."""
         return "" if candidate.specs in self.aim.choice.own else self.bounds.why_not(candidate)
 
     def _saves_little(self, candidate: Candidate) -> bool:
@@ -325,14 +325,14 @@ class Climb:
 
     # Its record
 
-    def begin(self, candidate: Candidate) -> Trial:
+    def begin(self, candidate: Candidate) -> TriedCandidate:
         """Begin a try of ``candidate`` on the rungs that are there now."""
         if candidate.text in self._rungs_when_tried:
             self._retried.add(candidate.text)
         self._rungs_when_tried[candidate.text] = len(self.steps)
         return self.plan(candidate)
 
-    def plan(self, candidate: Candidate) -> Trial:
+    def plan(self, candidate: Candidate) -> TriedCandidate:
         """Return a try of ``candidate`` on the rungs that are there now, without remembering it."""
         part, part_share = largest(candidate, self.with_parts)
         accepted: list[Effect] = [catalogue.entry_of(next(iter(spec))).effect for spec in self.top.specs]
@@ -347,9 +347,9 @@ class Climb:
             outcome="not tried",
             on=[catalogue.written(spec) for spec in self.top.specs],
         )
-        return Trial(candidate, together(self.top.specs, candidate.specs), tried)
+        return TriedCandidate(candidate, together(self.top.specs, candidate.specs), tried)
 
-    def add(self, trial: Trial) -> None:
+    def add(self, trial: TriedCandidate) -> None:
         """Add a try to the ladder's list, and where it was accepted, a rung to the ladder."""
         self.tries.append(trial.tried)
         if trial.tried.outcome == "guard":

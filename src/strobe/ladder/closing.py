@@ -7,7 +7,6 @@ closely, played in the simulator, and timed by itself; where it fails, the next 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 from strobe.core.errors import UserError
 from strobe.core.measure.guard import DROP, Guards
@@ -133,7 +132,9 @@ def confirm(choosing: Choosing, climb: Climb) -> None:
         result.notes.append("interrupted before the actions of the chosen rung were checked closely")
 
 
-def start_episodes(subject: Subject, env: Any, count: int, guards: Guards, base: Sequence[Treatment] = ()) -> Episodes:
+def start_episodes(
+    subject: Subject, env: object, count: int, guards: Guards, base: Sequence[Treatment] = ()
+) -> Episodes:
     """Start the simulator of LeRobot's ``EnvConfig`` for ``count`` pairs per task, at most.
 
     Raises:
@@ -146,8 +147,8 @@ def start_episodes(subject: Subject, env: Any, count: int, guards: Guards, base:
     if limit is not None and episodes.planned < (enough := fewest_pairs(limit)):
         episodes.close()
         raise UserError(
-            f"{DROP}<={limit:g} takes {enough} pairs of episodes or more, even if all of them end alike, and the "
-            f"command plays {episodes.planned}"
+            f"{DROP}<={limit:g} needs at least {enough} pairs of episodes, even if all of them agree; this run plays "
+            f"{episodes.planned}: raise --eval.n_episodes"
         )
     return episodes
 

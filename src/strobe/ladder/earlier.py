@@ -36,11 +36,11 @@ from strobe.ladder.candidates import Standing
 from strobe.ladder.results import OptimizeResult, Rung, Try, TryOutcome
 from strobe.version import __version__
 
-VERSION = 3  # of the file; in its name, so that two versions of Strobe do not disturb each other
-MOST_LADDERS = 8  # in a file, the newest
-MOST_TRIES = 100  # of a ladder
+VERSION = 3  # version of the file; in its name, so that two versions of Strobe do not disturb each other
+MOST_LADDERS = 8  # ladders in a file, the newest
+MOST_TRIES = 100  # tries of a ladder
 MOST_FILES = 64  # the least recently written ones go
-LARGEST_BYTES = 2**20  # of a file that is read
+LARGEST_BYTES = 2**20  # size of a file that is read
 # Read and added to; added to only; neither.
 Use = Literal["used", "ignored", "none"]
 
@@ -49,26 +49,24 @@ class EarlierRung(Data):
     """Treatments that were kept, and what they gained."""
 
     treatments: list[dict[str, str | int | float | bool | None]]
-    ratio: Finite = Field(gt=0, lt=1, description="of its time to that of the rung below")
+    ratio: Finite = Field(gt=0, lt=1, description="its time ÷ that of the rung below")
 
 
 class EarlierTry(Data):
     """The outcome of a treatment."""
 
     outcome: TryOutcome
-    settled: bool = Field(description="whether it was shown to be slower, to save less than matters, or to be wrong")
-    on: list[str] = Field(description="treatments that were on below it, as they are written")
+    settled: bool = Field(description="shown to be slower, to save less than matters, or to be wrong")
+    on: list[str] = Field(description="treatments below it, as written on a command line")
 
 
 class EarlierLadder(Data):
     """A climb that ran to its end."""
 
     made: datetime
-    under: dict[str, str] = Field(description="its circumstances, with the versions of packages")
-    rungs: list[EarlierRung] = Field(
-        description="up to the chosen one, without those that its closing run did not show"
-    )
-    tries: dict[str, EarlierTry] = Field(description="by the treatment as it is written on a command line")
+    under: dict[str, str] = Field(description="its circumstances, including versions of packages")
+    rungs: list[EarlierRung] = Field(description="rungs up to the chosen one that the final run confirmed")
+    tries: dict[str, EarlierTry] = Field(description="tries by treatment, as written on a command line")
 
 
 class _Document(Data):
@@ -82,7 +80,7 @@ def circumstances(subject: Subject, options: Options, base: Sequence[Treatment],
 
     ``base``: treatments of the untouched policy itself.
     """
-    fed = getattr(subject, "fed", None)  # of a policy
+    fed = getattr(subject, "input_source", None)  # of a policy
     traits = subject.traits("inference", options.batch_size)
     traits.treatments = [treatment.traits() for treatment in base]
     given = traits.without().labelled()

@@ -11,7 +11,7 @@ from strobe.core.errors import UserError, in_a_line
 from strobe.core.measure.guard import Guards, distinguished
 from strobe.core.measure.planning import fewest_pairs
 from strobe.core.measure.sampling import Progress
-from strobe.core.measure.statistics import each_of
+from strobe.core.measure.statistics import bonferroni
 from strobe.core.results.numerals import significant
 from strobe.core.treatments.treatment import Variant
 from strobe.evaluate.measure.episodes import MARGIN, differences_of, judge
@@ -80,18 +80,18 @@ class Episodes:
         is another chance to be wrong with "not worse by more than the margin". So each has half of the error of the one
         before it: that verdict on any candidate that does lose more has a chance of at most 5 %.
 
-        Returns the judged pairs, without a guard, or None where there is none; and whether Ctrl-C ended it. The pairs
+        Returns the judged pairs, without a guard, or None if there is none; and whether Ctrl-C ended it. The pairs
         that were played by then count.
 
         Raises:
             CandidateError: an episode fails with the candidate.
-            UserError: one fails with the baseline, or the simulator does not start alike from the same seed.
+            UserError: one fails with the baseline, or the same seed gives different starts.
         """
         # A second simulator: one may go through a list of starts, and the candidate must get the same ones.
         other = Simulator(self.env, self.subject)
         pairs: list[EpisodePair] = []
         interrupted, begun = False, time.perf_counter()
-        level = each_of(2**self.candidates)
+        level = bonferroni(2**self.candidates)
         self.candidates += 1
         try:
             for task, seed in self._starts():
@@ -140,7 +140,9 @@ class Episodes:
                 words if isinstance(error, UserError) else f"{type(error).__name__}: {words}"
             ) from error
         if before.start != after.start:
-            raise UserError(f"{self.environment} does not start alike from the same seed ({seed}): no pairs")
+            raise UserError(
+                f"{self.environment}: the same seed ({seed}) gives different starts, so episodes cannot be paired"
+            )
         return EpisodePair(
             task=task,
             seed=seed,

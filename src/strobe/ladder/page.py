@@ -344,7 +344,7 @@ def _factor(comparison: Comparison) -> str:
 
 
 def _inverse(interval: Interval) -> str | None:
-    """Return the interval of the factor; None where too few calls make it no interval that one could trust."""
+    """Return the interval of the factor; None if too few calls make it no interval that one could trust."""
     if interval.low <= 0 or interval.high <= 0 or interval.level < ENOUGH:
         return None
     return f"{1 / interval.high:.2f} to {1 / interval.low:.2f}"

@@ -8,7 +8,7 @@ from strobe.core.cli.live import Live
 from strobe.core.errors import UserError
 from strobe.core.measure.guard import Guards
 from strobe.core.measure.sampling import SamplingBudget
-from strobe.core.python.request import Request
+from strobe.core.python.request import VerbArguments
 from strobe.core.python.run import answer_of
 from strobe.core.python.shown import ShownAnswer
 from strobe.core.results.agreement import Effect
@@ -25,7 +25,9 @@ from strobe.ladder.settings import Aim
 CLOSING_S = 30.0  # that the closing run of a ladder may take, as on the command line
 
 
-def optimized(request: Request, guards: Guards, target_ms: float, seconds: float | None, lossy: bool) -> FoundRecipe:
+def optimized(
+    request: VerbArguments, guards: Guards, target_ms: float, seconds: float | None, lossy: bool
+) -> FoundRecipe:
     """Climb to ``target_ms`` on the one thing of ``request``. Raises UserError."""
     effects: tuple[Effect, ...] = ("exact", "rounding", "lossy") if lossy else ("exact", "rounding")
     aim = Aim(1e3 / target_ms, guards=guards, choice=Choice(effects=effects), time_limit=seconds)

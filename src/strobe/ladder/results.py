@@ -21,10 +21,10 @@ class Need(Data):
 
     part: str
     ms: Finite
-    share: Finite = Field(description="of the total, 0 to 1")
-    needed_ms: Finite | None = Field(description="None where even nothing would not do")
-    named_ms: Finite | None = Field(description="the same, leaving out of account what is in no named part")
-    treatments: list[str] = Field(default_factory=list, description="what could be tried on it, or was: in words")
+    share: Finite = Field(description="share of the total, 0 to 1")
+    needed_ms: Finite | None = Field(description="time that the part may take; None if even 0 would not suffice")
+    named_ms: Finite | None = Field(description="the same, without the time that belongs to no named part")
+    treatments: list[str] = Field(default_factory=list, description="treatments to try on it, or tried, in words")
 
 
 TryOutcome = Literal[
@@ -35,42 +35,42 @@ TryOutcome = Literal[
 class Try(Data):
     """One treatment tried on top of those accepted before it."""
 
-    treatment: str = Field(description="as it is written on a command line")
-    rung: int = Field(description="that it would have been, from 1")
-    effect: Effect | None = Field(default=None, description="the most that it and all that was kept do together")
-    part: str = Field(default="", description="the costliest part that it speeds up; '' for the whole")
-    parts: list[str] = Field(default_factory=list, description="all that it speeds up; none for the whole")
-    part_share: Finite = Field(default=1.0, description="of `part` in the whole before, 0 to 1")
-    before_ms: Finite = Field(description="the whole before, median")
+    treatment: str = Field(description="treatment, as written on a command line")
+    rung: int = Field(description="number of the rung that it would have been, from 1")
+    effect: Effect | None = Field(default=None, description="the most that it and all accepted treatments do together")
+    part: str = Field(default="", description="costliest part that it speeds up; '' for the whole")
+    parts: list[str] = Field(default_factory=list, description="all parts that it speeds up; empty for the whole")
+    part_share: Finite = Field(default=1.0, description="share of `part` in the whole before, 0 to 1")
+    before_ms: Finite = Field(description="median of the whole before")
     outcome: TryOutcome
-    reason: str = Field(default="", description="why it was not kept")
-    verdict: Verdict | None = Field(default=None, description="against what was kept before; None if never timed")
+    reason: str = Field(default="", description="why it was not accepted")
+    verdict: Verdict | None = Field(default=None, description="verdict against the ladder so far; None if never timed")
     most_gain: Finite | None = Field(
-        default=None, description="share of the time that it saves at most, 95 %; None where nothing bounds it"
+        default=None, description="upper bound (95 %) of the share of the time that it saves; None if unbounded"
     )
-    on: list[str] = Field(default_factory=list, description="treatments that were kept before it, as they are written")
-    agreement: Agreement | None = Field(default=None, description="of all together with the untouched policy")
-    build_s: Finite | None = Field(default=None, description="its first call, beyond what a call takes")
+    on: list[str] = Field(default_factory=list, description="treatments accepted before it, as on a command line")
+    agreement: Agreement | None = Field(default=None, description="all treatments against the untouched policy")
+    build_s: Finite | None = Field(default=None, description="extra time of its first call")
 
 
 class Rung(Data):
     """An accepted treatment with all below it. The first rung is the policy as it is."""
 
-    name: str = Field(description="of its measurement")
-    treatment: str = Field(default="", description="what was added to the rung below; '' for the policy as it is")
+    name: str = Field(description="name of its measurement")
+    treatment: str = Field(default="", description="treatment added to the rung below; '' for the untouched policy")
     treatments: list[dict[str, str | int | float | bool | None]] = Field(
-        default_factory=list, description="all that are on, in the order in which they are put on"
+        default_factory=list, description="all treatments, in the order in which they are applied"
     )
-    effect: Effect = Field(default="exact", description="of the treatment added")
-    part: str = Field(default="", description="that it was tried for; '' for the whole")
+    effect: Effect = Field(default="exact", description="effect of the treatment added")
+    part: str = Field(default="", description="part that it was tried for; '' for the whole")
     build_s: Finite | None = None
     parts: dict[str, Finite] = Field(
-        default_factory=dict, description="milliseconds of its parts; what they leave of the whole is in none of them"
+        default_factory=dict, description="milliseconds for its parts; the remainder belongs to no part"
     )
     guarded: bool = Field(
-        default=True, description="whether the guard held in the run that the figures come from, and in episodes"
+        default=True, description="the guard held in the run that the figures come from, and in episodes"
     )
-    refused: str = Field(default="", description="why not, in words")
+    refused: str = Field(default="", description="why the guard did not hold, in words")
 
 
 class Ladder(Data):
@@ -80,17 +80,15 @@ class Ladder(Data):
     """
 
     target_hz: Finite
-    target_ms: Finite = Field(description="within which a chunk must be ready")
+    target_ms: Finite = Field(description="time in which a chunk must be ready")
     guard: str
-    met: bool = Field(
-        description="whether the chosen rung is shown to reach the target; without `in_time`, whether its median does"
-    )
-    in_time: InTime | None = Field(default=None, description="of the chosen rung; earlier versions have none")
+    met: bool = Field(description="the chosen rung is shown to reach the target; without `in_time`: its median does")
+    in_time: InTime | None = Field(default=None, description="share in time of the chosen rung; older versions lack it")
     alone: Samples | None = Field(
-        default=None, description="the chosen rung by itself, chunk after chunk; None where that was not run"
+        default=None, description="the chosen rung measured by itself, chunk after chunk; None if that was not run"
     )
-    ended: str = Field(description="why the climbing stopped, in words")
-    interleaved: bool = Field(default=True, description="whether all rungs were measured in alternation, in one run")
+    ended: str = Field(description="why the search ended, in words")
+    interleaved: bool = Field(default=True, description="all rungs were measured in alternation, in one run")
     chosen: str = Field(description="the measurement of the best rung for which the guard held")
     rungs: list[Rung] = Field(description="the policy as it is first")
     tries: list[Try] = Field(default_factory=list, description="in the order in which they were made")

@@ -162,7 +162,7 @@ class Runs:
             seconds: that it may take at most.
 
         Returns:
-            The judgement and the chunks; None where ``seconds`` are too few for it, and nothing was run.
+            The judgement and the chunks; None if ``seconds`` are too few for it, and nothing was run.
 
         Raises:
             KeyboardInterrupt: during the run.

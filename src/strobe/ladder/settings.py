@@ -17,8 +17,8 @@ from strobe.ladder.candidates import Choice
 # A try
 
 SCREENING_CHUNKS = 2  # run before timing; a broken candidate stops here
-SCREENED_OBSERVATIONS = 2  # that differ in prompt and state, looked at before timing; the first of them twice
-GUARDED_OBSERVATIONS = 16  # with noise of their own, that a try's actions are compared on, at most
+SCREENED_OBSERVATIONS = 2  # observations of different prompt and state, seen before timing; the first of them twice
+GUARDED_OBSERVATIONS = 16  # most observations, with noise of their own, that a try's actions are compared on
 TRY_ROUNDS = 10  # the fewest; a clear verdict comes in these
 TRY_S = (2.0, 10.0)  # least and most seconds of sampling, unless the rounds take longer; clear verdicts end it sooner
 GLANCE_FROM_S = 3.0  # a try that takes longer begins with a glance at few pairs
@@ -26,19 +26,19 @@ SLOWER_AT_SIGHT = 1.05  # × the time before, at first sight: too slow to wait f
 
 # Which candidates are tried
 
-ONE_BY_ONE_TRIES = 3  # that must fit into the time limit at the policy's first speed; else they are tried by effect
+ONE_BY_ONE_TRIES = 3  # tries that must fit into the time limit at the policy's first speed; else by effect
 FAR = 2.0  # × target: slower policies are measured coarsely and small candidates skipped
-MIN_SAVING = 0.15  # of a chunk's time; smaller candidates are skipped while the target is far
+MIN_SAVING = 0.15  # least saving, as a share of a chunk's time; smaller candidates are skipped while the target is far
 PREDICTED_MARGIN = 1.05  # rungs of an earlier ladder suffice if their predicted time × this meets the target
-LEAST_CHUNKS = 45.0  # of the policy as it is: the least time for a climb without a requested limit
+LEAST_CHUNKS = 45.0  # least time for a climb without a requested limit, in chunks of the untouched policy
 
 # The closing run
 
 CLOSING_MIN_PAIRS = 8  # smallest count at which a 99 % verdict is possible
 CLOSING_MIN_ROUNDS = CLOSING_MIN_PAIRS + 1  # the first is warm-up
-CLOSING_SHARE = 0.15  # of the time limit, reserved for it
+CLOSING_SHARE = 0.15  # share of the time limit reserved for it
 FINEST_INTERVAL = 0.025  # half-width of its intervals, unless a finer one is requested: less takes too long
-CLOSE_LOOK_S = 12.0  # for checking the actions of the rung that the ladder ends with, roughly
+CLOSE_LOOK_S = 12.0  # approximate time to check the actions of the final rung
 # A rung by itself, to see whether its chunks are in time: the seconds that it usually takes at most, and those that it
 # may take where the fewest chunks that can show it take longer. It is not run where these take longer still.
 IN_TIME_S = (10.0, 25.0)

@@ -21,7 +21,7 @@ from strobe.core.studies.shared.measuring import Measured
 from strobe.core.treatments.treatment import Spec, Variant
 from strobe.ladder import settings
 from strobe.ladder.candidates import Candidate, candidate_of, together
-from strobe.ladder.climb import Climb, Trial
+from strobe.ladder.climb import Climb, TriedCandidate
 from strobe.ladder.results import TryOutcome
 from strobe.ladder.runner import build_seconds, uninterrupted, verdict_of
 
@@ -64,7 +64,7 @@ def attempt(climb: Climb, candidate: Candidate, sharing: int = 1) -> bool:
     return False
 
 
-def _race(climb: Climb, trial: Trial, variant: Variant, sharing: int) -> None:
+def _race(climb: Climb, trial: TriedCandidate, variant: Variant, sharing: int) -> None:
     """Screen the actions on a few observations, then time ``variant`` against the highest rung."""
     runs, tried, before = climb.runs, trial.tried, climb.top
     first_s, call_s = None, before.ms / 1e3
@@ -94,7 +94,9 @@ def _race(climb: Climb, trial: Trial, variant: Variant, sharing: int) -> None:
     return trial.reject(outcome, reason)
 
 
-def _judge_glance(trial: Trial, glance: Glance, judgement: Judgement, variant: Variant, measured: Measured) -> None:
+def _judge_glance(
+    trial: TriedCandidate, glance: Glance, judgement: Judgement, variant: Variant, measured: Measured
+) -> None:
     """Accept what gains clearly in few pairs, until the closing run judges it; drop what gains nothing in them.
 
     What loses clearly is dropped too, and nothing is claimed of it: so few pairs do not show that it is slower.
@@ -113,7 +115,7 @@ def _judge_glance(trial: Trial, glance: Glance, judgement: Judgement, variant: V
     return trial.accept(variant, measured.measurements[-1])
 
 
-def _look(climb: Climb, trial: Trial, variant: Variant) -> None:
+def _look(climb: Climb, trial: TriedCandidate, variant: Variant) -> None:
     """Run ``variant`` at first sight; within the guard, accept it if it is no slower, until the closing run."""
     runs, tried, before = climb.runs, trial.tried, climb.top
     measured = uninterrupted(runs.first_sight([variant]))
@@ -184,10 +186,10 @@ def put_on_together(climb: Climb, rungs: Sequence[Candidate]) -> Measured | None
     return measured
 
 
-def _screen_together(climb: Climb, whole: Trial, variants: Sequence[Variant]) -> list[float | None]:
+def _screen_together(climb: Climb, whole: TriedCandidate, variants: Sequence[Variant]) -> list[float | None]:
     """Hold the guard on a few observations with all of ``variants`` on, and reject the trial where it does not hold.
 
-    Return the seconds of each variant's first call; None where it is not made before the run.
+    Return the seconds of each variant's first call; None if it is not made before the run.
     """
     if whole.candidate.build_s:  # compiled code has the probes in it: a call without them would build it twice
         return [None for _ in variants]
@@ -199,7 +201,7 @@ def _screen_together(climb: Climb, whole: Trial, variants: Sequence[Variant]) ->
     return [*first_s, screened.first_s]
 
 
-def _race_together(climb: Climb, whole: Trial, variants: Sequence[Variant]) -> Measured:
+def _race_together(climb: Climb, whole: TriedCandidate, variants: Sequence[Variant]) -> Measured:
     """Run all rungs with ``variants`` as a closing run does, and judge the last of them against the highest rung."""
     measured = uninterrupted(run_rungs(climb, [*(step.variant for step in climb.steps), *variants]))
     chunks = measured.outputs.first(climb.steps[0].name)
@@ -275,7 +277,7 @@ def outcome_of(verdict: Verdict, judgement: Judgement = HELD) -> tuple[TryOutcom
 
 
 def figures_of(outcome: TryOutcome, verdict: Verdict, agreement: Agreement) -> str:
-    """Return what the printed line says of a try's time and actions; '' where the reason has it."""
+    """Return what the printed line says of a try's time and actions; '' if the reason has it."""
     if outcome == "kept":
         return f"{speedup(verdict)}, {moved(agreement)}"
     return speedup(verdict) if outcome == "guard" else ""

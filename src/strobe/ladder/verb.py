@@ -7,7 +7,7 @@ from typing import Any
 
 from strobe.core.errors import UserError
 from strobe.core.measure.guard import Guards
-from strobe.core.python.request import Request
+from strobe.core.python.request import VerbArguments
 from strobe.core.python.verbs import announce_imports
 from strobe.ladder.python import FoundRecipe
 
@@ -53,7 +53,7 @@ def optimize(
         KeyboardInterrupt: before the target as it is was measured.
     """
     limit = seconds if seconds is not None else 1.0
-    request = Request({"target": target}, inputs, limit, 0.1, device, "", seed)
+    request = VerbArguments({"target": target}, inputs, limit, 0.1, device, "", seed)
     if not isinstance(target_ms, int | float) or not (math.isfinite(target_ms) and target_ms > 0):
         raise UserError(f"target_ms={target_ms}: must be a number above zero")
     guards = Guards.parse(guard)

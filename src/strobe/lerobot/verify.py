@@ -13,7 +13,7 @@ from strobe.core.results.agreement import Agreement, Check, yardstick
 from strobe.core.results.answer import VerifyResult
 from strobe.core.results.recipe import Recipe
 from strobe.core.sameness.check import YARDSTICKS, NotSeenError, PolicyCallError, Progress, Sameness
-from strobe.core.sameness.visits import FEWEST, Visit
+from strobe.core.sameness.visits import FEWEST, CheckCall
 from strobe.core.studies.shared.action_check import CheckProgress, visits_of, yardsticks
 from strobe.core.studies.shared.machine_state import begin_result
 from strobe.core.studies.shared.measuring import Options
@@ -23,8 +23,8 @@ from strobe.core.treatments.recipe import RecipeTreatment, groups_of, treatments
 from strobe.core.treatments.treatment import Variant
 from strobe.lerobot.policies.policy_subject import PolicySubject
 
-YARDSTICKS_SHARE = 0.5  # of the time, for the untouched policy's own chunks and the yardsticks
-PASSES = 2  # over the observations, each in another order
+YARDSTICKS_SHARE = 0.5  # share of the time for the untouched policy's own chunks and the yardsticks
+PASSES = 2  # passes over the observations, each in another order
 
 
 def verify(
@@ -158,7 +158,7 @@ def _chunk_s(same: Sameness, progress: Progress) -> float | None:
         progress(done, planned)
 
     try:
-        same.prepare([Visit(0), Visit(1)], note_end)
+        same.prepare([CheckCall(0), CheckCall(1)], note_end)
     except PolicyCallError:
         return None  # reported once all observations have been tried
     return ended[1] - ended[0]

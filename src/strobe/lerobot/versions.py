@@ -12,7 +12,6 @@ import sys
 from collections.abc import Iterable
 from importlib import metadata
 from importlib.util import find_spec
-from typing import Any
 
 from packaging.requirements import Requirement
 from packaging.version import Version
@@ -21,7 +20,7 @@ from strobe.lerobot.quiet import shorten_warnings
 
 TRIED = ("0.6.1", "0.6.2")  # the test suite runs on the first in full, `make test-next` on the other
 QUERY = "pump_query"  # method of a rollout engine that answers questions, after 0.6.1
-TIMER = "lerobot.utils.cycle_timer"  # after 0.6.1
+TIMER = "lerobot.utils.cycle_timer"  # module of versions after 0.6.1
 
 
 def untried() -> str:
@@ -58,17 +57,17 @@ def suit_transformers() -> bool:
     return True
 
 
-def sleeping(modules: Iterable[Any]) -> list[Any]:
+def sleeping(modules: Iterable[object]) -> list[object]:
     """Return those of ``modules``, and LeRobot's timer if it has one, that sleep at a tick's end."""
     return [module for module in (*modules, sys.modules.get(TIMER)) if hasattr(module, "precise_sleep")]
 
 
-def timer() -> Any:
+def timer() -> object:
     """Return LeRobot's class of timers that pace a loop; None if it has none."""
     return getattr(sys.modules.get(TIMER), "CycleTimer", None)
 
 
-def reset_options() -> dict[str, Any] | None:
+def reset_options() -> dict[str, object] | None:
     """Return the options of an environment's ``reset`` when a rollout begins; None if LeRobot passes none."""
     from lerobot.envs import utils
 
@@ -90,7 +89,7 @@ def types_with_rtc() -> list[str]:
     return types
 
 
-def actions_left(policy: Any) -> int:
+def actions_left(policy: object) -> int:
     """Return the number of actions that the policy holds for the next ticks; -1 if it does not say."""
     queue = getattr(policy, "_action_queue", None)
     if queue is None:

@@ -16,7 +16,7 @@ from strobe.preflight.run_of_policy import PolicyRun
 from strobe.rollout.measure.first_jump import joint_jumps, starts
 from strobe.rollout.results.first_jump import FirstJump
 
-SHARE = 0.2  # of the time for all predictions, that those on first frames may take
+SHARE = 0.2  # share of the time for predictions that those on first frames may take
 
 
 def predict_first(
@@ -48,7 +48,7 @@ def predict_first(
 
 
 def ranges(names: Sequence[str], executed: int, *predictions: Predictions) -> list[ActionRange]:
-    """Return the range of each dimension in the executed actions of the chunks; [] where one holds what is no number.
+    """Return the range of each dimension in the executed actions of the chunks; [] if one holds what is no number.
 
     Args:
         executed: actions of each chunk that count.

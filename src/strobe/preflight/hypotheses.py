@@ -14,7 +14,7 @@ from typing import Literal, get_args
 import numpy as np
 from numpy.typing import NDArray
 
-from strobe.core.measure.statistics import each_of
+from strobe.core.measure.statistics import bonferroni
 from strobe.lerobot.policies.recorded_actions import RecordedActions
 from strobe.preflight.changes import REACH, Change
 from strobe.preflight.open_loop_errors import (
@@ -33,8 +33,8 @@ from strobe.preflight.results.open_loop import PairedError
 
 Array = NDArray[np.float64]
 
-MARGIN = 0.2  # of the error (RMS), by which it must be smaller
-EXPLAINED = 0.3  # of the data, that must be explained under a hypothesis
+MARGIN = 0.2  # least reduction of the error (RMS)
+EXPLAINED = 0.3  # least share of the data explained under a hypothesis
 ALIKE = 1.1  # times the error (RMS) of the best: hypotheses that explain the data as well
 _SCALES = ("image-range", "units", "statistics")
 LOOKED = 0.02  # σ: RMS of the change of actions, below which the policy does not look at an input
@@ -152,7 +152,7 @@ def judge_all(changes: Sequence[Change], data: Compared, *, named_in_config: boo
     order, why = found_order(data, named_in_config)
     extra = [order] if order is not None else []
     every = [*changes, *extra]
-    level = each_of(len(every), LEVEL)
+    level = bonferroni(len(every), LEVEL)
     judged = [_judge(change, data, level) for change in every]
     if why:
         unfound = Hypothesis(kind="action-order", name="the action's dimensions change places", why=why)

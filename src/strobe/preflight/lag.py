@@ -18,7 +18,7 @@ from strobe.rollout.files import EVENTS
 from strobe.rollout.measure.robot import lag_ticks
 
 MOST_EPISODES = 100
-HELD = 0.9  # of the requested rate: below it, ticks of a run are no ticks of the data
+HELD = 0.9  # least share of the requested rate: below it, ticks of a run are no ticks of the data
 STATE = "observation.state"
 
 
@@ -82,7 +82,7 @@ def _episodes(recorded: recording.Recording, action: str, state: str) -> Iterato
 
 
 def call_in(run: PolicyRun) -> CallTime | None:
-    """Return the time of a call in ``run``; None where none was timed, or a server answered."""
+    """Return the time of a call in ``run``; None if none was timed, or a server answered."""
     rollout, engine = run.rollout, run.rollout.engine
     if rollout.inference is None or rollout.inference.latency is None or engine not in ("sync", "rtc"):
         return None
@@ -122,13 +122,13 @@ def _of_events(run: Path, lag: Lag) -> dict[str, float]:
     if not (run / EVENTS).is_file():
         return {}
     from strobe.rollout.loops.event_log import read
-    from strobe.rollout.loops.reader import read_course
+    from strobe.rollout.loops.reader import read_record
 
     header, events = read(run / EVENTS)
-    course = read_course(header, events)
-    if course.lost:
-        lag.unjudged.append(f"Lags of what the run's recording lost: it is damaged, {course.lost}.")
-    whole = [move for move in course.moves if move.at is not None and move.commanded is not None]
+    record = read_record(header, events)
+    if record.lost:
+        lag.unjudged.append(f"Lags of what the run's recording lost: it is damaged, {record.lost}.")
+    whole = [move for move in record.moves if move.at is not None and move.commanded is not None]
     if not whole:
         return {}
     actions, states = (np.array([getattr(move, name) for move in whole], float) for name in ("commanded", "at"))

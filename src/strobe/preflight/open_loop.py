@@ -77,7 +77,7 @@ def open_loop(
     """Load the policy, predict on recorded frames, and judge every hypothesis.
 
     Where it cannot be judged, `OpenLoop.unjudged` says why, and there are no hypotheses. The third is what was read of
-    its weights; None where it did not come so far.
+    its weights; None if it did not come so far.
     """
     began, read = time.monotonic(), None
     try:

@@ -36,7 +36,7 @@ def squared_errors(predicted: Array, recorded: Array, spread: Array) -> Array:
 
 
 def mean_square(squares: Array) -> float | None:
-    """Return the mean of what is known of ``squares``; None where nothing is."""
+    """Return the mean of what is known of ``squares``; None if nothing is."""
     known = squares[np.isfinite(squares)]
     return float(known.mean()) if known.size else None
 
@@ -57,7 +57,7 @@ def explained(squares: Array, of_mean: Array) -> float | None:
 def paired_error(
     squares: Array, others: Array, episodes: NDArray[np.int64], level: float = LEVEL
 ) -> PairedError | None:
-    """Compare two errors on the same frames, in pairs over episodes. None where no action is known of both.
+    """Compare two errors on the same frames, in pairs over episodes. None if no action is known of both.
 
     Args:
         squares, others: squared errors, (frames, actions, dimensions); NaN for what is not known.

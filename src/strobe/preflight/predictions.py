@@ -9,7 +9,7 @@ import statistics
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,9 +20,12 @@ from strobe.lerobot.policies.policy_subject import PolicySubject
 from strobe.preflight.changes import Observed, elsewhere
 from strobe.preflight.open_loop_errors import FEWEST_EPISODES
 
+if TYPE_CHECKING:
+    from strobe.core.subjects.subject import Observation
+
 Array = NDArray[np.float64]
 MOST_FRAMES = 240
-FEWEST_FRAMES = 2 * FEWEST_EPISODES  # on which changes must be affordable
+FEWEST_FRAMES = 2 * FEWEST_EPISODES  # fewest frames on which changes must be affordable
 
 
 @dataclass
@@ -106,7 +109,7 @@ class _Work:
         self._chunks: list[dict[str, Array]] = []
         self._failed: dict[str, str] = {}
         self._omitted = ""
-        self._previous: dict[str, Any] | None = None
+        self._previous: Observation | None = None
 
     @property
     def spent(self) -> float:
@@ -166,10 +169,10 @@ class _Work:
             (made.changed if kind == "changed" else made.elsewhere)[what] = values
         return made
 
-    def _predicted(self, seen: dict[str, Any], frame: int) -> Array:
+    def _predicted(self, seen: Observation, frame: int) -> Array:
         return self._subject.act(seen, self._subject.seed + frame)[0].double().cpu().numpy()
 
-    def _try(self, chunks: dict[str, Array], name: str, make: Callable[[], dict[str, Any]], frame: int) -> None:
+    def _try(self, chunks: dict[str, Array], name: str, make: Callable[[], dict[str, object]], frame: int) -> None:
         what = name.partition(" ")[2]
         if what in self._failed:
             return

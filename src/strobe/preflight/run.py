@@ -12,7 +12,7 @@ from strobe.lerobot.datasets.copy import write_copy
 from strobe.lerobot.datasets.truth import read_truth
 from strobe.preflight.lag import call_in, lags
 from strobe.preflight.results.preflight import PreflightResult
-from strobe.preflight.results.wiring import CallTime, Timing, Weights, Wire, Wiring
+from strobe.preflight.results.wiring import CallTime, Timing, Weights, WiredFeature, Wiring
 from strobe.preflight.run_of_policy import PolicyRun
 from strobe.preflight.wiring.checkpoint import read_checkpoint
 from strobe.preflight.wiring.dataset import read_dataset
@@ -88,7 +88,8 @@ def preflight_of_data(
         what = f"the files of {dataset} hold what LeRobot does not write there"
         raise UserError(f"{what}: {in_a_line(error, 120)}") from error
     wires = [
-        Wire(name=name, kind=feature.kind, ends={"dataset": feature}) for name, feature in recorded.features.items()
+        WiredFeature(name=name, kind=feature.kind, ends={"dataset": feature})
+        for name, feature in recorded.features.items()
     ]
     wiring = Wiring(policy="", sources={"dataset": str(dataset)}, wires=wires, timing=Timing(data_fps=recorded.fps))
     wiring.truth = read_truth(dataset, episodes=episodes)

@@ -19,21 +19,21 @@ Array = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
-class Line:
+class VectorScale:
     """A vector's normalisation: number × ``factor`` + ``offset`` is in the vector's own units, (dimensions,) each."""
 
     factor: Array
     offset: Array
 
-    def unnormalised(self, numbers: Any) -> Any:
+    def unnormalised(self, numbers: Any) -> object:
         """Return normalised ``numbers`` in their own units, as unnormalising does."""
         return numbers * self.factor + self.offset
 
-    def normalised(self, values: Any) -> Any:
+    def normalised(self, values: Any) -> object:
         """Return ``values`` normalised."""
         return (values - self.offset) / self.factor
 
-    def far_from(self, other: Line) -> bool:
+    def far_from(self, other: VectorScale) -> bool:
         """Whether the two differ by more than rounding and a little more data would change."""
         near = np.abs(self.factor - other.factor) <= 0.1 * np.abs(other.factor)
         return not bool((near & (np.abs(self.offset - other.offset) <= 0.1 * np.abs(other.factor))).all())
@@ -44,13 +44,13 @@ class VectorWiring:
     """How a vector is normalised.
 
     Args:
-        own: by the policy's processors; None where they leave it as it is.
-        data: by the same mode with the data set's statistics; None where it has none.
+        own: by the policy's processors; None if they leave it as it is.
+        data: by the same mode with the data set's statistics; None if it has none.
         normalises: whether the processors should normalise it.
     """
 
-    own: Line | None = None
-    data: Line | None = None
+    own: VectorScale | None = None
+    data: VectorScale | None = None
     normalises: bool = False
 
 
@@ -114,7 +114,7 @@ def _tasks(meta: Any) -> list[str]:
         return []
 
 
-def _wiring(steps: Any, name: str, kind: FeatureType, stats: Mapping[str, Any]) -> VectorWiring:
+def _wiring(steps: Any, name: str, kind: FeatureType, stats: Mapping[str, object]) -> VectorWiring:
     """Return how ``steps`` normalise a vector. Steps that make actions relative to the state are no line."""
     if any(getattr(step, "relative_step", None) is not None and step.enabled for step in steps):
         return VectorWiring()
@@ -127,11 +127,11 @@ def _wiring(steps: Any, name: str, kind: FeatureType, stats: Mapping[str, Any]) 
     return VectorWiring(_line(mode, (step.stats or {}).get(name) or {}), _line(mode, stats), normalises=True)
 
 
-def _line(mode: str, stats: Mapping[str, Any]) -> Line | None:
+def _line(mode: str, stats: Mapping[str, object]) -> VectorScale | None:
     found = nominal(mode, {key: flat(value) for key, value in stats.items() if key != "count"})
     if found is None:
         return None
     factor, offset = (part.numpy().astype(float) for part in found)
     if not (np.isfinite(factor).all() and np.isfinite(offset).all()):
         return None
-    return Line(np.where(np.abs(factor) > 1e-8, factor, 1.0), offset)
+    return VectorScale(np.where(np.abs(factor) > 1e-8, factor, 1.0), offset)

@@ -27,7 +27,7 @@ class Scheme:
         kinds: of the hypotheses on the state, on the action, and on both.
         words: makes a sentence about one of them.
         mends: for each of the three.
-        state, action: what is done to the vector; None where nothing can be.
+        state, action: what is done to the vector; None if nothing can be.
         action_by_itself: whether the action is looked at without the state.
         extra: whether it is left out where calls take long.
     """
@@ -90,11 +90,11 @@ def _permutations(width: int, names: Sequence[str]) -> Iterator[tuple[tuple[int,
             yield order, words, extra
 
 
-def _reordered(vector: Any, order: Sequence[int]) -> Any:
+def _reordered(vector: Any, order: Sequence[int]) -> object:
     return vector[..., list(order)]
 
 
-def _placed(vector: Any, order: Sequence[int]) -> Any:
+def _placed(vector: Any, order: Sequence[int]) -> object:
     return vector[..., list(np.argsort(order))]
 
 
@@ -121,7 +121,7 @@ def _joints(names: Sequence[str], width: int, factor: float) -> Any:
     return np.array([1.0 if "gripper" in name.lower() else factor for name in known])
 
 
-def _scaled(vector: Any, factor: Any) -> Any:
+def _scaled(vector: Any, factor: Any) -> object:
     return vector * factor
 
 
@@ -145,7 +145,7 @@ def _normalisations(wiring: SubjectWiring) -> Iterator[Scheme]:
     twice = ("The training data was normalised before it was recorded: normalise observation.state of this data too.",
              "The training data was normalised before it was recorded: unnormalise the actions once more.",
              "The training data was normalised before it was recorded: record or convert this data so.")  # fmt: skip
-    ways: tuple[tuple[str, str, tuple[str, str, str], Any, Any], ...] = (
+    ways: tuple[tuple[str, str, tuple[str, str, str], object, object], ...] = (
         ("as it is", "{} should not be normalised", none, _raw, _already),
         ("twice", "{} should be normalised twice", twice, _normalised_again, _unnormalised_again),
         ("by this data", "{} should be normalised with this data's statistics", (mends[0], mends[1], mends[2]),

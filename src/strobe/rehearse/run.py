@@ -6,7 +6,6 @@ import random
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any
 
 from strobe.core.errors import UserError
 from strobe.core.runs import store
@@ -28,7 +27,7 @@ def rehearse(
     record_s: float = 1800.0,
     observations: Path | None = None,
     command: str = ROLLOUT,
-    config: Any = None,
+    config: object = None,
 ) -> WatchedRollout:
     """Run ``command`` with ``arguments`` on emulated arms, and watch it as `watch` does.
 

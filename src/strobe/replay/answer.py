@@ -83,7 +83,7 @@ def jumping(result: ReplayResult, limit: float) -> Jumping:
 def notes(result: ReplayResult, run: RecordedRun, changes: Changes) -> list[str]:
     """Return what a reader of the figures must know, a clause each."""
     known = ["The arm stays where it was in the recording, whatever a replay tells it; and threads slow each other "
-             "down no more than the recorded ticks and calls show.", *run.course.notes]  # fmt: skip
+             "down no more than the recorded ticks and calls show.", *run.record.notes]  # fmt: skip
     if result.policy is None and run.observations is not None and (why := names_policy(run.header, changes.arguments)):
         known.append(f"jumps at seams were not looked at: {why}")
     elif result.policy is None:
@@ -98,7 +98,7 @@ def notes(result: ReplayResult, run: RecordedRun, changes: Changes) -> list[str]
         known.append("latencies are those of sync calls; guidance and a second thread make calls of RTC longer")
     few = f"only {len(run.latencies)} calls were recorded: " if len(run.latencies) < 30 else ""
     known.append(f"{few}latencies come from the recording; a longer one than its maximum is never simulated")
-    if run.course.lost and run.setting.engine == "rtc":
+    if run.record.lost and run.setting.engine == "rtc":
         known.append("no queue threshold was looked for: of a damaged recording it would be too small")
     if run.header.compiled:
         known.append("the policy was compiled on the robot, and is not here")

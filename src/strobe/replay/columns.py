@@ -15,7 +15,7 @@ from strobe.rollout.loops.virtual_time import PlayOptions, play
 from strobe.rollout.measure import rollout as measure
 from strobe.rollout.measure.rollout import drawn, in_order, jumps, middle
 
-POLL_NS = 10_000_000  # between two looks of LeRobot's inference thread
+POLL_NS = 10_000_000  # interval between two looks at LeRobot's inference thread
 FEWEST, MOST_TICKS = 20, 200_000  # draws; ticks of all draws of one column together
 
 Progress = Callable[[int, int], None]  # done, of
@@ -70,8 +70,8 @@ def draws_for(run: RecordedRun, most: int) -> int:
 
 def recorded_column(run: RecordedRun) -> Replayed:
     """Return the recording as a column."""
-    course = run.course
-    played = PlayedRollout(course.ticks, course.calls, course.actions)
+    record = run.record
+    played = PlayedRollout(record.ticks, record.calls, record.actions)
     return _make_column("recorded", run, run.setting, played, {})
 
 

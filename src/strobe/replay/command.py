@@ -33,7 +33,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from strobe.core.cli.bounds import at_least, one_of, positional
 from strobe.core.cli.flags import OutputFlags
@@ -119,7 +119,7 @@ def study(config: ReplayConfig, changes: Changes, live: Live) -> Studied:
     return Studied(result, {"replay": vars(config) | changes.lerobot}, config.output_dir, config.thresholds)
 
 
-def _recipe(file: Path | None) -> Callable[[], contextlib.AbstractContextManager[Any]] | None:
+def _recipe(file: Path | None) -> Callable[[], contextlib.AbstractContextManager[object]] | None:
     if file is None:
         return None
     from strobe.deploy import loading

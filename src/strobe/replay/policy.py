@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from threading import Event
 from types import SimpleNamespace
-from typing import Any
+from typing import TYPE_CHECKING
 from unittest import mock
 
 from lerobot.configs.parser import PLUGIN_DISCOVERY_SUFFIX
@@ -23,6 +23,9 @@ from strobe.rollout.loops.header import Header
 from strobe.rollout.loops.observations import Observations
 from strobe.rollout.loops.rollout import COMMAND, rollout_config
 from strobe.rollout.loops.virtual_rollout import EngineInputs, RecordedWorld
+
+if TYPE_CHECKING:
+    from strobe.core.subjects.subject import Observation
 
 SETTINGS = ("robot.", "inference.", "device", "task", "rename_map")  # and `PLAIN`
 SLACK_NS = 1_000_000  # a replayed tick that begins as much before the recorded one is that one
@@ -60,7 +63,7 @@ def fed_policy(
     changes: Sequence[str],
     observations: Observations,
     origin: int,
-    around: Callable[[], contextlib.AbstractContextManager[Any]] = contextlib.nullcontext,
+    around: Callable[[], contextlib.AbstractContextManager[object]] = contextlib.nullcontext,
 ) -> FedPolicy:
     """Load the policy of the run that ``header`` is of, with its processors, for a robot that gives ``observations``.
 
@@ -78,7 +81,7 @@ def fed_policy(
 
 
 def names_policy(header: Header, changes: Sequence[str]) -> str:
-    """Return why the policy of the run is not loaded; '' where it may be.
+    """Return why the policy of the run is not loaded; '' if it may be.
 
     A policy that only a stranger's file names is not loaded, since its code and its processors would run.
     """
@@ -116,7 +119,7 @@ def _build(
     changes: Sequence[str],
     observations: Observations,
     origin: int,
-    around: Callable[[], contextlib.AbstractContextManager[Any]],
+    around: Callable[[], contextlib.AbstractContextManager[object]],
 ) -> FedPolicy:
     config = rollout_config(arguments)
     config.strategy, config.teleop, config.dataset, config.use_torch_compile = BaseStrategyConfig(), None, None, False
@@ -134,8 +137,8 @@ def _build(
     process = built.processors.robot_observation_processor
     changed = {change.split("=", 1)[0]: change.split("=", 1)[1] for change in joined(changes, COMMAND)}
 
-    def observe(moment: int) -> Callable[[], dict[str, Any]]:
-        def observation() -> dict[str, Any]:
+    def observe(moment: int) -> Callable[[], Observation]:
+        def observation() -> Observation:
             raw, recorded = observations.at(origin + moment + SLACK_NS)
             fed.behind_ns = max(fed.behind_ns, origin + moment - recorded)
             return process(raw)
@@ -159,7 +162,7 @@ def _build(
     return fed
 
 
-def _robot(header: Header, observations: Observations) -> Any:
+def _robot(header: Header, observations: Observations) -> object:
     """Return a stand-in for the robot, with all that LeRobot uses of it before a rollout begins."""
     features = header.observation_features
     return SimpleNamespace(

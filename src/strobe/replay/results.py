@@ -18,8 +18,8 @@ ColumnName = Literal["recorded", "as it was", "as asked", "ideal loop"]
 class Range(Data):
     """One figure of a column, with the interval that 95 % of the draws lie in."""
 
-    value: Finite | None = Field(description="with the recorded latencies in their order; None where there is none")
-    low: Finite | None = Field(default=None, description="None of what was recorded, and of what cannot vary")
+    value: Finite | None = Field(description="the figure with the recorded latencies in order; None if there is none")
+    low: Finite | None = Field(default=None, description="lower end; None if recorded, or if nothing can vary")
     high: Finite | None = None
 
 
@@ -27,13 +27,13 @@ class Replayed(Data):
     """A rollout with one set of settings: as recorded, or as simulated."""
 
     name: ColumnName
-    settings: dict[str, str] = Field(default_factory=dict, description="in LeRobot's spelling, without --")
-    figures: dict[str, Range] = Field(default_factory=dict, description="by the names of `FIGURES`")
+    settings: dict[str, str] = Field(default_factory=dict, description="settings in LeRobot's spelling, without --")
+    figures: dict[str, Range] = Field(default_factory=dict, description="figure by its name in `FIGURES`")
     pace: Pace | None = None
     inference: Inference | None = None
     queue: Queue
     age: Quantiles | None = None
-    seams: list[JointSeam] = Field(default_factory=list, description="empty where no policy was asked")
+    seams: list[JointSeam] = Field(default_factory=list, description="seams between chunks; empty if no policy was run")
     jumps: list[Jump] = Field(default_factory=list)
     series: Series = Field(default_factory=Series)
 
@@ -83,11 +83,11 @@ class Tried(Data):
 class PolicyCalls(Data):
     """The policy's calls on saved observations, in all columns together."""
 
-    observations: int = Field(description="that were kept")
-    missing: int = Field(description="ticks whose observation was not kept")
-    oldest_ms: Finite = Field(description="by which an observation was older than the one that the call would have had")
+    observations: int = Field(description="number of observations recorded")
+    missing: int = Field(description="ticks without a recorded observation")
+    oldest_ms: Finite = Field(description="largest excess age of an observation over the one the call would have had")
     calls: int
-    cut: bool = Field(default=False, description="calls ended before the run did")
+    cut: bool = Field(default=False, description="only the first calls were run, fewer than the run had")
 
 
 class Jumping(Data):
@@ -95,32 +95,32 @@ class Jumping(Data):
 
     limit: Finite
     recorded: list[str] = Field(default_factory=list)
-    as_it_was: list[str] = Field(default_factory=list, description="replayed under the run's own settings")
-    ideal: list[str] = Field(default_factory=list, description="replayed in an ideal loop")
+    as_it_was: list[str] = Field(default_factory=list, description="jumps under the run's own settings")
+    ideal: list[str] = Field(default_factory=list, description="jumps in an ideal loop")
 
 
 class ReplayResult(Answer):
     """A saved rollout replayed in virtual time."""
 
     study: Literal["replay"] = "replay"
-    run: str = Field(description="the folder that was replayed")
+    run: str = Field(description="the replayed folder")
     joints: list[str] = Field(default_factory=list)
-    columns: list[Replayed] = Field(description="recorded, as it was, as asked (where something was), ideal loop")
+    columns: list[Replayed] = Field(description="recorded, as it was, with the requested settings (if any), ideal loop")
     checks: list[Check] = Field(default_factory=list)
-    verdict: str = Field(description="whether the loop starved or the policy erred")
-    jumping: Jumping | None = Field(default=None, description="what the verdict on jumps is; None in older runs")
+    verdict: str = Field(description="whether the loop starved or the policy erred, in words")
+    jumping: Jumping | None = Field(default=None, description="evidence for the verdict on jumps; None in older runs")
     draws: int
-    seconds: Finite = Field(description="of the run")
-    lost: str = Field(default="", description="what is missing or damaged of the recording; '' for nothing known")
-    tried: list[Tried] = Field(default_factory=list, description="thresholds, where one was looked for")
+    seconds: Finite = Field(description="duration of the run")
+    lost: str = Field(default="", description="what the recording lacks or has damaged; '' if nothing is known")
+    tried: list[Tried] = Field(default_factory=list, description="thresholds tried, if one was searched for")
     least_threshold: int | None = Field(
-        default=None, description="smallest one with which hardly any fresh run starves, or the largest"
+        default=None, description="smallest threshold that hardly ever starves a fresh run, else the largest"
     )
     starves_chance: Finite | None = Field(
-        default=None, description="that a fresh run starves with it; None where too few calls were recorded to say"
+        default=None, description="chance that a fresh run starves with it; None with too few recorded calls"
     )
-    delay: int | None = Field(default=None, description="actions that 95 % of the calls after the first fit into")
-    policy: PolicyCalls | None = Field(default=None, description="None where no policy was asked")
+    delay: int | None = Field(default=None, description="actions that cover 95 % of the calls after the first")
+    policy: PolicyCalls | None = Field(default=None, description="the policy's calls; None if no policy was run")
 
     @property
     def about(self) -> str:

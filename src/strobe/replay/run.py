@@ -12,7 +12,6 @@ import dataclasses
 import math
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -42,7 +41,7 @@ from strobe.rollout.results.rollout import SEAM_JUMP
 from strobe.version import __version__
 
 SEARCHES, FEWEST_SEARCHES = 20, 5  # draws of each threshold that is tried; of long runs fewer
-MOST_STARVED = 0.05  # of them may starve, and of fresh runs
+MOST_STARVED = 0.05  # share of runs, and of fresh runs, that may starve
 
 
 @dataclasses.dataclass
@@ -61,7 +60,7 @@ class Options:
     draws: int = 100
     seed: int = 0
     calls: int = 200
-    recipe: Callable[[], contextlib.AbstractContextManager[Any]] | None = None
+    recipe: Callable[[], contextlib.AbstractContextManager[object]] | None = None
     seam_jump: float = SEAM_JUMP
     stage: Callable[[str], None] = lambda _: None
     tell: Progress = lambda done, of: None
@@ -69,7 +68,7 @@ class Options:
 
 @dataclasses.dataclass
 class Policies:
-    """The run's policy, the requested one, which may be the same, and what both get; None where none is called."""
+    """The run's policy, the requested one, which may be the same, and what both get; None if none is called."""
 
     own: FedPolicy | None = None
     requested: FedPolicy | None = None
@@ -102,7 +101,7 @@ def replayed(run: RecordedRun, name: str, changes: Changes, options: Options) ->
         verdict="",
         draws=draws_for(run, options.draws),
         seconds=seconds,
-        lost=run.course.lost,
+        lost=run.record.lost,
     )
     own, requested = (None if fed is None else fed.inputs for fed in (policies.own, policies.requested))
     columns = [Column("as it was", run.setting, run.latencies, own)]
@@ -124,7 +123,7 @@ def replayed(run: RecordedRun, name: str, changes: Changes, options: Options) ->
             if played.interrupted:
                 raise KeyboardInterrupt
         searched = setting if changes.any else run.setting
-        if searched.engine == "rtc" and not run.course.lost:
+        if searched.engine == "rtc" and not run.record.lost:
             options.stage("looking for the smallest queue threshold")
             least, result.tried = least_threshold(run, searched, latencies, options)
             if least is not None:
@@ -138,7 +137,7 @@ def replayed(run: RecordedRun, name: str, changes: Changes, options: Options) ->
     result.checks = checks(result.columns[0], result.columns[1], run.setting.period_ns / 1e6)
     result.policy = _calls_of(policies, run, result, calls, options)
     result.jumping = jumping(result, options.seam_jump)
-    result.verdict = run.course.of_what_is_left(verdict(result))
+    result.verdict = run.record.of_what_is_left(verdict(result))
     result.notes = notes(result, run, changes)
     return result
 
@@ -164,7 +163,7 @@ def least_threshold(
 ) -> tuple[int | None, list[Tried]]:
     """Return the smallest queue threshold with which 95 % of the draws do not starve, by halving, and those tried.
 
-    None where even the largest one starves.
+    None if even the largest one starves.
     """
     tried: dict[int, Tried] = {}
     draws = min(SEARCHES, max(FEWEST_SEARCHES, MOST_TICKS // len(run.beats)))

@@ -6,7 +6,7 @@ import dataclasses
 import math
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from strobe.core.errors import UserError, nearest
 from strobe.replay.settings import OF_POLICY, PLAIN, Changes
@@ -23,7 +23,7 @@ def requested_setting(run: RecordedRun, changes: Changes) -> Setting:
         UserError: a flag that a replay cannot change, or a value that it does not take.
     """
     setting, flags = run.setting, changes.lerobot
-    new: dict[str, Any] = {"pr_4454": changes.mended, "delay": _delay(changes.delay)}
+    new: dict[str, object] = {"pr_4454": changes.mended, "delay": _delay(changes.delay)}
     rtc = dict(setting.rtc)
     for name, value in flags.items():
         if name in _FIELDS:
@@ -57,7 +57,7 @@ _FIELDS: dict[str, tuple[str, type[int] | type[float], dict[str, float]]] = {
 }
 
 
-def _with_rtc(run: RecordedRun) -> dict[str, Any]:
+def _with_rtc(run: RecordedRun) -> dict[str, object]:
     """Return what Real-Time Chunking changes in the run's setting. Raises UserError where the policy cannot have it."""
     if run.setting.engine == "rtc":
         return {}
@@ -66,7 +66,7 @@ def _with_rtc(run: RecordedRun) -> dict[str, Any]:
     return {"chunk": run.header.chunk or run.setting.chunk}
 
 
-def _without_rtc(run: RecordedRun) -> dict[str, Any]:
+def _without_rtc(run: RecordedRun) -> dict[str, object]:
     """Return what the sync engine changes in the run's setting."""
     return {} if run.setting.engine == "sync" else {"chunk": run.header.executed or run.setting.chunk, "warmups": 0}
 
@@ -79,7 +79,7 @@ def _refuse_rtc(changes: Changes) -> None:
         raise UserError(f"--{flags[0]} is about --inference.type=rtc, and this is sync")
 
 
-def _change(rtc: dict[str, Any], name: str, value: str) -> None:
+def _change(rtc: dict[str, object], name: str, value: str) -> None:
     kinds = _rtc_fields()
     if name not in kinds:
         raise UserError(
@@ -99,7 +99,7 @@ def _change(rtc: dict[str, Any], name: str, value: str) -> None:
         rtc[name] = value.upper()
 
 
-def _rtc_fields(*, prefixed: bool = False) -> dict[str, Any]:
+def _rtc_fields(*, prefixed: bool = False) -> dict[str, object]:
     defaults = vars(rtc_config({}))
     return {f"inference.rtc.{name}" if prefixed else name: value for name, value in defaults.items()}
 
@@ -144,8 +144,8 @@ def requested_latencies(run: RecordedRun, text: str) -> list[int]:
                 f"--latency={text}: recorded, x0.5, +20 or 120 (in ms), or the folder of another rollout"
             ) from None
         other = load(Path(text))
-        if other.course.lost:
-            raise UserError(f"--latency={text}: that recording is damaged: {other.course.lost}") from None
+        if other.record.lost:
+            raise UserError(f"--latency={text}: that recording is damaged: {other.record.lost}") from None
         return other.latencies
     if not math.isfinite(number) or number < 0:
         raise UserError(f"--latency={text}: must be a finite number, 0 or more")

@@ -16,7 +16,7 @@ from strobe.core.results.measurement import Measurement
 from strobe.core.results.traits import LoopTraits, Traits
 from strobe.core.timeline.sections import recording
 from strobe.lerobot.quiet import REAL_TIME
-from strobe.rollout.loops.course import CALL, TICK, Course
+from strobe.rollout.loops.course import CALL, TICK, RunRecord
 from strobe.rollout.loops.event_log import opener
 from strobe.rollout.loops.events import Scheduled
 from strobe.rollout.loops.header import Header
@@ -32,41 +32,41 @@ from strobe.version import __version__
 MOST = 3000  # ticks and calls whose parts are in the answer; the figures are of all
 
 
-def answer_of(header: Header, course: Course) -> RolloutResult:
+def answer_of(header: Header, record: RunRecord) -> RolloutResult:
     """Return the answer, without findings; its status is "complete" until a caller changes it."""
     info = header.subject
-    figures = rollout_of(header, course)
+    figures = rollout_of(header, record)
     on = header.robot if figures.engine == "none" else f"{info.name} on {header.robot}"
     seconds = figures.pace.seconds if figures.pace is not None else 0.0
     ran = f"{seconds:.0f} s of {figures.command} at {header.fps:g} Hz"
     if figures.engine == "server":
-        on, ran = info.name, f"{len(course.calls):,} calls of {figures.command}"
+        on, ran = info.name, f"{len(record.calls):,} calls of {figures.command}"
     result = RolloutResult(
         strobe_version=__version__,
         title=f"{on}: {ran}",
         subject=info,
         machine=machine.describe(torch.device(header.device)),
         rollout=figures,
-        notes=course.notes,
+        notes=record.notes,
     )
-    ticks = _without_sleep(iterations(course.sections(MOST), TICK))
+    ticks = _without_sleep(iterations(record.sections(MOST), TICK))
     if ticks:
         tick = _measurement(TICK, "control tick", ticks, 0)
         tick.traits = _traits(header)
-        if len(ticks) < len(course.ticks):
-            tick.notes.append(f"parts of the latest {len(ticks):,} of {len(course.ticks):,} ticks")
+        if len(ticks) < len(record.ticks):
+            tick.notes.append(f"parts of the latest {len(ticks):,} of {len(record.ticks):,} ticks")
         result.measurements.append(tick)
     if figures.engine == "remote":
-        calls, name = iterations(sections_of_trips(trips_of(course), MOST), TRIP), TRIP
+        calls, name = iterations(sections_of_trips(trips_of(record), MOST), TRIP), TRIP
     else:
-        calls, name = iterations(course.of_calls(MOST), CALL), CALL
+        calls, name = iterations(record.of_calls(MOST), CALL), CALL
     if calls:
-        first = len(course.calls) == len(calls) > 1
+        first = len(record.calls) == len(calls) > 1
         result.measurements.append(_measurement(name, "inference", calls, int(first)))
     if calls and figures.engine == "server":
         loop = LoopTraits(actions_per_chunk=header.chunk)
         result.measurements[-1].traits = Traits(loop=loop, device=header.device)
-    if figures.engine == "server" and (received := iterations(sections_of_receiving(course, MOST), RECEIVED)):
+    if figures.engine == "server" and (received := iterations(sections_of_receiving(record, MOST), RECEIVED)):
         result.measurements.append(_measurement(RECEIVED, "receiving", received, 0))
     if header.device != "cpu":
         result.notes.append("times are the host's: a part that only launches work on the device is shorter than it")
@@ -97,13 +97,13 @@ def _traits(header: Header) -> Traits:
     return Traits(loop=loop, device=header.device)
 
 
-def rollout_of(header: Header, course: Course) -> Rollout:
+def rollout_of(header: Header, record: RunRecord) -> Rollout:
     """Return the figures of a rollout."""
-    ticks, fps = course.ticks, header.fps
-    events = course.control_events if ticks else sum(map(len, course.rows.values()))
+    ticks, fps = record.ticks, header.fps
+    events = record.control_events if ticks else sum(map(len, record.rows.values()))
     ages = [tick.age_ns / 1e6 for tick in ticks if tick.age_ns is not None]
     guided = header.engine == "sync" or header.guided  # else chunks follow on one another in the queue
-    arms = buses(course.bus, ticks[0].start_ns) if ticks else []
+    arms = buses(record.bus, ticks[0].start_ns) if ticks else []
     rollout = Rollout(
         robot=header.robot,
         strategy=header.strategy,
@@ -114,29 +114,29 @@ def rollout_of(header: Header, course: Course) -> Rollout:
         horizon=header.horizon if header.guided else None,
         can_rtc=header.can_rtc,
         sentence="",
-        lost=course.lost,
+        lost=record.lost,
         pace=measure.pace(ticks, fps * header.multiplier),
-        inference=measure.inference(course.calls, fps),
-        bench=compare_places(course.uses),
+        inference=measure.inference(record.calls, fps),
+        bench=compare_places(record.uses),
         queue=measure.queue(ticks, header.threshold),
         age=measure.quantiles(ages) if ages else None,
-        first_action=first_action(course.moves, header.joints) if header.engine != "server" else None,
-        seams=measure.seams(course.actions, header.joints) if guided else [],
-        tracking=tracking(course.moves, header.joints),
-        cameras=_cameras(course),
+        first_action=first_action(record.moves, header.joints) if header.engine != "server" else None,
+        seams=measure.seams(record.actions, header.joints) if guided else [],
+        tracking=tracking(record.moves, header.joints),
+        cameras=_cameras(record),
         bus=worst(arms),
         buses=arms if len(arms) > 1 else [],
-        turns=course.cpu_turns,
-        scheduling=_scheduling(course),
-        recording=_recording(header, course),
-        cadence="\n".join(course.cadence),
-        remote=remote_of(header, course),
-        series=measure.series(ticks, course.calls),
-        overhead_ms=empty_section_ms(recording(opener([].append))) * events / max(1, len(ticks) or len(course.calls)),
+        turns=record.cpu_turns,
+        scheduling=_scheduling(record),
+        recording=_recording(header, record),
+        cadence="\n".join(record.cadence),
+        remote=remote_of(header, record),
+        series=measure.series(ticks, record.calls),
+        overhead_ms=empty_section_ms(recording(opener([].append))) * events / max(1, len(ticks) or len(record.calls)),
     )
     if rollout.queue.first_action_ms is None:
-        rollout.unfinished = course.unfinished
-    rollout.sentence = course.of_what_is_left(sentence(rollout))
+        rollout.unfinished = record.unfinished
+    rollout.sentence = record.of_what_is_left(sentence(rollout))
     return rollout
 
 
@@ -172,8 +172,8 @@ def _served(rollout: Rollout) -> str:
     return f"{text}; {failed:,} more requests for one failed." if failed else f"{text}."
 
 
-def _cameras(course: Course) -> list[Camera]:
-    ticks = course.ticks
+def _cameras(record: RunRecord) -> list[Camera]:
+    ticks = record.ticks
     seconds = sum(b.start_ns - a.start_ns for a, b in pairwise(ticks) if b.follows) / 1e9
     return [
         Camera(
@@ -188,17 +188,17 @@ def _cameras(course: Course) -> list[Camera]:
             frozen_from_s=max(0, reads.frozen_from_ns - ticks[0].start_ns) / 1e9,
             frozen_frames=reads.frozen_frames,
         )
-        for name, reads in course.cameras.items()
+        for name, reads in record.cameras.items()
         if reads.took_ns and seconds > 0
     ]
 
 
-def _scheduling(course: Course) -> Scheduling | None:
-    if not course.scheduled:
+def _scheduling(record: RunRecord) -> Scheduling | None:
+    if not record.scheduled:
         return None
-    before, after = course.scheduled[0], course.scheduled[-1]
-    changed_ns = next((event.at for event in course.scheduled if event.policy in REAL_TIME), None)
-    from_s = (changed_ns - course.ticks[0].start_ns) / 1e9 if changed_ns is not None and course.ticks else None
+    before, after = record.scheduled[0], record.scheduled[-1]
+    changed_ns = next((event.at for event in record.scheduled if event.policy in REAL_TIME), None)
+    from_s = (changed_ns - record.ticks[0].start_ns) / 1e9 if changed_ns is not None and record.ticks else None
     return Scheduling(
         before=_named(before),
         after=_named(after),
@@ -212,8 +212,8 @@ def _named(event: Scheduled) -> str:
     return f"{event.policy} {event.priority}" if event.policy in REAL_TIME else event.policy
 
 
-def _recording(header: Header, course: Course) -> Recording | None:
-    episodes = [frames for frames in course.episodes if len(frames) > 1]
+def _recording(header: Header, record: RunRecord) -> Recording | None:
+    episodes = [frames for frames in record.episodes if len(frames) > 1]
     if not episodes or not header.dataset_fps:
         return None
     return Recording(

@@ -11,7 +11,6 @@ from collections.abc import Callable, Iterator, Sequence
 from itertools import pairwise
 from statistics import median
 from types import FrameType
-from typing import Any
 
 from strobe.core.measure.sampling import SamplingBudget, collect
 from strobe.core.studies.shared.cadence import SETTLE_S, Spacing
@@ -24,7 +23,7 @@ from strobe.rollout.results.rollout import Place
 from strobe.rollout.run import WatchedRollout
 
 LIMIT_S = 10.0
-ROUNDS = 7  # of which the first is warm-up, and six are the fewest to judge
+ROUNDS = 7  # rounds: the first is warm-up, and six are the fewest to judge
 ENOUGH = 12  # calls of each kind before the precision is looked at
 PRECISION = 0.02
 TOGETHER: Place = "bench"
@@ -75,7 +74,7 @@ def _compare(watched: WatchedRollout, calls: CallWatch, reporter: Reporter, limi
     if ROUNDS * call_s > left_s:
         result.notes.append(f"a call takes {call_s:.1f} s: too long for a bench of {limit_s:.0f} s")
         return
-    period = period_s(watched.course.calls)
+    period = period_s(watched.record.calls)
     # Two rounds are three calls at the robot's pace, one of them untimed, and two back to back, which settle first.
     spaced_s = ROUNDS * (1.5 * max(period or 0.0, call_s) + call_s + SETTLE_S / 2)
     fits = period is not None and spaced_s <= left_s
@@ -104,7 +103,7 @@ def _compare(watched: WatchedRollout, calls: CallWatch, reporter: Reporter, limi
     if collected.interrupted:
         result.notes.append("the bench was cut short")
     result.rollout.bench = compare_places(
-        watched.course.uses,
+        watched.record.uses,
         taken[TOGETHER][counted],
         taken.get(SPACED, [])[counted],
         period_ms=None if period is None else 1e3 * period,
@@ -120,7 +119,7 @@ def _interruptible() -> Iterator[None]:
         yield
         return
 
-    def stop(number: int, frame: FrameType | None) -> Any:
+    def stop(number: int, frame: FrameType | None) -> object:
         raise KeyboardInterrupt
 
     numbers = [number for name in ("SIGTERM", "SIGHUP") if (number := getattr(signal, name, None))]

@@ -63,7 +63,7 @@ def events_file(output_dir: Path) -> Path:
 def refused(look: WiringLook, name: str, config: OutputFlags, theirs: Sequence[str]) -> Studied | None:
     """Return the answer of the command ``name`` where it is not started: the findings, and exit code 1.
 
-    None where the first action is not known to be a wrong one.
+    None if the first action is not known to be a wrong one.
     """
     from strobe.preflight.findings.wiring import dangerous
     from strobe.preflight.run import answer_of

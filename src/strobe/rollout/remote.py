@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 from strobe.core.results.data import Quantiles
 from strobe.core.timeline.timeline import Section
-from strobe.rollout.loops.course import RECEIVING, Course
+from strobe.rollout.loops.course import RECEIVING, RunRecord
 from strobe.rollout.loops.events import ChunkReceived, ObservationUploaded
 from strobe.rollout.loops.header import Header
 from strobe.rollout.loops.remote_stamps import KEPT, PREDICTED, REPLACED, SIMILAR
@@ -22,20 +22,20 @@ SEND = "send to the server"
 LINES = 3
 
 
-def remote_of(header: Header, course: Course) -> Remote | None:
-    """Return the remote part of a run; None where its policy is not remote."""
+def remote_of(header: Header, record: RunRecord) -> Remote | None:
+    """Return the remote part of a run; None if its policy is not remote."""
     if header.engine == "remote":
-        return _client(header, course)
-    return _server(header, course) if header.engine == "server" else None
+        return _client(header, record)
+    return _server(header, record) if header.engine == "server" else None
 
 
-def trips_of(course: Course) -> list[Trip]:
+def trips_of(record: RunRecord) -> list[Trip]:
     """Return the round trips that a client saw, on its clock; with the server's own steps where that was watched."""
-    clocks = _clocks(course)
+    clocks = _clocks(record)
     offset = 0 if clocks is None else round(clocks.offset_ms * 1e6)
-    uploads = {upload.key: upload for upload in course.uploads}
+    uploads = {upload.key: upload for upload in record.uploads}
     # An observation without an upload was sent before recording began, or in another run of the server.
-    return [_trip(uploads[chunk.key], chunk, offset) for chunk in course.trips if chunk.key in uploads]
+    return [_trip(uploads[chunk.key], chunk, offset) for chunk in record.trips if chunk.key in uploads]
 
 
 def _trip(upload: ObservationUploaded, chunk: ChunkReceived, offset: int) -> Trip:
@@ -64,20 +64,20 @@ def _trip(upload: ObservationUploaded, chunk: ChunkReceived, offset: int) -> Tri
     return Trip(upload.pickled, [*legs, Leg("merge into the queue", "client", chunk.merged)])
 
 
-def _clocks(course: Course) -> Clocks | None:
-    exchanges = _exchanges(course)
-    return measure.clocks(exchanges, shared=course.clock_shared) if exchanges else None
+def _clocks(record: RunRecord) -> Clocks | None:
+    exchanges = _exchanges(record)
+    return measure.clocks(exchanges, shared=record.clock_shared) if exchanges else None
 
 
-def _exchanges(course: Course) -> list[measure.Exchange]:
+def _exchanges(record: RunRecord) -> list[measure.Exchange]:
     sent = [
-        (upload.start, upload.stamps[0], upload.stamps[3], upload.end) for upload in course.uploads if upload.stamps
+        (upload.start, upload.stamps[0], upload.stamps[3], upload.end) for upload in record.uploads if upload.stamps
     ]
-    return sent + [(chunk.start, chunk.stamps[0], chunk.stamps[7], chunk.end) for chunk in course.trips if chunk.stamps]
+    return sent + [(chunk.start, chunk.stamps[0], chunk.stamps[7], chunk.end) for chunk in record.trips if chunk.stamps]
 
 
-def _client(header: Header, course: Course) -> Remote:
-    uploads, trips = course.uploads, trips_of(course)
+def _client(header: Header, record: RunRecord) -> Remote:
+    uploads, trips = record.uploads, trips_of(record)
     counted = trips[1:] or trips  # the first call warms up
     steps = measure.steps(counted)
     decisions = [upload.stamps[4] for upload in uploads if upload.stamps]
@@ -85,39 +85,39 @@ def _client(header: Header, course: Course) -> Remote:
     remote = Remote(
         side="client",
         stamped=any(leg.side == "server" for trip in trips for leg in trip.legs),
-        clocks=_clocks(course),
+        clocks=_clocks(record),
         observations=len(uploads),
         must_go=sum(upload.must_go for upload in uploads),
         observation_bytes=sizes,
-        chunk_bytes=_sizes([chunk.size for chunk in course.trips]),
+        chunk_bytes=_sizes([chunk.size for chunk in record.trips]),
         decisions=_decisions(decisions) if decisions else None,
         trips=len(trips),
-        empty=len(course.empty),
-        failures=_failures(course),
+        empty=len(record.empty),
+        failures=_failures(record),
         trip=quantiles([trip.ms for trip in counted]) if counted else None,
         steps=steps,
         packing=sum(step.share for step in steps if step.packs) if steps else None,
         sending=sum(step.share for step in steps if step.side == "network") if steps else None,
-        asked_late=_late_requests(course),
+        asked_late=_late_requests(record),
         threshold=header.share,
         chunk=header.chunk,
     )
-    if (tried := course.encoding) is not None:
+    if (tried := record.encoding) is not None:
         sending = next((step.ms.median for step in steps if step.name == SEND), None)
         sent = None if sizes is None else sizes.median
-        offset = measure.offset(_exchanges(course))
+        offset = measure.offset(_exchanges(record))
         shortest = 0.0 if offset is None else offset[1] / 1e6
         raw, jpeg = (tried.raw, tried.raw_ns), (tried.jpeg, tried.jpeg_ns)
         remote.encoding = measure.encoding(tried.images, raw, jpeg, sent, sending, shortest)
     return remote
 
 
-def _late_requests(course: Course) -> int:
+def _late_requests(record: RunRecord) -> int:
     """Count round trips after the first that waited for an empty queue, all observations before dropped as similar."""
-    merged = sorted(chunk.merged for chunk in course.trips)
+    merged = sorted(chunk.merged for chunk in record.trips)
     before: dict[int, set[int]] = {}  # chunks that had come → decisions on the observations since
     late: set[int] = set()
-    for upload in course.uploads:
+    for upload in record.uploads:
         after = bisect_right(merged, upload.pickled)
         if upload.must_go and after and before.get(after) == {SIMILAR}:
             late.add(after)
@@ -126,22 +126,22 @@ def _late_requests(course: Course) -> int:
     return len(late)
 
 
-def _server(header: Header, course: Course) -> Remote:
+def _server(header: Header, record: RunRecord) -> Remote:
     return Remote(
         side="server",
-        observations=len(course.received),
-        must_go=sum(observation.must_go for observation in course.received),
-        observation_bytes=_sizes([observation.size for observation in course.received]),
-        chunk_bytes=_sizes([chunk.size for chunk in course.served]),
-        decisions=_decisions([observation.decision for observation in course.received]),
-        failures=_failures(course),
+        observations=len(record.received),
+        must_go=sum(observation.must_go for observation in record.received),
+        observation_bytes=_sizes([observation.size for observation in record.received]),
+        chunk_bytes=_sizes([chunk.size for chunk in record.served]),
+        decisions=_decisions([observation.decision for observation in record.received]),
+        failures=_failures(record),
         chunk=header.chunk,
         latency_ms=None if header.latency is None else 1e3 * header.latency,
     )
 
 
-def _failures(course: Course) -> list[Failure]:
-    counted = Counter((failed.request, failed.error, failed.place, failed.source) for failed in course.failures)
+def _failures(record: RunRecord) -> list[Failure]:
+    counted = Counter((failed.request, failed.error, failed.place, failed.source) for failed in record.failures)
     return [
         Failure(request=request, error=error, place=place, source=source, count=count)
         for (request, error, place, source), count in counted.most_common()
@@ -167,7 +167,7 @@ def sections_of_trips(trips: Sequence[Trip], most: int) -> list[Section]:
     return sections
 
 
-def sections_of_receiving(course: Course, most: int) -> list[Section]:
+def sections_of_receiving(record: RunRecord, most: int) -> list[Section]:
     """Return the latest ``most`` observations that a server received, with all it did to them, in tree order."""
-    wholes = [(observation.start, observation.end) for observation in course.received]
-    return course.within(RECEIVED, wholes[-most:], RECEIVING)
+    wholes = [(observation.start, observation.end) for observation in record.received]
+    return record.within(RECEIVED, wholes[-most:], RECEIVING)

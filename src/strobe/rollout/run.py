@@ -19,12 +19,12 @@ from strobe.core.timeline.timeline import Section
 from strobe.lerobot.flags.lerobot_flags import patched_arguments
 from strobe.rollout.answer import answer_of
 from strobe.rollout.loops.bench_calls import CallWatch
-from strobe.rollout.loops.course import Course
+from strobe.rollout.loops.course import RunRecord
 from strobe.rollout.loops.event_log import Log, read
 from strobe.rollout.loops.header import Header
 from strobe.rollout.loops.instrument import LoopWatch
 from strobe.rollout.loops.observations import Keeper
-from strobe.rollout.loops.reader import read_course
+from strobe.rollout.loops.reader import read_record
 from strobe.rollout.loops.registry import ROLLOUT, Loop, loop_of
 from strobe.rollout.remote import sections_of_receiving, sections_of_trips, trips_of
 from strobe.rollout.results.rollout import RolloutResult
@@ -38,12 +38,12 @@ class WatchedRollout:
 
     Attributes:
         course: all that was recorded.
-        calls: calls the policy again, on the bench; None where the run did not end by itself.
+        calls: calls the policy again, on the bench; None if the run did not end by itself.
     """
 
     result: RolloutResult
     sections: list[Section] = field(default_factory=list)
-    course: Course = field(default_factory=Course)
+    record: RunRecord = field(default_factory=RunRecord)
     calls: CallWatch | None = None
 
 
@@ -78,18 +78,18 @@ def watch(
     with _unused_recipes() as unused:
         error = _run(loop, arguments, command, watching, keeper)
     header, rows = log.read()
-    course = Course() if header is None else read_course(header, rows)
+    record = RunRecord() if header is None else read_record(header, rows)
     interrupted = watching.signals > 0 or isinstance(error, KeyboardInterrupt)
     failed = error is not None and not (interrupted and watching.endless)
     reason = _reason(error, command) if error is not None and failed else watching.failed
-    if header is None or not _can_be_shown(header, course):
+    if header is None or not _can_be_shown(header, record):
         log.remove()
         if observations is not None:
             shutil.rmtree(observations, ignore_errors=True)
         if interrupted and not (watching.endless and watching.notes):
             raise KeyboardInterrupt
-        raise UserError(reason or _unwatched(watching, course)) from None
-    watched = _answered(header, course)
+        raise UserError(reason or _unwatched(watching, record)) from None
+    watched = _answered(header, record)
     result = watched.result
     if interrupted and not watching.endless:
         result.status = "interrupted"
@@ -103,7 +103,7 @@ def watch(
     result.notes += watching.notes
     result.caveats += [f"{words}; the policy ran as it is" for words in dict.fromkeys(unused)]
     if keeper is not None:
-        result.notes.append(_note_on_observations(keeper, len(course.loop_turns)))
+        result.notes.append(_note_on_observations(keeper, len(record.loop_turns)))
     if watching.stopped:
         result.notes.append(f"the first {record_s:g} s were recorded; the rest ran without Strobe")
     return watched
@@ -157,28 +157,28 @@ def recovered(events: Path) -> WatchedRollout:
         UserError: it is another file, or holds too few events.
     """
     header, rows = read(events)
-    course = read_course(header, rows)
-    if not _can_be_shown(header, course):
+    record = read_record(header, rows)
+    if not _can_be_shown(header, record):
         raise UserError(f"{events} holds fewer than two ticks: nothing to show")
-    watched = _answered(header, course)
+    watched = _answered(header, record)
     watched.result.status = "failed"
     watched.result.rollout.error = "the process was ended; this is what it had written"
     return watched
 
 
-def _can_be_shown(header: Header, course: Course) -> bool:
+def _can_be_shown(header: Header, record: RunRecord) -> bool:
     """Whether there are two turns of the loop; of a server, one chunk or one request that failed."""
-    return bool(course.calls or course.failures) if header.engine == "server" else len(course.loop_turns) > 1
+    return bool(record.calls or record.failures) if header.engine == "server" else len(record.loop_turns) > 1
 
 
-def _answered(header: Header, course: Course) -> WatchedRollout:
-    sections = course.sections(TRACED)
+def _answered(header: Header, record: RunRecord) -> WatchedRollout:
+    sections = record.sections(TRACED)
     if header.engine == "remote":
         begin = sections[0].start_ns if sections else 0
-        sections += sections_of_trips([trip for trip in trips_of(course) if trip.start_ns >= begin], TRACED)
+        sections += sections_of_trips([trip for trip in trips_of(record) if trip.start_ns >= begin], TRACED)
     elif header.engine == "server":
-        sections = [*course.of_calls(TRACED), *sections_of_receiving(course, TRACED)]
-    return WatchedRollout(answer_of(header, course), sections, course)
+        sections = [*record.of_calls(TRACED), *sections_of_receiving(record, TRACED)]
+    return WatchedRollout(answer_of(header, record), sections, record)
 
 
 def _note_on_observations(keeper: Keeper, ticks: int) -> str:
@@ -188,12 +188,12 @@ def _note_on_observations(keeper: Keeper, ticks: int) -> str:
     return f"{note}, those of {missing:,} were not: {why}" if missing else note
 
 
-def _unwatched(watching: LoopWatch, course: Course) -> str:
+def _unwatched(watching: LoopWatch, record: RunRecord) -> str:
     if watching.notes:
         return watching.notes[0]
     why = "nothing to show"
-    if course.calls:  # made by the loop itself, which looks at its --duration before each tick
-        call = course.calls[0]
+    if record.calls:  # made by the loop itself, which looks at its --duration before each tick
+        call = record.calls[0]
         why = f"the policy's first call took {(call.end_ns - call.start_ns) / 1e9:.1f} s; give it a longer --duration"
     return f"the run ended before its second tick: {why}"
 

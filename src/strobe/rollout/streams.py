@@ -9,10 +9,10 @@ from pathlib import Path
 
 from strobe.core.errors import UserError
 from strobe.rollout.files import events_of, observations_of
-from strobe.rollout.loops.course import Course
+from strobe.rollout.loops.course import RunRecord
 from strobe.rollout.loops.event_log import read
 from strobe.rollout.loops.observations import Observations
-from strobe.rollout.loops.reader import read_course
+from strobe.rollout.loops.reader import read_record
 from strobe.rollout.results.streams import Number, Picture, Sample
 
 CAMERAS, STATE, ACTION, LOOP, QUEUE, INFERENCE, SECTIONS = (
@@ -35,13 +35,13 @@ def streams(run: Path, tell: Callable[[str], None] = lambda _: None) -> Iterator
     """
     file = events_of(run)
     header, rows = read(file)
-    course = read_course(header, rows)
-    if course.lost:
-        tell(f"the recording is damaged: {course.lost}")
-    if not course.ticks:
+    record = read_record(header, rows)
+    if record.lost:
+        tell(f"the recording is damaged: {record.lost}")
+    if not record.ticks:
         raise UserError(f"{run} holds no ticks: nothing to show")
-    begin = course.ticks[0].start_ns
-    samples = [*_ticks(course), *_calls(course), *_actions(header.joints, course)]
+    begin = record.ticks[0].start_ns
+    samples = [*_ticks(record), *_calls(record), *_actions(header.joints, record)]
     ordered: list[Iterator[Sample]] = [iter(sorted(samples, key=_time))]
     folder = observations_of(file)
     if folder is not None:
@@ -54,8 +54,8 @@ def _time(sample: Sample) -> int:
     return sample.at_ns
 
 
-def _ticks(course: Course) -> Iterator[Sample]:
-    for before, tick in pairwise([None, *course.ticks]):
+def _ticks(record: RunRecord) -> Iterator[Sample]:
+    for before, tick in pairwise([None, *record.ticks]):
         assert tick is not None
         at = tick.start_ns
         if before is not None and tick.follows:
@@ -70,8 +70,8 @@ def _ticks(course: Course) -> Iterator[Sample]:
             yield Number(at, f"{SECTIONS}/{name} (ms)", took / 1e6)
 
 
-def _calls(course: Course) -> Iterator[Sample]:
-    for number, call in enumerate(course.calls):
+def _calls(record: RunRecord) -> Iterator[Sample]:
+    for number, call in enumerate(record.calls):
         yield Number(call.end_ns, f"{INFERENCE}/latency (ms)", call.ms)
         yield Number(call.end_ns, f"{INFERENCE}/chunk", float(number))
         if call.assumed is not None:
@@ -80,8 +80,8 @@ def _calls(course: Course) -> Iterator[Sample]:
             yield Number(call.end_ns, f"{INFERENCE}/delay executed (actions)", float(call.executed))
 
 
-def _actions(joints: Sequence[str], course: Course) -> Iterator[Sample]:
-    for action in course.values:
+def _actions(joints: Sequence[str], record: RunRecord) -> Iterator[Sample]:
+    for action in record.values:
         for joint, value in zip(joints, action.values, strict=False):
             yield Number(action.at, f"{ACTION}/{joint}", float(value))
 

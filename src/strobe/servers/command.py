@@ -46,7 +46,7 @@ C = TypeVar("C", bound="ServerCallFlags")
 FLAG = "--policy.server"
 LEAVE = "leave one out"
 _OWN = ("--policy.server", "--policy.observation")
-_LEROBOT = ("--policy.path", "--policy.type", "--policy.device", "--policy.actions_per_chunk")  # for its server
+_LEROBOT = ("--policy.path", "--policy.type", "--policy.device", "--policy.actions_per_chunk")  # its server's
 
 
 @dataclass

@@ -44,7 +44,7 @@ class CompareServersConfig(server.ServerCallFlags):
     # The other side: --against.server=ws://HOST:PORT, or --against.path=FOLDER for a policy on this machine. With
     # --against.server=grpc://HOST:PORT, --against.path is the policy that it loads, in place of --policy.path.
     against: AgainstFlags = field(default_factory=AgainstFlags)
-    # The second side is as fast as the first if its whole interval lies within this share of the time.
+    # Equivalence margin: "as fast" means that the interval lies within ± this share.
     as_fast_within: float = field(default=0.02, metadata=above(0))
 
 

@@ -18,7 +18,7 @@ BIG_WAIT = 0.15  # share of a round trip
 STEADIER = 3.0  # times as far the waits must spread as the rest of the way does
 SMALL_MS = 5.0  # of a round trip: a part that costs less is no matter, whatever its share
 MOSTLY_EMPTY = 0.5  # share of the network's time that a ping takes, from which the bytes are not what costs
-SMALLER = 0.7  # of the payload: a form that sends less than that is named
+SMALLER = 0.7  # share of the payload: a form that sends less is named
 SLOW_FIRST = 3.0  # times a later call
 NOTABLE_FIRST_MS = 1000.0
 
@@ -168,7 +168,7 @@ def _enough_calls(answer: ServerAnswer) -> bool:
 
 
 def _smaller(answer: ServerAnswer) -> str:
-    """Return what other forms of the images would send; '' where none is much smaller."""
+    """Return what other forms of the images would send; '' if none is much smaller."""
     first = next(iter(answer.encodings), None)
     if first is None:
         return ""

@@ -43,7 +43,7 @@ def is_image(value: Any) -> bool:
 
 
 def encodings(
-    observation: Mapping[str, Any], encode: Callable[[Any], bytes], *, recorded: bool = True
+    observation: Mapping[str, object], encode: Callable[[Any], bytes], *, recorded: bool = True
 ) -> list[ImageEncoding]:
     """Return each form of the images of ``observation``, beginning with the present one; none without images.
 
@@ -89,14 +89,14 @@ def _each_image(observation: Mapping[str, Any]) -> list[np.ndarray]:
     ]
 
 
-def _changed(observation: Mapping[str, Any], form: _Form) -> Mapping[str, Any]:
+def _changed(observation: Mapping[str, Any], form: _Form) -> Mapping[str, object]:
     return {
         name: _changed(value, form) if isinstance(value, Mapping) else _each(form, value) if is_image(value) else value
         for name, value in observation.items()
     }
 
 
-def _each(form: _Form, images: np.ndarray) -> Any:
+def _each(form: _Form, images: np.ndarray) -> object:
     """Return ``form`` of an image, or of each of several."""
     made = [form(pixels) for pixels in _pixels(images)]
     return made[0] if len(made) == 1 else made

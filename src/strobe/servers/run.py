@@ -12,7 +12,6 @@ from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import count
-from typing import Any
 
 import numpy as np
 
@@ -32,7 +31,7 @@ from strobe.servers.results.server import FaultKind, ServerAnswer, ServerFault
 from strobe.servers.results.server_protocols import PROTOCOLS
 from strobe.version import __version__
 
-PACKAGES = ("numpy", "msgpack", "websockets", "pyzmq", "grpcio", "lerobot")  # of the client
+PACKAGES = ("numpy", "msgpack", "websockets", "pyzmq", "grpcio", "lerobot")  # packages of the client
 PINGS = 10
 MOST_PINGING_MS = 1000.0  # after the first call, as long as that took
 FAILURES = 6  # in a row that end the calls, where the connection would take more
@@ -48,7 +47,7 @@ class ServerOptions:
     Args:
         iterations: calls after the first; None for as many as fit into ``seconds``.
         timeout_s: that one call may take.
-        control_hz: the robot's control rate; None where it is not known.
+        control_hz: the robot's control rate; None if it is not known.
         policy: what LeRobot's server is to load.
     """
 
@@ -265,7 +264,7 @@ class _Measured:
             yield "images as JPEG: these are noise, which shrinks less than a camera's image; give --dataset.root"
 
 
-def _shown(metadata: Mapping[Any, Any]) -> Iterator[tuple[str, str]]:
+def _shown(metadata: Mapping[object, object]) -> Iterator[tuple[str, str]]:
     """Yield the server's metadata as text, a number of entries only."""
     for name, value in list(metadata.items())[:MOST_METADATA]:
         with suppress(UnicodeEncodeError, RecursionError, ValueError):  # a lone surrogate cannot be saved

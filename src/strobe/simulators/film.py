@@ -43,7 +43,7 @@ class Film:
         """Frames per second of simulated time."""
         return self.fps / self._stride
 
-    def __call__(self, vector: Any) -> None:
+    def __call__(self, vector: object) -> None:
         """Take a frame of the vector's first environment, if one is due."""
         tick, self._ticks = self._ticks, self._ticks + 1
         if self.trouble or tick % self._stride:
@@ -63,7 +63,7 @@ class Film:
             self.frames.pop()
 
 
-def shrunk(image: Any) -> np.ndarray:
+def shrunk(image: object) -> np.ndarray:
     """Return ``image`` as RGB of at most `WIDTH` pixels in width, with even sides as H.264 wants them.
 
     Raises:

@@ -18,7 +18,7 @@ from strobe.core.errors import UserError, install
 TYPES = ("libero", "libero_plus")
 ASSETS = "STROBE_LIBERO_ASSETS"
 _CONFIG = "LIBERO_CONFIG_PATH"  # LIBERO's own: the folder of its config.yaml
-_PARTS = ("scenes", "textures")  # of the assets: every suite needs them
+_PARTS = ("scenes", "textures")  # parts of the assets: every suite needs them
 
 
 def prepare() -> None:
@@ -48,7 +48,7 @@ def prepare() -> None:
     _let_errors_through()
 
 
-def choose_starts(vector: Any, seeds: Sequence[int]) -> None:
+def choose_starts(vector: object, seeds: Sequence[int]) -> None:
     """Let the environments of ``vector`` begin at the starting states that ``seeds`` index in LIBERO's list.
 
     LeRobot's environment takes the next state of the list at each reset, whatever the seed. With the seed as index, one
@@ -60,7 +60,7 @@ def choose_starts(vector: Any, seeds: Sequence[int]) -> None:
             inside.init_state_id = seed
 
 
-def simulation(env: Any) -> type | None:
+def simulation(env: object) -> type | None:
     """Return the class whose ``render`` draws the cameras of a started LIBERO environment; None for other simulators.
 
     It is the class and not an object, because each reset makes a new simulation.

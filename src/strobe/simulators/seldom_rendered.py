@@ -11,12 +11,15 @@ the processors keep no images (`Looks`); in a tick the simulator draws observati
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterable, Iterator
-from typing import Any, Literal, Protocol
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from strobe.core.timeline.probe import Hook
 from strobe.lerobot.versions import actions_left
 from strobe.simulators import libero
+
+if TYPE_CHECKING:
+    from strobe.core.timeline.layers import Call
 
 Rendering = Literal["needed", "always"]
 
@@ -59,11 +62,11 @@ class SeldomRendered:
         self._known = {id(owner) for owner in known}
         return [Hook(vector, "step", STEP), *(Hook(owner, method, DRAW) for _, owner, method in places)]
 
-    def wrap(self, inner: Callable[..., Any], hook: Hook, _takes_self: bool) -> Callable[..., Any]:
+    def wrap(self, inner: Call, hook: Hook, _takes_self: bool) -> Call:
         """Return the wrapper of a hook's callable."""
         return self._step(inner) if hook.name == STEP else self._draw(inner, hook.owner)
 
-    def _step(self, inner: Callable[..., Any]) -> Callable[..., Any]:
+    def _step(self, inner: Call) -> Call:
         @functools.wraps(inner)
         def step(*args: Any, **kwargs: Any) -> Any:
             self._due = self._looks is None or self._looks.looks_next()
@@ -76,7 +79,7 @@ class SeldomRendered:
 
         return step
 
-    def _draw(self, inner: Callable[..., Any], owner: Any) -> Callable[..., Any]:
+    def _draw(self, inner: Call, owner: Any) -> Call:
         may_keep = self._looks is not None and id(owner) in self._known
 
         @functools.wraps(inner)

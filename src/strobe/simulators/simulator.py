@@ -18,6 +18,7 @@ from torch import Tensor
 
 from strobe.core.errors import UserError
 from strobe.core.timeline.clock import synchronise
+from strobe.core.timeline.layers import Call
 from strobe.core.timeline.probe import Attached, Hook
 from strobe.lerobot.quiet import quiet
 from strobe.simulators import environments, libero
@@ -40,7 +41,7 @@ def outcomes_reported(vector: Any) -> Iterator[None]:
     """
     step = vector.step
 
-    def step_with_outcome(*args: Any, **kwargs: Any) -> Any:
+    def step_with_outcome(*args: object, **kwargs: object) -> Any:
         *rest, info = step(*args, **kwargs)
         last = info.get("final_info")
         if isinstance(last, dict) and READ not in last:
@@ -286,7 +287,7 @@ class _Stopwatch:
         self._ran = False
         self._inside = ""
 
-    def wrap(self, inner: Callable[..., Any], hook: Hook, _takes_self: bool) -> Callable[..., Any]:
+    def wrap(self, inner: Call, hook: Hook, _takes_self: bool) -> Call:
         """Return the stopwatch's wrapper of a hook's callable."""
         name = hook.name
 

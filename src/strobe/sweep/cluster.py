@@ -18,13 +18,13 @@ from pathlib import Path
 
 from strobe.core.errors import in_words
 from strobe.core.measure.memory import available_bytes
-from strobe.core.processes.command import Limits
+from strobe.core.processes.command import CommandLimits
 from strobe.core.processes.fork_server import Server
 from strobe.core.runs import store
 from strobe.sweep.execute import LOG, ONE_DEVICE, OUTCOME, Job, Outcome, Watch, execute, write_outcome
 from strobe.sweep.ray_backend import Answered, Fleet, Lost, devices_of, settle
 
-_MEMORY_SHARE = 0.9  # of what a node has free: a cell must end before the node does
+_MEMORY_SHARE = 0.9  # share of a node's free memory: a cell must end before the node does
 
 
 def run_on_ray(jobs: Sequence[Job], watch: Watch, address: str | None) -> Iterator[tuple[Job, Outcome]]:
@@ -89,7 +89,7 @@ class _Runner:
     def run(self, job: Job) -> tuple[Outcome, dict[str, bytes]]:
         """Run ``job``. Return its outcome, and the files that it left: name → content."""
         free = int(_MEMORY_SHARE * available_bytes())
-        limits = Limits(job.limits.seconds, min(job.limits.memory_bytes, free))
+        limits = CommandLimits(job.limits.seconds, min(job.limits.memory_bytes, free))
         with tempfile.TemporaryDirectory(prefix="strobe-cell-", ignore_cleanup_errors=True) as folder:
             here = Path(folder) / "cell"
             outcome = execute(

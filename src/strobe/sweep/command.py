@@ -179,7 +179,7 @@ def read(argv: Sequence[str]) -> tuple[str, SweepConfig, list[Cell]]:
 
 def checked(
     study: str, cells: Iterable[Cell], *, elsewhere: bool = False, thorough: bool = True
-) -> tuple[dict[str, str], dict[str, Any]]:
+) -> tuple[dict[str, str], dict[str, object]]:
     """Read the flags of all cells without running anything.
 
     Args:
@@ -229,13 +229,13 @@ def launch(
     Returns:
         False if Ctrl-C stopped it; and the outcomes of runs that could not be saved, by cell key and repeat.
     """
-    from strobe.core.processes.command import Limits
+    from strobe.core.processes.command import CommandLimits
     from strobe.sweep.execute import Job, outcome_of
     from strobe.sweep.table import ended, folder_of
 
     gib = config.memory_gib
     allowed = int(gib * 2**30) if gib is not None else int(0.9 * available_bytes())
-    limits = Limits(config.timeout, allowed)
+    limits = CommandLimits(config.timeout, allowed)
     jobs, known = [], []
     unsaved: dict[tuple[str, int], Outcome] = {}
     for cell, repeat in grid.in_blocks([c for c in cells if c.key not in invalid], config.repeats, config.order_seed):
@@ -258,7 +258,7 @@ def launch(
 
 
 def dry_run(
-    config: SweepConfig, cells: Sequence[Cell], invalid: dict[str, str], root: Path, flags: Mapping[str, Any]
+    config: SweepConfig, cells: Sequence[Cell], invalid: dict[str, str], root: Path, flags: Mapping[str, object]
 ) -> None:
     """Print the runs in their order, and how long they will take.
 

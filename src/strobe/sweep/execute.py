@@ -20,7 +20,7 @@ from typing import Protocol
 from pydantic import Field, ValidationError
 
 from strobe.core.errors import in_words
-from strobe.core.processes.command import Command, Exceeded, Limits, last_line, start, supervise
+from strobe.core.processes.command import Command, CommandLimits, Exceeded, last_line, start, supervise
 from strobe.core.processes.fork_server import Forked, Server
 from strobe.core.processes.lifetime import Ending
 from strobe.core.results.data import Data, Finite
@@ -45,7 +45,7 @@ class Job:
     argv: tuple[str, ...]
     label: str
     folder: Path
-    limits: Limits
+    limits: CommandLimits
     environment: dict[str, str] = field(default_factory=dict)  # of the cell's process, beside what it inherits
     on_cpu: bool = False  # whether it is known to run on the CPU
     module: str = CELL  # what the process runs; tests have lighter ones
@@ -59,7 +59,7 @@ class Outcome(Data):
     started: datetime
     duration_s: Finite
     node: str = ""
-    afresh: str = Field(default="", description="why its process was started from nothing, where it was to be forked")
+    afresh: str = Field(default="", description="why its process was started afresh instead of forked")
 
 
 class Watch(Protocol):
@@ -76,7 +76,7 @@ class Watch(Protocol):
 
 
 def outcome_of(folder: Path) -> Outcome | None:
-    """Return the outcome of the execution in ``folder``; None where it has not ended, or could not be kept."""
+    """Return the outcome of the execution in ``folder``; None if it has not ended, or could not be kept."""
     try:
         return Outcome.model_validate_json(contents(folder / OUTCOME))
     except (OSError, ValidationError):

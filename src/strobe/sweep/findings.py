@@ -11,8 +11,8 @@ from strobe.core.results.finding import Finding
 from strobe.core.results.numerals import significant
 from strobe.sweep.results import Cell, Row, Sweep, label
 
-FLAT = 0.95  # of the best throughput: from there on, more buys little
-MAX_REPEAT_DIFFERENCE = 0.05  # of medians of a cell's repeats: the machine changed, or a start matters
+FLAT = 0.95  # share of the best throughput: from there on, more buys little
+MAX_REPEAT_DIFFERENCE = 0.05  # difference of medians of a cell's repeats: the machine changed, or a start matters
 
 
 def failed(sweep: Sweep, _: Thresholds) -> Iterator[Finding]:

@@ -17,7 +17,7 @@ from typing import Any
 import yaml
 
 from strobe.core.errors import UserError, in_a_line, in_words, nearest
-from strobe.core.json_text import parsed
+from strobe.core.json_text import JsonObject, parsed
 from strobe.core.runs.contents import contents
 from strobe.sweep.results import Axis, label
 
@@ -31,7 +31,7 @@ UNITS = {
     "num_frames": "frames",
 }
 NAMING = (".path=", ".root=", ".video=")  # flags whose value is a folder or a file
-RECIPE = re.compile(r"(?:^--|^--variant=.*[:,]\s*)recipe\s*=([^,]+)")  # of all variants, or of one
+RECIPE = re.compile(r"(?:^--|^--variant=.*[:,]\s*)recipe\s*=([^,]+)")  # recipe of all variants, or of one
 # A sweep's numbers can be compared with those of another day only if these packages' versions are the same.
 PACKAGES = ("strobe", "lerobot", "torch", "transformers")
 
@@ -68,7 +68,7 @@ def parse_axis(text: str) -> tuple[str, list[str]]:
 MOST_YAML = 2**20  # bytes: YAML takes seconds to read as much
 
 
-def read_file(path: Path) -> dict[str, Any]:
+def read_file(path: Path) -> JsonObject:
     """A grid from YAML: ``study``, ``flags``, ``grid``, ``cells`` (further combinations), and the sweep's own settings.
 
     Raises:
@@ -189,7 +189,7 @@ def in_blocks(made: Sequence[Cell], repeats: int, seed: int = 0) -> list[tuple[C
 
 def _key(study: str, argv: Sequence[str]) -> str:
     """Return a hash of a cell: study, flags in any order, the folders that these name as they are now, and versions."""
-    stamps: dict[str, Any] = {
+    stamps: JsonObject = {
         flag: _stamp(Path(flag.partition("=")[2])) for flag in argv if any(name in flag for name in NAMING)
     }
     stamps |= {path: _content(Path(path.strip())) for flag in argv for path in RECIPE.findall(flag)}
@@ -256,7 +256,7 @@ _NUMBERED = re.compile(r"^(cuda|xpu):[1-9]\d*$")
 
 
 def device_of(argv: Sequence[str]) -> str | None:
-    """Return the device that a study's flags ask for; None where they leave it to the machine that runs them."""
+    """Return the device that a study's flags ask for; None if they leave it to the machine that runs them."""
     values = dict(flag.split("=", 1) for flag in argv if "=" in flag)
     device = values.get("--policy.device") or values.get("--device") or ""
     if device.lower() not in ("null", "none", ""):

@@ -40,7 +40,7 @@ class Search:
         return max(self.fitted, default=None)
 
     def next(self) -> int | None:
-        """The size to try next; None where the answer is known."""
+        """The size to try next; None if the answer is known."""
         good, bad = self.largest or 0, min(self.failed, default=self.most + 1)
         small = [size for size in FIRST if good < size < bad and not self.fitted.keys() & {size}]
         if small and len(self.fitted) < len(FIRST):
@@ -81,7 +81,7 @@ def knee(sizes: Sequence[tuple[int, bool]]) -> int | None:
     """Return the smallest size from which on larger batches bring next to nothing: all of them nearly reach the best.
 
     ``sizes``: (size, whether it is shown to be slower than the best by next to nothing). Slower sizes at the upper end
-    (memory that swaps, a worse kernel) do not count. None where no size is left.
+    (memory that swaps, a worse kernel) do not count. None if no size is left.
     """
     ranked = sorted(sizes, reverse=True)
     while ranked and not ranked[0][1]:

@@ -13,7 +13,7 @@ from strobe.sweep import sweep_plots
 from strobe.sweep.results import Cell, Scaling, Sweep
 from strobe.sweep.sweep_cells import cells, in_order, is_best, label, shorten
 
-FITS = 4  # of time along an axis, that the opening tells
+FITS = 4  # fits of time along an axis in the opening
 NAMED = 2  # failed cells that an opening sentence names; the table has them all
 
 

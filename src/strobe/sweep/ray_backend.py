@@ -14,6 +14,7 @@ from datetime import datetime, timezone
 from typing import Any, NamedTuple
 
 from strobe.core.errors import UserError, install
+from strobe.core.json_text import JsonObject
 
 LOOK_EVERY_S = 2.0
 ALONE_S = 600.0  # how long a command waits for a node when none is left
@@ -53,7 +54,7 @@ def connect(address: str | None) -> tuple[Any, bool]:
     if ray.is_initialized():
         return ray, False
     target = address if address not in (None, "auto") else os.environ.get("RAY_ADDRESS") or "auto"
-    more: dict[str, Any] = {}
+    more: JsonObject = {}
     if target == "auto" and not _in_a_cluster():
         target = "local"
     if target == "local":
@@ -124,7 +125,7 @@ class Fleet:
         self,
         address: str | None,
         actor: type,
-        devices: Callable[[dict[str, Any]], list[dict[str, float]]],
+        devices: Callable[[JsonObject], list[dict[str, float]]],
         setting: Callable[[Resources], tuple[Any, ...]],
         work: str,
         most: float = float("inf"),
@@ -181,7 +182,7 @@ class Fleet:
         return worker
 
     def wait(self) -> Answered | Lost | None:
-        """Wait for a job to end, a moment at most; None where none has, or a worker has become free instead.
+        """Wait for a job to end, a moment at most; None if none has, or a worker has become free instead.
 
         Raises:
             UserError: our code failed on a node, or there has been no node for too long.
@@ -291,7 +292,7 @@ def settle(home: str, threads: str | None) -> None:
         os.environ["OMP_NUM_THREADS"] = threads
 
 
-def devices_of(node: dict[str, Any], on_cpu: Collection[bool]) -> list[dict[str, float]]:
+def devices_of(node: JsonObject, on_cpu: Collection[bool]) -> list[dict[str, float]]:
     """Return the resources that an actor asks for, per device of a node; none on a head node that runs nothing.
 
     Args:
@@ -337,7 +338,7 @@ def _last_line(error: Exception) -> str:
     return (lines[-1] if lines else type(error).__name__)[:300]
 
 
-def _name_of(node: dict[str, Any]) -> str:
+def _name_of(node: JsonObject) -> str:
     """Return the name that the node was started with, else its host's: Ray's own default is the bare address."""
     name = node.get("NodeName")
     return name if name and name != node["NodeManagerAddress"] else node["NodeManagerHostname"]

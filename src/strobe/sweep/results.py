@@ -36,7 +36,7 @@ class PartFigure(Data):
     path: list[str]
     other: bool = False
     ms: Finite = Field(description="median, inclusive")
-    share: Finite = Field(description="of the whole, 0 to 1")
+    share: Finite = Field(description="share of the whole, 0 to 1")
 
 
 class Row(Data):
@@ -44,19 +44,19 @@ class Row(Data):
 
     measurement: str
     phase: MeasuredPhase
-    batch: int = Field(description="samples in a call")
-    ms: Summary = Field(description="of a call, over the samples of all repeats")
-    repeats: list[Finite] = Field(description="the median of each repeat, in milliseconds")
+    batch: int = Field(description="samples per call")
+    ms: Summary = Field(description="milliseconds per call, over the samples of all repeats")
+    repeats: list[Finite] = Field(description="median of each repeat, in milliseconds")
     throughput: Finite = Field(description="samples per second at the median")
     memory_bytes: int | None = Field(
-        default=None, description="the allocator's peak on an accelerator, else the process's resident set at its peak"
+        default=None, description="peak of the allocator on an accelerator, else peak resident set of the process"
     )
     activation_bytes: int | None = Field(
         default=None, description="highest live tensor memory above weights and inputs"
     )
     gflop: Finite | None = None
     parts: list[PartFigure] = Field(default_factory=list)
-    verdict: Verdict | None = Field(default=None, description="against the cell's own baseline, if it is a comparison")
+    verdict: Verdict | None = Field(default=None, description="comparison with the cell's own baseline, if it has one")
     agreement: Agreement | None = None
 
 
@@ -70,12 +70,12 @@ class CellRun(Data):
 
     repeat: int = Field(description="1 for the first")
     status: Status
-    reason: str = Field(default="", description="one line; empty where it is done")
-    folder: str = Field(description="the run's folder, relative to the sweep's")
+    reason: str = Field(default="", description="reason for the status in one line; '' if it is done")
+    folder: str = Field(description="folder of the run, relative to the sweep's")
     started: datetime | None = None
-    duration_s: Finite | None = Field(default=None, description="from the start of the process to its end")
+    duration_s: Finite | None = Field(default=None, description="time from the start of the process to its end")
     machine: int | None = Field(default=None, description="index into Sweep.machines")
-    node: str = Field(default="", description="the node of a cluster that ran it")
+    node: str = Field(default="", description="node of the cluster that ran it")
 
 
 class Cell(Data):
@@ -83,9 +83,9 @@ class Cell(Data):
 
     key: str
     settings: dict[str, str] = Field(description="axis name → value")
-    status: Status = Field(description="'done' if every repeat is; otherwise what became of the first that is not")
+    status: Status = Field(description="'done' if every repeat is; otherwise the status of the first that is not")
     reason: str = ""
-    predicted_bytes: int | None = Field(default=None, description="the memory that was foretold before it ran")
+    predicted_bytes: int | None = Field(default=None, description="memory predicted before it ran")
     runs: list[CellRun] = Field(default_factory=list)
     rows: list[Row] = Field(default_factory=list)
 
@@ -101,17 +101,16 @@ class Scaling(Data):
     measurement: str
     figure: Literal["time", "memory", "activations"]
     axis: str
-    unit: str = Field(description="what the axis counts: 'samples', 'pixels', 'steps' …")
+    unit: str = Field(description="unit of the axis: 'samples', 'pixels', 'steps' …")
     exponent: Finite
-    interval: Interval | None = Field(default=None, description="None where nothing is left to judge the fit by")
+    interval: Interval | None = Field(default=None, description="None if no data remain to judge the fit")
     slope: Finite | None = Field(
-        default=None,
-        description="what one more unit of the axis adds, in milliseconds or bytes; None for several groups",
+        default=None, description="increase per unit of the axis, in milliseconds or bytes; None for several groups"
     )
     slope_interval: Interval | None = None
-    fixed: Finite | None = Field(default=None, description="the same line at zero, in milliseconds or bytes")
+    fixed: Finite | None = Field(default=None, description="value of that line at zero, in milliseconds or bytes")
     points: int
-    groups: int = Field(description="combinations of the other settings that the fit pools")
+    groups: int = Field(description="number of combinations of the other settings that the fit pools")
     curved: bool = Field(default=False, description="neither a power nor a line describes it within 10 %")
     sentence: str
 
@@ -120,12 +119,12 @@ class Best(Data):
     """The best cell under a constraint."""
 
     asked: str
-    key: str | None = Field(description="None where no cell fulfils the constraint")
+    key: str | None = Field(description="key of the best cell; None if no cell meets the constraint")
     settings: dict[str, str] = Field(default_factory=dict)
     measurement: str = ""
     ties: list[dict[str, str]] = Field(default_factory=list, description="cells not shown to be worse")
     tie_intervals: list[Interval] = Field(
-        default_factory=list, description="of each of these: how many times as long it takes; empty for other figures"
+        default_factory=list, description="interval of each one's time ÷ the best one's; empty for other figures"
     )
     unjudged: list[dict[str, str]] = Field(default_factory=list, description="cells with too few samples to judge")
     sentence: str
@@ -141,6 +140,6 @@ class Sweep(Answer):
     axes: list[Axis]
     repeats: int = 1
     cells: list[Cell]
-    machines: list[Machine] = Field(default_factory=list, description="those that ran cells, unlike ones apart")
+    machines: list[Machine] = Field(default_factory=list, description="machines that ran cells, listed once each")
     scaling: list[Scaling] = Field(default_factory=list)
     best: list[Best] = Field(default_factory=list)

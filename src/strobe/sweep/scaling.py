@@ -121,7 +121,7 @@ def _fit(axis: Axis, measurement: str, figure: Figure, cells: Sequence[Cell]) ->
 
 
 def _interval(fit: Any) -> Interval | None:
-    """The first coefficient's 95 % interval; None where as many coefficients as points leave nothing to judge by."""
+    """The first coefficient's 95 % interval; None if as many coefficients as points leave nothing to judge by."""
     if fit.df_resid < 1:
         return None
     low, high = (float(end) for end in np.asarray(fit.conf_int(alpha=0.05))[0])

@@ -12,7 +12,7 @@ from strobe.sweep import results as data
 from strobe.sweep.results import Cell, Sweep
 
 OPENED = ("policy", "forward")  # parts whose own parts say more than they do
-LEAST_SHARE = 0.1  # of a part that has a column
+LEAST_SHARE = 0.1  # share of the whole from which a part has a column
 COLUMNS = 6
 
 Figures = Mapping[str, float]

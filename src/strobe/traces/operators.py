@@ -8,12 +8,12 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from operator import itemgetter
-from typing import Any
 
 import torch
 from torch.profiler import profile, record_function
 
 from strobe.core.errors import UserError
+from strobe.core.json_text import JsonObject
 from strobe.core.studies.shared.measuring import Options
 from strobe.core.studies.shared.progress import Reporter, Silent, Steps
 from strobe.core.subjects.subject import Phase, Subject
@@ -24,17 +24,17 @@ from strobe.core.treatments.treatment import Variant
 from strobe.traces.measure.operators import MARK, operator_profile
 from strobe.traces.results.profiles import OperatorProfile
 
-TRIES = 5  # at most, while they fit in the time below
+TRIES = 5  # most tries, while they fit in the time below
 TRY_S = 1.0
 
 
 @dataclass
-class Recorded:
+class ProfiledIteration:
     """Sections and operators of one warm iteration, tied together by a mark at the start."""
 
     profile: OperatorProfile
     sections: list[Section]
-    events: list[dict[str, Any]]  # torch.profiler's, on its own clock
+    events: list[JsonObject]  # torch.profiler's, on its own clock
     document: bytes  # the same, as torch.profiler writes it
 
 
@@ -45,7 +45,7 @@ def operators_of(
     measurement: str,
     options: Options,
     reporter: Reporter | None = None,
-) -> Recorded:
+) -> ProfiledIteration:
     """Run ``variant`` once more, warm, under torch.profiler with our probes on.
 
     Of short iterations it takes the fastest of a few: a moment without the core makes gaps that are not there.
@@ -69,10 +69,10 @@ def operators_of(
         undo()
     document = exported(profiler)
     events = json.loads(document)["traceEvents"]
-    return Recorded(operator_profile(events, measurement), timeline.sections(), events, document)
+    return ProfiledIteration(operator_profile(events, measurement), timeline.sections(), events, document)
 
 
-def _watch(subject: Subject, call: Callable[[int], Any], hooks: Sequence[Hook]) -> tuple[profile, Timeline, float]:
+def _watch(subject: Subject, call: Callable[[int], object], hooks: Sequence[Hook]) -> tuple[profile, Timeline, float]:
     timeline = Timeline(subject.device)
     # acc_events changes nothing for one cycle, and keeps torch from warning that there could be several.
     with profile(record_shapes=True, acc_events=True) as profiler, Attached(hooks), timeline:

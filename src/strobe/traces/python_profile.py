@@ -32,7 +32,7 @@ TOOLS: tuple[Tool, ...] = get_args(Tool)
 PACKAGES = {"pyinstrument": "pyinstrument", "line": "line_profiler"}
 
 LEAST = 3  # iterations
-SECONDS = 2.0  # of profiling, if that takes more of them
+SECONDS = 2.0  # time of profiling, if that takes more of them
 SHOWN = 20  # functions with the most own time; of the others, the ten that took longest with what they called
 ALSO_SHOWN = 10
 
@@ -133,7 +133,7 @@ def mixed_threads(tool: str) -> list[str]:
 class _Repeated:
     """A call that repeats until there is enough to look at."""
 
-    def __init__(self, call: Callable[[int], Any]) -> None:
+    def __init__(self, call: Callable[[int], object]) -> None:
         self.call, self.done, self.seconds = call, 0, 0.0
 
     def __call__(self) -> None:
@@ -148,7 +148,7 @@ def _cprofile(run: Callable[[], None]) -> tuple[list[PythonFunction], Files]:
     profiler = cProfile.Profile()
     profiler.runcall(run)
     profiler.create_stats()
-    stats: dict[tuple[str, int, str], tuple[int, int, float, float, Any]] = profiler.stats  # type: ignore[attr-defined]
+    stats: dict[tuple[str, int, str], tuple[int, int, float, float, object]] = profiler.stats  # type: ignore[attr-defined]
     rows = [
         PythonFunction(
             name=_function(name), where=place(file, line), calls=calls, own_ms=own * 1e3, cumulative_ms=whole * 1e3
@@ -166,7 +166,7 @@ def _pyinstrument(run: Callable[[], None]) -> tuple[list[PythonFunction], Files]
         run()
     session, own, whole = profiler.last_session, {}, {}
 
-    def walk(frame: Any, above: frozenset[tuple[Any, ...]]) -> None:
+    def walk(frame: Any, above: frozenset[tuple[object, ...]]) -> None:
         key = (frame.file_path or "~", frame.line_no or 0, frame.function)
         if not frame.is_synthetic:
             own[key] = own.get(key, 0.0) + frame.total_self_time

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from strobe.core.errors import UserError, in_words
+from strobe.core.json_text import JsonObject
 from strobe.core.runs.store import RESULT
 
 ENDINGS = (".json", ".json.gz")
@@ -32,7 +33,7 @@ class TraceFile:
     """A trace's events as its JSON has them, and what its head says.
 
     Args:
-        rank: of the process in its group; None where the head has none.
+        rank: of the process in its group; None if the head has none.
         ranks: processes in the group.
         devices: a device's number → its name.
     """
@@ -125,13 +126,13 @@ def _too_large(path: Path) -> str:
     return f"{path} has more than {LARGEST // 2**30} GiB of JSON: trace fewer steps (torch.profiler.schedule)"
 
 
-def _event(fields: dict[str, Any]) -> Any:
+def _event(fields: JsonObject) -> Any:
     """Return an object of the JSON; None for an arrow, so that it takes no memory."""
     phase = fields.get("ph")
     return None if isinstance(phase, str) and phase in _ARROWS else fields
 
 
-def _devices(head: Mapping[str, Any]) -> dict[str, str]:
+def _devices(head: Mapping[str, object]) -> dict[str, str]:
     listed = head.get("deviceProperties")
     found = {}
     for device in listed if isinstance(listed, Sequence) and not isinstance(listed, str) else ():

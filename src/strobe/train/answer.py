@@ -17,7 +17,7 @@ from strobe.core.results.traits import LoaderTraits, Traits
 from strobe.lerobot.policies import lerobot_policies
 from strobe.rollout.loops.header import subject_of
 from strobe.train.results import TrainResult
-from strobe.train.summary import Recorded, kernel_use_of, summary_of, worker_facts, worker_names
+from strobe.train.summary import WatchedTraining, kernel_use_of, summary_of, worker_facts, worker_names
 from strobe.train.watch import TrainingWatch
 from strobe.version import __version__
 
@@ -25,7 +25,7 @@ STEP, LOADING = "training step", "loading a batch"
 
 
 def answer_of(
-    recorded: Recorded, planned_steps: int, peak_process: int, ended: BaseException | None, reason: str
+    recorded: WatchedTraining, planned_steps: int, peak_process: int, ended: BaseException | None, reason: str
 ) -> TrainResult:
     """Return the answer, without findings.
 
@@ -53,7 +53,7 @@ def answer_of(
     return result
 
 
-def _step(recorded: Recorded, info: SubjectInfo, peak_process: int) -> Measurement:
+def _step(recorded: WatchedTraining, info: SubjectInfo, peak_process: int) -> Measurement:
     watch, steady = recorded.watch, recorded.steady
     config = watch.config
     step = _measurement(STEP, "training step", recorded.steps, steady)

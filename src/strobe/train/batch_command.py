@@ -33,7 +33,7 @@ from strobe.core.cli.runner import Command, Studied
 from strobe.core.errors import UserError
 from strobe.core.measure.memory import available_bytes
 from strobe.core.measure.verdicts import level_of, unpaired_verdict
-from strobe.core.processes.command import Limits
+from strobe.core.processes.command import CommandLimits
 from strobe.core.processes.fork_server import Server
 from strobe.core.results.numerals import significant
 from strobe.core.runs import store
@@ -55,7 +55,7 @@ REFUSED = {
     "--recipe": "recipes are for inference, and it measures a training step",
     "--skip_counting": "the search needs the memory",
 }
-FLAT = 0.10  # of throughput: a batch from which on larger ones are shown to gain no more is large enough
+FLAT = 0.10  # share of throughput: a batch from which on larger ones are shown to gain no more is large enough
 DID_NOT = ("out of memory", "timed out")
 
 
@@ -125,7 +125,7 @@ def look(config: BatchConfig, flags: Sequence[str], root: Path) -> tuple[Search,
     Raises UserError where a size failed for another reason than memory or time.
     """
     allowed = int(config.memory_gib * 2**30) if config.memory_gib is not None else int(0.9 * available_bytes())
-    limits = Limits(config.timeout, allowed)
+    limits = CommandLimits(config.timeout, allowed)
     search = Search(config.largest, config.within, allowed)
     predicted: dict[int, int] = {}
     with CellsLive(None, 0) as live, Server() as server:

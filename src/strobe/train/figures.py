@@ -139,7 +139,7 @@ class Turn:
 
 
 def every_nth(waited: Sequence[float], considered: Sequence[int], workers: int) -> Turn | None:
-    """Whether one step in ``workers`` waits longer than the others; None where these waits do not show it.
+    """Whether one step in ``workers`` waits longer than the others; None if these waits do not show it.
 
     By Kruskal and Wallis's test on the remainders, and only where the longest is at least twice the others' mean.
     """

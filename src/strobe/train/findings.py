@@ -16,15 +16,15 @@ from strobe.train.results import LoaderPart, LoaderWorker, Rank, Training, Train
 
 # Limits as shares of a training step, where nothing else is said.
 SLOW_WORKER = 1.5  # × the other workers' time for a batch
-STORAGE_WAIT = 0.5  # of a part of loading without CPU time: it waits for storage …
+STORAGE_WAIT = 0.5  # share of a part of loading without CPU time: it waits for storage …
 BUSY_CORES = 0.75  # … unless the machine's cores are busier than this: then it waits for them
-MAX_EPOCH_STARTS = 0.05  # of a training
+MAX_EPOCH_STARTS = 0.05  # share of a training
 SLOW_FORWARD = 1.5  # × the backward pass, which has twice the arithmetic
 MAX_OPTIMIZER = 0.4
-MAX_CHECKPOINTS = 0.05  # of the planned training
-MAX_EVALUATIONS = 0.2  # of the planned training
-MAX_HOST = 0.2  # on the host, outside the policy
-STRAGGLER = 0.1  # that a rank needs more than the others
+MAX_CHECKPOINTS = 0.05  # share of the planned training
+MAX_EVALUATIONS = 0.2  # share of the planned training
+MAX_HOST = 0.2  # share of the time on the host, outside the policy
+STRAGGLER = 0.1  # excess time of a rank over the others
 MAX_COMMUNICATION = 0.2  # averaging gradients
 
 READS = ("video decoding", "row reads", "delta timestamps", "frame times")

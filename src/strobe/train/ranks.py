@@ -15,7 +15,7 @@ from typing_extensions import Self
 from strobe.core.runs import store
 from strobe.train.results import Rank
 
-PATIENCE_S = 60.0  # that the first waits for the others, once it has ended
+PATIENCE_S = 60.0  # time that the first rank waits for the others, once it has ended
 
 
 @dataclass
@@ -29,7 +29,7 @@ class Meeting:
 
     @classmethod
     def of_environment(cls, root: Path) -> Self | None:
-        """The meeting that torchrun's or accelerate's variables describe; None where this process trains alone."""
+        """The meeting that torchrun's or accelerate's variables describe; None if this process trains alone."""
         processes = int(os.environ.get("WORLD_SIZE", "1"))
         if processes < 2:
             return None

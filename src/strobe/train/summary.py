@@ -30,11 +30,11 @@ NAMES = measure.Names(
     interruptions=(loop.CHECKPOINT, loop.EVALUATION, loop.ROLLOUTS),
 )
 MEMORY_BOUND = 0.25  # share of the steps in the kernel, handing out memory
-BATCHES_SHOWN = 5000  # of the loader, with their sections
+BATCHES_SHOWN = 5000  # batches of the loader shown with their sections
 
 
 @dataclass(frozen=True)
-class Recorded:
+class WatchedTraining:
     """A watched training: its steps, those after the warm-up, and the batches of its loader."""
 
     watch: TrainingWatch
@@ -48,14 +48,14 @@ class Recorded:
         return len(self.steps) - len(self.steady)
 
 
-def record_of(watch: TrainingWatch, sections: Sequence[Section]) -> Recorded:
+def record_of(watch: TrainingWatch, sections: Sequence[Section]) -> WatchedTraining:
     """Return the training that ``watch`` recorded as ``sections``."""
     steps = iterations(sections, ITERATION)
     steady = steps[find_warmup([step.ms for step in steps]) :]
-    return Recorded(watch, steps, steady, _batches(watch, sections))
+    return WatchedTraining(watch, steps, steady, _batches(watch, sections))
 
 
-def summary_of(recorded: Recorded, planned_steps: int, reason: str) -> Training:
+def summary_of(recorded: WatchedTraining, planned_steps: int, reason: str) -> Training:
     """Summarise a watched training.
 
     Args:
@@ -119,8 +119,8 @@ def _sections_in(runs: Sequence[Iteration]) -> float:
     return fmean(len(run.parts) + 1 for run in runs)
 
 
-def kernel_use_of(recorded: Recorded) -> tuple[float | None, int | None]:
-    """Return mean milliseconds in the kernel and page faults of a steady step; None where they are not known."""
+def kernel_use_of(recorded: WatchedTraining) -> tuple[float | None, int | None]:
+    """Return mean milliseconds in the kernel and page faults of a steady step; None if they are not known."""
     used = recorded.watch.uses[recorded.warmup :]
     if not any(use.faults for use in used):
         return None, None
@@ -197,7 +197,7 @@ def _idle(steady: Sequence[Iteration]) -> dict[str, float]:
     return causes
 
 
-def _rank(recorded: Recorded) -> Rank:
+def _rank(recorded: WatchedTraining) -> Rank:
     """Return this process, among those that train together."""
     steady, exposed = recorded.steady, recorded.watch.communication_ms[recorded.warmup : len(recorded.steps)]
     backward = exposed or [0.0] * len(steady)
@@ -219,7 +219,7 @@ def _rank(recorded: Recorded) -> Rank:
 # The loader's batches, from the sections of whichever process loaded them.
 
 
-def worker_facts(watch: TrainingWatch) -> list[dict[str, Any]]:
+def worker_facts(watch: TrainingWatch) -> list[dict[str, object]]:
     """Return facts that the loader's workers handed over about themselves; see `timeline.workers.tell`."""
     return watch.timeline.worker_facts if watch.timeline is not None else []
 

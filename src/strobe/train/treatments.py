@@ -11,6 +11,7 @@ from torch import Tensor
 from strobe.core.errors import UserError, in_a_line, nearest
 from strobe.core.results.traits import TreatmentTraits
 from strobe.core.subjects.subject import Subject
+from strobe.core.timeline.layers import Call
 from strobe.core.treatments.switch import entry
 from strobe.core.treatments.treatment import FOR_TRAINING, Entry, Spec, Treatment, Undo
 from strobe.core.treatments.words import FORMS
@@ -124,7 +125,7 @@ def _counters_to_host(optimizer: torch.optim.Optimizer) -> None:
     _move(optimizer, lambda _: torch.device("cpu"))
 
 
-def _move(optimizer: torch.optim.Optimizer, where: Any) -> None:
+def _move(optimizer: torch.optim.Optimizer, where: Call) -> None:
     """Bring every state's step counter to ``where(parameter)``, all in one copy: a policy has hundreds."""
     moving: dict[tuple[torch.device, torch.device], list[dict[str, Any]]] = {}
     for parameter, state in optimizer.state.items():
@@ -200,7 +201,7 @@ def _require_one_format(subject: PolicySubject, used: str) -> None:
 
 
 def _flag(subject: PolicySubject, dtype: torch.dtype) -> str:
-    """Return the flag or command with which ``lerobot-train`` does the same; '' where none does.
+    """Return the flag or command with which ``lerobot-train`` does the same; '' if none does.
 
     See `subjects.training.own_autocast`.
     """

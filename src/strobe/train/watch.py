@@ -29,6 +29,7 @@ from strobe.core.families.registry import family_of
 from strobe.core.subjects.subject import ITERATION
 from strobe.core.timeline import Probe, Timeline, section
 from strobe.core.timeline.backward import Backward
+from strobe.core.timeline.layers import Call
 from strobe.core.timeline.probe import Attached, Hook, hooks_of
 from strobe.core.timeline.timeline import Mark
 from strobe.dataloader import probes as loader_probes
@@ -137,14 +138,14 @@ class TrainingWatch(Instrument):
         before_loading: given the DataLoader before its workers start; what it raises ends the run.
 
     Attributes:
-        peak_device: the most memory in use on the device in the steps recorded, in bytes; None where it is unknown.
+        peak_device: the most memory in use on the device in the steps recorded, in bytes; None if it is unknown.
     """
 
     depth: int = 1
     most_steps: int = 1000
     serialised: bool = False
     progress: Callable[[int, int], None] | None = None
-    used: Callable[[], Any] = time.process_time_ns
+    used: Callable[[], object] = time.process_time_ns
     before_loading: Callable[[Any], None] | None = None
     config: Any = field(default=None, init=False)
     policy: nn.Module | None = field(default=None, init=False)
@@ -154,15 +155,15 @@ class TrainingWatch(Instrument):
     losses: list[float] = field(default_factory=list, init=False)
     uses: list[Any] = field(default_factory=list, init=False)
     communication_ms: list[float] = field(default_factory=list, init=False)
-    broken: list[dict[str, Any]] = field(default_factory=list, init=False)
+    broken: list[dict[str, object]] = field(default_factory=list, init=False)
     peak_device: int | None = field(default=None, init=False)
 
     def __post_init__(self) -> None:
         super().__init__()
         self._parts: list[Hook] = []
         self._step: Mark | None = None
-        self._training_loader: Any = None
-        self._cores: Any = None  # their times when recording began
+        self._training_loader: object = None
+        self._cores: object = None  # their times when recording began
         self.machine_cpu: float | None = None  # busy share of all cores over the steps recorded
         self._used: Any = None
         self._between: tuple[str, Mark] | None = None
@@ -192,13 +193,13 @@ class TrainingWatch(Instrument):
 
     # What the loop calls before its first step.
 
-    def _datasets(self, inner: Callable[..., Any], config: Any) -> Any:
+    def _datasets(self, inner: Call, config: Any) -> object:
         self.config = config
         datasets = inner(config)
         self.dataset = datasets[0]
         return datasets
 
-    def _made(self, inner: Callable[..., Any], config: Any, policy: nn.Module) -> Any:
+    def _made(self, inner: Call, config: object, policy: nn.Module) -> object:
         made = inner(config, policy)
         self.policy = policy
         self.device = next(policy.parameters()).device
@@ -245,7 +246,7 @@ class TrainingWatch(Instrument):
 
     # What it calls in every step.
 
-    def _cycle(self, inner: Callable[..., Any], dataloader: Any) -> Iterator[Any]:
+    def _cycle(self, inner: Call, dataloader: Any) -> Iterator[object]:
         self._training_loader = dataloader
         if self.before_loading is not None:
             self.before_loading(dataloader)
@@ -257,13 +258,13 @@ class TrainingWatch(Instrument):
             self._open(FLOATS)
             yield batch
 
-    def _workers(self, inner: Callable[..., Any], iterator: Any, dataloader: Any) -> None:
+    def _workers(self, inner: Call, iterator: object, dataloader: object) -> None:
         # Workers are started in here, and take over the environment.
         ours = getattr(self._training_loader, "base_dataloader", self._training_loader)
         os.environ[loader_probes.LOADER] = "training" if dataloader is ours else "evaluation"
         inner(iterator, dataloader)
 
-    def _update(self, inner: Callable[..., Any], tracker: Any, policy: Any, *args: Any, **kwargs: Any) -> Any:
+    def _update(self, inner: Call, tracker: Any, policy: object, *args: object, **kwargs: object) -> object:
         self._close({FLOATS})
         self._look_at_memory()
         output = inner(tracker, policy, *args, **kwargs)
@@ -273,14 +274,14 @@ class TrainingWatch(Instrument):
         self._open(LOGGING)
         return output
 
-    def _backward(self, inner: Callable[..., Any], accelerator: Any, *args: Any, **kwargs: Any) -> None:
+    def _backward(self, inner: Call, accelerator: object, *args: object, **kwargs: object) -> None:
         start = self._mark()
         with section(BACKWARD):
             inner(accelerator, *args, **kwargs)
             if start is not None and (end := self._mark()) is not None:
                 self._backward_parts.sections(start, end)
 
-    def _interruption(self, name: str, inner: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    def _interruption(self, name: str, inner: Call, *args: object, **kwargs: object) -> object:
         self._close({LOGGING})
         with section(name):
             result = inner(*args, **kwargs)
@@ -325,7 +326,7 @@ class TrainingWatch(Instrument):
         if self.progress is not None:
             self.progress(self.steps, self.config.steps)
 
-    def _bar(self, inner: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    def _bar(self, inner: Call, *args: Any, **kwargs: Any) -> object:
         bar = inner(*args, **kwargs)
         close = bar.close
 
@@ -357,7 +358,7 @@ class TrainingWatch(Instrument):
         self.timeline.between(name, start, self.timeline.mark())
         self._between = None
 
-    def _entering(self, inner: Callable[..., Any], leave: set[str]) -> Callable[..., Any]:
+    def _entering(self, inner: Call, leave: set[str]) -> Call:
         @functools.wraps(inner)
         def call(*args: Any, **kwargs: Any) -> Any:
             self._close(leave)
@@ -365,7 +366,7 @@ class TrainingWatch(Instrument):
 
         return call
 
-    def _turning(self, inner: Callable[..., Any]) -> Callable[..., Any]:
+    def _turning(self, inner: Call) -> Call:
         """Evaluation stands in the loop's body; it begins and ends with a change of the policy's mode."""
 
         @functools.wraps(inner)
@@ -380,7 +381,7 @@ class TrainingWatch(Instrument):
         return call
 
 
-def _busy(before: Any, after: Any) -> float | None:
+def _busy(before: object, after: Any) -> float | None:
     spent = {
         name: getattr(after, name) - getattr(before, name) for name in after._fields if not name.startswith("guest")
     }

@@ -25,7 +25,7 @@ from typing import Any
 M_TRIM_THRESHOLD, M_TOP_PAD, M_MMAP_THRESHOLD, M_MMAP_MAX = -1, -2, -3, -4  # malloc.h
 KIB, MIB = 2**10, 2**20
 LEAST, MOST = 128 * KIB, 32 * MIB  # of the threshold that rises by itself
-BLOCK = 64 * KIB  # below any threshold: comes from the heap
+BLOCK = 64 * KIB  # size below any threshold: comes from the heap
 PADDING = 256 * MIB  # address space that the heap grows by at a time; no memory before it is used
 OTHERS = ("jemalloc", "tcmalloc", "mimalloc")
 _MAPS = Path("/proc/self/maps")
@@ -47,7 +47,7 @@ class _OldInfo(ctypes.Structure):
 
 
 def why_not() -> str:
-    """Return why this process's heap cannot be switched, in words; '' where it can."""
+    """Return why this process's heap cannot be switched, in words; '' if it can."""
     if not sys.platform.startswith("linux") or not _is_glibc():
         return "the C library is not glibc, the one whose heap can be told to keep its memory"
     loaded = _MAPS.read_text()

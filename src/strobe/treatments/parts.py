@@ -79,7 +79,7 @@ def _around(subject: Subject, path: str) -> Iterator[str]:
 def _match(pattern: str, path: str) -> list[str] | None:
     """Return what each star of ``pattern`` stands for in ``path``.
 
-    None where ``path`` is neither the module that ``pattern`` names nor one below it.
+    None if ``path`` is neither the module that ``pattern`` names nor one below it.
     """
     steps, wanted = path.split("."), pattern.split(".")
     if len(steps) < len(wanted) or any(
@@ -107,12 +107,12 @@ class FlowModules:
     expert: Any
     steps: int  # denoising steps of a chunk
 
-    def step_arguments(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:
+    def step_arguments(self, args: Sequence[object], kwargs: Mapping[str, object]) -> dict[str, Any]:
         """Return what ``denoise_step`` was called with, by name."""
         names = list(signature(type(self.model).denoise_step).parameters)[1:]  # without self
         return {**dict(zip(names, args, strict=False)), **kwargs}
 
-    def module_of(self, model: Any) -> Any:
+    def module_of(self, model: object) -> Any:
         """Return the module of LeRobot that defines ``model``'s class, with the functions that it calls."""
         return sys.modules[type(model).__module__]
 

@@ -29,10 +29,10 @@ class SharedSetting:
 
     read: Callable[[], Any]
     write: Callable[[Any], None]
-    _values: dict[object, Any] = field(default_factory=dict, init=False, repr=False)
+    _values: dict[object, object] = field(default_factory=dict, init=False, repr=False)
     _before: Any = field(default=None, init=False, repr=False)
 
-    def hold(self, value: Any) -> Undo:
+    def hold(self, value: object) -> Undo:
         """Set ``value`` until the result is called."""
         if not self._values:
             self._before = self.read()

@@ -11,9 +11,9 @@ import csv
 import importlib.util
 import tempfile
 from pathlib import Path
-from typing import Any
 
 from strobe.core.errors import UserError, in_a_line
+from strobe.core.json_text import JsonObject
 from strobe.core.runs import store
 from strobe.trials.plan import Drawn, TrialPlan, script_of
 from strobe.trials.results import Code, Trial
@@ -40,13 +40,13 @@ def write(drawn: Drawn, folder: Path) -> str:
     return f"{folder / STUDY} of fieldtrial: fieldtrial lock {folder}"
 
 
-def _study(drawn: Drawn, folder: Path) -> dict[str, Any]:
+def _study(drawn: Drawn, folder: Path) -> JsonObject:
     plan = drawn.plan
     arms = [
         {"id": code, "runner": "command", "policy": {"script": str(script_of(folder.resolve(), code))}}
         for code in ("A", "B")
     ]
-    study: dict[str, Any] = {
+    study: JsonObject = {
         "fieldtrial": 1,
         "name": "trials",
         "title": "Two settings on the robot",

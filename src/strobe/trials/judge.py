@@ -13,7 +13,7 @@ from strobe.evaluate.measure.time_to_task import Ended, judge_times, time_to_tas
 from strobe.trials import fieldtrial_study
 from strobe.trials.plan import KEY, SHEET, TrialKey, TrialPlan, load_key, load_plan
 from strobe.trials.results import Code, OfOrder, Trial, TrialsResult, TriedSetting
-from strobe.trials.sheet import Limits, read_sheet
+from strobe.trials.sheet import SheetLimits, read_sheet
 from strobe.version import __version__
 
 
@@ -47,7 +47,7 @@ def judge(plan: TrialPlan, trials: Sequence[Trial], key: TrialKey | None, source
         trials=list(trials),
         counted=len(pairs),
     )
-    _see_protocol(result, plan, pairs)
+    _record_deviations(result, plan, pairs)
     # Without the key the two have no order: the second code is held against the first.
     default: Code = key.default if key is not None else "A"
     codes: tuple[Code, Code] = ("A", "B") if default == "A" else ("B", "A")
@@ -72,7 +72,7 @@ def _pairs(trials: Sequence[Trial]) -> list[Pair]:
     ]
 
 
-def _see_protocol(result: TrialsResult, plan: TrialPlan, pairs: Sequence[Pair]) -> None:
+def _record_deviations(result: TrialsResult, plan: TrialPlan, pairs: Sequence[Pair]) -> None:
     """Write down what was not run as it was planned."""
     run = {trial.pair for trial in result.trials}
     whole = {pair.first.pair for pair in pairs}
@@ -125,7 +125,7 @@ def _judge_times(result: TrialsResult, pairs: Sequence[Pair], codes: tuple[Code,
 
 
 def _why_no_times(result: TrialsResult, pairs: Sequence[Pair]) -> str:
-    """Return why the times of these pairs are not judged, in words; '' where they are."""
+    """Return why the times of these pairs are not judged, in words; '' if they are."""
     if result.limit_s is None:
         return "the plan states no limit of a trial (--limit_s)"
     done = [trial for pair in pairs for trial in pair.of.values() if trial.success]
@@ -194,7 +194,7 @@ def judged(path: Path, *, blind: bool = False) -> TrialsResult:
         plan, trials, named = fieldtrial_study.read(path, plan, blind=blind)
     else:
         file = folder / SHEET if path.is_dir() else path
-        trials = read_sheet(file, Limits(len(plan.orders), plan.limit_s))
+        trials = read_sheet(file, SheetLimits(len(plan.orders), plan.limit_s))
         path = file
     why = "--blind leaves the key closed" if blind else ""
     if not why and not (folder / KEY).exists():

@@ -36,7 +36,7 @@ class TrialPlan(Data):
     """The statements made before the first trial, without those that are blinded."""
 
     strobe_version: str
-    orders: list[tuple[Code, Code]] = Field(min_length=1, description="of each pair")
+    orders: list[tuple[Code, Code]] = Field(min_length=1, description="order of the two settings in each pair")
     margin: Finite = Field(gt=0, lt=1)
     limit_s: Finite | None = Field(default=None, gt=0)
 

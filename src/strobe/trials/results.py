@@ -17,13 +17,13 @@ Code = Literal["A", "B"]
 class Trial(Data):
     """One trial that was run, as the operator wrote it down."""
 
-    line: int = Field(description="of its file; 0 where it comes from a study of fieldtrial")
+    line: int = Field(description="line of the file; 0 if it comes from a study of fieldtrial")
     pair: int
-    trial: int = Field(description="its place in the plan, over all pairs")
+    trial: int = Field(description="place in the plan, over all pairs")
     code: Code
     success: bool
-    seconds: Finite | None = Field(description="from the start of the trial until it ended; None: not written")
-    condition: str = Field(default="", description="the start, in the operator's words")
+    seconds: Finite | None = Field(description="duration of the trial; None: not recorded")
+    condition: str = Field(default="", description="the starting condition, in the operator's words")
     note: str = ""
 
 
@@ -32,10 +32,10 @@ class TriedSetting(Data):
 
     name: str
     code: Code
-    flags: list[str] = Field(description="of lerobot-rollout, that make it")
-    recipe: str = Field(default="", description="the recipe's file; '' where it has none")
-    success: SuccessRate | None = Field(description="None: no pair is complete")
-    time: TimeToTask | None = Field(description="None: not judged")
+    flags: list[str] = Field(description="flags of lerobot-rollout that make the setting")
+    recipe: str = Field(default="", description="file name of the recipe; '' if it has none")
+    success: SuccessRate | None = Field(description="success rate; None: no pair is complete")
+    time: TimeToTask | None = Field(description="time until the task is done; None: not judged")
 
 
 class OfOrder(Data):
@@ -53,29 +53,29 @@ class TrialsResult(Answer):
     called: ClassVar[str] = "judgement of trials"
 
     study: Literal["trials"] = "trials"
-    source: str = Field(description="the file that was read")
-    planned: int = Field(description="pairs")
-    margin: Finite = Field(description="loss of success rate that is called not worse, stated in the plan")
-    limit_s: Finite | None = Field(description="seconds of a trial, stated in the plan; None: the plan has none")
-    blind: str = Field(default="", description="why the settings have no names here, in words; '': the key was opened")
-    settings: list[TriedSetting] = Field(default_factory=list, description="the default first; none in a blind look")
-    trials: list[Trial] = Field(default_factory=list, description="those that were run, by their pairs")
-    counted: int = Field(default=0, description="pairs of which both trials were run")
-    half_run: list[int] = Field(default_factory=list, description="pairs of which one trial was run; not counted")
-    passed_over: list[int] = Field(default_factory=list, description="pairs before a later one, of which none was run")
-    other_order: list[int] = Field(default_factory=list, description="pairs whose codes are not in the planned order")
+    source: str = Field(description="the file with the trials")
+    planned: int = Field(description="number of pairs planned")
+    margin: Finite = Field(description="non-inferiority margin (loss of success rate), stated in the plan")
+    limit_s: Finite | None = Field(description="longest duration of a trial, stated in the plan; None: not stated")
+    blind: str = Field(default="", description="why the settings are anonymous, in words; '': the key was opened")
+    settings: list[TriedSetting] = Field(default_factory=list, description="settings, default first; empty if blind")
+    trials: list[Trial] = Field(default_factory=list, description="trials that were run, by pair")
+    counted: int = Field(default=0, description="number of complete pairs")
+    half_run: list[int] = Field(default_factory=list, description="pairs with only one trial run; not counted")
+    passed_over: list[int] = Field(default_factory=list, description="pairs skipped before a later one")
+    other_order: list[int] = Field(default_factory=list, description="pairs whose codes deviate from the planned order")
     other_start: list[int] = Field(default_factory=list, description="pairs whose trials have different conditions")
-    rates: PairedRates | None = Field(default=None, description="the second setting − the first; None: not judged")
-    rates_not_judged: str = Field(default="", description="why, in words")
-    times: PairedTimes | None = Field(default=None, description="None: not judged")
-    times_not_judged: str = Field(default="", description="why, in words")
+    rates: PairedRates | None = Field(default=None, description="success, second − first setting; None: not judged")
+    rates_not_judged: str = Field(default="", description="why `rates` is missing, in words")
+    times: PairedTimes | None = Field(default=None, description="comparison of time; None: not judged")
+    times_not_judged: str = Field(default="", description="why `times` is missing, in words")
     decided: list[Literal["success", "time"]] = Field(
-        default_factory=list, description="in what one of the two is shown to be better, in a blind look too"
+        default_factory=list, description="what decided that one setting is better, in a blind look too"
     )
     places: PairedRates | None = Field(
-        default=None, description="second trials of the pairs against first ones, whatever their settings; one look"
+        default=None, description="second trials of pairs against first ones, whatever the setting; one look"
     )
-    orders: list[OfOrder] = Field(default_factory=list, description="by the setting that was run first")
+    orders: list[OfOrder] = Field(default_factory=list, description="results by the setting that was run first")
 
     @property
     def about(self) -> str:

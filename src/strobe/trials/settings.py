@@ -80,7 +80,7 @@ def settings_of(result: TuneResult, latency: str = "") -> tuple[Setting, Setting
     """Return the default and the winner of a tuning.
 
     Args:
-        latency: the latency that was tuned for, as its answer calls it; '' where there is one.
+        latency: the latency that was tuned for, as its answer calls it; '' if there is one.
 
     Raises:
         UserError: no such latency, or nothing to compare.
@@ -120,7 +120,7 @@ def _of_row(name: str, row: SettingRow, recipes: dict[str, str]) -> Setting:
     return Setting(name=f"{name} ({row.name})", flags=row.flags, recipe=_file(recipes.get(row.recipe, "")))
 
 
-def _recipes(given: Any) -> dict[str, str]:
+def _recipes(given: object) -> dict[str, str]:
     """Return name → path of the recipes that a tuning's --recipe named."""
     paths = [part.strip() for part in str(given or "").split(",") if part.strip()]
     return {Path(path).name: path for path in paths}
@@ -136,7 +136,7 @@ def _file(path: str) -> str:
 
 
 def policy_of(result: TuneResult) -> str:
-    """Return the policy that was tuned, by its answer; '' where it has no checkpoint.
+    """Return the policy that was tuned, by its answer; '' if it has no checkpoint.
 
     It is a file's word: the scripts load what the user names.
     """

@@ -23,14 +23,14 @@ REQUIRED = ("pair", "trial", "code", "success")
 
 
 @dataclass(frozen=True)
-class Limits:
+class SheetLimits:
     """The limits that a row is checked against: the number of pairs, and the seconds of a trial (None: no limit)."""
 
     pairs: int
     limit_s: float | None
 
 
-def read_sheet(file: Path, limits: Limits) -> list[Trial]:
+def read_sheet(file: Path, limits: SheetLimits) -> list[Trial]:
     """Return the trials that were run, by their place in the plan. A row without a success was not run.
 
     Raises:
@@ -110,8 +110,8 @@ def _cells(columns: Sequence[str], cells: Sequence[str]) -> dict[str, str]:
     return {name: cell.strip() for name, cell in zip(columns, padded, strict=False)}
 
 
-def _trial(line: int, cells: dict[str, str], limits: Limits) -> Trial | None:
-    """Return the trial of a row; None where it was not run. Raises ValueError for an odd value."""
+def _trial(line: int, cells: dict[str, str], limits: SheetLimits) -> Trial | None:
+    """Return the trial of a row; None if it was not run. Raises ValueError for an odd value."""
     said, seconds = cells["success"], cells.get("seconds", "")
     if not said:
         if seconds:

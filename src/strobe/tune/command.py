@@ -6,11 +6,11 @@ or LeRobot's async inference with its ways to join chunks), the number of action
 call, ACT's average of chunks (temporal ensembling), the execution horizon, the threshold of the queue, and what you
 add: RTC's guidance weight and schedule, denoising steps, recipes.
 
-Arithmetic comes first. A setting that cannot work at that latency is left out, with its sum: "a call lasts 24 ticks,
-and a chunk has 16 actions". The others play in rounds, all from the same starts. A setting that is shown to be worse
-than the leader goes, and so does the lower half of each round. Success ranks before time. Strobe then plays the winner
-against the default, the policy as LeRobot runs it, from fresh starts in pairs. Only these pairs claim something: the
-best of many settings looks better than it is.
+Arithmetic comes first. Settings that cannot work at that latency are skipped; the report shows the arithmetic: "a
+call lasts 24 ticks, and a chunk has 16 actions". The others play in rounds, all from the same starts. A setting that
+is shown to be worse than the leader goes, and so does the lower half of each round. Success ranks before time. Strobe
+then plays the winner against the default, the policy as LeRobot runs it, from fresh starts in pairs. Only these pairs
+claim something: the best of many settings looks better than it is.
 
 The answer has the flags for lerobot-rollout (of async: for LeRobot's robot client), what they bring over the default
 with an interval that holds at any number of pairs, the settings that cannot work, and success against time to task of
@@ -101,8 +101,8 @@ class TuneConfig(EpisodeFlags):
     aggregate_fn_name: str = ""
     # Shares of a chunk at which async sends the next observation: 0.5,0.8. By default LeRobot's own, 0.5.
     chunk_size_threshold: str = ""
-    # Numbers of denoising steps to try besides the policy's own: 10,5. The latency does not change with them, unless
-    # you give that of a run.
+    # Numbers of denoising steps to try besides the policy's own: 10,5. The simulated latency stays the same for all
+    # of them, unless it comes from a run.
     steps: str = ""
     # The most starts of each setting in the rounds, on each task: what an exhaustive search would play.
     starts: int = field(default=100, metadata=at_least(8))
@@ -198,12 +198,14 @@ def study(flags: PolicyOptions, config: TuneConfig, live: Live) -> Studied:
     return resumable(result, folder, flags, config)
 
 
-def _tuned(flags: PolicyOptions, config: TuneConfig, workers: Any, threads: int, live: Live) -> tuple[TuneResult, Any]:
+def _tuned(
+    flags: PolicyOptions, config: TuneConfig, workers: object, threads: int, live: Live
+) -> tuple[TuneResult, Any]:
     from strobe.lerobot.flags.subject import recipe_notes
 
     with importing(announced=True):
         from strobe.evaluate.episodes.play import Plan
-        from strobe.evaluate.episodes.realtime import RealtimeStage
+        from strobe.evaluate.episodes.realtime import RealtimeEpisodeRunner
         from strobe.evaluate.episodes.settings import parse_recipes
         from strobe.evaluate.episodes.videos import Filming
         from strobe.lerobot.policies import loading
@@ -218,7 +220,7 @@ def _tuned(flags: PolicyOptions, config: TuneConfig, workers: Any, threads: int,
     rows_of, tunings = _planned(subject, config, recipes)
     live.stage(f"starting {config.env.type}")
     rendering: Any = config.render
-    stage = RealtimeStage(config.env, subject, rendering)
+    stage = RealtimeEpisodeRunner(config.env, subject, rendering)
     try:
         plans = [at(stage.tasks) for at in tunings]
         everything = [candidate for at in plans for candidate in at.plan.candidates]

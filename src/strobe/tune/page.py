@@ -15,7 +15,7 @@ from strobe.evaluate.results.evaluate import verdict_in_words
 from strobe.evaluate.results.time_to_task import time_in_words
 from strobe.tune.results import Closing, SettingRow, TuneResult, Tuning
 
-RANDOM = "random weights"  # of a subject without a checkpoint
+RANDOM = "random weights"  # source of a subject without a checkpoint
 LEFT = {
     "success": "shown to succeed less than the leader",
     "time": "shown to finish later than the leader",

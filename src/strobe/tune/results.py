@@ -13,22 +13,22 @@ from strobe.core.results.measurement import Measurement
 from strobe.evaluate.results.evaluate import PairedRates, SuccessRate
 from strobe.evaluate.results.time_to_task import PairedTimes
 
-Left = Literal["success", "time", "rank", ""]
+EliminatedBy = Literal["success", "time", "rank", ""]
 
 
 class SettingRow(Data):
     """One setting in the rounds."""
 
     name: str
-    flags: list[str] = Field(description="of its program, that make it")
-    program: str = Field(default="lerobot-rollout", description="the program of LeRobot that takes the flags")
-    recipe: str = Field(default="", description="the recipe's file; '' where it has none")
-    success: SuccessRate | None = Field(description="of its episodes; None: it was not played")
-    mean_s: Finite | None = Field(description="to the task, over all its starts, a failure counted as the limit")
-    left: Left = Field(
+    flags: list[str] = Field(description="flags of its program that make the setting")
+    program: str = Field(default="lerobot-rollout", description="LeRobot program that takes the flags")
+    recipe: str = Field(default="", description="file name of the recipe; '' if it has none")
+    success: SuccessRate | None = Field(description="success rate of its episodes; None: not played")
+    mean_s: Finite | None = Field(description="mean time to the task over all starts, a failure counted as the limit")
+    left: EliminatedBy = Field(
         default="",
-        description="why it was played no further: shown to be worse than the leader in success or in time, or ranked "
-        "behind, which shows nothing; '' for the winner",
+        description="why it was eliminated: shown to be worse than the leader in success or in time, or ranked behind "
+        "it, which shows nothing; '' for the winner",
     )
 
 
@@ -38,23 +38,23 @@ class Closing(Data):
     default: SuccessRate
     winner: SuccessRate
     rates: PairedRates
-    times: PairedTimes | None = Field(description="None: not judged")
-    times_not_judged: str = Field(default="", description="why, in words")
+    times: PairedTimes | None = Field(description="comparison of time; None: not judged")
+    times_not_judged: str = Field(default="", description="why `times` is missing, in words")
 
 
 class Tuning(Data):
     """The search at one latency."""
 
-    latency: str = Field(description="of each call: '100 ms', or the run that it is drawn from")
-    ticks: int = Field(description="control ticks that a call lasts; of a run, the middle call")
-    settings: list[SettingRow] = Field(description="those that were played, the default first")
-    left_out: dict[str, str] = Field(description="setting → the sum by which it cannot work, in words")
-    starts: int = Field(description="of each setting in the rounds, at most, over all tasks")
-    exhaustive: int = Field(description="episodes of an exhaustive search: all settings on all starts")
-    played: int = Field(description="episodes of the rounds")
-    hopeless: bool = Field(description="whether it ended since no setting ever succeeded")
-    winner: str = Field(description="the best in the rounds; '' where none was found")
-    closing: Closing | None = Field(description="None: the winner is the default, or there was no time for pairs")
+    latency: str = Field(description="latency of each call: '100 ms', or the run that it is drawn from")
+    ticks: int = Field(description="control ticks per call; from a run: of the median call")
+    settings: list[SettingRow] = Field(description="settings that were played, the default first")
+    left_out: dict[str, str] = Field(description="infeasible setting → the arithmetic, in words")
+    starts: int = Field(description="most starts of a setting in the rounds, over all tasks")
+    exhaustive: int = Field(description="number of episodes of an exhaustive search: all settings on all starts")
+    played: int = Field(description="number of episodes in the rounds")
+    hopeless: bool = Field(description="it ended because no setting ever succeeded")
+    winner: str = Field(description="best setting in the rounds; '' if there is none")
+    closing: Closing | None = Field(description="final comparison; None: the winner is the default, or time ran out")
 
     @property
     def default(self) -> str:
@@ -70,12 +70,12 @@ class TuneResult(Result):
     """The settings that make the task succeed, and soonest, at each latency."""
 
     study: Literal["tune"] = "tune"
-    environment: str = Field(description="its type and task")
+    environment: str = Field(description="type and task of the environment")
     tasks: list[str]
     fps: Finite = Field(description="control ticks per second")
-    margin: Finite = Field(description="loss of success rate that is called not worse, stated beforehand")
+    margin: Finite = Field(description="non-inferiority margin (loss of success rate), stated beforehand")
     tunings: list[Tuning] = Field(default_factory=list)
-    not_tried: list[str] = Field(default_factory=list, description="what could be set too, in words")
+    not_tried: list[str] = Field(default_factory=list, description="further settings that could be tuned, in words")
 
     def advised(self) -> Sequence[Measurement]:
         """Return nothing: no part of a call is measured."""

@@ -70,7 +70,7 @@ class TuneRows:
         self, subject: PolicySubject, setting: TunedSetting, latency: Latency, recipes: Mapping[str, Path]
     ) -> TunedCandidate:
         config: Any = subject.policy.config
-        values: dict[str, Any] = {}
+        values: dict[str, object] = {}
         if setting.executed is not None and setting.executed != config.n_action_steps:
             values[QUEUED] = setting.executed
         if setting.steps is not None:

@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from strobe.core.measure.sampling import SamplingBudget
-from strobe.core.measure.statistics import each_of
+from strobe.core.measure.statistics import bonferroni
 from strobe.core.studies.shared.machine_state import begin_result
 from strobe.core.studies.shared.measuring import Options
 from strobe.evaluate.episode_log import EpisodeLog
-from strobe.evaluate.episodes.play import Crew, EpisodeReporter, Player, play
+from strobe.evaluate.episodes.play import EpisodeReporter, EpisodeRunner, ParallelEpisodeRunner, play
 from strobe.evaluate.measure.best_arm import mean_s
 from strobe.evaluate.measure.success_rates import LEVEL, paired_rates, success_rate
 from strobe.evaluate.measure.time_to_task import ends_of, judge_times, why_not_judged
@@ -42,7 +42,7 @@ def tune(
     subject: PolicySubject,
     environment: str,
     tunings: Sequence[AtLatency],
-    player: Player | Crew,
+    player: EpisodeRunner | ParallelEpisodeRunner,
     log: EpisodeLog,
     watching: EpisodeReporter,
     fps: float,
@@ -117,7 +117,7 @@ def _closing(search: Search) -> Closing | None:
     default, winner = search.pairs()
     if not default:
         return None
-    plan, each = search.plan, each_of(2, LEVEL)
+    plan, each = search.plan, bonferroni(2, LEVEL)
     first, second = ends_of(default), ends_of(winner)
     won = [line.success for line in default], [line.success for line in winner]
     why = why_not_judged(second, first)

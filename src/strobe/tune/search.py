@@ -19,17 +19,17 @@ from collections.abc import Container, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
-from strobe.core.measure.statistics import each_of
+from strobe.core.measure.statistics import bonferroni
 from strobe.evaluate.episode_log import EpisodeLine, Key
 from strobe.evaluate.episodes.play import Start, StartByStart
-from strobe.evaluate.measure.best_arm import MARGIN, best, each_pair, ranked, shown_worse
+from strobe.evaluate.measure.best_arm import MARGIN, best, bonferroni_pairs, ranked, shown_worse
 from strobe.evaluate.measure.success_rates import LEVEL, decide
 from strobe.evaluate.measure.time_to_task import Ended, ends_of, judge_times
 
 if TYPE_CHECKING:  # torch is not needed here, and takes seconds
     from strobe.evaluate.episodes.settings import Candidate
 
-SHARE = 0.35  # of an exhaustive search's episodes, that the rounds play at most
+SHARE = 0.35  # most episodes in the rounds, as a share of an exhaustive search's
 FEWEST = 2  # starts of the first round, however few there are
 FRESH = 1_000_000  # added to the seed, for the starts of the closing pairs
 LOOKS = 8  # starts between two looks at what bets show; they may be looked at at any time, and each look takes a moment
@@ -180,7 +180,7 @@ class Search(StartByStart):
             return said
         leader = ranked(played)[0]
         # The leader is chosen by the same episodes, so every pair counts; each may differ in success and in time.
-        level = each_pair(len(self.candidates), each_of(2, LEVEL))
+        level = bonferroni_pairs(len(self.candidates), bonferroni(2, LEVEL))
         for name in remaining:
             if name != leader and (why := shown_worse(played[leader], played[name], level, tasks)):
                 self.left[name] = why
@@ -229,8 +229,8 @@ class Search(StartByStart):
             return []
         first, second = map(ends_of, self.pairs())
         differences = [int(b.success) - int(a.success) for a, b in zip(first, second, strict=True)]
-        success = decide(differences, self.plan.margin, each_of(2, LEVEL), tasks).kind
-        time = judge_times(first, second, each_of(2, LEVEL), tasks).kind
+        success = decide(differences, self.plan.margin, bonferroni(2, LEVEL), tasks).kind
+        time = judge_times(first, second, bonferroni(2, LEVEL), tasks).kind
         alike = abs(sum(differences)) <= MARGIN * len(differences)
         settled = success in ("better", "worse") or (success != "undecided" and time != "not shown" and alike)
         if settled or last:

@@ -6,7 +6,7 @@ import itertools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from strobe.core.errors import UserError, nearest
 from strobe.evaluate.episodes.timings import JOINS
@@ -30,9 +30,9 @@ class PolicyFacts:
         chunk: actions of a chunk.
         most_executed: of them that it can execute before the next call.
         executed: its own n_action_steps.
-        steps: its own denoising steps; None where it has none. ``steps_field`` is the field of its config.
+        steps: its own denoising steps; None if it has none. ``steps_field`` is the field of its config.
         guided: whether LeRobot's Real-Time Chunking can guide it.
-        not_served: why LeRobot's policy server cannot serve it, in words; '' where it can.
+        not_served: why LeRobot's policy server cannot serve it, in words; '' if it can.
         averages: whether it can average chunks (ACT's temporal ensembling), and with which coefficient it does.
     """
 
@@ -128,14 +128,14 @@ class TunedSetting:
         return "lerobot-rollout" if self.engine != "async" else "python -m lerobot.async_inference.robot_client"
 
     @property
-    def client(self) -> dict[str, Any]:
+    def client(self) -> dict[str, object]:
         """Fields of LeRobot's RobotClientConfig."""
         fields = {"aggregate_fn_name": self.join, "chunk_size_threshold": self.share, "actions_per_chunk": self.sent}
         return {name: value for name, value in fields.items() if value is not None}
 
     def flags(self, steps_field: str) -> list[str]:
         """Return the flags of `program` that make this setting, without a recipe's."""
-        given: dict[str, Any] = {
+        given: dict[str, object] = {
             "inference.type": self.engine if self.engine != "async" else None,
             **self.client,
             "policy.n_action_steps": self.executed,
@@ -181,7 +181,7 @@ def grid(facts: PolicyFacts, ranges: Ranges, ticks: int) -> Grid:
 
 
 def _why_not(facts: PolicyFacts) -> dict[Engine, str]:
-    """Return for each engine why the policy cannot run with it, in words; '' where it can."""
+    """Return for each engine why the policy cannot run with it, in words; '' if it can."""
     rtc = "" if facts.guided else "LeRobot's Real-Time Chunking cannot guide this type of policy"
     return {"sync": "", "rtc": rtc, "async": facts.not_served}
 
@@ -243,7 +243,7 @@ def _halves(facts: PolicyFacts) -> list[int]:
 
 
 def _impossible(setting: TunedSetting, facts: PolicyFacts, ticks: int) -> str:
-    """Return the sum by which a setting cannot work, in words; '' where it may."""
+    """Return the sum by which a setting cannot work, in words; '' if it may."""
     if setting.engine == "sync":
         if setting.coefficient is not None and ticks > 1:
             return f"a call lasts {ticks} ticks, and an average of chunks takes one for each action"

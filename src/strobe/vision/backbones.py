@@ -26,7 +26,7 @@ from strobe.lerobot.schema.registries import check_backbone_fields
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 
 _TINY = {"hidden_size": 64, "num_hidden_layers": 4, "num_attention_heads": 2, "intermediate_size": 128}
-_TINY_STAGES = {"hidden_sizes": [16, 32, 64, 128], "depths": [1, 1, 2, 1]}  # of a convolutional net
+_TINY_STAGES = {"hidden_sizes": [16, 32, 64, 128], "depths": [1, 1, 2, 1]}  # stages of a convolutional net
 
 # What configs call the side of the image and the number of frames.
 _SIDE = ("image_size", "crop_size")
@@ -92,7 +92,7 @@ def config_of(
 
 
 def load(
-    config: Any,
+    config: object,
     *,
     path: str | None = None,
     size: str | None = None,
@@ -192,7 +192,7 @@ def _config_of_type(kind: str, size: str | None) -> Any:
     return _shrunken(config) if size == "tiny" else config
 
 
-def _tower(config: Any) -> Any:
+def _tower(config: object) -> Any:
     """Return the config of the vision tower; the config itself for a model without other towers."""
     return getattr(config, "vision_config", config)
 
@@ -228,7 +228,7 @@ def _check_kind(config: Any) -> None:
         raise UserError(f"'{kind}' takes other inputs than images or video: {nearest(kind, known_kinds())}")
 
 
-def _check_shape(config: Any, img_size: int | None, num_frames: int | None) -> None:
+def _check_shape(config: object, img_size: int | None, num_frames: int | None) -> None:
     for name, value in (("img_size", img_size), ("num_frames", num_frames)):
         if value is not None and value < 1:
             raise UserError(f"--model.{name}={value}: must be at least 1")
@@ -252,7 +252,7 @@ def _multiples(value: int, divisor: int) -> str:
     return f"take {f'{below} or ' if below else ''}{below + divisor}"
 
 
-def _random(config: Any, dtype: torch.dtype, device: str, seed: int, notes: list[str]) -> nn.Module:
+def _random(config: object, dtype: torch.dtype, device: str, seed: int, notes: list[str]) -> nn.Module:
     from transformers import AutoModel
 
     kind = _kind_of(config)
@@ -271,7 +271,7 @@ def _random(config: Any, dtype: torch.dtype, device: str, seed: int, notes: list
             return make().to(device)
 
 
-def _weights(folder: Path, config: Any, dtype: str | None, notes: list[str]) -> nn.Module:
+def _weights(folder: Path, config: object, dtype: str | None, notes: list[str]) -> nn.Module:
     from transformers import AutoModel
 
     kind = _kind_of(config)
@@ -298,11 +298,11 @@ def _weights(folder: Path, config: Any, dtype: str | None, notes: list[str]) -> 
     return module
 
 
-def _first(config: Any, names: Sequence[str]) -> str | None:
+def _first(config: object, names: Sequence[str]) -> str | None:
     return next((name for name in names if hasattr(config, name)), None)
 
 
-def _side(config: Any) -> int | None:
+def _side(config: object) -> int | None:
     name = _first(config, _SIDE)
     side = getattr(config, name) if name else None
     return side[0] if isinstance(side, list | tuple) else side

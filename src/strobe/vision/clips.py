@@ -13,6 +13,7 @@ from torch import Tensor
 from torch.nn.functional import interpolate
 
 from strobe.core.errors import UserError
+from strobe.core.timeline.layers import Call
 from strobe.lerobot.datasets import finder
 from strobe.lerobot.policies.dataset_frames import locate_dataset
 from strobe.lerobot.quiet import quiet
@@ -116,7 +117,7 @@ def from_video(path: Path, frames: int) -> Clips:
     rate = (len(times) - 1) / (times[-1] - times[0]) if len(times) > 1 else 30.0
     clips = len(times) // frames
 
-    def reader(backend: str) -> Any:
+    def reader(backend: str) -> Call:
         def pick(index: int, chosen: Sequence[int] = range(frames)) -> Tensor:
             start = index % clips * frames
             moments = [times[start + frame] for frame in chosen]

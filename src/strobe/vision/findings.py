@@ -17,10 +17,10 @@ from strobe.core.results.measurement import Blocks, Measurement
 from strobe.core.results.numerals import significant
 
 # Limits of the guide.
-EXPECTED_BLOCKS_SHARE = 0.9  # of the model
+EXPECTED_BLOCKS_SHARE = 0.9  # share of the model
 MAX_BLOCK_SPREAD_MS = 0.5  # standard deviation over blocks that do the same work
-MAX_PATCH_EMBEDDING_SHARE = 0.1  # of the model
-MAX_ATTENTION_SHARE = 0.7  # of the model
+MAX_PATCH_EMBEDDING_SHARE = 0.1  # share of the model
+MAX_ATTENTION_SHARE = 0.7  # share of the model
 
 LARGE = 304e6  # parameters of ViT-L's encoder, for which the guide gives its limit of memory
 PATCHES = ("patch embedding", "embeddings", "patch_embeddings", "patch_embed")

@@ -16,7 +16,7 @@ from strobe.core.families.modules import along_blocks
 from strobe.core.families.registry import registered, types_with
 from strobe.core.results.subject import SubjectInfo
 from strobe.core.results.traits import BackboneTraits, Traits
-from strobe.core.subjects.subject import ITERATION, Fed, Phase, digest
+from strobe.core.subjects.subject import ITERATION, InputSource, Phase, digest
 from strobe.core.timeline.clock import synchronise
 from strobe.core.timeline.probe import Hook
 from strobe.core.timeline.sections import section
@@ -75,9 +75,9 @@ class ModelSubject:
         return next(self.module.parameters()).device
 
     @property
-    def fed(self) -> Fed:
+    def input_source(self) -> InputSource:
         """The kind and digest of its clips."""
-        return Fed("data", digest([self.clips.batch(0, 1)])) if self.clips.recorded else Fed("made up")
+        return InputSource("data", digest([self.clips.batch(0, 1)])) if self.clips.recorded else InputSource("made up")
 
     def call(self, phase: Phase, batch_size: int = 1) -> Callable[[int], Any]:
         """Return a function of the iteration's index that computes features of ``batch_size`` clips from their frames.
@@ -131,7 +131,7 @@ class ModelSubject:
         }
 
     def _features(self, pixels: dict[str, Tensor]) -> Tensor:
-        options: dict[str, Any] = {self._predictor: not self.predictor} if self._predictor else {}
+        options: dict[str, object] = {self._predictor: not self.predictor} if self._predictor else {}
         try:
             output = self.module(**pixels, **options)
         except (TypeError, ValueError) as error:

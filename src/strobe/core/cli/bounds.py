@@ -25,7 +25,7 @@ class Bound:
     """The values that a flag takes.
 
     Args:
-        words: for the help; '' where the flag's comment says it.
+        words: for the help; '' if the flag's comment says it.
         refuses: returns why a value is refused, such as 'must be above 0'; '' for one that is not.
     """
 
@@ -77,18 +77,18 @@ def bare(value: str) -> dict[str, str]:
     return {_BARE: value}
 
 
-def bound_of(item: dataclasses.Field[Any]) -> Bound | None:
+def bound_of(item: dataclasses.Field[object]) -> Bound | None:
     """Return the bound that a dataclass's field declares; None without one."""
     return item.metadata.get(_BOUND)
 
 
-def positional_of(item: dataclasses.Field[Any]) -> str | None:
+def positional_of(item: dataclasses.Field[object]) -> str | None:
     """Return the name of a field that is given without a flag; None for a flag."""
     return item.metadata.get(_POSITIONAL)
 
 
-def bare_of(item: dataclasses.Field[Any]) -> str | None:
-    """Return what a field's flag means without a value; None where it needs one."""
+def bare_of(item: dataclasses.Field[object]) -> str | None:
+    """Return what a field's flag means without a value; None if it needs one."""
     return item.metadata.get(_BARE, "true" if "bool" in str(item.type) else None)
 
 

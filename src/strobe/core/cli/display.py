@@ -30,7 +30,7 @@ Flags of every command:
   --log=trackio  also log the figures in Trackio, as lerobot-train does from LeRobot 0.7 on (or --log=wandb, as before)
   --log.project=NAME  the project to log in (default: strobe)
   --log.space_id=USER/SPACE  Trackio's Space on the Hub to log to (default: files of this machine)"""
-WIDTH = 120  # of what is no terminal: a file has no width, and tables read better at this one than at rich's 80
+WIDTH = 120  # width of output to a file: tables read better at this width than at rich's 80
 
 
 @dataclass(frozen=True)

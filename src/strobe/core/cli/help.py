@@ -14,7 +14,7 @@ from strobe.core.devices.untried import KEY, untried
 LAST = ("output", "output_dir", "thresholds")  # shared by many commands, whose own flags come before
 
 
-def help_text(doc: str, config_class: Any, skip: Iterable[str] = ()) -> str:
+def help_text(doc: str, config_class: object, skip: Iterable[str] = ()) -> str:
     """Return a command's docstring, then its arguments and flags with their defaults, bounds and comments."""
     arguments, flags = [], []
     for item in fields_of(config_class, skip):
@@ -64,7 +64,7 @@ def about(config_class: Any, item: dataclasses.Field[Any], prefix: str = "--") -
     return lines
 
 
-def _default(item: dataclasses.Field[Any]) -> Any:
+def _default(item: dataclasses.Field[object]) -> object:
     if item.default is not dataclasses.MISSING:
         return item.default
     return item.default_factory() if item.default_factory is not dataclasses.MISSING else None

@@ -12,7 +12,7 @@ import shutil
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from rich.console import Console
 
@@ -22,6 +22,7 @@ from strobe.core.cli.live import shown_if_slow
 from strobe.core.cli.summaries import keep_summary
 from strobe.core.errors import NotKeptError, in_words, is_full, not_kept
 from strobe.core.findings.thresholds import Thresholds
+from strobe.core.json_text import JsonObject
 from strobe.core.kinds import advise, document, page
 from strobe.core.report import console, markdown
 from strobe.core.results.answer import Answer, Result
@@ -46,7 +47,7 @@ def complete(
     answer: Answer,
     argv: Sequence[str],
     started: float,
-    config: dict[str, Any],
+    config: JsonObject,
     thresholds: Thresholds | None = None,
 ) -> None:
     """Write into ``answer`` its command, its duration and its config, and draw its findings.
@@ -64,9 +65,7 @@ def complete(
         answer.findings = advise(answer, thresholds)
 
 
-def trace_of(
-    answer: Result, sections: Sequence[Section], profiled: list[dict[str, Any]] | None = None
-) -> dict[str, Any]:
+def trace_of(answer: Result, sections: Sequence[Section], profiled: list[JsonObject] | None = None) -> JsonObject:
     """Return the trace of a completed answer, from its sections and torch.profiler's events."""
     from strobe.core.timeline.trace import chrome_trace
 
@@ -87,7 +86,7 @@ def latest(sections: Sequence[Section]) -> list[Section]:
 def keep(
     answer: Answer,
     root: Path | None,
-    trace: dict[str, Any] | None = None,
+    trace: JsonObject | None = None,
     files: Mapping[str, bytes] | None = None,
     page_file: Path | None = None,
 ) -> Path | None:
@@ -126,7 +125,7 @@ def keep(
 def write_run(
     answer: Answer,
     root: Path,
-    trace: dict[str, Any] | None = None,
+    trace: JsonObject | None = None,
     files: Mapping[str, bytes] | None = None,
 ) -> Path:
     """Write an answer, its page and its files into a new folder below ``root``. Returns the folder.

@@ -37,7 +37,7 @@ C = TypeVar("C")
 
 
 def split_lerobot(argv: Sequence[str]) -> tuple[list[str], list[str] | None]:
-    """Split into Strobe's flags and LeRobot's, which stand after ``--`` (None where there is no ``--``)."""
+    """Split into Strobe's flags and LeRobot's, which stand after ``--`` (None if there is no ``--``)."""
     arguments = list(argv)
     if "--" not in arguments:
         return arguments, None
@@ -171,7 +171,7 @@ def parse(
     return config
 
 
-def _set_positional(config: Any, items: Sequence[dataclasses.Field[Any]], words: Sequence[str]) -> None:
+def _set_positional(config: object, items: Sequence[dataclasses.Field[object]], words: Sequence[str]) -> None:
     """Give the positional fields their words: a list takes all that are there. Raises UserError for too few or many."""
     remaining = list(words)
     for item in items:

@@ -129,7 +129,7 @@ def _report(answer: Answer, config: ReportConfig, page_file: Path, name: str) ->
 
 
 def _traces_of(paths: Sequence[Path]) -> list[Path]:
-    """Return the traces that the arguments name; [] where they name a run or a folder of runs.
+    """Return the traces that the arguments name; [] if they name a run or a folder of runs.
 
     Raises:
         UserError: several arguments, not all of them traces.

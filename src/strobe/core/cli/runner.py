@@ -26,6 +26,7 @@ from strobe.core.cli.live import Live, before_imports, shown_if_slow
 from strobe.core.cli.parse import parse
 from strobe.core.errors import UserError, not_kept
 from strobe.core.findings.thresholds import DEFAULTS, Thresholds
+from strobe.core.json_text import JsonObject
 
 if TYPE_CHECKING:
     from strobe.core.results.agreement import Outcome
@@ -63,7 +64,7 @@ class Studied:
     root: Path | None
     thresholds: Thresholds | None = DEFAULTS
     sections: Sequence[Sequence[Section]] | None = None
-    profiled: list[dict[str, Any]] | None = None
+    profiled: list[JsonObject] | None = None
     files: dict[str, bytes] = field(default_factory=dict)
     made_of: Callable[[Any], dict[str, bytes]] | None = None
     folder: Path | None = None
@@ -91,14 +92,14 @@ class Command:
         doc: the text of its help, or what makes it: what it answers in a line, then more, then examples.
         config: the dataclass of its flags.
         read: turns arguments into the options that ``study`` takes. Raises UserError, before anything heavy is loaded.
-            None where the config is all that there is to read.
+            None if the config is all that there is to read.
         study: does the work, from the options and a `Live`. Returns the answer, or an exit code.
         subject: whose flags the help describes as well.
         bar: False where the work prints its own progress, or LeRobot's log does.
         bare: whether the command without arguments shows its help.
         more_help: makes text that stands after the flags.
         heavy: how other work on this machine changes the command, which then says so before it begins: 'timed' where
-            it measures times, 'untimed' where it takes long and measures none; '' where it does not matter.
+            it measures times, 'untimed' where it takes long and measures none; '' if it does not matter.
         gives_way: whether torch's threads sleep while they wait, on a machine that is busy when the command begins; or
             what says so of its arguments.
     """
@@ -208,7 +209,7 @@ def say_other_work(live: Live, *, timed: bool = True) -> list[str]:
     return [f"when it began, {words}"] if words else []
 
 
-def finish(answer: Studied, argv: Sequence[str], started: float) -> dict[str, Any] | None:
+def finish(answer: Studied, argv: Sequence[str], started: float) -> JsonObject | None:
     """Complete the answer's result with its command, config and findings. Return its trace, None without sections.
 
     Args:
@@ -226,16 +227,16 @@ def finish(answer: Studied, argv: Sequence[str], started: float) -> dict[str, An
     return trace_of(answer.result, sections, answer.profiled)
 
 
-def as_json(value: Any) -> Any:
+def as_json(value: object) -> Any:
     """Return configs and what holds them as JSON data; what JSON does not know as text."""
 
-    def plain(part: Any) -> Any:
+    def plain(part: object) -> object:
         return dataclasses.asdict(part) if dataclasses.is_dataclass(part) and not isinstance(part, type) else str(part)
 
     return json.loads(json.dumps(value, default=plain))
 
 
-def _keep(answer: Studied, trace: dict[str, Any] | None) -> None:
+def _keep(answer: Studied, trace: JsonObject | None) -> None:
     """Show and keep a completed answer. Raises NotKeptError where it cannot be written."""
     from strobe.core.cli.keep import keep, keep_in
 

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from strobe.core.errors import UserError
 
-_NUMBERED = ("cuda", "xpu")  # of these there may be several; there is one MPS
+_NUMBERED = ("cuda", "xpu")  # kinds of which there may be several; there is one MPS
 
 
 def module_of(device: torch.device) -> Any:

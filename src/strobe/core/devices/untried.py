@@ -21,7 +21,7 @@ Feature = Literal[
 # All others ran on an H100 (docs/hardware.md).
 NOT_YET: frozenset[Feature] = frozenset({"TensorRT"})
 
-KEY = "strobe.untried"  # of a flag's metadata: the features that it stands for
+KEY = "strobe.untried"  # key of a flag's metadata: the features that it stands for
 
 
 def untried(*features: Feature) -> str:

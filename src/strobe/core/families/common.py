@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from unittest import mock
 
 from strobe.core.families.family import blocks
 from strobe.core.timeline.probe import Probe
+
+if TYPE_CHECKING:
+    from strobe.core.timeline.layers import Call
 
 
 def transformer(path: str, name: str, *, attention: str = "self_attn", mlp: str = "mlp", level: int = 2) -> list[Probe]:
@@ -51,7 +54,7 @@ def sizes(
 class _Loading:
     """A class as it is, but with another ``from_pretrained``."""
 
-    def __init__(self, real: Any, from_pretrained: Callable[..., Any]) -> None:
+    def __init__(self, real: object, from_pretrained: Call) -> None:
         self.real, self.from_pretrained = real, from_pretrained
 
     def __getattr__(self, name: str) -> Any:
@@ -59,7 +62,7 @@ class _Loading:
 
 
 @contextmanager
-def loading(instead: Mapping[str, Callable[..., Any]]) -> Iterator[None]:
+def loading(instead: Mapping[str, Call]) -> Iterator[None]:
     """Have LeRobot make models from their configs while open, where it would read their weights from the Hub.
 
     Args:

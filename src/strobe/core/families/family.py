@@ -10,20 +10,23 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from strobe.core.timeline.probe import Hook, Probe, hooks_of
+
+if TYPE_CHECKING:
+    from strobe.core.timeline.layers import Call
 
 Probes = Callable[[Any], Sequence[Probe]]
 Method = tuple[str, str]  # path of an object under the policy, name of its method
 
 
-def no_probes(_: Any) -> Sequence[Probe]:
+def no_probes(_: object) -> Sequence[Probe]:
     """Return no probes."""
     return ()
 
 
-def nothing(_: Any) -> Sequence[Any]:
+def nothing(_: object) -> Sequence[Any]:
     """Return no modules."""
     return ()
 
@@ -102,7 +105,7 @@ class Flow:
             attention, positions, condition)`` → hidden states of the suffix (B, suffix, width). ``condition`` is what
             ``embed_suffix`` returned beyond embedding, padding and order.
         attention_mask: boolean mask (B, suffix, prefix + suffix) → the one that the transformers are given.
-        clone: the function of the model's module that copies the cache in every step; '' where steps share it.
+        clone: the function of the model's module that copies the cache in every step; '' if steps share it.
         layers: whether a transformer's layers run as modules, or through methods of the joint module.
         repeated: model → projections (modules of one tensor) of the prefix's keys and values that every step repeats.
     """
@@ -112,11 +115,11 @@ class Flow:
     expert: str
     chunk: str
     images: str
-    suffix_pass: Callable[..., Any]
+    suffix_pass: Call
     attention_mask: Callable[[Any, Any], Any]
     clone: str = ""
     layers: Literal["modules", "methods"] = "modules"
-    repeated: Callable[[Any], Sequence[Any]] = lambda _: ()
+    repeated: Callable[[Any], Sequence[object]] = lambda _: ()
 
 
 @dataclass(frozen=True)
@@ -130,7 +133,7 @@ class Conditioning:
     """
 
     sampling: Method
-    features: Callable[..., Any]
+    features: Call
     layers: Callable[[Any], Sequence[Any]]
 
 
@@ -146,7 +149,7 @@ class LastBlock:
 
     blocks: str
     rows: Callable[[Any], int]
-    narrowed: Callable[[Any, Any, int], Any]
+    narrowed: Callable[[Any, Any, int], object]
 
 
 @dataclass(frozen=True)
@@ -210,7 +213,7 @@ class Backbone:
         tower: the type → the class of the vision tower, where transformers has no ``AutoModel`` for it.
         weights: pattern of the prefix that the tower's weights have in a checkpoint of the whole model.
         resized: module, side in pixels, side of a patch → (owner, attribute, value) for each thing that holds the
-            image's size; None where the size is built in.
+            image's size; None if the size is built in.
     """
 
     sizes: Mapping[str, Mapping[str, Any]]
@@ -220,7 +223,7 @@ class Backbone:
     preprocessing: Callable[[Any], tuple[Callable[[Any], Any], list[Hook]]] | None = None
     tower: Callable[[str], Any] | None = None
     weights: str = ""
-    resized: Callable[[Any, int, int], list[tuple[Any, str, Any]]] | None = None
+    resized: Callable[[Any, int, int], list[tuple[object, str, object]]] | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -258,8 +261,8 @@ class Family:
             steps of a chunk: projections to keys and values, what follows them, what makes the context of one tensor;
             a torch.nn.MultiheadAttention, whose query is not the context, as a whole.
         unread_half: policy → (owner, method, around it) for the passes that compute, besides what is read, a half for a
-            guidance that is off: ``around`` leaves that half out. None where the half is read, or not there.
-        whole: the whole sampling, where a CUDA graph can hold it; None where it looks at values on the host.
+            guidance that is off: ``around`` leaves that half out. None if the half is read, or not there.
+        whole: the whole sampling, where a CUDA graph can hold it; None if it looks at values on the host.
         without_waits: policy → (owner, method, around it) for the methods in ``whole`` that look at values on the host:
             ``around`` computes the same without that.
         embedding: the method that makes tokens of the prefix, as far as a CUDA graph can hold it, and its label.
@@ -327,7 +330,7 @@ class Family:
     building: Callable[[Any, bool], AbstractContextManager[Sequence[str] | None]] | None = None
     settle: Callable[[Any, Any], None] | None = None
     arm: Arm = Arm()
-    chunk: Callable[[Any, dict[str, Any], Mapping[str, Any]], Any] | None = None
+    chunk: Callable[[Any, dict[str, Any], Mapping[str, Any]], object] | None = None
     outside: Callable[[Any], Sequence[Any]] = nothing
     memos: Callable[[Any], Sequence[tuple[Any, str]]] = nothing
     untrained: str = ""
@@ -339,11 +342,11 @@ class Family:
     mps_known: bool = False
     backbone: Backbone | None = None
 
-    def steps_of(self, config: Any) -> str:
+    def steps_of(self, config: object) -> str:
         """Return the field of ``config`` that holds the number of denoising steps; '' for none."""
         return self.objectives.get(getattr(config, "objective", ""), self.steps)
 
-    def hooks(self, module: Any, *, training: bool, depth: int = 1) -> list[Hook]:
+    def hooks(self, module: object, *, training: bool, depth: int = 1) -> list[Hook]:
         """Return the hooks of the probes, down to ``depth`` levels.
 
         Raises:

@@ -10,12 +10,15 @@ from functools import cache
 from importlib import import_module
 from importlib.metadata import EntryPoint, entry_points
 from pkgutil import iter_modules
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from strobe.core import slices
 from strobe.core.errors import UserError
 from strobe.core.families.family import Family, HubNeed
 from strobe.core.families.modules import along_modules
+
+if TYPE_CHECKING:
+    pass
 
 GROUPS = ("strobe.families", "strobe.anatomies")  # the second is the former name of the first
 
@@ -101,12 +104,12 @@ def family_of(policy: Any, kind: str | None = None) -> Family:
     return family
 
 
-def unregistered_modules(policy: Any) -> Sequence[Any]:
+def unregistered_modules(policy: object) -> Sequence[Any]:
     """Return the modules that ``policy`` holds but does not register."""
     return family_of(policy).outside(policy)
 
 
-def types_with(has: Callable[[Family], Any]) -> list[str]:
+def types_with(has: Callable[[Family], object]) -> list[str]:
     """Return the types whose record ``has`` something, sorted, for messages."""
     known_families()
     return sorted(kind for kind, family in _registry().items() if has(family))
@@ -142,7 +145,7 @@ def steps_field(config: Any) -> str:
     return _named(config, lambda family: family.steps_of(config))
 
 
-def steps_of(config: Any) -> int | None:
+def steps_of(config: object) -> int | None:
     """Return the number of denoising steps in ``config``; None if the policy has none."""
     steps = getattr(config, steps_field(config), None)
     if steps is None:
@@ -150,7 +153,7 @@ def steps_of(config: Any) -> int | None:
     return steps if isinstance(steps, int) else None
 
 
-def _named(config: Any, field: Callable[[Family], str]) -> str:
+def _named(config: object, field: Callable[[Family], str]) -> str:
     family = registered(getattr(config, "type", ""))
     if family is not None:
         return field(family)

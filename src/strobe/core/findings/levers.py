@@ -13,9 +13,9 @@ from strobe.core.results.finding import Finding
 from strobe.core.results.measurement import Measurement
 from strobe.core.results.numerals import significant
 
-MIN_GRADIENT_COSINE = 0.99  # to the baseline's gradient: under it something else is trained
+MIN_GRADIENT_COSINE = 0.99  # least cosine to the baseline's gradient: under it something else is trained
 MAX_UNDERFLOW = 0.01  # share of the gradient that float16 may lose without a loss scaler
-MIN_MEMORY_SAVED = 0.05  # of the peak: less is not worth the time that micro-batches take
+MIN_MEMORY_SAVED = 0.05  # share of the peak: less is not worth the time that micro-batches take
 
 # Keys of the treatments that are levers of a training step.
 LEVERS = ("amp", "tf32", "compile", "channels_last", "fused", "foreach", "forloop", "accumulate")

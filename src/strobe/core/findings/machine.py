@@ -24,15 +24,15 @@ from strobe.core.results.device_waits import host_and_device
 from strobe.core.results.finding import Finding
 from strobe.core.results.numerals import significant
 
-MIN_KERNEL_SHARE = 0.05  # of the time: with less, memory kept cannot pay
+MIN_KERNEL_SHARE = 0.05  # share of the time: with less, memory that stays with the process cannot pay
 MIN_PAGE_FAULTS = 1000  # per iteration: fewer are a process's start
-LOW_CEILING = 0.1  # of the measured ceiling: a big part under it is bound by something else than arithmetic
+LOW_CEILING = 0.1  # share of the measured ceiling: a big part under it is bound by something else than arithmetic
 HALF_FASTER = 1.5  # ceiling in half precision over that in float32: with less, changing the dtype buys little
 # Milliseconds up to which a part is good, and over which it is poor, on Apple silicon (the RTC profiling toolkit).
 MPS_MS = {"policy": (150.0, 250.0), "preprocessing": (20.0, 50.0)}
 
 HALF = ("bfloat16", "float16")
-SHORT = {"bfloat16": "bf16", "float16": "fp16"}  # as --precision calls them
+SHORT = {"bfloat16": "bf16", "float16": "fp16"}  # dtypes as --precision calls them
 # glibc's names (mallopt(3)): 64 GiB until memory is given back, and 256 MiB of address space at a time.
 IN_ENVIRONMENT = "MALLOC_MMAP_MAX_=0 MALLOC_TRIM_THRESHOLD_=68719476736 MALLOC_TOP_PAD_=268435456"
 KEEP_MEMORY = (

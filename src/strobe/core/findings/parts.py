@@ -9,9 +9,9 @@ from strobe.core.findings.view import evidence_of, examined, find, first_level, 
 from strobe.core.results.answer import Result
 from strobe.core.results.finding import Finding
 
-SMALL_BACKBONE = 0.5  # of a training forward: under it batch expansion hardly pays (the delay benchmark's)
-MAX_PREPROCESSING_SHARE = 0.2  # of an inference (the RTC profiling toolkit's experience)
-MIN_POLICY_SHARE = 0.7  # of an inference (the RTC profiling toolkit: 70 to 90 % is usual)
+SMALL_BACKBONE = 0.5  # share of a training forward: under it batch expansion hardly pays (the delay benchmark's)
+MAX_PREPROCESSING_SHARE = 0.2  # share of an inference (the RTC profiling toolkit's experience)
+MIN_POLICY_SHARE = 0.7  # share of an inference (the RTC profiling toolkit: 70 to 90 % is usual)
 
 # What to try on a part, where its name says what it does; the flags are Strobe's.
 LEVERS = {

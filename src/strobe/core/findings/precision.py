@@ -15,7 +15,7 @@ from strobe.core.results.measurement import Measurement
 from strobe.core.results.numerals import significant
 
 GOOD_SPEED_UP, EXCELLENT_SPEED_UP = 1.5, 2.0  # × the baseline (the V-JEPA 2 guide); below, arithmetic is not the limit
-MIN_COSINE = 0.999  # to the baseline's outputs, where these have no spread to be measured in
+MIN_COSINE = 0.999  # least cosine to the baseline's outputs, if these have no spread to measure errors in
 MAX_RMS = 0.02  # σ of an action dimension, the usual guard's limit (`strobe.core.measure.guard.ROUNDING`)
 FEATURES_RMS = 0.1  # σ of a channel, the usual guard's limit on features (`strobe.core.measure.guard.OF_FEATURES`)
 
@@ -164,7 +164,7 @@ def _seen(comparison: Comparison, before: Measurement, after: Measurement) -> st
 
 
 def _precision(measurement: Measurement) -> object:
-    """Return the precision that was put on; None where there is none, or parts have different ones."""
+    """Return the precision that was put on; None if there is none, or parts have different ones."""
     values = {treatment.value for treatment in measurement.traits.treatments if treatment.key == "precision"}
     return next(iter(values)) if len(values) == 1 else None
 

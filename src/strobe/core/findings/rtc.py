@@ -20,8 +20,8 @@ from strobe.core.results.measurement import Measurement
 from strobe.core.results.traits import DelayTraining, RealTimeChunking
 
 EXPECTED_OVERHEAD, POOR_OVERHEAD = 0.3, 0.5  # over base denoising (the RTC profiling toolkit: 10 to 30 % is usual)
-EXPECTED_AUTOGRAD = 0.15  # of base denoising (the RTC profiling toolkit: 5 to 15 % is usual)
-MIN_GROWTH = 0.05  # of base denoising under RTC: less is noise, and no sign of a recorded graph
+EXPECTED_AUTOGRAD = 0.15  # share of base denoising (the RTC profiling toolkit: 5 to 15 % is usual)
+MIN_GROWTH = 0.05  # share of base denoising under RTC: less is noise, and no sign of a recorded graph
 CHEAP_DELAYS = 1.5  # × a step with one random delay: up to it a step over all delays is cheap
 
 STEP, BASE, AUTOGRAD = "RTC step", "denoise step", "autograd correction"

@@ -15,7 +15,7 @@ from strobe.core.results.finding import Finding
 
 OFFSET_SHARE = 0.5  # mean error over RMS: from here on errors mostly point one way
 MIN_OFFSET_RMS = 0.01  # σ: an offset of smaller errors moves no robot
-DROWNED_SHARE = 0.5  # of what another observation moves the actions: more is as large as that
+DROWNED_SHARE = 0.5  # share of another observation's effect on the actions: more is as large as that
 MIN_INPUT_RMS = 0.001  # σ by which another observation moves the actions of a policy that looks at it
 
 _SHOWN = 3  # dimensions that a finding names
@@ -30,7 +30,7 @@ UNSEEN_OF_FEATURES = (
 )
 # What is written after --guard, as an example: the usual limits.
 ROUNDING, OF_FEATURES = "rms<=0.02, worst<=0.2, flips<=0", "cosine>=0.999, rms<=0.1, token<=0.2"
-OF_OUTPUTS = "cosine>=0.999, largest_error<=0.001"  # of things to call in Python; the second in the output's own units
+OF_OUTPUTS = "cosine>=0.999, largest_error<=0.001"  # guard of Python outputs; the second in the output's own units
 
 
 def exact_broken(result: Guarded, _: Thresholds) -> Iterator[Finding]:
@@ -138,8 +138,8 @@ def offset(result: Guarded, _: Thresholds) -> Iterator[Finding]:
 
 def guard_blind(result: Guarded, _: Thresholds) -> Iterator[Finding]:
     """Actions that were held against a cosine and nothing else."""
-    blind = next((guard for guard in _guards(result) if _cosine_alone(guard)), None)
-    if blind is None:
+    cosine_only = next((guard for guard in _guards(result) if _cosine_alone(guard)), None)
+    if cosine_only is None:
         return
     features = any(treated.agreement is not None and treated.agreement.of == "features" for treated in result.held())
     outputs = next((t.agreement for t in result.held() if t.agreement and t.agreement.of == "outputs"), None)
@@ -154,13 +154,13 @@ def guard_blind(result: Guarded, _: Thresholds) -> Iterator[Finding]:
         rule="guard-blind",
         level="info",
         title="The guard checks only a cosine, which misses an error in a single dimension",
-        seen=f"Guard: {blind}.{at_cosine}",
+        seen=f"Guard: {cosine_only}.{at_cosine}",
         why=UNSEEN_OF_FEATURES if features else UNSEEN,
         do=f"Limit what a single number may do as well: --guard='{OF_OUTPUTS}'."
         if outputs is not None
         else f"Do not give --guard, or limit each {'channel and token' if features else 'dimension'}: "
         f"--guard='{OF_FEATURES if features else ROUNDING}'.",
-        evidence={"guard": blind, "rms": worst.rms if worst is not None else None},
+        evidence={"guard": cosine_only, "rms": worst.rms if worst is not None else None},
     )
 
 

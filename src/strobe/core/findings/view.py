@@ -14,7 +14,7 @@ from strobe.core.results.comparison import Comparison
 from strobe.core.results.measurement import Component, Measurement
 from strobe.core.results.numerals import fixed
 
-CENTURY_MS = 1e12  # beyond this, or below a nanosecond, a time was not measured but made up
+CENTURY_MS = 1e12  # longest credible time: beyond it, or below a nanosecond, it was not measured but made up
 NANOSECOND_MS = 1e-6
 CUDA_GRAPHS = (
     "CUDA graphs (`strobe compare --variant 'graph: graph=chunk'` for inference, else --compile "
@@ -118,7 +118,7 @@ def plausible(result: R) -> R:
 
 
 def number(value: float | None) -> float | None:
-    """Return ``value`` as a float; None where it is missing, or too large to have been measured."""
+    """Return ``value`` as a float; None if it is missing, or too large to have been measured."""
     return float(value) if value is not None and abs(value) <= CENTURY_MS else None
 
 

@@ -38,7 +38,7 @@ class Account:
 
     flop: Counter[str] = field(default_factory=Counter)  # dtype → FLOP
     moved_bytes: int = 0  # the least that it must read and write, over all calls
-    peak_bytes: int | None = 0  # None where FLOP alone were counted
+    peak_bytes: int | None = 0  # None if FLOP alone were counted
     kept_bytes: int | None = None  # at the call's end: outputs, and what autograd keeps; negative if it freed more
     calls: int = 0
 
@@ -93,7 +93,7 @@ class LiveTensors:
         self.live += size - before
         self._highest = max(self._highest, self.live)
 
-    def _forget(self, key: Any) -> None:
+    def _forget(self, key: object) -> None:
         self.live -= self._storages.pop(key, (0, 0))[0]
 
 
@@ -180,7 +180,7 @@ class Accounting(Operators):
         self._know(out, made=True)
         return out
 
-    def _know(self, tree: Any, *, made: bool) -> None:
+    def _know(self, tree: object, *, made: bool) -> None:
         if isinstance(self.meter, LiveTensors):
             for leaf in tree_leaves(tree):
                 if isinstance(leaf, torch.Tensor):

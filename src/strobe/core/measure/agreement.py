@@ -32,7 +32,7 @@ def agree(
     Args:
         baseline, candidate: chunks, (…, chunk, action dim) where there is a ``scale``, else of any shape.
         scale: the spread of each dimension; None for errors in the action's own units alone.
-        executed: actions of a chunk that are executed, from its first on; None where that is not known.
+        executed: actions of a chunk that are executed, from its first on; None if that is not known.
         calls: of each pair, what the call was, to say where the largest error is.
 
     Raises:
@@ -173,7 +173,7 @@ def _rms(errors: Tensor) -> float:
 
 
 def _flips(before: Tensor, after: Tensor, middle: float, width: float) -> float | None:
-    """Share of the decisions made that are the other one after; None where none was made."""
+    """Share of the decisions made that are the other one after; None if none was made."""
     made = (before - middle).abs() > UNDECIDED * width
     flipped = made & ((before > middle) != (after > middle))
     return float(flipped.sum()) / int(made.sum()) if made.any() else None

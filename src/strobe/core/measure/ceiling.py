@@ -23,9 +23,9 @@ from strobe.core.timeline.clock import synchronise
 
 Progress = Callable[[int, int], None]  # done, of
 EVERYWHERE = ("float32", "bfloat16", "int8")  # rungs that a ladder may come to, whatever the policy's own dtype
-_SECONDS = 0.25  # for each figure
-_PASSES = 2  # over the dtypes: what holds the machine up for a moment must not lower the ceiling of one of them
-_SIDES = (256, 512, 1024, 2048, 4096, 8192)  # of the matrices; small ones fit a small machine, large ones fill a card
+_SECONDS = 0.25  # time for each figure
+_PASSES = 2  # passes over the dtypes: what holds the machine up for a moment must not lower the ceiling of one of them
+_SIDES = (256, 512, 1024, 2048, 4096, 8192)  # sides of matrices; small ones fit a small machine, large ones fill a card
 _ENOUGH, _LARGE = 2e-3, 1024  # seconds and side of a product whose start no longer counts
 _TRIAD = 3  # arrays
 _LEAST, _MOST = 256 * 2**20, 768 * 2**20  # bytes of all arrays together, on a CPU

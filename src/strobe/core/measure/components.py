@@ -8,7 +8,6 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from statistics import median
-from typing import Any
 
 import numpy as np
 
@@ -189,8 +188,8 @@ def _ceiling_share(account: Account, ms: float, ceiling: Ceiling | None) -> floa
 
 
 BLOCK = re.compile(r"block \d+")
-BLOCKS_LEVEL = 0.01  # of the test
-BLOCKS_TRIFLE = 0.03  # of the average: below it a spread is not worth words, however surely it is there
+BLOCKS_LEVEL = 0.01  # level of the test
+BLOCKS_TRIFLE = 0.03  # share of the average: a smaller spread is not worth words, however certain
 FEWEST_ITERATIONS = 8  # iterations for the test, whose chi-square is an approximation
 
 
@@ -230,7 +229,7 @@ def _taken_together(path: tuple[str, ...], group: Sequence[Component]) -> Blocks
 
 
 WHOLES = ("policy", "model")  # parts that are shown by what is in them
-NEARLY_ALL = 0.9  # so is a part that holds this much of the whole in one call; a backbone's is opened at any share
+NEARLY_ALL = 0.9  # a part that holds this much of the whole in one call is opened too; a backbone's at any share
 
 
 def common_parts(measurements: Sequence[Measurement]) -> list[dict[str, float]]:
@@ -310,7 +309,7 @@ def _grouped(components: Sequence[Component], opened: set[Path]) -> dict[str, li
 _PRICED_BATCHES = 9
 
 
-def empty_section_ms(recorded: AbstractContextManager[Any], many: int = 500) -> float:
+def empty_section_ms(recorded: AbstractContextManager[object], many: int = 500) -> float:
     """Price of one section here, in milliseconds: the median over batches of empty ones.
 
     Args:

@@ -29,7 +29,7 @@ Formula = Callable[[Args, Any], int]  # from the operator's arguments and its re
 
 
 class Products(NamedTuple):
-    """The products of one call of an operator: its FLOP, None where they are not known, and torch's name of a dtype."""
+    """The products of one call of an operator: its FLOP, None if they are not known, and torch's name of a dtype."""
 
     flop: int | None
     dtype: str = ""
@@ -48,7 +48,7 @@ SUMS: dict[str, tuple[tuple[int, int], tuple[int, int]]] = {
 }
 
 
-def products(operator: Any, args: Args, kwargs: Mapping[str, Any], out: Any) -> Products:
+def products(operator: object, args: Args, kwargs: Mapping[str, object], out: Any) -> Products:
     """Return what ``operator`` multiplied when it made ``out`` from its arguments: `NONE`, or `UNKNOWN`, in doubt."""
     name = name_of(operator)
     formula = _FORMULAS.get(name)
@@ -70,13 +70,13 @@ def products(operator: Any, args: Args, kwargs: Mapping[str, Any], out: Any) -> 
     return Products(flop * (COMPLEX if dtype.startswith("complex") else 1), dtype)
 
 
-def knows(operator: Any) -> bool:
+def knows(operator: object) -> bool:
     """Whether there is a formula for ``operator`` itself: then it need not be taken apart."""
     name = name_of(operator)
     return name in _FORMULAS or name in SUMS or getattr(operator, "_overloadpacket", None) in flop_registry
 
 
-def name_of(operator: Any) -> str:
+def name_of(operator: object) -> str:
     """The operator's name with its library, such as ``aten::addmm``, in place or not."""
     schema = getattr(operator, "_schema", None)
     return str(operator) if schema is None else schema.name.removesuffix("_")
@@ -117,20 +117,20 @@ def _convolution(args: Args, out: Tensor) -> int:
 def _convolution_backward(transposed: int) -> Formula:
     """Of the gradients of input and weight each costs what the convolution does; ``transposed``: that argument."""
 
-    def formula(args: Args, _: Any) -> int:
+    def formula(args: Args, _: object) -> int:
         wanted = args[transposed + 3]  # the gradients of input, weight and bias
         return (wanted[0] + wanted[1]) * _convolved(args[1] if args[transposed] else args[0], args[2])
 
     return formula
 
 
-def _attention(args: Args, _: Any) -> int:
+def _attention(args: Args, _: object) -> int:
     """Two products, as torch counts them: scores ``(batch, heads, queries, keys)``, and their sum over the values."""
     query, key, value = args[:3]
     return 2 * query.shape[:-1].numel() * key.shape[-2] * (query.shape[-1] + value.shape[-1])
 
 
-def _attention_backward(args: Args, _: Any) -> int:
+def _attention_backward(args: Args, _: object) -> int:
     """Five products, as torch counts them: the scores once more, and the gradients of scores, value, query and key."""
     query, key, value = args[1:4]
     return 2 * query.shape[:-1].numel() * key.shape[-2] * (3 * query.shape[-1] + 2 * value.shape[-1])
@@ -143,14 +143,14 @@ def _lengths(tokens: Tensor) -> list[int]:
     return [tokens.shape[1]] * tokens.shape[0]
 
 
-def _heads(args: Args, _: Any) -> int:
+def _heads(args: Args, _: object) -> int:
     """Attention with its four projections of ``(width, width)``."""
     queries, keys, width = _lengths(args[0]), _lengths(args[1]), args[3]
     pairs = sum(ours * theirs for ours, theirs in zip(queries, keys, strict=True))
     return 4 * width * (width * (sum(queries) + sum(keys)) + pairs)
 
 
-def _encoder_layer(args: Args, out: Any) -> int:
+def _encoder_layer(args: Args, out: object) -> int:
     source, width = args[0], args[1]
     return _heads((source, source, source, width), out) + 2 * sum(_lengths(source)) * (
         args[14].numel() + args[16].numel()
@@ -160,7 +160,7 @@ def _encoder_layer(args: Args, out: Any) -> int:
 def _recurrent(weights: Callable[[Args], Sequence[Tensor]], passes: int = 1) -> Formula:
     """Every token is multiplied by each matrix once; the way back takes two passes."""
 
-    def formula(args: Args, _: Any) -> int:
+    def formula(args: Args, _: object) -> int:
         matrices = sum(weight.numel() for weight in weights(args) if weight.dim() == 2)
         return 2 * passes * args[0].shape[:-1].numel() * matrices
 
@@ -170,14 +170,14 @@ def _recurrent(weights: Callable[[Args], Sequence[Tensor]], passes: int = 1) -> 
 def _distances(of: Callable[[Args, Any], Tensor], power: int, features: int) -> Formula:
     """Distances of pairs: a product of differences with themselves where the norm is Euclid's, else none."""
 
-    def formula(args: Args, out: Any) -> int:
+    def formula(args: Args, out: object) -> int:
         euclidean = len(args) <= power or args[power] == 2  # torch leaves out a default
         return 2 * of(args, out).numel() * args[features].shape[-1] if euclidean else 0
 
     return formula
 
 
-def _three_factors(args: Args, _: Any) -> int:
+def _three_factors(args: Args, _: object) -> int:
     """``_trilinear``: the sums of products of the first two over what the third lacks, then of these with the third.
 
     Where the third lacks nothing that is summed over, the first two are multiplied element by element, which is free.
@@ -328,7 +328,7 @@ class Operators(TorchDispatchMode):
         return self.ran(func, args, kwargs)
 
 
-def _made_of_others(operator: OpOverload, args: Any, kwargs: Any) -> bool:
+def _made_of_others(operator: OpOverload, args: object, kwargs: object) -> bool:
     if knows(operator):
         return False
     if not torch._C._dispatch_has_kernel_for_dispatch_key(operator.name(), DispatchKey.CompositeImplicitAutograd):

@@ -21,7 +21,7 @@ from strobe.core.results.agreement import Agreement, Effect, Outcome, Yardstick
 
 # How they were chosen: docs/benchmarks.md, `benchmarks/guard_constants.py`.
 ROUNDING = "rms<=0.02, worst<=0.2, flips<=0"
-OF_FEATURES = "cosine>=0.999, rms<=0.1, token<=0.2"  # of a backbone: σ is each channel's own spread
+OF_FEATURES = "cosine>=0.999, rms<=0.1, token<=0.2"  # guard of a backbone: σ is each channel's own spread
 # Of an object in Python: those of actions, but for decisions, of which nothing is known. σ is each column's own spread.
 OF_OUTPUTS = "rms<=0.02, worst<=0.2"
 EXACT = "exact"
@@ -79,7 +79,7 @@ class Judgement:
     """How actions stand to a guard.
 
     Args:
-        words: the limit that is broken, or what is missing and what to give; '' where all limits hold.
+        words: the limit that is broken, or what is missing and what to give; '' if all limits hold.
     """
 
     outcome: Outcome
@@ -87,12 +87,12 @@ class Judgement:
 
     @property
     def broken(self) -> str:
-        """The limit that is broken, in words; '' where none is shown to be."""
+        """The limit that is broken, in words; '' if none is shown to be."""
         return self.words if self.outcome == "broken" else ""
 
     @property
     def unjudged(self) -> str:
-        """The missing figures and what to give, in words; '' where all was judged."""
+        """The missing figures and what to give, in words; '' if all was judged."""
         return self.words if self.outcome == "not judged" else ""
 
 
@@ -187,14 +187,14 @@ class Guard:
         return self.exact or any(name != DROP for name, _ in self.limits)
 
     @property
-    def blind(self) -> str:
-        """Faults that such a guard of actions cannot see, in words; '' where it looks at each dimension."""
+    def unjudged(self) -> str:
+        """Faults that such a guard of actions cannot see, in words; '' if it looks at each dimension."""
         named = {name for name, _ in self.limits} - {DROP}
         return BLIND if named == {"cosine"} and not self.exact else ""
 
     @property
     def success_drop(self) -> float | None:
-        """The loss of success rate that paired episodes must exclude, 0 to 1; None where it does not matter."""
+        """The loss of success rate that paired episodes must exclude, 0 to 1; None if it does not matter."""
         return dict(self.limits).get(DROP)
 
 
@@ -229,7 +229,7 @@ class Guards:
 
     @property
     def success_drop(self) -> float | None:
-        """The loss of success rate that paired episodes must exclude, 0 to 1; None where it does not matter."""
+        """The loss of success rate that paired episodes must exclude, 0 to 1; None if it does not matter."""
         return self.requested.success_drop if self.requested is not None else None
 
     def __str__(self) -> str:

@@ -16,8 +16,8 @@ from strobe.core.measure.statistics import Array, checked, inflation
 from strobe.core.measure.verdicts import paired_verdict
 from strobe.core.results.in_time import InTime
 
-REQUIRED = 0.95  # of chunks that must be in time, unless another share is required
-LEVEL = 0.95  # of either bound
+REQUIRED = 0.95  # share of chunks in time, unless another share is required
+LEVEL = 0.95  # level of either bound
 _MOST = 1_000_000  # chunks: nobody times more
 # Looks at a run, as in `looks`: the first has this share of the error, each later one this share of what is left.
 _AT_FIRST, _LATER, _GROWTH = 0.4, 0.5, 2

@@ -120,17 +120,17 @@ def kernel_use() -> KernelUse:
 
 
 def median_use(uses: Sequence[KernelUse]) -> KernelUse | None:
-    """Return the medians over several iterations; None where none of them had a page fault."""
+    """Return the medians over several iterations; None if none of them had a page fault."""
     if not any(use.faults for use in uses):
         return None
     return KernelUse(median(use.ms for use in uses), round(median(use.faults for use in uses)))
 
 
-SHARED = Path("/dev/shm")  # where torch hands batches over on Linux
+SHARED = Path("/dev/shm")  # place of torch's shared batches on Linux
 
 
 def shared_free(where: Path = SHARED) -> int | None:
-    """Free bytes of shared memory; None where batches go another way."""
+    """Free bytes of shared memory; None if batches go another way."""
     return shutil.disk_usage(where).free if where.is_dir() else None
 
 
@@ -147,7 +147,7 @@ def batch_bytes(dataset: Any, batch_size: int) -> int:
     return sample * batch_size
 
 
-def require_shared_memory(dataset: Any, batch_size: int, workers: int, prefetch: int, where: Path = SHARED) -> None:
+def require_shared_memory(dataset: object, batch_size: int, workers: int, prefetch: int, where: Path = SHARED) -> None:
     """Raises UserError where the batches that workers prefetch do not fit into shared memory: they would be killed."""
     each, free = batch_bytes(dataset, batch_size), shared_free(where)
     needed = workers * prefetch * each

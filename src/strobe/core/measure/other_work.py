@@ -76,7 +76,7 @@ def give_way() -> str:
     Threads that spin take the core from the thread that they wait for, where programs share the cores.
 
     Returns:
-        A note that says so; '' where it cannot be done any more, or the user has said how they wait.
+        A note that says so; '' if it cannot be done any more, or the user has said how they wait.
     """
     if "torch" in sys.modules or waiting():
         return ""
@@ -111,7 +111,7 @@ def _time_taken(usable: list[int]) -> tuple[float, float, float]:
 
 
 def _sleep(seconds: float) -> float | None:
-    """Sleep, and return how many other programs ran or waited for a core, on average; None where it is not known."""
+    """Sleep, and return how many other programs ran or waited for a core, on average; None if it is not known."""
     seen: list[int] = []
     end = time.monotonic() + seconds
     while (remaining := end - time.monotonic()) > 0:

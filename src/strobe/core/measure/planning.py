@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from strobe.core.measure.betting import log_capital, needed
 
-_LOOKS = 400  # of one simulated evaluation, at most
+_LOOKS = 400  # most looks of one simulated evaluation
 
 
 @dataclass(frozen=True)

@@ -27,7 +27,7 @@ LOWER = {"float32": ("bfloat16", "float16", "int8"), "bfloat16": ("int8",), "flo
 def limits(measurements: Sequence[Measurement], ceiling: Ceiling) -> list[Limit | None]:
     """The limit of each measurement of one subject.
 
-    None where FLOP, or the ceiling of one of their dtypes, is missing, and where FLOP are in no part with their time.
+    None if FLOP, or the ceiling of one of their dtypes, is missing, and where FLOP are in no part with their time.
 
     The first measurement decides which parts are looked into, as in `common_parts`.
     """
@@ -89,7 +89,7 @@ def _narrowed(part: PartLimit, narrow: str, ceiling: Ceiling) -> float:
 def times_in(dtype: str, parts: Sequence[Sequence[Component]], ceiling: Ceiling) -> float | None:
     """Return how many times as fast ``parts`` can be, at the limits of the machine, with their products in ``dtype``.
 
-    Less than 1 where this machine is slower in it. None where the parts were not counted, or a ceiling is missing.
+    Less than 1 where this machine is slower in it. None if the parts were not counted, or a ceiling is missing.
     """
     now, then = least_in("", parts, ceiling), least_in(dtype, parts, ceiling)
     return now / then if now and then else None
@@ -98,7 +98,7 @@ def times_in(dtype: str, parts: Sequence[Sequence[Component]], ceiling: Ceiling)
 def least_in(dtype: str, parts: Iterable[Sequence[Component]], ceiling: Ceiling) -> float | None:
     """Return the least ms of ``parts`` with their products in ``dtype``; '' for those that they are in now.
 
-    None where a ceiling is missing. Products of integers stay as they are.
+    None if a ceiling is missing. Products of integers stay as they are.
     """
     least = 0.0
     for components in parts:

@@ -24,10 +24,10 @@ from strobe.core.results.comparison import Verdict
 
 # With 10 pairs the rank test can reach an error of 2 ** -9, a fifth of 1 %, and no less.
 FIRST = 10
-AT_FIRST = 0.2  # of the error, at the first look
-LATER = 0.1  # of what is left, at each later one: most is for the end, where all pairs are there
-GROWTH = 1.5  # of the pairs, from look to look
-MATTERS = 0.03  # of the time: a gain below it may be missed
+AT_FIRST = 0.2  # share of the error, at the first look
+LATER = 0.1  # share of the remaining error, at each later look: most is for the end, where all pairs are there
+GROWTH = 1.5  # growth of the pairs, from look to look
+MATTERS = 0.03  # share of the time: a smaller gain may be missed
 MISSED = 0.05  # chance to give up a candidate that is faster by MATTERS
 # Glances, where calls take long: after so many pairs. At the first each pair must say the same; at the second, their
 # median decides, which one spike does not move. At the third each pair must deny a gain of MATTERS, which so many pairs

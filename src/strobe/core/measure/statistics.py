@@ -34,7 +34,7 @@ def median_interval(values: Array, level: float = 0.95) -> tuple[float, float] |
 
     ``values`` in the order in which they were taken: the ranks of the two order statistics lie further from the middle
     by the root of `inflation`. Where they would lie beyond the smallest and the largest value, the distance to these is
-    multiplied instead. None where there are too few values for ``level`` (fewer than six at 95 %).
+    multiplied instead. None if there are too few values for ``level`` (fewer than six at 95 %).
     """
     from scipy import stats
 
@@ -110,7 +110,7 @@ def centre(differences: Array, level: float) -> tuple[float, float, float, float
 
 # So many averages for each value are made and sorted once the rest is ruled out; more would take memory, fewer time.
 _MADE = 4
-_ALIKE = 1e-13  # of the largest value: averages closer than that are ties
+_ALIKE = 1e-13  # share of the largest value: averages closer than that are ties
 
 
 def walsh_averages(values: NDArray[np.floating], ranks: Sequence[int]) -> list[float]:
@@ -275,7 +275,7 @@ def _differ(before: float, after: float) -> bool:
 
 
 def _by(before: float, after: float, word: str) -> str:
-    """The change in per cent; '' where it is so large that the two times say more."""
+    """The change in per cent; '' if it is so large that the two times say more."""
     if before <= 0 or abs(after - before) >= _TIMES * before:
         return ""
     return f"{word} {abs(after / before - 1) * 100:.1f} %"
@@ -336,7 +336,7 @@ def _noise(array: Array) -> str | None:
     )
 
 
-def each_of(several: int, level: float = 0.95) -> float:
+def bonferroni(several: int, level: float = 0.95) -> float:
     """The level of each of ``several`` verdicts that together are as sure as one at ``level`` (Bonferroni)."""
     return 1 - (1 - level) / max(1, several)
 

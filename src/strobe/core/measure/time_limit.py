@@ -12,7 +12,7 @@ import time
 from strobe.core.measure.sampling import PATIENCE
 from strobe.core.results.agreement import Agreement, Yardstick
 
-OTHER_S = 30.0  # for the ceiling, gradients and profilers of a phase
+OTHER_S = 30.0  # time for the ceiling, gradients and profilers of a phase
 WORK_PATIENCE = 2.0  # times a command's planned seconds that its whole work may take
 
 

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from strobe.core.measure.statistics import Array, centre, checked, each_of, median_interval, median_variance
+from strobe.core.measure.statistics import Array, bonferroni, centre, checked, median_interval, median_variance
 from strobe.core.results.comparison import Verdict
 from strobe.core.results.data import Interval
 from strobe.core.results.queued import filled
@@ -17,7 +17,7 @@ from strobe.core.results.queued import filled
 # no interval knows of (early stopping, neighbours that resemble each other over longer times than the run).
 LEVEL = 0.99
 FEWEST_PAIRS = 6
-WITHIN = 0.02  # as fast as: the whole interval lies within so much of the same time
+WITHIN = 0.02  # equivalence margin of "as fast as": the interval lies within ± this share
 TOO_WIDE = 0.10  # more than that to one side: the samples say nothing
 TRIFLE = 0.0005  # a sentence would show it as 0.0 %
 
@@ -272,7 +272,7 @@ Runs = Sequence[Sequence[float]]  # of one configuration: the times of each run
 def slower(fastest: Runs, others: Sequence[Runs], share: float = 0.5) -> list[Interval | None]:
     """How many times as long each of ``others`` takes as the fastest, by the ``share`` quantile of its times.
 
-    One is shown to be slower where the whole interval is above 1. None where no configuration ran twice, and where one
+    One is shown to be slower where the whole interval is above 1. None if no configuration ran twice, and where one
     of the two has a run of fewer samples than `fewest`.
 
     Args:
@@ -304,7 +304,7 @@ def slower(fastest: Runs, others: Sequence[Runs], share: float = 0.5) -> list[In
 
 def level_of(configurations: int) -> float:
     """The level of each verdict, with which those on all pairs of ``configurations`` are together 95 % sure or more."""
-    return max(LEVEL, each_of(configurations * (configurations - 1) // 2))
+    return max(LEVEL, bonferroni(configurations * (configurations - 1) // 2))
 
 
 def fewest(share: float) -> int:

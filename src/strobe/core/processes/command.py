@@ -42,7 +42,7 @@ class Command:
 
 
 @dataclass(frozen=True)
-class Limits:
+class CommandLimits:
     """Limits of a command: seconds, and bytes of resident memory over all of its processes."""
 
     seconds: float
@@ -80,7 +80,7 @@ def start(command: Command) -> subprocess.Popen[bytes]:
         )
 
 
-def supervise(process: Running, limits: Limits, look: Callable[[], None]) -> tuple[Ending, Exceeded | None]:
+def supervise(process: Running, limits: CommandLimits, look: Callable[[], None]) -> tuple[Ending, Exceeded | None]:
     """Wait until ``process`` ends or exceeds a limit; then end it, and whatever it started.
 
     ``look`` is called a few times a second. An exception of its, or Ctrl-C, ends the process too.
@@ -104,7 +104,7 @@ def supervise(process: Running, limits: Limits, look: Callable[[], None]) -> tup
 
 
 def last_line(log: Path, of: int = 2000) -> str:
-    """Return the last line of a log that is not blank, of its last ``of`` bytes; '' where there is none."""
+    """Return the last line of a log that is not blank, of its last ``of`` bytes; '' if there is none."""
     try:
         with log.open("rb") as file:
             file.seek(max(0, file.seek(0, os.SEEK_END) - of))
@@ -114,7 +114,7 @@ def last_line(log: Path, of: int = 2000) -> str:
     return next((line.strip() for line in reversed(lines) if line.strip()), "")
 
 
-def _exceeded(limits: Limits, pid: int, seconds: float) -> Exceeded | None:
+def _exceeded(limits: CommandLimits, pid: int, seconds: float) -> Exceeded | None:
     if seconds > limits.seconds:
         return Exceeded("time", seconds)
     resident = _resident_bytes(pid)

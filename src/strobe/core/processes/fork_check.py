@@ -8,7 +8,7 @@ import sys
 from strobe.core.processes.forkable import unfit
 from strobe.core.processes.lifetime import end_with
 
-REASON = ""  # why what is forked from it is not as good as a fresh process, in words; '' where it is
+REASON = ""  # why what is forked from it is not as good as a fresh process, in words; '' if it is
 if sys.platform == "linux":
     end_with(os.getppid())
     REASON = unfit()

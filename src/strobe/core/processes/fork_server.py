@@ -66,7 +66,7 @@ class Server(Closing):
 
     Attributes:
         pid: the process's id while it runs.
-        unfit: why commands get processes of their own, in words; '' where they are forked.
+        unfit: why commands get processes of their own, in words; '' if they are forked.
     """
 
     def __init__(self) -> None:
@@ -78,7 +78,7 @@ class Server(Closing):
         self._starts = 0
 
     def fork(self, command: Command, look: Callable[[], None], limit_s: float) -> Forked | None:
-        """Return ``command``, running; None where it needs a process of its own.
+        """Return ``command``, running; None if it needs a process of its own.
 
         The first call waits for the server's imports, ``limit_s`` seconds at most, and calls ``look`` a few times a
         second meanwhile. An exception of its, or Ctrl-C, ends the server.
@@ -177,7 +177,7 @@ def main() -> None:
 
 
 def _prepare(command: Command) -> str:
-    """Import what the command needs. Return in words why that failed; '' where it did not."""
+    """Import what the command needs. Return in words why that failed; '' if it did not."""
     try:
         getattr(importlib.import_module(command.module), "prepare", lambda *_: None)(*command.needs)
     except Exception as error:  # any import can raise anything; the command's own process will say it better

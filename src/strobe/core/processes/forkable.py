@@ -15,7 +15,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-TASKS = Path("/proc/self/task")  # one entry a thread, proc(5); Linux only
+TASKS = Path("/proc/self/task")  # one entry per thread, proc(5); Linux only
 FORK_SAFE = ("jemalloc_bg_thd",)  # Arrow's allocator gives memory back with it; in a child it does so without
 _POPULATE_READ = 22  # MADV_POPULATE_READ, since Linux 5.14, madvise(2)
 _PRESENT = 63  # the bit of an entry of /proc/self/pagemap, proc(5)
@@ -25,7 +25,7 @@ Ranges = list[tuple[int, int]]  # address and length, in bytes
 
 
 def unfit() -> str:
-    """Return in words why a child of this process would not be as good as a fresh process; '' where it would.
+    """Return in words why a child of this process would not be as good as a fresh process; '' if it would.
 
     A child is forked to try. OpenBLAS (NumPy's) has threads from its import on and ends them before a fork, so threads
     are counted after it. torch knows in the child whether a device's driver had been started.
@@ -52,7 +52,7 @@ def _backends() -> list[Any]:
 
 
 def file_pages() -> Ranges:
-    """Return the ranges of this process's resident pages that mirror files; [] where NumPy is not loaded."""
+    """Return the ranges of this process's resident pages that mirror files; [] if NumPy is not loaded."""
     numpy = sys.modules.get("numpy")
     if numpy is None:  # then there is no framework either, and little is missing
         return []

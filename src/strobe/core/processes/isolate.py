@@ -29,7 +29,7 @@ from strobe.core.processes.lifetime import Closing, Ending, ctrl_c_ignored, end_
 LIMIT_S = 150.0
 FORKED, FRESH = "forkserver", "spawn"  # multiprocessing's start methods
 CHECK = "strobe.core.processes.fork_check"
-_EXIT_S = 5.0  # for a process whose pipe has closed to be gone
+_EXIT_S = 5.0  # time for a process to exit after its pipe has closed
 _unfit: list[str] = []  # why the server is, once a process of it has answered so
 
 Runner = Callable[..., Any]  # `run`, or a test's own
@@ -98,7 +98,7 @@ def start_server(preloaded: Sequence[str]) -> None:
 
 
 def unfit() -> str:
-    """Return in words why `run` does not fork processes from the server; '' where it does, or has not run yet."""
+    """Return in words why `run` does not fork processes from the server; '' if it does, or has not run yet."""
     return _unfit[0] if _unfit else ""
 
 
@@ -153,11 +153,11 @@ class Worker(Closing):
         self.pid: int = self._process.pid
         theirs.close()
 
-    def make(self, call: Callable[..., Any], *arguments: Any) -> None:
+    def make(self, call: Callable[..., object], *arguments: object) -> None:
         """Let it make the object whose methods are called, by ``call(*arguments)``; its ``close()`` is called last."""
         self._send(_Order(call, arguments, makes=True))
 
-    def order(self, call: Callable[..., Any] | str, *arguments: Any) -> None:
+    def order(self, call: Callable[..., object] | str, *arguments: object) -> None:
         """Let it call something picklable, or a method, by name, of the object it made. Raises ProcessEndedError."""
         self._send(_Order(call, arguments, makes=False))
 
@@ -177,7 +177,7 @@ class Worker(Closing):
             raise error
         return makes, value
 
-    def ask(self, call: Callable[..., Any] | str, *arguments: Any, limit_s: float) -> Any:
+    def ask(self, call: Callable[..., object] | str, *arguments: object, limit_s: float) -> Any:
         """Return the value of an order, within ``limit_s`` seconds. Raises as `receive` does, and CallTimeoutError."""
         self.order(call, *arguments)
         makes, value = True, None
@@ -239,7 +239,7 @@ def _serve(connection: Connection, checked: bool) -> None:
         made.close()
 
 
-def _obey(content: bytes, made: Any) -> tuple[Any, _Answer]:
+def _obey(content: bytes, made: object) -> tuple[Any, _Answer]:
     """Do a pickled order. Return the object that later ones call, and the answer."""
     try:
         order: _Order = pickle.loads(content)
@@ -263,7 +263,7 @@ class Pool(Closing):
             self.close()
             raise
 
-    def make(self, call: Callable[..., Any], *arguments: Any) -> None:
+    def make(self, call: Callable[..., object], *arguments: object) -> None:
         """Let each make the object that is called by orders; what goes wrong there, `answer` raises."""
         for worker in self.workers:
             worker.make(call, *arguments)
@@ -273,7 +273,7 @@ class Pool(Closing):
         """The number of orders that can be given now."""
         return len(self.workers) - len(self._busy)
 
-    def order(self, *arguments: Any) -> None:
+    def order(self, *arguments: object) -> None:
         """Let a free worker call what it made. The order waits there while the worker still makes it.
 
         Raises:

@@ -16,7 +16,7 @@ import time
 from types import FrameType
 from typing import NoReturn
 
-WAIT_S = 2.0  # for threads that are about to end; LeRobot has waited 3 s for its own by then
+WAIT_S = 2.0  # time for threads that are about to end; LeRobot has waited 3 s for its own by then
 
 
 def threads_inside(package: str) -> list[threading.Thread]:

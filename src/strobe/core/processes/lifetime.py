@@ -24,14 +24,14 @@ class Ending:
     """How a process ended; as text 'signal SIGKILL' or 'exit code 1'.
 
     Args:
-        code: its exit code; negative, the number of the signal that killed it; None where that is not known.
+        code: its exit code; negative, the number of the signal that killed it; None if that is not known.
     """
 
     code: int | None
 
     @property
     def signal(self) -> str:
-        """The name of the signal that killed it; '' where it ended by itself."""
+        """The name of the signal that killed it; '' if it ended by itself."""
         return signal.Signals(-self.code).name if self.code is not None and self.code < 0 else ""
 
     @property
@@ -91,7 +91,7 @@ def ctrl_c_ignored() -> Iterator[None]:
 
 
 def with_children(pid: int | None) -> list[psutil.Process]:
-    """Return all processes that ``pid`` has started, directly or not, and itself last; [] where it is gone."""
+    """Return all processes that ``pid`` has started, directly or not, and itself last; [] if it is gone."""
     if pid is None:
         return []
     try:

@@ -13,10 +13,10 @@ _LONGEST = 80  # characters of a variant's name
 
 
 @dataclass(frozen=True)
-class Request:
+class VerbArguments:
     """The arguments that all verbs have. Raises UserError for a name, a number or a seed that makes no sense."""
 
-    things: Mapping[str, Any]
+    things: Mapping[str, object]
     inputs: Any
     seconds: float
     interval: float
@@ -35,7 +35,7 @@ class Request:
             raise UserError(f"seed={self.seed}: must be a whole number, 0 or more")
 
     @property
-    def config(self) -> dict[str, Any]:
+    def config(self) -> dict[str, object]:
         """The arguments that a result keeps."""
         return {
             "variants": list(self.things),

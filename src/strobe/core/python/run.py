@@ -17,7 +17,7 @@ from strobe.core.errors import UserError
 from strobe.core.kinds import advise
 from strobe.core.measure.guard import Guard, Guards
 from strobe.core.measure.sampling import SamplingBudget
-from strobe.core.python.request import Request
+from strobe.core.python.request import VerbArguments
 from strobe.core.python.shown import ShownAnswer
 from strobe.core.results.answer import BreakdownResult, CompareResult, Result, VerifyResult
 from strobe.core.studies.breakdown import breakdown
@@ -32,7 +32,7 @@ from strobe.core.treatments.treated import treated
 Work = Callable[[CallableSubject, Live], tuple[Result, Measured | None]]
 
 
-def compared(request: Request, guards: Guards | None) -> ShownAnswer[CompareResult]:
+def compared(request: VerbArguments, guards: Guards | None) -> ShownAnswer[CompareResult]:
     """Compare the things of ``request``, the first of which is the baseline. Raises UserError."""
 
     def work(subject: CallableSubject, live: Live) -> tuple[CompareResult, Measured]:
@@ -44,7 +44,7 @@ def compared(request: Request, guards: Guards | None) -> ShownAnswer[CompareResu
     return answer_of(request, work, {"guard": str(guards.requested) if guards is not None else ""})
 
 
-def broken_down(request: Request, depth: int, count: bool) -> ShownAnswer[BreakdownResult]:
+def broken_down(request: VerbArguments, depth: int, count: bool) -> ShownAnswer[BreakdownResult]:
     """Measure where the time of the one thing of ``request`` goes. Raises UserError."""
 
     def work(subject: CallableSubject, live: Live) -> tuple[BreakdownResult, Measured]:
@@ -60,17 +60,17 @@ def broken_down(request: Request, depth: int, count: bool) -> ShownAnswer[Breakd
     return answer_of(request, work, {"depth": depth, "count": count})
 
 
-def verified(request: Request, guard: Guard) -> ShownAnswer[VerifyResult]:
+def verified(request: VerbArguments, guard: Guard) -> ShownAnswer[VerifyResult]:
     """Hold the second thing of ``request`` against the first. Raises UserError."""
     return answer_of(request, lambda subject, live: (verify_outputs(subject, guard, live), None), {"guard": str(guard)})
 
 
-def _options(request: Request, **how: Any) -> Options:
+def _options(request: VerbArguments, **how: Any) -> Options:
     budget = SamplingBudget(seconds=request.seconds, precision=request.interval)
     return Options(budget, in_spread=False, **how)
 
 
-def answer_of(request: Request, work: Work, config: dict[str, Any]) -> ShownAnswer[Any]:
+def answer_of(request: VerbArguments, work: Work, config: dict[str, Any]) -> ShownAnswer[Any]:
     """Make the subject, have ``work`` measure it, and complete the answer."""
     started = time.monotonic()
     with _plain(Live()) as live:
@@ -95,7 +95,7 @@ def as_arguments(text: str) -> str:
     return re.sub(r"--(seconds|interval|depth|guard|device|seed)\b", r"\1", text)
 
 
-def _subject(request: Request) -> CallableSubject:
+def _subject(request: VerbArguments) -> CallableSubject:
     targets = [target_of(name, thing) for name, thing in request.things.items()]
     _refuse_one_recipe_on_both(targets)
     inputs = request.inputs if type(request.inputs) is list else [request.inputs]

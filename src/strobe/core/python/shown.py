@@ -79,8 +79,8 @@ class ShownAnswer(Generic[R]):
             raise UserError("to_pandas() needs a package: pip install pandas") from None
         return pandas.DataFrame(self._samples() if samples else self._figures())
 
-    def _samples(self) -> dict[str, list[Any]]:
-        columns: dict[str, list[Any]] = {"name": [], "round": [], "warmup": [], "ms": []}
+    def _samples(self) -> dict[str, list[object]]:
+        columns: dict[str, list[object]] = {"name": [], "round": [], "warmup": [], "ms": []}
         for measurement in self.result.measurements:
             warm, values = measurement.samples.warmup, measurement.samples.values
             columns["name"] += [measurement.name] * (len(warm) + len(values))
@@ -89,9 +89,9 @@ class ShownAnswer(Generic[R]):
             columns["ms"] += [*warm, *values]
         return columns
 
-    def _figures(self) -> dict[str, list[Any]]:
+    def _figures(self) -> dict[str, list[object]]:
         names = ("name", "part", "median_ms", "mean_ms", "p95_ms", "share", "calls")
-        rows: list[tuple[Any, ...]] = []
+        rows: list[tuple[object, ...]] = []
         for m in self.result.measurements:
             whole = m.samples.summary
             rows.append((m.name, "", whole.median, whole.mean, whole.p95, 1.0, 1.0))

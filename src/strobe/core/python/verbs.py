@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from strobe.core.cli.live import prepare_imports
 from strobe.core.errors import UserError
 from strobe.core.measure.guard import Guard, Guards
-from strobe.core.python.request import Request
+from strobe.core.python.request import VerbArguments
 from strobe.core.python.shown import ShownAnswer
 
 if TYPE_CHECKING:
@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 
 
 def compare(
-    variants: Mapping[str, Any],
-    inputs: Any,
+    variants: Mapping[str, object],
+    inputs: object,
     *,
     seconds: float = 30.0,
     interval: float = 0.01,
@@ -61,7 +61,7 @@ def compare(
     """
     if not isinstance(variants, Mapping) or len(variants) < 2:
         raise UserError("compare takes two variants or more, by name: {'eager': f, 'compiled': g}")
-    request = Request(variants, inputs, seconds, interval, device, name, seed)
+    request = VerbArguments(variants, inputs, seconds, interval, device, name, seed)
     guards = Guards.parse(guard)
     announce_imports()
     from strobe.core.python.run import compared
@@ -70,8 +70,8 @@ def compare(
 
 
 def breakdown(
-    target: Any,
-    inputs: Any,
+    target: object,
+    inputs: object,
     *,
     seconds: float = 30.0,
     interval: float = 0.01,
@@ -105,7 +105,7 @@ def breakdown(
     """
     if depth < 1:
         raise UserError(f"depth={depth}: must be at least 1")
-    request = Request({"inference": target}, inputs, seconds, interval, device, "", seed)
+    request = VerbArguments({"inference": target}, inputs, seconds, interval, device, "", seed)
     announce_imports()
     from strobe.core.python.run import broken_down
 
@@ -113,7 +113,7 @@ def breakdown(
 
 
 def verify(
-    before: Any, after: Any, inputs: Any, *, guard: str, device: str = "", seed: int = 0
+    before: object, after: object, inputs: object, *, guard: str, device: str = "", seed: int = 0
 ) -> ShownAnswer[VerifyResult]:
     """Say whether ``after`` returns what ``before`` does, within a guard, input by input. Nothing is timed.
 
@@ -133,7 +133,7 @@ def verify(
     Raises:
         UserError: nothing to call, no inputs, a guard that cannot be read, or a ``before`` that fails on an input.
     """
-    request = Request({"before": before, "after": after}, inputs, 1.0, 1.0, device, "", seed)
+    request = VerbArguments({"before": before, "after": after}, inputs, 1.0, 1.0, device, "", seed)
     limits = Guard.parse(guard)
     announce_imports()
     from strobe.core.python.run import verified

@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from strobe.core.json_text import JsonObject
 from strobe.core.results.data import Interval
 from strobe.core.results.units import plain
 
@@ -23,11 +24,11 @@ Place = float | str | None  # on an axis: a number, or a category
 # White text on each has a contrast of at least 4.5, and each stands out from white and from near black.
 PALETTE = ("#2f6fb0", "#b85c14", "#2d7d4f", "#b0416a", "#7355b5", "#1b7f88", "#8a6a14", "#5f7328", "#96563b", "#526fa6")
 OTHER = "#6c747d"
-MUTED = "#8a929c"  # of a line that is there for comparison
+MUTED = "#8a929c"  # colour of a line for comparison
 INK = "#12181f"
 DASHES = ("solid", "dash", "dot", "dashdot")
 WIDE = 8  # a span of values, highest over lowest, from which a logarithm shows them better
-DECADES = 12  # that are labelled on an axis, about
+DECADES = 12  # approximate number of labelled decades on an axis
 # What Plotly shows as text; it reads some HTML in it.
 SHOWN = {"name", "text", "labels", "ticktext", "customdata", "x", "y", "x0", "x1", "y0", "y1"}
 
@@ -39,7 +40,7 @@ class Plot:
     title: str
     caption: str
     data: list[Trace]
-    layout: dict[str, Any]
+    layout: JsonObject
 
     def __post_init__(self) -> None:
         import plotly.graph_objects as go  # 40 ms, for pages alone
@@ -55,7 +56,7 @@ class Plot:
             object.__setattr__(self, name, value)
 
 
-def _harmless(value: Any, shown: bool = False) -> Any:
+def _harmless(value: Any, shown: bool = False) -> object:
     """Return part of a figure with the markup escaped in all text that is ``shown``."""
     match value:
         case dict():
@@ -96,8 +97,8 @@ def line(
     hover: str | None = None,
     *,
     points: int = 0,
-    style: dict[str, Any] | None = None,
-    **more: Any,
+    style: JsonObject | None = None,
+    **more: object,
 ) -> Trace:
     """Return a line through points; one without a value leaves a gap.
 
@@ -122,7 +123,7 @@ def points(
     *,
     size: int = 9,
     symbol: str = "circle",
-    **more: Any,
+    **more: object,
 ) -> Trace:
     """Return points, for a scatter plot or on their own; ``more`` are Plotly's further properties of the trace."""
     marker = {"color": colour, "size": size, "symbol": symbol}
@@ -148,7 +149,7 @@ def bars(
     *,
     upright: bool = False,
     labels: Sequence[str] = (),
-    **more: Any,
+    **more: object,
 ) -> Trace:
     """Return bars, which lie unless ``upright``; the layout's ``barmode`` stacks them or groups them.
 
@@ -164,7 +165,7 @@ def bars(
     return trace | more
 
 
-def written(texts: Sequence[str]) -> dict[str, Any]:
+def written(texts: Sequence[str]) -> JsonObject:
     """Return the properties of `bars` that write a text into each of them, where there is room."""
     inside = {"textposition": "inside", "insidetextanchor": "middle", "insidetextfont": {"color": "#fff"}}
     return {"text": list(texts), "textangle": 0, **inside}
@@ -198,7 +199,7 @@ def heat_map(
     }
 
 
-def error_bars(values: Sequence[float], intervals: Sequence[Interval | None], colour: str) -> dict[str, Any]:
+def error_bars(values: Sequence[float], intervals: Sequence[Interval | None], colour: str) -> JsonObject:
     """Return the error bars of a trace, for its ``error_x`` or ``error_y``; a value without an interval has none."""
     pairs = list(zip(values, intervals, strict=True))
     return {
@@ -211,15 +212,15 @@ def error_bars(values: Sequence[float], intervals: Sequence[Interval | None], co
     }
 
 
-def layout(height: int, x: dict[str, Any], y: dict[str, Any], **more: Any) -> dict[str, Any]:
+def layout(height: int, x: JsonObject, y: JsonObject, **more: object) -> JsonObject:
     """Return the layout of a plot so many pixels high, with its axes; ``more`` are Plotly's further properties."""
     return {"height": height, "xaxis": x, "yaxis": y, **more}
 
 
-def layout_of_rows(height: int, titles: Sequence[str], gap: float) -> dict[str, Any]:
+def layout_of_rows(height: int, titles: Sequence[str], gap: float) -> JsonObject:
     """Return the layout of plots one below the other on one x-axis, with a ``gap`` between two, of the height."""
     room = (1 - gap * (len(titles) - 1)) / len(titles)
-    made: dict[str, Any] = {"height": height, "xaxis": {"anchor": row_name(len(titles) - 1)}}
+    made: JsonObject = {"height": height, "xaxis": {"anchor": row_name(len(titles) - 1)}}
     for row, title in enumerate(titles):
         top = 1 - row * (room + gap)
         made[row_name(row).replace("y", "yaxis")] = from_zero(title, domain=[max(0.0, top - room), top])
@@ -231,17 +232,17 @@ def row_name(row: int) -> str:
     return f"y{row + 1 if row else ''}"
 
 
-def axis(title: str | None = None, **more: Any) -> dict[str, Any]:
+def axis(title: str | None = None, **more: object) -> JsonObject:
     """Return an axis; its title gives the unit."""
     return more if title is None else {"title": {"text": title}, **more}
 
 
-def from_zero(title: str, **more: Any) -> dict[str, Any]:
+def from_zero(title: str, **more: object) -> JsonObject:
     """Return an axis that begins at 0."""
     return axis(title, rangemode="tozero", **more)
 
 
-def names_axis(names: Sequence[str], **more: Any) -> dict[str, Any]:
+def names_axis(names: Sequence[str], **more: object) -> JsonObject:
     """Return an axis with a name at each of the places 0, 1 …; a vertical one should be ``**DOWN``."""
     places = {"tickvals": list(range(len(names))), "ticktext": list(names)}
     return {**places, "showgrid": False, "fixedrange": True, **more}
@@ -275,7 +276,7 @@ def is_wide(values: Sequence[float]) -> bool:
     return min(values, default=0) > 0 and max(values) / min(values) > WIDE
 
 
-def line_at(place: Place, axis: Literal["x", "y"] = "x", **style: Any) -> dict[str, Any]:
+def line_at(place: Place, axis: Literal["x", "y"] = "x", **style: object) -> JsonObject:
     """Return a shape of the layout: a dashed line across the plot at ``place`` of ``axis``, such as a target."""
     other = "y" if axis == "x" else "x"
     ends = {
@@ -289,7 +290,7 @@ def line_at(place: Place, axis: Literal["x", "y"] = "x", **style: Any) -> dict[s
     return {"type": "line", **ends, "line": {"dash": "dash", "width": 1.5, "color": OTHER} | style}
 
 
-def diagonal(low: float, high: float) -> dict[str, Any]:
+def diagonal(low: float, high: float) -> JsonObject:
     """Return a shape of the layout: a dotted line on which both axes have the same value."""
     ends = {"x0": low, "y0": low, "x1": high, "y1": high}
     return {"type": "line", **ends, "layer": "below", "line": {"dash": "dot", "width": 1, "color": OTHER}}
@@ -299,5 +300,5 @@ def _rounded(values: Iterable[Place], figures: int = 6) -> list[Place]:
     return [_round(value, figures) for value in values]
 
 
-def _round(value: Any, figures: int = 6) -> Any:
+def _round(value: object, figures: int = 6) -> Any:
     return float(f"{value:.{figures}g}") if isinstance(value, float) else value

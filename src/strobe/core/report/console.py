@@ -18,7 +18,7 @@ from strobe.core.results import units
 from strobe.core.results.finding import Finding
 
 FINDINGS, ANSWERS, ROWS = 4, 8, 14  # on one screen
-FACTS = ("Subject", "Machine")  # of whatever was measured, on whatever: what a figure is worth nothing without
+FACTS = ("Subject", "Machine")  # facts without which no figure means anything
 MARKS = {"warning": ("!", "yellow"), "info": ("i", "cyan"), "good": ("✓", "green")}
 
 
@@ -111,7 +111,7 @@ def _by_share(table: Table) -> bool:
 
 
 def _left_out(document: Document, rows: int) -> str:
-    """Return in words how much a brief view leaves out; '' where that is nothing."""
+    """Return in words how much a brief view leaves out; '' if that is nothing."""
     tables = sum(section.table is not None and not section.detail for section in document.sections)
     first = first_table(document)
     tables -= first is not None

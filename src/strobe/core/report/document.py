@@ -30,7 +30,7 @@ class _PlainText:
             object.__setattr__(self, name, _made_plain(getattr(self, name)))
 
 
-def _made_plain(value: Any) -> Any:
+def _made_plain(value: Any) -> object:
     match value:
         case str():
             return plain(value)

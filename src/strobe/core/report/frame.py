@@ -87,7 +87,7 @@ def machine(m: Machine) -> str:
 
 
 def ceiling(m: Machine) -> str | None:
-    """Return the rates that the machine was measured to reach, in a line; None where none was measured."""
+    """Return the rates that the machine was measured to reach, in a line; None if none was measured."""
     rates = [f"{rate:,.0f} GFLOP/s {dtype}" for dtype, rate in m.ceiling.gflops.items()]
     if m.ceiling.vector_gflops is not None:
         rates += [f"{m.ceiling.vector_gflops:,.0f} GFLOP/s elementwise"]

@@ -32,7 +32,7 @@ from strobe.core.runs.contents import contents
 from strobe.core.runs.store import REPORT
 
 HERE = Path(__file__).parent
-MOST_BYTES = 8_000_000  # of all videos together: above, the page would be too large to send
+MOST_BYTES = 8_000_000  # size of all videos together: above it the page would be too large to send
 KINDS = {".mp4": "video/mp4", ".webp": "image/webp"}
 
 

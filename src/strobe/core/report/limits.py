@@ -54,7 +54,7 @@ Point = tuple[float, float, str]  # FLOP per byte, GFLOP/s, and a part with its 
 
 
 def line(name: str, measurement: Measurement) -> str:
-    """Say in a sentence what is left to gain at most; '' where its limit is not known."""
+    """Say in a sentence what is left to gain at most; '' if its limit is not known."""
     limit, ms = measurement.limit, measurement.samples.summary.median
     if limit is None or limit.least_ms <= 0:
         return ""
@@ -171,7 +171,7 @@ def _rate(part: PartLimit) -> float | None:
 
 
 def _roofline(named: Sequence[tuple[str, Limit]], ceiling: Ceiling) -> Plot | None:
-    """Draw parts as points, from one measurement to the next as arrows; None where there is nothing to draw.
+    """Draw parts as points, from one measurement to the next as arrows; None if there is nothing to draw.
 
     Args:
         named: measurements by their labels, in the order of the arrows.

@@ -55,7 +55,7 @@ def log(answer: Answer, tool: str, project: str, name: str, space_id: str = "") 
     from strobe.core.results.answer import Result
 
     library: Any = importlib.import_module(tool)
-    config: dict[str, Any] = {
+    config: dict[str, object] = {
         "study": answer.study,
         "command": shlex.join(answer.command),
         "strobe": answer.strobe_version,

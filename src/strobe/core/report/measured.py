@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 from strobe.core.report import charts, frame, tables
 from strobe.core.report.charts import OTHER, Colours, Plot, Trace
@@ -279,7 +278,7 @@ def in_order(title: str, group: Sequence[tuple[str, Samples]]) -> Plot:
     steady = [v for _, s in group for v in s.values]
     warm = [v for _, s in group for v in s.warmup]
     low, high = min(steady + warm), max(steady)
-    y: dict[str, Any] = charts.axis("ms")
+    y: dict[str, object] = charts.axis("ms")
     caption = "Hollow points are warm-up. No figure includes them." if warm else "No warm-up was found."
     if warm and max(warm) > 2 * high:
         # One slow first call would press all others flat.

@@ -42,7 +42,7 @@ def sections(measurements: Sequence[Measurement], depth: int | None, *, detail: 
 
 
 def whole(measurements: Sequence[Measurement]) -> Table | None:
-    """Return memory that each measurement held, or None where nothing was counted."""
+    """Return memory that each measurement held, or None if nothing was counted."""
     figures = {
         "Weights": [m.memory.weights or None for m in measurements],
         "Peak activations": [m.memory.peak_activations for m in measurements],

@@ -26,7 +26,7 @@ _BLUE = "#4878d0"
 
 
 @dataclass(frozen=True)
-class Line:
+class LineBetween:
     """A line; pixels."""
 
     x1: float
@@ -49,7 +49,7 @@ class Box:
 
 
 @dataclass(frozen=True)
-class Words:
+class TextAt:
     """A text at a point; pixels. ``anchor`` is SVG's: start, middle or end."""
 
     x: float
@@ -64,9 +64,9 @@ class Picture:
 
     title: str
     height: float
-    lines: list[Line] = field(default_factory=list)
+    lines: list[LineBetween] = field(default_factory=list)
     boxes: list[Box] = field(default_factory=list)
-    texts: list[Words] = field(default_factory=list)
+    texts: list[TextAt] = field(default_factory=list)
     width: float = _WIDTH
 
 
@@ -83,7 +83,7 @@ def render(document: Document, plot: Picture | None = None) -> str:
 def plot_of(result: Result) -> Picture | None:
     """Return the changes of a comparison with their intervals, else the parts of the first measurement.
 
-    None where there is neither.
+    None if there is neither.
     """
     if judged := [pair for pair in result.judged() if pair.verdict.pairs][:ROWS]:
         return _changes(judged)
@@ -144,14 +144,14 @@ def _changes(judged: Sequence[Comparison]) -> Picture:
 
     bottom = 24 + _ROW * len(judged)
     picture = Picture("Change of time against the first variant, with its interval", bottom + 22)
-    picture.lines.append(Line(at(1.0), 20, at(1.0), bottom, width=0.5))
-    picture.texts.append(Words(at(1.0), bottom + 14, "no change", "middle"))
+    picture.lines.append(LineBetween(at(1.0), 20, at(1.0), bottom, width=0.5))
+    picture.texts.append(TextAt(at(1.0), bottom + 14, "no change", "middle"))
     for index, (pair, (least, ratio, most)) in enumerate(zip(judged, ends, strict=True)):
         y = 24 + _ROW * index + _ROW / 2
-        picture.texts.append(Words(_LEFT - 10, y + 4, _cut(units.plain(pair.candidate), _NAME), "end"))
-        picture.lines.append(Line(at(least), y, at(most), y, _BLUE, 3))
+        picture.texts.append(TextAt(_LEFT - 10, y + 4, _cut(units.plain(pair.candidate), _NAME), "end"))
+        picture.lines.append(LineBetween(at(least), y, at(most), y, _BLUE, 3))
         picture.boxes.append(Box(at(ratio) - 3, y - 6, 6, 12))
-        picture.texts.append(Words(_WIDTH - _RIGHT + 10, y + 4, units.change(pair.verdict.ratio) or ""))
+        picture.texts.append(TextAt(_WIDTH - _RIGHT + 10, y + 4, units.change(pair.verdict.ratio) or ""))
     return picture
 
 
@@ -166,7 +166,7 @@ def _parts(measurement: Measurement) -> Picture:
         y = 24 + _ROW * index
         long = max(0.0, min(part.share, 1.0)) * (_WIDTH - _LEFT - _RIGHT)
         picture.boxes.append(Box(_LEFT, y + 4, round(long, 1), _ROW - 8, "#999999" if part.other else _BLUE))
-        picture.texts.append(Words(_LEFT - 10, y + 16, _cut(units.plain(part.name), _NAME), "end"))
+        picture.texts.append(TextAt(_LEFT - 10, y + 16, _cut(units.plain(part.name), _NAME), "end"))
         figures = f"{units.percent(part.share)}, {units.ms(part.summary.median, decimals)}"
-        picture.texts.append(Words(round(_LEFT + long + 6, 1), y + 16, figures))
+        picture.texts.append(TextAt(round(_LEFT + long + 6, 1), y + 16, figures))
     return picture

@@ -18,7 +18,7 @@ from strobe.core.report.document import Document
 
 BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome")
 WIDTH, ABOVE, MARGIN = 1200, 700, 32  # pixels: the picture's width; headline, caption, machine; below them
-SETTLED_MS = 20_000  # of the page's own clock, which runs as fast as it can
+SETTLED_MS = 20_000  # time by the page's own clock, which runs as fast as it can
 PATIENCE_S = 120
 FACTS = ("Subject", "Machine")
 

@@ -41,8 +41,8 @@ class Candidate:
 
     Args:
         name: as tables and sentences have it, a plain line.
-        agreement: None where a call failed.
-        guard, broken, unjudged: '' where there is none.
+        agreement: None if a call failed.
+        guard, broken, unjudged: '' if there is none.
     """
 
     name: str

@@ -119,7 +119,7 @@ def _mode(values: Sequence[float]) -> str:
 
 
 def _edges(yardstick: Yardstick) -> tuple[str, list[float], list[float]] | None:
-    """Return the least and the largest of its dimensions at each action; None where none moves, or none was kept."""
+    """Return the least and the largest of its dimensions at each action; None if none moves, or none was kept."""
     along = [dimension.along for dimension in yardstick.dimensions if dimension.along]
     if not any(value > 0 for values in along for value in values):
         return None

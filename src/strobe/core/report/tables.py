@@ -291,7 +291,7 @@ def describe_blocks(measurements: Sequence[Measurement]) -> list[str]:
 
 
 def slowest_blocks(measurements: Sequence[Measurement]) -> Table | None:
-    """Return the slowest blocks of each part whose blocks were shown to differ; None where none were."""
+    """Return the slowest blocks of each part whose blocks were shown to differ; None if none were."""
     rows = []
     for m, group in _with_blocks(measurements):
         if not group.differ:

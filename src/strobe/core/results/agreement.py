@@ -22,23 +22,23 @@ class ActionScale(Data):
     ``middle`` that the action is on.
     """
 
-    source: str = Field(description="where the spread is from, in words")
-    names: list[str] = Field(description="of the dimensions, as the data set has them, else 'action 0', 'action 1' …")
-    spread: list[Finite] = Field(description="σ: the standard deviation of each, in the action's own units")
+    source: str = Field(description="what the spread was computed from, in words")
+    names: list[str] = Field(description="dimension names: the data set's if it has any, else 'action 0', 'action 1' …")
+    spread: list[Finite] = Field(description="σ: the standard deviation of each dimension, in the action's own units")
     decides: list[bool]
-    middle: list[Finite] = Field(description="the action's own units; it means something where a dimension decides")
-    width: list[Finite] = Field(description="from the one decision to the other, in the action's own units")
+    middle: list[Finite] = Field(description="threshold of an on/off dimension, in the action's own units")
+    width: list[Finite] = Field(description="distance between the two decisions, in the action's own units")
     judged_by: list[JudgedBy] = Field(
         default_factory=list,
-        description="what σ of each is: of the statistics; of the untouched chunks, where these say nothing; a "
-        "multiple of the chunks' motion, where they say far more; a share of its size, where it does not move",
+        description="where each dimension's σ comes from: dataset statistics, else the untouched policy's chunks, "
+        "else a multiple of their motion, else a share of their size",
     )
     inert: bool = Field(
         default=False,
-        description="whether the actions should be unnormalised and are not, as the postprocessor has no statistics of "
-        "them; σ is then in normalised units",
+        description="the actions should be unnormalised, but the postprocessor has no statistics for them: σ is in "
+        "normalised units",
     )
-    note: str = Field(default="", description="what is wrong with the statistics, in words; '' for nothing")
+    note: str = Field(default="", description="what is wrong with the statistics, in words; '' if nothing is")
 
 
 class DimensionAgreement(Data):
@@ -46,13 +46,13 @@ class DimensionAgreement(Data):
 
     name: str
     spread: Finite = Field(description="σ, in the action's own units")
-    judged_by: JudgedBy = Field(default="statistics", description="what σ is, as in `ActionScale`")
+    judged_by: JudgedBy = Field(default="statistics", description="where σ comes from, as in `ActionScale`")
     rms: Finite = Field(description="root mean square of the errors")
     p99: Finite = Field(description="99th percentile of the absolute errors")
     worst: Finite = Field(description="largest absolute error")
     offset: Finite = Field(description="mean error, with its sign: a joint that is always off shows here")
-    flips: Finite | None = Field(default=None, description="share of decisions that flipped; None where none is made")
-    along: list[Finite] = Field(default_factory=list, description="RMS at each action of the chunk, the first first")
+    flips: Finite | None = Field(default=None, description="share of on/off decisions flipped; None if not on/off")
+    along: list[Finite] = Field(default_factory=list, description="RMS error at each action of the chunk, in order")
 
 
 class Agreement(Data):
@@ -61,43 +61,43 @@ class Agreement(Data):
     Of a backbone they are its features, of a function or an object in Python its outputs.
 
     The first figures are over all numbers at once, in the action's own units. Those in units of the spread (σ) are of
-    the dimension that is worst in them; they are None where no spread is known. The dimensions of features are their
+    the dimension that is worst in them; they are None if no spread is known. The dimensions of features are their
     channels, and the spread of a channel is its own standard deviation over the untouched tokens.
     """
 
     of: Literal["actions", "features", "outputs"] = Field(
-        default="actions", description="'outputs' of a function or an object in Python, whose meaning is not known"
+        default="actions", description="what was compared; 'outputs': of a Python object, meaning unknown"
     )
-    cosine: Finite = Field(description="of all chunks as one vector; 0 where a number is not finite")
+    cosine: Finite = Field(description="cosine of all chunks as one vector; 0 if a number is not finite")
     largest_error: Finite = Field(description="largest absolute difference, in the action's own units")
     mean_error: Finite
     observations: int = Field(description="chunks compared, one for each call")
-    distinct: int | None = Field(default=None, description="different observations among them; None where not known")
+    distinct: int | None = Field(default=None, description="different observations among them; None if unknown")
     note: str = ""
-    unjudged: str = Field(default="", description="what could not be looked at, in words; '' where all was")
-    short: bool = Field(default=False, description="whether fewer calls were made than a judgement needs")
-    on_purpose: bool = Field(default=False, description="whether the actions should differ, as guided ones do")
-    not_finite: int = Field(default=0, description="numbers that are infinite or not a number, in either's chunks")
+    unjudged: str = Field(default="", description="what could not be compared, in words; '' if all was")
+    short: bool = Field(default=False, description="fewer calls were made than a judgement needs")
+    on_purpose: bool = Field(default=False, description="the actions should differ, as guided ones do")
+    not_finite: int = Field(default=0, description="count of infinite or NaN values in the chunks of either side")
     changes_execution: bool = Field(
-        default=False, description="another number of a chunk's actions is executed, which chunks cannot judge"
+        default=False, description="another number of actions per chunk is executed, which chunks cannot judge"
     )
-    uncompared: str = Field(default="", description="what of the outputs is not compared, in words; '' for nothing")
-    rms: Finite | None = Field(default=None, description="σ: root mean square of the errors, of the worst dimension")
-    p99: Finite | None = Field(default=None, description="σ: 99th percentile of the errors, of the worst dimension")
-    worst: Finite | None = Field(default=None, description="σ: largest error of all")
-    worst_dimension: str = Field(default="", description="where the largest error is")
-    worst_at: str = Field(default="", description="the call and the action of the chunk where the largest error is")
+    uncompared: str = Field(default="", description="which outputs were not compared, in words; '' if all were")
+    rms: Finite | None = Field(default=None, description="σ: root mean square of the errors in the worst dimension")
+    p99: Finite | None = Field(default=None, description="σ: 99th percentile of the errors in the worst dimension")
+    worst: Finite | None = Field(default=None, description="σ: largest error in any dimension")
+    worst_dimension: str = Field(default="", description="dimension with the largest error")
+    worst_at: str = Field(default="", description="call and action of the chunk with the largest error")
     flips: Finite | None = Field(
-        default=None, description="share of flipped decisions of the worst dimension; None where none decides"
+        default=None, description="largest share of flipped on/off decisions in any dimension; None if none is on/off"
     )
-    token: Finite | None = Field(default=None, description="σ: of features, root mean square of the worst token")
-    executed: int | None = Field(default=None, description="actions of a chunk that are executed, from its first on")
-    predicted: int | None = Field(default=None, description="actions of a chunk; None where not known")
-    executed_rms: Finite | None = Field(default=None, description="σ: like `rms`, of the executed actions alone")
-    executed_p99: Finite | None = Field(default=None, description="σ: like `p99`, of the executed actions alone")
-    executed_worst: Finite | None = Field(default=None, description="σ: like `worst`, of the executed actions alone")
-    executed_flips: Finite | None = Field(default=None, description="like `flips`, of the executed actions alone")
-    spread: str = Field(default="", description="where σ is from, in words")
+    token: Finite | None = Field(default=None, description="σ: for features, root mean square of the worst token")
+    executed: int | None = Field(default=None, description="number of actions executed, from the chunk's start")
+    predicted: int | None = Field(default=None, description="number of actions in a chunk; None if unknown")
+    executed_rms: Finite | None = Field(default=None, description="σ: like `rms`, over the executed actions only")
+    executed_p99: Finite | None = Field(default=None, description="σ: like `p99`, over the executed actions only")
+    executed_worst: Finite | None = Field(default=None, description="σ: like `worst`, over the executed actions only")
+    executed_flips: Finite | None = Field(default=None, description="like `flips`, over the executed actions only")
+    spread: str = Field(default="", description="where σ comes from, in words")
     how: str = Field(default="", description="which calls were compared, in words")
     dimensions: list[DimensionAgreement] = Field(default_factory=list)
 
@@ -106,10 +106,10 @@ class Yardstick(Data):
     """How far a change without effect, or a harmless one, moves the untouched policy's own actions (σ)."""
 
     name: YardstickName
-    about: str = Field(default="", description="how it was made, in words")
-    rms: Finite = Field(description="σ: root mean square, of the worst dimension")
-    worst: Finite = Field(description="σ: largest of all")
-    token: Finite | None = Field(default=None, description="σ: of features, root mean square of the worst token")
+    about: str = Field(default="", description="how the yardstick was made, in words")
+    rms: Finite = Field(description="σ: root mean square of the errors in the worst dimension")
+    worst: Finite = Field(description="σ: largest error in any dimension")
+    token: Finite | None = Field(default=None, description="σ: for features, root mean square of the worst token")
     observations: int
     dimensions: list[DimensionAgreement] = Field(default_factory=list)
 
@@ -122,13 +122,13 @@ def yardstick(yardsticks: Sequence[Yardstick], name: YardstickName) -> Yardstick
 class Check(Data):
     """Treatments checked against their guard, together."""
 
-    name: str = Field(description="which treatments of the recipe they are, in words")
-    treatments: list[str] = Field(description="as they are written on a command line")
-    effect: Effect = Field(description="the most that they do to the actions")
+    name: str = Field(description="which treatments of the recipe were checked, in words")
+    treatments: list[str] = Field(description="treatments, as written on a command line")
+    effect: Effect = Field(description="the most that the treatments do to the actions")
     guard: str
-    agreement: Agreement | None = Field(default=None, description="None where a call failed")
-    broken: str = Field(default="", description="why the check failed, in words; '' where it did not")
-    unjudged: str = Field(default="", description="what could not be judged and what to give, in words; '' for nothing")
+    agreement: Agreement | None = Field(default=None, description="the compared actions; None if a call failed")
+    broken: str = Field(default="", description="why the check failed, in words; '' if it did not")
+    unjudged: str = Field(default="", description="what was not judged and which flag is missing; '' if all is judged")
 
     @property
     def outcome(self) -> Outcome:

@@ -33,11 +33,11 @@ class Answer(Data):
     started: datetime = Field(default_factory=lambda: datetime.now(timezone.utc))
     duration_s: Finite = 0.0
     status: Literal["complete", "interrupted", "failed"] = "complete"
-    machine: Machine | None = Field(default=None, description="None where nothing was measured, or on several")
+    machine: Machine | None = Field(default=None, description="the measured machine; None if none, or several")
     findings: list[Finding] = Field(default_factory=list)
     notes: list[str] = Field(default_factory=list)
     caveats: list[str] = Field(
-        default_factory=list, description="notes that limit the verdict, or contradict it: they stand beside it"
+        default_factory=list, description="notes that limit or contradict the verdict, and are shown with it"
     )
 
     @property
@@ -85,7 +85,7 @@ class BreakdownResult(Result):
 
     study: Literal["breakdown"] = "breakdown"
     gap: Comparison | None = Field(
-        default=None, description="inference at the robot's pace against the same back to back, from the same rounds"
+        default=None, description="inference at the robot's pace compared with back-to-back calls of the same rounds"
     )
     operators: Annotated[Any, Recorded("operators")] = None
     python: Annotated[Any, Recorded("python")] = None
@@ -154,7 +154,7 @@ class CompareResult(Guarded):
     python: Annotated[Any, Recorded("python")] = None
     environments: Annotated[list[Any], Recorded("environments", many=True)] = Field(
         default_factory=list,
-        description="of each measurement, where every variant ran in a Python environment of its own",
+        description="environment of each measurement, if every variant ran in its own Python environment",
     )
     passes: Annotated[list[Any], Recorded("passes", many=True)] = Field(
         default_factory=list, description="where the pass of each environment first differs from the first one's"

@@ -15,35 +15,35 @@ class Verdict(Data):
 
     kind: Literal["faster", "slower", "no difference shown", "too noisy"]
     cause: Literal["noise", "too short", "a queue"] = Field(
-        default="noise", description="of 'too noisy': wide samples, a run too short, or a few calls that do the work"
+        default="noise", description="why 'too noisy': wide samples, a run too short, or a few slow calls"
     )
     ratio: Finite
     interval: Interval
-    pairs: int = Field(description="pairs of samples judged; 0 where the runs were not interleaved")
+    pairs: int = Field(description="number of paired samples; 0 if the runs were not interleaved")
     sentence: str = Field(description="the verdict in words, with its numbers")
     within: Finite | None = Field(
         default=None,
-        description="as fast as the baseline: the share of the same time that the whole interval lies within; None "
-        "where a difference is shown, or may be larger",
+        description="equivalence margin: the interval lies within ± this share; None if a difference was shown or "
+        "cannot be excluded",
     )
 
 
 class GradientAgreement(Data):
     """How far the loss and the gradient of two variants differ on the same batch, with the same weights and seed."""
 
-    loss: Finite | None = Field(description="the candidate's; None where it is infinite or not a number")
+    loss: Finite | None = Field(description="the candidate's loss; None if it is infinite or not a number")
     baseline_loss: Finite | None
-    loss_error: Finite | None = Field(default=None, description="absolute difference over the baseline's loss")
-    cosine: Finite = Field(description="of the two gradients, all parameters as one vector; 0 where one is not finite")
-    error: Finite | None = Field(default=None, description="length of the gradients' difference over the baseline's")
+    loss_error: Finite | None = Field(default=None, description="absolute difference of the losses ÷ baseline's loss")
+    cosine: Finite = Field(description="cosine of the gradients, all parameters as one vector; 0 if one is not finite")
+    error: Finite | None = Field(default=None, description="length of the difference ÷ the baseline gradient's length")
     seed_cosine: Finite | None = Field(
-        default=None, description="of the baseline's gradients under two seeds: what other noise alone changes"
+        default=None, description="cosine of the baseline's gradients under two seeds: the effect of noise only"
     )
-    own_noise: bool = Field(default=False, description="the candidate draws other noise than the baseline does")
+    own_noise: bool = Field(default=False, description="the candidate draws different noise from the baseline's")
     underflow: Finite | None = Field(
-        default=None, description="float16: share of the baseline's numbers that are lost to 0 without a loss scaler"
+        default=None, description="float16: share of the baseline's values lost to 0 without a loss scaler"
     )
-    overflow: int | None = Field(default=None, description="float16: numbers that are not finite without a loss scaler")
+    overflow: int | None = Field(default=None, description="float16: values that are not finite without a loss scaler")
     note: str = ""
 
 
@@ -53,13 +53,13 @@ class Comparison(Data):
     baseline: str
     candidate: str
     verdict: Verdict
-    difference: Interval | None = Field(default=None, description="of the medians, candidate − baseline, milliseconds")
+    difference: Interval | None = Field(default=None, description="difference of medians, candidate − baseline (ms)")
     difference_ms: Finite
     agreement: Agreement | None = None
     effect: Effect | None = Field(default=None, description="the most that the candidate's treatments do to actions")
-    guard: str = Field(default="", description="what the agreement was held against; '' where nothing was")
+    guard: str = Field(default="", description="the guard; '' if there is none")
     broken: str = Field(default="", description="the limit of the guard that is broken, in words")
-    unjudged: str = Field(default="", description="what of the guard could not be judged and what to give, in words")
+    unjudged: str = Field(default="", description="what the guard could not judge and which flag is missing, in words")
     gradient: GradientAgreement | None = None
 
     @property

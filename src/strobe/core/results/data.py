@@ -10,7 +10,7 @@ from typing import Annotated
 
 from pydantic import BaseModel, ConfigDict, Field
 
-SCHEMA_VERSION = 2  # of 1, `results.schema_1` makes this one
+SCHEMA_VERSION = 2  # `results.schema_1` reads version 1
 
 # JSON has no infinities: a figure that could not be computed is None, never nan or inf.
 Finite = Annotated[float, Field(allow_inf_nan=False)]
@@ -35,7 +35,7 @@ class Summary(Data):
 
     n: int
     median: Finite
-    interval: Interval | None = Field(default=None, description="of the median; None with fewer than six samples")
+    interval: Interval | None = Field(default=None, description="interval of the median; None under six samples")
     mean: Finite
     std: Finite = Field(description="sample standard deviation (n − 1); 0 for one sample")
     min: Finite
@@ -50,15 +50,14 @@ class Summary(Data):
 class Samples(Data):
     """Raw measurements of one whole (a chunk, a step), in the order they were taken, in milliseconds."""
 
-    warmup: list[Finite] = Field(default_factory=list, description="found to be warm-up, not in the summary")
+    warmup: list[Finite] = Field(default_factory=list, description="warm-up samples, excluded from the summary")
     values: list[Finite]
     summary: Summary
     longest_state_s: Finite | None = Field(
         default=None,
-        description="seconds in which the first three quarters of the values were taken: a state of the machine, such "
-        "as that of its first calls, may not be seen in them where it lasts longer",
+        description="longest machine state (s), such as that of the first calls, that this run could have detected",
     )
-    notes: list[str] = Field(default_factory=list, description="drift, throttling, noise: what to know about them")
+    notes: list[str] = Field(default_factory=list, description="remarks on the samples: drift, throttling, noise")
 
     def at(self, share: float) -> float | None:
         """Return what a ``share`` of the values does not exceed, in between in proportion; None without values."""

@@ -15,8 +15,8 @@ class Finding(Data):
     rule: str = Field(description="the rule's id, e.g. 'backbone-dominates'")
     level: Literal["good", "info", "warning"]
     title: str
-    seen: str = Field(description="with the numbers and their units")
+    seen: str = Field(description="what was seen, with the numbers and their units")
     why: str
     do: str = ""
-    gain: str = Field(default="", description="what doing it should buy, and how that is known")
+    gain: str = Field(default="", description="what the advice should gain, and how that is known")
     evidence: dict[str, Finite | str | None] = Field(default_factory=dict)

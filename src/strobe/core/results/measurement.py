@@ -13,16 +13,16 @@ from strobe.core.results.traits import Traits
 class PartLimit(Data):
     """A part's arithmetic and memory traffic against the ceilings of the machine."""
 
-    part: str = Field(description="a name as in a ladder's parts; 'other' for what is in none of them")
-    ms: Finite = Field(description="per iteration, median")
+    part: str = Field(description="a name as in a ladder's parts; 'other' for the time in no named part")
+    ms: Finite = Field(description="median per iteration")
     gflop: dict[str, Finite] = Field(default_factory=dict, description="dtype of the products → GFLOP per iteration")
     moved_bytes: int | None = Field(
-        default=None, description="the least that must be read and written per iteration; None where not counted"
+        default=None, description="minimum bytes read and written per iteration; None if not counted"
     )
-    compute_ms: Finite = Field(description="of its products at the ceilings of their dtypes")
-    memory_ms: Finite = Field(description="of its bytes at the ceiling of memory; 0 where one of them is not known")
-    least_ms: Finite = Field(description="the larger of both, and no more than it took")
-    bound: Literal["compute", "memory", ""] = Field(description="the larger of both; '' where both are 0")
+    compute_ms: Finite = Field(description="time of its matrix products at the ceilings of their dtypes")
+    memory_ms: Finite = Field(description="time of its bytes at the memory ceiling; 0 if either is unknown")
+    least_ms: Finite = Field(description="the larger of `compute_ms` and `memory_ms`, at most the measured time")
+    bound: Literal["compute", "memory", ""] = Field(description="which of the two is larger; '' if both are 0")
 
 
 class Lower(Data):
@@ -35,21 +35,21 @@ class Lower(Data):
 class Limit(Data):
     """The roofline's lower bound of one measurement, and its share of it."""
 
-    dtype: str = Field(description="that most of its FLOP are in")
-    parts: list[PartLimit] = Field(description="they add up to the whole")
-    ceiling_share: Finite = Field(description="time of the products at their ceilings over the time taken, 0 to 1")
-    least_ms: Finite = Field(description="sum over the parts")
-    lower: list[Lower] = Field(default_factory=list, description="dtypes in which less is possible, widest first")
+    dtype: str = Field(description="dtype of most of its FLOP")
+    parts: list[PartLimit] = Field(description="all parts, which add up to the whole")
+    ceiling_share: Finite = Field(description="time of the products at their ceilings ÷ the measured time, 0 to 1")
+    least_ms: Finite = Field(description="minimum time: the sum over the parts")
+    lower: list[Lower] = Field(default_factory=list, description="dtypes with a lower minimum time, widest first")
 
 
 class Cadence(Data):
     """When the calls of one measurement began: one every so many ticks of the robot's control rate."""
 
     hz: Finite = Field(description="control rate: ticks per second")
-    ticks: int = Field(description="from the beginning of a call to that of the next")
-    period_ms: Finite = Field(description="the same in milliseconds")
+    ticks: int = Field(description="control ticks from the start of a call to the start of the next")
+    period_ms: Finite = Field(description="the same period in milliseconds")
     calls: int
-    late: int = Field(description="calls that could not begin in time, because what came before took too long")
+    late: int = Field(description="calls that started late because earlier work took too long")
 
 
 MeasuredPhase = Literal["inference", "training forward", "training step", "loading", "control tick", "receiving"]
@@ -59,34 +59,32 @@ MemorySource = Literal["live tensors", "CUDA allocator", "XPU allocator"]
 class Component(Data):
     """A named part of the whole; the rows come in tree order, a parent before its children."""
 
-    path: list[str] = Field(description="from the top part down, e.g. ['policy', 'denoise step', 'attention']")
-    other: bool = Field(default=False, description="what its parent spent outside its named children")
+    path: list[str] = Field(description="path from the top part down, e.g. ['policy', 'denoise step', 'attention']")
+    other: bool = Field(default=False, description="the time that its parent spent outside its named children")
     calls: Finite = Field(description="calls per iteration (mean)")
     values: list[Finite] = Field(description="inclusive milliseconds per iteration, aligned with Samples.values")
     summary: Summary
-    share: Finite = Field(description="of the whole, 0 to 1: sum of this part over sum of the whole")
-    host_ms: Finite | None = Field(default=None, description="median host time, where `values` are device time")
-    gflop: Finite | None = Field(default=None, description="GFLOP per iteration; None where it was not counted")
-    gflop_by_dtype: dict[str, Finite] = Field(default_factory=dict, description="the same by the products' dtype")
+    share: Finite = Field(description="share of the whole, 0 to 1: sum of this part ÷ sum of the whole")
+    host_ms: Finite | None = Field(default=None, description="median host time, if `values` are device time")
+    gflop: Finite | None = Field(default=None, description="GFLOP per iteration; None if not counted")
+    gflop_by_dtype: dict[str, Finite] = Field(default_factory=dict, description="GFLOP by dtype of the matrix products")
     moved_bytes: int | None = Field(
         default=None,
-        description="the least that the part must read and write per iteration: what was there before each call, such "
-        "as weights, once a call, and what is left of it afterwards; None where it was not counted",
+        description="minimum bytes per iteration: inputs and weights once, plus outputs; None if not counted",
     )
     ceiling_share: Finite | None = Field(
-        default=None,
-        description="achieved FLOP/s over the ceiling measured on this machine at the part's dtypes, 0 to 1",
+        default=None, description="achieved FLOP/s ÷ the ceiling measured on this machine at the part's dtypes, 0 to 1"
     )
     weight_bytes: int | None = Field(
-        default=None, description="parameters and buffers below the part's module; None where it is no one module"
+        default=None, description="parameters and buffers below the part's module; None if it is not a single module"
     )
     kept_bytes: int | None = Field(
         default=None,
-        description="memory at the end of a call above that at its start: outputs, and what autograd keeps; negative "
-        "where the part freed more than it kept",
+        description="memory at the end of a call minus memory at its start: outputs, and what autograd stores; "
+        "negative if more was freed",
     )
     peak_bytes: int | None = Field(
-        default=None, description="highest memory in a call above that at its start, as `Memory.source` counts it"
+        default=None, description="highest memory in a call minus memory at its start, as `Memory.source` counts it"
     )
 
     @property
@@ -104,7 +102,7 @@ class Span(Data):
     """One section of the iteration that the report draws on a time axis."""
 
     name: str
-    start_ms: Finite = Field(description="from the start of the iteration")
+    start_ms: Finite = Field(description="time since the start of the iteration")
     duration_ms: Finite
     depth: int
     thread: str = "main"
@@ -114,37 +112,35 @@ class Memory(Data):
     """Memory of one measurement, in bytes, and what it cost to get it from the kernel."""
 
     source: MemorySource | None = Field(
-        default=None, description="where activations, and the memory of the parts, were read"
+        default=None, description="where activations and the memory of the parts were read"
     )
     weights: int | None = None
     peak_activations: int | None = Field(default=None, description="highest memory above weights and inputs")
     peak_process: int | None = Field(default=None, description="resident set of the process at its highest (CPU)")
     kernel_ms: Finite | None = Field(
-        default=None, description="milliseconds in the operating system's kernel per iteration, over all threads"
+        default=None, description="milliseconds in the operating system's kernel per iteration, summed over threads"
     )
-    stays: int | None = Field(
-        default=None, description="freed memory that a treatment keeps with the process instead of giving it back"
-    )
-    page_faults: int | None = Field(default=None, description="per iteration: pages that the kernel had to hand out")
+    stays: int | None = Field(default=None, description="freed memory that a treatment keeps in the process")
+    page_faults: int | None = Field(default=None, description="pages per iteration that the kernel had to provide")
     peak_device: int | None = Field(
-        default=None, description="allocator's peak on the accelerator, and what graphs hold beside it"
+        default=None, description="allocator's peak on the accelerator, plus what CUDA graphs hold"
     )
 
 
 class Blocks(Data):
     """The like blocks of one part, taken together: its children 'block 0', 'block 1' and so on."""
 
-    path: list[str] = Field(description="of the part that they are in")
+    path: list[str] = Field(description="path of the part that contains the blocks")
     names: list[str]
-    medians: list[Finite] = Field(description="of each block, milliseconds per iteration")
-    total: Summary = Field(description="of the sum over the blocks, per iteration")
-    share: Finite = Field(description="of the whole, 0 to 1: sum of the blocks over sum of the whole")
+    medians: list[Finite] = Field(description="median of each block, milliseconds per iteration")
+    total: Summary = Field(description="sum over the blocks, per iteration")
+    share: Finite = Field(description="share of the whole, 0 to 1: sum of the blocks ÷ sum of the whole")
     average: Finite = Field(description="mean of the blocks' medians, milliseconds")
     spread: Finite = Field(description="standard deviation (n − 1) of the blocks' medians, milliseconds")
     p: Finite | None = Field(
-        default=None, description="Friedman's test that no block differs from the others; None with too few samples"
+        default=None, description="Friedman's test that all blocks take the same time; None with too few samples"
     )
-    differ: bool = Field(description="whether these samples show that the blocks differ, by more than a trifle")
+    differ: bool = Field(description="these samples show a difference between blocks that matters")
 
 
 class Measurement(Data):
@@ -152,16 +148,16 @@ class Measurement(Data):
 
     name: str
     phase: MeasuredPhase
-    clock: Literal["host", "device"] = Field(default="host", description="what the samples and components are made of")
+    clock: Literal["host", "device"] = Field(default="host", description="clock behind the samples and components")
     samples: Samples
     components: list[Component] = Field(default_factory=list)
-    blocks: list[Blocks] = Field(default_factory=list, description="of every part that is made of like blocks")
+    blocks: list[Blocks] = Field(default_factory=list, description="blocks of each part that is made of similar blocks")
     memory: Memory = Field(default_factory=Memory)
-    spans: list[Span] = Field(default_factory=list, description="of the iteration nearest the median")
+    spans: list[Span] = Field(default_factory=list, description="spans of the iteration nearest the median")
     traits: Traits = Field(default_factory=Traits)
     unseen: dict[str, str] = Field(
         default_factory=dict, description="section or probe that could not be timed → why (compiled, captured …)"
     )
-    limit: Limit | None = Field(default=None, description="None where FLOP or the ceiling are not known")
-    cadence: Cadence | None = Field(default=None, description="None where the calls were back to back")
+    limit: Limit | None = Field(default=None, description="minimum time; None if FLOP or the ceiling are unknown")
+    cadence: Cadence | None = Field(default=None, description="pace of the calls; None if they were back to back")
     notes: list[str] = Field(default_factory=list)

@@ -9,9 +9,9 @@ from statistics import fmean, median
 from typing import NamedTuple
 
 SLOW = 3.0  # times the median: a call that fills the queue
-MOST_OF_IT = 0.85  # of the time, in the slow calls: whatever they are, no typical call stands for the sum
-MUCH_OF_IT = 0.15  # of the time, where the slow calls come at equal distances, which a machine's hiccups do not
-REGULAR = 0.8  # of the distances between slow calls that are the same one
+MOST_OF_IT = 0.85  # share of the time in the slow calls: whatever they are, no typical call stands for the sum
+MUCH_OF_IT = 0.15  # the same for slow calls at equal distances, which a machine's hiccups do not have
+REGULAR = 0.8  # share of equal distances between slow calls
 _FEWEST = 2  # slow calls; one is a hiccup
 
 
@@ -32,7 +32,7 @@ class Filled(NamedTuple):
 
 
 def filled(times: Sequence[float]) -> Filled | None:
-    """Return the few calls that hold much of ``times`` (ms, in order); None where the typical call stands for all."""
+    """Return the few calls that hold much of ``times`` (ms, in order); None if the typical call stands for all."""
     if len(times) <= _FEWEST:
         return None
     limit = SLOW * median(times)

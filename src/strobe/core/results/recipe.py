@@ -22,13 +22,13 @@ class RecipeRung(Data):
     """Speed and cost of one treatment, together with those before it."""
 
     name: str
-    ms: Finite = Field(description="of one chunk, median")
+    ms: Finite = Field(description="median time of one chunk")
     hz: Finite = Field(description="chunks per second")
-    times: Finite = Field(description="how often as fast as the untouched policy")
+    times: Finite = Field(description="speed relative to the untouched policy")
     effect: Effect
-    cosine: Finite | None = Field(default=None, description="of the actions with the untouched policy's")
-    rms: Finite | None = Field(default=None, description="σ: how far it moves the actions, root mean square")
-    worst: Finite | None = Field(default=None, description="σ: how far it moves any action at most")
+    cosine: Finite | None = Field(default=None, description="cosine with the untouched policy's actions")
+    rms: Finite | None = Field(default=None, description="σ: RMS distance from the untouched policy's actions")
+    worst: Finite | None = Field(default=None, description="σ: largest such distance")
     build_s: Finite | None = Field(default=None, description="seconds to put it on: compiling, building, calibrating")
 
 
@@ -39,8 +39,8 @@ class RecipeEpisodes(Data):
     pairs: int
     success: Finite = Field(description="share of the treated policy's episodes, 0 to 1")
     baseline_success: Finite = Field(description="share of the untouched policy's")
-    possible_drop: Finite = Field(description="loss of success rate that these pairs do not exclude, 0 to 1")
-    same: int = Field(description="pairs in which every action was the same to the bit")
+    possible_drop: Finite = Field(description="loss of success rate that these pairs cannot exclude, 0 to 1")
+    same: int = Field(description="pairs in which all actions were bit-identical")
 
 
 class Recipe(Data):
@@ -48,19 +48,19 @@ class Recipe(Data):
 
     version: int = VERSION
     policy: str = Field(description="the policy's type, e.g. 'pi05'")
-    size: str = Field(default="full", description="of the policy that it was found on")
+    size: str = Field(default="full", description="size of the policy that it was found on")
     object: str = Field(
-        default="", description="class of the object in Python that it was found on; '' for a policy of LeRobot's"
+        default="", description="class of the Python object that it was found on; '' for a LeRobot policy"
     )
     treatments: list[dict[str, str | int | Finite | bool]] = Field(
-        min_length=1, description="as in --variant: a key with its value, then its options"
+        min_length=1, description="treatments as in --variant: a key with its value, then its options"
     )
     guard: str = Field(default="", description="what the agreement must satisfy, e.g. 'rms<=0.02, worst<=0.2'")
-    agreement: Agreement | None = Field(default=None, description="of the treated policy with the untouched one")
-    episodes: RecipeEpisodes | None = Field(default=None, description="in a simulator, where that was asked for")
-    baseline_ms: Finite | None = Field(default=None, description="of one chunk of the untouched policy, median")
-    ms: Finite | None = Field(default=None, description="of one chunk of the treated policy, median")
-    rungs: list[RecipeRung] = Field(default_factory=list, description="what each treatment bought, in their order")
+    agreement: Agreement | None = Field(default=None, description="the treated policy against the untouched one")
+    episodes: RecipeEpisodes | None = Field(default=None, description="paired episodes in a simulator, if requested")
+    baseline_ms: Finite | None = Field(default=None, description="median time of one chunk of the untouched policy")
+    ms: Finite | None = Field(default=None, description="median time of one chunk of the treated policy")
+    rungs: list[RecipeRung] = Field(default_factory=list, description="what each treatment gained, in order")
     device_name: str = ""
     versions: dict[str, str] = Field(default_factory=dict, description="of strobe, lerobot, transformers, torch")
     command: str = Field(default="", description="that found it")

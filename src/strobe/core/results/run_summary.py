@@ -26,35 +26,35 @@ class MeasurementSummary(Data):
     """One measurement of a run, without its samples."""
 
     name: str
-    advised: bool = Field(description="whether findings are about it; the others only serve as a comparison")
-    summary: Summary = Field(description="milliseconds of the whole")
-    level: Level | None = Field(description="None with too few samples, or where one is zero")
-    parts: dict[str, Summary] = Field(description="'part / part of it' → milliseconds, of the first levels")
-    settings: dict[str, str] = Field(description="all that must be equal in runs that are held against each other")
+    advised: bool = Field(description="findings use it; other measurements only serve for comparison")
+    summary: Summary = Field(description="milliseconds for the whole")
+    level: Level | None = Field(description="level of the samples; None with too few, or if one is zero")
+    parts: dict[str, Summary] = Field(description="'part / part of it' → milliseconds, for the first levels")
+    settings: dict[str, str] = Field(description="settings that comparable runs must share")
 
 
 class SubjectSummary(Data):
     """The subject and the machine that a run was measured on."""
 
-    name: str = Field(description="with the size, where it is not the full one")
+    name: str = Field(description="name, with the size if it is not the full one")
     kind: str = Field(description="the policy's type, or 'model'")
     device: str
     threads: int
-    versions: dict[str, str] = Field(description="that the run was made with, Strobe's among them")
+    versions: dict[str, str] = Field(description="versions used in the run, Strobe's among them")
 
 
 class RunSummary(Data):
     """A saved run, in short."""
 
     format: int = FORMAT
-    digest: str = Field(description="of the file of the answer that it was made of")
-    written: list[int] = Field(description="that file's size (bytes), and when it was written (ns)")
+    digest: str = Field(description="digest of the answer's file")
+    written: list[int] = Field(description="size (bytes) and time (ns) of that file")
     study: str
     about: str
     headline: str = Field(description="the first sentence of its answer")
     started: datetime
     status: Literal["complete", "interrupted", "failed"]
     strobe_version: str
-    machine: str = Field(description="in words; '' where nothing was measured, or on several")
-    subject: SubjectSummary | None = Field(default=None, description="None where no subject was measured")
-    measurements: list[MeasurementSummary] = Field(default_factory=list, description="those with samples")
+    machine: str = Field(description="the machine, in words; '' if nothing was measured, or several machines were")
+    subject: SubjectSummary | None = Field(default=None, description="the measured subject; None if there is none")
+    measurements: list[MeasurementSummary] = Field(default_factory=list, description="measurements with samples")

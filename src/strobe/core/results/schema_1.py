@@ -143,7 +143,7 @@ def _filled(kind: type[R], remaining: Facts) -> R | None:
 
 
 @cache
-def _adapter(annotation: Any) -> TypeAdapter[Any]:
+def _adapter(annotation: Any) -> TypeAdapter[object]:
     return TypeAdapter(annotation)
 
 

@@ -18,12 +18,10 @@ class SubjectInfo(Data):
     size: Literal["full", "tiny"] = "full"
     parameters: int
     weight_bytes: int
-    dtypes: dict[str, int] = Field(default_factory=dict, description="dtype → parameters of it")
+    dtypes: dict[str, int] = Field(default_factory=dict, description="dtype → number of parameters")
     inputs: str = Field(description="where the observations come from, in words")
-    stand_ins: list[str] = Field(default_factory=list, description="what stood in for a thing not to be had here")
-    anatomy: str = Field(
-        default="modules", description="the anatomy that named the parts; 'modules' for none of its own"
-    )
+    stand_ins: list[str] = Field(default_factory=list, description="stand-ins for things that this machine lacks")
+    anatomy: str = Field(default="modules", description="anatomy that named the parts; 'modules' without one")
     compilable: bool = Field(default=False, description="LeRobot has a setting that compiles it: `compile_model`")
     packages: dict[str, str] = Field(
         default_factory=dict,
@@ -31,7 +29,7 @@ class SubjectInfo(Data):
         "from; empty in results from before there was this field",
     )
     mps_known: bool = Field(
-        default=False, description="the RTC profiling toolkit's times on Apple silicon are of this policy"
+        default=False, description="the RTC profiling toolkit's times on Apple silicon are for this policy"
     )
 
 
@@ -42,12 +40,12 @@ class Ceiling(Data):
         default_factory=dict, description="dtype name → GFLOP/s of a large matrix product (of integers: GOP/s)"
     )
     vector_gflops: Finite | None = Field(
-        default=None, description="GFLOP/s of an elementwise multiply-add of float32 on data in the cache"
+        default=None, description="GFLOP/s of an elementwise float32 multiply-add on data in the cache"
     )
     memory_gbps: Finite | None = Field(
         default=None,
-        description="GB/s (1e9 bytes) read + written by a large stream: the fastest of a copy and a triad, which "
-        "results of earlier versions lack",
+        description="GB/s (1e9 bytes) read + written by a large stream: the faster of a copy and a triad; older "
+        "results lack the triad",
     )
 
 
@@ -57,12 +55,12 @@ class Machine(Data):
     system: str
     cpu: str
     cores: int
-    threads: int = Field(description="torch's intra-op threads; 0 where torch was not loaded")
-    nodes: int = Field(default=1, ge=1, description="memory nodes (NUMA) with processors that the process may run on")
+    threads: int = Field(description="torch's intra-op threads; 0 if torch was not loaded")
+    nodes: int = Field(default=1, ge=1, description="memory nodes (NUMA) with processors available to the process")
     memory_bytes: int
     device: str = Field(description="torch device, e.g. 'cpu', 'cuda:0'")
     device_name: str
     device_memory_bytes: int | None = None
-    power: dict[str, str] = Field(default_factory=dict, description="governor, clocks, limits, temperatures seen")
+    power: dict[str, str] = Field(default_factory=dict, description="governor, clocks, limits and temperatures")
     versions: dict[str, str] = Field(default_factory=dict)
     ceiling: Ceiling = Field(default_factory=lambda: Ceiling())

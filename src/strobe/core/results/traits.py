@@ -44,23 +44,23 @@ class RealTimeChunking(Record):
 class TreatmentTraits(Record):
     """A treatment that was on."""
 
-    key: str = Field(description="as in `--variant` and in recipes, such as 'precision'")
-    value: Value = Field(default=None, description="given with the key; of amp=auto the dtype that it came to")
-    part: str = Field(default="", description="path of the module that it is on; '' for the whole")
+    key: str = Field(description="key in `--variant` and in recipes, such as 'precision'")
+    value: Value = Field(default=None, description="value of the key; for amp=auto the resulting dtype")
+    part: str = Field(default="", description="path of the treated module; '' for the whole")
     builds: Builds = ""
     settings: dict[str, Value] = Field(
-        default_factory=dict, description="of the key 'policy': fields of the policy's config, with their values"
+        default_factory=dict, description="for the key 'policy': changed fields of the policy's config"
     )
-    rtc: RealTimeChunking | None = Field(default=None, description="of the key 'rtc', where it is on")
-    precision: str = Field(default="", description="that an engine computes in")
-    build_s: Finite | None = Field(default=None, description="seconds that its engines took to build")
-    from_cache: bool | None = Field(default=None, description="whether all of its engines had been built before")
-    layers: int | None = Field(default=None, description="that were quantised")
+    rtc: RealTimeChunking | None = Field(default=None, description="settings of RTC, for the key 'rtc'")
+    precision: str = Field(default="", description="dtype in which an engine computes")
+    build_s: Finite | None = Field(default=None, description="seconds to build its engines")
+    from_cache: bool | None = Field(default=None, description="all engines came from the cache")
+    layers: int | None = Field(default=None, description="number of quantised layers")
     left_out: list[str] = Field(default_factory=list, description="layers that could not be quantised, with the reason")
     lerobot_flag: str = Field(default="", description="the flag of lerobot-train that does the same")
     package: str = Field(default="", description="name and version of the package of others that brings it")
     notes: Facts = Field(
-        default_factory=dict, description="shown only: what a treatment of another package says of itself"
+        default_factory=dict, description="for display only: notes of a treatment from another package"
     )
 
     def labelled(self) -> Facts:
@@ -104,35 +104,35 @@ class DelayTraining(Record):
 
     way: str | None = Field(default=None, title="delay_training", description="sampled, expanded or packed")
     prefix_attention: str | None = Field(default=None, title="prefix_attention")
-    delays: int | None = Field(default=None, title="delays", description="that a sample may be trained for")
+    delays: int | None = Field(default=None, title="delays", description="delays that a sample may be trained for")
 
 
 class PolicyTraits(Record):
     """The work of one call of a policy."""
 
-    chunk_size: int | None = Field(default=None, title="chunk size", description="actions")
+    chunk_size: int | None = Field(default=None, title="chunk size", description="number of actions in a chunk")
     trainable_tensors: int | None = Field(default=None, title="tensors requiring grad")
     delay_training: DelayTraining | None = None
     denoising_steps: int | None = Field(default=None, title="denoising steps")
     max_tokens: int | None = Field(
-        default=None, title="tokens at most", description="that a policy which decodes its actions may write"
+        default=None, title="tokens at most", description="most tokens that such a policy may write"
     )
-    executed_actions: int | None = Field(default=None, title="executed actions", description="of a chunk")
+    executed_actions: int | None = Field(default=None, title="executed actions", description="actions of a chunk")
 
 
 class BackboneTraits(Record):
     """The work of one call of a backbone."""
 
-    frames_per_clip: int = Field(title="frames per clip", description="1 for images")
+    frames_per_clip: int = Field(title="frames per clip", description="frames in a clip; 1 for images")
     image_size: int | None = Field(default=None, title="img size", description="pixels of a side")
-    tokens: int | None = Field(default=None, title="tokens", description="that were returned for each clip")
-    predictor: bool | None = Field(default=None, title="predictor", description="whether the predictor runs too")
+    tokens: int | None = Field(default=None, title="tokens", description="tokens returned for each clip")
+    predictor: bool | None = Field(default=None, title="predictor", description="the predictor runs too")
 
 
 class CallTraits(Record):
     """The work of one call of a function, or of an object in Python."""
 
-    inputs: int = Field(title="inputs", description="that the calls take in turn")
+    inputs: int = Field(title="inputs", description="number of inputs that the calls take in turn")
 
 
 class LoaderTraits(Record):
@@ -140,22 +140,22 @@ class LoaderTraits(Record):
 
     workers: int = Field(title="workers")
     prefetched_batches: int | None = Field(default=None, title="prefetched batches per worker")
-    start_method: str | None = Field(default=None, title="start method", description="of the workers")
+    start_method: str | None = Field(default=None, title="start method", description="how workers are started")
     video_backend: str | None = Field(default=None, title="video backend")
 
 
 class LoopTraits(Record):
     """The loop of a robot: of a rollout, of a remote client or server, of teleoperation."""
 
-    leader: str | None = Field(default=None, title="leader", description="the arm that is moved by hand")
+    leader: str | None = Field(default=None, title="leader", description="arm that a person moves by hand")
     strategy: str | None = Field(default=None, title="strategy")
     inference: str | None = Field(default=None, title="inference", description="rtc, or sync")
-    aggregation: str | None = Field(default=None, title="aggregation", description="of overlapping chunks")
-    fps: Finite | None = Field(default=None, title="fps", description="control ticks per second that were set")
+    aggregation: str | None = Field(default=None, title="aggregation", description="way to combine overlapping chunks")
+    fps: Finite | None = Field(default=None, title="fps", description="requested control ticks per second")
     multiplier: int | None = Field(default=None, title="interpolation multiplier")
-    queue_threshold: int | None = Field(default=None, title="queue threshold", description="actions")
-    execution_horizon: int | None = Field(default=None, title="execution horizon", description="actions")
-    compiled: bool | None = Field(default=None, title="torch.compile", description="by LeRobot's own flag")
+    queue_threshold: int | None = Field(default=None, title="queue threshold", description="number of actions")
+    execution_horizon: int | None = Field(default=None, title="execution horizon", description="number of actions")
+    compiled: bool | None = Field(default=None, title="torch.compile", description="compiled by LeRobot's own flag")
     actions_per_chunk: int | None = Field(default=None, title="actions per chunk")
     chunk_size_threshold: Finite | None = Field(default=None, title="chunk size threshold", description="0 to 1")
 
@@ -163,11 +163,11 @@ class LoopTraits(Record):
 class Traits(Record):
     """The run as rules and studies decide by it, in typed fields; None and '' for what does not apply."""
 
-    recipe: str = Field(default="", title="recipe", description="file whose treatments are on")
+    recipe: str = Field(default="", title="recipe", description="file of the applied treatments")
     treatments: list[TreatmentTraits] = Field(
-        default_factory=list, description="in the order in which they were put on"
+        default_factory=list, description="treatments, in the order in which they were applied"
     )
-    device: str = Field(default="", title="device", description="torch's name of it")
+    device: str = Field(default="", title="device", description="torch's name of the device")
     batch_size: int | None = Field(default=None, title="batch size")
     policy: PolicyTraits | None = None
     backbone: BackboneTraits | None = None
@@ -175,19 +175,17 @@ class Traits(Record):
     loader: LoaderTraits | None = None
     loop: LoopTraits | None = None
     trained_share: Finite | None = Field(
-        default=None, title="trained share", description="of the policy's parameters, 0 to 1"
+        default=None, title="trained share", description="share of the policy's parameters that is trained, 0 to 1"
     )
-    build_s: Finite | None = Field(
-        default=None, title="build s", description="seconds of the first call beyond those of a later one"
-    )
-    notes: Facts = Field(default_factory=dict, description="shown only: what nothing above has a field for")
+    build_s: Finite | None = Field(default=None, title="build s", description="extra seconds of the first call")
+    notes: Facts = Field(default_factory=dict, description="for display only: what no field above holds")
 
     def treatment(self, key: str) -> TreatmentTraits | None:
         """Return the treatment written ``key``; of several, the one that was put on last."""
         return next((treatment for treatment in reversed(self.treatments) if treatment.key == key), None)
 
     def setting(self, name: str) -> Value:
-        """Return what a treatment set the policy's field ``name`` to; None where none did."""
+        """Return what a treatment set the policy's field ``name`` to; None if none did."""
         return next(
             (treatment.settings[name] for treatment in reversed(self.treatments) if name in treatment.settings), None
         )
@@ -205,17 +203,17 @@ class Traits(Record):
 
     @property
     def delay_training(self) -> DelayTraining | None:
-        """How the policy's delays are trained; None where they are not."""
+        """How the policy's delays are trained; None if they are not."""
         return self.policy.delay_training if self.policy is not None else None
 
     @property
     def denoising_steps(self) -> int | None:
-        """The policy's number of denoising steps; None where it has none."""
+        """The policy's number of denoising steps; None if it has none."""
         return self.policy.denoising_steps if self.policy is not None else None
 
     @property
     def chunk_size(self) -> int | None:
-        """Actions of a chunk; None where the policy has no chunks."""
+        """Actions of a chunk; None if the policy has no chunks."""
         return self.policy.chunk_size if self.policy is not None else None
 
     def without(self, *keys: str) -> Traits:

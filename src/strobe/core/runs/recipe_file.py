@@ -16,7 +16,7 @@ from strobe.core.results.recipe import VERSION, Recipe, RecipeEpisodes, RecipeRu
 from strobe.core.runs.contents import contents
 from strobe.core.runs.store import replace
 
-NAME = "recipe.yaml"  # in the folder of a run
+NAME = "recipe.yaml"  # name in the folder of a run
 HEADER = """\
 # A recipe of Strobe: treatments that make a policy of the type {policy} faster, in the order they were found in.
 #
@@ -38,7 +38,7 @@ HEADER_OF_OBJECT = """\
 # outputs keep to `guard`.
 """
 
-MOST_BYTES = 2**18  # of a recipe: YAML takes seconds to read a megabyte
+MOST_BYTES = 2**18  # size of a recipe: YAML takes seconds to read a megabyte
 _ALWAYS = ("version", "policy", "size", "treatments")  # written even if empty
 
 

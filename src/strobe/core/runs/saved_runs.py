@@ -26,7 +26,7 @@ class Run:
 
 
 @dataclass(frozen=True)
-class Unread:
+class UnreadableRun:
     """A run that cannot be read, and why; ``last``: it is listed after all that can."""
 
     name: str
@@ -34,12 +34,12 @@ class Unread:
     last: bool
 
 
-def measured_runs(files: Iterable[tuple[str, Path]], read: Read) -> tuple[list[Run], list[Unread]]:
+def measured_runs(files: Iterable[tuple[str, Path]], read: Read) -> tuple[list[Run], list[UnreadableRun]]:
     """Return the measured runs among ``files`` (name, its ``result.json``), and what cannot be read."""
     return _measured((name, partial(read, file)) for name, file in files)
 
 
-def in_git(path: Path, read: Read) -> tuple[list[Run], list[Unread]]:
+def in_git(path: Path, read: Read) -> tuple[list[Run], list[UnreadableRun]]:
     """Return the versions of one run's result that git knows, and what cannot be read.
 
     Raises:
@@ -66,7 +66,7 @@ def in_git(path: Path, read: Read) -> tuple[list[Run], list[Unread]]:
         return _measured((short, partial(version, commit, short)) for commit, short in commits)
 
 
-def _measured(summaries: Iterable[tuple[str, Callable[[], RunSummary]]]) -> tuple[list[Run], list[Unread]]:
+def _measured(summaries: Iterable[tuple[str, Callable[[], RunSummary]]]) -> tuple[list[Run], list[UnreadableRun]]:
     """Return the measured runs among ``summaries`` (name, what reads it), and what cannot be read."""
     runs: list[Run] = []
     unread: list[tuple[str, str, int]] = []
@@ -78,7 +78,7 @@ def _measured(summaries: Iterable[tuple[str, Callable[[], RunSummary]]]) -> tupl
             continue
         if summary.subject is not None:
             runs.append(Run(name, summary, summary.subject))
-    return runs, [Unread(name, why, before == len(runs)) for name, why, before in unread]
+    return runs, [UnreadableRun(name, why, before == len(runs)) for name, why, before in unread]
 
 
 def _git(where: Path, *arguments: str) -> str:

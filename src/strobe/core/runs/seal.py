@@ -13,7 +13,6 @@ import os
 import secrets
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 KEY_BYTES = 32
 
@@ -24,26 +23,26 @@ def key_file() -> Path:
     return (Path(users) if users else Path.home() / ".local" / "state") / "strobe" / "seal.key"
 
 
-def seal_of(data: Mapping[str, Any]) -> str:
-    """Return the seal on ``data``, values of JSON; '' where the key can be neither read nor written."""
+def seal_of(data: Mapping[str, object]) -> str:
+    """Return the seal on ``data``, values of JSON; '' if the key can be neither read nor written."""
     key = _key(make=True)
     return "" if key is None else _digest(key, data)
 
 
-def is_sealed(data: Mapping[str, Any], seal: str) -> bool:
+def is_sealed(data: Mapping[str, object], seal: str) -> bool:
     """Return whether ``seal`` was made on ``data`` with this user's key."""
     key = _key(make=False)
     # In bytes: of text it takes ASCII alone, and a stranger's seal may be any text.
     return key is not None and hmac.compare_digest(_digest(key, data).encode(), seal.encode(errors="replace"))
 
 
-def _digest(key: bytes, data: Mapping[str, Any]) -> str:
+def _digest(key: bytes, data: Mapping[str, object]) -> str:
     text = json.dumps(data, sort_keys=True, ensure_ascii=True)
     return hmac.new(key, text.encode(), hashlib.sha256).hexdigest()
 
 
 def _key(make: bool) -> bytes | None:
-    """Return the user's key; None where there is none, or none can be made."""
+    """Return the user's key; None if there is none, or none can be made."""
     file = key_file()
     try:
         if make and not file.exists():

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -15,16 +14,16 @@ from strobe.core.measure.agreement import agree, in_common
 from strobe.core.measure.time_limit import LookInterrupted, TimeLimit, TimeUpError
 from strobe.core.results.agreement import ActionScale, Agreement, Yardstick, YardstickName
 from strobe.core.sameness.reordered import reordered
-from strobe.core.sameness.visits import FEWEST, Visit, describe, needed
+from strobe.core.sameness.visits import FEWEST, CheckCall, describe, needed
 from strobe.core.subjects.acting import ActingSubject
 from strobe.core.subjects.check_inputs import COUNT
-from strobe.core.subjects.subject import digest
+from strobe.core.subjects.subject import Observation, digest
 from strobe.core.treatments.treatment import Treatment, Variant
 
 # Of the calls with Real-Time Chunking, in control ticks: what LeRobot's rollout has where nothing else is said.
 HORIZON, DELAY = 10, 4
 OTHER_NOISE = 1_000_003  # added to a seed
-CALLS_EACH = 7  # of the policy for each observation, roughly: its reference, its visits, its yardsticks
+CALLS_EACH = 7  # approximate calls of the policy per observation: its reference, its visits, its yardsticks
 
 YARDSTICKS: tuple[YardstickName, ...] = (
     "reordered sums",
@@ -106,7 +105,7 @@ class Sameness:
     def scale(self) -> ActionScale:
         """The spread of the actions; that of the untouched chunks where there are no statistics of it."""
         if self._scale is None:
-            self.prepare([Visit(index) for index in range(self.count)])
+            self.prepare([CheckCall(index) for index in range(self.count)])
             scale = self.subject.scale([self._chunks[index, False] for index in self._plain(self.count)])
             assert scale is not None  # there are chunks
             self._scale = scale
@@ -123,7 +122,7 @@ class Sameness:
         left_out = f"the untouched policy itself fails in {calls} of the check, which do not count; {first}"
         return [left_out, *self._unmeasured]
 
-    def prepare(self, visits: Sequence[Visit], progress: Progress | None = None) -> None:
+    def prepare(self, visits: Sequence[CheckCall], progress: Progress | None = None) -> None:
         """Compute the untouched policy's chunks of ``visits``, as far as that was not done yet.
 
         What it fails on is left out of all that follows, and is in `notes`.
@@ -142,7 +141,7 @@ class Sameness:
                     if not self._in_time(required=(observation, rtc) in required):
                         continue
                     try:
-                        self._chunks[observation, rtc] = self._chunk(Visit(observation, rtc=rtc))
+                        self._chunks[observation, rtc] = self._chunk(CheckCall(observation, rtc=rtc))
                     except Exception as error:
                         self._failed[observation, rtc] = in_a_line(error, 200)
                     if progress is not None:
@@ -165,7 +164,7 @@ class Sameness:
     def check(
         self,
         variant: Variant,
-        visits: Sequence[Visit],
+        visits: Sequence[CheckCall],
         progress: Progress | None = None,
         *,
         on_already: bool = False,
@@ -229,7 +228,7 @@ class Sameness:
             NotSeenError: the time limit was spent before the first chunk.
             LookInterrupted: Ctrl-C, after the first observation.
         """
-        self.prepare([Visit(index) for index in range(self.count)], progress)
+        self.prepare([CheckCall(index) for index in range(self.count)], progress)
         if self.limit.spent or (self.limit.over and name != "reordered sums"):
             self._unmeasured.append(f"not measured, since the time was over: {name}")
             return None
@@ -308,7 +307,7 @@ class Sameness:
             undo()
             self.subject.policy.reset()
 
-    def _chunk(self, visit: Visit) -> Tensor:
+    def _chunk(self, visit: CheckCall) -> Tensor:
         if visit.reset:
             self.subject.policy.reset()
         observation, seed = self.checks.observations[visit.observation], self.subject.seed + visit.observation
@@ -320,7 +319,7 @@ class Sameness:
         finally:
             undo()
 
-    def _act(self, observation: dict[str, Any], seed: int) -> Tensor:
+    def _act(self, observation: Observation, seed: int) -> Tensor:
         return self.subject.act(dict(observation), seed).detach().float().cpu().clone()
 
 
@@ -332,19 +331,19 @@ class _Calls:
     ) -> None:
         self._same, self._variant, self._scale = same, variant, scale
         self._planned, self._progress = planned, progress
-        self._visited: list[Visit] = []
+        self._visited: list[CheckCall] = []
         self._lacking = 0  # calls that a judgement needs, and that there was no time for
         self.before: list[Tensor] = []
         self.after: list[Tensor] = []
 
-    def possible(self, visit: Visit, *, required: bool) -> bool:
+    def possible(self, visit: CheckCall, *, required: bool) -> bool:
         """Return whether there is time for the call, and a chunk of the untouched policy to hold it against."""
         same = self._same
         possible = (visit.observation, visit.rtc) in same._chunks and same._in_time(required=required)
         self._lacking += required and not possible
         return possible
 
-    def run(self, visit: Visit) -> None:
+    def run(self, visit: CheckCall) -> None:
         """Make the call. Raises PolicyCallError."""
         same = self._same
         expected = same._chunks[visit.observation, visit.rtc]
@@ -361,7 +360,7 @@ class _Calls:
         if self._progress is not None:
             self._progress(len(self.after), self._planned)
 
-    def agreement(self, visits: Sequence[Visit]) -> Agreement:
+    def agreement(self, visits: Sequence[CheckCall]) -> Agreement:
         """Return how far the chunks are apart; of ``visits``, those that were not made are named."""
         same, words = self._same, [visit.words for visit in self._visited]
         agreement = agree(self.before, self.after, self._scale, executed=same.subject.executed, calls=words)

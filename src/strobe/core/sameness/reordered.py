@@ -23,6 +23,7 @@ from strobe.core.measure.time_limit import LookInterrupted, TimeLimit, TimeUpErr
 from strobe.core.results.agreement import Yardstick
 from strobe.core.subjects.callable_subject import CallableSubject
 from strobe.core.subjects.subject import Subject
+from strobe.core.timeline.layers import Call
 from strobe.core.treatments.treatment import Variant
 
 
@@ -33,7 +34,7 @@ class Reordered:
     same: dict[str, int] = field(default_factory=dict)  # operator with products whose sums stayed as they were → calls
 
     def __str__(self) -> str:
-        """The sums that were not reordered, in words; '' where all sums were."""
+        """The sums that were not reordered, in words; '' if all sums were."""
         calls = sum(self.same.values())
         return f"but not those of {', '.join(sorted(self.same))} ({calls} call{'s' * (calls != 1)})" if calls else ""
 
@@ -51,7 +52,7 @@ def reordered(seed: int = 0, limit: TimeLimit | None = None) -> Iterator[Reorder
 
 
 Args = tuple[Any, ...]
-Run = Callable[..., Any]  # the operator
+Run = Call  # the operator
 Order = Callable[[int], Tensor]  # of so many summands: where each one goes
 
 
@@ -86,7 +87,7 @@ class _Call:
     kwargs: Mapping[str, Any]
     order: Order
 
-    def __call__(self, changed: Mapping[int, Any], **kwargs: Any) -> Any:
+    def __call__(self, changed: Mapping[int, object], **kwargs: object) -> Any:
         """Run the operator with the arguments at some places changed."""
         args = tuple(changed.get(at, value) for at, value in enumerate(self.args))
         return self.operator(*args, **{**self.kwargs, **kwargs})
@@ -100,25 +101,25 @@ def _pick(tensor: Tensor, dim: int, order: Tensor) -> Tensor:
     return tensor.index_select(dim, drawn)
 
 
-def _sums(call: _Call) -> Any:
+def _sums(call: _Call) -> object:
     (left, along), (right, down) = SUMS[name_of(call.operator)]
     drawn = call.order(call.args[left].shape[along])
     return call({left: _pick(call.args[left], along, drawn), right: _pick(call.args[right], down, drawn)})
 
 
-def _added_batch(call: _Call) -> Any:
+def _added_batch(call: _Call) -> object:
     """``addbmm`` sums over its matrices as well."""
     left, right = call.args[1:3]
     inner, batch = call.order(left.shape[-1]), call.order(left.shape[0])
     return call({1: _pick(left, -1, inner).index_select(0, batch), 2: _pick(right, -2, inner).index_select(0, batch)})
 
 
-def _distances(call: _Call) -> Any:
+def _distances(call: _Call) -> object:
     drawn = call.order(call.args[0].shape[-1])
     return call({0: _pick(call.args[0], -1, drawn), 1: _pick(call.args[1], -1, drawn)})
 
 
-def _convolution(call: _Call) -> Any:
+def _convolution(call: _Call) -> object:
     inputs, weight, _, stride, padding, dilation, transposed, _, groups = call.args[:9]
     kernel = weight.shape[2:]
     channels = inputs.shape[1] // groups  # that a number sums over
@@ -143,7 +144,7 @@ def _convolution(call: _Call) -> Any:
     return call({0: flipped, 1: weight.flip(*space), 4: [0] * len(padding)}).flip(*space)
 
 
-def _attention(causal: int, mask: int | None = None) -> Callable[[_Call], Any]:
+def _attention(causal: int, mask: int | None = None) -> Callable[[_Call], object]:
     """Of scaled dot product attention.
 
     Args:
@@ -179,7 +180,7 @@ def _heads(width: int, heads: int, order: Order) -> tuple[Tensor, Tensor]:
     return one, torch.cat([one, one + width, one + 2 * width])
 
 
-def _multi_head(call: _Call) -> Any:
+def _multi_head(call: _Call) -> object:
     """Over the features that come in, and those of each head: the keys stay in their order."""
     query, key, value, width, heads, weight, bias, out_weight = call.args[:8]
     features = call.order(width)
@@ -196,7 +197,7 @@ def _multi_head(call: _Call) -> Any:
     )
 
 
-def _encoder_layer(call: _Call) -> Any:
+def _encoder_layer(call: _Call) -> object:
     """Over the features of the stream, of each head and of the hidden layer: the keys stay in their order."""
     width, heads = call.args[1:3]
     features, hidden = call.order(width), call.order(call.args[14].shape[0])
@@ -221,7 +222,7 @@ def _encoder_layer(call: _Call) -> Any:
     return _pick(call(changed), -1, features.argsort())
 
 
-def _recurrent(call: _Call) -> Any:
+def _recurrent(call: _Call) -> object:
     """One layer of oneDNN's, over the features that come in and the hidden ones."""
     inputs, weight, again, bias, other_bias, hidden, cell = call.args[:7]
     width = hidden.shape[-1]
@@ -271,7 +272,7 @@ def features_reordered(
     Of an object in Python these are its outputs on its inputs. Fewer are taken once ``limit`` is over, one at least.
 
     Returns:
-        None where the features have too few tokens to have a spread, and where ``limit`` was spent before the first
+        None if the features have too few tokens to have a spread, and where ``limit`` was spent before the first
         clip was done.
 
     Raises:
@@ -314,7 +315,7 @@ def _shapes(subject: Subject) -> Shapes | None:
 
 
 def _moved(before: Sequence[Tensor], after: Sequence[Tensor], shapes: Shapes | None) -> Yardstick | None:
-    """The yardstick of outputs before and after their sums were reordered; None where there is none.
+    """The yardstick of outputs before and after their sums were reordered; None if there is none.
 
     Args:
         shapes: of what an object in Python returns; None for features.

@@ -13,7 +13,7 @@ SPECIAL = (
 
 
 @dataclass(frozen=True)
-class Visit:
+class CheckCall:
     """One call.
 
     Args:
@@ -31,31 +31,31 @@ class Visit:
     reset: bool = False
 
 
-def plan(count: int, *, rtc: bool, passes: int = 1) -> list[Visit]:
+def plan(count: int, *, rtc: bool, passes: int = 1) -> list[CheckCall]:
     """Return the calls on ``count`` observations, in order.
 
     Each pass goes A B A C B D C …, so that each observation is followed by one seen before it; from the second pass on
     in another order. Half-way the policy is reset. Then come calls with Real-Time Chunking and without in turn, where
     the policy has it, and calls that the treatments are put on for alone.
     """
-    visits: list[Visit] = []
+    visits: list[CheckCall] = []
     for number in range(passes):
         order = list(range(count))
         if number:
             random.Random(number).shuffle(order)
         visits += _returning(order, "" if not number else f"pass {number + 1}, ")
     half = len(visits) // 2
-    visits[half] = Visit(visits[half].observation, f"{visits[half].words}, after a reset", reset=True)
+    visits[half] = CheckCall(visits[half].observation, f"{visits[half].words}, after a reset", reset=True)
     special = max(count // SPECIAL, 1)
     if rtc:
         for call in range(special):
-            visits.append(Visit(call % count, "with RTC", rtc=True))
-            visits.append(Visit((call + 1) % count, "without RTC after a call with it"))
-    visits += [Visit((3 * call) % count, "put on for this call alone", isolated=True) for call in range(special)]
+            visits.append(CheckCall(call % count, "with RTC", rtc=True))
+            visits.append(CheckCall((call + 1) % count, "without RTC after a call with it"))
+    visits += [CheckCall((3 * call) % count, "put on for this call alone", isolated=True) for call in range(special)]
     return visits
 
 
-def needed(visits: Sequence[Visit]) -> set[int]:
+def needed(visits: Sequence[CheckCall]) -> set[int]:
     """Return the places among ``visits`` of the calls that a judgement needs, where time is short.
 
     These are the first call on each of `FEWEST` observations, the first return to one, and the first call of each
@@ -77,7 +77,7 @@ def needed(visits: Sequence[Visit]) -> set[int]:
     return places
 
 
-def describe(visits: Sequence[Visit]) -> str:
+def describe(visits: Sequence[CheckCall]) -> str:
     """Describe ``visits`` in a line."""
     observations = len({visit.observation for visit in visits})
     kinds = {
@@ -89,11 +89,11 @@ def describe(visits: Sequence[Visit]) -> str:
     return f"{len(visits)} calls on {observations} observations: {named}" if named else f"{len(visits)} calls"
 
 
-def _returning(order: Sequence[int], words: str) -> list[Visit]:
+def _returning(order: Sequence[int], words: str) -> list[CheckCall]:
     visits = []
     for place, observation in enumerate(order):
-        visits.append(Visit(observation, f"{words}observation {observation + 1}"))
+        visits.append(CheckCall(observation, f"{words}observation {observation + 1}"))
         if place:
             earlier = order[place - 1]
-            visits.append(Visit(earlier, f"{words}observation {earlier + 1} again"))
+            visits.append(CheckCall(earlier, f"{words}observation {earlier + 1} again"))
     return visits

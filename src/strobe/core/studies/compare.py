@@ -9,7 +9,7 @@ from strobe.core.errors import UserError
 from strobe.core.measure.agreement import add_note
 from strobe.core.measure.guard import LEAST_OF_ENGINES, Guard, Guards, strongest
 from strobe.core.measure.sampling import Collected
-from strobe.core.measure.statistics import each_of
+from strobe.core.measure.statistics import bonferroni
 from strobe.core.measure.verdicts import LEVEL
 from strobe.core.results.answer import CompareResult
 from strobe.core.results.measurement import Measurement
@@ -29,7 +29,7 @@ BESIDE_RTC = (
     "RTC changes the actions on purpose, and what the other treatments do beside it was not looked at: compare them "
     "without RTC, or with RTC in the first variant too"
 )
-MOST_S = 60.0  # of sampling, of which the check of a variant takes its share
+MOST_S = 60.0  # longest sampling; the check of a variant takes its share of it
 
 
 def compare(
@@ -79,7 +79,7 @@ def compare(
     result.yardsticks = check.yardsticks
     result.caveats += check.notes
     pairs = [pair for pair in _pairs(measured) if len(pair[1].samples.values) > 1]
-    level = each_of(len(pairs), LEVEL)
+    level = bonferroni(len(pairs), LEVEL)
     result.comparisons = [judge(*pair, measured, within=options.within, level=level) for pair in pairs]
     if not by_effect:
         _hold_outputs(result, guards.requested if guards is not None else None)

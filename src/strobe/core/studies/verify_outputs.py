@@ -20,7 +20,7 @@ from strobe.core.results.agreement import Agreement, Check, Yardstick, yardstick
 from strobe.core.results.answer import VerifyResult
 from strobe.core.results.recipe import Recipe
 from strobe.core.sameness.reordered import features_reordered
-from strobe.core.sameness.visits import FEWEST, Visit, describe, plan
+from strobe.core.sameness.visits import FEWEST, CheckCall, describe, plan
 from strobe.core.studies.shared.machine_state import begin_result
 from strobe.core.studies.shared.measuring import Options
 from strobe.core.studies.shared.progress import Reporter, Steps
@@ -190,7 +190,7 @@ def _check_group(
 def _visit(
     subject: CallableSubject,
     variant: Variant,
-    ordered: Sequence[Visit],
+    ordered: Sequence[CheckCall],
     reference: Sequence[Numbers],
     pairs: list[tuple[Numbers, Numbers]],
     steps: Steps,
@@ -234,7 +234,7 @@ def _numbers(subject: CallableSubject, target: Target, index: int) -> Numbers:
 def _of_equal_shape(
     check: Check, pairs: Sequence[tuple[Numbers, Numbers]], first: str
 ) -> tuple[list[Tensor], list[Tensor]] | None:
-    """Return the numbers before and after; None where they cannot be compared, which ``check`` then says.
+    """Return the numbers before and after; None if they cannot be compared, which ``check`` then says.
 
     Args:
         first: name of what the others are compared with.

@@ -14,7 +14,7 @@ from strobe.core.results.agreement import ActionScale
 from strobe.core.results.subject import SubjectInfo
 from strobe.core.results.traits import Traits
 from strobe.core.subjects.check_inputs import COUNT, Checks
-from strobe.core.subjects.subject import Fed, Phase
+from strobe.core.subjects.subject import InputSource, Phase
 from strobe.core.timeline.probe import Hook
 
 
@@ -67,7 +67,7 @@ class ActingSubject(ABC):
 
     @property
     @abstractmethod
-    def fed(self) -> Fed:
+    def input_source(self) -> InputSource:
         """The kind and digest of its inputs."""
 
     @property

@@ -28,7 +28,7 @@ from strobe.core.results.traits import CallTraits, Traits
 from strobe.core.subjects.callables import MODULE, Target
 from strobe.core.subjects.leaves import leaves, unfinished
 from strobe.core.subjects.outputs import Numbers, computes_on, copied, numbers_of, tensors_in, wait_for
-from strobe.core.subjects.subject import ITERATION, Fed, Phase, count, digest
+from strobe.core.subjects.subject import ITERATION, InputSource, Phase, count, digest
 from strobe.core.timeline.clock import synchronise
 from strobe.core.timeline.probe import Hook, Probe
 from strobe.core.timeline.sections import section
@@ -93,9 +93,9 @@ class CallableSubject:
         return _family(self.target)
 
     @property
-    def fed(self) -> Fed:
+    def input_source(self) -> InputSource:
         """The kind and digest of its inputs."""
-        return Fed("data", digest([self.digest_of(index) for index in range(len(self.inputs))]))
+        return InputSource("data", digest([self.digest_of(index) for index in range(len(self.inputs))]))
 
     @property
     def compiled(self) -> Sequence[tuple[str, str]]:
@@ -188,7 +188,7 @@ class CallableSubject:
             np.random.set_state(numpy_state)
             random.setstate(python_state)
 
-    def output(self, index: int) -> Any:
+    def output(self, index: int) -> object:
         """Return what the target that is on returns for input ``index``, once it is there.
 
         Raises:
@@ -266,7 +266,7 @@ class CallableSubject:
         return digest([*([] if numbers.values is None else [numbers.values]), *numbers.texts])
 
 
-def _arguments(given: Any) -> tuple[Any, ...]:
+def _arguments(given: Any) -> tuple[object, ...]:
     return copied(given) if type(given) is tuple else (copied(given),)
 
 

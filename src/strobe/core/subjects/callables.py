@@ -11,6 +11,7 @@ from typing import Any
 from torch import nn
 
 from strobe.core.errors import UserError
+from strobe.core.timeline.layers import Call
 
 # The methods of policies, in the order in which they are looked for. `select_action` is the last one: in LeRobot most
 # of its calls only take an action from a queue.
@@ -31,12 +32,12 @@ class Target:
         kind: its kind in words, such as 'torch module', 'function', 'object with infer()'.
         modules: path → torch module inside; '' for a target that is a module itself.
         before: called before each call and not timed; None for nothing.
-        opaque: why its parts cannot be seen, in words; '' where they can.
+        opaque: why its parts cannot be seen, in words; '' if they can.
         owner: the object that has the modules, each at its path; None for a function without one.
     """
 
     name: str
-    call: Callable[..., Any]
+    call: Call
     label: str
     kind: str
     modules: Mapping[str, nn.Module] = field(default_factory=dict)
@@ -87,7 +88,7 @@ def target_of(name: str, thing: object) -> Target:
 
 
 def _reset(owner: object, method: str) -> Callable[[], object] | None:
-    """Return what empties the queue that ``method`` may take actions from; None where there is nothing."""
+    """Return what empties the queue that ``method`` may take actions from; None if there is nothing."""
     reset = getattr(owner, "reset", None) if method in _MAY_QUEUE else None
     if not callable(reset):
         return None
@@ -99,7 +100,7 @@ def _reset(owner: object, method: str) -> Callable[[], object] | None:
 
 
 def one_part(target: Target) -> str:
-    """Return why nothing divides a target into parts, in words; '' where something does."""
+    """Return why nothing divides a target into parts, in words; '' if something does."""
     return target.opaque or ("" if target.modules else "no torch module was found in it")
 
 
@@ -133,7 +134,7 @@ def _kind(thing: object) -> str:
     return "function" if inspect.isroutine(thing) or isinstance(thing, functools.partial) else "callable object"
 
 
-def _opaque(call: Any, modules: Mapping[str, nn.Module], owner: object) -> str:
+def _opaque(call: object, modules: Mapping[str, nn.Module], owner: object) -> str:
     """Return why the parts of a target cannot be seen: a probe cannot be put into code that is compiled already."""
     for thing in (call, *modules.values()):
         if _is_compiled(thing):

@@ -12,6 +12,8 @@ from typing import Any
 
 from torch import Tensor
 
+from strobe.core.subjects.subject import Observation
+
 OBS_IMAGES = "observation.images"  # as LeRobot begins the keys of cameras
 COUNT = 16
 # Prompts of other lengths, for observations that all have one. A policy's tokenizer makes other tokens of each.
@@ -22,7 +24,7 @@ PROMPTS = (
     "put the small blue bowl that stands beside the plate onto the upper shelf of the wooden cabinet, then close it",
     "push the button",
 )
-SHARE = 0.03  # of the way to another observation: as far as a synthetic neighbour is
+SHARE = 0.03  # share of the way to another observation: as far as a synthetic neighbour is
 
 
 @dataclass(frozen=True)
@@ -36,8 +38,8 @@ class Checks:
     """
 
     description: str
-    observations: list[dict[str, Any]]
-    neighbours: list[dict[str, Any]]
+    observations: list[Observation]
+    neighbours: list[Observation]
     neighbour: str
 
     @property
@@ -87,7 +89,7 @@ def varied(checks: Checks, *, reads_words: bool, may_miss: bool) -> Checks:
     return Checks(", ".join([checks.description, *differences]), observations, neighbours, checks.neighbour)
 
 
-def blended(observations: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+def blended(observations: Sequence[Observation]) -> list[Observation]:
     """Return a neighbour for each observation: its images and numbers, `SHARE` of the way to the next one's."""
     neighbours = []
     for index, observation in enumerate(observations):
@@ -101,7 +103,7 @@ def blended(observations: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     return neighbours
 
 
-def _prompt(observation: dict[str, Any]) -> str:
+def _prompt(observation: Observation) -> str:
     task = observation.get("task", "")
     return task if isinstance(task, str) else " ".join(task)
 
@@ -111,5 +113,5 @@ def _like(task: Any, prompt: str) -> Any:
     return prompt if isinstance(task, str) else [prompt] * len(task)
 
 
-def _cameras(observation: dict[str, Any]) -> list[str]:
+def _cameras(observation: Observation) -> list[str]:
     return [key for key, value in observation.items() if key.startswith(OBS_IMAGES) and isinstance(value, Tensor)]

@@ -35,7 +35,7 @@ class _Rest:
     """The leaves past the last one that is looked at."""
 
 
-def _walk(value: Any, path: str, above: tuple[int, ...]) -> Iterator[tuple[str, Any]]:
+def _walk(value: object, path: str, above: tuple[int, ...]) -> Iterator[tuple[str, object]]:
     inside = None if len(above) >= _DEEPEST or id(value) in above else _inside(value)
     if inside is None:
         yield path, value
@@ -47,7 +47,7 @@ def _walk(value: Any, path: str, above: tuple[int, ...]) -> Iterator[tuple[str, 
             yield from _walk(entry, path + joined, (*above, id(value)))
 
 
-def _inside(value: Any) -> list[tuple[str, Any]] | np.ndarray | None:
+def _inside(value: Any) -> list[tuple[str, object]] | np.ndarray | None:
     """Return the entries of ``value`` by name, or an array that is as good; None for a leaf."""
     if isinstance(value, (Tensor, Enum, *PLAIN)) or unfinished(value):
         return None
@@ -66,7 +66,7 @@ def _inside(value: Any) -> list[tuple[str, Any]] | np.ndarray | None:
 
 
 def unfinished(leaf: object) -> str:
-    """Return in words why ``leaf`` is no result yet, and what gives one; '' where it is one.
+    """Return in words why ``leaf`` is no result yet, and what gives one; '' if it is one.
 
     A coroutine, a generator and other iterators have not run when they are returned, and a future may not have.
     """
@@ -80,7 +80,7 @@ def unfinished(leaf: object) -> str:
     return ""
 
 
-def _of_array(array: np.ndarray) -> list[tuple[str, Any]] | None:
+def _of_array(array: np.ndarray) -> list[tuple[str, object]] | None:
     """Return the parts of an array of objects, or of one with named fields; None for any other."""
     if array.dtype.names:
         return [(name, array[name]) for name in array.dtype.names]
@@ -89,7 +89,7 @@ def _of_array(array: np.ndarray) -> list[tuple[str, Any]] | None:
     return None
 
 
-def _numbers(entries: Sequence[Any]) -> np.ndarray | None:
+def _numbers(entries: Sequence[object]) -> np.ndarray | None:
     """Return lists of numbers, and lists of such lists of equal length, as one array; None for any other."""
     first: Any = entries
     while isinstance(first, list | tuple) and first:
@@ -103,7 +103,7 @@ def _numbers(entries: Sequence[Any]) -> np.ndarray | None:
     return array if array.dtype.kind in "biuf" else None
 
 
-def _fields(value: Any) -> list[tuple[str, Any]]:
+def _fields(value: object) -> list[tuple[str, object]]:
     """Return the public fields of an object."""
     if dataclasses.is_dataclass(value):
         names = [field.name for field in dataclasses.fields(value)]

@@ -17,7 +17,7 @@ from torch import Tensor
 from strobe.core.subjects.leaves import PLAIN, leaves
 
 _SHOWN = 4  # arrays that are described by themselves
-_EXACT = 2**53  # up to which float64 holds each whole number
+_EXACT = 2**53  # float64 holds each whole number up to this one
 # dtypes all of whose values float32 holds.
 _SMALL = (torch.float32, torch.float16, torch.bfloat16, torch.bool, torch.uint8, torch.int8, torch.int16)
 # Paths of single numbers that are another time's: openpi's servers answer with how long the call took.
@@ -30,7 +30,7 @@ class Numbers:
 
     Args:
         values: a float tensor on the CPU that shares memory with nothing: of one array in its own shape, of several
-            in a row. A number is an array without dimensions. None where there are none.
+            in a row. A number is an array without dimensions. None if there are none.
         shapes: path → shape, in the order of the paths.
         texts: path → text, of what must be the same and is no number.
         unseen: what is not compared, in words.
@@ -51,7 +51,7 @@ class Numbers:
         return ", ".join(shown) + (f" and {more} more" if more > 0 else "")
 
     def unlike(self, seen: Numbers) -> str:
-        """Return in words what ``seen`` has in another form than this; '' where their numbers can be compared."""
+        """Return in words what ``seen`` has in another form than this; '' if their numbers can be compared."""
         if self.shapes != seen.shapes:
             other = f"of {seen.words}" if seen.shapes else f"without numbers ({seen.kind})"
             return f"an output {other} in place of {self.words}"
@@ -98,7 +98,7 @@ def numbers_of(output: object) -> Numbers:
 
 
 def not_compared(pairs: Iterable[tuple[Numbers, Numbers]]) -> str:
-    """Return in words what of outputs that are compared with each other is not; '' where all of it is."""
+    """Return in words what of outputs that are compared with each other is not; '' if all of it is."""
     unseen = dict.fromkeys(words for pair in pairs for numbers in pair for words in numbers.unseen)
     more = f" and {len(unseen) - _SHOWN} more" if len(unseen) > _SHOWN else ""
     return f"{', '.join(list(unseen)[:_SHOWN])}{more}"

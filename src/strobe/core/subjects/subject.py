@@ -18,14 +18,16 @@ from strobe.core.timeline.probe import Hook
 
 Phase = Literal["inference", "training forward", "training step"]
 
-Kind = Literal["data", "made up", "to come"]
+Observation = dict[str, Any]  # images, state and task text of one moment, by LeRobot's keys
+Batch = dict[str, Any]  # what a policy is called with: tensors and texts, by LeRobot's keys
+Kind = Literal["data", "made up", "pending"]
 
 
 @dataclass(frozen=True)
-class Fed:
+class InputSource:
     """Observations that a subject is called with: recorded ``data``, or what was ``made up`` in their shapes.
 
-    The inputs of a policy that a program loads for its own observations, still ``to come``, are made up too.
+    The inputs of a policy that a program loads for its own observations, still ``pending``, are made up too.
 
     ``digest``: of recorded data, to recognise measurements on other data.
     """
@@ -39,7 +41,7 @@ class Fed:
         return self.digest or self.kind.replace(" ", "-")
 
 
-def digest(observations: Sequence[Any]) -> str:
+def digest(observations: Sequence[object]) -> str:
     """Return a short digest of ``observations``: of their tensors' bytes and their texts."""
     hashed = hashlib.blake2b(digest_size=6)
     for leaf in tree_leaves(list(observations)):
@@ -82,7 +84,7 @@ class Subject(Protocol):
         ...
 
     @property
-    def fed(self) -> Fed:
+    def input_source(self) -> InputSource:
         """The kind and digest of its inputs."""
         ...
 

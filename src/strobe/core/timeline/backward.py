@@ -7,7 +7,7 @@ the tensor's gradient is there; it adds nothing to the graph, and no bit of any 
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 from torch.utils._pytree import tree_leaves
 
+from strobe.core.timeline.layers import Call
 from strobe.core.timeline.probe import Attached, Hook
 from strobe.core.timeline.timeline import Mark, Timeline
 
@@ -51,7 +52,7 @@ class Backward:
             if call is not None:
                 self._timeline.between(call.name, begin, until)
 
-    def _around(self, inner: Callable[..., Any], hook: Hook, takes_self: bool) -> Callable[..., Any]:
+    def _around(self, inner: Call, hook: Hook, takes_self: bool) -> Call:
         name, when = hook.name, hook.when
 
         @functools.wraps(inner)
@@ -82,6 +83,6 @@ class Backward:
             self._marks.append((None, self._timeline.mark()))
 
 
-def _in_graph(tree: Any) -> list[Tensor]:
+def _in_graph(tree: object) -> list[Tensor]:
     tensors = [leaf for leaf in tree_leaves(tree) if isinstance(leaf, Tensor) and leaf.grad_fn is not None]
     return list({id(tensor): tensor for tensor in tensors}.values())

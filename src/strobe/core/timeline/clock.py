@@ -24,10 +24,10 @@ class DeviceClock(Protocol):
     """Stamps points on an accelerator's stream."""
 
     def read(self) -> Any:
-        """A mark on the current stream, resolved later; None where the stream cannot be marked (graph capture)."""
+        """A mark on the current stream, resolved later; None if the stream cannot be marked (graph capture)."""
         ...
 
-    def resolve(self, marks: Sequence[Any]) -> list[int | None]:
+    def resolve(self, marks: Sequence[object]) -> list[int | None]:
         """Nanoseconds of each mark on the host clock's scale; waits until the device is done."""
         ...
 
@@ -108,7 +108,7 @@ cpu_ns = time.thread_time_ns
 
 
 class ThreadUse(NamedTuple):
-    """One stretch of a thread's life, in nanoseconds; ``waited`` is None where the system does not tell it."""
+    """One stretch of a thread's life, in nanoseconds; ``waited`` is None if the system does not tell it."""
 
     wall: int
     cpu: int
@@ -138,7 +138,7 @@ _own = threading.local()
 
 
 def waited_ns() -> int | None:
-    """Nanoseconds that the calling thread has been ready to run without a CPU; None where the system does not tell."""
+    """Nanoseconds that the calling thread has been ready to run without a CPU; None if the system does not tell."""
     try:
         return _own.statistics.waited_ns()
     except AttributeError:

@@ -36,7 +36,7 @@ def layered(around: Callable[[Call], Call], inner: Call, *, probe: bool = False)
 
 
 def layer_of(call: Call) -> Layer | None:
-    """The layer that ``call`` is the outermost of; None where it is no layer."""
+    """The layer that ``call`` is the outermost of; None if it is no layer."""
     layer = getattr(call, "layer", None) if isinstance(call, FunctionType) else None
     # functools.wraps copies a function's attributes to what it wraps it with: that is no layer.
     return layer if isinstance(layer, Layer) and layer.made is call else None
@@ -66,7 +66,7 @@ def within(layers: Iterable[Layer], call: Call) -> Call:
 REDUCE = "__reduce_ex__"  # what copy, deepcopy and pickle ask an object for
 
 
-def reduced(owner: Any, protocol: Any) -> Any:
+def reduced(owner: object, protocol: object) -> Any:
     """Return the state to copy or pickle ``owner`` from, without its probes, which would run the original's code."""
     kind: Any = type(owner)
     made = kind.__reduce_ex__(owner, protocol)
@@ -80,7 +80,7 @@ def reduced(owner: Any, protocol: Any) -> Any:
     return (*made[:2], state, *made[3:])
 
 
-def forget_copying(owner: Any) -> None:
+def forget_copying(owner: object) -> None:
     """An object without probes is copied as ever."""
     here = vars(owner)
     own = here.get(REDUCE)
@@ -92,7 +92,7 @@ def _probed(value: Any) -> bool:
     return any(layer.probe for layer in peeled(value)[1])
 
 
-def _bare(owner: Any, state: dict[str, Any]) -> dict[str, Any]:
+def _bare(owner: object, state: dict[str, Any]) -> dict[str, Any]:
     callables = {}
     for name, value in state.items():
         if name == REDUCE:
@@ -105,13 +105,13 @@ def _bare(owner: Any, state: dict[str, Any]) -> dict[str, Any]:
     return callables
 
 
-def is_own_method(owner: Any, name: str, call: Any) -> bool:
+def is_own_method(owner: object, name: str, call: Any) -> bool:
     """Whether ``call`` is what the owner's class gives it under ``name``."""
     function = getattr(call, "__func__", None)
     return function is not None and call.__self__ is owner and function is getattr(type(owner), name, None)
 
 
-def set_on(owner: Any, attribute: str, value: Any) -> None:
+def set_on(owner: Any, attribute: str, value: object) -> None:
     """Set an attribute of an object, a class or a module of Python."""
     # nn.Module._putattr__ sorts what it is given into parameters, buffers and children; a function belongs in none.
     if isinstance(owner, nn.Module):

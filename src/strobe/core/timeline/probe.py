@@ -27,6 +27,7 @@ from typing_extensions import Self
 from strobe.core.errors import UserError
 from strobe.core.timeline.layers import (
     REDUCE,
+    Call,
     delete,
     forget_copying,
     is_own_method,
@@ -189,11 +190,11 @@ class _Replacement:
     attribute: str
     own: Any
     value: Any
-    around: Callable[[Callable[..., Any]], Callable[..., Any]]  # what made the value
+    around: Callable[[Call], Call]  # what made the value
 
 
 # What is put around a hook's callable: from the callable, the hook, and whether its first argument is an instance.
-Around = Callable[[Callable[..., Any], Hook, bool], Callable[..., Any]]
+Around = Callable[[Call, Hook, bool], Call]
 
 
 class Attached:
@@ -224,7 +225,7 @@ class Attached:
         inner = descriptor.__func__ if descriptor is not None else getattr(hook.owner, hook.attribute)
         takes_self = isinstance(hook.owner, type) and not isinstance(own, staticmethod)
 
-        def around(call: Callable[..., Any]) -> Callable[..., Any]:
+        def around(call: Call) -> Call:
             return self._around(call, hook, takes_self)
 
         closure = layered(around, inner, probe=True)
@@ -269,7 +270,7 @@ def attach(probes: Iterable[Probe | Hook], root: object) -> Attached:
     return Attached(hooks)
 
 
-def _closure(inner: Callable[..., Any], hook: Hook, takes_self: bool) -> Callable[..., Any]:
+def _closure(inner: Call, hook: Hook, takes_self: bool) -> Call:
     name, when, argument, begins, ends = hook.name, hook.when, hook.argument, hook.begins, hook.ends
 
     if argument is not None:

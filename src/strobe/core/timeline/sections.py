@@ -19,6 +19,8 @@ from typing import Any, NamedTuple, TypeVar
 
 from torch.compiler import assume_constant_result, substitute_in_graph
 
+from strobe.core.timeline.layers import Call
+
 F = TypeVar("F", bound=Callable[..., Any])
 
 Opener = Callable[[str], AbstractContextManager[Any]]
@@ -64,7 +66,7 @@ def section(name: str) -> AbstractContextManager[Any]:
     return _open(name)
 
 
-def timed(name: str | Callable[..., Any] | None = None) -> Any:
+def timed(name: str | Call | None = None) -> Any:
     """Decorate a function so that each call is a section, under ``name`` or else the function's qualified name.
 
     The section of a coroutine function lasts until the coroutine is done, with all that it waits for.
@@ -81,7 +83,7 @@ def timed(name: str | Callable[..., Any] | None = None) -> Any:
         if inspect.iscoroutinefunction(function):
 
             @functools.wraps(function)
-            async def waiting(*args: Any, **kwargs: Any) -> Any:
+            async def waiting(*args: object, **kwargs: object) -> Any:
                 with section(label):
                     return await function(*args, **kwargs)
 

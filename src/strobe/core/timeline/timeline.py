@@ -43,7 +43,7 @@ class Section:
 
     @property
     def device_ms(self) -> float | None:
-        """Milliseconds on the device; None where it was not timed there."""
+        """Milliseconds on the device; None if it was not timed there."""
         if self.device_start_ns is None or self.device_end_ns is None:
             return None
         return (self.device_end_ns - self.device_start_ns) / 1e6
@@ -276,7 +276,7 @@ def nest(rows: Iterable[Row]) -> Iterable[Placed]:
 
 
 # In each opener's ``__enter__``: ``frame(1)`` is the one of the ``with`` block. Written out, as a call costs too much.
-def _host_opener(records: list[tuple[Any, ...]]) -> Callable[[str], Any]:
+def _host_opener(records: list[tuple[object, ...]]) -> Callable[[str], Any]:
     append, now, mine, frame, stops, suspended = records.append, host_ns, own, sys._getframe, STOPS, strands
 
     class HostSection:
@@ -297,7 +297,7 @@ def _host_opener(records: list[tuple[Any, ...]]) -> Callable[[str], Any]:
     return HostSection
 
 
-def _device_opener(records: list[tuple[Any, ...]], clock: DeviceClock) -> Callable[[str], Any]:
+def _device_opener(records: list[tuple[object, ...]], clock: DeviceClock) -> Callable[[str], Any]:
     append, now, mine, frame, read = records.append, host_ns, own, sys._getframe, clock.read
 
     class DeviceSection:
@@ -324,7 +324,7 @@ def _device_opener(records: list[tuple[Any, ...]], clock: DeviceClock) -> Callab
     return DeviceSection
 
 
-def _serialised_opener(records: list[tuple[Any, ...]], device: torch.device | None) -> Callable[[str], Any]:
+def _serialised_opener(records: list[tuple[object, ...]], device: torch.device | None) -> Callable[[str], Any]:
     class SerialisedSection:
         __slots__ = ("name", "start", "strand")
 

@@ -6,10 +6,10 @@ import os
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 from torch.profiler import profile, record_function
 
+from strobe.core.json_text import JsonObject
 from strobe.core.timeline.sections import section
 from strobe.core.timeline.timeline import Section
 
@@ -20,9 +20,9 @@ _FAR_US = 86_400e6  # an event a day from the mark has no time
 def chrome_trace(
     sections: Sequence[Section],
     *,
-    profiled: Sequence[dict[str, Any]] | None = None,
-    metadata: dict[str, Any] | None = None,
-) -> dict[str, Any]:
+    profiled: Sequence[JsonObject] | None = None,
+    metadata: JsonObject | None = None,
+) -> JsonObject:
     """The sections as a trace-event document; times in microseconds from the first section.
 
     Args:
@@ -48,9 +48,9 @@ class _Tracks:
         self._base = base
         self._process = os.getpid()
         self._ids: dict[str, int] = {}
-        self._events: list[dict[str, Any]] = []
+        self._events: list[JsonObject] = []
 
-    def events_of(self, sections: Sequence[Section]) -> list[dict[str, Any]]:
+    def events_of(self, sections: Sequence[Section]) -> list[JsonObject]:
         """Return an event for each section's host time and one for its device time, with their tracks' names."""
         for each in sections:
             path = " / ".join(each.path)
@@ -102,7 +102,7 @@ def exported(profiler: profile) -> bytes:
         return file.read_bytes()
 
 
-def _on_our_clock(events: Sequence[dict[str, Any]], sections: Sequence[Section], base: int) -> list[dict[str, Any]]:
+def _on_our_clock(events: Sequence[JsonObject], sections: Sequence[Section], base: int) -> list[JsonObject]:
     theirs = [event["ts"] for event in events if event.get("name") == MARK and event.get("cat") == "user_annotation"]
     ours = [section.start_ns for section in sections if section.name == MARK]
     if not theirs or len(theirs) != len(ours):

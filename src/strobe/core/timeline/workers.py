@@ -43,14 +43,14 @@ class Gathered:
 _file: Path | None = None  # of this process, if it is a worker
 
 
-def tell(**facts: Any) -> None:
+def tell(**facts: object) -> None:
     """Hand ``facts`` (JSON data) from a worker to the process that records, at once. Without effect elsewhere."""
     if _file is not None:
         with contextlib.suppress(OSError), _file.open("a") as out:
             out.write(json.dumps({"worker": os.getpid(), **facts}) + "\n")
 
 
-def opener(records: list[tuple[Any, ...]]) -> Callable[[str], Any]:
+def opener(records: list[tuple[object, ...]]) -> Callable[[str], Any]:
     """Return an opener of sections whose fifth field is the process's CPU time (nanoseconds, over all threads)."""
     append, now, ident, cpu = records.append, time.perf_counter_ns, threading.get_ident, time.process_time_ns
 
@@ -70,7 +70,7 @@ def opener(records: list[tuple[Any, ...]]) -> Callable[[str], Any]:
     return WorkerSection
 
 
-_INHERITED: list[list[tuple[Any, ...]]] = []  # of a forked worker: what its parent had recorded
+_INHERITED: list[list[tuple[Any, ...]]] = []  # what the parent of a forked worker had recorded
 _spools: list[Spool] = []  # those that are open, the one that spawned workers write to last
 _outer_folder = os.environ.get(_ENVIRONMENT)  # of a process that is itself a worker
 
@@ -86,7 +86,7 @@ def _name_folder() -> None:
 class Spool:
     """A folder where the worker processes started from now on leave what they record."""
 
-    def __init__(self, records: list[tuple[Any, ...]]) -> None:
+    def __init__(self, records: list[tuple[object, ...]]) -> None:
         self.records = records
         self.folder = Path(tempfile.mkdtemp(prefix="strobe-spool-"))
         self._open = True
@@ -145,7 +145,7 @@ def spawned() -> list[tuple[Any, ...]] | None:
     return records
 
 
-def _write_out(records: list[tuple[Any, ...]], file: Path) -> None:
+def _write_out(records: list[tuple[object, ...]], file: Path) -> None:
     global _file
     _file = file
     lock = threading.Lock()

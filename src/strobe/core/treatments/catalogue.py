@@ -14,11 +14,11 @@ from importlib.metadata import entry_points
 from strobe.core import slices
 from strobe.core.errors import UserError
 from strobe.core.treatments import words as text
-from strobe.core.treatments.spec import Words, table
+from strobe.core.treatments.spec import HelpWords, table
 from strobe.core.treatments.treatment import Entry, Spec, Treatment
 
 
-def _load(words: Words) -> Entry:
+def _load(words: HelpWords) -> Entry:
     """Return the entry of ``words``. Raises ModuleNotFoundError where it needs a library that is not installed."""
     return slices.load(words.at if ":" in words.at else f"{words.at}:ENTRY")
 

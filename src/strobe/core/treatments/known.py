@@ -9,11 +9,11 @@ import sys
 from importlib.metadata import entry_points
 
 from strobe.core.errors import UserError
-from strobe.core.treatments.spec import Words, require_only, table
+from strobe.core.treatments.spec import HelpWords, require_only, table
 from strobe.core.treatments.words import Spec, belongs, entry_of
 
 
-def known_words() -> tuple[Words, ...]:
+def known_words() -> tuple[HelpWords, ...]:
     """Return the words of all treatments, those of other packages last, in the order of `catalogue.entries`."""
     if "strobe.core.treatments.catalogue" not in sys.modules and not entry_points(group="strobe.treatments"):
         return tuple(table().values())
@@ -22,7 +22,7 @@ def known_words() -> tuple[Words, ...]:
     fields = ("key", "effect", "rank", "help", "only", "options", "untried")
     return (
         *table().values(),
-        *(Words(at="", **{name: getattr(entry, name) for name in fields}) for entry in plug_in_entries()),
+        *(HelpWords(at="", **{name: getattr(entry, name) for name in fields}) for entry in plug_in_entries()),
     )
 
 

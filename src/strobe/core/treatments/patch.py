@@ -15,12 +15,13 @@ from typing import Any
 
 from torch import nn
 
+from strobe.core.timeline.layers import Call
 from strobe.core.treatments.treatment import Undo
 
 _MISSING: Any = object()
 
 
-def replaced_method(owner: Any, name: str, call: Any) -> Undo:
+def replaced_method(owner: Any, name: str, call: object) -> Undo:
     """Put ``call`` in the place of ``owner``'s method ``name``; the result takes it off again."""
     before = vars(owner).get(name, _MISSING)
     owner.__dict__[name] = call  # not setattr: modules refuse some names, and check all
@@ -37,14 +38,14 @@ def replaced_method(owner: Any, name: str, call: Any) -> Undo:
 class _Shared:
     """A function of a module that several treatments have wrappers around."""
 
-    def __init__(self, owner: Any, name: str) -> None:
+    def __init__(self, owner: object, name: str) -> None:
         self.owner, self.name = owner, name
         self.around: list[Callable[[Any], Any]] = []
         self._own: Any = None
         self._chain: Any = None
         self._there = False  # ``passing``, maybe below what somebody else has put on top
 
-        def passing(*args: Any, **kwargs: Any) -> Any:
+        def passing(*args: object, **kwargs: object) -> object:
             return self._chain(*args, **kwargs)
 
         self._passing = passing
@@ -67,7 +68,7 @@ _shared: dict[tuple[int, str], _Shared] = {}
 _changing = threading.RLock()
 
 
-def share(module: Any, name: str, around: Callable[[Any], Any]) -> Undo:
+def share(module: object, name: str, around: Callable[[Any], Any]) -> Undo:
     """Put ``around(the function)`` in the place of ``module``'s function ``name``, which other policies call as well.
 
     What ``around`` returns is for its own policy: it hands calls of others on as they are. Wrappers are taken off in
@@ -94,15 +95,15 @@ class Patches:
     def __init__(self) -> None:
         self._stack = ExitStack()
 
-    def put(self, owner: Any, name: str, call: Any) -> None:
+    def put(self, owner: object, name: str, call: object) -> None:
         """Put ``call`` in the place of ``owner``'s method ``name``."""
         self._stack.callback(replaced_method(owner, name, call))
 
-    def wrap(self, owner: Any, name: str, around: Callable[[Callable[..., Any]], Callable[..., Any]]) -> None:
+    def wrap(self, owner: object, name: str, around: Callable[[Call], Call]) -> None:
         """Put ``around(what is there now)`` in the place of ``owner``'s method ``name``."""
         self.put(owner, name, around(getattr(owner, name)))
 
-    def share(self, module: Any, name: str, around: Callable[[Callable[..., Any]], Callable[..., Any]]) -> None:
+    def share(self, module: object, name: str, around: Callable[[Call], Call]) -> None:
         """As `share`."""
         self._stack.callback(share(module, name, around))
 
@@ -111,14 +112,18 @@ class Patches:
         self.put(module, "_compiled_call_impl", call)  # torch looks here first
 
     def bracket(
-        self, owner: Any, name: str, before: Callable[[], None] | None = None, after: Callable[[], None] | None = None
+        self,
+        owner: object,
+        name: str,
+        before: Callable[[], None] | None = None,
+        after: Callable[[], None] | None = None,
     ) -> None:
         """Call ``before`` ahead of each call of ``owner``'s method ``name``, and ``after`` behind it, also if it fails.
 
         Both are functions or methods in Python, so that `identity` knows them again.
         """
 
-        def around(method: Callable[..., Any]) -> Callable[..., Any]:
+        def around(method: Call) -> Call:
             def call(*args: Any, **kwargs: Any) -> Any:
                 if before is not None:
                     before()
@@ -165,7 +170,7 @@ def identity(call: Any, _above: tuple[int, ...] = ()) -> Hashable:
             return id(call)
 
 
-def patched(module: nn.Module) -> tuple[list[Any], Hashable]:
+def patched(module: nn.Module) -> tuple[list[object], Hashable]:
     """Return what replaces methods anywhere in ``module``, and one key for it (`identity`); configs count by type."""
     configs = tuple(type(vars(child).get("config")) for child in module.modules())
     calls = [
@@ -177,7 +182,7 @@ def patched(module: nn.Module) -> tuple[list[Any], Hashable]:
     return [call for _, _, call in calls], (configs, *((where, name, identity(call)) for where, name, call in calls))
 
 
-def _content(cell: Any) -> Any:
+def _content(cell: Any) -> object:
     try:
         return cell.cell_contents
     except ValueError:  # not filled yet

@@ -50,7 +50,7 @@ def guard_of(recipe: Recipe, effects: Sequence[Effect] = ("rounding",)) -> Guard
     written = Guard.parse(recipe.guard) if recipe.guard else None
     if written is not None and written.on_actions:
         # A cosine alone was the guard of all treatments once: such a recipe is held to what it says.
-        return written if written.blind or strongest(effects) != "exact" else Guards(written).of(effects)
+        return written if written.unjudged or strongest(effects) != "exact" else Guards(written).of(effects)
     recorded = recipe.agreement
     if recorded is not None and recorded.rms is None:
         return Guard((("cosine", 1 - 2 * (1 - recorded.cosine) - 1e-6),))

@@ -18,7 +18,7 @@ from strobe.core.errors import UserError
 from strobe.core.measure.memory import available_bytes, peak_process
 from strobe.core.subjects.subject import Subject
 
-SHARE = 0.95  # of what is free
+SHARE = 0.95  # usable share of the free memory
 # What a call was seen to take and to give back again, at the most: it must stay free, besides what treatments hold.
 _PASSING: WeakKeyDictionary[nn.Module, int] = WeakKeyDictionary()
 

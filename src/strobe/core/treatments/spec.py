@@ -18,7 +18,7 @@ SETTING, DTYPE, QUANTISED, STRUCTURE, GUIDANCE, TRAINING, COMPILED, CAPTURED, PR
 
 
 @dataclass(frozen=True)
-class Words:
+class HelpWords:
     """The words of an entry, which `treatment.entry` completes.
 
     Args:
@@ -42,7 +42,7 @@ class Words:
     untried: tuple[Feature, ...] = ()
 
 
-def require_only(words: Words, spec: Spec) -> None:
+def require_only(words: HelpWords, spec: Spec) -> None:
     """Raise UserError where ``spec`` gives the key another value than the only one that it takes."""
     given = spec.get(words.key)
     if words.only is True and given is not True:
@@ -52,7 +52,7 @@ def require_only(words: Words, spec: Spec) -> None:
 
 
 @cache
-def table() -> Mapping[str, Words]:
+def table() -> Mapping[str, HelpWords]:
     """Return key → words of the treatments that the slices bring, in the order of help."""
     tables = [slices.load(name) for each in slices.slices().values() for name in each.treatments]
     return {words.key: words for table in tables for words in table}

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import copy
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Any, Protocol
 
@@ -19,11 +19,12 @@ from torch import nn
 
 from strobe.core.errors import UserError, in_a_line
 from strobe.core.subjects.subject import Subject
+from strobe.core.timeline.layers import Call
 from strobe.core.treatments.patch import Patches
 from strobe.core.treatments.treatment import Undo, Variant
 
 CALLED = "predict_action_chunk"
-CALLS = (CALLED, "sample_actions", "infer", "get_action")  # of a policy, or of a model in an object
+CALLS = (CALLED, "sample_actions", "infer", "get_action")  # methods of a policy, or of a model in an object
 FOLLOWS = "engine"  # key of treatments that see by themselves that weights have changed, and build anew
 UNTOUCHED = (
     "load_state_dict",
@@ -153,7 +154,7 @@ class Treated:
         weights = [weight for weight in self.subject.module.parameters() if not weight.is_inference()]
         counts = [weight._version for weight in weights]
 
-        def checked(inner: Callable[..., Any]) -> Callable[..., Any]:
+        def checked(inner: Call) -> Call:
             def call(*args: Any, **kwargs: Any) -> Any:
                 if [weight._version for weight in weights] != counts:
                     instead = "take it off first, or load them with load_state_dict"
@@ -168,7 +169,7 @@ class Treated:
                 if callable(getattr(type(module), name, None)):
                     patches.wrap(module, name, checked)
 
-    def _as_untouched(self, module: nn.Module, name: str) -> Callable[..., Any]:
+    def _as_untouched(self, module: nn.Module, name: str) -> Call:
         def call(*args: Any, **kwargs: Any) -> Any:
             if name == "load_state_dict" and (kwargs.get("assign") or any(args[2:])):
                 self._refuse("is given weights in place", "leave out assign=True")
@@ -178,14 +179,14 @@ class Treated:
         call.treated = self  # type: ignore[attr-defined]
         return call
 
-    def _copied(self, module: nn.Module, memo: dict[int, Any]) -> Any:
+    def _copied(self, module: nn.Module, memo: dict[int, object]) -> object:
         if self.let_go:
             instead = "load it once more, or with watch=0.01, which keeps them"
             self._refuse("cannot be copied, as its untouched weights were let go", instead)
         with self.untouched("deepcopy()"):
             return copy.deepcopy(module, memo)
 
-    def _pickled(self, _: Any) -> Any:
+    def _pickled(self, _: object) -> object:
         self._refuse("cannot be pickled, nor copied by copy.copy", "send its state_dict, or use copy.deepcopy")
 
     def _train(self, module: nn.Module, mode: bool) -> nn.Module:
@@ -193,7 +194,7 @@ class Treated:
             self._refuse("is for inference", "train the policy without it")
         return type(module).train(module, False)
 
-    def _training(self, forward: Callable[..., Any]) -> Callable[..., Any]:
+    def _training(self, forward: Call) -> Call:
         def call(*args: Any, **kwargs: Any) -> Any:
             if torch.is_grad_enabled() and any(weight.requires_grad for weight in self.subject.module.parameters()):
                 self._refuse("is for inference", "train the policy without it, or ask for the loss under torch.no_grad")
@@ -201,5 +202,5 @@ class Treated:
 
         return call
 
-    def _refuse(self, why: str, instead: str) -> Any:
+    def _refuse(self, why: str, instead: str) -> object:
         raise UserError(f"a policy with {self.variant.name} on it {why}: {instead}")

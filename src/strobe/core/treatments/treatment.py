@@ -6,7 +6,6 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
-from typing import Any
 
 import torch
 
@@ -79,7 +78,7 @@ class Treatment(ABC):
             Chunking.
         guided: whether the actions are guided towards a previous chunk, and differ on purpose.
         micro_batches: into how many parts it divides a training batch.
-        recipe: name of the file that it was read from; '' where it was written on a command line.
+        recipe: name of the file that it was read from; '' if it was written on a command line.
     """
 
     effect: Effect
@@ -183,7 +182,7 @@ class Entry:
         of_torch: whether it changes only how torch computes, and nothing of what an engine does.
         slot: key of the treatment that it takes the place of, on the same part; '' for none but its own.
         untried: what of it may not have run on the hardware that it is for; help says so where it has not.
-        only: the one value that it takes, True for a key without a value; None where it takes others.
+        only: the one value that it takes, True for a key without a value; None if it takes others.
     """
 
     key: str
@@ -221,7 +220,7 @@ class Variant:
 
     name: str
     treatments: tuple[Treatment, ...] = ()
-    _memos: dict[tuple[int, str], Any] = field(default_factory=dict, init=False, repr=False, compare=False)
+    _memos: dict[tuple[int, str], object] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def apply(self, subject: Subject) -> Undo:
         """Apply all treatments; the result undoes them, last first.

@@ -19,7 +19,7 @@ LIVE = ("n_action_steps", "use_amp")
 # Forms of an optimizer, torch's own words: 'fused' is one kernel, 'foreach' one per operator over all weights,
 # 'forloop' neither.
 FORMS = ("fused", "foreach", "forloop")
-LEVERS = ("amp", "tf32", "compile", "channels_last", *FORMS, "accumulate")  # of a training step
+LEVERS = ("amp", "tf32", "compile", "channels_last", *FORMS, "accumulate")  # levers of a training step
 PRECISIONS = ("fp32", "tf32", "bf16", "fp16")
 ALIASES = {"float32": "fp32", "tfloat32": "tf32", "bfloat16": "bf16", "float16": "fp16", "half": "fp16"}
 AUTO = "auto"
@@ -115,7 +115,7 @@ def parse(text: str, entries: Sequence[Keyed]) -> list[Spec]:
 
     An option belongs to the treatment before it; settings of the policy are one treatment. A value holds no comma.
     """
-    specs: list[dict[str, Any]] = []
+    specs: list[dict[str, object]] = []
     for pair in filter(None, (part.strip() for part in text.split(","))):
         key, equals, raw = (piece.strip() for piece in pair.partition("="))
         if not (key and equals and raw):

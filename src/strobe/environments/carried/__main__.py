@@ -35,7 +35,7 @@ def main() -> None:
         module = order.pop("module", "carried_policy")  # of the first order: what the side is
         try:
             if side is None:
-                side = importlib.import_module(module).Side()  # the policy's imports torch and LeRobot
+                side = importlib.import_module(module).Worker()  # the policy's imports torch and LeRobot
             answer = getattr(side, "do_" + order.pop("do"))(**order)
         except BaseException as error:
             answer = {"error": type(error).__name__, "text": _first_line(error), "place": _place(error)}

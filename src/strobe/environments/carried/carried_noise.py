@@ -31,7 +31,7 @@ class _Draws:
     def normal(self, shape: tuple[int, ...]) -> Any:
         return self._state("normal", shape).standard_normal(shape)
 
-    def uniform(self, shape: tuple[int, ...]) -> Any:
+    def uniform(self, shape: tuple[int, ...]) -> object:
         return self._state("uniform", shape).random_sample(shape)
 
     def _state(self, kind: str, shape: tuple[int, ...]) -> Any:
@@ -63,14 +63,14 @@ def without_dropout() -> Iterator[None]:
     """Inside, modules in training mode drop nothing: neither values, nor attention, nor paths."""
     attention: Any = torch.nn.functional.scaled_dot_product_attention
 
-    def keeping(*args: Any, **options: Any) -> torch.Tensor:
+    def keeping(*args: object, **options: object) -> torch.Tensor:
         given = (*args[:4], 0.0, *args[5:]) if len(args) > 4 else args
         return attention(*given, **{name: value for name, value in options.items() if name != "dropout_p"})
 
-    def dropping_nothing(given: torch.Tensor, *_: Any, **__: Any) -> torch.Tensor:
+    def dropping_nothing(given: torch.Tensor, *_: object, **__: object) -> torch.Tensor:
         return given
 
-    def all_paths(self: torch.Tensor, p: float = 0.5, **_: Any) -> torch.Tensor:
+    def all_paths(self: torch.Tensor, p: float = 0.5, **_: object) -> torch.Tensor:
         return self.fill_(p)  # by which they are divided afterwards
 
     functional: dict[str, Any] = {"dropout": dropping_nothing, "scaled_dot_product_attention": keeping}
@@ -81,7 +81,7 @@ def without_dropout() -> Iterator[None]:
         yield
 
 
-def _shaped(draw: Callable[[Any], Any]) -> Callable[..., torch.Tensor]:
+def _shaped(draw: Callable[[Any], object]) -> Callable[..., torch.Tensor]:
     def function(*size: Any, dtype: Any = None, device: Any = None, **options: Any) -> torch.Tensor:
         given = options.get("size", size)
         shape = tuple(given[0]) if len(given) == 1 and not isinstance(given[0], int) else tuple(given)
@@ -91,8 +91,8 @@ def _shaped(draw: Callable[[Any], Any]) -> Callable[..., torch.Tensor]:
     return function
 
 
-def _like(draw: Callable[[Any], Any]) -> Callable[..., torch.Tensor]:
-    def function(like: torch.Tensor, dtype: Any = None, device: Any = None, **_: Any) -> torch.Tensor:
+def _like(draw: Callable[[Any], object]) -> Callable[..., torch.Tensor]:
+    def function(like: torch.Tensor, dtype: Any = None, device: Any = None, **_: object) -> torch.Tensor:
         return torch.as_tensor(draw(tuple(like.shape))).to(device=device or like.device, dtype=dtype or like.dtype)
 
     return function

@@ -28,7 +28,7 @@ from lerobot.policies.factory import get_policy_class, make_pre_post_processors
 from torch.utils._python_dispatch import TorchDispatchMode
 
 
-class Side:
+class Worker:
     """The policy of a parcel: a folder with ``parcel.json`` and the arrays of the observations.
 
     Each method ``do_…`` is an order. It returns what is answered, as JSON data; arrays go to the file ``to``.
@@ -38,7 +38,7 @@ class Side:
     pre: Any
     post: Any
 
-    def do_load(self, parcel: str, device: str, threads: int, seed: int) -> dict[str, Any]:
+    def do_load(self, parcel: str, device: str, threads: int, seed: int) -> dict[str, object]:
         """Read the policy and its processors. Return what is known of this environment and of the policy."""
         if threads:
             torch.set_num_threads(threads)
@@ -70,7 +70,7 @@ class Side:
             "settings": _settings(self.policy.config, self.pre, self.post),
         }
 
-    def do_call(self, index: int) -> dict[str, Any]:
+    def do_call(self, index: int) -> dict[str, object]:
         """Compute a chunk for observation ``index``, timed. Return milliseconds of its parts."""
         observation = self._observation(index % self.facts["timed"])
         torch.manual_seed(self.seed + index)
@@ -89,14 +89,14 @@ class Side:
         marks = (begun, prepared, predicted, ended)
         return {"ms": [1e3 * (after - before) for before, after in itertools.pairwise(marks)]}
 
-    def do_chunk(self, index: int, to: str, reordered: bool = False) -> dict[str, Any]:
+    def do_chunk(self, index: int, to: str, reordered: bool = False) -> dict[str, object]:
         """Write the chunk of check observation ``index``, (1, chunk, action dim), in the action's own units."""
         with torch.no_grad(), _in_another_order(reordered), same_noise(self.seed + index):
             actions = self.post(self._predict(self.pre(self._observation(self.facts["timed"] + index))))
         np.save(to, actions.detach().float().cpu().numpy())
         return {}
 
-    def do_stages(self, index: int, to: str, reordered: bool = False) -> dict[str, Any]:
+    def do_stages(self, index: int, to: str, reordered: bool = False) -> dict[str, object]:
         """Record what each step and module of a chunk is given and gives, for check observation ``index``."""
         record = Record(self.facts["elements"])
         record.tensors("weights", "", list(self.policy.named_parameters()) + list(self.policy.named_buffers()))
@@ -114,7 +114,7 @@ class Side:
         record.write(Path(to))
         return {}
 
-    def do_train(self, to: str) -> dict[str, Any]:
+    def do_train(self, to: str) -> dict[str, object]:
         """Compute the loss and the gradient of a training batch, whose sample is written. Return the loss."""
         record = Record(self.facts["elements"])
         self.policy.train()
@@ -132,16 +132,16 @@ class Side:
         record.write(Path(to))
         return {"loss": float(loss.detach())}
 
-    def _observation(self, number: int) -> dict[str, Any]:
+    def _observation(self, number: int) -> dict[str, object]:
         return self._named(f"observation_{number}")
 
-    def _named(self, name: str) -> dict[str, Any]:
+    def _named(self, name: str) -> dict[str, object]:
         """Return an observation or a batch of the parcel: its arrays as tensors, and its texts."""
         with np.load(self.parcel / f"{name}.npz") as arrays:
             made = {key: torch.from_numpy(arrays[key]) for key in arrays.files}
         return {**made, **self.facts["texts"].get(name, {})}
 
-    def _predict(self, batch: dict[str, Any]) -> Any:
+    def _predict(self, batch: dict[str, object]) -> object:
         """Return a normalised chunk, (1, chunk, action dim): as LeRobot's own engines take it, after a reset."""
         self.policy.reset()
         if not self.facts["queues"]:
@@ -158,7 +158,7 @@ class Side:
             getattr(torch, self.device.type).synchronize()
 
 
-def _last_tick(batch: dict[str, Any]) -> dict[str, Any]:
+def _last_tick(batch: dict[str, Any]) -> dict[str, object]:
     """Return the newest tick of a batch whose observations are stacked, (1, ticks, …)."""
     state = batch.get("observation.state")
     if state is None or state.ndim != 3:
@@ -167,10 +167,10 @@ def _last_tick(batch: dict[str, Any]) -> dict[str, Any]:
     return {k: v[:, -1] if k in stacked and v.ndim > 2 else v for k, v in batch.items()}
 
 
-def _stepped(pipeline: Any, data: Any, group: str, record: Record) -> Any:
+def _stepped(pipeline: Any, data: object, group: str, record: Record) -> Any:
     """Run a pipeline of processor steps, and record what each gives."""
     counts: dict[str, int] = {}
-    before: dict[str, Any] = {}
+    before: dict[str, object] = {}
     transition = pipeline.to_transition(data)
     for step in pipeline.steps:
         name = type(step).__name__
@@ -216,7 +216,7 @@ class _ShuffledSums(TorchDispatchMode):
         super().__init__()
         self._generator = torch.Generator().manual_seed(0)  # its own: the policy's draws stay as they are
 
-    def __torch_dispatch__(self, operator: Any, _: Any, args: Any = (), kwargs: Any = None) -> Any:
+    def __torch_dispatch__(self, operator: Any, _: object, args: Any = (), kwargs: Any = None) -> Any:
         given = list(args)
         if (places := _PRODUCTS.get(operator._schema.name)) is not None:
             left, right = places
@@ -244,7 +244,7 @@ def _in_another_order(wanted: bool) -> Any:
 
 
 @contextlib.contextmanager
-def _built_as(config: Any, facts: dict[str, Any], seed: int) -> Any:
+def _built_as(config: object, facts: dict[str, Any], seed: int) -> Any:
     """Inside, a policy that is on no hub is read: its size, and what stands in for the Hub, come from Strobe's source.
 
     A checkpoint of the user's needs nothing of it. Yields what completes the policy once it was read.

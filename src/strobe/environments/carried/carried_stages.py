@@ -14,9 +14,9 @@ from typing import Any
 import numpy as np
 import torch
 
-_MOST_BYTES = 400e6  # of all samples; what comes after has FEW elements each
+_MOST_BYTES = 400e6  # size of all samples; later ones have FEW elements each
 _FEW = 256
-_MOST_TENSORS = 8  # of one call
+_MOST_TENSORS = 8  # most tensors of one call
 
 
 class Record:
@@ -28,10 +28,10 @@ class Record:
 
     def __init__(self, elements: int) -> None:
         self._elements, self._bytes = elements, 0
-        self._entries: list[dict[str, Any]] = []
+        self._entries: list[dict[str, object]] = []
         self._arrays: dict[str, np.ndarray] = {}
 
-    def add(self, group: str, name: str, what: str, value: Any, call: int = 1) -> None:
+    def add(self, group: str, name: str, what: str, value: object, call: int = 1) -> None:
         """Add the tensors in ``value``, and its texts as they are."""
         for path, leaf in entries_of(nested(value))[:_MOST_TENSORS]:
             label = " ".join(word for word in (what, path) if word)
@@ -44,7 +44,7 @@ class Record:
                 continue
             self._entries.append(entry)
 
-    def tensors(self, group: str, name: str, named: list[tuple[str, Any]]) -> None:
+    def tensors(self, group: str, name: str, named: list[tuple[str, object]]) -> None:
         """Add tensors that have names."""
         for what, tensor in named:
             self.add(group, name, what, tensor)
@@ -55,15 +55,15 @@ class Record:
         calls: Counter[str] = Counter()
         handles = []
 
-        def before(name: str) -> Any:
-            def hook(_: Any, args: Any, kwargs: Any) -> None:
+        def before(name: str) -> object:
+            def hook(_: object, args: Any, kwargs: Any) -> None:
                 calls[name] += 1
                 self.add("policy", name, "given", {**dict(enumerate(args)), **kwargs}, calls[name])
 
             return hook
 
-        def after(name: str) -> Any:
-            def hook(_: Any, __: Any, ___: Any, output: Any) -> None:
+        def after(name: str) -> object:
+            def hook(_: object, __: object, ___: object, output: object) -> None:
                 self.add("policy", name, "gives", output, calls[name])
 
             return hook
@@ -83,7 +83,7 @@ class Record:
         np.savez(to, **self._arrays)  # type: ignore[arg-type]
         to.with_suffix(".json").write_text(json.dumps(self._entries), encoding="utf-8")
 
-    def _sample(self, entry: dict[str, Any], tensor: torch.Tensor) -> None:
+    def _sample(self, entry: dict[str, object], tensor: torch.Tensor) -> None:
         entry.update(shape=list(tensor.shape), dtype=str(tensor.dtype).replace("torch.", ""), sample=len(self._arrays))
         if tensor.is_complex():
             tensor = torch.view_as_real(tensor)
@@ -98,14 +98,14 @@ class Record:
         self._arrays[str(entry["sample"])] = sample
 
 
-def nested(value: Any) -> Any:
+def nested(value: object) -> object:
     """Return ``value`` with its dataclasses and outputs of transformers as dictionaries."""
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         return {f.name: getattr(value, f.name) for f in dataclasses.fields(value)}
     return value
 
 
-def entries_of(value: Any, path: str = "") -> list[tuple[str, Any]]:
+def entries_of(value: Any, path: str = "") -> list[tuple[str, object]]:
     """Return the leaves of nested mappings and sequences, each with its path."""
     if isinstance(value, Mapping):
         items = [(str(getattr(key, "value", key)), inner) for key, inner in value.items()]

@@ -1,4 +1,4 @@
-"""Crews that play episodes side by side (`play.Crew`): processes here, or on a Ray cluster.
+"""Crews that play episodes side by side (`play.ParallelEpisodeRunner`): processes here, or on a Ray cluster.
 
 Each of a crew plays whole episodes, one at a time, by the code that one player here would play them by, with a policy
 and a simulator of its own.
@@ -17,11 +17,15 @@ from typing import TYPE_CHECKING, Any
 from tqdm import tqdm
 
 from strobe.core.errors import UserError, in_a_line
+from strobe.core.json_text import JsonObject
 from strobe.core.processes.isolate import CallRaisedError, Pool, ProcessEndedError
 from strobe.core.processes.lifetime import Closing
 from strobe.evaluate.episode_log import EpisodeLine, Key
 from strobe.sweep.ray_backend import Answered, Fleet, Lost, devices_of, settle
 from strobe.version import __version__
+
+if TYPE_CHECKING:
+    from strobe.core.timeline.layers import Call
 
 if TYPE_CHECKING:  # torch is not needed here, and takes seconds
     from strobe.evaluate.episodes.settings import Candidate
@@ -34,7 +38,7 @@ Play = Callable[[str, str, int], EpisodeLine]  # variant's name, task, seed
 PlayThere = Callable[[str, str, int], tuple[EpisodeLine, Files]]
 
 
-class Workers(Closing):
+class PoolEpisodeRunner(Closing):
     """A crew of ``count`` processes, which import ``preloaded`` at once; they end with this one, however that ends.
 
     They are started, not forked: torch has threads.
@@ -70,7 +74,7 @@ class Workers(Closing):
         """End them with all that they started, at once: an episode that is being played is lost."""
         self.pool.close()
 
-    def _checked(self, call: Callable[..., Any], *arguments: Any) -> Any:
+    def _checked(self, call: Call, *arguments: Any) -> Any:
         try:
             return call(*arguments)
         except UserError as error:
@@ -89,7 +93,7 @@ def _import(names: tuple[str, ...]) -> None:
         importlib.import_module(name)
 
 
-class Players(Closing):
+class RayEpisodeRunner(Closing):
     """A crew of actors, ``each`` of them on every device of every node of a Ray cluster; nodes may come and go.
 
     They send back what they made, the episode and its videos: nodes need not share files with this machine. An episode
@@ -112,10 +116,10 @@ class Players(Closing):
         self._keep: Callable[[Files], None] = lambda files: None
         self._again: deque[Key] = deque()
 
-        def devices(node: dict[str, Any]) -> list[dict[str, float]]:
+        def devices(node: JsonObject) -> list[dict[str, float]]:
             return [part for device in devices_of(node, {self._on_cpu}) for part in _shared(device, each)]
 
-        self._fleet = Fleet(address, _Player, devices, lambda _: (_versions(), self._content), "play episodes")
+        self._fleet = Fleet(address, _RayActor, devices, lambda _: (_versions(), self._content), "play episodes")
 
     def begin(self, make: Callable[[], PlayThere], on_cpu: bool, keep: Callable[[Files], None]) -> None:
         """Let the nodes make what they play with.
@@ -139,7 +143,7 @@ class Players(Closing):
         self._give((candidate.name, task, seed))
 
     def ended(self) -> EpisodeLine | None:
-        """Wait for an episode to end, a moment at most; None where none has.
+        """Wait for an episode to end, a moment at most; None if none has.
 
         Raises:
             UserError: it failed, a node cannot play, or no node is left.
@@ -167,7 +171,7 @@ class Players(Closing):
         self._fleet.give(key, *key)
 
 
-class _Player:
+class _RayActor:
     """The actor: plays episodes on its node, one at a time, on its main thread.
 
     An error of the user's comes back as its words; any other one is an exception, which means that the node cannot

@@ -20,7 +20,7 @@ if TYPE_CHECKING:  # torch is not needed here, and takes seconds
 
 Start = tuple[str, int]  # task, seed
 Episodes = Mapping[Key, EpisodeLine]
-MOST_SCORES = 4  # in a line of progress: of more variants, those that are played on
+MOST_SCORES = 4  # scores in a line of progress: of more variants, those that are played on
 
 
 @dataclass(frozen=True)
@@ -95,7 +95,7 @@ class Order(Protocol):
         ...
 
     def due(self, taken: Container[Key]) -> tuple[Candidate, str, int] | None:
-        """Return the next episode that is not ``taken``; None where there is none."""
+        """Return the next episode that is not ``taken``; None if there is none."""
         ...
 
     def remaining(self, played: Container[Key]) -> int:
@@ -219,15 +219,15 @@ def counted(plan: Plan, episodes: Episodes) -> Episodes:
 
 
 @runtime_checkable
-class Player(Protocol):
-    """Plays episodes: `strobe.evaluate.episodes.stage.Stage`."""
+class EpisodeRunner(Protocol):
+    """Plays episodes: `strobe.evaluate.episodes.stage.LocalEpisodeRunner`."""
 
     def play(self, candidate: Candidate, task: str, seed: int) -> EpisodeLine:
         """Play one episode. Raises UserError for whatever fails in it."""
         ...
 
 
-class Crew(Protocol):
+class ParallelEpisodeRunner(Protocol):
     """Plays several episodes at a time: `strobe.evaluate.episodes.crews`."""
 
     @property
@@ -239,7 +239,7 @@ class Crew(Protocol):
         """Let somebody who is free play an episode."""
 
     def ended(self) -> EpisodeLine | None:
-        """Wait for an episode that was handed out to end; None where instead more can be taken now.
+        """Wait for an episode that was handed out to end; None if instead more can be taken now.
 
         Raises:
             UserError: it fails.
@@ -257,7 +257,9 @@ class EpisodeReporter(Reporter, Protocol):
         """A line that stays."""
 
 
-def play(order: Order, player: Player | Crew, log: EpisodeLog, watching: EpisodeReporter) -> bool:
+def play(
+    order: Order, player: EpisodeRunner | ParallelEpisodeRunner, log: EpisodeLog, watching: EpisodeReporter
+) -> bool:
     """Play the episodes of ``order`` that ``log`` lacks, until it is finished.
 
     A crew plays ahead in the same order. What it plays of a variant that is decided meanwhile stays in the log and does
@@ -266,9 +268,9 @@ def play(order: Order, player: Player | Crew, log: EpisodeLog, watching: Episode
     Returns whether Ctrl-C ended it. Every episode that ended is in the log by then.
 
     Raises:
-        UserError: an episode fails, or a simulator does not start alike from the same seed.
+        UserError: an episode fails, or the same seed gives different starts.
     """
-    crew = _SinglePlayer(player) if isinstance(player, Player) else player
+    crew = _OneAtATime(player) if isinstance(player, EpisodeRunner) else player
     counter = _Counter(order, log, watching)
     out = set()
     try:
@@ -295,10 +297,10 @@ def play(order: Order, player: Player | Crew, log: EpisodeLog, watching: Episode
         crew.close()  # what is measured next must not run beside them
 
 
-class _SinglePlayer:
+class _OneAtATime:
     """A crew of one player, who plays when the episode is waited for."""
 
-    def __init__(self, player: Player) -> None:
+    def __init__(self, player: EpisodeRunner) -> None:
         self._player = player
         self._handed: list[tuple[Candidate, str, int]] = []
 
@@ -321,8 +323,8 @@ def _check_start(candidates: Sequence[Candidate], episodes: Episodes, episode: E
     if first is not None and first.start != episode.start:
         sides = [f"'{line.variant}'{f' on node {line.node}' * bool(line.node)}" for line in (first, episode)]
         raise UserError(
-            f"the simulator does not start alike from the same seed ({episode.task}, seed {episode.seed}: "
-            f"{' and '.join(sides)}): no pairs"
+            f"the same seed gives different starts ({episode.task}, seed {episode.seed}: {' and '.join(sides)}), so "
+            "episodes cannot be paired"
         )
 
 

@@ -16,9 +16,9 @@ from strobe.core.measure.memory import available_bytes
 from strobe.core.subjects.subject import fingerprint
 from strobe.evaluate.episode_log import EpisodeLine
 from strobe.evaluate.episodes.play import Plan
-from strobe.evaluate.episodes.realtime import RealtimeStage
+from strobe.evaluate.episodes.realtime import RealtimeEpisodeRunner
 from strobe.evaluate.episodes.settings import FIRST, Candidate
-from strobe.evaluate.episodes.stage import Stage
+from strobe.evaluate.episodes.stage import LocalEpisodeRunner
 from strobe.evaluate.episodes.timings import TimedCandidate
 from strobe.evaluate.episodes.videos import Filming, Keep
 from strobe.lerobot.policies import lerobot_policies
@@ -48,7 +48,7 @@ class PlayerSpec:
         rows_of: makes what is played; rows with a timing are true to time.
         threads: torch's in the other process.
         videos: first starts of each variant that are filmed, and ``folder``, the run's.
-        first: the variant whose simulator starts at once, as of `Stage`.
+        first: the variant whose simulator starts at once, as of `LocalEpisodeRunner`.
     """
 
     env: Any
@@ -85,7 +85,7 @@ class PlayerSpec:
             raise UserError("the policy was loaded again and has other weights: play in one process, with --parallel=1")
         rows = self.rows_of(subject, self.recipes)
         true_to_time = isinstance(rows[0], TimedCandidate)
-        kind = RealtimeStage if true_to_time else Stage
+        kind = RealtimeEpisodeRunner if true_to_time else LocalEpisodeRunner
         stage = kind(self.env, subject, self.rendering, self.first)
         # As many starts as are filmed: the plan is used for these only.
         first = Plan(rows, stage.tasks, self.videos, margin=0.0, seed=self.seed)
@@ -182,5 +182,5 @@ def require_room(flag: str, paths: Sequence[str], device: torch.device) -> None:
         )
 
 
-def _not_here(_count: int) -> Any:
+def _not_here(_count: int) -> object:
     raise UserError("no batches or checks where episodes are played")

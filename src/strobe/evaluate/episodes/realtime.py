@@ -22,9 +22,10 @@ from lerobot.rollout.inference.rtc import supports_rtc_inference
 
 from strobe.core.errors import UserError
 from strobe.core.timeline.clock import synchronise
+from strobe.core.timeline.layers import Call
 from strobe.core.timeline.probe import Attached, Hook
 from strobe.evaluate.episodes.settings import FIRST, Candidate
-from strobe.evaluate.episodes.stage import Stage
+from strobe.evaluate.episodes.stage import LocalEpisodeRunner
 from strobe.evaluate.episodes.timings import RequestedTiming, TimedCandidate
 from strobe.evaluate.results.evaluate import EpisodeTiming
 from strobe.lerobot.versions import types_with_rtc
@@ -38,7 +39,7 @@ from strobe.simulators.seldom_rendered import SeldomRendered
 from strobe.simulators.simulator import Actor, EpisodeTimes, Played, TimedSimulator, outcomes_reported
 
 FOREVER_NS = 10**15  # the episode ends itself
-POLL_NS = 10_000_000  # between two looks of LeRobot's inference thread
+POLL_NS = 10_000_000  # interval between two looks at LeRobot's inference thread
 
 
 def require_engine(policy: Any, engine: str) -> None:
@@ -143,7 +144,7 @@ class Meter:
             self.imposed_ms.append(took / 1e6)
             yield took
 
-    def around(self, inner: Callable[..., Any], _hook: Hook, _takes_self: bool) -> Callable[..., Any]:
+    def around(self, inner: Call, _hook: Hook, _takes_self: bool) -> Call:
         """Return ``inner``, a method of the policy, timed to the end of the device's work."""
 
         def call(*args: Any, **kwargs: Any) -> Any:
@@ -153,7 +154,7 @@ class Meter:
 
         return call
 
-    def preprocess(self, _ticket: Any) -> dict[str, Any]:
+    def preprocess(self, _ticket: object) -> dict[str, Any]:
         """The policy's preprocessor on the observation that the engine has a ticket for."""
         subject = self._subject
         looked = dict(self._world.looked)
@@ -165,7 +166,7 @@ class Meter:
         action, self._after = self._timed(lambda: self._subject.postprocessor(action))
         return action
 
-    def _timed(self, work: Callable[[], Any]) -> tuple[Any, int]:
+    def _timed(self, work: Callable[[], object]) -> tuple[Any, int]:
         begun = time.perf_counter_ns()
         result = work()
         synchronise(self._subject.device)
@@ -175,10 +176,10 @@ class Meter:
 class _Processor:
     """A processor of LeRobot's, run by a function of ours."""
 
-    def __init__(self, inner: Any, run: Callable[[Any], Any]) -> None:
+    def __init__(self, inner: Any, run: Callable[[Any], object]) -> None:
         self.steps, self.reset, self._run = inner.steps, inner.reset, run
 
-    def __call__(self, batch: Any) -> Any:
+    def __call__(self, batch: object) -> Any:
         return self._run(batch)
 
 
@@ -215,7 +216,7 @@ def _as_before(policy: Any) -> Iterator[None]:
 
 
 def _chunks(loop: PlayedRollout) -> list[int | None]:
-    """Return the chunk of the action that each tick of the loop sent; None where it sent none."""
+    """Return the chunk of the action that each tick of the loop sent; None if it sent none."""
     sent = iter(loop.actions)
     return [next(sent).chunk if tick.sent else None for tick in loop.ticks]
 
@@ -252,8 +253,8 @@ def _rounded(value: float) -> float:
     return float(f"{value:.5g}")
 
 
-class RealtimeStage(Stage):
-    """Plays one episode of one row at a time, true to time, in one simulator for all rows: a `Player`.
+class RealtimeEpisodeRunner(LocalEpisodeRunner):
+    """Plays one episode of one row at a time, true to time, in one simulator for all rows: a `EpisodeRunner`.
 
     Args:
         env: LeRobot's ``EnvConfig``.

@@ -25,8 +25,8 @@ class Candidate:
 
     Args:
         written: its treatments as on a command line; '' for the policy as it is.
-        steps: denoising steps; None where the policy has none, or the variant is of another setting.
-        recipe: the recipe's file; '' where it has none.
+        steps: denoising steps; None if the policy has none, or the variant is of another setting.
+        recipe: the recipe's file; '' if it has none.
     """
 
     variant: Variant
@@ -58,7 +58,7 @@ def parse_numbers(flag: str, text: str, read: Callable[[str], N | None], wrong: 
     """Return the numbers of ``'10,5,2'``, each given once.
 
     Args:
-        read: makes a number of a part; None where it is none.
+        read: makes a number of a part; None if it is none.
         wrong: what such a part is, in words, for the message.
 
     Raises:

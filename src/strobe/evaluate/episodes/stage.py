@@ -15,7 +15,7 @@ from strobe.simulators.seldom_rendered import Rendering
 from strobe.simulators.simulator import EpisodeTimes, Played, TimedSimulator
 
 
-class Stage:
+class LocalEpisodeRunner:
     """Plays one episode of one variant at a time, by lerobot-eval's own rollout.
 
     Args:
@@ -27,7 +27,9 @@ class Stage:
         UserError: the simulator is not installed or cannot be started.
     """
 
-    def __init__(self, env: Any, subject: PolicySubject, rendering: Rendering = "needed", first: str = FIRST) -> None:
+    def __init__(
+        self, env: object, subject: PolicySubject, rendering: Rendering = "needed", first: str = FIRST
+    ) -> None:
         self.env, self.subject = env, subject
         self.watch: Callable[[Any], None] | None = None  # sees each episode, as `Simulator.watch`
         self.rendering: Rendering = rendering
@@ -97,10 +99,10 @@ class Stage:
             simulator.close()
 
 
-class SeveralStages:
-    """A stage for each of several policies, all in memory: variant → its stage. It plays as a `Stage` does."""
+class EpisodeRunnerByVariant:
+    """An episode runner for each of several policies, all in memory: variant → its runner."""
 
-    def __init__(self, stages: Mapping[str, Stage]) -> None:
+    def __init__(self, stages: Mapping[str, LocalEpisodeRunner]) -> None:
         self._stages = stages
         self.watch: Callable[[Any], None] | None = None  # sees each episode, as `Simulator.watch`
         self._first = next(iter(stages.values()))

@@ -34,17 +34,17 @@ class RequestedTiming:
         rtc: fields of LeRobot's RTCConfig that are not its defaults.
         threshold: --inference.queue_threshold, in actions.
         client: fields of LeRobot's RobotClientConfig that are not its defaults, for async.
-        differing: of these, what sets the row apart from others of its engine, in words; '' where nothing does.
+        differing: of these, what sets the row apart from others of its engine, in words; '' if nothing does.
     """
 
     engine: Engine
     latency: Latency
     hold: Hold
     fps: float
-    rtc: dict[str, Any] = field(default_factory=dict)
+    rtc: dict[str, object] = field(default_factory=dict)
     threshold: int = 30
     differing: str = ""
-    client: dict[str, Any] = field(default_factory=dict)
+    client: dict[str, object] = field(default_factory=dict)
 
     @property
     def setting(self) -> str:
@@ -58,7 +58,7 @@ class RequestedTiming:
 
     @property
     def written(self) -> str:
-        """All settings, for `episode_log.Request`."""
+        """All settings, for `episode_log.EvaluationRequest`."""
         rtc = f", queue_threshold {self.threshold}, {dict(sorted(self.rtc.items()))}" if self.engine == "rtc" else ""
         client = f", {dict(sorted(self.client.items()))}" if self.engine == "async" else ""
         return f"{self.engine}{rtc}{client}, {self.latency.written}, hold {self.hold.kind}, {self.fps:g} Hz"
@@ -125,7 +125,7 @@ def parse_shares(text: str) -> list[float]:
 
 
 def timing_of(candidate: Candidate, played: Sequence[EpisodeLine]) -> Timing | None:
-    """Return the figures of a row's episodes; None where they were not true to time."""
+    """Return the figures of a row's episodes; None if they were not true to time."""
     requested = candidate.timing if isinstance(candidate, TimedCandidate) else None
     episodes = [line.timing for line in played if line.timing is not None]
     if requested is None or not episodes:
@@ -162,7 +162,7 @@ class Latency:
 
     Args:
         name: '100 ms', 'live', or the run's folder.
-        fixed_ns: of each call; None where they are not all alike.
+        fixed_ns: of each call; None if they are not all alike.
         runs: of a kept run, nanoseconds of its calls by the name of the variant; '' for any other variant.
     """
 

@@ -22,7 +22,7 @@ Keep = Callable[[str, bytes], Any]
 
 
 class WatchablePlayer(Protocol):
-    """A player whose episodes can be watched: `strobe.evaluate.episodes.stage.Stage`."""
+    """A player whose episodes can be watched: `strobe.evaluate.episodes.stage.LocalEpisodeRunner`."""
 
     watch: Callable[[Any], None] | None
 

@@ -34,16 +34,16 @@ from typing import Literal
 import numpy as np
 
 from strobe.core.measure.betting import log_capital, needed
-from strobe.core.measure.statistics import each_of
+from strobe.core.measure.statistics import bonferroni
 from strobe.evaluate.measure.success_rates import LEVEL, decide
 from strobe.evaluate.measure.time_to_task import Ended, judge_times
 
 Outcomes = Mapping[str, Sequence[bool]]  # arm → whether each start succeeded, all on the same starts in the same order
 
 
-def each_pair(arms: int, level: float = LEVEL) -> float:
+def bonferroni_pairs(arms: int, level: float = LEVEL) -> float:
     """Return the level of each pair of ``arms``, by which all pairs together are as sure as ``level``."""
-    return each_of(arms * (arms - 1) // 2, level)
+    return bonferroni(arms * (arms - 1) // 2, level)
 
 
 def eliminated(outcomes: Outcomes, level: float) -> dict[str, str]:
@@ -51,7 +51,7 @@ def eliminated(outcomes: Outcomes, level: float) -> dict[str, str]:
 
     Args:
         outcomes: of the arms that remain, on complete rounds, where tasks are played in turn.
-        level: of each pair, as `each_pair` returns it.
+        level: of each pair, as `bonferroni_pairs` returns it.
 
     Raises:
         ValueError: arms with different numbers of starts.
@@ -82,7 +82,7 @@ def _worse(first: np.ndarray, second: np.ndarray, level: float) -> bool:
 # as it was seen, are ranked by their mean time to task over all starts, with a failure counted as the limit.
 
 Played = Mapping[str, Sequence[Ended]]  # setting → its episodes, all from the same starts in the same order
-MARGIN = 0.03  # of success rate, within which time decides
+MARGIN = 0.03  # difference of success rates below which time decides
 
 
 def ranked(played: Played, margin: float = MARGIN) -> list[str]:

@@ -97,7 +97,7 @@ def tango_score(lost: int, won: int, pairs: int, difference: float) -> float:
     return excess / math.sqrt(variance)
 
 
-LEVEL = 0.95  # of each interval and each verdict; a non-inferiority verdict alone has half of the error
+LEVEL = 0.95  # level of each interval and each verdict; a non-inferiority verdict alone has half of the error
 
 
 def decide(

@@ -236,7 +236,7 @@ def _ratios(before: Times, after: Times) -> Times:
 
 
 def _middle(before: Times, after: Times) -> float | None:
-    """Return the middle ratio that was seen; None where there is none, or only one of the two did the task in it."""
+    """Return the middle ratio that was seen; None if there is none, or only one of the two did the task in it."""
     ratios = np.sort(_ratios(before, after))
     if not len(ratios):
         return None

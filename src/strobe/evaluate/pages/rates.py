@@ -19,7 +19,7 @@ OF = "%{customdata[0]} of %{customdata[1]}<extra>%{fullData.name}</extra>"  # su
 
 
 def how_sure(verdicts: int) -> str:
-    """Return how sure several verdicts on success are together, as a sentence; '' where there is one."""
+    """Return how sure several verdicts on success are together, as a sentence; '' if there is one."""
     if verdicts < 2:
         return ""
     together = min(100, 5 * verdicts)
@@ -68,7 +68,7 @@ def columns(margin: float) -> Columns[VariantOnTask | JudgedOnTask]:
 
 
 def possible_loss(on: VariantOnTask) -> str:
-    """Return the loss that episodes do not exclude, as a clause; '' where there is none, or nothing to lose against."""
+    """Return the loss that episodes do not exclude, as a clause; '' if there is none, or nothing to lose against."""
     lost = -on.paired.decision.interval.low if on.paired is not None else 0.0
     return f"; a loss of up to {points(lost)} is not excluded" if lost > 0 else ""
 

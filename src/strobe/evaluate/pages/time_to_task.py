@@ -48,7 +48,7 @@ def _seconds_of(time: TimeToTask) -> str:
 
 
 def _despite(variant: EvaluatedVariant) -> str:
-    """Return that a faster chunk did not help, as a clause; '' where that was not shown."""
+    """Return that a faster chunk did not help, as a clause; '' if that was not shown."""
     chunk, time = variant.chunk, variant.time
     ends = chunk.times_interval if chunk is not None else None
     if chunk is None or chunk.times is None or ends is None or ends.low <= 1 or time is None or time.paired is None:
@@ -115,7 +115,7 @@ def plots(result: EvaluateResult) -> Plots:
 
 
 def survival_plot(times: Sequence[tuple[str, TimeToTask | None]], what: str, caption: str) -> Plot | None:
-    """Return the share that is not done yet, against time; None where no time is known.
+    """Return the share that is not done yet, against time; None if no time is known.
 
     Args:
         times: name → its times, in an order that sets the colours.

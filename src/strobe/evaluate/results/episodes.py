@@ -22,9 +22,9 @@ class EpisodePair(Data):
     seed: int
     baseline: Episode
     candidate: Episode
-    same_ticks: int = Field(description="control ticks from the start with the same action, to the bit")
+    same_ticks: int = Field(description="count of control ticks from the start with bit-identical actions")
     largest_error: Finite = Field(
-        description="largest absolute difference of two actions of one tick, in the action's own units"
+        description="largest absolute difference of two actions at one tick, in the action's own units"
     )
 
     @property
@@ -41,26 +41,26 @@ class PairedEpisodes(Data):
 
     baseline: str
     candidate: str
-    environment: str = Field(description="its type and task")
-    planned: int = Field(description="pairs that were asked for")
+    environment: str = Field(description="type and task of the environment")
+    planned: int = Field(description="number of pairs requested")
     pairs: list[EpisodePair]
     kind: EpisodesKind
-    by: Literal["success", "reward"] = Field(description="what it is judged by: reward where neither ever succeeded")
-    baseline_success: Finite = Field(description="share of its episodes, 0 to 1")
+    by: Literal["success", "reward"] = Field(description="success, or reward if neither side ever succeeded")
+    baseline_success: Finite = Field(description="share of the baseline's episodes, 0 to 1")
     candidate_success: Finite
     success: Finite = Field(description="difference of the success rates, −1 to 1")
     success_interval: Interval = Field(
-        description="of it, valid at every number of pairs at once; without a margin, for one look after the last pair"
+        description="interval of the difference; anytime-valid if a margin was set, else for the final look only"
     )
-    possible_drop: Finite = Field(description="loss of success rate that these pairs do not exclude, 0 to 1")
+    possible_drop: Finite = Field(description="loss of success rate that these pairs cannot exclude, 0 to 1")
     margin: Finite | None = Field(
-        default=None, description="loss of success rate that counts as not worse; None from before there was one"
+        default=None, description="non-inferiority margin; None in results older than the margin"
     )
-    decided: int | None = Field(default=None, description="pairs after which success was decided; None: undecided")
+    decided: int | None = Field(default=None, description="number of pairs that decided success; None: undecided")
     reward: Finite = Field(description="centre of the pairs' differences in reward")
-    reward_interval: Interval | None = Field(description="of it; None with fewer than six pairs")
-    reward_least: Finite | None = Field(default=None, description="least difference of reward that counts as one")
-    time: PairedTimes | None = Field(default=None, description="until the task is done; None: not judged")
+    reward_interval: Interval | None = Field(description="interval of `reward`; None with fewer than six pairs")
+    reward_least: Finite | None = Field(default=None, description="smallest difference of reward that counts as one")
+    time: PairedTimes | None = Field(default=None, description="time until the task is done; None: not judged")
     time_not_judged: str = Field(default="", description="why there is no `time`, in words; '' in older answers")
-    broken: str = Field(default="", description="what speaks against the candidate, in words; '' where nothing does")
+    broken: str = Field(default="", description="evidence against the candidate, in words; '' if there is none")
     sentence: str = Field(description="the verdict in words, with its numbers")

@@ -23,9 +23,9 @@ class Video(Data):
     task: str
     seed: int
     success: bool
-    seconds: Finite = Field(description="of simulated time")
-    file: str = Field(description="within the run's folder: an H.264 .mp4, or a .webp where there is no H.264")
-    poster: str | None = Field(default=None, description="its last frame as a .webp, within the run's folder")
+    seconds: Finite = Field(description="duration in simulated time")
+    file: str = Field(description="path in the run's folder: an H.264 .mp4, or a .webp without H.264")
+    poster: str | None = Field(default=None, description="path of its last frame as a .webp, in the run's folder")
 
 
 Engine = Literal["sync", "rtc", "async"]
@@ -34,33 +34,33 @@ Engine = Literal["sync", "rtc", "async"]
 class EpisodeTiming(Data):
     """One episode. Its lists are in the order of time."""
 
-    imposed_ms: list[Finite] = Field(description="latency of each call, by which the simulator went on")
-    held: int = Field(description="ticks of the simulator that took no new action of the policy")
-    lost: int = Field(description="actions that another one followed before the simulator took them")
-    age_ms: list[Finite] = Field(description="of each action taken: from its observation until it was sent")
-    steps: list[Finite] = Field(description="distance of an action from the one taken before it, in one chunk")
-    jumps: list[Finite] = Field(description="the same where the two are of different chunks")
+    imposed_ms: list[Finite] = Field(description="latency of each call; the simulator advanced by it")
+    held: int = Field(description="ticks of the simulator without a new action from the policy")
+    lost: int = Field(description="actions that a newer one replaced before the simulator used them")
+    age_ms: list[Finite] = Field(description="age of each action used: from its observation until it was sent")
+    steps: list[Finite] = Field(description="distance between consecutive actions of the same chunk")
+    jumps: list[Finite] = Field(description="distance between consecutive actions of different chunks")
     rests: bool = Field(default=True, description="the simulator was held before the first action; else it stood still")
 
 
 class Timing(Data):
     """A row of an evaluation that is true to time."""
 
-    variant: str = Field(description="of the policy, without its timing")
-    engine: Engine = Field(description="of inference: lerobot-rollout's --inference.type; async: its robot client")
-    setting: str = Field(default="", description="the engine with what sets the row apart: 'rtc, horizon 20'")
-    latency: str = Field(description="as asked for: '100 ms', 'live', or a run that it is drawn from")
-    hold: str = Field(description="of a tick without an action: 'last' repeats the last one, 'zero' moves nothing")
+    variant: str = Field(description="name of the policy's variant, without its timing")
+    engine: Engine = Field(description="inference engine: lerobot-rollout's --inference.type; async: its robot client")
+    setting: str = Field(default="", description="the engine and what is special in this row: 'rtc, horizon 20'")
+    latency: str = Field(description="latency as requested: '100 ms', 'live', or the run that it is drawn from")
+    hold: str = Field(description="a tick without an action: 'last' repeats the last one, 'zero' moves nothing")
     fps: Finite = Field(description="control ticks per second of the simulator's clock")
-    imposed: Quantiles = Field(description="latency of the calls in milliseconds, as imposed")
-    ticks: int = Field(description="of the simulator, in all episodes")
-    held: int = Field(description="of these, without a new action of the policy")
-    lost: int = Field(description="actions that another one followed before the simulator took them")
+    imposed: Quantiles = Field(description="imposed latency of the calls, in milliseconds")
+    ticks: int = Field(description="ticks of the simulator in all episodes")
+    held: int = Field(description="ticks among them without a new action from the policy")
+    lost: int = Field(description="actions that a newer one replaced before the simulator used them")
     age: Quantiles | None = Field(description="milliseconds from an observation until its action was sent")
-    jumps: int = Field(description="seams between chunks")
+    jumps: int = Field(description="number of seams between chunks")
     jump_ratio: Finite | None = Field(
-        description="median distance of actions across a seam over the 95th percentile of those in a chunk; "
-        "None with no seam, or where actions in a chunk do not differ"
+        description="median distance of actions across a seam ÷ 95th percentile inside a chunk; None with no seam, or "
+        "if actions inside a chunk do not differ"
     )
 
     @property
@@ -75,12 +75,12 @@ class ChunkTimes(Data):
     ms: Summary
     hz: Finite = Field(description="chunks per second at the median")
     parts: dict[str, Finite] = Field(
-        description="median ms of the policy's parts and of the processors; what they leave of the whole is in none"
+        description="median ms of the policy's parts and of the processors; the remainder belongs to no part"
     )
     times: Finite | None = Field(
-        default=None, description="how often as fast as the first variant; None for the first itself"
+        default=None, description="speed relative to the first variant; None for the first itself"
     )
-    times_interval: Interval | None = Field(default=None, description="of it, from the pairs of the rounds")
+    times_interval: Interval | None = Field(default=None, description="interval of `times`, from pairs of the rounds")
 
 
 Decided = Literal["worse", "better", "not worse by more than the margin", "undecided"]
@@ -96,8 +96,8 @@ class SuccessRate(Data):
 
     episodes: int
     successes: int
-    rate: Finite = Field(description="0 to 1")
-    interval: Interval = Field(description="exact (Clopper and Pearson)")
+    rate: Finite = Field(description="share of episodes that succeeded, 0 to 1")
+    interval: Interval = Field(description="exact interval (Clopper and Pearson)")
 
 
 class Decision(Data):
@@ -105,11 +105,11 @@ class Decision(Data):
 
     kind: Decided
     interval: Interval = Field(
-        description="of the difference: valid at every number of pairs at once; of finished results, for one look"
+        description="interval of the difference; anytime-valid, or for one look if all results were complete beforehand"
     )
-    margin: Finite | None = Field(description="loss of success rate that is called not worse, stated beforehand")
-    within_margin: bool = Field(description="whether a loss above the margin is excluded, whatever the verdict")
-    pairs: int | None = Field(description="pairs since which this verdict has held; None where undecided")
+    margin: Finite | None = Field(description="non-inferiority margin (loss of success rate), stated beforehand")
+    within_margin: bool = Field(description="a loss above the margin is excluded, whatever the verdict")
+    pairs: int | None = Field(description="number of pairs since which this verdict has held; None if undecided")
 
 
 class PairedRates(Data):
@@ -122,9 +122,9 @@ class PairedRates(Data):
     lost: int = Field(description="pairs in which only the first variant succeeded")
     won: int = Field(description="pairs in which only this variant succeeded")
     neither: int = Field(description="pairs in which both failed")
-    difference: Finite = Field(description="of the success rates, −1 to 1")
-    interval: Interval = Field(description="of it (Tango), for one look after the last pair")
-    p: Finite = Field(description="McNemar's exact test of no difference, for one look after the last pair")
+    difference: Finite = Field(description="difference of the success rates, −1 to 1")
+    interval: Interval = Field(description="interval of the difference (Tango), for the final look only")
+    p: Finite = Field(description="McNemar's exact test of no difference, for the final look only")
     decision: Decision
 
     @property
@@ -137,8 +137,8 @@ class VariantOnTask(Data):
     """A variant's episodes on one task, or on all tasks together."""
 
     success: SuccessRate
-    reward: Finite = Field(description="mean over its episodes of the sum over control ticks")
-    paired: PairedRates | None = Field(default=None, description="against the first variant; None for the first itself")
+    reward: Finite = Field(description="mean over the episodes of the summed reward")
+    paired: PairedRates | None = Field(default=None, description="comparison with the first variant; None for itself")
 
 
 class CallTimes(Data):
@@ -148,7 +148,7 @@ class CallTimes(Data):
     median_ms: Finite
     p95_ms: Finite
     hz: Finite = Field(description="calls per second at the median")
-    beside: int = Field(default=0, description="other processes that played episodes meanwhile, at most")
+    beside: int = Field(default=0, description="maximum number of other processes that played episodes meanwhile")
 
     def at(self, share: float) -> float | None:
         """Return the milliseconds that a ``share`` of the calls does not exceed; None for one that is not saved."""
@@ -158,12 +158,12 @@ class CallTimes(Data):
 class LoopTimes(Data):
     """Time of the loop around the policy, in episodes that were played one at a time."""
 
-    reset_ms: Finite = Field(description="of the simulator's reset, mean over episodes")
-    step_ms: Finite = Field(description="of the simulator in a control tick, without rendering, mean")
-    render_ms: Finite | None = Field(description="of rendering in a control tick, mean; None where it was not seen")
-    policy_ms: Finite = Field(description="of the policy in a control tick, mean: most ticks only take a queued action")
+    reset_ms: Finite = Field(description="simulator's reset, mean over episodes")
+    step_ms: Finite = Field(description="simulator's step in a control tick, without rendering, mean")
+    render_ms: Finite | None = Field(description="rendering in a control tick, mean; None if not seen")
+    policy_ms: Finite = Field(description="policy's time in a control tick, mean: most ticks only take a queued action")
     drawn: Finite | None = Field(
-        default=None, description="share of control ticks whose observation was drawn; None where it was not seen"
+        default=None, description="share of control ticks with a rendered observation; None if not seen"
     )
 
 
@@ -172,49 +172,48 @@ class EvaluatedVariant(Data):
 
     name: str
     steps: int | None = Field(
-        default=None, description="its denoising steps; None: it has none, or varies in another setting"
+        default=None, description="number of denoising steps; None: it has none, or varies in another setting"
     )
-    recipe: str = Field(default="", description="the recipe's file; '' where it has none")
+    recipe: str = Field(default="", description="file name of the recipe; '' if it has none")
     together: VariantOnTask
-    tasks: dict[str, VariantOnTask] = Field(description="by the task's name; empty with one task")
+    tasks: dict[str, VariantOnTask] = Field(description="task name → result; empty with one task")
     calls: CallTimes
     loop: LoopTimes
     times: Finite | None = Field(
-        default=None, description="how often as fast as the first, by the medians of the episodes that both played"
+        default=None, description="speed relative to the first variant, by the medians of the episodes that both played"
     )
-    timing: Timing | None = Field(default=None, description="of episodes that were true to time")
-    motion: Motion | None = Field(default=None, description="how smooth its actions are, mean over its episodes")
-    time: TimeToTask | None = Field(default=None, description="until the task is done; None: not judged")
+    timing: Timing | None = Field(default=None, description="timing of the episodes played in real time")
+    motion: Motion | None = Field(default=None, description="smoothness of the actions, mean over the episodes")
+    time: TimeToTask | None = Field(default=None, description="time until the task is done; None: not judged")
     time_not_judged: str = Field(default="", description="why there is no `time`, in words; '' in older answers")
     path_ratio: Finite | None = Field(
-        default=None,
-        description="length of its path of actions ÷ the first variant's, where both succeeded; None: not judged",
+        default=None, description="its path of actions ÷ the first variant's, where both succeeded; None: not judged"
     )
-    chunk: ChunkTimes | None = Field(default=None, description="apart from the episodes; None: not measured")
+    chunk: ChunkTimes | None = Field(default=None, description="time of a chunk without episodes; None: not measured")
 
 
 class PlayedCheckpoint(Data):
     """One of several checkpoints, against the best one, on the starts that both played."""
 
-    name: str = Field(description="the part of its path that tells it from the others: the variant's name")
-    path: str = Field(description="its folder or Hub id")
-    policy: str = Field(description="the policy's type")
-    starts: int = Field(description="complete starts that it played, over all tasks")
+    name: str = Field(description="the variant's name: the part of its path that differs from the others'")
+    path: str = Field(description="folder or Hub id")
+    policy: str = Field(description="type of the policy")
+    starts: int = Field(description="number of complete starts played, over all tasks")
     by: str = Field(
-        default="", description="the checkpoint that it is shown to succeed less than, which ended it; '': it remains"
+        default="", description="checkpoint shown to succeed more often, which eliminated this one; '': it remains"
     )
-    rates: PairedRates | None = Field(default=None, description="None for the best one, or where no start is complete")
-    times: PairedTimes | None = Field(default=None, description="None for the best one, or not judged")
-    times_not_judged: str = Field(default="", description="why, in words")
+    rates: PairedRates | None = Field(default=None, description="None for the best one, or with no complete start")
+    times: PairedTimes | None = Field(default=None, description="against the best one; None: itself, or not judged")
+    times_not_judged: str = Field(default="", description="why `times` is missing, in words")
 
 
 class Elimination(Data):
     """Checkpoints that play the same starts until each but one is shown to succeed less than another one."""
 
-    level: Finite = Field(description="of all statements on success together, and of all on time together")
-    each_level: Finite = Field(description="of each pair of checkpoints, so that all together have `level`")
+    level: Finite = Field(description="joint level of all statements on success, and of all on time")
+    each_level: Finite = Field(description="level of each pair of checkpoints, such that all together have `level`")
     best: str = Field(description="the only one that remains, else the one with the highest success rate so far")
-    checkpoints: list[PlayedCheckpoint] = Field(description="in the order in which they were given")
+    checkpoints: list[PlayedCheckpoint] = Field(description="all checkpoints, in the order given")
 
     @property
     def remaining(self) -> list[PlayedCheckpoint]:
@@ -234,23 +233,23 @@ class EvaluateResult(Result):
     """
 
     study: Literal["evaluate"] = "evaluate"
-    environment: str = Field(description="its type and task")
+    environment: str = Field(description="type and task of the environment")
     tasks: list[str]
     fps: Finite | None = Field(default=None, description="control ticks per second; None in older answers")
-    planned: int = Field(description="episodes of each variant that were asked for, over all tasks")
-    margin: Finite = Field(description="loss of success rate that is called not worse, stated beforehand")
-    foresight: str = Field(default="", description="what the planned number can decide, as said before it started")
+    planned: int = Field(description="episodes requested for each variant, over all tasks")
+    margin: Finite = Field(description="non-inferiority margin (loss of success rate), stated beforehand")
+    foresight: str = Field(default="", description="what the planned number can decide, computed before the start")
     variants: list[EvaluatedVariant] = Field(
-        default_factory=list, description="those that were played; the first first"
+        default_factory=list, description="variants that were played, the baseline first"
     )
     elimination: Elimination | None = Field(
-        default=None, description="of several checkpoints; None: variants of one policy, judged against the first"
+        default=None, description="outcome with several checkpoints; None: variants of one policy"
     )
-    videos: list[Video] = Field(default_factory=list, description="of the first starts, start by start")
+    videos: list[Video] = Field(default_factory=list, description="videos of the first starts, in order")
     line: Line | None = Field(
         default=None,
-        description="latency of a chunk over denoising steps, apart from the episodes, through the variants that "
-        "differ in steps alone; its intervals are of a bootstrap over rounds",
+        description="latency of a chunk over denoising steps, measured without episodes, fitted through the variants "
+        "that differ in steps only; intervals by bootstrap over rounds",
     )
 
     def advised(self) -> Sequence[Measurement]:
@@ -260,11 +259,11 @@ class EvaluateResult(Result):
 class UnpairedRates(Data):
     """A run against the first one, whose episodes began elsewhere. Differences: it − the first."""
 
-    difference: Finite = Field(description="of the success rates, −1 to 1: the mean over tasks, weighted")
-    interval: Interval = Field(description="of it, for one look at runs whose lengths were fixed beforehand")
+    difference: Finite = Field(description="difference of the success rates, −1 to 1: the weighted mean over tasks")
+    interval: Interval = Field(description="interval of the difference, for one look at runs of fixed length")
     kind: Decided
     by_task: bool = Field(
-        default=False, description="whether the runs played the tasks in unlike shares, so that their rates mislead"
+        default=False, description="the runs played the tasks in different proportions, so that their rates mislead"
     )
 
 
@@ -272,7 +271,7 @@ class JudgedOnTask(Data):
     """A run's episodes on one task, or on all tasks together."""
 
     success: SuccessRate
-    reward: Finite | None = Field(description="mean over its episodes of the sum over control ticks; None: not known")
+    reward: Finite | None = Field(description="mean over the episodes of the summed reward; None: unknown")
     paired: PairedRates | None = None
     unpaired: UnpairedRates | None = None
 
@@ -280,10 +279,10 @@ class JudgedOnTask(Data):
 class JudgedRun(Data):
     """One run of lerobot-eval; the first has nothing that it is judged against."""
 
-    name: str = Field(description="its folder, as far as it tells the runs apart")
+    name: str = Field(description="shortest part of its folder's path that identifies the run")
     file: str
     together: JudgedOnTask
-    tasks: dict[str, JudgedOnTask] = Field(description="by the task's name; empty with one task")
+    tasks: dict[str, JudgedOnTask] = Field(description="task name → result; empty with one task")
 
 
 class Judged(Answer):
@@ -293,8 +292,8 @@ class Judged(Answer):
 
     study: Literal["evaluate results"] = "evaluate results"
     tasks: list[str]
-    margin: Finite = Field(description="loss of success rate that is called not worse")
-    pairing: str = Field(description="why episodes are taken in pairs, or why not, in words")
+    margin: Finite = Field(description="non-inferiority margin (loss of success rate)")
+    pairing: str = Field(description="why episodes are paired, or why not, in words")
     paired: bool
     runs: list[JudgedRun]
 

@@ -27,12 +27,12 @@ class PairedTimes(Data):
     together: int = Field(description="pairs in which both did it at the same moment")
     neither: int = Field(description="pairs in which both failed")
     kind: TimeKind
-    ratio: Finite | None = Field(description="the middle pair's; None where only one of the two did the task in it")
-    low: Finite | None = Field(description="of its interval, valid at every number of pairs; None: above every ratio")
-    high: Finite | None = Field(description="of its interval; None: no ratio is too large")
-    mean_ratio: Finite = Field(description="of the mean times over all starts, a failure counted as the limit")
-    mean_low: Finite = Field(description="of its interval, valid at every number of pairs")
-    mean_high: Finite | None = Field(description="of its interval; None: no ratio is too large")
+    ratio: Finite | None = Field(description="ratio of the median pair; None if only one of the two did the task in it")
+    low: Finite | None = Field(description="lower end of its interval, anytime-valid; None: above every ratio")
+    high: Finite | None = Field(description="upper end of its interval; None: unbounded")
+    mean_ratio: Finite = Field(description="ratio of the mean times over all starts, a failure counted as the limit")
+    mean_low: Finite = Field(description="lower end of its interval, anytime-valid")
+    mean_high: Finite | None = Field(description="upper end of its interval; None: unbounded")
     level: Finite
 
     @property
@@ -45,14 +45,14 @@ class TimeToTask(Data):
     """Seconds from the start of an episode until it succeeds: control ticks ÷ their rate, or of a virtual clock."""
 
     episodes: int
-    done: int = Field(description="episodes that succeeded")
-    limit_s: Finite = Field(description="that an episode may last; the longest, where tasks differ")
+    done: int = Field(description="number of episodes that succeeded")
+    limit_s: Finite = Field(description="longest duration of an episode; the longest limit, if tasks differ")
     mean_done_s: Finite = Field(description="mean over the episodes that succeeded")
     mean_s: Finite = Field(description="mean over all episodes, a failure counted as the limit")
-    middle_s: Finite | None = Field(description="after which half of the episodes are done; None: fewer are, ever")
-    at_s: list[Finite] = Field(description="moments at which the curve falls, from 0 to the last end of an episode")
-    not_done: list[Finite] = Field(description="share that is not done yet from each of them on (Kaplan and Meier)")
-    paired: PairedTimes | None = Field(default=None, description="against the first variant; None for the first itself")
+    middle_s: Finite | None = Field(description="time after which half of the episodes are done; None: fewer are, ever")
+    at_s: list[Finite] = Field(description="times at which the curve falls, from 0 to the last end of an episode")
+    not_done: list[Finite] = Field(description="share not yet done from each of these times on (Kaplan and Meier)")
+    paired: PairedTimes | None = Field(default=None, description="comparison with the first variant; None for itself")
 
 
 def time_in_words(paired: PairedTimes) -> str:

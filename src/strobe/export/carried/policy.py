@@ -19,7 +19,7 @@ import numpy as np
 
 HERE = Path(__file__).resolve().parent
 MANIFEST = "export.json"
-BRIGHTEST = 2.0  # of an image from 0 to 1, with room for what resizing overshoots
+BRIGHTEST = 2.0  # brightest value of an image from 0 to 1, with room for overshoot in resizing
 TOKENS, MASK = "observation.language.tokens", "observation.language.attention_mask"
 
 

@@ -26,9 +26,9 @@ class ComponentChange(Data):
 
     path: list[str]
     change: Literal["faster", "slower", "appeared", "gone"]
-    before_ms: Finite | None = Field(default=None, description="median; None where the part appeared")
-    after_ms: Finite | None = Field(default=None, description="median; None where the part is gone")
-    verdict: Verdict | None = Field(default=None, description="with the interval widened for the many parts judged")
+    before_ms: Finite | None = Field(default=None, description="median before; None if the part is new")
+    after_ms: Finite | None = Field(default=None, description="median after; None if the part is gone")
+    verdict: Verdict | None = Field(default=None, description="verdict, its interval widened for the many parts judged")
 
 
 class MemoryChange(Data):
@@ -47,11 +47,11 @@ class MeasurementChange(Data):
     before: Samples
     after: Samples
     verdict: Verdict
-    components: list[ComponentChange] = Field(default_factory=list, description="those that changed")
-    judged: int = Field(default=0, description="parts that were judged at once")
+    components: list[ComponentChange] = Field(default_factory=list, description="the parts that changed")
+    judged: int = Field(default=0, description="number of parts judged together")
     memory: list[MemoryChange] = Field(default_factory=list)
     unlike: list[str] = Field(
-        default_factory=list, description="why the runs measured different work here: another machine, other inputs"
+        default_factory=list, description="why they are not comparable: another machine, other inputs"
     )
 
 
@@ -60,7 +60,7 @@ class FigureChange(Data):
 
     name: str
     unit: str = ""
-    before: Finite | None = Field(default=None, description="None where that run has none")
+    before: Finite | None = Field(default=None, description="the figure in the run before; None if it has none")
     after: Finite | None = None
 
 
@@ -74,5 +74,5 @@ class Difference(Answer):
     before: RunLabel
     after: RunLabel
     measurements: list[MeasurementChange]
-    missing: list[str] = Field(default_factory=list, description="measurements that only the run before has")
-    figures: list[FigureChange] = Field(default_factory=list, description="of rollouts; side by side, without verdicts")
+    missing: list[str] = Field(default_factory=list, description="measurements that only the earlier run has")
+    figures: list[FigureChange] = Field(default_factory=list, description="figures of rollouts, without verdicts")

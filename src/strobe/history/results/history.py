@@ -15,27 +15,26 @@ from strobe.core.results.data import Data, Finite, Interval, Summary
 class Point(Data):
     """One run of a trend."""
 
-    run: str = Field(description="the run's folder, or a commit")
+    run: str = Field(description="folder of the run, or a commit")
     started: datetime
     strobe_version: str
-    summary: Summary = Field(description="milliseconds of the whole")
-    parts: dict[str, Summary] = Field(default_factory=dict, description="milliseconds of the parts of the first levels")
+    summary: Summary = Field(description="milliseconds for the whole")
+    parts: dict[str, Summary] = Field(default_factory=dict, description="milliseconds for parts of the first levels")
     verdict: Verdict | None = Field(
-        default=None,
-        description="against the reference; None for the first run, and for one with too few samples",
+        default=None, description="verdict against the reference; None for the first run, and with too few samples"
     )
-    together: int = Field(default=1, description="latest runs that the verdict judges at once")
+    together: int = Field(default=1, description="number of latest runs that the verdict judges together")
     alone: Interval | None = Field(
-        default=None, description="of this run's ratio to the reference; each end holds in 95 %"
+        default=None, description="interval of this run's ratio to the reference; each end holds in 95 %"
     )
     change: Literal["slower", "faster", "mended", "accepted"] | None = Field(
-        default=None, description="what is shown here first; *accepted*: the reference was moved here by hand"
+        default=None, description="change first shown in this run; *accepted*: the reference was moved here by hand"
     )
     standing: Finite | None = Field(
-        default=None, description="ratio of a slow-down that was shown, here or before, and is not mended"
+        default=None, description="ratio of a slow-down shown here or earlier that still stands"
     )
-    shown_in: str = Field(default="", description="the run in which it was shown")
-    differs: list[str] = Field(default_factory=list, description="versions that are not those of the run before")
+    shown_in: str = Field(default="", description="the run that first showed it")
+    differs: list[str] = Field(default_factory=list, description="versions that differ from those of the run before")
 
     @property
     def changes(self) -> bool:
@@ -56,17 +55,17 @@ class Point(Data):
 class Trend(Data):
     """One measurement over runs, the oldest first."""
 
-    measured: str = Field(description="the study and the measurement's name")
+    measured: str = Field(description="name of the study and of the measurement")
     subject: str
-    machine: str = Field(description="its device, in words: runs of other machines are another trend")
-    settings: dict[str, str] = Field(default_factory=dict, description="what all its runs have in common")
-    reference: list[str] = Field(default_factory=list, description="the runs that the last one is judged against")
+    machine: str = Field(description="device of the machine, in words: each machine has its own trend")
+    settings: dict[str, str] = Field(default_factory=dict, description="settings that all its runs share")
+    reference: list[str] = Field(default_factory=list, description="runs that the last one is compared with")
     between_runs: Finite | None = Field(
-        default=None, description="standard deviation between runs of the same thing, as a fraction"
+        default=None, description="standard deviation between runs of the same code, as a fraction"
     )
-    known: int = Field(default=0, description="runs that it is known from; 0 where it is assumed")
+    known: int = Field(default=0, description="number of runs that it was estimated from; 0 if it is assumed")
     visible: Finite | None = Field(
-        default=None, description="the slow-down of one run that the last judgement of one would have shown"
+        default=None, description="smallest slow-down that the last judgement of a single run would have shown"
     )
     points: list[Point]
 
@@ -76,7 +75,7 @@ class History(Answer):
 
     called: ClassVar[str] = "history"
     study: Literal["history"] = "history"
-    trends: list[Trend] = Field(description="those with two runs or more, the latest changed first")
+    trends: list[Trend] = Field(description="trends of two runs or more, latest change first")
     not_judged: list[str] = Field(
-        default_factory=list, description="what a newest run lacks to be judged: runs like it, or a measurement"
+        default_factory=list, description="what the newest runs lack to be judged, such as similar runs"
     )

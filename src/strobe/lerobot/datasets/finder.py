@@ -16,8 +16,8 @@ from strobe.lerobot.refusals import first_line, ran_out
 
 LOG = logging.getLogger(__name__)
 TOLERANCE_S = 1e-4  # LeRobot's own
-GLANCE_S = 2.0  # at most, before anything has failed
-SEARCH_S = 20.0  # at most, after a failure
+GLANCE_S = 2.0  # longest search before anything has failed
+SEARCH_S = 20.0  # longest search after a failure
 
 
 def look(

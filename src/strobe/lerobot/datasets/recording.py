@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -13,11 +12,11 @@ import pyarrow
 import pyarrow.parquet as parquet
 
 from strobe.core.errors import in_a_line
-from strobe.core.json_text import parsed
+from strobe.core.json_text import JsonObject, parsed
 from strobe.lerobot.datasets.fault import DatasetError, Fault
 
 INFO, STATS, TASKS, EPISODES = "meta/info.json", "meta/stats.json", "meta/tasks.parquet", "meta/episodes"
-FORMAT = "v3"  # of LeRobot's datasets
+FORMAT = "v3"  # version of LeRobot's datasets
 DATA_PATH = "data/chunk-{chunk_index:03d}/file-{file_index:03d}.parquet"
 VIDEO_PATH = "videos/{video_key}/chunk-{chunk_index:03d}/file-{file_index:03d}.mp4"
 _NEEDED = ("codebase_version", "fps", "features")
@@ -37,8 +36,8 @@ class Recording:
 
     root: Path
     named: str
-    info: dict[str, Any]
-    episodes: dict[int, dict[str, Any]]
+    info: JsonObject
+    episodes: dict[int, JsonObject]
     chosen: list[int]
     tasks: int
 
@@ -48,7 +47,7 @@ class Recording:
         return float(self.info["fps"])
 
     @property
-    def features(self) -> dict[str, dict[str, Any]]:
+    def features(self) -> dict[str, JsonObject]:
         """Name → shape, dtype and names of the dimensions, as ``meta/info.json`` has them."""
         return self.info["features"]
 
@@ -75,8 +74,8 @@ class Recording:
         return how_to_restore(self.root, self.named, file)
 
 
-def dimension_names(feature: dict[str, Any]) -> list[str]:
-    """Return the names of a feature's dimensions, as ``info.json`` describes it; [] where it has none."""
+def dimension_names(feature: JsonObject) -> list[str]:
+    """Return the names of a feature's dimensions, as ``info.json`` describes it; [] if it has none."""
     names = feature.get("names")
     if isinstance(names, dict):  # {"motors": [...]}, as older data sets have it
         names = next((value for value in names.values() if isinstance(value, list)), None)
@@ -127,7 +126,7 @@ def _table(root: Path, named: str, file: Path) -> pd.DataFrame:
     return rows(root, named, file).to_pandas()
 
 
-def _info(root: Path, named: str) -> dict[str, Any]:
+def _info(root: Path, named: str) -> JsonObject:
     repair = how_to_restore(root, named, INFO)
     try:
         info = parsed((root / INFO).read_text())
@@ -150,7 +149,7 @@ def _info(root: Path, named: str) -> dict[str, Any]:
     return info
 
 
-def _episodes(root: Path, named: str, info: dict[str, Any]) -> dict[int, dict[str, Any]]:
+def _episodes(root: Path, named: str, info: JsonObject) -> dict[int, JsonObject]:
     files = sorted((root / EPISODES).rglob("*.parquet"))
     if not files:
         repair = how_to_restore(root, named, EPISODES)

@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
-from typing import Any
 
 import numpy as np
 import pyarrow
 
-from strobe.core.json_text import parsed
+from strobe.core.json_text import JsonObject, parsed
 from strobe.lerobot.datasets.fault import DatasetError, Fault, distance, in_words
 from strobe.lerobot.datasets.recording import INFO, STATS, TASKS, Recording, rows
 
 _NUMBERS = ("float16", "float32", "float64")
-_ODD = 0.01  # of a frame: tolerance of times
+_ODD = 0.01  # tolerance of times, as a share of a frame
 _READ_BY_POLICIES = ("observation.", "action")
 
 
@@ -31,7 +30,7 @@ def statistics(recording: Recording) -> Iterator[Fault]:
         yield Fault("statistics", f"{STATS} is missing, which normalisation needs", together)
         return
     try:
-        written: dict[str, Any] = parsed(file.read_text())  # NaN and Infinity are read too
+        written: JsonObject = parsed(file.read_text())  # NaN and Infinity are read too
     except ValueError:
         yield Fault("statistics", f"{STATS} is no JSON", recording.restore(STATS))
         return
@@ -188,7 +187,7 @@ def _not_numbers(
         yield Fault(f"not a number {name}", what, episodes=(episode,), stops=False)
 
 
-def _shape(recording: Recording, file: str, table: pyarrow.Table, features: dict[str, Any]) -> Fault | None:
+def _shape(recording: Recording, file: str, table: pyarrow.Table, features: JsonObject) -> Fault | None:
     for name, feature in features.items():
         shape = list(feature.get("shape") or [1])
         if name not in table.column_names or len(shape) != 1 or not len(table):
@@ -210,12 +209,12 @@ def _offsets(column: pyarrow.ChunkedArray) -> np.ndarray:
     return np.asarray(column.combine_chunks().offsets)
 
 
-def _light(file: Any, features: dict[str, Any]) -> list[str] | None:
+def _light(file: object, features: JsonObject) -> list[str] | None:
     heavy = {name for name, feature in features.items() if feature.get("dtype") in ("image", "string")}
     return [name for name in _all_names(file) if name not in heavy] or None
 
 
-def _all_names(file: Any) -> list[str]:
+def _all_names(file: object) -> list[str]:
     from pyarrow import ArrowException, parquet
 
     try:

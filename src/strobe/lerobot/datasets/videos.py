@@ -15,7 +15,7 @@ from strobe.core.errors import in_a_line
 from strobe.lerobot.datasets.fault import DatasetError, Fault, distance
 from strobe.lerobot.datasets.recording import INFO, Recording
 
-_HALF = 0.5  # of a frame: further away the nearest frame is another one
+_HALF = 0.5  # share of a frame: further away the nearest frame is another one
 
 
 @dataclass(frozen=True)

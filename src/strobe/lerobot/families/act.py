@@ -14,6 +14,7 @@ from lerobot.utils.constants import OBS_STATE
 from torch import Tensor
 
 from strobe.core.families.family import Family, Tiny, blocks
+from strobe.core.subjects.subject import Batch
 from strobe.core.timeline.probe import Probe
 
 if TYPE_CHECKING:
@@ -52,7 +53,7 @@ def training(policy: PreTrainedPolicy) -> Sequence[Probe]:
     ]
 
 
-def continuing_chunk(policy: Any, batch: dict[str, Any], options: Mapping[str, Any]) -> Tensor:
+def continuing_chunk(policy: Any, batch: Batch, options: Mapping[str, object]) -> Tensor:
     """Return a chunk without an earlier one: the state stands for the next action, as the plug-in requires."""
     state, width = batch[OBS_STATE], policy.config.action_feature.shape[0]
     coming = state[:, None, :]

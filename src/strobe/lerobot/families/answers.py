@@ -14,9 +14,10 @@ from lerobot.utils.constants import ACTION, OBS_IMAGES, OBS_STATE
 from torch import Tensor
 
 from strobe.core.errors import UserError
+from strobe.core.subjects.subject import Batch, Observation
 
 
-def chunk(policy: Any, batch: dict[str, Any], options: Mapping[str, Any]) -> Tensor:
+def chunk(policy: object, batch: Batch, options: Mapping[str, object]) -> Tensor:
     """Return ``predict_action_chunk``'s chunk, (B, chunk, action dim).
 
     A policy without that method raises NotImplementedError in it, as LeRobot's own do. The chunk is then one action of
@@ -42,7 +43,7 @@ def chunk(policy: Any, batch: dict[str, Any], options: Mapping[str, Any]) -> Ten
     return actions[:, None] if single else actions
 
 
-def loss(policy: Any, batch: dict[str, Any], *, back: bool = False) -> Tensor:
+def loss(policy: object, batch: Batch, *, back: bool = False) -> Tensor:
     """Return the loss that ``forward`` gives for a training batch, a single number.
 
     Args:
@@ -67,7 +68,7 @@ def loss(policy: Any, batch: dict[str, Any], *, back: bool = False) -> Tensor:
     return value
 
 
-def _call(policy: Any, method: str, *args: Any, **options: Any) -> Any:
+def _call(policy: object, method: str, *args: object, **options: object) -> Any:
     """Call ``method`` as LeRobot calls it. Raises UserError if it takes other arguments."""
     function = getattr(policy, method)
     try:
@@ -86,7 +87,7 @@ def _raised_by(error: NotImplementedError, method: str) -> bool:
     return [frame for frame, _ in traceback.walk_tb(error.__traceback__)][-1].f_code.co_name == method
 
 
-def _name(policy: Any) -> str:
+def _name(policy: object) -> str:
     return getattr(policy, "name", type(policy).__name__)
 
 
@@ -104,15 +105,13 @@ _STATE = ("_queues", "_prev_mean")
 Images = Callable[[Any, dict[str, Any]], dict[str, Any]]
 
 
-def stacked_cameras(policy: Any, batch: dict[str, Any]) -> dict[str, Any]:
+def stacked_cameras(policy: Any, batch: Batch) -> Batch:
     """Return the images of all cameras under the single key of the queues, (..., cameras, C, H, W)."""
     cameras = list(policy.config.image_features)
     return {OBS_IMAGES: torch.stack([batch[key] for key in cameras], dim=-4)} if cameras else {}
 
 
-def queued_chunk(
-    policy: Any, batch: dict[str, Any], options: Mapping[str, Any], images: Images = stacked_cameras
-) -> Tensor:
+def queued_chunk(policy: Any, batch: Batch, options: Mapping[str, object], images: Images = stacked_cameras) -> Tensor:
     """Return the chunk of ``predict_action_chunk`` after ``select_action`` has seen the ticks of ``batch``.
 
     The policy is reset before, and its own queues are restored after, so that no chunk depends on an earlier one.
@@ -129,7 +128,7 @@ def queued_chunk(
         return policy.predict_action_chunk(seen, **options)
 
 
-def _ticks(policy: Any, batch: dict[str, Any]) -> Iterator[dict[str, Any]]:
+def _ticks(policy: Any, batch: Batch) -> Iterator[Observation]:
     """Yield the entries of each tick for the queues, the oldest first."""
     queued = {key: value for key, value in batch.items() if key in policy._queues}
     if queued[OBS_STATE].ndim == 2:

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 MODELING = "lerobot.policies.eo1.modeling_eo1"
 BACKBONE = "model.vlm_backbone.model"
 VISION, LANGUAGE = f"{BACKBONE}.visual", f"{BACKBONE}.language_model"
-PIXELS = 56 * 56  # of a tiny policy's image: 4 tokens
+PIXELS = 56 * 56  # pixels of a tiny policy's image: 4 tokens
 
 
 def probes(_: PreTrainedPolicy) -> Sequence[Probe]:
@@ -39,11 +39,11 @@ def probes(_: PreTrainedPolicy) -> Sequence[Probe]:
     ]
 
 
-def _filling(*_: Any, past_key_values: Any = None, **__: Any) -> bool:
+def _filling(*_: object, past_key_values: object = None, **__: object) -> bool:
     return past_key_values is None
 
 
-def _reading(*_: Any, past_key_values: Any = None, **__: Any) -> bool:
+def _reading(*_: object, past_key_values: object = None, **__: object) -> bool:
     return past_key_values is not None
 
 
@@ -65,7 +65,7 @@ def backbone(config: Any, tiny: bool) -> AbstractContextManager[None]:
     """Return a context in which the backbone is made from ``config`` alone."""
     from transformers import Qwen2_5_VLForConditionalGeneration as Qwen
 
-    def made(_: str, *, dtype: Any = "auto", attn_implementation: str | None = None) -> Any:
+    def made(_: str, *, dtype: object = "auto", attn_implementation: str | None = None) -> Any:
         values = config.vlm_backbone_config
         given = {} if attn_implementation is None else {"attn_implementation": attn_implementation}
         return Qwen._from_config(values, dtype=values.dtype if dtype == "auto" else dtype, **given)

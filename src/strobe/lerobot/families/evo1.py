@@ -120,11 +120,11 @@ def _tokenizer(tiny: bool) -> Any:
     return qwen.tokenizer_with_ids(VOCABULARY, _ids(tiny), tiny)
 
 
-def backbone(_: Any, tiny: bool) -> AbstractContextManager[None]:
+def backbone(_: object, tiny: bool) -> AbstractContextManager[None]:
     """Return a context in which the backbone is made with random weights."""
     from transformers import AutoModel
 
-    def made(_: str, *, torch_dtype: Any, attn_implementation: str, **__: Any) -> Any:
+    def made(_: str, *, torch_dtype: object, attn_implementation: str, **__: object) -> Any:
         return AutoModel.from_config(backbone_config(tiny), dtype=torch_dtype, attn_implementation=attn_implementation)
 
     return loading({f"{_EMBEDDER_MODULE}:AutoModel": made})

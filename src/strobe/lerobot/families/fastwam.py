@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from strobe.core.families.common import loading
 from strobe.core.families.family import Arm, Family, HubNeed, Tiny, Words, blocks
+from strobe.core.timeline.layers import Call
 from strobe.core.timeline.probe import Probe
 from strobe.lerobot.families import wan
 from strobe.lerobot.families.flow_parts import PREFIX, STEP
@@ -77,7 +78,7 @@ def frozen(config: Any, tiny: bool) -> AbstractContextManager[None]:
         config.video_dit_config = config.video_dit_config | _TINY
         config.action_dit_config = config.action_dit_config | _TINY | {"hidden_dim": 16, "ffn_dim": 32}
 
-    def making(make: Any) -> Any:
+    def making(make: Call) -> Call:
         return lambda *_, torch_dtype, **__: make(tiny, torch_dtype)
 
     return loading(

@@ -7,22 +7,21 @@ denoising step), both (training).
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 from strobe.core.timeline.probe import Probe
 
 VISION, PREFIX, STEP, EXPERT = "vision tower", "prefix KV cache", "denoise step", "action expert"
 
 
-def _prefix_only(*_: Any, inputs_embeds: Sequence[Any], **__: Any) -> bool:
+def _prefix_only(*_: object, inputs_embeds: Sequence[object], **__: object) -> bool:
     return inputs_embeds[1] is None
 
 
-def _suffix_only(*_: Any, inputs_embeds: Sequence[Any], **__: Any) -> bool:
+def _suffix_only(*_: object, inputs_embeds: Sequence[object], **__: object) -> bool:
     return inputs_embeds[0] is None
 
 
-def _both(*_: Any, inputs_embeds: Sequence[Any], **__: Any) -> bool:
+def _both(*_: object, inputs_embeds: Sequence[object], **__: object) -> bool:
     return inputs_embeds[0] is not None and inputs_embeds[1] is not None
 
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from torch import Tensor
 
 from strobe.core.families.family import Arm, Family, Tiny
+from strobe.core.subjects.subject import Batch
 from strobe.core.timeline.probe import Probe
 
 if TYPE_CHECKING:
@@ -43,7 +44,7 @@ def probes(policy: PreTrainedPolicy) -> Sequence[Probe]:
     return parts
 
 
-def chunk(policy: Any, batch: dict[str, Any], options: Mapping[str, Any]) -> Tensor:
+def chunk(policy: Any, batch: Batch, options: Mapping[str, object]) -> Tensor:
     """Return the one action that a call gives, as a chunk of length 1."""
     return policy.select_action(batch, **options)[:, None]
 

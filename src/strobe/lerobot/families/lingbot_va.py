@@ -17,6 +17,8 @@ from unittest import mock
 import torch
 
 from strobe.core.families.family import Arm, Family, HubNeed, Tiny, blocks
+from strobe.core.subjects.subject import Batch
+from strobe.core.timeline.layers import Call
 from strobe.core.timeline.probe import Probe
 from strobe.lerobot.families import wan
 from strobe.lerobot.families.flow_parts import STEP
@@ -28,11 +30,11 @@ BASE = "robbyant/lingbot-va-base"
 VIDEO_STEP = "video denoise step"
 
 
-def _for_actions(*_: Any, action_mode: bool = False, **__: Any) -> bool:
+def _for_actions(*_: object, action_mode: bool = False, **__: object) -> bool:
     return action_mode
 
 
-def _for_video(*_: Any, action_mode: bool = False, **__: Any) -> bool:
+def _for_video(*_: object, action_mode: bool = False, **__: object) -> bool:
     return not action_mode
 
 
@@ -50,28 +52,28 @@ def probes(_: PreTrainedPolicy) -> Sequence[Probe]:
     ]
 
 
-def chunk(policy: Any, batch: dict[str, Any], options: Mapping[str, Any]) -> Any:
+def chunk(policy: Any, batch: Batch, options: Mapping[str, object]) -> Any:
     """Return an episode's first chunk."""
     policy.reset()
     return policy.predict_action_chunk(batch, **options)
 
 
 @contextlib.contextmanager
-def frozen(config: Any, tiny: bool) -> Iterator[None]:
+def frozen(config: object, tiny: bool) -> Iterator[None]:
     """While open, the VAE and the text encoder are made with random weights, none of them from the Hub."""
     modeling = importlib.import_module("lerobot.policies.lingbot_va.modeling_lingbot_va")
 
-    def load_vae(*_: Any, torch_dtype: Any, **__: Any) -> Any:
+    def load_vae(*_: object, torch_dtype: object, **__: object) -> Any:
         return wan.vae(tiny, torch_dtype)
 
-    def load_text_encoder(*_: Any, torch_dtype: Any, **__: Any) -> Any:
+    def load_text_encoder(*_: object, torch_dtype: object, **__: object) -> Any:
         return wan.text_encoder(tiny, torch_dtype)
 
     with mock.patch.multiple(modeling, load_vae=load_vae, load_text_encoder=load_text_encoder):
         yield
 
 
-def settle(policy: Any, preprocessor: Any) -> None:
+def settle(policy: Any, preprocessor: object) -> None:
     """Load what LeRobot loads at the first chunk: VAE, text encoder, tokenizer."""
     policy._ensure_frozen_modules()
     if preprocessor is not None:  # the weights are there
@@ -103,7 +105,7 @@ def unread_half(policy: Any) -> list[tuple[Any, str, Callable[[Any], Any]]]:
     def unguided() -> bool:
         return policy.config.action_guidance_scale <= 1 and policy.config.guidance_scale > 1
 
-    def around(forward: Any) -> Any:
+    def around(forward: Call) -> Any:
         def call(inputs: dict[str, Any], update_cache: int = 0, cache_name: str = "pos", **modes: Any) -> Any:
             skips_half = modes.get("action_mode") and update_cache == 0 and not torch.is_grad_enabled() and unguided()
             if not skips_half or len(inputs["noisy_latents"]) != 2:

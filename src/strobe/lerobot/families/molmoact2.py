@@ -58,7 +58,7 @@ _TEXT: dict[str, Any] = sizes(width=2560, mlp=9728, layers=36, heads=32, kv_head
 _VIT: dict[str, Any] = {"num_hidden_layers": 27, "image_num_pos": 729, "image_default_input_size": (378, 378)}
 _ADAPTER: dict[str, Any] = {"intermediate_size": 9728, "text_hidden_size": 2560}
 _EXPERT: dict[str, Any] = {"num_layers": 36}
-_SIDE = 56  # of a tiny policy's images, which make 4 tokens
+_SIDE = 56  # side of a tiny policy's images, which make 4 tokens
 _TINY_TEXT = sizes(width=64, mlp=128, layers=3, heads=4, kv_heads=2, head_dim=16) | {
     "vocab_size": 1024,
 }
@@ -176,7 +176,7 @@ def checkpoint(config: Any, tiny: bool) -> Iterator[Sequence[str]]:
         return
     real = modeling_molmoact2.MolmoAct2ForConditionalGeneration
 
-    def made(_: str, *, config: Any, dtype: Any, **__: Any) -> Any:
+    def made(_: str, *, config: object, dtype: object, **__: object) -> Any:
         return real._from_config(config, dtype=dtype)
 
     classes = {

@@ -81,7 +81,7 @@ def inference(policy: PreTrainedPolicy) -> Sequence[Probe]:
     return [Probe.method("objective.noise_scheduler", "step", "scheduler step")]
 
 
-def observed(_: Any, __: int, conditioning_vec: Tensor) -> Tensor:
+def observed(_: object, __: int, conditioning_vec: Tensor) -> Tensor:
     """Return the observation's part of each block's modulation input; the timestep's features come before it."""
     return silu(conditioning_vec)
 
@@ -110,7 +110,7 @@ def _text(tiny: bool) -> Any:
 
 
 @contextlib.contextmanager
-def building(_: Any, __: bool) -> Iterator[None]:
+def building(_: object, __: bool) -> Iterator[None]:
     """Begin the modulation of the transformer's blocks with random weights while open.
 
     LeRobot begins it at zero (adaLN-Zero), which closes the gate of every block: the actions would depend on none of

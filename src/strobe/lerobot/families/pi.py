@@ -14,6 +14,7 @@ from torch import Tensor
 
 from strobe.core.families.common import transformer
 from strobe.core.families.family import Family, Flow, HubNeed, Tiny
+from strobe.core.timeline.layers import Call
 from strobe.core.timeline.probe import Probe
 from strobe.lerobot.families import flow_parts
 from strobe.lerobot.policies.vocabulary import TINY_VOCABULARY, TOKENIZERS, Vocabulary, tokenizer
@@ -81,7 +82,7 @@ def backbones(config: Any, tiny: bool) -> Iterator[None]:
         yield
 
 
-def _tiny_gemma(kind: Any) -> Any:
+def _tiny_gemma(kind: Call) -> Call:
     def get_gemma_config(variant: str) -> Any:
         # LeRobot reshapes to 8 heads whatever the config says, and the expert shares the backbone's.
         width = 64 if variant == "gemma_2b" else 32

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from functools import cache, partial
 from itertools import product
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -44,7 +44,7 @@ class FastTokens:
         self.min_token = -most - _FIRST
         self.bpe_tokenizer = Pairs(size, most)
 
-    def __call__(self, actions: Any) -> list[list[int]]:
+    def __call__(self, actions: object) -> list[list[int]]:
         """Return the tokens of ``actions``, (B, chunk, action dim), each sample's in a list."""
         from scipy.fftpack import dct
 
@@ -97,11 +97,11 @@ FAST = "lerobot/fast-action-tokenizer"
 TOKEN, TOKEN_HEAD = "token", "token head"
 
 
-def _first(*_: Any, use_cache: bool = False, past_key_values: Any = None, **__: Any) -> bool:
+def _first(*_: object, use_cache: bool = False, past_key_values: object = None, **__: object) -> bool:
     return bool(use_cache) and past_key_values is None
 
 
-def _further(*_: Any, use_cache: bool = False, past_key_values: Any = None, **__: Any) -> bool:
+def _further(*_: object, use_cache: bool = False, past_key_values: object = None, **__: object) -> bool:
     return not _first(use_cache=use_cache, past_key_values=past_key_values)
 
 

@@ -26,7 +26,7 @@ SPECIAL = (
 )  # fmt: skip
 _FIRST = 151643  # the id of the first of them
 _SIZE = 151665  # tokens of the tokenizer; the model has room for more
-_ROOM = 64  # for the tokens that a tiny policy adds
+_ROOM = 64  # room for the tokens that a tiny policy adds
 VOCABULARY = Vocabulary(
     _SIZE,
     (

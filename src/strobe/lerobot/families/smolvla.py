@@ -13,6 +13,7 @@ from torch import Tensor
 
 from strobe.core.families.common import sizes, transformer
 from strobe.core.families.family import Family, Flow, HubNeed, Tiny
+from strobe.core.timeline.layers import Call
 from strobe.core.timeline.probe import Probe
 from strobe.lerobot.families import flow_parts
 from strobe.lerobot.policies.vocabulary import TINY_VOCABULARY, TOKENIZERS, Vocabulary, tokenizer
@@ -101,7 +102,7 @@ def backbone_config(tiny: bool = False) -> Any:
 
 
 def suffix_pass(
-    model: Any, cache: Any, embedded: Tensor, attention: Tensor, positions: Tensor, condition: Sequence[Any]
+    model: Any, cache: Any, embedded: Tensor, attention: Tensor, positions: Tensor, condition: Sequence[object]
 ) -> Tensor:
     """Run the action expert over the cache as LeRobot's ``denoise_step`` does; the cache is cropped to the prefix."""
     outputs, _ = model.vlm_with_expert.forward(
@@ -140,7 +141,7 @@ def without_waits(policy: Any) -> list[tuple[Any, str, Any]]:
 
 
 def _of_whole_images(
-    vision: Any, call: Any, pixel_values: Tensor, patch_attention_mask: Any = None, **named: Any
+    vision: Any, call: Call, pixel_values: Tensor, patch_attention_mask: object = None, **named: object
 ) -> Any:
     """As ``SmolVLMVisionTransformer.forward``, which reads a mask of ones on the host to find that it needs none."""
     if patch_attention_mask is not None:
@@ -150,7 +151,7 @@ def _of_whole_images(
     return SimpleNamespace(last_hidden_state=vision.post_layernorm(encoded))
 
 
-def _embedded(embeddings: Any, call: Any, pixel_values: Tensor, patch_attention_mask: Any) -> Tensor:
+def _embedded(embeddings: Any, call: Call, pixel_values: Tensor, patch_attention_mask: object) -> Tensor:
     """As ``SmolVLMVisionEmbeddings.forward``, with positions that the host makes of the image's shape alone."""
     if patch_attention_mask is not None:
         return call(pixel_values=pixel_values, patch_attention_mask=patch_attention_mask)

@@ -15,6 +15,7 @@ from lerobot.utils.constants import OBS_IMAGE
 from torch import Tensor, nn
 
 from strobe.core.families.family import Arm, Family, Tiny
+from strobe.core.subjects.subject import Batch
 from strobe.core.timeline.probe import Probe
 from strobe.lerobot.families.answers import queued_chunk
 
@@ -54,18 +55,18 @@ def training(_: PreTrainedPolicy) -> Sequence[Probe]:
     ]
 
 
-def _image(policy: Any, batch: dict[str, Any]) -> dict[str, Any]:
+def _image(policy: Any, batch: Batch) -> Batch:
     cameras = list(policy.config.image_features)
     return {OBS_IMAGE: batch[cameras[0]]} if cameras else {}
 
 
-def chunk(policy: Any, batch: dict[str, Any], options: Mapping[str, Any]) -> Tensor:
+def chunk(policy: object, batch: Batch, options: Mapping[str, object]) -> Tensor:
     """Return the plan, (B, horizon, action dim), which LeRobot has the other way round."""
     return queued_chunk(policy, batch, options, images=_image).transpose(0, 1)
 
 
 @contextlib.contextmanager
-def building(_: Any, __: bool) -> Iterator[None]:
+def building(_: object, __: bool) -> Iterator[None]:
     """While open, the heads of reward and value begin with random weights, as the other layers do.
 
     LeRobot begins them at zero: every trajectory would be worth the same, and no error in them could be seen.

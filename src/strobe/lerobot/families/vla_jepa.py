@@ -6,7 +6,7 @@ training a world model on V-JEPA 2 also learns; inference never runs it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +16,7 @@ from transformers import AutoConfig
 
 from strobe.core.families.common import loading, transformer
 from strobe.core.families.family import Family, HubNeed, Tiny
+from strobe.core.timeline.layers import Call
 from strobe.core.timeline.probe import Probe
 from strobe.lerobot.families import qwen3
 from strobe.lerobot.families.flow_parts import STEP, VISION
@@ -74,11 +75,11 @@ def jepa_videos(tiny: bool = False) -> Any:
     return VJEPA2VideoProcessor(crop_size=crop, size={"shortest_edge": int(crop * 256 / 224)})
 
 
-def backbones(config: Any, tiny: bool) -> AbstractContextManager[None]:
+def backbones(config: object, tiny: bool) -> AbstractContextManager[None]:
     """Return a context in which LeRobot makes both backbones from their configs, with random weights."""
 
-    def by(make: Callable[..., Any]) -> Callable[..., Any]:
-        def made(name: str, torch_dtype: Any = None, **_: Any) -> Any:
+    def by(make: Call) -> Call:
+        def made(name: str, torch_dtype: Any = None, **_: object) -> Any:
             return make(AutoConfig.from_pretrained(name), dtype=torch_dtype).eval()  # as from_pretrained leaves it
 
         return made

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 MODELING = "lerobot.policies.wall_x.modeling_wall_x"
 VISION, LANGUAGE, HEAD = "model.visual", "model.model", "model.action_preprocessor"
 
-_DIMS = 20  # of the padded action and state
+_DIMS = 20  # dimensions of the padded action and state
 _ACTION_EXPERT = 2048  # width of the MLP that action tokens go through, beside the language model's own
 _TOKENS = ("<|propri|>", "<|action|>")
 
@@ -77,7 +77,7 @@ def backbone_config(tiny: bool = False) -> Any:
 
 
 @contextlib.contextmanager
-def backbone(_: Any, tiny: bool) -> Iterator[Sequence[str]]:
+def backbone(_: object, tiny: bool) -> Iterator[Sequence[str]]:
     """While open, the model and its processor are stand-ins, and no weights are fetched."""
     from lerobot.policies.wall_x import modeling_wall_x
 

@@ -15,7 +15,7 @@ from strobe.lerobot.policies.vocabulary import TINY_VOCABULARY, Vocabulary, toke
 
 UMT5 = "google/umt5-xxl"
 WIDTH, TINY_WIDTH = 4096, 32  # of the text encoder's output: the policies' text_dim
-CHANNELS = 48  # of the VAE's latents; both policies have the number in their code
+CHANNELS = 48  # channels of the VAE's latents; both policies have the number in their code
 VOCABULARY = Vocabulary(256300, (("pad_token", "<pad>"), ("eos_token", "</s>"), ("unk_token", "<unk>")))
 
 words = partial(tokenizer, VOCABULARY)
@@ -44,7 +44,7 @@ def vae(tiny: bool, dtype: Any) -> Any:
     return nn.Module.to(made, dtype)  # diffusers' own warns of modules that it would keep wide, of which there are none
 
 
-def text_encoder(tiny: bool, dtype: Any) -> Any:
+def text_encoder(tiny: bool, dtype: object) -> Any:
     """Return the encoder of UMT5-XXL with random weights."""
     from transformers import UMT5Config, UMT5EncoderModel
 

@@ -48,7 +48,7 @@ class LazyConfig(Placeholder):
         return shapes.nested(flags)
 
 
-def of_lerobot(where: str) -> Any:
+def of_lerobot(where: str) -> object:
     """Return the placeholder of the config at ``where``, ``'module:Class'``."""
     return type(where.partition(":")[2], (LazyConfig,), {"where": where})
 
@@ -81,7 +81,7 @@ def kinds(where: str) -> list[str]:
     return sorted(_kinds(where))
 
 
-def _kinds(where: str) -> dict[str, Any]:
+def _kinds(where: str) -> dict[str, object]:
     """Return type → its config: as source where that is readable, else LeRobot's class itself."""
     try:
         configs: dict[str, Any] = dict(registries.choices(where))
@@ -102,11 +102,11 @@ def _options_of(config: Any) -> list[str]:
     return _options_of_class(config)
 
 
-def _options_of_class(config: Any) -> list[str]:
+def _options_of_class(config: object) -> list[str]:
     return [name.removeprefix("--") for name in option_names(config)]
 
 
-def lazy_config(where: str, given: Mapping[str, Any], path: Sequence[str] = (), before: Any = None) -> Any:
+def lazy_config(where: str, given: Mapping[str, object], path: Sequence[str] = (), before: object = None) -> object:
     """Return the config at ``where`` with ``given`` (field → value, as YAML has them).
 
     Args:
@@ -123,14 +123,14 @@ def lazy_config(where: str, given: Mapping[str, Any], path: Sequence[str] = (), 
         prefix = ".".join(path)
         raise UserError(f"--{prefix}.* needs --{prefix}.type: {', '.join(kinds(where))}")
     if where in registries.FOLDERS:
-        registries.require_one_package(where, given["type"])
+        registries.require_one_package(where, str(given["type"]))
     try:
         return shapes.build(where, given, path)
     except (UnreadableSourceError, KeyError):  # the source does not show it
         return _real(shapes.Request(where, dict(given), tuple(path)))
 
 
-def _decode(cls: type[LazyConfig], raw: Any, path: Sequence[str] = ()) -> Any:
+def _decode(cls: type[LazyConfig], raw: object, path: Sequence[str] = ()) -> object:
     if not isinstance(raw, Mapping):
         prefix = ".".join(path)
         raise UserError(f"--{prefix}={raw}: give each of its fields as a flag, --{prefix}.FIELD=VALUE")
@@ -168,7 +168,7 @@ def requests(config: Any) -> list[shapes.Request]:
     return asked
 
 
-def _real(lazy: shapes.Request) -> Any:
+def _real(lazy: shapes.Request) -> object:
     if lazy.where == registries.ENVIRONMENT:
         from strobe.simulators.environments import register_plugins
 

@@ -244,8 +244,7 @@ def _check_factory_inputs(config: InputFlags) -> None:
     for name, value in unfit.items():
         if value:
             raise UserError(
-                f"--{name} needs a policy of LeRobot: the function of --policy.factory returns the observations, and "
-                "one call answers one of them"
+                f"--{name} works with LeRobot policies only: a --policy.factory function brings its own observations"
             )
     if config.device is not None:
         check_device_name(config.device)

@@ -17,6 +17,8 @@ from lerobot.lerobot_types import TransitionKey
 from lerobot.utils.constants import ACTION
 from torch import Tensor
 
+from strobe.core.timeline.layers import Call
+
 IDENTITY = "IDENTITY"
 # LeRobot's way of normalising → the statistics at −1 and +1. MEAN_STD has its mean at 0 and one deviation for a unit.
 ENDS = {"MIN_MAX": ("min", "max"), "QUANTILES": ("q01", "q99"), "QUANTILE10": ("q10", "q90")}
@@ -45,7 +47,7 @@ class ActionMap:
     relative: bool = False
 
 
-def map_of(postprocessor: Any, width: int | None = None) -> ActionMap:
+def map_of(postprocessor: object, width: int | None = None) -> ActionMap:
     """Measure what LeRobot's ``postprocessor`` does to actions of ``width`` numbers. Its state does not change.
 
     Args:
@@ -87,12 +89,12 @@ def nominal(mode: str, stats: Mapping[str, Tensor]) -> tuple[Tensor, Tensor] | N
     return None
 
 
-def flat(value: Any) -> Tensor:
+def flat(value: object) -> Tensor:
     """Return a statistic as (action dim,), in double precision on the CPU."""
     return torch.as_tensor(value).detach().double().cpu().flatten()
 
 
-def _mode(step: Any) -> str:
+def _mode(step: object) -> str:
     mode = dict(getattr(step, "norm_map", None) or {}).get(FeatureType.ACTION)
     return IDENTITY if mode is None else str(getattr(mode, "value", mode))
 
@@ -112,5 +114,5 @@ def _line(part: Any, width: int, step: bool = False) -> tuple[Tensor, Tensor] | 
     return torch.where(straight, factor, torch.nan), torch.where(straight, middle, torch.nan)
 
 
-def _through(part: Any, actions: Tensor, step: bool) -> Tensor:
+def _through(part: Call, actions: Tensor, step: bool) -> Tensor:
     return flat(part({TransitionKey.ACTION: actions})[TransitionKey.ACTION] if step else part(actions))

@@ -30,8 +30,8 @@ FEWEST = 4  # actions that show how far a dimension moves
 
 
 def scale_of(
-    postprocessor: Any,
-    stats: Mapping[str, Any],
+    postprocessor: object,
+    stats: Mapping[str, object],
     names: Sequence[str] | None,
     inputs: str,
     chunks: Sequence[Tensor] = (),

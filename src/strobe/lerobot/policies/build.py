@@ -26,8 +26,9 @@ from torch.utils._pytree import tree_leaves, tree_map
 
 from strobe.core.devices.accelerators import generators_restored, memory_of
 from strobe.core.errors import UserError
+from strobe.core.timeline.layers import Call
 
-_FOR_WEIGHTS = 0.9  # of the free memory: a machine whose memory is full to the brim stands still
+_FOR_WEIGHTS = 0.9  # usable share of the free memory: a machine whose memory is full stands still
 _CPU = torch.device("cpu")
 BLOCK = 1 << 22  # elements of the random block that the weights are cut from
 
@@ -80,7 +81,7 @@ def _length(tensor: Tensor) -> int:
     return tensor.untyped_storage().nbytes() // tensor.element_size()
 
 
-def _tensors_in(values: Any) -> list[Tensor]:
+def _tensors_in(values: object) -> list[Tensor]:
     return [leaf for leaf in tree_leaves(values) if isinstance(leaf, Tensor)]
 
 
@@ -101,7 +102,7 @@ class _PutOff(TorchDispatchMode):
         self.blocks: dict[tuple[tuple[_Step, ...], torch.dtype, torch.device], Tensor] = {}
         self.offsets = random.Random(seed)
 
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+    def __torch_dispatch__(self, func: Any, types: object, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = dict(kwargs or {})
         if func in _EMPTY and self._is_large(func, args, kwargs):
             return self._put_off(func(*args, **kwargs | {"device": "meta"}), [], kwargs.get("device") or _CPU)
@@ -129,7 +130,7 @@ class _PutOff(TorchDispatchMode):
     def knows(self, tensor: Tensor) -> bool:
         return tensor.is_meta and (_storage(tensor) in self.tapes or _storage(tensor) in self.made)
 
-    def _is_large(self, func: Any, args: Any, kwargs: dict[str, Any]) -> bool:
+    def _is_large(self, func: object, args: Any, kwargs: dict[str, Any]) -> bool:
         size = args[1] if func is _aten.new_empty.default else args[0]
         dtype = kwargs.get("dtype") or torch.get_default_dtype()
         device = torch.device(kwargs.get("device") or "cpu")
@@ -153,7 +154,7 @@ class _PutOff(TorchDispatchMode):
             self.tapes[_storage(copied)] = [*self.tapes[_storage(tensor)], cast]
         return copied
 
-    def _write(self, tensor: Tensor, func: Any, args: Any, kwargs: dict[str, Any]) -> bool:
+    def _write(self, tensor: Tensor, func: object, args: Any, kwargs: dict[str, object]) -> bool:
         """Record the operation on the tape; return False if it cannot be deferred."""
         if _storage(tensor) in self.made:
             return False
@@ -168,12 +169,14 @@ class _PutOff(TorchDispatchMode):
         tape.append(_Step(func, args, tuple((k, v) for k, v in kwargs.items() if k != "generator"), geometry))
         return True
 
-    def _tried_out(self, leaf: Any) -> Any:
+    def _tried_out(self, leaf: Any) -> object:
         """Return a tensor with its values where the constructor has it: its inputs and other weights are there too."""
         known = isinstance(leaf, Tensor) and self.knows(leaf)
         return self._value(leaf, self.places[_storage(leaf)]) if known else leaf
 
-    def truncated_normal(self, tensor: Tensor, mean: float, std: float, a: float, b: float, **options: Any) -> Tensor:
+    def truncated_normal(
+        self, tensor: Tensor, mean: float, std: float, a: float, b: float, **options: object
+    ) -> Tensor:
         """Take the place of torch's: from torch 2.15 on it draws until all values lie within the limits."""
         if self.knows(tensor) and _storage(tensor) in self.tapes and tensor.numel() == _length(tensor):
             self.tapes[_storage(tensor)][:] = [_Step(_truncated_normal, (mean, std, a, b))]
@@ -223,7 +226,7 @@ class _PutOff(TorchDispatchMode):
 class _NoMeta(TorchFunctionMode):
     """No tensor is a meta tensor to torch's initialisers: from torch 2.15 on they would leave it as it is."""
 
-    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+    def __torch_function__(self, func: Call, types: object, args: Any = (), kwargs: Any = None) -> Any:
         if func == _is_meta and sys._getframe(1).f_globals.get("__name__") == nn.init.__name__:
             return False
         return func(*args, **(kwargs or {}))

@@ -102,7 +102,7 @@ def watched(kind: type[nn.Module], folder: Path) -> Iterator[ReadNames]:
     outcome: list[str] = ["its weights were never read"]
     names = ReadNames()
 
-    def load_state_dict(self: nn.Module, state_dict: Any, strict: bool = True, assign: bool = False) -> Any:
+    def load_state_dict(self: nn.Module, state_dict: Any, strict: bool = True, assign: bool = False) -> object:
         try:
             # Never strict: tied weights are saved once, and LeRobot silently gives up for the other name.
             keys = plain(self, state_dict, strict=False, assign=assign)

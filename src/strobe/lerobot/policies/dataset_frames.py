@@ -13,6 +13,7 @@ from torch import Tensor
 
 from strobe.core.errors import UserError
 from strobe.core.subjects.check_inputs import Checks
+from strobe.core.subjects.subject import Batch, Observation
 from strobe.lerobot.datasets import finder
 from strobe.lerobot.policies.options import check_dataset
 from strobe.lerobot.policies.standins import hub_reachable
@@ -76,7 +77,7 @@ class DatasetFrames:
         """Return ``count`` frames of it in words."""
         return f"{count} frames of the dataset {self._label}"
 
-    def observation(self, index: int) -> dict[str, Any]:
+    def observation(self, index: int) -> Observation:
         """Return frame ``index`` as `Inputs.observations` has it. Raises UserError if it holds NaN or infinity."""
         with self._reading():
             item = self._frames[index]
@@ -85,10 +86,10 @@ class DatasetFrames:
             episode = int(item["episode_index"])
             place = f"episode {episode} of the dataset at {self._where} has values that are not numbers"
             raise UserError("; ".join([place, *self.faults[:1]]))
-        seen: dict[str, Any] = {key: value.unsqueeze(0) for key, value in tensors.items()}
+        seen: Observation = {key: value.unsqueeze(0) for key, value in tensors.items()}
         return seen | {"task": item["task"], "robot_type": self.meta.robot_type or ""}
 
-    def observations(self, count: int) -> list[dict[str, Any]]:
+    def observations(self, count: int) -> list[Observation]:
         """Return ``count`` observations, or as many as there are frames, spread over all of them."""
         return [self.observation(index) for index in self._evenly_spaced(count)]
 
@@ -102,7 +103,7 @@ class DatasetFrames:
             neighbour="the next frame of the episode",
         )
 
-    def column(self, key: str) -> Any:
+    def column(self, key: str) -> object:
         """Return a feature's vectors of all frames that are read, (frames, dimensions), as an array of numpy."""
         import numpy as np
 
@@ -110,7 +111,7 @@ class DatasetFrames:
             values = self._frames.hf_dataset.with_format("numpy")[key][:]
         return np.stack([np.atleast_1d(value) for value in values])
 
-    def batch(self, size: int) -> dict[str, Any]:
+    def batch(self, size: int) -> Batch:
         """Return a training batch of ``size`` frames drawn at random, collated, images float in [0, 1]."""
         from lerobot.utils.collate import lerobot_collate_fn
 

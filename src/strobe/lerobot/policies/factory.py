@@ -124,7 +124,7 @@ def _of_file(path: Path) -> ModuleType:
     return module
 
 
-def _function(module: ModuleType, name: str, named: str) -> Callable[[], Any]:
+def _function(module: ModuleType, name: str, named: str) -> Callable[[], object]:
     """Return the function ``name``. Raises UserError where there is none that can be called without arguments."""
     found: Any = module
     for step in name.split("."):
@@ -149,7 +149,7 @@ def _function(module: ModuleType, name: str, named: str) -> Callable[[], Any]:
 _OPTIONAL = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
 
 
-def _called(make: Callable[[], Any], name: str, named: str) -> Any:
+def _called(make: Callable[[], object], name: str, named: str) -> object:
     try:
         with _no_exit():
             return make()

@@ -19,13 +19,13 @@ from strobe.core.errors import UserError
 from strobe.core.families.family import Arm
 from strobe.core.families.registry import registered
 from strobe.core.subjects.check_inputs import COUNT, SHARE, Checks, blended
-from strobe.core.subjects.subject import Fed, Kind, digest
+from strobe.core.subjects.subject import Batch, InputSource, Kind, Observation, digest
 from strobe.lerobot.datasets.recording import dimension_names
 from strobe.lerobot.policies import synthesis
 from strobe.lerobot.policies.dataset_frames import DatasetFrames
 from strobe.simulators.random_episodes import RandomEpisodes
 
-EPISODES = 4  # of an environment, that observations are taken from
+EPISODES = 4  # episodes of an environment that provide observations
 STRIDE = 5  # ticks between two observations of an episode
 
 
@@ -40,22 +40,22 @@ class Inputs:
     """
 
     description: str
-    observations: list[dict[str, Any]]
+    observations: list[Observation]
     features: dict[str, PolicyFeature]
     stats: dict[str, dict[str, Any]]
     meta: Any  # a LeRobotDatasetMetadata, or an object in its place: .features, .stats, .fps
-    make_batch: Callable[[int], dict[str, Any]]
+    make_batch: Callable[[int], Batch]
     make_checks: Callable[[int], Checks]
     kind: Kind = "made up"
     notes: list[str] = field(default_factory=list)  # faults of the data that do not stop reading
     frames: DatasetFrames | None = None  # of a data set, all of them
 
     @property
-    def fed(self) -> Fed:
+    def input_source(self) -> InputSource:
         """Their kind and digest, for files of data that is calibrated on them."""
-        return Fed(self.kind, digest(self.observations) if self.kind == "data" else "")
+        return InputSource(self.kind, digest(self.observations) if self.kind == "data" else "")
 
-    def batch(self, size: int) -> dict[str, Any]:
+    def batch(self, size: int) -> Batch:
         """Return a training batch of ``size``: collated items with the policy's deltas, images float in [0, 1].
 
         The training loop hands it to the preprocessor. Raises UserError for a size below 1.
@@ -117,7 +117,7 @@ def from_env(config: PreTrainedConfig, env: Any, *, count: int = 4, seed: int = 
     episodes = RandomEpisodes(env, config, EPISODES, each * STRIDE + config.n_obs_steps, seed)
     places = [(episode, STRIDE * number) for number in range(each) for episode in range(EPISODES)]
 
-    def runs(count: int, beyond: int = 0) -> list[list[dict[str, Any]]]:
+    def runs(count: int, beyond: int = 0) -> list[list[Observation]]:
         """Return the episodes, with the first ``count`` observations drawn, and ``beyond`` ticks after each."""
         last = config.n_obs_steps + beyond  # stacked or not, an observation has no tick after these
         return episodes.runs({first + later for _, first in places[:count] for later in range(last)})
@@ -146,7 +146,7 @@ def from_env(config: PreTrainedConfig, env: Any, *, count: int = 4, seed: int = 
             neighbour="the next tick of the episode, after a random action",
         )
 
-    def drawn() -> list[dict[str, Any]]:
+    def drawn() -> list[Observation]:
         return [tick for run in episodes.runs() for tick in run]
 
     description = f"{len(observations)} {named}"
@@ -197,7 +197,7 @@ def synthetic(
     generator = torch.Generator().manual_seed(seed)
     ranges = synthesis.ranges(features)
 
-    def windows(count: int, generator: torch.Generator) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+    def windows(count: int, generator: torch.Generator) -> tuple[list[Observation], list[Observation]]:
         ticks = [
             synthesis.tick(features, ranges, generator) | {"task": synthesis.TASK, "robot_type": ""}
             for _ in range(count + config.n_obs_steps - 1)
@@ -225,7 +225,7 @@ class _Ticks:
 
     features: dict[str, PolicyFeature]
     ranges: dict[str, tuple[Tensor, Tensor]]
-    drawn: Callable[[], list[dict[str, Any]]]
+    drawn: Callable[[], list[Observation]]
     fps: int
     dimension: str  # the name of a vector's dimension, before its number
 
@@ -233,7 +233,7 @@ class _Ticks:
         self,
         config: PreTrainedConfig,
         description: str,
-        observations: list[dict[str, Any]],
+        observations: list[Observation],
         make_checks: Callable[[int], Checks],
         *,
         kind: Kind,
@@ -260,7 +260,7 @@ def _stacked(config: Any) -> bool:
     return config.n_obs_steps > 1 or (family is not None and family.stacked)
 
 
-def _windows(ticks: list[dict[str, Any]], config: Any) -> list[dict[str, Any]]:
+def _windows(ticks: list[Observation], config: Any) -> list[Observation]:
     """Return each run of as many successive ticks as the policy looks at, stacked along dimension 1 if needed."""
     if not _stacked(config):
         return ticks

@@ -236,7 +236,7 @@ def _construct(
             return make().to(config.device), read[0]
 
 
-def _accepted(choice: type, arguments: Mapping[str, Any]) -> dict[str, Any]:
+def _accepted(choice: type, arguments: Mapping[str, object]) -> dict[str, Any]:
     """Return the ``arguments`` that the constructor of ``choice`` accepts: gaussian_actor's takes the config alone."""
     parameters = inspect.signature(choice).parameters.values()
     if any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters):

@@ -20,7 +20,7 @@ from strobe.core.results.subject import SubjectInfo
 from strobe.core.results.traits import DelayTraining, PolicyTraits, Traits
 from strobe.core.subjects.acting import ActingSubject
 from strobe.core.subjects.check_inputs import COUNT, Checks, varied
-from strobe.core.subjects.subject import ITERATION, Fed, Phase
+from strobe.core.subjects.subject import ITERATION, Batch, InputSource, Observation, Phase
 from strobe.core.timeline.clock import synchronise
 from strobe.core.timeline.probe import Hook
 from strobe.core.timeline.sections import section
@@ -89,11 +89,11 @@ class PolicySubject(ActingSubject):
         return self.loaded.postprocessor
 
     @property
-    def fed(self) -> Fed:
+    def input_source(self) -> InputSource:
         """The kind and digest of its inputs."""
-        return self.inputs.fed
+        return self.inputs.input_source
 
-    def observation(self, index: int) -> dict[str, Any]:
+    def observation(self, index: int) -> Observation:
         """Return a raw observation; the indices wrap around."""
         observations = self.inputs.observations
         return dict(observations[index % len(observations)])
@@ -105,16 +105,16 @@ class PolicySubject(ActingSubject):
         """
         return self.act(self.observation(index), self.seed + index)
 
-    def prepare(self, observation: dict[str, Any]) -> dict[str, Any]:
+    def prepare(self, observation: Observation) -> Batch:
         """Return the batch of a raw observation that the policy is called with, on its device."""
         return self.training.laid_out(self.loaded.preprocessor(observation))
 
-    def act(self, observation: dict[str, Any], seed: int) -> Tensor:
+    def act(self, observation: Observation, seed: int) -> Tensor:
         """Return a chunk like `chunk`, for a raw observation and the seed of its noise."""
         with section(ITERATION):
             return self.answer(observation, seed)
 
-    def answer(self, observation: dict[str, Any], seed: int) -> Tensor:
+    def answer(self, observation: Observation, seed: int) -> Tensor:
         """Return what `act` does, as a part of somebody else's iteration."""
         if self.policy.training:  # else a walk through all modules, 2 ms of a large policy's call that no robot pays
             self.policy.eval()
@@ -175,7 +175,7 @@ class PolicySubject(ActingSubject):
         raw = self.inputs.batch(batch_size)
         return lambda index: self._train(raw, index, step=phase == "training step")
 
-    def gradient(self, raw: dict[str, Any], index: int = 0, scale: float = 1.0) -> Tensor:
+    def gradient(self, raw: Observation, index: int = 0, scale: float = 1.0) -> Tensor:
         """Compute the loss of ``raw`` and its gradient in the parameters' ``grad``; for inspection, not for timing.
 
         The backward pass starts from the loss times ``scale``, and the gradient is divided by it again. The noise is
@@ -234,7 +234,7 @@ class PolicySubject(ActingSubject):
                 f"and Adam's moments, and {free / 2**30:.0f} GiB are free: freeze parts of it, or --policy.size=tiny"
             )
 
-    def _train(self, raw: dict[str, Any], index: int, *, step: bool) -> Tensor:
+    def _train(self, raw: Observation, index: int, *, step: bool) -> Tensor:
         policy, training = self.policy, self.training
         policy.train()
         torch.manual_seed(self.seed + index)
@@ -258,7 +258,7 @@ class PolicySubject(ActingSubject):
             synchronise(self.device)
         return loss
 
-    def _passes(self, raw: dict[str, Any], scaled: Callable[[Tensor], Tensor] | None) -> Tensor:
+    def _passes(self, raw: Observation, scaled: Callable[[Tensor], Tensor] | None) -> Tensor:
         """Run forward, and backward from the ``scaled`` loss, of each micro-batch. Return the mean loss."""
         parts = micro_batches(raw, self.training.micro_batches)
         losses = []

@@ -57,7 +57,7 @@ class _Auto:
     tiny: bool
     notes: list[str] = field(default_factory=list)
 
-    def from_pretrained(self, name: str, *args: Any, **kwargs: Any) -> Any:
+    def from_pretrained(self, name: str, *args: object, **kwargs: object) -> object:
         if self.tiny and name in self.make:
             return self._stand_in(name, "the tiny size has a vocabulary of its own")
         try:
@@ -76,7 +76,7 @@ class _Auto:
             f"run `hf download {name}` where there is a connection, or set HF_HOME to a cache that has it"
         )
 
-    def _stand_in(self, name: str, why: str) -> Any:
+    def _stand_in(self, name: str, why: str) -> object:
         note = f"{self.what} {name}: a local stand-in, because {why}"
         if note not in self.notes:
             self.notes.append(note)
@@ -116,6 +116,6 @@ def stand_ins(kind: str, *, random_weights: bool, tiny: bool = False) -> Iterato
         yield notes
 
 
-def _left_out(model: Any, *_: Any, **__: Any) -> None:
+def _left_out(model: object, *_: object, **__: object) -> None:
     """Stand in for timm's loading of weights from the Hub: a plug-in's backbone keeps its random ones."""
     logging.warning("the pretrained weights of timm's %s were left out: all weights are random", type(model).__name__)

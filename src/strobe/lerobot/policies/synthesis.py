@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from functools import cached_property
-from typing import Any
 
 import torch
 from lerobot.configs import FeatureType, PolicyFeature, PreTrainedConfig
@@ -13,6 +12,7 @@ from torch.nn.functional import interpolate
 
 from strobe.core.errors import UserError
 from strobe.core.families.family import Arm
+from strobe.core.subjects.subject import Batch, Observation
 
 TINY_IMAGE = (64, 64)  # height and width of a tiny policy's synthetic cameras
 TASK = "pick up the red cube and place it in the box"
@@ -68,9 +68,9 @@ def stats(features: dict[str, PolicyFeature], ranges: dict[str, tuple[Tensor, Te
 
 def tick(
     features: dict[str, PolicyFeature], ranges: dict[str, tuple[Tensor, Tensor]], generator: torch.Generator
-) -> dict[str, Any]:
+) -> Observation:
     """Return one tick's observation: images ``(1, C, H, W)`` of smooth noise in [0, 1], vectors ``(1, D)``."""
-    values: dict[str, Any] = {}
+    values: dict[str, object] = {}
     for key, feature in features.items():
         if feature.type is FeatureType.VISUAL:
             channels, height, width = feature.shape
@@ -90,10 +90,10 @@ def batch(
     config: PreTrainedConfig,
     features: dict[str, PolicyFeature],
     ranges: dict[str, tuple[Tensor, Tensor]],
-    ticks: list[dict[str, Any]],
+    ticks: list[Observation],
     size: int,
     generator: torch.Generator,
-) -> dict[str, Any]:
+) -> Batch:
     """Return a training batch with the policy's deltas, as a DataLoader over a LeRobotDataset collates it.
 
     Observations are ticks picked at random, actions drawn from their range; nothing is padding.
@@ -103,7 +103,7 @@ def batch(
     items = []
     for index in range(size):
         at = int(torch.randint(len(ticks), (1,), generator=generator))
-        item: dict[str, Any] = {}
+        item: dict[str, object] = {}
         for key, value in ticks[at].items():
             if not (key.startswith(OBS_STR) and isinstance(value, Tensor)):
                 continue
@@ -144,9 +144,9 @@ class Meta:
         self._features = features
 
     @cached_property
-    def features(self) -> dict[str, dict[str, Any]]:
+    def features(self) -> dict[str, dict[str, object]]:
         """In the dataset's own form: images (H, W, C)."""
-        described: dict[str, dict[str, Any]] = {}
+        described: dict[str, dict[str, object]] = {}
         for key, feature in self._features.items():
             if feature.type is FeatureType.VISUAL:
                 channels, height, width = feature.shape

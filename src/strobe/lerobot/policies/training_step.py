@@ -12,6 +12,7 @@ from lerobot.policies.pretrained import PreTrainedPolicy
 from torch import Tensor
 
 from strobe.core.errors import UserError
+from strobe.core.subjects.subject import Batch
 
 
 @dataclass
@@ -68,12 +69,12 @@ class Training:
             self._scaler = torch.amp.GradScaler(self._device.type)
         return self._scaler
 
-    def autocasting(self) -> contextlib.AbstractContextManager[Any]:
+    def autocasting(self) -> contextlib.AbstractContextManager[object]:
         """Return the context of the forward pass."""
         dtype = self.dtype
         return contextlib.nullcontext() if dtype is None else torch.autocast(self._device.type, dtype)
 
-    def laid_out(self, batch: dict[str, Any]) -> dict[str, Any]:
+    def laid_out(self, batch: Batch) -> Batch:
         """Return ``batch`` with images (B, C, H, W) in ``image_format``."""
         if self.image_format is None:
             return batch
@@ -102,7 +103,7 @@ def own_autocast(policy: PreTrainedPolicy) -> torch.dtype | None:
     return torch.get_autocast_dtype(torch.device(config.device or "cpu").type)
 
 
-def micro_batches(raw: Mapping[str, Any], count: int) -> list[dict[str, Any]]:
+def micro_batches(raw: Mapping[str, Any], count: int) -> list[Batch]:
     """Split a raw batch into ``count`` equal ones. Raises UserError if that is impossible."""
     if count == 1:
         return [dict(raw)]

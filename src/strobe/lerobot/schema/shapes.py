@@ -119,7 +119,7 @@ class Request:
         return self.given.get("type") if self.where in registries.FOLDERS else None
 
 
-def request_of(value: Any) -> Request | None:
+def request_of(value: object) -> Request | None:
     """Return what an object of a shape was built from; None for any other object."""
     return getattr(value, _REQUEST, None)
 

@@ -14,7 +14,7 @@ from strobe.rollout.results.first_jump import FirstJump, JointJump
 # A first jump is far where it is twice the most that the recording ever asked of the joint in a tick, and as large as
 # the joint's spread over the whole recording. The error of a policy that beats the mean action is seldom that large.
 FAR_USUAL, FAR_SPREADS = 2.0, 1.0
-FEWEST_EPISODES = 4  # for a median over them
+FEWEST_EPISODES = 4  # fewest episodes for a median over them
 
 
 def far_jump(result: PreflightResult, _: Thresholds) -> Iterator[Finding]:

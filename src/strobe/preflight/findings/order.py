@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from strobe.core.results.finding import Finding
-from strobe.preflight.results.wiring import Feature, Place, Wire, Wiring
+from strobe.preflight.results.wiring import Feature, Place, WiredFeature, Wiring
 
 # A joint in radians stays within half a turn. One in degrees leaves that even in a motion of 5°.
 RADIANS = 3.2
@@ -167,7 +167,7 @@ def limits(wiring: Wiring) -> Iterator[Finding]:
         )
 
 
-def _extents(wire: Wire, order: Sequence[str]) -> dict[str | int, float]:
+def _extents(wire: WiredFeature, order: Sequence[str]) -> dict[str | int, float]:
     """Return the largest number that the statistics have of each dimension, by its name and by its place."""
     found: dict[str | int, float] = {}
     data = wire.ends.get("dataset")
@@ -182,7 +182,7 @@ def _extents(wire: Wire, order: Sequence[str]) -> dict[str | int, float]:
     return found
 
 
-def _learnt(wiring: Wiring, wire: Wire | None) -> tuple[Sequence[str], str]:
+def _learnt(wiring: Wiring, wire: WiredFeature | None) -> tuple[Sequence[str], str]:
     """Return the order of joints that the policy learnt, and where that is said."""
     if wiring.order:
         return wiring.order, "the policy"

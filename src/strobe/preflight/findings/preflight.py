@@ -11,7 +11,7 @@ from strobe.preflight.results.hypothesis import Hypothesis, HypothesisKind
 from strobe.preflight.results.open_loop import NaiveError, PartErrors
 from strobe.preflight.results.preflight import PreflightResult
 
-WELL = 0.5  # of the data, that is explained by a policy that is told to be as it should
+WELL = 0.5  # share of the data that a sound policy explains
 WORSE = 2.0  # times the error on training episodes: the policy has learnt these by heart
 TITLES: dict[HypothesisKind, str] = {
     "cameras": "Two cameras change places",

@@ -9,7 +9,7 @@ from strobe.core.results.finding import Finding
 from strobe.preflight.results.lag import JointLag
 from strobe.preflight.results.wiring import CutPrompt, Wiring
 
-SAME_RATE = 0.02  # by which two rates may differ
+SAME_RATE = 0.02  # largest relative difference of equal rates
 MOST_LAG_APART = 1.5  # ticks by which a joint's lag in a run may differ from that in the recording
 SHOWN = 60  # characters of a text
 LONG_BLIND = 1.0  # s for which a robot acts on one observation
@@ -108,7 +108,7 @@ def chunk(wiring: Wiring) -> Iterator[Finding]:
         )
 
 
-def blind(wiring: Wiring) -> Iterator[Finding]:
+def long_open_loop(wiring: Wiring) -> Iterator[Finding]:
     """A robot that acts for long on one observation (lerobot #1316, #4614)."""
     timing = wiring.timing
     fps = timing.loop_fps or timing.data_fps
@@ -274,7 +274,7 @@ CHECKS = (
     unread_weights,
     unknown_fields,
     chunk,
-    blind,
+    long_open_loop,
     rates,
     lags,
     given_prompt,

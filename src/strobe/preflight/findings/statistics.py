@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from strobe.core.results.finding import Finding
-from strobe.preflight.results.wiring import FLAT, Feature, Normalisation, Place, Scale, Wire, Wiring, scales
+from strobe.preflight.results.wiring import FLAT, Feature, Normalisation, Place, Scale, WiredFeature, Wiring, scales
 
 PROCESSORS: tuple[Place, ...] = ("preprocessor", "postprocessor")
 SHOWN = 4  # dimensions that are named
@@ -111,7 +111,7 @@ def flat(wiring: Wiring) -> Iterator[Finding]:
         )
 
 
-def _joint(wiring: Wiring, wire: Wire, feature: Feature, at: int) -> str:
+def _joint(wiring: Wiring, wire: WiredFeature, feature: Feature, at: int) -> str:
     """Return the name of a dimension, from the first place that has one."""
     ends = [feature, *(wire.ends[place] for place in ("dataset", "robot") if place in wire.ends)]
     named = next((end for end in ends if at < len(end.dimensions)), None)
@@ -161,7 +161,7 @@ def _in_words(mode: str, scale: Scale) -> str:
     return f"{scale.centre - scale.half:.4g} to {scale.centre + scale.half:.4g}"
 
 
-def _normalised(wiring: Wiring) -> Iterator[tuple[Wire, Place, Feature, Normalisation]]:
+def _normalised(wiring: Wiring) -> Iterator[tuple[WiredFeature, Place, Feature, Normalisation]]:
     """Yield what a processor is to normalise: wire, place, feature, and how."""
     for wire in wiring.wires:
         for place in PROCESSORS:

@@ -41,7 +41,7 @@ class Wired(Protocol):
 
     @property
     def wiring(self) -> Wiring | None:
-        """Its wiring; None where it was not read."""
+        """Its wiring; None if it was not read."""
         ...
 
 
@@ -66,7 +66,7 @@ def _rule(check: Check, serious: bool) -> Callable[[Wired, Thresholds], Iterator
 
 
 RULES = rules_of()
-SERIOUS = rules_of(serious=True)  # of answers about something else
+SERIOUS = rules_of(serious=True)  # rules for answers about something else
 
 
 def dangerous(wiring: Wiring) -> list[Finding]:

@@ -16,12 +16,12 @@ from strobe.preflight.results.open_loop import DimensionError, OpenLoop, PairedE
 from strobe.preflight.results.preflight import PreflightResult
 
 NAIVE = ("the mean action", "hold still", "the last action")
-SHOWN_HYPOTHESES = 12  # that were judged; the others are counted
+SHOWN_HYPOTHESES = 12  # judged hypotheses in the table; the others are counted
 ROW = 130  # pixels of a dimension's plot
 
 
 def sentences(result: PreflightResult) -> list[str]:
-    """Return what the policy explains of the recorded actions, and what would explain more; [] where it was not run."""
+    """Return what the policy explains of the recorded actions, and what would explain more; [] if it was not run."""
     loop = result.open_loop
     if loop is None:
         return []
@@ -39,7 +39,7 @@ def sentences(result: PreflightResult) -> list[str]:
 
 
 def sections(result: PreflightResult) -> list[Section]:
-    """Return the sections, [] where the policy was not run on frames."""
+    """Return the sections, [] if the policy was not run on frames."""
     loop = result.open_loop
     if loop is None or not loop.parts:
         return []

@@ -22,17 +22,17 @@ class Hypothesis(Data):
     """The data is as it would be if the policy were wired otherwise: on the way in, on the way out, or both."""
 
     kind: HypothesisKind
-    name: str = Field(description="how it would be wired, in words")
+    name: str = Field(description="the other wiring, in words")
     outcome: HypothesisOutcome = "not judged"
-    why: str = Field(default="", description="of the outcome, in words")
-    mend: str = Field(default="", description="how to wire it so")
-    inputs: list[str] = Field(default_factory=list, description="the inputs that it changes; none for actions alone")
-    explained: Finite | None = Field(default=None, description="1 − MSE / MSE of the mean action, as it would be wired")
-    wired: Finite | None = Field(default=None, description="the same as it is wired, on the same actions")
-    paired: PairedError | None = Field(default=None, description="the error as it would be wired over that as it is")
+    why: str = Field(default="", description="reason for the outcome, in words")
+    mend: str = Field(default="", description="how to change the wiring accordingly")
+    inputs: list[str] = Field(default_factory=list, description="inputs that it changes; empty if only actions change")
+    explained: Finite | None = Field(default=None, description="1 − MSE / MSE of the mean action, under the hypothesis")
+    wired: Finite | None = Field(default=None, description="the same figure under the present wiring")
+    paired: PairedError | None = Field(default=None, description="error under the hypothesis ÷ under this wiring")
     over_mean: PairedError | None = Field(
-        default=None, description="the error as it would be wired over that of the mean action"
+        default=None, description="error under the hypothesis ÷ error of the mean action"
     )
     moved: Finite | None = Field(
-        default=None, description="σ: by how much the actions change where these inputs are another frame's, RMS"
+        default=None, description="σ: RMS change of the actions if these inputs come from another frame"
     )

@@ -19,9 +19,9 @@ PartName = Literal["all", "training", "held out"]
 class PairedError(Data):
     """An error over another one on the same frames, in pairs over episodes."""
 
-    ratio: Finite = Field(description="root mean squares, geometric mean over episodes; below 1 the error is smaller")
+    ratio: Finite = Field(description="ratio of RMS errors, geometric mean over episodes; below 1: smaller")
     interval: Interval | None = Field(
-        default=None, description="of the ratio, Student's t on its logarithm over episodes; None with fewer than 4"
+        default=None, description="Student's t on the ratio's logarithm over episodes; None with fewer than 4"
     )
     episodes: int
 
@@ -37,9 +37,9 @@ class NaiveError(Data):
     """A prediction that takes no policy, as a yardstick on the same frames."""
 
     name: NaiveName
-    rms: Finite | None = Field(default=None, description="σ: root mean square of its errors")
-    paired: PairedError | None = Field(default=None, description="the policy's error over this one")
-    unjudged: str = Field(default="", description="why it was not looked at, in words")
+    rms: Finite | None = Field(default=None, description="σ: root mean square of the errors")
+    paired: PairedError | None = Field(default=None, description="the policy's error ÷ this one")
+    unjudged: str = Field(default="", description="why it was not judged, in words")
 
 
 class DimensionError(Data):
@@ -49,8 +49,8 @@ class DimensionError(Data):
     spread: Finite = Field(description="σ: standard deviation in the recorded frames, in the action's own units")
     rms: Finite = Field(description="σ: root mean square of the errors")
     offset: Finite = Field(description="σ: mean error, with its sign")
-    explained: Finite | None = Field(description="1 − MSE / MSE of the mean action; None where it never moves")
-    naive: dict[str, Finite] = Field(default_factory=dict, description="yardstick → σ: root mean square of its errors")
+    explained: Finite | None = Field(description="1 − MSE / MSE of the mean action; None if the dimension never moves")
+    naive: dict[str, Finite] = Field(default_factory=dict, description="yardstick → σ: root mean square of the errors")
 
 
 class PartErrors(Data):
@@ -60,9 +60,7 @@ class PartErrors(Data):
     episodes: int
     frames: int
     rms: Finite = Field(description="σ: root mean square of the policy's errors")
-    explained: Finite = Field(
-        description="1 − MSE / MSE of the mean action; at most 1, below 0 where the mean is nearer"
-    )
+    explained: Finite = Field(description="1 − MSE / MSE of the mean action; at most 1, negative if the mean is closer")
     naive: list[NaiveError] = Field(default_factory=list)
 
 
@@ -79,9 +77,9 @@ class EpisodeErrors(Data):
 class PredictedChunk(Data):
     """A predicted chunk, thinned for a picture."""
 
-    tick: int = Field(description="of the episode, at which its first action is due")
-    every: int = Field(default=1, description="ticks from one value to the next")
-    values: list[list[Finite]] = Field(description="of each dimension along the chunk, in the action's own units")
+    tick: int = Field(description="the episode's tick at which its first action is due")
+    every: int = Field(default=1, description="ticks between two values")
+    values: list[list[Finite]] = Field(description="each dimension along the chunk, in the action's own units")
 
 
 class Strip(Data):
@@ -90,7 +88,7 @@ class Strip(Data):
     episode: int
     held_out: bool = False
     ticks: list[int]
-    recorded: list[list[Finite]] = Field(description="of each dimension at the ticks, in the action's own units")
+    recorded: list[list[Finite]] = Field(description="each dimension at the ticks, in the action's own units")
     chunks: list[PredictedChunk]
 
 
@@ -105,30 +103,30 @@ class ActionRange(Data):
 class OpenLoop(Data):
     """A policy's actions on recorded frames, none of which was executed."""
 
-    frames: int = Field(default=0, description="on which a chunk was predicted")
-    episodes: int = Field(default=0, description="from which these frames are")
-    chunk: int = Field(default=0, description="actions of a chunk")
-    fps: Finite = Field(default=0.0, description="Hz: of the data set")
-    seconds: Finite = Field(default=0.0, description="that it took, with the hypotheses")
+    frames: int = Field(default=0, description="number of frames on which a chunk was predicted")
+    episodes: int = Field(default=0, description="number of episodes with such frames")
+    chunk: int = Field(default=0, description="actions per chunk")
+    fps: Finite = Field(default=0.0, description="frame rate of the data set (Hz)")
+    seconds: Finite = Field(default=0.0, description="duration, with the hypotheses")
     call_ms: Finite | None = Field(
-        default=None, description="of a call, from an observation to its actions: median of those after the first"
+        default=None, description="median time of a call from observation to actions, the first call excluded"
     )
-    names: list[str] = Field(default_factory=list, description="of the action's dimensions, of strips the first ones")
-    parts: list[PartErrors] = Field(default_factory=list, description="all episodes first")
+    names: list[str] = Field(default_factory=list, description="names of the action's dimensions; in strips the first")
+    parts: list[PartErrors] = Field(default_factory=list, description="errors by part, all episodes first")
     dimensions: list[DimensionError] = Field(default_factory=list)
-    along: list[Finite | None] = Field(default_factory=list, description="σ: RMS at each action of the chunk")
+    along: list[Finite | None] = Field(default_factory=list, description="σ: RMS error at each action of the chunk")
     naive_along: dict[str, list[Finite | None]] = Field(
-        default_factory=dict, description="yardstick → σ at each action"
+        default_factory=dict, description="yardstick → σ: RMS error at each action of the chunk"
     )
     by_episode: list[EpisodeErrors] = Field(default_factory=list)
     strips: list[Strip] = Field(default_factory=list)
-    executed: int = Field(default=0, description="actions of each chunk that a robot would execute")
+    executed: int = Field(default=0, description="actions per chunk that a robot would execute")
     ranges: list[ActionRange] = Field(
-        default_factory=list, description="of these actions, by the policy's numbers; empty where none was predicted"
+        default_factory=list, description="range of these actions in the policy's numbers; empty if none was predicted"
     )
-    first_jump: FirstJump | None = Field(default=None, description="None where it was not looked at")
-    stopped: bool = Field(default=False, description="whether Ctrl-C ended it before all frames were looked at")
-    unjudged: str = Field(default="", description="why it was not judged, in words; '' where it was")
+    first_jump: FirstJump | None = Field(default=None, description="jump to the first action; None if not judged")
+    stopped: bool = Field(default=False, description="Ctrl-C ended it before the last frame")
+    unjudged: str = Field(default="", description="why it was not judged, in words; '' if it was")
 
     @property
     def whole(self) -> PartErrors | None:

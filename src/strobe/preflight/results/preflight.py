@@ -19,13 +19,13 @@ class PreflightResult(Answer):
 
     study: Literal["preflight"] = "preflight"
     wiring: Wiring
-    refused: str = Field(default="", description="the command that was not started because of the findings")
-    mended: list[str] = Field(default_factory=list, description="what was mended in a copy of the checkpoint")
+    refused: str = Field(default="", description="the command that was not started, because of the findings")
+    mended: list[str] = Field(default_factory=list, description="repairs in a copy of the checkpoint")
     open_loop: OpenLoop | None = Field(
-        default=None, description="its actions on recorded frames; None where only files were read"
+        default=None, description="errors of its actions on recorded frames; None if only files were read"
     )
     hypotheses: list[Hypothesis] = Field(
-        default_factory=list, description="on how it is wired: the claimed one first, then by the error under it"
+        default_factory=list, description="hypotheses on the wiring: the claimed one first, then by increasing error"
     )
 
     @property

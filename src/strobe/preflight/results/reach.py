@@ -23,17 +23,17 @@ class JointReach(Data):
 
     joint: str
     low: Finite | None = Field(
-        default=None, description="of what will be sent, by the postprocessor's statistics; None where they lack it"
+        default=None, description="lower end of the commands, by the postprocessor's statistics; None if it lacks them"
     )
     high: Finite | None = None
     outer: bool = Field(
         default=False,
-        description="the action is relative to the state: low and high are the ends of the relative action added to "
-        "those of the data's state, an outer bound that need not be reached",
+        description="the action is relative to the state: low and high are the action's ends plus those of the data's "
+        "state, an outer bound",
     )
-    limit_low: Finite | None = Field(default=None, description="of the calibration; None without a calibration file")
+    limit_low: Finite | None = Field(default=None, description="lower limit; None without a calibration file")
     limit_high: Finite | None = None
-    data_low: Finite | None = Field(default=None, description="of the data set's actions; None without a data set")
+    data_low: Finite | None = Field(default=None, description="lower end in the data set; None without a data set")
     data_high: Finite | None = None
 
     @property
@@ -47,11 +47,11 @@ class JointReach(Data):
 class Reach(Data):
     """The range that a policy's actions have on a robot."""
 
-    joints: list[JointReach] = Field(description="in the order of the policy's numbers, all of them")
+    joints: list[JointReach] = Field(description="all joints, in the order of the policy's numbers")
     basis: RangeBasis | None = Field(
-        default=None, description="the statistics that the range is taken from; None where they do not give one"
+        default=None, description="the statistics that give the range; None if they do not"
     )
-    unit: str = Field(default="", description="the robot's; '' where it does not say")
-    calibration: str = Field(default="", description="the file that the limits are from; '' without one")
+    unit: str = Field(default="", description="the robot's unit; '' if unknown")
+    calibration: str = Field(default="", description="file that the limits are read from; '' without one")
     capped: bool = Field(default=False, description="--robot.max_relative_target limits each action's step")
     unjudged: list[str] = Field(default_factory=list, description="what was not judged, and why")

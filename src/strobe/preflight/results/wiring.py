@@ -19,11 +19,11 @@ FeatureKind = Literal["state", "action", "image", "other"]
 class Normalisation(Data):
     """How a processor normalises a feature, and with which statistics."""
 
-    mode: str = Field(description="LeRobot's: IDENTITY, MEAN_STD, MIN_MAX, QUANTILES or QUANTILE10")
+    mode: str = Field(description="LeRobot's mode: IDENTITY, MEAN_STD, MIN_MAX, QUANTILES or QUANTILE10")
     statistics: dict[str, list[Finite | None]] = Field(
         default_factory=dict,
-        description="statistic → a number for each dimension (of an image: channel), None for what is no number; "
-        "empty where the processor has none under the feature's name",
+        description="statistic → a number per dimension (of an image: channel), None if it is not a number; empty if "
+        "the processor has none for the feature",
     )
 
     @property
@@ -39,8 +39,8 @@ NEEDED = {
     "QUANTILE10": ("q10", "q90"),
 }
 MOST_SHIFT = 2.0  # σ of the data by which a mean may be off
-MOST_RATIO = 3.0  # of the two spreads, either way
-FLAT = 1e-6  # of a dimension's size: a spread below it is none
+MOST_RATIO = 3.0  # largest ratio of the two spreads, either way
+FLAT = 1e-6  # share of a dimension's size: a spread below it is none
 
 
 class Feature(Data):
@@ -48,7 +48,7 @@ class Feature(Data):
 
     name: str
     kind: FeatureKind
-    shape: list[int] = Field(description="of an image channels, height, width")
+    shape: list[int] = Field(description="shape; for an image channels, height, width")
     dtype: str = ""
     unit: str = Field(default="", description="of most dimensions; '' where the place does not say")
     units: list[str] = Field(default_factory=list, description="of each dimension; empty where they are not known")
@@ -70,7 +70,7 @@ class Scale(Data):
         return moved and (scaled or abs(self.centre - data.centre) > near)
 
 
-class Wire(Data):
+class WiredFeature(Data):
     """One feature through all places, under the policy's name for it."""
 
     name: str
@@ -138,102 +138,98 @@ class Weights(Data):
 
     tensors: int
     statistics: list[str] = Field(
-        default_factory=list, description="statistics inside the weights, where LeRobot before 0.4 had them"
+        default_factory=list, description="statistics inside the weights, as LeRobot before 0.4 saved them"
     )
     compiled: list[str] = Field(default_factory=list, description="names that torch.compile has changed")
     missing: list[str] | None = Field(
-        default=None, description="weights that the policy has and the file has not; None where it was not looked at"
+        default=None, description="weights of the policy that the file lacks; None if not compared"
     )
     unexpected: list[str] | None = Field(
-        default=None, description="weights that the file has and the policy has not, without the statistics"
+        default=None, description="weights in the file that the policy lacks, statistics excluded"
     )
-    reshaped: list[str] = Field(default_factory=list, description="weights that the file has in another shape")
+    reshaped: list[str] = Field(default_factory=list, description="weights with another shape in the file")
 
 
 class Camera(Data):
     """The part of a camera's image that the policy sees."""
 
-    name: str = Field(description="the policy's name for it")
-    source: str = Field(description="the camera's name where the image comes from")
-    height: int = Field(description="of the image that arrives, in pixels")
+    name: str = Field(description="the policy's name for the image")
+    source: str = Field(description="name of the camera that provides the image")
+    height: int = Field(description="height of the image that arrives, in pixels")
     width: int
-    resized: tuple[int, int] | None = Field(default=None, description="(height, width) before it is cropped")
+    resized: tuple[int, int] | None = Field(default=None, description="(height, width) before cropping")
     cropped: tuple[int, int] | None = Field(default=None, description="(height, width) that the policy sees")
-    seen_share: Finite = Field(description="of the image's area that the policy sees, 0 to 1")
+    seen_share: Finite = Field(description="share of the image's area that the policy sees, 0 to 1")
 
 
 class CallTime(Data):
     """The time of a call of the policy, from an observation to its chunk of actions."""
 
     ms: Finite = Field(description="median of the calls after the first")
-    run: str = Field(default="", description="the folder of the run; '' for calls on recorded frames on this machine")
-    fps: Finite | None = Field(default=None, description="Hz: of that run's loop")
-    engine: Literal["sync", "rtc"] | None = Field(default=None, description="of that run")
+    run: str = Field(default="", description="folder of the run; '' for calls on recorded frames on this machine")
+    fps: Finite | None = Field(default=None, description="rate of that run's loop (Hz)")
+    engine: Literal["sync", "rtc"] | None = Field(default=None, description="inference engine of that run")
 
 
 class Timing(Data):
     """Lengths in control ticks, and rates in Hz."""
 
-    chunk: int | None = Field(default=None, description="actions of a chunk")
-    executed: int | None = Field(default=None, description="actions of a chunk that are executed before the next one")
+    chunk: int | None = Field(default=None, description="actions per chunk")
+    executed: int | None = Field(default=None, description="actions per chunk executed before the next chunk")
     most_executed: int | None = Field(
-        default=None, description="of a policy that looks at several observations: those that are left of its horizon"
+        default=None, description="most actions that the horizon of a policy with several observations allows"
     )
-    observed: int = Field(default=1, description="observations that it looks at")
-    execution_horizon: int | None = Field(default=None, description="of RTC")
+    observed: int = Field(default=1, description="number of observations that the policy looks at")
+    execution_horizon: int | None = Field(default=None, description="execution horizon of RTC")
     data_fps: Finite | None = None
     loop_fps: Finite | None = None
-    camera_fps: dict[str, Finite] = Field(default_factory=dict, description="the robot's cameras")
-    steps: int | None = Field(default=None, description="denoising steps of a chunk; None where the config has none")
-    steps_field: str = Field(default="", description="the config's field for them")
-    call: CallTime | None = Field(default=None, description="None where no call was measured")
+    camera_fps: dict[str, Finite] = Field(default_factory=dict, description="frame rates of the robot's cameras")
+    steps: int | None = Field(default=None, description="denoising steps per chunk; None if the config has none")
+    steps_field: str = Field(default="", description="name of the config field with the denoising steps")
+    call: CallTime | None = Field(default=None, description="measured calls; None if there are none")
 
 
 class CutPrompt(Data):
     """A prompt that is longer than the tokenizer lets through."""
 
-    text: str = Field(description="as the tokenizer gets it: with what earlier steps put around the task")
+    text: str = Field(description="text that the tokenizer gets, with additions of earlier steps")
     task: str
     tokens: int
-    cut: str = Field(description="the end of the text that the policy never sees")
-    always: bool = Field(
-        default=True, description="False where it is cut for some states alone, whose numbers are in the text"
-    )
+    cut: str = Field(description="end of the text that the policy never sees")
+    always: bool = Field(default=True, description="False: cut only for some states, whose numbers are in the text")
 
 
 class Prompt(Data):
     """The words that the policy is given."""
 
     reads_words: bool
-    given: str | None = Field(default=None, description="None where no loop was named")
-    tasks: list[str] = Field(default_factory=list, description="of the data set")
-    most_tokens: int | None = Field(default=None, description="the tokenizer's max_length; None where there is none")
-    cut: list[CutPrompt] | None = Field(default=None, description="None where the tokens were not counted")
-    uncounted: str = Field(default="", description="why they were not counted, in words")
+    given: str | None = Field(default=None, description="task given to the loop; None without a loop")
+    tasks: list[str] = Field(default_factory=list, description="tasks of the data set")
+    most_tokens: int | None = Field(default=None, description="the tokenizer's max_length; None if it has none")
+    cut: list[CutPrompt] | None = Field(default=None, description="cut prompts; None if the tokens were not counted")
+    uncounted: str = Field(default="", description="why the tokens were not counted, in words")
 
 
 class DeviceHere(Data):
     """Whether the machine has the device that the policy is asked to run on."""
 
-    asked_by: str = Field(description="the flag or the file that names the device")
-    there: bool | None = Field(default=None, description="None where it is not known")
-    why: str = Field(default="", description="how that is known, or why it is not, in words")
-    instead: str = Field(default="", description="the device that LeRobot takes in a rollout; '' where that is unknown")
+    asked_by: str = Field(description="flag or file that names the device")
+    there: bool | None = Field(default=None, description="whether this machine has the device; None if unknown")
+    why: str = Field(default="", description="reason for `there`, in words")
+    instead: str = Field(default="", description="device that LeRobot uses in a rollout instead; '' if unknown")
 
 
 class Wiring(Data):
     """A policy's wiring as it was read. Nothing was run."""
 
-    policy: str = Field(description="LeRobot's type")
-    sources: dict[Place, str] = Field(description="the file or folder of each place that was read")
-    wires: list[Wire]
+    policy: str = Field(description="LeRobot's type of the policy")
+    sources: dict[Place, str] = Field(description="file or folder behind each place")
+    wires: list[WiredFeature]
     order: list[str] = Field(
-        default_factory=list, description="names of the action's dimensions that the policy itself was trained with"
+        default_factory=list, description="names of the action's dimensions in the policy's training"
     )
-    engine: Literal["sync", "rtc"] | None = Field(default=None, description="of the rollout; None without one")
-    rename: dict[str, str] = Field(
-        default_factory=dict, description="names in the inputs → names that the policy knows"
-    )
+    engine: Literal["sync", "rtc"] | None = Field(default=None, description="inference engine; None without a rollout")
+    rename: dict[str, str] = Field(default_factory=dict, description="name in the inputs → name that the policy knows")
     weights: Weights | None = None
     cameras: list[Camera] = Field(default_factory=list)
     empty_cameras: list[str] = Field(
@@ -242,15 +238,15 @@ class Wiring(Data):
     timing: Timing = Field(default_factory=Timing)
     prompt: Prompt | None = None
     unknown_fields: list[str] = Field(
-        default_factory=list, description="of the policy's config, which the installed LeRobot does not know"
+        default_factory=list, description="fields of the policy's config that the installed LeRobot does not know"
     )
-    device: str = Field(default="", description="that is asked for, by the config or a flag")
-    device_here: DeviceHere | None = Field(default=None, description="None where no device is asked for")
-    guidable: bool = Field(default=False, description="whether Real-Time Chunking may guide this type of policy")
-    compiled: bool = Field(default=False, description="whether the config compiles the policy")
-    rollout_compiles: bool | None = Field(default=None, description="None without a rollout")
+    device: str = Field(default="", description="device named by the config or a flag")
+    device_here: DeviceHere | None = Field(default=None, description="state of that device; None if no device is named")
+    guidable: bool = Field(default=False, description="Real-Time Chunking may guide this type of policy")
+    compiled: bool = Field(default=False, description="the config compiles the policy")
+    rollout_compiles: bool | None = Field(default=None, description="the rollout compiles; None without a rollout")
     orphans: dict[Place, list[str]] = Field(
-        default_factory=dict, description="names for which a processor has statistics, and no feature"
+        default_factory=dict, description="names with statistics in a processor but without a feature"
     )
     unread: list[str] = Field(default_factory=list, description="what could not be read, and why")
     normalises: bool = Field(default=True, description="False where its processors have a normaliser of another kind")
@@ -258,11 +254,11 @@ class Wiring(Data):
     lag: Lag | None = Field(default=None, description="of the recording and of a run; None where it was not looked at")
     truth: DataTruth | None = Field(default=None, description="of the data set's frames; None where they were not read")
 
-    def wire(self, name: str) -> Wire | None:
+    def wire(self, name: str) -> WiredFeature | None:
         """Return the wire called ``name``."""
         return next((wire for wire in self.wires if wire.name == name), None)
 
-    def absolute_where_relative(self, wire: Wire, place: Place) -> bool:
+    def absolute_where_relative(self, wire: WiredFeature, place: Place) -> bool:
         """Whether ``place`` has statistics of absolute actions for a policy with relative ones (lerobot #4700)."""
         own, data, truth = wire.ends.get(place), wire.ends.get("dataset"), self.truth
         if not wire.relative or own is None or own.normalisation is None or data is None or truth is None:
@@ -273,6 +269,6 @@ class Wiring(Data):
         off, here = truth.relative.differing(norm.statistics), absolute.differing(norm.statistics)
         return bool(set(norm.needed) & set(off)) and not set(norm.needed) & set(here)
 
-    def of_kind(self, kind: FeatureKind) -> list[Wire]:
+    def of_kind(self, kind: FeatureKind) -> list[WiredFeature]:
         """Return the wires of a kind."""
         return [wire for wire in self.wires if wire.kind == kind]

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from strobe.core.errors import UserError, in_a_line
-from strobe.core.json_text import parsed
+from strobe.core.json_text import JsonObject, parsed
 from strobe.core.runs.contents import contents
 from strobe.lerobot.policies.options import WEIGHTS, check_checkpoint
 
@@ -49,10 +49,10 @@ class Processor:
     """A processor of a checkpoint: the names of its steps, and their configs."""
 
     file: Path
-    steps: list[tuple[str, dict[str, Any]]]
+    steps: list[tuple[str, JsonObject]]
     normalisers: list[Normaliser]
 
-    def config(self, step: str) -> dict[str, Any] | None:
+    def config(self, step: str) -> JsonObject | None:
         """Return the config of the first step registered as ``step``; None without one."""
         return next((config for name, config in self.steps if name == step), None)
 
@@ -62,16 +62,16 @@ class Checkpoint:
     """A checkpoint's files.
 
     Args:
-        names: of its weights; None where their file could not be read as safetensors.
+        names: of its weights; None if their file could not be read as safetensors.
         training: train_config.json, of the run that saved it; empty without one.
     """
 
     folder: Path
-    config: dict[str, Any]
+    config: JsonObject
     preprocessor: Processor | None
     postprocessor: Processor | None
     names: list[str] | None
-    training: dict[str, Any] = field(default_factory=dict)
+    training: JsonObject = field(default_factory=dict)
 
     @property
     def features(self) -> list[str]:
@@ -134,7 +134,7 @@ def read_checkpoint(folder: Path) -> Checkpoint:
     )
 
 
-def _json(file: Path) -> dict[str, Any]:
+def _json(file: Path) -> JsonObject:
     try:
         content = parsed(contents(file))
     except (OSError, ValueError) as error:
@@ -147,7 +147,7 @@ def _json(file: Path) -> dict[str, Any]:
 def _processor(file: Path) -> Processor | None:
     if not file.is_file():
         return None
-    steps: list[tuple[str, dict[str, Any]]] = []
+    steps: list[tuple[str, JsonObject]] = []
     normalisers = []
     listed = _json(file).get("steps", [])
     if not isinstance(listed, list) or not all(map(_is_step, listed)):
@@ -195,7 +195,7 @@ def _statistics(file: Path) -> Statistics:
     return statistics
 
 
-def numbers(values: Any) -> list[float | None]:
+def numbers(values: object) -> list[float | None]:
     """Return nested numbers as a flat list, with None for what is no number."""
     flat = np.asarray(values, dtype=float).ravel()
     return [float(value) if np.isfinite(value) else None for value in flat]

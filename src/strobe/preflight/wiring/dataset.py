@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from strobe.core.errors import UserError
-from strobe.core.json_text import parsed
+from strobe.core.json_text import JsonObject, parsed
 from strobe.core.runs.contents import contents
 from strobe.lerobot.datasets import recording
 from strobe.lerobot.datasets.fault import DatasetError
@@ -19,7 +19,7 @@ _IMAGES = ("video", "image")
 
 
 @dataclass(frozen=True)
-class Recorded:
+class DatasetFeatures:
     """A data set's features by name, its rate in Hz, and its tasks in words."""
 
     root: Path
@@ -29,7 +29,7 @@ class Recorded:
     robot_type: str
 
 
-def read_dataset(root: Path) -> Recorded:
+def read_dataset(root: Path) -> DatasetFeatures:
     """Read the files in ``meta/``. Raises UserError where the data set is missing or broken."""
     check_dataset(root)
     try:
@@ -42,10 +42,10 @@ def read_dataset(root: Path) -> Recorded:
         for name, described in read.features.items()
         if name == "action" or name.startswith("observation.")
     }
-    return Recorded(root, features, read.fps, _tasks(root), str(read.info.get("robot_type") or ""))
+    return DatasetFeatures(root, features, read.fps, _tasks(root), str(read.info.get("robot_type") or ""))
 
 
-def _statistics(file: Path) -> dict[str, dict[str, Any]]:
+def _statistics(file: Path) -> dict[str, JsonObject]:
     try:
         content = parsed(contents(file))
     except (OSError, ValueError):
@@ -53,7 +53,7 @@ def _statistics(file: Path) -> dict[str, dict[str, Any]]:
     return content if isinstance(content, dict) else {}
 
 
-def _feature(name: str, described: dict[str, Any], statistics: dict[str, Any]) -> Feature:
+def _feature(name: str, described: JsonObject, statistics: dict[str, object]) -> Feature:
     dtype, shape = str(described.get("dtype", "")), list(described.get("shape", []))
     kind: FeatureKind = "other"
     if dtype in _IMAGES:

@@ -18,17 +18,17 @@ from typing import Any, BinaryIO
 import numpy as np
 
 from strobe.core.errors import UserError
-from strobe.core.json_text import parsed
+from strobe.core.json_text import JsonObject, parsed
 from strobe.preflight.results.wiring import NEEDED, Place, Wiring
 from strobe.preflight.wiring.checkpoint import CONFIG, POSTPROCESSOR, PREPROCESSOR, Checkpoint, Normaliser, Processor
-from strobe.preflight.wiring.dataset import Recorded
+from strobe.preflight.wiring.dataset import DatasetFeatures
 
 _COPIED = 16 * 2**20  # bytes at a time
 _BUFFER = "buffer_"
 _WEIGHTS = "model.safetensors"
 
 
-def mend(checkpoint: Checkpoint, wiring: Wiring, target: Path, recorded: Recorded | None) -> list[str]:
+def mend(checkpoint: Checkpoint, wiring: Wiring, target: Path, recorded: DatasetFeatures | None) -> list[str]:
     """Write the mended copy into the folder ``target``. Return what was mended, a sentence each.
 
     Args:
@@ -98,9 +98,9 @@ def rename_weights(source: Path, target: Path, names: Mapping[str, str | None]) 
     """
     with source.open("rb") as read:
         (length,) = struct.unpack("<Q", read.read(8))
-        header: dict[str, Any] = parsed(read.read(length))
+        header: JsonObject = parsed(read.read(length))
         start, place, kept = 8 + length, 0, []
-        written: dict[str, Any] = {"__metadata__": header.pop("__metadata__")} if "__metadata__" in header else {}
+        written: JsonObject = {"__metadata__": header.pop("__metadata__")} if "__metadata__" in header else {}
         for name, tensor in sorted(header.items(), key=lambda item: item[1]["data_offsets"]):
             new = names.get(name, name)
             if new is not None:
@@ -126,7 +126,9 @@ def _copy(read: BinaryIO, write: BinaryIO, start: int, count: int) -> None:
         count -= len(piece)
 
 
-def _mend_processors(checkpoint: Checkpoint, wiring: Wiring, target: Path, recorded: Recorded | None) -> list[str]:
+def _mend_processors(
+    checkpoint: Checkpoint, wiring: Wiring, target: Path, recorded: DatasetFeatures | None
+) -> list[str]:
     data = _of_data(recorded, wiring) if recorded is not None else {}
     if checkpoint.preprocessor is None or checkpoint.postprocessor is None:
         statistics = _inside(checkpoint) or data
@@ -161,7 +163,7 @@ def _inside(checkpoint: Checkpoint) -> dict[str, dict[str, np.ndarray]]:
     return statistics
 
 
-def _of_data(recorded: Recorded, wiring: Wiring) -> dict[str, dict[str, np.ndarray]]:
+def _of_data(recorded: DatasetFeatures, wiring: Wiring) -> dict[str, dict[str, np.ndarray]]:
     """Return the statistics of the data set, as the policy takes its features.
 
     Those of all frames are taken where the data set's own ones are not theirs, and for relative actions.

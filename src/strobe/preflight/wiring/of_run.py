@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from strobe.core.errors import UserError, in_a_line
+from strobe.core.json_text import JsonObject
 from strobe.core.results.answer import Result
 from strobe.preflight.results.wiring import Wiring
 from strobe.preflight.wiring.read import read_wiring
@@ -19,7 +20,7 @@ class WiringLook:
     """A wiring that was read before or beside a run.
 
     Args:
-        wiring: None where none was read.
+        wiring: None if none was read.
         notes: what could not be read, and why.
     """
 
@@ -82,7 +83,7 @@ def policy_flags(arguments: Iterable[str]) -> list[str]:
     return [flag for flag in flags if not flag.startswith(("--path=", "--type=", "--size="))]
 
 
-def settings_of(flags: Iterable[str]) -> dict[str, Any]:
+def settings_of(flags: Iterable[str]) -> JsonObject:
     """Return flags as fields and their values, as LeRobot's parser reads them: ``False`` is no text.
 
     Fields of fields, such as ``--optimizer.lr=1``, are left out.
@@ -90,7 +91,7 @@ def settings_of(flags: Iterable[str]) -> dict[str, Any]:
     import yaml
     from draccus.cfgparsing import parse_string
 
-    settings: dict[str, Any] = {}
+    settings: JsonObject = {}
     for flag in flags:
         name, _, text = flag.removeprefix("--").partition("=")
         if "." in name:

@@ -70,13 +70,13 @@ def read_prompt(checkpoint: Checkpoint, given: str | None, tasks: Sequence[str])
     return prompt
 
 
-def _unknown_step(steps: Sequence[tuple[str, Any]]) -> str | None:
+def _unknown_step(steps: Sequence[tuple[str, object]]) -> str | None:
     before = [name for name, _ in steps]
     before = before[: before.index(_TOKENIZER)]
     return next((name for name in before if name not in _NEUTRAL | _NEW_LINE | set(_WITH_STATE)), None)
 
 
-def _tokenizer(folder: Path, config: Mapping[str, Any]) -> Any:
+def _tokenizer(folder: Path, config: Mapping[str, object]) -> object:
     """Return the tokenizer of a step; in words why there is none, where its file is not on this machine."""
     name = str(config.get("tokenizer_name") or "")
     file = _file_of(name, folder)
@@ -115,7 +115,7 @@ def _dimensions(config: Mapping[str, Any]) -> int:
 
 
 def _cut(
-    tokenizer: Any, most: int, steps: Sequence[tuple[str, Any]], task: str, dimensions: int
+    tokenizer: Any, most: int, steps: Sequence[tuple[str, object]], task: str, dimensions: int
 ) -> CutPrompt | None:  # fmt: skip
     """Return what is cut of a task's prompt, with a state of the shortest numbers or, if that fits, of the longest."""
     shortest, longest = (_text(steps, task, [number] * dimensions) for number in (_SHORTEST, _LONGEST))
@@ -132,7 +132,7 @@ def _cut(
     return None
 
 
-def _text(steps: Sequence[tuple[str, Any]], task: str, state: Sequence[str]) -> str:
+def _text(steps: Sequence[tuple[str, object]], task: str, state: Sequence[str]) -> str:
     """Return the text that reaches the tokenizer."""
     text = task
     for name, _ in steps:

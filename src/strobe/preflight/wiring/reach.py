@@ -16,7 +16,7 @@ _QUANTILES: dict[tuple[str, str], RangeBasis] = {("q01", "q99"): "q01 and q99", 
 
 
 @dataclass(frozen=True)
-class Limits:
+class JointLimits:
     """The limits of a robot's joints.
 
     Args:
@@ -30,7 +30,7 @@ class Limits:
     capped: bool = False
 
 
-def limits_of(robot: Any) -> Limits:
+def limits_of(robot: Any) -> JointLimits:
     """Return the ends of each calibrated joint's range in the robot's unit, and where they are from.
 
     LeRobot's degrees are 0 in the middle of the calibrated range, and nothing clamps them. Joints in its other units
@@ -50,7 +50,7 @@ def limits_of(robot: Any) -> Limits:
                 half = (measured.range_max - measured.range_min) / 2 * 360 / counts
                 limits[f"{prefix}{joint}"] = (-half, half)
     capped = getattr(robot.config, "max_relative_target", None) is not None
-    return Limits(limits, ", ".join(files), capped)
+    return JointLimits(limits, ", ".join(files), capped)
 
 
 def arms_of(robot: Any) -> dict[str, Any]:
@@ -59,7 +59,7 @@ def arms_of(robot: Any) -> dict[str, Any]:
     return pair if all(pair.values()) else {"": robot}
 
 
-def reach(wiring: Wiring, checkpoint: Checkpoint, limits: Limits) -> Reach | None:
+def reach(wiring: Wiring, checkpoint: Checkpoint, limits: JointLimits) -> Reach | None:
     """Return the range of each joint's action, and why it is not known; None for a policy without actions."""
     wire = wiring.wire("action")
     if wire is None or "policy" not in wire.ends:
@@ -94,7 +94,7 @@ def reach(wiring: Wiring, checkpoint: Checkpoint, limits: Limits) -> Reach | Non
     return made
 
 
-def _joint(name: str, number: int, limits: Limits, recorded: Mapping[str, tuple[float, float]]) -> JointReach:
+def _joint(name: str, number: int, limits: JointLimits, recorded: Mapping[str, tuple[float, float]]) -> JointReach:
     limit = limits.joints.get(name.rpartition(".")[0] or name, (None, None))
     own = recorded.get(name) or recorded.get(str(number), (None, None))
     return JointReach(joint=name, limit_low=limit[0], limit_high=limit[1], data_low=own[0], data_high=own[1])

@@ -18,14 +18,14 @@ from strobe.preflight.results.wiring import (
     Place,
     Timing,
     Weights,
-    Wire,
+    WiredFeature,
     Wiring,
 )
 from strobe.preflight.wiring.checkpoint import CONFIG, Checkpoint, Processor, read_checkpoint
-from strobe.preflight.wiring.dataset import Recorded, read_dataset
+from strobe.preflight.wiring.dataset import DatasetFeatures, read_dataset
 from strobe.preflight.wiring.device import device_here
 from strobe.preflight.wiring.prompt import read_prompt
-from strobe.preflight.wiring.reach import Limits, reach, relative_actions
+from strobe.preflight.wiring.reach import JointLimits, reach, relative_actions
 from strobe.preflight.wiring.robot import Connected
 
 _KINDS: dict[str, FeatureKind] = {"VISUAL": "image", "STATE": "state", "ACTION": "action"}
@@ -38,7 +38,7 @@ _STEPS = (
     "num_inference_steps", "num_steps", "num_denoise_steps", "num_denoising_steps", "num_inference_timesteps",
     "action_num_inference_steps",
 )  # fmt: skip
-_ADDED = ("pretrained_path", "pretrained_revision", "type")  # in configs, and in no class or not in every one
+_ADDED = ("pretrained_path", "pretrained_revision", "type")  # fields of saved configs that not every class has
 
 
 def read_wiring(
@@ -48,7 +48,7 @@ def read_wiring(
     *,
     rename: Mapping[str, str] | None = None,
     task: str | None = None,
-    settings: Mapping[str, Any] | None = None,
+    settings: Mapping[str, object] | None = None,
 ) -> Wiring:
     """Read the files of a checkpoint's folder and of a data set. Neither torch nor LeRobot is imported.
 
@@ -74,7 +74,7 @@ def _read(
     robot: Connected | None,
     rename: Mapping[str, str],
     task: str | None,
-    settings: Mapping[str, Any],
+    settings: Mapping[str, object],
 ) -> Wiring:
     checkpoint = read_checkpoint(policy)
     unknown, unread = _unknown_fields(checkpoint.config)  # of the file: LeRobot itself refuses an unknown flag
@@ -119,7 +119,7 @@ def _read(
         unread=unread,
         normalises=any(processor.normalisers for processor in _processors(checkpoint).values()),
     )
-    wiring.reach = reach(wiring, checkpoint, robot.limits if robot is not None else Limits())
+    wiring.reach = reach(wiring, checkpoint, robot.limits if robot is not None else JointLimits())
     return wiring
 
 
@@ -144,8 +144,8 @@ def _own_rename(checkpoint: Checkpoint) -> dict[str, str]:
 
 
 def _wires(
-    checkpoint: Checkpoint, recorded: Recorded | None, robot: Connected | None, renamed: Mapping[str, str]
-) -> list[Wire]:
+    checkpoint: Checkpoint, recorded: DatasetFeatures | None, robot: Connected | None, renamed: Mapping[str, str]
+) -> list[WiredFeature]:
     """Return the policy's features first, in its order, then those that only another place has."""
     ends: dict[str, dict[Place, Feature]] = {}
     for side in ("input_features", "output_features"):
@@ -170,7 +170,9 @@ def _wires(
     for place, features in others:
         for name, feature in features.items():
             ends.setdefault(renamed.get(name, name), {})[place] = feature
-    return [Wire(name=name, kind=next(iter(places.values())).kind, ends=places) for name, places in ends.items()]
+    return [
+        WiredFeature(name=name, kind=next(iter(places.values())).kind, ends=places) for name, places in ends.items()
+    ]
 
 
 def _of_config(name: str, described: Mapping[str, Any]) -> Feature:
@@ -179,7 +181,7 @@ def _of_config(name: str, described: Mapping[str, Any]) -> Feature:
 
 
 def _order(checkpoint: Checkpoint) -> list[str]:
-    """Return the names of the action's dimensions that the policy was trained with; [] where it does not say."""
+    """Return the names of the action's dimensions that the policy was trained with; [] if it does not say."""
     names = checkpoint.config.get("action_feature_names")
     if not names and checkpoint.preprocessor is not None:
         names = (checkpoint.preprocessor.config("relative_actions_processor") or {}).get("action_names")
@@ -196,7 +198,7 @@ def _weights(checkpoint: Checkpoint) -> Weights | None:
     )
 
 
-def _cameras(config: Mapping[str, Any], wires: list[Wire]) -> list[Camera]:
+def _cameras(config: Mapping[str, Any], wires: list[WiredFeature]) -> list[Camera]:
     """Return what the policy sees of each image: of the robot's camera if there is one, else of the data set's."""
     cameras = []
     for wire in wires:
@@ -232,7 +234,7 @@ def _size(config: Mapping[str, Any], names: tuple[str, ...]) -> tuple[int, int] 
     return None
 
 
-def _timing(config: Mapping[str, Any], recorded: Recorded | None, robot: Connected | None) -> Timing:
+def _timing(config: Mapping[str, Any], recorded: DatasetFeatures | None, robot: Connected | None) -> Timing:
     chunk = next((int(config[name]) for name in _LENGTHS if config.get(name)), None)
     observed = int(config.get("n_obs_steps") or 1)
     steps_field = next((name for name in _STEPS if isinstance(config.get(name), int)), "")
@@ -252,19 +254,19 @@ def _timing(config: Mapping[str, Any], recorded: Recorded | None, robot: Connect
     )
 
 
-def _guidable(config: Mapping[str, Any]) -> bool:
+def _guidable(config: Mapping[str, object]) -> bool:
     """Whether its type has Real-Time Chunking: pi0_fast has the settings, and refuses them."""
     return "rtc_config" in config and config.get("type") != "pi0_fast"
 
 
-def _device(config: Mapping[str, Any], settings: Mapping[str, Any], robot: Connected | None) -> tuple[str, str]:
+def _device(config: Mapping[str, object], settings: Mapping[str, object], robot: Connected | None) -> tuple[str, str]:
     """Return the device that is asked for, and by what: a rollout's own flag goes before the policy's."""
     if robot is not None and robot.device_flag:
         return robot.device_flag, "--device"
     return str(config.get("device") or ""), "--policy.device" if "device" in settings else CONFIG
 
 
-def _unknown_fields(config: Mapping[str, Any]) -> tuple[list[str], list[str]]:
+def _unknown_fields(config: Mapping[str, object]) -> tuple[list[str], list[str]]:
     """Return the config's fields that the installed LeRobot does not know, and why that was not looked at."""
     kind = str(config.get("type", ""))
     try:

@@ -11,8 +11,9 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from strobe.core.errors import in_a_line
+from strobe.core.json_text import JsonObject
 from strobe.preflight.results.wiring import Feature, FeatureKind
-from strobe.preflight.wiring.reach import Limits, arms_of, limits_of
+from strobe.preflight.wiring.reach import JointLimits, arms_of, limits_of
 
 UNITS = {"DEGREES": "degrees", "RANGE_M100_100": "−100 to 100", "RANGE_0_100": "0 to 100"}
 _JOINTS = (".pos", ".vel")  # what LeRobot's rollout hands to the policy, and takes from it
@@ -30,7 +31,7 @@ class Connected:
         compiles: whether the rollout compiles the policy.
         limits: of its joints, as its calibration has them.
         device: on which the policy runs, as LeRobot has resolved it.
-        device_flag: ``--device`` as it was given; '' where it was not.
+        device_flag: ``--device`` as it was given; '' if it was not.
         unread: why there are no features, if the robot could not be made.
     """
 
@@ -43,7 +44,7 @@ class Connected:
     rename: dict[str, str] = field(default_factory=dict)
     camera_fps: dict[str, float] = field(default_factory=dict)
     compiles: bool = False
-    limits: Limits = field(default_factory=Limits)
+    limits: JointLimits = field(default_factory=JointLimits)
     device: str = ""
     device_flag: str = ""
     unread: str = ""
@@ -60,7 +61,7 @@ def read_robot(config: Any, arguments: Iterable[str] = ()) -> Connected:
     rtc = getattr(config.inference, "rtc", None)
     features: dict[str, Feature] = {}
     unread = ""
-    limits = Limits()
+    limits = JointLimits()
     try:
         robot = make_robot_from_config(config.robot)
         features = _features(robot)
@@ -87,7 +88,7 @@ def read_robot(config: Any, arguments: Iterable[str] = ()) -> Connected:
 
 def _features(robot: Any) -> dict[str, Feature]:
     """Return its action, state and cameras, in the order in which LeRobot lays them out."""
-    observed: dict[str, Any] = robot.observation_features
+    observed: JsonObject = robot.observation_features
     joints = [name for name, kind in observed.items() if kind is float and name.endswith(_JOINTS)]
     commands = [name for name in robot.action_features if name.endswith(_JOINTS)]
     features = {"action": _vector("action", "action", robot, commands)}

@@ -18,6 +18,7 @@ from typing import Any
 from typing_extensions import Self
 
 from strobe.core.errors import UserError
+from strobe.core.json_text import JsonObject
 from strobe.rehearse.emulator import calibration as cal
 from strobe.rehearse.emulator import faults as f
 from strobe.rehearse.emulator.bus import ArmState
@@ -130,7 +131,7 @@ class EmulatedArm:
         """Turn joints by hand until the host would read ``positions`` (counts), as with a leader's arm."""
         self._ask({"place": [(self.calibration[name].id, count) for name, count in positions.items()]}, "state")
 
-    def _ask(self, request: Mapping[str, Any], key: str, wait_s: float = _REPLY_S) -> Any:
+    def _ask(self, request: Mapping[str, object], key: str, wait_s: float = _REPLY_S) -> Any:
         if self._process is None or self._process.stdin is None:
             raise ArmEndedError("the emulated arm has not been started, or has ended")
         with self._lock:
@@ -148,7 +149,7 @@ class EmulatedArm:
             raise ArmEndedError("the emulated arm's process has ended")
         return reply[key]
 
-    def _line(self, process: subprocess.Popen[bytes], wait_s: float) -> dict[str, Any] | None:
+    def _line(self, process: subprocess.Popen[bytes], wait_s: float) -> JsonObject | None:
         assert process.stdout is not None
         fd, until = process.stdout.fileno(), time.monotonic() + wait_s
         while (end := self._rest.find(b"\n")) < 0:

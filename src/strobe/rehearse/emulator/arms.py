@@ -129,7 +129,7 @@ def arms_of(config: Any, part: str) -> dict[str, EmulatedPart]:
     return {f"{before}{side}": _emulated(config, part, f"{part}.{side}_arm_config", kind, f"_{side}") for side in SIDES}
 
 
-def cameras_of(config: Any) -> dict[str, tuple[str, str, Any]]:
+def cameras_of(config: object) -> dict[str, tuple[str, str, Any]]:
     """Return a robot's cameras by their names in an observation: their dict's flag, their name there, their config."""
     return {
         f"{before}{short}": (flag, short, camera)
@@ -167,7 +167,7 @@ def _arm(part: str, name: str) -> Arm:
     return known[single]
 
 
-def _dicts(config: Any) -> Iterator[tuple[str, str, Mapping[str, Any]]]:
+def _dicts(config: object) -> Iterator[tuple[str, str, Mapping[str, object]]]:
     """Flag, prefix in the observation, and cameras by name."""
     yield "robot.cameras", "", getattr(config, "cameras", {})
     for side in SIDES:

@@ -12,19 +12,20 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, NamedTuple
 
+from strobe.core.json_text import JsonObject
 from strobe.rehearse.emulator import faults as f
 from strobe.rehearse.emulator.calibration import Calibration
 from strobe.rehearse.emulator.dynamixel import X_SERIES, Dynamixel
 from strobe.rehearse.emulator.feetech import STS3215, Feetech
 from strobe.rehearse.emulator.servo import Model, Servo
-from strobe.rehearse.emulator.wire import Packet, Request, Wire
+from strobe.rehearse.emulator.wire import BusProtocol, BusRequest, Packet
 
 
 @dataclass(frozen=True)
 class Brand:
     """A maker: ``models`` by LeRobot's names, the largest homing ``offset``, the ``sdk`` of LeRobot's driver."""
 
-    wire: Wire
+    wire: BusProtocol
     models: Mapping[str, Model]
     offset: int
     sdk: str
@@ -75,7 +76,7 @@ class ArmState:
         """Ids of the servos whose torque is on."""
         return [id for id, servo in sorted(self.servos.items()) if servo.torque]
 
-    def content(self) -> dict[str, Any]:
+    def content(self) -> JsonObject:
         """Return the state as plain data, for `from_content`."""
         return asdict(self)
 
@@ -87,7 +88,7 @@ class ArmState:
 
 
 USB_FRAME_S = 1e-3  # a full-speed adapter hands on together what came within one frame
-_BITS = 10  # of a byte on the wire: eight, start and stop
+_BITS = 10  # bits per byte on the wire: eight, start and stop
 _RETURN_DELAY_S = 2e-6  # one step of the register
 
 
@@ -121,7 +122,7 @@ class Bus:
     ``on_packet`` is called with the time and the packet of every good request, before it is obeyed.
     """
 
-    def __init__(self, wire: Wire, servos: Iterable[Servo], *, latency_s: float = 0.0) -> None:
+    def __init__(self, wire: BusProtocol, servos: Iterable[Servo], *, latency_s: float = 0.0) -> None:
         self.wire = wire
         self.servos = {servo.id: servo for servo in servos}
         self.latency_s = latency_s
@@ -193,7 +194,7 @@ class Bus:
         answers = self._answers(request, alive)
         return self._send(answers, met, now + self._wire_s(len(self.wire.build(packet))))
 
-    def _answers(self, request: Request, called: list[int]) -> list[_Answer]:
+    def _answers(self, request: BusRequest, called: list[int]) -> list[_Answer]:
         """Execute a request; return each answering servo with its id, its error and its data."""
         servos = [(id, self.servos[id]) for id in called]
         if request.kind == "ping":

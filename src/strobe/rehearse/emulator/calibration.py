@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from strobe.core.errors import UserError, in_words
-from strobe.core.json_text import parsed
+from strobe.core.json_text import JsonObject, parsed
 
 TURN = 4096  # counts of one turn
 _LAST_ID = 253
@@ -75,7 +75,7 @@ def write(calibration: Calibration, path: Path) -> None:
     path.write_text(json.dumps(content_of(calibration), indent=4))
 
 
-def content_of(calibration: Calibration) -> dict[str, Any]:
+def content_of(calibration: Calibration) -> JsonObject:
     """Return a calibration file's content, for `from_content`."""
     return {name: asdict(joint) for name, joint in calibration.items()}
 

@@ -33,7 +33,7 @@ LONGEST = 1000  # bytes of a packet's parameters; the SDK takes packets of 1024 
 _HEAD = 7  # bytes up to the length
 _LEAST = 3  # what the length counts in a packet without parameters
 _BARE, _STUFFED = b"\xff\xff\xfd", b"\xff\xff\xfd\xfd"
-_MOST = _LEAST + LONGEST * 4 // 3 + 1  # with every third byte stuffed
+_MOST = _LEAST + LONGEST * 4 // 3 + 1  # longest packet, with every third byte stuffed
 
 
 def _table() -> tuple[int, ...]:
@@ -96,7 +96,7 @@ class Parser(wire.Parser):
             return packet
 
 
-class Dynamixel(wire.Wire):
+class Dynamixel(wire.BusProtocol):
     """Protocol 2 on a bus."""
 
     overload = 0x80  # "alert": Hardware_Error_Status has the details

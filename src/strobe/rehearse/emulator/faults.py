@@ -11,6 +11,7 @@ from dataclasses import MISSING, asdict, dataclass, fields
 from typing import Any, ClassVar
 
 from strobe.core.errors import nearest
+from strobe.core.json_text import JsonObject
 from strobe.rehearse.emulator.wire import KINDS
 
 INSTRUCTIONS = KINDS
@@ -115,7 +116,7 @@ FAULTS: dict[str, type[Fault]] = {
 }
 
 
-def content_of(fault: Fault) -> dict[str, Any]:
+def content_of(fault: Fault) -> JsonObject:
     """Return a fault as plain data, for `from_content`."""
     return {"fault": fault.name} | asdict(fault)
 
@@ -138,7 +139,7 @@ def from_content(content: Mapping[str, Any]) -> Fault:
     return kind(**values)
 
 
-def _types_of(key: str, default: Any) -> tuple[type, ...]:
+def _types_of(key: str, default: object) -> tuple[type, ...]:
     assert default is not MISSING
     if key == "instruction":
         return (str, type(None))

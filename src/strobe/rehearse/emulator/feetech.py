@@ -73,7 +73,7 @@ class Parser(wire.Parser):
             return packet
 
 
-class Feetech(wire.Wire):
+class Feetech(wire.BusProtocol):
     """Protocol 0 on a bus."""
 
     overload = 32  # a bit of the error byte

@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import Any, TextIO
 
 from strobe.core.errors import UserError, in_words
+from strobe.core.json_text import JsonObject
 from strobe.rehearse.emulator import calibration, faults
 from strobe.rehearse.emulator.bus import Bus, Delivery, UnpluggedError, brand_of, bus_of
 from strobe.rehearse.emulator.servo import swing
@@ -102,7 +103,7 @@ class Terminal:
         self.link = link
 
 
-_QUIET_S = 0.005  # without a byte for so long, a packet is unfinished
+_QUIET_S = 0.005  # pause after which a packet is unfinished
 _LOOK_S = 1.0
 
 
@@ -201,7 +202,7 @@ def _run(options: Mapping[str, Any]) -> int:
     return 0
 
 
-def _obey(bus: Bus, request: Mapping[str, Any]) -> dict[str, Any]:
+def _obey(bus: Bus, request: Mapping[str, Any]) -> JsonObject:
     """Execute a request of the parent, and return the state after it."""
     try:
         if "plant" in request:
@@ -220,7 +221,7 @@ def _obey(bus: Bus, request: Mapping[str, Any]) -> dict[str, Any]:
     return {"state": bus.state(time.monotonic()).content()}
 
 
-def _plant(bus: Bus, content: Mapping[str, Any]) -> None:
+def _plant(bus: Bus, content: Mapping[str, object]) -> None:
     try:
         bus.plant(faults.from_content(content))
     except ValueError as error:
@@ -248,7 +249,7 @@ def _record(out: TextIO, bus: Bus, now: float, packet: Packet) -> None:
     out.write(json.dumps(line) + "\n")
 
 
-def _say(message: Mapping[str, Any]) -> None:
+def _say(message: Mapping[str, object]) -> None:
     with contextlib.suppress(OSError):  # the parent has ended
         os.write(sys.stdout.fileno(), json.dumps(message).encode() + b"\n")
 

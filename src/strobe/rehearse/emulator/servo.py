@@ -65,7 +65,7 @@ class Motion:
         return math.copysign(size * math.exp(-seconds / self.lag_s), distance)
 
 
-_SWING = 0.2  # of a joint's range, from end to end
+_SWING = 0.2  # share of a joint's range, from end to end
 _SWING_S = 4.0
 
 

@@ -38,7 +38,7 @@ def check(packet: Packet, most: int) -> None:
         raise ValueError(f"no packet has {len(packet.parameters)} bytes of parameters")
 
 
-class Request(NamedTuple):
+class BusRequest(NamedTuple):
     """A host's request, the same for all protocols.
 
     Args:
@@ -99,7 +99,7 @@ class Parser(ABC):
         del self._buffer[:count]
 
 
-class Wire(ABC):
+class BusProtocol(ABC):
     """A protocol.
 
     Attributes:
@@ -120,7 +120,7 @@ class Wire(ABC):
     def build(self, packet: Packet) -> bytes:
         """Return ``packet`` as bytes. Raises ValueError for an id or a length that no packet can have."""
 
-    def request(self, packet: Packet) -> Request | None:
+    def request(self, packet: Packet) -> BusRequest | None:
         """Return the request of ``packet``; None for an instruction that the servos do not know."""
         try:
             kind = Instruction(packet.code)
@@ -133,18 +133,18 @@ class Wire(ABC):
         size = count if len(parameters) >= second and count <= self.longest else None
         match kind:
             case Instruction.PING:
-                return Request(name, ids)
+                return BusRequest(name, ids)
             case Instruction.READ:
-                return Request(name, ids, address, size)
+                return BusRequest(name, ids, address, size)
             case Instruction.WRITE:
-                return Request(name, ids, address, data=(parameters[first:],))
+                return BusRequest(name, ids, address, data=(parameters[first:],))
             case Instruction.SYNC_READ:
-                return Request(name, tuple(parameters[second:]), address, size)
+                return BusRequest(name, tuple(parameters[second:]), address, size)
             case Instruction.SYNC_WRITE:
                 step = count + 1
                 entries = [parameters[at : at + step] for at in range(second, len(parameters) - count, step)]
                 data = tuple(entry[1:] for entry in entries)
-                return Request(name, tuple(entry[0] for entry in entries), address, data=data)
+                return BusRequest(name, tuple(entry[0] for entry in entries), address, data=data)
 
     @abstractmethod
     def status(self, id: int, error: int, data: bytes) -> bytes:

@@ -180,7 +180,7 @@ def _first_upper(text: str) -> str:
 
 
 def _awake(remote: Remote) -> str:
-    """Advice to do without the server's sleep; '' where that is short."""
+    """Advice to do without the server's sleep; '' if that is short."""
     slept = next((step for step in remote.steps if step.name == "sleep of the server"), None)
     if slept is None or slept.share < MUCH_SLEEP:
         return ""

@@ -245,7 +245,7 @@ def torque_left(result: RolloutResult, _: Thresholds) -> Iterator[Finding]:
 # Where --fps is called otherwise.
 FPS_FLAGS = {"lerobot-record": "--dataset.fps"}
 MIN_FRESH = 0.9  # different frames per second over the rate of the loop: under it frames are repeated
-FROZEN_PERIODS = 5.0  # of the requested rate, with new frames of the same picture
+FROZEN_PERIODS = 5.0  # periods of the requested rate, with new frames of the same picture
 FEW_FRAMES = 4  # below, pictures that are equal say little
 
 

@@ -15,7 +15,7 @@ from strobe.rollout.results.rollout import FEW_SEAMS, Inference, Pace, Rollout, 
 _ASKING = {"get action", "select action", "predict chunk", "prepare inputs", "preprocessing", "postprocessing"}
 MAX_DELAY_EXCESS = 2  # actions assumed beyond what calls need: more holds too much of each chunk to the last one
 MAX_STAMP_ERROR = 0.05  # share by which recorded frames may be stamped with another duration than theirs
-FEW_CALLS = 3  # so many late ones, after the first, tell slow calls from one that something held up
+FEW_CALLS = 3  # fewest late calls after the first that show slow calls, rather than a single delay
 
 
 def damaged(result: RolloutResult | ReplayResult, _: Thresholds) -> Iterator[Finding]:

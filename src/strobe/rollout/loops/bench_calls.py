@@ -17,6 +17,7 @@ import torch
 from lerobot.policies.utils import prepare_observation_for_inference
 from lerobot.rollout.inference import rtc
 
+from strobe.core.subjects.subject import Observation
 from strobe.core.timeline.clock import ThreadUse, cpu_ns, host_ns, waited_ns
 from strobe.lerobot.policies.prediction import predict
 
@@ -40,7 +41,7 @@ class CallWatch:
         self._given: tuple[tuple[Any, ...], dict[str, Any]] | None = None
         self._begun: tuple[int, int, int | None] | None = None
 
-    def begin(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    def begin(self, args: tuple[object, ...], kwargs: dict[str, object]) -> None:
         """A call begins on this thread, with what the engine was given: its arguments."""
         self._given = args, kwargs
         self._begun = host_ns(), cpu_ns(), waited_ns()
@@ -55,7 +56,7 @@ class CallWatch:
 
     @property
     def refused(self) -> str:
-        """The reason why the policy cannot be called again now; '' where it can."""
+        """The reason why the policy cannot be called again now; '' if it can."""
         robot = self._robot()
         if robot is not None and getattr(robot, "is_connected", True):
             return "the robot is still connected"
@@ -77,7 +78,7 @@ class CallWatch:
         self._action(args[0] if args else kwargs["obs_frame"])
         return _since(begun)
 
-    def _chunk(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    def _chunk(self, args: tuple[Any, ...], kwargs: dict[str, object]) -> None:
         """As lerobot/rollout/inference/rtc.py does it."""
         batch = rtc.build_dataset_frame(*args, **kwargs)
         batch = prepare_observation_for_inference(batch, self._device, self._task, self._robot_type)
@@ -85,7 +86,7 @@ class CallWatch:
         actions = predict(self._policy, self._before(batch), self.options)
         self._after(actions)
 
-    def _action(self, frame: dict[str, Any]) -> None:
+    def _action(self, frame: Observation) -> None:
         """As lerobot/rollout/inference/sync.py does it."""
         mixed = self._device.type == "cuda" and getattr(self._policy.config, "use_amp", False)
         with torch.inference_mode(), torch.autocast("cuda") if mixed else contextlib.nullcontext():

@@ -60,7 +60,7 @@ class CameraReads:
 
 @dataclass(slots=True)
 class LoopTurn:
-    """One turn of the control loop as it was recorded, in nanoseconds of `host_ns`; None where nothing tells a moment.
+    """One turn of the control loop as it was recorded, in nanoseconds of `host_ns`; None if nothing tells a moment.
 
     Attributes:
         engine_reset: whether the engine was reset between this turn and the one before.
@@ -97,7 +97,7 @@ class LoopTurn:
 
 
 @dataclass
-class Course:
+class RunRecord:
     """All of a run that was recorded.
 
     Attributes:
@@ -115,7 +115,7 @@ class Course:
         failures: of remote inference, on either side.
         received, served: of a policy server.
         unfinished: the call that had not returned when the loop ended, where none had returned a chunk to execute.
-        lost: what of the recording is missing or damaged, in words; '' for nothing.
+        lost: what of the recording is missing or damaged, in words; '' if there is nothing.
         ends: whether the recording tells its end: else nobody knows whether it is whole.
     """
 

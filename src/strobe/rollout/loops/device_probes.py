@@ -12,20 +12,21 @@ import functools
 import threading
 import time
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import psutil
 
 from strobe.core.timeline.clock import host_ns, waited_ns
 from strobe.rollout.loops.events import UNKNOWN, Row
 
+if TYPE_CHECKING:
+    from strobe.core.timeline.layers import Call
+
 SAME, FRESH, FROZEN = 0, 1, 2  # the frame that was read before; another one; another one with the same picture
 _ACROSS = 32  # samples of a picture's height, which are compared
 _LONGEST_S = 3600.0  # a frame that seems older has its time from another clock
 # COMM_RX_TIMEOUT and COMM_RX_CORRUPT of Feetech's SDK (1.0.0) and of Dynamixel's (3.8.4).
 TIMEOUT, CORRUPT = (-6, -3001), (-7, -3002)
-
-_Call = Callable[..., Any]
 
 
 class CameraProbe:
@@ -41,7 +42,7 @@ class CameraProbe:
         self._last: Any = None  # held, so that no other frame gets its place in memory
         self._seen = b""
 
-    def reading(self, inner: _Call) -> _Call:
+    def reading(self, inner: Call) -> Call:
         """Around a method of the camera that returns a frame."""
         append, ident, name, section = self._append, threading.get_ident, self._name, self._section
 
@@ -103,7 +104,7 @@ class BusProbe:
         self._append = append
         self._lost = self._damaged = 0
 
-    def reading(self, inner: _Call) -> _Call:
+    def reading(self, inner: Call) -> Call:
         """Around the bus's ``sync_read``."""
         append, cpu, ident, section = self._append, time.thread_time_ns, threading.get_ident, self._section
 
@@ -124,7 +125,7 @@ class BusProbe:
 
         return call
 
-    def trying(self, inner: _Call) -> _Call:
+    def trying(self, inner: Call) -> Call:
         """Around the SDK's ``txRxPacket``, which the bus calls for each try."""
 
         @functools.wraps(inner)

@@ -30,9 +30,9 @@ from strobe.core.timeline.clock import host_ns
 from strobe.rollout.loops.events import Row
 from strobe.rollout.loops.header import Header
 
-EVERY_S = 0.5  # between two rounds of writing: a crash loses no more than this
+EVERY_S = 0.5  # interval between two rounds of writing: a crash loses no more than this
 BATCH = 16  # events, about, that become one line; json keeps the interpreter for about 50 µs
-PAUSE_S = 0.002  # between two batches, in which the loop may run
+PAUSE_S = 0.002  # pause between two batches, so that the loop can run
 LONGEST = 2**22  # bytes of a line that is read: those of a log are a thousandth of that
 MOST_UNPACKED = 100, 2**24  # times the packed size, at least so many bytes: events pack to a tenth or so
 MOST_HELD = 200_000  # tuples in memory where the file cannot be written: the latest ten minutes or so
@@ -59,7 +59,7 @@ class Log:
 
     Attributes:
         append: takes an event from any thread, or a function that returns events and its arguments; never waits.
-        failed: why the file could not be written, in words; '' where it could. The latest events then stay in memory.
+        failed: why the file could not be written, in words; '' if it could. The latest events then stay in memory.
     """
 
     def __init__(self, file: Path) -> None:
@@ -83,7 +83,7 @@ class Log:
             self._thread.join()
 
     def read(self) -> tuple[Header | None, Rows]:
-        """Return the header, None where the run never began, and every event in the order written; after `stop`."""
+        """Return the header, None if the run never began, and every event in the order written; after `stop`."""
         written, lost = Rows(()), ""
         with contextlib.suppress(UserError):
             written = read(self.file)[1]
@@ -140,7 +140,7 @@ class Rows:
     """The events of a log, to be taken once: those of an hour are half a gigabyte.
 
     Attributes:
-        lost: what of the log is missing or damaged, in words, once all were taken; '' for nothing.
+        lost: what of the log is missing or damaged, in words, once all were taken; '' if there is nothing.
         ends: whether its last line tells that it is the last; of a log of an older Strobe nobody knows.
     """
 

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple, get_type_hints
 from strobe.rollout.measure.robot import BusRead
 
 Row = tuple[Any, ...]  # an event as it is written: its kind, then its fields
-UNKNOWN = -1  # in a field that could not be measured
+UNKNOWN = -1  # value of a field that could not be measured
 
 
 # Any loop.
@@ -284,7 +284,7 @@ class ChunkServed(NamedTuple):
     key: int
 
 
-RECORDS: dict[str, type[Any]] = {
+RECORDS: dict[str, type[object]] = {
     "s": SectionEnded,
     "run": LoopBegan,
     "end": LoopEnded,
@@ -327,7 +327,7 @@ def _numbers(value: Any) -> bool:
     return isinstance(value, list) and all(isinstance(each, float) or _whole(each) for each in value)
 
 
-_TYPES: dict[Any, Callable[[Any], bool]] = {
+_TYPES: dict[object, Callable[[Any], bool]] = {
     int: _whole,
     str: lambda value: isinstance(value, str),
     list[float]: _numbers,
@@ -340,7 +340,7 @@ _FIELDS = {
 _STAMPS = {"upload": (5, 7), "trip": (8, 5)}  # how many, and their place in the row: see `remote_server`
 
 
-def decode(row: Any) -> Any:
+def decode(row: Any) -> object:
     """Return the record of an event, one of `RECORDS`; None of a kind that another Strobe writes.
 
     Raises:

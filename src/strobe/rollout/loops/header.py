@@ -14,7 +14,7 @@ from lerobot.rollout.inference.rtc import supports_rtc_inference
 from pydantic import Field, TypeAdapter
 
 from strobe.core.families.registry import registered
-from strobe.core.json_text import parsed
+from strobe.core.json_text import JsonObject, parsed
 from strobe.core.results.subject import SubjectInfo
 from strobe.core.runs.seal import is_sealed, seal_of
 from strobe.lerobot.policies import lerobot_policies
@@ -46,7 +46,7 @@ class Header:
         chunk: actions of a chunk.
         share: --chunk_size_threshold of a client.
         latency: --inference_latency of a server, in seconds.
-        arguments: of the command; None where the policy cannot be built again.
+        arguments: of the command; None if the policy cannot be built again.
         policy: its folder or Hub id.
         made: flags that make a policy of random weights again.
         rtc: fields of LeRobot's RTCConfig.
@@ -54,7 +54,7 @@ class Header:
         executed: n_action_steps of the policy.
         observation_features: shape of each camera by name, None of a number.
         ends: whether the log has a last line; see `event_log`.
-        seal: of this user on this machine, on what a replay builds the policy from; '' where it could not be sealed.
+        seal: of this user on this machine, on what a replay builds the policy from; '' if it could not be sealed.
     """
 
     subject: SubjectInfo
@@ -80,7 +80,7 @@ class Header:
     policy: str = ""
     made: list[str] = field(default_factory=list)
     task: str | None = None
-    rtc: dict[str, Any] | None = None
+    rtc: JsonObject | None = None
     warmups: Count = 2
     executed: Count | None = None
     observation_features: dict[str, list[int] | None] = field(default_factory=dict)
@@ -98,15 +98,15 @@ class Header:
         return replace(self, seal=seal_of(self._named))
 
     @property
-    def _named(self) -> dict[str, Any]:
+    def _named(self) -> JsonObject:
         return {"arguments": self.arguments, "policy": self.policy, "made": self.made}
 
     @classmethod
-    def from_json(cls, data: Any) -> Header:
+    def from_json(cls, data: object) -> Header:
         """Return the header that ``data``, read from JSON, describes. Raises ValueError where it describes none."""
         return _ADAPTER.validate_python(data)
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> JsonObject:
         """Return the header as JSON data. Raises ValueError where a value has none."""
         return _ADAPTER.dump_python(self, mode="json", warnings=False)
 
@@ -180,7 +180,7 @@ def argument(flag: str) -> str:
     return given[-1] if given else ""
 
 
-def _for_a_replay(context: Any) -> dict[str, Any]:
+def _for_a_replay(context: Any) -> JsonObject:
     """Return the fields of the header that `strobe replay` builds the same policy and engine from."""
     config = context.runtime.cfg
     policy, robot = config.policy, context.hardware.robot_wrapper

@@ -59,12 +59,12 @@ class Instrument:
         """Take every probe off."""
         self._probes.close()
 
-    def _replace(self, owner: Any, name: str, value: Any, stack: ExitStack | None = None) -> None:
+    def _replace(self, owner: object, name: str, value: object, stack: ExitStack | None = None) -> None:
         """Put ``value`` in place of ``owner.name`` until the end of the ``with`` block, or until ``stack`` closes."""
         (stack or self._body).callback(setattr, owner, name, getattr(owner, name))
         setattr(owner, name, value)
 
-    def _wrap(self, owner: Any, name: str, around: Call, stack: ExitStack | None = None) -> None:
+    def _wrap(self, owner: object, name: str, around: Call, stack: ExitStack | None = None) -> None:
         """Call ``around`` in place of ``owner.name``, with that and its arguments, as long as `_replace` does."""
         inner = getattr(owner, name)
 
@@ -88,7 +88,7 @@ class LoopWatch(Instrument):
         stopped: the time to record was over before the run was.
         joints: names in the observation whose values are noted in each tick; none: no positions are.
         keep: called with each tick's start and observation; must return at once. None: they are not recorded.
-        calls: calls the policy again once the run is over (see `bench_calls`); None where nothing can.
+        calls: calls the policy again once the run is over (see `bench_calls`); None if nothing can.
         endless: the command runs until it is interrupted, which then is its ordinary end.
     """
 
@@ -170,7 +170,7 @@ class LoopWatch(Instrument):
         if threading.current_thread() is not threading.main_thread():
             return
 
-        def interrupt(*_: Any) -> None:
+        def interrupt(*_: object) -> None:
             if not self._resting:
                 self._interrupted += 1
                 raise KeyboardInterrupt
@@ -182,7 +182,7 @@ class LoopWatch(Instrument):
             signal.signal(number, interrupt)
             self._body.callback(signal.signal, number, before)
 
-    def _rest_at(self, *ends: tuple[Any, str]) -> None:
+    def _rest_at(self, *ends: tuple[object, str]) -> None:
         """Take the first of these calls, each an owner and the name of a method, as the end of the loop.
 
         It begins to put the robot to rest.
@@ -281,13 +281,13 @@ class LoopWatch(Instrument):
 
         return call
 
-    def _camera(self, name: str, camera: Any) -> None:
+    def _camera(self, name: str, camera: object) -> None:
         probe = CameraProbe(name, f"{CAMERA} {name}", camera, self.log.append)
         for method in ("read_latest", "async_read"):
             if hasattr(camera, method):
                 self._around(Hook(camera, method, CAMERA), probe.reading)
 
-    def _buses(self, buses: Mapping[str, Any]) -> None:
+    def _buses(self, buses: Mapping[str, object]) -> None:
         """The robot's motors, read and written; of each arm, where ``buses`` has several by name."""
         for arm, bus in buses.items():
             read, written = (f"{name} {arm}".rstrip() for name in (MOTORS_READ, MOTORS_WRITTEN))
@@ -359,18 +359,18 @@ def several(names: Sequence[str]) -> Callable[[Mapping[str, Any]], tuple[Any, ..
     return lambda mapping: tuple(mapping[name] for name in names)
 
 
-def sleeps(modules: Iterable[Any]) -> list[Hook]:
+def sleeps(modules: Iterable[object]) -> list[Hook]:
     """Return hooks on the sleep at a tick's end, in ``modules`` or in LeRobot's timer."""
     return [Hook(owner, "precise_sleep", SLEEP) for owner in versions.sleeping(modules)]
 
 
-def standing_in(module: ModuleType, **changed: Any) -> ModuleType:
+def standing_in(module: ModuleType, **changed: object) -> ModuleType:
     """Return a module with the names of ``module``, some of them ``changed``, for one importer alone."""
     made = ModuleType(module.__name__)
     vars(made).update(vars(module) | changed)
     return made
 
 
-def argument_of(args: tuple[Any, ...], kwargs: dict[str, Any], place: int, name: str) -> Any:
-    """Return an argument, however it was passed; None where it was not."""
+def argument_of(args: tuple[object, ...], kwargs: dict[str, object], place: int, name: str) -> Any:
+    """Return an argument, however it was passed; None if it was not."""
     return args[place] if len(args) > place else kwargs.get(name)

@@ -39,7 +39,7 @@ INDEX = "index.jsonl"
 QUALITY = 95
 MOST_INDEX, MOST_FRAME = 2**28, 2**26  # bytes that are read: of the index, and of a frame
 MOST_HELD = 16  # observations in memory: 30 MB with two cameras of 640x480
-EVERY_S = 0.01  # between two looks for new ones
+EVERY_S = 0.01  # interval between two looks for new ones
 
 Observation = Mapping[str, Any]
 
@@ -50,7 +50,7 @@ class Keeper:
     Attributes:
         append: takes ``(nanoseconds, observation)`` from the loop; never waits.
         kept: observations that were written.
-        failed: why writing ended early, in words; '' where it did not.
+        failed: why writing ended early, in words; '' if it did not.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -59,7 +59,7 @@ class Keeper:
         self.failed = ""
         self._held: deque[tuple[int, Observation]] = deque(maxlen=MOST_HELD)
         self.append = self._held.append
-        self._latest: dict[str, tuple[Any, list[int]]] = {}  # by camera: its latest array, and where that lies
+        self._latest: dict[str, tuple[object, list[int]]] = {}  # by camera: its latest array, and where that lies
         self._files: dict[str, IO[bytes]] = {}
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._write, name="strobe-observations", daemon=True)
@@ -97,7 +97,7 @@ class Keeper:
             for file in self._files.values():
                 file.close()
 
-    def _line(self, at: int, observation: Observation) -> dict[str, Any]:
+    def _line(self, at: int, observation: Observation) -> dict[str, object]:
         line: dict[str, Any] = {"t": at, "state": {}, "frames": {}}
         for name, value in observation.items():
             if getattr(value, "ndim", 0) >= 2:
@@ -113,7 +113,7 @@ class Keeper:
             file.flush()
         return line
 
-    def _frame(self, name: str, frame: Any) -> list[int]:
+    def _frame(self, name: str, frame: object) -> list[int]:
         latest, place = self._latest.get(name, (None, [0, 0]))
         if frame is latest:
             return place
@@ -188,7 +188,7 @@ class Observations:
             observation[camera] = self._picture(camera, offset, size)
         return observation, line["t"]
 
-    def coded(self) -> Iterator[tuple[int, dict[str, Any], dict[str, tuple[bytes, str]]]]:
+    def coded(self) -> Iterator[tuple[int, dict[str, object], dict[str, tuple[bytes, str]]]]:
         """Yield each observation: its time, its numbers, and by camera its new frame's bytes with their media type.
 
         Raises:
@@ -243,7 +243,7 @@ def _is_line(line: Any) -> bool:
     return whole and all(size < MOST_FRAME for _, size in places)
 
 
-def _value(value: Any) -> Any:
+def _value(value: object) -> Any:
     return np.asarray(value) if isinstance(value, list) else value
 
 

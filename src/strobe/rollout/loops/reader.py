@@ -1,6 +1,6 @@
 """The reader of a watched run's events.
 
-Studies of rollouts, replays and remote inference read no event themselves: all that they need is in a `Course`.
+Studies of rollouts, replays and remote inference read no event themselves: all that they need is in a `RunRecord`.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any
 
 from strobe.core.timeline.clock import ThreadUse
 from strobe.rollout.loops import events, instrument, remote_client, rollout, teleoperation
-from strobe.rollout.loops.course import CONTROL, INFERENCE, OTHERS, CameraReads, Course, LoopTurn
+from strobe.rollout.loops.course import CONTROL, INFERENCE, OTHERS, CameraReads, LoopTurn, RunRecord
 from strobe.rollout.loops.event_log import Rows
 from strobe.rollout.loops.events import Row, decode
 from strobe.rollout.loops.header import Header
@@ -42,7 +42,7 @@ class _Reader:
         asynchronous = header.engine in ASYNCHRONOUS
         self.header = header
         self.other_thread = INFERENCE if asynchronous else OTHERS
-        self.course = Course(caller=INFERENCE if asynchronous else CONTROL)
+        self.record = RunRecord(caller=INFERENCE if asynchronous else CONTROL)
         self.roles: dict[int, str] = {}  # threads → what they do now
         self.turn: LoopTurn | None = None  # the latest
         self.pending: _PendingCall | None = None
@@ -62,16 +62,16 @@ class _Reader:
         self.warmups: int | None = None  # calls that had returned when the loop first wanted an action; None before
         self.over: int | None = None  # end of the loop
         self.cut = False  # recording stopped before the loop's end
-        course = self.course
-        self.at_any_time: dict[type[Any], Callable[[Any], None]] = {
+        record = self.record
+        self.at_any_time: dict[type[object], Callable[[Any], None]] = {
             events.LoopBegan: self.loop_began,
             events.LoopEnded: self.loop_ended,
             events.ClockShared: self.clock_shared,
             events.ImagesEncoded: self.images_encoded,
-            events.Cadence: lambda event: course.cadence.append(event.text),
-            events.Scheduled: course.scheduled.append,
+            events.Cadence: lambda event: record.cadence.append(event.text),
+            events.Scheduled: record.scheduled.append,
         }
-        self.while_running: dict[type[Any], Callable[[Any], None]] = {
+        self.while_running: dict[type[object], Callable[[Any], None]] = {
             events.SectionEnded: self.section_ended,
             events.TickBegan: self.tick_began,
             events.JointPositions: self.joint_positions,
@@ -90,16 +90,16 @@ class _Reader:
             events.CallThreadUse: self.call_thread_use,
             events.CallRaised: self.call_raised,
             events.ChunkMerged: self.chunk_merged,
-            events.ObservationUploaded: course.uploads.append,
-            events.ChunkReceived: course.trips.append,
-            events.EmptyAnswer: course.empty.append,
-            events.RequestFailed: course.failures.append,
+            events.ObservationUploaded: record.uploads.append,
+            events.ChunkReceived: record.trips.append,
+            events.EmptyAnswer: record.empty.append,
+            events.RequestFailed: record.failures.append,
             events.ThreadRole: self.thread_role,
-            events.ObservationReceived: course.received.append,
-            events.ChunkServed: course.served.append,
+            events.ObservationReceived: record.received.append,
+            events.ChunkServed: record.served.append,
         }
 
-    def read(self, rows: Iterable[Row]) -> Course:
+    def read(self, rows: Iterable[Row]) -> RunRecord:
         odd = 0
         for row in rows:
             try:
@@ -111,16 +111,16 @@ class _Reader:
             if handle:
                 handle(event)
         self.end_tick(None)
-        self.course.unfinished = self.unfinished()
+        self.record.unfinished = self.unfinished()
         if isinstance(rows, Rows):
-            self.course.lost, self.course.ends = rows.lost, rows.ends
-        if odd and not self.course.lost:
-            self.course.lost = f"{odd:,} of its events cannot be read"
-        return self.course
+            self.record.lost, self.record.ends = rows.lost, rows.ends
+        if odd and not self.record.lost:
+            self.record.lost = f"{odd:,} of its events cannot be read"
+        return self.record
 
     def unfinished(self) -> Unfinished | None:
         """Return the call that goes on at the end of the loop, if all calls before warmed the policy up."""
-        turns, calls = self.course.loop_turns, len(self.course.calls)
+        turns, calls = self.record.loop_turns, len(self.record.calls)
         warmups = calls if self.warmups is None else self.warmups
         if self.header.engine != "rtc" or self.pending is None or self.over is None or self.cut or calls > warmups:
             return None
@@ -147,8 +147,8 @@ class _Reader:
             return  # cut off
         age = turn.sent - turn.observed if turn.sent is not None and turn.observed is not None else None
         work = max(0, end - turn.start)
-        self.course.ticks.append(Tick(turn.start, work, turn.ready, turn.follows, turn.depth, age, turn.parts))
-        self.course.moves.append(Move(turn.at, turn.command, turn.follows))
+        self.record.ticks.append(Tick(turn.start, work, turn.ready, turn.follows, turn.depth, age, turn.parts))
+        self.record.moves.append(Move(turn.at, turn.command, turn.follows))
         self.broken = False
 
     def loop_began(self, _: events.LoopBegan) -> None:
@@ -166,15 +166,15 @@ class _Reader:
         self.end_tick(event.start)
         self.turn = LoopTurn(event.start, self.engine_reset, not self.broken)
         self.engine_reset = False
-        self.course.loop_turns.append(self.turn)
-        self.course.control_events += 1
+        self.record.loop_turns.append(self.turn)
+        self.record.control_events += 1
 
     def section_ended(self, section: events.SectionEnded) -> None:
         name, start, end, thread = section
         control = thread == self.header.main
         label = CONTROL if control else self.roles.get(thread, self.other_thread)
-        self.course.rows.setdefault(label, []).append((sys.intern(name), start, end))
-        self.course.control_events += control
+        self.record.rows.setdefault(label, []).append((sys.intern(name), start, end))
+        self.record.control_events += control
         if name.startswith(f"{instrument.CAMERA} "):
             self.camera(name.removeprefix(f"{instrument.CAMERA} ")).took_ns.append(end - start)
         self.new_episode = self.new_episode or name == instrument.SAVE
@@ -206,18 +206,18 @@ class _Reader:
         self.camera(event.camera).read(event.end, event.fresh, event.age)
 
     def camera(self, name: str) -> CameraReads:
-        return self.course.cameras.setdefault(name, CameraReads())
+        return self.record.cameras.setdefault(name, CameraReads())
 
     def bus_read(self, read: BusRead) -> None:
-        self.course.bus.append(read)
-        self.course.control_events += 1
+        self.record.bus.append(read)
+        self.record.control_events += 1
 
     def cpu_use(self, now: events.CpuUse) -> None:
         first = self.first_use = self.first_use or now
         took = now.at - first.at
         if took > 0 and now.waited >= 0:
             own = now.own - first.own
-            self.course.cpu_turns = Turns(
+            self.record.cpu_turns = Turns(
                 waited_share=(now.waited - first.waited) / took,
                 own_cpus=own / took,
                 other_cpus=max(0, now.everyone - first.everyone - own) / took,
@@ -241,9 +241,9 @@ class _Reader:
             self.pending.assumed, self.pending.length = event.assumed, event.length
 
     def call_thread_use(self, event: events.CallThreadUse) -> None:
-        if self.course.calls:
+        if self.record.calls:
             waited = event.waited if event.waited >= 0 else None
-            self.course.uses.append(ThreadUse(event.end - event.start, event.cpu, waited))
+            self.record.uses.append(ThreadUse(event.end - event.start, event.cpu, waited))
 
     def call_raised(self, _: events.CallRaised) -> None:
         self.pending = None
@@ -255,11 +255,11 @@ class _Reader:
             return
         self.observed_by_chunk[self.merges] = call.observed
         length, executed = call.length or event.length, max(0, event.executed)
-        self.course.calls.append(Call(call.start, event.at, length, call.assumed, event.delay, executed, event.after))
+        self.record.calls.append(Call(call.start, event.at, length, call.assumed, event.delay, executed, event.after))
 
     def action_requested(self, event: events.ActionRequested) -> None:
         if self.warmups is None:
-            self.warmups = len(self.course.calls)
+            self.warmups = len(self.record.calls)
         self.depth = event.depth if event.depth >= 0 else None
         self.chunk = event.chunk
         turn, asynchronous = self.turn, self.header.engine in ASYNCHRONOUS
@@ -272,14 +272,14 @@ class _Reader:
         elif predicted and (turn := self.open_turn) is not None:
             self.observed = turn.start
             length = event.depth + 1 if event.depth >= 0 else self.length
-            self.course.calls.append(Call(event.start, event.end, length))
+            self.record.calls.append(Call(event.start, event.end, length))
 
     def action_values(self, event: events.ActionValues) -> None:
-        self.course.values.append(event)
+        self.record.values.append(event)
         if not all(map(math.isfinite, event.values)):
             self.joined = False
             return
-        self.course.actions.append(Action(self.chunk, event.values, self.joined))
+        self.record.actions.append(Action(self.chunk, event.values, self.joined))
         self.joined = True
 
     def action_ready(self, event: events.ActionReady) -> None:
@@ -290,27 +290,27 @@ class _Reader:
             turn.observed = self.observed if ready else None
 
     def frame_recorded(self, event: events.FrameRecorded) -> None:
-        if self.new_episode or not self.course.episodes:
-            self.course.episodes.append([])
+        if self.new_episode or not self.record.episodes:
+            self.record.episodes.append([])
             self.new_episode = False
-        self.course.episodes[-1].append(event.at)
+        self.record.episodes[-1].append(event.at)
 
     def engine_was_reset(self, event: events.EngineReset) -> None:
         if (turn := self.open_turn) is not None and turn.ready is not None:
             self.end_tick(event.at)  # its work is done: the reset lies between ticks
         self.broken, self.joined, self.new_episode = True, False, True
-        self.engine_reset = bool(self.course.loop_turns)
+        self.engine_reset = bool(self.record.loop_turns)
         if (turn := self.open_turn) is not None:
             turn.follows = False
 
     def clock_shared(self, _: events.ClockShared) -> None:
-        self.course.clock_shared = True
+        self.record.clock_shared = True
 
     def images_encoded(self, event: events.ImagesEncoded) -> None:
-        self.course.encoding = event
+        self.record.encoding = event
 
 
-def read_course(header: Header, rows: Iterable[Row]) -> Course:
+def read_record(header: Header, rows: Iterable[Row]) -> RunRecord:
     """Return the course of the run that ``header`` is of and ``rows`` are the events of."""
     # Python would look through all that was read again and again, and find no garbage in it.
     collects = gc.isenabled()

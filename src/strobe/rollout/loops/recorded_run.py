@@ -9,11 +9,11 @@ from pathlib import Path
 
 from strobe.core.errors import UserError
 from strobe.rollout.files import events_of, observations_of
-from strobe.rollout.loops.course import Course, LoopTurn
+from strobe.rollout.loops.course import LoopTurn, RunRecord
 from strobe.rollout.loops.event_log import read
 from strobe.rollout.loops.events import Row
 from strobe.rollout.loops.header import Header
-from strobe.rollout.loops.reader import read_course
+from strobe.rollout.loops.reader import read_record
 from strobe.rollout.loops.virtual_rollout import Beat, Setting
 
 MOST_PAUSED = 1000  # ticks that a run has time for, for each turn of its loop: a replay plays them all
@@ -33,7 +33,7 @@ class RecordedRun:
     """
 
     header: Header
-    course: Course
+    record: RunRecord
     setting: Setting
     beats: list[Beat]
     latencies: list[int]
@@ -56,25 +56,25 @@ def load(run: Path) -> RecordedRun:
 
 def recorded_run(header: Header, rows: Iterable[Row]) -> RecordedRun:
     """Return the rollout whose events are ``rows``. Raises UserError where they are too few for a replay."""
-    course = read_course(header, rows)
-    turns = course.loop_turns
+    record = read_record(header, rows)
+    turns = record.loop_turns
     waits = _waits(turns) if header.engine == "sync" else [0] * len(turns)
     if header.engine == "sync":
         latencies = [wait for turn, wait in zip(turns, waits, strict=True) if turn.predicted]
     else:
-        latencies = [call.end_ns - call.start_ns for call in course.calls]
-    if len(course.ticks) < 2 or not latencies:
+        latencies = [call.end_ns - call.start_ns for call in record.calls]
+    if len(record.ticks) < 2 or not latencies:
         raise UserError("the run is too short for a replay: it needs two ticks and one call of the policy")
     start, end = turns[0].start, turns[-1].start
     ticks = (end - start) / 1e9 * header.fps * header.multiplier
     if not 0 < ticks < MOST_PAUSED * len(turns):
         raise UserError(f"the recording's clock is wrong: {len(turns):,} turns of the loop in {ticks:,.0f} periods")
     beats = _beats(header, turns, waits)
-    return RecordedRun(header, course, _setting(header, course), beats, latencies, start, end - start)
+    return RecordedRun(header, record, _setting(header, record), beats, latencies, start, end - start)
 
 
-def _setting(header: Header, course: Course) -> Setting:
-    lengths = [call.length for call in course.calls if call.length]
+def _setting(header: Header, record: RunRecord) -> Setting:
+    lengths = [call.length for call in record.calls if call.length]
     # A sync run has no settings of Real-Time Chunking. If a replay requests it, it guides, as LeRobot's default does.
     guided = header.guided or header.engine == "sync"
     return Setting(

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from strobe.core.errors import UserError, nearest
 
 if TYPE_CHECKING:
+    from strobe.core.timeline.layers import Call
     from strobe.rollout.loops.event_log import Log
     from strobe.rollout.loops.instrument import LoopWatch
 
@@ -28,9 +29,9 @@ class Loop:
         main: runs the command, with the arguments that are lent to it.
     """
 
-    check: Callable[[Sequence[str]], Any]
-    watch: Callable[[Log, int, float, Callable[..., Any] | None], LoopWatch]
-    main: Callable[[], Any]
+    check: Callable[[Sequence[str]], object]
+    watch: Callable[[Log, int, float, Call | None], LoopWatch]
+    main: Callable[[], object]
 
 
 def chosen(arguments: Sequence[str]) -> tuple[str, list[str]]:

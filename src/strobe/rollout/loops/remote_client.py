@@ -38,7 +38,7 @@ JOIN_S = 5.0  # seconds that the receiver may take to end, once its connection i
 TRIED = 10  # times that the last images are encoded
 
 
-def config(argv: Sequence[str]) -> Any:
+def config(argv: Sequence[str]) -> object:
     """The config that LeRobot's robot client makes of ``argv``; nothing is connected. Raises UserError."""
     arguments = remote_stamps.arguments_of(COMMAND, argv)
     from lerobot.async_inference.robot_client import RobotClientConfig
@@ -68,7 +68,7 @@ class _Receiver(threading.Thread):
     and the release of its lock. Then the receiver waits for that lock for ever.
     """
 
-    def __init__(self, notes: list[str], *args: Any, **kwargs: Any) -> None:
+    def __init__(self, notes: list[str], *args: Any, **kwargs: object) -> None:
         super().__init__(*args, **kwargs)
         self._notes = notes
 
@@ -87,7 +87,7 @@ class ClientWatch(LoopWatch):
         self._sent: dict[int, int] = {}  # observations → when pickling them began
         self._current: tuple[int, int, bool] = (0, 0, False)  # key, bytes, must_go of the observation at hand
         self._came: tuple[int, int, int, list[int] | None] = (0, 0, 0, None)  # the chunk at hand
-        self._latest: tuple[Any, int] = (None, 0)  # the queue, and the number of its chunk
+        self._latest: tuple[object, int] = (None, 0)  # the queue, and the number of its chunk
         self._shared = False
         self._images: list[np.ndarray] = []
         self._refused = ""  # gRPC's status of the request to begin
@@ -113,7 +113,7 @@ class ClientWatch(LoopWatch):
         self._images = []
         self._latest = (None, 0)
 
-    def _started(self, inner: Call, client: Any, *args: Any, **kwargs: Any) -> Any:
+    def _started(self, inner: Call, client: Any, *args: object, **kwargs: object) -> object:
         try:  # the robot is connected: whatever happens here must not keep LeRobot from putting it to rest
             header = header_of(client)
             self._attach(client)
@@ -131,7 +131,7 @@ class ClientWatch(LoopWatch):
         why = "no policy server at" if self._refused.startswith("UNAVAILABLE") else "the policy is refused by"
         return f"{why} {address}: {self._refused}"
 
-    def _looped(self, inner: Call, client: Any, *args: Any, **kwargs: Any) -> Any:
+    def _looped(self, inner: Call, client: object, *args: object, **kwargs: object) -> object:
         self.begin()
         try:
             return inner(client, *args, **kwargs)
@@ -274,7 +274,7 @@ class ClientWatch(LoopWatch):
 
         return call
 
-    def _stamps(self, call: Any) -> list[int] | None:
+    def _stamps(self, call: object) -> list[int] | None:
         stamps, there = remote_stamps.received(call)
         if stamps is not None and not self._shared and there and there == remote_stamps.boot():
             self._shared = True

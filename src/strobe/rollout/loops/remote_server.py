@@ -41,7 +41,7 @@ RECEIVE, UNPICKLE, DECIDE, PICKLE = "receive", "unpickle observation", "decide",
 INFERENCE, RECEIVING = "inference", "receiving"  # roles
 
 
-def config(argv: Sequence[str]) -> Any:
+def config(argv: Sequence[str]) -> object:
     """The config that LeRobot's policy server makes of ``argv``; nothing is served. Raises UserError."""
     arguments = remote_stamps.arguments_of(COMMAND, argv)
     from lerobot.async_inference.configs import PolicyServerConfig
@@ -92,7 +92,7 @@ class ServerWatch(LoopWatch):
         self._policy.close()
         super().let_go()
 
-    def _instructed(self, inner: Call, server: Any, *args: Any, **kwargs: Any) -> Any:
+    def _instructed(self, inner: Call, server: Any, *args: Any, **kwargs: object) -> object:
         self._policy.close()
         try:
             result = inner(server, *args, **kwargs)
@@ -199,7 +199,7 @@ class ServerWatch(LoopWatch):
 
     # What gRPC calls.
 
-    def _observing(self, inner: Call, server: Any, request: Any, context: Any) -> Any:
+    def _observing(self, inner: Call, server: object, request: object, context: object) -> object:
         if not self._on or self._over(host_ns()):
             return inner(server, request, context)
         start, here = host_ns(), self._here
@@ -227,7 +227,7 @@ class ServerWatch(LoopWatch):
         here.decision = (REPLACED if full else KEPT) if accepted else (SIMILAR if here.similar else PREDICTED)
         return accepted
 
-    def _serving(self, inner: Call, server: Any, request: Any, context: Any) -> Any:
+    def _serving(self, inner: Call, server: object, request: object, context: object) -> object:
         if not self._on or self._over(host_ns()):
             return inner(server, request, context)
         start, here = host_ns(), self._here
@@ -249,7 +249,7 @@ class ServerWatch(LoopWatch):
             elif here.failure is not None:
                 remote_stamps.send_failure(context, here.failure)
 
-    def _predicting(self, inner: Call, server: Any, observation: Any) -> Any:
+    def _predicting(self, inner: Call, server: object, observation: Any) -> object:
         here = self._here
         if getattr(here, "marks", None) is None:
             return inner(server, observation)

@@ -83,7 +83,7 @@ class RolloutWatch(LoopWatch):
         self._signals: Any = None
         self._engine: Any = None
         self._context: Any = None
-        self._latest: tuple[Any, int] = (None, 0)  # the queue's actions, and the number of their chunk
+        self._latest: tuple[object, int] = (None, 0)  # the queue's actions, and the number of their chunk
         self._errors = LastError(lambda: log.append(("raised", host_ns())))
 
     @property
@@ -109,11 +109,11 @@ class RolloutWatch(LoopWatch):
 
     # What LeRobot's main calls before its loop.
 
-    def _handler(self, inner: Call, *args: Any, **kwargs: Any) -> Any:
+    def _handler(self, inner: Call, *args: object, **kwargs: object) -> object:
         self._signals = inner(*args, **kwargs)
         return self._signals
 
-    def _built(self, inner: Call, config: Any, *args: Any, **kwargs: Any) -> Any:
+    def _built(self, inner: Call, config: object, *args: object, **kwargs: object) -> object:
         context = inner(config, *args, **kwargs)
         try:  # the robot is connected: whatever happens here must not keep LeRobot from putting it to rest
             header = header_of(context)
@@ -124,11 +124,11 @@ class RolloutWatch(LoopWatch):
             self._unwatched(error)
         return context
 
-    def _strategy(self, inner: Call, *args: Any, **kwargs: Any) -> Any:
+    def _strategy(self, inner: Call, *args: object, **kwargs: object) -> object:
         strategy = inner(*args, **kwargs)
         run = strategy.run
 
-        def watched(*args: Any, **kwargs: Any) -> Any:
+        def watched(*args: object, **kwargs: object) -> object:
             if self._until and not self.stopped:  # another segment of an interactive session
                 try:
                     self.attach(self._context)
@@ -200,7 +200,7 @@ class RolloutWatch(LoopWatch):
         self._body.callback(logger.removeHandler, self._errors)
         self._probes.callback(sections.put_on(opener(self.log.append)))
 
-    def _getting(self, policy: Any, steps: Steps | None, picks: bool) -> Callable[[Call], Call]:
+    def _getting(self, policy: object, steps: Steps | None, picks: bool) -> Callable[[Call], Call]:
         """``steps``: of an engine that asks the policy in the loop. ``picks``: the tick sends what it gets here.
 
         LeRobot makes a new action each time and changes none, so the writing thread may read it. It may not read one on
@@ -211,7 +211,7 @@ class RolloutWatch(LoopWatch):
         rows_of = _get_rows if steps is None else steps.get_rows
 
         def around(inner: Call) -> Call:
-            def from_queue(*args: Any, **kwargs: Any) -> Any:
+            def from_queue(*args: object, **kwargs: object) -> object:
                 start = host_ns()
                 try:
                     action = inner(*args, **kwargs)
@@ -232,7 +232,7 @@ class RolloutWatch(LoopWatch):
                 append((_get_rows, start, end, ident(), values, depth, number, at - 1, picks))
                 return action
 
-            def from_policy(*args: Any, **kwargs: Any) -> Any:
+            def from_policy(*args: object, **kwargs: object) -> object:
                 queue = own("_action_queue")
                 before, start = actions_left(policy) if queue is None else len(queue), host_ns()
                 if before <= 0:
@@ -362,7 +362,7 @@ def _get_rows(
     return [*rows, ("pick", end, returned)] if picks else rows
 
 
-def strategies() -> Iterable[Any]:
+def strategies() -> Iterable[object]:
     """Return the modules of LeRobot's strategies, each of which holds the loop's functions under their own names."""
     package = core.__name__.rpartition(".")[0]
     return [module for name, module in list(sys.modules.items()) if name.startswith(f"{package}.")]

@@ -49,13 +49,13 @@ LOOPS: dict[str, tuple[ModuleType, str]] = {
 }
 
 
-def record_config(argv: Sequence[str]) -> Any:
+def record_config(argv: Sequence[str]) -> object:
     """The config that ``lerobot-record`` makes of ``argv``; nothing is connected. Raises UserError."""
     config = _config(argv, RECORDING, lerobot_record.RecordConfig, ("robot.type", "teleop.type", "dataset.repo_id"))
     return _checked(config, config.dataset.fps, "--dataset.fps")
 
 
-def teleoperate_config(argv: Sequence[str]) -> Any:
+def teleoperate_config(argv: Sequence[str]) -> object:
     """The config that ``lerobot-teleoperate`` makes of ``argv``; nothing is connected. Raises UserError."""
     config = _config(argv, TELEOPERATING, lerobot_teleoperate.TeleoperateConfig, ("robot.type", "teleop.type"))
     return _checked(config, config.fps, "--fps")
@@ -68,7 +68,7 @@ _EXAMPLES = {
 }
 
 
-def _config(argv: Sequence[str], command: str, config_class: type[Any], needed: Sequence[str]) -> Any:
+def _config(argv: Sequence[str], command: str, config_class: type[object], needed: Sequence[str]) -> Any:
     register_third_party_plugins()
     arguments = joined(argv, command)
     given = {argument.removeprefix("--").split("=", 1)[0] for argument in arguments}
@@ -82,7 +82,7 @@ def _config(argv: Sequence[str], command: str, config_class: type[Any], needed: 
         return parsed(arguments, config_class, lambda _: None, command)
 
 
-def _checked(config: Any, fps: float, flag: str) -> Any:
+def _checked(config: object, fps: float, flag: str) -> Any:
     if not 0 < fps < math.inf:
         raise UserError(f"{flag}={fps:g}: must be above 0")
     return config
@@ -106,7 +106,7 @@ class TeleopWatch(LoopWatch):
         self._interruptible()
         return self
 
-    def _looped(self, loop: Call, *args: Any, **kwargs: Any) -> Any:
+    def _looped(self, loop: Call, *args: object, **kwargs: object) -> object:
         """One turn of the loop: an episode, a reset between two, or all of a teleoperation.
 
         LeRobot names every argument; its loops are behind decorators that hide their signatures.
@@ -155,7 +155,7 @@ class TeleopWatch(LoopWatch):
             main=threading.get_ident(),
         )
 
-    def _attach(self, given: dict[str, Any]) -> None:
+    def _attach(self, given: dict[str, object]) -> None:
         robot, leader, dataset = given["robot"], given["teleop"], given.get("dataset")
         leaders = leader if isinstance(leader, list) else [leader]
         hooks = sleeps([self._module])
@@ -184,5 +184,5 @@ class TeleopWatch(LoopWatch):
         self._around(Hook(robot, "send_action", ACTION), functools.partial(self._commanding, picks=True))
 
 
-def _named(leader: Any) -> str:
+def _named(leader: object) -> str:
     return " and ".join(map(type_of, leader)) if isinstance(leader, list) else type_of(leader)

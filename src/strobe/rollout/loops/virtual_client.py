@@ -22,10 +22,11 @@ from unittest import mock
 import torch
 
 from strobe.core.errors import UserError
+from strobe.core.subjects.subject import Observation
 from strobe.rollout.loops.remote_stamps import require_grpc
 from strobe.rollout.loops.virtual_rollout import EngineInputs, Setting
 
-WITH_OBSERVATIONS = ("diffusion", "tdmpc", "vqbet")  # they stack a queue of observations, which no server fills
+WITH_OBSERVATIONS = ("diffusion", "tdmpc", "vqbet")  # policies with a queue of observations, which no server fills
 LOGGERS = ("policy_server", "robot_client")
 WHOLE = 1_000_000  # actions: more than a chunk has
 
@@ -39,13 +40,13 @@ class ClientLoop(Protocol):
         """Let the time pass until the loop goes on."""
         ...
 
-    def merged(self, queue: Any, delay: int, executed: int) -> None:
+    def merged(self, queue: object, delay: int, executed: int) -> None:
         """Note that ``queue`` took a chunk."""
         ...
 
 
 def why_not_served(policy: Any) -> str:
-    """Return why LeRobot's policy server cannot serve the policy here, in words; '' where it can."""
+    """Return why LeRobot's policy server cannot serve the policy here, in words; '' if it can."""
     try:
         require_grpc()
     except UserError as error:
@@ -70,7 +71,7 @@ class AsyncEngine:
 
     ready = True
 
-    def __init__(self, setting: Setting, inputs: EngineInputs, loop: ClientLoop, threads: list[Any]) -> None:
+    def __init__(self, setting: Setting, inputs: EngineInputs, loop: ClientLoop, threads: list[object]) -> None:
         from lerobot.async_inference.configs import PolicyServerConfig
         from lerobot.async_inference.policy_server import PolicyServer
 
@@ -83,7 +84,7 @@ class AsyncEngine:
         loop.queue = self
         threads.append(SimpleNamespace(target=self._client.receive_actions))
         self._action: torch.Tensor | None = None
-        self._observation: Callable[[], dict[str, Any]] = dict
+        self._observation: Callable[[], dict[str, object]] = dict
 
     def remaining(self) -> int:
         """The number of actions in the client's queue."""
@@ -106,12 +107,12 @@ class AsyncEngine:
         """End the client's thread."""
         self._client.shutdown_event.set()
 
-    def notify_observation(self, observation: Callable[[], dict[str, Any]]) -> None:
+    def notify_observation(self, observation: Callable[[], Observation]) -> None:
         """Take the observation of a tick."""
         self._observation = observation
 
     def get_action(self, _frame: None) -> torch.Tensor | None:
-        """Run a turn of the client's control loop; return its action, None where the queue is empty."""
+        """Run a turn of the client's control loop; return its action, None if the queue is empty."""
         client = self._client
         self._action = None
         if client.actions_available():
@@ -122,27 +123,27 @@ class AsyncEngine:
 
     # What LeRobot's client calls, in place of an arm and of a network.
 
-    observation_features: Mapping[str, Any] = MappingProxyType({})
-    action_features: Mapping[str, Any] = MappingProxyType({})
+    observation_features: Mapping[str, object] = MappingProxyType({})
+    action_features: Mapping[str, object] = MappingProxyType({})
 
     def connect(self) -> None:
         """Do nothing: there is no arm."""
 
-    def get_observation(self) -> dict[str, Any]:
+    def get_observation(self) -> dict[str, object]:
         """Return the tick's observation, which is not looked at before it is predicted."""
         return {"look": self._observation}
 
-    def send_action(self, action: Any) -> Any:
+    def send_action(self, action: Any) -> object:
         """Keep the client's action, for the loop."""
         self._action = action
         return action
 
-    def send(self, observation: Any) -> bool:
+    def send(self, observation: object) -> bool:
         """Hand an observation to the server, which may drop it."""
         self._server._enqueue_observation(observation)
         return True
 
-    def GetActions(self, request: Any) -> Any:  # noqa: N802  # as gRPC's stub calls it
+    def GetActions(self, request: object) -> object:  # noqa: N802  # as gRPC's stub calls it
         """Return the server's answer to the client. The server's Empty is an answer without data on gRPC's wire."""
         answer = self._server.GetActions(request, SimpleNamespace(peer=lambda: "here"))
         return SimpleNamespace(data=getattr(answer, "data", b""))
@@ -172,7 +173,7 @@ class _Newest(Queue[Any]):
         return super().get(block=False)
 
 
-def _client(setting: Setting, engine: AsyncEngine) -> Any:
+def _client(setting: Setting, engine: AsyncEngine) -> object:
     """Return LeRobot's client, whose robot and whose connection is ``engine``. Raises UserError for its config."""
     from lerobot.async_inference import robot_client
     from lerobot.async_inference.configs import RobotClientConfig
@@ -180,18 +181,23 @@ def _client(setting: Setting, engine: AsyncEngine) -> Any:
     plain: Any = robot_client.RobotClient
 
     class Client(plain):
-        def send_observation(self, obs: Any) -> bool:
+        def send_observation(self, obs: object) -> bool:
             return engine.send(obs)
 
-        def _action_tensor_to_action_dict(self, action_tensor: torch.Tensor) -> Any:
+        def _action_tensor_to_action_dict(self, action_tensor: torch.Tensor) -> object:
             return action_tensor
 
-        def _aggregate_action_queues(self, incoming_actions: list[Any], aggregate_fn: Any = None) -> None:
+        def _aggregate_action_queues(self, incoming_actions: list[Any], aggregate_fn: object = None) -> None:
             super()._aggregate_action_queues(incoming_actions, aggregate_fn)
             first = incoming_actions[0].get_timestep() if incoming_actions else 0
             engine.merged(max(0, self.latest_action + 1 - first))
 
-    own: dict[str, Any] = {"robot": None, "policy_type": "here", "pretrained_name_or_path": "here", "fps": setting.fps}
+    own: dict[str, object] = {
+        "robot": None,
+        "policy_type": "here",
+        "pretrained_name_or_path": "here",
+        "fps": setting.fps,
+    }
     try:
         config = RobotClientConfig(**own, **{"actions_per_chunk": WHOLE, **setting.client})
     except ValueError as error:

@@ -22,6 +22,7 @@ from lerobot.rollout.inference import RTCInferenceConfig, SyncInferenceConfig, c
 from lerobot.utils.feature_utils import build_dataset_frame
 
 from strobe.core.errors import UserError
+from strobe.core.subjects.subject import Observation
 from strobe.rollout.measure.rollout import Action, Call, Tick
 
 _NAMES = ["one", "two"]  # LeRobot's sync engine squeezes a single one away
@@ -99,12 +100,12 @@ class World(Protocol):
         """Whether the episode has ended by the latest moment that was given."""
         ...
 
-    def observe(self, moment: int, /) -> Callable[[], dict[str, Any]]:
+    def observe(self, moment: int, /) -> Callable[[], Observation]:
         """Return a function that returns the observation of ``moment``."""
         ...
 
     def act(self, moment: int, action: torch.Tensor | None, /) -> None:
-        """Execute the action of a tick, (action dim,), sent at ``moment``; None where the tick has none."""
+        """Execute the action of a tick, (action dim,), sent at ``moment``; None if the tick has none."""
         ...
 
 
@@ -112,7 +113,7 @@ class World(Protocol):
 class RecordedWorld:
     """A world that no action changes, and that does not end: a recording."""
 
-    observe: Callable[[int], Callable[[], dict[str, Any]]]
+    observe: Callable[[int], Callable[[], Observation]]
     over: bool = False
 
     def act(self, moment: int, action: torch.Tensor | None) -> None:
@@ -181,10 +182,10 @@ class _NoPolicy:
         self._action_queue: deque[torch.Tensor] = deque()
         self._chunk = torch.zeros(1, length, len(_NAMES))
 
-    def predict_action_chunk(self, batch: Any, **_: Any) -> torch.Tensor:
+    def predict_action_chunk(self, batch: object, **_: object) -> torch.Tensor:
         return self._chunk
 
-    def select_action(self, batch: Any) -> torch.Tensor:
+    def select_action(self, batch: object) -> torch.Tensor:
         if not self._action_queue:
             self._action_queue.extend(itertools.repeat(self._chunk[:, 0], self._length))
         return self._action_queue.popleft()
@@ -198,7 +199,7 @@ class _Plain:
 
     steps: tuple[Any, ...] = ()
 
-    def __call__(self, batch: Any) -> Any:
+    def __call__(self, batch: object) -> Any:
         return batch
 
     def reset(self) -> None:
@@ -214,10 +215,10 @@ class VirtualLoop(Protocol):
 
     def advance(self, until: float) -> None: ...
     def look(self) -> None: ...
-    def merged(self, queue: Any, delay: int, executed: int) -> None: ...
+    def merged(self, queue: object, delay: int, executed: int) -> None: ...
 
 
-def engine_for(setting: Setting, inputs: EngineInputs) -> Any:
+def engine_for(setting: Setting, inputs: EngineInputs) -> object:
     """Return lerobot-rollout's inference engine for ``setting``."""
     config: Any = SyncInferenceConfig()
     if setting.engine == "rtc":
@@ -247,7 +248,7 @@ def guide(policy: Any, setting: Setting) -> None:
         policy.init_rtc_processor()
 
 
-def stand_ins(loop: VirtualLoop, threads: list[Any]) -> dict[str, Any]:
+def stand_ins(loop: VirtualLoop, threads: list[object]) -> dict[str, Any]:
     """Return stand-ins for names of LeRobot's module: the clock, the thread, the queue, the tracker, the frame."""
 
     class Clock:
@@ -263,7 +264,7 @@ def stand_ins(loop: VirtualLoop, threads: list[Any]) -> dict[str, Any]:
     class Thread:
         """A thread whose function the caller runs."""
 
-        def __init__(self, target: Callable[[], None], **_: Any) -> None:
+        def __init__(self, target: Callable[[], None], **_: object) -> None:
             self.target = target
             threads.append(self)
 
@@ -276,7 +277,7 @@ def stand_ins(loop: VirtualLoop, threads: list[Any]) -> dict[str, Any]:
         def is_alive(self) -> bool:
             return False
 
-    def frame_of(features: Any, observation: Callable[[], Any], *args: Any, **kwargs: Any) -> Any:
+    def frame_of(features: Any, observation: Callable[[], Any], *args: Any, **kwargs: object) -> object:
         return build_dataset_frame(features, observation(), *args, **kwargs)
 
     names = {"time": Clock(), "Thread": Thread, "ActionQueue": _queue(loop), "LatencyTracker": _tracker(loop.setting)}
@@ -288,7 +289,7 @@ def _queue(loop: VirtualLoop) -> Any:
     clamped = loop.setting.pr_4454
 
     class Queue(plain):
-        def __init__(self, *args: Any, **kwargs: Any) -> None:
+        def __init__(self, *args: Any, **kwargs: object) -> None:
             super().__init__(*args, **kwargs)
             loop.queue = self
 
@@ -300,7 +301,13 @@ def _queue(loop: VirtualLoop) -> Any:
             return super().qsize()
 
         def merge(
-            self, original: Any, processed: Any, real_delay: int, index: int | None = None, *more: Any, **named: Any
+            self,
+            original: object,
+            processed: object,
+            real_delay: int,
+            index: int | None = None,
+            *more: object,
+            **named: object,
         ) -> None:
             executed = 0 if index is None else self.last_index - index
             delay = max(0, min(real_delay, executed)) if clamped else real_delay
@@ -314,7 +321,7 @@ def _tracker(setting: Setting) -> Any:
     plain: Any = rtc.LatencyTracker
 
     class Tracker(plain):
-        def __init__(self, *args: Any, **kwargs: Any) -> None:
+        def __init__(self, *args: Any, **kwargs: object) -> None:
             super().__init__(*args, **kwargs)
             self._first = setting.pr_4454
 

@@ -257,7 +257,7 @@ class _Loop:
             return contextlib.nullcontext()
         inner = self.inputs.policy.predict_action_chunk
 
-        def predicted(*args: Any, **kwargs: Any) -> Any:
+        def predicted(*args: object, **kwargs: object) -> Any:
             start, latest = self.now, self.latest
             if self.inputs.real:
                 self._seed_call(self._calls)

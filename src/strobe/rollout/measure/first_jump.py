@@ -68,7 +68,7 @@ def joint_jumps(
 
 
 def first_action(moves: Sequence[Move], joints: Sequence[str]) -> list[FirstAction]:
-    """Return the first action that was sent, beside where the joints stood in that tick; [] where either is not known.
+    """Return the first action that was sent, beside where the joints stood in that tick; [] if either is not known.
 
     Later ticks do not count where the first one is not known: the arm moves by then.
     """

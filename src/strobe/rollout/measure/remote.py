@@ -108,7 +108,7 @@ def encoding(
 
     Args:
         raw, jpeg: bytes and nanoseconds of the images, packed and unpacked.
-        sent_bytes, sending_ms: of an observation and its way to the server; None where not told.
+        sent_bytes, sending_ms: of an observation and its way to the server; None if not told.
         shortest_ms: the shortest way seen, which takes this long with hardly a byte.
     """
     saves = None

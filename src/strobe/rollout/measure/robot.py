@@ -15,9 +15,9 @@ from strobe.rollout.results.rollout import Bus, JointTracking
 
 MOST_LAG = 15  # ticks that are looked at: half a second at 30 Hz
 FEWEST = 10  # distances, for a figure
-FEWEST_STEPS = 30  # of an episode, for its lag
+FEWEST_STEPS = 30  # fewest steps of an episode, for its lag
 LEAST_MATCH = 0.5  # correlation of the steps below which state and action are not seen to be of one motion
-STILL = 1e-6  # of a joint's size: a spread below it is none
+STILL = 1e-6  # share of a joint's size: a spread below it is none
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +25,7 @@ class Move:
     """One tick's position of each joint, and the command that it was sent after that, in the robot's unit.
 
     Args:
-        at, commanded: None where they are unknown, or nothing was sent.
+        at, commanded: None if they are unknown, or nothing was sent.
         follows: whether the tick comes right after the one before it.
     """
 

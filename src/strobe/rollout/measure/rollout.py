@@ -16,7 +16,7 @@ from strobe.core.results.data import Interval, Quantiles
 from strobe.rollout.results.motion import Jump
 from strobe.rollout.results.rollout import Delays, Inference, JointSeam, Pace, Queue, Series
 
-MOST_POINTS = 4000  # in a series; more only make the page heavy
+MOST_POINTS = 4000  # points in a series; more only make the page heavy
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +27,7 @@ class Tick:
         work_ns: from its start until it sleeps.
         sent: whether it had an action to send.
         follows: whether it comes right after the tick before it: no reset, pause or other work of the loop between.
-        depth: actions left after it; None where that is not told.
+        depth: actions left after it; None if that is not told.
         age_ns: from the start of the observation behind its action until that was sent.
         parts: nanoseconds of its parts, by name.
     """

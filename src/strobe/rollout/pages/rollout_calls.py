@@ -10,7 +10,7 @@ from strobe.core.results import units
 from strobe.rollout.results.remote import Clocks, Encoding, Remote, Step
 from strobe.rollout.results.rollout import Bench, Cause, Place
 
-SMALL = 0.1  # of the difference: smaller parts are in the table only
+SMALL = 0.1  # share of the difference: smaller parts are in the table only
 TITLES: dict[Place, str] = {"bench": "Bench", "bench at the robot's pace": "Bench, paced", "robot": "Robot"}
 WORDS: dict[Cause, str] = {
     "clocks and gaps": "for the gaps between calls (clocks and caches)",

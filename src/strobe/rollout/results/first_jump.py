@@ -11,8 +11,8 @@ class FirstAction(Data):
     """The first action that a loop sent to one joint, in the robot's unit."""
 
     joint: str
-    at: Finite = Field(description="where the joint stood: its position in the observation of the same tick")
-    sent: Finite = Field(description="as the robot took it, after what limits its step")
+    at: Finite = Field(description="position of the joint in the observation of the same tick")
+    sent: Finite = Field(description="the action as the robot took it, after the limit on its step")
 
     @property
     def jump(self) -> float:
@@ -24,14 +24,14 @@ class JointJump(Data):
     """Distances of one joint's action from its state at the first frame of episodes, in the data's unit."""
 
     joint: str
-    spread: Finite = Field(description="σ: of the action in all recorded frames; 0 for one that never moves")
-    predicted: Finite = Field(description="of the first predicted action from the recorded state, median of episodes")
+    spread: Finite = Field(description="σ of the action over all recorded frames; 0 for one that never moves")
+    predicted: Finite = Field(description="distance of the first predicted action from the recorded state, median")
     predicted_largest: Finite
-    recorded: Finite = Field(description="of the first recorded action from it, median of episodes")
-    recorded_largest: Finite = Field(description="of all episodes that were read")
+    recorded: Finite = Field(description="distance of the first recorded action from that state, median of episodes")
+    recorded_largest: Finite = Field(description="largest such distance in all episodes that were read")
     ahead: Finite = Field(description="largest distance of any recorded action from the state of its frame")
-    step: Finite = Field(description="largest step from a recorded action to the next")
-    run: Finite | None = Field(default=None, description="of the first action that a run sent; None without a run")
+    step: Finite = Field(description="largest step from one recorded action to the next")
+    run: Finite | None = Field(default=None, description="distance of a run's first action; None without a run")
 
     @property
     def usual(self) -> float:
@@ -42,7 +42,7 @@ class JointJump(Data):
 class FirstJump(Data):
     """How far the first action of a chunk lies from where the arm stands, on the first frames of episodes."""
 
-    episodes: int = Field(default=0, description="on whose first frame a chunk was predicted")
+    episodes: int = Field(default=0, description="number of episodes on whose first frame a chunk was predicted")
     joints: list[JointJump] = Field(default_factory=list)
-    run: str = Field(default="", description="the folder of a rollout or a rehearsal; '' without one")
+    run: str = Field(default="", description="folder of a rollout or a rehearsal; '' without one")
     unjudged: list[str] = Field(default_factory=list, description="what was not judged, and why")

@@ -18,27 +18,27 @@ from strobe.rollout.results.remote import Remote
 class Bus(Data):
     """Synchronous reads of all motors. A try is one question to them; LeRobot asks up to three times."""
 
-    arm: str = Field(default="", description="whose bus it is; '' where the robot has one")
-    ms: Quantiles = Field(description="milliseconds of reads that were answered at the first try")
-    on_cpu: Finite = Field(description="of such a read, the share in which its thread ran on a CPU (median)")
+    arm: str = Field(default="", description="arm that the bus belongs to; '' if the robot has one bus")
+    ms: Quantiles = Field(description="milliseconds for reads answered at the first try")
+    on_cpu: Finite = Field(description="share of such a read in which its thread ran on a CPU (median)")
     blocked: Finite = Field(
-        default=0.0, description="of such a read, the share in which it neither ran nor waited for a CPU (median)"
+        default=0.0, description="share of such a read in which its thread neither ran nor waited for a CPU (median)"
     )
     lost: int = Field(description="tries without an answer")
     damaged: int = Field(description="tries with an answer that could not be read")
     failed_reads: int = Field(description="reads with a try of either kind")
     failed_ms: Quantiles | None = Field(default=None, description="milliseconds of those reads")
-    stale: int = Field(description="reads that found answers to an earlier question in the port's input")
-    stale_from_s: Finite | None = Field(default=None, description="seconds from the first tick to the first of them")
-    stale_at_end: bool = Field(default=False, description="the last read was one of them")
+    stale: int = Field(description="reads that found answers to an earlier request in the port's input")
+    stale_from_s: Finite | None = Field(default=None, description="seconds from the first tick to the first such read")
+    stale_at_end: bool = Field(default=False, description="the last read was such a read")
 
 
 class Turns(Data):
     """The use of the CPUs during a run."""
 
-    waited_share: Finite = Field(description="of the run, the share in which the control thread waited for a CPU")
-    own_cpus: Finite = Field(description="CPUs that this process kept busy, on average")
-    other_cpus: Finite = Field(description="CPUs that the machine's other processes kept busy, on average")
+    waited_share: Finite = Field(description="share of the run in which the control thread waited for a CPU")
+    own_cpus: Finite = Field(description="CPUs used by this process, on average")
+    other_cpus: Finite = Field(description="CPUs used by other processes, on average")
 
 
 class ServoLeft(Data):
@@ -47,7 +47,7 @@ class ServoLeft(Data):
     joint: str
     id: int
     torque: bool
-    lock: bool = Field(description="settings in its EEPROM are protected")
+    lock: bool = Field(description="the settings in its EEPROM are protected")
     goal: int
     present: int
     celsius: int
@@ -56,14 +56,14 @@ class ServoLeft(Data):
 class Rehearsal(Data):
     """The stand-ins for the robot, and the final state of its servos."""
 
-    frames: str = Field(description="what the cameras showed")
-    calibration: str = Field(description="what the servos' registers agree with")
+    frames: str = Field(description="source of the camera frames")
+    calibration: str = Field(description="calibration that the servos' registers agree with")
     latency_ms: Finite = Field(description="milliseconds that the emulated adapter adds to each answer")
-    planted: list[str] = Field(default_factory=list, description="faults, as they were asked for")
-    struck: dict[str, int] = Field(default_factory=dict, description="requests on the bus that each kind struck")
-    arms: dict[str, list[ServoLeft]] = Field(default_factory=dict, description="servos by arm, when all was over")
-    goals: int = Field(default=0, description="goals that the servos of all arms were sent")
-    ended: str = Field(default="", description="why the emulated arm could not tell how it was left")
+    planted: list[str] = Field(default_factory=list, description="requested faults")
+    struck: dict[str, int] = Field(default_factory=dict, description="fault → number of bus requests that it struck")
+    arms: dict[str, list[ServoLeft]] = Field(default_factory=dict, description="state of the servos at the end, by arm")
+    goals: int = Field(default=0, description="number of goals sent to the servos of all arms")
+    ended: str = Field(default="", description="why the emulated arm could not report its final state")
 
     @property
     def holding(self) -> list[str]:
@@ -85,27 +85,29 @@ class CallTimes(Data):
     """The median call in milliseconds, divided by what its own thread did, as the middle half of the calls is."""
 
     place: Place
-    calls: int = Field(description="all of them; the middle half is the one by wall time")
+    calls: int = Field(description="number of calls; the middle half is by wall time")
     wall_ms: Finite
-    cpu_ms: Finite = Field(description="the thread ran, also where it spun waiting for other threads or the device")
-    waiting_ms: Finite | None = Field(description="ready to run, without a CPU; None where the system does not tell")
-    blocked_ms: Finite = Field(description="asleep: the GIL, locks, the device, other threads; with waiting_ms if None")
+    cpu_ms: Finite = Field(description="CPU time of the thread, including spinning for other threads or the device")
+    waiting_ms: Finite | None = Field(description="runnable without a CPU; None if the system does not record it")
+    blocked_ms: Finite = Field(description="asleep: GIL, locks, device, other threads; with waiting_ms if None")
 
 
 class Share(Data):
     """A part of the difference between the robot and the bench."""
 
     cause: Cause
-    ms: Finite = Field(description="below 0 where the robot takes less")
+    ms: Finite = Field(description="milliseconds; negative if the robot takes less")
 
 
 class Bench(Data):
     """Calls on the robot compared with calls on the bench after it, in one process, on the last observation."""
 
     times: list[CallTimes]
-    period_ms: Finite | None = Field(default=None, description="from call to call at the robot's pace")
+    period_ms: Finite | None = Field(default=None, description="milliseconds from call to call at the robot's pace")
     verdict: Verdict | None = Field(default=None, description="robot against bench, back to back; None without a bench")
-    shares: list[Share] = Field(default_factory=list, description="of the difference, largest first; they add up to it")
+    shares: list[Share] = Field(
+        default_factory=list, description="shares of the difference, largest first; they sum to it"
+    )
 
     def of(self, place: Place) -> CallTimes | None:
         """Return the times at ``place``; None without calls there."""
@@ -115,25 +117,25 @@ class Bench(Data):
 class Pace(Data):
     """How well the loop held the requested rate. A tick is one turn of the loop that needs an action."""
 
-    asked_hz: Finite = Field(description="ticks per second: --fps times --interpolation_multiplier")
-    held_hz: Finite = Field(description="ticks per second of the time that ticks follow one another")
+    asked_hz: Finite = Field(description="requested ticks per second: --fps times --interpolation_multiplier")
+    held_hz: Finite = Field(description="measured ticks per second, over the time in which ticks follow one another")
     ticks: int
-    seconds: Finite = Field(description="from the first tick to the last")
-    period: Quantiles = Field(description="milliseconds from the start of a tick to that of the next")
-    jitter: Quantiles = Field(description="milliseconds by which a period differs from the one asked for")
-    work: Quantiles = Field(description="milliseconds of a tick before it sleeps")
-    late: int = Field(description="ticks whose work took longer than the period asked for")
-    late_part: str = Field(default="", description="the part that late ticks spend most more on than the others")
+    seconds: Finite = Field(description="time from the first tick to the last")
+    period: Quantiles = Field(description="milliseconds from the start of a tick to the start of the next")
+    jitter: Quantiles = Field(description="milliseconds between a period and the requested one")
+    work: Quantiles = Field(description="milliseconds of work in a tick, before it sleeps")
+    late: int = Field(description="ticks whose work took longer than the requested period")
+    late_part: str = Field(default="", description="part whose time grows most in late ticks")
     late_part_ms: Finite | None = Field(default=None, description="mean of that part in a late tick")
 
 
 class Delays(Data):
     """The delay that Real-Time Chunking assumed against the one that happened, in actions. Without the first call."""
 
-    assumed: Quantiles = Field(description="inference_delay, as the policy was given it")
-    needed: Quantiles = Field(description="a call's own latency, rounded up")
-    executed: Quantiles = Field(description="actions that the robot took from the queue during a call")
-    first_needed: int = Field(description="of the first call")
+    assumed: Quantiles = Field(description="inference_delay that the policy received")
+    needed: Quantiles = Field(description="latency of a call in actions, rounded up")
+    executed: Quantiles = Field(description="actions that the robot executed during a call")
+    first_needed: int = Field(description="delay of the first call")
     first_dropped: int = Field(description="actions at the start of the first chunk that were never executed")
 
 
@@ -141,36 +143,36 @@ class Inference(Data):
     """Calls of the policy for a chunk; a call of the sync engine is a tick in which the model ran."""
 
     calls: int
-    chunk: int | None = Field(default=None, description="actions in a chunk; None where no call told it")
-    first_ms: Finite = Field(description="the first call, from its observation to its actions in the queue")
-    latency: Quantiles | None = Field(default=None, description="milliseconds of all later calls; None without any")
-    delays: Delays | None = Field(default=None, description="of Real-Time Chunking, with two calls or more")
-    useless: int = Field(default=0, description="chunks that were over before they arrived: no action was left of them")
-    errors: str = Field(default="", description="the last error of the inference thread, where it gave up")
+    chunk: int | None = Field(default=None, description="actions in a chunk; None if no call recorded it")
+    first_ms: Finite = Field(description="latency of the first call, from its observation to its actions in the queue")
+    latency: Quantiles | None = Field(default=None, description="milliseconds for all later calls; None without any")
+    delays: Delays | None = Field(default=None, description="delays of Real-Time Chunking, with two calls or more")
+    useless: int = Field(default=0, description="chunks whose actions were all past when they arrived")
+    errors: str = Field(default="", description="last error of the inference thread, if it gave up")
 
 
 class Unfinished(Data):
     """The call that had not returned when a run ended that was sent no action."""
 
-    calls: int = Field(description="calls that had returned before: all of them warmed the policy up")
-    ms: Finite = Field(description="from its observation to the end of the loop")
+    calls: int = Field(description="number of calls that had returned before: all of them warmed the policy up")
+    ms: Finite = Field(description="time from its observation to the end of the loop")
     run_s: Finite = Field(description="seconds from the first tick to the end of the loop")
-    compiled: bool = Field(default=False, description="by LeRobot's --use_torch_compile, in the first calls")
+    compiled: bool = Field(default=False, description="LeRobot's --use_torch_compile compiled in the first calls")
 
 
 class Queue(Data):
     """Actions that wait for their tick, and ticks without one. The wait for the first action is reported separately."""
 
-    depth: Quantiles | None = Field(default=None, description="actions left after each tick took one; None if not told")
+    depth: Quantiles | None = Field(default=None, description="actions left after each tick; None if not recorded")
     least: int | None = None
     threshold: int | None = Field(default=None, description="queue_threshold: calls begin at this depth or below")
     first_action_ms: Finite | None = Field(
         default=None,
-        description="from the first tick's start to the end of the work of the one that sent it; None if none was sent",
+        description="from the first tick's start to the end of the tick that sent the first action; None if none",
     )
     starved: int = Field(description="ticks without an action, after the first action")
-    starved_ms: Finite = Field(description="time without an action, in all")
-    longest_ms: Finite = Field(description="the longest time without an action")
+    starved_ms: Finite = Field(description="total time without an action")
+    longest_ms: Finite = Field(description="longest time without an action")
 
 
 EngineName = Literal["sync", "rtc", "remote", "server", "none"]
@@ -183,8 +185,8 @@ class JointSeam(Data):
 
     joint: str
     step: Quantiles = Field(description="size of the steps inside chunks, in the robot's unit")
-    jump: Quantiles = Field(description="size of the steps from one chunk to the next")
-    ratio: Finite | None = Field(default=None, description="median jump over the 95th percentile of steps")
+    jump: Quantiles = Field(description="size of the steps between chunks")
+    ratio: Finite | None = Field(default=None, description="median jump ÷ 95th percentile of the steps inside chunks")
 
 
 class Camera(Data):
@@ -192,13 +194,11 @@ class Camera(Data):
 
     name: str
     reads: int
-    ms: Quantiles = Field(description="of a read")
+    ms: Quantiles = Field(description="milliseconds for a read")
     fresh_hz: Finite = Field(description="different frames per second")
     longest_ms: Finite = Field(default=0.0, description="longest time from the first to the last read of one frame")
     longest_from_s: Finite = Field(default=0.0, description="seconds from the first tick to that frame")
-    age: Quantiles | None = Field(
-        default=None, description="milliseconds of frames when they were read, since the camera's own time of each"
-    )
+    age: Quantiles | None = Field(default=None, description="milliseconds from a frame's own timestamp to its read")
     frozen_ms: Finite = Field(default=0.0, description="longest time in which new frames showed the same picture")
     frozen_from_s: Finite = Field(default=0.0, description="seconds from the first tick to the first of them")
     frozen_frames: int = Field(default=0, description="frames in that time")
@@ -207,12 +207,12 @@ class Camera(Data):
 class Scheduling(Data):
     """The scheduling policy of the control thread at the start and at the end, with a real-time priority."""
 
-    before: str = Field(description="such as SCHED_OTHER, or SCHED_FIFO 99")
+    before: str = Field(description="policy and priority, such as SCHED_OTHER or SCHED_FIFO 99")
     after: str
     real_time_before: bool = False
     real_time_after: bool = False
     from_s: Finite | None = Field(
-        default=None, description="seconds from the first tick to the first look that found it changed, if after it"
+        default=None, description="seconds from the first tick to the first sample that found it changed"
     )
 
 
@@ -221,20 +221,20 @@ class Recording(Data):
 
     frames: int
     dataset_fps: Finite
-    stamped_s: Finite = Field(description="frames over the dataset's rate")
-    real_s: Finite = Field(description="time in which they were recorded")
+    stamped_s: Finite = Field(description="number of frames ÷ the dataset's rate")
+    real_s: Finite = Field(description="measured duration of the recording")
 
 
 class Series(Data):
     """Ticks and calls over time. Long series are thinned: of neighbouring entries the worst remains."""
 
-    at_s: list[Finite] = Field(default_factory=list, description="start of the tick, from the first one's")
+    at_s: list[Finite] = Field(default_factory=list, description="start of each tick since the first")
     period_ms: list[Finite | None] = Field(default_factory=list)
     work_ms: list[Finite] = Field(default_factory=list)
     depth: list[int | None] = Field(default_factory=list)
     age_ms: list[Finite | None] = Field(default_factory=list)
     starved: list[bool] = Field(default_factory=list)
-    call_at_s: list[Finite] = Field(default_factory=list, description="start of each call")
+    call_at_s: list[Finite] = Field(default_factory=list, description="start of each call since the first tick")
     call_ms: list[Finite] = Field(default_factory=list)
 
 
@@ -242,55 +242,53 @@ class JointTracking(Data):
     """How well one joint follows its commands, in the robot's unit."""
 
     joint: str
-    error: Quantiles = Field(description="distance between a tick's command and the position that the next tick reads")
+    error: Quantiles = Field(description="distance between a tick's command and the position read at the next tick")
     lag_ticks: int | None = Field(
-        default=None, description="ticks after which positions are closest to commands; None for a joint that rests"
+        default=None, description="ticks after which positions are closest to commands; None for a joint at rest"
     )
-    left: Quantiles | None = Field(default=None, description="the distance that is left after so many ticks")
+    left: Quantiles | None = Field(default=None, description="remaining distance after so many ticks")
 
 
 class Rollout(Data):
     """One run of a loop of LeRobot, on a robot or as a rehearsal."""
 
     robot: str
-    strategy: str = Field(description="of lerobot-rollout; else the leader's type")
+    strategy: str = Field(description="strategy of lerobot-rollout; else the leader's type")
     engine: EngineName = Field(
-        description="of inference; remote: on a server; server: that server; none: a leader tells the actions"
+        description="inference engine; remote: on a server; server: that server; none: a leader commands the actions"
     )
-    command: str = Field(default="lerobot-rollout", description="the command of LeRobot that ran")
+    command: str = Field(default="lerobot-rollout", description="LeRobot's command")
     fps: Finite
     multiplier: int
-    horizon: int | None = Field(default=None, description="of Real-Time Chunking: the execution horizon")
+    horizon: int | None = Field(default=None, description="execution horizon of Real-Time Chunking")
     can_rtc: bool = Field(default=False, description="LeRobot's Real-Time Chunking can guide this policy")
     sentence: str
-    pace: Pace | None = Field(default=None, description="None with fewer than two ticks")
-    inference: Inference | None = Field(default=None, description="None where no call was seen")
-    unfinished: Unfinished | None = Field(default=None, description="of the rtc engine; None where an action was sent")
-    bench: Bench | None = Field(default=None, description="calls here beside calls on the bench; None for too few")
+    pace: Pace | None = Field(default=None, description="control rate; None with fewer than two ticks")
+    inference: Inference | None = Field(default=None, description="calls of the policy; None if none was seen")
+    unfinished: Unfinished | None = Field(default=None, description="call that never ended (rtc); None with an action")
+    bench: Bench | None = Field(default=None, description="comparison with calls on the bench; None with too few")
     queue: Queue
     age: Quantiles | None = Field(default=None, description="milliseconds from an observation to each of its actions")
     first_action: list[FirstAction] | None = Field(
-        default=None,
-        description="of each joint; empty where none was sent, or the robot tells no positions; None in runs of before",
+        default=None, description="by joint; empty without an action or positions; None in older runs"
     )
     seams: list[JointSeam] = Field(default_factory=list)
-    tracking: list[JointTracking] = Field(default_factory=list, description="empty where the robot tells no positions")
+    tracking: list[JointTracking] = Field(default_factory=list, description="empty if the robot reports no positions")
     cameras: list[Camera] = Field(default_factory=list)
     bus: Bus | None = Field(
-        default=None,
-        description="the motors' bus, of several arms the one in the worst shape; None where no read of one was seen",
+        default=None, description="motor bus, with several arms the worst one; None if no read was seen"
     )
-    buses: list[Bus] = Field(default_factory=list, description="of each arm, where there are several")
-    turns: Turns | None = Field(default=None, description="who had the CPUs; Linux only")
-    scheduling: Scheduling | None = Field(default=None, description="of the control thread; Linux only")
-    rehearsal: Rehearsal | None = Field(default=None, description="None for a run on a robot")
+    buses: list[Bus] = Field(default_factory=list, description="motor bus of each arm, with several arms")
+    turns: Turns | None = Field(default=None, description="use of the CPUs; Linux only")
+    scheduling: Scheduling | None = Field(default=None, description="scheduling of the control thread; Linux only")
+    rehearsal: Rehearsal | None = Field(default=None, description="emulated arm; None for a run on a robot")
     recording: Recording | None = None
-    cadence: str = Field(default="", description="what LeRobot's own timer said of the run, where it has one")
-    remote: Remote | None = Field(default=None, description="of remote inference")
+    cadence: str = Field(default="", description="output of LeRobot's own timer, if the loop has one")
+    remote: Remote | None = Field(default=None, description="figures of remote inference")
     series: Series = Field(default_factory=Series)
-    overhead_ms: Finite = Field(description="of a tick, that recording took, computed from its price here")
-    error: str = Field(default="", description="what ended the run early, in a line")
-    lost: str = Field(default="", description="what is missing or damaged of the recording; '' for nothing known")
+    overhead_ms: Finite = Field(description="recording time per tick, computed from its cost on this machine")
+    error: str = Field(default="", description="error that ended the run early, in a line")
+    lost: str = Field(default="", description="what the recording lacks or has damaged; '' if nothing is known")
 
 
 class RolloutResult(Result):

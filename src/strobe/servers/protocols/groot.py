@@ -11,21 +11,26 @@ from __future__ import annotations
 import socket
 import time
 from collections.abc import Mapping, Sequence
-from typing import Any, override
+from typing import TYPE_CHECKING, Any, override
 from urllib.parse import urlsplit
 
 import numpy as np
 
 from strobe.core.errors import UserError, in_a_line
+from strobe.core.json_text import JsonObject
 from strobe.servers.protocols.groot_messages import ArrayForm, Modality, decode, encode
 from strobe.servers.protocols.observations import STATE, STATE_DIM, TASK, Observations, Source
 from strobe.servers.protocols.wire import CONNECT_S, MESSAGE_BYTES, CallFailedError, Exchange, Wire, why
 from strobe.servers.results.server import FaultKind
 
+if TYPE_CHECKING:
+    from strobe.core.subjects.subject import Observation
+    from strobe.core.timeline.layers import Call
+
 PING_MS = 1000
 MOST_ASKED = 2**27  # bytes of an observation that a server may ask for
-SIZE = (256, 256)  # of synthetic images
-LANGUAGE = "annotation.human.task_description"  # where the server names none
+SIZE = (256, 256)  # size of synthetic images
+LANGUAGE = "annotation.human.task_description"  # key of the task, if the server names none
 _MODALITIES = ("video", "state", "action", "language")
 
 
@@ -81,7 +86,7 @@ class GrootWire(Wire):
         self._monitor = self._socket.get_monitor_socket(zmq.EVENT_DISCONNECTED)
         self._socket.connect(self._url)
 
-    def _greet(self) -> Mapping[str, Any]:
+    def _greet(self) -> Mapping[str, object]:
         """Return what the server says of its modalities; an empty map of one that says nothing."""
         seconds = self._wait_ms / 1e3
         if self._request("ping") is None:
@@ -91,7 +96,7 @@ class GrootWire(Wire):
             raise UserError(f"{self._url} does not say its modalities within {seconds:g} s")
         return modalities if isinstance(modalities, dict) and "error" not in modalities else {}
 
-    def _request(self, endpoint: str) -> Any:
+    def _request(self, endpoint: str) -> object:
         """Return the answer to a request without data; None without one in time. Raises UserError for no msgpack."""
         self._socket.send(encode({"endpoint": endpoint}))
         if not self._socket.poll(self._wait_ms):
@@ -120,7 +125,7 @@ class GrootWire(Wire):
             made = [self._shaped(each, source.task(frame)) for each, frame in zip(named, source.frames, strict=True)]
             return Observations(made, source.description, recorded=True)
         generator, (height, width) = source.generator, source.options.image_size or SIZE
-        flat: dict[str, Any] = {"video": {}, "state": {}}
+        flat: JsonObject = {"video": {}, "state": {}}
         for name in self._keys("video") or ("image",):
             flat["video"][name] = generator.integers(0, 256, (height, width, 3), dtype=np.uint8)
         for name in self._keys("state") or ("state",):
@@ -147,10 +152,10 @@ class GrootWire(Wire):
             STATE: f"state.{states[0]}",
         }
 
-    def _shaped(self, observation: Mapping[str, Any], task: str) -> dict[str, Any]:
+    def _shaped(self, observation: Mapping[str, object], task: str) -> Observation:
         """Return an observation with the dimensions of time and, for servers after N1.5, of a batch, and its task."""
         lead = 1 if self._flat else 2
-        made: dict[str, Any] = {}
+        made: JsonObject = {}
         asked = 0
         for modality, parts in observation.items():
             if not isinstance(parts, Mapping):
@@ -171,7 +176,7 @@ class GrootWire(Wire):
         self._set_language(made, task)
         return made
 
-    def _set_language(self, observation: dict[str, Any], task: str) -> None:
+    def _set_language(self, observation: Observation, task: str) -> None:
         keys = self._keys("language") or [LANGUAGE]
         if self._flat:
             observation |= {key: [task] for key in keys}
@@ -179,7 +184,7 @@ class GrootWire(Wire):
             observation["language"] = {key: [[task]] for key in keys}
 
     @override
-    def encode(self, observation: Mapping[str, Any]) -> bytes:
+    def encode(self, observation: Mapping[str, object]) -> bytes:
         data = dict(observation) if self._flat else {"observation": dict(observation), "options": None}
         return encode({"endpoint": "get_action", "data": data}, self._form)
 
@@ -227,7 +232,7 @@ class GrootWire(Wire):
         took = (encoded - begun, received - encoded, decoded - received)
         return Exchange(*took, len(data), len(message), *_actions_of(answer))
 
-    def _came(self, failed: Any) -> bool:
+    def _came(self, failed: Call) -> bool:
         """Wait for an answer as long as one call may take. Raises CallFailedError where the connection ends."""
         poller = self._zmq.Poller()
         poller.register(self._socket, self._zmq.POLLIN)

@@ -46,7 +46,7 @@ def require_packages() -> None:
         raise UserError(f"GR00T's server needs the package {name}: {install('remote')}") from None
 
 
-def encode(message: Any, form: ArrayForm = "npy") -> bytes:
+def encode(message: object, form: ArrayForm = "npy") -> bytes:
     """Return ``message`` as GR00T sends it. Raises ValueError or TypeError for what cannot be sent."""
     import msgpack
 
@@ -71,18 +71,18 @@ def _checked(value: Any) -> np.ndarray:
     return np.asarray(value)
 
 
-def _npy(value: Any) -> Any:
+def _npy(value: object) -> object:
     array, file = _checked(value), io.BytesIO()
     np.save(file, array, allow_pickle=False)
     return {_NPY: True, _AS_NPY: file.getvalue()}
 
 
-def _buffer(value: Any) -> Any:
+def _buffer(value: object) -> object:
     array = _checked(value)
     return {_ND: True, _TYPE: array.dtype.str, _KIND: b"", _SHAPE: array.shape, _DATA: array.tobytes()}
 
 
-def _unpacked(value: dict[Any, Any]) -> Any:
+def _unpacked(value: dict[Any, Any]) -> object:
     if _NPY in value:
         return _from_npy(value[_AS_NPY])
     if _ND in value:
@@ -102,7 +102,7 @@ def _from_npy(data: bytes) -> np.ndarray:
     return np.load(io.BytesIO(data), allow_pickle=False)
 
 
-def _from_buffer(value: Mapping[Any, Any]) -> Any:
+def _from_buffer(value: Mapping[Any, Any]) -> object:
     dtype = np.dtype(value[_TYPE])
     if dtype.kind in _REFUSED or value.get(_KIND):
         raise ValueError(f"an array of dtype {dtype}")

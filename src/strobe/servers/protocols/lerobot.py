@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
-from typing import Any, override
+from typing import TYPE_CHECKING, Any, override
 
 import numpy as np
 
@@ -21,7 +21,10 @@ from strobe.servers.protocols.observations import Observations, Source
 from strobe.servers.protocols.wire import CONNECT_S, MESSAGE_BYTES, CallFailedError, Exchange, Wire
 from strobe.servers.results.server import DroppedObservations, FaultKind
 
-LOAD_S = 600.0  # for the server to load a policy
+if TYPE_CHECKING:
+    from strobe.core.timeline.layers import Call
+
+LOAD_S = 600.0  # time for the server to load a policy
 PING_S = 1.0
 FILTERED = 3  # observations that the filter is sent
 
@@ -79,7 +82,7 @@ class LerobotWire(Wire):
         return self._robot.observations
 
     @override
-    def encode(self, observation: Mapping[str, Any]) -> bytes:
+    def encode(self, observation: Mapping[str, object]) -> bytes:
         return lerobot_messages.encode(observation, time.time(), self._step, must_go=True)
 
     @override
@@ -95,7 +98,7 @@ class LerobotWire(Wire):
     def call(self, observation: Mapping[str, Any]) -> Exchange:
         return self._call(observation, must_go=True)
 
-    def _call(self, observation: Mapping[str, Any], *, must_go: bool) -> Exchange:
+    def _call(self, observation: Mapping[str, object], *, must_go: bool) -> Exchange:
         self._step += 1
         begun = time.perf_counter_ns()
 
@@ -128,7 +131,7 @@ class LerobotWire(Wire):
         actions, held = lerobot_messages.actions_of(answer)
         return Exchange(*took, len(data), len(message.data), actions, held, own, policy)
 
-    def _send(self, data: bytes) -> Any:
+    def _send(self, data: bytes) -> object:
         """Send an observation. Return the finished call, which has the server's stamps."""
         from lerobot.transport.utils import send_bytes_in_chunks
 
@@ -142,13 +145,13 @@ class LerobotWire(Wire):
         call = self._stub.GetActions.future(self._messages.Empty())
         return self._result(call), call
 
-    def _result(self, call: Any) -> Any:
+    def _result(self, call: Any) -> object:
         try:
             return call.result(timeout=self._timeout_s)
         except self._errors.FutureTimeoutError:
             raise self._errors.FutureTimeoutError(call) from None
 
-    def _late(self, call: Any, failed: Any) -> CallFailedError:
+    def _late(self, call: Any, failed: Call) -> CallFailedError:
         """Return how a call that ran out of time failed: wait once more as long for its answer."""
         limit = f"TimeoutError: no answer within {self._timeout_s:g} s"
         try:
@@ -163,7 +166,7 @@ class LerobotWire(Wire):
         return failed("slow", limit, over=True)
 
     @override
-    def dropped(self, observations: Sequence[Mapping[str, Any]]) -> DroppedObservations | None:
+    def dropped(self, observations: Sequence[Mapping[str, object]]) -> DroppedObservations | None:
         robot = self._robot
         if robot is None or len(observations) < 2:
             return None
@@ -187,7 +190,7 @@ class LerobotWire(Wire):
             farthest_dropped=max(lost, default=None),
         )
 
-    def _answers(self, observation: Mapping[str, Any]) -> bool:
+    def _answers(self, observation: Mapping[str, object]) -> bool:
         """Return whether the server answers an observation that its filter lets through."""
         try:
             self.call(observation)
@@ -196,7 +199,7 @@ class LerobotWire(Wire):
         return True
 
 
-def _empty(failure: Sequence[str] | None, failed: Any) -> CallFailedError:
+def _empty(failure: Sequence[str] | None, failed: Call) -> CallFailedError:
     """Return how a call failed that was answered with nothing; a watched server sends its policy's exception along."""
     if failure is None:
         return failed("empty", "Empty: the server sent an answer without data")

@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 
 from strobe.core.errors import UserError, in_a_line
-from strobe.core.json_text import parsed
+from strobe.core.json_text import JsonObject, parsed
 from strobe.core.runs.contents import contents
 from strobe.servers.protocols.observations import MOST_BYTES, STATE, TASK, Observations, Source
 from strobe.servers.protocols.wire import MESSAGE_BYTES
@@ -32,7 +32,7 @@ _HELPERS = "lerobot.async_inference.helpers"
 _MAGIC, _PROTOCOL = 0x1950A86A20F9469CFC6C, 1001  # a storage in torch's form without a zip archive begins with these
 _BEGIN, _PICKLES = b"\x80", 5  # the first byte of a pickle; how many are in a storage
 MOST_MADE = 2**26  # bytes of the tensors of one answer
-MOST_NUMBERS = 2**22  # in a chunk: 4,000 actions of 1,000 numbers
+MOST_NUMBERS = 2**22  # numbers in a chunk: 4,000 actions of 1,000 numbers
 
 
 @dataclass(frozen=True)
@@ -51,7 +51,7 @@ class ServedPolicy:
     device: str = "cpu"
     actions: int = 50
 
-    def config(self) -> Mapping[str, Any]:
+    def config(self) -> Mapping[str, object]:
         """Return the config of the checkpoint, where its folder is on this machine too; else an empty map."""
         file = Path(self.path) / "config.json"
         try:
@@ -82,7 +82,7 @@ class Robot:
     joints: Sequence[str]
     observations: Observations
 
-    def state(self, observation: Mapping[str, Any]) -> np.ndarray:
+    def state(self, observation: Mapping[str, object]) -> np.ndarray:
         """Return the state of an observation, of shape (state dim,)."""
         return np.array([observation[name] for name in self.joints])
 
@@ -112,7 +112,7 @@ def robot_of(source: Source, policy: ServedPolicy) -> Robot:
     pictures = {name: np.asarray(value) for name, value in cameras.items()}
     if wrong := [name for name, value in pictures.items() if value.dtype != np.uint8 or value.ndim != 3]:
         raise UserError(f"LeRobot's server takes images of (height, width, 3) in uint8, and {wrong[0]} is none")
-    features: dict[str, dict[str, Any]] = {STATE: {"dtype": "float32", "shape": (len(state),), "names": joints}}
+    features: dict[str, JsonObject] = {STATE: {"dtype": "float32", "shape": (len(state),), "names": joints}}
     for name, value in cameras.items():
         features[name] = {"dtype": "image", "shape": tuple(value.shape), "names": ["height", "width", "channels"]}
     each = [
@@ -134,7 +134,7 @@ def _joints(names: Any) -> list[str]:
     return read if len(set(read)) == len(read) else []
 
 
-def _synthetic(source: Source, policy: ServedPolicy) -> dict[str, Any]:
+def _synthetic(source: Source, policy: ServedPolicy) -> JsonObject:
     """Return an observation of the shapes that a checkpoint's config names."""
     features = policy.config().get("input_features")
     if not isinstance(features, dict) or not features:
@@ -160,11 +160,11 @@ def instructions(policy: ServedPolicy, features: Mapping[str, Any]) -> bytes:
     """Return the message that has the server load ``policy`` for a robot of ``features``."""
     from lerobot.async_inference.helpers import RemotePolicyConfig
 
-    described: dict[str, Any] = {name: dict(feature) for name, feature in features.items()}
+    described: JsonObject = {name: dict(feature) for name, feature in features.items()}
     return pickle.dumps(RemotePolicyConfig(policy.type, policy.path, described, policy.actions, policy.device))
 
 
-def encode(observation: Mapping[str, Any], now: float, step: int, *, must_go: bool) -> bytes:
+def encode(observation: Mapping[str, object], now: float, step: int, *, must_go: bool) -> bytes:
     """Return the message of an observation.
 
     Args:
@@ -242,7 +242,7 @@ class _Reader(pickle.Unpickler):
             if made > MOST_MADE:
                 raise ValueError(f"tensors of over {MOST_MADE >> 20} MiB")
 
-        def tensor(storage: Any, offset: int, shape: tuple[int, ...], stride: tuple[int, ...], *_: Any) -> Any:
+        def tensor(storage: Any, offset: int, shape: tuple[int, ...], stride: tuple[int, ...], *_: object) -> object:
             if not isinstance(storage, _Stored):
                 raise TypeError("a tensor of no storage")
             count(len(storage.numbers))
@@ -252,7 +252,7 @@ class _Reader(pickle.Unpickler):
             count(len(data))
             return _storage(data)
 
-        def hooks(*_: Any) -> dict[str, Any]:
+        def hooks(*_: object) -> JsonObject:
             return {}
 
         self._known: dict[tuple[str, str], Any] = {
@@ -262,7 +262,7 @@ class _Reader(pickle.Unpickler):
             ("collections", "OrderedDict"): hooks,
         }
 
-    def find_class(self, module: str, name: str) -> Any:
+    def find_class(self, module: str, name: str) -> object:
         if (module, name) not in self._known:
             raise pickle.UnpicklingError(f"a chunk of actions has no {module}.{name}")
         return self._known[module, name]
@@ -291,12 +291,12 @@ def _tensor(storage: _Stored, offset: int, shape: tuple[int, ...], stride: tuple
 class _StorageReader(pickle.Unpickler):
     """Reads what torch writes of a storage; numbers follow it, and its device is of no matter here."""
 
-    def find_class(self, module: str, name: str) -> Any:
+    def find_class(self, module: str, name: str) -> object:
         if module != "torch" or not name.endswith("Storage"):
             raise pickle.UnpicklingError(f"a storage has no {module}.{name}")
         return name
 
-    def persistent_load(self, pid: Any) -> Any:
+    def persistent_load(self, pid: Any) -> object:
         _, kind, _, _, count, *_ = pid
         return kind, count
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -16,11 +16,14 @@ from strobe.core.errors import UserError, in_a_line
 from strobe.core.json_text import parsed
 from strobe.lerobot.policies.options import check_dataset
 
-STATE = "observation.state"  # of a data set
-STATE_DIM = 8  # of LIBERO
+if TYPE_CHECKING:
+    from strobe.core.subjects.subject import Observation
+
+STATE = "observation.state"  # feature of a data set
+STATE_DIM = 8  # dimensions of LIBERO's state
 TASK = "pick up the cube"
-FRAMES = 16  # of a data set, sent in turn
-MOST_BYTES = 1 << 30  # of a template's array
+FRAMES = 16  # frames of a data set, sent in turn
+MOST_BYTES = 1 << 30  # size of a template's array
 _KINDS = "biuf"
 
 
@@ -102,20 +105,20 @@ class Source:
             raise UserError(f"--rename_map: the dataset has no '{unknown[0]}', only {known}")
         return self.options.rename
 
-    def task(self, frame: Mapping[str, Any]) -> str:
+    def task(self, frame: Mapping[str, object]) -> str:
         """Return the task of a frame in words."""
         return self.options.prompt if self.options.prompt is not None else str(frame["task"])
 
-    def renamed(self, defaults: Callable[[Sequence[str]], Mapping[str, str]]) -> list[dict[str, Any]]:
+    def renamed(self, defaults: Callable[[Sequence[str]], Mapping[str, str]]) -> list[dict[str, object]]:
         """Return the frames with the server's names; ``defaults`` makes them of the cameras without a rename map.
 
         Raises:
             UserError: a name that no feature has, or two features of one name.
         """
         names = self.rename or defaults(self.cameras)
-        made: list[dict[str, Any]] = []
+        made: list[dict[str, object]] = []
         for frame in self.frames:
-            observation: dict[str, Any] = {}
+            observation: Observation = {}
             for name, value in frame.items():
                 if name in names:
                     _add_feature(observation, names[name].split("."), value)
@@ -139,7 +142,7 @@ def read(options: ObservationOptions) -> Source:
     return Source(options)
 
 
-def _add_feature(observation: dict[str, Any], path: Sequence[str], value: Any) -> None:
+def _add_feature(observation: Observation, path: Sequence[str], value: object) -> None:
     for name in path[:-1]:
         inner = observation.setdefault(name, {})
         if not isinstance(inner, dict):
@@ -150,7 +153,7 @@ def _add_feature(observation: dict[str, Any], path: Sequence[str], value: Any) -
     observation[path[-1]] = value
 
 
-def _of_file(file: Path, seed: int) -> dict[str, Any]:
+def _of_file(file: Path, seed: int) -> Observation:
     if file.suffix not in (".json", ".npz"):
         raise UserError(f"--policy.observation={file}: name a file that ends in .json or .npz")
     try:
@@ -167,7 +170,7 @@ def _of_file(file: Path, seed: int) -> dict[str, Any]:
     return {name: _made(name, value, generator) for name, value in read.items()}
 
 
-def _array(name: str, value: np.ndarray) -> Any:
+def _array(name: str, value: np.ndarray) -> object:
     """Return an array of a file as it is sent; text without a dimension is text."""
     if value.ndim == 0 and value.dtype.kind == "U":
         return str(value)
@@ -176,7 +179,7 @@ def _array(name: str, value: np.ndarray) -> Any:
     return value
 
 
-def _made(name: str, value: Any, generator: np.random.Generator) -> Any:
+def _made(name: str, value: Any, generator: np.random.Generator) -> object:
     """Return what a template's value stands for: ``{"shape": …, "dtype": …}`` is an array of random numbers."""
     if isinstance(value, list):
         array = np.asarray(value) if not any(isinstance(each, dict | list) for each in value) else None
@@ -200,7 +203,7 @@ def _made(name: str, value: Any, generator: np.random.Generator) -> Any:
     return generator.integers(0, min(np.iinfo(kind).max, 255) + 1, shape).astype(kind)
 
 
-def _dtype(name: Any) -> np.dtype | None:
+def _dtype(name: object) -> np.dtype | None:
     """Return a dtype of numbers; None for another one, or for what is none."""
     try:
         made = np.dtype(str(name))

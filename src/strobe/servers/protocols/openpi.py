@@ -19,6 +19,7 @@ from urllib.parse import urlsplit
 import numpy as np
 
 from strobe.core.errors import UserError, in_a_line
+from strobe.core.json_text import JsonObject
 from strobe.servers.protocols.observations import STATE as OF_DATASET
 from strobe.servers.protocols.observations import STATE_DIM, TASK, Observations, Source
 from strobe.servers.protocols.openpi_messages import decode, encode
@@ -28,7 +29,7 @@ from strobe.servers.results.server import FaultKind
 PATHS = "openpi's server takes any path, vllm-omni and SGLang have /v1/realtime/robot/openpi"
 PING_EACH_S = 0.002
 CLOSE_S = 0.5  # a server that is busy or gone does not answer the closing
-SIZE = (224, 224)  # of images
+SIZE = (224, 224)  # size of images
 # The names of LIBERO's config in openpi.
 IMAGES, STATE, PROMPT = ("observation/image", "observation/wrist_image"), "observation/state", "prompt"
 
@@ -67,14 +68,14 @@ class OpenpiWire(Wire):
             prompt = {} if source.options.prompt is None else {PROMPT: source.options.prompt}
             return Observations([{**source.given, **prompt}], source.description, source.recorded)
         generator, (height, width) = source.generator, source.options.image_size or SIZE
-        made: dict[str, Any] = {name: generator.integers(0, 256, (height, width, 3), dtype=np.uint8) for name in IMAGES}
+        made: JsonObject = {name: generator.integers(0, 256, (height, width, 3), dtype=np.uint8) for name in IMAGES}
         made[STATE] = generator.standard_normal(STATE_DIM).astype(np.float32)
         made[PROMPT] = source.options.prompt or TASK
         words = f"a synthetic observation with LIBERO's names, images of {height}×{width}"
         return Observations([made], words, recorded=False)
 
     @override
-    def encode(self, observation: Mapping[str, Any]) -> bytes:
+    def encode(self, observation: Mapping[str, object]) -> bytes:
         return encode(observation)
 
     def _connected(self) -> Any:
@@ -104,7 +105,7 @@ class OpenpiWire(Wire):
         except OSError as error:
             raise UserError(f"cannot connect to {self._url}: {why(error)}") from None
 
-    def _first_message(self) -> dict[str, Any]:
+    def _first_message(self) -> JsonObject:
         from websockets.exceptions import ConnectionClosed
 
         wait_s = min(CONNECT_S, self._timeout_s)
@@ -248,8 +249,8 @@ def _held(answer: Mapping[Any, Any]) -> str:
     return f"KeyError: 'actions'; the answer has the keys {', '.join(sorted(map(str, answer))[:8]) or 'nothing'}"
 
 
-def _infer_ms(answer: Mapping[Any, Any], group: str) -> float | None:
-    """Return ``infer_ms`` of a group of times; None where it is no time."""
+def _infer_ms(answer: Mapping[object, object], group: str) -> float | None:
+    """Return ``infer_ms`` of a group of times; None if it is no time."""
     timing = answer.get(group)
     value = timing.get("infer_ms") if isinstance(timing, Mapping) else None
     sound = isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value) and value >= 0

@@ -25,7 +25,7 @@ def require_packages() -> None:
         raise UserError(f"openpi's server needs the package {error.name}: {install('remote')}") from None
 
 
-def encode(message: Any) -> bytes:
+def encode(message: object) -> bytes:
     """Return ``message`` as openpi sends it. Raises ValueError or TypeError for what cannot be sent."""
     import msgpack
 
@@ -48,7 +48,7 @@ def decode(data: bytes) -> Any:
         raise ValueError(f"{type(error).__name__}: {error}") from None
 
 
-def _packed(value: Any) -> Any:
+def _packed(value: Any) -> object:
     if isinstance(value, np.ndarray | np.generic):
         if value.dtype.kind in _REFUSED:
             raise ValueError(f"openpi's protocol has no arrays of dtype {value.dtype}")
@@ -58,7 +58,7 @@ def _packed(value: Any) -> Any:
     raise TypeError(f"openpi's protocol has no place for a {type(value).__name__}")
 
 
-def _unpacked(value: dict[Any, Any]) -> Any:
+def _unpacked(value: dict[Any, Any]) -> object:
     if _ARRAY not in value and _SCALAR not in value:
         return value
     dtype = np.dtype(value[_DTYPE])

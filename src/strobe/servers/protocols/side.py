@@ -15,6 +15,7 @@ from strobe.servers.protocols.observations import Source
 from strobe.servers.protocols.wire import CallFailedError, Wire
 
 if TYPE_CHECKING:
+    from strobe.core.subjects.subject import Observation
     from strobe.lerobot.policies.policy_subject import PolicySubject
 
 FRAME = "frame"
@@ -44,7 +45,7 @@ class ServerSide:
 class LocalSide:
     """A policy of LeRobot's on this machine, with its processors, as LeRobot's server would run it."""
 
-    def __init__(self, subject: PolicySubject, frames: Sequence[Mapping[str, Any]]) -> None:
+    def __init__(self, subject: PolicySubject, frames: Sequence[Mapping[str, object]]) -> None:
         self.subject, self.raw = subject, [_raw(frame) for frame in frames]
 
     def infer(self, frame: Mapping[str, Any]) -> np.ndarray:
@@ -62,11 +63,11 @@ def same_frames(source: Source, protocols: Sequence[str]) -> None:
         )
 
 
-def _raw(frame: Mapping[str, Any]) -> dict[str, Any]:
+def _raw(frame: Mapping[str, object]) -> Observation:
     """Return a data set's frame as LeRobot gives it to a policy's processors: tensors with a batch dimension."""
     import torch
 
-    made: dict[str, Any] = {"task": frame["task"], "robot_type": ""}
+    made: dict[str, object] = {"task": frame["task"], "robot_type": ""}
     for name, value in frame.items():
         if isinstance(value, np.ndarray):
             tensor = torch.from_numpy(np.ascontiguousarray(value))

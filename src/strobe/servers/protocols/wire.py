@@ -14,9 +14,9 @@ from strobe.core.errors import in_a_line, in_words
 from strobe.servers.protocols.observations import Observations, Source
 from strobe.servers.results.server import DroppedObservations, FaultKind, ProtocolName
 
-CONNECT_S = 10.0  # for the connection and the server's first message
+CONNECT_S = 10.0  # time for the connection and the server's first message
 SHOWN = 300  # characters of a foreign text
-MESSAGE_BYTES = 2**23  # of an answer: a chunk is a thousandth of it, and a message takes up to a hundred times its size
+MESSAGE_BYTES = 2**23  # size of an answer: a chunk is a thousandth of it, and a message takes up to 100 times its size
 
 
 @dataclass(frozen=True)
@@ -92,7 +92,7 @@ class Wire(ABC):
         """Return the observations of ``source`` as this server takes them. Raises UserError."""
 
     @abstractmethod
-    def encode(self, observation: Mapping[str, Any]) -> bytes:
+    def encode(self, observation: Mapping[str, object]) -> bytes:
         """Return the message of ``observation``. Raises ValueError or TypeError for what cannot be sent."""
 
     @abstractmethod

@@ -34,7 +34,7 @@ class ServerPart(Timed):
 
     name: str
     side: Literal["client", "network", "server", "network and server"]
-    share: Finite = Field(description="of all round trips: sum of this part over sum of the whole")
+    share: Finite = Field(description="share of all round trips: sum of this part ÷ sum of the whole")
 
 
 class ImageSent(Data):
@@ -71,22 +71,22 @@ class ActionAge(Data):
     """How old the actions of a chunk are when a robot executes them: from the observation on, in milliseconds."""
 
     control_hz: Finite
-    actions: int = Field(description="in a chunk")
-    chunk_ms: Finite = Field(description="that a chunk lasts at the control rate")
-    first: Quantiles = Field(description="of the first action: a round trip")
-    last: Quantiles = Field(description="of the last action, where the robot executes the whole chunk")
-    ticks: int = Field(description="control ticks that a round trip lasts, of its 99th percentile")
+    actions: int = Field(description="actions in a chunk")
+    chunk_ms: Finite = Field(description="duration of a chunk at the control rate")
+    first: Quantiles = Field(description="age of the first action: one round trip")
+    last: Quantiles = Field(description="age of the last action, if the robot executes the whole chunk")
+    ticks: int = Field(description="control ticks in a round trip, by its 99th percentile")
 
 
 class ServerFault(Data):
     """Calls that failed in the same way."""
 
     kind: FaultKind
-    error: str = Field(description="the exception's name and message; the server's, where it sent them")
-    detail: str = Field(default="", description="the end of the server's traceback, or what was received")
+    error: str = Field(description="name and message of the exception, from the server if it sent them")
+    detail: str = Field(default="", description="end of the server's traceback, or the bytes received")
     call: int = Field(description="number of the first such call, from 1")
     count: int = 1
-    waited_ms: Finite = Field(description="that the first of them took")
+    waited_ms: Finite = Field(description="duration of the first of them")
 
     @property
     def name(self) -> str:
@@ -98,9 +98,9 @@ class DroppedObservations(Data):
     """Observations that a server's filter was sent after one that it answered."""
 
     sent: int
-    dropped: int = Field(description="of them, without an answer, as too similar to the one before")
-    nearest: Finite = Field(description="distance between two states of those sent, in the robot's own units")
-    farthest_dropped: Finite | None = Field(default=None, description="of those dropped; None where none was")
+    dropped: int = Field(description="observations without an answer, as too similar to the one before")
+    nearest: Finite = Field(description="smallest distance between two states sent, in the robot's own units")
+    farthest_dropped: Finite | None = Field(default=None, description="largest distance of those dropped; None without")
 
 
 class ServerAnswer(Answer):
@@ -111,18 +111,18 @@ class ServerAnswer(Answer):
     study: Literal["server"] = "server"
     url: str
     protocol: ProtocolName = "openpi"
-    metadata: dict[str, str] = Field(default_factory=dict, description="that the server sent on connecting, as text")
+    metadata: dict[str, str] = Field(default_factory=dict, description="what the server sent on connecting, as text")
     inputs: str = Field(description="where the observations come from, in words")
     images: list[ImageSent] = Field(default_factory=list)
     timeout_s: Finite
-    calls: int = Field(default=0, description="that were begun, the first one included")
-    first_ms: Finite | None = Field(default=None, description="of the first call, which is in no other figure")
-    warmup: int = Field(default=0, description="further calls found to be warm-up, in no other figure")
+    calls: int = Field(default=0, description="number of calls begun, the first one included")
+    first_ms: Finite | None = Field(default=None, description="time of the first call, excluded from all other figures")
+    warmup: int = Field(default=0, description="further warm-up calls, excluded from all other figures")
     values: list[Finite] = Field(default_factory=list, description="round trips in milliseconds, in order")
-    trip: Timed | None = Field(default=None, description="None without a call after the first")
+    trip: Timed | None = Field(default=None, description="round trips after the first call; None if there is none")
     parts: list[ServerPart] = Field(default_factory=list)
-    policy: Timed | None = Field(default=None, description="the policy's own time within the server's, where told")
-    ping: Timed | None = Field(default=None, description="a way there and back without data; None where not answered")
+    policy: Timed | None = Field(default=None, description="policy's own time in the server, if the server sends it")
+    ping: Timed | None = Field(default=None, description="an empty round trip; None if not answered")
     sent_bytes: Quantiles | None = None
     received_bytes: Quantiles | None = None
     chunk: list[int] = Field(default_factory=list, description="shape of the first answer's actions")
@@ -133,10 +133,10 @@ class ServerAnswer(Answer):
     age: ActionAge | None = Field(default=None, description="None without a control rate")
     faults: list[ServerFault] = Field(default_factory=list, description="in the order in which they appeared")
     dropped: DroppedObservations | None = Field(
-        default=None, description="None for a server without a filter of observations, or where it was not looked at"
+        default=None, description="dropped observations; None if the server has no filter for them, or if not tested"
     )
-    overstated: int = Field(default=0, description="calls of which the server tells more time than the client waited")
-    not_judged: list[str] = Field(default_factory=list, description="what was not looked at, and why")
+    overstated: int = Field(default=0, description="calls whose server reports more time than the client waited")
+    not_judged: list[str] = Field(default_factory=list, description="what was not judged, and why")
 
     @property
     def about(self) -> str:
@@ -144,5 +144,5 @@ class ServerAnswer(Answer):
         return self.url.partition("://")[2]
 
     def part(self, name: str) -> ServerPart | None:
-        """Return the part called ``name``; None where there is none."""
+        """Return the part called ``name``; None if there is none."""
         return next((part for part in self.parts if part.name == name), None)

@@ -21,7 +21,7 @@ P = TypeVar("P", bound="OperatorProfile | PythonProfile")
 IDLE_DEVICE = 0.2  # share of an iteration in which the device runs nothing
 BETWEEN_OPERATORS = 0.2  # share of an iteration on the CPU outside torch's operators
 SMALL_KERNEL_US = 10.0  # median kernel: starting one takes as long
-MANY_KERNELS = 1000  # in an iteration: fewer small ones do not add up
+MANY_KERNELS = 1000  # kernels in an iteration: fewer small ones do not add up
 
 
 def device_idle(result: Profiled, _: Thresholds) -> Iterator[Finding]:

@@ -138,7 +138,7 @@ def exposed_copies(answer: TraceAnswer, _: Thresholds) -> Iterator[Finding]:
     yield Finding(
         rule="trace-exposed-copies",
         level="warning",
-        title=f"Copies without a kernel beside them take {percent(share)} of the device's time",
+        title=f"{percent(share)} of the device's time is copies that overlap no kernel",
         seen=f"{_where(rank, device)}: {ms(device.exposed_copies_ms)} of {ms(device.gaps.span_ms)}, of "
         f"{ms(device.copies_ms)} in copies ({kinds}).{others}",
         why="The device moves data and computes nothing during that time.",
@@ -245,7 +245,7 @@ _Found = tuple[TracedRank, DeviceTime, float, str]
 
 
 def _worst(answer: TraceAnswer, share_of: Callable[[DeviceTime], float], limit: float) -> _Found | None:
-    """Return the device with the largest share, and in words how many others reach the limit; None where none does."""
+    """Return the device with the largest share, and in words how many others reach the limit; None if none does."""
     found = [(rank, device, share_of(device)) for rank in answer.ranks for device in rank.devices]
     reached = [each for each in found if each[2] >= limit]
     if not reached:

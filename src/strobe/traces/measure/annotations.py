@@ -39,7 +39,7 @@ def iterations(rows: Rows) -> TraceIterations | None:
 
 
 def iteration_calls(rows: Rows) -> list[HostCall]:
-    """Return the annotations that are the iterations, in the order of time; [] where none can be taken for them.
+    """Return the annotations that are the iterations, in the order of time; [] if none can be taken for them.
 
     A step without any operator is none: the profiler opens one when the last has ended.
     """

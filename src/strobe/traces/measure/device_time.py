@@ -14,7 +14,7 @@ from strobe.traces.measure.profiler_events import DeviceWork, HostCall, Rows
 from strobe.traces.results.trace import CopyTime, DeviceTime, LaunchBound, RankWait, RankWaits, SyncTime
 
 SMALL_NS = 10_000  # a kernel shorter than that costs less than its launch
-AT_ONCE_NS = 10_000  # from the end of its launch to a kernel's start: more than that, it stood in a queue
+AT_ONCE_NS = 10_000  # longest time from the end of its launch to a kernel's start; later ones stood in a queue
 CHAIN = 20  # kernels in a row that began at once: fewer are no stretch
 IDLE_BETWEEN = 0.1  # share of a stretch in which the device idled: less than that, the host kept up
 SLICES = 120
@@ -33,7 +33,7 @@ def device_time(rows: Rows, name: str, annotations: Nest) -> DeviceTime:
 
     Args:
         rows: with the work of this device alone, at least one, and with the calls of all threads.
-        name: the device's, '' where it is not known.
+        name: the device's, '' if it is not known.
         annotations: of the host, to name stretches by.
     """
     begin, end = min(work.start for work in rows.device), max(work.end for work in rows.device)

@@ -94,7 +94,7 @@ def device_gaps(rows: Rows, begin: int, end: int) -> Gaps:
 
 
 def launches(rows: Rows) -> Iterable[tuple[DeviceWork, int | None]]:
-    """Yield each work on the device with the end of the call that launched it; None where that is not known."""
+    """Yield each work on the device with the end of the call that launched it; None if that is not known."""
     ends = {call.correlation: call.end for call in rows.runtime if call.correlation is not None}
     for work in rows.device:
         yield work, ends.get(work.correlation) if work.correlation is not None else None
@@ -220,7 +220,7 @@ def _gaps(
 
 
 def _during(gap: Gap, host: Rows) -> str:
-    """Return the innermost call or annotation of the host over at least half of the gap; '' where there is none."""
+    """Return the innermost call or annotation of the host over at least half of the gap; '' if there is none."""
     half = (gap.end - gap.start) / 2
     found = [
         call

@@ -55,7 +55,7 @@ class HostCall(NamedTuple):
 
 
 class DeviceWork(NamedTuple):
-    """A kernel, a copy or a memset on a device, in nanoseconds; ``size`` is in bytes, None where it is not known."""
+    """A kernel, a copy or a memset on a device, in nanoseconds; ``size`` is in bytes, None if it is not known."""
 
     name: str
     start: int
@@ -100,7 +100,7 @@ class Rows:
         return near
 
 
-def rows_of(events: Iterable[Any]) -> Rows:
+def rows_of(events: Iterable[object]) -> Rows:
     """Return the rows of a trace's events (``traceEvents``), in their order.
 
     Only complete events ("ph": "X") of known categories are read.
@@ -124,7 +124,7 @@ def rows_of(events: Iterable[Any]) -> Rows:
     return rows
 
 
-def _add(rows: Rows, kind: Kind, name: str, times: tuple[int, int], event: Mapping[str, Any], texts: dict) -> None:
+def _add(rows: Rows, kind: Kind, name: str, times: tuple[int, int], event: Mapping[str, object], texts: dict) -> None:
     args = event.get("args")
     args = args if isinstance(args, Mapping) else {}
     correlation = _id(args.get("correlation"))
@@ -143,22 +143,22 @@ def _add(rows: Rows, kind: Kind, name: str, times: tuple[int, int], event: Mappi
         rows.device.append(DeviceWork(name, start, end, kind, device, stream, correlation, size))
 
 
-def _kind(event: Mapping[str, Any]) -> Kind | None:
+def _kind(event: Mapping[str, object]) -> Kind | None:
     category = event.get("cat")
     return _KINDS.get(category) if isinstance(category, str) else None
 
 
-def _is_own_device(event: Mapping[str, Any]) -> bool:
+def _is_own_device(event: Mapping[str, object]) -> bool:
     args = event.get("args")
     name = args.get("name") if event.get("name") == "thread_name" and isinstance(args, Mapping) else None
     return isinstance(name, str) and name.endswith(ON_ITS_DEVICE)
 
 
-def _track(event: Mapping[str, Any]) -> str:
+def _track(event: Mapping[str, object]) -> str:
     return f"{_id(event.get('pid'))}/{_id(event.get('tid'))}"
 
 
-def _times(event: Mapping[str, Any]) -> tuple[int, int] | str:
+def _times(event: Mapping[str, object]) -> tuple[int, int] | str:
     """Return start and end in nanoseconds, or why the event has none."""
     start, took = event.get("ts"), event.get("dur", 0)
     if not _is_number(start) or not _is_number(took):
@@ -177,7 +177,7 @@ def _ns(us: float) -> int:
     return whole * 1000 + round((us - whole) * 1e3)
 
 
-def _is_number(value: Any) -> TypeGuard[int | float]:
+def _is_number(value: object) -> TypeGuard[int | float]:
     return type(value) in (int, float)  # True is none
 
 
@@ -187,7 +187,7 @@ def _text(name: str) -> str:
     return name if name.isascii() else name.encode("utf-8", "replace").decode()
 
 
-def _id(value: Any) -> str | None:
+def _id(value: object) -> str | None:
     """Return a thread's, a device's or a correlation's number as text; None for what cannot be one."""
     if isinstance(value, int) and not isinstance(value, bool) and abs(value) < 2**64:
         return str(value)

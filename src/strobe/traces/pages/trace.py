@@ -35,7 +35,7 @@ from strobe.traces.results.trace import (
     TracePart,
 )
 
-RANKS = 8  # that are shown one by one; the data has all
+RANKS = 8  # ranks that have a section each; the data has all
 CALLERS = 2
 _BECAUSE = {
     "queued": "work was launched, but had not begun",

@@ -19,18 +19,18 @@ class OperatorTime(Data):
 
     name: str
     calls: int
-    own_ms: Finite = Field(description="without the operators that it called")
-    total_ms: Finite | None = Field(default=None, description="with them; None for a kernel")
-    share: Finite = Field(description="own time over the iteration's; kernels side by side may add up to more than 1")
-    shapes: str = Field(default="", description="of the tensors of the calls that took longest")
+    own_ms: Finite = Field(description="time without the operators that it called")
+    total_ms: Finite | None = Field(default=None, description="time with operators that it called; None for a kernel")
+    share: Finite = Field(description="own time ÷ the iteration's; concurrent kernels may add up to more than 1")
+    shapes: str = Field(default="", description="tensor shapes of the slowest calls")
 
 
 class GapCause(Data):
     """The gaps that have one cause."""
 
-    cause: str = Field(description="in words")
+    cause: str = Field(description="what caused the gaps, in words")
     kind: Literal["start", "end", "queued", "wait", "copy", "idle"] | None = Field(
-        default=None, description="None in answers of earlier versions"
+        default=None, description="kind of cause; None in older answers"
     )
     gaps: int
     ms: Finite
@@ -40,40 +40,40 @@ class LongGap(Data):
     """A gap that no launch explains, and what ran on either side of it."""
 
     ms: Finite
-    after: str = Field(description="operator or kernel that ended; '' at the iteration's start")
-    before: str = Field(description="the one that began; '' at the iteration's end")
-    host: str = Field(default="", description="innermost call of the host meanwhile; '' between its calls")
+    after: str = Field(description="operator or kernel before the gap; '' at the start of the iteration")
+    before: str = Field(description="operator or kernel after the gap; '' at the end of the iteration")
+    host: str = Field(default="", description="innermost host call meanwhile; '' between calls")
 
 
 class Gaps(Data):
     """How much of one iteration under torch.profiler nothing ran, and why."""
 
     span_ms: Finite
-    busy_ms: Finite = Field(description="at least one thing ran: busy + idle = span")
+    busy_ms: Finite = Field(description="time with any work running: busy + idle = span")
     idle_ms: Finite
-    threshold_us: Finite = Field(description="only gaps longer than that are counted and explained")
+    threshold_us: Finite = Field(description="minimum length of a gap that is counted and explained")
     gaps: int
     gaps_ms: Finite
-    causes: list[GapCause] = Field(default_factory=list, description="of the gaps counted, the longest first")
-    long_ms: Finite = Field(default=0.0, description="in gaps over a millisecond, which no launch explains")
-    longest: list[LongGap] = Field(default_factory=list, description="of those, the longest first")
-    exposed: Finite = Field(default=1.0, description="of what the profiler added, the share that can lie in gaps")
+    causes: list[GapCause] = Field(default_factory=list, description="causes of the counted gaps, longest first")
+    long_ms: Finite = Field(default=0.0, description="time in gaps over a millisecond, which no launch explains")
+    longest: list[LongGap] = Field(default_factory=list, description="the longest of those gaps, in order")
+    exposed: Finite = Field(default=1.0, description="share of the profiler's own time that can lie in gaps")
 
 
 class OperatorProfile(Data):
     """One iteration under torch.profiler, which slows what it watches: for looking, not for the numbers above."""
 
-    measurement: str = Field(description="which measurement it is one more iteration of")
+    measurement: str = Field(description="the measurement that this extra iteration belongs to")
     iteration_ms: Finite
-    operators: list[OperatorTime] = Field(default_factory=list, description="those with the most own time first")
+    operators: list[OperatorTime] = Field(default_factory=list, description="operators, by decreasing own time")
     operator_calls: int = 0
-    operator_median_us: Finite | None = Field(default=None, description="own time of the operator in the middle")
-    kernels: list[OperatorTime] = Field(default_factory=list, description="on an accelerator: kernels and copies")
+    operator_median_us: Finite | None = Field(default=None, description="median operator's own time")
+    kernels: list[OperatorTime] = Field(default_factory=list, description="kernels and copies on an accelerator")
     kernel_calls: int = 0
     kernel_median_us: Finite | None = None
-    host: Gaps | None = Field(default=None, description="between torch's operators: Python, and libraries beside torch")
-    device: Gaps | None = Field(default=None, description="between the accelerator's kernels and copies")
-    device_not_judged: str = Field(default="", description="why nothing is said of kernels that ran")
+    host: Gaps | None = Field(default=None, description="gaps between torch's operators: Python, and other libraries")
+    device: Gaps | None = Field(default=None, description="gaps between the accelerator's kernels and copies")
+    device_not_judged: str = Field(default="", description="why the gaps on the device are not judged")
 
 
 class PythonFunction(Data):
@@ -81,9 +81,9 @@ class PythonFunction(Data):
 
     name: str
     where: str = Field(description="file in its package and line, or 'built in'")
-    calls: Finite | None = Field(default=None, description="None where the tool does not count them")
-    own_ms: Finite | None = Field(default=None, description="None where the tool cannot tell it")
-    cumulative_ms: Finite | None = Field(default=None, description="with what it called")
+    calls: Finite | None = Field(default=None, description="number of calls; None if the tool does not count them")
+    own_ms: Finite | None = Field(default=None, description="own time; None if the tool does not measure it")
+    cumulative_ms: Finite | None = Field(default=None, description="time with the functions that it called")
     source: str = ""
 
 
@@ -91,12 +91,12 @@ class PythonProfile(Data):
     """More iterations under a profiler of Python, which slows what it watches: for looking, not for numbers."""
 
     tool: Literal["cprofile", "pyinstrument", "line"]
-    measurement: str = Field(description="which measurement they are more iterations of")
+    measurement: str = Field(description="the measurement that these extra iterations belong to")
     iterations: int
     iteration_ms: Finite = Field(description="mean under the profiler")
-    files: list[str] = Field(default_factory=list, description="in the run's folder")
+    files: list[str] = Field(default_factory=list, description="names in the run's folder")
     functions: list[PythonFunction] = Field(default_factory=list)
-    host: Gaps | None = Field(default=None, description="time outside torch's operators, seen by torch.profiler")
+    host: Gaps | None = Field(default=None, description="gaps between torch's operators, as torch.profiler saw them")
     device: Gaps | None = None
 
 

@@ -62,7 +62,7 @@ class Engine(Protocol):
         """Return ``program`` as `build` takes it, for the shapes of ``inputs``; the same for every precision."""
         ...
 
-    def build(self, model: Any, calls: Sequence[Inputs], precision: str, keep: Path) -> Run:
+    def build(self, model: object, calls: Sequence[Inputs], precision: str, keep: Path) -> Run:
         """Compile what `read` returned for the shapes and the device of ``calls``; write the engine to ``keep``.
 
         ``model`` stays as it is. An engine in int8 is calibrated on ``calls``. No file is written where there is no
@@ -123,7 +123,7 @@ class OpenVINO:
     def load(self, file: Path, precision: str, device: torch.device) -> Run:
         return self._run(_core().import_model(file.read_bytes(), "CPU", self._options(precision)))
 
-    def _options(self, precision: str) -> dict[str, Any]:
+    def _options(self, precision: str) -> dict[str, object]:
         # Without a hint it takes bfloat16 wherever the CPU has it.
         return {
             "INFERENCE_PRECISION_HINT": self._HINTS[self._floating if precision == INT8 else precision],
@@ -160,7 +160,7 @@ def converted(program: ExportedProgram, inputs: Inputs) -> Any:
     return model
 
 
-def _decoder(program: ExportedProgram) -> Any:
+def _decoder(program: ExportedProgram) -> object:
     """Return what OpenVINO reads ``program`` by, with nodes that are found by their place and not by a search.
 
     OpenVINO 2026.4 looks for each argument of each node in the list of all of them: of SmolVLA's 24,000 nodes that took
@@ -181,11 +181,11 @@ def _decoder(program: ExportedProgram) -> Any:
 class _Nodes(list[Any]):
     """Nodes of a graph, each of which is there once."""
 
-    def __init__(self, nodes: Sequence[Any]) -> None:
+    def __init__(self, nodes: Sequence[object]) -> None:
         super().__init__(nodes)
         self._places = {id(node): place for place, node in enumerate(nodes)}
 
-    def index(self, node: Any, *_: Any) -> int:
+    def index(self, node: object, *_: object) -> int:
         try:
             return self._places[id(node)]
         except KeyError:
@@ -223,7 +223,7 @@ class TensorRT:
         """Return ``program`` itself, which TensorRT takes."""
         return program
 
-    def build(self, model: Any, calls: Sequence[Inputs], precision: str, keep: Path) -> Run:
+    def build(self, model: object, calls: Sequence[Inputs], precision: str, keep: Path) -> Run:
         inputs = calls[0]
         tensorrt: Any = importlib.import_module("torch_tensorrt")
         device = numbered(inputs[0].device)
@@ -244,7 +244,7 @@ class TensorRT:
             return _calling(tensorrt.load(str(file)).module(), device)
 
 
-def _takes(function: Callable[..., Any], keyword: str) -> bool:
+def _takes(function: Callable[..., object], keyword: str) -> bool:
     """Return whether ``function`` can be given ``keyword``, be it to ignore it."""
     taken = inspect.signature(function).parameters
     return keyword in taken or any(parameter.kind is parameter.VAR_KEYWORD for parameter in taken.values())
@@ -259,7 +259,7 @@ def _calling(module: Callable[..., Any], device: torch.device) -> Run:
     return run
 
 
-def _zeros(like: Tensor, dtype: torch.dtype | None = None, **_: Any) -> Tensor:
+def _zeros(like: Tensor, dtype: torch.dtype | None = None, **_: object) -> Tensor:
     return torch.full_like(like, 0, dtype=dtype)
 
 
@@ -290,7 +290,7 @@ def without_telemetry() -> None:
             setattr(loaded.Telemetry, name, _nothing)
 
 
-def _nothing(*_: Any, **__: Any) -> None: ...
+def _nothing(*_: object, **__: object) -> None: ...
 
 
 @cache
@@ -329,7 +329,7 @@ def require_nncf() -> None:
         raise UserError(f"int8_engine needs a package: {install('openvino')}")
 
 
-def calibrated(model: Any, calls: Sequence[Sequence[Tensor]], *, corrected: bool = True) -> Any:
+def calibrated(model: object, calls: Sequence[Sequence[Tensor]], *, corrected: bool = True) -> Any:
     """Return ``model`` with the products that NNCF quantises in int8.
 
     Args:
@@ -352,7 +352,7 @@ def calibrated(model: Any, calls: Sequence[Sequence[Tensor]], *, corrected: bool
 
 # The cache of built engines: a file per engine, named after all that it depends on.
 
-MOST_BYTES = 16 * 2**30  # of all files; the engine of a language model has 4 bytes for each of its weights
+MOST_BYTES = 16 * 2**30  # size of all files; the engine of a language model has 4 bytes for each of its weights
 
 
 def engines_folder() -> Path:

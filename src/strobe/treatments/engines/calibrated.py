@@ -16,7 +16,7 @@ import torch
 from torch import nn
 
 from strobe.core.errors import UserError
-from strobe.core.subjects.subject import Fed, Subject
+from strobe.core.subjects.subject import InputSource, Subject
 from strobe.core.treatments.room import numbers
 from strobe.core.treatments.switch import entry
 from strobe.core.treatments.treatment import Spec
@@ -53,19 +53,19 @@ class CalibratedPart(PartInEngine, key="int8_engine"):
         require_nncf()
 
     def _cached_file(self, file: Path, subject: Subject) -> Path:
-        fed = subject.fed
-        if fed.kind != "to come":
+        fed = subject.input_source
+        if fed.kind != "pending":
             return file.with_name(f"{file.stem}.{fed.name}{file.suffix}")
-        made_up = Fed("made up").name
+        made_up = InputSource("made up").name
         of_data = [engine for engine in file.parent.glob(f"{file.stem}.*{file.suffix}") if made_up not in engine.name]
         return max(of_data, key=lambda engine: engine.stat().st_mtime, default=file)
 
     def _least(self, subject: Subject) -> float:
         # Pictures that are made up may be brighter than any that it was calibrated on.
-        return 0.0 if subject.fed.kind == "to come" else super()._least(subject)
+        return 0.0 if subject.input_source.kind == "pending" else super()._least(subject)
 
     def _made(self, subject: Subject, part: nn.Module, calls: Sequence[Call], places: Sequence[int], keep: Path) -> Run:
-        if subject.fed.kind == "to come":
+        if subject.input_source.kind == "pending":
             raise UserError(
                 f"'{self.part}' in int8 is calibrated on observations, and this machine keeps no engine that was: run "
                 f"strobe verify RECIPE with --dataset.root=FOLDER here first"

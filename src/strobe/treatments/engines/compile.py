@@ -7,7 +7,7 @@ of the compiled region, so that the part is still timed as a whole; those inside
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Hashable, Iterator, Sequence
+from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass, field
 from operator import attrgetter
 from typing import Any
@@ -20,7 +20,7 @@ from strobe.core.errors import UserError, nearest
 from strobe.core.results.traits import TreatmentTraits
 from strobe.core.subjects.acting import ActingSubject
 from strobe.core.subjects.subject import Subject
-from strobe.core.timeline.layers import peeled, within
+from strobe.core.timeline.layers import Call, peeled, within
 from strobe.core.treatments.patch import Patches, identity
 from strobe.core.treatments.switch import entry
 from strobe.core.treatments.treatment import Spec, Treatment, Undo
@@ -28,7 +28,7 @@ from strobe.core.treatments.words import MODES
 from strobe.treatments.graphs.host_work import aside
 from strobe.treatments.parts import is_flow, parts_of
 
-_GRAPHS = ("reduce-overhead", "max-autotune")  # those that capture CUDA graphs, all in one pool
+_GRAPHS = ("reduce-overhead", "max-autotune")  # modes that capture CUDA graphs, all in one pool
 
 # The parts of flow policies that gain by being compiled on their own, as far as a policy has them.
 _FLOW_PARTS = (
@@ -76,14 +76,14 @@ class Compile(Treatment, key="compile"):
             patches.wrap(owner, method, self._around)
         return patches.undo
 
-    def _targets(self, subject: Subject) -> Iterator[tuple[Any, str]]:
+    def _targets(self, subject: Subject) -> Iterator[tuple[object, str]]:
         if self.part:
             yield target(subject.module, self.part)
             return
         for path, method in subject.compiled:
             yield attrgetter(path)(subject.module) if path else subject.module, method
 
-    def _around(self, call: Callable[..., Any]) -> Callable[..., Any]:
+    def _around(self, call: Call) -> Call:
         bottom, layers = peeled(call)
         inside = within([layer for layer in layers if not layer.probe], bottom)
         key = identity(inside)
@@ -92,7 +92,7 @@ class Compile(Treatment, key="compile"):
         return within([layer for layer in layers if layer.probe], self._compiled[key][1])
 
 
-def target(module: nn.Module, path: str) -> tuple[Any, str]:
+def target(module: nn.Module, path: str) -> tuple[object, str]:
     """Return the owner and the name of the method at ``path``, or of the forward pass of the module at ``path``.
 
     Raises UserError.
@@ -109,7 +109,7 @@ def target(module: nn.Module, path: str) -> tuple[Any, str]:
     return owner, last
 
 
-def _step(owner: Any, step: str, path: str) -> Any:
+def _step(owner: Any, step: str, path: str) -> object:
     try:
         return owner[int(step)] if step.isdecimal() else getattr(owner, step)
     except (AttributeError, IndexError, KeyError, TypeError):

@@ -55,12 +55,12 @@ from strobe.treatments.parts import EXPERT, PREFIX, dominant, part_of, parts_of
 
 INSIDE = "runs inside an engine, where only the part as a whole can be timed"
 LARGE = 1e9  # numbers of a part's weights, from which it is tried by itself
-SHAPES = 4  # that one part is built for, each an engine of its own; torch computes the others
-RECORDING_S = 8.0  # after which no further inference is recorded
+SHAPES = 4  # shapes built for one part, each an engine of its own; torch computes the others
+RECORDING_S = 8.0  # time after which no further inference is recorded
 # Cosine between the engine's results and the part's own, on what was recorded.
 LEAST = {"fp32": 0.999, "bf16": 0.99, "fp16": 0.99, INT8: 0.98}
 # What OpenVINO last read of a part, and what that hangs on: in another precision it is the same.
-_READ: WeakKeyDictionary[nn.Module, tuple[Any, Any]] = WeakKeyDictionary()
+_READ: WeakKeyDictionary[nn.Module, tuple[object, object]] = WeakKeyDictionary()
 _NAMES = {torch.float32: "fp32", torch.bfloat16: "bf16", torch.float16: "fp16"}
 
 
@@ -76,7 +76,7 @@ class PartInEngine(Treatment, key="engine"):
     engine: str
     part: str
     precision: str = ""
-    _built: dict[Any, _Built] = field(default_factory=dict, init=False, repr=False)
+    _built: dict[object, _Built] = field(default_factory=dict, init=False, repr=False)
     _cached: bool = field(default=False, init=False, repr=False)  # whether it is given or makes a key-value cache
     _weights: Any = field(default=None, init=False, repr=False)
     _looked: bool = field(default=True, init=False, repr=False)  # whether the weights are those that it was built of
@@ -117,7 +117,7 @@ class PartInEngine(Treatment, key="engine"):
 
         # The engine is no torch code: a compiled region around it calls it as it is.
         @torch.compiler.disable
-        def forward(*args: Any, **kwargs: Any) -> Any:
+        def forward(*args: object, **kwargs: object) -> object:
             if torch.compiler.is_exporting():  # an engine around this part is being built, of torch's own code
                 return inner(*args, **kwargs)
             call = Call.of(args, kwargs, self.part)
@@ -141,7 +141,7 @@ class PartInEngine(Treatment, key="engine"):
         part = part_of(subject.module, self.part)
         inner, dtype = part.forward, _counted(self.precision or "fp32")
 
-        def forward(*args: Any, **kwargs: Any) -> Any:
+        def forward(*args: object, **kwargs: object) -> object:
             with counted_as(dtype):
                 return inner(*args, **kwargs)
 
@@ -198,10 +198,10 @@ class PartInEngine(Treatment, key="engine"):
 
     def _record(self, subject: Subject, part: nn.Module) -> list[list[Call]]:
         """Return the part's calls in real inferences, some for each of the shapes, `SHAPES` of them at most."""
-        calls: dict[Any, list[Call]] = {}
+        calls: dict[object, list[Call]] = {}
         inner = part.forward
 
-        def watching(*args: Any, **kwargs: Any) -> Any:
+        def watching(*args: object, **kwargs: object) -> object:
             call = Call.of(args, kwargs, self.part)
             if call.key in calls or len(calls) < SHAPES:
                 like_it = calls.setdefault(call.key, [])
@@ -223,7 +223,7 @@ class PartInEngine(Treatment, key="engine"):
             raise UserError(f"'{self.part}' is not called as a module in an inference of {subject.info.name}")
         return list(calls.values())
 
-    def _build(self, subject: Subject, part: nn.Module, inner: Callable[..., Any], calls: Sequence[Call]) -> None:
+    def _build(self, subject: Subject, part: nn.Module, inner: Callable[..., object], calls: Sequence[Call]) -> None:
         call = calls[0]
         own = vars(part).get("forward")
         undo = replaced_method(part, "forward", inner)  # a further shape is met while the engine's forward is on

@@ -55,16 +55,16 @@ class Played(NamedTuple):
     appended: tuple[Appended, ...]
 
 
-def is_cache(value: Any) -> bool:
+def is_cache(value: object) -> bool:
     """Return whether ``value`` is a cache whose layers hold keys and values that grow, and nothing else."""
     return isinstance(value, DynamicCache) and all(_grows(layer) for layer in getattr(value, "layers", [None]))
 
 
-def caches_flattened(arguments: Any) -> tuple[Any, list[DynamicCache]]:
+def caches_flattened(arguments: object) -> tuple[Any, list[DynamicCache]]:
     """Return ``arguments`` with tensors in the place of caches, and these caches."""
     caches: list[DynamicCache] = []
 
-    def flattened(value: Any) -> Any:
+    def flattened(value: Any) -> object:
         if not is_cache(value):
             return value
         caches.append(value)
@@ -73,12 +73,12 @@ def caches_flattened(arguments: Any) -> tuple[Any, list[DynamicCache]]:
     return tree_map(flattened, arguments, is_leaf=is_cache), caches
 
 
-def played(forward: Callable[..., Any], args: Any, kwargs: Any) -> Played:
+def played(forward: Callable[..., object], args: Any, kwargs: Any) -> Played:
     """Call ``forward`` with arguments as `caches_flattened` returns them."""
     given: list[DynamicCache] = []
     lengths: list[list[int]] = []
 
-    def whole(value: Any) -> Any:
+    def whole(value: Any) -> object:
         if not isinstance(value, Held):
             return value
         cache = _made(value)
@@ -91,7 +91,7 @@ def played(forward: Callable[..., Any], args: Any, kwargs: Any) -> Played:
         value = forward(*args, **kwargs)
     appended = tuple(_appended(cache, before) for cache, before in zip(given, lengths, strict=True))
 
-    def flattened(value: Any) -> Any:
+    def flattened(value: object) -> object:
         number = next((number for number, cache in enumerate(given) if cache is value), None)
         if number is not None:
             return GivenCache(number)
@@ -112,7 +112,7 @@ def caches_restored(results: Played, given: Sequence[DynamicCache]) -> Any:
         for layer, keys, values in appended.layers:
             cache.update(keys, values, layer)
 
-    def whole(value: Any) -> Any:
+    def whole(value: Any) -> object:
         if isinstance(value, GivenCache):
             return given[value.number]
         return _made(value) if isinstance(value, Held) else value
@@ -120,7 +120,7 @@ def caches_restored(results: Played, given: Sequence[DynamicCache]) -> Any:
     return tree_map(whole, results.value, is_leaf=lambda value: isinstance(value, (GivenCache, Held)))
 
 
-def _grows(layer: Any) -> bool:
+def _grows(layer: object) -> bool:
     keys = getattr(layer, "keys", None)
     return type(layer) is DynamicLayer and isinstance(keys, Tensor) and keys.dim() == 4
 
@@ -142,7 +142,7 @@ _UPDATE = DynamicLayer.update
 
 
 def first_keys_as_they_are(
-    layer: Any, keys: Tensor, values: Tensor, *args: Any, **kwargs: Any
+    layer: Any, keys: Tensor, values: Tensor, *args: object, **kwargs: object
 ) -> tuple[Tensor, Tensor]:
     """Do what ``DynamicLayer.update`` does, without joining the first keys to an empty tensor, which engines refuse."""
     if layer.is_initialized:
@@ -215,7 +215,7 @@ class Call:
         return Call(args, kwargs, leaves, self.spec, self.key, [])
 
 
-def _numbers(leaves: Sequence[Any]) -> tuple[int, ...]:
+def _numbers(leaves: Sequence[object]) -> tuple[int, ...]:
     seen: dict[int, int] = {}
     return tuple(seen.setdefault(id(leaf), len(seen)) for leaf in leaves if isinstance(leaf, Tensor))
 
@@ -229,7 +229,7 @@ class Results:
     places: list[int]  # of the tensors, each once: a last layer's states may be there under two names
 
     @classmethod
-    def of(cls, value: Any, part: str) -> Results:
+    def of(cls, value: object, part: str) -> Results:
         """Results of ``part``. Raises UserError for one that is no tensor and no constant."""
         leaves, spec = tree_flatten(value)
         _require_constants(leaves, part, "gives")
@@ -241,7 +241,7 @@ class Results:
         """The results that are tensors, each once, in order."""
         return [self.leaves[place] for place in self.places]
 
-    def filled(self, tensors: Sequence[Tensor]) -> Any:
+    def filled(self, tensors: Sequence[Tensor]) -> object:
         """Return ``tensors`` in the place of the recorded ones, in their dtypes."""
         given = {id(own): new.to(own.dtype) for own, new in zip(self.tensors, tensors, strict=True)}
         return tree_unflatten([given.get(id(leaf), leaf) for leaf in self.leaves], self.spec)
@@ -269,7 +269,7 @@ def as_float32(value: Tensor) -> Tensor:
     return value.float() if value.is_floating_point() else value
 
 
-def least_cosine(got: Any, results: Results) -> float:
+def least_cosine(got: object, results: Results) -> float:
     """Least cosine between the tensors of ``got`` and of ``results``, 0 where there are NaNs.
 
     Tensors of zeros have no cosine and are left out.
@@ -282,7 +282,7 @@ def least_cosine(got: Any, results: Results) -> float:
     return 0.0 if any(math.isnan(cosine) for cosine in cosines) else min(cosines)  # min() passes over a NaN
 
 
-def _require_constants(leaves: Sequence[Any], part: str, does: str) -> None:
+def _require_constants(leaves: Sequence[object], part: str, does: str) -> None:
     for leaf in leaves:
         if not isinstance(leaf, (Tensor, *_CONSTANTS)):
             kind = type(leaf).__name__

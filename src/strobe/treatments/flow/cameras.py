@@ -11,6 +11,7 @@ from torch import Tensor
 
 from strobe.core.subjects.acting import ActingSubject
 from strobe.core.subjects.subject import Subject
+from strobe.core.timeline.layers import Call
 from strobe.core.treatments.patch import Patches
 from strobe.core.treatments.switch import Switch
 from strobe.core.treatments.treatment import Spec, Undo
@@ -38,7 +39,7 @@ class BatchedCameras(Switch, key="cameras", of=lambda family: family.flow):
         def embedded(image: Tensor) -> Tensor:
             return ready.pop(0) if ready else embed_image(image)
 
-        def around(embed_prefix: Any) -> Any:
+        def around(embed_prefix: Call) -> Any:
             def call(images: Sequence[Tensor], *args: Any, **kwargs: Any) -> Any:
                 alike = len({(image.shape[1:], image.dtype) for image in images}) == 1
                 if len(images) > 1 and alike and not deriving():
@@ -107,7 +108,7 @@ class PresentViews(Switch, key="views", of=lambda family: family.views):
 
 
 def _absent(tokens: Tensor, mask: Tensor, image: int) -> Tensor | None:
-    """Return which places, (L,), hold tokens of views that no sample has; None where samples differ, or have all."""
+    """Return which places, (L,), hold tokens of views that no sample has; None if samples differ, or have all."""
     absent = (tokens == image) & (mask == 0)
     alike = (absent == absent[:1]).all() & ((tokens == image) == (tokens[:1] == image)).all()
     return absent[0] if bool(alike & absent.any()) else None

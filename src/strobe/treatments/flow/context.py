@@ -20,7 +20,7 @@ from torch.nn.functional import linear
 from strobe.core.errors import UserError
 from strobe.core.families.family import Conditioning, nothing
 from strobe.core.subjects.subject import Subject
-from strobe.core.timeline.layers import peeled, within
+from strobe.core.timeline.layers import Call, peeled, within
 from strobe.core.treatments.patch import Patches
 from strobe.core.treatments.switch import Switch
 from strobe.core.treatments.treatment import Undo
@@ -63,7 +63,7 @@ class ContextOnce(Switch, key="context_keys", of=lambda family: family.context i
         patches, cached = Patches(), self._outputs
         patches.on_undo(cached.forget)
 
-        def once(index: int, make: Callable[[Tensor], Any], context: Tensor) -> Any:
+        def once(index: int, make: Callable[[Tensor], object], context: Tensor) -> Any:
             seen = cached.now().setdefault(index, [])
             known = next((entry for entry in seen if entry.holds(context)), None)
             if known is None:
@@ -71,8 +71,8 @@ class ContextOnce(Switch, key="context_keys", of=lambda family: family.context i
                 seen[:] = [*seen[1 - _MOST :], known]
             return known.made
 
-        def around(index: int, module: Any) -> Callable[[Any], Any]:
-            def wrapped(forward: Any) -> Any:
+        def around(index: int, module: object) -> Callable[[Any], Any]:
+            def wrapped(forward: Call) -> object:
                 if isinstance(module, nn.MultiheadAttention):
                     return _attending(module, forward, lambda make, context: once(index, make, context))
                 return lambda x: forward(x) if deriving() else once(index, forward, x)
@@ -90,7 +90,7 @@ def _version(tensor: Tensor) -> int | None:
     return None if tensor.is_inference() else tensor._version
 
 
-def _attending(module: nn.MultiheadAttention, forward: Any, once: Callable[..., Any]) -> Any:
+def _attending(module: nn.MultiheadAttention, forward: Call, once: Call) -> Call:
     """Return the forward pass of ``module`` with its keys and values from ``once``, in torch's own order of sums.
 
     It stands for torch's where keys and values are one context, in eval mode; anything else goes to torch.
@@ -165,8 +165,8 @@ class ConditioningOnce(Switch, key="conditioning", of=lambda family: family.cond
         patches.wrap(attrgetter(path)(subject.module), method, self._chunk(record, layers))
         return patches.undo
 
-    def _chunk(self, record: Conditioning, layers: Sequence[nn.Linear]) -> Any:
-        def around(sampling: Any) -> Any:
+    def _chunk(self, record: Conditioning, layers: Sequence[nn.Linear]) -> Call:
+        def around(sampling: Call) -> Any:
             def call(*args: Any, **kwargs: Any) -> Any:
                 if deriving():
                     return sampling(*args, **kwargs)
@@ -181,7 +181,7 @@ class ConditioningOnce(Switch, key="conditioning", of=lambda family: family.cond
 
         return around
 
-    def _step(self, layer: nn.Linear, index: int) -> Any:
+    def _step(self, layer: nn.Linear, index: int) -> Call:
         shares = self._shares
 
         def call(x: Tensor) -> Tensor:

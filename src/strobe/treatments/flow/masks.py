@@ -15,6 +15,7 @@ from torch import Tensor
 from strobe.core.errors import UserError
 from strobe.core.subjects.subject import Subject
 from strobe.core.timeline import section
+from strobe.core.timeline.layers import Call
 from strobe.core.treatments.patch import Patches
 from strobe.core.treatments.switch import Switch
 from strobe.core.treatments.treatment import Undo
@@ -51,7 +52,7 @@ class MasksOnce(Switch, key="masks", of=lambda family: family.flow):
         flow, patches = self._flow, Patches()
         patches.on_undo(self._built.forget)
 
-        def stepping(denoise_step: Any) -> Any:
+        def stepping(denoise_step: Call) -> Call:
             def call(*args: Any, **kwargs: Any) -> Tensor:
                 given = flow.step_arguments(args, kwargs)
                 if deriving():
@@ -65,7 +66,7 @@ class MasksOnce(Switch, key="masks", of=lambda family: family.flow):
 
             return call
 
-        def turning(forward: Any) -> Any:
+        def turning(forward: Call) -> Call:
             def call(x: Tensor, position_ids: Tensor, *args: Any, **kwargs: Any) -> Any:
                 built = self._built.now().get(BUILT)
                 if built is None or position_ids is not built.positions or deriving():
@@ -86,10 +87,10 @@ class MasksOnce(Switch, key="masks", of=lambda family: family.flow):
         flow: FlowModules,
         *,
         prefix_pad_masks: Tensor,
-        past_key_values: Any,
+        past_key_values: object,
         x_t: Tensor,
         timestep: Tensor,
-        **state: Any,
+        **state: object,
     ) -> Tensor:
         model, config = flow.model, flow.model.config
         embedded, pads, order, *condition = model.embed_suffix(*state.values(), x_t, timestep)

@@ -15,7 +15,8 @@ from lerobot.utils.constants import OBS_LANGUAGE_ATTENTION_MASK, OBS_LANGUAGE_TO
 from torch import Tensor
 
 from strobe.core.errors import UserError
-from strobe.core.subjects.subject import Subject
+from strobe.core.subjects.subject import Batch, Subject
+from strobe.core.timeline.layers import Call
 from strobe.core.treatments.patch import Patches
 from strobe.core.treatments.switch import Switch
 from strobe.core.treatments.treatment import Spec, Undo
@@ -38,14 +39,14 @@ class TrimmedPadding(Switch, key="padding", of=lambda family: family.flow):
         flow = flow_of(subject)
         patches, model = Patches(), flow.model
 
-        def trimming(chunk: Any) -> Any:
-            def call(batch: dict[str, Any], *args: Any, **kwargs: Any) -> Any:
+        def trimming(chunk: Call) -> Call:
+            def call(batch: Batch, *args: Any, **kwargs: Any) -> Any:
                 return chunk(batch if deriving() else self.trimmed(batch), *args, **kwargs)
 
             return call
 
-        def choosing(preprocess: Any) -> Any:
-            def call(batch: dict[str, Any]) -> tuple[list[Tensor], list[Tensor]]:
+        def choosing(preprocess: Call) -> Call:
+            def call(batch: Batch) -> tuple[list[Tensor], list[Tensor]]:
                 images, masks = preprocess(batch)
                 # SmolVLA can put tokens around an image, and does not mask those.
                 keeps_all = deriving() or getattr(model, "add_image_special_tokens", False)
@@ -57,7 +58,7 @@ class TrimmedPadding(Switch, key="padding", of=lambda family: family.flow):
         patches.wrap(flow.policy, flow.sampling.images, choosing)
         return patches.undo
 
-    def trimmed(self, batch: dict[str, Any]) -> dict[str, Any]:
+    def trimmed(self, batch: Batch) -> Batch:
         """Return ``batch`` with its tokens and their mask, (B, L) each, shortened to (B, l)."""
         tokens, mask = batch[OBS_LANGUAGE_TOKENS], batch[OBS_LANGUAGE_ATTENTION_MASK]
         used = mask.bool().any(0)

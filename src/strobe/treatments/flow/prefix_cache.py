@@ -17,6 +17,7 @@ from torch import Tensor
 from transformers.cache_utils import DynamicCache
 
 from strobe.core.subjects.subject import Subject
+from strobe.core.timeline.layers import Call
 from strobe.core.treatments.patch import Patches
 from strobe.core.treatments.switch import Switch
 from strobe.core.treatments.treatment import Undo
@@ -48,7 +49,7 @@ class PrefixCache(DynamicCache):
         self._laid.clear()
 
     def update(
-        self, key_states: Tensor, value_states: Tensor, layer_idx: int, *args: Any, **kwargs: Any
+        self, key_states: Tensor, value_states: Tensor, layer_idx: int, *args: object, **kwargs: object
     ) -> tuple[Tensor, Tensor]:
         """Return the suffix's keys and values behind the prefix's."""
         layer = self.layers[layer_idx]
@@ -112,7 +113,7 @@ class StaticPrefixCache(Switch, key="prefix_cache", of=lambda family: family.flo
         if flow.sampling.clone:
             patches.share(flow.module_of(flow.model), flow.sampling.clone, _without_clone)
 
-        def around(forward: Any) -> Any:
+        def around(forward: Call) -> Any:
             def call(*args: Any, **kwargs: Any) -> Any:
                 outputs, filled = forward(*args, **kwargs)
                 embeddings = kwargs.get("inputs_embeds")
@@ -129,11 +130,11 @@ class StaticPrefixCache(Switch, key="prefix_cache", of=lambda family: family.flo
         return patches.undo
 
 
-def _once(projections: Sequence[Any], patches: Patches, cached: EpochCache[int, Tensor]) -> None:
+def _once(projections: Sequence[object], patches: Patches, cached: EpochCache[int, Tensor]) -> None:
     """Keep what ``projections`` make of the prefix's keys and values: it is the same in all steps."""
 
-    def keeping(index: int) -> Any:
-        def around(forward: Any) -> Any:
+    def keeping(index: int) -> Call:
+        def around(forward: Call) -> Any:
             def call(x: Tensor) -> Tensor:
                 if deriving():
                     return forward(x)
@@ -149,7 +150,7 @@ def _once(projections: Sequence[Any], patches: Patches, cached: EpochCache[int, 
         patches.wrap(projection, "forward", keeping(index))
 
 
-def _without_clone(clone: Any) -> Any:
+def _without_clone(clone: Call) -> Call:
     # A function of LeRobot's module, so other policies pass through here too.
     def call(past_key_values: Any) -> Any:
         return past_key_values if isinstance(past_key_values, PrefixCache) else clone(past_key_values)

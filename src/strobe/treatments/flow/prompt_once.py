@@ -17,7 +17,7 @@ from torch import Tensor
 
 from strobe.core.errors import UserError
 from strobe.core.families.family import Rerun
-from strobe.core.subjects.subject import Subject
+from strobe.core.subjects.subject import Batch, Subject
 from strobe.core.timeline import section
 from strobe.core.treatments.patch import Patches
 from strobe.core.treatments.switch import Switch
@@ -30,7 +30,7 @@ from strobe.treatments.parts import PREFIX, STEP, deriving
 class _Prompt:
     """Of one chunk: which tokens are actions, (B, L), where they begin, and what was made of those before.
 
-    ``begin`` is None where the actions are not the end of all sequences: then nothing can be kept.
+    ``begin`` is None if the actions are not the end of all sequences: then nothing can be kept.
     """
 
     types: Tensor
@@ -72,7 +72,7 @@ class PromptOnce(Switch, key="prompt", of=lambda family: family.rerun):
         self._prompt = None
         self._cache.forget()
 
-    def _step(self, language: Any, rerun: Rerun, given: Mapping[str, Any]) -> Any:
+    def _step(self, language: Any, rerun: Rerun, given: Mapping[str, Any]) -> object:
         types = given[rerun.types]
         if self._prompt is None or self._prompt.types is not types:
             self._forget()
@@ -104,7 +104,7 @@ def _begin(types: Tensor) -> int | None:
     return begin if whole and 0 < begin < actions.shape[1] else None
 
 
-def _cut(given: Mapping[str, Any], rerun: Rerun, where: slice, prompt: bool = False) -> dict[str, Any]:
+def _cut(given: Mapping[str, Any], rerun: Rerun, where: slice, prompt: bool = False) -> Batch:
     """Return the arguments of a pass over a part of the sequence; a mask is of what lies before it, too."""
     cut = {key: value for key, value in given.items() if key not in ("past_key_values", "use_cache")}
     cut["inputs_embeds"] = given["inputs_embeds"][:, where]

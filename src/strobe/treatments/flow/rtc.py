@@ -119,7 +119,7 @@ def require(subject: Subject) -> None:
 
 
 def configured(policy: Any) -> RTCConfig | None:
-    """Return the RTC config that the policy has; None where it has none."""
+    """Return the RTC config that the policy has; None if it has none."""
     return getattr(policy.config, "rtc_config", None)
 
 

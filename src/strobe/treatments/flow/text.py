@@ -12,6 +12,7 @@ from torch.nn import functional
 from torch.utils._pytree import tree_flatten, tree_map_only
 
 from strobe.core.subjects.subject import Subject
+from strobe.core.timeline.layers import Call
 from strobe.core.treatments.patch import Patches
 from strobe.core.treatments.switch import Switch
 from strobe.core.treatments.treatment import Undo
@@ -50,7 +51,7 @@ class WordsOnce(Switch, key="words", of=lambda family: family.words):
         encoder, (path, method) = record.encoder(policy), record.encoding
         patches = Patches()
 
-        def around(encode: Any) -> Any:
+        def around(encode: Call) -> Any:
             def call(*args: Any, **kwargs: Any) -> Any:
                 # A graph or a compiled program cannot look at the words, and would hold one task's for ever.
                 if deriving() or in_region() or torch.compiler.is_compiling():
@@ -71,20 +72,20 @@ class WordsOnce(Switch, key="words", of=lambda family: family.words):
         return patches.undo
 
 
-def _equal_arguments(arguments: Any, other: Any) -> bool:
+def _equal_arguments(arguments: object, other: object) -> bool:
     """Return whether two calls' arguments are the same, tensors by their values."""
     (mine, form), (theirs, other_form) = tree_flatten(arguments), tree_flatten(other)
     return form == other_form and all(map(_same, mine, theirs))
 
 
-def _same(value: Any, other: Any) -> bool:
+def _same(value: object, other: object) -> bool:
     if isinstance(value, Tensor) and isinstance(other, Tensor):
         kinds = [(tensor.dtype, tensor.device, tensor.shape) for tensor in (value, other)]
         return kinds[0] == kinds[1] and torch.equal(value, other)
     return type(value) is type(other) and value == other
 
 
-def _copy(held: Any) -> Any:
+def _copy(held: object) -> object:
     """Return ``held`` with tensors of its own, which nobody else writes to."""
     return tree_map_only(Tensor, Tensor.clone, held)
 
@@ -106,7 +107,7 @@ class TablesApart(Switch, key="word_tables", of=lambda family: family.word_table
         table: Any = policy_of(subject).policy.get_submodule(subject.family.word_tables)
         patches = Patches()
 
-        def from_two_tables(forward: Any) -> Any:
+        def from_two_tables(forward: Call) -> Call:
             return lambda words: forward(words) if deriving() else _rows(table, words)
 
         patches.wrap(table, "forward", from_two_tables)

@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from strobe.core.subjects.subject import Subject
+from strobe.core.timeline.layers import Call
 from strobe.core.treatments.patch import Patches
 from strobe.core.treatments.switch import Switch
 from strobe.core.treatments.treatment import Undo
@@ -36,7 +37,7 @@ class _Table:
     modulations: list[Tensor]
 
     def index(self, timestep: Tensor) -> Tensor | None:
-        """Return the table's row of ``timestep``, (B,), as (1,); None where it is seen to have none.
+        """Return the table's row of ``timestep``, (B,), as (1,); None if it is seen to have none.
 
         All samples share one timestep. On a GPU it cannot be looked at, since that would wait for it.
         """
@@ -72,19 +73,19 @@ class PrecomputedTimesteps(Switch, key="timesteps", of=lambda family: family.flo
             patches.put(norm.dense, "forward", self._modulating(norm.dense.forward, number))
         return patches.undo
 
-    def _embedding(self, flow: FlowModules, module: Any, patches: Patches) -> None:
+    def _embedding(self, flow: FlowModules, module: object, patches: Patches) -> None:
         model = flow.model
         now = self._now  # the embedding of the step that is running, while its suffix is embedded, and its time
 
-        def known(own: Any) -> Any:
-            def sinusoidal(time: Tensor, *args: Any, **kwargs: Any) -> Tensor:
+        def known(own: Call) -> Call:
+            def sinusoidal(time: Tensor, *args: object, **kwargs: object) -> Tensor:
                 # Another policy, also on another thread, passes through here with its own.
                 mine = bool(now) and now[1] is time
                 return now[0].expand(len(time), -1) if mine else own(time, *args, **kwargs)
 
             return sinusoidal
 
-        def around(embed_suffix: Any) -> Any:
+        def around(embed_suffix: Call) -> Any:
             def call(*args: Any, **kwargs: Any) -> Any:
                 timestep = kwargs["timestep"] if "timestep" in kwargs else args[-1]
                 table = self._table
@@ -105,11 +106,11 @@ class PrecomputedTimesteps(Switch, key="timesteps", of=lambda family: family.flo
             patches.put(model.time_mlp_in, "forward", self._first(model.time_mlp_in.forward, now))
             patches.put(model.time_mlp_out, "forward", self._second(model.time_mlp_out.forward, now))
 
-    def _first(self, forward: Any, now: list[Tensor]) -> Any:
+    def _first(self, forward: Call, now: list[Tensor]) -> Call:
         # The result goes through an activation into the second layer, which ignores it while ``now`` is set.
         return lambda x: x if now else forward(x)
 
-    def _second(self, forward: Any, now: list[Tensor]) -> Any:
+    def _second(self, forward: Call, now: list[Tensor]) -> Call:
         def call(x: Tensor) -> Tensor:
             table = self._table
             if not now or table is None or table.conditions is None or self._index is None:
@@ -118,7 +119,7 @@ class PrecomputedTimesteps(Switch, key="timesteps", of=lambda family: family.flo
 
         return call
 
-    def _modulating(self, forward: Any, number: int) -> Any:
+    def _modulating(self, forward: Call, number: int) -> Call:
         def call(condition: Tensor) -> Tensor:
             table, index = self._table, self._index
             if table is None or index is None or deriving():
@@ -158,7 +159,7 @@ def _rows(rows: list[Tensor]) -> Tensor:
 
 def _adaptive(flow: FlowModules) -> list[Any]:
     """Return the norms of the action expert that the timestep modulates, as pi0.5 has them."""
-    norms: list[Any] = [module for module in flow.expert.modules() if getattr(module, "cond_dim", None) is not None]
+    norms: list[object] = [module for module in flow.expert.modules() if getattr(module, "cond_dim", None) is not None]
     return [norm for norm in norms if isinstance(getattr(norm, "dense", None), nn.Linear)]
 
 

@@ -11,6 +11,7 @@ from torch import Tensor
 from strobe.core.errors import UserError
 from strobe.core.families.family import nothing
 from strobe.core.subjects.subject import Subject
+from strobe.core.timeline.layers import Call
 from strobe.core.treatments.patch import Patches
 from strobe.core.treatments.switch import Switch
 from strobe.core.treatments.treatment import Undo
@@ -26,14 +27,14 @@ from strobe.treatments.parts import PREFIX, STEP, FlowModules, deriving, flow_of
 class Unread:
     """Stands where the logits were. Whoever reads it gets a `UserError`: the head was needed after all."""
 
-    def _read(self, *_: Any, **__: Any) -> NoReturn:
+    def _read(self, *_: object, **__: object) -> NoReturn:
         raise UserError("lm_head=skipped: this policy reads what its language head says: leave the treatment out")
 
     __bool__ = __len__ = __iter__ = __getitem__ = __array__ = _read  # pyright: ignore[reportAssignmentType]
     __add__ = __radd__ = __sub__ = __rsub__ = __mul__ = __rmul__ = __truediv__ = __matmul__ = __neg__ = _read
 
     @classmethod
-    def __torch_function__(cls, *_: Any, **__: Any) -> NoReturn:
+    def __torch_function__(cls, *_: object, **__: object) -> NoReturn:
         cls()._read()
 
     def __getattr__(self, name: str) -> NoReturn:
@@ -51,7 +52,7 @@ class SkippedHead(Switch, key="lm_head", of=lambda family: family.unread_head):
         head: Any = policy_of(subject).policy.get_submodule(subject.family.unread_head)
         patches = Patches()
 
-        def skipping(forward: Any) -> Any:
+        def skipping(forward: Call) -> Call:
             return lambda hidden: forward(hidden) if deriving() else Unread()
 
         patches.wrap(head, "forward", skipping)
@@ -87,7 +88,7 @@ def _of_modules(flow: FlowModules, patches: Patches) -> None:
     last = flow.language.layers[-1]
     rotate = flow.module_of(flow.model).modeling_gemma.apply_rotary_pos_emb
 
-    def around(forward: Any) -> Any:
+    def around(forward: Call) -> Any:
         def call(
             hidden: Tensor,
             *args: Any,
@@ -119,7 +120,7 @@ def _of_methods(flow: FlowModules, patches: Patches, skipping: list[bool]) -> No
     layer = flow.language.layers[last]
     rotate = flow.module_of(flow.joint).apply_rope
 
-    def attention(forward: Any) -> Any:
+    def attention(forward: Call) -> Call:
         def call(
             model_layers: Any, inputs_embeds: Any, layer_idx: int, position_ids: Tensor, *args: Any, **kwargs: Any
         ) -> Any:
@@ -141,11 +142,11 @@ def _of_methods(flow: FlowModules, patches: Patches, skipping: list[bool]) -> No
 
         return call
 
-    def output(forward: Any) -> Any:
+    def output(forward: Call) -> Call:
         # What is returned is added to in place.
         return lambda x: torch.zeros_like(x) if skipping[0] else forward(x)
 
-    def mlp(forward: Any) -> Any:
+    def mlp(forward: Call) -> Call:
         def call(x: Tensor) -> Tensor:
             if not skipping[0]:
                 return forward(x)
@@ -211,7 +212,7 @@ class ReadRows(Switch, key="last_block", of=lambda family: family.last_block):
         module: Any = subject.module
         last, rows, narrowed = module.get_submodule(record.blocks)[-1], record.rows(module.config), record.narrowed
 
-        def around(forward: Any) -> Any:
+        def around(forward: Call) -> Any:
             return lambda x: forward(x) if deriving() else narrowed(last, x, rows)
 
         patches = Patches()

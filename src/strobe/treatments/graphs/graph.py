@@ -24,6 +24,7 @@ from strobe.core.errors import UserError, nearest
 from strobe.core.families.registry import types_with
 from strobe.core.results.traits import TreatmentTraits
 from strobe.core.subjects.subject import Subject
+from strobe.core.timeline.layers import Call
 from strobe.core.treatments.patch import Patches
 from strobe.core.treatments.switch import entry
 from strobe.core.treatments.treatment import FOR_INFERENCE, Spec, Treatment, Undo
@@ -37,15 +38,15 @@ from strobe.treatments.parts import EXPERT, PREFIX, STEP, VISION, is_flow
 LOOP = "denoising loop"  # the section around a replay of all steps
 
 
-def _capturing(call: Callable[..., Any], regions: Regions, label: str) -> Callable[..., Any]:
-    def captured(*args: Any, **kwargs: Any) -> Any:
+def _capturing(call: Call, regions: Regions, label: str) -> Call:
+    def captured(*args: object, **kwargs: object) -> object:
         return regions.run(label, lambda given: call(*given[0], **given[1]), (args, kwargs))
 
     return captured
 
 
-def _capturing_prefix(call: Callable[..., Any], regions: Regions) -> Callable[..., Any]:
-    def captured(*args: Any, **kwargs: Any) -> Any:
+def _capturing_prefix(call: Call, regions: Regions) -> Call:
+    def captured(*args: object, **kwargs: Any) -> object:
         embeds = kwargs.get("inputs_embeds")
         if embeds is None or len(embeds) != 2 or embeds[1] is not None:  # a denoising step, or training
             return call(*args, **kwargs)
@@ -54,8 +55,8 @@ def _capturing_prefix(call: Callable[..., Any], regions: Regions) -> Callable[..
     return captured
 
 
-def _capturing_chunk(call: Callable[..., Any], regions: Regions, subject: PolicySubject) -> Callable[..., Any]:
-    def captured(*args: Any, **kwargs: Any) -> Any:
+def _capturing_chunk(call: Call, regions: Regions, subject: PolicySubject) -> Call:
+    def captured(*args: object, **kwargs: Any) -> object:
         if _steps_aside(regions, subject, kwargs.get("prev_chunk_left_over")):
             return call(*args, **kwargs)
         args = tuple(_with_tensors(value) for value in args)
@@ -64,11 +65,11 @@ def _capturing_chunk(call: Callable[..., Any], regions: Regions, subject: Policy
     return captured
 
 
-def _capturing_loop(call: Callable[..., Any], regions: Regions, subject: PolicySubject) -> Callable[..., Any]:
+def _capturing_loop(call: Call, regions: Regions, subject: PolicySubject) -> Call:
     """Around a policy module's ``euler_integrate``; another policy's loop passes through."""
     model = subject.policy.model
 
-    def captured(denoise: Any, noise: Tensor, num_steps: int, **options: Any) -> Any:
+    def captured(denoise: Any, noise: Tensor, num_steps: int, **options: Any) -> object:
         cells = _cells(denoise)
         if not any(value is model for value in cells.values()):
             return call(denoise, noise, num_steps, **options)
@@ -85,7 +86,7 @@ def _capturing_loop(call: Callable[..., Any], regions: Regions, subject: PolicyS
     return captured
 
 
-def _cells(call: Any) -> dict[str, Any]:
+def _cells(call: Any) -> dict[str, object]:
     """Return the variables that a closure captured, by name; none for anything but a function."""
     if not isinstance(call, FunctionType):
         return {}
@@ -102,11 +103,11 @@ def _rebound(call: FunctionType, cells: dict[str, Any]) -> FunctionType:
     return rebound
 
 
-def _cell(value: Any) -> Any:
+def _cell(value: object) -> Any:
     return (lambda: value).__closure__[0]  # type: ignore[index]
 
 
-def _with_tensors(value: Any) -> Any:
+def _with_tensors(value: Any) -> object:
     """Return a batch without entries that hold no tensor: no model reads them, but each task would need a capture."""
     if type(value) is not dict:
         return value
@@ -195,7 +196,7 @@ class CudaGraph(Treatment, key="graph"):
         patches.wrap(subject.policy, "eval", lambda call: lambda: _in_eval_mode(subject.policy, call))
 
 
-def _in_eval_mode(policy: nn.Module, call: Callable[[], Any]) -> Any:
+def _in_eval_mode(policy: nn.Module, call: Callable[[], object]) -> object:
     """As ``policy.eval``, which LeRobot calls for each chunk: where the mode is on, no walk through all modules."""
     return call() if policy.training else policy
 

@@ -22,6 +22,8 @@ from torch import Tensor
 from torch.overrides import TorchFunctionMode, _get_current_function_mode
 from typing_extensions import Self
 
+from strobe.core.timeline.layers import Call
+
 K = TypeVar("K")
 V = TypeVar("V")
 
@@ -83,7 +85,7 @@ class Host(Stepping):
             draw.buffer.copy_(draw.call())
 
     def __torch_function__(
-        self, func: Any, types: Sequence[type], args: Sequence[Any] = (), kwargs: dict[str, Any] | None = None
+        self, func: Call, types: Sequence[type], args: Sequence[Any] = (), kwargs: dict[str, object] | None = None
     ) -> Any:
         kwargs = kwargs or {}
         if func is torch.where and len(args) == 3:
@@ -105,7 +107,7 @@ class Host(Stepping):
         finally:
             _epoch = before
 
-    def _send(self, func: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
+    def _send(self, func: Any, args: Sequence[object], kwargs: dict[str, object]) -> object:
         if not self._capturing:
             made = func(*args, **kwargs)
             source = args[0] if args else next(iter(kwargs.values()), None)
@@ -119,7 +121,7 @@ class Host(Stepping):
             raise RegionChangedError(f"it calls {func.__name__} where it called {known.__name__}")
         return func(*args, **kwargs) if sent is None else sent.clone()  # the region may write into it
 
-    def _draw(self, func: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Tensor:
+    def _draw(self, func: Call, args: Sequence[object], kwargs: dict[str, object]) -> Tensor:
         if not self._capturing:
             made = func(*args, **kwargs)
             if made.device.type != self._device:
@@ -169,13 +171,13 @@ class EpochCache(dict[K, V]):
         self.clear()
 
 
-def aside(call: Callable[..., Any]) -> Callable[..., Any]:
+def aside(call: Call) -> Call:
     """Hide ``call``, a compiled region, from the modes in force.
 
     It makes its numbers on the device by itself, and a mode in force would be traced into it.
     """
 
-    def stepped(*args: Any, **kwargs: Any) -> Any:
+    def stepped(*args: object, **kwargs: object) -> object:
         if not isinstance(_get_current_function_mode(), Stepping):
             return call(*args, **kwargs)
         with stepped_aside():
@@ -207,5 +209,5 @@ def _filled(condition: Tensor, *values: Any) -> list[Tensor]:
     ]
 
 
-def _tensors(args: Sequence[Any], kwargs: dict[str, Any]) -> bool:
+def _tensors(args: Sequence[object], kwargs: dict[str, object]) -> bool:
     return any(isinstance(value, Tensor) for value in (*args, *kwargs.values()))

@@ -20,6 +20,7 @@ from strobe.core.devices.accelerators import Pool, generators_restored
 from strobe.core.errors import UserError, in_a_line
 from strobe.core.subjects.subject import Subject
 from strobe.core.timeline import section
+from strobe.core.timeline.layers import Call
 from strobe.core.timeline.sections import CAPTURED as UNSEEN
 from strobe.core.timeline.sections import note_unseen, recording
 from strobe.core.treatments.patch import identity, patched
@@ -76,7 +77,7 @@ class Regions:
         guidance = None if processor is None else (str(processor.rtc_config), "denoise_step" in vars(processor))
         self._state = (others, _settings(module), guidance)
 
-    def run(self, label: str, call: Callable[[Any], Any], given: Any, *settings: Hashable) -> Any:
+    def run(self, label: str, call: Callable[[Any], object], given: object, *settings: Hashable) -> Any:
         """Return ``call(given)``, from a graph. Raises UserError where it cannot be captured."""
         if torch.is_grad_enabled() or torch.compiler.is_compiling():  # training; the whole sampling is compiled
             return call(given)
@@ -107,10 +108,10 @@ class Regions:
             warnings.warn(f"graph={self.what} steps aside in calls with RTC: {why}", stacklevel=2)
         return True
 
-    def watched(self, call: Callable[..., Any]) -> Callable[..., Any]:
+    def watched(self, call: Call) -> Call:
         """Return ``call``, the whole sampling; raises UserError if no region was met in it."""
 
-        def sampling(*args: Any, **kwargs: Any) -> Any:
+        def sampling(*args: object, **kwargs: object) -> Any:
             before = self.ran
             made = call(*args, **kwargs)
             if self.ran == before and not torch.is_grad_enabled():
@@ -191,7 +192,7 @@ class Structure:
     Raises UserError for an object that may hold more than is seen here.
     """
 
-    def __init__(self, value: Any, what: str) -> None:
+    def __init__(self, value: object, what: str) -> None:
         leaves, self._spec = tree_flatten(value, is_leaf=is_cache)
         # A cache may be a living one, which its owner empties: what is kept is its form.
         self._leaves = [copy.copy(leaf) if is_cache(leaf) else leaf for leaf in leaves]
@@ -212,7 +213,7 @@ class Structure:
         return tree_unflatten([_filled(leaf, remaining) for leaf in self._leaves], self._spec)
 
 
-def is_cache(value: Any) -> bool:
+def is_cache(value: object) -> bool:
     """Return whether ``value`` is a key-value cache of transformers: layers with keys, and no module."""
     layers = getattr(value, "layers", None)
     return (
@@ -245,7 +246,7 @@ def _filled(leaf: Any, tensors: Iterator[Tensor]) -> Any:
     return cache
 
 
-def _constant(leaf: Any, what: str) -> Hashable:
+def _constant(leaf: object, what: str) -> Hashable:
     if leaf is None or isinstance(leaf, bool | int | float | str | Enum | torch.dtype | torch.device):
         return (type(leaf), leaf)
     if isinstance(leaf, nn.Module):

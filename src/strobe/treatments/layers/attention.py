@@ -23,6 +23,7 @@ from torch.nn.functional import scaled_dot_product_attention
 
 from strobe.core.errors import UserError
 from strobe.core.subjects.subject import Subject
+from strobe.core.timeline.layers import Call
 from strobe.core.treatments.patch import Patches
 from strobe.core.treatments.switch import Switch
 from strobe.core.treatments.treatment import ANY_PHASE, Spec, Undo
@@ -162,7 +163,7 @@ class _Config:
     LeRobot writes "eager" into the real one before every pass, so the real one is read on every call.
     """
 
-    def __init__(self, real: Any, way: Way, eager: Callable[..., Any], masks: Masks) -> None:
+    def __init__(self, real: Any, way: Way, eager: Call, masks: Masks) -> None:
         self.strobe_real = real
         self.strobe_way = way
         self.strobe_eager = eager
@@ -186,7 +187,7 @@ def _transformers_attention(
     attention_mask: Tensor | None,
     scaling: float | None = None,
     dropout: float = 0.0,
-    **kwargs: Any,
+    **kwargs: object,
 ) -> tuple[Tensor, Tensor | None]:
     """Attend by transformers' interface: query (B, H, L, D) → (B, L, H, D). What a way does not know stays as it was.
 
@@ -224,7 +225,7 @@ def _of_transformers(subject: Subject, way: Way, masks: Masks) -> Iterator[Place
             yield Place((path,), module, "config", _Config(config, way, eager, masks))
 
 
-def _eager_function(module: nn.Module) -> Callable[..., Any] | None:
+def _eager_function(module: nn.Module) -> Call | None:
     """Return the eager function of a transformers attention that looks its function up by name; else None."""
     function = inspect.unwrap(type(module).forward)
     code, names = getattr(function, "__code__", None), getattr(function, "__globals__", {})
@@ -238,7 +239,7 @@ def _made_eager(subject: Subject, path: str) -> bool:
     return not subject.family.eager.isdisjoint(path.split("."))
 
 
-def _same(module: nn.Module, eager: Callable[..., Any]) -> bool:
+def _same(module: nn.Module, eager: Call) -> bool:
     """Return whether ``eager`` computes the same as `attend`; models may have added something to theirs."""
     generator = torch.Generator().manual_seed(0)
     groups = getattr(module, "num_key_value_groups", 1)
@@ -299,8 +300,8 @@ def _of_torch(subject: Subject) -> Iterator[Place]:
             yield Place((path,), module, "forward", around=partial(_without_weights, module=module))
 
 
-def _without_weights(inner: Callable[..., Any], module: nn.MultiheadAttention) -> Callable[..., Any]:
-    def forward(*args: Any, **kwargs: Any) -> Any:
+def _without_weights(inner: Call, module: nn.MultiheadAttention) -> Call:
+    def forward(*args: object, **kwargs: object) -> Any:
         # The fifth is need_weights. Dropout would be drawn in another way.
         if len(args) < 5 and not (module.training and module.dropout):
             kwargs.setdefault("need_weights", False)

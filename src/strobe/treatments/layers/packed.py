@@ -180,7 +180,7 @@ class _Place:
         self._dtype: torch.dtype | None = None
         self._shape = torch.empty(1).expand(self._columns, self._linears[0].in_features)  # holds one number
         self._sources: list[Tensor] = []  # held, so that no other weights come to their addresses
-        self._key: Any = None
+        self._key: object = None
         self._before: Any = None
         self._call: Callable[[Tensor], Tensor] | None = None
 
@@ -199,7 +199,7 @@ class _Place:
         return sum(weight.numel() for weight in weights) >= SMALLEST
 
     def call(self, own: Call) -> Call | None:
-        """Return ``own``, a linear layer's forward, by the packed weight; None where something else computes it."""
+        """Return ``own``, a linear layer's forward, by the packed weight; None if something else computes it."""
         if not self.fits():
             return None
         if own != self._before:  # each access makes a new bound method

@@ -82,7 +82,7 @@ class FusedProjections(Switch, key="projections"):
 
 
 def group_of(linear: nn.Linear) -> Group | None:
-    """Return the group that computes ``linear`` now; None where it computes on its own."""
+    """Return the group that computes ``linear`` now; None if it computes on its own."""
     return getattr(vars(linear).get("forward"), "group", None)
 
 

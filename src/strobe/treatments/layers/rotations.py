@@ -20,6 +20,7 @@ from torch import Tensor
 
 from strobe.core.errors import UserError
 from strobe.core.subjects.subject import Subject
+from strobe.core.timeline.layers import Call
 from strobe.core.treatments.patch import Patches
 from strobe.core.treatments.switch import Switch
 from strobe.core.treatments.treatment import Undo
@@ -40,7 +41,7 @@ class RotationsOnce(Switch, key="rotations"):
     Where a mask picks tokens, as in the predictor, attention computes its own.
     """
 
-    _known: dict[Any, _Angles] = field(default_factory=dict, init=False, repr=False)
+    _known: dict[object, _Angles] = field(default_factory=dict, init=False, repr=False)
 
     @classmethod
     def fits(cls, subject: Subject) -> bool:
@@ -59,7 +60,7 @@ class RotationsOnce(Switch, key="rotations"):
             patches.put(attention, "extra_repr", lambda: "rotations=once")
         return patches.undo
 
-    def _positions(self, attention: Any, rotate: Callable[..., Tensor], own: Callable[..., Any]) -> Callable[..., Any]:
+    def _positions(self, attention: Any, rotate: Callable[..., Tensor], own: Call) -> Call:
         def positions(x: Tensor, masks: Tensor | None = None) -> Any:
             if masks is not None or torch.is_grad_enabled() or torch.compiler.is_dynamo_compiling():
                 return own(x, masks=masks)

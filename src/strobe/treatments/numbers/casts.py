@@ -28,7 +28,7 @@ STRICT = (nn.Linear, nn.modules.conv._ConvNd, nn.MultiheadAttention)
 def to_weights(inner: Call, weight: Tensor) -> Call:
     """Return ``inner`` of a module that holds ``weight``: every floating tensor it is given is cast to its dtype."""
 
-    def forward(*args: Any, **kwargs: Any) -> Any:
+    def forward(*args: object, **kwargs: object) -> object:
         dtype = weight.dtype  # as it is now: treatments of several parts may be on
         return inner(*[_cast(a, dtype, 0) for a in args], **{k: _cast(v, dtype, 0) for k, v in kwargs.items()})
 
@@ -43,12 +43,12 @@ def into_container(inner: Call, dtype: torch.dtype) -> Call:
     """
     low = torch.finfo(dtype).min / 2
 
-    def one(name: str, value: Any) -> Any:
+    def one(name: str, value: Any) -> object:
         if name.endswith("mask") and isinstance(value, Tensor) and value.is_floating_point() and value.dtype != dtype:
             value = value.clamp(min=low)
         return _cast(value, dtype, 2)
 
-    def forward(*args: Any, **kwargs: Any) -> Any:
+    def forward(*args: object, **kwargs: object) -> object:
         return inner(*[_cast(a, dtype, 2) for a in args], **{k: one(k, v) for k, v in kwargs.items()})
 
     return forward
@@ -64,7 +64,7 @@ class Border:
     def around(self, inner: Call) -> Call:
         """Return ``inner``: on the way in key-value caches are cast, on the way out all it returns."""
 
-        def forward(*args: Any, **kwargs: Any) -> Any:
+        def forward(*args: object, **kwargs: object) -> object:
             if self._entered:
                 return inner(*args, **kwargs)
             self._entered = True
@@ -87,7 +87,7 @@ def returning(inner: Call, dtype: torch.dtype) -> Call:
     return call
 
 
-def _cast(value: Any, dtype: torch.dtype, dimensions: int) -> Any:
+def _cast(value: Any, dtype: torch.dtype, dimensions: int) -> object:
     if isinstance(value, Tensor):
         if value.dtype is dtype or not value.is_floating_point() or value.dim() < dimensions:
             return value
@@ -97,8 +97,8 @@ def _cast(value: Any, dtype: torch.dtype, dimensions: int) -> Any:
     return value
 
 
-def _leaving(value: Any, dtype: torch.dtype) -> Any:
-    def one(leaf: Any) -> Any:
+def _leaving(value: object, dtype: torch.dtype) -> object:
+    def one(leaf: Any) -> object:
         if isinstance(leaf, Tensor):
             return leaf.to(dtype) if leaf.is_floating_point() else leaf
         _cast_cache(leaf, dtype)
@@ -107,7 +107,7 @@ def _leaving(value: Any, dtype: torch.dtype) -> Any:
     return tree_map(one, value)
 
 
-def _cast_cache(value: Any, dtype: torch.dtype) -> None:
+def _cast_cache(value: object, dtype: torch.dtype) -> None:
     # transformers' caches are filled in place and handed from part to part.
     layers = getattr(value, "layers", None)
     if isinstance(value, nn.Module) or not isinstance(layers, Sequence):
@@ -153,7 +153,7 @@ class SameNoise(Stepping):
     def within(self, inner: Call, module: Any) -> Call:
         """Return the forward pass ``inner`` of a module, without the mode if it was seen to draw nothing."""
 
-        def forward(*args: Any, **kwargs: Any) -> Any:
+        def forward(*args: object, **kwargs: object) -> object:
             if torch.compiler.is_compiling() or not self._in_force():
                 return inner(*args, **kwargs)
             key = (id(module), module.training, len(args), *kwargs)
@@ -167,14 +167,14 @@ class SameNoise(Stepping):
     def _in_force(self) -> bool:
         return _get_current_function_mode() is self
 
-    def _seen(self, key: Hashable, inner: Call, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
+    def _seen(self, key: Hashable, inner: Call, args: Sequence[object], kwargs: dict[str, object]) -> object:
         before = self._drawn
         made = inner(*args, **kwargs)
         self._draws[key] = self._drawn > before or self._draws.get(key, False)
         return made
 
     def __torch_function__(
-        self, func: Any, types: Sequence[type], args: Sequence[Any] = (), kwargs: dict[str, Any] | None = None
+        self, func: Call, types: Sequence[type], args: Sequence[object] = (), kwargs: dict[str, object] | None = None
     ) -> Any:
         kwargs = kwargs or {}
         if func not in _DRAWING:

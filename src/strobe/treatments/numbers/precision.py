@@ -24,7 +24,7 @@ from strobe.core.measure.ceiling import faster_in_bfloat16
 from strobe.core.results.traits import TreatmentTraits
 from strobe.core.subjects.callable_subject import CallableSubject
 from strobe.core.subjects.subject import Subject
-from strobe.core.timeline.layers import layered
+from strobe.core.timeline.layers import Call, layered
 from strobe.core.treatments.patch import replaced_method
 from strobe.core.treatments.room import numbers, require_room
 from strobe.core.treatments.switch import entry
@@ -87,7 +87,7 @@ class Precision(Treatment, key="precision"):
             if swaps:
                 if not any(swap.let_go for swap in swaps):
                     self._border.outside = _majority([swap.tensor for swap in self._swaps])
-                copies: dict[Any, Tensor] = {}  # tied weights share one
+                copies: dict[object, Tensor] = {}  # tied weights share one
                 for swap in swaps:
                     swap.convert(copies)
                 stack.callback(_swap_back, swaps)  # one callback for all: a policy has a thousand of them
@@ -150,7 +150,7 @@ class Precision(Treatment, key="precision"):
             self.effect = "rounding"
             stack.callback(set_tensor_float(*wanted))
 
-    def _refusing(self, inner: Callable[..., Any], subject: Subject) -> Callable[..., Any]:
+    def _refusing(self, inner: Call, subject: Subject) -> Call:
         where = f"{self.part} of {subject.info.name}" if self.part else subject.info.name
 
         def call(*args: Any, **kwargs: Any) -> Any:
@@ -181,7 +181,7 @@ class _Swap:
     _copy: Tensor | None = None
     _version: int = -1
 
-    def convert(self, copies: dict[Any, Tensor]) -> None:
+    def convert(self, copies: dict[object, Tensor]) -> None:
         """Make the copy where there is none, or where the weights are others than those it was made of."""
         self.let_go &= self.tensor.dtype == self.dtype  # else the program has cast it since
         if self.let_go:
@@ -218,7 +218,7 @@ class _Wrap:
 
     module: nn.Module
     name: str
-    make: Callable[[Callable[..., Any]], Callable[..., Any]]
+    make: Callable[[Call], Call]
     _around: Any = None
     _made: Any = None
 

@@ -14,7 +14,7 @@ made from, which LeRobot's pi policies ask a layer for.
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from functools import partial
@@ -27,6 +27,7 @@ from strobe.core.devices.accelerators import generators_restored
 from strobe.core.errors import UserError, install, nearest
 from strobe.core.results.traits import TreatmentTraits
 from strobe.core.subjects.subject import Subject
+from strobe.core.timeline.layers import Call
 from strobe.core.timeline.sections import recording
 from strobe.core.treatments.patch import Patches
 from strobe.core.treatments.room import numbers, require_room
@@ -50,8 +51,8 @@ BORDERS = (
     "lm_head",
 )
 SMALLEST = 32  # features in or out; below, the scaling costs more than the product saves
-MULTIPLE = 16  # of features, as 8-bit products on CUDA want it
-WORTH_TRYING = 0.35  # of a part's weights that can be quantised; convolutions cannot
+MULTIPLE = 16  # multiple of features that 8-bit products on CUDA need
+WORTH_TRYING = 0.35  # least share of a part's weights that can be quantised; convolutions cannot
 CALIBRATED = 8  # observations that 'static' measures its scales on
 
 
@@ -135,7 +136,7 @@ class Quantised(Treatment):
             chosen = [module for module in chosen if id(module) in scales]
         made = partial(quantised_weights.quantised, kind=kind, inputs=inputs)
         require_room(numbers(module.weight for module in chosen), f"a copy in {self.kind}", subject)
-        copies: dict[Any, nn.Parameter] = {}  # of tied weights there is one
+        copies: dict[object, nn.Parameter] = {}  # of tied weights there is one
         self._layers = [_Layer(module, made, scales.get(id(module)), copies) for module in chosen]
         self._prepared = True
 
@@ -145,12 +146,12 @@ class _Layer:
     """A linear layer, its own parameter, and the copies in 8 bits, of which there may be several under a precision."""
 
     module: nn.Module
-    made: Callable[..., Any]
+    made: Call
     input_scale: Tensor | None
-    copies: dict[Any, nn.Parameter]
+    copies: dict[object, nn.Parameter]
     _own: Any = None
     _copy: nn.Parameter | None = None
-    _key: Any = None
+    _key: object = None
 
     def quantise(self) -> None:
         """Make the copy where there is none of the weights as they are now."""
@@ -217,8 +218,8 @@ def observed(subject: Subject, layers: Iterable[nn.Module]) -> dict[int, Tensor]
     """
     seen: dict[int, Tensor] = {}
 
-    def watching(inner: Callable[..., Any], key: int) -> Callable[..., Any]:
-        def forward(input: Tensor) -> Any:
+    def watching(inner: Call, key: int) -> Call:
+        def forward(input: Tensor) -> object:
             highest = input.detach().abs().amax().float()
             seen[key] = torch.maximum(seen[key], highest) if key in seen else highest
             return inner(input)

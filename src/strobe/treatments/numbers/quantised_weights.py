@@ -83,7 +83,7 @@ def quantised(weight: Tensor, kind: torch.dtype, inputs: str, input_scale: Tenso
 
 @QuantisedWeight.implements([torch.ops.aten.linear.default])
 @QuantisedWeight.implements_torch_function([linear])
-def _linear(_func: Any, _types: Any, args: Any, kwargs: Any) -> Tensor:
+def _linear(_func: object, _types: object, args: Any, kwargs: Any) -> Tensor:
     return _product(*args, **(kwargs or {}))
 
 
@@ -209,7 +209,7 @@ def _float8(rows: Tensor, weight: QuantisedWeight, bias: Tensor | None) -> Tenso
 
 @QuantisedWeight.implements([torch.ops.aten.cat.default])
 @QuantisedWeight.implements_torch_function([torch.cat, torch.concat])
-def _cat(_func: Any, _types: Any, args: Any, kwargs: Any) -> QuantisedWeight:
+def _cat(_func: object, _types: object, args: Any, kwargs: Any) -> QuantisedWeight:
     """Rows under rows, which is what fusing layers of one input does; the scales stand beside their rows."""
     weights, *rest = args
     first = weights[0]

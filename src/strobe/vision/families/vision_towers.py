@@ -42,7 +42,7 @@ SIZES: dict[str, dict[str, dict[str, Any]]] = {
 }  # fmt: skip
 
 
-def probes(tower: Any) -> Sequence[Probe]:
+def probes(tower: object) -> Sequence[Probe]:
     """Patches, blocks, and the merger that makes a token of four patches."""
     return [
         Probe.module("patch_embed", "patch embedding"),
@@ -111,7 +111,7 @@ _SIGLIP2_SIZES: dict[str, dict[str, Any]] = {
 }
 
 
-def _siglip2_probes(model: Any) -> Sequence[Probe]:
+def _siglip2_probes(model: object) -> Sequence[Probe]:
     """Patches, blocks, and the head that pools the tokens."""
     root = "vision_model." if hasattr(model, "vision_model") else ""
     return [

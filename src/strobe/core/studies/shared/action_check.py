@@ -13,15 +13,15 @@ from strobe.core.measure.time_limit import LookInterrupted, TimeLimit, WorkLimit
 from strobe.core.results.agreement import Agreement, Yardstick, YardstickName, yardstick
 from strobe.core.sameness.check import CALLS_EACH, YARDSTICKS, NotSeenError, PolicyCallError, Sameness, affordable
 from strobe.core.sameness.reordered import features_reordered
-from strobe.core.sameness.visits import FEWEST, Visit, plan
+from strobe.core.sameness.visits import FEWEST, CheckCall, plan
 from strobe.core.studies.shared.progress import Reporter
 from strobe.core.subjects.acting import ActingSubject
 from strobe.core.subjects.callable_subject import CallableSubject
 from strobe.core.subjects.subject import Subject
 from strobe.core.treatments.treatment import Variant
 
-SHARE = 0.3  # of the time for sampling, that the check of a variant may take
-YARDSTICKS_S = 1.5  # for each yardstick, without the chunks that it is compared with; one observation at least
+SHARE = 0.3  # share of the sampling time that the check of a variant may take
+YARDSTICKS_S = 1.5  # time per yardstick, without the chunks that it is compared with; one observation at least
 MOST = 4  # observations of a yardstick, where variants are timed too
 
 
@@ -190,7 +190,7 @@ def yardsticks(
             yield moved
 
 
-def visits_of(same: Sameness, variant: Variant, passes: int = 1) -> list[Visit]:
+def visits_of(same: Sameness, variant: Variant, passes: int = 1) -> list[CheckCall]:
     """Return the calls that ``variant`` is judged by.
 
     Code that is compiled for one shape is not called with others, each of which could take a minute to compile. What
@@ -202,8 +202,8 @@ def visits_of(same: Sameness, variant: Variant, passes: int = 1) -> list[Visit]:
     if "compiled" not in variant.builds:
         return plan(same.count, rtc=same.rtc, passes=passes)
     alike = same.checks.same_shape
-    visits = [Visit(index, f"observation {index + 1}") for index in alike]
-    return [*visits, Visit(alike[0], f"observation {alike[0] + 1} again")]
+    visits = [CheckCall(index, f"observation {index + 1}") for index in alike]
+    return [*visits, CheckCall(alike[0], f"observation {alike[0] + 1} again")]
 
 
 class CheckProgress:

@@ -8,13 +8,12 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence, Set
-from typing import Any
 
 from strobe.core.measure.sampling import Pacer
 from strobe.core.results.measurement import Cadence
 from strobe.core.subjects.subject import Subject
 
-SETTLE_S = 0.25  # of calls back to back before the first that counts: clocks rise within tenths of a second
+SETTLE_S = 0.25  # time of calls back to back before the first that counts: clocks rise within tenths of a second
 
 
 def ticks_between_calls(subject: Subject) -> int:
@@ -46,7 +45,7 @@ class Spacing:
         self._ticks: dict[str, int] = {}
         self._in_time: dict[str, list[bool]] = {}
 
-    def before(self, name: str, ticks: int, untimed: Callable[[], Any]) -> None:
+    def before(self, name: str, ticks: int, untimed: Callable[[], object]) -> None:
         """Wait until the call of ``name`` may begin.
 
         Args:
@@ -69,7 +68,7 @@ class Spacing:
         self._in_time.setdefault(name, []).append(self._pacer.wait(ticks / self._hz))
 
     def of(self, name: str, rounds: Sequence[int]) -> Cadence | None:
-        """The cadence of ``name`` over ``rounds``; None where its calls were back to back."""
+        """The cadence of ``name`` over ``rounds``; None if its calls were back to back."""
         if name not in self._ticks:
             return None
         late = sum(not self._in_time[name][index] for index in rounds)

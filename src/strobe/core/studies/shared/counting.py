@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 from strobe.core.measure.accounting import Account, Accounting, Weights, allocator_of
 from strobe.core.measure.memory import peak_process
@@ -24,7 +23,7 @@ class Counted:
     uncounted: Mapping[str, int] = field(default_factory=dict)  # operator whose FLOP are not known → its calls
 
 
-def count(subject: Subject, variant: Variant, call: Callable[[int], Any], hooks: Sequence[Hook]) -> Counted:
+def count(subject: Subject, variant: Variant, call: Callable[[int], object], hooks: Sequence[Hook]) -> Counted:
     """Call ``variant`` once, counted. What it builds is counted without being built.
 
     The probes are attached before the treatments are put on, as they are where time is taken: a treatment that calls
@@ -48,7 +47,7 @@ def count(subject: Subject, variant: Variant, call: Callable[[int], Any], hooks:
 
 
 def _built(
-    subject: Subject, variant: Variant, call: Callable[[int], Any], hooks: Sequence[Hook]
+    subject: Subject, variant: Variant, call: Callable[[int], object], hooks: Sequence[Hook]
 ) -> tuple[Weights, Memory]:
     """Return the weights and the memory of ``variant`` with what it builds."""
     allocator, on_device = allocator_of(subject.device), None
@@ -66,7 +65,7 @@ def _built(
 
 
 def _seen(
-    subject: Subject, variant: Variant, call: Callable[[int], Any], hooks: Sequence[Hook]
+    subject: Subject, variant: Variant, call: Callable[[int], object], hooks: Sequence[Hook]
 ) -> tuple[Accounting, Weights, Memory]:
     """Return all that one call of ``variant`` did, with its weights and memory."""
     allocator = allocator_of(subject.device)
@@ -84,11 +83,11 @@ def _seen(
 
 
 def _count_unbuilt(
-    subject: Subject, variant: Variant, call: Callable[[int], Any], hooks: Sequence[Hook]
+    subject: Subject, variant: Variant, call: Callable[[int], object], hooks: Sequence[Hook]
 ) -> Accounting | None:
     """Count ``variant`` with what it builds left out: the same products, in the same dtypes.
 
-    None where it does not run that way, so that a study does not end for it.
+    None if it does not run that way, so that a study does not end for it.
     """
     accounting = Accounting()
     try:

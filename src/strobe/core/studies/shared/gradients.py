@@ -16,6 +16,7 @@ from strobe.core.measure.time_limit import WorkLimit
 from strobe.core.results.comparison import GradientAgreement
 from strobe.core.studies.shared.progress import Reporter, Silent, Steps
 from strobe.core.subjects.acting import ActingSubject
+from strobe.core.subjects.subject import Observation
 from strobe.core.treatments.treatment import Variant
 
 OTHER_SEED = 1
@@ -36,7 +37,7 @@ class GradientCheck:
 
     Args:
         agreements: by the variant's name; without those that were not compared.
-        note: why nothing was compared; '' where something was.
+        note: why nothing was compared; '' if something was.
         interrupted: whether Ctrl-C ended it.
     """
 
@@ -129,7 +130,7 @@ class _Passed:
 def _loss_and_gradient(
     subject: ActingSubject,
     variant: Variant,
-    raw: dict[str, Any],
+    raw: Observation,
     index: int = 0,
     *,
     copied: bool = False,

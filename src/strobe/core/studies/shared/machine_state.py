@@ -19,7 +19,7 @@ from strobe.core.subjects.subject import Subject
 from strobe.version import __version__
 
 MULTIPLIED = ("float32", "bfloat16", "float16", "int8")  # dtypes whose products have a ceiling
-CEILING_S = 8.0  # that measuring the ceiling may take, where 2 to 3 seconds are usual
+CEILING_S = 8.0  # longest time to measure the ceiling; 2 to 3 seconds are usual
 
 
 def measure_machine(

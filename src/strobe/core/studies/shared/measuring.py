@@ -10,7 +10,6 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import Any
 
 from torch import Tensor
 
@@ -52,9 +51,9 @@ from strobe.core.timeline.probe import Attached
 from strobe.core.treatments.room import noted
 from strobe.core.treatments.treatment import Variant
 
-COUNTED_CALLS = 2.0  # as long as which a counted call takes, roughly
-AGAIN_S = 3.0  # of measuring the ceiling once more
-COUNTING_S = 20.0  # that counting may take, however short the rounds were
+COUNTED_CALLS = 2.0  # approximate cost of a counted call, in calls
+AGAIN_S = 3.0  # time to measure the ceiling once more
+COUNTING_S = 20.0  # longest time for counting, however short the rounds were
 LATE = (
     "FLOP and memory were not counted: counting the variants before took as long as the rounds. --skip_counting leaves "
     "all counting out"
@@ -364,7 +363,7 @@ class Session:
             measurement.limit = None if in_tf32 else limit
 
 
-def _build(subject: Subject, variant: Variant, call: Callable[[int], Any]) -> float:
+def _build(subject: Subject, variant: Variant, call: Callable[[int], object]) -> float:
     """Put ``variant`` on and run it once. Return the seconds of both."""
     begun = time.perf_counter()
     undo = variant.apply(subject)

@@ -78,7 +78,7 @@ def _agreement(baseline: Measurement, candidate: Measurement, measured: Measured
 def _of_outputs(
     before: str, after: str, measured: Measured, forms: Mapping[str, Mapping[int, Numbers]]
 ) -> Agreement | None:
-    """Compare outputs whose meaning is not known. None where one of the two returns no numbers.
+    """Compare outputs whose meaning is not known. None if one of the two returns no numbers.
 
     With an input that gives outputs of other shapes than the others, they are compared without a spread.
     """

@@ -32,7 +32,7 @@ class Round:
         start_ns: when the call began, on the timeline's clock; no other call overlaps it.
         end_ns: when it returned.
         kernel: used by the process meanwhile.
-        iteration: recorded by the timeline during the call; None where there is none, or more than one.
+        iteration: recorded by the timeline during the call; None if there is none, or more than one.
     """
 
     index: int
@@ -132,7 +132,7 @@ class Outputs:
 
     @property
     def note(self) -> str:
-        """Return in words how much of each output was left out; '' where it is held whole."""
+        """Return in words how much of each output was left out; '' if it is held whole."""
         if self._rows is None:
             return ""
         drawn, of = self._rows

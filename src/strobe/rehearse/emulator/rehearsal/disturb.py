@@ -11,7 +11,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from unittest import mock
 
 from strobe.core.timeline.clock import host_ns
@@ -22,10 +22,11 @@ from strobe.rehearse.emulator.rehearsal.faults import BusFault, Busy, SlowInfere
 from strobe.rollout.loops import rollout
 from strobe.rollout.loops.registry import ROLLOUT
 
+if TYPE_CHECKING:
+    from strobe.core.timeline.layers import Call
+
 # A process that ends with its parent, however that ends.
 _SPIN = "import os\nparent = os.getppid()\nwhile os.getppid() == parent:\n    for _ in range(10000): pass"
-
-_Call = Callable[..., Any]
 
 
 @contextlib.contextmanager
@@ -88,7 +89,7 @@ def _led(
     loop, begun, trouble = getattr(module, name), [False], ExitStack()
 
     @functools.wraps(loop)
-    def looped(*args: Any, **kwargs: Any) -> Any:
+    def looped(*args: object, **kwargs: object) -> Any:
         if not begun[0]:
             begun[0] = True
             for each in busy:
@@ -96,15 +97,15 @@ def _led(
             trouble.enter_context(planting(arms, on_bus))
         return loop(*args, **kwargs)
 
-    def ending(inner: _Call, *_: Any) -> _Call:
+    def ending(inner: Call, *_: object) -> Call:
         @functools.wraps(inner)
-        def disconnect(*args: Any, **kwargs: Any) -> Any:
+        def disconnect(*args: object, **kwargs: object) -> Any:
             trouble.close()
             return inner(*args, **kwargs)
 
         return disconnect
 
-    def made(make: _Call, *args: Any, **kwargs: Any) -> Any:
+    def made(make: Call, *args: object, **kwargs: object) -> Any:
         device = make(*args, **kwargs)
         # On its class: an object that holds itself would let its motors go in another order than LeRobot's does.
         attached.enter_context(Attached([Hook(type(device), "disconnect", "")], ending))
@@ -118,7 +119,7 @@ def _led(
 
 
 def slow_down(
-    policy: Any, each_tick: bool, slow: Sequence[SlowInference], drawn: Callable[[str, int], float], seed: int = 0
+    policy: object, each_tick: bool, slow: Sequence[SlowInference], drawn: Callable[[str, int], float], seed: int = 0
 ) -> None:
     """Let ``policy``'s calls for a chunk take longer.
 

@@ -12,6 +12,7 @@ from typing import Any, Literal
 import yaml
 
 from strobe.core.errors import UserError, nearest
+from strobe.core.json_text import JsonObject
 from strobe.rehearse.emulator import faults as bus
 
 When = float | Literal["connect", "end"]
@@ -128,7 +129,7 @@ def planned(text: str, arms: Mapping[str, Mapping[str, int]], cameras: Collectio
         UserError: another kind, a key that it does not have, a value that it cannot take.
     """
     name, *settings = text.split(",")
-    given: dict[str, Any] = {}
+    given: JsonObject = {}
     for part in settings:
         given |= _pair(text, part)
     if name in bus.FAULTS:
@@ -152,7 +153,7 @@ def planned(text: str, arms: Mapping[str, Mapping[str, int]], cameras: Collectio
     return made
 
 
-def _pair(text: str, part: str) -> dict[str, Any]:
+def _pair(text: str, part: str) -> JsonObject:
     key, equals, value = part.partition("=")
     if not equals or not key:
         raise UserError(f"--fault={text}: '{part}' is not key=value, such as servo=2")
@@ -162,7 +163,7 @@ def _pair(text: str, part: str) -> dict[str, Any]:
         return {key: value}
 
 
-def _bus_fault(text: str, name: str, given: dict[str, Any], arms: Mapping[str, Mapping[str, int]]) -> BusFault:
+def _bus_fault(text: str, name: str, given: JsonObject, arms: Mapping[str, Mapping[str, int]]) -> BusFault:
     when, arm = given.pop("when", 1.0), str(given.pop("arm", next(iter(arms))))
     if arm not in arms:
         raise UserError(f"--fault={text}: there is no arm '{arm}'; {nearest(arm, arms)}")
@@ -180,7 +181,7 @@ def _bus_fault(text: str, name: str, given: dict[str, Any], arms: Mapping[str, M
         raise UserError(f"--fault={text}: {error}") from None
 
 
-def _fits(value: Any, wanted: Any) -> bool:
+def _fits(value: object, wanted: Any) -> bool:
     allowed = wanted.__args__ if isinstance(wanted, types.UnionType) else (wanted,)
     if float in allowed:
         allowed = (*allowed, int)

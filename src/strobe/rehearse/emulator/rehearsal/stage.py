@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from strobe.core.errors import UserError, install, nearest
-from strobe.core.json_text import parsed
+from strobe.core.json_text import JsonObject, parsed
 from strobe.lerobot.datasets import finder
 from strobe.lerobot.flags.lerobot_flags import joined
 from strobe.rehearse.emulator import calibration as cal
@@ -61,7 +61,7 @@ class RehearsalPlan:
 
     arguments: list[str]
     arms: dict[str, EmulatedPart]
-    cameras: dict[str, dict[str, Any]]
+    cameras: dict[str, JsonObject]
     places: dict[str, tuple[str, str]]
     shown: str
     records: bool = False
@@ -130,9 +130,9 @@ def plan(argv: Sequence[str], options: RehearsalOptions, command: str = ROLLOUT,
 
 def _replaying(
     eyes: Mapping[str, tuple[str, str, Any]], options: RehearsalOptions, faults: Sequence[f.CameraFault]
-) -> tuple[dict[str, dict[str, Any]], str]:
+) -> tuple[dict[str, JsonObject], str]:
     """Return the flags of the cameras that replay something, by name, and what all cameras show, in words."""
-    cameras: dict[str, dict[str, Any]] = {}
+    cameras: dict[str, JsonObject] = {}
     shown = []
     for name, (_, _, camera) in eyes.items():
         source = options.frames.get(name, options.frames.get("", ""))
@@ -192,14 +192,14 @@ def _without_file(arms: Mapping[str, EmulatedPart]) -> list[str]:
     return list(dict.fromkeys(arm.part for arm in arms.values() if arm.file is None))
 
 
-def _recording(camera: str, source: str, episode: int) -> dict[str, Any]:
+def _recording(camera: str, source: str, episode: int) -> JsonObject:
     """Return the replaying camera's flags for ``source``."""
     if not source:
         return {}
     path = Path(source).expanduser()
     if not path.exists():
         raise UserError(f"--frames: there is no {path}")
-    flags: dict[str, Any] = {"path": str(path.absolute()), "episode": episode}
+    flags: JsonObject = {"path": str(path.absolute()), "episode": episode}
     if path.is_dir():
         info = path / "meta" / "info.json"
         if not info.is_file():
