@@ -52,8 +52,9 @@ class Fault:
 
     @property
     def room(self) -> str:
-        """The room of the file."""
-        return Path(self.file).relative_to("src/strobe").parts[0].removesuffix(".py")
+        """The file's slice, or its room of the core."""
+        first, *others = Path(self.file).relative_to("src/strobe").parts
+        return f"core/{others[0].removesuffix('.py')}" if first == "core" else first.removesuffix(".py")
 
     def planted(self, source: str) -> str | None:
         """Return ``source`` with the fault; None if its text does not occur exactly once."""

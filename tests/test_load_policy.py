@@ -29,7 +29,7 @@ ROBOT = """
 import sys
 from strobe.deploy import load_policy
 load_policy(sys.argv[1], sys.argv[2], device="cpu")
-lab = ("strobe.core.cli", "strobe.sweep", "strobe.core.studies", "strobe.core.report", "strobe.core.findings")
+lab = ("strobe.core.cli", "strobe.sweep.execute", "strobe.core.studies", "strobe.core.report", "strobe.core.findings")
 lab += ("plotly", "statsmodels")
 print(*(name for name in lab if name in sys.modules), sep=",")
 """

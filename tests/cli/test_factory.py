@@ -234,13 +234,13 @@ def test_a_file_that_cannot_be_imported_is_one_line(capsys, tmp_path: Path, text
 @pytest.mark.parametrize(
     ("command", "flags", "words"),
     [
-        ("breakdown", ["--dataset.root=somewhere"], "--dataset needs a policy of LeRobot"),
-        ("breakdown", ["--rtc.execution_horizon=10"], "--rtc needs a policy of LeRobot"),
+        ("breakdown", ["--dataset.root=somewhere"], "--dataset works with LeRobot policies only"),
+        ("breakdown", ["--rtc.execution_horizon=10"], "--rtc works with LeRobot policies only"),
         ("breakdown", ["--phases=[training step]"], "'training step' needs a policy of LeRobot"),
         ("breakdown", ["--policy.chunk_size=10"], "--policy.chunk_size is of a policy that Strobe loads"),
         ("compare", [], "a comparison needs two variants: add --precision=auto, --compile, --recipe or --variant"),
         ("compare", ["--levers=auto"], "'training step' needs a policy of LeRobot"),
-        ("optimize", ["--env.type=pusht"], "--env needs a policy of LeRobot"),
+        ("optimize", ["--env.type=pusht"], "--env works with LeRobot policies only"),
         ("verify", ["--recipe=missing.yaml"], "cannot read the recipe missing.yaml"),
         (
             "evaluate",

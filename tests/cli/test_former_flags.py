@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import importlib
-
 import pytest
 
 from strobe.core.cli import former_flags
 from strobe.core.cli.help import help_text
 from strobe.core.errors import UserError
+from strobe.core.slices import commands, load
 from strobe.lerobot.flags.argument_names import has_flag
 
 PI05 = ("--policy.type=pi05", "--policy.size=tiny")
@@ -100,7 +99,7 @@ def test_an_old_spelling_is_answered_with_the_flag_that_is_meant(
     monkeypatch.setattr("sys.argv", ["strobe"])
     name, *given = command
     with pytest.raises(UserError) as refused:
-        importlib.import_module(f"strobe.core.cli.{name}").run([*given, spelling])
+        load(commands()[name].module).run([*given, spelling])
     assert says in str(refused.value)
     assert "see --help" not in str(refused.value)
 
@@ -109,7 +108,7 @@ def test_each_hint_of_the_table_names_flags_that_there_are():
     """A flag that is renamed leaves no hint to its old name."""
     texts = {}
     for command in ("breakdown", "compare", "dataloader", "evaluate", "optimize", "record", "sweep", "tune", "verify"):
-        module = importlib.import_module(f"strobe.core.cli.{command}")
+        module = load(commands()[command].module)
         config = getattr(module, f"{command.capitalize()}Config")
         texts[command] = help_text("", config) + " --policy. --model. --rtc. --env. --eval.n_episodes "
     ours = "\n".join(texts.values())

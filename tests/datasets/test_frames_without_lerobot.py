@@ -106,7 +106,7 @@ def test_frames_are_sent_under_openpis_names(recorded: Path, tmp_path: Path):
     (kept,) = tmp_path.glob("*/result.json")
     result = json.loads(kept.read_text())
     assert result["inputs"] == "16 frames of the dataset sound"
-    assert [each["kind"] for each in result["encodings"]] == ["as sent", "JPEG"]
+    assert [each["kind"] for each in result["encodings"]] == ["as sent", "as float32", "JPEG"]
 
 
 def test_without_a_map_the_names_are_liberos(recorded: Path, tmp_path: Path):

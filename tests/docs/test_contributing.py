@@ -51,6 +51,7 @@ def paste(recipe: Recipe, copy: Path) -> None:
         file = copy / name
         if not after:
             assert not file.exists(), f"{name} is there already"
+            file.parent.mkdir(exist_ok=True)
             file.write_text(code, encoding="utf-8")
             continue
         lines = file.read_text(encoding="utf-8").splitlines(keepends=True)

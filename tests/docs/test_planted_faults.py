@@ -10,7 +10,7 @@ import pytest
 from support.scripts import load_script
 
 ROOT = Path(__file__).parents[2]
-ROOMS = 20
+ROOMS = 20  # rooms of the core, and slices
 LEFT_OUT = {"matrix", "slow", "gpu"}  # marks of what `make test` does not run
 
 script = load_script("planted_faults")

@@ -1,4 +1,4 @@
-"""The tests of a question: the table is made of where tests lie and what they import."""
+"""The tests of a slice, and what slices import: the tables are made of the files."""
 
 from __future__ import annotations
 
@@ -16,20 +16,22 @@ def slices() -> ModuleType:
     return load_script("slices")
 
 
-def test_every_file_of_tests_belongs_to_a_question_or_to_the_core(slices: ModuleType) -> None:
+def test_every_file_of_tests_belongs_to_a_slice_or_to_the_core(slices: ModuleType) -> None:
     named = {name for rows in slices.table().values() for name in rows}
     assert named == {str(path.relative_to(ROOT)) for path in (ROOT / "tests").rglob("test_*.py")}
 
 
-def test_every_pattern_names_a_module(slices: ModuleType) -> None:
+def test_the_slices_import_what_the_list_allows_and_the_list_allows_no_more(slices: ModuleType) -> None:
+    assert {name: sorted(others) for name, others in slices.imports().items()} == slices.allowed()
+
+
+def test_every_folder_besides_the_core_is_in_the_list(slices: ModuleType) -> None:
     sources = ROOT / "src" / "strobe"
-    names = [".".join(path.relative_to(sources).with_suffix("").parts) for path in sources.rglob("*.py")]
-    of_each = {pattern: {name} for name, each in slices.patterns().items() for pattern in each}
-    matched = {pattern for name in names for pattern in slices.matching(name)}
-    assert set(of_each) - matched == set()
+    folders = {path.parent.name for path in sources.glob("*/__init__.py")} - {"core"}
+    assert folders == slices.allowed().keys()
 
 
-def test_a_question_has_its_own_tests_and_the_contracts(slices: ModuleType) -> None:
+def test_a_slice_has_its_own_tests_and_the_contracts(slices: ModuleType) -> None:
     servers, tune = slices.files("servers"), slices.files("tune")
     assert {"tests/findings/test_findings_server.py", *slices.CONTRACTS} <= set(servers)
     assert "tests/studies/test_tune_search.py" in tune

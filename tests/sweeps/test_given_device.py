@@ -55,7 +55,7 @@ def test_a_cell_with_one_card_runs_on_it_and_says_what_was_asked(monkeypatch, tm
         read=lambda argv: (seen.append(list(argv)), None), study=lambda *_: SimpleNamespace(result=result, files={})
     )
     commands = []
-    monkeypatch.setattr(cell, "importlib", SimpleNamespace(import_module=lambda _: command))
+    monkeypatch.setattr(cell.slices, "load", lambda _: command)
     monkeypatch.setattr("strobe.core.cli.runner.finish", lambda answer, line, started: commands.append(line))
     monkeypatch.setattr(cell.store, "save", lambda *_: None)
     if alone:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from strobe.core.cli.groups import PROVE, UNDERSTAND
-from strobe.core.slices import Command, Slice
+from strobe.core.slices import PROVE, UNDERSTAND, Command, Slice
 
 SLICE = Slice(
     commands=(

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from strobe.core.cli.groups import SHARE
-from strobe.core.slices import Command, Kind, Slice
+from strobe.core.slices import SHARE, Command, Kind, Slice
 
 SLICE = Slice(
     commands=(

@@ -15,6 +15,16 @@ from typing import Any
 
 FOLDER = Path(__file__).parents[1]  # src/strobe
 
+# The headings of `strobe --help`.
+START = "Start: can this machine be trusted?"
+UNDERSTAND = "Understand: where does the time go?"
+SPEED_UP = "Speed up: what makes it fast enough?"
+PROVE = "Prove: does it act the same?"
+ROBOT = "Robot: does it get its actions in time?"
+DATA = "Data: does it come fast enough?"
+SHARE = "Share: over settings, machines and people"
+GROUPS = (START, UNDERSTAND, SPEED_UP, PROVE, ROBOT, DATA, SHARE)
+
 
 @dataclass(frozen=True)
 class Command:
@@ -22,7 +32,7 @@ class Command:
 
     Args:
         name: what stands behind ``strobe``.
-        group: the heading in `strobe --help`, one of `strobe.core.cli.groups.GROUPS`.
+        group: the heading in `strobe --help`, one of `GROUPS`.
         answers: the line in `strobe --help`.
         module: holds the command's ``run``.
     """

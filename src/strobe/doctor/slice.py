@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from strobe.core.cli.groups import START
-from strobe.core.slices import Command, Kind, Slice
+from strobe.core.slices import START, Command, Kind, Slice
 
 SLICE = Slice(
     commands=(

@@ -21,7 +21,7 @@ def worse(result: OptimizeResult, _: Thresholds) -> Iterator[Finding]:
         yield Finding(
             rule="episodes-worse",
             level="warning",
-            title=f"{paired.candidate} is faster, and succeeds less in {paired.environment}",
+            title=f"{paired.candidate} is faster but succeeds less often in {paired.environment}",
             seen=f"{paired.sentence}.",
             why="Its chunks are close to those of the untouched policy, and its episodes are not. The errors of many "
             "chunks add up, and the robot reaches states that the policy was not trained for.",

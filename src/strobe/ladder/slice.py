@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from strobe.core.cli.groups import SPEED_UP
-from strobe.core.slices import Command, Kind, Slice
+from strobe.core.slices import SPEED_UP, Command, Kind, Slice
 
 SLICE = Slice(
     commands=(

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from strobe.core.cli.groups import DATA
-from strobe.core.slices import Command, Slice
+from strobe.core.slices import DATA, Command, Slice
 
 SLICE = Slice(
     commands=(

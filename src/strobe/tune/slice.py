@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from strobe.core.cli.groups import PROVE
-from strobe.core.slices import Command, Kind, Slice
+from strobe.core.slices import PROVE, Command, Kind, Slice
 
 SLICE = Slice(
     commands=(

@@ -1,17 +1,8 @@
-"""The headings of `strobe --help`, and the order of the commands below each."""
+"""The order of the commands below each heading of `strobe --help`."""
 
 from __future__ import annotations
 
-from strobe.core.slices import Command, commands
-
-START = "Start: can this machine be trusted?"
-UNDERSTAND = "Understand: where does the time go?"
-SPEED_UP = "Speed up: what makes it fast enough?"
-PROVE = "Prove: does it act the same?"
-ROBOT = "Robot: does it get its actions in time?"
-DATA = "Data: does it come fast enough?"
-SHARE = "Share: over settings, machines and people"
-GROUPS = (START, UNDERSTAND, SPEED_UP, PROVE, ROBOT, DATA, SHARE)
+from strobe.core.slices import GROUPS, Command, commands
 
 # What comes first in its group; the others follow by name.
 _FIRST = (

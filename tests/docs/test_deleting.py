@@ -1,0 +1,64 @@
+"""A slice goes with its folder: without it, the core and the other slices work as before."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from support import warm
+from support.scripts import load_script
+
+ROOT = Path(__file__).parents[2]
+# Slices that no other slice imports (scripts/slices.toml), each with another slice whose tests are run without it.
+GONE = {"trials": "history", "history": "budget", "doctor": "trials"}
+OF_ALL = {"docs", "test_golden.py"}  # what reads the answers of all slices
+CORE_TESTS = ("measure", "results", "timeline")  # folders of tests
+
+slices = load_script("slices")
+
+
+def without(name: str, folder: Path) -> str:
+    """Copy the sources into ``folder`` without one slice. Return the PYTHONPATH of the copy."""
+    assert not [other for other, used in slices.allowed().items() if name in used]
+    shutil.copytree(ROOT / "src", folder / "src", ignore=shutil.ignore_patterns("__pycache__", "*.egg-info", name))
+    assert not (folder / "src" / "strobe" / name).exists()
+    return str(folder / "src")
+
+
+def test_without_a_slice_its_command_is_gone_and_nothing_else(tmp_path: Path) -> None:
+    environment = {**os.environ, "PYTHONPATH": without("history", tmp_path)}
+    run = next((ROOT / "docs" / "examples").glob("*breakdown*/result.json")).parent
+    shutil.copytree(run, tmp_path / "run")
+    helped = warm.run("-m", "strobe", "--help", cwd=tmp_path, env=environment)
+    assert helped.returncode == 0, helped.stderr
+    assert "\n  report " in helped.stdout
+    assert "\n  history " not in helped.stdout
+    shown = warm.run("-m", "strobe", "report", "run", cwd=tmp_path, env=environment)
+    assert shown.returncode == 0, shown.stderr
+    refused = warm.run("-m", "strobe", "history", "run", cwd=tmp_path, env=environment)
+    assert refused.returncode == 2
+    assert "unknown command 'history'" in refused.stderr
+
+
+@pytest.mark.slow("the tests of the core and of another slice, on sources without one of three slices")
+@pytest.mark.parametrize("name", GONE)
+def test_without_a_slice_the_tests_of_the_others_pass(name: str, tmp_path: Path) -> None:
+    path = without(name, tmp_path)
+    files = [file for file in slices.table()["core"] if Path(file).parts[1] in CORE_TESTS]
+    files += slices.table()[GONE[name]]
+    kept = [file for file in files if name not in slices.of_test(ROOT / file) and not OF_ALL & {*Path(file).parts}]
+    assert len(kept) > 20
+    command = [sys.executable, "-m", "pytest", "-q", "-n0", "-p", "no:cacheprovider", "-m", "not slow and not matrix"]
+    ran = subprocess.run(
+        [*command, *kept],
+        cwd=ROOT,
+        env={**os.environ, "PYTHONPATH": path},
+        capture_output=True,
+        text=True,
+        timeout=600,
+    )
+    assert ran.returncode == 0, ran.stdout[-4000:]
