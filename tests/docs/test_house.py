@@ -117,7 +117,9 @@ def test_the_house_is_measured(script: ModuleType, tmp_path: Path) -> None:
 def test_the_architecture_has_the_floors_of_the_contract() -> None:
     contracts = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]["contracts"]
     (floors,) = [contract["layers"] for contract in contracts if contract["name"] == "floors of the core"]
-    text = (ROOT / "docs" / "architecture.md").read_text().split("The floors of the core:\n\n", 1)[1].split("\n\n", 1)[0]
+    text = (
+        (ROOT / "docs" / "architecture.md").read_text().split("The floors of the core:\n\n", 1)[1].split("\n\n", 1)[0]
+    )
     assert [set(line.replace("|", " ").split()) for line in text.splitlines()] == [
         set(floor.replace("|", " ").split()) for floor in floors
     ]
@@ -137,7 +139,9 @@ def test_few_words_are_the_houses_own(script: ModuleType) -> None:
 def test_the_architecture_names_every_room() -> None:
     text = (ROOT / "docs" / "architecture.md").read_text()
     rooms = {path.name for folder in (SOURCES, SOURCES / "core") for path in folder.iterdir()}
-    rooms = {room for room in rooms if any((base / room / "__init__.py").is_file() for base in (SOURCES, SOURCES / "core"))}
+    rooms = {
+        room for room in rooms if any((base / room / "__init__.py").is_file() for base in (SOURCES, SOURCES / "core"))
+    }
     rooms -= {"core"}
     for room in sorted(rooms):
         assert f"\n| `{room}` | " in text, f"docs/architecture.md has no row for {room}"
