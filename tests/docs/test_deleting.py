@@ -15,7 +15,7 @@ from support.scripts import load_script
 ROOT = Path(__file__).parents[2]
 # Slices that no other slice imports (scripts/slices.toml), each with another slice whose tests are run without it.
 GONE = {"trials": "history", "history": "budget", "doctor": "trials"}
-OF_ALL = {"docs", "test_golden.py"}  # they read the answers of all slices
+OF_ALL = {"docs", "test_golden.py", "test_kinds.py"}  # they read the answers of all slices
 CORE_TESTS = ("measure", "results", "timeline")  # folders of tests
 
 slices = load_script("slices")
