@@ -58,9 +58,8 @@ def test_every_name_that_a_benchmark_patches_is_there(lerobot: Path) -> None:
     ],
 )
 def test_a_name_that_is_gone_is_seen(line: str, name: str) -> None:
-    (found,) = gone(
-        f"from strobe.sweep import cell_command as cell\nmodel = make()\n{line}\n", "def embed_prefix(self): ..."
-    )
+    text = f"from strobe.sweep import cell_command as cell\nmodel = make()\n{line}\n"
+    (found,) = gone(text, "def embed_prefix(self): ...")
     assert found.endswith(f": {name}")
 
 
