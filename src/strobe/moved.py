@@ -24,17 +24,31 @@ _NAMES = {
 
 
 class _Former:
-    """A finder and loader. It finds a module under its former name, where nothing has that name now."""
+    """A finder and loader of modules under their former names.
+
+    Two are at work. The first finds what lies in a room that is gone: such a room's name is an alias of a package,
+    whose modules Python would otherwise load a second time. The last finds a former name in a folder that is there.
+    """
+
+    def __init__(self, *, of_rooms: bool) -> None:
+        self.of_rooms = of_rooms
+        self._specs: dict[int, ModuleSpec | None] = {}  # id of a module → its own spec
 
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
+        """Return how the module with that former name is loaded; None for any other name."""
+        if not fullname.startswith("strobe.") or fullname.startswith("strobe.core."):
+            return None
+        if self.of_rooms and fullname.split(".")[1] in _present_folders():
+            return None
         present = _present(fullname)
         if present is None:
             return None
         return ModuleSpec(fullname, self, origin=present)  # pyright: ignore[reportArgumentType]  # no base class to import
 
     def create_module(self, spec: ModuleSpec) -> ModuleType:
+        """Return the module under its present name, with a warning."""
         import importlib
         import warnings
 
@@ -44,10 +58,24 @@ class _Former:
             DeprecationWarning,
             stacklevel=2,
         )
-        return importlib.import_module(present)
+        module = importlib.import_module(present)
+        self._specs[id(module)] = module.__spec__
+        return module
 
     def exec_module(self, module: ModuleType) -> None:
-        """Do nothing: the module ran under its present name."""
+        """Give the module back its own spec: it ran under its present name."""
+        module.__spec__ = self._specs.pop(id(module), module.__spec__)
+
+
+def _present_folders() -> set[str]:
+    import os
+
+    if not _FOLDERS:
+        _FOLDERS.update(name.partition(".")[0] for name in os.listdir(os.path.dirname(__file__)))
+    return _FOLDERS
+
+
+_FOLDERS: set[str] = set()
 
 
 def _present(former: str) -> str | None:
@@ -72,4 +100,5 @@ def _present(former: str) -> str | None:
 def install() -> None:
     """Have former names found, after all others."""
     if not any(isinstance(finder, _Former) for finder in sys.meta_path):
-        sys.meta_path.append(_Former())  # pyright: ignore[reportArgumentType]
+        sys.meta_path.insert(0, _Former(of_rooms=True))  # pyright: ignore[reportArgumentType]
+        sys.meta_path.append(_Former(of_rooms=False))  # pyright: ignore[reportArgumentType]
