@@ -34,6 +34,7 @@ def without(name: str, folder: Path) -> str:
     return str(folder / "src")
 
 
+@pytest.mark.slow("Strobe starts three times on a copy of the sources, whose bytecode is made", each_change=True)
 def test_without_a_slice_its_command_is_gone_and_nothing_else(tmp_path: Path) -> None:
     environment = {**os.environ, "PYTHONPATH": without("history", tmp_path)}
     run = next((ROOT / "docs" / "examples").glob("*breakdown*/result.json")).parent

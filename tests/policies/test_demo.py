@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import sys
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,9 @@ from strobe.core import demo
 from strobe.core.cli.main import main
 from strobe.core.runs import store
 
+# Looked for without importing it: MuJoCo must not be loaded before Strobe has said how it is to render.
+plays = pytest.mark.skipif(importlib.util.find_spec("metaworld") is None, reason="needs MetaWorld")
+
 
 @pytest.fixture
 def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
@@ -20,6 +24,7 @@ def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
+@pytest.mark.slow("imports LeRobot and builds the policy that ships", each_change=True)
 def test_lerobot_loads_it_and_its_weights_are_small():
     from lerobot.policies.act.modeling_act import ACTPolicy
     from lerobot.policies.factory import make_pre_post_processors
@@ -58,9 +63,9 @@ def test_in_python_its_name_works_too(elsewhere: Path):
     assert strobe.load_policy("demo").policy.config.type == "act"
 
 
+@plays
 @pytest.mark.skipif(sys.platform != "linux", reason="MuJoCo renders by OSMesa or EGL here")
 def test_it_presses_the_button_from_two_starts(elsewhere: Path):
-    pytest.importorskip("metaworld")
     argv = ["evaluate", "--policy.path=demo", "--episodes=2", "--videos=0", "--latency_iterations=0", "--threads=1"]
     assert main([*argv, f"--output_dir={elsewhere}"]) == 0
     answer: Any = store.load_answer(next(elsewhere.glob("*_evaluate_demo")))
@@ -74,9 +79,9 @@ def test_an_answer_names_it_as_it_was_typed(elsewhere: Path):
     assert answer.command == ["strobe", *argv]
 
 
+@plays
 @pytest.mark.slow("a data set is recorded and predicted: the way that the guide goes")
 def test_its_data_set_is_recorded_by_a_command_and_fits_it(elsewhere: Path):
-    pytest.importorskip("metaworld")
     assert main(["record", "--root=button", "--env=metaworld_state", "--episodes=8"]) == 0
     argv = ["preflight", "--policy.path=demo", "--dataset.root=button", "--seconds=5"]
     assert main([*argv, f"--output_dir={elsewhere}"]) == 0

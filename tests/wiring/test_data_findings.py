@@ -171,6 +171,7 @@ PLANTED: dict[str, tuple[Plant, set[str], tuple[str, ...]]] = {
 }  # fmt: skip
 
 
+@pytest.mark.slow("the first of them makes the data set that all read", each_change=True)
 @pytest.mark.parametrize("name", PLANTED)
 def test_a_planted_fault_of_the_data_is_named(name: str, stage: Wired):
     plant, rules, words = PLANTED[name]
