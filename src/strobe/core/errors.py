@@ -105,4 +105,4 @@ def install(extra: str) -> str:
         ours = metadata.metadata(DISTRIBUTION).get_all("Provides-Extra") or []
     except metadata.PackageNotFoundError:  # it runs from a folder of sources
         ours = []
-    return f"pip install '{DISTRIBUTION if extra in ours else 'lerobot'}[{extra}]'"
+    return f"pip install '{DISTRIBUTION if extra in (*ours, 'lerobot') else 'lerobot'}[{extra}]'"
