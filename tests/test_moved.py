@@ -20,6 +20,7 @@ NAMES = {
 }
 
 
+@pytest.mark.slow("the first of them imports torch, by a former name", each_change=True)
 @pytest.mark.parametrize("former", NAMES)
 def test_a_former_name_is_the_same_module_and_warns_once(former: str) -> None:
     sys.modules.pop(former, None)
