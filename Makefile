@@ -25,9 +25,12 @@ PYTEST = $(BIN)/python -m pytest -n 2 --dist loadgroup --no-loadscope-reorder --
 
 # Folders and files of tests that load neither a policy nor LeRobot and start no process but a browser, which is left out
 # too. Collecting a file imports what it imports: what reads a loop's events imports LeRobot, for seconds.
-CHECKED := tests/findings tests/devices tests/measure tests/report tests/results tests/test_errors.py tests/test_kinds.py \
-	tests/cli/test_flags.py tests/cli/test_showing.py tests/sweeps/test_grid.py tests/sweeps/test_scaling_best.py \
-	--ignore=tests/findings/test_findings_backbone.py --ignore=tests/measure/test_accounting.py
+CHECKED := tests/core/devices tests/core/findings tests/core/measure tests/core/report tests/core/results \
+	tests/core/test_errors.py tests/core/test_kinds.py tests/core/runs/test_store.py tests/core/cli/test_flags.py \
+	tests/core/cli/test_showing.py tests/budget tests/history tests/*/test_findings_*.py tests/sweep/test_grid.py \
+	tests/sweep/test_scaling_best.py tests/evaluate/test_best_arm.py tests/evaluate/test_paired_rates.py \
+	tests/evaluate/test_sequence.py tests/evaluate/test_time_to_task.py tests/preflight/test_paired_error.py \
+	tests/rollout/test_rollout_figures.py --ignore=tests/core/measure/test_accounting.py
 
 check: env ## what to run before each commit: style, types, floors, and the tests that need no policy
 	@linted=$$(mktemp); $(MAKE) --no-print-directory lint TYPED='src packages' >$$linted 2>&1 & lint=$$!; \
@@ -52,13 +55,12 @@ test-all: env ## run all tests, as CI does
 	@$(PYTEST) $(ARGS)
 
 approve: env ## write what Strobe prints into tests/approved anew; read the diff before you commit it
-	@STROBE_APPROVE=1 $(BIN)/python -m pytest tests/report tests/studies/test_golden_events.py -k approved $(ARGS)
+	@STROBE_APPROVE=1 $(BIN)/python -m pytest tests/core/report tests/rollout/test_golden_events.py -k approved $(ARGS)
 	@git status --short tests/approved docs/examples
 
 # The tests in which LeRobot's own code runs.
-NEXT := tests/policies tests/loops tests/simulators tests/datasets tests/lerobot tests/emulator tests/studies tests/plugin \
-	tests/deploy tests/treatments tests/sameness tests/act_relative_rtc \
-	tests/test_load_policy.py
+NEXT := $(filter-out tests/docs tests/history tests/budget tests/trials,$(patsubst src/strobe/%/slice.py,tests/%,$(wildcard \
+	src/strobe/*/slice.py))) tests/plugin tests/core/studies tests/core/sameness tests/act_relative_rtc
 LEROBOT ?= $(firstword $(wildcard ../shared/lerobot-main/*.whl))
 test-next: ## run the tests that touch LeRobot on another one: LEROBOT=WHEEL or folder, NEWER='torch==2.15.* torchvision'
 	@NEWER="$(NEWER)" scripts/env.sh next "$(LEROBOT)"

@@ -1,4 +1,4 @@
-"""Which tests belong to which slice, from what they import and where they lie; and what the slices import.
+"""Which tests are of which slice, by the folder that they lie in and what they import; and what the slices import.
 
     python scripts/slices.py                 a table: slice, files of tests, seconds
     python scripts/slices.py --files tune    the files that `make test SLICE=tune` runs
@@ -36,12 +36,10 @@ def of_module(module: str) -> set[str]:
 
 
 def of_test(path: Path) -> set[str]:
-    """Return the slices that a file of tests belongs to; the core where it belongs to none."""
+    """Return the slices that a file of tests is of, by its folder and its imports; the core where it is of none."""
     found = {part for part in path.relative_to(TESTS).parts[:-1] if part in allowed()}
     for module in imported(path):
         found |= of_module(module)
-    words = path.stem.removeprefix("test_").split("_")
-    found |= {name for name in allowed() if name in words or name.rstrip("s") in words}
     return found or {CORE}
 
 

@@ -12,10 +12,13 @@ import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from hypothesis import HealthCheck, settings
+
+if TYPE_CHECKING:
+    from support.browser import Browse, Browser
 
 pytest_plugins = ["support.durations"]
 
@@ -110,7 +113,7 @@ def _no_cache_of_the_users(request: pytest.FixtureRequest, monkeypatch: pytest.M
 
 
 @pytest.fixture(scope="module")
-def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
     """Headless Chromium for the pages of a file of tests. Skips where there is none."""
     from support.browser import NAMES, Browser, installed
 
@@ -118,6 +121,18 @@ def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
         pytest.skip(f"no Chromium on the PATH (looked for {', '.join(NAMES)}): apt-get install chromium")
     with Browser(tmp_path_factory.mktemp("browser")) as opened:
         yield opened
+
+
+@pytest.fixture
+def browse(browser: Browser, tmp_path: Path) -> Browse:
+    """Open a page and return what its document has become once it has settled."""
+
+    def open_page(source: str, **window: Any) -> str:
+        page = tmp_path / "page.html"
+        page.write_text(source, encoding="utf-8")
+        return browser.document(page.as_uri(), **window)
+
+    return open_page
 
 
 @pytest.fixture(scope="session")

@@ -16,8 +16,9 @@ from lerobot.policies.factory import get_policy_class, make_pre_post_processors
 from lerobot.policies.rtc.configuration_rtc import RTCConfig
 from lerobot.rollout.inference.rtc import RTCInferenceEngine, supports_rtc_inference
 from support import warm
+from support.places import ROOT
 
-SOURCE = Path(__file__).parents[2] / "packages" / "lerobot_policy_act_relative_rtc" / "src"
+SOURCE = ROOT / "packages" / "lerobot_policy_act_relative_rtc" / "src"
 
 
 @pytest.fixture(scope="module")

@@ -5,17 +5,16 @@ from __future__ import annotations
 import ast
 import re
 from functools import cache
-from pathlib import Path
 from typing import Any
 
 import pytest
+from support.places import ROOT
 from support.scripts import load_script
 
 from strobe.core.cli.runner import EXIT_CODES
 from strobe.core.slices import commands, load
 
 reference = load_script("reference")
-ROOT = Path(__file__).parents[2]
 SOURCES = ROOT / "src" / "strobe"
 PAGE = ROOT / "docs" / "assistants.md"
 LIST = ROOT / "docs" / "llms.txt"

@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 from support.patched_names import gone
+from support.places import ROOT
 from support.scripts import load_script
 
-ROOT = Path(__file__).parents[2]
 FOLDER = ROOT / "benchmarks"
 bench = load_script("bench")
 

@@ -7,11 +7,10 @@ their flags are held against the list.
 from __future__ import annotations
 
 import re
-from pathlib import Path
 
 import pytest
+from support.places import ROOT
 
-ROOT = Path(__file__).parents[2]
 PAGES = ROOT / "docs" / "coming-from"
 
 # Page → (number of the kit's document, its flags, its columns and lines of output, its files).

@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 from support import warm
+from support.places import ROOT
 
-ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "CONTRIBUTING.md"
 BLOCK = re.compile(
     r"^`(src/\S+|pyproject\.toml)`, (?:new|after `([^\n]+)`):\n\n```(?:python|toml)\n(.*?)^```$",

@@ -10,13 +10,13 @@ from pathlib import Path
 
 import pytest
 from support import warm
+from support.places import ROOT
 from support.scripts import load_script
 
-ROOT = Path(__file__).parents[2]
 # Slices that no other slice imports (scripts/slices.toml), each with another slice whose tests are run without it.
 GONE = {"trials": "history", "history": "budget", "doctor": "trials"}
 OF_ALL = {"docs", "test_golden.py", "test_kinds.py"}  # they read the answers of all slices
-CORE_TESTS = ("measure", "results", "timeline")  # folders of tests
+CORE_TESTS = ("measure", "results", "timeline")  # folders in tests/core
 
 slices = load_script("slices")
 
@@ -54,7 +54,8 @@ def test_without_a_slice_its_command_is_gone_and_nothing_else(tmp_path: Path) ->
 @pytest.mark.parametrize("name", GONE)
 def test_without_a_slice_the_tests_of_the_others_pass(name: str, tmp_path: Path) -> None:
     path = without(name, tmp_path)
-    files = [file for file in slices.table()["core"] if Path(file).parts[1] in CORE_TESTS]
+    rooms = {("core", room) for room in CORE_TESTS}
+    files = [file for file in slices.table()["core"] if Path(file).parts[1:3] in rooms]
     files += slices.table()[GONE[name]]
     kept = [file for file in files if name not in slices.of_test(ROOT / file) and not of_all(ROOT / file)]
     assert len(kept) > 20

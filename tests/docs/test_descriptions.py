@@ -5,11 +5,11 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
+from support.places import ROOT
 
-SOURCES = Path(__file__).parents[2] / "src" / "strobe"
+SOURCES = ROOT / "src" / "strobe"
 
 # A clause whose noun is missing, and words that say nothing.
 ELLIPSIS = re.compile(

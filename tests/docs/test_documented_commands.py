@@ -17,6 +17,7 @@ from typing import Any
 
 import pytest
 from support.documented import LEROBOTS, OTHERS, OURS, Command, commands
+from support.places import ROOT
 
 from strobe.core.cli import display
 from strobe.core.cli.parse import check_names, pairs
@@ -32,7 +33,6 @@ from strobe.lerobot.schema.registries import POLICY
 from strobe.servers import command as server
 from strobe.servers import compare_command as compare_servers
 
-ROOT = Path(__file__).parents[2]
 # An example's report.md is what a run printed when it ran.
 PAGES = sorted(
     path

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import datetime
-from pathlib import Path
 
 import pytest
 from support import durations
-
-ROOT = Path(__file__).parents[2]
+from support.places import ROOT
 
 
 def test_what_is_slow_has_a_reason(request: pytest.FixtureRequest) -> None:

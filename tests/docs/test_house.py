@@ -11,9 +11,9 @@ from types import ModuleType
 from typing import Any
 
 import pytest
+from support.places import ROOT
 from support.scripts import load_script
 
-ROOT = Path(__file__).parents[2]
 SOURCES = ROOT / "src" / "strobe"
 
 

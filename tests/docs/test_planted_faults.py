@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import ast
-from pathlib import Path
 from typing import Any
 
 import pytest
+from support.places import ROOT
 from support.scripts import load_script
 
-ROOT = Path(__file__).parents[2]
 ROOMS = 20  # rooms of the core, and slices
 LEFT_OUT = {"matrix", "slow", "gpu"}  # marks of what `make test` does not run
 

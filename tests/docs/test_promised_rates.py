@@ -7,7 +7,8 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-ROOT = Path(__file__).parents[2]
+from support.places import ROOT
+
 SOURCES = ROOT / "src" / "strobe"
 ROOMS = (
     "core/report", "core/findings", "core/cli", "core/measure", "core/studies", "budget", "commands", "dataloader",

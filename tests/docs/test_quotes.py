@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import re
-from pathlib import Path
+
+from support.places import ROOT
 
 from strobe.core import kinds
 from strobe.core.runs import store
-
-ROOT = Path(__file__).parents[2]
 
 
 def quotes() -> list[str]:

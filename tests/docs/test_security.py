@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 from safetensors.numpy import save_file
+from support.places import ROOT
 
 from strobe.core.errors import UserError
 from strobe.core.report import html
@@ -22,16 +23,15 @@ from strobe.rollout.loops import event_log
 from strobe.servers.protocols import groot, groot_messages, lerobot_messages, wire
 from strobe.sweep import grid
 
-ROOT = Path(__file__).parents[2]
 HERE = "tests/docs/test_security.py"
-RECORDINGS, MESSAGES = "tests/loops/test_damaged_recording.py", "tests/policies/test_lerobot_messages.py"
-CONTENTS, REPLAY = "tests/runs/test_contents.py", "tests/studies/test_replay_policy.py"
+RECORDINGS, MESSAGES = "tests/rollout/test_damaged_recording.py", "tests/servers/test_lerobot_messages.py"
+CONTENTS, REPLAY = "tests/core/runs/test_contents.py", "tests/replay/test_replay_policy.py"
 HELD = {
     "A checkpoint that you name is trusted": ["tests/lerobot/test_refusals.py::test_a_policys_own_code_that_fails"],
-    "An export is code.": ["tests/exports/test_export.py::test_its_program_runs_without_torch"],
-    "A factory is code": ["tests/cli/test_factory.py::test_a_file_that_cannot_be_imported_is_one_line"],
+    "An export is code.": ["tests/export/test_export.py::test_its_program_runs_without_torch"],
+    "A factory is code": ["tests/lerobot/test_factory.py::test_a_file_that_cannot_be_imported_is_one_line"],
     "Packages that register families, treatments or rules": [
-        "tests/cli/test_foreign.py::test_its_treatment_and_its_steps_are_compared"
+        "tests/lerobot/test_foreign.py::test_its_treatment_and_its_steps_are_compared"
     ],
     "LeRobot's remote inference trusts its peer.": [
         f"{MESSAGES}::test_an_answer_changes_nothing_in_this_process",
@@ -39,11 +39,11 @@ HELD = {
     ],
     "Results, recipes, traces, sweeps, tables of trials, episode logs and recordings": [
         f"{CONTENTS}::test_a_recipe_that_grows_is_a_line", f"{RECORDINGS}::test_odd_events_are_counted_and_left_out",
-        "tests/report/test_trace_command.py::test_a_hostile_trace_gives_what_it_has",
+        "tests/traces/test_trace_command.py::test_a_hostile_trace_gives_what_it_has",
     ],
     "A page shows text as text": [
-        "tests/report/test_html.py::test_nothing_from_outside_runs_or_becomes_markup",
-        "tests/report/test_hostile_text.py::test_a_page_gets_no_elements_and_no_attributes",
+        "tests/core/report/test_html.py::test_nothing_from_outside_runs_or_becomes_markup",
+        "tests/core/report/test_hostile_text.py::test_a_page_gets_no_elements_and_no_attributes",
         f"{HERE}::test_a_page_holds_no_file_from_outside_of_its_run",
     ],
     "What a run names is a stranger's word unless you recorded it.": [
@@ -51,7 +51,7 @@ HELD = {
         f"{REPLAY}::test_ones_own_run_is_known_by_its_seal_alone",
     ],
     "A tuning's run names no policy for trials.": [
-        "tests/studies/test_trials_of_tuning.py::test_a_run_sets_no_flag_that_loads_something"
+        "tests/trials/test_trials_of_tuning.py::test_a_run_sets_no_flag_that_loads_something"
     ],
     "Preflight reads a checkpoint's files": [f"{HERE}::test_preflight_runs_nothing_that_a_checkpoint_names"],
     "A damaged recording says so.": [f"{RECORDINGS}::test_what_is_lost_is_said_first"],
@@ -65,10 +65,10 @@ HELD = {
     "A server's answer has up to 8 MiB.": [f"{MESSAGES}::test_an_answer_takes_no_more_memory_than_it_weighs"],
     "A server's answer changes nothing here.": [f"{MESSAGES}::test_an_answer_changes_nothing_in_this_process"],
     "A server may ask for an observation of 128 MiB": [
-        "tests/policies/test_groot_messages.py::test_maps_that_are_no_array_are_refused",
-        "tests/policies/test_groot_messages.py::test_a_server_that_asks_for_too_much_is_refused",
+        "tests/servers/test_groot_messages.py::test_maps_that_are_no_array_are_refused",
+        "tests/servers/test_groot_messages.py::test_a_server_that_asks_for_too_much_is_refused",
     ],
-    "A call of a server ends": ["tests/studies/test_policy_servers.py::test_a_server_that_says_nothing_is_silent"],
+    "A call of a server ends": ["tests/servers/test_policy_servers.py::test_a_server_that_says_nothing_is_silent"],
     "No name of a file costs the others.": [f"{CONTENTS}::test_a_name_that_is_no_utf_8_costs_no_page"],
 }  # fmt: skip
 

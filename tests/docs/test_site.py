@@ -16,6 +16,7 @@ from urllib.parse import quote
 
 import pytest
 from support.browser import Browser
+from support.places import ROOT
 from support.scripts import load_script
 from support.site_search import pages, search
 
@@ -28,7 +29,6 @@ pytestmark = pytest.mark.slow("the site is built, and read in a browser")
 pytest.importorskip("mkdocs")
 pytest.importorskip("material")
 
-ROOT = Path(__file__).parents[2]
 EXAMPLES = sorted(path.parent.name for path in ROOT.glob("docs/examples/*/result.json"))
 reference = load_script("reference")
 

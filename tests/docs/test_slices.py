@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from types import ModuleType
 
 import pytest
+from support.places import ROOT
 from support.scripts import load_script
-
-ROOT = Path(__file__).parents[2]
 
 
 @pytest.fixture(scope="module")
@@ -33,6 +31,6 @@ def test_every_folder_besides_the_core_is_in_the_list(slices: ModuleType) -> Non
 
 def test_a_slice_has_its_own_tests_and_the_contracts(slices: ModuleType) -> None:
     servers, tune = slices.files("servers"), slices.files("tune")
-    assert {"tests/findings/test_findings_server.py", *slices.CONTRACTS} <= set(servers)
-    assert "tests/studies/test_tune_search.py" in tune
-    assert "tests/studies/test_tune_search.py" not in servers
+    assert {"tests/servers/test_findings_server.py", *slices.CONTRACTS} <= set(servers)
+    assert "tests/tune/test_tune_search.py" in tune
+    assert "tests/tune/test_tune_search.py" not in servers

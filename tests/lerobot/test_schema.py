@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 from lerobot.configs import PreTrainedConfig
 from lerobot.envs.configs import EnvConfig
+from support.places import TESTS
 
 from strobe.core.cli.placeholders import option_names
 from strobe.lerobot.policies import lerobot_policies
@@ -20,7 +21,7 @@ from strobe.lerobot.schema import registries, shapes, source
 from strobe.lerobot.schema.source import UnreadableSourceError
 from strobe.simulators import metaworld_state  # which registers its type
 
-FOREIGN = Path(__file__).parents[1] / "support" / "foreign"
+FOREIGN = TESTS / "support" / "foreign"
 CONFIGS = (
     "lerobot.configs.default:DatasetConfig",
     "lerobot.policies.rtc.configuration_rtc:RTCConfig",

@@ -14,10 +14,11 @@ from typing import Any
 import pytest
 from support import warm
 from support.checkpoints import tiny_checkpoint, tiny_recipe
+from support.places import TESTS
 
 from strobe.core.runs.recipe_file import dump
 
-ROBOT = Path(__file__).parent.parent / "support" / "robot"
+ROBOT = TESTS / "support" / "robot"
 BF16 = {"precision": "bf16"}
 
 pytestmark = pytest.mark.skipif(

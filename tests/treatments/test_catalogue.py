@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support.places import ROOT
 from torch import nn
 
 from strobe.commands.variants import parse_variant
@@ -24,7 +25,7 @@ from strobe.core.treatments.treatment import STRUCTURE, Entry, Treatment, Varian
 from strobe.ladder.candidates import Choice, candidates
 from strobe.treatments import table
 
-DOCS = Path(__file__).parents[2] / "docs" / "treatments.md"
+DOCS = ROOT / "docs" / "treatments.md"
 
 
 def test_the_docs_name_every_treatment_with_its_effect():

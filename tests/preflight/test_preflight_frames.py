@@ -1,0 +1,138 @@
+"""strobe preflight with a data set: the policy is run on recorded frames, or files are read alone."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+from lerobot.configs.default import DatasetConfig
+from safetensors.numpy import load_file, save_file
+from support.places import TESTS
+from support.turning_arm import TOP, WRIST, recording, saved, written
+
+from strobe.core.cli.main import main
+from strobe.core.runs import store
+from strobe.lerobot.policies.loading import load_subject
+from strobe.lerobot.policies.options import InputOptions, PolicyOptions
+
+GOLDEN = TESTS / "golden" / "rollout"
+
+
+@pytest.fixture(scope="module")
+def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return saved(tmp_path_factory.mktemp("turning") / "policy", recording().meta.stats)
+
+
+@pytest.fixture(scope="module")
+def swapped(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Recorded by a robot whose cameras change places."""
+    root = tmp_path_factory.mktemp("turning") / "swapped"
+    return written(root, recording(lambda ticks: ticks | {TOP: ticks[WRIST], WRIST: ticks[TOP]}, episodes=6))
+
+
+def run(folder: Path, *flags: str) -> tuple[int, dict]:
+    code = main(["preflight", f"--output_dir={folder}", *flags])
+    (kept,) = folder.glob("*/result.json")
+    return code, json.loads(kept.read_text())
+
+
+@pytest.mark.slow("a trained policy on frames, with and without the flag", each_change=True)
+def test_a_miswiring_that_no_file_shows_is_named_and_its_flag_mends_it(
+    checkpoint: Path, swapped: Path, tmp_path: Path
+) -> None:
+    flags = [f"--policy.path={checkpoint}", f"--dataset.root={swapped}", "--held_out=[4,5]"]
+    code, result = run(tmp_path / "first", *flags)
+    (finding,) = [each for each in result["findings"] if each["level"] == "warning"]
+    assert code == 1
+    assert finding["rule"] == "wired-otherwise-cameras"
+    assert [part["name"] for part in result["open_loop"]["parts"]] == ["all", "training", "held out"]
+    assert result["hypotheses"][0]["outcome"] == "claimed"
+    mend = finding["do"].replace("'", "")  # as a shell hands it on
+    code, result = run(tmp_path / "second", *flags, mend)
+    assert code == 0
+    assert result["open_loop"]["parts"][0]["explained"] > 0.95
+
+
+@pytest.mark.slow("a policy played on recorded frames")
+def test_a_run_of_the_policy_is_read_once(
+    checkpoint: Path, swapped: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    load, reads = store.load_answer, []
+
+    def counted(path: Path | str) -> object:
+        reads.append(path)
+        return load(path)
+
+    monkeypatch.setattr(store, "load_answer", counted)
+    flags = [f"--policy.path={checkpoint}", f"--dataset.root={swapped}", f"--rollout={GOLDEN}", "--seconds=4"]
+    _, result = run(tmp_path, *flags)
+    assert reads == [GOLDEN]
+    shown = [result["wiring"]["lag"]["run"], result["wiring"]["timing"]["call"]["run"]]
+    assert [*shown, result["open_loop"]["first_jump"]["run"]] == [str(GOLDEN)] * 3
+
+
+def test_files_alone_are_read_where_that_is_asked_for(checkpoint: Path, swapped: Path, tmp_path: Path) -> None:
+    code, result = run(tmp_path, f"--policy.path={checkpoint}", f"--dataset.root={swapped}", "--read_only")
+    assert code == 0
+    assert result["open_loop"] is None
+    assert result["hypotheses"] == []
+
+
+def test_files_are_read_without_torch(checkpoint: Path, swapped: Path, tmp_path: Path) -> None:
+    flags = [f"--policy.path={checkpoint}", f"--dataset.root={swapped}", "--read_only", f"--output_dir={tmp_path}"]
+    script = f"import sys; from strobe.core.cli.main import main; main(['preflight', *{flags}])"
+    script += "; sys.exit('torch' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+
+
+def test_an_episode_that_is_not_there_is_said(checkpoint: Path, swapped: Path, tmp_path: Path) -> None:
+    _, result = run(tmp_path, f"--policy.path={checkpoint}", f"--dataset.root={swapped}", "--dataset.episodes=[0,99]")
+    assert "no episode 99" in result["open_loop"]["unjudged"]
+
+
+def weights_of(policy: Path, folder: Path, change: Callable[[dict[str, np.ndarray]], object]) -> Path:
+    """Return a copy of a checkpoint with changed weights."""
+    shutil.copytree(policy, folder)
+    weights = load_file(folder / "model.safetensors")
+    change(weights)
+    save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
+    return folder
+
+
+def act_of(dataset: Path, folder: Path) -> Path:
+    """Save an ACT of random weights for a data set in ``folder``."""
+    source = InputOptions(dataset=DatasetConfig(repo_id="local/data", root=str(dataset)))
+    subject = load_subject(PolicyOptions(type="act", size="tiny", overrides=["--device=cpu"]), source)
+    for part in (subject.policy, subject.loaded.preprocessor, subject.loaded.postprocessor):
+        part.save_pretrained(folder)
+    return folder
+
+
+@pytest.mark.slow("a policy loaded three times")
+def test_weights_that_are_not_read_are_named(swapped: Path, tmp_path: Path) -> None:
+    policy = act_of(swapped, tmp_path / "policy")
+    flags = [f"--dataset.root={swapped}", "--seconds=1"]
+
+    def names(kind: str, change: Callable[[dict[str, np.ndarray]], object]) -> dict[str, dict]:
+        changed = weights_of(policy, tmp_path / kind, change)
+        _, result = run(tmp_path / f"{kind}-runs", f"--policy.path={changed}", *flags)
+        assert result["wiring"]["weights"]["missing"] is not None
+        return {each["rule"]: each for each in result["findings"] if each["rule"].startswith("weights")}
+
+    head = "model.action_head.weight"
+    assert names("sound", lambda weights: None) == {}
+    missing = names("missing", lambda weights: weights.pop(head))
+    assert missing["weights-missing"]["level"] == "warning"
+    assert f"1 weights are missing, such as {head}" in missing["weights-missing"]["seen"]
+    reshaped = names("reshaped", lambda weights: weights.update({head: np.zeros((2, 2), np.float32)}))
+    assert f"1 weights have another shape, such as {head}" in reshaped["weights-missing"]["seen"]
+    more = names("more", lambda weights: weights.update({"model.of_nobody": np.zeros(2, np.float32)}))
+    assert more["weights-unused"]["level"] == "info"
+    assert "model.of_nobody" in more["weights-unused"]["seen"]

@@ -1,0 +1,114 @@
+"""Lags of a recording beside those of a rehearsal: measured alike, and a finding where they are far apart."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from support.arm_policy import save_act
+from support.places import TESTS
+from support.wired import JOINTS, LATE, Wired, wired
+
+from strobe.core.errors import UserError
+from strobe.core.kinds import advise
+from strobe.core.runs import store
+from strobe.preflight.findings.wiring import findings_of
+from strobe.preflight.lag import call_in
+from strobe.preflight.run import Preflight, preflight
+from strobe.preflight.run_of_policy import read_run
+from strobe.rollout.files import EVENTS
+
+GOLDEN = TESTS / "golden"
+
+
+@pytest.fixture
+def stage(tmp_path: Path) -> Wired:
+    folder = tmp_path / "trained"
+    save_act(folder, 64, 64)
+    return wired(folder, tmp_path)
+
+
+def test_a_recordings_lag_is_found_joint_by_joint(stage: Wired):
+    def still(values: np.ndarray, _: np.ndarray) -> np.ndarray:
+        values[:, 5] = 3.0
+        return values
+
+    for name in ("action", "observation.state"):
+        stage.change_vector(name, still)
+    lag = preflight(Preflight(stage.policy, stage.dataset)).wiring.lag
+    assert lag is not None
+    assert [joint.joint for joint in lag.joints] == JOINTS
+    for joint in lag.joints[:5]:
+        assert joint.recorded == pytest.approx(LATE, abs=0.2)
+        assert joint.interval is not None
+    assert lag.joints[5].recorded is None
+    assert any("gripper.pos: hardly moves" in reason for reason in lag.unjudged)
+    assert any("age of the recording's frames" in reason for reason in lag.unjudged)
+
+
+def test_names_that_action_and_state_do_not_share_are_not_judged(stage: Wired):
+    stage.describe_feature("observation.state", names=[f"{name}.state" for name in JOINTS])
+    lag = preflight(Preflight(stage.policy, stage.dataset)).wiring.lag
+    assert lag is not None
+    assert lag.joints == []
+    assert any("no dimension of the same name" in reason for reason in lag.unjudged)
+
+
+def test_a_data_set_without_its_frames_is_not_judged(stage: Wired):
+    shutil.rmtree(stage.dataset / "data")
+    lag = preflight(Preflight(stage.policy, stage.dataset)).wiring.lag
+    assert lag is not None
+    assert any("is missing" in reason for reason in lag.unjudged)
+
+
+def test_a_runs_lags_stand_beside_and_a_large_difference_is_a_finding(stage: Wired, tmp_path: Path):
+    result = preflight(Preflight(stage.policy, stage.dataset, rollout=read_run(GOLDEN / "rollout")))
+    assert result.wiring.lag is not None
+    assert result.wiring.lag.run_fps
+    assert result.wiring.lag.observations_run is not None
+    lag = result.wiring.lag.joints[0]
+    lag.run = LATE + 1.0
+    assert "lags-differ" not in {finding.rule for finding in advise(result)}
+    lag.run = LATE + 3.0
+    (found,) = [finding for finding in advise(result) if finding.rule == "lags-differ"]
+    assert found.title == "shoulder_pan.pos follows its actions 5.0 ticks late, and 2.0 in the data"
+
+
+def test_lags_of_a_loop_that_did_not_hold_its_rate_are_not_judged(stage: Wired, tmp_path: Path):
+    run = shutil.copytree(GOLDEN / "rollout", tmp_path / "slow")
+    answer: Any = store.load_answer(run)
+    answer.rollout.pace.held_hz = 0.8 * answer.rollout.pace.asked_hz
+    store.save(answer, run)
+    lag = preflight(Preflight(stage.policy, stage.dataset, rollout=read_run(run))).wiring.lag
+    assert lag is not None
+    assert {joint.run for joint in lag.joints} == {None}
+    assert any(reason.startswith("Lags of the run: its loop held") for reason in lag.unjudged)
+
+
+def test_a_runs_calls_are_held_against_its_chunk(stage: Wired):
+    wiring = preflight(Preflight(stage.policy, stage.dataset, rollout=read_run(GOLDEN / "rollout"))).wiring
+    answer: Any = store.load_answer(GOLDEN / "rollout")
+    rollout = answer.rollout
+    call = wiring.timing.call
+    assert call is not None
+    assert call.ms == rollout.inference.latency.median
+    assert (call.fps, call.engine, call.run) == (rollout.fps, rollout.engine, str(GOLDEN / "rollout"))
+    wiring.timing.chunk = rollout.inference.chunk
+    assert "call-longer-than-chunk" not in {finding.rule for finding in findings_of(wiring)}
+    wiring.timing.chunk = 30
+    (found,) = [finding for finding in findings_of(wiring) if finding.rule == "call-longer-than-chunk"]
+    assert found.level == "warning"
+    assert f"in {GOLDEN / 'rollout'}" in found.seen
+
+
+def test_calls_of_a_server_are_not_judged():
+    assert call_in(read_run(GOLDEN / "rollout-remote")) is None
+
+
+def test_another_answer_is_no_run():
+    with pytest.raises(UserError, match="is no run of `strobe rollout`"):
+        read_run(GOLDEN / "verify")
+    assert not (GOLDEN / "verify" / EVENTS).exists()
