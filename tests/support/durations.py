@@ -1,6 +1,6 @@
 """A plug-in of pytest: the seconds of each test are recorded, and decide which goes first and which needs a reason.
 
-`make durations` runs all tests and writes ``tests/durations.json``; ``ARGS=tests/cli`` measures these files alone. Run
+`make durations` runs all tests and writes ``tests/durations.json``; ``ARGS=tests/tune`` measures these files alone. Run
 it on a machine at rest. From that record follow, in every run with several workers:
 
 - The order: what takes longest goes first, so that no worker is left with it at the end.
