@@ -129,7 +129,7 @@ def test_no_help_and_no_wrong_flag_imports_what_takes_seconds(tmp_path: Path) ->
     (tmp_path / "checkpoint" / "model.safetensors").touch()
     here = TESTS
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(here), os.environ.get("PYTHONPATH", "")])}
-    code = "from cli import test_answers_at_once as here; here.answers()"
+    code = "from commands import test_answers_at_once as here; here.answers()"
     done = subprocess.run(
         [sys.executable, "-c", code], cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=300
     )

@@ -13,7 +13,7 @@ from strobe.core.measure.roofline import limits
 from strobe.core.measure.sampling import SamplingBudget
 from strobe.core.results.measurement import Measurement
 from strobe.core.results.subject import Ceiling
-from strobe.core.studies.shared import measuring
+from strobe.core.studies.shared import counting as counts
 from strobe.core.studies.shared.measuring import Options
 from strobe.core.treatments.treatment import CAPTURED
 from strobe.ladder.candidates import Bounds, Candidate, Choice, in_order
@@ -149,13 +149,13 @@ def test_a_climb_leaves_out_what_gains_nothing_here_unless_all_is_asked_for(act,
     # Memory without a limit: the tiny policy's products are its limit, as a large one's are.
     machine = SLOW_HALF.model_copy(update={"memory_gbps": 1e9})
     monkeypatch.setattr(ceilings, "measure", lambda *_: machine)
-    count, names = measuring.count, list[str]()
+    count, names = counts.count, list[str]()
 
     def counting(subject, variant, call, hooks):
         names.append(variant.name)
         return count(subject, variant, call, hooks)
 
-    monkeypatch.setattr(measuring, "count", counting)
+    monkeypatch.setattr(counts, "count", counting)
     options = Options(SamplingBudget(iterations=8, seconds=5.0), batch_size=1)
     aim = Aim(target_hz=1e6, choice=Choice(only=("precision",)), time_limit=20.0)
     lines = Lines()

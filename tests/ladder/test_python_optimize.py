@@ -44,7 +44,7 @@ def slow(arm: Any, monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.Tem
     """The policy with its inputs. Its encoder takes 4 ms, and 1 ms where its convolutions have the channels last."""
     clock = Clock().wind(monkeypatch)
     monkeypatch.setenv("STROBE_CACHE", str(tmp_path_factory.mktemp("cache")))
-    monkeypatch.setattr("strobe.core.studies.shared.machine_state.ceilings.measure", lambda *_: Ceiling())
+    monkeypatch.setattr("strobe.core.measure.ceiling.measure", lambda *_: Ceiling())
     policy, observations = arm.make()
     plain = policy.vision.forward
 

@@ -39,7 +39,7 @@ def forgotten():
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     """`timed_arm:make` makes the policy; by this clock its encoder takes 4 ms, half in bfloat16; its expert 1 ms."""
     clock = Clock().wind(monkeypatch)
-    monkeypatch.setattr("strobe.core.studies.shared.machine_state.ceilings.measure", lambda *_: Ceiling())
+    monkeypatch.setattr("strobe.core.measure.ceiling.measure", lambda *_: Ceiling())
     monkeypatch.syspath_prepend(str(FACTORIES))
     import arm  # pyright: ignore[reportMissingImports]
 

@@ -13,7 +13,7 @@ from torch import nn
 
 from strobe.core.cli.main import main
 from strobe.core.errors import UserError
-from strobe.core.measure.accounting import weight_bytes
+from strobe.core.measure.memory import weight_bytes
 from strobe.core.measure.sampling import SamplingBudget
 from strobe.core.studies.shared.measuring import Options, measure
 from strobe.core.treatments.treatment import Variant

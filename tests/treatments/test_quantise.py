@@ -14,8 +14,9 @@ from support.matrix import matrix
 from torch import nn
 
 from strobe.core.errors import UserError
-from strobe.core.measure.accounting import Accounting, weight_bytes
+from strobe.core.measure.accounting import Accounting
 from strobe.core.measure.agreement import agree
+from strobe.core.measure.memory import weight_bytes
 from strobe.core.treatments import catalogue
 from strobe.core.treatments.treatment import Variant
 from strobe.lerobot.policies.loading import load_model, load_subject

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 
 from torch import Tensor
 
-from strobe.core.measure.agreement import agree, agree_features, agree_outputs, in_common
+from strobe.core.measure.agreement import Values, agree, agree_features, agree_outputs, in_common
 from strobe.core.measure.guard import Guard, Guards, Judgement, strongest
 from strobe.core.measure.in_time import InTimeLooks, fewest_chunks
 from strobe.core.measure.sampling import Progress, SamplingBudget
@@ -33,6 +33,7 @@ from strobe.core.studies.shared.progress import Reporter
 from strobe.core.studies.shared.rounds import Outputs
 from strobe.core.subjects.callable_subject import CallableSubject
 from strobe.core.subjects.subject import Subject
+from strobe.core.torch_there import is_tensor
 from strobe.core.treatments import catalogue
 from strobe.core.treatments.room import noted
 from strobe.core.treatments.treatment import Spec, Treatment, Variant
@@ -258,7 +259,7 @@ class ActionGuard:
 
     runs: Runs
     guards: Guards
-    reference: list[Tensor]
+    reference: list[Values]
     same: Sameness | None = None
     yardsticks: list[Yardstick] = field(default_factory=list)
 
@@ -300,7 +301,7 @@ class ActionGuard:
             judgement = self.judge(variant, agreement)
         return Screened(agreement, judgement, seconds[0], seconds[min(1, len(seconds) - 1)])
 
-    def _agreement(self, variant: Variant, outputs: Sequence[Tensor]) -> Agreement:
+    def _agreement(self, variant: Variant, outputs: Sequence[Values]) -> Agreement:
         subject = self.runs.subject
         count = min(len(outputs), len(self.reference), settings.GUARDED_OBSERVATIONS)
         before, after = self.reference[:count], outputs[:count]
@@ -308,7 +309,8 @@ class ActionGuard:
             return agree_outputs(before, after, subject.form.shapes if subject.form is not None else ())
         if not isinstance(subject, PolicySubject):
             return agree_features(before, after)
-        scale = subject.scale(self.reference) if self.reference[0].dim() > 1 else None
+        chunks = [each for each in self.reference if is_tensor(each) and each.dim() > 1]
+        scale = subject.scale(chunks) if chunks else None
         if scale is not None and before[0].shape != after[0].shape and variant.changes_execution:
             before, after = in_common(before, after)
         return agree(before, after, scale, executed=subject.executed)

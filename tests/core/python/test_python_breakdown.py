@@ -114,7 +114,7 @@ def test_what_is_compiled_is_one_part_and_says_so():
 
 
 def test_a_call_that_cannot_be_counted_keeps_its_times(clock: Clock, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr("strobe.core.studies.shared.machine_state.ceilings.measure", lambda *_: Ceiling())
+    monkeypatch.setattr("strobe.core.measure.ceiling.measure", lambda *_: Ceiling())
 
     class Refusing(Net):
         def forward(self, x: torch.Tensor) -> torch.Tensor:
@@ -129,7 +129,7 @@ def test_a_call_that_cannot_be_counted_keeps_its_times(clock: Clock, monkeypatch
 
 
 def test_its_flop_are_counted(clock: Clock, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr("strobe.core.studies.shared.machine_state.ceilings.measure", lambda *_: Ceiling())
+    monkeypatch.setattr("strobe.core.measure.ceiling.measure", lambda *_: Ceiling())
     answer = strobe.breakdown(Net(clock).eval(), X, seconds=1)
     head = next(part for part in answer.measurements[0].components if part.name == "head")
     assert head.gflop == pytest.approx(2 * 2 * 3 * 3 / 1e9)

@@ -16,6 +16,7 @@ from strobe.core.measure import ceiling
 from strobe.core.measure.sampling import Progress, SamplingBudget
 from strobe.core.sameness.reordered import features_reordered
 from strobe.core.studies.compare import compare
+from strobe.core.studies.shared import counting as counts
 from strobe.core.studies.shared import measuring
 from strobe.core.studies.shared.machine_state import measure_machine
 from strobe.core.studies.shared.measuring import LATE, Options, Session
@@ -41,7 +42,7 @@ class Counting:
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.clock = Clock().wind(monkeypatch)
         self.seconds: dict[str, float] = {}
-        count = measuring.count
+        count = counts.count
 
         def slowly(subject: Any, variant: Variant, *more: Any) -> Any:
             if self.seconds[variant.name] < 0:
@@ -49,7 +50,7 @@ class Counting:
             self.clock.sleep(self.seconds[variant.name])
             return count(subject, variant, *more)
 
-        monkeypatch.setattr(measuring, "count", slowly)
+        monkeypatch.setattr(counts, "count", slowly)
 
     def measure(self, one: float, two: float, three: float, kept: ProgressSeen) -> measuring.Measured:
         """Measure three variants, whose counting takes so many seconds."""

@@ -22,7 +22,7 @@ from strobe.core.measure.time_limit import OTHER_S, TimeLimit, WorkLimit
 from strobe.core.results.subject import Ceiling
 from strobe.core.studies.breakdown import breakdown
 from strobe.core.studies.compare import compare
-from strobe.core.studies.shared import measuring
+from strobe.core.studies.shared import counting, measuring
 from strobe.core.studies.shared.gradients import gradients
 from strobe.core.studies.shared.machine_state import measure_machine
 from strobe.core.studies.shared.measuring import Options
@@ -108,7 +108,7 @@ def test_slow_rounds_take_the_place_of_the_seconds(clock: Clock) -> None:
 
 
 def test_counting_that_would_not_end_in_time_is_left_out(clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(measuring, "count", lambda *_: pytest.fail("counted"))
+    monkeypatch.setattr(counting, "count", lambda *_: pytest.fail("counted"))
     subject: Any = Sleeper(clock)
     chosen = options(limit=WorkLimit(S))
     clock.sleep(WHOLE)

@@ -17,6 +17,7 @@ from typing_extensions import Self
 
 from strobe.core import demo, slices
 from strobe.core.cli.display import quiet
+from strobe.core.torch_there import has_torch
 
 if TYPE_CHECKING:
     from strobe.core.measure.sampling import Progress as Sampled
@@ -60,7 +61,7 @@ def importing(*, announced: bool = False) -> Iterator[None]:
         announced: whether the command has said already what it does.
     """
     library = prepare_imports()
-    if ("lerobot.policies" if library else "torch") in sys.modules or not gc.isenabled():
+    if not has_torch() or ("lerobot.policies" if library else "torch") in sys.modules or not gc.isenabled():
         yield
         return
     while _before_imports:

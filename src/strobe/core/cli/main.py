@@ -97,7 +97,8 @@ def _in_a_line(error: Exception) -> str:
         return f"{in_words(error)}{f': {error.filename}' if error.filename else ''}"
     missing = (error.name or "").partition(".")[0] if isinstance(error, ModuleNotFoundError) else ""
     if missing not in ("", "strobe") and find_spec("lerobot") is None:
-        return f"this needs LeRobot, for which Python must be 3.12 or newer: {install('lerobot')}"
+        python = ", for which Python must be 3.12 or newer" if sys.version_info < (3, 12) else ""
+        return f"this needs LeRobot{python}: {install('lerobot')}"
     in_a_line = slices.offer("others' refusals")
     return in_a_line(error) if in_a_line is not None else ""
 

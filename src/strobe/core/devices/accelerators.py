@@ -5,18 +5,22 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
-
-import torch
-from torch import Tensor
+from typing import TYPE_CHECKING, Any
 
 from strobe.core.errors import UserError
+from strobe.core.torch_there import has_torch
+
+if TYPE_CHECKING:
+    import torch
+    from torch import Tensor
 
 _NUMBERED = ("cuda", "xpu")  # kinds of which there may be several; there is one MPS
 
 
 def module_of(device: torch.device) -> Any:
     """Return torch's module for the devices of this type, such as ``torch.cuda``."""
+    import torch
+
     return torch.get_device_module(device)
 
 
@@ -25,6 +29,8 @@ def numbered(device: torch.device | str) -> torch.device:
 
     'cpu' and 'mps' have no number.
     """
+    import torch
+
     device = torch.device(device)
     if device.type not in _NUMBERED:
         return torch.device(device.type)
@@ -37,6 +43,8 @@ def computes_bf16(device: torch.device, *, emulated: bool = True) -> bool:
     Args:
         emulated: also count a device without arithmetic for it, which computes in float32.
     """
+    import torch
+
     with torch.cuda.device(device):
         return torch.cuda.is_bf16_supported(including_emulation=emulated)
 
@@ -46,8 +54,12 @@ def check_device(name: str | None) -> None:
 
     LeRobot would silently take another device, and the numbers would be those of another machine.
     """
-    if name is None:
+    if name is None or (name == "cpu" and not has_torch()):
         return
+    if not has_torch():
+        raise UserError(f"device {name}, but torch is not installed here; use cpu")
+    import torch
+
     try:
         device = torch.device(name)
     except RuntimeError as error:
@@ -77,6 +89,8 @@ class DeviceMemory:
     def allocated(self) -> int | None:
         """Return the memory of living tensors and of operators' own buffers."""
         if self.device.type == "mps":
+            import torch
+
             return torch.mps.current_allocated_memory()
         return self._query("memory_allocated")
 
@@ -105,6 +119,8 @@ class DeviceMemory:
         """
         if self.device.type != "cuda" or not pools:
             return 0
+        import torch
+
         index = numbered(self.device).index
         segments = [segment for segment in torch.cuda.memory_snapshot() if segment["device"] == index]
         own = [segment for segment in segments if tuple(segment.get("segment_pool_id", (0, 0))) in pools]
@@ -123,11 +139,15 @@ def memory_of(device: torch.device) -> DeviceMemory | None:
 # States of the generators that draw random numbers: the CPU's, and an accelerator's.
 
 # Name of a device → state of its generator.
-GeneratorStates = dict[str, Tensor]
+GeneratorStates = dict[str, "Tensor"]
 
 
 def generator_states(device: torch.device) -> GeneratorStates:
-    """Return the states of the CPU's generator and of that of ``device``."""
+    """Return the states of the CPU's generator and of that of ``device``; none without torch."""
+    if not has_torch():
+        return {}
+    import torch
+
     by_device = {"cpu": torch.get_rng_state()}
     if device.type != "cpu":
         device = numbered(device)
@@ -138,6 +158,8 @@ def generator_states(device: torch.device) -> GeneratorStates:
 def set_generators(saved: GeneratorStates) -> None:
     """Set the generators to what `generator_states` returned."""
     for name, state in saved.items():
+        import torch
+
         if name == "cpu":
             torch.set_rng_state(state)
         else:
@@ -150,6 +172,8 @@ def _every_generator() -> GeneratorStates:
 
     ``torch.manual_seed`` seeds them all.
     """
+    import torch
+
     by_device = {"cpu": torch.get_rng_state()}
     accelerator = torch.accelerator.current_accelerator()
     if accelerator is None:
@@ -164,8 +188,8 @@ def _every_generator() -> GeneratorStates:
 
 @contextmanager
 def generators_restored(device: torch.device) -> Iterator[None]:
-    """Restore all generators afterwards: the CPU's, that of ``device``, and those of the devices used so far."""
-    saved = _every_generator() | generator_states(device)
+    """Restore torch's generators afterwards: the CPU's, that of ``device``, those of the devices used so far."""
+    saved = _every_generator() | generator_states(device) if has_torch() else {}
     try:
         yield
     finally:
@@ -174,6 +198,10 @@ def generators_restored(device: torch.device) -> Iterator[None]:
 
 def convolutions_in_tf32(device: torch.device) -> bool:
     """Return whether convolutions of float32 are computed in TF32 on ``device`` now. cuDNN does, by torch's default."""
-    if device.type != "cuda" or torch.version.hip or not torch.backends.cudnn.allow_tf32:
+    if device.type != "cuda":
+        return False
+    import torch
+
+    if torch.version.hip or not torch.backends.cudnn.allow_tf32:
         return False
     return torch.cuda.get_device_capability(device) >= (8, 0)  # Ampere and later

@@ -6,14 +6,15 @@ import inspect
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
-from typing import Any
-
-from torch import nn
+from functools import cache
+from typing import TYPE_CHECKING, Any
 
 from strobe.core.families.family import Family, blocks
 from strobe.core.timeline.probe import Probe
+from strobe.core.torch_there import is_module
 
-_REGISTERS = frozenset(vars(nn.Module()))  # attributes of torch.nn.Module itself
+if TYPE_CHECKING:
+    from torch import nn
 
 
 def along_modules(module: nn.Module) -> Family:
@@ -44,18 +45,26 @@ def unregistered(module: nn.Module) -> Iterator[tuple[str, nn.Module]]:
         (f"{path}.{name}" if path else name, value)
         for path, child in module.named_modules()
         for name, value in vars(child).items()
-        if name not in _REGISTERS
+        if name not in _registers()
     ]
     while looked_at:
         path, value = looked_at.pop()
         if id(value) in seen:
             continue
         seen.add(id(value))
-        if isinstance(value, nn.Module):
+        if is_module(value):
             seen |= {id(child) for child in value.modules()}
             yield path, value
         else:
             looked_at += [(f"{path}.{name}", child) for name, child in _children(value, package)]
+
+
+@cache
+def _registers() -> frozenset[str]:
+    """Return the attributes of torch.nn.Module itself."""
+    from torch import nn
+
+    return frozenset(vars(nn.Module()))
 
 
 def _children(value: Any, package: str) -> Iterable[tuple[Any, Any]]:
@@ -74,6 +83,8 @@ def along_blocks(module: nn.Module) -> Family:
     The blocks are the longest list of modules of one class that is in no other list. They are stages if they hold lists
     themselves, since stages differ by design. A backbone without such a list is divided like a policy.
     """
+    from torch import nn
+
     lists = [
         (path, child)
         for path, child in module.named_modules()
@@ -126,6 +137,8 @@ def _below(module: nn.Module, path: str, level: int) -> Iterable[Probe]:
 
 
 def _callable_children(module: nn.Module) -> Iterable[tuple[str, nn.Module]]:
+    from torch import nn
+
     # Containers are skipped: they have no forward pass of their own. A module used twice is probed once.
     for step, child in module.named_children():
         if isinstance(child, nn.ModuleList | nn.ModuleDict) and type(child).forward is nn.Module.forward:

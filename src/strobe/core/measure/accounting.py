@@ -13,16 +13,16 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field
-from itertools import chain
 from typing import Any, Protocol
 
 import torch
-from torch import Tensor, nn
-from torch.utils._python_dispatch import _get_current_dispatch_mode_stack, is_traceable_wrapper_subclass
+from torch import nn
+from torch.utils._python_dispatch import _get_current_dispatch_mode_stack
 from torch.utils._pytree import tree_leaves
 
 from strobe.core.devices.accelerators import DeviceMemory, memory_of
 from strobe.core.measure.flop import Operators, name_of, products
+from strobe.core.measure.memory import weight_bytes
 from strobe.core.measure.traffic import Traffic, stand_in
 from strobe.core.results.measurement import MemorySource
 from strobe.core.timeline.probe import Hook
@@ -222,19 +222,6 @@ class _Counted:
         account.kept_bytes = remaining if account.kept_bytes is None else max(account.kept_bytes, remaining)
         account.calls += 1
         counting._path = self.outer
-
-
-def weight_bytes(*modules: nn.Module) -> int:
-    """Parameters and buffers below ``modules``, as they are now; shared ones count once."""
-    tensors = {id(tensor): tensor for module in modules for tensor in chain(module.parameters(), module.buffers())}
-    return sum(map(_weight_bytes, tensors.values()))
-
-
-def _weight_bytes(tensor: Tensor) -> int:
-    # Quantised weights say that they are of the dtype they stand for; what they hold is inside.
-    if is_traceable_wrapper_subclass(tensor):
-        return sum(_weight_bytes(getattr(tensor, name)) for name in tensor.__tensor_flatten__()[0])
-    return tensor.numel() * tensor.element_size()
 
 
 class Weights:

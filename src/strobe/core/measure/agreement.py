@@ -4,12 +4,18 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, TypeVar, Union
 
 import numpy as np
-import torch
-from torch import Tensor
 
 from strobe.core.results.agreement import ActionScale, Agreement, DimensionAgreement
+from strobe.core.torch_there import is_tensor
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+Values = Union["Tensor", np.ndarray]  # of an output: a tensor on any device, or an array
+V = TypeVar("V", bound=Values)
 
 # A decision counts as made where the untouched action is further from the middle than this share of the way from one
 # decision to the other. One that sits in the middle can fall to either side by rounding, and says nothing.
@@ -17,8 +23,8 @@ UNDECIDED = 0.05
 
 
 def agree(
-    baseline: Sequence[Tensor],
-    candidate: Sequence[Tensor],
+    baseline: Sequence[Values],
+    candidate: Sequence[Values],
     scale: ActionScale | None = None,
     *,
     executed: int | None = None,
@@ -26,7 +32,7 @@ def agree(
 ) -> Agreement:
     """Compare action chunks of equal shape, pair by pair.
 
-    Numbers that are not finite in one of a pair are left out of the errors and counted; the cosine is then 0. Those
+    Values that are not finite in one of a pair are left out of the errors and counted; the cosine is then 0. Those
     that are the same in both, as the −inf of a mask is, are no error.
 
     Args:
@@ -45,16 +51,16 @@ def agree(
     for a, b in zip(baseline, candidate, strict=True):
         if a.shape != b.shape:
             raise ValueError(f"chunks of unequal shape: {tuple(a.shape)} and {tuple(b.shape)}")
-        a, b = a.double().flatten(), b.double().flatten()
-        finite = a.isfinite() & b.isfinite()
+        a, b = doubles(a).ravel(), doubles(b).ravel()
+        finite = np.isfinite(a) & np.isfinite(b)
         if not finite.all():
             alike = int(_same_and_not_finite(a, b).sum())
             shared, broken = shared + alike, broken + int((~finite).sum()) - alike
             a, b = a[finite], b[finite]
-        error = (a - b).abs()
+        error = np.abs(a - b)
         product, left, right = product + float(a @ b), left + float(a @ a), right + float(b @ b)
-        largest, total = max(largest, float(error.max()) if error.numel() else 0.0), total + float(error.sum())
-        compared += error.numel()
+        largest, total = max(largest, float(error.max()) if error.size else 0.0), total + float(error.sum())
+        compared += error.size
     lengths = (left * right) ** 0.5
     # What is not finite has no direction: no cosine of the rest may vouch for it. Zeros on both sides are the same.
     cosine = 0.0 if broken else product / lengths if lengths > 0 else float(left == right)
@@ -73,12 +79,14 @@ def agree(
     return agreement
 
 
-def in_common(baseline: Sequence[Tensor], candidate: Sequence[Tensor]) -> tuple[list[Tensor], list[Tensor]]:
+def in_common(baseline: Sequence[V], candidate: Sequence[V]) -> tuple[list[V], list[V]]:
     """Cut chunks, (…, chunk, action dim), to the actions that both of a pair have."""
-    lengths = [min(a.shape[-2], b.shape[-2]) for a, b in zip(baseline, candidate, strict=True)]
+    first: Sequence[Any] = baseline
+    second: Sequence[Any] = candidate
+    lengths = [min(a.shape[-2], b.shape[-2]) for a, b in zip(first, second, strict=True)]
     return (
-        [chunk[..., :length, :] for chunk, length in zip(baseline, lengths, strict=True)],
-        [chunk[..., :length, :] for chunk, length in zip(candidate, lengths, strict=True)],
+        [chunk[..., :length, :] for chunk, length in zip(first, lengths, strict=True)],
+        [chunk[..., :length, :] for chunk, length in zip(second, lengths, strict=True)],
     )
 
 
@@ -101,9 +109,20 @@ def in_words(agreement: Agreement) -> str:
     return f"{figures}; {agreement.note}" if agreement.note else figures
 
 
-def _same_and_not_finite(before: Tensor, after: Tensor) -> Tensor:
+def doubles(numbers: Values) -> np.ndarray:
+    """Return ``numbers``, of whatever dtype and device, in float64 and in their shape."""
+    if is_tensor(numbers):
+        numbers = numbers.detach().double().cpu().numpy()
+    return np.asarray(numbers, np.float64)
+
+
+def _rows(outputs: Sequence[Values], width: int) -> np.ndarray:
+    return np.concatenate([doubles(each).reshape(-1, width) for each in outputs])
+
+
+def _same_and_not_finite(before: np.ndarray, after: np.ndarray) -> np.ndarray:
     """Return where two numbers are not finite and the same."""
-    return (before.isnan() & after.isnan()) | (before.isinf() & (before == after))
+    return (np.isnan(before) & np.isnan(after)) | (np.isinf(before) & (before == after))
 
 
 def _not_finite(broken: int, of: int) -> str:
@@ -112,8 +131,8 @@ def _not_finite(broken: int, of: int) -> str:
 
 def _by_dimension(
     agreement: Agreement,
-    baseline: Sequence[Tensor],
-    candidate: Sequence[Tensor],
+    baseline: Sequence[Values],
+    candidate: Sequence[Values],
     scale: ActionScale,
     executed: int | None,
     calls: Sequence[str],
@@ -122,10 +141,11 @@ def _by_dimension(
     width = len(scale.spread)
     if any(chunk.shape[-1] != width for chunk in baseline):
         raise ValueError(f"the spread has {width} dimensions, the actions {baseline[0].shape[-1]}")
-    before, after = (torch.stack([c.double().reshape(-1, width) for c in chunks]) for chunks in (baseline, candidate))
-    finite = before.isfinite() & after.isfinite()
-    errors = torch.where(finite, after - before, 0.0) / torch.tensor(scale.spread, dtype=torch.float64)
-    sizes = errors.abs()
+    before, after = (np.stack([doubles(c).reshape(-1, width) for c in chunks]) for chunks in (baseline, candidate))
+    finite = np.isfinite(before) & np.isfinite(after)
+    with np.errstate(invalid="ignore"):
+        errors = np.where(finite, after - before, 0.0) / np.asarray(scale.spread)
+    sizes = np.abs(errors)
     flips = [
         _flips(before[..., d], after[..., d], scale.middle[d], scale.width[d]) if scale.decides[d] else None
         for d in range(width)
@@ -138,7 +158,7 @@ def _by_dimension(
             spread=scale.spread[d],
             judged_by=scale.judged_by[d] if scale.judged_by else "statistics",
             rms=_rms(errors[..., d]),
-            p99=float(sizes[..., d].flatten().quantile(0.99)),
+            p99=float(np.quantile(sizes[..., d], 0.99)),
             worst=float(sizes[..., d].max()),
             offset=float(errors[..., d].mean()),
             flips=flips[d],
@@ -150,7 +170,7 @@ def _by_dimension(
     agreement.rms = max(one.rms for one in dimensions)
     agreement.p99 = max(one.p99 for one in dimensions)
     agreement.worst = max(one.worst for one in dimensions)
-    call, step, dimension = (int(i) for i in torch.unravel_index(sizes.argmax(), sizes.shape))
+    call, step, dimension = (int(i) for i in np.unravel_index(sizes.argmax(), sizes.shape))
     agreement.worst_dimension = scale.names[dimension]
     agreement.worst_at = ", ".join(
         filter(None, (calls[call] if calls else f"call {call + 1}", f"action {step + 1} of {errors.shape[1]}"))
@@ -162,19 +182,19 @@ def _by_dimension(
         agreement.executed = count = min(executed, errors.shape[1])
         run, made = errors[:, :count], [d for d in range(width) if scale.decides[d]]
         agreement.executed_rms = max(_rms(run[..., d]) for d in range(width))
-        agreement.executed_p99 = max(float(run[..., d].abs().flatten().quantile(0.99)) for d in range(width))
-        agreement.executed_worst = float(run.abs().max())
+        agreement.executed_p99 = max(float(np.quantile(np.abs(run[..., d]), 0.99)) for d in range(width))
+        agreement.executed_worst = float(np.abs(run).max())
         shares = [_flips(before[:, :count, d], after[:, :count, d], scale.middle[d], scale.width[d]) for d in made]
         agreement.executed_flips = max((share for share in shares if share is not None), default=None)
 
 
-def _rms(errors: Tensor) -> float:
-    return float(errors.square().mean().sqrt())
+def _rms(errors: np.ndarray) -> float:
+    return float(np.sqrt(np.square(errors).mean()))
 
 
-def _flips(before: Tensor, after: Tensor, middle: float, width: float) -> float | None:
+def _flips(before: np.ndarray, after: np.ndarray, middle: float, width: float) -> float | None:
     """Share of the decisions made that are the other one after; None if none was made."""
-    made = (before - middle).abs() > UNDECIDED * width
+    made = np.abs(before - middle) > UNDECIDED * width
     flipped = made & ((before > middle) != (after > middle))
     return float(flipped.sum()) / int(made.sum()) if made.any() else None
 
@@ -192,7 +212,7 @@ CHANNEL_SPREAD = "each channel's own standard deviation over the untouched token
 FEWEST_TOKENS = 8  # tokens whose standard deviation says something
 
 
-def agree_features(baseline: Sequence[Tensor], candidate: Sequence[Tensor]) -> Agreement:
+def agree_features(baseline: Sequence[Values], candidate: Sequence[Values]) -> Agreement:
     """Compare features of equal shape, pair by pair: (…, tokens, channels).
 
     Errors of a channel are in units of its spread σ: its standard deviation over all untouched tokens. A channel that
@@ -205,41 +225,37 @@ def agree_features(baseline: Sequence[Tensor], candidate: Sequence[Tensor]) -> A
     agreement = agree(baseline, candidate)
     agreement.of = "features"
     agreement.distinct = len(baseline)
-    width = baseline[0].shape[-1] if baseline[0].dim() else 1
-    before, after = (
-        torch.cat([features.double().reshape(-1, width) for features in rows]) for rows in (baseline, candidate)
-    )
-    if len(before) < FEWEST_TOKENS or not (before.isfinite() & after.isfinite()).all():
+    width = baseline[0].shape[-1] if baseline[0].shape else 1
+    before, after = _rows(baseline, width), _rows(candidate, width)
+    if len(before) < FEWEST_TOKENS or not (np.isfinite(before) & np.isfinite(after)).all():
         return agreement
     spread = _spread(before)
     errors = (after - before) / spread
-    sizes = errors.abs()
-    channels = errors.square().mean(0).sqrt()
-    tokens = errors.square().mean(1).sqrt()
+    sizes = np.abs(errors)
+    channels, tokens = (np.sqrt(np.square(errors).mean(axis)) for axis in (0, 1))
     agreement.rms, agreement.worst, agreement.token = float(channels.max()), float(sizes.max()), float(tokens.max())
-    agreement.p99 = float(np.quantile(sizes.numpy(), 0.99))
+    agreement.p99 = float(np.quantile(sizes, 0.99))
     agreement.spread = CHANNEL_SPREAD
-    agreement.worst_dimension = f"channel {int(sizes.max(0).values.argmax())}"
+    agreement.worst_dimension = f"channel {int(sizes.max(0).argmax())}"
     agreement.worst_at = f"token {int(tokens.argmax()) + 1:,} of {len(tokens):,}"
     agreement.dimensions = [
         DimensionAgreement(
             name=f"channel {at}",
             spread=float(spread[at]),
             rms=float(channels[at]),
-            p99=float(sizes[:, at].quantile(0.99)),
+            p99=float(np.quantile(sizes[:, at], 0.99)),
             worst=float(sizes[:, at].max()),
             offset=float(errors[:, at].mean()),
         )
-        for at in channels.topk(min(SHOWN_CHANNELS, width)).indices.tolist()
+        for at in np.argsort(-channels, kind="stable")[:SHOWN_CHANNELS].tolist()
     ]
     return agreement
 
 
-def _spread(features: Tensor) -> Tensor:
-    deviation, magnitude = features.std(0), features.square().mean(0).sqrt()
-    spread = torch.where(deviation > STILL_CHANNEL * magnitude, deviation, magnitude)
-    moving = spread[spread > 0]
-    return torch.where(spread > 0, spread, moving.min() if len(moving) else torch.ones((), dtype=spread.dtype))
+def _spread(features: np.ndarray) -> np.ndarray:
+    deviation, magnitude = features.std(0, ddof=1), np.sqrt(np.square(features).mean(0))
+    spread = np.where(deviation > STILL_CHANNEL * magnitude, deviation, magnitude)
+    return np.where(spread > 0, spread, min(spread[spread > 0], default=1.0))
 
 
 # Comparing the outputs of an object in Python: column by column, each in its own spread.
@@ -248,7 +264,7 @@ COLUMN_SPREAD = "each column's own standard deviation over the untouched outputs
 
 
 def agree_outputs(
-    baseline: Sequence[Tensor], candidate: Sequence[Tensor], shapes: Sequence[tuple[str, tuple[int, ...]]]
+    baseline: Sequence[Values], candidate: Sequence[Values], shapes: Sequence[tuple[str, tuple[int, ...]]]
 ) -> Agreement:
     """Compare outputs of equal shape, pair by pair. Nothing is known of what their numbers mean.
 
@@ -270,39 +286,37 @@ def agree_outputs(
     if agreement.not_finite:
         return agreement
     whole = sum(math.prod(shape) for _, shape in shapes)
-    if any(output.numel() != whole for output in baseline):
+    outputs = [[doubles(each).ravel() for each in of] for of in (baseline, candidate)]
+    if any(output.size != whole for output in outputs[0]):
         return agreement  # only some rows of each output are held, or they change their shape
     columns: list[DimensionAgreement] = []
     at, largest = 0, -1.0
     for path, shape in shapes:
         width, numbers = shape[-1] if shape else 1, math.prod(shape)
-        before, after = (
-            torch.cat([each.double().flatten()[at : at + numbers].reshape(-1, width) for each in outputs])
-            for outputs in (baseline, candidate)
-        )
+        before, after = (_rows([each[at : at + numbers] for each in of], width) for of in outputs)
         at += numbers
-        finite = before.isfinite() & after.isfinite()
-        if torch.equal(before[finite], after[finite]):
+        finite = np.isfinite(before) & np.isfinite(after)
+        if np.array_equal(before[finite], after[finite]):
             continue
         if not finite.all():  # the same in both, or `not_finite` would have been counted: their column's mean
-            mean = torch.where(finite, before, 0.0).sum(0) / finite.sum(0).clamp(min=1)
-            before, after = torch.where(finite, before, mean), torch.where(finite, after, mean)
-        if (different := len(before.unique(dim=0))) < FEWEST_TOKENS:
+            mean = np.where(finite, before, 0.0).sum(0) / np.maximum(finite.sum(0), 1)
+            before, after = np.where(finite, before, mean), np.where(finite, after, mean)
+        if (different := len(np.unique(before, axis=0))) < FEWEST_TOKENS:
             rows = f"{path or 'an output'} has {different} different row{'s' * (different != 1)}"
             add_note(agreement, f"no spread (σ) is known: {rows}, and {FEWEST_TOKENS} show one; give more inputs")
             return agreement
         spread = _spread(before)
         errors = (after - before) / spread
-        sizes = errors.abs()
+        sizes = np.abs(errors)
         shown = _columns(errors, spread, path)
         columns += shown
         if float(sizes.max()) > largest:
             largest = float(sizes.max())
-            row, column = (int(i) for i in torch.unravel_index(sizes.argmax(), sizes.shape))
+            row, column = (int(i) for i in np.unravel_index(sizes.argmax(), sizes.shape))
             each = numbers // width
             agreement.worst_dimension = _named(path, column)
             agreement.worst_at = f"call {row // each + 1}" + (f", row {row % each + 1} of {each}" if each > 1 else "")
-        agreement.p99 = max(agreement.p99 or 0.0, float(np.quantile(sizes.numpy(), 0.99)))
+        agreement.p99 = max(agreement.p99 or 0.0, float(np.quantile(sizes, 0.99)))
     agreement.spread = COLUMN_SPREAD
     agreement.dimensions = sorted(columns, key=lambda column: -column.rms)[:SHOWN_CHANNELS]
     agreement.rms = max((column.rms for column in columns), default=0.0)
@@ -311,19 +325,19 @@ def agree_outputs(
     return agreement
 
 
-def _columns(errors: Tensor, spread: Tensor, path: str) -> list[DimensionAgreement]:
+def _columns(errors: np.ndarray, spread: np.ndarray, path: str) -> list[DimensionAgreement]:
     """Return the columns of an array with the largest RMS; ``errors`` are in σ, (rows, columns)."""
-    rms = errors.square().mean(0).sqrt()
+    rms = np.sqrt(np.square(errors).mean(0))
     return [
         DimensionAgreement(
             name=_named(path, at),
             spread=float(spread[at]),
             rms=float(rms[at]),
-            p99=float(np.quantile(errors[:, at].abs().numpy(), 0.99)),
-            worst=float(errors[:, at].abs().max()),
+            p99=float(np.quantile(np.abs(errors[:, at]), 0.99)),
+            worst=float(np.abs(errors[:, at]).max()),
             offset=float(errors[:, at].mean()),
         )
-        for at in rms.topk(min(SHOWN_CHANNELS, len(rms))).indices.tolist()
+        for at in np.argsort(-rms, kind="stable")[:SHOWN_CHANNELS].tolist()
     ]
 
 

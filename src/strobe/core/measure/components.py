@@ -8,15 +8,18 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from statistics import median
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from strobe.core.measure.accounting import Account
 from strobe.core.measure.statistics import summarise
 from strobe.core.results.measurement import Blocks, Component, Measurement, Span
 from strobe.core.results.subject import Ceiling
 from strobe.core.timeline import section
 from strobe.core.timeline.timeline import Section
+
+if TYPE_CHECKING:
+    from strobe.core.measure.accounting import Account
 
 OTHER = "other"
 Path = tuple[str, ...]

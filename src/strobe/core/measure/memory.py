@@ -7,13 +7,17 @@ import shutil
 import threading
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from statistics import median
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import psutil
 
 from strobe.core.errors import UserError
+
+if TYPE_CHECKING:
+    from torch import Tensor, nn
 
 try:
     import resource
@@ -157,3 +161,18 @@ def require_shared_memory(dataset: object, batch_size: int, workers: int, prefet
             f"shared memory, and {where} has {free / 2**30:,.1f} GiB: lower --num_workers, --prefetch_factor or "
             "--batch_size, or give the container more (docker run --shm-size)"
         )
+
+
+def weight_bytes(*modules: nn.Module) -> int:
+    """Parameters and buffers below ``modules``, as they are now; shared ones count once."""
+    tensors = {id(tensor): tensor for module in modules for tensor in chain(module.parameters(), module.buffers())}
+    return sum(map(_weight_bytes, tensors.values()))
+
+
+def _weight_bytes(tensor: Tensor) -> int:
+    from torch.utils._python_dispatch import is_traceable_wrapper_subclass
+
+    # Quantised weights say that they are of the dtype they stand for; what they hold is inside.
+    if is_traceable_wrapper_subclass(tensor):
+        return sum(_weight_bytes(getattr(tensor, name)) for name in tensor.__tensor_flatten__()[0])
+    return tensor.numel() * tensor.element_size()

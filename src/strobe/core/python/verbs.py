@@ -11,6 +11,7 @@ from strobe.core.errors import UserError
 from strobe.core.measure.guard import Guard, Guards
 from strobe.core.python.request import VerbArguments
 from strobe.core.python.shown import ShownAnswer
+from strobe.core.torch_there import has_torch
 
 if TYPE_CHECKING:
     from strobe.core.results.answer import BreakdownResult, CompareResult, VerifyResult
@@ -144,5 +145,5 @@ def verify(
 def announce_imports() -> None:
     """Say that the first call imports what takes seconds."""
     library = prepare_imports()
-    if ("lerobot.policies" if library else "torch") not in sys.modules:
+    if has_torch() and ("lerobot.policies" if library else "torch") not in sys.modules:
         print(f"… importing torch{library}", file=sys.stderr, flush=True)

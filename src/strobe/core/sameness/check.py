@@ -4,21 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-
-import torch
-from torch import Tensor
+from typing import TYPE_CHECKING
 
 from strobe.core import slices
 from strobe.core.errors import UserError, in_a_line
 from strobe.core.measure.agreement import agree, in_common
 from strobe.core.measure.time_limit import LookInterrupted, TimeLimit, TimeUpError
 from strobe.core.results.agreement import ActionScale, Agreement, Yardstick, YardstickName
-from strobe.core.sameness.reordered import reordered
 from strobe.core.sameness.visits import FEWEST, CheckCall, describe, needed
 from strobe.core.subjects.acting import ActingSubject
 from strobe.core.subjects.check_inputs import COUNT
 from strobe.core.subjects.subject import Observation, digest
 from strobe.core.treatments.treatment import Treatment, Variant
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 # Of the calls with Real-Time Chunking, in control ticks: what LeRobot's rollout has where nothing else is said.
 HORIZON, DELAY = 10, 4
@@ -251,7 +251,7 @@ class Sameness:
                     moved.append(chunk)
                     if progress is not None:
                         progress(done, len(chosen))
-                    if name == "another noise draw" and torch.equal(moved[0], self._chunks[chosen[0], False]):
+                    if name == "another noise draw" and moved[0].equal(self._chunks[chosen[0], False]):
                         return None  # it draws none
         except TimeUpError:
             if not moved:
@@ -267,6 +267,8 @@ class Sameness:
         """Return the untouched policy's chunk after what ``name`` says, and the sums that were not reordered."""
         observations, seed = self.checks.observations, self.subject.seed + index
         if name == "reordered sums":
+            from strobe.core.sameness.reordered import reordered  # needs torch
+
             with reordered(seed, self.limit) as met:
                 return self._act(observations[index], seed), str(met)
         if name == "another noise draw":

@@ -12,12 +12,13 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
 from strobe.core.errors import UserError, in_a_line
-from strobe.core.measure.agreement import agree_features, agree_outputs
+from strobe.core.measure.agreement import agree_features, agree_outputs, doubles
 from strobe.core.measure.flop import SUMS, Operators, name_of, products
 from strobe.core.measure.time_limit import LookInterrupted, TimeLimit, TimeUpError
 from strobe.core.results.agreement import Yardstick
@@ -280,16 +281,16 @@ def features_reordered(
         LookInterrupted: Ctrl-C, after the first clip.
     """
     call = subject.call("inference", 1)
-    before: list[Tensor] = []
-    after: list[Tensor] = []
+    before: list[np.ndarray] = []
+    after: list[np.ndarray] = []
     undo = untouched.apply(subject)
     try:
         for index in range(count):
             if limit is not None and limit.over and after:
                 break
-            plain = call(index).detach().float().cpu().clone()
+            plain = np.array(doubles(call(index)), np.float32)
             with reordered(FEATURES_SEED + index, limit):
-                after.append(call(index).detach().float().cpu().clone())
+                after.append(np.array(doubles(call(index)), np.float32))
             before.append(plain)
             if progress is not None:
                 progress(index + 1, count)
@@ -314,7 +315,7 @@ def _shapes(subject: Subject) -> Shapes | None:
     return None
 
 
-def _moved(before: Sequence[Tensor], after: Sequence[Tensor], shapes: Shapes | None) -> Yardstick | None:
+def _moved(before: Sequence[np.ndarray], after: Sequence[np.ndarray], shapes: Shapes | None) -> Yardstick | None:
     """The yardstick of outputs before and after their sums were reordered; None if there is none.
 
     Args:

@@ -9,17 +9,14 @@ import math
 import time
 from collections.abc import Sequence
 
-from torch import Tensor
-
 from strobe.core.errors import UserError
-from strobe.core.measure.agreement import agree, agree_outputs
+from strobe.core.measure.agreement import Values, agree, agree_outputs
 from strobe.core.measure.guard import Guard, Guards, strongest
 from strobe.core.measure.sampling import SamplingBudget
 from strobe.core.measure.time_limit import LookInterrupted
 from strobe.core.results.agreement import Agreement, Check, Yardstick, yardstick
 from strobe.core.results.answer import VerifyResult
 from strobe.core.results.recipe import Recipe
-from strobe.core.sameness.reordered import features_reordered
 from strobe.core.sameness.visits import FEWEST, CheckCall, describe, plan
 from strobe.core.studies.shared.machine_state import begin_result
 from strobe.core.studies.shared.measuring import Options
@@ -138,6 +135,8 @@ def _reference(subject: CallableSubject, count: int, rounds: int, seconds: float
 
 
 def _reordered(subject: CallableSubject, result: VerifyResult) -> list[Yardstick]:
+    from strobe.core.sameness.reordered import features_reordered  # needs torch, as what a recipe is for does
+
     try:
         moved = features_reordered(subject, Variant("untouched"), FEWEST)
     except UserError as error:
@@ -217,7 +216,7 @@ def _visit(
         undo()
 
 
-def _in_spread(alike: tuple[list[Tensor], list[Tensor]], pairs: Sequence[tuple[Numbers, Numbers]]) -> Agreement:
+def _in_spread(alike: tuple[list[Values], list[Values]], pairs: Sequence[tuple[Numbers, Numbers]]) -> Agreement:
     shapes = {expected.shapes for expected, _ in pairs}
     if len(shapes) == 1:
         return agree_outputs(*alike, shapes.pop())
@@ -233,7 +232,7 @@ def _numbers(subject: CallableSubject, target: Target, index: int) -> Numbers:
 
 def _of_equal_shape(
     check: Check, pairs: Sequence[tuple[Numbers, Numbers]], first: str
-) -> tuple[list[Tensor], list[Tensor]] | None:
+) -> tuple[list[Values], list[Values]] | None:
     """Return the numbers before and after; None if they cannot be compared, which ``check`` then says.
 
     Args:

@@ -4,10 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from typing import Any
-
-import torch
-from torch import Tensor
+from typing import TYPE_CHECKING, Any
 
 from strobe.core.families.family import Family
 from strobe.core.results.agreement import ActionScale
@@ -16,6 +13,10 @@ from strobe.core.results.traits import Traits
 from strobe.core.subjects.check_inputs import COUNT, Checks
 from strobe.core.subjects.subject import InputSource, Phase
 from strobe.core.timeline.probe import Hook
+
+if TYPE_CHECKING:
+    import torch
+    from torch import Tensor
 
 
 class ActingSubject(ABC):

@@ -9,11 +9,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from operator import attrgetter
-from typing import Any
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
-import torch
-from torch import Tensor, nn
 
 from strobe.core import slices
 from strobe.core.devices.accelerators import check_device, generators_restored
@@ -32,6 +30,11 @@ from strobe.core.subjects.subject import ITERATION, InputSource, Phase, count, d
 from strobe.core.timeline.clock import synchronise
 from strobe.core.timeline.probe import Hook, Probe
 from strobe.core.timeline.sections import section
+from strobe.core.torch_there import Processor, has_torch
+
+if TYPE_CHECKING:
+    import torch
+    from torch import nn
 
 _MOST = 300  # characters of an error's own words
 
@@ -69,7 +72,7 @@ class CallableSubject:
         self.caveats: list[str] = []  # notes that a verdict must stand beside
         self.took_ms = 0.0
         self._waits: dict[str, bool] = {}
-        self._accelerator = torch.accelerator.current_accelerator(check_available=True)
+        self._accelerator = _accelerator()
         self.device = self._device()
         first = self.targets[0]
         read = numbers_of(self.inputs[0])
@@ -79,7 +82,7 @@ class CallableSubject:
             kind=first.kind,
             source=self.source,
             inputs=f"{many}, of shape {read.words}" if read.shapes else f"{many} without arrays",
-            **count(first.module),
+            **count(*first.modules.values()),
         )
 
     @property
@@ -114,7 +117,7 @@ class CallableSubject:
     def call(self, phase: Phase, batch_size: int = 1) -> Callable[[int], Any]:
         """Return a function of the iteration's index that calls the target that is on; the inputs wrap around.
 
-        It returns the output's numbers as a tensor on the CPU, an empty one where there are none. Their copying is not
+        It returns the output's numbers as an array, an empty one where there are none. Their copying is not
         in the section. torch, NumPy and `random` draw the same numbers whenever the index is the same.
 
         Raises:
@@ -123,10 +126,10 @@ class CallableSubject:
         if phase != "inference":
             raise UserError(f"a call from Python is timed as it is: no {phase}")
 
-        def run(index: int) -> Tensor:
+        def run(index: int) -> np.ndarray:
             numbers = numbers_of(self.output(index))
             self.form = _without_values(numbers)
-            return numbers.values if numbers.values is not None else torch.empty(0)
+            return numbers.values if numbers.values is not None else np.empty(0, np.float32)
 
         return run
 
@@ -222,11 +225,14 @@ class CallableSubject:
         return output
 
     def _draw_from(self, seed: int) -> None:
-        # Not torch.manual_seed: without a GPU in use it takes a millisecond, for a traceback of what it puts off.
-        torch.default_generator.manual_seed(seed)
-        if self._accelerator is not None:
-            module: Any = torch.get_device_module(self._accelerator)
-            getattr(module, "manual_seed_all", module.manual_seed)(seed)
+        if has_torch():
+            import torch
+
+            # Not torch.manual_seed: without a GPU in use it takes a millisecond, for a traceback of what it puts off.
+            torch.default_generator.manual_seed(seed)
+            if self._accelerator is not None:
+                module: Any = torch.get_device_module(self._accelerator)
+                getattr(module, "manual_seed_all", module.manual_seed)(seed)
         np.random.seed(seed % 2**32)
         random.seed(seed)
 
@@ -252,6 +258,10 @@ class CallableSubject:
             self.caveats.append(f"{target.name} has modules in training mode: eval() was not called on all of them")
 
     def _device(self) -> torch.device:
+        if not has_torch():
+            return cast("torch.device", Processor())
+        import torch
+
         if self.on:
             return torch.device(self.on)
         for target in self.targets:
@@ -264,6 +274,14 @@ class CallableSubject:
         """Return a digest of the numbers and the texts of input ``index``."""
         numbers = numbers_of(self.inputs[index % len(self.inputs)])
         return digest([*([] if numbers.values is None else [numbers.values]), *numbers.texts])
+
+
+def _accelerator() -> torch.device | None:
+    if not has_torch():
+        return None
+    import torch
+
+    return torch.accelerator.current_accelerator(check_available=True)
 
 
 def _arguments(given: Any) -> tuple[object, ...]:

@@ -6,12 +6,14 @@ import functools
 import inspect
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any
-
-from torch import nn
+from typing import TYPE_CHECKING, Any, cast
 
 from strobe.core.errors import UserError
 from strobe.core.timeline.layers import Call
+from strobe.core.torch_there import has_torch, is_module
+
+if TYPE_CHECKING:
+    from torch import nn
 
 # The methods of policies, in the order in which they are looked for. `select_action` is the last one: in LeRobot most
 # of its calls only take an action from a queue.
@@ -50,10 +52,24 @@ class Target:
         """The module itself, or an empty one that holds those inside."""
         if "" in self.modules:
             return self.modules[""]
+        if not has_torch():
+            return cast("nn.Module", NoModule())
+        from torch import nn
+
         holder = type(self.label, (nn.Module,), {})()  # messages name its class
         for name, module in self.modules.items():
             holder.add_module(name, module)
         return holder
+
+
+class NoModule:
+    """An empty module, where torch is not installed."""
+
+    def parameters(self) -> Iterator[Any]:
+        """Yield nothing, as whatever else asks for what is inside."""
+        return iter(())
+
+    buffers = modules = named_modules = named_children = parameters
 
 
 def target_of(name: str, thing: object) -> Target:
@@ -71,7 +87,7 @@ def target_of(name: str, thing: object) -> Target:
     if method:
         call, kind = getattr(thing, method), f"object with {method}()"
         return _target(name, call, type(thing).__name__, kind, thing, _reset(thing, method))
-    if isinstance(thing, nn.Module):
+    if is_module(thing):
         return _target(name, thing, type(getattr(thing, "_orig_mod", thing)).__name__, MODULE, thing)
     if not callable(thing):
         raise UserError(
@@ -106,11 +122,11 @@ def one_part(target: Target) -> str:
 
 def modules_inside(owner: object) -> dict[str, nn.Module]:
     """Return path → module: '' for a module itself; else the modules among the object's attributes, each once."""
-    if isinstance(owner, nn.Module):
+    if is_module(owner):
         return {"": owner}
     found: dict[str, nn.Module] = {}
     for name, value in _attributes(owner):
-        if isinstance(value, nn.Module) and value not in found.values() and "." not in name:
+        if is_module(value) and value not in found.values() and "." not in name:
             found[name] = value
     return found
 

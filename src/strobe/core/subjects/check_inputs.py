@@ -8,11 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
-
-from torch import Tensor
+from typing import TYPE_CHECKING, Any
 
 from strobe.core.subjects.subject import Observation
+from strobe.core.torch_there import is_tensor
+
+if TYPE_CHECKING:
+    pass
 
 OBS_IMAGES = "observation.images"  # as LeRobot begins the keys of cameras
 COUNT = 16
@@ -97,7 +99,7 @@ def blended(observations: Sequence[Observation]) -> list[Observation]:
         moved = {
             key: value + SHARE * (other[key] - value)
             for key, value in observation.items()
-            if isinstance(value, Tensor) and value.is_floating_point() and value.shape == other[key].shape
+            if is_tensor(value) and value.is_floating_point() and value.shape == other[key].shape
         }
         neighbours.append(observation | moved)
     return neighbours
@@ -114,4 +116,4 @@ def _like(task: Any, prompt: str) -> Any:
 
 
 def _cameras(observation: Observation) -> list[str]:
-    return [key for key, value in observation.items() if key.startswith(OBS_IMAGES) and isinstance(value, Tensor)]
+    return [key for key, value in observation.items() if key.startswith(OBS_IMAGES) and is_tensor(value)]

@@ -8,7 +8,8 @@ from enum import Enum
 from typing import Any
 
 import numpy as np
-from torch import Tensor
+
+from strobe.core.torch_there import is_tensor
 
 PLAIN = (str, bytes, bool, int, float, complex, type(None))
 _DEEPEST = 32  # levels that are looked into
@@ -49,7 +50,7 @@ def _walk(value: object, path: str, above: tuple[int, ...]) -> Iterator[tuple[st
 
 def _inside(value: Any) -> list[tuple[str, object]] | np.ndarray | None:
     """Return the entries of ``value`` by name, or an array that is as good; None for a leaf."""
-    if isinstance(value, (Tensor, Enum, *PLAIN)) or unfinished(value):
+    if isinstance(value, (Enum, *PLAIN)) or is_tensor(value) or unfinished(value):
         return None
     if isinstance(value, memoryview) or (hasattr(value, "__array_interface__") and not hasattr(value, "dtype")):
         return np.asarray(value)

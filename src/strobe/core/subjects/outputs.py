@@ -8,18 +8,20 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from enum import Enum
 from pathlib import PurePath
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import torch
-from torch import Tensor
 
 from strobe.core.subjects.leaves import PLAIN, leaves
+from strobe.core.torch_there import is_tensor
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 _SHOWN = 4  # arrays that are described by themselves
 _EXACT = 2**53  # float64 holds each whole number up to this one
-# dtypes all of whose values float32 holds.
-_SMALL = (torch.float32, torch.float16, torch.bfloat16, torch.bool, torch.uint8, torch.int8, torch.int16)
+# dtypes all of whose values float32 holds, by torch's and NumPy's names.
+_SMALL = ("float32", "float16", "bfloat16", "bool", "uint8", "int8", "int16", "uint16")
 # Paths of single numbers that are another time's: openpi's servers answer with how long the call took.
 _TIMES = re.compile(r"(^|\.)((policy|server)_timing|timings?|timestamp)(\.|$)|_(ms|us|ns|seconds)$")
 
@@ -29,15 +31,15 @@ class Numbers:
     """The parts of one output, or of one input, that can be compared.
 
     Args:
-        values: a float tensor on the CPU that shares memory with nothing: of one array in its own shape, of several
-            in a row. A number is an array without dimensions. None if there are none.
+        values: an array of floats that shares memory with nothing: one array in its own shape, several in a row. A
+            number is an array without dimensions. None if there are none.
         shapes: path → shape, in the order of the paths.
         texts: path → text, of what must be the same and is no number.
         unseen: what is not compared, in words.
         kind: type of an output without numbers.
     """
 
-    values: Tensor | None
+    values: np.ndarray | None
     shapes: tuple[tuple[str, tuple[int, ...]], ...]
     kind: str = ""
     texts: tuple[tuple[str, str], ...] = ()
@@ -66,7 +68,7 @@ class Numbers:
 
 def numbers_of(output: object) -> Numbers:
     """Return the numbers, the texts, and what else is in ``output``."""
-    read: list[tuple[str, Tensor]] = []
+    read: list[tuple[str, np.ndarray]] = []
     texts: list[tuple[str, str]] = []
     unseen: list[str] = []
     for path, leaf in leaves(output):
@@ -74,26 +76,26 @@ def numbers_of(output: object) -> Numbers:
             if _TIMES.search(path):
                 unseen.append(f"{path} (a time)")
                 continue
-            tensor = _floats(np.asarray(leaf)) if abs(leaf) <= _EXACT or not isinstance(leaf, int) else None
+            array = _floats(np.asarray(leaf)) if abs(leaf) <= _EXACT or not isinstance(leaf, int) else None
         else:
-            tensor = _floats(leaf)
-        if tensor is None and isinstance(leaf, (*PLAIN, Enum, PurePath)):
+            array = _floats(leaf)
+        if array is None and isinstance(leaf, (*PLAIN, Enum, PurePath)):
             texts.append((path, repr(leaf)))
-        elif tensor is None and getattr(getattr(leaf, "dtype", None), "kind", "-") in "USOMm":
+        elif array is None and getattr(getattr(leaf, "dtype", None), "kind", "-") in "USOMm":
             texts.append((path, repr(np.asarray(leaf).tolist())))
-        elif tensor is None:
+        elif array is None:
             unseen.append(f"{path} ({type(leaf).__name__})".strip())
-        elif tensor.numel():
-            read.append((path, tensor))
+        elif array.size:
+            read.append((path, array))
         else:
-            texts.append((path, f"empty {tuple(tensor.shape)}"))
+            texts.append((path, f"empty {array.shape}"))
     kind = "" if read else type(output).__name__
-    shapes = tuple((path, tuple(tensor.shape)) for path, tensor in read)
+    shapes = tuple((path, array.shape) for path, array in read)
     values = None
     if len(read) == 1:
         values = read[0][1]
     elif read:
-        values = torch.cat([tensor.double().flatten() for _, tensor in read])
+        values = np.concatenate([array.ravel().astype(np.float64) for _, array in read])
     return Numbers(values, shapes, kind, tuple(texts), tuple(unseen))
 
 
@@ -107,14 +109,14 @@ def not_compared(pairs: Iterable[tuple[Numbers, Numbers]]) -> str:
 def tensors_in(value: object) -> Iterator[Tensor]:
     """Yield the tensors in ``value``."""
     for _, leaf in leaves(value):
-        if isinstance(leaf, Tensor):
+        if is_tensor(leaf):
             yield leaf
 
 
 def computes_on(output: object) -> bool:
     """Return whether something in ``output`` may still be computed, as JAX's arrays are: `wait_for` waits for it."""
-    known = (Tensor, np.ndarray, np.generic, *PLAIN)
-    strange = [leaf for _, leaf in leaves(output) if not isinstance(leaf, known)]
+    known = (np.ndarray, np.generic, *PLAIN)
+    strange = [leaf for _, leaf in leaves(output) if not isinstance(leaf, known) and not is_tensor(leaf)]
     return any(callable(getattr(leaf, "block_until_ready", None)) for leaf in strange) or (
         bool(strange) and "jax" in sys.modules
     )
@@ -143,46 +145,49 @@ def copied(value: Any) -> Any:
         return {key: copied(entry) for key, entry in value.items()}
     if type(value) in (list, tuple):
         return type(value)(map(copied, value))
-    if type(value) is Tensor:
+    if is_tensor(value) and type(value).__name__ == "Tensor":
         return value.detach().clone().requires_grad_(value.requires_grad)
     if type(value) is np.ndarray:
         return value.copy(order="K")
     return value
 
 
-def _floats(leaf: Any) -> Tensor | None:
-    """Return a copy of a tensor or an array as floats on the CPU that hold all its values; None of anything else."""
-    if isinstance(leaf, Tensor):
-        tensor = leaf.detach()
-        if tensor.is_quantized:
-            tensor = tensor.dequantize()
-        tensor = tensor.to_dense() if tensor.layout != torch.strided else tensor
-    elif hasattr(leaf, "__array__") and hasattr(leaf, "dtype"):
-        tensor = _of_array(np.asarray(leaf))
-        if tensor is None:
-            return None
-    else:
+def _floats(leaf: Any) -> np.ndarray | None:
+    """Return a copy of a tensor or an array as floats that hold all its values; None of anything else.
+
+    A complex number is two, along a last dimension.
+    """
+    if is_tensor(leaf):
+        return _of_tensor(leaf)
+    if not (hasattr(leaf, "__array__") and hasattr(leaf, "dtype")):
         return None
-    if tensor.is_complex():
-        tensor = torch.view_as_real(tensor.resolve_conj())
-    wanted = torch.float32 if tensor.dtype in _SMALL else torch.float64
-    return tensor.to("cpu", wanted, copy=True)
-
-
-def _of_array(array: np.ndarray) -> Tensor | None:
-    kind, size = array.dtype.kind, array.dtype.itemsize
+    array = np.asarray(leaf)
+    kind = array.dtype.kind
     try:
-        match kind:
-            case "f" if 2 <= size <= 8:
-                return torch.from_numpy(np.array(array))
-            case "f" | "c" | "i" | "u" | "b":
-                wide = np.complex128 if kind == "c" else np.float64 if size > 2 else np.float32
-                return torch.from_numpy(array.astype(wide))
-            case "V":  # JAX's bfloat16 and float8
-                return torch.from_numpy(array.astype(np.float32))
+        if kind == "c":
+            wide = np.ascontiguousarray(array, np.complex128)
+            return wide.view(np.float64).reshape(*array.shape, 2).copy()
+        if kind in "fiub":
+            return array.astype(np.float32 if array.dtype.name in _SMALL else np.float64)
+        if kind == "V":  # JAX's bfloat16 and float8
+            return array.astype(np.float32)
     except (TypeError, ValueError):
         pass
     return None
+
+
+def _of_tensor(tensor: Tensor) -> np.ndarray:
+    tensor = tensor.detach()
+    if tensor.is_quantized:
+        tensor = tensor.dequantize()
+    if str(tensor.layout) != "torch.strided":
+        tensor = tensor.to_dense()
+    if tensor.is_complex():
+        import torch
+
+        tensor = torch.view_as_real(tensor.resolve_conj())
+    wide = tensor.float() if str(tensor.dtype).removeprefix("torch.") in _SMALL else tensor.double()
+    return wide.cpu().numpy().copy()
 
 
 def _shape(shape: tuple[int, ...]) -> str:

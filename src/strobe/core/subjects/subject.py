@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import hashlib
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Literal, Protocol
 
-import torch
-from torch.utils._pytree import tree_leaves
+import numpy as np
 
 from strobe.core.families.family import Family
 from strobe.core.results.subject import SubjectInfo
 from strobe.core.results.traits import Traits
 from strobe.core.timeline.probe import Hook
+from strobe.core.torch_there import is_tensor
+
+if TYPE_CHECKING:
+    import torch
 
 Phase = Literal["inference", "training forward", "training step"]
 
@@ -42,14 +45,27 @@ class InputSource:
 
 
 def digest(observations: Sequence[object]) -> str:
-    """Return a short digest of ``observations``: of their tensors' bytes and their texts."""
+    """Return a short digest of ``observations``: of the bytes of their tensors and arrays, and of their texts."""
     hashed = hashlib.blake2b(digest_size=6)
-    for leaf in tree_leaves(list(observations)):
-        if isinstance(leaf, torch.Tensor):
+    for leaf in _entries(observations):
+        if is_tensor(leaf):
+            import torch
+
             hashed.update(leaf.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy())
+        elif isinstance(leaf, np.ndarray):
+            hashed.update(np.ascontiguousarray(leaf).tobytes())
         else:
             hashed.update(repr(leaf).encode())
     return hashed.hexdigest()
+
+
+def _entries(value: object) -> Iterator[object]:
+    """Yield what is in lists, tuples and dicts, in their own order."""
+    if isinstance(value, list | tuple | dict):
+        for entry in value.values() if isinstance(value, dict) else value:
+            yield from _entries(entry)
+    else:
+        yield value
 
 
 ITERATION = "iteration"  # the section around one run of the whole
@@ -80,7 +96,7 @@ class Subject(Protocol):
 
     @property
     def device(self) -> torch.device:
-        """The device that it computes on."""
+        """The device that it computes on; a `Processor` where torch is not installed."""
         ...
 
     @property
@@ -118,7 +134,7 @@ def fingerprint(module: torch.nn.Module) -> str:
     for name, tensor in module.state_dict().items():
         first = tensor.detach().flatten()[:_FINGERPRINT_NUMBERS].to("cpu")
         seen.update(f"{name} {tuple(tensor.shape)} {tensor.dtype}".encode())
-        seen.update(first.to(torch.float64).numpy().tobytes() if not first.is_complex() else b"")
+        seen.update(first.double().numpy().tobytes() if not first.is_complex() else b"")
     return seen.hexdigest()[:16]
 
 

@@ -13,9 +13,10 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
-import torch
+if TYPE_CHECKING:
+    import torch
 
 host_ns = time.perf_counter_ns
 
@@ -41,6 +42,8 @@ class EventClock:
     """
 
     def __init__(self, device: torch.device) -> None:
+        import torch
+
         self._device = device
         self._module: Any = torch.get_device_module(device)
         self._event: Callable[[], Any]
@@ -83,17 +86,23 @@ class EventClock:
 
 def device_clock(device: torch.device | str | None) -> DeviceClock | None:
     """The device clock for ``device``: None for the CPU, whose work is done when the host says so."""
-    if device is None:
+    if device is None or str(device) == "cpu":
         return None
+    import torch
+
     device = torch.device(device)
     return None if device.type == "cpu" else EventClock(device)
 
 
 def synchronise(device: torch.device | str | None) -> None:
     """Wait until ``device`` has done all it was given; nothing to wait for on the CPU."""
-    if device is None or torch.device(device).type == "cpu":
+    if device is None or str(device) == "cpu":
         return
+    import torch
+
     device = torch.device(device)
+    if device.type == "cpu":
+        return
     module: Any = torch.get_device_module(device)
     # MPS has one device. Of others the current one would be waited for, which need not be this one.
     module.synchronize() if device.type == "mps" else module.synchronize(device)

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from types import FunctionType
 from typing import Any
 
-from torch import nn
+from strobe.core.torch_there import is_module
 
 Call = Callable[..., Any]
 
@@ -114,7 +114,7 @@ def is_own_method(owner: object, name: str, call: Any) -> bool:
 def set_on(owner: Any, attribute: str, value: object) -> None:
     """Set an attribute of an object, a class or a module of Python."""
     # nn.Module._putattr__ sorts what it is given into parameters, buffers and children; a function belongs in none.
-    if isinstance(owner, nn.Module):
+    if is_module(owner):
         owner.__dict__[attribute] = value
     else:
         setattr(owner, attribute, value)
@@ -122,7 +122,7 @@ def set_on(owner: Any, attribute: str, value: object) -> None:
 
 def delete(owner: Any, attribute: str) -> None:
     """Delete an attribute that `set_on` has set."""
-    if isinstance(owner, nn.Module):
+    if is_module(owner):
         owner.__dict__.pop(attribute, None)
     else:
         delattr(owner, attribute)

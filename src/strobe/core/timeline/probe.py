@@ -20,8 +20,6 @@ from importlib import metadata
 from types import ModuleType
 from typing import Any
 
-import torch
-from torch import nn
 from typing_extensions import Self
 
 from strobe.core.errors import UserError
@@ -38,6 +36,7 @@ from strobe.core.timeline.layers import (
     within,
 )
 from strobe.core.timeline.sections import section
+from strobe.core.torch_there import is_module
 
 _MISSING: Any = object()
 
@@ -289,10 +288,11 @@ def _closure(inner: Call, hook: Hook, takes_self: bool) -> Call:
             return inner(*args, **kwargs)
 
     elif begins is not None or ends is not None:
+        from torch.compiler import is_compiling
 
         @functools.wraps(inner)
         def call(*args: Any, **kwargs: Any) -> Any:
-            if torch.compiler.is_compiling():
+            if is_compiling():
                 with section(name):
                     return inner(*args, **kwargs)
             if begins is not None:
@@ -328,7 +328,7 @@ def _walk(root: object, path: str) -> Iterable[tuple[Any, tuple[str, ...]]]:
         step: list[tuple[Any, tuple[str, ...]]] = []
         for owner, stars in reached:
             if part == "*":
-                children = owner.named_children() if isinstance(owner, nn.Module) else enumerate(owner)
+                children = owner.named_children() if is_module(owner) else enumerate(owner)
                 step += [(child, (*stars, str(key))) for key, child in children]
             elif re.fullmatch(r"\d+", part):
                 step.append((owner[int(part)], stars))

@@ -17,9 +17,8 @@ from contextlib import AbstractContextManager
 from types import FrameType
 from typing import Any, NamedTuple, TypeVar
 
-from torch.compiler import assume_constant_result, substitute_in_graph
-
 from strobe.core.timeline.layers import Call
+from strobe.core.torch_there import has_torch
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -106,18 +105,22 @@ def note_unseen(name: str, reason: str) -> None:
         reasons.append(reason)
 
 
-# Run by the compiler while it traces, its result taken for a constant: the only side effect that leaves no graph break.
-@assume_constant_result
-def _note_compiled(name: str) -> bool:
-    note_unseen(name, COMPILED)
-    return True
+if has_torch():
+    from torch.compiler import assume_constant_result, substitute_in_graph
 
+    # Run by the compiler while it traces, its result taken for a constant: the only side effect that leaves no graph
+    # break.
+    @assume_constant_result
+    def _note_compiled(name: str) -> bool:
+        note_unseen(name, COMPILED)
+        return True
 
-# What torch.compile traces in place of `section`. A test inside `section` would do the same for a third of its cost.
-@substitute_in_graph(section)
-def _traced_section(name: str) -> AbstractContextManager[Any]:
-    _note_compiled(name)
-    return contextlib.nullcontext()
+    # What torch.compile traces in place of `section`. A test inside `section` would do the same for a third of its
+    # cost.
+    @substitute_in_graph(section)
+    def _traced_section(name: str) -> AbstractContextManager[Any]:
+        _note_compiled(name)
+        return contextlib.nullcontext()
 
 
 def unseen() -> dict[str, str]:

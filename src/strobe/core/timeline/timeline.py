@@ -7,15 +7,17 @@ from bisect import bisect_right
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import torch
 from typing_extensions import Self
 
 from strobe.core.timeline import sections as sections_in_force
 from strobe.core.timeline import workers
 from strobe.core.timeline.clock import DeviceClock, device_clock, host_ns, synchronise
 from strobe.core.timeline.sections import MAIN, STOPS, Strand, entered, leave_strand, own, strands, thread_names
+
+if TYPE_CHECKING:
+    import torch
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +75,7 @@ class Timeline:
     """
 
     def __init__(self, device: torch.device | str | None = None, *, serialised: bool = False) -> None:
-        self.device = torch.device(device) if device is not None else None
+        self.device = _device(device)
         self.serialised = serialised
         self._clock: DeviceClock | None = None if serialised else device_clock(self.device)
         self._records: list[tuple[Any, ...]] = []
@@ -322,6 +324,14 @@ def _device_opener(records: list[tuple[object, ...]], clock: DeviceClock) -> Cal
             append((self.name, self.start, end, place, self.mark, mark))
 
     return DeviceSection
+
+
+def _device(device: torch.device | str | None) -> torch.device | None:
+    if isinstance(device, str):
+        import torch
+
+        return torch.device(device)
+    return device
 
 
 def _serialised_opener(records: list[tuple[object, ...]], device: torch.device | None) -> Callable[[str], Any]:

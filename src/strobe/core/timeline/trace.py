@@ -6,12 +6,14 @@ import os
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
-
-from torch.profiler import profile, record_function
+from typing import TYPE_CHECKING
 
 from strobe.core.json_text import JsonObject
 from strobe.core.timeline.sections import section
 from strobe.core.timeline.timeline import Section
+
+if TYPE_CHECKING:
+    from torch.profiler import profile
 
 MARK = "strobe: start"  # a section and a profiler annotation of this name tie the two clocks together
 _FAR_US = 86_400e6  # an event a day from the mark has no time
@@ -89,6 +91,8 @@ class _Tracks:
 
 def mark_clocks() -> None:
     """Mark a few moments in both the timeline in force and the running torch.profiler."""
+    from torch.profiler import record_function
+
     for _ in range(3):
         with section(MARK), record_function(MARK):
             pass

@@ -11,12 +11,14 @@ from collections.abc import Callable, Hashable
 from contextlib import ExitStack
 from functools import partial
 from types import FunctionType, MethodType
-from typing import Any
-
-from torch import nn
+from typing import TYPE_CHECKING, Any
 
 from strobe.core.timeline.layers import Call
+from strobe.core.torch_there import is_module
 from strobe.core.treatments.treatment import Undo
+
+if TYPE_CHECKING:
+    from torch import nn
 
 _MISSING: Any = object()
 
@@ -164,7 +166,7 @@ def identity(call: Any, _above: tuple[int, ...] = ()) -> Hashable:
             return ("function", id(call.__code__), *cells, *map(id, call.__defaults__ or ()))
         case partial():
             return ("partial", identity(call.func, above), *map(id, call.args), *map(id, call.keywords.values()))
-        case _ if callable(call) and not isinstance(call, type | nn.Module) and hasattr(call, "__dict__"):
+        case _ if callable(call) and not isinstance(call, type) and not is_module(call) and hasattr(call, "__dict__"):
             return ("object", id(type(call)), *((name, id(value)) for name, value in vars(call).items()))
         case _:
             return id(call)

@@ -9,14 +9,17 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary, WeakSet
 
 import psutil
-from torch import Tensor, nn
 
 from strobe.core.errors import UserError
 from strobe.core.measure.memory import available_bytes, peak_process
 from strobe.core.subjects.subject import Subject
+
+if TYPE_CHECKING:
+    from torch import Tensor, nn
 
 SHARE = 0.95  # usable share of the free memory
 # What a call was seen to take and to give back again, at the most: it must stay free, besides what treatments hold.

@@ -12,16 +12,16 @@ import copy
 import warnings
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from typing import Any, Protocol
-
-import torch
-from torch import nn
+from typing import TYPE_CHECKING, Any, Protocol
 
 from strobe.core.errors import UserError, in_a_line
 from strobe.core.subjects.subject import Subject
 from strobe.core.timeline.layers import Call
 from strobe.core.treatments.patch import Patches
 from strobe.core.treatments.treatment import Undo, Variant
+
+if TYPE_CHECKING:
+    from torch import nn
 
 CALLED = "predict_action_chunk"
 CALLS = (CALLED, "sample_actions", "infer", "get_action")  # methods of a policy, or of a model in an object
@@ -75,6 +75,8 @@ class Treated:
         """Take the treatments off; once is enough."""
         undo, self._undo = self._undo, None
         if undo is not None:
+            import torch
+
             with torch.inference_mode(False), torch.no_grad():  # what is called may be in that mode; weights never are
                 undo()
 
@@ -107,6 +109,8 @@ class Treated:
     def _put_on(self) -> None:
         stack = ExitStack()
         try:
+            import torch
+
             with torch.inference_mode(False), torch.no_grad():
                 stack.callback(self.variant.apply(self.subject))
             patches = Patches()
@@ -196,6 +200,8 @@ class Treated:
 
     def _training(self, forward: Call) -> Call:
         def call(*args: Any, **kwargs: Any) -> Any:
+            import torch
+
             if torch.is_grad_enabled() and any(weight.requires_grad for weight in self.subject.module.parameters()):
                 self._refuse("is for inference", "train the policy without it, or ask for the loss under torch.no_grad")
             return forward(*args, **kwargs)

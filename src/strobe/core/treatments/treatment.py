@@ -6,8 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
-
-import torch
+from typing import TYPE_CHECKING
 
 from strobe.core.devices.accelerators import Pool
 from strobe.core.devices.untried import Feature
@@ -31,6 +30,9 @@ from strobe.core.treatments.spec import (
     table,
 )
 from strobe.core.treatments.words import Spec
+
+if TYPE_CHECKING:
+    import torch
 
 # What another package needs to bring a treatment is in this module.
 __all__ = [

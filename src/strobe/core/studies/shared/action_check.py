@@ -12,7 +12,6 @@ from strobe.core.measure.sampling import Progress
 from strobe.core.measure.time_limit import LookInterrupted, TimeLimit, WorkLimit
 from strobe.core.results.agreement import Agreement, Yardstick, YardstickName, yardstick
 from strobe.core.sameness.check import CALLS_EACH, YARDSTICKS, NotSeenError, PolicyCallError, Sameness, affordable
-from strobe.core.sameness.reordered import features_reordered
 from strobe.core.sameness.visits import FEWEST, CheckCall, plan
 from strobe.core.studies.shared.progress import Reporter
 from strobe.core.subjects.acting import ActingSubject
@@ -142,6 +141,8 @@ def check_features(
     check, head = ActionCheck(), f"the {kind_of(subject)} were not looked at closely"
     if all(strongest([treatment.effect for treatment in variant.treatments]) != "exact" for variant in others):
         return check
+    from strobe.core.sameness.reordered import features_reordered  # needs torch
+
     reporter.stage(f"how far the {kind_of(subject)} of the first variant move by reordered sums")
     try:
         count, progress = yardstick_observations(call_s), CheckProgress(reporter)

@@ -22,6 +22,12 @@ class Counted:
     weights: Weights
     uncounted: Mapping[str, int] = field(default_factory=dict)  # operator whose FLOP are not known → its calls
 
+    @property
+    def too_low(self) -> str:
+        """The note on operators that multiply and are not in the FLOP."""
+        names = ", ".join(f"{name} ({calls}×)" for name, calls in sorted(self.uncounted.items()))
+        return f"GFLOP, and all that rests on them, are too low: these operators multiply and are not counted: {names}"
+
 
 def count(subject: Subject, variant: Variant, call: Callable[[int], object], hooks: Sequence[Hook]) -> Counted:
     """Call ``variant`` once, counted. What it builds is counted without being built.
@@ -100,9 +106,3 @@ def _count_unbuilt(
     except Exception:  # a library's own, too
         return None
     return accounting
-
-
-def lacking(uncounted: Mapping[str, int]) -> str:
-    """The note on operators that multiply and are not in the FLOP."""
-    names = ", ".join(f"{name} ({calls}×)" for name, calls in sorted(uncounted.items()))
-    return f"GFLOP, and all that rests on them, are too low: these operators multiply and are not counted: {names}"

@@ -6,10 +6,7 @@ import math
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
-
-import torch
-from torch import Tensor, nn
+from typing import TYPE_CHECKING, Any
 
 from strobe.core.measure.memory import available_bytes
 from strobe.core.measure.time_limit import WorkLimit
@@ -19,6 +16,10 @@ from strobe.core.subjects.acting import ActingSubject
 from strobe.core.subjects.subject import Observation
 from strobe.core.treatments.treatment import Variant
 
+if TYPE_CHECKING:
+    import torch
+    from torch import Tensor, nn
+
 OTHER_SEED = 1
 LARGEST_SCALE = 2.0**16  # GradScaler's first
 OWN_NOISE = (
@@ -27,7 +28,7 @@ OWN_NOISE = (
 )
 NOT_FINITE = "a gradient that is infinite or not a number has no direction: its cosine is given as 0"
 
-Gradient = list[Tensor | None]
+Gradient = list["Tensor | None"]
 FEWEST = 3  # passes of a comparison: of the first variant under two seeds, and of another
 
 
@@ -112,7 +113,7 @@ def _compared(
     agreement = _agreement(of_baseline.loss, passed.loss, _difference(reference, _gradient(subject.policy)), seeds)
     # A card draws the masks of dropout in another order for a half dtype: it computes more of them at once.
     agreement.own_noise = subject.device.type != "cpu" and passed.autocast != of_baseline.autocast
-    if passed.autocast is torch.float16:
+    if str(passed.autocast) == "torch.float16":
         _loss_and_gradient(subject, variant, raw, scale=1.0)
         agreement.underflow, agreement.overflow = _lost(reference, _gradient(subject.policy))
     return agreement

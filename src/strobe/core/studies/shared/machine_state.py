@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
-import torch
-
-from strobe.core.measure import ceiling as ceilings
 from strobe.core.measure import machine
 from strobe.core.measure.time_limit import TimeLimit, WorkLimit
 from strobe.core.results.answer import Result
@@ -16,7 +13,11 @@ from strobe.core.studies.shared.measuring import Options
 from strobe.core.studies.shared.progress import Reporter, Steps
 from strobe.core.subjects.callable_subject import CallableSubject
 from strobe.core.subjects.subject import Subject
+from strobe.core.torch_there import has_torch
 from strobe.version import __version__
+
+if TYPE_CHECKING:
+    import torch
 
 MULTIPLIED = ("float32", "bfloat16", "float16", "int8")  # dtypes whose products have a ceiling
 CEILING_S = 8.0  # longest time to measure the ceiling; 2 to 3 seconds are usual
@@ -30,6 +31,8 @@ def measure_machine(
     Args:
         limit: of the command's work. What there was no time for is noted there.
     """
+    from strobe.core.measure import ceiling as ceilings  # needs torch
+
     reporter.stage("measuring what this machine can do")
     described = machine.describe(device)
     wanted = dict.fromkeys((*dtypes, *ceilings.EVERYWHERE))
@@ -67,7 +70,7 @@ def begin_result(
         dtypes: those that the study runs the subject in, beside its own.
         fields: those that ``kind`` alone has.
     """
-    if options.counted:
+    if options.counted and has_torch():
         described = measure_machine(subject.device, (*subject.info.dtypes, *dtypes), reporter, options.limit)
     else:
         described = machine.describe(subject.device)

@@ -9,16 +9,13 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field
-from types import MappingProxyType
-
-from torch import Tensor
+from typing import TYPE_CHECKING
 
 from strobe.core.devices.accelerators import convolutions_in_tf32
 from strobe.core.errors import UserError
-from strobe.core.measure.accounting import weight_bytes
-from strobe.core.measure.ceiling import raise_to_now
+from strobe.core.measure.agreement import Values
 from strobe.core.measure.components import iterations
-from strobe.core.measure.memory import kernel_use
+from strobe.core.measure.memory import kernel_use, weight_bytes
 from strobe.core.measure.roofline import limits
 from strobe.core.measure.sampling import Collected, SamplingBudget, collect
 from strobe.core.measure.time_limit import TimeLimit, WorkLimit
@@ -29,7 +26,6 @@ from strobe.core.results.measurement import Measurement
 from strobe.core.results.subject import Ceiling
 from strobe.core.results.traits import Traits
 from strobe.core.studies.shared.cadence import Spacing, ticks_between_calls
-from strobe.core.studies.shared.counting import Counted, count, lacking
 from strobe.core.studies.shared.progress import Reporter, Silent, Steps
 from strobe.core.studies.shared.rounds import (
     Outputs,
@@ -48,8 +44,12 @@ from strobe.core.subjects.outputs import Numbers
 from strobe.core.subjects.subject import ITERATION, Phase, Subject
 from strobe.core.timeline import Section, Timeline
 from strobe.core.timeline.probe import Attached
+from strobe.core.torch_there import is_tensor
 from strobe.core.treatments.room import noted
 from strobe.core.treatments.treatment import Variant
+
+if TYPE_CHECKING:
+    from strobe.core.studies.shared.counting import Counted
 
 COUNTED_CALLS = 2.0  # approximate cost of a counted call, in calls
 AGAIN_S = 3.0  # time to measure the ceiling once more
@@ -116,12 +116,12 @@ class Measured:
     in_spread: bool = True
 
     @property
-    def actions(self) -> dict[str, list[Tensor]]:
+    def actions(self) -> dict[str, list[Values]]:
         """Return the actions or features of an inference, aligned over the variants."""
         return self.outputs.aligned(self.collected.warmup_rounds)
 
     @property
-    def pooled(self) -> dict[str, list[Tensor]]:
+    def pooled(self) -> dict[str, list[Values]]:
         """Return a backbone's features as their mean over the tokens, which every clip has, whatever its size."""
         return self.outputs.pooled(self.collected.warmup_rounds)
 
@@ -159,7 +159,7 @@ class Session:
     ceiling: Ceiling | None = None
     reporter: Reporter = field(default_factory=Silent)
     afterwards: Callable[[Collected], None] = lambda _: None
-    known: Mapping[str, Counted] = MappingProxyType({})
+    known: Mapping[str, Counted] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         for variant in self.variants:
@@ -200,7 +200,7 @@ class Session:
                 measurement.components = []  # a whole that nothing divides has no rest
             self._annotate(measurement, collected.samples[measurement.name], complete, lost)
             if measurement.name in counts and counts[measurement.name].uncounted:
-                measurement.notes.append(lacking(counts[measurement.name].uncounted))
+                measurement.notes.append(counts[measurement.name].too_low)
             if measurement.name in self._uncounted:
                 measurement.notes.append(f"FLOP and memory were not counted: {self._uncounted[measurement.name]}")
             if measurement.name in self._late:
@@ -208,6 +208,7 @@ class Session:
         self._add_limits(measurements)
         outputs, policy = self._outputs, self.subject if isinstance(self.subject, ActingSubject) else None
         acting = policy if self.phase == "inference" and outputs.whole else None
+        first = self.variants[0].name
         return Measured(
             measurements,
             collected,
@@ -217,7 +218,7 @@ class Session:
             first_s={name: seen.first_s for name, seen in self._seen.items()},
             variants={variant.name: variant for variant in self.variants},
             counts=counts,
-            scale=acting.scale(outputs.first(self.variants[0].name)) if acting is not None else None,
+            scale=acting.scale(list(filter(is_tensor, outputs.first(first)))) if acting is not None else None,
             executed=acting.executed if acting is not None else None,
             features=policy is None,
             forms=self._forms if isinstance(self.subject, CallableSubject) else None,
@@ -307,6 +308,8 @@ class Session:
                 continue
             self.reporter.stage(f"{self.phase}: counting FLOP and memory of {name}")
             try:
+                from strobe.core.studies.shared.counting import count  # needs torch
+
                 counts[name] = count(self.subject, self._seen[name].variant, self._call, self._hooks)
             except KeyboardInterrupt:
                 self._interrupted = True
@@ -332,6 +335,8 @@ class Session:
             self.options.limit.leave_out("a part ran above the ceiling, which was not measured once more", AGAIN_S)
             return measurements
         self.reporter.stage("a part ran above the ceiling: measuring once more what this machine can do")
+        from strobe.core.measure.ceiling import raise_to_now  # needs torch
+
         try:
             raise_to_now(self.ceiling, self.subject.device, Steps(self.reporter, "figures"))
         except KeyboardInterrupt:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import math
 from bisect import bisect_right
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
-import torch
-from torch import Tensor
+import numpy as np
 
+from strobe.core.measure.agreement import Values
 from strobe.core.measure.components import Iteration, blocks, components, spans
 from strobe.core.measure.memory import KernelUse, median_use
 from strobe.core.measure.statistics import summarise
@@ -16,11 +18,14 @@ from strobe.core.results.data import Samples
 from strobe.core.results.measurement import Measurement, Memory
 from strobe.core.results.subject import Ceiling
 from strobe.core.results.traits import Traits
-from strobe.core.studies.shared.counting import Counted
 from strobe.core.subjects.subject import Phase
 from strobe.core.timeline.probe import Hook
 from strobe.core.timeline.sections import unseen
+from strobe.core.torch_there import is_tensor
 from strobe.core.treatments.treatment import Variant
+
+if TYPE_CHECKING:
+    from strobe.core.studies.shared.counting import Counted
 
 
 @dataclass
@@ -93,35 +98,33 @@ class Outputs:
     def __init__(self, names: Sequence[str]) -> None:
         self.rounds = dict.fromkeys(names, 0)
         self.shapes: dict[str, tuple[int, ...]] = {}
-        self._held: dict[str, list[Tensor]] = {name: [] for name in names}
-        self._pooled: dict[str, list[Tensor]] = {name: [] for name in names}
+        self._held: dict[str, list[Values]] = {name: [] for name in names}
+        self._pooled: dict[str, list[Values]] = {name: [] for name in names}
         self._rows: tuple[int, int] | None = None  # of an output: those compared, and all, where not all are
         self._most: int | None = None
 
-    def add(self, name: str, output: Tensor, pooled: Tensor | None = None) -> None:
+    def add(self, name: str, output: Values, pooled: Values | None = None) -> None:
         """Hold the output of ``name``, or some of it, and its ``pooled`` form where it has one."""
         number = self.rounds[name]
         self.rounds[name] += 1
         self.shapes[name] = tuple(output.shape)
         if self._most is None:
-            elements = min(output.numel(), self.PER_OUTPUT)
+            elements = min(math.prod(output.shape), self.PER_OUTPUT)
             self._most = max(1, self.TOGETHER // max(1, elements * len(self._held)))
         if len(self._held[name]) < self._most:
-            sampled = self._sample(output.detach(), number)
-            # What is computed in float64 may differ by less than float32 can hold.
-            self._held[name].append((sampled if sampled.dtype == torch.float64 else sampled.float()).cpu())
+            self._held[name].append(_on_cpu(self._sample(output, number)))
             if pooled is not None:
-                self._pooled[name].append(pooled.detach().float().cpu())
+                self._pooled[name].append(_on_cpu(pooled))
 
-    def first(self, name: str) -> list[Tensor]:
+    def first(self, name: str) -> list[Values]:
         """Return the outputs of ``name`` in rounds 0, 1, 2 …, warm-up included, as far as they are held."""
         return list(self._held[name])
 
-    def aligned(self, warmup: int) -> dict[str, list[Tensor]]:
+    def aligned(self, warmup: int) -> dict[str, list[Values]]:
         """Return the outputs of complete rounds after ``warmup``; of the warm-up too where nothing else is held."""
         return _aligned(self._held, warmup)
 
-    def pooled(self, warmup: int) -> dict[str, list[Tensor]]:
+    def pooled(self, warmup: int) -> dict[str, list[Values]]:
         """Return the pooled outputs of the same rounds; none where the subject has none."""
         return _aligned(self._pooled, warmup)
 
@@ -138,22 +141,30 @@ class Outputs:
         drawn, of = self._rows
         return f"compared on {drawn:,} of {of:,} rows of each output, others in each round"
 
-    def _sample(self, output: Tensor, number: int) -> Tensor:
+    def _sample(self, output: Values, number: int) -> Values:
         """Return some rows of the output of round ``number``, the same of all variants.
 
         Rows are whole, so that they can be compared by channel.
         """
-        if output.numel() <= self.PER_OUTPUT:
+        if math.prod(output.shape) <= self.PER_OUTPUT:
             return output
         rows = output.reshape(-1, output.shape[-1])
         count = max(1, self.PER_OUTPUT // rows.shape[-1])
         # Others in each round, so that every row has its turn.
-        drawn = torch.randperm(len(rows), generator=torch.Generator().manual_seed(number))[:count].sort().values
+        drawn = np.sort(np.random.default_rng(number).permutation(len(rows))[:count])
         self._rows = (count, len(rows))
-        return rows[drawn.to(output.device), : self.PER_OUTPUT]
+        return rows[drawn][:, : self.PER_OUTPUT]
 
 
-def _aligned(held: Mapping[str, list[Tensor]], warmup: int) -> dict[str, list[Tensor]]:
+def _on_cpu(values: Values) -> Values:
+    """Return a tensor's copy on the CPU. What is computed in float64 may differ by less than float32 can hold."""
+    if not is_tensor(values):
+        return values
+    values = values.detach()
+    return (values if str(values.dtype) == "torch.float64" else values.float()).cpu()
+
+
+def _aligned(held: Mapping[str, list[Values]], warmup: int) -> dict[str, list[Values]]:
     rounds = min(map(len, held.values()), default=0)
     start = warmup if warmup < rounds else 0
     return {name: values[start:rounds] for name, values in held.items()}

@@ -1,0 +1,49 @@
+"""Functions of NumPy are compared, broken down and verified where torch is not installed."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+# Python's own finder, which finds what is installed except what is hidden: as if it were not.
+HIDDEN = """
+import importlib.machinery, sys
+class Rest(importlib.machinery.PathFinder):
+    @classmethod
+    def find_spec(cls, name, path=None, target=None):
+        hidden = ("torch", "torchvision", "lerobot", "transformers")
+        return None if name.partition(".")[0] in hidden else super().find_spec(name, path, target)
+sys.meta_path = [Rest if each is importlib.machinery.PathFinder else each for each in sys.meta_path]
+"""
+PROGRAM = """
+import numpy, strobe
+from strobe.core.errors import UserError
+calls = {"quick": lambda x: numpy.sort(x), "stable": lambda x: numpy.sort(x, kind="stable")}
+given = numpy.arange(1000.0)[::-1]
+compared = strobe.compare(calls, given, seconds=0.2).result
+print(compared.comparisons[0].agreement.largest_error, compared.machine.device)
+broken_down = strobe.breakdown(calls["quick"], given, seconds=0.2)
+print(broken_down.result.measurements[0].samples.summary.median > 0, broken_down.result.machine.ceiling.gflops)
+print(strobe.verify(calls["quick"], lambda x: numpy.sort(x) + 1, given, guard="largest_error<=0.1").passed)
+try:
+    strobe.compare(calls, given, device="cuda")
+except UserError as error:
+    print(error)
+"""
+
+
+@pytest.mark.slow("a fresh Python that imports the core and measures three times", each_change=True)
+def test_functions_of_numpy_need_no_torch(tmp_path: Path) -> None:
+    ran = subprocess.run(
+        [sys.executable, "-c", HIDDEN + PROGRAM], capture_output=True, text=True, cwd=tmp_path, check=False
+    )
+    assert ran.returncode == 0, ran.stderr[-2000:]
+    assert ran.stdout.splitlines() == [
+        "0.0 cpu",
+        "True {}",
+        "False",
+        "device cuda, but torch is not installed here; use cpu",
+    ]
