@@ -2,40 +2,35 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
+from strobe.core.findings.texts import Found, finding
 from strobe.core.findings.thresholds import Thresholds
-from strobe.core.findings.view import ms, percent, whole_ms
+from strobe.core.findings.view import ms, whole_ms
 from strobe.core.results.answer import BreakdownResult
-from strobe.core.results.finding import Finding
 from strobe.core.results.subject import Machine
 
 MIN_GAP_COST = 0.1  # by which calls at the robot's pace must be slower than back to back
 
 
-def gap_costs(result: BreakdownResult, _: Thresholds) -> Iterator[Finding]:
-    """Calls that take longer after a gap than right after one another."""
+@finding("gap-costs", "warning")
+def gap_costs(result: BreakdownResult, _: Thresholds) -> Found:
+    """At the robot's pace a call takes {ratio:more} longer than back to back.
+
+    Seen: {slow:ms} {every}, {fast:ms} back to back: {ratio:more} [{low:more}, {high:more}] more, from
+        {gap.verdict.pairs:,} pairs.
+    Why: A benchmark without gaps promises a latency that the robot does not get. While nothing runs, clocks fall and
+        caches lose their content.
+    Do: {do}
+    Gain: at most: without the gaps' price a call takes {fast:ms} (measured back to back)
+    """
     gap = result.gap
-    names = {m.name for m in result.measurements}
-    if gap is None or not {gap.baseline, gap.candidate} <= names:
+    if gap is None or not {gap.baseline, gap.candidate} <= {m.name for m in result.measurements}:
         return
     ratio, interval = gap.verdict.ratio, gap.verdict.interval
-    if gap.verdict.kind != "slower" or ratio < 1 + MIN_GAP_COST:
-        return
-    together, paced = result.measurement(gap.baseline), result.measurement(gap.candidate)
-    every = f"with a call every {ms(paced.cadence.period_ms)}" if paced.cadence is not None else "after a gap"
-    yield Finding(
-        rule="gap-costs",
-        level="warning",
-        title=f"At the robot's pace a call takes {percent(ratio - 1)} longer than back to back",
-        seen=f"{ms(whole_ms(paced))} {every}, {ms(whole_ms(together))} back to back: {percent(ratio - 1)} "
-        f"[{percent(interval.low - 1)}, {percent(interval.high - 1)}] more, from {gap.verdict.pairs:,} pairs.",
-        why="A benchmark without gaps promises a latency that the robot does not get. While nothing runs, clocks "
-        "fall and caches lose their content.",
-        do=steadier_clocks(result.machine),
-        gain=f"at most: without the gaps' price a call takes {ms(whole_ms(together))} (measured back to back)",
-        evidence={"ratio": ratio, "low": interval.low, "high": interval.high, "gain_share": 1 - 1 / ratio},
-    )
+    if gap.verdict.kind == "slower" and ratio >= 1 + MIN_GAP_COST:
+        together, paced = result.measurement(gap.baseline), result.measurement(gap.candidate)
+        fast, slow, do = whole_ms(together), whole_ms(paced), steadier_clocks(result.machine)
+        every = f"with a call every {ms(paced.cadence.period_ms)}" if paced.cadence is not None else "after a gap"
+        yield {"ratio": ratio, "low": interval.low, "high": interval.high, "gain_share": 1 - 1 / ratio}, locals()
 
 
 def steadier_clocks(machine: Machine) -> str:
