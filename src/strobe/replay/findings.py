@@ -81,10 +81,10 @@ def changes(result: ReplayResult, thresholds: Thresholds) -> Found:
     own, requested = result.column("as it was"), result.column("as asked")
     if own is None or requested is None or _starves(own, thresholds) == _starves(requested, thresholds):
         return
-    rule, level, title, do = "replay-breaks", "warning", "The settings asked for starve the robot", ""
+    rule, level, title, do = "replay-breaks", "warning", "The requested settings starve the robot", ""
     if _starves(own, thresholds):
         rule, level, do = "replay-mends", "good", "Use these settings."
-        title = "The settings asked for end the starvation, with calls as long as those recorded"
+        title = "The requested settings end the starvation, with calls as long as those recorded"
     was, then = _range(own, "starved_ms"), _range(requested, "starved_ms")
     age_was, age_then = _range(own, "age_ms"), _range(requested, "age_ms")
     was_ms, asked_ms = own.figures["starved_ms"].value, requested.figures["starved_ms"].value

@@ -197,7 +197,7 @@ def _smaller(answer: ServerAnswer) -> str:
 def server_time(answer: ServerAnswer, _: Thresholds) -> Found:
     """{share:whole percent} of a round trip is the server's inference.
 
-    Seen: {server_ms:figures} ms of {answer.trip.summary.median:figures} ms, as the server tells.{inside}
+    Seen: {server_ms:figures} ms of {answer.trip.summary.median:figures} ms, as the server reports.{inside}
     Why: A faster network or smaller images would change little.
     Do: On the server's machine, `strobe breakdown` shows the parts of a policy that LeRobot can load, and `strobe
         report TRACE` reads a trace of torch.profiler of any other.
@@ -265,10 +265,10 @@ def float_images(answer: ServerAnswer, _: Thresholds) -> Found:
 
 @finding("server-time-impossible", "warning")
 def overstated(answer: ServerAnswer, _: Thresholds) -> Found:
-    """The server tells more time than the call took.
+    """The server reports more time than the call took.
 
     Seen: In {calls:,} of {total:,} calls its own time is longer than the client waited.
-    Why: Network and server cannot be told apart with such a time, so they are one part here.
+    Why: With such a time Strobe cannot separate the network from the server, so they are one part here.
     Do: Look at what the server measures: it should be the inference of this call, in milliseconds.
     """
     if answer.overstated:

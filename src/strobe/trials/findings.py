@@ -41,8 +41,8 @@ def other_order(result: TrialsResult, _: Thresholds) -> Found:
     """{count} pair{count:plural} {have} not run in the order that was drawn.
 
     Seen: The codes differ from those of the plan: {listed}.
-    Why: A drawn order keeps what changes with time, such as a warm gripper, from speaking for one setting. An order
-        that somebody chose does not.
+    Why: A drawn order keeps what changes with time, such as a warm gripper, from favouring one setting. An order that
+        somebody chose does not.
     Do: Take the rows from the top. If the codes were only typed wrong, mend them.
     """
     yield from _pairs(result.other_order, ("was", "were"))

@@ -116,7 +116,7 @@ def attention(result: Result, _: Thresholds) -> Found:
 def memory(result: Result, thresholds: Thresholds) -> Found:
     """The model holds {held:gib} at its peak.
 
-    Seen: In '{measurement.name}', {weights} of it weights and at most {activations} activations. Up to {limit_gib:.1f}
+    Seen: In '{measurement.name}', {weights} of that is weights, and {activations} is activations. Up to {limit_gib:.1f}
         GiB is usual for its size (the guide's {thresholds.model_memory_gib:g} GiB for ViT-L, in proportion to the
         parameters).
     Why: A device must hold all tensors that live at the same time. Most of them are the intermediate tensors of one
@@ -127,7 +127,8 @@ def memory(result: Result, thresholds: Thresholds) -> Found:
     for measurement in examined(result, "inference"):
         held = measurement.memory.peak_device or measurement.memory.peak_process
         if top(measurement, "model") is not None and held is not None and held > limit * 2**30:
-            weights, activations = _gib(measurement.memory.weights), _gib(measurement.memory.peak_activations)
+            weights = _gib(measurement.memory.weights)
+            activations = _gib(measurement.memory.peak_activations, "at most ")
             yield {"peak_gib": held / 2**30, "limit_gib": limit}, locals()
 
 
@@ -204,8 +205,8 @@ def _is_attention(path: list[str]) -> bool:
     return len(path) > 2 and BLOCK.fullmatch(path[-2]) is not None and "att" in path[-1].lower()
 
 
-def _gib(size: int | None) -> str:
-    return "an unknown part" if size is None else gib(size)
+def _gib(size: int | None, how: str = "") -> str:
+    return "an unknown part" if size is None else f"{how}{gib(size)}"
 
 
 RULES = (transformer, block_variance, patch_embedding, attention, memory, frame_rate)

@@ -20,7 +20,7 @@ def gap_costs(result: BreakdownResult, _: Thresholds) -> Found:
     Why: A benchmark without gaps promises a latency that the robot does not get. While nothing runs, clocks fall and
         caches lose their content.
     Do: {do}
-    Gain: at most: without the gaps' price a call takes {fast:ms} (measured back to back)
+    Gain: at most down to {fast:ms} a call, as measured back to back
     """
     gap = result.gap
     if gap is None or not {gap.baseline, gap.candidate} <= {m.name for m in result.measurements}:

@@ -78,7 +78,7 @@ def small_kernels(answer: TraceAnswer, _: Thresholds) -> Found:
         {idle:percent} of its time.
     Why: Each operator costs Python and a launch, however small it is.
     Do: Launch fewer and larger ones: {graphs}.
-    Gain: not known before it is tried; what the device is idle for is the most it can be
+    Gain: not known before you try it; the idle time of the device is the most that it can save
     """
     limit, graphs = SMALL_KERNEL_US, GRAPHS
     for rank in answer.ranks:
@@ -101,7 +101,7 @@ def host_waits(answer: TraceAnswer, _: Thresholds) -> Found:
     Why: While it waits the host launches nothing: the device runs dry, and the next kernels come one by one.
     Do: Look for .item(), .cpu(), .nonzero(), boolean masks and prints in the loop; keep such values on the device, or
         read them once in many steps. Copies from pinned memory with non_blocking=True do not wait.
-    Gain: not known before it is tried; what the device is idle for is the most it can be
+    Gain: not known before you try it; the idle time of the device is the most that it can save
     """
     for rank in answer.ranks:
         span = max((device.gaps.span_ms for device in rank.devices), default=0.0)
@@ -141,7 +141,7 @@ def exposed_copies(answer: TraceAnswer, _: Thresholds) -> Found:
 
 @finding("trace-exposed-collectives", "warning")
 def exposed_collectives(answer: TraceAnswer, _: Thresholds) -> Found:
-    """Collectives without computing beside them take {share:percent} of the device's time.
+    """{share:percent} of the device's time is collectives that overlap no computation.
 
     Seen: {where}: {device.exposed_communication_ms:ms} of {device.gaps.span_ms:ms}, of {device.communication_ms:ms} in
         collectives.{unknown}{others}
@@ -153,11 +153,11 @@ def exposed_collectives(answer: TraceAnswer, _: Thresholds) -> Found:
         rank, device, share, others = worst
         where, gain = _where(rank, device), _gain(device.gaps.span_ms, device.exposed_communication_ms)
         unknown = ""
-        do = "Let collectives run beside the computing: buckets of DDP, prefetching of FSDP, an earlier exchange."
+        do = "Let collectives overlap the computation: buckets of DDP, prefetching of FSDP, an earlier exchange."
         if answer.waits is None:
-            unknown = " How much of it is waiting for a slow rank, one trace cannot show."
-            do = "Give the traces of all ranks to `strobe report` to see who waits. Then let collectives run beside "
-            do += "the computing: smaller or larger buckets of DDP, prefetching of FSDP, embeddings exchanged earlier."
+            unknown = " One trace cannot show how much of that is waiting for a slow rank."
+            do = "Give the traces of all ranks to `strobe report` to see who waits. Then let collectives overlap the "
+            do += "computation: smaller or larger buckets of DDP, prefetching of FSDP, embeddings exchanged earlier."
         yield {"share": share, "exposed_ms": device.exposed_communication_ms, "gain_share": share}, locals()
 
 
