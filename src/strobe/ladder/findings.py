@@ -15,11 +15,13 @@ from strobe.core.results.measurement import Measurement
 from strobe.ladder.results import Ladder, OptimizeResult, Try
 
 NEAR_LIMIT = 0.8  # the roofline's least time over the time taken: no way to compute the same buys much
-FAR_FROM_LIMIT = 0.3  # the same: most of the time goes to something beside arithmetic and memory
+FAR_FROM_LIMIT = (
+    0.3  # least time over the time taken: most of the time goes to something else than arithmetic and memory
+)
 
 _SHOWN = 4  # treatments that a finding names
-ENOUGH_S = 600.0  # a longer climb, where the one before was short
-ENOUGH_CHUNKS = 135  # the same in chunks: three times what a climb takes by itself where they are long
+ENOUGH_S = 600.0  # seconds of a longer climb, if the one before was short
+ENOUGH_CHUNKS = 135  # chunks of a longer climb: three times what a climb takes by itself if chunks are long
 
 
 def missed(result: OptimizeResult, _: Thresholds) -> Iterator[Finding]:

@@ -7,7 +7,7 @@ from strobe.core.findings.thresholds import Thresholds
 from strobe.evaluate.results.episodes import PairedEpisodes
 from strobe.ladder.results import OptimizeResult
 
-MAX_POSSIBLE_DROP = 0.1  # of the success rate: episodes that leave more possible say little
+MAX_POSSIBLE_DROP = 0.1  # loss of success rate: episodes that cannot exclude more say little
 
 
 @finding("episodes-worse", "warning")

@@ -8,7 +8,7 @@ from strobe.core.findings.view import ms, whole_ms
 from strobe.core.results.answer import BreakdownResult
 from strobe.core.results.subject import Machine
 
-MIN_GAP_COST = 0.1  # by which calls at the robot's pace must be slower than back to back
+MIN_GAP_COST = 0.1  # least slow-down of calls at the robot's pace against calls back to back
 
 
 @finding("gap-costs", "warning")

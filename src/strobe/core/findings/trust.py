@@ -9,7 +9,7 @@ from strobe.core.results.answer import Result
 from strobe.core.results.measurement import Measurement
 from strobe.core.results.queued import filled
 
-MAX_OTHER_SHARE = 0.05  # of the whole: more, and the named parts explain too little
+MAX_OTHER_SHARE = 0.05  # share of the whole: more, and the named parts explain too little
 
 
 @finding("other-large", "warning")

@@ -10,7 +10,7 @@ from strobe.preflight.results.truth import RANGES, VectorTruth
 from strobe.preflight.results.wiring import Place, Wiring
 
 SHOWN = 4  # dimensions that are named
-STANDS = 0.1  # of all frames: standing starts teach a policy to stand
+STANDS = 0.1  # share of all frames: standing starts teach a policy to stand
 STANDS_AT_END = 0.25
 AT_ONCE = 0.25  # ticks from an action to its state below which the arm cannot have followed it
 QUANTILES = {name for ends in RANGES for name in ends}

@@ -15,7 +15,7 @@ from strobe.preflight.results.wiring import Feature, Place, WiredFeature, Wiring
 RADIANS = 3.2
 NORMALISED = 1.05
 WIDE_UNITS = ("degrees", "−100 to 100")
-BEYOND = 0.05  # of a joint's width by which a range may leave its limits: demonstrations push against them
+BEYOND = 0.05  # share of a joint's width by which a range may leave its limits: demonstrations push against them
 ELSEWHERE: tuple[Place, ...] = ("dataset", "robot")
 WITH_STATISTICS: tuple[Place, ...] = ("dataset", "preprocessor", "postprocessor")
 

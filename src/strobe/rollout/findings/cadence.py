@@ -9,7 +9,7 @@ from strobe.core.findings.view import ms
 from strobe.core.results.subject import Machine
 from strobe.rollout.results.rollout import Cause, RolloutResult
 
-MIN_ROBOT_COST = 0.2  # by which calls on the robot must be slower than on the bench
+MIN_ROBOT_COST = 0.2  # least slow-down of calls on the robot against calls on the bench
 
 WHY: dict[Cause, str] = {
     "clocks and gaps": "Between calls the processor idles: its clocks fall and its caches lose their content. The "
