@@ -191,8 +191,8 @@ def limits_page() -> str:
 def made_by(rule: Callable[..., Any]) -> tuple[list[str], list[str]]:
     """Return the ids of the findings that ``rule`` may make, and the limits that it reads.
 
-    Both are read from the source of the rule and of the functions of its file that it calls. A part of an id that is
-    known only when the rule runs is shown as '…'.
+    Ids are of the findings that the rule declares or names. Limits are read from its source and from the functions of
+    its file that it calls. A part of an id that is known only when the rule runs is shown as '…'.
     """
     from strobe.core.findings.texts import DECLARED
 
@@ -202,7 +202,9 @@ def made_by(rule: Callable[..., Any]) -> tuple[list[str], list[str]]:
     names: dict[str, None] = {}
     limits: dict[str, None] = {}
     for function in _called(rule.__name__, functions):
-        names |= dict.fromkeys(declared.get((module.__name__, function.name), ()))
+        named = [function.name, *(node.id for node in ast.walk(function) if isinstance(node, ast.Name))]
+        for each in (getattr(module, name, None) for name in named):
+            names |= dict.fromkeys(declared.get((getattr(each, "__module__", ""), getattr(each, "__name__", "")), ()))
         for node in ast.walk(function):
             if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == "thresholds":
                 limits[node.attr] = None
@@ -210,22 +212,18 @@ def made_by(rule: Callable[..., Any]) -> tuple[list[str], list[str]]:
 
 
 def constants_of(rule: Callable[..., Any]) -> dict[str, float]:
-    """Return the constants that ``rule`` compares what it sees with, or names to do so; private ones are no limits."""
+    """Return the constants that ``rule`` compares what it sees with; private ones are no limits."""
     module = inspect.getmodule(rule)
     nodes = (
         node
         for function in _called(rule.__name__, _functions(module))  # type: ignore[arg-type]
-        for place in ast.walk(function)
-        if isinstance(place, ast.Compare) or (isinstance(place, ast.Assign) and _are_names(place.value))
-        for node in ast.walk(place)
+        for comparison in ast.walk(function)
+        if isinstance(comparison, ast.Compare)
+        for node in ast.walk(comparison)
     )
     names = [node.id for node in nodes if isinstance(node, ast.Name) and re.fullmatch(r"[A-Z][A-Z_0-9]*", node.id)]
     values = {name: getattr(module, name, None) for name in names}
     return {name: value for name, value in values.items() if isinstance(value, int | float) and value < 1e9}
-
-
-def _are_names(value: ast.expr) -> bool:
-    return isinstance(value, ast.Name) or (isinstance(value, ast.Tuple) and any(map(_are_names, value.elts)))
 
 
 @functools.cache

@@ -58,7 +58,7 @@ def backbone(sweep: Sweep, thresholds: Thresholds) -> Found:
     """The backbone is {lowest:percent} to {highest:percent} of the training forward.
 
     Seen: Least at {least}, most at {most}. At or above {thresholds.backbone_dominates:percent} in {viable:.0f} of
-        {cells:.0f} cells, under {limit:percent} in {small:.0f}.
+        {cells:.0f} cells, under {SMALL_BACKBONE:percent} in {small:.0f}.
     Why: Batch expansion trains over all delays. It runs the backbone once, and the rest once per delay. The larger the
         backbone's share, the more time it saves.
     Do: Decide by the cells that you train with. Compare the ways to train over delays before you rule one out.
@@ -77,7 +77,7 @@ def backbone(sweep: Sweep, thresholds: Thresholds) -> Found:
     viable = sum(share >= thresholds.backbone_dominates for _, share in shares)
     small = sum(share < SMALL_BACKBONE for _, share in shares)
     counts = {"viable": float(viable), "small": float(small), "cells": float(len(shares))}
-    words = {"least": label(low[0].settings), "most": label(high[0].settings), "limit": SMALL_BACKBONE}
+    words = {"least": label(low[0].settings), "most": label(high[0].settings)}
     yield {"lowest": low[1], "highest": high[1], **counts}, words
 
 
@@ -85,7 +85,7 @@ def backbone(sweep: Sweep, thresholds: Thresholds) -> Found:
 def repeats(sweep: Sweep, _: Thresholds) -> Found:
     """Repeats of the same cell differ by up to {largest:percent}.
 
-    Seen: {rows:.0f} of {measured} rows differ by more than {limit:percent}; most: {most}.
+    Seen: {rows:.0f} of {measured} rows differ by more than {MAX_REPEAT_DIFFERENCE:percent}; most: {most}.
     Why: Differences of that size between cells may come from the machine, not from the setting.
     Do: Sweep on a quiet machine, with more repeats or a longer --seconds.
     """
@@ -97,7 +97,7 @@ def repeats(sweep: Sweep, _: Thresholds) -> Found:
     ]
     if wide := [pair for pair in spread if pair[0] > MAX_REPEAT_DIFFERENCE]:
         largest, cell = max(wide, key=lambda pair: pair[0])
-        words = {"measured": len(spread), "most": label(cell.settings), "limit": MAX_REPEAT_DIFFERENCE}
+        words = {"measured": len(spread), "most": label(cell.settings)}
         yield {"largest": largest, "rows": float(len(wide))}, words
 
 

@@ -32,16 +32,15 @@ def transformer(result: Result, _: Thresholds) -> Found:
     """The {count} transformer blocks take {share:percent} of the model's time, as expected.
 
     Seen: {blocks_ms:ms} of {model_ms:ms}, {blocks.average:ms} a block in '{measurement.name}'.
-    Why: At {usual:percent} or more (the guide's number) the time goes to arithmetic. A smaller model, image or clip, a
-        smaller data type or a compiler reduces it.
+    Why: At {EXPECTED_BLOCKS_SHARE:percent} or more (the guide's number) the time goes to arithmetic. A smaller model,
+        image or clip, a smaller data type or a compiler reduces it.
     Do: Try --model.dtype=bfloat16 or --compile; a sweep over model.size, model.img_size and model.num_frames shows what
         each costs.
     Gain: {gain}
     """
-    usual = EXPECTED_BLOCKS_SHARE
     for measurement, model, blocks in _backbones(result):
         share, count = min(blocks.total.median / model.ms, 1.0), len(blocks.names)
-        if share >= usual:
+        if share >= EXPECTED_BLOCKS_SHARE:
             gain = free(measurement, min(blocks.share, 1.0))
             yield {"share": share, "blocks_ms": blocks.total.median, "model_ms": model.ms}, locals()
 
@@ -51,15 +50,14 @@ def block_variance(result: Result, _: Thresholds) -> Found:
     """Blocks that do the same work take different times: {blocks.spread:ms} standard deviation.
 
     Seen: Standard deviation over the medians of {count} blocks, {blocks.average:ms} on average in '{name}'. Above the
-        rest: {above}. Under {usual:ms} is usual (the guide's number).
+        rest: {above}. Under {MAX_BLOCK_SPREAD_MS:ms} is usual (the guide's number).
     Why: The blocks do the same arithmetic on tensors of the same shape. If every iteration shows the difference, the
         clocks fall while the blocks run, their memory is further away, or the slow blocks do more.
     Do: Check the power supply, the clocks and the temperature. --depth=2 shows which part of a block is slow.
     Gain: about {saved:ms} if every block took as long as the median block (computed)
     """
-    usual = MAX_BLOCK_SPREAD_MS
     for measurement, model, blocks in _backbones(result):
-        if not blocks.differ or blocks.spread <= usual:
+        if not blocks.differ or blocks.spread <= MAX_BLOCK_SPREAD_MS:
             continue
         ranked, count = sorted(zip(blocks.medians, blocks.names, strict=False), reverse=True), len(blocks.names)
         slowest_ms, slowest = ranked[0]
@@ -78,16 +76,16 @@ def block_variance(result: Result, _: Thresholds) -> Found:
 def patch_embedding(result: Result, _: Thresholds) -> Found:
     """The {embedding.name} is {share:percent} of the model.
 
-    Seen: {part_ms:ms} of {model_ms:ms} in '{measurement.name}'; up to {usual:percent} is usual (the guide's number).
+    Seen: {part_ms:ms} of {model_ms:ms} in '{measurement.name}'; up to {MAX_PATCH_EMBEDDING_SHARE:percent} is usual (the
+        guide's number).
     Why: It is one convolution with little arithmetic per byte. Memory limits it, or a slow algorithm.
     Do: Try a smaller --model.img_size, channels-last memory format, or cuDNN's autotuner
         (torch.backends.cudnn.benchmark); --operators shows which kernel runs.
     Gain: {gain}
     """
-    usual = MAX_PATCH_EMBEDDING_SHARE
     for measurement, model, _blocks in _backbones(result):
         embedding = next((f for name in PATCHES if (f := find(measurement, name, inside="model")) is not None), None)
-        if embedding is not None and embedding.ms > usual * model.ms:
+        if embedding is not None and embedding.ms > MAX_PATCH_EMBEDDING_SHARE * model.ms:
             gain = free(measurement, embedding.share)
             yield _of_model(embedding, model), locals()
 
@@ -96,16 +94,15 @@ def patch_embedding(result: Result, _: Thresholds) -> Found:
 def attention(result: Result, _: Thresholds) -> Found:
     """Attention is {share:percent} of the model.
 
-    Seen: {part_ms:ms} of {model_ms:ms}, over all blocks of '{measurement.name}'{clip}; under {usual:percent} is usual
-        (the guide's number).
+    Seen: {part_ms:ms} of {model_ms:ms}, over all blocks of '{measurement.name}'{clip}; under
+        {MAX_ATTENTION_SHARE:percent} is usual (the guide's number).
     Why: Its cost grows with the square of the number of tokens. All other costs of a block grow in proportion.
     Do: Take fewer frames or smaller images (fewer tokens), or a fused attention (bfloat16 on CUDA).
     Gain: {gain}
     """
-    usual = MAX_ATTENTION_SHARE
     for measurement, model, _blocks in _backbones(result):
         whole = part([c for c in measurement.components if _is_attention(c.path) and not c.other])
-        if whole is not None and whole.ms >= usual * model.ms:
+        if whole is not None and whole.ms >= MAX_ATTENTION_SHARE * model.ms:
             tokens = number(backbone.tokens) if (backbone := measurement.traits.backbone) else None
             clip = f", on {tokens:,.0f} tokens a clip" if tokens else ""
             gain = free(measurement, whole.share)

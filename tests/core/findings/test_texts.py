@@ -58,8 +58,8 @@ def member(kind: Any, name: str) -> Any:
 
 
 def unknown(texts: Texts) -> list[str]:
-    """The fields that neither an argument, nor the evidence, nor the words have."""
-    arguments, keys = typing.get_type_hints(texts.condition), written(texts.condition)
+    """The fields that neither an argument, nor the evidence, nor the words have, nor a constant is."""
+    arguments, keys = typing.get_type_hints(texts.condition), written(texts.condition) | texts.constants.keys()
     wrong = []
     for name, form in fields(texts.rule, texts.level, *texts.texts.values()):
         first, *path = name.split(".")
@@ -79,21 +79,24 @@ def test_a_finding_says_what_was_seen_and_why_it_matters_with_fields_that_are_th
     assert not unknown(texts)
 
 
+HIGHEST = 7
+
+
 @finding("slow-{speed}", "info")
 def slow(speed: str, limit: complex) -> Found:
     """A call takes {took:ms}.
 
     Seen: {limit.real:g} of
-        {share:whole percent}.
+        {share:whole percent} ({HIGHEST}).
     Why: {why}
     """
     yield {"took": 2.0}, {"share": 0.5, "why": "Text from outside stays {as it is}\nDo: nothing"}
 
 
-def test_fields_are_filled_with_arguments_evidence_and_words():
+def test_fields_are_filled_with_arguments_evidence_words_and_constants():
     (found,) = slow("call", limit=1 + 2j)
     assert found.model_dump() == {
-        "rule": "slow-call", "level": "info", "title": "A call takes 2 ms", "seen": "1 of 50 %.", "do": "", "gain": "",
+        "rule": "slow-call", "level": "info", "title": "A call takes 2 ms", "seen": "1 of 50 % (7).", "do": "", "gain": "",
         "why": "Text from outside stays {as it is}\nDo: nothing", "evidence": {"took": 2.0},
     }  # fmt: skip
 

@@ -150,11 +150,9 @@ def _levers(measurement: Measurement) -> list[str]:
 def _turned(same: GradientAgreement | None) -> bool:
     if same is None:
         return False
-    limit = MIN_GRADIENT_COSINE
-    if same.seed_cosine is not None:
-        # What other noise does to the gradient anyway is no harm; a variant with noise of its own has it to spare.
-        limit = min(limit, 1 - (2 if same.own_noise else 1) * (1 - same.seed_cosine))
-    return same.cosine < limit
+    # What other noise does to the gradient anyway is no harm; a variant with noise of its own has it to spare.
+    noise = (2 if same.own_noise else 1) * (1 - same.seed_cosine) if same.seed_cosine is not None else 0.0
+    return same.cosine < min(MIN_GRADIENT_COSINE, 1 - noise)
 
 
 def _spelt(names: list[str], measurement: Measurement) -> str:

@@ -55,13 +55,13 @@ def backbone_share(result: Result, thresholds: Thresholds) -> Found:
     """The backbone is {share:percent} of the training forward: {answer}.
 
     Seen: {backbone_ms:ms} of {forward_ms:ms}, without preprocessing. The rule of thumb of the batch-expansion benchmark
-        says viable from {thresholds.backbone_dominates:percent}, reconsider under {small:percent}.
+        says viable from {thresholds.backbone_dominates:percent}, reconsider under
+        {SMALL_BACKBONE:percent}.
     Why: Batch expansion encodes the images once and runs the rest once per delay.
     Do: {do}
     Gain: computed: {delays} delays would cost {expanded:.1f}× one forward instead of {delays}×, if the rest grows in
         proportion to the batch
     """
-    small = SMALL_BACKBONE
     for measurement in examined(result, "training forward"):
         forward, backbone = top(measurement, "forward"), find(measurement, "backbone", inside="forward")
         if forward is None or backbone is None:
@@ -74,7 +74,7 @@ def backbone_share(result: Result, thresholds: Thresholds) -> Found:
         if share >= thresholds.backbone_dominates:
             size, level, answer = "dominates", "good", "batch expansion is viable"
             do = f"Expanding the batch after the backbone may be enough. {do}"
-        elif share < small:
+        elif share < SMALL_BACKBONE:
             size, level, answer = "small", "info", "reconsider batch expansion"
         else:
             size, level, answer = "undecided", "info", "undecided on batch expansion"
@@ -86,7 +86,8 @@ def backbone_share(result: Result, thresholds: Thresholds) -> Found:
 def preprocessing(result: Result, _: Thresholds) -> Found:
     """Preprocessing is {share:percent} of the inference.
 
-    Seen: {part_ms:ms} of {whole_ms:ms}; under {usual:percent} is usual (the RTC profiling toolkit's experience).
+    Seen: {part_ms:ms} of {whole_ms:ms}; under {MAX_PREPROCESSING_SHARE:percent} is usual (the RTC profiling toolkit's
+        experience).
     Why: It delays every chunk.
     Do: Lower the cameras' resolution, leave out cameras that the policy does not need, or preprocess on the device.
         --depth=2 shows the steps.
@@ -96,8 +97,7 @@ def preprocessing(result: Result, _: Thresholds) -> Found:
         component, model = top(measurement, "preprocessing"), top(measurement, "model")
         # A backbone's limit is its model's own time, see backbone.py.
         if model is None and component is not None and component.share > MAX_PREPROCESSING_SHARE:
-            words = {"usual": MAX_PREPROCESSING_SHARE, "gain": free(measurement, component.share)}
-            yield evidence_of(component, measurement), words
+            yield evidence_of(component, measurement), {"gain": free(measurement, component.share)}
 
 
 @finding("policy-share-low", "info")

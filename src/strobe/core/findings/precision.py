@@ -45,21 +45,20 @@ def _fast(comparison: Comparison, before: Measurement, after: Measurement) -> Fo
     """{name} is {times}: {judgement}.
 
     Seen: {seen}
-    Why: From {good:g} × on, the use of the arithmetic units is good; above {excellent:g} × it is excellent (a
-        profiling guide's rule of thumb).
+    Why: From {GOOD_SPEED_UP:g} × on, the use of the arithmetic units is good; above {EXCELLENT_SPEED_UP:g} × it is
+        excellent (a profiling guide's rule of thumb).
     Do: Use it if the outputs allow it: see below how far they differ.
     Gain: measured: {then:ms} became {now:ms}
     """
     least, most = 1 / comparison.verdict.interval.high, 1 / comparison.verdict.interval.low
     name, times, seen = _precision(after), _times(comparison), _seen(comparison, before, after)
-    good, excellent = GOOD_SPEED_UP, EXCELLENT_SPEED_UP
-    judgement, then, now = "excellent" if least > excellent else "good", whole_ms(before), whole_ms(after)
+    judgement, then, now = "excellent" if least > EXCELLENT_SPEED_UP else "good", whole_ms(before), whole_ms(after)
     yield {"speed_up": 1 / comparison.verdict.ratio, "least": least, "most": most}, locals()
 
 
 @finding("precision-{name}-slow", "info")
 def _slow(result: CompareResult, comparison: Comparison, before: Measurement, after: Measurement) -> Found:
-    """{name} is {times}: under {good:g} ×.
+    """{name} is {times}: under {GOOD_SPEED_UP:g} ×.
 
     Seen: {seen}
     Why: {why}{parts}
@@ -67,7 +66,6 @@ def _slow(result: CompareResult, comparison: Comparison, before: Measurement, af
     Gain: {gain}
     """
     name, times, seen = str(_precision(after)), _times(comparison), _seen(comparison, before, after)
-    good = GOOD_SPEED_UP
     gflops, bits = result.machine.ceiling.gflops, NAMES.get(name, "float32")
     wide, narrow = gflops.get("float32", 0.0), gflops.get(bits, 0.0)
     measured = bits != "float32" and wide > 1e-6 and 1e-6 < narrow < 1e12
@@ -79,7 +77,8 @@ def _slow(result: CompareResult, comparison: Comparison, before: Measurement, af
     else:
         rate = f" A large product in {bits} is {significant(narrow / wide)} × as fast here." if measured else ""
         why = f"The limit is not the arithmetic. It is the host's launches or the memory's bandwidth.{rate}"
-        gain = f"at {good:g} × the {before.phase} would take {ms(without(whole_ms(before), 1 - 1 / good))} (computed)"
+        least = without(whole_ms(before), 1 - 1 / GOOD_SPEED_UP)
+        gain = f"at {GOOD_SPEED_UP:g} × the {before.phase} would take {ms(least)} (computed)"
         do = "Try --compile, and look for gaps with --operators. With a larger batch arithmetic becomes the limit."
     named = [each.part for each in after.traits.treatments if each.key == "precision" and each.part]
     parts = f" Only '{', '.join(named)}' has another precision, so the rest of the time stays." if named else ""

@@ -78,16 +78,15 @@ def overhead(result: Result, _: Thresholds) -> Found:
 
     Seen: RTC steps {step_ms:ms}, of which base denoising {base_ms:ms} and guidance {overhead_ms:ms} per chunk in
         '{seen.measurement.name}'.{grown}
-    Why: Up to {expected:percent} is expected, and over {poor:percent} is poor (the RTC profiling toolkit's experience).
-        The benefit comes while the robot moves, not within one inference.
+    Why: Up to {EXPECTED_OVERHEAD:percent} is expected, and over {POOR_OVERHEAD:percent} is poor (the RTC profiling
+        toolkit's experience). The benefit comes while the robot moves, not within one inference.
     Do: {do}
     Gain: {gain}
     """
-    expected, poor = EXPECTED_OVERHEAD, POOR_OVERHEAD
     for seen in guided(result):
         level, judgement, do = "good", "as expected", ""
-        if seen.overhead > expected:
-            level, judgement = ("warning", "poor") if seen.overhead > poor else ("info", "acceptable")
+        if seen.overhead > EXPECTED_OVERHEAD:
+            level, judgement = ("warning", "poor") if seen.overhead > POOR_OVERHEAD else ("info", "acceptable")
             do = "Try --compile. A larger --rtc.execution_horizon spreads the cost over more actions."
         share, whole = max(seen.step.share - seen.base.share, 0.0), whole_ms(seen.measurement)
         gain, grown = free(seen.measurement, share), ""
@@ -114,17 +113,16 @@ def autograd(result: Result, _: Thresholds) -> Found:
     """RTC's autograd correction is {share_of_base:percent} of base denoising.
 
     Seen: {autograd_ms:ms} on {base_ms:ms} per chunk in '{seen.measurement.name}'.
-    Why: 5 to {expected:percent} is expected (the RTC profiling toolkit's experience). In LeRobot 0.6.1 the gradient
-        does not pass through the denoiser, so it can be next to nothing.
+    Why: 5 to {EXPECTED_AUTOGRAD:percent} is expected (the RTC profiling toolkit's experience). In LeRobot 0.6.1 the
+        gradient does not pass through the denoiser, so it can be next to nothing.
     Do: {do}
     Gain: {gain}
     """
-    expected = EXPECTED_AUTOGRAD
     for seen in guided(result):
         if seen.autograd is None:
             continue
         share, level, saved, do, gain = seen.autograd.ms / seen.base.ms, "good", 0.0, "", ""
-        if share > expected:
+        if share > EXPECTED_AUTOGRAD:
             level, saved = "warning", min(seen.autograd.share, 1.0)
             do = "Try --compile, and check that no parameter requires a gradient."
             gain = free(seen.measurement, seen.autograd.share)

@@ -83,8 +83,14 @@ class Texts:
         labelled = {label.lower(): text for label, text in zip(parts[::2], parts[1::2], strict=True)}
         return {"title": first.removesuffix(".")} | labelled
 
+    @cached_property
+    def constants(self) -> Words:
+        """The constants of the condition's module, such as its limits."""
+        return {name: value for name, value in self.condition.__globals__.items() if name.isupper()}
+
     def finding(self, evidence: Evidence, fields: Words) -> Finding:
         """Return the finding whose texts have ``fields`` in their braces."""
+        fields = {**self.constants, **fields}
         filled = {label: _FIELDS.vformat(text, (), fields) for label, text in self.texts.items()}
         rule, level = (_FIELDS.vformat(text, (), fields) for text in (self.rule, self.level))
         return Finding.model_validate({"rule": rule, "level": level, **filled, "evidence": evidence})
@@ -99,8 +105,8 @@ def finding(
     """Make findings of what a condition yields: the evidence, or a pair of the evidence and further fields.
 
     Its docstring has their texts: a sentence that is the title, an empty line, then lines that begin with "Seen:",
-    "Why:", "Do:" and "Gain:". Fields in braces are the condition's arguments, the evidence and the further fields:
-    ``locals()`` has all names of the condition. `FORMS` says how numbers are written.
+    "Why:", "Do:" and "Gain:". Fields in braces are the condition's arguments, the evidence, the further fields, where
+    ``locals()`` has all names of the condition, and its module's constants. `FORMS` says how numbers are written.
 
     Args:
         rule: the findings' id, such as 'host-bound'. It may have fields, as ``level`` may: 'warning', 'info' or 'good'.

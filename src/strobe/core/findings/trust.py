@@ -16,15 +16,14 @@ MAX_OTHER_SHARE = 0.05  # share of the whole: more, and the named parts explain 
 def other(result: Result, _: Thresholds) -> Found:
     """{share:percent} of the {measurement.phase} belongs to no named part.
 
-    Seen: {took:ms} of {whole_ms:ms} in '{measurement.name}' is 'other'; up to {usual:percent} is expected.
+    Seen: {took:ms} of {whole_ms:ms} in '{measurement.name}' is 'other'; up to {MAX_OTHER_SHARE:percent} is expected.
     Why: Advice on the named parts misses what happens between them.
     Do: {do}
     """
-    usual = MAX_OTHER_SHARE
     for measurement in examined(result):
         # Deeper than two levels, much of the rest is a block's own code.
         share = sum(component.share for component in measurement.components if component.other and component.depth <= 2)
-        if share > usual:
+        if share > MAX_OTHER_SHARE:
             whole = whole_ms(measurement)
             took = whole * share
             do = _to_name_it(measurement, divided_along_modules=result.subject.anatomy == "modules")

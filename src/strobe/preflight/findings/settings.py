@@ -161,17 +161,17 @@ def slow_cameras(wiring: Wiring) -> Found:
 def lags(wiring: Wiring) -> Found:
     """{worst.joint} follows its actions {run:.1f} ticks late, and {recorded:.1f} in the data.
 
-    Seen: In {lag.run} these joints differ from the data by more than {most:g} ticks: {far:list}.
+    Seen: In {lag.run} these joints differ from the data by more than {MOST_LAG_APART:g} ticks: {far:list}.
     Why: The policy has learnt how far an action is ahead of the arm. With another lag the arm overshoots, or falls
         short.
     Do: Check the rate (--fps), the servos' acceleration and gains, and what delays an action: strobe report {lag.run}
         shows how old each action's observation was.
     """
-    lag, most = wiring.lag, MOST_LAG_APART
+    lag = wiring.lag
     if lag is None or not lag.run_fps:
         return
     apart = sorted(lag.joints, key=lambda joint: -_ticks_apart(joint))
-    if far := [each.joint for each in apart if _ticks_apart(each) > most]:
+    if far := [each.joint for each in apart if _ticks_apart(each) > MOST_LAG_APART]:
         worst = apart[0]
         yield {"joints": len(far), "recorded": worst.recorded, "run": worst.run}, locals()
 

@@ -77,14 +77,13 @@ def _lost(bus: Bus, arm: str) -> Found:
 
     Seen: {lost:,} tries in {bus.failed_reads:,} of {reads:,} reads had no answer. Such a read took {failed_ms:,.1f} ms
         (median), the others {bus.ms.median:,.1f} ms.
-    Why: The driver waits {wait_ms:.0f} ms for an answer before it repeats the request, and the loop waits too. LeRobot
+    Why: The driver waits {LOST_MS:.0f} ms for an answer before it repeats the request, and the loop waits too. LeRobot
         logs this only at debug level.
     Do: Check the cable between the servos, and the supply's voltage under load. Run nothing else on this machine: a
         busy machine can miss an answer that came.
     """
     if bus.lost and bus.lost >= bus.damaged and bus.failed_ms is not None:
-        words = {"reads": bus.failed_reads + bus.ms.n, "wait_ms": LOST_MS}
-        yield {"lost": bus.lost, "failed_ms": bus.failed_ms.median}, words
+        yield {"lost": bus.lost, "failed_ms": bus.failed_ms.median}, {"reads": bus.failed_reads + bus.ms.n}
 
 
 @finding("damaged-answers", "warning")

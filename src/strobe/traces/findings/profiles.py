@@ -30,15 +30,15 @@ def device_idle(result: Profiled, _: Thresholds) -> Found:
     Seen: Under torch.profiler idle for {idle_ms:ms} of {span_ms:ms}, in {gaps:,} gaps over {device.threshold_us:g}
         µs{causes}; without it '{measurement.name}' takes {whole:ms}.{longest}
     Why: In a gap the device waits for the host to launch work, for data, for a copy, or for a synchronisation.
-    Do: If the host had launched nothing yet, try {graphs}. If it synchronised or copied, look for .item(), .cpu() and
-        prints in the gaps of the trace. If the gap is before the first kernel, prepare the next inputs while the device
-        works.
+    Do: If the host had launched nothing yet, try {CUDA_GRAPHS}. If it synchronised or copied, look for .item(), .cpu()
+        and prints in the gaps of the trace. If the gap is before the first kernel, prepare the next inputs while the
+        device works.
     Gain: {gain}
     """
     seen, measurement = _profiled(result, result.operators)
     if seen is None or seen.device is None or measurement is None:
         return
-    device, share, graphs, whole = seen.device, _at_least(seen.device, measurement), CUDA_GRAPHS, whole_ms(measurement)
+    device, share, whole = seen.device, _at_least(seen.device, measurement), whole_ms(measurement)
     if share >= IDLE_DEVICE:
         causes = f" ({', '.join(f'{c.cause} {ms(c.ms)}' for c in device.causes)})" if device.causes else ""
         longest, gain = _longest(device), free(measurement, share)

@@ -36,7 +36,7 @@ def device_idle(answer: TraceAnswer, _: Thresholds) -> Found:
 
     Seen: {where}: idle for {idle_ms:ms} of {span_ms:ms}, from its first work to its last, in {gaps.gaps:,} gaps over
         {gaps.threshold_us:g} µs{causes}.{longest}{others}
-    Why: In a gap the device waits: for the host to launch work, or for a copy or a synchronisation. {profiled}
+    Why: In a gap the device waits: for the host to launch work, or for a copy or a synchronisation. {PROFILED}
     Do: {do}
     Gain: {gain}
     """
@@ -44,7 +44,7 @@ def device_idle(answer: TraceAnswer, _: Thresholds) -> Found:
         rank, device, share, others = worst
         gaps, where, longest = device.gaps, _where(rank, device), _longest(device.gaps)
         causes = f" ({', '.join(f'{cause.cause} {ms(cause.ms)}' for cause in gaps.causes)})" if gaps.causes else ""
-        do, gain, profiled = _mend(gaps), _gain(gaps.span_ms, gaps.idle_ms), PROFILED
+        do, gain = _mend(gaps), _gain(gaps.span_ms, gaps.idle_ms)
         evidence = {"idle_share": share, "idle_ms": gaps.idle_ms, "span_ms": gaps.span_ms, "gain_share": share}
         yield evidence, locals()
 
@@ -56,8 +56,8 @@ def launch_bound(answer: TraceAnswer, _: Thresholds) -> Found:
     Seen: {where}: {bound.kernels:,} kernels, in {stretches}, that each began within 10 µs of their launch; they take
         {bound.ms:ms}, of which {bound.idle_ms:ms} without any work. The longest takes
         {bound.longest_ms:ms}{within}.{others}
-    Why: Each kernel is over before the host has launched the next one. {profiled}
-    Do: Fewer launches: {graphs}; fused or foreach operators.
+    Why: Each kernel is over before the host has launched the next one. {PROFILED}
+    Do: Fewer launches: {GRAPHS}; fused or foreach operators.
     Gain: {gain}
     """
     if worst := _worst(answer, _launch_share, LAUNCH_BOUND):
@@ -66,7 +66,7 @@ def launch_bound(answer: TraceAnswer, _: Thresholds) -> Found:
         assert bound is not None
         where, stretches, of_time = _where(rank, device), _stretches(bound.stretches), _share(bound.ms, device)
         within = f", in {bound.within}" if bound.within else ""
-        gain, profiled, graphs = _gain(device.gaps.span_ms, bound.idle_ms), PROFILED, GRAPHS
+        gain = _gain(device.gaps.span_ms, bound.idle_ms)
         yield {"launch_bound_ms": bound.ms, "idle_ms": bound.idle_ms, "gain_share": share}, locals()
 
 
@@ -77,10 +77,10 @@ def small_kernels(answer: TraceAnswer, _: Thresholds) -> Found:
     Seen: {name}: {kernels:,} kernels ({per}), of which {small:,} take less than {limit:g} µs; the device idles for
         {idle:percent} of its time.
     Why: Each operator costs Python and a launch, however small it is.
-    Do: Launch fewer and larger ones: {graphs}.
+    Do: Launch fewer and larger ones: {GRAPHS}.
     Gain: not known before you try it; the idle time of the device is the most that it can save
     """
-    limit, graphs = SMALL_KERNEL_US, GRAPHS
+    limit = SMALL_KERNEL_US
     for rank in answer.ranks:
         kernels = sum(device.kernels for device in rank.devices)
         small = sum(device.small_kernels for device in rank.devices)
