@@ -96,8 +96,8 @@ def slow(speed: str, limit: complex) -> Found:
 def test_fields_are_filled_with_arguments_evidence_words_and_constants():
     (found,) = slow("call", limit=1 + 2j)
     assert found.model_dump() == {
-        "rule": "slow-call", "level": "info", "title": "A call takes 2 ms", "seen": "1 of 50 % (7).", "do": "", "gain": "",
-        "why": "Text from outside stays {as it is}\nDo: nothing", "evidence": {"took": 2.0},
+        "rule": "slow-call", "level": "info", "title": "A call takes 2 ms", "seen": "1 of 50 % (7).",
+        "why": "Text from outside stays {as it is}\nDo: nothing", "do": "", "gain": "", "evidence": {"took": 2.0},
     }  # fmt: skip
 
 

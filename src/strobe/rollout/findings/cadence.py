@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from strobe.core.findings.cadence import steadier_clocks
+from strobe.core.findings.machine import steadier_clocks
 from strobe.core.findings.texts import Found, finding
 from strobe.core.findings.thresholds import Thresholds
 from strobe.core.findings.view import ms
