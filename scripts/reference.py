@@ -155,16 +155,22 @@ def findings_page() -> str:
         title, _, more = _first_line(module.__doc__).removeprefix("Rules on ").rstrip(".").partition(": ")
         lines += [f"## {escaped(_capital(title))}", ""]
         lines += [f"{escaped(_capital(more))}.", ""] if more else []
-        lines += ["| finding | looks for | in | limits |", "|---|---|---|---|"]
+        lines += ["| finding | what it says, or looks for | in | limits |", "|---|---|---|---|"]
         for rule in rules:
             names, limits = made_by(rule)
             limits += [f"{name} = {value:g}" for name, value in constants_of(rule).items()]
+            about = re.sub(r"\{([\w.\\]+)[^}]*\}", _named, escaped(_first_line(rule.__doc__)))
             lines.append(
-                f"| {'<br>'.join(f'`{name}`' for name in names)} | {escaped(_first_line(rule.__doc__))} "
+                f"| {'<br>'.join(f'`{name}`' for name in names)} | {about} "
                 f"| {', '.join(dict.fromkeys(studies[rule]))} | {', '.join(f'`{limit}`' for limit in limits)} |"
             )
         lines.append("")
     return "\n".join(lines).rstrip() + "\n"
+
+
+def _named(field: re.Match[str]) -> str:
+    """A finding's field in words."""
+    return f"*{re.sub(r'[._\\]+', ' ', field[1])}*"
 
 
 def limits_page() -> str:
@@ -185,16 +191,21 @@ def limits_page() -> str:
 def made_by(rule: Callable[..., Any]) -> tuple[list[str], list[str]]:
     """Return the ids of the findings that ``rule`` may make, and the limits that it reads.
 
-    Both are read from the source of the rule and of the functions of its file that it calls. A part of an id that is
-    known only when the rule runs is shown as '…'.
+    Ids are of the findings that the rule declares or names. Limits are read from its source and from the functions of
+    its file that it calls. A part of an id that is known only when the rule runs is shown as '…'.
     """
-    functions = _functions(inspect.getmodule(rule))
+    from strobe.core.findings.texts import DECLARED
+
+    declared = {(each.condition.__module__, each.condition.__name__): each.ids for each in DECLARED}
+    module: Any = inspect.getmodule(rule)
+    functions = _functions(module)
     names: dict[str, None] = {}
     limits: dict[str, None] = {}
     for function in _called(rule.__name__, functions):
+        named = [function.name, *(node.id for node in ast.walk(function) if isinstance(node, ast.Name))]
+        for each in (getattr(module, name, None) for name in named):
+            names |= dict.fromkeys(declared.get((getattr(each, "__module__", ""), getattr(each, "__name__", "")), ()))
         for node in ast.walk(function):
-            if isinstance(node, ast.keyword) and node.arg == "rule":
-                names |= dict.fromkeys(_ids(node.value, function, functions))
             if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == "thresholds":
                 limits[node.attr] = None
     return list(names), list(limits)
@@ -203,14 +214,14 @@ def made_by(rule: Callable[..., Any]) -> tuple[list[str], list[str]]:
 def constants_of(rule: Callable[..., Any]) -> dict[str, float]:
     """Return the constants that ``rule`` compares what it sees with; private ones are no limits."""
     module = inspect.getmodule(rule)
-    compared = (
+    nodes = (
         node
         for function in _called(rule.__name__, _functions(module))  # type: ignore[arg-type]
         for comparison in ast.walk(function)
         if isinstance(comparison, ast.Compare)
         for node in ast.walk(comparison)
     )
-    names = [node.id for node in compared if isinstance(node, ast.Name) and re.fullmatch(r"[A-Z][A-Z_0-9]*", node.id)]
+    names = [node.id for node in nodes if isinstance(node, ast.Name) and re.fullmatch(r"[A-Z][A-Z_0-9]*", node.id)]
     values = {name: getattr(module, name, None) for name in names}
     return {name: value for name, value in values.items() if isinstance(value, int | float) and value < 1e9}
 
@@ -232,59 +243,6 @@ def _called(name: str, functions: dict[str, ast.FunctionDef]) -> list[ast.Functi
         reached[current] = functions[current]
         left += [node.id for node in ast.walk(functions[current]) if isinstance(node, ast.Name)]
     return list(reached.values())
-
-
-def _ids(value: ast.expr, function: ast.FunctionDef, functions: dict[str, ast.FunctionDef]) -> list[str]:
-    """The ids that an expression may have: a text, one of two, a text with gaps, or what a variable was given."""
-    if isinstance(value, ast.Constant):
-        return [str(value.value)]
-    if isinstance(value, ast.IfExp):
-        return _ids(value.body, function, functions) + _ids(value.orelse, function, functions)
-    if isinstance(value, ast.JoinedStr):
-        pieces = [str(piece.value) if isinstance(piece, ast.Constant) else "…" for piece in value.values]
-        return ["".join(pieces)]
-    if isinstance(value, ast.Name):
-        return [name for node in _assigned(value.id, function, functions) for name in _ids(node, function, functions)]
-    return ["…"]
-
-
-def _assigned(name: str, function: ast.FunctionDef, functions: dict[str, ast.FunctionDef]) -> Iterator[ast.expr]:
-    """Return the values of ``name`` in ``function``: given by itself, in a tuple, by a loop, by another function."""
-    for node in ast.walk(function):
-        if isinstance(node, ast.For) and isinstance(node.target, ast.Tuple) and isinstance(node.iter, ast.Tuple):
-            taken = [i for i, item in enumerate(node.target.elts) if isinstance(item, ast.Name) and item.id == name]
-            yield from (row.elts[i] for i in taken for row in node.iter.elts if isinstance(row, ast.Tuple))
-        if not isinstance(node, ast.Assign):
-            continue
-        for target in node.targets:
-            if isinstance(target, ast.Name) and target.id == name:
-                yield node.value
-            if not isinstance(target, ast.Tuple):
-                continue
-            places = [i for i, item in enumerate(target.elts) if isinstance(item, ast.Name) and item.id == name]
-            for place in places:
-                if isinstance(node.value, ast.Tuple):
-                    yield node.value.elts[place]
-                elif isinstance(node.value, ast.Call) and isinstance(node.value.func, ast.Name):
-                    yield from _returned(functions.get(node.value.func.id), place)
-                elif isinstance(node.value, ast.Subscript) and isinstance(node.value.value, ast.Name):
-                    yield from _held(node.value.value.id, function, place)
-
-
-def _held(name: str, function: ast.FunctionDef, place: int) -> Iterator[ast.expr]:
-    """The ``place``-th of the tuples in the dictionary that ``function`` calls ``name``."""
-    for node in ast.walk(function):
-        if not (isinstance(node, ast.Assign) and isinstance(node.value, ast.Dict)):
-            continue
-        if any(isinstance(target, ast.Name) and target.id == name for target in node.targets):
-            yield from (value.elts[place] for value in node.value.values if isinstance(value, ast.Tuple))
-
-
-def _returned(function: ast.FunctionDef | None, place: int) -> Iterator[ast.expr]:
-    """The ``place``-th of the tuples that ``function`` returns."""
-    for node in ast.walk(function) if function is not None else ():
-        if isinstance(node, ast.Return) and isinstance(node.value, ast.Tuple):
-            yield node.value.elts[place]
 
 
 # Treatments

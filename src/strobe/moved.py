@@ -13,6 +13,7 @@ if TYPE_CHECKING:  # whatever imports Strobe pays for these
 # Former name → its present name. What is not here lies in the core, where it has the name that it had.
 _NAMES = {
     "strobe.advice": "strobe.core.findings.rules",
+    "strobe.findings.cadence": "strobe.core.findings.machine",
     "strobe.policies": "strobe.core.subjects",
     "strobe.policies.families": "strobe.core.families",
     "strobe.policies.policy_subject": "strobe.lerobot.policies.policy_subject",

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterator
-from pathlib import Path
 
+from support.literals import literals
 from support.places import ROOT
 
 SOURCES = ROOT / "src" / "strobe"
@@ -17,26 +16,6 @@ ROOMS = (
 )  # fmt: skip
 LIST = ROOT / "docs" / "benchmarks.md"
 HEADING = "## Every rate that is promised"
-
-
-def sentences(path: Path) -> Iterator[str]:
-    """The texts in a file's code that are no docstrings, with … for what is filled in."""
-    tree = ast.parse(path.read_text())
-    skipped = {
-        id(node.body[0].value)
-        for node in ast.walk(tree)
-        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef)
-        and node.body
-        and isinstance(node.body[0], ast.Expr)
-    }
-    pieces = {id(value) for node in ast.walk(tree) if isinstance(node, ast.JoinedStr) for value in node.values}
-    for node in ast.walk(tree):
-        if id(node) in skipped or id(node) in pieces:
-            continue
-        if isinstance(node, ast.JoinedStr):
-            yield "".join(str(v.value) if isinstance(v, ast.Constant) else "…" for v in node.values)
-        elif isinstance(node, ast.Constant) and isinstance(node.value, str):
-            yield node.value
 
 
 def promises(text: str) -> bool:
@@ -53,7 +32,7 @@ def promised() -> dict[str, str]:
         plain(text): str(path.relative_to(SOURCES))
         for room in ROOMS
         for path in ([SOURCES / room] if room.endswith(".py") else sorted((SOURCES / room).rglob("*.py")))
-        for text in sentences(path)
+        for text in literals(ast.parse(path.read_text()))
         if promises(text) and "results" not in str(path.relative_to(SOURCES))
     }
 

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import pytest
+from support.literals import literals
 from support.places import ROOT
 
 # Of texts that users read. Each was in a headline, a finding or an error once.
@@ -52,28 +53,15 @@ def test_the_page_of_style_shows_thirty_before_and_after_and_takes_its_own_advic
     assert not [after for _, after in pairs() for phrase in STUMBLES if re.search(phrase, after)]
 
 
-def _literals(tree: ast.AST) -> Iterator[str]:
-    """Yield the texts in ``tree`` that are no docstrings, with … for what is filled in."""
-    skipped: set[int] = set()
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Expr):
-            skipped.add(id(node.value))
-        if isinstance(node, ast.JoinedStr):
-            skipped |= {id(value) for value in node.values}
-            yield "".join(str(part.value) if isinstance(part, ast.Constant) else "…" for part in node.values)
-        elif isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in skipped:
-            yield node.value
-
-
 def _shown(path: Path, tree: ast.AST) -> Iterator[str]:
-    if path.relative_to(ROOT / "src" / "strobe").parts[0] in SHOWN_ROOMS:
-        yield from _literals(tree)
+    if {path.stem, *path.relative_to(ROOT / "src" / "strobe").parent.parts} & set(SHOWN_ROOMS):
+        yield from literals(tree)
         return
     for node in ast.walk(tree):
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Name | ast.Attribute):
             name = node.func.id if isinstance(node.func, ast.Name) else node.func.attr
             if name.endswith(("Error", "Fault", "Finding")):
-                yield from _literals(node)
+                yield from literals(node)
 
 
 def with_house_words(texts: Iterable[tuple[str, str]]) -> list[str]:
@@ -98,5 +86,5 @@ def test_no_help_has_house_words():
 
 def test_a_house_word_is_seen():
     code = 'raise UserError(f"{name}: what was kept is not of this recipe; start anew")'
-    (text,) = (text for text in _literals(ast.parse(code)) if " " in text)
+    (text,) = (text for text in literals(ast.parse(code)) if " " in text)
     assert len(with_house_words([("here", text)])) == 2

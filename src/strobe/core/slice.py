@@ -18,7 +18,7 @@ SLICE = Slice(
             "strobe.core.results.answer:BreakdownResult",
             "strobe.core.report.breakdown",
             (
-                "strobe.core.findings.cadence:RULES",
+                "strobe.core.findings.machine:gap_costs",
                 "strobe.core.findings.parts:RULES",
                 "strobe.core.findings.rtc:RULES",
                 "strobe.core.findings.machine:RULES",

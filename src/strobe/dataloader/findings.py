@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
+from strobe.core.findings.texts import Found, finding
 from strobe.core.findings.thresholds import Thresholds
-from strobe.core.results.finding import Finding
 from strobe.dataloader.results import Dataloader, LoaderRow, Rate, Recommendation, StepNeed
 
 MIN_ENCODING_GAIN = 1.2  # × the samples per second of the dataset as it is: with less, encoding it again hardly pays
@@ -19,96 +17,87 @@ def _users_case(answer: Dataloader) -> tuple[Recommendation | None, StepNeed | N
     return recommended, need, next((row for row in answer.rows if row.own), None)
 
 
-def refused(answer: Dataloader, _: Thresholds) -> Iterator[Finding]:
-    """The user's own loader does not run here."""
+@finding("own-loader-fails", "warning")
+def refused(answer: Dataloader, _: Thresholds) -> Found:
+    """A loader with your flags does not run here.
+
+    Seen: {own.settings.num_workers} workers, prefetch {own.settings.prefetch_factor}: {own.reason}.
+    Why: lerobot-train would start, and end when a worker dies, perhaps after hours.
+    Do: Train with the flags that this report recommends, or add what this machine lacks.
+    """
     own = _users_case(answer)[2]
-    if own is None or own.status not in ("refused", "failed"):
-        return
-    yield Finding(
-        rule="own-loader-fails",
-        level="warning",
-        title="A loader with your flags does not run here",
-        seen=f"{own.settings.num_workers} workers, prefetch {own.settings.prefetch_factor}: {own.reason}.",
-        why="lerobot-train would start, and end when a worker dies, perhaps after hours.",
-        do="Train with the flags that this report recommends, or add what this machine lacks.",
-        evidence={"shared_most_bytes": float(own.shared_most_bytes)},
-    )
+    if own is not None and own.status in ("refused", "failed"):
+        yield {"shared_most_bytes": float(own.shared_most_bytes)}, locals()
 
 
-def starved(answer: Dataloader, _: Thresholds) -> Iterator[Finding]:
-    """The user's own loader is shown to be slower than the step, or takes turns with it."""
+@finding("loader-slower-than-step", "{level}")
+def starved(answer: Dataloader, _: Thresholds) -> Found:
+    """{how}: {own:,.1f} samples/s against {needed:,.1f}.
+
+    Seen: Your loader delivers {span}; the step takes {needed:,.1f} samples/s.
+    Why: The device waits for every batch that is not ready.
+    Do: {do}
+    Gain: {gain}
+    """
     recommended, need, row = _users_case(answer)
     if recommended is None or need is None or recommended.own is None:
         return
-    own = recommended.own
+    own, chosen, needed = recommended.own, recommended.chosen.samples_per_s, need.samples_per_s
     serial = row is not None and row.settings.num_workers == 0
-    if not serial and (own.interval is None or own.interval.high >= need.samples_per_s):
+    if not serial and (own.interval is None or own.interval.high >= needed):
         return
-    gain = ""
+    level, gain, do = "info", "", "No other setting that was measured is faster."
     now, then = recommended.step_ms_now, recommended.step_ms_then
     if now and then and then < now:
+        level, do = "warning", f"Train with {' '.join(recommended.flags)}."
         hours = (now - then) * recommended.steps / 3.6e6
-        gain = (
-            f"{now - then:,.0f} of {now:,.0f} ms a step at most, {hours:,.1f} h over {recommended.steps:,} steps, "
-            "computed from the rates of loader and step, measured separately."
-        )
+        gain = f"{now - then:,.0f} of {now:,.0f} ms a step at most, {hours:,.1f} h over {recommended.steps:,} steps, "
+        gain += "computed from the rates of loader and step, measured separately."
     how = "Without workers, loading and the step take turns" if serial else "The loader is slower than the step"
-    yield Finding(
-        rule="loader-slower-than-step",
-        level="warning" if gain else "info",
-        title=f"{how}: {own.samples_per_s:,.1f} samples/s against {need.samples_per_s:,.1f}",
-        seen=f"Your loader delivers {_span(own)}; the step takes {need.samples_per_s:,.1f} samples/s.",
-        why="The device waits for every batch that is not ready.",
-        do=f"Train with {' '.join(recommended.flags)}." if gain else "No other setting that was measured is faster.",
-        gain=gain,
-        evidence={"own": own.samples_per_s, "needed": need.samples_per_s, "chosen": recommended.chosen.samples_per_s},
-    )
+    span = _span(own)
+    yield {"own": own.samples_per_s, "needed": needed, "chosen": chosen}, locals()
 
 
-def fed(answer: Dataloader, _: Thresholds) -> Iterator[Finding]:
-    """The user's own loader keeps up with the step."""
+@finding("loader-feeds-step", "good")
+def fed(answer: Dataloader, _: Thresholds) -> Found:
+    """Your loader feeds the step: {own:,.1f} samples/s against {needed:,.1f}.
+
+    Seen: It delivers {span}.
+    Why: The data does not limit the training. The step takes the time.
+    Do: See where the step spends its time: strobe breakdown --phases='[training step]'.
+    """
     recommended, need, row = _users_case(answer)
     if recommended is None or need is None or row is None or row.settings.num_workers == 0:
         return
     own = recommended.own
     if own is not None and own.interval is not None and own.interval.low >= need.samples_per_s:
-        yield Finding(
-            rule="loader-feeds-step",
-            level="good",
-            title=f"Your loader feeds the step: {own.samples_per_s:,.1f} samples/s against {need.samples_per_s:,.1f}",
-            seen=f"It delivers {_span(own)}.",
-            why="The data does not limit the training. The step takes the time.",
-            do="See where the step spends its time: strobe breakdown --phases='[training step]'.",
-            evidence={"own": own.samples_per_s, "needed": need.samples_per_s},
-        )
+        yield {"own": own.samples_per_s, "needed": need.samples_per_s}, {"span": _span(own)}
 
 
-def unfed(answer: Dataloader, _: Thresholds) -> Iterator[Finding]:
-    """Even the best starves the step."""
+@finding("no-loader-feeds-step", "warning")
+def unfed(answer: Dataloader, _: Thresholds) -> Found:
+    """No loader {which} feeds the step: the best delivers {chosen:,.1f} samples/s of {needed:,.1f}.
+
+    Seen: {span} with {flags}, on {answer.machine.cores} cores.
+    Why: The device waits for {idle:whole percent} of the time, with the best of the settings too.
+    Do: {do}
+    """
     recommended, need = _users_case(answer)[:2]
     if recommended is None or need is None:
         return
-    if recommended.chosen.interval is None or recommended.chosen.interval.high >= need.samples_per_s:
+    chosen, needed = recommended.chosen, need.samples_per_s
+    if chosen.interval is None or chosen.interval.high >= needed:
         return
-    share = 1 - recommended.chosen.samples_per_s / need.samples_per_s
     tried = "what --encodings shows" if not answer.encodings else "the encodings in the table"
-    do = f"More cores for the workers, smaller or fewer images, or another encoding: {tried}."
-    still = _grows_at_the_edge(answer)
-    if still is not None:
-        do = (
-            f"More workers than the {still} that were tried at most: with so many the rate still grew. "
-            f"--workers={still},{2 * still},{4 * still} tries more."
+    which, do = "here", f"More cores for the workers, smaller or fewer images, or another encoding: {tried}."
+    if (still := _grows_at_the_edge(answer)) is not None:
+        which, do = (
+            "that was tried",
+            f"More workers than the {still} that were tried at most: with so many the rate still ",
         )
-    yield Finding(
-        rule="no-loader-feeds-step",
-        level="warning",
-        title=f"No loader {'that was tried' if still is not None else 'here'} feeds the step: the best delivers "
-        f"{recommended.chosen.samples_per_s:,.1f} samples/s of {need.samples_per_s:,.1f}",
-        seen=f"{_span(recommended.chosen)} with {' '.join(recommended.flags)}, on {answer.machine.cores} cores.",
-        why=f"The device waits for {100 * share:.0f} % of the time, with the best of the settings too.",
-        do=do,
-        evidence={"chosen": recommended.chosen.samples_per_s, "needed": need.samples_per_s, "idle": share},
-    )
+        do += f"grew. --workers={still},{2 * still},{4 * still} tries more."
+    span, flags = _span(chosen), " ".join(recommended.flags)
+    yield {"chosen": chosen.samples_per_s, "needed": needed, "idle": 1 - chosen.samples_per_s / needed}, locals()
 
 
 def _grows_at_the_edge(answer: Dataloader) -> int | None:
@@ -127,8 +116,14 @@ def _grows_at_the_edge(answer: Dataloader) -> int | None:
     return most if fewer and max(fewer, key=lambda each: each[0])[1].high < ends.low else None
 
 
-def more_workers(answer: Dataloader, _: Thresholds) -> Iterator[Finding]:
-    """More workers, other settings the same, and shown to be slower."""
+@finding("more-workers-slower", "info")
+def more_workers(answer: Dataloader, _: Thresholds) -> Found:
+    """More workers make it slower: {many:.0f} deliver {loss:whole percent} less than {few:.0f}.
+
+    Seen: {many_span} with {many:.0f}, {few_span} with {few:.0f} (prefetch {prefetch}, {answer.machine.cores} cores).
+    Why: Workers beyond the cores wait for one another, and each decoder may start threads of its own.
+    Do: Do not raise --num_workers above the numbers that the table shows to help.
+    """
     rated = [
         (row.settings, row.rate, row.rate.interval)
         for row in answer.rows
@@ -142,23 +137,20 @@ def more_workers(answer: Dataloader, _: Thresholds) -> Iterator[Finding]:
         and few.model_copy(update={"num_workers": many.num_workers}) == many
         and many_ends.high < few_ends.low
     ]
-    if not losses:
-        return
-    loss, few, few_rate, many, many_rate = max(losses, key=lambda pair: pair[0])
-    yield Finding(
-        rule="more-workers-slower",
-        level="info",
-        title=f"More workers make it slower: {many.num_workers} deliver {100 * loss:.0f} % less than {few.num_workers}",
-        seen=f"{_span(many_rate)} with {many.num_workers}, {_span(few_rate)} with {few.num_workers} "
-        f"(prefetch {few.prefetch_factor}, {answer.machine.cores} cores).",
-        why="Workers beyond the cores wait for one another, and each decoder may start threads of its own.",
-        do="Do not raise --num_workers above the numbers that the table shows to help.",
-        evidence={"few": float(few.num_workers), "many": float(many.num_workers), "loss": loss},
-    )
+    if losses:
+        loss, few, few_rate, many, many_rate = max(losses, key=lambda pair: pair[0])
+        prefetch, many_span, few_span = few.prefetch_factor, _span(many_rate), _span(few_rate)
+        yield {"few": float(few.num_workers), "many": float(many.num_workers), "loss": loss}, locals()
 
 
-def start_up(answer: Dataloader, thresholds: Thresholds) -> Iterator[Finding]:
-    """The time until the first batch, where it is long compared with the training."""
+@finding("start-up-long", "{level}")
+def start_up(answer: Dataloader, thresholds: Thresholds) -> Found:
+    """Starting the workers takes as long as {steps:,.0f} steps: {first_batch_s:.1f} s.
+
+    Seen: That is the time to the first batch, with {own.start_method}. A step takes {step_ms:,.0f} ms.
+    Why: {why}
+    Do: {do}
+    """
     recommended, _, row = _users_case(answer)
     if recommended is None or recommended.step_ms_then is None or row is None:
         return
@@ -166,59 +158,47 @@ def start_up(answer: Dataloader, thresholds: Thresholds) -> Iterator[Finding]:
     timed = [start_up for start_up in answer.start_ups if start_up.first_batch_s is not None]
     if own is None or own.first_batch_s is None:
         return
-    steps = 1000 * own.first_batch_s / recommended.step_ms_then
-    fastest = min(timed, key=lambda start_up: start_up.first_batch_s or 0.0)
+    step_ms = recommended.step_ms_then
+    steps = 1000 * own.first_batch_s / step_ms
     if steps < thresholds.start_up_steps:
         return
-    persistent = answer.own.persistent_workers
-    faster = fastest.first_batch_s is not None and fastest.first_batch_s < 0.8 * own.first_batch_s
-    flag = f"--dataloader_multiprocessing_context={fastest.start_method}"
-    do = [] if persistent else ["Keep the workers between epochs: --persistent_workers=true."]
-    do += [f"{flag} starts in {fastest.first_batch_s:.1f} s, if your libraries work with it."] if faster else []
-    yield Finding(
-        rule="start-up-long",
-        level="info" if persistent else "warning",
-        title=f"Starting the workers takes as long as {steps:,.0f} steps: {own.first_batch_s:.1f} s",
-        seen=f"That is the time to the first batch, with {own.start_method}. A step takes "
-        f"{recommended.step_ms_then:,.0f} ms.",
-        why="It happens once in the whole training."
-        if persistent
-        else "It happens at the start of every epoch, since the workers end with the epoch.",
-        do=" ".join(do),
-        evidence={"first_batch_s": own.first_batch_s, "steps": steps},
-    )
+    level, do = "info", []
+    why = "It happens once in the whole training."
+    if not answer.own.persistent_workers:
+        level, do = "warning", ["Keep the workers between epochs: --persistent_workers=true."]
+        why = "It happens at the start of every epoch, since the workers end with the epoch."
+    fastest = min(timed, key=lambda start_up: start_up.first_batch_s or 0.0)
+    if fastest.first_batch_s is not None and fastest.first_batch_s < 0.8 * own.first_batch_s:
+        flag = f"--dataloader_multiprocessing_context={fastest.start_method}"
+        do.append(f"{flag} starts in {fastest.first_batch_s:.1f} s, if your libraries work with it.")
+    yield {"first_batch_s": own.first_batch_s, "steps": steps}, {**locals(), "do": " ".join(do)}
 
 
-def encoding(answer: Dataloader, _: Thresholds) -> Iterator[Finding]:
-    """The encoding that loads fastest, if it is shown to be faster than the dataset as it is."""
+@finding("encoding-faster", "info")
+def encoding(answer: Dataloader, _: Thresholds) -> Found:
+    """Encoded as {best.name}, the dataset loads {factor:.1f} × as fast.
+
+    Seen: {span} against {own_span} as it is{size}{quality}.
+    Why: The workers spend most of their time on decoding.
+    Do: Encode the dataset again, once, with LeRobot's dataset tools, if you accept its new size and quality.
+    """
     timed = [encoding for encoding in answer.encodings if encoding.rate is not None]
     if len(timed) < 2:
         return
     as_is, *others = timed
     best = max(others, key=lambda encoding: encoding.rate.samples_per_s if encoding.rate else 0.0)
-    assert as_is.rate is not None
-    assert best.rate is not None
-    factor = best.rate.samples_per_s / as_is.rate.samples_per_s
-    distinct = (
-        as_is.rate.interval is not None
-        and best.rate.interval is not None
-        and best.rate.interval.low > as_is.rate.interval.high
-    )
+    own, rate = as_is.rate, best.rate
+    assert own is not None
+    assert rate is not None
+    factor = rate.samples_per_s / own.samples_per_s
+    distinct = own.interval is not None and rate.interval is not None and rate.interval.low > own.interval.high
     if factor < MIN_ENCODING_GAIN or not distinct:
         return
-    size = ""
+    size, span, own_span = "", _span(rate), _span(own)
     if best.bytes_per_hour and as_is.bytes_per_hour:
         size = f", at {best.bytes_per_hour / as_is.bytes_per_hour:.1f} × the size on disk"
     quality = f", {best.psnr_db:.1f} dB PSNR" if best.psnr_db is not None else ""
-    yield Finding(
-        rule="encoding-faster",
-        level="info",
-        title=f"Encoded as {best.name}, the dataset loads {factor:.1f} × as fast",
-        seen=f"{_span(best.rate)} against {_span(as_is.rate)} as it is{size}{quality}.",
-        why="The workers spend most of their time on decoding.",
-        do="Encode the dataset again, once, with LeRobot's dataset tools, if you accept its new size and quality.",
-        evidence={"factor": factor, "psnr_db": best.psnr_db},
-    )
+    yield {"factor": factor, "psnr_db": best.psnr_db}, locals()
 
 
 def _span(rate: Rate) -> str:

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Literal
 
+from strobe.core.findings.texts import Found, finding
 from strobe.core.findings.thresholds import Thresholds
-from strobe.core.results.finding import Finding
 from strobe.doctor.results import TITLES, DoctorResult, Outcome
 
 # Outcome → the level of its finding, and its verb. What is missing has its place in the tables.
@@ -16,19 +15,18 @@ CHECK_LEVELS: dict[Outcome, tuple[Literal["warning", "info"], str]] = {
 }
 
 
-def self_checks(result: DoctorResult, _: Thresholds) -> Iterator[Finding]:
-    """A self-check that fails or needs care."""
+@finding("self-check", "{level}")
+def self_checks(result: DoctorResult, _: Thresholds) -> Found:
+    """{area}: {check.name} {verb}.
+
+    Seen: {check.seen}.
+    Why: {check.means}
+    Do: {check.do}
+    """
     for check in result.checks:
         if check.outcome in CHECK_LEVELS:
             level, verb = CHECK_LEVELS[check.outcome]
-            yield Finding(
-                rule="self-check",
-                level=level,
-                title=f"{TITLES[check.area]}: {check.name} {verb}",
-                seen=f"{check.seen}.",
-                why=check.means,
-                do=check.do,
-            )
+            yield {}, {"check": check, "area": TITLES[check.area], "level": level, "verb": verb}
 
 
 OF_SELF_CHECKS = (self_checks,)

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 
+from strobe.core.findings.texts import Found, finding
 from strobe.core.findings.thresholds import Thresholds
 from strobe.core.results.answer import CompareResult, VerifyResult
-from strobe.core.results.finding import Finding
 from strobe.environments.results import Environment, PassDifference, StageDifference
 
 Compared = CompareResult | VerifyResult
@@ -29,40 +29,37 @@ STATISTICS = (
 )
 
 
-def first_stage(result: Compared, _: Thresholds) -> Iterator[Finding]:
-    """The first stage at which a side differs from the first one."""
+@finding("first-stage-that-differs", "{level}")
+def first_stage(result: Compared, _: Thresholds) -> Found:
+    """'{one.candidate}' first differs in {first.stage}.
+
+    Seen: {first.words:capital}. {after}
+    Why: {why}
+    Do: {do}
+    """
     outcomes = _outcomes(result)
     for one in result.passes:
-        if one.first is None:
-            continue
-        outcome = outcomes.get(one.candidate)
-        yield Finding(
-            rule="first-stage-that-differs",
-            level="info" if outcome == "held" else "warning",
-            title=f"'{one.candidate}' first differs in {one.first.stage}",
-            seen=f"{_capital(one.first.words)}. {_after(one)}",
-            why=STATISTICS if one.first.stage == "statistics" else CAUSES[one.first.kind],
-            do=_do(one.first, result.environments),
-            evidence={"stage": one.first.stage, "place": one.first.place, "distance": one.first.distance},
-        )
+        if (first := one.first) is not None:
+            level = "info" if outcomes.get(one.candidate) == "held" else "warning"
+            why = STATISTICS if first.stage == "statistics" else CAUSES[first.kind]
+            after, do = _after(one), _do(first, result.environments)
+            yield {"stage": first.stage, "place": first.place, "distance": first.distance}, locals()
 
 
-def settings_differ(result: Compared, _: Thresholds) -> Iterator[Finding]:
-    """Settings that the two sides read from the same file and understand differently."""
+@finding("settings-differ", "warning")
+def settings_differ(result: Compared, _: Thresholds) -> Found:
+    """'{candidate}' reads the same checkpoint with other settings.
+
+    Seen: {named}{more}.
+    Why: {why}
+    Do: Write the setting into the checkpoint's config.json, or pass it as --policy.FIELD on both sides.
+    """
     for one in result.passes:
-        if not one.settings:
-            continue
-        named = "; ".join(setting.words for setting in one.settings[:3])
-        more = f"; and {len(one.settings) - 3} more" if len(one.settings) > 3 else ""
-        yield Finding(
-            rule="settings-differ",
-            level="warning",
-            title=f"'{one.candidate}' reads the same checkpoint with other settings",
-            seen=f"{named}{more}.",
-            why=CAUSES["setting"],
-            do="Write the setting into the checkpoint's config.json, or pass it as --policy.FIELD on both sides.",
-            evidence={"settings": len(one.settings)},
-        )
+        if one.settings:
+            candidate, why = one.candidate, CAUSES["setting"]
+            named = "; ".join(setting.words for setting in one.settings[:3])
+            more = f"; and {len(one.settings) - 3} more" if len(one.settings) > 3 else ""
+            yield {"settings": len(one.settings)}, locals()
 
 
 def _outcomes(result: Compared) -> dict[str, str | None]:
@@ -92,29 +89,21 @@ def _do(first: StageDifference, environments: list[Environment]) -> str:
     return f"{what_changed}{suspects} Update one package at a time, and run again."
 
 
-def _capital(text: str) -> str:
-    return text[:1].upper() + text[1:]
+@finding("trains-differently", "warning")
+def trains_differently(result: CompareResult, _: Thresholds) -> Found:
+    """A training step in '{candidate}' has another gradient.
 
-
-def trains_differently(result: CompareResult, _: Thresholds) -> Iterator[Finding]:
-    """Gradients of one batch that differ by more than rounding explains."""
-    if not result.environments:
-        return
-    for pair in result.comparisons:
-        same = pair.gradient
-        if same is None or same.error is None or same.error <= GRADIENT_ERROR:
-            continue
-        yield Finding(
-            rule="trains-differently",
-            level="warning",
-            title=f"A training step in '{pair.candidate}' has another gradient",
-            seen=f"The gradients differ by {same.error:.2g} of their length (cosine {same.cosine:.6f}), the losses by "
-            f"{same.loss_error or 0.0:.2g} of the loss.",
-            why="Both sides had the same batch, weights and noise. A training that was begun with the one and goes on "
-            "with the other changes its course.",
-            do="Finish trainings in the environment in which they began, or look at the first stage that differs.",
-            evidence={"error": same.error, "cosine": same.cosine, "loss_error": same.loss_error},
-        )
+    Seen: The gradients differ by {error:.2g} of their length (cosine {cosine:.6f}), the losses by {loss:.2g} of the
+        loss.
+    Why: Both sides had the same batch, weights and noise. A training that was begun with the one and goes on with the
+        other changes its course.
+    Do: Finish trainings in the environment in which they began, or look at the first stage that differs.
+    """
+    for pair in result.comparisons if result.environments else ():
+        same, candidate = pair.gradient, pair.candidate
+        if same is not None and same.error is not None and same.error > GRADIENT_ERROR:
+            loss = same.loss_error or 0.0
+            yield {"error": same.error, "cosine": same.cosine, "loss_error": same.loss_error}, locals()
 
 
 RULES = (first_stage, settings_differ)

@@ -4,51 +4,44 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from strobe.core.findings.texts import Found, finding
 from strobe.core.findings.thresholds import Thresholds
+from strobe.core.results.data import Interval
 from strobe.core.results.finding import Finding
 from strobe.evaluate.results.evaluate import EvaluateResult
-from strobe.evaluate.results.time_to_task import time_in_words
-
-MAX_POSSIBLE_DROP = 0.1  # loss of success rate: episodes that cannot exclude more say little
-FEW_SHOW_LITTLE = "An episode succeeds or fails, so a few episodes show only large differences."
+from strobe.evaluate.results.time_to_task import PairedTimes, time_in_words
 
 
-def no_variant_succeeds(result: EvaluateResult, _: Thresholds) -> Iterator[Finding]:
-    """Variants of which none does the task at all: nothing can be lost."""
-    if not result.variants or _any_success(result):
-        return
-    episodes = sum(variant.together.success.episodes for variant in result.variants)
-    yield Finding(
-        rule="evaluation-never-succeeds",
-        level="warning",
-        title=f"No variant ever succeeds in {result.environment}",
-        seen=f"0 of {episodes} episodes, over {_variants(len(result.variants))}.",
-        why="If nothing succeeds, no success can be lost. A verdict of 'not worse' then says nothing about the task.",
-        do="Play a checkpoint that was trained for this simulator (--policy.path). Map the simulator's names to the "
-        "policy's with --rename_map, and give enough ticks for the task (--env.episode_length).",
-        evidence={"episodes": episodes},
-    )
+@finding("evaluation-never-succeeds", "warning")
+def no_variant_succeeds(result: EvaluateResult, _: Thresholds) -> Found:
+    """No variant ever succeeds in {result.environment}.
+
+    Seen: 0 of {episodes} episodes, over {count} variant{count:plural}.
+    Why: If nothing succeeds, no success can be lost. A verdict of 'not worse' then says nothing about the task.
+    Do: Play a checkpoint that was trained for this simulator (--policy.path). Map the simulator's names to the policy's
+        with --rename_map, and give enough ticks for the task (--env.episode_length).
+    """
+    if result.variants and not _any_success(result):
+        episodes = sum(variant.together.success.episodes for variant in result.variants)
+        yield {"episodes": episodes}, {"count": len(result.variants)}
 
 
-def undecided(result: EvaluateResult, _: Thresholds) -> Iterator[Finding]:
-    """Variants on which these episodes have no verdict."""
+@finding("evaluation-undecided", "info")
+def undecided(result: EvaluateResult, _: Thresholds) -> Found:
+    """{pairs} pairs do not decide {count} variant{count:plural}.
+
+    Seen: {seen}
+    Why: An episode succeeds or fails, so a few episodes show only large differences.
+    Do: Continue this run: give the same command with --resume=RUN and more --episodes. The verdicts stay valid, no
+        matter how often you add episodes.
+    """
     paired = {variant.name: variant.together.paired for variant in result.variants}
     open_pairs = {name: p for name, p in paired.items() if p is not None and p.decision.kind == "undecided"}
-    if not open_pairs or not _any_success(result):  # with no success, more episodes are no help
-        return
-    most = max(pairs.pairs for pairs in open_pairs.values())
-    possible_loss = max(-pairs.decision.interval.low for pairs in open_pairs.values())
-    seen = f"{', '.join(open_pairs)}: a loss of up to {100 * possible_loss:.3g} points is not excluded."
-    yield Finding(
-        rule="evaluation-undecided",
-        level="info",
-        title=f"{most} pairs do not decide {_variants(len(open_pairs))}",
-        seen=f"{seen} {result.foresight}".strip(),
-        why=FEW_SHOW_LITTLE,
-        do="Continue this run: give the same command with --resume=RUN and more --episodes. The verdicts stay valid, "
-        "no matter how often you add episodes.",
-        evidence={"pairs": most, "possible_loss": possible_loss},
-    )
+    if open_pairs and _any_success(result):  # with no success, more episodes are no help
+        count, possible_loss = len(open_pairs), max(-pairs.decision.interval.low for pairs in open_pairs.values())
+        loss = f"{', '.join(open_pairs)}: a loss of up to {100 * possible_loss:.3g} points is not excluded."
+        seen = f"{loss} {result.foresight}".strip()
+        yield {"pairs": max(pairs.pairs for pairs in open_pairs.values()), "possible_loss": possible_loss}, locals()
 
 
 def faster_and_not_sooner(result: EvaluateResult, _: Thresholds) -> Iterator[Finding]:
@@ -56,32 +49,41 @@ def faster_and_not_sooner(result: EvaluateResult, _: Thresholds) -> Iterator[Fin
     for variant in result.variants:
         ends = variant.chunk.times_interval if variant.chunk is not None else None
         paired = variant.time.paired if variant.time is not None else None
-        if ends is None or ends.low <= 1 or paired is None or paired.kind not in ("later", "not sooner"):
-            continue
-        faster = f"A chunk is {ends.low:.3g} to {ends.high:.3g} times as fast."
-        later = paired.kind == "later"
-        yield Finding(
-            rule="faster-chunk-slower-task" if later else "faster-chunk-not-sooner",
-            level="warning" if later else "info",
-            title=f"{variant.name}: a faster chunk, and the task {'takes longer' if later else 'is not done sooner'}",
-            seen=f"{faster} The task: it {time_in_words(paired)}, in {paired.pairs} pairs.",
-            why="In these episodes the simulator waits for the policy, so a chunk's time costs the task nothing. What "
-            "changed is what the actions do: later means that they reach the goal in more control ticks."
-            if later
-            else "The task takes as many control ticks as before, and in these episodes the simulator waits for the "
-            "policy. A faster chunk saves time only where the robot waits for it.",
-            do="Play the episodes true to time: --realtime --latency=, with your machine's latency. Choose by time "
-            "to task, after success.",
-            evidence={"times": ends.low, "ratio": paired.ratio, "pairs": paired.pairs},
-        )
+        if ends is not None and ends.low > 1 and paired is not None:
+            if paired.kind == "later":
+                yield from _later(variant.name, ends, paired)
+            elif paired.kind == "not sooner":
+                yield from _not_sooner(variant.name, ends, paired)
+
+
+@finding("faster-chunk-slower-task", "warning")
+def _later(name: str, ends: Interval, paired: PairedTimes) -> Found:
+    """{name}: a faster chunk, and the task takes longer.
+
+    Seen: A chunk is {ends.low:.3g} to {ends.high:.3g} times as fast. The task: it {words}, in {paired.pairs} pairs.
+    Why: In these episodes the simulator waits for the policy, so a chunk's time costs the task nothing. What changed is
+        what the actions do: later means that they reach the goal in more control ticks.
+    Do: Play the episodes true to time: --realtime --latency=, with your machine's latency. Choose by time to task,
+        after success.
+    """
+    yield {"times": ends.low, "ratio": paired.ratio, "pairs": paired.pairs}, {"words": time_in_words(paired)}
+
+
+@finding("faster-chunk-not-sooner", "info")
+def _not_sooner(name: str, ends: Interval, paired: PairedTimes) -> Found:
+    """{name}: a faster chunk, and the task is not done sooner.
+
+    Seen: A chunk is {ends.low:.3g} to {ends.high:.3g} times as fast. The task: it {words}, in {paired.pairs} pairs.
+    Why: The task takes as many control ticks as before, and in these episodes the simulator waits for the policy. A
+        faster chunk saves time only where the robot waits for it.
+    Do: Play the episodes true to time: --realtime --latency=, with your machine's latency. Choose by time to task,
+        after success.
+    """
+    yield {"times": ends.low, "ratio": paired.ratio, "pairs": paired.pairs}, {"words": time_in_words(paired)}
 
 
 def _any_success(result: EvaluateResult) -> bool:
     return any(variant.together.success.successes for variant in result.variants)
-
-
-def _variants(count: int) -> str:
-    return f"{count} variant{'' if count == 1 else 's'}"
 
 
 OF_EVALUATIONS = (no_variant_succeeds, undecided, faster_and_not_sooner)

@@ -23,7 +23,7 @@ if TYPE_CHECKING:  # a second of imports
     from huggingface_hub import EvalResult
 
 BEGIN, END = "<!-- strobe: begin -->", "<!-- strobe: end -->"
-SOURCE = {"measured with": "Strobe"}  # by which its own results are known again
+SOURCE = {"measured with": "Strobe"}  # marks Strobe's own results in the card
 HEADS = ("", "ms per action chunk (median)", f"{units.P_TAIL} (ms)", "chunks per second", "success")
 
 

@@ -22,7 +22,7 @@ from strobe.ladder.results import OptimizeResult
 from strobe.ladder.run import optimize
 from strobe.ladder.settings import Aim
 
-CLOSING_S = 30.0  # that the closing run of a ladder may take, as on the command line
+CLOSING_S = 30.0  # longest closing run of a ladder in seconds, as on the command line
 
 
 def optimized(

@@ -23,7 +23,9 @@ class Need(Data):
     ms: Finite
     share: Finite = Field(description="share of the total, 0 to 1")
     needed_ms: Finite | None = Field(description="time that the part may take; None if even 0 would not suffice")
-    named_ms: Finite | None = Field(description="the same, without the time that belongs to no named part")
+    named_ms: Finite | None = Field(
+        description="time that the part may take if the time outside named parts were free; None if not even 0 suffices"
+    )
     treatments: list[str] = Field(default_factory=list, description="treatments to try on it, or tried, in words")
 
 

@@ -46,7 +46,12 @@ C = TypeVar("C", bound="ServerCallFlags")
 FLAG = "--policy.server"
 LEAVE = "leave one out"
 _OWN = ("--policy.server", "--policy.observation")
-_LEROBOT = ("--policy.path", "--policy.type", "--policy.device", "--policy.actions_per_chunk")  # its server's
+_LEROBOT = (
+    "--policy.path",
+    "--policy.type",
+    "--policy.device",
+    "--policy.actions_per_chunk",
+)  # flags of LeRobot's server
 
 
 @dataclass

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+import math
 import re
-from collections.abc import Iterator
 
+from strobe.core.findings.texts import Found, finding
 from strobe.core.findings.thresholds import Thresholds
-from strobe.core.results.finding import Finding
 from strobe.core.results.numerals import significant
-from strobe.servers.results.server import FaultKind, ServerAnswer, ServerFault
+from strobe.servers.results.server import FaultKind, ServerAnswer, ServerFault, Timed
 from strobe.servers.results.server_protocols import IMAGE_FORMS, PROTOCOLS
 
 BIG_NETWORK = 0.4  # share of a round trip
@@ -16,7 +16,7 @@ BIG_SERVER = 0.7
 BIG_CLIENT = 0.2  # share that goes to encoding and decoding
 BIG_WAIT = 0.15  # share of a round trip
 STEADIER = 3.0  # times as far the waits must spread as the rest of the way does
-SMALL_MS = 5.0  # of a round trip: a part that costs less is no matter, whatever its share
+SMALL_MS = 5.0  # milliseconds of a round trip: a part that costs less is no matter, whatever its share
 MOSTLY_EMPTY = 0.5  # share of the network's time that a ping takes, from which the bytes are not what costs
 SMALLER = 0.7  # share of the payload: a form that sends less is named
 SLOW_FIRST = 3.0  # times a later call
@@ -69,19 +69,28 @@ _OF_INPUT = (
 _PLACE = re.compile(r'File "(?:[^"\n]*[/\\])?([^"/\\\n]+)", line (\d+), in (\S+)')
 
 
-def faults(answer: ServerAnswer, _: Thresholds) -> Iterator[Finding]:
-    """Calls that failed, each kind with the exception's name."""
+@finding("server-{kind}", "warning")
+def faults(answer: ServerAnswer, _: Thresholds) -> Found:
+    """Calls that failed, each kind with the exception's name.
+
+    Title: {title}: {fault.name}
+    Seen: {seen}
+    Why: {why}
+    Do: {of_input}{look}
+    """
     protocol = PROTOCOLS[answer.protocol]
     for fault in answer.faults:
-        of_input = _OF_INPUT if fault.kind == "error" and fault.name in _INPUT else ""
-        yield Finding(
-            rule=f"server-{fault.kind.replace(' ', '-')}",
-            level="warning",
-            title=f"{_TITLES[fault.kind]}: {fault.name}",
-            seen=_seen(answer, fault),
-            why=protocol.then.get(fault.kind, _WHY[fault.kind]),
-            do=of_input + protocol.look.get(fault.kind, _DO[fault.kind]),
-            evidence={"error": fault.error, "call": fault.call, "count": fault.count, "waited_ms": fault.waited_ms},
+        yield (
+            {"error": fault.error, "call": fault.call, "count": fault.count, "waited_ms": fault.waited_ms},
+            {
+                "kind": fault.kind.replace(" ", "-"),
+                "title": _TITLES[fault.kind],
+                "fault": fault,
+                "seen": _seen(answer, fault),
+                "why": protocol.then.get(fault.kind, _WHY[fault.kind]),
+                "of_input": _OF_INPUT if fault.kind == "error" and fault.name in _INPUT else "",
+                "look": protocol.look.get(fault.kind, _DO[fault.kind]),
+            },
         )
 
 
@@ -100,71 +109,66 @@ def _seen(answer: ServerAnswer, fault: ServerFault) -> str:
         if fault.error.endswith((".", "!", "?"))
         else "."
     )
-    return f"{where}, after {_ms(fault.waited_ms)}: {fault.error}{dot}"
+    return f"{where}, after {significant(fault.waited_ms)} ms: {fault.error}{dot}"
 
 
-def too_slow(answer: ServerAnswer, _: Thresholds) -> Iterator[Finding]:
-    """A round trip that lasts longer than the chunk that it brings."""
+@finding("server-slower-than-robot", "warning")
+def too_slow(answer: ServerAnswer, _: Thresholds) -> Found:
+    """A round trip that lasts longer than the chunk that it brings.
+
+    Title: {title}
+    Seen: A round trip takes {median_ms:figures} ms; the 99th percentile is {p99_ms:figures} ms. A chunk of
+        {answer.age.actions:,} actions lasts {chunk_ms:figures} ms at {answer.age.control_hz:figures} Hz.
+    Why: Even a robot that requests the next chunk while it executes this one runs out of actions.
+    Do: Lower the control rate to {hz:figures} Hz, use longer chunks, or make the largest part of the round trip faster.
+    """
     age = answer.age
-    if age is None or answer.trip is None or age.first.p99 <= age.chunk_ms:
-        return
-    median = age.first.median > age.chunk_ms
-    slow = age.first.median if median else age.first.p99
-    yield Finding(
-        rule="server-slower-than-robot",
-        level="warning",
-        title="A round trip lasts longer than the chunk that it brings"
-        if median
-        else "Some round trips last longer than the chunk that they bring",
-        seen=f"A round trip takes {_ms(age.first.median)}; the 99th percentile is {_ms(age.first.p99)}. A chunk of "
-        f"{age.actions:,} actions lasts {_ms(age.chunk_ms)} at {significant(age.control_hz)} Hz.",
-        why="Even a robot that requests the next chunk while it executes this one runs out of actions.",
-        do=f"Lower the control rate to {significant(0.99 * age.actions * 1e3 / slow)} Hz, use longer chunks, or make "
-        "the largest part of the round trip faster.",
-        evidence={"median_ms": age.first.median, "p99_ms": age.first.p99, "chunk_ms": age.chunk_ms},
-    )
+    if age is not None and answer.trip is not None and age.first.p99 > age.chunk_ms:
+        median = age.first.median > age.chunk_ms
+        title = "A round trip lasts longer than the chunk that it brings"
+        hz = 0.99 * age.actions * 1e3 / (age.first.median if median else age.first.p99)
+        yield (
+            {"median_ms": age.first.median, "p99_ms": age.first.p99, "chunk_ms": age.chunk_ms},
+            {"hz": hz, "title": title if median else "Some round trips last longer than the chunk that they bring"},
+        )
 
 
-def network(answer: ServerAnswer, _: Thresholds) -> Iterator[Finding]:
-    """Round trips that go to the network."""
-    part = answer.part("network")
-    if part is None or answer.sent_bytes is None or part.share < BIG_NETWORK or not _enough_calls(answer):
+@finding("server-network", "warning")
+def network(answer: ServerAnswer, _: Thresholds) -> Found:
+    """{share:whole percent} of a round trip is the network.
+
+    Seen: {network_ms:figures} ms of {answer.trip.summary.median:figures} ms, for {up} up and {down} down.{without} The
+        server's reading and writing of messages is in it.
+    Why: {why}
+    Do: {do}
+    """
+    part, trip = answer.part("network"), _judged_trip(answer)
+    if part is None or trip is None or answer.sent_bytes is None or part.share < BIG_NETWORK:
         return
-    assert answer.trip is not None
     took, empty = part.summary.median, None if answer.ping is None else answer.ping.summary.median
     if took < SMALL_MS:
         return
     ways = PROTOCOLS[answer.protocol].ways
-    latency = empty is not None and ways * empty >= MOSTLY_EMPTY * took
-    without = "" if empty is None else f" A ping without data takes {_ms(empty)}."
+    without = "" if empty is None else f" A ping without data takes {significant(empty)} ms."
     if empty is not None and ways > 1:
-        without = f" A ping without data takes {_ms(empty)}, and a call goes there and back {ways} times."
-    if latency:
+        without = f"{without[:-1]}, and a call goes there and back {ways} times."
+    if empty is not None and ways * empty >= MOSTLY_EMPTY * took:
         why = "Most of it is the way itself, which a smaller payload does not shorten."
         do = "Bring the server nearer: a cable in place of radio, no VPN or tunnel, the same building."
     else:
-        why = (
-            "Uncompressed images go over the network with every call."
-            if answer.images
-            else "It takes time by the byte."
-        )
+        images = "Uncompressed images go over the network with every call."
+        why = images if answer.images else "It takes time by the byte."
         do = _smaller(answer) or "Send less, or use a faster network."
-    yield Finding(
-        rule="server-network",
-        level="warning",
-        title=f"{100 * part.share:.0f} % of a round trip is the network",
-        seen=f"{_ms(took)} of {_ms(answer.trip.summary.median)}, for {_size(answer.sent_bytes.median)} up and "
-        f"{_size(answer.received_bytes.median) if answer.received_bytes else 'no bytes'} down.{without} The server's "
-        "reading and writing of messages is in it.",
-        why=why,
-        do=do,
-        evidence={"share": part.share, "network_ms": took, "ping_ms": empty, "gain_share": part.share},
+    down = _size(answer.received_bytes.median) if answer.received_bytes else "no bytes"
+    yield (
+        {"share": part.share, "network_ms": took, "ping_ms": empty, "gain_share": part.share},
+        {"up": _size(answer.sent_bytes.median), "down": down, "without": without, "why": why, "do": do},
     )
 
 
-def _enough_calls(answer: ServerAnswer) -> bool:
-    """Whether there are enough calls for an interval: of fewer, no share is judged."""
-    return answer.trip is not None and answer.trip.summary.interval is not None
+def _judged_trip(answer: ServerAnswer) -> Timed | None:
+    """Return the round trips if there are enough of them for an interval: of fewer, no share is judged."""
+    return answer.trip if answer.trip is not None and answer.trip.summary.interval is not None else None
 
 
 def _smaller(answer: ServerAnswer) -> str:
@@ -180,8 +184,8 @@ def _smaller(answer: ServerAnswer) -> str:
     if not better:
         return ""
     named = [
-        f"{IMAGE_FORMS[each.kind]} {_size(each.payload_bytes)} (computed), which take {_ms(each.ms)} to make"
-        + (f" and save {_ms(saved)} of a call" if saved is not None and saved > 0 else "")
+        f"{IMAGE_FORMS[each.kind]} {_size(each.payload_bytes)} (computed), which take {significant(each.ms)} ms to make"
+        + (f" and save {significant(saved)} ms of a call" if saved is not None and saved > 0 else "")
         for each in better
         for saved in [each.saves_ms(first)]
     ]
@@ -189,171 +193,132 @@ def _smaller(answer: ServerAnswer) -> str:
     return f"Send less. Instead of {_size(first.payload_bytes)} the observation would be {'; '.join(named)}.{decoder}"
 
 
-def server_time(answer: ServerAnswer, _: Thresholds) -> Iterator[Finding]:
-    """Round trips that are mostly the server's own time."""
-    part = answer.part("server")
-    if part is None or part.share < BIG_SERVER or not _enough_calls(answer):
-        return
-    assert answer.trip is not None
-    policy = answer.policy
-    inside = "" if policy is None else f" The policy itself takes {_ms(policy.summary.median)} of it."
-    yield Finding(
-        rule="server-inference",
-        level="info",
-        title=f"{100 * part.share:.0f} % of a round trip is the server's inference",
-        seen=f"{_ms(part.summary.median)} of {_ms(answer.trip.summary.median)}, as the server tells.{inside}",
-        why="A faster network or smaller images would change little.",
-        do="On the server's machine, `strobe breakdown` shows the parts of a policy that LeRobot can load, and "
-        "`strobe report TRACE` reads a trace of torch.profiler of any other.",
-        evidence={"share": part.share, "server_ms": part.summary.median},
-    )
+@finding("server-inference", "info")
+def server_time(answer: ServerAnswer, _: Thresholds) -> Found:
+    """{share:whole percent} of a round trip is the server's inference.
+
+    Seen: {server_ms:figures} ms of {answer.trip.summary.median:figures} ms, as the server reports.{inside}
+    Why: A faster network or smaller images would change little.
+    Do: On the server's machine, `strobe breakdown` shows the parts of a policy that LeRobot can load, and `strobe
+        report TRACE` reads a trace of torch.profiler of any other.
+    """
+    part, policy = answer.part("server"), answer.policy
+    if part is not None and part.share >= BIG_SERVER and _judged_trip(answer):
+        inside = f" The policy itself takes {significant(policy.summary.median)} ms of it." if policy else ""
+        yield {"share": part.share, "server_ms": part.summary.median}, {"inside": inside}
 
 
-def busy(answer: ServerAnswer, _: Thresholds) -> Iterator[Finding]:
-    """A server that looks at this client late, as it computes another client's call."""
-    part, network = answer.part("wait"), answer.part("network")
-    if part is None or network is None or part.share < BIG_WAIT or not _enough_calls(answer):
+@finding("server-busy", "warning")
+def busy(answer: ServerAnswer, _: Thresholds) -> Found:
+    """{share:whole percent} of a round trip is waiting for a server that is busy.
+
+    Seen: {wait_ms:figures} ms of {trip.summary.mean:figures} ms on average, 95th percentile {late:figures} ms: so late,
+        beyond the fastest, it answers a ping just ahead of the observation.{own}
+    Why: openpi's server computes one call at a time and reads from no other connection during it. Its own time is
+        without that wait.
+    Do: Look for another client of this server. A server for each robot, or one that computes several calls at once,
+        ends the wait; a faster network does not.
+    """
+    part, network, trip = answer.part("wait"), answer.part("network"), _judged_trip(answer)
+    if part is None or network is None or trip is None or part.share < BIG_WAIT:
         return
-    assert answer.trip is not None
     # A network whose delay changes makes the rest of the trip as uneven as the pings.
-    uneven = network.summary.p95 - network.summary.median
-    if part.summary.mean < SMALL_MS or part.summary.p95 < STEADIER * uneven:
-        return
-    server = answer.part("server")
-    own = "" if server is None else f" Its own time for this call is {_ms(server.summary.median)}."
-    yield Finding(
-        rule="server-busy",
-        level="warning",
-        title=f"{100 * part.share:.0f} % of a round trip is waiting for a server that is busy",
-        seen=f"{_ms(part.summary.mean)} of {_ms(answer.trip.summary.mean)} on average, 95th percentile "
-        f"{_ms(part.summary.p95)}: so late, beyond the fastest, it answers a ping just ahead of the observation.{own}",
-        why="openpi's server computes one call at a time and reads from no other connection during it. Its own time is "
-        "without that wait.",
-        do="Look for another client of this server. A server for each robot, or one that computes several calls at "
-        "once, ends the wait; a faster network does not.",
-        evidence={"share": part.share, "wait_ms": part.summary.mean, "gain_share": part.share},
-    )
+    uneven, late = network.summary.p95 - network.summary.median, part.summary.p95
+    if part.summary.mean >= SMALL_MS and late >= STEADIER * uneven:
+        server = answer.part("server")
+        own = "" if server is None else f" Its own time for this call is {significant(server.summary.median)} ms."
+        words = {"trip": trip, "late": late, "own": own}
+        yield {"share": part.share, "wait_ms": part.summary.mean, "gain_share": part.share}, words
 
 
-def client_time(answer: ServerAnswer, _: Thresholds) -> Iterator[Finding]:
-    """Round trips that go to encoding and decoding on the client."""
+@finding("server-encoding", "warning")
+def client_time(answer: ServerAnswer, _: Thresholds) -> Found:
+    """{share:whole percent} of a round trip is encoding and decoding on the client.
+
+    Seen: {named}, of {answer.trip.summary.median:figures} ms.
+    Why: The client copies every byte of the observation into the message.
+    Do: {do}
+    """
     ours = [part for part in answer.parts if part.side == "client"]
     share, took = sum(part.share for part in ours), sum(part.summary.median for part in ours)
-    if share < BIG_CLIENT or took < SMALL_MS or not _enough_calls(answer):
-        return
-    assert answer.trip is not None
-    named = " and ".join(f"{part.name} {_ms(part.summary.median)}" for part in ours)
-    yield Finding(
-        rule="server-encoding",
-        level="warning",
-        title=f"{100 * share:.0f} % of a round trip is encoding and decoding on the client",
-        seen=f"{named}, of {_ms(answer.trip.summary.median)}.",
-        why="The client copies every byte of the observation into the message.",
-        do=_smaller(answer) or "Send less in an observation.",
-        evidence={"share": share, "client_ms": took, "gain_share": share},
-    )
+    if share >= BIG_CLIENT and took >= SMALL_MS and _judged_trip(answer):
+        named = " and ".join(f"{part.name} {significant(part.summary.median)} ms" for part in ours)
+        do = _smaller(answer) or "Send less in an observation."
+        yield {"share": share, "client_ms": took, "gain_share": share}, {"named": named, "do": do}
 
 
-def float_images(answer: ServerAnswer, _: Thresholds) -> Iterator[Finding]:
-    """Images that are sent as numbers of several bytes."""
-    wide = [image for image in answer.images if image.dtype != "uint8"]
-    if not wide:
-        return
-    bytes_now = sum(image.sent_bytes for image in wide)
-    small = sum(_count(image.shape) for image in wide)
-    yield Finding(
-        rule="server-float-images",
-        level="warning",
-        title="Images are sent as floating-point numbers"
-        if wide[0].dtype.startswith("float")
-        else "Images are sent wide",
-        seen=f"{', '.join(f'{image.name} ({image.dtype})' for image in wide[:4])}: {_size(bytes_now)} in each call. As "
-        f"uint8 they are {_size(small)} (computed).",
-        why="A camera gives bytes, so the further ones carry nothing.",
-        do="Send uint8, and scale on the server.",
-        evidence={"bytes": bytes_now, "uint8_bytes": small},
-    )
+@finding("server-float-images", "warning")
+def float_images(answer: ServerAnswer, _: Thresholds) -> Found:
+    """Images are sent {how}.
+
+    Seen: {named:list}: {now} in each call. As uint8 they are {small} (computed).
+    Why: A camera gives bytes, so the further ones carry nothing.
+    Do: Send uint8, and scale on the server.
+    """
+    if wide := [image for image in answer.images if image.dtype != "uint8"]:
+        now, small = sum(image.sent_bytes for image in wide), sum(math.prod(image.shape) for image in wide)
+        how = "as floating-point numbers" if wide[0].dtype.startswith("float") else "wide"
+        named = [f"{image.name} ({image.dtype})" for image in wide[:4]]
+        words = {"how": how, "named": named, "now": _size(now), "small": _size(small)}
+        yield {"bytes": now, "uint8_bytes": small}, words
 
 
-def overstated(answer: ServerAnswer, _: Thresholds) -> Iterator[Finding]:
-    """A server that tells more time than the client waited."""
-    if not answer.overstated:
-        return
-    yield Finding(
-        rule="server-time-impossible",
-        level="warning",
-        title="The server tells more time than the call took",
-        seen=f"In {answer.overstated:,} of {len(answer.values):,} calls its own time is longer than the client waited.",
-        why="Network and server cannot be told apart with such a time, so they are one part here.",
-        do="Look at what the server measures: it should be the inference of this call, in milliseconds.",
-        evidence={"calls": answer.overstated},
-    )
+@finding("server-time-impossible", "warning")
+def overstated(answer: ServerAnswer, _: Thresholds) -> Found:
+    """The server reports more time than the call took.
+
+    Seen: In {calls:,} of {total:,} calls its own time is longer than the client waited.
+    Why: With such a time Strobe cannot separate the network from the server, so they are one part here.
+    Do: Look at what the server measures: it should be the inference of this call, in milliseconds.
+    """
+    if answer.overstated:
+        yield {"calls": answer.overstated}, {"total": len(answer.values)}
 
 
-def first_call(answer: ServerAnswer, _: Thresholds) -> Iterator[Finding]:
-    """A first call that takes much longer than the later ones."""
-    if answer.first_ms is None or answer.trip is None:
-        return
-    median = answer.trip.summary.median
-    if answer.first_ms < max(SLOW_FIRST * median, NOTABLE_FIRST_MS):
-        return
-    yield Finding(
-        rule="server-first-call",
-        level="info",
-        title=f"The first call takes {significant(answer.first_ms / 1e3)} s",
-        seen=f"{_ms(answer.first_ms)}, and {_ms(median)} later (median).",
-        why="A server compiles or loads at its first call, and a robot that connects then stands still.",
-        do="Call the server once before the robot starts.",
-        evidence={"first_ms": answer.first_ms, "median_ms": median},
-    )
+@finding("server-first-call", "info")
+def first_call(answer: ServerAnswer, _: Thresholds) -> Found:
+    """The first call takes {seconds:figures} s.
+
+    Seen: {first_ms:figures} ms, and {median_ms:figures} ms later (median).
+    Why: A server compiles or loads at its first call, and a robot that connects then stands still.
+    Do: Call the server once before the robot starts.
+    """
+    if (first := answer.first_ms) is not None and answer.trip is not None:
+        median = answer.trip.summary.median
+        if first >= max(SLOW_FIRST * median, NOTABLE_FIRST_MS):
+            yield {"first_ms": first, "median_ms": median}, {"seconds": first / 1e3}
 
 
-def keepalive(answer: ServerAnswer, _: Thresholds) -> Iterator[Finding]:
-    """A call so long that openpi's own client would have lost the connection meanwhile."""
+@finding("server-keepalive", "warning")
+def keepalive(answer: ServerAnswer, _: Thresholds) -> Found:
+    """A call so long that openpi's own client would have lost the connection.
+
+    Title: openpi's own client would lose the connection in a call this long
+    Seen: The longest call takes {seconds:figures} s{first}.
+    Why: With websockets 15 or later, openpi-client pings every 20 s and closes the connection when none is answered for
+        20 s. openpi's server answers none while its policy runs. Strobe sends no such pings.
+    Do: Have the server compile before it accepts connections: call its policy once where it is made.
+    """
     longest, limit = max([answer.first_ms or 0.0, *answer.values]), PROTOCOLS[answer.protocol].keepalive_ms
-    if limit is None or longest < limit:
-        return
-    yield Finding(
-        rule="server-keepalive",
-        level="warning",
-        title="openpi's own client would lose the connection in a call this long",
-        seen=f"The longest call takes {significant(longest / 1e3)} s"
-        + (", and it is the first." if longest == answer.first_ms else "."),
-        why="With websockets 15 or later, openpi-client pings every 20 s and closes the connection when none is "
-        "answered for 20 s. openpi's server answers none while its policy runs. Strobe sends no such pings.",
-        do="Have the server compile before it accepts connections: call its policy once where it is made.",
-        evidence={"longest_ms": longest},
-    )
+    if limit is not None and longest >= limit:
+        first = ", and it is the first" if longest == answer.first_ms else ""
+        yield {"longest_ms": longest}, {"seconds": longest / 1e3, "first": first}
 
 
-def filtered(answer: ServerAnswer, _: Thresholds) -> Iterator[Finding]:
-    """A server that drops observations as too similar to the one before."""
+@finding("server-drops-observations", "warning")
+def filtered(answer: ServerAnswer, _: Thresholds) -> Found:
+    """The server drops observations as too similar.
+
+    Seen: {dropped} of {sent} observations, each after another one, got no answer. Marked must_go, the same observations
+        did. Their states are up to {distance:figures} from the one before.
+    Why: LeRobot's server drops an observation whose state is less than 1 from the last one that it answered. 1 is
+        little in degrees and much in radians or metres. The robot then waits until its queue is empty.
+    Do: Give the state in degrees or in LeRobot's own range of -100 to 100, or lower `atol` of observations_similar on
+        the server.
+    """
     seen = answer.dropped
-    if seen is None or not seen.dropped or seen.farthest_dropped is None:
-        return
-    yield Finding(
-        rule="server-drops-observations",
-        level="warning",
-        title="The server drops observations as too similar",
-        seen=f"{seen.dropped} of {seen.sent} observations, each after another one, got no answer. Marked must_go, the "
-        f"same observations did. Their states are up to {significant(seen.farthest_dropped)} from the one before.",
-        why="LeRobot's server drops an observation whose state is less than 1 from the last one that it answered. "
-        "1 is little in degrees and much in radians or metres. The robot then waits until its queue is empty.",
-        do="Give the state in degrees or in LeRobot's own range of -100 to 100, or lower `atol` of "
-        "observations_similar on the server.",
-        evidence={"sent": seen.sent, "dropped": seen.dropped, "distance": seen.farthest_dropped},
-    )
-
-
-def _count(shape: list[int]) -> int:
-    total = 1
-    for size in shape:
-        total *= size
-    return total
-
-
-def _ms(value: float) -> str:
-    return f"{significant(value)} ms"
+    if seen is not None and seen.dropped and seen.farthest_dropped is not None:
+        yield {"sent": seen.sent, "dropped": seen.dropped, "distance": seen.farthest_dropped}
 
 
 def _size(value: float) -> str:

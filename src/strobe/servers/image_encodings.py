@@ -13,9 +13,9 @@ from strobe.servers.results.server import EncodingKind, ImageEncoding, ImageSent
 
 T = TypeVar("T")
 
-QUALITY = 95  # of JPEG
-SIDE = 224  # of the images that openpi's models read
-SMALLEST = 16  # pixels of a side from which an array is an image
+QUALITY = 95  # JPEG's quality
+SIDE = 224  # pixels of a side of the images that openpi's models read
+SMALLEST = 16  # least pixels of a side of an array that is an image
 TRIES = 5
 
 _Form = Callable[[np.ndarray], Any]

@@ -26,7 +26,7 @@ from strobe.simulators.scripted_metaworld import expert_action, lerobot_metaworl
 
 TASK = "button-press-topdown-v3"
 FPS = 80
-OBJECT = (4, 5, 6)  # of MetaWorld's 39 numbers: where the task's object is, in metres
+OBJECT = (4, 5, 6)  # places among MetaWorld's 39 numbers that say where the task's object is, in metres
 # Standard deviation of the noise on the executed velocities: the expert is seen to correct errors.
 NOISE = 0.3
 

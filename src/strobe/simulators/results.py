@@ -12,9 +12,11 @@ class Episode(Data):
 
     success: bool
     reward: Finite = Field(description="sum over its control ticks")
-    best_reward: Finite = Field(description="of one control tick")
+    best_reward: Finite = Field(description="largest reward of one control tick")
     ticks: int = Field(description="control ticks until it ended")
     seconds: Finite | None = Field(
-        default=None, description="from its start to its end: of its ticks at their rate, or of a virtual clock"
+        default=None, description="seconds from its start to its end: by its ticks' rate, or by a virtual clock"
     )
-    limit_s: Finite | None = Field(default=None, description="that it may last at most; None as `seconds`: not saved")
+    limit_s: Finite | None = Field(
+        default=None, description="longest time that it may last; None if `seconds` is None: not saved"
+    )

@@ -93,7 +93,9 @@ class Training(Data):
         default_factory=list, description="loss of each recorded step; None if it is infinite or not a number"
     )
     overhead: Finite = Field(description="share of the steps that recording took, computed from its price here")
-    loader_overhead: Finite | None = Field(default=None, description="the same of the workers' loading")
+    loader_overhead: Finite | None = Field(
+        default=None, description="share of the workers' loading that recording took"
+    )
     error: str = Field(default="", description="what ended the run early, in a line")
 
 

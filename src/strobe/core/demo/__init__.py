@@ -12,7 +12,7 @@ from typing import Any
 
 NAME = "demo"
 CHECKPOINT = Path(__file__).parent / "checkpoint"
-SIMULATOR = "--env.type=metaworld_state"  # whose other fields have the demo's values by default
+SIMULATOR = "--env.type=metaworld_state"  # its other fields have the demo's values by default
 PLAY = ("evaluate", "tune")  # commands that ask for a simulator
 _FLAGS = ("--policy.path", "--policy.pretrained_path", "--against.path")
 

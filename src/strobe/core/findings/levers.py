@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from strobe.core.findings.texts import Found, finding
 from strobe.core.findings.thresholds import Thresholds
-from strobe.core.findings.view import compared, gib, ms, percent, whole_ms
+from strobe.core.findings.view import compared, gib, percent, whole_ms
 from strobe.core.results import units
 from strobe.core.results.answer import CompareResult
 from strobe.core.results.comparison import Comparison, GradientAgreement
-from strobe.core.results.finding import Finding
 from strobe.core.results.measurement import Measurement
 from strobe.core.results.numerals import significant
 
@@ -24,29 +24,34 @@ ALWAYS = "lerobot-train always has it on"
 NO_FLAG = "lerobot-train has no flag for it"
 
 
-def pays(result: CompareResult, _: Thresholds) -> Iterator[Finding]:
-    """Levers that make the step faster and leave the gradient what it is."""
+@finding("lever-{names}-pays", "good")
+def pays(result: CompareResult, _: Thresholds) -> Found:
+    """{comparison.candidate} makes the training step {gain_share:percent} shorter.
+
+    Seen: {now:ms} against {then:ms}: {least:percent} to {most:percent} at {interval.level:percent},
+        {comparison.verdict.pairs} pairs. {same}
+    Why: Training takes as many steps as before, and each step is shorter, if the data comes fast enough.
+    Do: In lerobot-train: {flags}.
+    Gain: measured: {slow} became {fast}
+    """
     for comparison, before, after in _pulled(result):
-        if comparison.verdict.kind != "faster" or _turned(comparison.gradient):
-            continue
-        names = _levers(after)
-        interval = comparison.verdict.interval
-        yield Finding(
-            rule=f"lever-{'-'.join(names)}-pays",
-            level="good",
-            title=f"{comparison.candidate} makes the training step {percent(1 - comparison.verdict.ratio)} shorter",
-            seen=f"{ms(whole_ms(after))} against {ms(whole_ms(before))}: {percent(1 - interval.high)} to "
-            f"{percent(1 - interval.low)} at {percent(interval.level)}, {comparison.verdict.pairs} pairs. "
-            f"{_same(comparison.gradient)}",
-            why="Training takes as many steps as before, and each step is shorter, if the data comes fast enough.",
-            do=f"In lerobot-train: {_spelt(names, after)}.",
-            gain=f"measured: {_rate(before)} became {_rate(after)}",
-            evidence={"ratio": comparison.verdict.ratio, "gain_share": 1 - comparison.verdict.ratio},
-        )
+        if comparison.verdict.kind == "faster" and not _turned(comparison.gradient):
+            names, flags = "-".join(_levers(after)), _spelt(_levers(after), after)
+            now, then, slow, fast = whole_ms(after), whole_ms(before), _rate(before), _rate(after)
+            interval, same = comparison.verdict.interval, _same(comparison.gradient)
+            least, most = 1 - interval.high, 1 - interval.low
+            yield {"ratio": comparison.verdict.ratio, "gain_share": 1 - comparison.verdict.ratio}, locals()
 
 
-def without_effect(result: CompareResult, _: Thresholds) -> Iterator[Finding]:
-    """Single levers that make no difference to the time, or a bad one, together in one finding."""
+@finding("levers-without-effect", "info")
+def without_effect(result: CompareResult, _: Thresholds) -> Found:
+    """{count} no time in this training step.
+
+    Seen: {seen} (Change of the step's time.)
+    Why: A lever saves time only where the time goes. Here it goes elsewhere, or this machine has no fast way for the
+        lever.
+    Do: Do not use them, or measure again on the machine and at the batch size of the training.
+    """
     flat, slow = [], []
     for comparison, _before, after in _pulled(result):
         if len(_levers(after)) != 1 or _levers(after) == ["accumulate"]:
@@ -56,92 +61,76 @@ def without_effect(result: CompareResult, _: Thresholds) -> Iterator[Finding]:
             flat.append(lever)
         elif comparison.verdict.kind == "slower":
             slow.append(lever)
-    if not flat and not slow:
-        return
-    seen = [f"No difference shown: {', '.join(flat)}." if flat else "", f"Slower: {', '.join(slow)}." if slow else ""]
-    yield Finding(
-        rule="levers-without-effect",
-        level="info",
-        title=f"{_counted(len(flat) + len(slow))} no time in this training step",
-        seen=" ".join(filter(None, seen)) + " (Change of the step's time.)",
-        why="A lever saves time only where the time goes. Here it goes elsewhere, or this machine has no fast way "
-        "for the lever.",
-        do="Do not use them, or measure again on the machine and at the batch size of the training.",
-        evidence={"without_effect": float(len(flat)), "slower": float(len(slow))},
-    )
+    if flat or slow:
+        seen = [f"No difference shown: {', '.join(flat)}."] if flat else []
+        seen += [f"Slower: {', '.join(slow)}."] if slow else []
+        words = {"count": _counted(len(flat) + len(slow)), "seen": " ".join(seen)}
+        yield {"without_effect": float(len(flat)), "slower": float(len(slow))}, words
 
 
-def direction(result: CompareResult, _: Thresholds) -> Iterator[Finding]:
-    """A lever whose gradient points elsewhere than rounding, or other noise, can explain."""
+@finding("lever-{names}-turns-gradient", "warning")
+def direction(result: CompareResult, _: Thresholds) -> Found:
+    """{comparison.candidate} changes the gradient: cosine {cosine:.4f} to {comparison.baseline}.
+
+    Seen: {loss}{noise}
+    Why: That is more than rounding causes if the numbers fit the format, and more than other noise causes. The training
+        goes to another result, or hardly learns.
+    Do: Train a few thousand steps both ways, and compare the losses, before you rely on it.
+    """
     for comparison, _before, after in _pulled(result):
         same = comparison.gradient
-        if same is None or not _turned(same):
-            continue
-        noise = ""
-        if same.seed_cosine is not None:
-            noise = f" Two seeds of {comparison.baseline} have a cosine of {same.seed_cosine:.4f}."
-        yield Finding(
-            rule=f"lever-{'-'.join(_levers(after))}-turns-gradient",
-            level="warning",
-            title=f"{comparison.candidate} changes the gradient: cosine {same.cosine:.4f} to {comparison.baseline}",
-            seen=f"{_loss(same)}{noise}",
-            why="That is more than rounding causes if the numbers fit the format, and more than other noise causes. "
-            "The training goes to another result, or hardly learns.",
-            do="Train a few thousand steps both ways, and compare the losses, before you rely on it.",
-            evidence={"cosine": same.cosine, "loss_error": same.loss_error},
-        )
+        if same is not None and _turned(same):
+            names, loss, noise = "-".join(_levers(after)), _loss(same), ""
+            if same.seed_cosine is not None:
+                noise = f" Two seeds of {comparison.baseline} have a cosine of {same.seed_cosine:.4f}."
+            yield {"cosine": same.cosine, "loss_error": same.loss_error}, locals()
 
 
-def range_of_float16(result: CompareResult, _: Thresholds) -> Iterator[Finding]:
-    """Numbers that float16 would lose without a loss scaler."""
+@finding("float16-needs-scaler", "{level}")
+def range_of_float16(result: CompareResult, _: Thresholds) -> Found:
+    """{candidate}: float16 needs its loss scaler here.
+
+    Seen: Without one, {lost}.
+    Why: float16 has no numbers below 6e-8 and none above 65504. A scaler lifts small gradients. It cannot help numbers
+        that already overflow in the forward pass.
+    Do: In lerobot-train accelerate scales the loss in float16. A training loop of your own needs torch.amp.GradScaler.
+        bfloat16 needs no scaler.
+    """
     for comparison, *_measurements in _pulled(result):
-        same = comparison.gradient
+        same, candidate = comparison.gradient, comparison.candidate
         if same is None or same.underflow is None or same.overflow is None:
             continue
-        if same.underflow < MAX_UNDERFLOW and not same.overflow:
-            continue
-        lost = f"{percent(same.underflow)} of the gradient's numbers become 0" if same.underflow else ""
-        broken = f"{same.overflow:,} are infinite or not a number" if same.overflow else ""
-        yield Finding(
-            rule="float16-needs-scaler",
-            level="info" if not same.overflow else "warning",
-            title=f"{comparison.candidate}: float16 needs its loss scaler here",
-            seen=f"Without one, {' and '.join(filter(None, [lost, broken]))}.",
-            why="float16 has no numbers below 6e-8 and none above 65504. A scaler lifts small gradients. It cannot "
-            "help numbers that already overflow in the forward pass.",
-            do="In lerobot-train accelerate scales the loss in float16. A training loop of your own needs "
-            "torch.amp.GradScaler. bfloat16 needs no scaler.",
-            evidence={"underflow": same.underflow, "overflow": float(same.overflow)},
-        )
+        if same.underflow >= MAX_UNDERFLOW or same.overflow:
+            level = "warning" if same.overflow else "info"
+            gone = [f"{percent(same.underflow)} of the gradient's numbers become 0"] if same.underflow else []
+            gone += [f"{same.overflow:,} are infinite or not a number"] if same.overflow else []
+            lost = " and ".join(gone)
+            yield {"underflow": same.underflow, "overflow": float(same.overflow)}, locals()
 
 
-def accumulation(result: CompareResult, _: Thresholds) -> Iterator[Finding]:
-    """Memory that micro-batches save, and their price in time."""
+@finding("{rule}", "info", ("accumulation-saves", "accumulation-saves-nothing"))
+def accumulation(result: CompareResult, _: Thresholds) -> Found:
+    """Memory that micro-batches save, and their price in time.
+
+    Title: {comparison.candidate} {does} {more} time
+    Seen: Peak {peak} against {peak_before}; {now:ms} against {then:ms} for the same effective batch.
+    Why: Only the activations shrink, to those of a micro-batch. Weights, gradients and the optimizer's moments stay.
+        Small batches use the device less well.
+    Do: {do}
+    """
     for comparison, before, after in _pulled(result):
-        if _levers(after) != ["accumulate"]:
-            continue
         held, now = _peak(before), _peak(after)
-        if not held or not now or comparison.verdict.kind == "too noisy":
+        if _levers(after) != ["accumulate"] or not held or not now or comparison.verdict.kind == "too noisy":
             continue
-        saved, more = 1 - now / held, comparison.verdict.ratio - 1
-        saves = saved >= MIN_MEMORY_SAVED
-        time = f"{percent(abs(more))} {'more' if more >= 0 else 'less'} time"
-        yield Finding(
-            rule="accumulation-saves" if saves else "accumulation-saves-nothing",
-            level="info",
-            title=f"{comparison.candidate} takes {percent(saved)} less memory and {time}"
-            if saves
-            else f"{comparison.candidate} saves no memory here, and takes {time}",
-            seen=f"Peak {_gib(now)} against {_gib(held)}; {ms(whole_ms(after))} against {ms(whole_ms(before))} for the "
-            "same effective batch.",
-            why="Only the activations shrink, to those of a micro-batch. Weights, gradients and the optimizer's "
-            "moments stay. Small batches use the device less well.",
-            do=f"{NO_FLAG[0].upper()}{NO_FLAG[1:]}. There, take a smaller --batch_size with a smaller learning rate. "
-            "`strobe batch` finds the largest batch that fits without gradient accumulation."
-            if saves
-            else "Do not use it.",
-            evidence={"saved": saved, "time": more},
-        )
+        saved, time = 1 - now / held, comparison.verdict.ratio - 1
+        rule, does, do = "accumulation-saves-nothing", "saves no memory here, and takes", "Do not use it."
+        if saved >= MIN_MEMORY_SAVED:
+            rule, does = "accumulation-saves", f"takes {percent(saved)} less memory and"
+            do = f"{NO_FLAG[0].upper()}{NO_FLAG[1:]}. There, take a smaller --batch_size with a smaller learning rate. "
+            do += "`strobe batch` finds the largest batch that fits without gradient accumulation."
+        more = f"{percent(abs(time))} {'more' if time >= 0 else 'less'}"
+        words = {"peak": _gib(now), "peak_before": _gib(held), "now": whole_ms(after), "then": whole_ms(before)}
+        yield {"saved": saved, "time": time}, {**locals(), **words}
 
 
 def _pulled(result: CompareResult) -> Iterator[tuple[Comparison, Measurement, Measurement]]:
@@ -161,11 +150,9 @@ def _levers(measurement: Measurement) -> list[str]:
 def _turned(same: GradientAgreement | None) -> bool:
     if same is None:
         return False
-    limit = MIN_GRADIENT_COSINE
-    if same.seed_cosine is not None:
-        # What other noise does to the gradient anyway is no harm; a variant with noise of its own has it to spare.
-        limit = min(limit, 1 - (2 if same.own_noise else 1) * (1 - same.seed_cosine))
-    return same.cosine < limit
+    # What other noise does to the gradient anyway is no harm; a variant with noise of its own has it to spare.
+    noise = (2 if same.own_noise else 1) * (1 - same.seed_cosine) if same.seed_cosine is not None else 0.0
+    return same.cosine < min(MIN_GRADIENT_COSINE, 1 - noise)
 
 
 def _spelt(names: list[str], measurement: Measurement) -> str:

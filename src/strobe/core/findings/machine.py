@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from statistics import fmean
 
+from strobe.core.findings.texts import Evidence, Found, finding
 from strobe.core.findings.thresholds import Thresholds
 from strobe.core.findings.view import (
     CENTURY_MS,
@@ -19,13 +20,15 @@ from strobe.core.findings.view import (
     whole_ms,
     without,
 )
-from strobe.core.results.answer import Result
+from strobe.core.results.answer import BreakdownResult, Result
 from strobe.core.results.device_waits import host_and_device
 from strobe.core.results.finding import Finding
 from strobe.core.results.numerals import significant
+from strobe.core.results.subject import Machine
 
 MIN_KERNEL_SHARE = 0.05  # share of the time: with less, memory that stays with the process cannot pay
 MIN_PAGE_FAULTS = 1000  # per iteration: fewer are a process's start
+MIN_GAP_COST = 0.1  # least slow-down of calls at the robot's pace against calls back to back
 LOW_CEILING = 0.1  # share of the measured ceiling: a big part under it is bound by something else than arithmetic
 HALF_FASTER = 1.5  # ceiling in half precision over that in float32: with less, changing the dtype buys little
 # Milliseconds up to which a part is good, and over which it is poor, on Apple silicon (the RTC profiling toolkit).
@@ -42,25 +45,22 @@ KEEP_MEMORY = (
 )
 
 
-def host_bound(result: Result, _: Thresholds) -> Iterator[Finding]:
-    """An accelerator that waits for Python to tell it what to do."""
+@finding("host-bound", "warning")
+def host_bound(result: Result, _: Thresholds) -> Found:
+    """The device waits for the host in the {measurement.phase}.
+
+    Seen: The parts take {host_ms:ms} on the host and {device_ms:ms} on {result.machine.device_name}, waiting included,
+        in '{measurement.name}'.
+    Why: If the device is the limit, the host runs ahead of it. Here Python and kernel launches set the pace. A faster
+        device would change nothing.
+    Do: Try {graphs}; --operators shows the gaps.
+    Gain: not known before you try it: events do not separate waiting from working
+    """
     for measurement in examined(result):
-        parts = host_and_device(measurement)
-        if not parts.waits_for_host:
-            continue
-        host, device = parts.host_ms, parts.device_ms
-        yield Finding(
-            rule="host-bound",
-            level="warning",
-            title=f"The device waits for the host in the {measurement.phase}",
-            seen=f"The parts take {ms(host)} on the host and {ms(device)} on {result.machine.device_name}, waiting "
-            f"included, in '{measurement.name}'.",
-            why="If the device is the limit, the host runs ahead of it. Here Python and kernel launches set the "
-            "pace. A faster device would change nothing.",
-            do=f"Try {CUDA_GRAPHS}; --operators shows the gaps.",
-            gain="not known before you try it: events do not separate waiting from working",
-            evidence={"host_ms": host, "device_ms": device, "host_over_device": host / device},
-        )
+        parts, graphs = host_and_device(measurement), CUDA_GRAPHS
+        if parts.waits_for_host:
+            host, device = parts.host_ms, parts.device_ms
+            yield {"host_ms": host, "device_ms": device, "host_over_device": host / device}, locals()
 
 
 def memory_churn(result: Result, _: Thresholds) -> Iterator[Finding]:
@@ -71,73 +71,68 @@ def memory_churn(result: Result, _: Thresholds) -> Iterator[Finding]:
             continue
         whole, threads = whole_ms(measurement), max(result.machine.threads, 1)
         share = kernel / threads / whole if whole > 0 else 0.0
-        if share < MIN_KERNEL_SHARE or faults < MIN_PAGE_FAULTS:
-            continue
-        saved = min(share, 1.0)
-        yield churn_finding(
-            measurement.phase,
-            share,
-            seen=f"{ms(kernel)} of kernel time over {threads} threads and {faults:,} page faults "
-            f"({faults * 4096 / 2**20:,.0f} MiB) in every iteration of '{measurement.name}' ({ms(whole)}).",
-            do=KEEP_MEMORY,
-            gain=f"about {percent(saved)}: without kernel time the {measurement.phase} would go from "
-            f"{ms(whole)} to {ms(without(whole, saved))} (computed); the memory stays with the process",
-            evidence={"kernel_ms": kernel, "page_faults": faults, "gain_share": saved},
-        )
+        if share >= MIN_KERNEL_SHARE and faults >= MIN_PAGE_FAULTS:
+            saved = min(share, 1.0)
+            seen = (
+                f"{ms(kernel)} of kernel time over {threads} threads and {faults:,} page faults "
+                f"({faults * 4096 / 2**20:,.0f} MiB) in every iteration of '{measurement.name}' ({ms(whole)})."
+            )
+            gain = (
+                f"about {percent(saved)}: without kernel time the {measurement.phase} would go from {ms(whole)} to "
+                f"{ms(without(whole, saved))} (computed); the memory stays with the process"
+            )
+            evidence: Evidence = {"kernel_ms": kernel, "page_faults": faults, "gain_share": saved}
+            yield from churn(measurement.phase, share, seen, KEEP_MEMORY, gain, evidence)
 
 
-def churn_finding(
-    what: str, share: float, *, seen: str, do: str, gain: str, evidence: dict[str, float | str | None]
-) -> Finding:
-    """Return the finding on ``what`` (such as 'training step'), which fetches memory for ``share`` of its time."""
-    return Finding(
-        rule="memory-churn",
-        level="warning",
-        title=f"The {what} spends {percent(share)} of its time in the kernel, fetching memory",
-        seen=seen,
-        why="When a tensor is freed, the C library gives its large buffer back to the kernel. It fetches a buffer "
-        "again for the next tensor, and the kernel zeroes and maps each page again.",
-        do=do,
-        gain=gain,
-        evidence=evidence,
-    )
+@finding("memory-churn", "warning")
+def churn(what: str, share: float, seen: str, do: str, gain: str, evidence: Evidence) -> Found:
+    """The {what} spends {share:percent} of its time in the kernel, fetching memory.
+
+    Seen: {seen}
+    Why: When a tensor is freed, the C library gives its large buffer back to the kernel. It fetches a buffer again for
+        the next tensor, and the kernel zeroes and maps each page again.
+    Do: {do}
+    Gain: {gain}
+    """
+    yield evidence
 
 
-def below_ceiling(result: Result, thresholds: Thresholds) -> Iterator[Finding]:
-    """A big part that does its arithmetic at a small share of what the machine was measured to do."""
+@finding("below-ceiling", "info")
+def below_ceiling(result: Result, thresholds: Thresholds) -> Found:
+    """{part} reaches {ceiling_share:percent} of this machine's ceiling.
+
+    Seen: It takes {part_ms:ms}, {share:percent} of '{measurement.name}'. Its arithmetic would take {at_ceiling:ms} at
+        the measured ceiling.
+    Why: Something other than arithmetic limits it: reading weights, launches, small shapes, or copies.
+    Do: --operators shows which of them. Larger batches, compilation and smaller data types each remove one of them.
+    Gain: at most: at the ceiling the {measurement.phase} would go from {whole:ms} to {rest:ms} (computed)
+    """
     for measurement in examined(result):
+        whole = whole_ms(measurement)
         for part in first_level(measurement):
             reached = _ceiling_share(part)
-            if reached is None or part.share < thresholds.big_part or reached >= LOW_CEILING:
-                continue
-            saved = min(part.share, 1.0) * (1 - reached)
-            yield Finding(
-                rule="below-ceiling",
-                level="info",
-                title=f"{part.name} reaches {percent(reached)} of this machine's ceiling",
-                seen=f"It takes {ms(part.ms)}, {percent(part.share)} of '{measurement.name}'. Its arithmetic would "
-                f"take {ms(part.ms * reached)} at the measured ceiling.",
-                why="Something other than arithmetic limits it: reading weights, launches, small shapes, or copies.",
-                do="--operators shows which of them. Larger batches, compilation and smaller data types each remove "
-                "one of them.",
-                gain=f"at most: at the ceiling the {measurement.phase} would go from {ms(whole_ms(measurement))} to "
-                f"{ms(without(whole_ms(measurement), saved))} (computed)",
-                evidence={
-                    "part": part.name,
-                    "share": part.share,
-                    "part_ms": part.ms,
-                    "ceiling_share": reached,
-                    "gain_share": saved,
-                },
-            )
+            if reached is not None and part.share >= thresholds.big_part and reached < LOW_CEILING:
+                saved, at_ceiling = min(part.share, 1.0) * (1 - reached), part.ms * reached
+                rest = without(whole, saved)
+                evidence = {"part": part.name, "share": part.share, "part_ms": part.ms}
+                yield {**evidence, "ceiling_share": reached, "gain_share": saved}, locals()
 
 
-def single_precision(result: Result, thresholds: Thresholds) -> Iterator[Finding]:
-    """Weights mostly in half precision, and a big part that computes in float32 all the same.
+@finding("single-precision", "warning")
+def single_precision(result: Result, thresholds: Thresholds) -> Found:
+    """{part} computes in float32, though the weights are mostly {half}.
 
-    A part's FLOP, time and share of the ceiling give the ceiling it was held against, which lies between that of
-    float32 and that of half precision as its FLOP do.
+    Seen: {single:percent} of its {gflop:figures} GFLOP, in {took:ms} of '{measurement.name}'. Here a large product runs
+        at {slow_rate} GFLOP/s in float32 and {fast_rate} in {half}.
+    Why: A cast to float32 before a part makes every product in the part run at the slower rate.
+    Do: `strobe compare --precision {short}` shows how much time the whole policy in {half} saves, and how far its
+        actions move. --variant 'NAME: precision=…, precision.part=MODULE' shows that for one part.
+    Gain: at most: at {half}'s rate the {measurement.phase} would go from {whole:ms} to {rest:ms} (computed from the
+        ceilings)
     """
+    # A part's FLOP, time and share of the ceiling give the ceiling that its share is of. This lies between those of
+    # float32 and of half precision as the part's FLOP do.
     dtypes, gflops = result.subject.dtypes, result.machine.ceiling.gflops
     half = max(HALF, key=lambda dtype: dtypes.get(dtype, 0))
     if dtypes.get(half, 0) <= dtypes.get("float32", 0) or not {half, "float32"} <= gflops.keys():
@@ -145,46 +140,39 @@ def single_precision(result: Result, thresholds: Thresholds) -> Iterator[Finding
     slow, fast = gflops["float32"], gflops[half]
     if not (1e-6 < slow < 1e12 and 1e-6 < fast < 1e12 and fast >= HALF_FASTER * slow and fast > slow):
         return
+    short, slow_rate, fast_rate = SHORT[half], significant(slow, 4), significant(fast, 4)
     for measurement in examined(result):
+        whole = whole_ms(measurement)
         for part in first_level(measurement):
-            reached, gflop = _ceiling_share(part), sum(c.gflop or 0.0 for c in part.components)
+            reached, gflop, took = _ceiling_share(part), sum(c.gflop or 0.0 for c in part.components), part.ms
             if reached is None or gflop <= 1e-12 or part.share < thresholds.big_part:
                 continue
             seconds = sum(fmean(c.values) for c in part.components if c.values) / 1e3
-            held_against = gflop / (seconds * reached) if seconds > 1e-12 else 0.0
-            if not slow * 0.99 <= held_against <= fast * 1.01:
+            ceiling = gflop / (seconds * reached) if seconds > 1e-12 else 0.0
+            if not slow * 0.99 <= ceiling <= fast * 1.01:
                 continue
-            single = min(max((1 / held_against - 1 / fast) / (1 / slow - 1 / fast), 0.0), 1.0)
+            single = min(max((1 / ceiling - 1 / fast) / (1 / slow - 1 / fast), 0.0), 1.0)
             if single < 0.5:
                 continue
             of_time = single / slow / (single / slow + (1 - single) / fast)
             saved = min(part.share, 1.0) * of_time * (1 - slow / fast)
-            yield Finding(
-                rule="single-precision",
-                level="warning",
-                title=f"{part.name} computes in float32, though the weights are mostly {half}",
-                seen=f"{percent(single)} of its {significant(gflop)} GFLOP, in {ms(part.ms)} of '{measurement.name}'. "
-                f"Here a large product runs at {significant(slow, 4)} GFLOP/s in float32 and {significant(fast, 4)} in "
-                f"{half}.",
-                why="A cast to float32 before a part makes every product in the part run at the slower rate.",
-                do=f"`strobe compare --precision {SHORT[half]}` shows how much time the whole policy in {half} "
-                "saves, and how far its actions move. --variant 'NAME: precision=…, precision.part=MODULE' shows "
-                "that for one part.",
-                gain=f"at most: at {half}'s rate the {measurement.phase} would go from {ms(whole_ms(measurement))} to "
-                f"{ms(without(whole_ms(measurement), saved))} (computed from the ceilings)",
-                evidence={
-                    "part": part.name,
-                    "share": part.share,
-                    "float32_share_of_flop": single,
-                    "float32_gflops": slow,
-                    "half_gflops": fast,
-                    "gain_share": saved,
-                },
-            )
+            rest = without(whole, saved)
+            evidence = {"part": part.name, "share": part.share, "float32_share_of_flop": single}
+            yield {**evidence, "float32_gflops": slow, "half_gflops": fast, "gain_share": saved}, locals()
 
 
-def half_slower(result: Result, thresholds: Thresholds) -> Iterator[Finding]:
-    """Products in half precision on a machine that is slower in it than in float32."""
+@finding("half-slower", "warning")
+def half_slower(result: Result, thresholds: Thresholds) -> Found:
+    """The {measurement.phase} computes in {half}, in which this machine is slower.
+
+    Seen: Here a large product runs at {half_rate} GFLOP/s in {half} and at {wide_rate} in float32; {count} GFLOP of
+        '{measurement.name}' ({whole:ms}) are in {half}.
+    Why: A CPU may have instructions for 16 bits that take longer. Weights in 16 bits then save memory, and no time.
+    Do: `strobe compare --precision fp32` shows how much time the whole policy in float32 saves. If two copies of the
+        weights do not fit into memory, --variant 'NAME: precision=fp32, precision.part=MODULE' takes one part.
+    Gain: about {gain_share:percent}: at float32's rate the {measurement.phase} would go from {whole:ms} to {rest:ms}
+        (computed from the ceilings)
+    """
     gflops = result.machine.ceiling.gflops
     wide = gflops.get("float32", 0.0)
     for measurement in examined(result):
@@ -195,70 +183,92 @@ def half_slower(result: Result, thresholds: Thresholds) -> Iterator[Finding]:
             if not (1e-6 < rate * HALF_FASTER <= wide < 1e12) or whole <= 0:
                 continue
             saved = min(1e3 * gflop * (1 / rate - 1 / wide) / whole, 1.0)
-            if saved < thresholds.big_part:
-                continue
-            yield Finding(
-                rule="half-slower",
-                level="warning",
-                title=f"The {measurement.phase} computes in {half}, in which this machine is slower",
-                seen=f"Here a large product runs at {significant(rate, 4)} GFLOP/s in {half} and at "
-                f"{significant(wide, 4)} in float32; "
-                f"{significant(gflop, 4)} GFLOP of '{measurement.name}' ({ms(whole)}) are in {half}.",
-                why="A CPU may have instructions for 16 bits that take longer. Weights in 16 bits then save memory, "
-                "and no time.",
-                do="`strobe compare --precision fp32` shows how much time the whole policy in float32 saves. If two "
-                "copies of the weights do not fit into memory, --variant 'NAME: precision=fp32, "
-                "precision.part=MODULE' takes one part.",
-                gain=f"about {percent(saved)}: at float32's rate the {measurement.phase} would go from {ms(whole)} to "
-                f"{ms(without(whole, saved))} (computed from the ceilings)",
-                evidence={"half_gflops": rate, "float32_gflops": wide, "gflop": gflop, "gain_share": saved},
-            )
+            if saved >= thresholds.big_part:
+                half_rate, wide_rate, count = (significant(number, 4) for number in (rate, wide, gflop))
+                rest = without(whole, saved)
+                evidence = {"half_gflops": rate, "float32_gflops": wide, "gflop": gflop, "gain_share": saved}
+                yield evidence, locals()
 
 
-def several_nodes(result: Result, _: Thresholds) -> Iterator[Finding]:
-    """Threads on more than one memory node: some of what they read comes from another node."""
+@finding("several-nodes", "info")
+def several_nodes(result: Result, _: Thresholds) -> Found:
+    """{machine.threads} threads lie on {machine.nodes} memory nodes (NUMA).
+
+    Seen: {machine.cores} processors on {machine.nodes} nodes.
+    Why: A thread waits longer for weights that lie on another node. A call on one observation has little work for many
+        threads, and may be faster on one node.
+    Do: Run the command again with `numactl --cpunodebind=0 --membind=0` before it, and compare both runs: `strobe diff
+        RUN RUN`.
+    """
     machine = result.machine
-    if not machine.device.startswith("cpu") or machine.nodes < 2 or machine.threads * machine.nodes <= machine.cores:
-        return
-    yield Finding(
-        rule="several-nodes",
-        level="info",
-        title=f"{machine.threads} threads lie on {machine.nodes} memory nodes (NUMA)",
-        seen=f"{machine.cores} processors on {machine.nodes} nodes.",
-        why="A thread waits longer for weights that lie on another node. A call on one observation has little work "
-        "for many threads, and may be faster on one node.",
-        do="Run the command again with `numactl --cpunodebind=0 --membind=0` before it, and compare both runs: "
-        "`strobe diff RUN RUN`.",
-        evidence={"nodes": float(machine.nodes), "threads": float(machine.threads)},
-    )
+    if machine.device.startswith("cpu") and machine.nodes >= 2 and machine.threads * machine.nodes > machine.cores:
+        yield {"nodes": float(machine.nodes), "threads": float(machine.threads)}, {"machine": machine}
 
 
-def apple(result: Result, _: Thresholds) -> Iterator[Finding]:
-    """Policies whose times on Apple silicon are known, against what others saw there."""
+@finding("mps-{name}", "{level}")
+def apple(result: Result, _: Thresholds) -> Found:
+    """{name} takes {part_ms:ms}: {judgement} for MPS.
+
+    Seen: {part_ms:ms} of {whole:ms} in '{measurement.name}'.
+    Why: On Apple silicon up to {good_ms:ms} is good and over {poor_ms:ms} poor (the RTC profiling toolkit, for this
+        policy).
+    Do: {do}
+    Gain: {gain}
+    """
     if not result.machine.device.startswith("mps") or not result.subject.mps_known:
         return
     for measurement in examined(result, "inference"):
         for name, (good, poor) in MPS_MS.items():
-            component = top(measurement, name)
+            component, whole = top(measurement, name), whole_ms(measurement)
             if component is None:
                 continue
-            if component.ms > poor:
-                level, judgement = "warning", "poor"
-            elif component.ms > good:
-                level, judgement = "info", "acceptable"
-            else:
-                level, judgement = "good", "good"
-            yield Finding(
-                rule=f"mps-{name}",
-                level=level,
-                title=f"{name} takes {ms(component.ms)}: {judgement} for MPS",
-                seen=f"{ms(component.ms)} of {ms(whole_ms(measurement))} in '{measurement.name}'.",
-                why=f"On Apple silicon up to {ms(good)} is good and over {ms(poor)} poor "
-                "(the RTC profiling toolkit, for this policy).",
-                do="" if level == "good" else "Find the biggest part, and check that it ran on the device.",
-                gain="" if level == "good" else free(measurement, component.share),
-                evidence={"part_ms": component.ms, "good_ms": good, "poor_ms": poor},
+            level, judgement, do, gain = "good", "good", "", ""
+            if component.ms > good:
+                level, judgement = ("warning", "poor") if component.ms > poor else ("info", "acceptable")
+                do = "Find the biggest part, and check that it ran on the device."
+                gain = free(measurement, component.share)
+            yield {"part_ms": component.ms, "good_ms": good, "poor_ms": poor}, locals()
+
+
+@finding("gap-costs", "warning")
+def gap_costs(result: BreakdownResult, _: Thresholds) -> Found:
+    """At the robot's pace a call takes {ratio:more} longer than back to back.
+
+    Seen: {slow:ms} {every}, {fast:ms} back to back: {ratio:more} [{low:more}, {high:more}] more, from
+        {gap.verdict.pairs:,} pairs.
+    Why: A benchmark without gaps promises a latency that the robot does not get. While nothing runs, clocks fall and
+        caches lose their content.
+    Do: {do}
+    Gain: at most down to {fast:ms} a call, as measured back to back
+    """
+    gap = result.gap
+    if gap is None or not {gap.baseline, gap.candidate} <= {m.name for m in result.measurements}:
+        return
+    ratio, interval = gap.verdict.ratio, gap.verdict.interval
+    if gap.verdict.kind == "slower" and ratio >= 1 + MIN_GAP_COST:
+        together, paced = result.measurement(gap.baseline), result.measurement(gap.candidate)
+        fast, slow, do = whole_ms(together), whole_ms(paced), steadier_clocks(result.machine)
+        every = f"with a call every {ms(paced.cadence.period_ms)}" if paced.cadence is not None else "after a gap"
+        yield {"ratio": ratio, "low": interval.low, "high": interval.high, "gain_share": 1 - 1 / ratio}, locals()
+
+
+def steadier_clocks(machine: Machine) -> str:
+    """Return what keeps the clocks of ``machine`` up in the gaps between calls."""
+    steps = []
+    if machine.device.startswith("cuda"):
+        steps.append("Lock the GPU's clocks (sudo nvidia-smi -lgc MIN,MAX; nvidia-smi -rgc unlocks them).")
+    if machine.system.startswith("Linux"):
+        governor = machine.power.get("governor", "")
+        if governor == "performance":
+            steps.append(
+                "The CPU's governor is 'performance' already. Deep sleep states may still cost time: sudo cpupower "
+                "idle-set -D 10 switches them off."
             )
+        else:
+            now = f" (it is '{governor}')" if governor else ", if this machine has one"
+            steps.append(f"Set the CPU's governor{now}: sudo cpupower frequency-set -g performance.")
+    steps.append("Then measure again. If nothing changes, plan with the figure at the robot's pace.")
+    return " ".join(steps)
 
 
 def _ceiling_share(part: Part) -> float | None:

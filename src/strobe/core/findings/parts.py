@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
+from strobe.core.findings.texts import Found, finding
 from strobe.core.findings.thresholds import Thresholds
-from strobe.core.findings.view import evidence_of, examined, find, first_level, free, ms, number, percent, top, whole_ms
+from strobe.core.findings.view import evidence_of, examined, find, first_level, free, number, top, whole_ms
 from strobe.core.results.answer import Result
-from strobe.core.results.finding import Finding
 
 SMALL_BACKBONE = 0.5  # share of a training forward: under it batch expansion hardly pays (the delay benchmark's)
 MAX_PREPROCESSING_SHARE = 0.2  # share of an inference (the RTC profiling toolkit's experience)
@@ -33,28 +31,37 @@ HAS_NO_WAYS = (
 )
 
 
-def biggest_part(result: Result, _: Thresholds) -> Iterator[Finding]:
-    """Where to start, and what at most it can give."""
+@finding("biggest-part", "info")
+def biggest_part(result: Result, _: Thresholds) -> Found:
+    """{biggest.name} is {biggest.share:percent} of the {measurement.phase}.
+
+    Seen: {biggest.ms:ms}{times} of {whole:ms} in '{measurement.name}'.
+    Why: A change elsewhere can save no more than the rest of the time.
+    Do: {do}
+    Gain: {gain}
+    """
     for measurement in examined(result):
-        parts = first_level(measurement)
-        if not parts or top(measurement, "model") is not None:  # a backbone's blocks say more than its one big part
-            continue
-        biggest = max(parts, key=lambda part: part.share)
-        times = f" in {biggest.calls:g} calls" if biggest.calls > 1 else ""
-        yield Finding(
-            rule="biggest-part",
-            level="info",
-            title=f"{biggest.name} is {percent(biggest.share)} of the {measurement.phase}",
-            seen=f"{ms(biggest.ms)}{times} of {ms(whole_ms(measurement))} in '{measurement.name}'.",
-            why="A change elsewhere can save no more than the rest of the time.",
-            do=LEVERS.get(biggest.name, "Start here: --depth=2 shows its blocks."),
-            gain=free(measurement, biggest.share),
-            evidence={"part": biggest.name, **evidence_of(biggest, measurement)},
-        )
+        parts, whole = first_level(measurement), whole_ms(measurement)
+        if parts and top(measurement, "model") is None:  # a backbone's blocks say more than its one big part
+            biggest = max(parts, key=lambda part: part.share)
+            times = f" in {biggest.calls:g} calls" if biggest.calls > 1 else ""
+            do = LEVERS.get(biggest.name, "Start here: --depth=2 shows its blocks.")
+            gain = free(measurement, biggest.share)
+            yield {"part": biggest.name, **evidence_of(biggest, measurement)}, locals()
 
 
-def backbone_share(result: Result, thresholds: Thresholds) -> Iterator[Finding]:
-    """Whether training over all delays by batch expansion pays: the images are encoded once for all of them."""
+@finding("backbone-{size}", "{level}", ("backbone-dominates", "backbone-small", "backbone-undecided"))
+def backbone_share(result: Result, thresholds: Thresholds) -> Found:
+    """The backbone is {share:percent} of the training forward: {answer}.
+
+    Seen: {backbone_ms:ms} of {forward_ms:ms}, without preprocessing. The rule of thumb of the batch-expansion benchmark
+        says viable from {thresholds.backbone_dominates:percent}, reconsider under
+        {SMALL_BACKBONE:percent}.
+    Why: Batch expansion encodes the images once and runs the rest once per delay.
+    Do: {do}
+    Gain: computed: {delays} delays would cost {expanded:.1f}× one forward instead of {delays}×, if the rest grows in
+        proportion to the batch
+    """
     for measurement in examined(result, "training forward"):
         forward, backbone = top(measurement, "forward"), find(measurement, "backbone", inside="forward")
         if forward is None or backbone is None:
@@ -63,74 +70,50 @@ def backbone_share(result: Result, thresholds: Thresholds) -> Iterator[Finding]:
         training = measurement.traits.delay_training
         delays = int(max(number(training.delays if training is not None else None) or thresholds.delays, 1))
         expanded = share + delays * (1 - share)
+        do = MEASURE_WAYS + (HAS_WAYS.format(kind=result.subject.kind) if training is not None else HAS_NO_WAYS)
         if share >= thresholds.backbone_dominates:
-            rule, level, answer = "backbone-dominates", "good", "batch expansion is viable"
+            size, level, answer = "dominates", "good", "batch expansion is viable"
+            do = f"Expanding the batch after the backbone may be enough. {do}"
         elif share < SMALL_BACKBONE:
-            rule, level, answer = "backbone-small", "info", "reconsider batch expansion"
+            size, level, answer = "small", "info", "reconsider batch expansion"
         else:
-            rule, level, answer = "backbone-undecided", "info", "undecided on batch expansion"
-        ways = MEASURE_WAYS + (HAS_WAYS.format(kind=result.subject.kind) if training is not None else HAS_NO_WAYS)
-        yield Finding(
-            rule=rule,
-            level=level,
-            title=f"The backbone is {percent(share)} of the training forward: {answer}",
-            seen=f"{ms(backbone.ms)} of {ms(forward.ms)}, without preprocessing. The rule of thumb of the "
-            f"batch-expansion benchmark says viable from {percent(thresholds.backbone_dominates)}, reconsider under "
-            f"{percent(SMALL_BACKBONE)}.",
-            why="Batch expansion encodes the images once and runs the rest once per delay.",
-            do=f"Expanding the batch after the backbone may be enough. {ways}" if level == "good" else ways,
-            gain=f"computed: {delays} delays would cost {expanded:.1f}× one forward instead of {delays}×, "
-            "if the rest grows in proportion to the batch",
-            evidence={
-                "share": share,
-                "backbone_ms": backbone.ms,
-                "forward_ms": forward.ms,
-                "delays": delays,
-                "expanded_over_one": expanded,
-                "gain_share": 1 - expanded / delays,
-            },
-        )
+            size, level, answer = "undecided", "info", "undecided on batch expansion"
+        evidence = {"share": share, "backbone_ms": backbone.ms, "forward_ms": forward.ms, "delays": delays}
+        yield {**evidence, "expanded_over_one": expanded, "gain_share": 1 - expanded / delays}, locals()
 
 
-def preprocessing(result: Result, _: Thresholds) -> Iterator[Finding]:
-    """Images are resized and normalised before the policy sees them."""
+@finding("preprocessing-heavy", "warning")
+def preprocessing(result: Result, _: Thresholds) -> Found:
+    """Preprocessing is {share:percent} of the inference.
+
+    Seen: {part_ms:ms} of {whole_ms:ms}; under {MAX_PREPROCESSING_SHARE:percent} is usual (the RTC profiling toolkit's
+        experience).
+    Why: It delays every chunk.
+    Do: Lower the cameras' resolution, leave out cameras that the policy does not need, or preprocess on the device.
+        --depth=2 shows the steps.
+    Gain: {gain}
+    """
     for measurement in examined(result, "inference"):
         component, model = top(measurement, "preprocessing"), top(measurement, "model")
         # A backbone's limit is its model's own time, see backbone.py.
-        if model is not None or component is None or component.share <= MAX_PREPROCESSING_SHARE:
-            continue
-        yield Finding(
-            rule="preprocessing-heavy",
-            level="warning",
-            title=f"Preprocessing is {percent(component.share)} of the inference",
-            seen=f"{ms(component.ms)} of {ms(whole_ms(measurement))}; under {percent(MAX_PREPROCESSING_SHARE)} is "
-            "usual (the RTC profiling toolkit's experience).",
-            why="It delays every chunk.",
-            do="Lower the cameras' resolution, leave out cameras that the policy does not need, or preprocess on the "
-            "device. --depth=2 shows the steps.",
-            gain=free(measurement, component.share),
-            evidence=evidence_of(component, measurement),
-        )
+        if model is None and component is not None and component.share > MAX_PREPROCESSING_SHARE:
+            yield evidence_of(component, measurement), {"gain": free(measurement, component.share)}
 
 
-def policy_share(result: Result, _: Thresholds) -> Iterator[Finding]:
-    """The policy itself should be most of its inference."""
+@finding("policy-share-low", "info")
+def policy_share(result: Result, _: Thresholds) -> Found:
+    """The policy is only {share:percent} of the inference.
+
+    Seen: {part_ms:ms} of {whole_ms:ms}; 70 to 90 % is usual (the RTC profiling toolkit's experience).
+    Why: The work around the policy takes a large part of the time.
+    Do: Look at pre- and postprocessing with --depth=2 before changing the policy.
+    Gain: {gain}
+    """
     for measurement in examined(result, "inference"):
         policy = top(measurement, "policy")
-        if policy is None or policy.share >= MIN_POLICY_SHARE:
-            continue
-        rest = 1 - policy.share
-        yield Finding(
-            rule="policy-share-low",
-            level="info",
-            title=f"The policy is only {percent(policy.share)} of the inference",
-            seen=f"{ms(policy.ms)} of {ms(whole_ms(measurement))}; 70 to 90 % is usual "
-            "(the RTC profiling toolkit's experience).",
-            why="The work around the policy takes a large part of the time.",
-            do="Look at pre- and postprocessing with --depth=2 before changing the policy.",
-            gain=free(measurement, rest),
-            evidence=evidence_of(policy, measurement, saved=rest),
-        )
+        if policy is not None and policy.share < MIN_POLICY_SHARE:
+            rest = 1 - policy.share
+            yield evidence_of(policy, measurement, saved=rest), {"gain": free(measurement, rest)}
 
 
 RULES = (biggest_part, backbone_share, preprocessing, policy_share)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from strobe.core.findings.machine import HALF_FASTER
+from strobe.core.findings.texts import Found, finding
 from strobe.core.findings.thresholds import Thresholds
 from strobe.core.findings.view import compared, ms, percent, sigma, whole_ms, without
 from strobe.core.results.agreement import Agreement
@@ -33,48 +34,73 @@ def speed(result: CompareResult, _: Thresholds) -> Iterator[Finding]:
         if not interval.low <= comparison.verdict.ratio <= interval.high:
             continue
         # The interval is of candidate over baseline: its high end is the least speed-up.
-        least, most = 1 / interval.high, 1 / interval.low
-        name = str(_precision(after))
-        if most < GOOD_SPEED_UP:
-            yield _slow(result, comparison, before, after, name)
-        elif least >= GOOD_SPEED_UP:
-            excellent = least > EXCELLENT_SPEED_UP
-            yield Finding(
-                rule=f"precision-{name}-fast",
-                level="good",
-                title=f"{name} is {_gain(comparison)}: {'excellent' if excellent else 'good'}",
-                seen=_seen(comparison, before, after),
-                why=f"From {GOOD_SPEED_UP:g} × on, the use of the arithmetic units is good; above "
-                f"{EXCELLENT_SPEED_UP:g} × it is excellent (a profiling guide's rule of thumb).",
-                do="Use it if the outputs allow it: see below how far they differ.",
-                gain=f"measured: {ms(whole_ms(before))} became {ms(whole_ms(after))}",
-                evidence={"speed_up": 1 / comparison.verdict.ratio, "least": least, "most": most},
-            )
+        if 1 / interval.low < GOOD_SPEED_UP:
+            yield from _slow(result, comparison, before, after)
+        elif 1 / interval.high >= GOOD_SPEED_UP:
+            yield from _fast(comparison, before, after)
 
 
-def accuracy(result: CompareResult, _: Thresholds) -> Iterator[Finding]:
-    """A precision that moves the actions too far; of other outputs, one where they point elsewhere."""
+@finding("precision-{name}-fast", "good")
+def _fast(comparison: Comparison, before: Measurement, after: Measurement) -> Found:
+    """{name} is {times}: {judgement}.
+
+    Seen: {seen}
+    Why: From {GOOD_SPEED_UP:g} × on, the use of the arithmetic units is good; above {EXCELLENT_SPEED_UP:g} × it is
+        excellent (a profiling guide's rule of thumb).
+    Do: Use it if the outputs allow it: see below how far they differ.
+    Gain: measured: {then:ms} became {now:ms}
+    """
+    least, most = 1 / comparison.verdict.interval.high, 1 / comparison.verdict.interval.low
+    name, times, seen = _precision(after), _times(comparison), _seen(comparison, before, after)
+    judgement, then, now = "excellent" if least > EXCELLENT_SPEED_UP else "good", whole_ms(before), whole_ms(after)
+    yield {"speed_up": 1 / comparison.verdict.ratio, "least": least, "most": most}, locals()
+
+
+@finding("precision-{name}-slow", "info")
+def _slow(result: CompareResult, comparison: Comparison, before: Measurement, after: Measurement) -> Found:
+    """{name} is {times}: under {GOOD_SPEED_UP:g} ×.
+
+    Seen: {seen}
+    Why: {why}{parts}
+    Do: {do}
+    Gain: {gain}
+    """
+    name, times, seen = str(_precision(after)), _times(comparison), _seen(comparison, before, after)
+    gflops, bits = result.machine.ceiling.gflops, NAMES.get(name, "float32")
+    wide, narrow = gflops.get("float32", 0.0), gflops.get(bits, 0.0)
+    measured = bits != "float32" and wide > 1e-6 and 1e-6 < narrow < 1e12
+    if measured and narrow < HALF_FASTER * wide:
+        rates = f"{significant(wide, 4)} GFLOP/s in float32 and {significant(narrow, 4)} in {bits}"
+        why = f"This machine has no fast units for it: a large product runs at {rates}."
+        do = f"Use another precision, or another machine. Here {name} saves memory, not time."
+        gain = ""
+    else:
+        rate = f" A large product in {bits} is {significant(narrow / wide)} × as fast here." if measured else ""
+        why = f"The limit is not the arithmetic. It is the host's launches or the memory's bandwidth.{rate}"
+        least = without(whole_ms(before), 1 - 1 / GOOD_SPEED_UP)
+        gain = f"at {GOOD_SPEED_UP:g} × the {before.phase} would take {ms(least)} (computed)"
+        do = "Try --compile, and look for gaps with --operators. With a larger batch arithmetic becomes the limit."
+    named = [each.part for each in after.traits.treatments if each.key == "precision" and each.part]
+    parts = f" Only '{', '.join(named)}' has another precision, so the rest of the time stays." if named else ""
+    yield {"speed_up": 1 / comparison.verdict.ratio, "float32_gflops": wide, f"{bits}_gflops": narrow}, locals()
+
+
+@finding("precision-{name}-inaccurate", "warning")
+def accuracy(result: CompareResult, _: Thresholds) -> Found:
+    """{name} changes the outputs: {moved} {comparison.baseline}.
+
+    Seen: {errors}, over {same.observations} observations with the same noise.{note}
+    Why: In a model whose numbers fit the format, rounding stays {usual}. float16 overflows beyond 65504. bfloat16 has
+        three significant digits.
+    Do: Lower the precision of one part at a time: --variant 'NAME: precision=bf16, precision.part=MODULE'.
+    """
     for comparison, _before, after in _lower(result):
         same = comparison.agreement
-        if same is None or _accurate(same):
-            continue
-        name = str(_precision(after))
-        note = f" {same.note[0].upper()}{same.note[1:]}." if same.note else ""
-        yield Finding(
-            rule=f"precision-{name}-inaccurate",
-            level="warning",
-            title=f"{name} changes the outputs: {_moved(same)} {comparison.baseline}",
-            seen=f"{_errors(same)}, over {same.observations} observations with the same noise.{note}",
-            why=f"In a model whose numbers fit the format, rounding stays {_usual(same)}. float16 overflows beyond "
-            "65504. bfloat16 has three significant digits.",
-            do="Lower the precision of one part at a time: --variant 'NAME: precision=bf16, precision.part=MODULE'.",
-            evidence={
-                "cosine": same.cosine,
-                "largest_error": same.largest_error,
-                "mean_error": same.mean_error,
-                "rms": same.rms,
-            },
-        )
+        if same is not None and not _accurate(same):
+            name, moved, errors, usual = _precision(after), _moved(same), _errors(same), _usual(same)
+            note = f" {same.note[0].upper()}{same.note[1:]}." if same.note else ""
+            evidence = {"cosine": same.cosine, "largest_error": same.largest_error}
+            yield {**evidence, "mean_error": same.mean_error, "rms": same.rms}, locals()
 
 
 def _accurate(same: Agreement) -> bool:
@@ -118,40 +144,7 @@ def _lower(result: CompareResult) -> Iterator[tuple[Comparison, Measurement, Mea
             yield comparison, before, after
 
 
-def _slow(result: CompareResult, comparison: Comparison, before: Measurement, after: Measurement, name: str) -> Finding:
-    gflops, bits = result.machine.ceiling.gflops, NAMES.get(name, "float32")
-    wide, narrow = gflops.get("float32", 0.0), gflops.get(bits, 0.0)
-    measured = bits != "float32" and wide > 1e-6 and 1e-6 < narrow < 1e12
-    if measured and narrow < HALF_FASTER * wide:
-        why = (
-            f"This machine has no fast units for it: a large product runs at {significant(wide, 4)} GFLOP/s in float32 "
-            f"and {significant(narrow, 4)} in {bits}."
-        )
-        do = f"Use another precision, or another machine. Here {name} saves memory, not time."
-        gain = ""
-    else:
-        rate = f" A large product in {bits} is {significant(narrow / wide)} × as fast here." if measured else ""
-        why = f"The limit is not the arithmetic. It is the host's launches or the memory's bandwidth.{rate}"
-        saved = without(whole_ms(before), 1 - 1 / GOOD_SPEED_UP)
-        gain = f"at {GOOD_SPEED_UP:g} × the {before.phase} would take {ms(saved)} (computed)"
-        do = "Try --compile, and look for gaps with --operators. With a larger batch arithmetic becomes the limit."
-    if parts := [
-        treatment.part for treatment in after.traits.treatments if treatment.key == "precision" and treatment.part
-    ]:
-        why += f" Only '{', '.join(parts)}' has another precision, so the rest of the time stays."
-    return Finding(
-        rule=f"precision-{name}-slow",
-        level="info",
-        title=f"{name} is {_gain(comparison)}: under {GOOD_SPEED_UP:g} ×",
-        seen=_seen(comparison, before, after),
-        why=why,
-        do=do,
-        gain=gain,
-        evidence={"speed_up": 1 / comparison.verdict.ratio, "float32_gflops": wide, f"{bits}_gflops": narrow},
-    )
-
-
-def _gain(comparison: Comparison) -> str:
+def _times(comparison: Comparison) -> str:
     return f"{1 / comparison.verdict.ratio:.2f} × as fast as {comparison.baseline}"
 
 

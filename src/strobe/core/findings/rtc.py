@@ -11,10 +11,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from strobe.core.findings.parts import SMALL_BACKBONE
+from strobe.core.findings.texts import Evidence, Found, finding
 from strobe.core.findings.thresholds import Thresholds
 from strobe.core.findings.view import Part, compared, find, free, ms, number, percent, top, whole_ms, without
 from strobe.core.results.answer import CompareResult, Result
-from strobe.core.results.comparison import Comparison
 from strobe.core.results.finding import Finding
 from strobe.core.results.measurement import Measurement
 from strobe.core.results.traits import DelayTraining, RealTimeChunking
@@ -72,99 +72,92 @@ def without_rtc(result: Result, guided: Measurement) -> Measurement | None:
     return next((m for m in plain if m.traits.without("rtc", "guidance") == others), None)
 
 
-def overhead(result: Result, _: Thresholds) -> Iterator[Finding]:
-    """Guidance over base denoising."""
+@finding("rtc-overhead", "{level}")
+def overhead(result: Result, _: Thresholds) -> Found:
+    """RTC's guidance costs {overhead:percent} of base denoising: {judgement}.
+
+    Seen: RTC steps {step_ms:ms}, of which base denoising {base_ms:ms} and guidance {overhead_ms:ms} per chunk in
+        '{seen.measurement.name}'.{grown}
+    Why: Up to {EXPECTED_OVERHEAD:percent} is expected, and over {POOR_OVERHEAD:percent} is poor (the RTC profiling
+        toolkit's experience). The benefit comes while the robot moves, not within one inference.
+    Do: {do}
+    Gain: {gain}
+    """
     for seen in guided(result):
-        if seen.overhead > POOR_OVERHEAD:
-            level, judgement = "warning", "poor"
-        elif seen.overhead > EXPECTED_OVERHEAD:
-            level, judgement = "info", "acceptable"
-        else:
-            level, judgement = "good", "as expected"
-        share = max(seen.step.share - seen.base.share, 0.0)
-        grown = ""
+        level, judgement, do = "good", "as expected", ""
+        if seen.overhead > EXPECTED_OVERHEAD:
+            level, judgement = ("warning", "poor") if seen.overhead > POOR_OVERHEAD else ("info", "acceptable")
+            do = "Try --compile. A larger --rtc.execution_horizon spreads the cost over more actions."
+        share, whole = max(seen.step.share - seen.base.share, 0.0), whole_ms(seen.measurement)
+        gain, grown = free(seen.measurement, share), ""
         if seen.growth:
             faster = "faster" if seen.growth < 0 else "slower"
             grown = f" Base denoising itself is {percent(abs(seen.growth))} {faster} than without RTC."
-        yield Finding(
-            rule="rtc-overhead",
-            level=level,
-            title=f"RTC's guidance costs {percent(seen.overhead)} of base denoising: {judgement}",
-            seen=f"RTC steps {ms(seen.step.ms)}, of which base denoising {ms(seen.base.ms)} and guidance "
-            f"{ms(seen.overhead_ms)} per chunk in '{seen.measurement.name}'.{grown}",
-            why=f"Up to {percent(EXPECTED_OVERHEAD)} is expected, and over {percent(POOR_OVERHEAD)} is poor (the RTC "
-            "profiling toolkit's experience). The benefit comes while the robot moves, not within one inference.",
-            do=""
-            if level == "good"
-            else "Try --compile. A larger --rtc.execution_horizon spreads the cost over more actions.",
-            gain=free(seen.measurement, share),
-            evidence={
+        yield (
+            {
                 "step_ms": seen.step.ms,
                 "base_ms": seen.base.ms,
                 "overhead_ms": seen.overhead_ms,
                 "overhead": seen.overhead,
                 "base_growth": seen.growth,
-                "whole_ms": whole_ms(seen.measurement),
-                "without_ms": without(whole_ms(seen.measurement), share),
+                "whole_ms": whole,
+                "without_ms": without(whole, share),
                 "gain_share": min(share, 1.0),
             },
+            locals(),
         )
 
 
-def autograd(result: Result, _: Thresholds) -> Iterator[Finding]:
-    """The correction's gradient over base denoising."""
+@finding("rtc-autograd", "{level}")
+def autograd(result: Result, _: Thresholds) -> Found:
+    """RTC's autograd correction is {share_of_base:percent} of base denoising.
+
+    Seen: {autograd_ms:ms} on {base_ms:ms} per chunk in '{seen.measurement.name}'.
+    Why: 5 to {EXPECTED_AUTOGRAD:percent} is expected (the RTC profiling toolkit's experience). In LeRobot 0.6.1 the
+        gradient does not pass through the denoiser, so it can be next to nothing.
+    Do: {do}
+    Gain: {gain}
+    """
     for seen in guided(result):
         if seen.autograd is None:
             continue
-        share = seen.autograd.ms / seen.base.ms
-        high = share > EXPECTED_AUTOGRAD
-        yield Finding(
-            rule="rtc-autograd",
-            level="warning" if high else "good",
-            title=f"RTC's autograd correction is {percent(share)} of base denoising",
-            seen=f"{ms(seen.autograd.ms)} on {ms(seen.base.ms)} per chunk in '{seen.measurement.name}'.",
-            why=f"5 to {percent(EXPECTED_AUTOGRAD)} is expected (the RTC profiling toolkit's experience). "
-            "In LeRobot 0.6.1 the gradient does not pass through the denoiser, so it can be next to nothing.",
-            do="Try --compile, and check that no parameter requires a gradient." if high else "",
-            gain=free(seen.measurement, seen.autograd.share) if high else "",
-            evidence={
-                "autograd_ms": seen.autograd.ms,
-                "base_ms": seen.base.ms,
-                "share_of_base": share,
-                "gain_share": min(seen.autograd.share, 1.0) if high else 0.0,
-            },
-        )
+        share, level, saved, do, gain = seen.autograd.ms / seen.base.ms, "good", 0.0, "", ""
+        if share > EXPECTED_AUTOGRAD:
+            level, saved = "warning", min(seen.autograd.share, 1.0)
+            do = "Try --compile, and check that no parameter requires a gradient."
+            gain = free(seen.measurement, seen.autograd.share)
+        evidence = {"autograd_ms": seen.autograd.ms, "base_ms": seen.base.ms}
+        yield {**evidence, "share_of_base": share, "gain_share": saved}, locals()
 
 
-def graph(result: Result, _: Thresholds) -> Iterator[Finding]:
-    """RTC calls the denoiser with gradients on: with parameters that require them, every step records a graph."""
+@finding("rtc-records-graph", "warning")
+def graph(result: Result, _: Thresholds) -> Found:
+    """RTC records an autograd graph that nothing uses.
+
+    Seen: {grad_parameters:.0f} parameters require a gradient, and base denoising is {base_growth:percent}
+        ({grown_ms:ms}) slower under RTC in '{seen.measurement.name}'.
+    Why: RTC runs the denoiser under enable_grad. In LeRobot 0.6.1 the noisy actions require their gradient only after
+        the denoiser ran, so the correction's gradient does not pass through it.
+    Do: Call policy.requires_grad_(False) before inference, or compute the guidance in closed form (`strobe compare …
+        --closed-form`). The actions stay the same, bit for bit.
+    Gain: at most: if all of the growth is the graph's, a chunk goes from {whole_ms:ms} to {without_ms:ms} (computed)
+    """
     for seen in guided(result):
-        policy = seen.measurement.traits.policy
+        policy, whole = seen.measurement.traits.policy, whole_ms(seen.measurement)
         parameters = number(policy.trainable_tensors if policy is not None else None)
         if not parameters or seen.growth is None or seen.growth <= MIN_GROWTH:
             continue
         grown_ms = seen.base.ms - seen.base.ms / (1 + seen.growth)
-        after = max(whole_ms(seen.measurement) - grown_ms, 0.0)
-        yield Finding(
-            rule="rtc-records-graph",
-            level="warning",
-            title="RTC records an autograd graph that nothing uses",
-            seen=f"{parameters:.0f} parameters require a gradient, and base denoising is {percent(seen.growth)} "
-            f"({ms(grown_ms)}) slower under RTC in '{seen.measurement.name}'.",
-            why="RTC runs the denoiser under enable_grad. In LeRobot 0.6.1 the noisy actions require their gradient "
-            "only after the denoiser ran, so the correction's gradient does not pass through it.",
-            do="Call policy.requires_grad_(False) before inference, or compute the guidance in closed form (`strobe "
-            "compare … --closed-form`). The actions stay the same, bit for bit.",
-            gain=f"at most: if all of the growth is the graph's, a chunk goes from {ms(whole_ms(seen.measurement))} "
-            f"to {ms(after)} (computed)",
-            evidence={
+        yield (
+            {
                 "grad_parameters": parameters,
                 "base_growth": seen.growth,
                 "grown_ms": grown_ms,
-                "whole_ms": whole_ms(seen.measurement),
-                "without_ms": after,
-                "gain_share": min(grown_ms / whole_ms(seen.measurement), 1.0),
+                "whole_ms": whole,
+                "without_ms": max(whole - grown_ms, 0.0),
+                "gain_share": min(grown_ms / whole, 1.0),
             },
+            {"seen": seen},
         )
 
 
@@ -175,11 +168,9 @@ def in_time(result: Result, thresholds: Thresholds) -> Iterator[Finding]:
         horizon = number(rtc.execution_horizon)
         if horizon is None or horizon < 1 or not 1e-3 <= thresholds.control_hz <= 1e6:
             continue
-        tick = 1000 / thresholds.control_hz
-        chunk = whole_ms(measurement)
-        delay = math.ceil(chunk / tick)
-        assumed = number(rtc.inference_delay)
-        evidence: dict[str, float | str | None] = {
+        tick, chunk = 1000 / thresholds.control_hz, whole_ms(measurement)
+        delay, assumed = math.ceil(chunk / tick), number(rtc.inference_delay)
+        evidence: Evidence = {
             "chunk_ms": chunk,
             "delay_ticks": delay,
             "execution_horizon": horizon,
@@ -191,105 +182,101 @@ def in_time(result: Result, thresholds: Thresholds) -> Iterator[Finding]:
             f"{horizon:.0f} actions: {ms(chunk / horizon)} per action in '{measurement.name}'."
         )
         if delay < horizon:
-            yield Finding(
-                rule="rtc-in-time",
-                level="good",
-                title=f"The chunk is ready in {delay} of {horizon:.0f} ticks",
-                seen=numbers,
-                why="The robot still has actions to execute when the next chunk arrives.",
-                evidence=evidence,
-            )
+            yield from _in_time(evidence, numbers, delay, horizon)
         else:
-            yield Finding(
-                rule="rtc-too-late",
-                level="warning",
-                title=f"A chunk comes too late for RTC: it takes {delay} ticks, and the execution horizon is "
-                f"{horizon:.0f}",
-                seen=numbers,
-                why="RTC guides the next chunk by actions of the current one. The robot runs out of these actions "
-                "before it arrives.",
-                do="Make the chunk faster (--compile, fewer denoising steps), or take a larger --rtc.execution_horizon "
-                "if the policy's chunk has room for it.",
-                gain=f"a chunk of at most {ms((horizon - 1) * tick)}, or a horizon of at least {delay + 1} actions, "
-                "is in time (computed)",
-                evidence=evidence | {"gain_share": max(1 - (horizon - 1) * tick / chunk, 0.0)},
-            )
+            yield from _too_late(evidence, numbers, delay, horizon, (horizon - 1) * tick, chunk)
         if assumed is not None and 0 <= assumed < delay:
-            yield Finding(
-                rule="rtc-delay-short",
-                level="info",
-                title=f"RTC assumes a delay of {assumed:.0f} ticks; a chunk takes {delay}",
-                seen=numbers,
-                why="RTC fixes the actions that the robot executes while the chunk is computed. With too short a "
-                "delay the robot jumps from chunk to chunk.",
-                do=f"Measure with --inference_delay={delay}. lerobot-rollout takes the delay from its own latencies.",
-                evidence=evidence | {"assumed_ticks": assumed},
-            )
+            yield from _assumed_too_short(evidence, numbers, delay, assumed)
 
 
-def not_compiled(result: CompareResult, _: Thresholds) -> Iterator[Finding]:
-    """RTC was slower, and compilation has not been tried."""
+@finding("rtc-in-time", "good")
+def _in_time(evidence: Evidence, numbers: str, delay: int, horizon: float) -> Found:
+    """The chunk is ready in {delay} of {horizon:.0f} ticks.
+
+    Seen: {numbers}
+    Why: The robot still has actions to execute when the next chunk arrives.
+    """
+    yield evidence
+
+
+@finding("rtc-too-late", "warning")
+def _too_late(evidence: Evidence, numbers: str, delay: int, horizon: float, allowed_ms: float, chunk: float) -> Found:
+    """A chunk that is there after the robot has run through the execution horizon.
+
+    Title: A chunk comes too late for RTC: it takes {delay} ticks, and the execution horizon is {horizon:.0f}
+    Seen: {numbers}
+    Why: RTC guides the next chunk by actions of the current one. The robot runs out of these actions before it arrives.
+    Do: Make the chunk faster (--compile, fewer denoising steps), or take a larger --rtc.execution_horizon if the
+        policy's chunk has room for it.
+    Gain: a chunk of at most {allowed_ms:ms}, or a horizon of at least {enough} actions, is in time (computed)
+    """
+    gain_share = max(1 - allowed_ms / chunk, 0.0)
+    yield {**evidence, "gain_share": gain_share}, {"enough": delay + 1}
+
+
+@finding("rtc-delay-short", "info")
+def _assumed_too_short(evidence: Evidence, numbers: str, delay: int, assumed: float) -> Found:
+    """RTC assumes a delay of {assumed:.0f} ticks; a chunk takes {delay}.
+
+    Seen: {numbers}
+    Why: RTC fixes the actions that the robot executes while the chunk is computed. With too short a delay the robot
+        jumps from chunk to chunk.
+    Do: Measure with --inference_delay={delay}. lerobot-rollout takes the delay from its own latencies.
+    """
+    yield {**evidence, "assumed_ticks": assumed}
+
+
+@finding("rtc-not-compiled", "info")
+def not_compiled(result: CompareResult, _: Thresholds) -> Found:
+    """RTC is slower, and nothing is compiled.
+
+    Seen: {verdict.sentence}
+    Why: '{result.subject.kind}' can be compiled, which fuses the many small operations of guidance.
+    Do: Try --compile: it measures RTC off and on, eager and compiled.
+    Gain: not measured here; the RTC profiling toolkit measured 20 to 40 %
+    """
     if not result.subject.compilable or any(m.traits.compiled for m in result.measurements):
         return
-    rtc = {measurement.name: measurement for measurement in with_rtc(result)}
+    rtc = {measurement.name for measurement in with_rtc(result)}
     for comparison in result.comparisons:
-        verdict = comparison.verdict
-        if verdict.kind != "slower" or comparison.candidate not in rtc:
-            continue
-        yield Finding(
-            rule="rtc-not-compiled",
-            level="info",
-            title="RTC is slower, and nothing is compiled",
-            seen=verdict.sentence,
-            why=f"'{result.subject.kind}' can be compiled, which fuses the many small operations of guidance.",
-            do="Try --compile: it measures RTC off and on, eager and compiled.",
-            gain="not measured here; the RTC profiling toolkit measured 20 to 40 %",
-            evidence={"ratio": verdict.ratio, "low": verdict.interval.low, "high": verdict.interval.high},
-        )
+        verdict, interval = comparison.verdict, comparison.verdict.interval
+        if verdict.kind == "slower" and comparison.candidate in rtc:
+            yield {"ratio": verdict.ratio, "low": interval.low, "high": interval.high}, {"verdict": verdict}
 
 
-def delay_training(result: CompareResult, thresholds: Thresholds) -> Iterator[Finding]:
-    """Each way over all delays against one random delay per sample, with the same attention."""
+@finding("delays-{way}", "{level}")
+def delay_training(result: CompareResult, thresholds: Thresholds) -> Found:
+    """'{way}': all {delays:g} delays cost {ratio:.2f} × a step with one random delay.
+
+    Seen: {now:ms} against {then:ms}, ratio [{interval.low:.2f}, {interval.high:.2f}] at {level_percent:.3g} %;
+        {per_delay:.2f} × for each delay.{thumb}{attention}
+    Why: Drawing one random delay adds noise to the gradient. A step over all delays does not have that noise. It is
+        worth its time if the share of noise that it removes is larger than its extra cost.
+    Do: {do}
+    Gain: measured: {delays:g} delays for {ratio:.2f} × the time, instead of {delays:g} ×
+    """
     for comparison, before, after in compared(result):
         count, way = number(_trained(before).delays), _way(after)
         if comparison.verdict.kind == "too noisy" or _way(before) != "sampled":
             continue
         if way not in ("expanded", "packed") or not count or count < 1:
             continue
-        yield _way_finding(comparison, before, after, str(way), count, thresholds)
-
-
-def _way_finding(
-    comparison: Comparison, before: Measurement, after: Measurement, way: str, count: float, thresholds: Thresholds
-) -> Finding:
-    ratio, interval = comparison.verdict.ratio, comparison.verdict.interval
-    cheap = interval.high <= CHEAP_DELAYS
-    unlike = _attention(before) != _attention(after)
-    attention = " The two differ in prefix_attention as well." if unlike else ""
-    forward, backbone = top(before, "forward"), find(before, "backbone", inside="forward")
-    rule, evidence = "", {}
-    if forward is not None and backbone is not None:
-        share = min(backbone.share / forward.share, 1.0)
-        evidence = {"backbone_share": share}
-        small = "to be reconsidered" if share < SMALL_BACKBONE else "undecided"
-        thumb = "viable" if share >= thresholds.backbone_dominates else small
-        rule = (
-            f" By the rule of thumb, the backbone's {percent(share)} of the forward pass makes batch expansion "
-            f"{thumb}. That rule does not consider packing."
-        )
-    times = f"[{interval.low:.2f}, {interval.high:.2f}]"
-    return Finding(
-        rule=f"delays-{way}",
-        level="good" if cheap else "info",
-        title=f"'{way}': all {count:g} delays cost {ratio:.2f} × a step with one random delay",
-        seen=f"{ms(after.samples.summary.median)} against {ms(before.samples.summary.median)}, ratio {times} at "
-        f"{interval.level * 100:.3g} %; {ratio / count:.2f} × for each delay.{rule}{attention}",
-        why="Drawing one random delay adds noise to the gradient. A step over all delays does not have that noise. "
-        "It is worth its time if the share of noise that it removes is larger than its extra cost.",
-        do=_next_step(way, _attention(after), cheap),
-        gain=f"measured: {count:g} delays for {ratio:.2f} × the time, instead of {count:g} ×",
-        evidence={"ratio": ratio, "delays": count, "per_delay": ratio / count, **evidence},
-    )
+        ratio, interval = comparison.verdict.ratio, comparison.verdict.interval
+        cheap, level_percent = interval.high <= CHEAP_DELAYS, interval.level * 100
+        level, do = "good" if cheap else "info", _next_step(str(way), _attention(after), cheap)
+        now, then = whole_ms(after), whole_ms(before)
+        unlike = _attention(before) != _attention(after)
+        attention = " The two differ in prefix_attention as well." if unlike else ""
+        evidence: Evidence = {"ratio": ratio, "delays": count, "per_delay": ratio / count}
+        thumb, forward, backbone = "", top(before, "forward"), find(before, "backbone", inside="forward")
+        if forward is not None and backbone is not None:
+            share = min(backbone.share / forward.share, 1.0)
+            evidence = {**evidence, "backbone_share": share}
+            small = "to be reconsidered" if share < SMALL_BACKBONE else "undecided"
+            verdict = "viable" if share >= thresholds.backbone_dominates else small
+            thumb = f" By the rule of thumb, the backbone's {percent(share)} of the forward pass makes batch expansion "
+            thumb += f"{verdict}. That rule does not consider packing."
+        yield evidence, locals()
 
 
 def _next_step(way: str, attention: object, cheap: bool) -> str:

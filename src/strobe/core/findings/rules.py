@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 from importlib.metadata import EntryPoint, entry_points
 from typing import TypeVar
 
+from strobe.core.findings.texts import Found, finding
 from strobe.core.findings.thresholds import DEFAULTS, Thresholds
 from strobe.core.results.answer import Answer, BreakdownResult, CompareResult
 from strobe.core.results.finding import Finding
@@ -54,7 +55,7 @@ def _of_another_package(entry: EntryPoint, answer: Answer, thresholds: Threshold
         rule = entry.load()
         wanted = issubclass(type(answer), getattr(rule, _ANSWERS, BY_DEFAULT))
     except Exception as error:  # nobody knows what it is for, so it is missed where rules run by default
-        return [_failed(entry.value, error)] if issubclass(type(answer), BY_DEFAULT) else []
+        return list(_failed(entry.value, error)) if issubclass(type(answer), BY_DEFAULT) else []
     return _findings(entry.value, rule, answer, thresholds) if wanted else []
 
 
@@ -62,7 +63,7 @@ def _findings(name: str, rule: Rule[A], answer: A, thresholds: Thresholds) -> li
     try:
         return list(rule(answer, thresholds))
     except Exception as error:
-        return [_failed(name, error)]
+        return list(_failed(name, error))
 
 
 def _importance(finding: Finding) -> tuple[int, float]:
@@ -70,12 +71,12 @@ def _importance(finding: Finding) -> tuple[int, float]:
     return _LEVELS.index(finding.level), -gain if isinstance(gain, int | float) else 0.0
 
 
-def _failed(rule: str, error: Exception) -> Finding:
-    return Finding(
-        rule="rule-failed",
-        level="warning",
-        title=f"The rule '{rule}' failed",
-        seen=f"{type(error).__name__}: {error}",
-        why="Strobe did not look for the fault that this rule finds. The measurements are not affected.",
-        do="Report it to the package that the rule comes from.",
-    )
+@finding("rule-failed", "warning")
+def _failed(rule: str, error: Exception) -> Found:
+    """The rule '{rule}' failed.
+
+    Seen: {kind}: {error}
+    Why: Strobe did not look for the fault that this rule finds. The measurements are not affected.
+    Do: Report it to the package that the rule comes from.
+    """
+    yield {}, {"kind": type(error).__name__}

@@ -5,13 +5,13 @@ from __future__ import annotations
 import math
 import re
 import shlex
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
+from strobe.core.findings.texts import Evidence, Found, finding
 from strobe.core.findings.thresholds import Thresholds
 from strobe.core.findings.view import number_in_words, sigma
 from strobe.core.results.agreement import Agreement, DimensionAgreement, Yardstick, yardstick
 from strobe.core.results.answer import Guarded, Held, VerifyResult
-from strobe.core.results.finding import Finding
 
 OFFSET_SHARE = 0.5  # mean error over RMS: from here on errors mostly point one way
 MIN_OFFSET_RMS = 0.01  # σ: an offset of smaller errors moves no robot
@@ -33,177 +33,153 @@ ROUNDING, OF_FEATURES = "rms<=0.02, worst<=0.2, flips<=0", "cosine>=0.999, rms<=
 OF_OUTPUTS = "cosine>=0.999, largest_error<=0.001"  # guard of Python outputs; the second in the output's own units
 
 
-def exact_broken(result: Guarded, _: Thresholds) -> Iterator[Finding]:
-    """A treatment that should change nothing, and does: a defect, of it or of what it stands on."""
+@finding("exact-treatment-broken", "warning")
+def exact_broken(result: Guarded, _: Thresholds) -> Found:
+    """Defect: {name} must not change the actions, and does.
+
+    Seen: Broken: {broken}.{far}
+    Why: An exact treatment does the same arithmetic. Its actions may differ by no more than another order of sums
+        causes. A larger difference is a fault of the treatment, of Strobe, or of a library that they use, and the robot
+        would act on it.
+    Do: {way} Report it with {report}.
+    """
     defects = [treated for treated in result.held() if treated.broken and treated.effect == "exact"]
     reordered = yardstick(result.yardsticks, "reordered sums")
     # Of a ladder, each rung holds those below it: the first that breaks is to blame.
     for treated in [*(defects[:1] if result.stacked else defects), *result.refused()]:
-        yield Finding(
-            rule="exact-treatment-broken",
-            level="warning",
-            title=f"Defect: {treated.treatment or treated.name} must not change the actions, and does",
-            seen=f"Broken: {treated.broken}.{_how_far(treated.agreement, reordered)}",
-            why="An exact treatment does the same arithmetic. Its actions may differ by no more than another order "
-            "of sums causes. A larger difference is a fault of the treatment, of Strobe, or of a library that "
-            "they use, and the robot would act on it.",
-            do=f"{_way_round(result, treated)} Report it with {_to_report(result, treated)}.",
-            evidence=_evidence(treated),
-        )
+        name, far = treated.treatment or treated.name, _how_far(treated.agreement, reordered)
+        way, report = _way_round(result, treated), _to_report(result, treated)
+        yield _evidence(treated), locals()
 
 
-def guard_broken(result: Guarded, _: Thresholds) -> Iterator[Finding]:
-    """Treatments that may change the actions somewhat, and changed them more than the guard allows."""
+@finding("guard-broken", "warning")
+def guard_broken(result: Guarded, _: Thresholds) -> Found:
+    """'{name}' breaks its guard: {broken}.
+
+    Seen: {far}.{limit}
+    Why: The robot gets other actions than those of the untreated policy. This run did not measure whether the policy
+        still succeeds at its task.
+    Do: Do not use it, or apply it to one part only. Or show with paired episodes that it does no harm (strobe optimize
+        --env.type=…), and then set the limits with --guard.
+    """
     broken = [treated for treated in result.held() if treated.broken and treated.effect != "exact"]
     for treated in broken[:1] if result.stacked else broken:
-        limit = f" Allowed is {treated.guard}." if treated.guard else ""
+        name, limit = treated.name, f" Allowed is {treated.guard}." if treated.guard else ""
         far = f"The actions are {_figures(treated.agreement)}" if treated.agreement is not None else treated.broken
-        yield Finding(
-            rule="guard-broken",
-            level="warning",
-            title=f"'{treated.name}' breaks its guard: {treated.broken}",
-            seen=f"{far}.{limit}",
-            why="The robot gets other actions than those of the untreated policy. This run did not measure whether "
-            "the policy still succeeds at its task.",
-            do="Do not use it, or apply it to one part only. Or show with paired episodes that it does no harm "
-            "(strobe optimize --env.type=…), and then set the limits with --guard.",
-            evidence=_evidence(treated),
-        )
+        yield _evidence(treated), locals()
 
 
-def not_judged(result: Guarded, _: Thresholds) -> Iterator[Finding]:
-    """Treatments whose guard could not be judged: nothing says that the policy acts the same with them."""
+@finding("guard-not-judged", "warning")
+def not_judged(result: Guarded, _: Thresholds) -> Found:
+    """Nothing shows that '{treated.name}' holds its guard.
+
+    Seen: Not judged: {unjudged}. Guard: {guard}.
+    Why: A limit that was not checked is not held. The other figures show how far those actions moved that could be
+        compared. They say nothing about the rest.
+    Do: Give the missing input, or a guard whose figures can be measured here: --guard='{example}'.
+    """
     for treated in result.held():
         if treated.unjudged and not treated.broken:
-            yield Finding(
-                rule="guard-not-judged",
-                level="warning",
-                title=f"Nothing shows that '{treated.name}' holds its guard",
-                seen=f"Not judged: {treated.unjudged}. Guard: {treated.guard}.",
-                why="A limit that was not checked is not held. The other figures show how far those actions moved "
-                "that could be compared. They say nothing about the rest.",
-                do="Give the missing input, or a guard whose figures can be measured here: "
-                f"--guard='{_example(treated.agreement)}'.",
-                evidence={"unjudged": treated.unjudged, "guard": treated.guard},
-            )
+            example = _example(treated.agreement)
+            yield {"unjudged": treated.unjudged, "guard": treated.guard}, {"treated": treated, "example": example}
 
 
-def decisions_flip(result: Guarded, _: Thresholds) -> Iterator[Finding]:
-    """Dimensions that stand for one of two things, and now and then stand for the other."""
+@finding("decisions-flip", "{level}")
+def decisions_flip(result: Guarded, _: Thresholds) -> Found:
+    """'{treated.name}' flips {shown} of the decisions of {dimension}.
+
+    Seen: Flipped: {shares}{more}; guard: {guard}.
+    Why: A dimension that is open or shut has no small error. One flip drops the object in the gripper, or grasps too
+        early.
+    Do: Keep the layers before this dimension in their own precision, or do not use the treatment.
+    """
     for treated in _looked_at(result):
-        flipped = [(d, d.flips) for d in _dimensions(treated) if d.flips]
-        if not flipped:
-            continue
-        flipped.sort(key=lambda pair: -pair[1])
-        shares = ", ".join(f"{d.name} in {_share(share)} of its decisions" for d, share in flipped[:_SHOWN])
-        dimension, share = flipped[0]
-        allowed = "flips" in treated.guard and not treated.broken
-        yield Finding(
-            rule="decisions-flip",
-            level="info" if allowed else "warning",
-            title=f"'{treated.name}' flips {_share(share)} of the decisions of {dimension.name}",
-            seen=f"Flipped: {shares}{_more(flipped)}; guard: {treated.guard or 'none'}.",
-            why="A dimension that is open or shut has no small error. One flip drops the object in the gripper, or "
-            "grasps too early.",
-            do="Keep the layers before this dimension in their own precision, or do not use the treatment.",
-            evidence={"flips": share, "dimension": dimension.name},
-        )
+        flipped = sorted(((d, d.flips) for d in _dimensions(treated) if d.flips), key=lambda pair: -pair[1])
+        if flipped:
+            shares = ", ".join(f"{d.name} in {_share(share)} of its decisions" for d, share in flipped[:_SHOWN])
+            level = "info" if "flips" in treated.guard and not treated.broken else "warning"
+            guard, more, shown = treated.guard or "none", _more(flipped), _share(flipped[0][1])
+            yield {"flips": flipped[0][1], "dimension": flipped[0][0].name}, locals()
 
 
-def offset(result: Guarded, _: Thresholds) -> Iterator[Finding]:
-    """Dimensions whose errors mostly point one way."""
+@finding("offset", "warning")
+def offset(result: Guarded, _: Thresholds) -> Found:
+    """'{treated.name}' shifts {dimension} by {by}, always in the same direction.
+
+    Seen: Mean errors: {shifts}{more}.
+    Why: Random errors average out over a motion. An error that always has the same direction moves the whole path, and
+        the next chunk does not correct it.
+    Do: Look for a constant: a mean or a scale that was rounded, or calibrated on other data. Quantise another part or
+        lower its precision instead, or calibrate on frames of this robot.
+    """
     for treated in _looked_at(result):
-        off = [d for d in _dimensions(treated) if _is_off(d)]
-        if not off:
-            continue
-        off.sort(key=lambda d: -abs(d.offset))
-        first = off[0]
-        shifts = "; ".join(
-            f"{d.name} by {_signed(d.offset * d.spread)} in its own units "
-            f"({_signed(d.offset)} σ, of {sigma(d.rms)} RMS)" for d in off[:_SHOWN]
-        )  # fmt: skip
-        yield Finding(
-            rule="offset",
-            level="warning",
-            title=f"'{treated.name}' shifts {first.name} by {_signed(first.offset * first.spread)}, always in the "
-            "same direction",
-            seen=f"Mean errors: {shifts}{_more(off)}.",
-            why="Random errors average out over a motion. An error that always has the same direction moves the "
-            "whole path, and the next chunk does not correct it.",
-            do="Look for a constant: a mean or a scale that was rounded, or calibrated on other data. Quantise "
-            "another part or lower its precision instead, or calibrate on frames of this robot.",
-            evidence={"offset": first.offset, "own_units": first.offset * first.spread, "dimension": first.name},
-        )
+        off = sorted((d for d in _dimensions(treated) if _is_off(d)), key=lambda d: -abs(d.offset))
+        if off:
+            first, more, by = off[0], _more(off), _signed(off[0].offset * off[0].spread)
+            shifts = "; ".join(
+                f"{d.name} by {_signed(d.offset * d.spread)} in its own units "
+                f"({_signed(d.offset)} σ, of {sigma(d.rms)} RMS)" for d in off[:_SHOWN]
+            )  # fmt: skip
+            evidence = {"offset": first.offset, "own_units": first.offset * first.spread, "dimension": first.name}
+            yield evidence, locals()
 
 
-def guard_blind(result: Guarded, _: Thresholds) -> Iterator[Finding]:
-    """Actions that were held against a cosine and nothing else."""
+@finding("guard-blind", "info")
+def guard_blind(result: Guarded, _: Thresholds) -> Found:
+    """The guard checks only a cosine, which misses an error in a single dimension.
+
+    Seen: Guard: {guard}.{at_cosine}
+    Why: {why}
+    Do: {do}
+    """
     cosine_only = next((guard for guard in _guards(result) if _cosine_alone(guard)), None)
     if cosine_only is None:
         return
-    features = any(treated.agreement is not None and treated.agreement.of == "features" for treated in result.held())
-    outputs = next((t.agreement for t in result.held() if t.agreement and t.agreement.of == "outputs"), None)
-    known = [
-        treated.agreement
-        for treated in result.held()
-        if treated.agreement is not None and treated.agreement.rms is not None
-    ]
-    worst = max(known, key=lambda same: same.rms or 0.0, default=None)
+    agreements = [treated.agreement for treated in result.held() if treated.agreement is not None]
+    worst = max((same for same in agreements if same.rms is not None), key=lambda same: same.rms or 0.0, default=None)
     at_cosine = f" At cosine {worst.cosine:.6f} the actions are {_figures(worst)}." if worst is not None else ""
-    yield Finding(
-        rule="guard-blind",
-        level="info",
-        title="The guard checks only a cosine, which misses an error in a single dimension",
-        seen=f"Guard: {cosine_only}.{at_cosine}",
-        why=UNSEEN_OF_FEATURES if features else UNSEEN,
-        do=f"Limit what a single number may do as well: --guard='{OF_OUTPUTS}'."
-        if outputs is not None
-        else f"Do not give --guard, or limit each {'channel and token' if features else 'dimension'}: "
-        f"--guard='{OF_FEATURES if features else ROUNDING}'.",
-        evidence={"guard": cosine_only, "rms": worst.rms if worst is not None else None},
-    )
+    why, do = UNSEEN, f"Do not give --guard, or limit each dimension: --guard='{ROUNDING}'."
+    if any(same.of == "features" for same in agreements):
+        why, do = UNSEEN_OF_FEATURES, f"Do not give --guard, or limit each channel and token: --guard='{OF_FEATURES}'."
+    if any(same.of == "outputs" for same in agreements):
+        do = f"Limit what a single number may do as well: --guard='{OF_OUTPUTS}'."
+    yield {"guard": cosine_only, "rms": worst.rms if worst is not None else None}, locals()
 
 
-def drowned(result: Guarded, _: Thresholds) -> Iterator[Finding]:
-    """Treatments that move the actions about as much as what the policy sees does."""
+@finding("drowned", "warning")
+def drowned(result: Guarded, _: Thresholds) -> Found:
+    """'{name}' moves the actions {as_much} as another observation.
+
+    Seen: '{name}' moves them by {rms:sigma}, another observation by {another_observation:sigma} (RMS of the worst
+        dimension).
+    Why: The treatment's effect hides the effect of the input, so these figures cannot show whether the policy still
+        reacts to its input. Random weights hardly react at all.
+    Do: Check a trained checkpoint (--policy.path) on frames of its own task (--dataset.root or --env.type). If this
+        checkpoint is trained, the treatment is too coarse.
+    """
     other = yardstick(result.yardsticks, "another observation")
     if other is None or other.rms < MIN_INPUT_RMS:
         return
     for treated in _looked_at(result):
         moved = treated.agreement.rms if treated.agreement is not None else None
-        if moved is None or treated.effect == "exact" or moved <= DROWNED_SHARE * other.rms:
-            continue
-        nearly = "nearly as much" if moved < other.rms else "as much"
-        yield Finding(
-            rule="drowned",
-            level="warning",
-            title=f"'{treated.name}' moves the actions {nearly} as another observation",
-            seen=f"'{treated.name}' moves them by {sigma(moved)}, another observation by {sigma(other.rms)} "
-            "(RMS of the worst dimension).",
-            why="The treatment's effect hides the effect of the input, so these figures cannot show whether the "
-            "policy still reacts to its input. Random weights hardly react at all.",
-            do="Check a trained checkpoint (--policy.path) on frames of its own task (--dataset.root or --env.type). "
-            "If this checkpoint is trained, the treatment is too coarse.",
-            evidence={"rms": moved, "another_observation": other.rms},
-        )
+        if moved is not None and treated.effect != "exact" and moved > DROWNED_SHARE * other.rms:
+            words = {"name": treated.name, "as_much": "nearly as much" if moved < other.rms else "as much"}
+            yield {"rms": moved, "another_observation": other.rms}, words
 
 
-def input_ignored(result: Guarded, _: Thresholds) -> Iterator[Finding]:
-    """A policy whose actions hardly depend on what it is shown, so that faults of its input are not seen."""
+@finding("policy-ignores-its-input", "info")
+def input_ignored(result: Guarded, _: Thresholds) -> Found:
+    """The policy hardly reacts to its input.
+
+    Seen: Another observation moves its actions by {another_observation:sigma} (RMS of the worst dimension, {count}
+        observations).
+    Why: A treatment that spoils the images, the prompt or a cache would move the actions as little, and would pass.
+        Random weights act like this, and so does a policy that returns its mean action.
+    Do: Check a trained checkpoint, with --policy.path, on frames of its own task.
+    """
     other = yardstick(result.yardsticks, "another observation")
-    if other is None or other.rms >= MIN_INPUT_RMS:
-        return
-    yield Finding(
-        rule="policy-ignores-its-input",
-        level="info",
-        title="The policy hardly reacts to its input",
-        seen=f"Another observation moves its actions by {sigma(other.rms)} (RMS of the worst dimension, "
-        f"{other.observations} observations).",
-        why="A treatment that spoils the images, the prompt or a cache would move the actions as little, and would "
-        "pass. Random weights act like this, and so does a policy that returns its mean action.",
-        do="Check a trained checkpoint, with --policy.path, on frames of its own task.",
-        evidence={"another_observation": other.rms},
-    )
+    if other is not None and other.rms < MIN_INPUT_RMS:
+        yield {"another_observation": other.rms}, {"count": other.observations}
 
 
 def _looked_at(result: Guarded) -> list[Held]:
@@ -280,7 +256,7 @@ def _to_report(result: Guarded, treated: Held) -> str:
     return f"{'; '.join(parts)}; and this run's result.json"
 
 
-def _evidence(treated: Held) -> dict[str, float | str | None]:
+def _evidence(treated: Held) -> Evidence:
     agreement = treated.agreement
     if agreement is None:
         return {"broken": treated.broken}

@@ -57,7 +57,7 @@ class Result(Answer, ABC):
     machine: Machine  # type: ignore[assignment]  # required, where the envelope's may be None
     measurements: list[Measurement] = Field(default_factory=list)
     wiring: Annotated[Any, Recorded("wiring")] = Field(
-        default=None, description="of a checkpoint, from its files; None where none was read"
+        default=None, description="wiring of the checkpoint, from its files; None if no checkpoint was read"
     )
 
     @property

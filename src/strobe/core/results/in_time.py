@@ -14,16 +14,16 @@ class InTime(Data):
 
     within_ms: Finite
     asked: Finite = Field(description="share of chunks that must be in time, 0 to 1")
-    chunks: int = Field(ge=1, description="that were timed")
-    on_time: int = Field(ge=0, description="of them")
-    low: Finite = Field(description="bound of the share in time: it is no less, with confidence `level`")
-    high: Finite = Field(description="it is no more, with confidence `level`")
+    chunks: int = Field(ge=1, description="number of chunks that were timed")
+    on_time: int = Field(ge=0, description="number of chunks that were ready within `within_ms`")
+    low: Finite = Field(description="lower confidence bound of the share in time, at `level`")
+    high: Finite = Field(description="upper confidence bound of the share in time, at `level`")
     level: Finite = 0.95
     outcome: Literal["reached", "missed", "not judged"] = Field(
         description="reached: no less than asked; missed: less than asked; not judged: these chunks show neither"
     )
     needed: int | None = Field(
-        default=None, description="chunks that would show it if as many are in time; None where as many would not do"
+        default=None, description="chunks that decide it if the same share is in time; None if no number decides it"
     )
     burst: int | None = Field(
         default=None,

@@ -47,7 +47,7 @@ class Cadence(Data):
 
     hz: Finite = Field(description="control rate: ticks per second")
     ticks: int = Field(description="control ticks from the start of a call to the start of the next")
-    period_ms: Finite = Field(description="the same period in milliseconds")
+    period_ms: Finite = Field(description="milliseconds from the start of a call to the start of the next")
     calls: int
     late: int = Field(description="calls that started late because earlier work took too long")
 

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 SLOW = 3.0  # times the median: a call that fills the queue
 MOST_OF_IT = 0.85  # share of the time in the slow calls: whatever they are, no typical call stands for the sum
-MUCH_OF_IT = 0.15  # the same for slow calls at equal distances, which a machine's hiccups do not have
+MUCH_OF_IT = 0.15  # share of the time in slow calls at equal distances, which a machine's hiccups do not have
 REGULAR = 0.8  # share of equal distances between slow calls
 _FEWEST = 2  # slow calls; one is a hiccup
 

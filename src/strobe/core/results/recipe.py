@@ -62,8 +62,10 @@ class Recipe(Data):
     ms: Finite | None = Field(default=None, description="median time of one chunk of the treated policy")
     rungs: list[RecipeRung] = Field(default_factory=list, description="what each treatment gained, in order")
     device_name: str = ""
-    versions: dict[str, str] = Field(default_factory=dict, description="of strobe, lerobot, transformers, torch")
-    command: str = Field(default="", description="that found it")
+    versions: dict[str, str] = Field(
+        default_factory=dict, description="versions of strobe, lerobot, transformers and torch"
+    )
+    command: str = Field(default="", description="the command that found the recipe")
     made: datetime = Field(default_factory=lambda: datetime.now(timezone.utc).replace(microsecond=0))
 
 

@@ -8,7 +8,7 @@ from strobe.core.results.data import Interval
 from strobe.core.results.numerals import fixed, minus, significant
 
 NONE = "–"
-TAIL = 0.95  # of the values lie within the one figure that stands beside a median
+TAIL = 0.95  # share of the values within the one figure that stands beside a median
 P_TAIL, TAIL_PERCENT = f"p{100 * TAIL:g}", f"{100 * TAIL:g} %"
 
 

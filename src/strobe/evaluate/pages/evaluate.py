@@ -26,7 +26,7 @@ from strobe.core.results.data import Interval
 from strobe.evaluate.pages import elimination, evaluate_timing, rates, time_to_task
 from strobe.evaluate.results.evaluate import EvaluatedVariant, EvaluateResult, VariantOnTask, verdict_in_words
 
-RANDOM = "random weights"  # of a subject without a checkpoint
+RANDOM = "random weights"  # weights of a subject without a checkpoint
 TIMES = (
     "Means, unless another figure is named. In most control ticks the policy only takes an action from its queue. The "
     "simulator's time does not include the rendering of its observations, if that could be measured. The reset "

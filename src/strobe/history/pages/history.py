@@ -12,7 +12,7 @@ from strobe.core.results import units
 from strobe.core.results.data import Summary
 from strobe.history.results.history import History, Point, Trend
 
-SHOWN = 0.02  # of the whole: smaller parts have no line
+SHOWN = 0.02  # share of the whole: smaller parts have no line
 
 
 def _percent(share: float) -> str:

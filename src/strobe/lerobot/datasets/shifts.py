@@ -10,9 +10,9 @@ from strobe.preflight.results.truth import JointShift
 
 EARLIEST, LATEST = -3, 10  # ticks that are tried
 MOST_EPISODES = 200
-EQUAL = 1e-3  # of a joint's spread: two numbers that are this near are one
-MOVES = 0.01  # of a joint's spread: a step above it is a motion
-ENOUGH = 0.95  # of the frames in which it moves
+EQUAL = 1e-3  # share of a joint's spread: two numbers that are this near are one
+MOVES = 0.01  # share of a joint's spread: a step above it is a motion
+ENOUGH = 0.95  # share of the frames in which the joint moves
 ALIKE = 0.8  # correlation of the steps above which state and action are of one motion
 FEWEST = 30  # steps
 

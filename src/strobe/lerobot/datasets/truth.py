@@ -21,11 +21,11 @@ from strobe.preflight.results.truth import DataFault, DataTruth, Standing, Stati
 ACTION, STATE = "action", "observation.state"
 SECONDS = 60.0  # for the checker: 5,000 episodes are read in it
 QUANTILES = (0.01, 0.1, 0.5, 0.9, 0.99)
-MOST_CHUNKS = 20_000  # from which the statistics of relative actions are made
-FLAT = 1e-6  # of a dimension's size: a spread below it is none
+MOST_CHUNKS = 20_000  # chunks that the statistics of relative actions are made from, at most
+FLAT = 1e-6  # share of a dimension's size: a spread below it is none
 # A dimension that jitters moves in a tick as far as in the whole data, and by little of what the others do.
 JITTER, LITTLE = 0.5, 0.05
-STANDS = 0.05  # of a joint's spread: it has not left its place
+STANDS = 0.05  # share of a joint's spread: within it the joint has not left its place
 
 
 @dataclass(frozen=True)

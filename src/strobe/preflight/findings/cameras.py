@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from strobe.core.findings.texts import Found, finding
 from strobe.core.results.finding import Finding
 from strobe.preflight.results.wiring import Place, Wiring
 
@@ -24,96 +25,109 @@ def names(wiring: Wiring) -> Iterator[Finding]:
         unused = [wire.ends[place].name for wire in images if "policy" not in wire.ends and place in wire.ends]
         where = "robot" if place == "robot" else "data set"
         if unfed:
-            pairs = ", ".join(f'"{have}": "{want}"' for have, want in zip(unused, unfed, strict=False))
-            yield Finding(
-                rule="camera-missing",
-                level="warning",
-                title=f"The {where} has no {_short(unfed[0])} camera",
-                seen=f"The policy sees {_listed(wanted)}. The {where} does not feed {_listed(unfed)}"
-                + (f", and has {_listed(unused)}." if unused else "."),
-                why="LeRobot stops. If one side has all of the other's cameras, it runs without that image.",
-                do=f"--rename_map='{{{pairs}}}', if these are the same cameras." if pairs else "Connect that camera.",
-                evidence={"missing": len(unfed), "unused": len(unused)},
-            )  # fmt: skip
+            yield from _missing(where, wanted, unfed, unused)
         elif unused and wanted:
-            yield Finding(
-                rule="camera-unused",
-                level="info",
-                title=f"The {where} has a camera that the policy does not see",
-                seen=f"{_listed(unused)}.",
-                why="It costs bandwidth and decoding. It does no other harm.",
-                do="Remove it from --robot.cameras for this policy." if place == "robot" else "",
-                evidence={"unused": len(unused)},
-            )  # fmt: skip
+            yield from _unused(where, unused)
+
+
+@finding("camera-missing", "warning")
+def _missing(where: str, wanted: list[str], unfed: list[str], unused: list[str]) -> Found:
+    """The {where} has no {first} camera.
+
+    Seen: The policy sees {sees}. The {where} does not feed {lacks}{has}.
+    Why: LeRobot stops. If one side has all of the other's cameras, it runs without that image.
+    Do: {do}
+    """
+    first, sees, lacks = _short(unfed[0]), _listed(wanted), _listed(unfed)
+    has = f", and has {_listed(unused)}" if unused else ""
+    pairs = ", ".join(f'"{have}": "{want}"' for have, want in zip(unused, unfed, strict=False))
+    do = f"--rename_map='{{{pairs}}}', if these are the same cameras." if pairs else "Connect that camera."
+    yield {"missing": len(unfed), "unused": len(unused)}, locals()
+
+
+@finding("camera-unused", "info")
+def _unused(where: str, unused: list[str]) -> Found:
+    """The {where} has a camera that the policy does not see.
+
+    Seen: {names}.
+    Why: It costs bandwidth and decoding. It does no other harm.
+    Do: {do}
+    """
+    do = "Remove it from --robot.cameras for this policy." if where == "robot" else ""
+    yield {"unused": len(unused)}, {"names": _listed(unused), "do": do}
 
 
 def renamed(wiring: Wiring) -> Iterator[Finding]:
     """Names of a rename map that neither side knows, and cameras that change places."""
-    if not wiring.rename:
-        return
+    if wiring.rename:
+        yield from _unknown_names(wiring)
+        yield from _swapped(wiring)
+
+
+@finding("rename-unknown", "warning")
+def _unknown_names(wiring: Wiring) -> Found:
+    """The rename map has a name that is neither an input nor the policy's.
+
+    Seen: {names:list}; the policy has {own:list}.
+    Why: LeRobot renames the names that it finds, and gives no warning about others. The image stays under its old name.
+    Do: Correct --rename_map: a name in the inputs comes before the colon, the policy's name after it.
+    """
     here = {end.name for wire in wiring.wires for place, end in wire.ends.items() if place in SOURCES}
     known = {wire.name for wire in wiring.wires if "policy" in wire.ends}
     unknown = [have for have in wiring.rename if here and have not in here]
     unknown += [want for want in wiring.rename.values() if want not in known]
     if unknown:
-        yield Finding(
-            rule="rename-unknown",
-            level="warning",
-            title="The rename map has a name that is neither an input nor the policy's",
-            seen=f"{', '.join(unknown)}; the policy has {', '.join(sorted(known))}.",
-            why="LeRobot renames the names that it finds, and gives no warning about others. The image stays under "
-            "its old name.",
-            do="Correct --rename_map: a name in the inputs comes before the colon, the policy's name after it.",
-            evidence={"unknown": len(unknown)},
-        )
-    swapped = [have for have, want in wiring.rename.items() if wiring.rename.get(want) == have and have < want]
-    for have in swapped:
-        yield Finding(
-            rule="cameras-swapped",
-            level="info",
-            title=f"{_short(have)} and {_short(wiring.rename[have])} change places",
-            seen="The rename map gives each camera the other's name.",
-            why="If that is a mistake, the policy looks through the wrong camera.",
-            do="strobe preflight with --dataset.root shows which way explains the data better.",
-        )
+        yield {"unknown": len(unknown)}, {"names": unknown, "own": sorted(known)}
 
 
-def seen(wiring: Wiring) -> Iterator[Finding]:
-    """Images of which a crop leaves little."""
+@finding("cameras-swapped", "info")
+def _swapped(wiring: Wiring) -> Found:
+    """{first} and {second} change places.
+
+    Seen: The rename map gives each camera the other's name.
+    Why: If that is a mistake, the policy looks through the wrong camera.
+    Do: strobe preflight with --dataset.root shows which way explains the data better.
+    """
+    for have, want in wiring.rename.items():
+        if wiring.rename.get(want) == have and have < want:
+            yield {}, {"first": _short(have), "second": _short(want)}
+
+
+@finding("camera-cropped", "{level}")
+def seen(wiring: Wiring) -> Found:
+    """The policy sees {percent:.1f} % of {name}.
+
+    Seen: It sees {columns}×{rows} of {width}×{height} pixels.
+    Why: A crop for small images cuts most of a large image away.
+    Do: Train with images that are resized to that size first (--policy.resize_shape), or with a larger crop.
+    """
     for camera in wiring.cameras:
-        if camera.cropped is None or camera.seen_share >= LITTLE:
-            continue
-        height, width = camera.resized or (camera.height, camera.width)
-        yield Finding(
-            rule="camera-cropped",
-            level="warning" if camera.seen_share < HARDLY else "info",
-            title=f"The policy sees {100 * camera.seen_share:.1f} % of {_short(camera.name)}",
-            seen=f"It sees {camera.cropped[1]}×{camera.cropped[0]} of {width}×{height} pixels.",
-            why="A crop for small images cuts most of a large image away.",
-            do="Train with images that are resized to that size first (--policy.resize_shape), or with a larger crop.",
-            evidence={"share": camera.seen_share},
-        )
+        if camera.cropped is not None and camera.seen_share < LITTLE:
+            name, (height, width) = _short(camera.name), camera.resized or (camera.height, camera.width)
+            rows, columns = camera.cropped
+            percent, level = 100 * camera.seen_share, "warning" if camera.seen_share < HARDLY else "info"
+            yield {"share": camera.seen_share}, locals()
 
 
-def stretched(wiring: Wiring) -> Iterator[Finding]:
-    """Images whose aspect ratio is another than in the training data (lerobot #2334, #2918)."""
+@finding("camera-shape", "info")
+def stretched(wiring: Wiring) -> Found:
+    """{name} has another shape than in the training data.
+
+    Seen: {columns}×{rows} pixels here, {learnt_columns}×{learnt_rows} there.
+    Why: LeRobot resizes the image to the policy's size, and that stretches everything in it.
+    Do: Set width and height of --robot.cameras as they were in the recording.
+    """
+    # lerobot #2334, #2918
     for wire in wiring.of_kind("image"):
         policy, robot = wire.ends.get("dataset") or wire.ends.get("policy"), wire.ends.get("robot")
         if policy is None or robot is None or len(policy.shape) != 3 or len(robot.shape) != 3:
             continue
         if not all(policy.shape) or not all(robot.shape):
             continue
-        learnt, here = policy.shape[2] / policy.shape[1], robot.shape[2] / robot.shape[1]
+        (_, rows, columns), (_, learnt_rows, learnt_columns), name = robot.shape, policy.shape, _short(wire.name)
+        learnt, here = learnt_columns / learnt_rows, columns / rows
         if max(learnt / here, here / learnt) > OTHER_SHAPE:
-            yield Finding(
-                rule="camera-shape",
-                level="info",
-                title=f"{_short(wire.name)} has another shape than in the training data",
-                seen=f"{robot.shape[2]}×{robot.shape[1]} pixels here, {policy.shape[2]}×{policy.shape[1]} there.",
-                why="LeRobot resizes the image to the policy's size, and that stretches everything in it.",
-                do="Set width and height of --robot.cameras as they were in the recording.",
-                evidence={"here": here, "learnt": learnt},
-            )
+            yield {"here": here, "learnt": learnt}, locals()
 
 
 def _listed(names: Sequence[str]) -> str:

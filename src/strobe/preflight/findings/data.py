@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from strobe.core.findings.texts import Found, finding
 from strobe.core.results.finding import Finding
-from strobe.preflight.results.truth import RANGES, DataFault, VectorTruth
+from strobe.preflight.results.truth import RANGES, VectorTruth
 from strobe.preflight.results.wiring import Place, Wiring
 
 SHOWN = 4  # dimensions that are named
-STANDS = 0.1  # of all frames: standing starts teach a policy to stand
+STANDS = 0.1  # share of all frames: standing starts teach a policy to stand
 STANDS_AT_END = 0.25
 AT_ONCE = 0.25  # ticks from an action to its state below which the arm cannot have followed it
 QUANTILES = {name for ends in RANGES for name in ends}
@@ -17,27 +18,28 @@ READERS: tuple[Place, ...] = ("preprocessor", "postprocessor")
 LONGEST = 110  # characters of a title
 
 
-def faults(wiring: Wiring) -> Iterator[Finding]:
-    """Faults that the checker of data sets has found."""
-    for fault in wiring.truth.faults if wiring.truth is not None else ():
-        assert wiring.truth is not None
-        yield _fault(fault, wiring.truth.episodes, wiring.sources.get("dataset", ""))
+@finding("data-{kind}", "warning")
+def faults(wiring: Wiring) -> Found:
+    """Faults that the checker of data sets has found.
 
-
-def _fault(fault: DataFault, total: int, root: str) -> Finding:
-    share = f" That is {fault.episodes} of {total} episodes." if fault.episodes and total else ""
-    more = f", and {fault.episodes - 1} more episodes so" if fault.episodes > 1 else ""
-    mend = f" Or {_copy(root)}" if fault.kind == "index" else ""
-    stops = "LeRobot stops where it reads that." if fault.stops else "LeRobot reads it all the same."
-    return Finding(
-        rule=f"data-{fault.kind}",
-        level="warning",
-        title=_cut(fault.brief or f"{fault.what[:1].upper()}{fault.what[1:]}") + (more if fault.brief else ""),
-        seen=f"{fault.what}.{share}",
-        why=fault.why or stops,
-        do=f"{fault.do[:1].upper()}{fault.do[1:]}.{mend}" if fault.do else mend.removeprefix(" Or "),
-        evidence={"episodes": fault.episodes, "of": total},
-    )
+    Title: {title}
+    Seen: {fault.what}.{share}
+    Why: {why}
+    Do: {do}
+    """
+    truth = wiring.truth
+    for fault in truth.faults if truth is not None else ():
+        total = truth.episodes if truth is not None else 0
+        kind, title = fault.kind, _cut(fault.brief or _capital(fault.what))
+        if fault.brief and fault.episodes > 1:
+            title += f", and {fault.episodes - 1} more episodes so"
+        share = f" That is {fault.episodes} of {total} episodes." if fault.episodes and total else ""
+        why = fault.why or ("LeRobot stops where it reads that." if fault.stops else "LeRobot reads it all the same.")
+        do = f"{_capital(fault.do)}." if fault.do else ""
+        if fault.kind == "index":
+            copy = _copy(wiring.sources.get("dataset", ""))
+            do = f"{do} Or {copy}" if do else copy
+        yield {"episodes": fault.episodes, "of": total}, locals()
 
 
 def stated(wiring: Wiring) -> Iterator[Finding]:
@@ -55,30 +57,33 @@ def stated(wiring: Wiring) -> Iterator[Finding]:
         if off and not set(off) & read and set(off) <= QUANTILES and ends:
             continue  # every data set of LeRobot 0.6.1 has them, and this policy reads others
         if off:
-            yield _stated(vector, off, read, wiring.sources.get("dataset", ""), alone=not wiring.policy)
+            yield from _stated(vector, off, read, wiring.sources.get("dataset", ""), alone=not wiring.policy)
         elif vector.counted is not None and wiring.truth is not None and vector.counted != wiring.truth.frames:
-            yield _counted(vector, wiring.truth.frames, wiring.sources.get("dataset", ""))
+            yield from _counted(vector, wiring.truth.frames, wiring.sources.get("dataset", ""))
 
 
-def _stated(vector: VectorTruth, off: dict[str, list[int]], read: set[str], root: str, *, alone: bool) -> Finding:
+@finding("data-statistics-wrong", "{level}")
+def _stated(vector: VectorTruth, off: dict[str, list[int]], read: set[str], root: str, *, alone: bool) -> Found:
+    """The statistics of {feature} are not those of its frames: {first}.
+
+    Seen: In meta/stats.json, and in all frames: {listed}{more}.
+    Why: {why}
+    Do: {copy} Train on that copy.
+    """
     plain = {name: at for name, at in off.items() if name not in QUANTILES}
     shown = {name: at for name, at in off.items() if name in read} or plain or off
     dimensions = sorted({at for places in shown.values() for at in places}, key=lambda at: -_size(vector, shown, at))
-    told = [f"{vector.dimensions[at]}: {_both(vector, shown, at)}" for at in dimensions[:SHOWN]]
-    of_quantiles = set(shown) <= QUANTILES
-    why = "A policy is trained and run on numbers in another range than they say."
-    if of_quantiles:
-        why = "LeRobot averages the quantiles of episodes, which are not those of all frames. " + why
-    return Finding(
-        rule="data-statistics-wrong",
-        level="warning" if read & set(off) or (alone and plain) else "info",
-        title=f"The statistics of {vector.name} are not those of its frames: {_first(vector, shown, dimensions[0])}",
-        seen=f"In meta/stats.json, and in all frames: {'; '.join(told)}"
-        f"{f'; and {len(dimensions) - SHOWN} more' if len(dimensions) > SHOWN else ''}.",
-        why=why if alone or read & set(off) else "This policy does not read these. Others do.",
-        do=f"{_copy(root)} Train on that copy.",
-        evidence={"feature": vector.name, "dimensions": len(dimensions), "joint": vector.dimensions[dimensions[0]]},
-    )
+    listed = "; ".join(f"{vector.dimensions[at]}: {_both(vector, shown, at)}" for at in dimensions[:SHOWN])
+    more = f"; and {len(dimensions) - SHOWN} more" if len(dimensions) > SHOWN else ""
+    first, copy, joint = _first(vector, shown, dimensions[0]), _copy(root), vector.dimensions[dimensions[0]]
+    why, level = "This policy does not read these. Others do.", "info"
+    if alone or read & set(off):
+        why = "A policy is trained and run on numbers in another range than they say."
+        if set(shown) <= QUANTILES:
+            why = f"LeRobot averages the quantiles of episodes, which are not those of all frames. {why}"
+    if read & set(off) or (alone and plain):
+        level = "warning"
+    yield {"feature": vector.name, "dimensions": len(dimensions), "joint": joint}, locals()
 
 
 def _first(vector: VectorTruth, off: dict[str, list[int]], at: int) -> str:
@@ -123,20 +128,28 @@ def _size(vector: VectorTruth, off: dict[str, list[int]], at: int) -> float:
     return max(apart, default=0.0) / spread
 
 
-def _counted(vector: VectorTruth, frames: int, root: str) -> Finding:
-    return Finding(
-        rule="data-statistics-count",
-        level="info",
-        title=f"The statistics of {vector.name} count other frames than the data has",
-        seen=f"meta/stats.json counts {vector.counted:,} frames, and the data has {frames:,}.",
-        why="Statistics of merged data sets are weighted by that number.",
-        do=_copy(root),
-        evidence={"counted": vector.counted, "frames": frames},
-    )
+@finding("data-statistics-count", "info")
+def _counted(vector: VectorTruth, frames: int, root: str) -> Found:
+    """The statistics of {vector.name} count other frames than the data has.
+
+    Seen: meta/stats.json counts {counted:,} frames, and the data has {frames:,}.
+    Why: Statistics of merged data sets are weighted by that number.
+    Do: {copy}
+    """
+    yield {"counted": vector.counted, "frames": frames}, {"copy": _copy(root)}
 
 
-def absolute(wiring: Wiring) -> Iterator[Finding]:
-    """A policy of relative actions with the statistics of absolute ones (lerobot #4700)."""
+@finding("statistics-absolute", "warning")
+def absolute(wiring: Wiring) -> Found:
+    """Relative actions have the statistics of absolute ones: {first}.
+
+    Seen: The policy takes action[t + k] − state[t], k < {chunk}. Its {place} has the statistics of the actions as
+        recorded: {listed}.
+    Why: Its normalised actions fill a small part of their range, away from its middle. The policy learns coarse
+        actions.
+    Do: {do}
+    """
+    # lerobot #4700
     truth = wiring.truth
     for wire in wiring.wires:
         place: Place | None = next((each for each in READERS if wiring.absolute_where_relative(wire, each)), None)
@@ -146,22 +159,13 @@ def absolute(wiring: Wiring) -> Iterator[Finding]:
         assert own is not None
         names, measured = truth.relative.dimensions, truth.relative.measured
         low, high = own.needed
-        told = [
+        shown = [
             f"{names[at]}: {low} {_number(own.statistics, low, at)}, {high} {_number(own.statistics, high, at)} "
             f"(relative: {_number(measured, low, at)}, {_number(measured, high, at)})"
             for at in sorted(set(truth.relative.differing(own.statistics).get(high, [])))[:SHOWN]
         ]
-        yield Finding(
-            rule="statistics-absolute",
-            level="warning",
-            title=f"Relative actions have the statistics of absolute ones: {told[0]}",
-            seen=f"The policy takes action[t + k] − state[t], k < {truth.chunk}. Its {place} has the statistics of the "
-            f"actions as recorded: {'; '.join(told)}.",
-            why="Its normalised actions fill a small part of their range, away from its middle. The policy learns "
-            "coarse actions.",
-            do=_relative_statistics(wiring),
-            evidence={"feature": wire.name, "chunk": truth.chunk},
-        )
+        first, listed, do = shown[0], "; ".join(shown), _relative_statistics(wiring)
+        yield {"feature": wire.name, "chunk": truth.chunk}, locals()
 
 
 def _relative_statistics(wiring: Wiring) -> str:
@@ -173,8 +177,16 @@ def _relative_statistics(wiring: Wiring) -> str:
     )
 
 
-def shifted(wiring: Wiring) -> Iterator[Finding]:
-    """Actions that the state shows at once, or before: such data teaches to stay (GR00T #137)."""
+@finding("data-action-is-state", "warning")
+def shifted(wiring: Wiring) -> Found:
+    """The data teaches to stay: {first.joint}'s action is where it already is.
+
+    Seen: {seen}{more}.
+    Why: The policy learns to send the position where the arm already is.
+    Do: Shift the actions by {by} tick{by:plural}: let action[t] be the recorded one of t + {by}. Or record what the
+        leader sent.
+    """
+    # The state shows the actions at once, or before: such data teaches to stay (GR00T #137).
     joints = [joint for joint in wiring.truth.shifts if joint.late is not None] if wiring.truth is not None else []
     at_once = [joint for joint in joints if joint.late is not None and joint.late <= AT_ONCE]
     if not at_once or 2 * len(at_once) < len(joints):
@@ -182,47 +194,46 @@ def shifted(wiring: Wiring) -> Iterator[Finding]:
     first = max(at_once, key=lambda joint: joint.share)
     ticks = round(first.late or 0.0)
     if first.equal is not None:
-        seen = f"In {100 * first.share:.0f} % of the frames in which {first.joint} moves, "
-        seen += "its action is " + ("the state of the same tick" if ticks == 0 else f"the state {-ticks} ticks before")
+        seen = f"In {100 * first.share:.0f} % of the frames in which {first.joint} moves, its action is "
+        seen += "the state of the same tick" if ticks == 0 else f"the state {-ticks} ticks before"
     else:
         seen = f"{first.joint} follows its action by {first.late:.1f} ticks"
-    more = [joint.joint for joint in at_once if joint is not first]
-    yield Finding(
-        rule="data-action-is-state",
-        level="warning",
-        title=f"The data teaches to stay: {first.joint}'s action is where it already is",
-        seen=f"{seen}{f'; so do {_listed(more)}' if more else ''}.",
-        why="The policy learns to send the position where the arm already is.",
-        do=f"Shift the actions by {1 - ticks} tick{'s' * (ticks != 0)}: let action[t] be the recorded one of "
-        f"t + {1 - ticks}. Or record what the leader sent.",
-        evidence={"joints": len(at_once), "of": len(joints), "ticks": first.late},
-    )
+    others, by = [joint.joint for joint in at_once if joint is not first], 1 - ticks
+    more = f"; so do {_listed(others)}" if others else ""
+    yield {"joints": len(at_once), "of": len(joints), "ticks": first.late}, locals()
 
 
-def standing(wiring: Wiring) -> Iterator[Finding]:
-    """Frames at the starts or ends of episodes in which nothing moves (GR00T #137)."""
+# Frames at the starts or ends of episodes in which nothing moves: GR00T #137.
+
+
+@finding("data-stands-at-starts", "warning")
+def standing_starts(wiring: Wiring) -> Found:
+    """The arm stands still in {share:whole percent} of all frames, at the starts of the episodes.
+
+    Seen: In {share:whole percent} of all frames it has not moved yet ({ticks:.0f} ticks of an episode, median).
+    Why: From a standing arm the policy learns to stand: it may never start.
+    Do: Record with the motion from the first tick. LeRobot 0.6.1 has no command that cuts frames.
+    """
     found = wiring.truth.standing if wiring.truth is not None else None
-    if found is None:
-        return
-    for where, share, ticks, most in (
-        ("starts", found.start_share, found.start_ticks, STANDS),
-        ("ends", found.end_share, found.end_ticks, STANDS_AT_END),
-    ):
-        if share <= most:
-            continue
-        yield Finding(
-            rule=f"data-stands-at-{where}",
-            level="warning" if where == "starts" else "info",
-            title=f"The arm stands still in {100 * share:.0f} % of all frames, at the {where} of the episodes",
-            seen=f"In {100 * share:.0f} % of all frames it has not moved yet ({ticks:.0f} ticks of an episode, median)."
-            if where == "starts"
-            else f"In {100 * share:.0f} % of all frames it does not move any more ({ticks:.0f} ticks of an episode).",
-            why="From a standing arm the policy learns to stand: it may never start."
-            if where == "starts"
-            else "The policy learns to stand where the task ends. That may be wanted.",
-            do="Record with the motion from the first tick. LeRobot 0.6.1 has no command that cuts frames.",
-            evidence={"share": share, "ticks": ticks},
-        )
+    if found is not None and found.start_share > STANDS:
+        yield {"share": found.start_share, "ticks": found.start_ticks}
+
+
+@finding("data-stands-at-ends", "info")
+def standing_ends(wiring: Wiring) -> Found:
+    """The arm stands still in {share:whole percent} of all frames, at the ends of the episodes.
+
+    Seen: In {share:whole percent} of all frames it does not move any more ({ticks:.0f} ticks of an episode).
+    Why: The policy learns to stand where the task ends. That may be wanted.
+    Do: Record with the motion from the first tick. LeRobot 0.6.1 has no command that cuts frames.
+    """
+    found = wiring.truth.standing if wiring.truth is not None else None
+    if found is not None and found.end_share > STANDS_AT_END:
+        yield {"share": found.end_share, "ticks": found.end_ticks}
+
+
+def _capital(text: str) -> str:
+    return f"{text[:1].upper()}{text[1:]}"
 
 
 def _cut(text: str) -> str:
@@ -242,4 +253,4 @@ def _listed(names: Sequence[str]) -> str:
     return f"{', '.join(names[:SHOWN])}{more}"
 
 
-CHECKS = (faults, stated, absolute, shifted, standing)
+CHECKS = (faults, stated, absolute, shifted, standing_starts, standing_ends)

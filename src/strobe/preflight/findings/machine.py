@@ -5,27 +5,26 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 
+from strobe.core.findings.texts import Found, finding
 from strobe.core.results.finding import Finding
 from strobe.preflight.results.wiring import CallTime, Timing, Wiring
 
 
-def device(wiring: Wiring) -> Iterator[Finding]:
-    """A device that is asked for, and that the machine has not."""
+@finding("device-absent", "info")
+def device(wiring: Wiring) -> Found:
+    """This machine has no {wiring.device}.
+
+    Seen: {here.asked_by} asks for {wiring.device}; {here.why}.
+    Why: LeRobot says so only in its log, and takes {instead}. Every call takes as long as it takes there.
+    Do: Run it on a machine with {wiring.device}, or set {flag}={other} and measure a call: strobe breakdown
+        --policy.path={policy}
+    """
     here = wiring.device_here
-    if here is None or here.there is not False:
-        return
-    instead = here.instead or "an accelerator that is there, else the CPU"
-    flag = "--device" if here.asked_by == "--device" else "--policy.device"
-    yield Finding(
-        rule="device-absent",
-        level="info",
-        title=f"This machine has no {wiring.device}",
-        seen=f"{here.asked_by} asks for {wiring.device}; {here.why}.",
-        why=f"LeRobot says so only in its log, and takes {instead}. Every call takes as long as it takes there.",
-        do=f"Run it on a machine with {wiring.device}, or set {flag}={here.instead or 'cpu'} and measure a call: "
-        f"strobe breakdown --policy.path={wiring.sources['policy']}",
-        evidence={"asked": wiring.device, "by": here.asked_by},
-    )
+    if here is not None and here.there is False:
+        instead, other = here.instead or "an accelerator that is there, else the CPU", here.instead or "cpu"
+        flag = "--device" if here.asked_by == "--device" else "--policy.device"
+        policy = wiring.sources["policy"]
+        yield {"asked": wiring.device, "by": here.asked_by}, locals()
 
 
 def call(wiring: Wiring) -> Iterator[Finding]:
@@ -36,7 +35,7 @@ def call(wiring: Wiring) -> Iterator[Finding]:
         return
     ticks = measured.ms * rate / 1e3
     if (wiring.engine or measured.engine) == "rtc":
-        yield from _with_rtc(wiring, timing, measured, ticks, rate)
+        yield from _with_rtc(wiring, timing.chunk, measured, ticks, rate)
     else:
         yield from _in_turn(wiring, timing, measured, ticks, rate)
 
@@ -60,62 +59,57 @@ def _in_turn(wiring: Wiring, timing: Timing, measured: CallTime, ticks: float, r
         longer = min(most, math.ceil(ticks))
         short = "" if longer >= ticks else ", which shortens the halts and does not end them"
         ways.append(f"--policy.n_action_steps={longer}, of a chunk of {timing.chunk or most}{short}")
-    yield _finding(
-        wiring,
-        measured,
-        title=f"A call takes {ticks:.3g} ticks, and {executed} of its actions are executed",
-        seen=f"A call takes {_long(measured.ms)} = {ticks:.1f} ticks at {rate:g} Hz, {_where(measured)}; "
-        f"n_action_steps is {executed}.",
-        why=f"The sync engine calls inside the control loop: the robot stands still for {math.ceil(ticks - 1)} ticks "
-        f"in each chunk, and moves for {executed}.",
-        ways=[*ways, *_faster(wiring, executed, ticks, measured)],
-        evidence={"ticks": ticks, "executed": executed, "still": ticks - 1, "ms": measured.ms},
+    yield from _stands_still(
+        wiring, measured, executed, ticks, rate, _either([*ways, *_faster(wiring, executed, measured)])
     )
 
 
-def _with_rtc(wiring: Wiring, timing: Timing, measured: CallTime, ticks: float, rate: float) -> Iterator[Finding]:
-    """Real-Time Chunking: a chunk has to cover the call that made it, and the next one."""
-    delay, chunk = math.ceil(ticks), timing.chunk
+@finding("call-longer-than-chunk", "{level}")
+def _stands_still(wiring: Wiring, measured: CallTime, executed: int, ticks: float, rate: float, do: str) -> Found:
+    """A call takes {ticks:.3g} ticks, and {executed} of its actions are executed.
+
+    Seen: A call takes {took} = {ticks:.1f} ticks at {rate:g} Hz, {where}; n_action_steps is {executed}.
+    Why: The sync engine calls inside the control loop: the robot stands still for {halt} ticks in each chunk, and moves
+        for {executed}.
+    Do: {do}
+    """
+    level, took, where, halt = _level(wiring, measured), _long(measured.ms), _where(measured), math.ceil(ticks - 1)
+    yield {"ticks": ticks, "executed": executed, "still": ticks - 1, "ms": measured.ms}, locals()
+
+
+@finding("call-longer-than-chunk", "{level}")
+def _with_rtc(wiring: Wiring, chunk: int | None, measured: CallTime, ticks: float, rate: float) -> Found:
+    """Real-Time Chunking: a chunk has to cover the call that made it, and the next one.
+
+    Title: Real-Time Chunking cannot keep up: {how}
+    Seen: A call takes {took} = {ticks:.1f} ticks at {rate:g} Hz, {where}; a chunk has {chunk} actions.
+    Why: {why}
+    Do: {do}
+    """
+    delay = math.ceil(ticks)
     if chunk is None or 2 * delay <= chunk:
         return
-    if delay >= chunk:
-        title = "Real-Time Chunking cannot keep up: every chunk is over before it arrives"
-        why = (
-            "LeRobot drops the actions that were due during the call. The robot never moves, and LeRobot logs nothing."
-        )
-    else:
-        title = "Real-Time Chunking cannot keep up: chunks are too short for the calls"
+    how = "every chunk is over before it arrives"
+    why = "LeRobot drops the actions that were due during the call. The robot never moves, and LeRobot logs nothing."
+    if delay < chunk:
+        how = "chunks are too short for the calls"
         why = f"{chunk - delay} actions of each chunk are still due when it arrives, and the next chunk takes {delay} "
         why += f"ticks: the robot has no action for {2 * delay - chunk} ticks in each."
-    yield _finding(
-        wiring,
-        measured,
-        title=title,
-        seen=f"A call takes {_long(measured.ms)} = {ticks:.1f} ticks at {rate:g} Hz, {_where(measured)}; a chunk has "
-        f"{chunk} actions.",
-        why=why,
-        ways=_faster(wiring, chunk // 2, ticks, measured),
-        evidence={"ticks": ticks, "chunk": chunk, "ms": measured.ms},
-    )
+    level, took, where = _level(wiring, measured), _long(measured.ms), _where(measured)
+    do = _either(_faster(wiring, chunk // 2, measured))
+    yield {"ticks": ticks, "chunk": chunk, "ms": measured.ms}, locals()
 
 
-def _finding(
-    wiring: Wiring, measured: CallTime, *, title: str, seen: str, why: str, ways: list[str],
-    evidence: dict[str, float | str | None],
-) -> Finding:  # fmt: skip
-    """Return the finding. It is serious where the call was timed in a run, or a rollout is to start on this machine."""
-    return Finding(
-        rule="call-longer-than-chunk",
-        level="warning" if measured.run or wiring.engine is not None else "info",
-        title=title,
-        seen=seen,
-        why=why,
-        do=f"{ways[0][:1].upper()}{ways[0][1:]}. Or: {'; '.join(ways[1:])}." if len(ways) > 1 else f"{ways[0]}.",
-        evidence=evidence,
-    )
+def _level(wiring: Wiring, measured: CallTime) -> str:
+    """Serious is a call that was timed in a run, or whose rollout is to start on this machine."""
+    return "warning" if measured.run or wiring.engine is not None else "info"
 
 
-def _faster(wiring: Wiring, covered: int, ticks: float, measured: CallTime) -> list[str]:
+def _either(ways: list[str]) -> str:
+    return f"{ways[0][:1].upper()}{ways[0][1:]}. Or: {'; '.join(ways[1:])}." if len(ways) > 1 else f"{ways[0]}."
+
+
+def _faster(wiring: Wiring, covered: int, measured: CallTime) -> list[str]:
     """Return ways to let a call take no more ticks than ``covered``."""
     timing = wiring.timing
     ways = [f"a faster call: strobe optimize --policy.path={wiring.sources['policy']}"]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from strobe.core.results.finding import Finding
+from strobe.core.findings.texts import Found, finding
 from strobe.preflight.results.wiring import FLAT, Feature, Normalisation, Place, Scale, WiredFeature, Wiring, scales
 
 PROCESSORS: tuple[Place, ...] = ("preprocessor", "postprocessor")
@@ -12,75 +12,72 @@ SHOWN = 4  # dimensions that are named
 JITTER = 0.1  # degrees: a spread below it is the encoder's noise, and 1° beside it is 10 σ and more
 
 
-def absent(wiring: Wiring) -> Iterator[Finding]:
-    """Statistics that a normaliser needs and has not: it returns its input as it is (lerobot #4446, #4415)."""
-    for wire, place, feature, norm in _normalised(wiring):
-        lacking = [name for name in norm.needed if not norm.statistics.get(name)]
-        if not lacking:
-            continue
-        others = _elsewhere(wiring, place, feature)
-        where = f"; it has some for {', '.join(others)}" if others else ""
-        way = "hands the policy raw numbers"
-        if place == "postprocessor":
-            way = "sends the policy's normalised numbers to the robot"
-        yield Finding(
-            rule="statistics-absent",
-            level="warning",
-            title=f"Nothing normalises {wire.name}",
-            seen=f"{_file(wiring, place)} should normalise {feature.name} ({norm.mode}) and has no "
-                 f"{' or '.join(lacking)} for it{where}.",
-            why=f"LeRobot raises no error: the {place} {way}. The arm then moves a centimetre, or flails.",
-            do=_mend(wiring, others),
-            evidence={"feature": wire.name, "place": place},
-        )  # fmt: skip
+@finding("statistics-absent", "warning")
+def absent(wiring: Wiring) -> Found:
+    """Nothing normalises {feature}.
+
+    Seen: {file} should normalise {named.name} ({norm.mode}) and has no {lacking} for it{where}.
+    Why: LeRobot raises no error: the {place} {way}. The arm then moves a centimetre, or flails.
+    Do: {do}
+    """
+    # The normaliser returns its input as it is (lerobot #4446, #4415).
+    for wire, place, named, norm in _normalised(wiring):
+        if lacks := [name for name in norm.needed if not norm.statistics.get(name)]:
+            others, lacking = _elsewhere(wiring, place, named), " or ".join(lacks)
+            where = f"; it has some for {', '.join(others)}" if others else ""
+            way = "hands the policy raw numbers"
+            if place == "postprocessor":
+                way = "sends the policy's normalised numbers to the robot"
+            file, do = _file(wiring, place), _mend(wiring, others)
+            yield {"feature": wire.name, "place": place}, locals()
 
 
-def in_weights(wiring: Wiring) -> Iterator[Finding]:
-    """Statistics inside the weights, as LeRobot before 0.4 saved them (lerobot #4655, #4649)."""
-    if wiring.weights is None or not wiring.weights.statistics:
-        return
-    names = wiring.weights.statistics
-    yield Finding(
-        rule="statistics-in-weights",
-        level="warning",
-        title="The statistics are inside the weights, where LeRobot no longer reads them",
-        seen=f"{len(names)} tensors such as {names[0]} are statistics"
-        + ("." if "preprocessor" in wiring.sources else ", and there is no policy_preprocessor.json."),
-        why="LeRobot 0.4 and later read statistics from the processors. They drop these statistics when they load "
-            "the weights, and the policy runs without normalisation.",
-        do=f"strobe preflight --policy.path={wiring.sources['policy']} --mend=NEW writes a copy with processors that "
-        "have them.",
-        evidence={"tensors": len(names)},
-    )  # fmt: skip
+@finding("statistics-in-weights", "warning")
+def in_weights(wiring: Wiring) -> Found:
+    """The statistics are inside the weights, where LeRobot no longer reads them.
+
+    Seen: {tensors} tensors such as {first} are statistics{no_processor}.
+    Why: LeRobot 0.4 and later read statistics from the processors. They drop these statistics when they load the
+        weights, and the policy runs without normalisation.
+    Do: strobe preflight --policy.path={policy} --mend=NEW writes a copy with processors that have them.
+    """
+    # lerobot #4655, #4649
+    if wiring.weights is not None and (names := wiring.weights.statistics):
+        no_processor = "" if "preprocessor" in wiring.sources else ", and there is no policy_preprocessor.json"
+        words = {"first": names[0], "no_processor": no_processor, "policy": wiring.sources["policy"]}
+        yield {"tensors": len(names)}, words
 
 
-def not_numbers(wiring: Wiring) -> Iterator[Finding]:
-    """Statistics that are NaN or infinite where the normaliser reads them."""
-    for wire, place, feature, norm in _normalised(wiring):
-        wrong = sorted(
-            {
-                _dimension(feature, index)
-                for name in norm.needed
-                for index, value in enumerate(norm.statistics.get(name, ()))
-                if value is None
-            }
-        )
+@finding("statistics-not-numbers", "warning")
+def not_numbers(wiring: Wiring) -> Found:
+    """Statistics of {feature} are not numbers.
+
+    Seen: In {file} the statistics {wrong} of {name} are NaN or infinite.
+    Why: Every action that is computed with them is NaN.
+    Do: {do}
+    """
+    for wire, place, named, norm in _normalised(wiring):
+        wrong = {
+            _dimension(named, index)
+            for name in norm.needed
+            for index, value in enumerate(norm.statistics.get(name, ()))
+            if value is None
+        }
         if wrong:
-            yield Finding(
-                rule="statistics-not-numbers",
-                level="warning",
-                title=f"Statistics of {wire.name} are not numbers",
-                seen=f"In {_file(wiring, place)} the statistics {_listed(wrong)} of {feature.name} are NaN or "
-                     "infinite.",
-                why="Every action that is computed with them is NaN.",
-                do=_mend(wiring, []),
-                evidence={"feature": wire.name, "dimensions": len(wrong)},
-            )  # fmt: skip
+            words = {"file": _file(wiring, place), "name": named.name, "do": _mend(wiring, [])}
+            yield {"feature": wire.name, "dimensions": len(wrong)}, {**words, "wrong": _listed(sorted(wrong))}
 
 
-def flat(wiring: Wiring) -> Iterator[Finding]:
-    """Inputs that stood still in the training data, or only jittered: a small motion becomes a huge number."""
-    for wire, place, feature, norm in _normalised(wiring):
+@finding("statistics-flat", "{level}")
+def flat(wiring: Wiring) -> Found:
+    """{joints} of {feature} {word} moved in the training data: {one_beside_it}.
+
+    Seen: By the statistics ({norm.mode}) {listed}.
+    Why: If it stands elsewhere on the robot, the policy sees a number that it has never seen.
+    Do: Train on data in which it moves, or train without it. Or hold it on the robot where it was: {where:list}.
+    """
+    # It stood still, or only jittered: a small motion becomes a huge number.
+    for wire, place, named, norm in _normalised(wiring):
         if place != "preprocessor" or wire.kind in ("image", "action"):
             continue
         found = {at: scale for at, scale in enumerate(scales(norm.mode, norm.statistics)) if scale is not None}
@@ -94,21 +91,14 @@ def flat(wiring: Wiring) -> Iterator[Finding]:
         hardly = [at for at in found if at in noisy and at not in never]
         if not never and not hardly:
             continue
-        names = {at: _joint(wiring, wire, feature, at) for at in (*never, *hardly)}
+        names = {at: _joint(wiring, wire, named, at) for at in (*never, *hardly)}
         sizes = [f"1{_degrees(units, at)} beside it is {_times(norm.mode, found[at])}" for at in names]
-        listed = [f"{names[at]}: {size}" for at, size in zip(names, sizes, strict=True)]
-        word = "never" if never else "hardly"
-        yield Finding(
-            rule="statistics-flat",
-            level="warning" if robot is not None else "info",
-            title=f"{_listed([names[at] for at in never or hardly])} of {wire.name} {word} moved in the training data: "
-            f"{sizes[0]}",
-            seen=f"By the statistics ({norm.mode}) {'; '.join(listed[:SHOWN])}{' …' if len(listed) > SHOWN else ''}.",
-            why="If it stands elsewhere on the robot, the policy sees a number that it has never seen.",
-            do="Train on data in which it moves, or train without it. Or hold it on the robot where it was: "
-            f"{', '.join(f'{names[at]} at {found[at].centre:.4g}' for at in list(names)[:SHOWN])}.",
-            evidence={"feature": wire.name, "dimensions": len(names), "joint": next(iter(names.values()))},
-        )
+        listed = _shown([f"{name}: {size}" for name, size in zip(names.values(), sizes, strict=True)])
+        joints, word = _listed([names[at] for at in never or hardly]), "never" if never else "hardly"
+        one_beside_it = sizes[0]
+        where = [f"{names[at]} at {found[at].centre:.4g}" for at in list(names)[:SHOWN]]
+        level = "warning" if robot is not None else "info"
+        yield {"feature": wire.name, "dimensions": len(names), "joint": next(iter(names.values()))}, locals()
 
 
 def _joint(wiring: Wiring, wire: WiredFeature, feature: Feature, at: int) -> str:
@@ -129,30 +119,30 @@ def _times(mode: str, scale: Scale) -> str:
     return f"{size:.2g} σ" if mode == "MEAN_STD" else f"{size:.2g} times the range's half"
 
 
-def of_other_data(wiring: Wiring) -> Iterator[Finding]:
-    """Statistics that are far from those of the data set that is named (FlashRT #70 is one of its kind).
+@finding("statistics-of-other-data", "warning")
+def of_other_data(wiring: Wiring) -> Found:
+    """The statistics of {feature} are not those of this data.
 
-    Held against each other are the numbers that the mode reads.
+    Seen: {file}: {shown}.
+    Why: The policy treats unusual positions as usual ones, and its actions are scaled for other data.
+    Do: If the policy was trained on this data: {mend} If not, name the data that it was trained on.
     """
-    for wire, place, feature, norm in _normalised(wiring):
+    # The numbers that the mode reads are compared. FlashRT #70 is one of its kind.
+    for wire, place, named, norm in _normalised(wiring):
         if wiring.absolute_where_relative(wire, place):
             continue  # that has a finding of its own
         far = [
-            f"{_dimension(feature if feature.dimensions else wire.ends['dataset'], index)} is "
+            f"{_dimension(named if named.dimensions else wire.ends['dataset'], index)} is "
             f"{_in_words(norm.mode, here)} here and {_in_words(norm.mode, there)} in the data"
             for index, (here, there) in wire.of_other_data(place).items()
         ]
         if far:
-            yield Finding(
-                rule="statistics-of-other-data",
-                level="warning",
-                title=f"The statistics of {wire.name} are not those of this data",
-                seen=f"{_file(wiring, place)}: {'; '.join(far[:SHOWN])}{' …' if len(far) > SHOWN else ''}.",
-                why="The policy treats unusual positions as usual ones, and its actions are scaled for other data.",
-                do=f"If the policy was trained on this data: {_mend(wiring, [])} If not, name the data that it was "
-                "trained on.",
-                evidence={"feature": wire.name, "place": place, "dimensions": len(far)},
-            )  # fmt: skip
+            words = {"file": _file(wiring, place), "shown": _shown(far), "mend": _mend(wiring, [])}
+            yield {"feature": wire.name, "place": place, "dimensions": len(far)}, words
+
+
+def _shown(dimensions: Sequence[str]) -> str:
+    return f"{'; '.join(dimensions[:SHOWN])}{' …' if len(dimensions) > SHOWN else ''}"
 
 
 def _in_words(mode: str, scale: Scale) -> str:

@@ -28,7 +28,7 @@ class Hypothesis(Data):
     mend: str = Field(default="", description="how to change the wiring accordingly")
     inputs: list[str] = Field(default_factory=list, description="inputs that it changes; empty if only actions change")
     explained: Finite | None = Field(default=None, description="1 − MSE / MSE of the mean action, under the hypothesis")
-    wired: Finite | None = Field(default=None, description="the same figure under the present wiring")
+    wired: Finite | None = Field(default=None, description="1 − MSE / MSE of the mean action, under the present wiring")
     paired: PairedError | None = Field(default=None, description="error under the hypothesis ÷ under this wiring")
     over_mean: PairedError | None = Field(
         default=None, description="error under the hypothesis ÷ error of the mean action"

@@ -8,10 +8,10 @@ from strobe.core.results.data import Data, Finite
 
 Statistics = dict[str, list[Finite | None]]
 RANGES = (("q01", "q99"), ("q10", "q90"))
-APART = 0.1  # of the spread: a mean or a spread that is this far off is of other frames
+APART = 0.1  # share of the spread: a mean or a spread that is this far off is of other frames
 NARROW, WIDE = 1.25, 0.5  # where the measured quantiles may lie in the range of the stated ones, which is −1 to 1
-SQUARED = 1e-6  # of a squared size: LeRobot subtracts squares in float32
-LEAST = 1e-4  # of a dimension's size: a difference below it is rounding
+SQUARED = 1e-6  # share of a squared size: LeRobot subtracts squares in float32
+LEAST = 1e-4  # share of a dimension's size: a difference below it is rounding
 
 
 class DataFault(Data):
@@ -19,10 +19,10 @@ class DataFault(Data):
 
     kind: str = Field(description="'lost', 'index', 'video', …: the same for faults of one kind")
     what: str = Field(description="place and size in words")
-    brief: str = Field(default="", description="the same in a few words")
+    brief: str = Field(default="", description="place and size in a few words")
     why: str = ""
     do: str = ""
-    episodes: int = Field(default=0, description="with the fault; 0 where it is not one of single episodes")
+    episodes: int = Field(default=0, description="episodes with the fault; 0 if it is not one of single episodes")
     stops: bool = Field(default=True, description="whether LeRobot cannot read the frames")
 
 
@@ -30,10 +30,12 @@ class VectorTruth(Data):
     """The statistics of a vector: those in ``meta/stats.json``, and those of all frames."""
 
     name: str = Field(description="the data set's name of the feature")
-    dimensions: list[str] = Field(description="their names; 'number 3' where the data set has none")
+    dimensions: list[str] = Field(description="names of the dimensions; 'number 3' if the data set has none")
     stated: Statistics = Field(default_factory=dict, description="statistic → a number for each dimension")
-    measured: Statistics = Field(default_factory=dict, description="the same of all frames")
-    counted: int | None = Field(default=None, description="frames that stats.json counts; None where it does not")
+    measured: Statistics = Field(
+        default_factory=dict, description="statistic → a number for each dimension, of all frames"
+    )
+    counted: int | None = Field(default=None, description="frames that stats.json counts; None if it counts none")
     outside: list[Finite] = Field(
         default_factory=list, description="share of frames beyond the stated q01 and q99, for each dimension"
     )
@@ -89,9 +91,9 @@ class JointShift(Data):
 
     joint: str
     equal: int | None = Field(default=None, description="ticks after which the state is the action itself")
-    share: Finite = Field(default=0.0, description="of the frames in which it moves, in which they are equal")
+    share: Finite = Field(default=0.0, description="share of the frames with a motion whose action equals that state")
     alike: Finite | None = Field(
-        default=None, description="ticks after which the state's steps are like the action's; None where it is not seen"
+        default=None, description="ticks after which the state's steps are like the action's; None if no lag is seen"
     )
 
     @property
@@ -103,8 +105,8 @@ class JointShift(Data):
 class Standing(Data):
     """Frames at the starts and ends of episodes in which no joint moves."""
 
-    start_ticks: Finite = Field(description="median of the episodes")
-    start_share: Finite = Field(description="of all frames")
+    start_ticks: Finite = Field(description="ticks before the first motion: median of the episodes")
+    start_share: Finite = Field(description="share of all frames")
     end_ticks: Finite
     end_share: Finite
 
@@ -118,9 +120,10 @@ class DataTruth(Data):
     faults: list[DataFault] = Field(default_factory=list)
     vectors: list[VectorTruth] = Field(default_factory=list)
     relative: VectorTruth | None = Field(
-        default=None, description="of actions less the state of their chunk's first frame; None for other policies"
+        default=None,
+        description="statistics of actions less the state of their chunk's first frame; None for other policies",
     )
-    chunk: int | None = Field(default=None, description="actions of a chunk, of the relative ones")
+    chunk: int | None = Field(default=None, description="actions of a chunk of relative actions")
     shifts: list[JointShift] = Field(default_factory=list)
     standing: Standing | None = None
     unjudged: list[str] = Field(default_factory=list, description="what was not looked at, and why")

@@ -50,9 +50,11 @@ class Feature(Data):
     kind: FeatureKind
     shape: list[int] = Field(description="shape; for an image channels, height, width")
     dtype: str = ""
-    unit: str = Field(default="", description="of most dimensions; '' where the place does not say")
-    units: list[str] = Field(default_factory=list, description="of each dimension; empty where they are not known")
-    dimensions: list[str] = Field(default_factory=list, description="their names in order; empty where there are none")
+    unit: str = Field(default="", description="unit of most dimensions; '' if the place does not say")
+    units: list[str] = Field(default_factory=list, description="unit of each dimension; empty if they are not known")
+    dimensions: list[str] = Field(
+        default_factory=list, description="names of the dimensions, in order; empty if there are none"
+    )
     normalisation: Normalisation | None = None
 
 
@@ -78,8 +80,8 @@ class WiredFeature(Data):
     ends: dict[Place, Feature]
     frames: dict[str, list[Finite | None]] = Field(
         default_factory=dict,
-        description="statistics of all frames of the data set, as the policy takes them: of relative actions where it "
-        "has these; empty where the frames were not read",
+        description="statistics of all frames of the data set, as the policy takes them: of relative actions if it "
+        "has these; empty if the frames were not read",
     )
     relative: bool = Field(default=False, description="whether the policy takes it relative to the state")
 
@@ -250,9 +252,13 @@ class Wiring(Data):
     )
     unread: list[str] = Field(default_factory=list, description="what could not be read, and why")
     normalises: bool = Field(default=True, description="False where its processors have a normaliser of another kind")
-    reach: Reach | None = Field(default=None, description="of the actions; None where the statistics do not give it")
-    lag: Lag | None = Field(default=None, description="of the recording and of a run; None where it was not looked at")
-    truth: DataTruth | None = Field(default=None, description="of the data set's frames; None where they were not read")
+    reach: Reach | None = Field(default=None, description="range of the actions; None if the statistics do not give it")
+    lag: Lag | None = Field(
+        default=None, description="lags of the recording and of a run; None if they were not looked at"
+    )
+    truth: DataTruth | None = Field(
+        default=None, description="what the data set's frames say; None if they were not read"
+    )
 
     def wire(self, name: str) -> WiredFeature | None:
         """Return the wire called ``name``."""

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
-from strobe.core.findings.cadence import steadier_clocks
+from strobe.core.findings.machine import steadier_clocks
+from strobe.core.findings.texts import Found, finding
 from strobe.core.findings.thresholds import Thresholds
-from strobe.core.findings.view import ms, percent
-from strobe.core.results.finding import Finding
+from strobe.core.findings.view import ms
 from strobe.core.results.subject import Machine
 from strobe.rollout.results.rollout import Cause, RolloutResult
 
-MIN_ROBOT_COST = 0.2  # by which calls on the robot must be slower than on the bench
+MIN_ROBOT_COST = 0.2  # least slow-down of calls on the robot against calls on the bench
 
 WHY: dict[Cause, str] = {
     "clocks and gaps": "Between calls the processor idles: its clocks fall and its caches lose their content. The "
@@ -26,28 +24,26 @@ WHY: dict[Cause, str] = {
 SHORT_CAUSES: dict[Cause, str] = {"clocks and gaps": "the gaps between calls", "on the CPU": "CPU time"}
 
 
-def robot_slower(result: RolloutResult, _: Thresholds) -> Iterator[Finding]:
-    """Calls that take longer on the robot than the same on the bench, by the largest part of the difference."""
+@finding("robot-slower", "warning")
+def robot_slower(result: RolloutResult, _: Thresholds) -> Found:
+    """A call takes {ratio:more} longer on the robot than on the bench: {short}.
+
+    Seen: {on_robot.wall_ms:ms} on the robot ({on_robot.calls:,} calls), {on_bench.wall_ms:ms} on the bench
+        ({on_bench.calls:,}). More on the robot: {parts}.
+    Why: {why}
+    Do: {do}
+    Gain: at most {cause_ms:ms} of a call (measured)
+    """
     bench = result.rollout.bench
     if bench is None or bench.verdict is None or not bench.shares:
         return
     on_bench, on_robot, ratio = bench.of("bench"), bench.of("robot"), bench.verdict.ratio
     if on_bench is None or on_robot is None or bench.verdict.kind != "slower" or ratio < 1 + MIN_ROBOT_COST:
         return
-    largest = bench.shares[0]
+    cause = bench.shares[0].cause
+    short, why, do = SHORT_CAUSES.get(cause, cause), WHY[cause], _remedy(result.machine, cause)
     parts = "; ".join(f"{share.cause} {ms(share.ms)}" for share in bench.shares if share.ms > 0)
-    yield Finding(
-        rule="robot-slower",
-        level="warning",
-        title=f"A call takes {percent(ratio - 1)} longer on the robot than on the bench: "
-        f"{SHORT_CAUSES.get(largest.cause, largest.cause)}",
-        seen=f"{ms(on_robot.wall_ms)} on the robot ({on_robot.calls:,} calls), {ms(on_bench.wall_ms)} on the bench "
-        f"({on_bench.calls:,}). More on the robot: {parts}.",
-        why=WHY[largest.cause],
-        do=_remedy(result.machine, largest.cause),
-        gain=f"at most {ms(largest.ms)} of a call (measured)",
-        evidence={"ratio": ratio, "cause": largest.cause, "cause_ms": largest.ms},
-    )
+    yield {"ratio": ratio, "cause": cause, "cause_ms": bench.shares[0].ms}, locals()
 
 
 def _remedy(machine: Machine, cause: Cause) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 
+from strobe.core.findings.texts import Found, finding
 from strobe.core.findings.thresholds import Thresholds
 from strobe.core.results.finding import Finding
 from strobe.rollout.results.remote import Failure, Remote
@@ -17,96 +18,91 @@ WITH_HISTORY = ("diffusion", "tdmpc", "vqbet")
 MUCH_SLEEP = 0.2  # share of a round trip from which the server's sleep is named
 
 
-def serialisation(result: RolloutResult, _: Thresholds) -> Iterator[Finding]:
-    """Round trips that go to pickling and sending."""
+@finding("serialisation", "warning")
+def serialisation(result: RolloutResult, _: Thresholds) -> Found:
+    """{share:whole percent} of a round trip is serialisation.
+
+    Seen: Pickling and sending take {took:,.0f} of {whole:,.0f} ms{size}.
+    Why: Images are sent uncompressed. The control loop waits until the server has received them.
+    Do: Send fewer pixels, with a smaller width and height in --robot.cameras. The server shrinks the images to the
+        policy's size in any case.{jpeg}
+    """
     remote = result.rollout.remote
     share = None if remote is None else remote.serialisation
     if remote is None or remote.trip is None or share is None or share < MAX_SERIALISATION:
         return
-    if share * remote.trip.median < SMALL_MS:
-        return
-    sizes, other = remote.observation_bytes, remote.encoding
-    size = "" if sizes is None else f", for {sizes.median / 1e6:.2f} MB an observation"
-    do = (
-        "Send fewer pixels, with a smaller width and height in --robot.cameras. The server shrinks the images to "
-        "the policy's size in any case."
-    )
-    if other is not None and other.saves_ms is not None and other.saves_ms > 0:
-        do += f" JPEG of quality 95, which LeRobot does not send, would save about {other.saves_ms:.0f} ms of each."
-    yield Finding(
-        rule="serialisation",
-        level="warning",
-        title=f"{100 * share:.0f} % of a round trip is serialisation",
-        seen=f"Pickling and sending take {share * remote.trip.median:,.0f} of {remote.trip.median:,.0f} ms{size}.",
-        why="Images are sent uncompressed. The control loop waits until the server has received them.",
-        do=do,
-        evidence={"share": share, "gain_share": share},
-    )
+    whole, took, sizes = remote.trip.median, share * remote.trip.median, remote.observation_bytes
+    if took >= SMALL_MS:
+        size = "" if sizes is None else f", for {sizes.median / 1e6:.2f} MB an observation"
+        saves = remote.encoding.saves_ms if remote.encoding is not None else None
+        jpeg = " JPEG of quality 95, which LeRobot does not send, would save about {:.0f} ms of each."
+        jpeg = jpeg.format(saves) if saves is not None and saves > 0 else ""
+        yield {"share": share, "gain_share": share}, locals()
 
 
 def starving(result: RolloutResult, thresholds: Thresholds) -> Iterator[Finding]:
     """Ticks without an action, since the next chunk was requested too late."""
-    rollout, remote, queue = result.rollout, result.rollout.remote, result.rollout.queue
-    if remote is None or rollout.pace is None or remote.trip is None:
+    pace, remote, queue = result.rollout.pace, result.rollout.remote, result.rollout.queue
+    if remote is None or pace is None or remote.trip is None or queue.starved / pace.ticks < thresholds.ticks_starved:
         return
-    share = queue.starved / rollout.pace.ticks
-    if share < thresholds.ticks_starved:
-        return
+    share = queue.starved / pace.ticks
     seen = (
-        f"{queue.starved:,} of {rollout.pace.ticks:,} ticks sent nothing, {queue.longest_ms:,.0f} ms in one go; "
+        f"{queue.starved:,} of {pace.ticks:,} ticks sent nothing, {queue.longest_ms:,.0f} ms in one go; "
         f"a round trip takes {remote.trip.p95:,.0f} ms (95 %)."
     )
-    evidence: dict[str, str | int | float | bool | None] = {"starved": share, "gain_share": share}
     if filtered(remote):
-        dropped = 0 if remote.decisions is None else remote.decisions.similar
-        yield Finding(
-            rule="similar-filter",
-            level="warning",
-            title="The server drops observations as similar until the queue is empty",
-            seen=f"{seen} {remote.asked_late:,} of {remote.trips:,} round trips began with an empty queue. The "
-            f"server had dropped earlier observations as similar ({dropped:,} in all).",
-            why="The server drops an observation if its joints lie within 1 (L2, in the robot's unit) of the last "
-            "observation that it used. It does not if the queue is empty, and then the robot waits for a whole "
-            "round trip.",
-            do="If the joints are not in degrees (SO arms), give --robot.use_degrees=true: a joint soon moves by a "
-            "degree. LeRobot has no flag for the limit, and a higher --chunk_size_threshold does not help.",
-            evidence={**evidence, "asked_late": remote.asked_late},
-        )
-        return
-    yield Finding(
-        rule="remote-starvation",
-        level="warning",
-        title=f"The robot had no action for {queue.starved_ms:,.0f} ms",
-        seen=f"{seen} The client sends an observation when {remote.threshold:g} of a chunk or less remains in the "
-        "queue.",
-        why="The queue was empty before the next chunk came. The arm then holds its last goal, and LeRobot logs "
-        "nothing.",
-        do=_first_upper(_awake(remote) + _enough(result, remote)),
-        evidence=evidence,
-    )
+        yield from _similar(remote, share, seen)
+    else:
+        yield from _late(result, remote, share, seen)
 
 
-def failing(result: RolloutResult, _: Thresholds) -> Iterator[Finding]:
-    """Requests that ended in an exception, which LeRobot's server keeps to itself."""
+@finding("similar-filter", "warning")
+def _similar(remote: Remote, share: float, seen: str) -> Found:
+    """The server drops observations as similar until the queue is empty.
+
+    Seen: {seen} {asked_late:,} of {remote.trips:,} round trips began with an empty queue. The server had dropped
+        earlier observations as similar ({dropped:,} in all).
+    Why: The server drops an observation if its joints lie within 1 (L2, in the robot's unit) of the last observation
+        that it used. It does not if the queue is empty, and then the robot waits for a whole round trip.
+    Do: If the joints are not in degrees (SO arms), give --robot.use_degrees=true: a joint soon moves by a degree.
+        LeRobot has no flag for the limit, and a higher --chunk_size_threshold does not help.
+    """
+    dropped = 0 if remote.decisions is None else remote.decisions.similar
+    yield {"starved": share, "gain_share": share, "asked_late": remote.asked_late}, {"dropped": dropped}
+
+
+@finding("remote-starvation", "warning")
+def _late(result: RolloutResult, remote: Remote, share: float, seen: str) -> Found:
+    """The robot had no action for {result.rollout.queue.starved_ms:,.0f} ms.
+
+    Seen: {seen} The client sends an observation when {remote.threshold:g} of a chunk or less remains in the queue.
+    Why: The queue was empty before the next chunk came. The arm then holds its last goal, and LeRobot logs nothing.
+    Do: {do:capital}
+    """
+    yield {"starved": share, "gain_share": share}, {"do": _awake(remote) + _enough(result, remote)}
+
+
+@finding("requests-fail", "warning")
+def failing(result: RolloutResult, _: Thresholds) -> Found:
+    """Requests that ended in an exception, which LeRobot's server keeps to itself.
+
+    Title: {requests} failed{where}: {exception}
+    Seen: {raised}{dropped}
+    Why: {why}
+    Do: {do}
+    """
     remote = result.rollout.remote
     if remote is None:
         return
     for failure in remote.failures:
-        of_chunk = failure.request == "GetActions"
-        noun = "request" if failure.count == 1 else "requests"
-        title = f"{failure.count:,} {noun} for a chunk failed" if of_chunk else f"{failure.request} failed"
-        if of_chunk and failure.place:
-            title += " in the policy server"
-        title += f": {failure.error.partition(':')[0].partition(',')[0]}"  # the exception's type
-        yield Finding(
-            rule="requests-fail",
-            level="warning",
-            title=title,
-            seen=_raised(failure) + _dropped_since(remote),
-            why=_price(failure),
-            do=_without_failure(result, failure),
-            evidence={"count": failure.count, "error": failure.error, "place": failure.place},
-        )
+        requests, where, count = failure.request, "", failure.count
+        if requests == "GetActions":
+            requests = f"{count:,} {'request' if count == 1 else 'requests'} for a chunk"
+            where = " in the policy server" if failure.place else ""
+        exception = failure.error.partition(":")[0].partition(",")[0]
+        raised, dropped = _raised(failure), _dropped_since(remote)
+        why, do = _price(failure), _without_failure(result, failure)
+        yield {"count": count, "error": failure.error, "place": failure.place}, locals()
 
 
 def _raised(failure: Failure) -> str:
@@ -152,31 +148,23 @@ def _without_failure(result: RolloutResult, failure: Failure) -> str:
     )
 
 
-def no_chunk(result: RolloutResult, _: Thresholds) -> Iterator[Finding]:
-    """A server that took observations and never answered with a chunk, and whose reason was not seen."""
+@finding("no-chunk", "warning")
+def no_chunk(result: RolloutResult, _: Thresholds) -> Found:
+    """The policy server sent an empty answer to each request for a chunk.
+
+    Seen: {empty:,} answers had no chunk, and no answer had one. The client sent {observations:,} observations.
+    Why: LeRobot's server sends an empty answer if the policy raised an exception, or if no observation came within its
+        --obs_queue_timeout.
+    Do: Run the server in Strobe too: `strobe rollout -- policy_server …` names the exception and its place.
+    """
     remote = result.rollout.remote
-    if remote is None or not remote.empty or remote.trips or not remote.observations or remote.failures:
-        return
-    yield Finding(
-        rule="no-chunk",
-        level="warning",
-        title="The policy server sent an empty answer to each request for a chunk",
-        seen=f"{remote.empty:,} answers had no chunk, and no answer had one. The client sent {remote.observations:,} "
-        "observations.",
-        why="LeRobot's server sends an empty answer if the policy raised an exception, or if no observation came "
-        "within its --obs_queue_timeout.",
-        do="Run the server in Strobe too: `strobe rollout -- policy_server …` names the exception and its place.",
-        evidence={"empty": remote.empty, "observations": remote.observations},
-    )
+    if remote is not None and remote.empty and not remote.trips and remote.observations and not remote.failures:
+        yield {"empty": remote.empty, "observations": remote.observations}
 
 
 def filtered(remote: Remote) -> bool:
     """Whether most round trips after the first had to wait for an empty queue, since observations were dropped."""
     return remote.asked_late > 0 and remote.asked_late >= (remote.trips - 1) / 2
-
-
-def _first_upper(text: str) -> str:
-    return text[:1].upper() + text[1:]
 
 
 def _awake(remote: Remote) -> str:

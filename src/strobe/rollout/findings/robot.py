@@ -5,8 +5,11 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterator
+from itertools import chain, islice
 
+from strobe.core.findings.texts import Found, finding
 from strobe.core.findings.thresholds import Thresholds
+from strobe.core.results.data import Quantiles
 from strobe.core.results.finding import Finding
 from strobe.rollout.results.rollout import Bus, Camera, Pace, Rollout, RolloutResult, Turns
 
@@ -20,113 +23,95 @@ _BUS_WORDS = ("status packet", "sync read", "sync write", "SerialException", "de
 
 def bus_trouble(result: RolloutResult, thresholds: Thresholds) -> Iterator[Finding]:
     """The one thing that is wrong with the bus, the worst first."""
-    trouble = _trouble(result.rollout, thresholds)
-    if trouble is not None:
-        yield trouble
+    yield from _trouble(result.rollout, thresholds)
 
 
 def explains(rollout: Rollout, thresholds: Thresholds) -> bool:
     """Whether a finding on the bus says already why reads of the motors are slow."""
-    return _trouble(rollout, thresholds) is not None
+    return bool(_trouble(rollout, thresholds))
 
 
-def _trouble(rollout: Rollout, thresholds: Thresholds) -> Finding | None:
-    if rollout.bus is None:
-        return None
-    judged = (judge(rollout, rollout.bus, thresholds) for judge in (_stale, _stopped_answering, _lost, _damaged, _slow))
-    return next((finding for finding in judged if finding is not None), None)
+def _trouble(rollout: Rollout, thresholds: Thresholds) -> list[Finding]:
+    if (bus := rollout.bus) is None:
+        return []
+    arm = f" of the arm '{bus.arm}'" if bus.arm else ""
+    worst = (_stale(rollout, bus), _stopped_answering(rollout.error, bus, arm), _lost(bus, arm), _damaged(bus, arm))
+    return list(islice(chain(*worst, _slow(bus, arm, thresholds)), 1))
 
 
-def _stale(rollout: Rollout, bus: Bus, thresholds: Thresholds) -> Finding | None:
-    if bus.stale < MAX_STALE_READS or bus.stale_from_s is None:
-        return None
-    lasting = bus.stale_at_end
-    return Finding(
-        rule="stale-observations",
-        level="warning",
-        title="The motors' positions are one tick old" + (", until the run's end" if lasting else ""),
-        seen=f"From {bus.stale_from_s:.1f} s on, {bus.stale:,} reads got the answer to an earlier request from the "
-        f"port{', also the last one' if lasting else ''}.",
-        why="One answer came after the driver's time limit. The driver sent its request again and took the late "
-        "answer as the new one. It has been one answer behind since, because its serial library never empties "
-        "the port's input. LeRobot logs nothing.",
-        do=f"Start again: connecting empties the port. Every observation was {1e3 / rollout.fps:.0f} ms older than "
-        "its time stamp, so throw recordings of this run away. Give the adapter a latency timer of 1 ms and a "
-        "USB port of its own. Run nothing else on this machine.",
-        evidence={"stale": bus.stale, "from_s": bus.stale_from_s},
-    )
+@finding("stale-observations", "warning")
+def _stale(rollout: Rollout, bus: Bus) -> Found:
+    """The motors' positions are one tick old{until}.
+
+    Seen: From {from_s:.1f} s on, {stale:,} reads got the answer to an earlier request from the port{last}.
+    Why: One answer came after the driver's time limit. The driver sent its request again and took the late answer as
+        the new one. It has been one answer behind since, because its serial library never empties the port's input.
+        LeRobot logs nothing.
+    Do: Start again: connecting empties the port. Every observation was {tick_ms:.0f} ms older than its time stamp, so
+        throw recordings of this run away. Give the adapter a latency timer of 1 ms and a USB port of its own. Run
+        nothing else on this machine.
+    """
+    if bus.stale >= MAX_STALE_READS and bus.stale_from_s is not None:
+        until, last = (", until the run's end", ", also the last one") if bus.stale_at_end else ("", "")
+        tick_ms = 1e3 / rollout.fps
+        yield {"stale": bus.stale, "from_s": bus.stale_from_s}, locals()
 
 
-def _stopped_answering(rollout: Rollout, bus: Bus, thresholds: Thresholds) -> Finding | None:
-    error = rollout.error
-    if not any(word in error for word in _BUS_WORDS):
-        return None
-    return Finding(
-        rule="motors-gone",
-        level="warning",
-        title=f"The motors{_of(bus)} stopped answering, and that ended the run",
-        seen=f"{error.rstrip('.')}. {bus.lost:,} tries had no answer, {bus.damaged:,} a damaged one.",
-        why=f"LeRobot sends the request {_asks(error)} and then ends the run. One silent servo is enough, since all "
-        "servos are read together.",
-        do="Check the servos' supply and plugs. Connect again: LeRobot then names the ids that do not answer. Turn "
-        "the arm off before you touch it, since torque may be on.",
-        evidence={"lost": bus.lost, "damaged": bus.damaged},
-    )
+@finding("motors-gone", "warning")
+def _stopped_answering(error: str, bus: Bus, arm: str) -> Found:
+    """The motors{arm} stopped answering, and that ended the run.
+
+    Seen: {stated}. {lost:,} tries had no answer, {damaged:,} a damaged one.
+    Why: LeRobot sends the request {asks} and then ends the run. One silent servo is enough, since all servos are read
+        together.
+    Do: Check the servos' supply and plugs. Connect again: LeRobot then names the ids that do not answer. Turn the arm
+        off before you touch it, since torque may be on.
+    """
+    if any(word in error for word in _BUS_WORDS):
+        yield {"lost": bus.lost, "damaged": bus.damaged}, {"stated": error.rstrip("."), "asks": _asks(error)}
 
 
-def _lost(rollout: Rollout, bus: Bus, thresholds: Thresholds) -> Finding | None:
-    if not bus.lost or bus.lost < bus.damaged or bus.failed_ms is None:
-        return None
-    return Finding(
-        rule="lost-answers",
-        level="warning",
-        title=f"Motors{_of(bus)} did not answer in time, and the driver repeated its request",
-        seen=f"{bus.lost:,} tries in {bus.failed_reads:,} of {bus.failed_reads + bus.ms.n:,} reads had no answer. Such "
-        f"a read took {bus.failed_ms.median:,.1f} ms (median), the others {bus.ms.median:,.1f} ms.",
-        why=f"The driver waits {LOST_MS:.0f} ms for an answer before it repeats the request, and the loop waits too. "
-        "LeRobot logs this only at debug level.",
-        do="Check the cable between the servos, and the supply's voltage under load. Run nothing else on this "
-        "machine: a busy machine can miss an answer that came.",
-        evidence={"lost": bus.lost, "failed_ms": bus.failed_ms.median},
-    )
+@finding("lost-answers", "warning")
+def _lost(bus: Bus, arm: str) -> Found:
+    """Motors{arm} did not answer in time, and the driver repeated its request.
+
+    Seen: {lost:,} tries in {bus.failed_reads:,} of {reads:,} reads had no answer. Such a read took {failed_ms:,.1f} ms
+        (median), the others {bus.ms.median:,.1f} ms.
+    Why: The driver waits {LOST_MS:.0f} ms for an answer before it repeats the request, and the loop waits too. LeRobot
+        logs this only at debug level.
+    Do: Check the cable between the servos, and the supply's voltage under load. Run nothing else on this machine: a
+        busy machine can miss an answer that came.
+    """
+    if bus.lost and bus.lost >= bus.damaged and bus.failed_ms is not None:
+        yield {"lost": bus.lost, "failed_ms": bus.failed_ms.median}, {"reads": bus.failed_reads + bus.ms.n}
 
 
-def _damaged(rollout: Rollout, bus: Bus, thresholds: Thresholds) -> Finding | None:
-    if not bus.damaged or bus.failed_ms is None:
-        return None
-    return Finding(
-        rule="damaged-answers",
-        level="warning",
-        title=f"Answers of the motors{_of(bus)} were damaged, and the driver repeated its request",
-        seen=f"{bus.damaged:,} tries in {bus.failed_reads:,} of {bus.failed_reads + bus.ms.n:,} reads. Such a read "
-        f"took {bus.failed_ms.median:,.1f} ms (median), the others {bus.ms.median:,.1f} ms.",
-        why="A checksum was wrong, or bytes were missing. LeRobot sends the request up to three times, then the run "
-        "ends.",
-        do="The cause is a loose plug, a long cable, or a supply whose voltage drops while several joints move. "
-        "Change the cable first.",
-        evidence={"damaged": bus.damaged},
-    )
+@finding("damaged-answers", "warning")
+def _damaged(bus: Bus, arm: str) -> Found:
+    """Answers of the motors{arm} were damaged, and the driver repeated its request.
+
+    Seen: {damaged:,} tries in {bus.failed_reads:,} of {reads:,} reads. Such a read took {bus.failed_ms.median:,.1f} ms
+        (median), the others {bus.ms.median:,.1f} ms.
+    Why: A checksum was wrong, or bytes were missing. LeRobot sends the request up to three times, then the run ends.
+    Do: The cause is a loose plug, a long cable, or a supply whose voltage drops while several joints move. Change the
+        cable first.
+    """
+    if bus.damaged and bus.failed_ms is not None:
+        yield {"damaged": bus.damaged}, {"reads": bus.failed_reads + bus.ms.n}
 
 
-def _slow(rollout: Rollout, bus: Bus, thresholds: Thresholds) -> Finding | None:
-    if bus.ms.median < thresholds.bus_read_ms or bus.on_cpu < 0.5:
-        return None
-    return Finding(
-        rule="slow-bus",
-        level="warning",
-        title=f"The motors{_of(bus)} answer slowly",
-        seen=f"A read of all motors took {bus.ms.median:,.1f} ms (median; 95 % within {bus.ms.p95:,.1f}). The "
-        f"reading thread had a CPU for {bus.on_cpu:.0%} of it, so the time is the bus's.",
-        why="Six servos at 1 Mbaud need about 1 ms plus the adapter's latency. Linux often sets that to 16 ms.",
-        do="echo 1 > /sys/bus/usb-serial/devices/ttyUSB0/latency_timer (with your port's name). If one servo answers "
-        "late, look at the return delay in its register 7.",
-        evidence={"read_ms": bus.ms.median},
-    )
+@finding("slow-bus", "warning")
+def _slow(bus: Bus, arm: str, thresholds: Thresholds) -> Found:
+    """The motors{arm} answer slowly.
 
-
-def _of(bus: Bus) -> str:
-    """Words that tell which arm's bus it is."""
-    return f" of the arm '{bus.arm}'" if bus.arm else ""
+    Seen: A read of all motors took {bus.ms.median:,.1f} ms (median; 95 % within {bus.ms.p95:,.1f}). The reading thread
+        had a CPU for {bus.on_cpu:.0%} of it, so the time is the bus's.
+    Why: Six servos at 1 Mbaud need about 1 ms plus the adapter's latency. Linux often sets that to 16 ms.
+    Do: echo 1 > /sys/bus/usb-serial/devices/ttyUSB0/latency_timer (with your port's name). If one servo answers late,
+        look at the return delay in its register 7.
+    """
+    if bus.ms.median >= thresholds.bus_read_ms and bus.on_cpu >= 0.5:
+        yield {"read_ms": bus.ms.median}
 
 
 def _asks(error: str) -> str:
@@ -141,49 +126,50 @@ def turns(result: RolloutResult, thresholds: Thresholds) -> Iterator[Finding]:
     """A control thread that waits for a CPU, or for the interpreter."""
     rollout, bus = result.rollout, result.rollout.bus
     if bus is not None and waits_for_interpreter(rollout, thresholds):
-        yield Finding(
-            rule="threads-fight",
-            level="warning",
-            title="Other threads of this process hold up the control loop",
-            seen=f"A read of the motors took {bus.ms.median:,.1f} ms (median; 95 % within {bus.ms.p95:,.1f}) and had "
-            f"a CPU for {bus.on_cpu:.0%} of it, though it waits in a loop that never sleeps; {bus.blocked:.0%} "
-            "it was held back.",
-            why="Python runs one thread at a time. For each step the driver's loop must get the interpreter back "
-            "from a busy thread, such as the inference, an encoder or a viewer. That can take 5 ms.",
-            do="The trace shows which thread runs at that time. A compiled policy or a CUDA graph spends less time "
-            "in Python. You can run without recording and without the display (--display_data=false).",
-            evidence={"blocked": bus.blocked, "read_ms": bus.ms.median},
-        )
+        yield from _no_interpreter(bus)
     elif rollout.turns is not None and waits_for_cpu(rollout, thresholds):
-        yield _no_cpu(rollout.turns, policy=rollout.inference is not None and rollout.engine not in ELSEWHERE)
+        yield from _no_cpu(rollout.turns, policy=rollout.inference is not None and rollout.engine not in ELSEWHERE)
 
 
-def _no_cpu(turns: Turns, *, policy: bool) -> Finding:
-    others = turns.other_cpus >= turns.own_cpus
-    who = "Other processes take" if others else "The policy takes" if policy else "Other threads of this process take"
-    if others:
+@finding("threads-fight", "warning")
+def _no_interpreter(bus: Bus) -> Found:
+    """Other threads of this process hold up the control loop.
+
+    Seen: A read of the motors took {bus.ms.median:,.1f} ms (median; 95 % within {bus.ms.p95:,.1f}) and had a CPU for
+        {bus.on_cpu:.0%} of it, though it waits in a loop that never sleeps; {blocked:.0%} it was held back.
+    Why: Python runs one thread at a time. For each step the driver's loop must get the interpreter back from a busy
+        thread, such as the inference, an encoder or a viewer. That can take 5 ms.
+    Do: The trace shows which thread runs at that time. A compiled policy or a CUDA graph spends less time in Python.
+        You can run without recording and without the display (--display_data=false).
+    """
+    yield {"blocked": bus.blocked, "read_ms": bus.ms.median}
+
+
+@finding("{rule}", "warning", ("busy-machine", "busy-process"))
+def _no_cpu(turns: Turns, *, policy: bool) -> Found:
+    """A control thread that is ready and has no CPU.
+
+    Title: {who} the CPU from the control loop
+    Seen: The control thread was ready and had no CPU for {waited:.0%} of the run. This process kept
+        {turns.own_cpus:.1f} CPUs busy, others {turns.other_cpus:.1f}.
+    Why: Ticks, reads of the motors and calls of the policy take longer, and the driver can miss answers.
+    Do: {do}
+    """
+    rule = "busy-process"
+    if turns.other_cpus >= turns.own_cpus:
+        rule, who = "busy-machine", "Other processes take"
         do = "End other programs, or give this run a higher priority: `nice -n -5` (as root)."
-    elif not policy:
+    elif policy:
+        who = "The policy takes"
+        do = "Set OMP_NUM_THREADS to 1, or to half the cores. Then the policy's threads do not take every core, and "
+        do += "the loop has one."
+    else:
+        who = "Other threads of this process take"
         do = (
             "No policy runs in this process. The trace shows which thread runs at that time: an encoder, a camera or a "
-            "viewer. "
-            "Give --dataset.rgb_encoder.vcodec=h264 or a hardware encoder, or --display_data=false."
         )
-    else:
-        do = (
-            "Set OMP_NUM_THREADS to 1, or to half the cores. Then the policy's threads do not take every core, and "
-            "the loop has one."
-        )
-    return Finding(
-        rule="busy-machine" if others else "busy-process",
-        level="warning",
-        title=f"{who} the CPU from the control loop",
-        seen=f"The control thread was ready and had no CPU for {turns.waited_share:.0%} of the run. This process kept "
-        f"{turns.own_cpus:.1f} CPUs busy, others {turns.other_cpus:.1f}.",
-        why="Ticks, reads of the motors and calls of the policy take longer, and the driver can miss answers.",
-        do=do,
-        evidence={"waited": turns.waited_share, "gain_share": turns.waited_share},
-    )
+        do += "viewer. Give --dataset.rgb_encoder.vcodec=h264 or a hardware encoder, or --display_data=false."
+    yield {"waited": turns.waited_share, "gain_share": turns.waited_share}, locals()
 
 
 def waits_for_cpu(rollout: Rollout, thresholds: Thresholds) -> bool:
@@ -203,43 +189,37 @@ def waits_for_interpreter(rollout: Rollout, thresholds: Thresholds) -> bool:
     return bus is not None and bus.ms.median >= thresholds.bus_read_ms and bus.blocked >= 0.5
 
 
-def real_time(result: RolloutResult, _: Thresholds) -> Iterator[Finding]:
-    """A control thread that was made real-time while LeRobot ran."""
+@finding("real-time-thread", "warning")
+def real_time(result: RolloutResult, _: Thresholds) -> Found:
+    """The control thread was made real-time, and it stayed so.
+
+    Seen: It started as {before}, and was {after} {since}.
+    Why: LeRobot's video encoder, SVT-AV1, does that to the thread that opens it, if it has the right: as root, or in a
+        container with SYS_NICE. No other thread gets that core while the thread runs: not the cameras, not the
+        inference, and no thread that it starts later.
+    Do: Use --dataset.rgb_encoder.vcodec=h264 or a hardware encoder. Or take the right away: do not run as root, or
+        start the container with --cap-drop=SYS_NICE. `chrt -o -p 0 PID` mends a running process.
+    """
     scheduling = result.rollout.scheduling
-    if scheduling is None or scheduling.real_time_before or not scheduling.real_time_after:
-        return
-    since = "when the loop began" if scheduling.from_s is None else f"from {scheduling.from_s:.1f} s on, or before"
-    yield Finding(
-        rule="real-time-thread",
-        level="warning",
-        title="The control thread was made real-time, and it stayed so",
-        seen=f"It started as {scheduling.before}, and was {scheduling.after} {since}.",
-        why="LeRobot's video encoder, SVT-AV1, does that to the thread that opens it, if it has the right: as root, "
-        "or in a container with SYS_NICE. No other thread gets that core while the thread runs: not the cameras, "
-        "not the inference, and no thread that it starts later.",
-        do="Use --dataset.rgb_encoder.vcodec=h264 or a hardware encoder. Or take the right away: do not run as root, "
-        "or start the container with --cap-drop=SYS_NICE. `chrt -o -p 0 PID` mends a running process.",
-        evidence={"before": scheduling.before, "after": scheduling.after},
-    )
+    if scheduling is not None and not scheduling.real_time_before and scheduling.real_time_after:
+        from_s = scheduling.from_s
+        since = "when the loop began" if from_s is None else f"from {from_s:.1f} s on, or before"
+        yield {"before": scheduling.before, "after": scheduling.after}, {"since": since}
 
 
-def torque_left(result: RolloutResult, _: Thresholds) -> Iterator[Finding]:
-    """Servos that a rehearsal left with torque on."""
+@finding("torque-left-on", "warning")
+def torque_left(result: RolloutResult, _: Thresholds) -> Found:
+    """The arm still has torque in {count} joint{count:plural}.
+
+    Seen: At the end of the run these joints held their goal: {joints}.
+    Why: LeRobot switches the torque off servo by servo, and stops at the first servo that is silent or in error. All
+        later ids keep their torque, even after the process has ended. They grow warm, and nobody can move the arm by
+        hand.
+    Do: Switch the arm's power off. Expect the same on the real arm after such an end.
+    """
     rehearsal = result.rollout.rehearsal
-    if rehearsal is None or not rehearsal.holding:
-        return
-    joints = rehearsal.holding
-    yield Finding(
-        rule="torque-left-on",
-        level="warning",
-        title=f"The arm still has torque in {len(joints)} joint{'s' if len(joints) > 1 else ''}",
-        seen=f"At the end of the run these joints held their goal: {', '.join(joints)}.",
-        why="LeRobot switches the torque off servo by servo, and stops at the first servo that is silent or in "
-        "error. All later ids keep their torque, even after the process has ended. They grow warm, and nobody "
-        "can move the arm by hand.",
-        do="Switch the arm's power off. Expect the same on the real arm after such an end.",
-        evidence={"joints": ", ".join(joints)},
-    )
+    if rehearsal is not None and rehearsal.holding:
+        yield {"joints": ", ".join(rehearsal.holding)}, {"count": len(rehearsal.holding)}
 
 
 # Where --fps is called otherwise.
@@ -258,85 +238,74 @@ def cameras(result: RolloutResult, thresholds: Thresholds) -> Iterator[Finding]:
     late = waits_for_interpreter(rollout, thresholds) or waits_for_cpu(rollout, thresholds)
     for camera in rollout.cameras:
         if camera.frozen_frames >= FEW_FRAMES and camera.frozen_ms >= FROZEN_PERIODS * 1e3 / rollout.fps:
-            yield _frozen(camera)
+            yield from _frozen(camera)
         elif late:
             continue  # a camera's own thread waits as the loop does
         elif camera.fresh_hz < MIN_FRESH * wanted:
-            yield _repeated(camera, rollout, pace)
+            yield from _repeated(camera, rollout, pace)
         elif camera.longest_ms >= thresholds.camera_stall * 1e3 / wanted:
-            yield _stalled(camera)
+            yield from _stalled(camera)
         elif camera.age is not None and camera.age.median >= thresholds.frame_age_ms:
-            yield _old(camera, rollout)
+            yield from _old(camera, camera.age, rollout)
 
 
-def _repeated(camera: Camera, rollout: Rollout, pace: Pace) -> Finding:
-    hz = math.floor(camera.fresh_hz)
-    acts = rollout.engine != "none"
-    sees = (
-        "the policy sees an old frame again, and nothing shows it"
-        if acts
-        else ("the data set contains an old frame again, and nothing marks it")
-    )
-    flag = FPS_FLAGS.get(rollout.command, "--fps")
-    aged = f" Frames were up to {camera.age.p95:,.0f} ms old (95 %)." if camera.age is not None else ""
-    return Finding(
-        rule="repeated-frames",
-        level="warning",
-        title=f"Camera {camera.name} is slower than the loop",
-        seen=f"{camera.fresh_hz:.1f} different frames per second; the loop reads it at {pace.held_hz:.1f} Hz.{aged}",
-        why=f"The robot takes the latest frame and never waits, so {sees}.",
-        do="Give this camera a higher fps in --robot.cameras, fewer pixels, or more light (long exposures halve the "
-        f"rate){f'; or {flag}={hz}' if hz >= 1 else ''}.",
-        evidence={"fresh_hz": camera.fresh_hz, "camera": camera.name},
-    )
+@finding("repeated-frames", "warning")
+def _repeated(seen: Camera, rollout: Rollout, pace: Pace) -> Found:
+    """Camera {camera} is slower than the loop.
+
+    Seen: {fresh_hz:.1f} different frames per second; the loop reads it at {pace.held_hz:.1f} Hz.{aged}
+    Why: The robot takes the latest frame and never waits, so {sees}.
+    Do: Give this camera a higher fps in --robot.cameras, fewer pixels, or more light (long exposures halve the
+        rate){lower}.
+    """
+    sees = "the policy sees an old frame again, and nothing shows it"
+    if rollout.engine == "none":
+        sees = "the data set contains an old frame again, and nothing marks it"
+    aged = f" Frames were up to {seen.age.p95:,.0f} ms old (95 %)." if seen.age is not None else ""
+    hz = math.floor(seen.fresh_hz)
+    lower = f"; or {FPS_FLAGS.get(rollout.command, '--fps')}={hz}" if hz >= 1 else ""
+    yield {"fresh_hz": seen.fresh_hz, "camera": seen.name}, locals()
 
 
-def _stalled(camera: Camera) -> Finding:
-    return Finding(
-        rule="camera-stall",
-        level="warning",
-        title=f"Camera {camera.name} stood still for {camera.longest_ms:,.0f} ms",
-        seen=f"From {camera.longest_from_s:.1f} s on the loop saw one frame for {camera.longest_ms:,.0f} ms. Over "
-        f"the whole run it saw {camera.fresh_hz:.1f} different frames per second.",
-        why="The robot takes the latest frame, even an old one. If the frame is older than 500 ms the run ends. "
-        "LeRobot gives no warning before.",
-        do="Give this camera a USB port and a controller of its own, and a shorter cable. Read `dmesg` for that "
-        "moment.",
-        evidence={"longest_ms": camera.longest_ms, "camera": camera.name},
-    )
+@finding("camera-stall", "warning")
+def _stalled(seen: Camera) -> Found:
+    """Camera {camera} stood still for {longest_ms:,.0f} ms.
+
+    Seen: From {seen.longest_from_s:.1f} s on the loop saw one frame for {longest_ms:,.0f} ms. Over the whole run it saw
+        {seen.fresh_hz:.1f} different frames per second.
+    Why: The robot takes the latest frame, even an old one. If the frame is older than 500 ms the run ends. LeRobot
+        gives no warning before.
+    Do: Give this camera a USB port and a controller of its own, and a shorter cable. Read `dmesg` for that moment.
+    """
+    yield {"longest_ms": seen.longest_ms, "camera": seen.name}
 
 
-def _frozen(camera: Camera) -> Finding:
-    return Finding(
-        rule="camera-frozen",
-        level="warning",
-        title=f"Camera {camera.name} gave new frames with the same picture for {camera.frozen_ms:,.0f} ms",
-        seen=f"From {camera.frozen_from_s:.1f} s on, {camera.frozen_frames:,} frames in a row were equal in every "
-        f"pixel that was compared, for {camera.frozen_ms:,.0f} ms. Their time stamps were new.",
-        why="A sensor's noise makes any two pictures differ, so the camera or its driver repeats one. LeRobot checks "
-        "only a frame's time, so it cannot see this. The policy acts on a scene that stands still.",
-        do="Plug the camera in again, into a port of its own. Read `dmesg` for that moment, and look for a newer "
-        "firmware or driver. Frames of a simulator or of a video may rightly be equal.",
-        evidence={"frozen_ms": camera.frozen_ms, "camera": camera.name},
-    )
+@finding("camera-frozen", "warning")
+def _frozen(seen: Camera) -> Found:
+    """Camera {camera} gave new frames with the same picture for {frozen_ms:,.0f} ms.
+
+    Seen: From {seen.frozen_from_s:.1f} s on, {seen.frozen_frames:,} frames in a row were equal in every pixel that was
+        compared, for {frozen_ms:,.0f} ms. Their time stamps were new.
+    Why: A sensor's noise makes any two pictures differ, so the camera or its driver repeats one. LeRobot checks only a
+        frame's time, so it cannot see this. The policy acts on a scene that stands still.
+    Do: Plug the camera in again, into a port of its own. Read `dmesg` for that moment, and look for a newer firmware or
+        driver. Frames of a simulator or of a video may rightly be equal.
+    """
+    yield {"frozen_ms": seen.frozen_ms, "camera": seen.name}
 
 
-def _old(camera: Camera, rollout: Rollout) -> Finding:
-    assert camera.age is not None
-    flag = FPS_FLAGS.get(rollout.command, "--fps")
-    return Finding(
-        rule="old-frames",
-        level="warning",
-        title=f"Frames of camera {camera.name} are old when they are read",
-        seen=f"{camera.age.median:,.0f} ms (median; 95 % within {camera.age.p95:,.0f}), though {camera.fresh_hz:.1f} "
-        f"different frames came per second.",
-        why="The policy acts on an old picture, and its own call adds to that age. It was trained on pictures that "
-        "were as old as those of its recordings.",
-        do="Make the camera buffer less: a USB port of its own, fourcc: MJPG or fewer pixels in --robot.cameras, no "
-        f"network in between. Or record with the same camera and the same {flag}, so that the training data has "
-        "the same age.",
-        evidence={"age_ms": camera.age.median, "camera": camera.name},
-    )
+@finding("old-frames", "warning")
+def _old(seen: Camera, age: Quantiles, rollout: Rollout) -> Found:
+    """Frames of camera {camera} are old when they are read.
+
+    Seen: {age.median:,.0f} ms (median; 95 % within {age.p95:,.0f}), though {seen.fresh_hz:.1f} different frames came
+        per second.
+    Why: The policy acts on an old picture, and its own call adds to that age. It was trained on pictures that were as
+        old as those of its recordings.
+    Do: Make the camera buffer less: a USB port of its own, fourcc: MJPG or fewer pixels in --robot.cameras, no network
+        in between. Or record with the same camera and the same {flag}, so that the training data has the same age.
+    """
+    yield {"age_ms": age.median, "camera": seen.name}, {"flag": FPS_FLAGS.get(rollout.command, "--fps")}
 
 
 RULES = (bus_trouble, turns, torque_left, cameras, real_time)

@@ -14,7 +14,8 @@ class Motion(Data):
     jerk: Finite | None = Field(description="root mean square of the third difference, per tick³; None: too few ticks")
     within: Finite | None = Field(description="mean distance to the action before, in ticks whose action was queued")
     seam: Finite | None = Field(
-        description="the same where a new chunk begins; None, as `within`, where no chunk or each tick began one"
+        description="mean distance to the action before, at the first action of a new chunk; None, as `within`, if no "
+        "tick or each tick began one"
     )
 
 

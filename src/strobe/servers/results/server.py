@@ -50,13 +50,13 @@ class ImageEncoding(Data):
     """The images of one observation in another form: what the client would send, and what making it takes."""
 
     kind: EncodingKind
-    payload_bytes: int = Field(description="of the whole observation, encoded with the images in that form")
+    payload_bytes: int = Field(description="bytes of the whole observation, encoded with the images in that form")
     ms: Finite = Field(description="median, to make that form of all its images on this client; 0 as sent")
     encode_ms: Finite | None = Field(
         default=None, description="median, to make the message of it; None in results from before it was measured"
     )
     transfer_ms: Finite | None = Field(
-        default=None, description="of its bytes at `bytes_per_s`, computed; None where that is not known"
+        default=None, description="time that its bytes take at `bytes_per_s`, computed; None if that is not known"
     )
 
     def saves_ms(self, present: ImageEncoding) -> float | None:
@@ -100,7 +100,9 @@ class DroppedObservations(Data):
     sent: int
     dropped: int = Field(description="observations without an answer, as too similar to the one before")
     nearest: Finite = Field(description="smallest distance between two states sent, in the robot's own units")
-    farthest_dropped: Finite | None = Field(default=None, description="largest distance of those dropped; None without")
+    farthest_dropped: Finite | None = Field(
+        default=None, description="largest distance of a dropped one; None if none was dropped"
+    )
 
 
 class ServerAnswer(Answer):
@@ -127,10 +129,15 @@ class ServerAnswer(Answer):
     received_bytes: Quantiles | None = None
     chunk: list[int] = Field(default_factory=list, description="shape of the first answer's actions")
     bytes_per_s: Finite | None = Field(
-        default=None, description="of the network, from its time and a ping's; None where the bytes take too little"
+        default=None,
+        description="rate of the network, from its time and a ping's; None if the bytes take too little time",
     )
-    encodings: list[ImageEncoding] = Field(default_factory=list, description="none without images")
-    age: ActionAge | None = Field(default=None, description="None without a control rate")
+    encodings: list[ImageEncoding] = Field(
+        default_factory=list, description="other forms of the images; empty without images"
+    )
+    age: ActionAge | None = Field(
+        default=None, description="age of the actions that a robot executes; None without a control rate"
+    )
     faults: list[ServerFault] = Field(default_factory=list, description="in the order in which they appeared")
     dropped: DroppedObservations | None = Field(
         default=None, description="dropped observations; None if the server has no filter for them, or if not tested"

@@ -6,13 +6,12 @@ the profiler can have added to the gaps is taken off, over the time without it: 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import TypeVar
 
+from strobe.core.findings.texts import Found, finding
 from strobe.core.findings.thresholds import Thresholds
 from strobe.core.findings.view import CUDA_GRAPHS, free, ms, percent, top, whole_ms
 from strobe.core.results.answer import Profiled
-from strobe.core.results.finding import Finding
 from strobe.core.results.measurement import Measurement
 from strobe.traces.results.profiles import Gaps, OperatorProfile, PythonFunction, PythonProfile
 
@@ -24,116 +23,98 @@ SMALL_KERNEL_US = 10.0  # median kernel: starting one takes as long
 MANY_KERNELS = 1000  # kernels in an iteration: fewer small ones do not add up
 
 
-def device_idle(result: Profiled, _: Thresholds) -> Iterator[Finding]:
-    """Gaps in the device's timeline."""
+@finding("device-idle", "warning")
+def device_idle(result: Profiled, _: Thresholds) -> Found:
+    """The device idles for at least {idle_share:percent} of the {measurement.phase}.
+
+    Seen: Under torch.profiler idle for {idle_ms:ms} of {span_ms:ms}, in {gaps:,} gaps over {device.threshold_us:g}
+        µs{causes}; without it '{measurement.name}' takes {whole:ms}.{longest}
+    Why: In a gap the device waits for the host to launch work, for data, for a copy, or for a synchronisation.
+    Do: If the host had launched nothing yet, try {CUDA_GRAPHS}. If it synchronised or copied, look for .item(), .cpu()
+        and prints in the gaps of the trace. If the gap is before the first kernel, prepare the next inputs while the
+        device works.
+    Gain: {gain}
+    """
     seen, measurement = _profiled(result, result.operators)
     if seen is None or seen.device is None or measurement is None:
         return
-    share = _at_least(seen.device, measurement)
-    if share < IDLE_DEVICE:
-        return
-    causes = ", ".join(f"{c.cause} {ms(c.ms)}" for c in seen.device.causes)
-    yield Finding(
-        rule="device-idle",
-        level="warning",
-        title=f"The device idles for at least {percent(share)} of the {measurement.phase}",
-        seen=f"Under torch.profiler idle for {ms(seen.device.idle_ms)} of {ms(seen.device.span_ms)}, in "
-        f"{seen.device.gaps:,} gaps over {seen.device.threshold_us:g} µs{f' ({causes})' if causes else ''}; without "
-        f"it '{measurement.name}' takes {ms(whole_ms(measurement))}.{_longest(seen.device)}",
-        why="In a gap the device waits for the host to launch work, for data, for a copy, or for a synchronisation.",
-        do=f"If the host had launched nothing yet, try {CUDA_GRAPHS}. If it synchronised or copied, look for .item(), "
-        ".cpu() and prints in the gaps of the trace. If the gap is before the first kernel, prepare the next "
-        "inputs while the device works.",
-        gain=free(measurement, share),
-        evidence={
-            "idle_share": share,
-            "idle_ms": seen.device.idle_ms,
-            "span_ms": seen.device.span_ms,
-            "gaps": seen.device.gaps,
-            "gain_share": share,
-        },
-    )
+    device, share, whole = seen.device, _at_least(seen.device, measurement), whole_ms(measurement)
+    if share >= IDLE_DEVICE:
+        causes = f" ({', '.join(f'{c.cause} {ms(c.ms)}' for c in device.causes)})" if device.causes else ""
+        longest, gain = _longest(device), free(measurement, share)
+        evidence = {"idle_share": share, "idle_ms": device.idle_ms, "span_ms": device.span_ms}
+        yield {**evidence, "gaps": device.gaps, "gain_share": share}, locals()
 
 
-def many_small_operators(result: Profiled, _: Thresholds) -> Iterator[Finding]:
-    """Operators so small that starting them costs as much as they do."""
+@finding("many-small-operators", "warning")
+def many_small_operators(result: Profiled, _: Thresholds) -> Found:
+    """The {measurement.phase} is many small operators.
+
+    Seen: One iteration of '{measurement.name}' runs {many}.
+    Why: Every operator costs time in Python and a launch, even if it computes little.
+    Do: Try {what}, or larger batches.
+    Gain: {gain}
+    """
     seen, measurement = _profiled(result, result.operators)
     if seen is None or measurement is None:
         return
-    if seen.kernel_median_us is not None:
-        if seen.kernel_median_us >= SMALL_KERNEL_US or seen.kernel_calls <= MANY_KERNELS:
-            return
-        many = f"{seen.kernel_calls:,} kernels and copies, of which half take less than {seen.kernel_median_us:.1f} µs"
-        evidence = {"kernels": seen.kernel_calls, "median_us": seen.kernel_median_us}
-        gain = "not known before you try it; the idle time of the device is the most that it can save"
+    what = CUDA_GRAPHS if seen.kernels else "--compile, which fuses them"
+    if (median := seen.kernel_median_us) is not None:
+        if median < SMALL_KERNEL_US and seen.kernel_calls > MANY_KERNELS:
+            many = f"{seen.kernel_calls:,} kernels and copies, of which half take less than {median:.1f} µs"
+            gain = "not known before you try it; the idle time of the device is the most that it can save"
+            yield {"kernels": seen.kernel_calls, "median_us": median}, locals()
     elif (share := _between(result, seen.host, measurement)) and seen.host and not _long(seen.host):
         many = (
             f"{seen.operator_calls:,} operators, with {ms(seen.host.idle_ms)} of {ms(seen.host.span_ms)} between them "
             f"under torch.profiler: at least {percent(share)} of {ms(whole_ms(measurement))} without it"
         )
-        evidence = {"operators": seen.operator_calls, "between_share": share, "gain_share": share}
         gain = free(measurement, share)
-    else:
-        return
-    yield Finding(
-        rule="many-small-operators",
-        level="warning",
-        title=f"The {measurement.phase} is many small operators",
-        seen=f"One iteration of '{measurement.name}' runs {many}.",
-        why="Every operator costs time in Python and a launch, even if it computes little.",
-        do=f"Try {CUDA_GRAPHS if seen.kernels else '--compile, which fuses them'}, or larger batches.",
-        gain=gain,
-        evidence=evidence,
-    )
+        yield {"operators": seen.operator_calls, "between_share": share, "gain_share": share}, locals()
 
 
-def host_delay(result: Profiled, _: Thresholds) -> Iterator[Finding]:
-    """On the CPU: a few long stretches in which the host does something else than torch's operators."""
+@finding("host-delay", "warning")
+def host_delay(result: Profiled, _: Thresholds) -> Found:
+    """At least {share:percent} of the {measurement.phase} passes outside of torch's operators.
+
+    Seen: Under torch.profiler {host.idle_ms:ms} of {host.span_ms:ms}, of which {host.long_ms:ms} in gaps over a
+        millisecond; without it '{measurement.name}' takes {whole:ms}.{longest}
+    Why: No launch takes that long. Python, a library other than torch, a file or a lock holds the host up, and all
+        later work waits.
+    Do: --python-profile=cprofile names the function. If its work does not depend on the model's outputs, do it in a
+        worker at the same time.
+    Gain: {gain}
+    """
     seen, measurement = _profiled(result, result.operators)
     if seen is None or seen.host is None or measurement is None or not _long(seen.host):
         return
-    share = _between(result, seen.host, measurement)
-    if not share:
-        return
-    yield Finding(
-        rule="host-delay",
-        level="warning",
-        title=f"At least {percent(share)} of the {measurement.phase} passes outside of torch's operators",
-        seen=f"Under torch.profiler {ms(seen.host.idle_ms)} of {ms(seen.host.span_ms)}, of which "
-        f"{ms(seen.host.long_ms)} in gaps over a millisecond; without it '{measurement.name}' takes "
-        f"{ms(whole_ms(measurement))}.{_longest(seen.host)}",
-        why="No launch takes that long. Python, a library other than torch, a file or a lock holds the host up, and "
-        "all later work waits.",
-        do="--python-profile=cprofile names the function. If its work does not depend on the model's outputs, do it "
-        "in a worker at the same time.",
-        gain=free(measurement, share),
-        evidence={"between_share": share, "long_ms": seen.host.long_ms, "gain_share": share},
-    )
+    if share := _between(result, seen.host, measurement):
+        host, whole, longest, gain = seen.host, whole_ms(measurement), _longest(seen.host), free(measurement, share)
+        yield {"between_share": share, "long_ms": host.long_ms, "gain_share": share}, locals()
 
 
-def python_time(result: Profiled, _: Thresholds) -> Iterator[Finding]:
-    """Python that takes much of the time itself; on an accelerator, only where the device waits for it."""
+@finding("python-time", "warning")
+def python_time(result: Profiled, _: Thresholds) -> Found:
+    """At least {share:percent} of the {measurement.phase} is Python, outside torch's operators.
+
+    Seen: {seen.host.idle_ms:ms} of {seen.host.span_ms:ms} under torch.profiler; '{measurement.name}' takes {whole:ms}
+        without it. Under {seen.tool} the longest in Python: {named}.
+    Why: Python runs on one core and sets the pace. Faster arithmetic would change nothing here.
+    Do: Look at these functions. Compute once what depends only on shapes. --compile removes most of the Python.
+    Gain: {gain}
+    """
     seen, measurement = _profiled(result, result.python)
     if seen is None or seen.host is None or measurement is None:
         return
-    share = _at_least(seen.host, measurement)
+    share, whole = _at_least(seen.host, measurement), whole_ms(measurement)
+    # On an accelerator, Python counts only where the device waits for it.
     idle = 1.0 if _on_cpu(result) else _at_least(seen.device, measurement) if seen.device is not None else 0.0
-    if share < BETWEEN_OPERATORS or idle < IDLE_DEVICE:
-        return
-    gain_share = min(share, idle)
-    first = [f for f in seen.functions if f.where != "built in"][:3]
-    named = ", ".join(f"{f.name} ({f.where}) {ms(_own(f))}" for f in first)
-    yield Finding(
-        rule="python-time",
-        level="warning",
-        title=f"At least {percent(share)} of the {measurement.phase} is Python, outside torch's operators",
-        seen=f"{ms(seen.host.idle_ms)} of {ms(seen.host.span_ms)} under torch.profiler; '{measurement.name}' takes "
-        f"{ms(whole_ms(measurement))} without it. Under {seen.tool} the longest in Python: {named or 'none'}.",
-        why="Python runs on one core and sets the pace. Faster arithmetic would change nothing here.",
-        do="Look at these functions. Compute once what depends only on shapes. --compile removes most of the Python.",
-        gain=free(measurement, gain_share),
-        evidence={"python_share": share, "python_ms": seen.host.idle_ms, "gain_share": gain_share},
-    )
+    if share >= BETWEEN_OPERATORS and idle >= IDLE_DEVICE:
+        first = [f for f in seen.functions if f.where != "built in"][:3]
+        named = ", ".join(f"{f.name} ({f.where}) {ms(_own(f))}" for f in first) or "none"
+        saved = min(share, idle)
+        gain = free(measurement, saved)
+        yield {"python_share": share, "python_ms": seen.host.idle_ms, "gain_share": saved}, locals()
 
 
 def _profiled(result: Profiled, profile: P | None) -> tuple[P | None, Measurement | None]:

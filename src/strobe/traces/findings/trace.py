@@ -6,11 +6,11 @@ here, so a finding says what the trace has.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
+from strobe.core.findings.texts import Found, finding
 from strobe.core.findings.thresholds import Thresholds
 from strobe.core.findings.view import NANOSECOND_MS, ms, percent
-from strobe.core.results.finding import Finding
 from strobe.traces.findings.profiles import BETWEEN_OPERATORS, IDLE_DEVICE, MANY_KERNELS, SMALL_KERNEL_US
 from strobe.traces.results.profiles import Gaps, LongGap, short_kernel
 from strobe.traces.results.trace import DeviceTime, TraceAnswer, TracedRank
@@ -30,78 +30,79 @@ FIRST_CALLS = ("malloc", "free", "hostalloc", "launchkernel", "moduleload", "get
 PROFILED = "The profiler slows the host, so a part of these gaps is its own."
 
 
-def device_idle(answer: TraceAnswer, _: Thresholds) -> Iterator[Finding]:
-    """Gaps in a device's timeline."""
-    found = _worst(answer, lambda device: _share(device.gaps.idle_ms, device), IDLE_DEVICE)
-    if found is None:
-        return
-    rank, device, share, others = found
-    gaps = device.gaps
-    causes = ", ".join(f"{cause.cause} {ms(cause.ms)}" for cause in gaps.causes)
-    yield Finding(
-        rule="trace-device-idle",
-        level="warning",
-        title=f"The device idles for {percent(share)} of its time in the trace",
-        seen=f"{_where(rank, device)}: idle for {ms(gaps.idle_ms)} of {ms(gaps.span_ms)}, from its first work to its "
-        f"last, in {gaps.gaps:,} gaps over {gaps.threshold_us:g} µs{f' ({causes})' if causes else ''}."
-        f"{_longest(gaps)}{others}",
-        why=f"In a gap the device waits: for the host to launch work, or for a copy or a synchronisation. {PROFILED}",
-        do=_mend(gaps),
-        gain=_gain(gaps.span_ms, gaps.idle_ms),
-        evidence={"idle_share": share, "idle_ms": gaps.idle_ms, "span_ms": gaps.span_ms, "gain_share": share},
-    )
+@finding("trace-device-idle", "warning")
+def device_idle(answer: TraceAnswer, _: Thresholds) -> Found:
+    """The device idles for {idle_share:percent} of its time in the trace.
+
+    Seen: {where}: idle for {idle_ms:ms} of {span_ms:ms}, from its first work to its last, in {gaps.gaps:,} gaps over
+        {gaps.threshold_us:g} µs{causes}.{longest}{others}
+    Why: In a gap the device waits: for the host to launch work, or for a copy or a synchronisation. {PROFILED}
+    Do: {do}
+    Gain: {gain}
+    """
+    if worst := _worst(answer, lambda device: _share(device.gaps.idle_ms, device), IDLE_DEVICE):
+        rank, device, share, others = worst
+        gaps, where, longest = device.gaps, _where(rank, device), _longest(device.gaps)
+        causes = f" ({', '.join(f'{cause.cause} {ms(cause.ms)}' for cause in gaps.causes)})" if gaps.causes else ""
+        do, gain = _mend(gaps), _gain(gaps.span_ms, gaps.idle_ms)
+        evidence = {"idle_share": share, "idle_ms": gaps.idle_ms, "span_ms": gaps.span_ms, "gain_share": share}
+        yield evidence, locals()
 
 
-def launch_bound(answer: TraceAnswer, _: Thresholds) -> Iterator[Finding]:
-    """Stretches in which each kernel begins as soon as it is launched, and the device idles between them."""
-    found = _worst(answer, _launch_share, LAUNCH_BOUND)
-    if found is None:
-        return
-    rank, device, share, others = found
-    bound = device.launch_bound
-    assert bound is not None
-    within = f", in {bound.within}" if bound.within else ""
-    yield Finding(
-        rule="trace-launch-bound",
-        level="warning",
-        title=f"For {percent(_share(bound.ms, device))} of its time the device is as fast as the host launches",
-        seen=f"{_where(rank, device)}: {bound.kernels:,} kernels, in {_stretches(bound.stretches)}, "
-        f"that each began within 10 µs of their launch; they take {ms(bound.ms)}, of which {ms(bound.idle_ms)} without "
-        f"any work. The longest takes {ms(bound.longest_ms)}{within}.{others}",
-        why=f"Each kernel is over before the host has launched the next one. {PROFILED}",
-        do=f"Fewer launches: {GRAPHS}; fused or foreach operators.",
-        gain=_gain(device.gaps.span_ms, bound.idle_ms),
-        evidence={"launch_bound_ms": bound.ms, "idle_ms": bound.idle_ms, "gain_share": share},
-    )
+@finding("trace-launch-bound", "warning")
+def launch_bound(answer: TraceAnswer, _: Thresholds) -> Found:
+    """For {of_time:percent} of its time the device is as fast as the host launches.
+
+    Seen: {where}: {bound.kernels:,} kernels, in {stretches}, that each began within 10 µs of their launch; they take
+        {bound.ms:ms}, of which {bound.idle_ms:ms} without any work. The longest takes
+        {bound.longest_ms:ms}{within}.{others}
+    Why: Each kernel is over before the host has launched the next one. {PROFILED}
+    Do: Fewer launches: {GRAPHS}; fused or foreach operators.
+    Gain: {gain}
+    """
+    if worst := _worst(answer, _launch_share, LAUNCH_BOUND):
+        rank, device, share, others = worst
+        bound = device.launch_bound
+        assert bound is not None
+        where, stretches, of_time = _where(rank, device), _stretches(bound.stretches), _share(bound.ms, device)
+        within = f", in {bound.within}" if bound.within else ""
+        gain = _gain(device.gaps.span_ms, bound.idle_ms)
+        yield {"launch_bound_ms": bound.ms, "idle_ms": bound.idle_ms, "gain_share": share}, locals()
 
 
-def small_kernels(answer: TraceAnswer, _: Thresholds) -> Iterator[Finding]:
-    """Kernels so small that starting them costs as much as they do, on a device that is not always busy."""
+@finding("trace-small-kernels", "warning")
+def small_kernels(answer: TraceAnswer, _: Thresholds) -> Found:
+    """The program is many small kernels.
+
+    Seen: {name}: {kernels:,} kernels ({per}), of which {small:,} take less than {limit:g} µs; the device idles for
+        {idle:percent} of its time.
+    Why: Each operator costs Python and a launch, however small it is.
+    Do: Launch fewer and larger ones: {GRAPHS}.
+    Gain: not known before you try it; the idle time of the device is the most that it can save
+    """
+    limit = SMALL_KERNEL_US
     for rank in answer.ranks:
         kernels = sum(device.kernels for device in rank.devices)
         small = sum(device.small_kernels for device in rank.devices)
         idle = max((_share(device.gaps.idle_ms, device) for device in rank.devices), default=0.0)
-        its = rank.iterations
+        its, name = rank.iterations, rank.name
         each = kernels / max(len(its.ms), 1) if its is not None else kernels
-        if small <= kernels / 2 or each <= MANY_KERNELS or idle < STILL_IDLE:
-            continue
-        per = f"{each:,.0f} in each {its.name}" if its is not None else "in the whole trace"
-        yield Finding(
-            rule="trace-small-kernels",
-            level="warning",
-            title="The program is many small kernels",
-            seen=f"{rank.name}: {kernels:,} kernels ({per}), of which {small:,} take less than {SMALL_KERNEL_US:g} µs; "
-            f"the device idles for {percent(idle)} of its time.",
-            why="Each operator costs Python and a launch, however small it is.",
-            do=f"Launch fewer and larger ones: {GRAPHS}.",
-            gain="not known before it is tried; what the device is idle for is the most it can be",
-            evidence={"kernels": kernels, "small_kernels": small, "idle_share": idle},
-        )
-        return
+        if small > kernels / 2 and each > MANY_KERNELS and idle >= STILL_IDLE:
+            per = f"{each:,.0f} in each {its.name}" if its is not None else "in the whole trace"
+            yield {"kernels": kernels, "small_kernels": small, "idle_share": idle}, locals()
+            return
 
 
-def host_waits(answer: TraceAnswer, _: Thresholds) -> Iterator[Finding]:
-    """Synchronisations and copies that hold the host, while the device runs dry."""
+@finding("trace-host-waits", "warning")
+def host_waits(answer: TraceAnswer, _: Thresholds) -> Found:
+    """The host waits for the device {calls:,} times, for {share:percent} of its time.
+
+    Seen: {rank.name}: {waited_ms:ms} in {in_what}. The device idles for {idle_ms:ms} of {span:ms}.{come_from}
+    Why: While it waits the host launches nothing: the device runs dry, and the next kernels come one by one.
+    Do: Look for .item(), .cpu(), .nonzero(), boolean masks and prints in the loop; keep such values on the device, or
+        read them once in many steps. Copies from pinned memory with non_blocking=True do not wait.
+    Gain: not known before you try it; the idle time of the device is the most that it can save
+    """
     for rank in answer.ranks:
         span = max((device.gaps.span_ms for device in rank.devices), default=0.0)
         waited = sum(sync.ms for sync in rank.syncs) + sum(copy.waited_ms for copy in rank.copies)
@@ -112,68 +113,66 @@ def host_waits(answer: TraceAnswer, _: Thresholds) -> Iterator[Finding]:
         named = [f"{sync.calls:,} × {sync.name} {ms(sync.ms)}" for sync in rank.syncs]
         named += [f"{copy.waited:,} × {copy.kind} {ms(copy.waited_ms)}" for copy in rank.copies if copy.waited]
         callers = dict.fromkeys(name for one in (*rank.copies, *rank.syncs) for name in one.callers)
-        yield Finding(
-            rule="trace-host-waits",
-            level="warning",
-            title=f"The host waits for the device {calls:,} times, for {percent(waited / span)} of its time",
-            seen=f"{rank.name}: {ms(waited)} in {'; '.join(named[:4])}. The device idles for {ms(idle)} of {ms(span)}."
-            + (f" The calls come from {', '.join(list(callers)[:4])}." if callers else ""),
-            why="While it waits the host launches nothing: the device runs dry, and the next kernels come one by one.",
-            do="Look for .item(), .cpu(), .nonzero(), boolean masks and prints in the loop; keep such values on the "
-            "device, or read them once in many steps. Copies from pinned memory with non_blocking=True do not wait.",
-            gain="not known before it is tried; what the device is idle for is the most it can be",
-            evidence={"waited_ms": waited, "calls": calls, "idle_ms": idle},
-        )
+        come_from = f" The calls come from {', '.join(list(callers)[:4])}." if callers else ""
+        in_what, share = "; ".join(named[:4]), waited / span
+        yield {"waited_ms": waited, "calls": calls, "idle_ms": idle}, locals()
         return
 
 
-def exposed_copies(answer: TraceAnswer, _: Thresholds) -> Iterator[Finding]:
-    """Copies that no kernel hides."""
-    found = _worst(answer, lambda device: _share(device.exposed_copies_ms, device), COPIES)
-    if found is None:
-        return
-    rank, device, share, others = found
-    kinds = ", ".join(f"{copy.calls:,} × {copy.kind} {ms(copy.ms)}" for copy in rank.copies[:3])
-    pageable = any("Pageable" in copy.kind and "HtoD" in copy.kind for copy in rank.copies)
-    yield Finding(
-        rule="trace-exposed-copies",
-        level="warning",
-        title=f"{percent(share)} of the device's time is copies that overlap no kernel",
-        seen=f"{_where(rank, device)}: {ms(device.exposed_copies_ms)} of {ms(device.gaps.span_ms)}, of "
-        f"{ms(device.copies_ms)} in copies ({kinds}).{others}",
-        why="The device moves data and computes nothing during that time.",
-        do=("Pin the memory of batches (DataLoader(pin_memory=True)): these come from pageable memory. " * pageable)
-        + "Copy the next batch on a stream of its own, with non_blocking=True, while this one is computed.",
-        gain=_gain(device.gaps.span_ms, device.exposed_copies_ms),
-        evidence={"copies_share": share, "copies_ms": device.exposed_copies_ms, "gain_share": share},
-    )
+@finding("trace-exposed-copies", "warning")
+def exposed_copies(answer: TraceAnswer, _: Thresholds) -> Found:
+    """{copies_share:percent} of the device's time is copies that overlap no kernel.
+
+    Seen: {where}: {device.exposed_copies_ms:ms} of {device.gaps.span_ms:ms}, of {device.copies_ms:ms} in copies
+        ({kinds}).{others}
+    Why: The device moves data and computes nothing during that time.
+    Do: {pin}Copy the next batch on a stream of its own, with non_blocking=True, while this one is computed.
+    Gain: {gain}
+    """
+    if worst := _worst(answer, lambda device: _share(device.exposed_copies_ms, device), COPIES):
+        rank, device, share, others = worst
+        where, gain = _where(rank, device), _gain(device.gaps.span_ms, device.exposed_copies_ms)
+        kinds = ", ".join(f"{copy.calls:,} × {copy.kind} {ms(copy.ms)}" for copy in rank.copies[:3])
+        pin = ""
+        if any("Pageable" in copy.kind and "HtoD" in copy.kind for copy in rank.copies):
+            pin = "Pin the memory of batches (DataLoader(pin_memory=True)): these come from pageable memory. "
+        yield {"copies_share": share, "copies_ms": device.exposed_copies_ms, "gain_share": share}, locals()
 
 
-def exposed_collectives(answer: TraceAnswer, _: Thresholds) -> Iterator[Finding]:
-    """Collectives during which nothing is computed."""
-    found = _worst(answer, lambda device: _share(device.exposed_communication_ms, device), COLLECTIVES)
-    if found is None:
-        return
-    rank, device, share, others = found
-    unknown = "" if answer.waits is not None else " How much of it is waiting for a slow rank, one trace cannot show."
-    yield Finding(
-        rule="trace-exposed-collectives",
-        level="warning",
-        title=f"Collectives without computing beside them take {percent(share)} of the device's time",
-        seen=f"{_where(rank, device)}: {ms(device.exposed_communication_ms)} of {ms(device.gaps.span_ms)}, of "
-        f"{ms(device.communication_ms)} in collectives.{unknown}{others}",
-        why="The device exchanges data with other ranks, or waits for them, and computes nothing during that time.",
-        do="Give the traces of all ranks to `strobe report` to see who waits. Then let collectives run beside the "
-        "computing: smaller or larger buckets of DDP, prefetching of FSDP, embeddings exchanged earlier."
-        if answer.waits is None
-        else "Let collectives run beside the computing: buckets of DDP, prefetching of FSDP, an earlier exchange.",
-        gain=_gain(device.gaps.span_ms, device.exposed_communication_ms),
-        evidence={"share": share, "exposed_ms": device.exposed_communication_ms, "gain_share": share},
-    )
+@finding("trace-exposed-collectives", "warning")
+def exposed_collectives(answer: TraceAnswer, _: Thresholds) -> Found:
+    """{share:percent} of the device's time is collectives that overlap no computation.
+
+    Seen: {where}: {device.exposed_communication_ms:ms} of {device.gaps.span_ms:ms}, of {device.communication_ms:ms} in
+        collectives.{unknown}{others}
+    Why: The device exchanges data with other ranks, or waits for them, and computes nothing during that time.
+    Do: {do}
+    Gain: {gain}
+    """
+    if worst := _worst(answer, lambda device: _share(device.exposed_communication_ms, device), COLLECTIVES):
+        rank, device, share, others = worst
+        where, gain = _where(rank, device), _gain(device.gaps.span_ms, device.exposed_communication_ms)
+        unknown = ""
+        do = "Let collectives overlap the computation: buckets of DDP, prefetching of FSDP, an earlier exchange."
+        if answer.waits is None:
+            unknown = " One trace cannot show how much of that is waiting for a slow rank."
+            do = "Give the traces of all ranks to `strobe report` to see who waits. Then let collectives overlap the "
+            do += "computation: smaller or larger buckets of DDP, prefetching of FSDP, embeddings exchanged earlier."
+        yield {"share": share, "exposed_ms": device.exposed_communication_ms, "gain_share": share}, locals()
 
 
-def late_rank(answer: TraceAnswer, _: Thresholds) -> Iterator[Finding]:
-    """Ranks that wait for others in collectives."""
+@finding("trace-late-rank", "warning")
+def late_rank(answer: TraceAnswer, _: Thresholds) -> Found:
+    """Ranks that wait for others in collectives.
+
+    Title: {title}
+    Seen: In {waits.collectives:,} collectives, waiting beyond the rank that came last: {shown}. {latest.name} came last
+        in {latest.last:,} of them.
+    Why: A collective ends when the last rank has arrived. Where ranks exchange uneven data, that is a part of the
+        difference.
+    Do: {do}
+    Gain: {gain}
+    """
     waits = answer.waits
     if waits is None or not waits.ranks:
         return
@@ -183,68 +182,56 @@ def late_rank(answer: TraceAnswer, _: Thresholds) -> Iterator[Finding]:
     span = spans.get(longest.name, 0.0)
     if span < NANOSECOND_MS or longest.waiting_ms < RANK_WAITS * span:
         return
-    one = latest.last >= LATE * waits.collectives
+    title = "The ranks wait for each other"
+    do = "Even out what differs from batch to batch: lengths, sparse inputs, loading."
+    if latest.last >= LATE * waits.collectives:
+        title = f"The other ranks wait for {latest.name}"
+        do = f"Compare the parts of {latest.name} with those of {longest.name}: a larger batch, slower loading, a "
+        do += "hotter card?"
     shown = ", ".join(f"{rank.name} {ms(rank.waiting_ms)}" for rank in waits.ranks[:8])
-    yield Finding(
-        rule="trace-late-rank",
-        level="warning",
-        title=f"The other ranks wait for {latest.name}" if one else "The ranks wait for each other",
-        seen=f"In {waits.collectives:,} collectives, waiting beyond the rank that came last: {shown}. {latest.name} "
-        f"came last in {latest.last:,} of them.",
-        why="A collective ends when the last rank has arrived. Where ranks exchange uneven data, that is a part of the "
-        "difference.",
-        do=f"Compare the parts of {latest.name} with those of {longest.name}: a larger batch, slower loading, a hotter "
-        "card?"
-        if one
-        else "Even out what differs from batch to batch: lengths, sparse inputs, loading.",
-        gain=_gain(span, longest.waiting_ms),
-        evidence={"waiting_ms": longest.waiting_ms, "last": latest.last, "gain_share": longest.waiting_ms / span},
-    )
+    gain, gain_share = _gain(span, longest.waiting_ms), longest.waiting_ms / span
+    yield {"waiting_ms": longest.waiting_ms, "last": latest.last, "gain_share": gain_share}, locals()
 
 
-def host_between_operators(answer: TraceAnswer, _: Thresholds) -> Iterator[Finding]:
-    """On a CPU: long stretches in which the host does something else than torch's operators."""
+@finding("trace-host-delay", "warning")
+def host_between_operators(answer: TraceAnswer, _: Thresholds) -> Found:
+    """{between_share:percent} of the trace passes in long pauses between torch's operators.
+
+    Seen: {name}: {long_ms:ms} of {host.span_ms:ms} in gaps over a millisecond.{longest}
+    Why: No operator costs that much to start: Python, another library, a file or a lock holds the host up.
+    Do: Annotate the code around it with torch.profiler.record_function and trace again: then it has a name.
+    Gain: {gain}
+    """
     for rank in answer.ranks:
-        host = rank.operators.host
+        host, name = rank.operators.host, rank.name
         if rank.devices or host is None or not rank.operators.operator_calls or host.span_ms < NANOSECOND_MS:
             continue
         share = host.long_ms / host.span_ms
-        if share < BETWEEN_OPERATORS:
-            continue
-        yield Finding(
-            rule="trace-host-delay",
-            level="warning",
-            title=f"{percent(share)} of the trace passes in long pauses between torch's operators",
-            seen=f"{rank.name}: {ms(host.long_ms)} of {ms(host.span_ms)} in gaps over a millisecond.{_longest(host)}",
-            why="No operator costs that much to start: Python, another library, a file or a lock holds the host up.",
-            do="Annotate the code around it with torch.profiler.record_function and trace again: then it has a name.",
-            gain=_gain(host.span_ms, host.long_ms),
-            evidence={"between_share": share, "long_ms": host.long_ms, "gain_share": share},
-        )
-        return
+        if share >= BETWEEN_OPERATORS:
+            longest, gain = _longest(host), _gain(host.span_ms, host.long_ms)
+            yield {"between_share": share, "long_ms": host.long_ms, "gain_share": share}, locals()
+            return
 
 
-def device_busy(answer: TraceAnswer, _: Thresholds) -> Iterator[Finding]:
-    """A device that is always at work."""
-    devices = [(rank, device) for rank in answer.ranks for device in rank.devices]
-    if not devices or any(_share(device.gaps.busy_ms, device) < BUSY_DEVICE for _, device in devices):
-        return
-    rank, device = min(devices, key=lambda pair: _share(pair[1].gaps.busy_ms, pair[1]))
-    first = rank.operators.kernels[:1]
-    yield Finding(
-        rule="trace-device-busy",
-        level="good",
-        title=f"The device is busy for {percent(_share(device.gaps.busy_ms, device))} of its time",
-        seen=f"{_where(rank, device)}: {ms(device.gaps.busy_ms)} of {ms(device.gaps.span_ms)}."
-        + (f" Most of it is {short_kernel(first[0].name)[:80]}: {ms(first[0].own_ms)}." if first else ""),
-        why="A faster host would change nothing: only other kernels, fewer of them or smaller types would.",
-    )
+@finding("trace-device-busy", "good")
+def device_busy(answer: TraceAnswer, _: Thresholds) -> Found:
+    """The device is busy for {share:percent} of its time.
+
+    Seen: {where}: {device.gaps.busy_ms:ms} of {device.gaps.span_ms:ms}.{most}
+    Why: A faster host would change nothing: only other kernels, fewer of them or smaller types would.
+    """
+    shares = [(_share(device.gaps.busy_ms, device), rank, device) for rank in answer.ranks for device in rank.devices]
+    share, rank, device = min(shares, key=lambda each: each[0], default=(0.0, None, None))
+    if rank is not None and device is not None and share >= BUSY_DEVICE:
+        first, where = rank.operators.kernels[:1], _where(rank, device)
+        most = f" Most of it is {short_kernel(first[0].name)[:80]}: {ms(first[0].own_ms)}." if first else ""
+        yield {}, locals()
 
 
-_Found = tuple[TracedRank, DeviceTime, float, str]
+_Worst = tuple[TracedRank, DeviceTime, float, str]
 
 
-def _worst(answer: TraceAnswer, share_of: Callable[[DeviceTime], float], limit: float) -> _Found | None:
+def _worst(answer: TraceAnswer, share_of: Callable[[DeviceTime], float], limit: float) -> _Worst | None:
     """Return the device with the largest share, and in words how many others reach the limit; None if none does."""
     found = [(rank, device, share_of(device)) for rank in answer.ranks for device in rank.devices]
     reached = [each for each in found if each[2] >= limit]
