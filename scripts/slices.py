@@ -26,8 +26,10 @@ QUICK_S = 4.0
 
 @cache
 def allowed() -> dict[str, list[str]]:
-    """Return each slice with the other slices that it may import."""
-    return tomllib.loads((ROOT / "scripts" / "slices.toml").read_text())["imports"]
+    """Return each slice, a folder besides the core, with the other slices that it may import."""
+    listed = tomllib.loads((ROOT / "scripts" / "slices.toml").read_text())["imports"]
+    folders = {path.parent.name for path in (ROOT / "src" / "strobe").glob("*/slice.py")} - {CORE}
+    return {name: listed.get(name, []) for name in sorted(folders | listed.keys())}
 
 
 def of_module(module: str) -> set[str]:

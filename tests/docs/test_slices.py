@@ -23,7 +23,7 @@ def test_the_slices_import_what_the_list_allows_and_the_list_allows_no_more(slic
     assert {name: sorted(others) for name, others in slices.imports().items()} == slices.allowed()
 
 
-def test_every_folder_besides_the_core_is_in_the_list(slices: ModuleType) -> None:
+def test_every_folder_besides_the_core_is_a_slice_and_each_that_is_listed_is_there(slices: ModuleType) -> None:
     sources = ROOT / "src" / "strobe"
     folders = {path.parent.name for path in sources.glob("*/__init__.py")} - {"core"}
     assert folders == slices.allowed().keys()
