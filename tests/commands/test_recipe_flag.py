@@ -15,7 +15,7 @@ from strobe.core.results.answer import CompareResult, Result
 from strobe.core.results.recipe import Recipe
 from strobe.core.runs import store
 from strobe.core.runs.recipe_file import dump
-from strobe.core.treatments.catalogue import ENTRIES
+from strobe.core.treatments.catalogue import own_entries
 from strobe.sweep import grid
 
 TINY = ["--policy.size=tiny", "--device=cpu", "--iterations=2", "--skip_counting", "--image_size=64x64", "--cameras=1"]
@@ -176,7 +176,7 @@ def test_help_lists_the_treatments(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["compare", "--help"]) == 0
     told = capsys.readouterr().out
     assert "--recipe" in told
-    for entry in ENTRIES:
+    for entry in own_entries():
         assert entry.help in told
         assert f"\n  {entry.key}" in told
     assert "policy.FIELD (lossy)" in told

@@ -54,7 +54,8 @@ class Reused(Treatment):
 @pytest.fixture
 def reused(monkeypatch):
     entry = Entry("reused", "a planted fault", "exact", STRUCTURE, lambda _: Reused())
-    monkeypatch.setattr(catalogue, "ENTRIES", (*catalogue.ENTRIES, entry))
+    entries = (*catalogue.own_entries(), entry)
+    monkeypatch.setattr(catalogue, "own_entries", lambda: entries)
     words = spec.HelpWords("reused", "", "exact", STRUCTURE, "a planted fault")
     monkeypatch.setattr(known, "table", lambda: {**spec.table(), "reused": words})
 

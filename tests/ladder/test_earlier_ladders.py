@@ -45,7 +45,7 @@ def climb(monkeypatch: pytest.MonkeyPatch):
     clock = Clock().wind(monkeypatch)
 
     def climbed(*entries, hz: float = 1000.0, fresh: bool = False, reporter: Stages | None = None, **aim):
-        monkeypatch.setattr(catalogue, "ENTRIES", entries)
+        monkeypatch.setattr(catalogue, "own_entries", lambda: entries)
         options = Options(SamplingBudget(seconds=10.0, precision=0.025, settle_s=0), batch_size=1, counted=False)
         wanted = Aim(target_hz=hz, **{"time_limit": 30.0, **aim})
         began = clock.now

@@ -42,7 +42,7 @@ def climb(monkeypatch: pytest.MonkeyPatch):
 def climbed(
     monkeypatch, clock, *entries, lines: Lines | None = None, kind=Sleeper, **aim
 ) -> tuple[OptimizeResult, float]:
-    monkeypatch.setattr(catalogue, "ENTRIES", entries)
+    monkeypatch.setattr(catalogue, "own_entries", lambda: entries)
     options = Options(SamplingBudget(iterations=10, seconds=10.0), batch_size=1, counted=False)
     began = clock.now
     wanted = Aim(**{"target_hz": 1000.0, "time_limit": 30.0, **aim})

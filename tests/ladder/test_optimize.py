@@ -45,7 +45,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
 @pytest.fixture
 def plant(monkeypatch: pytest.MonkeyPatch):
     def planted(*entries):
-        monkeypatch.setattr(catalogue, "ENTRIES", entries)
+        monkeypatch.setattr(catalogue, "own_entries", lambda: entries)
 
     return planted
 

@@ -170,7 +170,8 @@ def test_without_a_pace_calls_are_back_to_back_as_before(clock):
 def test_a_climb_is_timed_at_the_robots_pace(clock, monkeypatch):
     from support.sleeper import entry
 
-    monkeypatch.setattr(catalogue, "ENTRIES", (entry(Planted("skip", lambda _: {"head": 0.0}), "head"),))
+    entries = (entry(Planted("skip", lambda _: {"head": 0.0}), "head"),)
+    monkeypatch.setattr(catalogue, "own_entries", lambda: entries)
     subject: Any = Colder(clock)
     result, _ = optimize(subject, Aim(target_hz=1000.0, time_limit=120.0), options())
     assert result.ladder is not None

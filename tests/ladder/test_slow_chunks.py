@@ -33,7 +33,7 @@ def climb(monkeypatch: pytest.MonkeyPatch):
 
 
 def climbed(monkeypatch, clock, *entries, hz: float = 1000.0, reporter: Climbing | None = None, **aim):
-    monkeypatch.setattr(catalogue, "ENTRIES", entries)
+    monkeypatch.setattr(catalogue, "own_entries", lambda: entries)
     options = Options(SamplingBudget(iterations=10, seconds=10.0), batch_size=1, counted=False)
     # A chunk takes 12 ms: a try of one candidate 0.3 s.
     wanted = Aim(target_hz=hz, **{"time_limit": 0.5, **aim})

@@ -31,7 +31,7 @@ DOCS = ROOT / "docs" / "treatments.md"
 def test_the_docs_name_every_treatment_with_its_effect():
     rows = [line.split("|") for line in DOCS.read_text(encoding="utf-8").splitlines() if line.startswith("| `")]
     told = {row[1]: row[4].strip() for row in rows}
-    for entry in catalogue.ENTRIES:
+    for entry in catalogue.own_entries():
         effects = [
             effect for written, effect in told.items() if re.search(rf"`{re.escape(entry.key)}(=|[A-Z])", written)
         ]
@@ -124,7 +124,7 @@ def installed(monkeypatch: pytest.MonkeyPatch):
 
 def test_another_package_brings_a_treatment(installed, capsys: pytest.CaptureFixture[str], tmp_path: Path):
     installed("ONE")
-    assert catalogue.entries() == (*catalogue.ENTRIES, ONE)
+    assert catalogue.entries() == (*catalogue.own_entries(), ONE)
     subject: Any = SimpleNamespace(info=SimpleNamespace(kind="act"), module=nn.Linear(1, 1))
     (treatment,) = parse_variant("a: halved=true", 4).variant().treatments
     undo = treatment.apply(subject)
@@ -146,7 +146,11 @@ def test_another_package_brings_a_treatment(installed, capsys: pytest.CaptureFix
 def test_what_another_package_brings_wrongly_costs_a_warning_each(installed):
     with pytest.warns(UserWarning, match="left out") as caught:
         installed("ONE", "MISSING", "SEVERAL", "SHADOWS", "NO_ENTRY")
-    assert [entry.key for entry in catalogue.entries()[len(catalogue.ENTRIES) :]] == ["halved", "thirds", "fifths"]
+    assert [entry.key for entry in catalogue.entries()[len(catalogue.own_entries()) :]] == [
+        "halved",
+        "thirds",
+        "fifths",
+    ]
     told = [str(warning.message) for warning in caught]
     assert [one.split(":")[1].split(" ")[0] for one in told] == [
         "MISSING", "SEVERAL", "SHADOWS", "SHADOWS", "SHADOWS", "NO_ENTRY",
@@ -158,7 +162,7 @@ def test_what_another_package_brings_wrongly_costs_a_warning_each(installed):
 
 def test_the_words_of_the_table_are_those_of_the_entries() -> None:
     assert [words.key for words in known.known_words()] == [entry.key for entry in catalogue.entries()]
-    for words, entry in zip(table.TABLE, catalogue.ENTRIES, strict=True):
+    for words, entry in zip(table.TABLE, catalogue.own_entries(), strict=True):
         names = ("key", "help", "effect", "rank", "only", "options", "untried")
         assert [getattr(words, name) for name in names] == [getattr(entry, name) for name in names]
 

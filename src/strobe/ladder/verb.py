@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
+from strobe.core.cli.live import prepare_imports
 from strobe.core.errors import UserError
 from strobe.core.measure.guard import Guards
 from strobe.core.python.request import VerbArguments
@@ -59,7 +60,7 @@ def optimize(
     guards = Guards.parse(guard)
     if guards.requested is not None:
         guards.requested.require_figures("outputs")
-    announce_imports()
+    announce_imports(prepare_imports())
     from strobe.ladder.python import optimized
 
     return optimized(request, guards, float(target_ms), seconds, lossy)

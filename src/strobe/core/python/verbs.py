@@ -6,7 +6,6 @@ import sys
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from strobe.core.cli.live import prepare_imports
 from strobe.core.errors import UserError
 from strobe.core.measure.guard import Guard, Guards
 from strobe.core.python.request import VerbArguments
@@ -142,8 +141,7 @@ def verify(
     return verified(request, limits)
 
 
-def announce_imports() -> None:
-    """Say that the first call imports what takes seconds."""
-    library = prepare_imports()
+def announce_imports(library: str = "") -> None:
+    """Say that the first call imports what takes seconds: torch where it is installed, and a ``library`` besides."""
     if has_torch() and ("lerobot.policies" if library else "torch") not in sys.modules:
         print(f"… importing torch{library}", file=sys.stderr, flush=True)

@@ -23,17 +23,17 @@ def _load(words: HelpWords) -> Entry:
     return slices.load(words.at if ":" in words.at else f"{words.at}:ENTRY")
 
 
-def _entries() -> Iterator[Entry]:
-    """Yield the entries of slices, without those that need LeRobot where it is not installed."""
+@cache
+def own_entries() -> tuple[Entry, ...]:
+    """Return the entries of slices, without those that need LeRobot where it is not installed."""
+    found: list[Entry] = []
     for words in table().values():
         try:
-            yield _load(words)
+            found.append(_load(words))
         except ModuleNotFoundError as error:
             if (error.name or "").partition(".")[0] == "strobe":
                 raise
-
-
-ENTRIES: tuple[Entry, ...] = tuple(_entries())
+    return tuple(found)
 
 
 # What `--variant` reads before it looks here.
@@ -42,13 +42,13 @@ _TAKEN = ("recipe", "exported", "rtc")
 
 def entries() -> tuple[Entry, ...]:
     """Return all entries: those of this package, then those that other packages bring."""
-    return (*ENTRIES, *plug_in_entries())
+    return (*own_entries(), *plug_in_entries())
 
 
 @cache
 def plug_in_entries() -> tuple[Entry, ...]:
     """Return the entries of other packages. One that cannot be loaded costs a warning, and nothing else."""
-    taken = {*_TAKEN, *(_root(entry.key) for entry in ENTRIES)}
+    taken = {*_TAKEN, *(_root(entry.key) for entry in own_entries())}
     brought: list[Entry] = []
     owners: dict[str, str] = {}
     for point in entry_points(group="strobe.treatments"):
