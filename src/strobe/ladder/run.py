@@ -155,7 +155,7 @@ def _start(aim: Aim, runs: Runs, guards: Guards, earlier: Earlier, began: float)
     except (NotSeenError, PolicyCallError) as error:  # the ladder is judged on the observations that are timed
         reporter.say(f"the actions are not checked closely: {error}")
     bounds, step = Bounds(first, runs.ceiling), Step(untouched, (), first, tried)
-    climb = Climb(aim, runs, guard, earlier, bounds, [step], began, limit_s, by_effect, glanced)
+    climb = Climb(aim, runs, guard, earlier, bounds, step, began, limit_s, by_effect, glanced)
     reporter.say(f"as it is: {milliseconds(step.ms)} ({1e3 / step.ms:.1f} Hz)")
     if too_slow := bounds.too_slow(aim.target_ms, "lossy" in aim.choice.effects):
         reporter.say(too_slow)
@@ -177,10 +177,9 @@ def _add_start(climb: Climb, variant: Variant, measured: Measured) -> None:
     trial.tried.verdict = verdict = verdict_of(measured, AS_IT_IS, variant.name)
     trial.tried.agreement = agreement
     trial.tried.build_s = build_seconds(measured, variant.name)
-    trial.accept(variant, measured.measurements[1])
-    if trial.step is not None:
-        trial.step.requested = True
-        climb.steps.append(trial.step)
+    trial.accept(variant, measured.measurements[1], requested=True)
+    trial.listed = False
+    climb.trials.append(trial)
     climb.reporter.say(f"rung 1, from --start: {trial.candidate.text}: {speedup(verdict)}, {moved(agreement)}")
 
 

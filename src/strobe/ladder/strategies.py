@@ -30,7 +30,7 @@ def climb_one_by_one(climb: Climb) -> tuple[str, Measured | None]:
     rungs, closed = climb.last_rungs(), None
     if rungs and sum(rung.build_s for rung in rungs) <= climb.remaining_to_try_s():
         closed = put_on_together(climb, rungs)
-    start = climb.steps[0]
+    start = climb.start
     far = climb.aim.everything or start.ms > settings.FAR * climb.aim.target_ms
     if climb.glanced and (closed is not None or not far):
         _measure_start_well(climb, closed)
@@ -50,7 +50,7 @@ def climb_one_by_one(climb: Climb) -> tuple[str, Measured | None]:
 
 def _measure_start_well(climb: Climb, measured: Measured | None) -> None:
     """Put a good measurement of the policy as it is in the place of a glance: from ``measured``, or from a new run."""
-    start, runs = climb.steps[0], climb.runs
+    start, runs = climb.start, climb.runs
     if measured is None:
         seconds = (settings.TRY_ROUNDS + 1) * runs.spaced_s(start.ms / 1e3)
         measured = uninterrupted(runs.sample([start.variant], max(settings.TRY_S[0], seconds)))
@@ -91,7 +91,7 @@ def climb_by_effect(climb: Climb) -> str:
     if climb.reached():
         return climb.end_at_target()
     climb.leave("there was no time to try it by itself", climb.remaining())
-    enough = settings.ONE_BY_ONE_TRIES * settings.shortest_try_s(climb.runs.spaced_s(climb.steps[0].ms / 1e3))
+    enough = settings.ONE_BY_ONE_TRIES * settings.shortest_try_s(climb.runs.spaced_s(climb.start.ms / 1e3))
     one_by_one = f"from --time_limit={enough:.0f} on they are tried one by one"
     return f"no treatments remained to try together; {one_by_one}{climb.left_out()}"
 
@@ -115,9 +115,9 @@ def _drop_failing(climb: Climb, group: Candidate) -> bool:
         try:
             runs.variant(len(climb.steps), together(climb.top.specs, (*specs, spec))).apply(runs.subject)()
         except Exception as error:
-            trial = climb.begin(candidate_of(runs.subject, (spec,)))
+            trial = climb.plan(candidate_of(runs.subject, (spec,)), begun=True)
             trial.fail(*failure(error))
-            climb.add(trial)
+            climb.trials.append(trial)
             climb.reporter.say(f"{trial.tried.treatment}: not accepted, {trial.tried.outcome}: {trial.tried.reason}")
         else:
             specs = (*specs, spec)
