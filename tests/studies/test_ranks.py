@@ -7,7 +7,7 @@ import threading
 import pytest
 from support.required import required
 
-from strobe.train.ranks import Meeting
+from strobe.train.command import Meeting
 from strobe.train.results import Rank
 
 

@@ -25,8 +25,7 @@ from strobe.lerobot.flags.subject import studied
 from strobe.lerobot.policies.options import PolicyOptions
 from strobe.sweep import cell_command as cell
 from strobe.sweep import command
-from strobe.sweep.cluster import _bring_home
-from strobe.sweep.execute import NOT_KEPT, Job, Outcome, outcome_of
+from strobe.sweep.execute import NOT_KEPT, Job, Outcome, _bring_home, outcome_of
 from strobe.sweep.results import Sweep
 from strobe.train import batch_command as batch
 

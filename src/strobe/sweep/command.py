@@ -296,7 +296,7 @@ def dry_run(
 
 def _launcher(config: SweepConfig, jobs: Sequence[Job], live: CellsLive) -> Iterator[tuple[Job, Outcome]]:
     if config.launcher == "ray":
-        from strobe.sweep.cluster import run_on_ray
+        from strobe.sweep.execute import run_on_ray
 
         return run_on_ray(jobs, live, config.ray.address)
     from strobe.sweep.execute import run_here
