@@ -8,9 +8,9 @@ import pytest
 from support.made_trace import annotation, operator, step, training, work
 
 from strobe.traces.measure.annotations import iterations, parts
-from strobe.traces.measure.nesting import Nest
+from strobe.traces.measure.occupancy import Nest
 from strobe.traces.measure.profiler_events import rows_of
-from strobe.traces.results.trace import TraceIterations, TracePart
+from strobe.traces.results import TraceIterations, TracePart
 
 
 def found(events: list[dict[str, Any]]) -> TraceIterations | None:
