@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from strobe.core.errors import UserError
 from strobe.core.measure.guard import Guards
@@ -15,8 +15,8 @@ if TYPE_CHECKING:  # it brings torch and LeRobot
 
 
 def optimize(
-    target: Any,
-    inputs: Any,
+    target: object,
+    inputs: object,
     *,
     target_ms: float = 50.0,
     guard: str = "",

@@ -39,10 +39,10 @@ from strobe.core.processes.fork_server import Server
 from strobe.core.results.numerals import significant
 from strobe.core.runs import store
 from strobe.sweep import grid
-from strobe.sweep.command import locked, name_of
+from strobe.sweep import table as sweeps
 from strobe.sweep.execute import Job, Outcome, execute
-from strobe.sweep.live import CellsLive
 from strobe.sweep.results import Best, Cell, Sweep
+from strobe.sweep.run import CellsLive, locked, name_of
 from strobe.sweep.table import ended, folder_of
 
 FIRST = (2, 8)  # the two small batches: not 1, which takes other ways through some policies
@@ -239,8 +239,6 @@ def look(config: BatchConfig, flags: Sequence[str], root: Path) -> tuple[Search,
 
 def answer(config: BatchConfig, flags: Sequence[str], search: Search, predicted: dict[int, int], root: Path) -> Sweep:
     """Return the table of the sizes tried, with the answer in sentences."""
-    from strobe.sweep import table as sweeps
-
     sizes = sorted([*search.fitted, *search.failed])
     if not sizes:
         raise KeyboardInterrupt

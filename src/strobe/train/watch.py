@@ -146,7 +146,7 @@ class TrainingWatch(Instrument):
     serialised: bool = False
     progress: Callable[[int, int], None] | None = None
     used: Callable[[], object] = time.process_time_ns
-    before_loading: Callable[[Any], None] | None = None
+    before_loading: Callable[[TrainPipelineConfig], None] | None = None
     config: Any = field(default=None, init=False)
     policy: nn.Module | None = field(default=None, init=False)
     dataset: Any = field(default=None, init=False)
@@ -193,7 +193,7 @@ class TrainingWatch(Instrument):
 
     # What the loop calls before its first step.
 
-    def _datasets(self, inner: Call, config: Any) -> object:
+    def _datasets(self, inner: Call, config: TrainPipelineConfig) -> object:
         self.config = config
         datasets = inner(config)
         self.dataset = datasets[0]
