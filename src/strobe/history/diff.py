@@ -18,7 +18,8 @@ from strobe.core.results.answer import Result
 from strobe.core.results.comparison import Verdict
 from strobe.core.results.measurement import Component, Measurement
 from strobe.core.results.subject import Machine
-from strobe.core.runs.comparable_runs import Gated, excluded, settings, unlike
+from strobe.core.runs.comparable_runs import settings, unlike
+from strobe.history.gates import Gated, excluded
 from strobe.history.results import (
     ComponentChange,
     Difference,
