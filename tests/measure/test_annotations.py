@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 from support.made_trace import annotation, operator, step, training, work
 
-from strobe.traces.measure.annotations import iterations, parts
-from strobe.traces.measure.occupancy import Nest
-from strobe.traces.measure.profiler_events import rows_of
+from strobe.traces.annotations import iterations, parts
+from strobe.traces.occupancy import Nest
+from strobe.traces.profiler_events import rows_of
 from strobe.traces.results import TraceIterations, TracePart
 
 

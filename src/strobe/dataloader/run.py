@@ -20,7 +20,16 @@ from lerobot.configs.train import TrainPipelineConfig
 
 from strobe.core.errors import UserError
 from strobe.dataloader import process, throughput
-from strobe.dataloader.bench import Bench, Stages
+from strobe.dataloader.bench import (
+    MOST_WAITING,
+    Bench,
+    SearchOptions,
+    Stages,
+    candidates,
+    cores_here,
+    flags_of,
+    started_by_fork,
+)
 from strobe.dataloader.preparation import facts_of, faults_of, fill_page_cache, why_not_read
 from strobe.dataloader.process import LoaderError, LoaderProcess
 from strobe.dataloader.results import (
@@ -33,7 +42,6 @@ from strobe.dataloader.results import (
     StepNeed,
     WhatIf,
 )
-from strobe.dataloader.settings import MOST_WAITING, SearchOptions, candidates, cores_here, flags_of, started_by_fork
 from strobe.dataloader.train_loader import backends_here, settings_of
 from strobe.version import __version__
 

@@ -35,7 +35,7 @@ NEEDED = (
     "strobe.lerobot.flags.lazy_flags",
     "strobe.core.cli.keep",
     "strobe.lerobot.flags.subject",
-    "strobe.traces.measure.operators",
+    "strobe.traces.operator_table",
     "strobe.core.studies.shared.measuring",
     "strobe.traces.operators",
     "strobe.traces.python_profile",

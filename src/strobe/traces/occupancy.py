@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Literal, NamedTuple
 
-from strobe.traces.measure.profiler_events import HostCall
+from strobe.traces.profiler_events import HostCall
 
 Kind = Literal["work", "queued", "wait", "copy"]
 Cause = Literal["start", "end", "queued", "wait", "copy", "idle"]

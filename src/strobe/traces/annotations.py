@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from itertools import pairwise
 from statistics import median
 
-from strobe.traces.measure.occupancy import Nest, merged, overlap
-from strobe.traces.measure.profiler_events import HostCall, Rows
+from strobe.traces.occupancy import Nest, merged, overlap
+from strobe.traces.profiler_events import HostCall, Rows
 from strobe.traces.results import TraceIterations, TracePart
 
 STEP = re.compile(r"ProfilerStep#\d+")  # torch.profiler's own, of `profiler.step()`
