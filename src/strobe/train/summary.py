@@ -16,8 +16,8 @@ from strobe.core.measure.statistics import find_warmup, summarise
 from strobe.core.subjects.subject import ITERATION
 from strobe.core.timeline import Timeline
 from strobe.core.timeline.timeline import Section
-from strobe.dataloader import probes as loader_probes
 from strobe.train import figures as measure
+from strobe.train import loader_probes
 from strobe.train import watch as loop
 from strobe.train.figures import loader_parts, loader_workers, mean_ms
 from strobe.train.results import Bound, Rank, Training

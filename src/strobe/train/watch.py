@@ -32,11 +32,11 @@ from strobe.core.timeline.backward import Backward
 from strobe.core.timeline.layers import Call
 from strobe.core.timeline.probe import Attached, Hook, hooks_of
 from strobe.core.timeline.timeline import Mark
-from strobe.dataloader import probes as loader_probes
 from strobe.lerobot.flags.lerobot_flags import joined, parsed, patched_arguments
 from strobe.lerobot.policies import lerobot_policies
 from strobe.lerobot.policies.dataset_frames import locate_dataset
 from strobe.rollout.loops.instrument import Instrument
+from strobe.train import loader_probes
 
 # What would write or push, and what a measurement puts in its place.
 _WRITES = {
