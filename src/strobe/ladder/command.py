@@ -69,7 +69,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, get_args
 
 from strobe.core.cli.bounds import above, at_least, between
 from strobe.core.cli.flags import OutputFlags
@@ -296,14 +296,15 @@ def recipe_files(result: OptimizeResult, copy: Path | None) -> dict[str, bytes]:
 
 
 def _effects(config: OptimizeConfig) -> tuple[Effect, ...]:
-    from strobe.ladder.candidates import EFFECTS
+    from strobe.core.results.agreement import Effect
 
+    effects: tuple[Effect, ...] = get_args(Effect)
     wanted = [*(_names(config.effects) or ["exact", "rounding"]), *_names(config.allow)]
     for name in wanted:
-        if name not in EFFECTS:
+        if name not in effects:
             flag = "effects" if name in _names(config.effects) else "allow"
-            raise UserError(f"--{flag}={getattr(config, flag)}: no effect '{name}': {nearest(name, EFFECTS)}")
-    return tuple(effect for effect in EFFECTS if effect in wanted)
+            raise UserError(f"--{flag}={getattr(config, flag)}: no effect '{name}': {nearest(name, effects)}")
+    return tuple(effect for effect in effects if effect in wanted)
 
 
 def _treatments(flag: str, text: str) -> list[Spec]:
