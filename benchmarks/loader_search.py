@@ -68,8 +68,9 @@ def recorded(root: Path, quick: bool) -> Path:
 
 def compared(kind: str, root: Path, seconds: float) -> dict[str, float | str]:
     """The search and the grid for one policy, on the same candidates, each from cold workers."""
-    from strobe.dataloader.bench import Bench, SearchOptions, candidates, cores_here, started_by_fork
+    from strobe.dataloader.bench import Bench
     from strobe.dataloader.preparation import facts_of, fill_page_cache
+    from strobe.dataloader.settings import SearchOptions, candidates, cores_here, started_by_fork
     from strobe.dataloader.train_loader import backends_here, settings_of
     from strobe.train.watch import train_config
 

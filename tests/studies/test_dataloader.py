@@ -24,12 +24,13 @@ from strobe.core.results.subject import Machine
 from strobe.core.studies.shared.progress import Silent
 from strobe.dataloader import encodings, preparation, process
 from strobe.dataloader import run as search
-from strobe.dataloader.bench import Bench, SearchOptions, candidates, started_by_fork
+from strobe.dataloader.bench import Bench
 from strobe.dataloader.encodings import ImageFormat
 from strobe.dataloader.preparation import StepNeeds, facts_of
 from strobe.dataloader.process import LoaderError, LoaderProcess
 from strobe.dataloader.results import LoaderSettings, Rate, StepNeed
 from strobe.dataloader.run import changes, what_ifs
+from strobe.dataloader.settings import SearchOptions, candidates, started_by_fork
 from strobe.dataloader.train_loader import open_dataset, open_loader, settings_of
 from strobe.train.watch import train_config
 

@@ -3,7 +3,7 @@
 import sys
 
 from strobe.dataloader import process
-from strobe.dataloader.bench import started_by_fork
+from strobe.dataloader.settings import started_by_fork
 from strobe.dataloader.train_loader import settings_of
 from strobe.train.watch import train_config
 

@@ -1,14 +1,9 @@
-"""The bench of a search: workers, prefetch and video backend to search among, and what is measured of each.
-
-The settings lie in a sensible range for this machine. Each candidate runs in a process of its own.
-"""
+"""The bench of a search: candidates for one batch size, each in its process, and what is measured of each."""
 
 from __future__ import annotations
 
 import math
-import multiprocessing
-import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -19,91 +14,8 @@ from strobe.core.measure.memory import available_bytes
 from strobe.dataloader import throughput
 from strobe.dataloader.process import LoaderError, LoaderProcess
 from strobe.dataloader.results import DatasetFacts, LoaderRow, LoaderSettings, Rate
+from strobe.dataloader.settings import cost, label
 from strobe.dataloader.throughput import Halved, halve
-
-PREFETCH = (2, 4, 8)
-MOST_PER_CORE = 2  # workers; beyond, those that compute only wait for one another's core
-MOST_WAITING = 16  # workers for each core, where more are faster: those wait for something else
-
-
-@dataclass(frozen=True)
-class SearchOptions:
-    """Which settings to search, and for how long a candidate is measured.
-
-    ``needed``: samples per second that the step takes; None to measure it, infinity for the fastest loader.
-    ``workers``, ``prefetch``: values to try; None for a choice by this machine's cores.
-    ``first_s``, ``last_s``: seconds for which a candidate is measured in the first rung, and at most.
-    """
-
-    needed: float | None = None
-    batch_sizes: Sequence[int] = ()
-    workers: Sequence[int] | None = None
-    prefetch: Sequence[int] | None = None
-    first_s: float = 0.75
-    last_s: float = 12.0
-    start_ups: bool = True
-    what_ifs: bool = True
-
-
-def candidates(
-    own: LoaderSettings, backends: Sequence[str], cores: int, options: SearchOptions
-) -> list[LoaderSettings]:
-    """The settings to choose from, the user's own first among them; start method and persistence are not searched.
-
-    Workers are started by fork where the machine has it: the steady state is the same, and it is there in no time.
-    """
-    workers = sorted({*_doubling(MOST_PER_CORE * cores), cores, own.num_workers})
-    if options.workers is not None:
-        workers = sorted({*options.workers, own.num_workers})
-    prefetch = sorted({*(options.prefetch or PREFETCH), own.prefetch_factor})
-    searched = [own]
-    for backend in dict.fromkeys([own.video_backend, *backends]):
-        for count in workers:
-            for ahead in prefetch if count else [own.prefetch_factor]:
-                update = {"num_workers": count, "prefetch_factor": ahead, "video_backend": backend}
-                searched.append(own.model_copy(update=update))
-    return list(dict.fromkeys(searched))
-
-
-def started_by_fork(own: LoaderSettings) -> LoaderSettings:
-    """The user's settings as the search starts them: by fork, where the machine has it."""
-    if "fork" not in multiprocessing.get_all_start_methods():
-        return own
-    return own.model_copy(update={"start_method": "fork"})
-
-
-def cores_here() -> int:
-    """Cores that this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-
-
-def cost(settings: LoaderSettings) -> tuple[int, int]:
-    """Order by what a loader holds on to: fewer workers first, then fewer batches ahead."""
-    return settings.num_workers, settings.prefetch_factor
-
-
-def label(settings: LoaderSettings) -> str:
-    """The settings in a few words: '2 workers, prefetch 4, pyav'."""
-    workers = f"{settings.num_workers} worker{'' if settings.num_workers == 1 else 's'}"
-    ahead = f", prefetch {settings.prefetch_factor}" if settings.num_workers else ""
-    return f"{workers}{ahead}, {settings.video_backend}"
-
-
-def flags_of(settings: LoaderSettings) -> list[str]:
-    """lerobot-train's flags for these settings."""
-    flags = [f"--num_workers={settings.num_workers}"]
-    if settings.num_workers:
-        flags.append(f"--prefetch_factor={settings.prefetch_factor}")
-    return [*flags, f"--batch_size={settings.batch_size}", f"--dataset.video_backend={settings.video_backend}"]
-
-
-def _doubling(most: int) -> Iterator[int]:
-    yield 0
-    count = 1
-    while count <= most:
-        yield count
-        count *= 2
-
 
 TIE = 0.03
 TURNS = 4  # samplings of each of two loaders that are compared in alternation
@@ -184,7 +96,7 @@ class Bench:
         Yields:
             The row of each number that was tried, and whether it was faster than the one before.
         """
-        while chosen.num_workers and throughput.low(self.rate(chosen)) < self.needed:
+        while chosen.num_workers and self.rate(chosen).low < self.needed:
             more = chosen.model_copy(update={"num_workers": 2 * chosen.num_workers})
             if more.num_workers > most or more in self.rows:
                 return
@@ -193,7 +105,7 @@ class Bench:
                 try:
                     slow, fast = self.alternate(before, more, seconds)
                     faster = fast.samples_per_s > (1 + TIE) * slow.samples_per_s
-                    faster = faster and throughput.low(fast) > throughput.high(slow)
+                    faster = faster and fast.low > slow.high
                 except LoaderError as error:
                     row.status, row.reason = "failed", str(error)
             yield row, faster
@@ -211,9 +123,7 @@ class Bench:
             first=first_s,
             last=last_s,
             tie=TIE,
-            enough=lambda candidate, _: (
-                candidate.num_workers > 0 and throughput.low(self.rate(candidate)) >= self.needed
-            ),
+            enough=lambda candidate, _: candidate.num_workers > 0 and self.rate(candidate).low >= self.needed,
             dropped=self.close,
         )
 
@@ -281,7 +191,7 @@ class Bench:
     def training_rate(self, candidate: LoaderSettings) -> TrainingRate:
         """The rate that the training reaches with the candidate: without workers, loading and step take turns."""
         rate = self.rate(candidate)
-        ends = (rate.samples_per_s, throughput.low(rate), throughput.high(rate))
+        ends = (rate.samples_per_s, rate.low, rate.high)
         if candidate.num_workers == 0 and math.isfinite(self.needed):
             ends = tuple(_in_turn(end, self.needed) for end in ends)
         return TrainingRate(*ends)

@@ -37,8 +37,8 @@ from strobe.lerobot.flags.run_flags import NO_TRAINING_RECIPE
 if TYPE_CHECKING:
     from lerobot.configs.train import TrainPipelineConfig
 
-    from strobe.dataloader.bench import SearchOptions
     from strobe.dataloader.results import Dataloader, LoaderSettings, StepNeed
+    from strobe.dataloader.settings import SearchOptions
 
 
 @dataclass
@@ -123,7 +123,7 @@ def search(config: DataloaderConfig, options: SearchOptions, theirs: Sequence[st
 
 def options_of(config: DataloaderConfig) -> SearchOptions:
     """Return the candidates and times of the search. Raises UserError."""
-    from strobe.dataloader.bench import SearchOptions
+    from strobe.dataloader.settings import SearchOptions
 
     needed: float | None = None
     if config.needed is not None:

@@ -22,17 +22,10 @@ A hundred steps show most of it. With --python_profile the profiler slows every 
 
 from __future__ import annotations
 
-import os
-import shutil
 import sys
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import TYPE_CHECKING
-
-from pydantic import ValidationError
-from typing_extensions import Self
 
 from strobe.core.cli.bounds import at_least, one_of
 from strobe.core.cli.flags import OutputFlags
@@ -40,73 +33,12 @@ from strobe.core.cli.live import Live, importing
 from strobe.core.cli.parse import parse, require_lerobot, split_lerobot
 from strobe.core.cli.placeholders import option_names
 from strobe.core.cli.runner import Command, Studied
-from strobe.core.runs import store
 from strobe.lerobot.flags.argument_names import check
 from strobe.lerobot.flags.run_flags import NO_TRAINING_RECIPE
-from strobe.train.results import Rank
 
 if TYPE_CHECKING:
     from strobe.traces.python_profile import Tool
     from strobe.traces.results import PythonFunction, PythonProfile
-
-PATIENCE_S = 60.0  # time that the first rank waits for the others, once it has ended
-
-
-@dataclass
-class Meeting:
-    """Where the ``processes`` of one training meet: each leaves what it recorded, and the first gathers it.
-
-    All of them see ``folder``; ``rank`` is this one.
-    """
-
-    folder: Path
-    rank: int
-    processes: int
-    patience_s: float = PATIENCE_S
-
-    @classmethod
-    def of_environment(cls, root: Path) -> Self | None:
-        """The meeting that torchrun's or accelerate's variables describe; None if this process trains alone."""
-        processes = int(os.environ.get("WORLD_SIZE", "1"))
-        if processes < 2:
-            return None
-        # The same for all processes of a launch, and no other's: two launches at once have two ports.
-        name = f".ranks-{os.environ.get('MASTER_ADDR', 'here')}-{os.environ.get('MASTER_PORT', '0')}"
-        meeting = cls(root / name, int(os.environ.get("RANK", "0")), processes)
-        meeting._file(meeting.rank).unlink(missing_ok=True)  # of an earlier launch
-        return meeting
-
-    def hand_over(self, own: Rank) -> list[Rank] | None:
-        """Leave ``own``. Returns those of all processes that came, to the first process; None to the others."""
-        self.folder.mkdir(parents=True, exist_ok=True)
-        store.replace(self._file(self.rank), own.model_dump_json().encode())
-        if self.rank:
-            return None
-        end = time.monotonic() + self.patience_s
-        while len(self._present()) < self.processes and time.monotonic() < end:
-            time.sleep(0.1)
-        present = self._present()
-        shutil.rmtree(self.folder, ignore_errors=True)
-        return sorted(present, key=lambda rank: rank.rank)
-
-    def missing(self, met: Sequence[Rank]) -> list[str]:
-        """A note on the ranks that did not come."""
-        absent = sorted(set(range(self.processes)) - {rank.rank for rank in met})
-        return [f"nothing came from rank {', '.join(map(str, absent))}: it ended early or sees other files"] * bool(
-            absent
-        )
-
-    def _file(self, rank: int) -> Path:
-        return self.folder / f"rank-{rank}.json"
-
-    def _present(self) -> list[Rank]:
-        present = []
-        for rank in range(self.processes):
-            try:
-                present.append(Rank.model_validate_json(self._file(rank).read_bytes()))
-            except (OSError, ValidationError):
-                continue
-        return present
 
 
 @dataclass
@@ -141,7 +73,7 @@ def read(argv: Sequence[str]) -> tuple[TrainConfig, list[str]]:
 
 def study(config: TrainConfig, theirs: Sequence[str], live: Live) -> Studied:
     """Run the training and watch it. What was recorded by a failure or an interrupt is in the answer."""
-    from strobe.train.run import STEP, WatchOptions, train
+    from strobe.train.run import STEP, Meeting, WatchOptions, train
 
     profiler = _Profiler(config.python_profile) if config.python_profile else None
     options = WatchOptions(config.depth, config.record_steps, config.planned_steps, config.serialised, profiler)
