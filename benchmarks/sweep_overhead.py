@@ -33,6 +33,7 @@ from strobe.core.kinds import page
 from strobe.core.runs import store
 from strobe.sweep import command as sweep
 from strobe.sweep.execute import Outcome, outcome_of, write_outcome
+from strobe.sweep.run import launch
 from strobe.sweep.table import answer, folder_of
 
 BAR_S = 0.2
@@ -80,7 +81,7 @@ def main() -> None:
         aside = time.perf_counter() - start  # not the sweep's
 
         start = time.perf_counter()
-        complete, _ = sweep.launch(study, config, cells, invalid, root)
+        complete, _ = launch(study, config, cells, invalid, root)
         assert complete
         whole = time.perf_counter() - start
         order = sorted((folder_of(root, cell, 1) for cell in cells), key=lambda folder: _outcome(folder).started)

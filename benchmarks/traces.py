@@ -30,7 +30,7 @@ from _shared import could_not_run, finish
 from rich.console import Console
 from rich.table import Table
 
-from strobe.traces.results.trace import DeviceTime
+from strobe.traces.results import DeviceTime
 from strobe.traces.run import trace
 
 TRACES = Path(__file__).resolve().parents[2] / "shared" / "gpu-traces"

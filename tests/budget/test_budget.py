@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from strobe.budget import figures as budget
 from strobe.budget.results import Latency
+from strobe.ladder.results import Need
 
 positive = st.floats(0.1, 1e4)
 
@@ -28,17 +29,17 @@ def test_one_number_of_steps_gives_no_line():
 
 @given(positive, st.dictionaries(st.text("abc", min_size=1, max_size=3), positive, min_size=1, max_size=4), positive)
 def test_a_part_that_falls_to_its_need_meets_the_target(target, parts, rest):
-    latency = Latency(steps=1, total_ms=sum(parts.values()) + rest, parts=parts)
-    for need in budget.needs(latency, target):
+    total_ms = sum(parts.values()) + rest
+    for need in Need.of(parts, total_ms, target):
         if need.needed_ms is not None:
-            assert latency.total_ms - need.ms + need.needed_ms == pytest.approx(target)
+            assert total_ms - need.ms + need.needed_ms == pytest.approx(target)
             assert need.needed_ms < need.ms
         else:
-            assert latency.total_ms - need.ms >= target * (1 - 1e-9)
+            assert total_ms - need.ms >= target * (1 - 1e-9)
 
 
 def test_a_target_that_is_met_needs_nothing():
-    assert budget.needs(Latency(steps=1, total_ms=40.0, parts={"a": 30.0}), 50.0) == []
+    assert Need.of({"a": 30.0}, 40.0, 50.0) == []
 
 
 @given(st.floats(1, 1000), st.floats(5, 200))

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from strobe.dataloader.throughput import high, low, merged, rate_of
+from strobe.dataloader.throughput import merged, rate_of
 
 times = st.lists(st.floats(1e-4, 1e3), min_size=1, max_size=200)
 
@@ -16,7 +16,7 @@ times = st.lists(st.floats(1e-4, 1e3), min_size=1, max_size=200)
 def test_the_rate_is_all_samples_over_all_time_and_lies_in_its_interval(samples: int, blocks: list[float]) -> None:
     rate = rate_of(samples, blocks)
     assert rate.samples_per_s == pytest.approx(samples * len(blocks) / sum(blocks))
-    assert low(rate) <= rate.samples_per_s <= high(rate)
+    assert rate.low <= rate.samples_per_s <= rate.high
     assert (rate.interval is None) == (len(blocks) < 3)
     assert rate.blocks_s == blocks
 
@@ -34,7 +34,7 @@ def test_the_interval_covers_the_truth_even_where_neighbours_hang_together() -> 
         noise = random.normal(0, 0.05, 241)
         blocks = 1 + noise[1:] - 0.6 * noise[:-1]  # a late block shortens the next
         rate = rate_of(10, blocks.tolist())
-        covered += low(rate) <= 10 <= high(rate)
+        covered += rate.low <= 10 <= rate.high
     assert covered / 300 >= 0.9
 
 

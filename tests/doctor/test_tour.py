@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from rich.console import Console
 
+from strobe.core.errors import UserError
 from strobe.doctor.tour_command import (
     COMPARE_S,
     FEWER_STEPS,
@@ -96,3 +97,11 @@ def test_the_first_stop_that_fails_ends_the_tour(monkeypatch: pytest.MonkeyPatch
     after = Stop("two", 1.0, lambda _: ["breakdown"], lambda argv: ran.append("two") or 0)
     assert run_stops([failing, after], Pace(), Console(file=io.StringIO())) == 2
     assert not ran
+
+
+def test_each_stop_leads_to_its_command(stops: list[Stop]) -> None:
+    named = [stop for stop in stops if stop.argv(1.0)[0] in ("evaluate", "tune")]
+    assert len(named) == 2
+    for stop in named:
+        with pytest.raises(UserError, match="unknown flag --no_such_flag"):
+            stop.run(["--no_such_flag=1"])

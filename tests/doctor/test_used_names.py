@@ -11,9 +11,8 @@ import lerobot
 import pytest
 
 import strobe
-from strobe.doctor import used_names
-from strobe.doctor.used_names import OPTIONAL, PRIVATE, MissingName
-from strobe.doctor.versions import names_of_lerobot
+from strobe.doctor import versions as used_names
+from strobe.doctor.versions import OPTIONAL, PRIVATE, MissingName, names_of_lerobot
 
 STROBE, LEROBOT = Path(strobe.__file__).parent, Path(lerobot.__file__).parent
 

@@ -14,7 +14,7 @@ from strobe.core.errors import UserError
 from strobe.core.runs import store
 from strobe.history import diff as study
 from strobe.history import diff_command
-from strobe.history.results.difference import Difference
+from strobe.history.results import Difference
 
 
 @pytest.fixture

@@ -16,7 +16,7 @@ from strobe.core.results.answer import Result
 from strobe.core.results.measurement import Memory
 from strobe.core.runs import store
 from strobe.history.diff import diff, gate
-from strobe.history.results.difference import Difference
+from strobe.history.results import Difference
 
 SLOW = {"preprocess": 0.03, "policy": (0.96, {"image backbone": 0.6, "new encoder": 0.3, "decoder": 0.06})}
 

@@ -15,10 +15,10 @@ from strobe.core.errors import UserError
 from strobe.core.results.answer import Result
 from strobe.core.results.traits import PolicyTraits, Traits, TreatmentTraits
 from strobe.core.runs import store
-from strobe.core.runs.comparable_runs import Gated
 from strobe.core.runs.saved_runs import Run, UnreadableRun
+from strobe.history.gates import Gated
 from strobe.history.history import gate, history
-from strobe.history.results.history import History, Point
+from strobe.history.results import History, Point
 
 DAY = datetime(2026, 11, 1, tzinfo=UTC)
 CALM = [148.0] * 10

@@ -5,6 +5,7 @@ The policy is tests/support/factories/arm.py; it takes its time by a clock of th
 
 from __future__ import annotations
 
+import subprocess
 import sys
 import warnings
 from collections.abc import Iterator
@@ -177,3 +178,13 @@ def test_a_function_has_nothing_to_optimize():
 def test_a_target_below_zero_is_refused():
     with pytest.raises(UserError, match="target_ms=0: must be a number above zero"):
         strobe.optimize(len, "x", target_ms=0)
+
+
+def test_a_wrong_argument_is_refused_before_torch_loads() -> None:
+    code = (
+        "import sys, strobe\n"
+        "try: strobe.optimize(abs, [1], target_ms=-1)\n"
+        "except Exception as error: print(error, 'torch' in sys.modules)"
+    )
+    answered = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert answered.stdout == "target_ms=-1: must be a number above zero False\n"

@@ -27,7 +27,7 @@ from strobe.evaluate.results.evaluate import EvaluatedVariant, EvaluateResult, P
 from strobe.ladder.results import Ladder, OptimizeResult
 from strobe.servers.results.server import ServerAnswer
 from strobe.sweep.results import Axis, Cell, Sweep
-from strobe.traces.results.trace import TraceAnswer
+from strobe.traces.results import TraceAnswer
 from strobe.train.results import TrainResult
 from strobe.trials.results import TrialsResult
 from strobe.tune.results import TuneResult

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from strobe.budget.figures import needs
-from strobe.budget.results import Latency
 from strobe.core.measure.components import common_parts
 from strobe.core.results.agreement import Agreement
 from strobe.core.results.comparison import Comparison
 from strobe.core.results.measurement import Measurement
-from strobe.ladder.results import Ladder, OptimizeResult, Rung, Try
+from strobe.ladder.results import Ladder, Need, OptimizeResult, Rung, Try
 from support.example_runs import MACHINE, SUBJECT, judge, measurement
 
 PARTS = {"policy": (0.96, {"vision tower": 0.35, "prefix KV cache": 0.4, "denoise step": 0.2}), "preprocessing": 0.02}
@@ -52,8 +50,7 @@ def climbed(target_hz: float = 8.0, **more: Any) -> OptimizeResult:
     )  # fmt: skip
     last = measured[2].samples.summary.median
     met = last <= 1e3 / target_hz
-    steps = Latency(steps=1, total_ms=last, parts=rungs[2].parts)
-    missing = [] if met else needs(steps, 1e3 / target_hz)
+    missing = [] if met else Need.of(rungs[2].parts, last, 1e3 / target_hz)
     for need in missing:
         need.treatments = ["int8=true: guard: cosine 0.9971 < 0.999"]
     result.ladder = Ladder(

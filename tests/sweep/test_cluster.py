@@ -37,8 +37,7 @@ from strobe.core.runs import store
 from strobe.core.runs.recipe_file import dump
 from strobe.evaluate.episodes.crews import RayEpisodeRunner
 from strobe.sweep import ray_backend
-from strobe.sweep.cluster import run_on_ray
-from strobe.sweep.execute import Job, outcome_of
+from strobe.sweep.execute import Job, outcome_of, run_on_ray
 from strobe.sweep.ray_backend import load_ray
 
 pytestmark = pytest.mark.slow("a real cluster of Ray")

@@ -25,8 +25,8 @@ from strobe.lerobot.flags.subject import studied
 from strobe.lerobot.policies.options import PolicyOptions
 from strobe.sweep import cell_command as cell
 from strobe.sweep import command
-from strobe.sweep.cluster import _bring_home
-from strobe.sweep.execute import NOT_KEPT, Job, Outcome, outcome_of
+from strobe.sweep import run as sweep_run
+from strobe.sweep.execute import NOT_KEPT, Job, Outcome, _bring_home, outcome_of
 from strobe.sweep.results import Sweep
 from strobe.train import batch_command as batch
 
@@ -134,7 +134,7 @@ def test_runs_that_cannot_be_kept_are_rows_with_their_reason_and_run_again(
             lost = Outcome(status="crashed", reason="not kept: no space left on device", started=NOW, duration_s=1)
             yield job, lost
 
-    monkeypatch.setattr(command, "_launcher", launcher)
+    monkeypatch.setattr(sweep_run, "_launcher", launcher)
     root = tmp_path / "sweep"
     asked = ["sweep", "breakdown", *TINY, "--grid=batch_size=1,2", f"--sweep_dir={root}"]
     assert main(asked) == 2
@@ -222,7 +222,7 @@ def test_a_busy_machine_is_named_once_by_the_parent(
     def stopped(*_: object, **__: object) -> Iterator[tuple[Job, Outcome]]:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(command, "_launcher", stopped)
+    monkeypatch.setattr(sweep_run, "_launcher", stopped)
     monkeypatch.setattr(batch, "execute", stopped)
     root = tmp_path / "sweep"
     flags = [flag for flag in TINY if study == "sweep" or "counting" not in flag]

@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from strobe.core.errors import UserError
 from strobe.core.processes.fork_server import Server
 from strobe.core.runs import store
-from strobe.sweep.largest import Search, knee
 from strobe.sweep.results import Sweep
 from strobe.train import batch_command as command
+from strobe.train.batch_command import Search, knee
 
 
 def searched(

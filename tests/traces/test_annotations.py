@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 from support.made_trace import annotation, operator, step, training, work
 
-from strobe.traces.measure.annotations import iterations, parts
-from strobe.traces.measure.nesting import Nest
-from strobe.traces.measure.profiler_events import rows_of
-from strobe.traces.results.trace import TraceIterations, TracePart
+from strobe.traces.annotations import iterations, parts
+from strobe.traces.occupancy import Nest
+from strobe.traces.profiler_events import rows_of
+from strobe.traces.results import TraceIterations, TracePart
 
 
 def found(events: list[dict[str, Any]]) -> TraceIterations | None:

@@ -10,10 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support.made_trace import ORIGIN, annotation, chain, event, operator, training, work
 
-from strobe.traces.measure import device_time as module
-from strobe.traces.measure.nesting import Nest
-from strobe.traces.measure.profiler_events import rows_of
-from strobe.traces.results.trace import DeviceTime
+from strobe.traces import device_time as module
+from strobe.traces.occupancy import Nest
+from strobe.traces.profiler_events import rows_of
+from strobe.traces.results import DeviceTime
 
 COPY: dict[str, Any] = {"cat": "gpu_memcpy", "call": "cudaMemcpyAsync"}
 PAGEABLE = "Memcpy HtoD (Pageable -> Device)"

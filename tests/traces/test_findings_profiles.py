@@ -6,7 +6,7 @@ from typing import Any
 
 from support.findings_results import approve_findings, measured, result
 
-from strobe.traces.results.profiles import GapCause, Gaps, LongGap, OperatorProfile, PythonFunction, PythonProfile
+from strobe.traces.results import GapCause, Gaps, LongGap, OperatorProfile, PythonFunction, PythonProfile
 
 
 def gaps(idle: float, span: float = 100.0, exposed: float = 1.0, long: float = 0.0) -> Gaps:

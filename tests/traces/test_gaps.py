@@ -6,7 +6,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from strobe.traces.measure.occupancy import Stretch, length, merged, occupancy, overlap
+from strobe.traces.occupancy import Stretch, length, merged, occupancy, overlap
 
 stretches = st.lists(
     st.builds(

@@ -11,7 +11,7 @@ import torch
 from torch.profiler import profile, record_function
 
 from strobe.core.timeline.trace import exported
-from strobe.traces.measure.operators import MARK, operator_profile
+from strobe.traces.operator_table import MARK, operator_profile
 
 ORIGIN = 5_241_338_716_021.337  # µs: torch's times are since boot or since 1970
 

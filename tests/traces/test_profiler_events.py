@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support.made_trace import ORIGIN, annotation, event, operator, work
 
-from strobe.traces.measure.operators import blocking_calls, launches
-from strobe.traces.measure.profiler_events import rows_of
+from strobe.traces.operator_table import blocking_calls, launches
+from strobe.traces.profiler_events import rows_of
 
 
 def test_each_category_has_its_rows():

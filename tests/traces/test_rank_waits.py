@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 from support.made_trace import training, work
 
-from strobe.traces.measure.device_time import rank_waits
-from strobe.traces.measure.profiler_events import rows_of
-from strobe.traces.results.trace import RankWaits
+from strobe.traces.device_time import rank_waits
+from strobe.traces.profiler_events import rows_of
+from strobe.traces.results import RankWaits
 
 
 def test_the_rank_with_the_shortest_collectives_came_last():

@@ -12,7 +12,7 @@ import pytest
 from support.made_trace import annotation, document, operator, training, work, write
 
 from strobe.core.cli.main import main
-from strobe.traces.results.trace import TraceAnswer
+from strobe.traces.results import TraceAnswer
 
 
 @pytest.fixture

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 from support.made_trace import operator, work
 
-from strobe.traces.measure.operators import operator_profile
-from strobe.traces.results.profiles import short_kernel
+from strobe.traces.operator_table import operator_profile
+from strobe.traces.results import short_kernel
 
 
 @pytest.mark.parametrize(

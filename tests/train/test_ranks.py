@@ -7,8 +7,8 @@ import threading
 import pytest
 from support.required import required
 
-from strobe.train.ranks import Meeting
 from strobe.train.results import Rank
+from strobe.train.run import Meeting
 
 
 def of(rank, own=10.0):

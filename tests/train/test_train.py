@@ -31,8 +31,7 @@ from strobe.core.errors import UserError
 from strobe.core.kinds import advise, document
 from strobe.core.report import markdown
 from strobe.train import watch as watched_training
-from strobe.train.answer import LOADING, STEP
-from strobe.train.run import WatchOptions, train
+from strobe.train.run import LOADING, STEP, WatchOptions, train
 from strobe.train.summary import section_price_ms
 
 

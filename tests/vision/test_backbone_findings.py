@@ -23,7 +23,7 @@ from strobe.core.timeline.trace import exported
 from strobe.lerobot.policies.loading import load_model
 from strobe.lerobot.policies.options import ModelOptions
 from strobe.traces import operators
-from strobe.traces.results.profiles import GapCause, Gaps, OperatorProfile
+from strobe.traces.results import GapCause, Gaps, OperatorProfile
 from strobe.vision import findings as backbone
 
 FAULTS = {

@@ -12,9 +12,7 @@ from strobe.core.measure.in_time import REQUIRED, in_time
 from strobe.core.measure.statistics import Array, inflation
 from strobe.core.results.data import Interval
 from strobe.core.results.in_time import InTime
-from strobe.ladder.results import Need, Try
 
-AROUND = ("preprocessing", "postprocessing", "decode")  # parts that treatments of the whole policy do not touch
 WHOLES = ("policy",)  # parts that are replaced by the parts inside them
 DENOISE = ("denoise step", "denoise", "denoising")
 MOST_BEYOND = 10  # times the most steps that were measured: no line is held to reach further
@@ -84,39 +82,6 @@ def most_steps(total: Line | None, latencies: Sequence[Latency], target_ms: floa
         most = min(most, MOST_BEYOND * measured)
     most = max(measured, min(most, fewest_missed - 1))
     return int(most) if most >= 1 else None
-
-
-def needs(latency: Latency, target_ms: float) -> list[Need]:
-    """Return how short (ms) each part alone would have to get, the largest part first; none where the target is met."""
-    if latency.total_ms <= target_ms:
-        return []
-    named = sum(latency.parts.values())
-    needs = []
-    for part, ms in sorted(latency.parts.items(), key=lambda item: -item[1]):
-        allowed, of_named = target_ms - (latency.total_ms - ms), target_ms - (named - ms)
-        needs.append(
-            Need(
-                part=part,
-                ms=ms,
-                share=ms / latency.total_ms,
-                needed_ms=allowed if allowed > 0 else None,
-                named_ms=of_named if of_named > 0 else None,
-            )
-        )
-    return needs
-
-
-def tried_on(tries: Sequence[Try], part: str) -> list[str]:
-    """Return the outcome of each treatment tried that applies to ``part``, in words; the last try of each counts."""
-    whole = part not in AROUND
-    last = {attempt.treatment: attempt for attempt in tries if part in attempt.parts or (whole and not attempt.parts)}
-    return [f"{attempt.treatment}: {why(attempt)}" for attempt in last.values()]
-
-
-def why(attempt: Try) -> str:
-    """Return the outcome of a try, in words that stand alone."""
-    unrun = attempt.outcome in ("does not apply", "failed", "not tried")
-    return f"{attempt.outcome}: {attempt.reason}" if unrun and attempt.reason else attempt.reason or attempt.outcome
 
 
 def asynchrony(

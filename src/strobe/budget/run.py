@@ -16,7 +16,7 @@ from strobe.core.results.answer import Result
 from strobe.core.results.measurement import Measurement
 from strobe.core.runs import store
 from strobe.core.runs.contents import contents
-from strobe.ladder.results import OptimizeResult, Try
+from strobe.ladder.results import Need, OptimizeResult, Try, tried_on
 from strobe.sweep.results import Cell, Sweep
 from strobe.version import __version__
 
@@ -76,9 +76,9 @@ def budget(runs: Sequence[Path], target_hz: float, control_hz: float, asked: flo
     total = measure.line(TOTAL, [(latency.steps, latency.total_ms) for latency in latencies])
     steps = [(latency.steps, latency.parts[repeated]) for latency in latencies if repeated in latency.parts]
     judged = latencies[0]
-    wanted = measure.needs(judged, target_ms)
+    wanted = Need.of(judged.parts, judged.total_ms, target_ms)
     for need in wanted:
-        need.treatments = measure.tried_on(tries, need.part) or _applicable(need.part, judged.steps)
+        need.treatments = tried_on(tries, need.part) or _applicable(need.part, judged.steps)
     return Budget(
         strobe_version=__version__,
         title=" and ".join(dict.fromkeys(titles)),

@@ -96,7 +96,7 @@ class Bench:
         Yields:
             The row of each number that was tried, and whether it was faster than the one before.
         """
-        while chosen.num_workers and throughput.low(self.rate(chosen)) < self.needed:
+        while chosen.num_workers and self.rate(chosen).low < self.needed:
             more = chosen.model_copy(update={"num_workers": 2 * chosen.num_workers})
             if more.num_workers > most or more in self.rows:
                 return
@@ -105,7 +105,7 @@ class Bench:
                 try:
                     slow, fast = self.alternate(before, more, seconds)
                     faster = fast.samples_per_s > (1 + TIE) * slow.samples_per_s
-                    faster = faster and throughput.low(fast) > throughput.high(slow)
+                    faster = faster and fast.low > slow.high
                 except LoaderError as error:
                     row.status, row.reason = "failed", str(error)
             yield row, faster
@@ -123,9 +123,7 @@ class Bench:
             first=first_s,
             last=last_s,
             tie=TIE,
-            enough=lambda candidate, _: (
-                candidate.num_workers > 0 and throughput.low(self.rate(candidate)) >= self.needed
-            ),
+            enough=lambda candidate, _: candidate.num_workers > 0 and self.rate(candidate).low >= self.needed,
             dropped=self.close,
         )
 
@@ -193,7 +191,7 @@ class Bench:
     def training_rate(self, candidate: LoaderSettings) -> TrainingRate:
         """The rate that the training reaches with the candidate: without workers, loading and step take turns."""
         rate = self.rate(candidate)
-        ends = (rate.samples_per_s, throughput.low(rate), throughput.high(rate))
+        ends = (rate.samples_per_s, rate.low, rate.high)
         if candidate.num_workers == 0 and math.isfinite(self.needed):
             ends = tuple(_in_turn(end, self.needed) for end in ends)
         return TrainingRate(*ends)

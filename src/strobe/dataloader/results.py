@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import ClassVar, Literal
 
 from pydantic import BaseModel, Field
@@ -20,6 +21,16 @@ class Rate(Data):
     interval: Interval | None = Field(default=None, description="interval of the rate; None with too few blocks")
     block_samples: int = Field(description="samples in a block: one or more batches of every worker")
     blocks_s: list[Finite] = Field(default_factory=list, description="seconds that each block took, in order")
+
+    @property
+    def low(self) -> float:
+        """The lower end of what the rate may be; 0 where that is not known."""
+        return self.interval.low if self.interval is not None else 0.0
+
+    @property
+    def high(self) -> float:
+        """The upper end of what the rate may be; infinity where that is not known."""
+        return self.interval.high if self.interval is not None else math.inf
 
 
 class LoaderSettings(BaseModel, frozen=True, extra="forbid"):

@@ -19,7 +19,7 @@ from typing import Any
 from lerobot.configs.train import TrainPipelineConfig
 
 from strobe.core.errors import UserError
-from strobe.dataloader import process, throughput
+from strobe.dataloader import process
 from strobe.dataloader.bench import Bench, Stages
 from strobe.dataloader.preparation import facts_of, faults_of, fill_page_cache, why_not_read
 from strobe.dataloader.process import LoaderError, LoaderProcess
@@ -159,7 +159,7 @@ def _recommend(answer: Dataloader, bench: Bench, options: SearchOptions, live: S
         with contextlib.suppress(LoaderError):
             own_rate, chosen_rate = bench.alternate(bench.own, chosen, options.last_s)
     bench.rows[chosen].chosen = True
-    fed = math.isfinite(bench.needed) and chosen.num_workers > 0 and throughput.low(chosen_rate) >= bench.needed
+    fed = math.isfinite(bench.needed) and chosen.num_workers > 0 and chosen_rate.low >= bench.needed
     now = step_ms(own_rate.samples_per_s, bench.needed, bench.own) if own_rate is not None else None
     recommendation = Recommendation(
         batch_size=chosen.batch_size,

@@ -63,16 +63,6 @@ def merged(first: Rate | None, second: Rate) -> Rate:
     return rate_of(first.block_samples, [*first.blocks_s, *second.blocks_s])
 
 
-def low(rate: Rate) -> float:
-    """The lower end of what the rate may be; 0 where that is not known."""
-    return rate.interval.low if rate.interval is not None else 0.0
-
-
-def high(rate: Rate) -> float:
-    """The upper end of what the rate may be; infinity where that is not known."""
-    return rate.interval.high if rate.interval is not None else math.inf
-
-
 _FACTOR = 3  # Hyperband's authors advise it; with 2 there are more rungs, each of which costs as much as the first
 
 

@@ -19,9 +19,6 @@ from strobe.lerobot.policies.options import InputOptions, PolicyOptions
 from strobe.version import __version__
 
 # In this order. The clock and the pace are looked at first, and again at the end.
-AREAS: tuple[Area, ...] = (
-    "machine", "versions", "clock", "noise", "steadiness", "loaders", "tools", "treatments",
-)  # fmt: skip
 STAGES: dict[Area, str] = {
     "machine": "devices, memory, disk",
     "versions": "versions of packages",
@@ -32,6 +29,7 @@ STAGES: dict[Area, str] = {
     "tools": "simulators, browsers, extras",
     "treatments": "each treatment on a tiny policy",
 }
+AREAS: tuple[Area, ...] = tuple(STAGES)
 
 # Imported once, by the server that processes of their own are forked from.
 PRELOADED = (treatments.__name__, "strobe.doctor.trials", "lerobot.policies.factory")
@@ -72,17 +70,13 @@ def doctor(
         isolate.start_server(PRELOADED)
     try:
         examinations = areas or _areas(device, folder, reporter, chosen)
-        at_first: list[tuple[Area, str, Examination]] = [
-            (area, STAGES[area], examinations.first[area]) for area in chosen if area in examinations.first
-        ]
-        at_last: list[tuple[Area, str, Examination]] = [
-            (area, f"{STAGES[area]}, once more", examinations.last[area])
-            for area in chosen
-            if area in examinations.last
-        ]
-        for area, stage, examination in (*at_first, *at_last):
-            reporter.stage(stage)
-            for check in guarded(area, examination):
+        rounds = [(area, "", examinations.first) for area in chosen]
+        rounds += [(area, ", once more", examinations.last) for area in chosen]
+        for area, again, examine in rounds:
+            if area not in examine:
+                continue
+            reporter.stage(f"{STAGES[area]}{again}")
+            for check in guarded(area, examine[area]):
                 result.checks.append(check)
     except KeyboardInterrupt:
         result.status = "interrupted"

@@ -35,17 +35,11 @@ def _shared_memory(run: isolate.Runner, shared: Path) -> Iterator[SelfCheck]:
     room = f"{free / 2**20:,.0f} MiB free in {shared}; " if free is not None else ""
     name = "shared memory of loader workers"
     batches = f"{trials.BATCHES} batches of {trials.BATCH_BYTES / 2**20:.0f} MiB from {trials.WORKERS} workers"
-    try:
-        rate = run(trials.batches)
-    except (isolate.IsolatedCallError, UserError) as error:
-        yield SelfCheck(
-            area="loaders",
-            name=name,
-            outcome="fails",
-            seen=f"{room}{batches}: {error}",
-            means="Training with workers stops with a bus error, or hangs.",
-            do=LARGER if free is not None else "num_workers=0 loads in the training's own process",
-        )
+    rate, why = _measured(run, trials.batches)
+    if rate is None:
+        means = "Training with workers stops with a bus error, or hangs."
+        do = LARGER if free is not None else "num_workers=0 loads in the training's own process"
+        yield SelfCheck.judged("loaders", name, False, f"{room}{batches}: {why}", means, do, bad="fails")
         return
     yield SelfCheck.judged(
         "loaders",
@@ -75,29 +69,30 @@ def _open_files() -> Iterator[SelfCheck]:
 
 
 def _decoder(backend: str, run: isolate.Runner) -> SelfCheck:
-    name = f"video decoder {backend}"
-    try:
-        ms = run(trials.decoded, backend)
-    except (isolate.IsolatedCallError, UserError) as error:
-        return SelfCheck(
-            area="loaders",
-            name=name,
-            outcome="missing",
-            seen=str(error),
-            means="If you choose this decoder, LeRobot takes the other one, or stops.",
-            do={
-                "torchcodec": "pip install torchcodec (it needs FFmpeg's libraries: apt-get install ffmpeg), or "
-                "--dataset.video_backend=pyav",
-                "pyav": "pip install av",
-            }.get(backend, ""),
-        )
-    return SelfCheck(
-        area="loaders",
-        name=name,
-        outcome="holds",
-        seen=f"{ms:.2f} ms a frame of {trials.SIDE}×{trials.SIDE}, in order and with their content",
-        evidence={"ms_per_frame": ms},
+    ms, why = _measured(run, trials.decoded, backend)
+    ways = {
+        "torchcodec": "pip install torchcodec (it needs FFmpeg's libraries: apt-get install ffmpeg), or "
+        "--dataset.video_backend=pyav",
+        "pyav": "pip install av",
+    }
+    return SelfCheck.judged(
+        "loaders",
+        f"video decoder {backend}",
+        ms is not None,
+        why if ms is None else f"{ms:.2f} ms a frame of {trials.SIDE}×{trials.SIDE}, in order and with their content",
+        "If you choose this decoder, LeRobot takes the other one, or stops.",
+        ways.get(backend, ""),
+        bad="missing",
+        evidence={} if ms is None else {"ms_per_frame": ms},
     )
+
+
+def _measured(run: isolate.Runner, call: Callable[..., float], *arguments: str) -> tuple[float | None, str]:
+    """Return what ``call`` measures in a process of its own; None where it measures nothing, and why."""
+    try:
+        return run(call, *arguments), ""
+    except (isolate.IsolatedCallError, UserError) as error:
+        return None, str(error)
 
 
 SIMULATORS = ("pusht", "metaworld", "libero")
@@ -131,35 +126,20 @@ def examine_tools(
 
 def _simulator(kind: str, run: isolate.Runner) -> SelfCheck:
     name = f"simulator {kind}"
-    try:
-        ms = run(trials.rendered, kind)
-    except UserError as error:
-        reason, _, way = str(error).partition(": ")
-        if "not installed" not in reason:  # it is there, and what is said is a reason and no command
-            return _fails(kind, str(error))
-        return SelfCheck(
-            area="tools",
-            name=name,
-            outcome="missing",
-            seen=reason,
-            means="It gives no observations and no episodes: name another with --env.type, or a recording with "
-            "--dataset.",
-            do=way,
-        )
-    except isolate.IsolatedCallError as error:
-        return _fails(kind, str(error))
-    seen = f"starts and renders; {ms:.0f} ms a reset"
-    return SelfCheck(area="tools", name=name, outcome="holds", seen=seen, evidence={"reset_ms": ms})
-
-
-def _fails(kind: str, why: str) -> SelfCheck:
-    return SelfCheck(
-        area="tools",
-        name=f"simulator {kind}",
-        outcome="fails",
-        seen=why,
-        means="It is installed, but does not run.",
-        do=NO_OPENGL.partition(": ")[2] if kind in environments.MUJOCO else f"pip install 'lerobot[{kind}]'",
+    ms, why = _measured(run, trials.rendered, kind)
+    reason, _, way = why.partition(": ")
+    if "not installed" in reason:  # else it is there, and what is said is a reason and no command
+        means = "It gives no observations and no episodes: name another with --env.type, or a recording with --dataset."
+        return SelfCheck.judged("tools", name, False, reason, means, way, bad="missing")
+    return SelfCheck.judged(
+        "tools",
+        name,
+        ms is not None,
+        why if ms is None else f"starts and renders; {ms:.0f} ms a reset",
+        "It is installed, but does not run.",
+        NO_OPENGL.partition(": ")[2] if kind in environments.MUJOCO else f"pip install 'lerobot[{kind}]'",
+        bad="fails",
+        evidence={} if ms is None else {"reset_ms": ms},
     )
 
 

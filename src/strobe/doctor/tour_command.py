@@ -28,14 +28,13 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
 
 from rich.console import Console
 
 from strobe.commands import breakdown, compare
-from strobe.core import demo
+from strobe.core import demo, slices
 from strobe.core.cli.live import QUIET_S, Live, shown_if_slow
 from strobe.core.cli.runner import Command
 from strobe.core.json_text import parsed
@@ -210,7 +209,7 @@ def _stops_of_the_demo(config: TourConfig) -> list[Stop]:
 
 def _run(command: str, argv: list[str]) -> int:
     # Seconds of imports, which a wrong flag should not wait for.
-    return import_module(f"strobe.core.cli.{command}").run(demo.spelt_out(command, argv))
+    return slices.load(slices.commands()[command].module).run(demo.spelt_out(command, argv))
 
 
 def _preflight(argv: list[str], data: Path) -> int:

@@ -18,8 +18,9 @@ from strobe.core.results.answer import Result
 from strobe.core.results.comparison import Verdict
 from strobe.core.results.measurement import Component, Measurement
 from strobe.core.results.subject import Machine
-from strobe.core.runs.comparable_runs import Gated, excluded, settings, unlike
-from strobe.history.results.difference import (
+from strobe.core.runs.comparable_runs import settings, unlike
+from strobe.history.gates import Gated, excluded
+from strobe.history.results import (
     ComponentChange,
     Difference,
     FigureChange,
@@ -27,7 +28,6 @@ from strobe.history.results.difference import (
     MemoryChange,
     RunLabel,
 )
-from strobe.rollout.results.rollout import Quantiles, Rollout, RolloutResult
 from strobe.version import __version__
 
 Judge = Callable[..., Verdict]
@@ -71,12 +71,10 @@ def diff(before: Result, after: Result, *, judge: Judge | None = None) -> Differ
 
 
 def _figures(before: Result, after: Result) -> list[FigureChange]:
-    if not (isinstance(before, RolloutResult) and isinstance(after, RolloutResult)):
-        return []
-    old, new = rollout_figures(before.rollout), rollout_figures(after.rollout)
+    old, new = ({(name, unit): value for name, unit, value in run.figures()} for run in (before, after))
     return [
         FigureChange(name=name, unit=unit, before=old.get((name, unit)), after=new.get((name, unit)))
-        for name, unit in dict.fromkeys([*old, *new])
+        for name, unit in {**old, **new}
         if old.get((name, unit)) is not None or new.get((name, unit)) is not None
     ]
 
@@ -133,27 +131,16 @@ def _measurement(old: Measurement, new: Measurement, judge: Judge, unlike: list[
     names = {"baseline_name": f"{old.name} before", "candidate_name": f"{new.name} after"}
     before = {tuple(c.path): c for c in old.components}
     after = {tuple(c.path): c for c in new.components}
-    judged = [path for path in after if path in before and _counts(before[path], after[path])]
-    changes = [_component(before[path], after[path], len(judged), judge) for path in judged]
-    changes += [
-        ComponentChange(path=list(path), change="appeared", after_ms=part.summary.median)
-        for path, part in after.items()
-        if path not in before and not part.other and part.share >= SMALLEST_SHARE
-    ]
-    changes += [
-        ComponentChange(path=list(path), change="gone", before_ms=part.summary.median)
-        for path, part in before.items()
-        if path not in after and not part.other and part.share >= SMALLEST_SHARE
-    ]
-    order = {path: place for place, path in enumerate([*after, *before])}
+    judged = sum(path in before and _counts(before[path], part) for path, part in after.items())
+    changes = [_component(before.get(path), after.get(path), judged, judge) for path in {**after, **before}]
     return MeasurementChange(
         name=new.name,
         phase=new.phase,
         before=old.samples,
         after=new.samples,
         verdict=judge(old.samples.values, new.samples.values, **names),
-        components=sorted((c for c in changes if c is not None), key=lambda c: order[tuple(c.path)]),
-        judged=len(judged),
+        components=[change for change in changes if change is not None],
+        judged=judged,
         memory=_memory(old, new),
         unlike=unlike,
     )
@@ -164,7 +151,16 @@ def _counts(old: Component, new: Component) -> bool:
     return max(old.share, new.share) >= SMALLEST_SHARE and min([*old.values, *new.values], default=0) > 0
 
 
-def _component(old: Component, new: Component, judged: int, judge: Judge) -> ComponentChange | None:
+def _component(old: Component | None, new: Component | None, judged: int, judge: Judge) -> ComponentChange | None:
+    if old is None or new is None:
+        part = old or new
+        if part is None or part.other or part.share < SMALLEST_SHARE:
+            return None
+        if old is None:
+            return ComponentChange(path=part.path, change="appeared", after_ms=part.summary.median)
+        return ComponentChange(path=part.path, change="gone", before_ms=part.summary.median)
+    if not _counts(old, new):
+        return None
     level = 1 - FALSE_CLAIMS / judged
     verdict = judge(old.values, new.values, baseline_name="before", candidate_name="after", level=level)
     if verdict.kind not in ("faster", "slower"):
@@ -235,46 +231,3 @@ def _flat(data: object, prefix: str = "") -> dict[str, str]:
     for key, value in data.items():
         flat |= _flat(value, f"{prefix}.{key}" if prefix else str(key))
     return flat
-
-
-def rollout_figures(rollout: Rollout) -> dict[tuple[str, str], float | None]:
-    """Return figures by name and unit: pace, inference, delays, starvation, ages, seams, cameras."""
-    figures: dict[tuple[str, str], float | None] = {}
-    if (pace := rollout.pace) is not None:
-        figures["rate asked", "Hz"] = pace.asked_hz
-        figures["rate held", "Hz"] = pace.held_hz
-        figures |= _quantiles("from tick to tick", pace.period)
-        figures["late ticks", "%"] = 100 * pace.late / pace.ticks
-    if (inference := rollout.inference) is not None:
-        figures["calls of the policy", ""] = inference.calls
-        figures["first call", "ms"] = inference.first_ms
-        figures |= _quantiles("later calls", inference.latency)
-        figures["chunks that came too late", ""] = inference.useless
-        if (delays := inference.delays) is not None:
-            figures["delay assumed, median", "actions"] = delays.assumed.median
-            figures["delay needed, median", "actions"] = delays.needed.median
-            figures["delay that happened, median", "actions"] = delays.executed.median
-            figures["actions of the first chunk dropped, not executed", ""] = delays.first_dropped
-    queue = rollout.queue
-    figures["first action after", "ms"] = queue.first_action_ms
-    figures["ticks without an action", ""] = queue.starved
-    figures["time without an action", "ms"] = queue.starved_ms
-    figures["longest time without one", "ms"] = queue.longest_ms
-    figures["fewest actions left", ""] = queue.least
-    figures |= _quantiles("age of the observation", rollout.age)
-    for seam in rollout.seams:
-        figures[f"jump of {seam.joint} over its steps", "×"] = seam.ratio
-    for camera in rollout.cameras:
-        figures[f"frames of {camera.name}", "Hz"] = camera.fresh_hz
-        figures |= _quantiles(f"age of frames of {camera.name}", camera.age)
-    return figures
-
-
-def _quantiles(name: str, values: Quantiles | None) -> dict[tuple[str, str], float | None]:
-    if values is None:
-        return {}
-    return {
-        (f"{name}, median", "ms"): values.median,
-        (f"{name}, 95 %", "ms"): values.p95,
-        (f"{name}, longest", "ms"): values.max,
-    }

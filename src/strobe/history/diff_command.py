@@ -25,7 +25,7 @@ from strobe.core.cli.runner import Command, Studied
 from strobe.core.runs import store
 from strobe.history.diff import diff
 from strobe.history.diff import gate as judge
-from strobe.history.gates_command import GateFlags, gate
+from strobe.history.gates import GateFlags, gate
 
 
 @dataclass

@@ -19,9 +19,9 @@ from strobe.core.results.data import Interval
 from strobe.core.results.numerals import fixed
 from strobe.core.results.run_summary import MeasurementSummary
 from strobe.core.runs import comparable_runs
-from strobe.core.runs.comparable_runs import Gated, excluded
 from strobe.core.runs.saved_runs import Run, UnreadableRun
-from strobe.history.results.history import History, Point, Trend
+from strobe.history.gates import Gated, excluded
+from strobe.history.results import History, Point, Trend
 from strobe.version import __version__
 
 if TYPE_CHECKING:  # it brings NumPy, which reading runs can do without

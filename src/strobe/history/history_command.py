@@ -31,7 +31,7 @@ from strobe.core.cli.summaries import summary_of_run
 from strobe.core.errors import UserError, legible
 from strobe.core.runs import store
 from strobe.core.runs.saved_runs import in_git, measured_runs
-from strobe.history.gates_command import GateFlags, gate
+from strobe.history.gates import GateFlags, gate
 from strobe.history.history import gate as judge
 from strobe.history.history import history
 

@@ -20,7 +20,7 @@ SLICE = Slice(
         ),
     ),
     kinds={
-        "diff": Kind("strobe.history.results.difference:Difference", "strobe.history.pages.changes"),
-        "history": Kind("strobe.history.results.history:History", "strobe.history.pages.history"),
+        "diff": Kind("strobe.history.results:Difference", "strobe.history.diff_page"),
+        "history": Kind("strobe.history.results:History", "strobe.history.history_page"),
     },
 )

@@ -6,8 +6,6 @@ import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from strobe.budget import figures as budgets
-from strobe.budget.results import Latency
 from strobe.core.measure.components import common_parts
 from strobe.core.measure.in_time import best_rung, in_time
 from strobe.core.measure.verdicts import difference_interval, unpaired_verdict
@@ -19,7 +17,7 @@ from strobe.core.studies.shared.paired_comparison import judge
 from strobe.core.treatments.recipe import PACKAGES
 from strobe.evaluate.results.episodes import PairedEpisodes
 from strobe.ladder.climb import AS_IT_IS, Climb, Step
-from strobe.ladder.results import Ladder, OptimizeResult, Rung
+from strobe.ladder.results import Ladder, Need, OptimizeResult, Rung, tried_on
 
 
 def compare_in_one_run(measured: Measured) -> list[Comparison]:
@@ -134,9 +132,9 @@ def ladder_of(choosing: Choosing, climb: Climb, ended: str) -> Ladder:
     ]
     chosen = next(rung for rung in rungs if rung.name == choosing.chosen)
     samples = result.measurement(chosen.name).samples
-    needs = budgets.needs(Latency(steps=1, total_ms=samples.summary.median, parts=chosen.parts), aim.target_ms)
+    needs = Need.of(chosen.parts, samples.summary.median, aim.target_ms)
     for need in needs:
-        need.treatments = budgets.tried_on(climb.tries, need.part)
+        need.treatments = tried_on(climb.tries, need.part)
     timely = in_time(samples.values, aim.target_ms, aim.in_time)
     return Ladder(
         target_hz=aim.target_hz,

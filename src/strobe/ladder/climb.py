@@ -1,9 +1,9 @@
-"""The state of a climb: its rungs, its tries, its time, and the candidates that remain."""
+"""The state of a climb: a list of tries, from which its rungs and the candidates that remain follow, and its time."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from strobe.core.errors import UserError
@@ -15,7 +15,7 @@ from strobe.core.results.agreement import Effect
 from strobe.core.results.in_time import InTime
 from strobe.core.results.measurement import Measurement
 from strobe.core.treatments import catalogue
-from strobe.core.treatments.treatment import CAPTURED, Spec, Variant
+from strobe.core.treatments.treatment import CAPTURED, Entry, Spec, Variant
 from strobe.ladder import settings
 from strobe.ladder.candidates import (
     Bounds,
@@ -81,14 +81,18 @@ class TriedCandidate:
     Args:
         specs: of all that is on with it.
         tried: the record that the ladder lists: its run fills in the outcome, the reason and the figures.
+        begun: whether the candidate counts as tried by it, rather than as planned or as one of several.
+        listed: whether the ladder lists it; what is on from the start is a rung and no try.
         figures: time and agreement, for the printed line.
         detail: what the printed line adds to the reason.
-        step: the rung that it becomes; None while, or where, it is not accepted.
+        step: the rung that it is; None while, or where, it is not accepted.
     """
 
     candidate: Candidate
     specs: tuple[Spec, ...]
     tried: Try
+    begun: bool = False
+    listed: bool = True
     figures: str = ""
     detail: str = ""
     step: Step | None = None
@@ -103,10 +107,10 @@ class TriedCandidate:
         tried.verdict = tried.agreement = tried.build_s = tried.most_gain = None
         self.reject(outcome, reason)
 
-    def accept(self, variant: Variant, measurement: Measurement) -> None:
-        """Make it a rung, which `Climb.add` puts on the ladder."""
+    def accept(self, variant: Variant, measurement: Measurement, *, requested: bool = False) -> None:
+        """Make it a rung."""
         self.tried.outcome = "kept"
-        self.step = Step(variant, self.specs, measurement, self.tried, self.candidate.effect)
+        self.step = Step(variant, self.specs, measurement, self.tried, self.candidate.effect, requested)
 
 
 @dataclass
@@ -116,11 +120,12 @@ class Climb:
     Args:
         earlier: ladders that order the candidates.
         bounds: of what candidates can gain on this machine.
-        steps: the accepted rungs, the policy as it is first.
+        start: the policy as it is, the lowest rung.
         began: `time.perf_counter` when its time began to run.
         limit_s: seconds for climb and closing run.
         by_effect: whether candidates of one effect are tried together at first sight, or each by itself.
         glanced: whether the policy as it is was only glanced at so far.
+        trials: what was tried so far, in order.
         at_target: whether the climb ended because its highest rung reaches the target.
     """
 
@@ -129,21 +134,23 @@ class Climb:
     guard: ActionGuard
     earlier: Earlier
     bounds: Bounds
-    steps: list[Step]
+    start: Step
     began: float
     limit_s: float
     by_effect: bool
     glanced: bool
-    tries: list[Try] = field(default_factory=list)
+    trials: list[TriedCandidate] = field(default_factory=list)
     at_target: bool = False
-    _rungs_when_tried: dict[str, int] = field(default_factory=dict)  # candidate → rungs when it was last tried
-    _retried: set[str] = field(default_factory=set)
-    _refused: set[str] = field(default_factory=set)  # dtypes in which a candidate broke the guard
 
     @property
     def reporter(self) -> Climbing:
         """Shows the progress of the climb."""
         return self.runs.reporter
+
+    @property
+    def steps(self) -> list[Step]:
+        """The accepted rungs, the policy as it is first."""
+        return [self.start, *(trial.step for trial in self.trials if trial.step is not None)]
 
     @property
     def top(self) -> Step:
@@ -153,9 +160,8 @@ class Climb:
     @property
     def with_parts(self) -> Measurement:
         """The measurement that shows what the parts cost: of the highest rung below a graph, which hides its parts."""
-        hidden = [any(catalogue.entry_of(next(iter(spec))).rank == CAPTURED for spec in s.specs) for s in self.steps]
-        seen = [step for step, graph in zip(self.steps, hidden, strict=True) if not graph]
-        return (seen or self.steps)[-1].measurement
+        seen = (s for s in reversed(self.steps) if not any(entry.rank == CAPTURED for entry in _entries(s.specs)))
+        return next(seen, self.top).measurement
 
     # Its time
 
@@ -209,7 +215,8 @@ class Climb:
         if not self.aim.everything:
             new = [c for c in new if not (self._settled(c) or self._gains_nothing(c) or self._saves_little(c))]
         now = self.with_parts
-        return [*in_order(new, now, self._standing, self.bounds.times, self._refused), *in_order(again, now)]
+        refused = {dtype for trial in self.trials if trial.tried.outcome == "guard" for dtype in trial.candidate.dtypes}
+        return [*in_order(new, now, self._standing, self.bounds.times, refused), *in_order(again, now)]
 
     def left_out(self) -> str:
         """Return how many are left out, and why, in words that end a sentence; '' for none."""
@@ -239,7 +246,7 @@ class Climb:
             if settings.PREDICTED_MARGIN * predicted_ms <= self.aim.target_ms and not self.aim.everything:
                 break
             try:
-                entries = [catalogue.entry_of(next(iter(spec))) for spec in rung.treatments]
+                entries = _entries(rung.treatments)
                 own = tuple(rung.treatments) in self.aim.choice.own
                 if entries and (own or all(map(self.aim.choice.allows, entries))):
                     rungs.append(candidate_of(self.runs.subject, rung.treatments))
@@ -257,8 +264,10 @@ class Climb:
             undo()
         on = {catalogue.written(spec) for step in self.steps for spec in step.specs}
         offered = [c for c in offered if not {catalogue.written(s) for s in c.specs} <= on and not self._replaced(c)]
-        new = [c for c in offered if c.text not in self._rungs_when_tried]
-        return new, [c for c in offered if c.text in self._rungs_when_tried and self._deserves_retry(c)]
+        return [c for c in offered if not self._tries_of(c)], [c for c in offered if self._deserves_retry(c)]
+
+    def _tries_of(self, candidate: Candidate) -> list[Try]:
+        return [trial.tried for trial in self.trials if trial.begun and trial.tried.treatment == candidate.text]
 
     def _replaced(self, candidate: Candidate) -> bool:
         """Return whether it is another form of what is on (an engine in float32 where one in bfloat16 is).
@@ -275,10 +284,10 @@ class Climb:
 
     def _deserves_retry(self, candidate: Candidate) -> bool:
         """Return whether a quick, undecided one may be a larger share of a chunk by now: rungs were added since."""
-        last = next(tried for tried in reversed(self.tries) if tried.treatment == candidate.text)
-        undecided = last.outcome in ("no difference shown", "too noisy")
-        since = self._rungs_when_tried[candidate.text] < len(self.steps)
-        return undecided and since and not candidate.build_s and candidate.text not in self._retried
+        tries = self._tries_of(candidate)
+        if len(tries) != 1 or candidate.build_s:
+            return False
+        return tries[0].outcome in ("no difference shown", "too noisy") and tries[0].rung < len(self.steps)
 
     def _max_saving(self, candidate: Candidate) -> float:
         """Return the share of a chunk's time that ``candidate`` can save at most: that of the parts that it speeds up.
@@ -287,7 +296,7 @@ class Climb:
         treatments know that they save less, it is that.
         """
         now = self.with_parts
-        entries = [catalogue.entry_of(next(iter(spec))) for spec in candidate.specs]
+        entries = _entries(candidate.specs)
         of_parts = max(entry.of_parts for entry in entries) * self._share_of_parts(candidate, now)
         return min(sum(entry.saves(now) for entry in entries), of_parts)
 
@@ -297,9 +306,8 @@ class Climb:
             return sum(share(now, part) for part in candidate.parts if part not in elsewhere)
         if not (elsewhere and candidate.of_torch):
             return 1.0
-        untouched = self.steps[0]
         # An engine of a whole network is one part with a name of its own, so what torch had before it bounds that.
-        before = _share_without(untouched.measurement, elsewhere) * untouched.ms / self.top.ms
+        before = _share_without(self.start.measurement, elsewhere) * self.start.ms / self.top.ms
         return min(_share_without(now, elsewhere), before)
 
     def _in_any_case(self, candidate: Candidate) -> bool:
@@ -325,17 +333,15 @@ class Climb:
 
     # Its record
 
-    def begin(self, candidate: Candidate) -> TriedCandidate:
-        """Begin a try of ``candidate`` on the rungs that are there now."""
-        if candidate.text in self._rungs_when_tried:
-            self._retried.add(candidate.text)
-        self._rungs_when_tried[candidate.text] = len(self.steps)
-        return self.plan(candidate)
+    @property
+    def tries(self) -> list[Try]:
+        """What the ladder lists."""
+        return [trial.tried for trial in self.trials if trial.listed]
 
-    def plan(self, candidate: Candidate) -> TriedCandidate:
-        """Return a try of ``candidate`` on the rungs that are there now, without remembering it."""
+    def plan(self, candidate: Candidate, *, begun: bool = False) -> TriedCandidate:
+        """Return a try of ``candidate`` on the rungs that are there now; it counts once it is among the trials."""
         part, part_share = largest(candidate, self.with_parts)
-        accepted: list[Effect] = [catalogue.entry_of(next(iter(spec))).effect for spec in self.top.specs]
+        accepted: list[Effect] = [entry.effect for entry in _entries(self.top.specs)]
         tried = Try(
             treatment=candidate.text,
             rung=len(self.steps),
@@ -347,15 +353,7 @@ class Climb:
             outcome="not tried",
             on=[catalogue.written(spec) for spec in self.top.specs],
         )
-        return TriedCandidate(candidate, together(self.top.specs, candidate.specs), tried)
-
-    def add(self, trial: TriedCandidate) -> None:
-        """Add a try to the ladder's list, and where it was accepted, a rung to the ladder."""
-        self.tries.append(trial.tried)
-        if trial.tried.outcome == "guard":
-            self._refused.update(trial.candidate.dtypes)
-        if trial.step is not None:
-            self.steps.append(trial.step)
+        return TriedCandidate(candidate, together(self.top.specs, candidate.specs), tried, begun)
 
     def leave(self, why: str, candidates: Sequence[Candidate], *, with_build: bool = False) -> None:
         """List those of ``candidates`` that were never tried as not tried.
@@ -363,11 +361,15 @@ class Climb:
         ``with_build``: say how long building takes, where that is why.
         """
         for candidate in candidates:
-            if candidate.text not in self._rungs_when_tried:
+            if not self._tries_of(candidate):
                 build = f", and building it can take {candidate.build_s:.0f} s" if candidate.build_s else ""
                 trial = self.plan(candidate)
                 trial.reject("not tried", f"{why}{build if with_build else ''}")
-                self.add(trial)
+                self.trials.append(trial)
+
+
+def _entries(specs: Iterable[Spec]) -> list[Entry]:
+    return [catalogue.entry_of(next(iter(spec))) for spec in specs]
 
 
 def _share_without(measurement: Measurement, parts: Sequence[str]) -> float:

@@ -82,7 +82,9 @@ def drop_rungs(climb: Climb, measured: Measured) -> None:
             tried.outcome, reason = outcome_of(verdict)
             tried.reason, tried.verdict = f"{reason} in the closing run", verdict
             climb.reporter.say(f"{names[rung]}: not accepted, {tried.reason}")
-    del steps[best + 1 :]
+    for trial in climb.trials:
+        if trial.step is not None and trial.step.name in names[best + 1 :]:
+            trial.step = None
 
 
 def confirm(choosing: Choosing, climb: Climb) -> None:
@@ -94,7 +96,7 @@ def confirm(choosing: Choosing, climb: Climb) -> None:
     if guard.same is None:
         return
     variants = {step.name: step.variant for step in climb.steps}
-    chunk_s = climb.steps[0].ms / 1e3
+    chunk_s = climb.start.ms / 1e3
     guard.same.limit = limit_of(settings.CLOSE_LOOK_S, chunk_s)
     try:
         if choosing.chosen != AS_IT_IS:

@@ -69,7 +69,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, get_args
+from typing import TYPE_CHECKING, get_args
 
 from strobe.core.cli.bounds import above, at_least, between
 from strobe.core.cli.flags import OutputFlags
@@ -85,7 +85,10 @@ from strobe.lerobot.policies.options import FactoryOptions
 
 if TYPE_CHECKING:
     from strobe.core.measure.guard import Guards
+    from strobe.core.results.agreement import Effect
+    from strobe.core.treatments.treatment import Spec, Treatment
     from strobe.ladder.results import OptimizeResult
+    from strobe.ladder.settings import Aim
 
 
 REFUSED = {
@@ -229,7 +232,7 @@ def study(flags: SubjectFlags, config: OptimizeConfig, live: Live) -> Studied:
     from strobe.treatments.flow.rtc import RealTimeChunking, WithoutRealTimeChunking, require
 
     aim = aim_of(config)
-    base: list[Any] = []
+    base: list[Treatment] = []
     if config.rtc is not None:
         require(subject)
         off = not config.rtc.enabled
@@ -240,7 +243,7 @@ def study(flags: SubjectFlags, config: OptimizeConfig, live: Live) -> Studied:
     return studied(result, flags, config, [sections], made_of=partial(recipe_files, copy=config.recipe_out))
 
 
-def aim_of(config: OptimizeConfig) -> Any:
+def aim_of(config: OptimizeConfig) -> Aim:
     """Return the target, the guard and the candidates of a climb. Raises UserError."""
     from strobe.core.treatments import catalogue
     from strobe.ladder.candidates import Choice
@@ -257,7 +260,7 @@ def aim_of(config: OptimizeConfig) -> Any:
         in_time=config.in_time,
         guards=_guards(config),
         choice=Choice(
-            effects=_effects(config),  # type: ignore[arg-type]
+            effects=_effects(config),
             only=tuple(_key("only", name, keys) for name in _names(config.only)),
             skip=tuple(_key("skip", name, keys) for name in _names(config.skip)),
             own=tuple(own),
@@ -292,10 +295,10 @@ def recipe_files(result: OptimizeResult, copy: Path | None) -> dict[str, bytes]:
     return {recipe_file.NAME: recipe_file.text(made, recipe_file.NAME).encode()}
 
 
-def _effects(config: OptimizeConfig) -> tuple[str, ...]:
+def _effects(config: OptimizeConfig) -> tuple[Effect, ...]:
     from strobe.core.results.agreement import Effect
 
-    effects = get_args(Effect)
+    effects: tuple[Effect, ...] = get_args(Effect)
     wanted = [*(_names(config.effects) or ["exact", "rounding"]), *_names(config.allow)]
     for name in wanted:
         if name not in effects:
@@ -304,7 +307,7 @@ def _effects(config: OptimizeConfig) -> tuple[str, ...]:
     return tuple(effect for effect in effects if effect in wanted)
 
 
-def _treatments(flag: str, text: str) -> list[Any]:
+def _treatments(flag: str, text: str) -> list[Spec]:
     from strobe.core.treatments import catalogue
 
     try:

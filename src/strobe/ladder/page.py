@@ -35,7 +35,6 @@ SMALL = 0.03  # parts below this share of the whole in every rung are taken toge
 MOST = 6  # parts that are shown
 ENOUGH = 0.95  # level of an interval that is shown; five calls reach no more than 94 %
 REST = "other"
-UNTRIED = ("does not apply", "failed", "not tried")  # outcomes whose reason does not tell them
 MEANING = (
     "Hz are chunks per second of inference, 1000 / ms: for {hz:g} Hz a chunk must be ready within {ms} ms. "
     "'So far' is against the policy as it is, 'this rung' against the rung before, both from one run in alternation, "
@@ -254,7 +253,7 @@ _REFUSED: Columns[Try] = [
     words("Tried, not accepted", lambda tried: brief(tried.treatment)),
     words("For", lambda tried: tried.part or "the whole"),
     figure("On rung", lambda tried: tried.rung - 1, str),
-    words("Why", lambda tried: f"{tried.outcome}: {tried.reason}" if tried.outcome in UNTRIED else tried.reason),
+    words("Why", lambda tried: tried.why),
 ]
 
 

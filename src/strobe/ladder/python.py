@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from strobe.core.cli.live import Live
 from strobe.core.errors import UserError
 from strobe.core.measure.guard import Guards
@@ -47,7 +45,7 @@ def optimized(
     return FoundRecipe(answer.result, sections)
 
 
-class FoundRecipe(ShownAnswer[Any]):
+class FoundRecipe(ShownAnswer[OptimizeResult]):
     """The answer of `optimize`, with the recipe of its ladder. `save` writes that into the run's folder as well."""
 
     @property

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import ClassVar, Literal
 
 from pydantic import Field
+from typing_extensions import Self
 
 from strobe.core.results.agreement import Agreement, Effect
 from strobe.core.results.answer import Guarded, Held, as_held
@@ -14,6 +15,8 @@ from strobe.core.results.data import Data, Finite, Samples
 from strobe.core.results.in_time import InTime
 from strobe.core.results.measurement import Measurement
 from strobe.evaluate.results.episodes import PairedEpisodes
+
+AROUND = ("preprocessing", "postprocessing", "decode")  # parts that treatments of the whole policy do not touch
 
 
 class Need(Data):
@@ -27,6 +30,26 @@ class Need(Data):
         description="time that the part may take if the time outside named parts were free; None if not even 0 suffices"
     )
     treatments: list[str] = Field(default_factory=list, description="treatments to try on it, or tried, in words")
+
+    @classmethod
+    def of(cls, parts: Mapping[str, float], total_ms: float, target_ms: float) -> list[Self]:
+        """Return how short (ms) each part alone would have to get, the largest first; none where the target is met."""
+        if total_ms <= target_ms:
+            return []
+        named = sum(parts.values())
+        needs = []
+        for part, ms in sorted(parts.items(), key=lambda item: -item[1]):
+            allowed, of_named = target_ms - (total_ms - ms), target_ms - (named - ms)
+            needs.append(
+                cls(
+                    part=part,
+                    ms=ms,
+                    share=ms / total_ms,
+                    needed_ms=allowed if allowed > 0 else None,
+                    named_ms=of_named if of_named > 0 else None,
+                )
+            )
+        return needs
 
 
 TryOutcome = Literal[
@@ -53,6 +76,19 @@ class Try(Data):
     on: list[str] = Field(default_factory=list, description="treatments accepted before it, as on a command line")
     agreement: Agreement | None = Field(default=None, description="all treatments against the untouched policy")
     build_s: Finite | None = Field(default=None, description="extra time of its first call")
+
+    @property
+    def why(self) -> str:
+        """Its outcome, in words that stand alone."""
+        unrun = self.outcome in ("does not apply", "failed", "not tried")
+        return f"{self.outcome}: {self.reason}" if unrun and self.reason else self.reason or self.outcome
+
+
+def tried_on(tries: Sequence[Try], part: str) -> list[str]:
+    """Return the outcome of each treatment tried that applies to ``part``, in words; the last try of each counts."""
+    whole = part not in AROUND
+    last = {attempt.treatment: attempt for attempt in tries if part in attempt.parts or (whole and not attempt.parts)}
+    return [f"{attempt.treatment}: {attempt.why}" for attempt in last.values()]
 
 
 class Rung(Data):

@@ -1,14 +1,14 @@
 """Optimize: climb from the policy as it is to a target rate, one treatment at a time, each shown and guarded.
 
-`optimize` measures the machine and the policy as it is, then climbs. A strategy (`strategies.py`) asks the climb which
-candidates remain (`climb.py`, `candidates.py`): those for the part that costs most come first, and what earlier ladders
-showed counts (`earlier.py`). It tries the first of them (`trial.py`): on top of the accepted rungs, since treatments
-interact; screened on a few observations, where all that is on together must hold the guard against the untouched
-policy; then timed against the highest rung in alternation (`runs.py`). A faster one becomes the next rung, and every
-try is listed. Where a chunk takes so long that few candidates could be tried, all of one effect are tried together at
-first sight. In the end one interleaved run of all rungs gives the ladder's figures and drops what it does not show
-(`closing.py`); the highest rung is looked at closely, played in the simulator, and timed by itself. Where it fails, the
-rung below takes its place, and the answer is written (`answer.py`).
+`optimize` measures the machine and the policy as it is, then climbs. A strategy, one by one or by effect, asks the
+climb which candidates remain (`climb.py`, `candidates.py`): those for the part that costs most come first, and what
+earlier ladders showed counts (`earlier.py`). It tries the first of them (`trial.py`): on top of the accepted rungs,
+since treatments interact; screened on a few observations, where all that is on together must hold the guard against the
+untouched policy; then timed against the highest rung in alternation (`runner.py`). A faster one becomes the next rung,
+and every try is listed. Where a chunk takes so long that few candidates could be tried, all of one effect are tried
+together at first sight. In the end one interleaved run of all rungs gives the ladder's figures and drops what it does
+not show (`closing.py`); the highest rung is looked at closely, played in the simulator, and timed by itself. Where it
+fails, the rung below takes its place, and the answer is written (`answer.py`).
 """
 
 from __future__ import annotations
@@ -28,10 +28,11 @@ from strobe.core.studies.shared.measuring import Measured, Options
 from strobe.core.studies.shared.paired_comparison import SEVERAL_COPIES
 from strobe.core.subjects.subject import Subject
 from strobe.core.timeline import Section
-from strobe.core.treatments.treatment import Treatment, Variant
+from strobe.core.treatments import catalogue
+from strobe.core.treatments.treatment import Effect, Spec, Treatment, Variant
 from strobe.ladder import settings
 from strobe.ladder.answer import Choosing, compare_by_tries, compare_in_one_run, hold_guards, ladder_of
-from strobe.ladder.candidates import Bounds, Candidate
+from strobe.ladder.candidates import EFFECTS, Bounds, Candidate, candidate_of, groups, together
 from strobe.ladder.climb import AS_IT_IS, Climb, Step
 from strobe.ladder.closing import (
     can_be_judged,
@@ -46,10 +47,9 @@ from strobe.ladder.closing import (
 from strobe.ladder.earlier import Earlier, Use, circumstances
 from strobe.ladder.episodes import Episodes
 from strobe.ladder.results import OptimizeResult, Try
-from strobe.ladder.runner import ActionGuard, Runs, build_seconds, prepare_checks, verdict_of
+from strobe.ladder.runner import ActionGuard, Runs, build_seconds, prepare_checks, uninterrupted, verdict_of
 from strobe.ladder.settings import Aim, Climbing, SilentClimb
-from strobe.ladder.strategies import climb_by_effect, climb_one_by_one
-from strobe.ladder.trial import begins_with_glance, milliseconds, moved, speedup
+from strobe.ladder.trial import attempt, begins_with_glance, failure, milliseconds, moved, put_on_together, speedup
 
 NOT_INTERLEAVED = (
     "the climb was interrupted before its closing run: a rung's figures are from its own try, in alternation with the "
@@ -155,7 +155,7 @@ def _start(aim: Aim, runs: Runs, guards: Guards, earlier: Earlier, began: float)
     except (NotSeenError, PolicyCallError) as error:  # the ladder is judged on the observations that are timed
         reporter.say(f"the actions are not checked closely: {error}")
     bounds, step = Bounds(first, runs.ceiling), Step(untouched, (), first, tried)
-    climb = Climb(aim, runs, guard, earlier, bounds, [step], began, limit_s, by_effect, glanced)
+    climb = Climb(aim, runs, guard, earlier, bounds, step, began, limit_s, by_effect, glanced)
     reporter.say(f"as it is: {milliseconds(step.ms)} ({1e3 / step.ms:.1f} Hz)")
     if too_slow := bounds.too_slow(aim.target_ms, "lossy" in aim.choice.effects):
         reporter.say(too_slow)
@@ -177,10 +177,9 @@ def _add_start(climb: Climb, variant: Variant, measured: Measured) -> None:
     trial.tried.verdict = verdict = verdict_of(measured, AS_IT_IS, variant.name)
     trial.tried.agreement = agreement
     trial.tried.build_s = build_seconds(measured, variant.name)
-    trial.accept(variant, measured.measurements[1])
-    if trial.step is not None:
-        trial.step.requested = True
-        climb.steps.append(trial.step)
+    trial.accept(variant, measured.measurements[1], requested=True)
+    trial.listed = False
+    climb.trials.append(trial)
     climb.reporter.say(f"rung 1, from --start: {trial.candidate.text}: {speedup(verdict)}, {moved(agreement)}")
 
 
@@ -217,3 +216,126 @@ def _answer(choosing: Choosing, climb: Climb, episodes: Episodes | None, ended: 
         time_alone(result, climb)
         if climb.at_target and not result.ladder.met:
             result.notes.append(NOT_CONFIRMED)
+
+
+# One by one
+
+
+def climb_one_by_one(climb: Climb) -> tuple[str, Measured | None]:
+    """Try each candidate in a run of its own, in alternation with the highest rung, until the target or the time limit.
+
+    What the last ladder kept is tried first, together.
+
+    Returns:
+        Why it ended, in words; and the run of the last ladder's rungs, which may do for a closing run; None for none.
+
+    Raises:
+        KeyboardInterrupt: during a run.
+    """
+    rungs, closed = climb.last_rungs(), None
+    if rungs and sum(rung.build_s for rung in rungs) <= climb.remaining_to_try_s():
+        closed = put_on_together(climb, rungs)
+    start = climb.start
+    far = climb.aim.everything or start.ms > settings.FAR * climb.aim.target_ms
+    if climb.glanced and (closed is not None or not far):
+        _measure_start_well(climb, closed)
+    while not climb.reached():
+        remaining = climb.remaining()
+        if not remaining:
+            return f"no treatment remained to try{climb.left_out()}", closed
+        # What is quick may still fit where what comes first does not.
+        seconds = climb.remaining_to_try_s()
+        try_s = settings.shortest_try_s(climb.runs.spaced_s(climb.top.ms / 1e3))
+        fitting = next((candidate for candidate in remaining if candidate.build_s + try_s <= seconds), None)
+        if fitting is None:
+            return _out_of_time(climb, remaining), closed
+        attempt(climb, fitting, sharing=sum(1 for candidate in remaining if not candidate.build_s))
+    return climb.end_at_target(), closed
+
+
+def _measure_start_well(climb: Climb, measured: Measured | None) -> None:
+    """Put a good measurement of the policy as it is in the place of a glance: from ``measured``, or from a new run."""
+    start, runs = climb.start, climb.runs
+    if measured is None:
+        seconds = (settings.TRY_ROUNDS + 1) * runs.spaced_s(start.ms / 1e3)
+        measured = uninterrupted(runs.sample([start.variant], max(settings.TRY_S[0], seconds)))
+    start.measurement = measured.measurements[0]
+    climb.guard.reference = measured.outputs.first(start.name)
+
+
+def _out_of_time(climb: Climb, remaining: Sequence[Candidate]) -> str:
+    climb.leave(f"{max(climb.remaining_to_try_s(), 0.0):.0f} s remained", remaining, with_build=True)
+    which = ", all of which take long to build" if all(candidate.build_s for candidate in remaining) else ""
+    many = f"{len(remaining)} treatment{'' if len(remaining) == 1 else 's'}"
+    limit = f"the time limit of {climb.limit_s:.0f} s was reached with {many} not tried"
+    return f"{limit}{which}{climb.left_out()}"
+
+
+# By effect
+
+
+def climb_by_effect(climb: Climb) -> str:
+    """Try all exact candidates as one group at first sight, then all rounding ones; only the closing run judges.
+
+    For chunks that take so long that few candidates could be tried one by one. Return why it ended, in words.
+
+    Raises:
+        KeyboardInterrupt: during a run.
+    """
+    for rung in climb.last_rungs():
+        if not climb.reached():
+            attempt(climb, rung)
+    for effect in EFFECTS:
+        for group in _groups(climb, effect):
+            if climb.reached():
+                return climb.end_at_target()
+            if group.try_alone and not _fits(climb):
+                continue
+            if not attempt(climb, group) and len(group.specs) > 1:
+                _try_each(climb, effect)
+    if climb.reached():
+        return climb.end_at_target()
+    climb.leave("there was no time to try it by itself", climb.remaining())
+    enough = settings.ONE_BY_ONE_TRIES * settings.shortest_try_s(climb.runs.spaced_s(climb.start.ms / 1e3))
+    one_by_one = f"from --time_limit={enough:.0f} on they are tried one by one"
+    return f"no treatments remained to try together; {one_by_one}{climb.left_out()}"
+
+
+def _groups(climb: Climb, effect: Effect) -> list[Candidate]:
+    """Return the groups of ``effect`` without what cannot be put on together with the rest, which is listed.
+
+    Other forms of it, such as one for each part where the whole does not fit in memory, take its place.
+    """
+    while True:
+        grouped = groups(climb.remaining(), effect)
+        if not any(_drop_failing(climb, group) for group in grouped if len(group.specs) > 1):
+            return grouped
+
+
+def _drop_failing(climb: Climb, group: Candidate) -> bool:
+    """List those of ``group`` that cannot be put on together with the rest. Return whether there are any."""
+    runs = climb.runs
+    specs: tuple[Spec, ...] = ()
+    for spec in catalogue.ordered(group.specs):
+        try:
+            runs.variant(len(climb.steps), together(climb.top.specs, (*specs, spec))).apply(runs.subject)()
+        except Exception as error:
+            trial = climb.plan(candidate_of(runs.subject, (spec,)), begun=True)
+            trial.fail(*failure(error))
+            climb.trials.append(trial)
+            climb.reporter.say(f"{trial.tried.treatment}: not accepted, {trial.tried.outcome}: {trial.tried.reason}")
+        else:
+            specs = (*specs, spec)
+    return len(specs) < len(group.specs)
+
+
+def _try_each(climb: Climb, effect: Effect) -> None:
+    """Try each candidate of ``effect`` by itself, those that are quick to build, while there is time."""
+    for candidate in climb.remaining():
+        if candidate.effect == effect and not candidate.build_s and _fits(climb):
+            attempt(climb, candidate)
+
+
+def _fits(climb: Climb) -> bool:
+    """Return whether there is time for the fewest calls of another try."""
+    return settings.SCREENING_CHUNKS * climb.top.ms / 1e3 <= climb.remaining_to_try_s()

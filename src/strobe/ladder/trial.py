@@ -37,7 +37,7 @@ def attempt(climb: Climb, candidate: Candidate, sharing: int = 1) -> bool:
     Raises:
         KeyboardInterrupt: during its run.
     """
-    trial = climb.begin(candidate)
+    trial = climb.plan(candidate, begun=True)
     tried = trial.tried
     before = milliseconds(tried.before_ms)
     place = f"{tried.part} ({100 * tried.part_share:.0f} % of {before})" if tried.part else f"the whole ({before})"
@@ -53,7 +53,7 @@ def attempt(climb: Climb, candidate: Candidate, sharing: int = 1) -> bool:
             _race(climb, trial, variant, sharing)
     except Exception as error:
         trial.fail(*failure(error))
-    climb.add(trial)
+    climb.trials.append(trial)
     figures = f"{trial.figures} → " if trial.figures else ""
     if trial.step is not None:
         climb.reporter.say(f"{head}: {figures}kept")
@@ -170,18 +170,18 @@ def put_on_together(climb: Climb, rungs: Sequence[Candidate]) -> Measured | None
         whole.fail(*failure(error))
     figures = f"{whole.figures} → " if whole.figures else ""
     if measured is None or whole.tried.outcome != "kept":
-        climb.add(whole)
+        climb.trials.append(whole)
         climb.runs.release(step.variant for step in climb.steps)
         climb.reporter.say(f"{head}: {figures}not accepted, {whole.tried.reason}")
         return None
     measurements = {measurement.name: measurement for measurement in measured.measurements}
     for rung, variant, seconds in zip(rungs, variants, first_s, strict=True):
-        trial = climb.begin(rung)
+        trial = climb.plan(rung, begun=True)
         trial.tried.verdict = verdict_of(measured, climb.top.name, variant.name)
         trial.tried.agreement = climb.guard.agreement(measured, variant.name)
         trial.tried.build_s = build_seconds(measured, variant.name, seconds)
         trial.accept(variant, measurements[variant.name])
-        climb.add(trial)
+        climb.trials.append(trial)
     climb.reporter.say(f"{head}: {figures}kept")
     return measured
 
@@ -204,7 +204,7 @@ def _screen_together(climb: Climb, whole: TriedCandidate, variants: Sequence[Var
 def _race_together(climb: Climb, whole: TriedCandidate, variants: Sequence[Variant]) -> Measured:
     """Run all rungs with ``variants`` as a closing run does, and judge the last of them against the highest rung."""
     measured = uninterrupted(run_rungs(climb, [*(step.variant for step in climb.steps), *variants]))
-    chunks = measured.outputs.first(climb.steps[0].name)
+    chunks = measured.outputs.first(climb.start.name)
     climb.guard.reference = max(climb.guard.reference, chunks, key=len)  # it may have been glanced at only
     tried, last = whole.tried, variants[-1]
     tried.verdict = verdict = verdict_of(measured, climb.top.name, last.name)

@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import TYPE_CHECKING
 
 from strobe.core.cli.live import prepare_imports
 from strobe.core.errors import UserError
 from strobe.core.measure.guard import Guards
 from strobe.core.python.request import VerbArguments
 from strobe.core.python.verbs import announce_imports
-from strobe.ladder.python import FoundRecipe
+
+if TYPE_CHECKING:  # it brings torch and LeRobot
+    from strobe.ladder.python import FoundRecipe
 
 
 def optimize(
-    target: Any,
-    inputs: Any,
+    target: object,
+    inputs: object,
     *,
     target_ms: float = 50.0,
     guard: str = "",

@@ -14,20 +14,33 @@ from strobe.core.results.numerals import significant
 from strobe.sweep.grid import number_of
 from strobe.sweep.results import Best, Cell, Row, label
 
-Value = Callable[[Row], float | None]
 
-# name → (what it is, its unit, whether more is better, its value)
-METRICS: dict[str, tuple[str, str, bool, Value]] = {
-    "time_ms": ("time", "ms", False, lambda row: row.ms.median),
-    "p95_ms": ("p95", "ms", False, lambda row: row.ms.p95),
-    "throughput": ("throughput", "samples/s", True, lambda row: row.throughput),
-    "ms_per_sample": ("time per sample", "ms", False, lambda row: row.ms.median / row.batch),
-    "memory_gib": ("peak memory", "GiB", False, lambda row: _gib(row.memory_bytes)),
-    "activations_gib": ("live tensor memory", "GiB", False, lambda row: _gib(row.activation_bytes)),
-    "cosine": ("agreement", "", True, lambda row: row.agreement.cosine if row.agreement else None),
+@dataclass(frozen=True)
+class Metric:
+    """A figure of a row that cells are ranked by.
+
+    Args:
+        what: its name in a sentence.
+        more: whether more of it is better.
+        quantile: of the times that it rests on; None for figures of another kind.
+    """
+
+    what: str
+    unit: str
+    of: Callable[[Row], float | None]
+    more: bool = False
+    quantile: float | None = None
+
+
+METRICS: dict[str, Metric] = {
+    "time_ms": Metric("time", "ms", lambda row: row.ms.median, quantile=0.5),
+    "p95_ms": Metric("p95", "ms", lambda row: row.ms.p95, quantile=0.95),
+    "throughput": Metric("throughput", "samples/s", lambda row: row.throughput, more=True, quantile=0.5),
+    "ms_per_sample": Metric("time per sample", "ms", lambda row: row.ms.median / row.batch, quantile=0.5),
+    "memory_gib": Metric("peak memory", "GiB", lambda row: _gib(row.memory_bytes)),
+    "activations_gib": Metric("live tensor memory", "GiB", lambda row: _gib(row.activation_bytes)),
+    "cosine": Metric("agreement", "", lambda row: row.agreement.cosine if row.agreement else None, more=True),
 }
-# Metrics of time → the quantile that they are of.
-TIMED = {"time_ms": 0.5, "p95_ms": 0.95, "throughput": 0.5, "ms_per_sample": 0.5}
 NAMED = 3  # cells that a sentence names
 TESTS: dict[str, Callable[[float, float], bool]] = {
     "<": operator.lt,
@@ -93,27 +106,28 @@ def best(
         samples: (cell key, measurement) → milliseconds of each repeat, raw.
         on: the machine, where there are several.
     """
-    what, unit, more, value_of = METRICS[wish.metric]
+    metric = METRICS[wish.metric]
     fits = [
         (value, cell, row)
         for cell in cells
         for row in cell.rows
         if cell.status == "done"
-        and (value := value_of(row)) is not None
+        and (value := metric.of(row)) is not None
         and all(_holds(condition, cell, row) for condition in wish.conditions)
     ]
     prefix = f"On {on}: " if on else ""
     if not fits:
         return Best(asked=wish.asked, key=None, sentence=f"{prefix}no cell meets '{wish.asked}'.")
-    value, cell, row = (max if more else min)(fits, key=lambda fit: fit[0])
+    value, cell, row = (max if metric.more else min)(fits, key=lambda fit: fit[0])
     winner = Best(asked=wish.asked, key=cell.key, settings=cell.settings, measurement=row.measurement, sentence="")
     # Settings that the conditions fix are not repeated.
     fixed = {name for name, test, _ in wish.conditions if test in ("=", "==")}
     several = len({row.measurement for _, _, row in fits}) > 1
     which = _open(cell.settings, fixed) + (f" ({row.measurement})" if several else "")
-    winner.sentence = f"{prefix}best {what}{_where(wish)}: {which}, {f'{significant(value, 4)} {unit}'.strip()}."
+    figure = f"{significant(value, 4)} {metric.unit}".strip()
+    winner.sentence = f"{prefix}best {metric.what}{_where(wish)}: {which}, {figure}."
     others = [(figure, other, other_row) for figure, other, other_row in fits if other is not cell]
-    if wish.metric not in TIMED:
+    if metric.quantile is None:
         winner.ties = [other.settings for figure, other, _ in others if figure == value]
         if winner.ties:
             winner.sentence += f" As good: {_list([_open(fit, fixed) for fit in winner.ties])}."
@@ -122,8 +136,8 @@ def best(
             _runs(samples, wish.metric, other, other_row)
             for other, other_row in [(cell, row), *((other, other_row) for _, other, other_row in others)]
         ]
-        judged = slower(runs[0], runs[1:], TIMED[wish.metric]) if all(runs) else [None] * len(others)
-        _judge(winner, [other for _, other, _ in others], judged, runs, TIMED[wish.metric], fixed)
+        judged = slower(runs[0], runs[1:], metric.quantile) if all(runs) else [None] * len(others)
+        _judge(winner, [other for _, other, _ in others], judged, runs, metric.quantile, fixed)
     return winner
 
 
@@ -178,7 +192,7 @@ def _list(named: Sequence[str]) -> str:
 def _holds(condition: tuple[str, str, str], cell: Cell, row: Row) -> bool:
     name, test, wanted = condition
     if name in METRICS:
-        have = METRICS[name][3](row)
+        have = METRICS[name].of(row)
     else:
         text = row.measurement if name == "measurement" else cell.settings.get(name)
         if text is None:

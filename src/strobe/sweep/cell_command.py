@@ -20,8 +20,7 @@ from strobe.core import slices
 from strobe.core.cli.metadata import quicken
 from strobe.core.errors import NotKeptError, UserError, in_a_line, in_words
 from strobe.core.processes.command import PARENT
-from strobe.core.processes.leaving import end_now
-from strobe.core.processes.lifetime import end_first, end_with
+from strobe.core.processes.lifetime import end_first, end_now, end_with
 from strobe.core.runs import store
 from strobe.lerobot.refusals import ran_out
 from strobe.sweep.execute import NOT_KEPT, ONE_DEVICE, Outcome, write_outcome
@@ -35,7 +34,7 @@ NEEDED = (
     "strobe.lerobot.flags.lazy_flags",
     "strobe.core.cli.keep",
     "strobe.lerobot.flags.subject",
-    "strobe.traces.measure.operators",
+    "strobe.traces.operator_table",
     "strobe.core.studies.shared.measuring",
     "strobe.traces.operators",
     "strobe.traces.python_profile",

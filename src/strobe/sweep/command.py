@@ -29,36 +29,31 @@ of each cell does not show what runs differ by.
 from __future__ import annotations
 
 import contextlib
-import re
 import shlex
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-
-from filelock import FileLock, Timeout
-from rich.console import Console
-from rich.table import Table
 
 from strobe.core import slices
 from strobe.core.cli.bounds import above, at_least, one_of
 from strobe.core.cli.live import Live, importing
 from strobe.core.cli.parse import pairs, parse, spelt
 from strobe.core.cli.runner import Command, Studied, say_other_work
-from strobe.core.errors import NotKeptError, UserError, in_words, nearest
-from strobe.core.measure.memory import available_bytes
+from strobe.core.errors import NotKeptError, UserError, nearest
+from strobe.lerobot.flags.lazy_flags import realise, requests
 from strobe.lerobot.flags.run_flags import RayFlags, check_launcher
+from strobe.lerobot.flags.subject_flags import check_values
 from strobe.sweep import grid
-from strobe.sweep.grid import Cell, device_of, subject_of, without_device
-from strobe.sweep.live import CellsLive
+from strobe.sweep.grid import Cell, without_device
 
 if TYPE_CHECKING:
-    from strobe.sweep.execute import Job, Outcome
+    from strobe.sweep.best import Wish
+    from strobe.sweep.execute import Outcome
     from strobe.sweep.results import Sweep
 
 STUDIES = ("breakdown", "compare")  # command modules that have `read` and `study`
-START_S = 15.0  # a cell's start, where none has shown it yet: imports, building the policy
 
 
 @dataclass
@@ -112,12 +107,13 @@ def study_cells(study: str, config: SweepConfig, cells: list[Cell], live: Live) 
         raise UserError(
             f"{len(invalid)} of {len(cells)} cells are refused (--skip-invalid goes on without them):\n{listed}"
         )
+    from strobe.sweep.run import dry_run, launch, locked, name_of
+    from strobe.sweep.table import answer
+
     root = config.sweep_dir or Path("runs") / name_of(study, cells)
     if config.dry_run:
         dry_run(config, cells, invalid, root, flags)
         return 0
-    from strobe.sweep.table import answer
-
     with contextlib.ExitStack() as stack:
         stack.enter_context(locked(root))
         beside = say_other_work(live) if config.launcher == "local" else []
@@ -190,9 +186,6 @@ def checked(
     Returns:
         Cell key → why its flags are refused; cell key → the study's config, of those that can be read.
     """
-    from strobe.lerobot.flags.lazy_flags import realise, requests
-    from strobe.lerobot.flags.subject_flags import check_values
-
     command = slices.load(slices.commands()[study].module)
     reasons: dict[str, str] = {}
     subjects, configs = {}, {}
@@ -221,105 +214,7 @@ def checked(
     return reasons, configs
 
 
-def launch(
-    study: str, config: SweepConfig, cells: Sequence[Cell], invalid: dict[str, str], root: Path
-) -> tuple[bool, dict[tuple[str, int], Outcome]]:
-    """Run the cells that have not ended yet.
-
-    Returns:
-        False if Ctrl-C stopped it; and the outcomes of runs that could not be saved, by cell key and repeat.
-    """
-    from strobe.core.processes.command import CommandLimits
-    from strobe.sweep.execute import Job, outcome_of
-    from strobe.sweep.table import ended, folder_of
-
-    gib = config.memory_gib
-    allowed = int(gib * 2**30) if gib is not None else int(0.9 * available_bytes())
-    limits = CommandLimits(config.timeout, allowed)
-    jobs, known = [], []
-    unsaved: dict[tuple[str, int], Outcome] = {}
-    for cell, repeat in grid.in_blocks([c for c in cells if c.key not in invalid], config.repeats, config.order_seed):
-        outcome = None if config.fresh else ended(root, cell, repeat)
-        if outcome is not None and (outcome.status == "done" or not config.retry):
-            known.append(outcome)
-            continue
-        folder = folder_of(root, cell, repeat)
-        on_cpu = device_of(cell.argv) == "cpu"
-        jobs.append(Job(cell.key, repeat, study, cell.argv, cell.label, folder, limits, on_cpu=on_cpu))
-    with CellsLive(len(jobs), len(known)) as live:
-        try:
-            for job, outcome in _launcher(config, jobs, live):
-                live.ended(job, outcome)
-                if outcome_of(job.folder) is None:
-                    unsaved[job.key, job.repeat] = outcome
-        except KeyboardInterrupt:
-            return False, unsaved
-    return True, unsaved
-
-
-def dry_run(
-    config: SweepConfig, cells: Sequence[Cell], invalid: dict[str, str], root: Path, flags: Mapping[str, object]
-) -> None:
-    """Print the runs in their order, and how long they will take.
-
-    Args:
-        flags: cell key → the study's config.
-    """
-    from strobe.sweep.table import ended
-
-    expected, basis = _expected(config, cells, root, flags)
-    table = Table(box=None, pad_edge=False, show_edge=False)
-    for title in ("", "cell", "repeat", "state", "time"):
-        table.add_column(title, justify="right" if title in ("", "repeat", "time") else "left")
-    total, unknown, waiting = 0.0, False, 0
-    for place, (cell, repeat) in enumerate(grid.in_blocks(cells, config.repeats, config.order_seed), 1):
-        outcome = None if config.fresh else ended(root, cell, repeat)
-        if cell.key in invalid:
-            state, seconds = f"refused: {invalid[cell.key]}", 0.0
-        elif outcome is not None and (outcome.status == "done" or not config.retry):
-            state, seconds = f"ended before: {outcome.status}", 0.0
-        else:
-            state, seconds = "to run", expected.get(cell.key)
-            waiting += 1
-        unknown |= seconds is None
-        total += seconds or 0.0
-        shown = "?" if seconds is None else f"{seconds:,.0f} s" if seconds else ""
-        table.add_row(str(place), cell.label, str(repeat), state, shown)
-    console = Console()
-    console.print(table, width=max(console.width, 120))
-    took = f"about {total / 60:.1f} min, {basis}"
-    if unknown:
-        took = "in an unknown time: no cell has run, and --iterations sets no limit of time (--seconds does)"
-    print(f"\n{len(cells)} cells × {config.repeats}: {waiting} runs to go{f', {took}' if waiting else ''}")
-    print(f"folder   {root}")
-
-
-def _launcher(config: SweepConfig, jobs: Sequence[Job], live: CellsLive) -> Iterator[tuple[Job, Outcome]]:
-    if config.launcher == "ray":
-        from strobe.sweep.cluster import run_on_ray
-
-        return run_on_ray(jobs, live, config.ray.address)
-    from strobe.sweep.execute import run_here
-
-    return run_here(jobs, live)
-
-
-@contextlib.contextmanager
-def locked(root: Path) -> Iterator[None]:
-    """Make the sweep's folder and lock it. Raises UserError if another sweep has it, or it cannot be made."""
-    lock = FileLock(root / ".lock", timeout=0)
-    try:
-        root.mkdir(parents=True, exist_ok=True)
-        lock.acquire()
-    except Timeout:
-        raise UserError(f"another sweep is running in {root}: wait for it, or name another --sweep_dir") from None
-    except OSError as error:
-        raise UserError(f"cannot use {root}: {in_words(error)}; name another folder with --sweep_dir") from None
-    with lock:
-        yield
-
-
-def _wishes(config: SweepConfig, cells: Sequence[Cell]) -> list[Any]:
+def _wishes(config: SweepConfig, cells: Sequence[Cell]) -> list[Wish]:
     if not config.best:
         return []
     from strobe.sweep.best import parse as parse_best
@@ -337,38 +232,6 @@ def _split(argv: Sequence[str]) -> tuple[list[tuple[str, str | None]], list[str]
         else:
             others.append(spelt(name, value))
     return mine, others
-
-
-def _expected(
-    config: SweepConfig, cells: Sequence[Cell], root: Path, flags: Mapping[str, Any]
-) -> tuple[dict[str, float | None], str]:
-    """Return the seconds of each cell, and in words where they come from."""
-    from statistics import median
-
-    from strobe.sweep.table import ended
-
-    took: dict[str, float] = {}
-    for cell in cells:
-        for repeat in range(1, config.repeats + 1):
-            outcome = ended(root, cell, repeat)
-            if outcome is not None and outcome.status == "done":
-                took[cell.key] = outcome.duration_s
-    if took:
-        usual = median(took.values())
-        return {cell.key: took.get(cell.key, usual) for cell in cells}, "by the cells that have run"
-    expected: dict[str, float | None] = {}
-    for cell in cells:
-        own = flags.get(cell.key)
-        if own is None or (own.iterations is not None and own.seconds is None):
-            expected[cell.key] = None
-        else:
-            expected[cell.key] = START_S + len(getattr(own, "phases", ["one"])) * (own.seconds or 30.0)
-    return expected, f"by --seconds, and {START_S:.0f} s a cell to start; looks and counting come on top"
-
-
-def name_of(study: str, cells: Sequence[Cell]) -> str:
-    """Return the name of the sweep's folder."""
-    return re.sub(r"[^a-z0-9_.]+", "-", f"sweep_{study}_{subject_of(cells)}".lower())
 
 
 run = Command("sweep", __doc__, SweepConfig, read, study_cells, bar=False, bare=True)

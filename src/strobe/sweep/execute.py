@@ -1,4 +1,7 @@
-"""Run a sweep's cells on this machine, each in a process of its own and within limits, and keep how each ended.
+"""Run a sweep's cells, each in a process of its own and within limits, and keep how each ended.
+
+On this machine they run one after the other (`run_here`); on a Ray cluster (`run_on_ray`) at most one at a time on each
+device, wherever one is free.
 
 The cell's process (`strobe.sweep.cell_command`) writes its result and, last of all, ``outcome.json``. A process that
 ends without having written one was stopped by a limit, by the system or by its own crash: then it is written here. A
@@ -7,10 +10,13 @@ folder with an outcome is finished; one without is as if it had never been begun
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import shutil
 import sys
+import tempfile
 import time
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
@@ -20,18 +26,21 @@ from typing import Protocol
 from pydantic import Field, ValidationError
 
 from strobe.core.errors import in_words
+from strobe.core.measure.memory import available_bytes
 from strobe.core.processes.command import Command, CommandLimits, Exceeded, last_line, start, supervise
 from strobe.core.processes.fork_server import Forked, Server
 from strobe.core.processes.lifetime import Ending
 from strobe.core.results.data import Data, Finite
 from strobe.core.runs import store
 from strobe.core.runs.contents import contents
+from strobe.sweep.ray_backend import Answered, Fleet, Lost, devices_of, settle
 from strobe.sweep.results import Status
 
 OUTCOME = "outcome.json"
 LOG = "log.txt"
 CELL = "strobe.sweep.cell_command"
 NOT_KEPT = 74  # exit code of a cell that could not write its files
+_MEMORY_SHARE = 0.9  # share of a node's free memory: a cell must end before the node does
 ONE_DEVICE = "STROBE_ONE_DEVICE"  # set where the cell was given one accelerator, and sees no other
 
 
@@ -177,3 +186,112 @@ def _how(job: Job, ending: Ending, exceeded: Exceeded | None) -> tuple[Status, s
     if ending.signal:
         return "crashed", f"killed by {ending.signal}: {last}"
     return "crashed", f"ended with code {ending.code} before it was done: {last}"
+
+
+def run_on_ray(jobs: Sequence[Job], watch: Watch, address: str | None) -> Iterator[tuple[Job, Outcome]]:
+    """Run ``jobs`` on the cluster at ``address``. Yield each when it has ended and its files are home.
+
+    A cell that was given one accelerator sees it as its first, whatever number its flags name (`strobe.sweep.grid`).
+    The driver hands out every job itself and keeps it until its files are home, so a node that is lost takes nothing
+    with it but the cell that ran there.
+
+    ``None`` and ``"auto"`` mean the cluster that this machine belongs to, else one of this machine alone.
+
+    Raises:
+        UserError: Ray is not installed, there is no such cluster, a node cannot run cells, or no node is left.
+    """
+    on_cpu = {job.on_cpu for job in jobs}
+    fleet = Fleet(
+        address,
+        _Runner,
+        lambda node: devices_of(node, on_cpu),
+        lambda resources: (bool(resources.get("num_gpus")),),
+        "run cells",
+        len(jobs),
+    )
+    by_folder, waiting, running = {job.folder: job for job in jobs}, deque(jobs), len(jobs)
+    try:
+        while running:
+            ended = None
+            match fleet.wait():
+                case Answered(folder, worker, (outcome, files)):
+                    outcome = outcome.model_copy(update={"node": worker.node})
+                    ended = by_folder[folder], _bring_home(folder, outcome, files)
+                case Lost(folder, _, reasons) as lost if lost.may_retry:
+                    waiting.appendleft(by_folder[folder])
+                    watch.lost(by_folder[folder], reasons[-1])
+                case Lost(folder) as lost:
+                    ended = by_folder[folder], _give_up(folder, lost)
+            while waiting and fleet.free:  # before the caller takes its time over what has ended
+                job = waiting.popleft()
+                watch.began(job, fleet.give(job.folder, job).node)
+            if ended is not None:
+                running -= 1
+                yield ended
+    finally:
+        fleet.close()
+
+
+class _Runner:
+    """The actor: runs cells on its node, one at a time, on its main thread.
+
+    The cell's process asks the kernel to end with the thread that started it, so this must not be one that comes
+    and goes; Ray runs a plain actor's calls on the main thread.
+    """
+
+    def __init__(self) -> None:
+        self._server = Server()  # ends with the actor
+
+    def prepare(self, home: str, threads: str | None, one_device: bool) -> None:
+        """Make the node like the driver. An exception means that it cannot be.
+
+        Args:
+            one_device: whether Ray gave this actor one accelerator, and hides the node's others from it.
+        """
+        settle(home, threads)
+        self._given = {ONE_DEVICE: "1"} if one_device else {}
+
+    def run(self, job: Job) -> tuple[Outcome, dict[str, bytes]]:
+        """Run ``job``. Return its outcome, and the files that it left: name → content."""
+        free = int(_MEMORY_SHARE * available_bytes())
+        limits = CommandLimits(job.limits.seconds, min(job.limits.memory_bytes, free))
+        with tempfile.TemporaryDirectory(prefix="strobe-cell-", ignore_cleanup_errors=True) as folder:
+            here = Path(folder) / "cell"
+            outcome = execute(
+                dataclasses.replace(job, folder=here, limits=limits, environment=job.environment | self._given),
+                server=self._server,
+            )
+            files = here.iterdir() if here.is_dir() else ()  # no folder: it could not be kept
+            return outcome, {file.name: file.read_bytes() for file in files if file.is_file()}
+
+
+def _bring_home(folder: Path, outcome: Outcome, files: dict[str, bytes]) -> Outcome:
+    """Write a cell's files; the outcome last, since a folder that has one is finished.
+
+    Returns the outcome. Where the files could not be kept, on the node or here, it says so and there is no folder.
+    """
+    shutil.rmtree(folder, ignore_errors=True)
+    if OUTCOME not in files:
+        return outcome
+    try:
+        folder.mkdir(parents=True)
+        for name, content in files.items():
+            if name != OUTCOME:
+                store.replace(folder / name, content)
+        write_outcome(folder, outcome)
+    except OSError as error:
+        shutil.rmtree(folder, ignore_errors=True)
+        return outcome.model_copy(update={"status": "crashed", "reason": f"not kept: {in_words(error)}"})
+    return outcome
+
+
+def _give_up(folder: Path, lost: Lost) -> Outcome:
+    """Write and return the outcome of a cell under which too many nodes were lost."""
+    outcome = Outcome(
+        status="crashed",
+        reason=f"given up after {len(lost.reasons)} nodes that ran it were lost; {lost.reasons[-1]}",
+        started=lost.worker.since,
+        duration_s=round((datetime.now(timezone.utc) - lost.worker.since).total_seconds(), 3),
+        node=lost.worker.node,
+    )
+    return _bring_home(folder, outcome, {LOG: "\n".join(lost.reasons).encode(), OUTCOME: b""})

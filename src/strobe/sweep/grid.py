@@ -12,7 +12,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
-from typing import Any
 
 import yaml
 
@@ -97,7 +96,7 @@ def read_file(path: Path) -> JsonObject:
     }
 
 
-def as_flag(value: Any) -> str:
+def as_flag(value: object) -> str:
     """A YAML value as a flag spells it: ``true``, ``[a, b]``."""
     if isinstance(value, bool):
         return "true" if value else "false"
@@ -237,7 +236,7 @@ def _unique(name: str, values: Sequence[str]) -> None:
         raise UserError(f"--grid {name}: {twice[0]} is given twice; for repeated measurements use --repeats")
 
 
-def _values(path: Path, name: Any, value: Any) -> list[str]:
+def _values(path: Path, name: object, value: object) -> list[str]:
     if not isinstance(value, list) or not value:
         raise UserError(f"--file={path}: grid '{name}' must be a list of values, such as [8, 16]")
     values = [as_flag(item) for item in value]
@@ -245,7 +244,7 @@ def _values(path: Path, name: Any, value: Any) -> list[str]:
     return values
 
 
-def _settings(path: Path, entry: Any) -> dict[str, str]:
+def _settings(path: Path, entry: object) -> dict[str, str]:
     if not isinstance(entry, dict) or not entry:
         raise UserError(f"--file={path}: each of 'cells' must be settings, such as {{batch_size: 8}}")
     return {str(name): as_flag(value) for name, value in entry.items()}

@@ -21,8 +21,8 @@ from strobe.core.timeline import Section, Timeline
 from strobe.core.timeline.probe import Attached, Hook
 from strobe.core.timeline.trace import exported, mark_clocks
 from strobe.core.treatments.treatment import Variant
-from strobe.traces.measure.operators import MARK, operator_profile
-from strobe.traces.results.profiles import OperatorProfile
+from strobe.traces.operator_table import MARK, operator_profile
+from strobe.traces.results import OperatorProfile
 
 TRIES = 5  # most tries, while they fit in the time below
 TRY_S = 1.0

@@ -20,7 +20,7 @@ from types import FunctionType
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from strobe.core.errors import UserError, install
-from strobe.traces.results.profiles import OperatorProfile, PythonFunction, PythonProfile
+from strobe.traces.results import OperatorProfile, PythonFunction, PythonProfile
 
 if TYPE_CHECKING:
     from strobe.core.studies.shared.measuring import Options

@@ -9,12 +9,12 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from strobe.core.errors import UserError
-from strobe.traces.measure.annotations import iterations, parts
-from strobe.traces.measure.device_time import copies, device_time, rank_waits, syncs
-from strobe.traces.measure.nesting import Nest
-from strobe.traces.measure.operators import profile_of
-from strobe.traces.measure.profiler_events import Rows, rows_of
-from strobe.traces.results.trace import RankWaits, TraceAnswer, TracedRank
+from strobe.traces.annotations import iterations, parts
+from strobe.traces.device_time import copies, device_time, rank_waits, syncs
+from strobe.traces.occupancy import Nest
+from strobe.traces.operator_table import profile_of
+from strobe.traces.profiler_events import Rows, rows_of
+from strobe.traces.results import RankWaits, TraceAnswer, TracedRank
 from strobe.traces.trace_file import TraceFile, read_trace
 from strobe.version import __version__
 

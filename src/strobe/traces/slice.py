@@ -7,19 +7,19 @@ from strobe.core.slices import Kind, Slice
 SLICE = Slice(
     kinds={
         "trace": Kind(
-            "strobe.traces.results.trace:TraceAnswer",
-            "strobe.traces.pages.trace",
+            "strobe.traces.results:TraceAnswer",
+            "strobe.traces.page",
             ("strobe.traces.findings.trace:RULES",),
         ),
     },
     records={
-        "operators": "strobe.traces.results.profiles:OperatorProfile",
-        "python": "strobe.traces.results.profiles:PythonProfile",
+        "operators": "strobe.traces.results:OperatorProfile",
+        "python": "strobe.traces.results:PythonProfile",
     },
     rules={
         "breakdown": ("strobe.traces.findings.profiles:RULES",),
         "compare": ("strobe.traces.findings.profiles:RULES",),
     },
-    shows={"breakdown": ("strobe.traces.pages.profiles",), "compare": ("strobe.traces.pages.profiles",)},
+    shows={"breakdown": ("strobe.traces.profiles_page",), "compare": ("strobe.traces.profiles_page",)},
     offers={"trace": "strobe.traces.run:trace", "trace files": "strobe.traces.trace_file"},
 )

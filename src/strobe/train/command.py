@@ -25,7 +25,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING
 
 from strobe.core.cli.bounds import at_least, one_of
 from strobe.core.cli.flags import OutputFlags
@@ -35,6 +35,10 @@ from strobe.core.cli.placeholders import option_names
 from strobe.core.cli.runner import Command, Studied
 from strobe.lerobot.flags.argument_names import check
 from strobe.lerobot.flags.run_flags import NO_TRAINING_RECIPE
+
+if TYPE_CHECKING:
+    from strobe.traces.python_profile import Tool
+    from strobe.traces.results import PythonFunction, PythonProfile
 
 
 @dataclass
@@ -69,12 +73,11 @@ def read(argv: Sequence[str]) -> tuple[TrainConfig, list[str]]:
 
 def study(config: TrainConfig, theirs: Sequence[str], live: Live) -> Studied:
     """Run the training and watch it. What was recorded by a failure or an interrupt is in the answer."""
-    from strobe.train import ranks
-    from strobe.train.run import STEP, WatchOptions, train
+    from strobe.train.run import STEP, Meeting, WatchOptions, train
 
     profiler = _Profiler(config.python_profile) if config.python_profile else None
     options = WatchOptions(config.depth, config.record_steps, config.planned_steps, config.serialised, profiler)
-    meeting = ranks.Meeting.of_environment(config.output_dir)
+    meeting = Meeting.of_environment(config.output_dir)
     trained = train(theirs, options, report=lambda line: print(f"note: {line}", file=sys.stderr, flush=True))
     result = trained.result
     answer = Studied(
@@ -106,13 +109,13 @@ class _Profiler:
     """Run a training under a profiler of Python, and keep its profile even if the training fails."""
 
     def __init__(self, tool: str) -> None:
-        from strobe.traces.python_profile import require_tool
+        from strobe.traces.python_profile import TOOLS, require_tool
 
         require_tool(tool)
-        self.tool: Any = tool
+        self.tool: Tool = next(known for known in TOOLS if known == tool)
         self.files: dict[str, bytes] = {}
         self.notes: list[str] = []
-        self._rows: list[Any] = []
+        self._rows: list[PythonFunction] = []
 
     def __call__(self, run: Callable[[], None]) -> None:
         from strobe.traces.python_profile import mixed_threads, profiled
@@ -131,7 +134,7 @@ class _Profiler:
         if failed:
             raise failed[0]
 
-    def profile(self, measurement: str, iterations: int, iteration_ms: float) -> Any:
+    def profile(self, measurement: str, iterations: int, iteration_ms: float) -> PythonProfile:
         from strobe.traces.python_profile import of_run
 
         return of_run(self._rows, self.tool, measurement, iterations, iteration_ms, list(self.files))

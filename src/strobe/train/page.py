@@ -22,7 +22,7 @@ from strobe.core.report.document import (
 )
 from strobe.core.report.frame import Plots
 from strobe.core.results import units
-from strobe.traces.pages import profiles
+from strobe.traces import profiles_page as profiles
 from strobe.train.results import LoaderPart, LoaderWorker, Rank, Stall, Training, TrainResult
 
 

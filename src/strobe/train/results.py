@@ -10,7 +10,7 @@ from pydantic import Field
 from strobe.core.results.answer import Result
 from strobe.core.results.data import Data, Finite, Interval
 from strobe.core.results.measurement import Measurement
-from strobe.traces.results.profiles import PythonProfile
+from strobe.traces.results import PythonProfile
 
 Bound = Literal["data", "compute", "host", "memory", "interruptions"]
 

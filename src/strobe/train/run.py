@@ -3,24 +3,42 @@
 from __future__ import annotations
 
 import gc
+import os
+import shutil
+import time
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import torch
+from pydantic import ValidationError
+from typing_extensions import Self
+
 from strobe.core.errors import UserError
+from strobe.core.measure import machine
+from strobe.core.measure.components import Iteration, components, spans
 from strobe.core.measure.memory import kernel_use, peak_process, require_shared_memory
+from strobe.core.measure.statistics import describe, find_warmup, summarise
+from strobe.core.results.data import Samples
+from strobe.core.results.measurement import MeasuredPhase, Measurement, Memory, Span
+from strobe.core.results.subject import SubjectInfo
+from strobe.core.results.traits import LoaderTraits, Traits
+from strobe.core.runs import store
 from strobe.core.timeline.timeline import Section
 from strobe.lerobot.datasets import finder
 from strobe.lerobot.flags.lerobot_flags import patched_arguments
+from strobe.lerobot.policies import lerobot_policies
 from strobe.lerobot.refusals import of_others, ran_out, refused
-from strobe.train import watch as loop
-from strobe.train.answer import STEP, answer_of
-from strobe.train.results import TrainResult
-from strobe.train.summary import record_of, worker_facts
+from strobe.rollout.loops.header import subject_of
+from strobe.train.results import Rank, TrainResult
+from strobe.train.summary import WatchedTraining, kernel_use_of, record_of, summary_of, worker_facts, worker_names
+from strobe.train.watch import TrainingWatch, loop
+from strobe.version import __version__
 
-__all__ = ["STEP", "Trained", "WatchOptions", "train"]
+STEP, LOADING = "training step", "loading a batch"
+PATIENCE_S = 60.0  # time that the first rank waits for the others, once it has ended
 
 
 @dataclass(frozen=True)
@@ -71,7 +89,7 @@ def train(
         UserError: the run ended before its first step was done, with what ended it; a broken dataset is named.
         KeyboardInterrupt: it was interrupted before that.
     """
-    watch = loop.TrainingWatch(options.depth, options.most_steps, options.serialised, progress)
+    watch = TrainingWatch(options.depth, options.most_steps, options.serialised, progress)
     watch.used = kernel_use
     wrong: list[str] = []
 
@@ -89,7 +107,7 @@ def train(
         stack.enter_context(patched_arguments(arguments))
         try:
             with watch:
-                (options.profiler or _plainly)(loop.loop.main)
+                (options.profiler or _plainly)(loop.main)
         except (Exception, KeyboardInterrupt, SystemExit) as error:
             ended, others = error, _fault_of_others(error)  # while its frames still hold what it requested
             traceback.clear_frames(error.__traceback__)  # they hold the workers, which report when they end
@@ -112,7 +130,7 @@ def _plainly(run: Callable[[], None]) -> None:
     run()
 
 
-def _require_memory(watch: loop.TrainingWatch) -> None:
+def _require_memory(watch: TrainingWatch) -> None:
     config = watch.config
     if not config.dataset.streaming:
         require_shared_memory(watch.dataset, config.batch_size, config.num_workers, config.prefetch_factor)
@@ -125,7 +143,7 @@ def _fault_of_others(error: BaseException) -> str:
     return str(refused(error, "")) if isinstance(error, ImportError) else of_others(error)
 
 
-def _glance(watch: loop.TrainingWatch) -> list[str]:
+def _glance(watch: TrainingWatch) -> list[str]:
     config = watch.config
     if config.dataset.streaming:
         return []
@@ -134,7 +152,7 @@ def _glance(watch: loop.TrainingWatch) -> list[str]:
     return [text for _, text in faults]
 
 
-def _broken_dataset(error: BaseException, watch: loop.TrainingWatch) -> str:
+def _broken_dataset(error: BaseException, watch: TrainingWatch) -> str:
     """Return in a line what is wrong with the dataset, where ``error`` comes of reading it; else ''."""
     config = watch.config
     if config is None or isinstance(error, UserError | KeyboardInterrupt | SystemExit) or ran_out(error):
@@ -176,3 +194,175 @@ def _reason(error: BaseException, others: str) -> str:
         return f"lerobot-train failed: {others}"[:400]
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     return f"lerobot-train failed: {type(error).__name__}: {lines[-1] if lines else 'it says nothing more'}"[:400]
+
+
+def answer_of(
+    recorded: WatchedTraining, planned_steps: int, peak_process: int, ended: BaseException | None, reason: str
+) -> TrainResult:
+    """Return the answer, without findings.
+
+    Args:
+        planned_steps: of the training that is planned, for its hours.
+        peak_process: the most memory that the process held, in bytes.
+        ended: the exception that ended the run early, with its ``reason`` in a line; None and empty where none did.
+    """
+    watch, steps, batches = recorded.watch, recorded.steps, recorded.batches
+    config, info = watch.config, _info(watch)
+    result = TrainResult(
+        strobe_version=__version__,
+        title=f"{info.name}: what {len(steps):,} steps of lerobot-train waited for",
+        subject=info,
+        machine=machine.describe(watch.device),
+        status="complete" if ended is None else "interrupted" if isinstance(ended, KeyboardInterrupt) else "failed",
+        training=summary_of(recorded, planned_steps, reason),
+        measurements=[_step(recorded, info, peak_process)],
+    )
+    if batches and config.num_workers:
+        warm = find_warmup([batch.ms for batch in batches])
+        result.measurements.append(_measurement(LOADING, "loading", batches, batches[warm:]))
+    if watch.steps < config.steps and ended is None:
+        result.notes.append(f"{watch.steps:,} of {config.steps:,} steps were recorded; the others ran without Strobe")
+    return result
+
+
+def _step(recorded: WatchedTraining, info: SubjectInfo, peak_process: int) -> Measurement:
+    watch, steady = recorded.watch, recorded.steady
+    config = watch.config
+    step = _measurement(STEP, "training step", recorded.steps, steady)
+    step.memory = Memory(weights=info.weight_bytes, peak_process=peak_process, peak_device=watch.peak_device)
+    step.memory.kernel_ms, step.memory.page_faults = kernel_use_of(recorded)
+    loader = LoaderTraits(workers=config.num_workers, video_backend=config.dataset.video_backend)
+    if config.num_workers:
+        loader.prefetched_batches = config.prefetch_factor
+        loader.start_method = config.dataloader_multiprocessing_context
+    step.traits = Traits(
+        device=str(watch.device),
+        batch_size=config.batch_size,
+        loader=loader,
+        trained_share=_trained_share(watch.policy),
+    )
+    # What earlier runs of this process could not see is none of this one's.
+    lost = {f"worker {worker['worker']}" for worker in worker_facts(watch)}
+    unseen = {} if watch.timeline is None else watch.timeline.unseen
+    step.unseen = {name: why for name, why in unseen.items() if name in watch.parts or name in lost}
+    if config.num_workers and step.clock == "host":
+        middle = min(steady, key=lambda run: abs(run.ms - step.samples.summary.median))
+        step.spans += _worker_spans(middle, recorded.batches, worker_names(watch))
+    if watch.serialised:
+        step.notes.append("serialised: the device was synchronised around every part, nothing overlapped")
+    return step
+
+
+def _measurement(
+    name: str, phase: MeasuredPhase, runs: Sequence[Iteration], steady: Sequence[Iteration]
+) -> Measurement:
+    values = [run.ms for run in steady]
+    summary = summarise(values)
+    return Measurement(
+        name=name,
+        phase=phase,
+        clock="host" if runs[0].whole.device_ms is None else "device",
+        samples=Samples(
+            warmup=[run.ms for run in runs[: len(runs) - len(steady)]],
+            values=values,
+            summary=summary,
+            notes=describe(values) if phase == "training step" else [],
+        ),
+        components=components(steady),
+        spans=spans(min(steady, key=lambda run: abs(run.ms - summary.median))),
+    )
+
+
+def _worker_spans(run: Iteration, batches: Sequence[Iteration], names: Mapping[str, str]) -> list[Span]:
+    """Return spans of the workers' loading during a step, on the step's time axis."""
+    start, end = run.whole.start_ns, run.whole.end_ns
+    shown = []
+    for batch in batches:
+        for part in (batch.whole, *batch.parts):
+            begin, until = max(part.start_ns, start), min(part.end_ns, end)
+            if begin < until and part.depth <= 2:
+                span = Span(
+                    name=part.name,
+                    start_ms=(begin - start) / 1e6,
+                    duration_ms=(until - begin) / 1e6,
+                    depth=part.depth,
+                    thread=names.get(part.thread, part.thread),
+                )
+                shown.append(span)
+    return shown
+
+
+def _trained_share(policy: torch.nn.Module | None) -> float:
+    """Return the share of the parameters that get a gradient."""
+    every = list(policy.parameters()) if policy is not None else []
+    return sum(p.numel() for p in every if p.requires_grad) / max(1, sum(p.numel() for p in every))
+
+
+def _info(watch: TrainingWatch) -> SubjectInfo:
+    policy, config, dataset = watch.policy, watch.config.trainable_config, watch.dataset
+    assert policy is not None
+    path = config.pretrained_path
+    frames = f"{dataset.num_frames:,} frames in {dataset.num_episodes:,} episodes"
+    return subject_of(
+        config.type,
+        "random weights" if path is None else Path(str(path)).name,
+        f"the dataset {watch.config.dataset.repo_id}, {frames}",
+        **lerobot_policies.count(policy),
+    )
+
+
+@dataclass
+class Meeting:
+    """Where the ``processes`` of one training meet: each leaves what it recorded, and the first gathers it.
+
+    All of them see ``folder``; ``rank`` is this one.
+    """
+
+    folder: Path
+    rank: int
+    processes: int
+    patience_s: float = PATIENCE_S
+
+    @classmethod
+    def of_environment(cls, root: Path) -> Self | None:
+        """The meeting that torchrun's or accelerate's variables describe; None if this process trains alone."""
+        processes = int(os.environ.get("WORLD_SIZE", "1"))
+        if processes < 2:
+            return None
+        # The same for all processes of a launch, and no other's: two launches at once have two ports.
+        name = f".ranks-{os.environ.get('MASTER_ADDR', 'here')}-{os.environ.get('MASTER_PORT', '0')}"
+        meeting = cls(root / name, int(os.environ.get("RANK", "0")), processes)
+        meeting._file(meeting.rank).unlink(missing_ok=True)  # of an earlier launch
+        return meeting
+
+    def hand_over(self, own: Rank) -> list[Rank] | None:
+        """Leave ``own``. Returns those of all processes that came, to the first process; None to the others."""
+        self.folder.mkdir(parents=True, exist_ok=True)
+        store.replace(self._file(self.rank), own.model_dump_json().encode())
+        if self.rank:
+            return None
+        end = time.monotonic() + self.patience_s
+        while len(self._present()) < self.processes and time.monotonic() < end:
+            time.sleep(0.1)
+        present = self._present()
+        shutil.rmtree(self.folder, ignore_errors=True)
+        return sorted(present, key=lambda rank: rank.rank)
+
+    def missing(self, met: Sequence[Rank]) -> list[str]:
+        """A note on the ranks that did not come."""
+        absent = sorted(set(range(self.processes)) - {rank.rank for rank in met})
+        return [f"nothing came from rank {', '.join(map(str, absent))}: it ended early or sees other files"] * bool(
+            absent
+        )
+
+    def _file(self, rank: int) -> Path:
+        return self.folder / f"rank-{rank}.json"
+
+    def _present(self) -> list[Rank]:
+        present = []
+        for rank in range(self.processes):
+            try:
+                present.append(Rank.model_validate_json(self._file(rank).read_bytes()))
+            except (OSError, ValidationError):
+                continue
+        return present

@@ -7,17 +7,17 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean, median
-from typing import Any
 
 import torch
+from lerobot.configs.train import TrainPipelineConfig
 
 from strobe.core.measure.components import Iteration, empty_section_ms, iterations
 from strobe.core.measure.statistics import find_warmup, summarise
 from strobe.core.subjects.subject import ITERATION
 from strobe.core.timeline import Timeline
 from strobe.core.timeline.timeline import Section
-from strobe.dataloader import probes as loader_probes
 from strobe.train import figures as measure
+from strobe.train import loader_probes
 from strobe.train import watch as loop
 from strobe.train.figures import loader_parts, loader_workers, mean_ms
 from strobe.train.results import Bound, Rank, Training
@@ -105,7 +105,7 @@ def summary_of(recorded: WatchedTraining, planned_steps: int, reason: str) -> Tr
     return training
 
 
-def _plan(config: Any, planned_steps: int) -> measure.Plan:
+def _plan(config: TrainPipelineConfig, planned_steps: int) -> measure.Plan:
     every = {
         loop.CHECKPOINT: config.save_freq if config.save_checkpoint and config.save_freq > 0 else 0,
         loop.EVALUATION: config.eval_steps,

@@ -32,11 +32,11 @@ from strobe.core.timeline.backward import Backward
 from strobe.core.timeline.layers import Call
 from strobe.core.timeline.probe import Attached, Hook, hooks_of
 from strobe.core.timeline.timeline import Mark
-from strobe.dataloader import probes as loader_probes
 from strobe.lerobot.flags.lerobot_flags import joined, parsed, patched_arguments
 from strobe.lerobot.policies import lerobot_policies
 from strobe.lerobot.policies.dataset_frames import locate_dataset
 from strobe.rollout.loops.instrument import Instrument
+from strobe.train import loader_probes
 
 # What would write or push, and what a measurement puts in its place.
 _WRITES = {
@@ -146,7 +146,7 @@ class TrainingWatch(Instrument):
     serialised: bool = False
     progress: Callable[[int, int], None] | None = None
     used: Callable[[], object] = time.process_time_ns
-    before_loading: Callable[[Any], None] | None = None
+    before_loading: Callable[[TrainPipelineConfig], None] | None = None
     config: Any = field(default=None, init=False)
     policy: nn.Module | None = field(default=None, init=False)
     dataset: Any = field(default=None, init=False)
@@ -193,7 +193,7 @@ class TrainingWatch(Instrument):
 
     # What the loop calls before its first step.
 
-    def _datasets(self, inner: Call, config: Any) -> object:
+    def _datasets(self, inner: Call, config: TrainPipelineConfig) -> object:
         self.config = config
         datasets = inner(config)
         self.dataset = datasets[0]

@@ -20,7 +20,7 @@ from strobe.core.processes.command import CommandLimits
 from strobe.core.processes.fork_server import STARTS_AT_MOST, Server
 from strobe.core.runs import store
 from strobe.sweep.execute import LOG, Job, Outcome, execute, outcome_of
-from strobe.sweep.live import CellsLive
+from strobe.sweep.run import CellsLive
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="elsewhere no cell is forked")
 

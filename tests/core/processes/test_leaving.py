@@ -10,7 +10,7 @@ import types
 import pytest
 from support import warm
 
-from strobe.core.processes.leaving import WAIT_S, threads_inside
+from strobe.core.processes.lifetime import WAIT_S, threads_inside
 
 # Daemon threads that never end, as an inference thread that compiles does not end in time, in a plug-in of LeRobot's.
 BUSY = """

@@ -57,7 +57,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         return _code_of(list(argv))
     code = _code_of(sys.argv[1:])
     if "lerobot" in sys.modules:
-        from strobe.core.processes.leaving import leave
+        from strobe.core.processes.lifetime import leave
 
         leave(code, "lerobot")
     return code

@@ -24,7 +24,7 @@ import time
 import traceback
 from collections.abc import Callable, Mapping
 from multiprocessing.connection import Connection
-from typing import Any, NoReturn
+from typing import NoReturn
 
 from strobe.core.processes.command import PARENT, Command
 from strobe.core.processes.forkable import Ranges, file_pages, map_pages, unfit
@@ -42,7 +42,7 @@ _OF_SERVER = {"PYTORCH_NVML_BASED_CUDA_CHECK": "1"}
 class Forked:
     """A running command, with ``pid`` and ``wait`` as `subprocess.Popen` has them."""
 
-    def __init__(self, pid: int, connection: Connection[Any, Any]) -> None:
+    def __init__(self, pid: int, connection: Connection) -> None:
         self.pid = pid
         self.lost = False  # whether the server died, and took the command with it
         self._code: int | None = None
@@ -73,7 +73,7 @@ class Server(Closing):
         self.pid: int | None = None
         self.unfit = "" if sys.platform == "linux" else "only Linux forks"
         self._process: subprocess.Popen[bytes] | None = None
-        self._connection: Connection[Any, Any] | None = None
+        self._connection: Connection | None = None
         self._environment: Mapping[str, str] = {}
         self._starts = 0
 
@@ -120,7 +120,7 @@ class Server(Closing):
         have, names = self._environment, {*self._environment, *wanted}
         return all(have.get(name) == wanted.get(name) or _READ_LATE.fullmatch(name) for name in names)
 
-    def _connected(self, environment: Mapping[str, str]) -> Connection[Any, Any]:
+    def _connected(self, environment: Mapping[str, str]) -> Connection:
         if self._connection is not None and self._connection.poll():  # it answers orders alone: its end is closed
             self.close()
         if self._connection is not None:
@@ -144,7 +144,7 @@ class Server(Closing):
         return ours
 
 
-def _answered(connection: Connection[Any, Any], look: Callable[[], None], limit_s: float) -> bool:
+def _answered(connection: Connection, look: Callable[[], None], limit_s: float) -> bool:
     until = time.monotonic() + limit_s
     while time.monotonic() < until:
         if connection.poll(_LOOK_EVERY_S):
@@ -158,7 +158,7 @@ def main() -> None:
 
     The answer to a command is its process id, and later its exit code; or text, why it cannot be forked.
     """
-    connection: Connection[Any, Any] = Connection(int(sys.argv[1]))
+    connection: Connection = Connection(int(sys.argv[1]))
     end_with(int(sys.argv[2]))
     known, pages = 0, file_pages()
     with contextlib.suppress(EOFError, BrokenPipeError, ConnectionResetError):
@@ -185,7 +185,7 @@ def _prepare(command: Command) -> str:
     return ""
 
 
-def _fork(command: Command, connection: Connection[Any, Any], pages: Ranges) -> int:
+def _fork(command: Command, connection: Connection, pages: Ranges) -> int:
     """Return the command's process id, once it is in a session of its own and ends with this process."""
     server = os.getpid()
     read, write = os.pipe()

@@ -239,7 +239,7 @@ def _serve(connection: Connection, checked: bool) -> None:
         made.close()
 
 
-def _obey(content: bytes, made: object) -> tuple[Any, _Answer]:
+def _obey(content: bytes, made: object) -> tuple[object, _Answer]:
     """Do a pickled order. Return the object that later ones call, and the answer."""
     try:
         order: _Order = pickle.loads(content)

@@ -43,7 +43,7 @@ def figures(answer: Answer) -> dict[str, float]:
                 logged[f"{measurement.name}/{'/'.join(part.path)}/median_ms"] = part.summary.median
     for judged in answer.judged():
         logged[f"{judged.candidate} vs {judged.baseline}/ratio"] = judged.verdict.ratio
-    return logged | answer.logged()
+    return logged
 
 
 def log(answer: Answer, tool: str, project: str, name: str, space_id: str = "") -> None:

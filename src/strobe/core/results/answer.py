@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from typing import Annotated, Any, ClassVar, Literal
@@ -12,7 +12,7 @@ from pydantic import Field
 
 from strobe.core.results.agreement import Agreement, Check, Effect, Outcome, Yardstick
 from strobe.core.results.comparison import Comparison
-from strobe.core.results.data import SCHEMA_VERSION, Data, Finite
+from strobe.core.results.data import SCHEMA_VERSION, Data, Figure, Finite
 from strobe.core.results.finding import Finding
 from strobe.core.results.measurement import Measurement
 from strobe.core.results.records import Recorded
@@ -45,10 +45,6 @@ class Answer(Data):
         """Name of its subject, for the run's folder."""
         return self.title.split(":")[0]
 
-    def logged(self) -> dict[str, float]:
-        """Return figures of this kind of answer for Trackio or W&B, by name, besides its measurements."""
-        return {}
-
 
 class Result(Answer, ABC):
     """An answer that was measured: one subject, one machine, one or more measurements."""
@@ -77,6 +73,10 @@ class Result(Answer, ABC):
 
     def judged(self) -> Sequence[Comparison]:
         """Return the comparisons of its measurements with each other; () for a study without any."""
+        return ()
+
+    def figures(self) -> Iterable[Figure]:
+        """Return the figures of this kind of answer besides its measurements, for `strobe diff`; none twice."""
         return ()
 
 

@@ -6,7 +6,7 @@ Nothing here imports another part of Strobe, and nothing here computes: numbers 
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, NamedTuple
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -80,3 +80,11 @@ class Quantiles(Data):
     def at(self, share: float) -> float:
         """Return what a ``share`` of the values does not exceed. Raises KeyError for one that is not saved."""
         return {0.5: self.median, 0.95: self.p95, 0.99: self.p99, 1.0: self.max}[share]
+
+
+class Figure(NamedTuple):
+    """One figure of a run, by which runs are compared: its name, its unit ('' for a count) and its value, if known."""
+
+    name: str
+    unit: str
+    value: float | None

@@ -1,19 +1,10 @@
-"""Runs held against each other: what makes their times comparable, and the gate that a slow-down breaks.
-
-A gate is *held*, *broken*, or *not judged* where neither is shown. It is held only where the interval excludes a
-slow-down above the allowed one, or above `WIDEST` where less is allowed: no noise lets an interval exclude everything.
-"""
+"""Runs held against each other: what makes their times comparable."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
-from strobe.core.results.agreement import Outcome
 from strobe.core.results.answer import Result
 from strobe.core.results.measurement import Measurement
 from strobe.core.results.subject import Machine
-
-WIDEST = 0.10  # slow-down that an interval must exclude, at the least: 10 %
 
 
 def settings(result: Result, measurement: Measurement) -> dict[str, str]:
@@ -53,22 +44,3 @@ def _machine(machine: Machine) -> dict[str, str]:
     waits = machine.power.get("waiting threads")
     settings = {"device": device_of(machine), "cores": str(machine.cores), "threads": str(machine.threads)}
     return settings | ({"waiting threads": waits} if waits else {})
-
-
-@dataclass(frozen=True)
-class Gated:
-    """One measurement at a gate.
-
-    Args:
-        what: the measurement, in words.
-        why: what was seen and, where it is not judged, what is missing and what to give.
-    """
-
-    outcome: Outcome
-    what: str
-    why: str
-
-
-def excluded(allowed: float) -> float:
-    """Return the slow-down that the interval must exclude where one of ``allowed`` (0.05 is 5 %) is accepted."""
-    return max(allowed, WIDEST)

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Literal
 
 from pydantic import Field
 
 from strobe.core.results.answer import Result
 from strobe.core.results.comparison import Verdict
-from strobe.core.results.data import Data, Finite, Quantiles
+from strobe.core.results.data import Data, Figure, Finite, Quantiles
 from strobe.core.results.measurement import Measurement
 from strobe.rollout.results.first_jump import FirstAction
 from strobe.rollout.results.remote import Remote
@@ -299,3 +299,49 @@ class RolloutResult(Result):
 
     def advised(self) -> Sequence[Measurement]:
         return ()
+
+    def figures(self) -> Iterator[Figure]:
+        return (Figure(*key, value) for key, value in _figures(self.rollout).items())
+
+
+def _figures(rollout: Rollout) -> dict[tuple[str, str], float | None]:
+    """Return figures by name and unit: pace, inference, delays, starvation, ages, seams, cameras."""
+    figures: dict[tuple[str, str], float | None] = {}
+    if (pace := rollout.pace) is not None:
+        figures["rate asked", "Hz"] = pace.asked_hz
+        figures["rate held", "Hz"] = pace.held_hz
+        figures |= _quantiles("from tick to tick", pace.period)
+        figures["late ticks", "%"] = 100 * pace.late / pace.ticks
+    if (inference := rollout.inference) is not None:
+        figures["calls of the policy", ""] = inference.calls
+        figures["first call", "ms"] = inference.first_ms
+        figures |= _quantiles("later calls", inference.latency)
+        figures["chunks that came too late", ""] = inference.useless
+        if (delays := inference.delays) is not None:
+            figures["delay assumed, median", "actions"] = delays.assumed.median
+            figures["delay needed, median", "actions"] = delays.needed.median
+            figures["delay that happened, median", "actions"] = delays.executed.median
+            figures["actions of the first chunk dropped, not executed", ""] = delays.first_dropped
+    queue = rollout.queue
+    figures["first action after", "ms"] = queue.first_action_ms
+    figures["ticks without an action", ""] = queue.starved
+    figures["time without an action", "ms"] = queue.starved_ms
+    figures["longest time without one", "ms"] = queue.longest_ms
+    figures["fewest actions left", ""] = queue.least
+    figures |= _quantiles("age of the observation", rollout.age)
+    for seam in rollout.seams:
+        figures[f"jump of {seam.joint} over its steps", "×"] = seam.ratio
+    for camera in rollout.cameras:
+        figures[f"frames of {camera.name}", "Hz"] = camera.fresh_hz
+        figures |= _quantiles(f"age of frames of {camera.name}", camera.age)
+    return figures
+
+
+def _quantiles(name: str, values: Quantiles | None) -> dict[tuple[str, str], float | None]:
+    if values is None:
+        return {}
+    return {
+        (f"{name}, median", "ms"): values.median,
+        (f"{name}, 95 %", "ms"): values.p95,
+        (f"{name}, longest", "ms"): values.max,
+    }

@@ -13,7 +13,7 @@ from strobe.core.findings.thresholds import Thresholds
 from strobe.core.findings.view import CUDA_GRAPHS, free, ms, percent, top, whole_ms
 from strobe.core.results.answer import Profiled
 from strobe.core.results.measurement import Measurement
-from strobe.traces.results.profiles import Gaps, OperatorProfile, PythonFunction, PythonProfile
+from strobe.traces.results import Gaps, OperatorProfile, PythonFunction, PythonProfile
 
 P = TypeVar("P", bound="OperatorProfile | PythonProfile")
 

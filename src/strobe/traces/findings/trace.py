@@ -12,8 +12,7 @@ from strobe.core.findings.texts import Found, finding
 from strobe.core.findings.thresholds import Thresholds
 from strobe.core.findings.view import NANOSECOND_MS, ms, percent
 from strobe.traces.findings.profiles import BETWEEN_OPERATORS, IDLE_DEVICE, MANY_KERNELS, SMALL_KERNEL_US
-from strobe.traces.results.profiles import Gaps, LongGap, short_kernel
-from strobe.traces.results.trace import DeviceTime, TraceAnswer, TracedRank
+from strobe.traces.results import DeviceTime, Gaps, LongGap, TraceAnswer, TracedRank, short_kernel
 
 BUSY_DEVICE = 0.95  # share from which only faster kernels make the program faster
 LAUNCH_BOUND = 0.05  # share of the device's time that it idles in launch-bound stretches

@@ -10,7 +10,7 @@ from strobe.core.report.document import Columns, Document, Section, figure, scal
 from strobe.core.report.frame import Plots
 from strobe.core.results import units
 from strobe.core.results.data import Summary
-from strobe.history.results.history import History, Point, Trend
+from strobe.history.results import History, Point, Trend
 
 SHOWN = 0.02  # share of the whole: smaller parts have no line
 

@@ -1,4 +1,8 @@
-"""The gate of `strobe diff` and `strobe history`: its flags, its closing lines, its exit code."""
+"""The gate of `strobe diff` and `strobe history`: its outcomes, its flags, its closing lines, its exit code.
+
+A gate is *held*, *broken*, or *not judged* where neither is shown. It is held only where the interval excludes a
+slow-down above the allowed one, or above `WIDEST` where less is allowed: no noise lets an interval exclude everything.
+"""
 
 from __future__ import annotations
 
@@ -10,9 +14,28 @@ from strobe.core.cli.bounds import bare, checked
 from strobe.core.cli.runner import EXIT_CODES, Studied
 from strobe.core.results import units
 from strobe.core.results.agreement import Outcome
-from strobe.core.runs.comparable_runs import Gated
 
+WIDEST = 0.10  # slow-down that an interval must exclude, at the least: 10 %
 WORDS: dict[Outcome, str] = {"broken": "regression", "not judged": "not judged", "held": "held"}
+
+
+@dataclass(frozen=True)
+class Gated:
+    """One measurement at a gate.
+
+    Args:
+        what: the measurement, in words.
+        why: what was seen and, where it is not judged, what is missing and what to give.
+    """
+
+    outcome: Outcome
+    what: str
+    why: str
+
+
+def excluded(allowed: float) -> float:
+    """Return the slow-down that the interval must exclude where one of ``allowed`` (0.05 is 5 %) is accepted."""
+    return max(allowed, WIDEST)
 
 
 def _not_a_percentage(text: str) -> str:

@@ -7,11 +7,10 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import pairwise
 
-from strobe.traces.measure.nesting import Nest
-from strobe.traces.measure.occupancy import Merged, length, merged, overlap
-from strobe.traces.measure.operators import LONG_MS, blocking_calls, device_gaps, launches
-from strobe.traces.measure.profiler_events import DeviceWork, HostCall, Rows
-from strobe.traces.results.trace import CopyTime, DeviceTime, LaunchBound, RankWait, RankWaits, SyncTime
+from strobe.traces.occupancy import Merged, Nest, length, merged, overlap
+from strobe.traces.operator_table import LONG_MS, blocking_calls, device_gaps, launches
+from strobe.traces.profiler_events import DeviceWork, HostCall, Rows
+from strobe.traces.results import CopyTime, DeviceTime, LaunchBound, RankWait, RankWaits, SyncTime
 
 SMALL_NS = 10_000  # a kernel shorter than that costs less than its launch
 AT_ONCE_NS = 10_000  # longest time from the end of its launch to a kernel's start; later ones stood in a queue

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from strobe.core.report.document import Column, Columns, Row, Section, Table, figure, heads, scaled, table, words
 from strobe.core.results import units
 from strobe.core.results.answer import BreakdownResult, CompareResult
-from strobe.traces.results.profiles import Gaps, LongGap, OperatorProfile, OperatorTime, PythonProfile, short_kernel
+from strobe.traces.results import Gaps, LongGap, OperatorProfile, OperatorTime, PythonProfile, short_kernel
 
 TOOLS = {"cprofile": "cProfile", "pyinstrument": "pyinstrument", "line": "line_profiler"}
 LONGEST = 48  # characters of a cell, so that the table fits a terminal

@@ -7,7 +7,7 @@ from strobe.core.report.document import Columns, Document, Row, Section, Table, 
 from strobe.core.report.frame import Plots
 from strobe.core.report.measured import in_order, spread
 from strobe.core.results import units
-from strobe.history.results.difference import ComponentChange, Difference, MeasurementChange, RunLabel
+from strobe.history.results import ComponentChange, Difference, MeasurementChange, RunLabel
 
 
 def outline(difference: Difference, _depth: int | None = None) -> Document:

@@ -21,9 +21,8 @@ from strobe.core.report.document import (
 )
 from strobe.core.report.frame import Plots
 from strobe.core.results import units
-from strobe.traces.pages import profiles
-from strobe.traces.results.profiles import short_kernel
-from strobe.traces.results.trace import (
+from strobe.traces import profiles_page as profiles
+from strobe.traces.results import (
     CopyTime,
     DeviceTime,
     RankWait,
@@ -33,6 +32,7 @@ from strobe.traces.results.trace import (
     TracedRank,
     TraceIterations,
     TracePart,
+    short_kernel,
 )
 
 RANKS = 8  # ranks that have a section each; the data has all

@@ -9,10 +9,9 @@ from dataclasses import dataclass
 from itertools import pairwise
 from statistics import median
 
-from strobe.traces.measure.nesting import Nest
-from strobe.traces.measure.occupancy import merged, overlap
-from strobe.traces.measure.profiler_events import HostCall, Rows
-from strobe.traces.results.trace import TraceIterations, TracePart
+from strobe.traces.occupancy import Nest, merged, overlap
+from strobe.traces.profiler_events import HostCall, Rows
+from strobe.traces.results import TraceIterations, TracePart
 
 STEP = re.compile(r"ProfilerStep#\d+")  # torch.profiler's own, of `profiler.step()`
 FEWEST = 3  # repeats from which an annotation may be the iterations

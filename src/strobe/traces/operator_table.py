@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 from statistics import median
 from typing import Literal
 
-from strobe.traces.measure.occupancy import Cause, Gap, Occupancy, Stretch, occupancy
-from strobe.traces.measure.profiler_events import DeviceWork, HostCall, Rows, rows_of
-from strobe.traces.results.profiles import GapCause, Gaps, LongGap, OperatorProfile, OperatorTime
+from strobe.traces.occupancy import Cause, Gap, Occupancy, Stretch, occupancy
+from strobe.traces.profiler_events import DeviceWork, HostCall, Rows, rows_of
+from strobe.traces.results import GapCause, Gaps, LongGap, OperatorProfile, OperatorTime
 
 MARK = "strobe: one iteration"  # the annotation around the iteration that is profiled
 SHOWN = 20  # operators and kernels in the result; the trace has all

@@ -1,1 +1,0 @@
-"""Differences and trends as data."""

@@ -1,1 +1,0 @@
-"""A profiler's events, and what follows from them."""

@@ -1,1 +1,0 @@
-"""Traces and profiles as data."""
