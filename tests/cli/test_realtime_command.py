@@ -13,7 +13,7 @@ from support.stored import stored
 
 from strobe.core.cli.main import main
 from strobe.evaluate.episode_log import NAME
-from strobe.evaluate.realtime_flags import InferenceFlags, RealtimeFlags, timings
+from strobe.evaluate.flags import InferenceFlags, RealtimeFlags, timings
 from strobe.evaluate.results.evaluate import EvaluateResult
 from strobe.rollout.files import EVENTS
 

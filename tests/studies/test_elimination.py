@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 from strobe.core.errors import UserError
-from strobe.evaluate.checkpoints import SuccessiveElimination, parse_policies
+from strobe.evaluate.checkpoints import parse_policies
+from strobe.evaluate.eliminate import SuccessiveElimination
 from strobe.evaluate.episode_log import EpisodeLine, Key
 from strobe.evaluate.episodes.play import Plan
 

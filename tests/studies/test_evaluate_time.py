@@ -14,7 +14,7 @@ from strobe.core.kinds import advise, document, figures, page
 from strobe.core.results.data import Interval, Summary
 from strobe.core.runs import store
 from strobe.evaluate.episode_log import EpisodeLine
-from strobe.evaluate.episodes.settings import FIRST
+from strobe.evaluate.episodes.play import FIRST
 from strobe.evaluate.results.evaluate import ChunkTimes, EvaluateResult
 from strobe.rollout.results.motion import Motion
 

@@ -15,7 +15,7 @@ from support.made_up_simulator import MadeUp, example, plan
 
 from strobe.core.kinds import page
 from strobe.core.report import html
-from strobe.evaluate.episodes.settings import FIRST
+from strobe.evaluate.episodes.play import FIRST
 from strobe.evaluate.episodes.stage import LocalEpisodeRunner
 from strobe.evaluate.episodes.videos import Filming
 from strobe.evaluate.results.evaluate import Video
@@ -44,7 +44,7 @@ def test_a_real_episode_is_filmed_and_its_times_and_its_end_stay_as_they_are(tmp
         PolicyOptions(type="diffusion", size="tiny", overrides=["--device=cpu"]), InputOptions(env=env)
     )
     asked = plan(2)
-    stage = LocalEpisodeRunner(env, subject)
+    stage = LocalEpisodeRunner(env, {"": subject})
     filming = Filming(stage, asked, 1, tmp_path, env.fps)
     try:
         plain = stage.play(asked.candidates[0], "pusht", 0)

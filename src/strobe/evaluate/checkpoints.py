@@ -1,23 +1,54 @@
-"""Several checkpoints on the same starts: which of them are named, and the order in which those that remain are played.
-
-It imports neither torch nor LeRobot.
-"""
+"""Which checkpoints `strobe evaluate --policies` plays."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from strobe.core.errors import UserError
-from strobe.evaluate.episodes.play import Plan, StartByStart
-from strobe.evaluate.measure.best_arm import bonferroni_pairs, eliminated
-from strobe.evaluate.measure.success_rates import LEVEL
-from strobe.lerobot.policies.options import check_checkpoint
+from strobe.evaluate.flags import EvaluateConfig
+from strobe.lerobot.flags.subject_flags import check_overrides
+from strobe.lerobot.policies.options import PolicyOptions, check_checkpoint
 
-if TYPE_CHECKING:
-    from strobe.evaluate.episodes.settings import Candidate
+FLAG = "--policies"
+
+
+def take_policies(argv: Sequence[str]) -> list[str]:
+    """Return ``argv`` with ``--policies A B C``, as a shell expands ``*``, as ``--policies=A,B,C``.
+
+    Raises:
+        UserError: the flag names nothing.
+    """
+    rest, folders, taking = [], list[str](), False
+    for argument in argv:
+        name, equals, value = argument.partition("=")
+        if name == FLAG:
+            folders += [value] * bool(equals)
+            taking = not equals
+        elif taking and not argument.startswith("--"):
+            folders.append(argument)
+        else:
+            taking = False
+            rest.append(argument)
+    if any(argument.partition("=")[0] == FLAG for argument in argv):
+        if not any(folders):
+            raise UserError(f"{FLAG} names no checkpoint: {FLAG}=FOLDER_A,FOLDER_B")
+        rest.append(f"{FLAG}={','.join(folders)}")
+    return rest
+
+
+def check(flags: PolicyOptions, config: EvaluateConfig) -> None:
+    """Check the flags of several checkpoints. Raises UserError."""
+    if flags.path or flags.type:
+        raise UserError(f"{FLAG} names the checkpoints: leave out --policy.path and --policy.type")
+    refused = {"--realtime": config.realtime, "--steps": config.steps, "--recipe": config.recipe}
+    refused["--n_action_steps"] = config.n_action_steps
+    if given := next((name for name, value in refused.items() if value), None):
+        raise UserError(f"{given} is for variants of one policy, and {FLAG} plays several as they are: leave one out")
+    if config.launcher == "ray":
+        raise UserError(f"{FLAG} plays on this machine: leave out --launcher=ray, and give --parallel=auto")
+    options_of(parse_policies(config.policies), flags, config)
 
 
 @dataclass(frozen=True)
@@ -82,54 +113,9 @@ def _names(paths: Sequence[str]) -> list[str]:
     return [str(Path(*each[before : len(each) - after])) for each in parts]
 
 
-@dataclass(frozen=True)
-class CheckpointRows:
-    """A row for each checkpoint, by its name; picklable. Of each policy only its own row is played."""
-
-    names: tuple[str, ...]
-
-    def __call__(self, _subject: object = None, _recipes: Sequence[Path] = ()) -> list[Candidate]:
-        """Return the rows, which are the same for each policy."""
-        from strobe.core.treatments.treatment import Variant
-        from strobe.evaluate.episodes.settings import Candidate
-
-        return [Candidate(Variant(name)) for name in self.names]
-
-
-class SuccessiveElimination(StartByStart):
-    """All checkpoints play each start. One goes when it is shown to succeed less than another one that remains.
-
-    Attributes:
-        by: checkpoint that went → the one that it is shown to succeed less than.
-        starts: checkpoint that went → complete starts that it had played.
-        each_level: of each pair, so that all together are as sure as `LEVEL`: `strobe.evaluate.measure.best_arm`.
-    """
-
-    def __init__(self, plan: Plan) -> None:
-        super().__init__(plan.candidates, plan.tasks, plan.starts())
-        self.by: dict[str, str] = {}
-        self.starts: dict[str, int] = {}
-        self._won: dict[str, list[bool]] = {candidate.name: [] for candidate in plan.candidates}
-        self.each_level = bonferroni_pairs(len(plan.candidates), LEVEL)
-
-    @property
-    def playing(self) -> list[Candidate]:
-        """The checkpoints that remain."""
-        return [candidate for candidate in self.candidates if candidate.name not in self.by]
-
-    @property
-    def _settled(self) -> bool:
-        return len(self.playing) == 1
-
-    def played(self, name: str) -> int:
-        """Return the complete starts that the checkpoint ``name`` has played."""
-        return self.starts.get(name, self._place)
-
-    def _decide(self) -> list[str]:
-        outcomes = {each.name: self._won[each.name] for each in self.playing}
-        for name, won in outcomes.items():
-            won += [self.counted[(name, *start)].success for start in self._starts[len(won) : self._place]]
-        gone = eliminated(outcomes, self.each_level)
-        self.by |= gone
-        self.starts |= dict.fromkeys(gone, self._place)
-        return [f"{name}: shown to succeed less than {by}, after {self._place} starts" for name, by in gone.items()]
+def options_of(named: NamedCheckpoints, flags: PolicyOptions, config: EvaluateConfig) -> dict[str, PolicyOptions]:
+    """Return the checkpoints by name, each with the settings that ``--policy.*`` gives to all. Raises UserError."""
+    options = {each.name: PolicyOptions(path=each.path, overrides=list(flags.overrides)) for each in named.all}
+    for each in options.values():
+        check_overrides(each, config.device)
+    return options

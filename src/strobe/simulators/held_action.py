@@ -8,7 +8,6 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-HOLDS = ("last", "zero")
 # Types of environments whose actions are movements → the dimension that is a gripper's goal, which is no movement.
 MOVEMENTS: dict[str, int | None] = {
     "metaworld": 3, "metaworld_state": 3, "libero": 6, "libero_plus": 6, "robocasa": None,

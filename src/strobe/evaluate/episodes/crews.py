@@ -24,11 +24,9 @@ from strobe.evaluate.episode_log import EpisodeLine, Key
 from strobe.sweep.ray_backend import Answered, Fleet, Lost, devices_of, settle
 from strobe.version import __version__
 
-if TYPE_CHECKING:
-    from strobe.core.timeline.layers import Call
-
 if TYPE_CHECKING:  # torch is not needed here, and takes seconds
-    from strobe.evaluate.episodes.settings import Candidate
+    from strobe.core.timeline.layers import Call
+    from strobe.evaluate.episodes.play import Candidate
 
 # Imported while the parent loads its policy; they take seconds.
 PRELOADED = ("strobe.evaluate.episodes.player_spec", "lerobot.scripts.lerobot_eval", "lerobot.policies.factory")

@@ -24,10 +24,11 @@ from strobe.core.errors import UserError
 from strobe.core.timeline.clock import synchronise
 from strobe.core.timeline.layers import Call
 from strobe.core.timeline.probe import Attached, Hook
-from strobe.evaluate.episodes.settings import FIRST, Candidate
-from strobe.evaluate.episodes.stage import LocalEpisodeRunner
-from strobe.evaluate.episodes.timings import RequestedTiming, TimedCandidate
+from strobe.evaluate.episodes.play import Candidate
+from strobe.evaluate.episodes.stage import LocalEpisodeRunner, PlayedAndTimed
+from strobe.evaluate.episodes.timings import RequestedTiming
 from strobe.evaluate.results.evaluate import EpisodeTiming
+from strobe.lerobot.policies.policy_subject import PolicySubject
 from strobe.lerobot.versions import types_with_rtc
 from strobe.rollout.loops.virtual_client import why_not_served
 from strobe.rollout.loops.virtual_rollout import Beat, EngineInputs, PlayedRollout, Setting
@@ -254,26 +255,17 @@ def _rounded(value: float) -> float:
 
 
 class RealtimeEpisodeRunner(LocalEpisodeRunner):
-    """Plays one episode of one row at a time, true to time, in one simulator for all rows: a `EpisodeRunner`.
+    """Plays one episode of one row at a time, true to time, in one simulator for all rows: an `EpisodeRunner`."""
 
-    Args:
-        env: LeRobot's ``EnvConfig``.
+    def _started(self, subject: PolicySubject) -> RealtimeSimulator:
+        return RealtimeSimulator(self.env, subject, self.rendering)
 
-    Raises:
-        UserError: the simulator is not installed or cannot be started.
-    """
+    def _simulator(self, candidate: Candidate) -> TimedSimulator:
+        return next(iter(self._simulators.values()))
 
-    def _started(self) -> RealtimeSimulator:
-        return RealtimeSimulator(self.env, self.subject, self.rendering)
-
-    def _simulator(self, name: str) -> Any:
-        return self._simulators[FIRST]
-
-    def _played(
-        self, simulator: Any, candidate: Candidate, task: str, seed: int
-    ) -> tuple[Played, EpisodeTimes, dict[str, Any]]:
-        assert isinstance(candidate, TimedCandidate)
+    def _played(self, simulator: TimedSimulator, candidate: Candidate, task: str, seed: int) -> PlayedAndTimed:
+        assert isinstance(simulator, RealtimeSimulator)
         assert candidate.timing is not None
         simulator.use(candidate.timing, candidate.variant.name, self.watch)
         played, times, timing = simulator.play_true(task, seed)
-        return played, times, {"timing": timing, "motion": motion(played.actions.numpy(), simulator.begun)}
+        return played, times, motion(played.actions.numpy(), simulator.begun), timing

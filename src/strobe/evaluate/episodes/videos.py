@@ -11,8 +11,7 @@ from typing import Any, Protocol
 from strobe.core.errors import in_words
 from strobe.core.runs import store
 from strobe.evaluate.episode_log import EpisodeLine
-from strobe.evaluate.episodes.play import Episodes, Plan
-from strobe.evaluate.episodes.settings import Candidate
+from strobe.evaluate.episodes.play import Candidate, Episodes, Plan
 from strobe.evaluate.results.evaluate import Video
 from strobe.simulators.film import Film, encode, still
 
