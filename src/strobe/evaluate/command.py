@@ -86,7 +86,7 @@ from strobe.core.cli.runner import Command, Studied
 from strobe.core.errors import UserError
 from strobe.evaluate import checkpoints
 from strobe.evaluate import flags as realtime
-from strobe.evaluate.episode_flags import check_policy, crew, parse_parallel, read_policy, resumable
+from strobe.evaluate.episode_flags import check_policy, parse_parallel, read_policy, resumable
 from strobe.evaluate.flags import EvaluateConfig
 from strobe.lerobot.flags.run_flags import check_launcher
 from strobe.lerobot.flags.subject_flags import SubjectFlags, require_subject, split_subject
@@ -145,6 +145,8 @@ def study(flags: PolicyOptions, config: EvaluateConfig | JudgeConfig, live: Live
     if isinstance(config, JudgeConfig):
         return judge_results(config)
     live.stage(f"importing what {'the checkpoints need' if config.policies else f'{flags.path or flags.type} needs'}")
+    from strobe.evaluate.episodes.crews import crew
+
     with crew(config, live) as playing:
         with importing(announced=True):
             from strobe.evaluate.eliminate import evaluate_checkpoints

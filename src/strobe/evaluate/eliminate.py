@@ -13,8 +13,8 @@ from strobe.core.treatments.treatment import Variant
 from strobe.evaluate import session as playing
 from strobe.evaluate.answer import unpaired
 from strobe.evaluate.checkpoints import NamedCheckpoint, options_of, parse_policies
-from strobe.evaluate.episode_flags import Crew
 from strobe.evaluate.episode_log import EpisodeLine
+from strobe.evaluate.episodes.crews import Crew
 from strobe.evaluate.episodes.play import Candidate, Order, Plan, Session
 from strobe.evaluate.episodes.videos import Filming
 from strobe.evaluate.flags import EvaluateConfig

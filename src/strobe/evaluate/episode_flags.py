@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Generic, TypeVar
 
 from strobe.core.cli.bounds import at_least, between, checked, one_of
 from strobe.core.cli.flags import OutputFlags
-from strobe.core.cli.live import Live
 from strobe.core.cli.parse import parse
 from strobe.core.cli.runner import Studied
 from strobe.core.errors import UserError
@@ -32,7 +30,6 @@ if TYPE_CHECKING:
     from lerobot.envs.configs import EnvConfig
 
     from strobe.core.results.answer import Result
-    from strobe.evaluate.episodes.crews import PoolEpisodeRunner, RayEpisodeRunner
     from strobe.evaluate.results.evaluate import Engine
     from strobe.simulators.seldom_rendered import Rendering
 else:
@@ -225,45 +222,6 @@ def threads_of(requested: int | None, processes: int, resumed: Path | None) -> i
 
 def _cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-
-
-@dataclass(frozen=True)
-class Crew:
-    """Who plays episodes.
-
-    Args:
-        workers: those beside this process; None if it plays alone.
-        threads: torch's, of whoever plays.
-    """
-
-    workers: PoolEpisodeRunner | RayEpisodeRunner | None
-    threads: int
-
-
-@contextlib.contextmanager
-def crew(config: EpisodeFlags, live: Live) -> Iterator[Crew]:
-    """Yield who plays episodes. They end with the context. The threads of this process are set.
-
-    Raises:
-        UserError: Ray is not installed, or there is no such cluster.
-    """
-    import torch
-
-    from strobe.evaluate.episodes.crews import PoolEpisodeRunner, RayEpisodeRunner
-
-    count = parse_parallel(config.parallel)
-    threads = threads_of(config.threads, count, config.resume)
-    if threads is not None and (count == 1 or config.threads is not None):
-        torch.set_num_threads(threads)
-    workers = None
-    if config.launcher == "ray":
-        live.stage("joining the Ray cluster")
-        each = None if config.parallel == "auto" else count  # auto: one on each core
-        workers = RayEpisodeRunner(config.ray.address, each, live.say)
-    elif count > 1:  # started before the policy is loaded here: they import torch and LeRobot meanwhile
-        workers = PoolEpisodeRunner(count)
-    with workers or contextlib.nullcontext():
-        yield Crew(workers, threads or torch.get_num_threads())
 
 
 def resumable(result: Result, folder: Path, flags: PolicyOptions, config: EpisodeFlags) -> Studied:

@@ -30,7 +30,8 @@ from strobe.core.treatments.treatment import Variant
 from strobe.evaluate import flags as realtime
 from strobe.evaluate import session as playing
 from strobe.evaluate.answer import rows
-from strobe.evaluate.episode_flags import STEPS, Crew, recipes_of
+from strobe.evaluate.episode_flags import STEPS, recipes_of
+from strobe.evaluate.episodes.crews import Crew
 from strobe.evaluate.episodes.play import FIRST, Candidate, Episodes, PairsInOrder, Session
 from strobe.evaluate.episodes.realtime import require_engine
 from strobe.evaluate.episodes.timings import RequestedTiming

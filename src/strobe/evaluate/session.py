@@ -18,9 +18,9 @@ from strobe.core.json_text import JsonObject
 from strobe.core.results.answer import Result
 from strobe.core.runs import store
 from strobe.core.subjects.subject import fingerprint
-from strobe.evaluate.episode_flags import Crew, EpisodeFlags, recipes_of
+from strobe.evaluate.episode_flags import EpisodeFlags, recipes_of
 from strobe.evaluate.episode_log import EpisodeLog, EvaluationRequest
-from strobe.evaluate.episodes.crews import PoolEpisodeRunner, RayEpisodeRunner
+from strobe.evaluate.episodes.crews import Crew, PoolEpisodeRunner, RayEpisodeRunner
 from strobe.evaluate.episodes.play import Candidate, Plan, Session
 from strobe.evaluate.episodes.player_spec import (
     PlayerSpec,
@@ -88,7 +88,7 @@ def play(
     runner = runner_of(env, subjects, request.rows, config.rendering)
     try:
         plan = Plan(request.rows, runner.tasks, request.episodes, config.margin, config.seed)
-        asked = _asked(config, subjects, plan, crew.threads)
+        asked = _evaluation_request(config, subjects, plan, crew.threads)
         about = subjects[""].info.name if "" in subjects else f"{len(subjects)} checkpoints"
         with _logged(config, command, asked, about, live) as log:
             folder = log.path.parent
@@ -150,7 +150,7 @@ def _start(
     workers.begin(RemotePlayerSpec(spec, recipes), kind == "cpu", films.write)
 
 
-def _asked(config: EpisodeFlags, subjects: Subjects, plan: Plan, threads: int) -> EvaluationRequest:
+def _evaluation_request(config: EpisodeFlags, subjects: Subjects, plan: Plan, threads: int) -> EvaluationRequest:
     """Return the settings that must match for --resume; of several policies all, with the fingerprint of each."""
     prints = {name: fingerprint(subject.policy) for name, subject in subjects.items()}
     settings = {name: _settings_of(subject) for name, subject in subjects.items()}

@@ -41,7 +41,7 @@ from collections.abc import Sequence
 from strobe.core.cli.live import Live, importing
 from strobe.core.cli.runner import Command, Studied
 from strobe.core.errors import UserError
-from strobe.evaluate.episode_flags import check_policy, crew, read_policy, resumable
+from strobe.evaluate.episode_flags import check_policy, read_policy, resumable
 from strobe.lerobot.flags.run_flags import check_launcher
 from strobe.lerobot.flags.subject_flags import require_subject
 from strobe.lerobot.policies.options import PolicyOptions
@@ -72,6 +72,8 @@ def study(flags: PolicyOptions, config: TuneConfig, live: Live) -> Studied:
         KeyboardInterrupt: no episode has ended by then.
     """
     live.stage(f"importing what {flags.path or flags.type} needs")
+    from strobe.evaluate.episodes.crews import crew
+
     with crew(config, live) as playing:
         with importing(announced=True):
             from strobe.tune.run import tune_policy

@@ -17,7 +17,8 @@ from strobe.core.measure.statistics import bonferroni
 from strobe.core.treatments.recipe import rungs_of
 from strobe.core.treatments.treatment import Treatment, Variant
 from strobe.evaluate import session as playing
-from strobe.evaluate.episode_flags import Crew, recipes_of
+from strobe.evaluate.episode_flags import recipes_of
+from strobe.evaluate.episodes.crews import Crew
 from strobe.evaluate.episodes.play import FIRST, Candidate, Session
 from strobe.evaluate.episodes.timings import Latency, RequestedTiming, parse_latency
 from strobe.evaluate.measure.best_arm import mean_s
