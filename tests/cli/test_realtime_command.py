@@ -14,7 +14,7 @@ from support.stored import stored
 from strobe.core.cli.main import main
 from strobe.evaluate.episode_log import NAME
 from strobe.evaluate.flags import InferenceFlags, RealtimeFlags, timings
-from strobe.evaluate.results.evaluate import EvaluateResult
+from strobe.evaluate.results import EvaluateResult
 from strobe.rollout.files import EVENTS
 
 ACTS = ["--policy.type=diffusion", "--policy.size=tiny", "--policy.device=cpu", "--policy.num_inference_steps=2"]

@@ -16,7 +16,7 @@ from strobe.evaluate.checkpoints import NamedCheckpoint
 from strobe.evaluate.eliminate import checkpoint_rows, eliminate
 from strobe.evaluate.episode_log import EpisodeLog
 from strobe.evaluate.episodes.play import Plan, Session
-from strobe.evaluate.results.evaluate import EvaluateResult
+from strobe.evaluate.results import EvaluateResult
 
 UNEQUAL = {"000100": 0.2, "000200": 0.5, "000300": 0.9}
 

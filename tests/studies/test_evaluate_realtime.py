@@ -20,8 +20,8 @@ from strobe.evaluate.episode_log import NAME, EpisodeLog
 from strobe.evaluate.episodes.play import FIRST
 from strobe.evaluate.episodes.realtime import RealtimeEpisodeRunner, RealtimeSimulator, require_engine
 from strobe.evaluate.episodes.timings import RequestedTiming, fixed, parse_latency, parse_ticks
-from strobe.evaluate.pages.evaluate import plots
-from strobe.evaluate.results.evaluate import Engine, EpisodeTiming
+from strobe.evaluate.page import plots
+from strobe.evaluate.results import Engine, EpisodeTiming
 from strobe.evaluate.run import timed
 from strobe.lerobot.policies import loading
 from strobe.lerobot.policies.options import InputOptions, PolicyOptions

@@ -18,7 +18,7 @@ from strobe.core.report import html
 from strobe.evaluate.episodes.play import FIRST
 from strobe.evaluate.episodes.stage import LocalEpisodeRunner
 from strobe.evaluate.episodes.videos import Filming
-from strobe.evaluate.results.evaluate import Video
+from strobe.evaluate.results import Video
 from strobe.lerobot.policies.loading import load_subject
 from strobe.lerobot.policies.options import InputOptions, PolicyOptions
 from strobe.simulators import film

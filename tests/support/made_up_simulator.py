@@ -14,7 +14,7 @@ from strobe.core.measure.sampling import Progress
 from strobe.core.treatments.treatment import Variant
 from strobe.evaluate.episode_log import EpisodeLine, EpisodeLog, EvaluationRequest
 from strobe.evaluate.episodes.play import FIRST, Candidate, Plan, Session
-from strobe.evaluate.results.evaluate import EvaluateResult
+from strobe.evaluate.results import EvaluateResult
 from strobe.evaluate.run import evaluate
 from support.example_runs import SUBJECT
 from support.made_up_episodes import RATES, made_up, start_of

@@ -11,8 +11,8 @@ from strobe.evaluate.episode_log import EpisodeLine
 from strobe.evaluate.episodes.play import Candidate, Episodes, Pairs, Plan
 from strobe.evaluate.measure.success_rates import LEVEL, paired_rates, success_rate
 from strobe.evaluate.measure.time_to_task import ends_of, judge_times, time_to_task, why_not_judged
-from strobe.evaluate.results.evaluate import CallTimes, EvaluatedVariant, LoopTimes, Timing, VariantOnTask
-from strobe.evaluate.results.time_to_task import TimeToTask
+from strobe.evaluate.pairs import TimeToTask
+from strobe.evaluate.results import CallTimes, EvaluatedVariant, LoopTimes, Timing, VariantOnTask
 from strobe.rollout.measure.robot import over_episodes
 from strobe.rollout.measure.rollout import quantiles
 

@@ -21,7 +21,7 @@ from strobe.evaluate.flags import EvaluateConfig
 from strobe.evaluate.measure.best_arm import bonferroni_pairs, eliminated, mean_s
 from strobe.evaluate.measure.success_rates import LEVEL
 from strobe.evaluate.measure.time_to_task import Judgement, ends_of, judge_pairs
-from strobe.evaluate.results.evaluate import Elimination, EvaluateResult, PlayedCheckpoint
+from strobe.evaluate.results import Elimination, EvaluateResult, PlayedCheckpoint
 from strobe.evaluate.run import begin, note_how_it_was_played
 from strobe.lerobot.policies.options import PolicyOptions
 

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from lerobot.envs.configs import EnvConfig
 
     from strobe.core.results.answer import Result
-    from strobe.evaluate.results.evaluate import Engine
+    from strobe.evaluate.results import Engine
     from strobe.simulators.seldom_rendered import Rendering
 else:
     EnvConfig = of_lerobot("lerobot.envs.configs:EnvConfig")

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 from strobe.core.findings.thresholds import Thresholds
 from strobe.core.results.finding import Finding
-from strobe.evaluate.results.evaluate import EvaluateResult
-from strobe.evaluate.results.time_to_task import time_in_words
+from strobe.evaluate.pairs import time_in_words
+from strobe.evaluate.results import EvaluateResult
 
 MAX_POSSIBLE_DROP = 0.1  # loss of success rate: episodes that cannot exclude more say little
 FEW_SHOW_LITTLE = "An episode succeeds or fails, so a few episodes show only large differences."

@@ -37,7 +37,7 @@ from strobe.evaluate.episodes.realtime import require_engine
 from strobe.evaluate.episodes.timings import RequestedTiming
 from strobe.evaluate.episodes.videos import Filming
 from strobe.evaluate.flags import EXECUTED, EvaluateConfig
-from strobe.evaluate.results.evaluate import ChunkTimes, EvaluateResult
+from strobe.evaluate.results import ChunkTimes, EvaluateResult
 from strobe.lerobot.config_fields import Settings
 from strobe.lerobot.policies.options import PolicyOptions
 from strobe.lerobot.policies.policy_subject import PolicySubject

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from strobe.core.findings.thresholds import Thresholds
 from strobe.core.results.finding import Finding
-from strobe.evaluate.results.episodes import PairedEpisodes
+from strobe.evaluate.pairs import PairedEpisodes
 from strobe.ladder.results import OptimizeResult
 
 MAX_POSSIBLE_DROP = 0.1  # of the success rate: episodes that leave more possible say little

@@ -24,7 +24,7 @@ from strobe.evaluate.episode_flags import (
 
 if TYPE_CHECKING:
     from strobe.evaluate.episodes.timings import Latency
-    from strobe.evaluate.results.evaluate import Engine
+    from strobe.evaluate.results import Engine
 
 THRESHOLD, HORIZON = 30, 10  # LeRobot's own --inference.queue_threshold and --inference.rtc.execution_horizon
 SCHEDULES = ("ZEROS", "ONES", "LINEAR", "EXP")  # LeRobot's RTCAttentionSchedule, LINEAR by default

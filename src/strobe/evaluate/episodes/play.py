@@ -13,7 +13,7 @@ from strobe.core.measure.sampling import Progress
 from strobe.core.studies.shared.progress import Reporter
 from strobe.evaluate.episode_log import EpisodeLine, EpisodeLog, Key
 from strobe.evaluate.measure.success_rates import LEVEL, decide
-from strobe.evaluate.results.evaluate import Decision, verdict_in_words
+from strobe.evaluate.pairs import Decision, verdict_in_words
 
 if TYPE_CHECKING:  # torch is not needed here, and takes seconds
     from strobe.core.treatments.treatment import Variant

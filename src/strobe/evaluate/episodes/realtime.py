@@ -27,7 +27,7 @@ from strobe.core.timeline.probe import Attached, Hook
 from strobe.evaluate.episodes.play import Candidate
 from strobe.evaluate.episodes.stage import LocalEpisodeRunner, PlayedAndTimed
 from strobe.evaluate.episodes.timings import RequestedTiming
-from strobe.evaluate.results.evaluate import EpisodeTiming
+from strobe.evaluate.results import EpisodeTiming
 from strobe.lerobot.policies.policy_subject import PolicySubject
 from strobe.lerobot.versions import types_with_rtc
 from strobe.rollout.loops.virtual_client import why_not_served

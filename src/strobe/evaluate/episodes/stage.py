@@ -10,7 +10,7 @@ from lerobot.envs.configs import EnvConfig
 from strobe.core.errors import UserError, in_a_line
 from strobe.evaluate.episode_log import EpisodeLine
 from strobe.evaluate.episodes.play import FIRST, Candidate
-from strobe.evaluate.results.evaluate import EpisodeTiming
+from strobe.evaluate.results import EpisodeTiming
 from strobe.lerobot.policies.policy_subject import PolicySubject
 from strobe.rollout.measure.robot import motion
 from strobe.rollout.results.motion import Motion

@@ -14,7 +14,7 @@ from strobe.core.errors import UserError, in_words
 from strobe.core.runs.contents import contents
 from strobe.evaluate import episode_log
 from strobe.evaluate.episode_flags import LIVE
-from strobe.evaluate.results.evaluate import Engine
+from strobe.evaluate.results import Engine
 from strobe.rollout.files import EVENTS
 from strobe.rollout.measure.rollout import drawn
 from strobe.simulators.held_action import Hold

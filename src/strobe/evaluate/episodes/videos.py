@@ -12,7 +12,7 @@ from strobe.core.errors import in_words
 from strobe.core.runs import store
 from strobe.evaluate.episode_log import EpisodeLine
 from strobe.evaluate.episodes.play import Candidate, Episodes, Plan
-from strobe.evaluate.results.evaluate import Video
+from strobe.evaluate.results import Video
 from strobe.simulators.film import Film, encode, still
 
 FOLDER = "videos"

@@ -30,8 +30,7 @@ from numpy.typing import NDArray
 
 from strobe.core.measure.betting import log_capital, log_capital_of_gains, needed
 from strobe.evaluate.measure.success_rates import LEVEL, in_whole_rounds, paired_rates
-from strobe.evaluate.results.evaluate import PairedRates
-from strobe.evaluate.results.time_to_task import MATTERS, PairedTimes, TimeKind, TimeToTask
+from strobe.evaluate.pairs import MATTERS, PairedRates, PairedTimes, TimeKind, TimeToTask
 
 Times = NDArray[np.float64]
 _HALVINGS = 40
