@@ -12,10 +12,10 @@ from support.example_runs import SUBJECT
 from support.made_up_simulator import Lines, MadeUp, asked
 
 from strobe.core.cli.keep import as_text
-from strobe.evaluate.checkpoints import NamedCheckpoint
 from strobe.evaluate.eliminate import checkpoint_rows, eliminate
 from strobe.evaluate.episode_log import EpisodeLog
 from strobe.evaluate.episodes.play import Plan, Session
+from strobe.evaluate.flags import NamedCheckpoint
 from strobe.evaluate.results import EvaluateResult
 
 UNEQUAL = {"000100": 0.2, "000200": 0.5, "000300": 0.9}

@@ -84,10 +84,8 @@ from strobe.core.cli.live import Live, importing
 from strobe.core.cli.parse import parse
 from strobe.core.cli.runner import Command, Studied
 from strobe.core.errors import UserError
-from strobe.evaluate import checkpoints
-from strobe.evaluate import flags as realtime
 from strobe.evaluate.episode_flags import check_policy, parse_parallel, read_policy, resumable
-from strobe.evaluate.flags import EvaluateConfig
+from strobe.evaluate.flags import EvaluateConfig, check_several, check_timing, take_policies, timed_live
 from strobe.lerobot.flags.run_flags import check_launcher
 from strobe.lerobot.flags.subject_flags import SubjectFlags, require_subject, split_subject
 from strobe.lerobot.policies.options import PolicyOptions
@@ -113,7 +111,7 @@ def read(argv: Sequence[str]) -> tuple[SubjectFlags, EvaluateConfig | JudgeConfi
         if flags.path or flags.type:
             raise UserError("--results judges episodes that were already played: leave out --policy.*")
         return flags, parse(JudgeConfig, rest)
-    argv = checkpoints.take_policies(argv)
+    argv = take_policies(argv)
     # --inference=sync,rtc as LeRobot spells it.
     argv = [f"--inference.type{flag[11:]}" if flag.partition("=")[0] == "--inference" else flag for flag in argv]
     flags, config = read_policy("evaluate", EvaluateConfig, argv, ["--results", "--same_seeds"])
@@ -122,14 +120,14 @@ def read(argv: Sequence[str]) -> tuple[SubjectFlags, EvaluateConfig | JudgeConfi
     env = config.simulator
     check_launcher(config.launcher, config.ray)
     if config.policies:
-        checkpoints.check(flags, config)
-    elif realtime.timed_live(config):
+        check_several(flags, config)
+    elif timed_live(config):
         alone = "--latency=live uses the times of the calls here"
         if config.launcher == "ray":
             raise UserError(f"{alone}, and nodes may differ: give a number of ms, or a run")
         if parse_parallel(config.parallel) > 1:
             raise UserError(f"{alone}: play one episode at a time, without --parallel")
-    realtime.check(config, env)
+    check_timing(config, env)
     if not config.policies:
         check_policy(flags, config)
     return flags, config

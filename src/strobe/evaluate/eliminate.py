@@ -12,12 +12,11 @@ from strobe.core.results.subject import SubjectInfo
 from strobe.core.treatments.treatment import Variant
 from strobe.evaluate import session as playing
 from strobe.evaluate.answer import unpaired
-from strobe.evaluate.checkpoints import NamedCheckpoint, options_of, parse_policies
 from strobe.evaluate.episode_log import EpisodeLine
 from strobe.evaluate.episodes.crews import Crew
 from strobe.evaluate.episodes.play import Candidate, Order, Plan, Session
 from strobe.evaluate.episodes.videos import Filming
-from strobe.evaluate.flags import EvaluateConfig
+from strobe.evaluate.flags import EvaluateConfig, NamedCheckpoint, options_of, parse_policies
 from strobe.evaluate.measure.best_arm import bonferroni_pairs, eliminated, mean_s
 from strobe.evaluate.measure.success_rates import LEVEL
 from strobe.evaluate.measure.time_to_task import Judgement, ends_of, judge_pairs

@@ -1,4 +1,4 @@
-"""The flags of `strobe evaluate` where it plays episodes, and the timings that they ask for."""
+"""The flags of `strobe evaluate` where it plays episodes: the timings, and the checkpoints, that they ask for."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import enum
 import itertools
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from strobe.core.cli.bounds import at_least, checked
@@ -23,6 +24,8 @@ from strobe.evaluate.episode_flags import (
     hold_refused,
 )
 from strobe.lerobot.flags.lazy_flags import of_lerobot
+from strobe.lerobot.flags.subject_flags import check_overrides
+from strobe.lerobot.policies.options import PolicyOptions, check_checkpoint
 
 if TYPE_CHECKING:
     from lerobot.envs.configs import EnvConfig
@@ -32,6 +35,7 @@ if TYPE_CHECKING:
     from strobe.evaluate.episodes.timings import RequestedTiming
 else:
     RTCConfig = of_lerobot("lerobot.policies.rtc.configuration_rtc:RTCConfig")
+
 
 EXECUTED = Several(WHOLE.read, "is not a number of actions: write --n_action_steps=10,25,50")
 OF_RTC = ("execution_horizon", "queue_threshold")
@@ -102,7 +106,7 @@ class EvaluateConfig(EpisodeFlags, RealtimeFlags):
     latency_iterations: int = field(default=10, metadata=at_least(0))
 
 
-def check(config: RealtimeFlags, env: EnvConfig) -> None:
+def check_timing(config: RealtimeFlags, env: EnvConfig) -> None:
     """Check the flags that are about time, as far as possible without a policy. Raises UserError."""
     own = ("latency", "delay_ticks", "hold", *OF_RTC, *OF_ASYNC)
     given = [f"--{name}" for name in own if getattr(config, name)]
@@ -212,3 +216,113 @@ def notes(
     if any(len(calls[""]) < 30 for calls in runs.values()):
         lines.append("few calls were recorded: no call of an episode is longer than the longest of them")
     return lines
+
+
+FLAG = "--policies"
+
+
+def take_policies(argv: Sequence[str]) -> list[str]:
+    """Return ``argv`` with ``--policies A B C``, as a shell expands ``*``, as ``--policies=A,B,C``.
+
+    Raises:
+        UserError: the flag names nothing.
+    """
+    rest, folders, taking = [], list[str](), False
+    for argument in argv:
+        name, equals, value = argument.partition("=")
+        if name == FLAG:
+            folders += [value] * bool(equals)
+            taking = not equals
+        elif taking and not argument.startswith("--"):
+            folders.append(argument)
+        else:
+            taking = False
+            rest.append(argument)
+    if any(argument.partition("=")[0] == FLAG for argument in argv):
+        if not any(folders):
+            raise UserError(f"{FLAG} names no checkpoint: {FLAG}=FOLDER_A,FOLDER_B")
+        rest.append(f"{FLAG}={','.join(folders)}")
+    return rest
+
+
+def check_several(flags: PolicyOptions, config: EvaluateConfig) -> None:
+    """Check the flags of several checkpoints. Raises UserError."""
+    if flags.path or flags.type:
+        raise UserError(f"{FLAG} names the checkpoints: leave out --policy.path and --policy.type")
+    refused = {"--realtime": config.realtime, "--steps": config.steps, "--recipe": config.recipe}
+    refused["--n_action_steps"] = config.n_action_steps
+    if given := next((name for name, value in refused.items() if value), None):
+        raise UserError(f"{given} is for variants of one policy, and {FLAG} plays several as they are: leave one out")
+    if config.launcher == "ray":
+        raise UserError(f"{FLAG} plays on this machine: leave out --launcher=ray, and give --parallel=auto")
+    options_of(parse_policies(config.policies), flags, config)
+
+
+@dataclass(frozen=True)
+class NamedCheckpoint:
+    """A checkpoint: the part of its path that tells it from the others, and its folder or Hub id."""
+
+    name: str
+    path: str
+
+
+@dataclass(frozen=True)
+class NamedCheckpoints:
+    """The checkpoints that are played, and notes on links that name one of them again."""
+
+    all: list[NamedCheckpoint]
+    notes: list[str]
+
+
+def parse_policies(text: str) -> NamedCheckpoints:
+    """Return the checkpoints of ``'FOLDER_A,FOLDER_B'``.
+
+    LeRobot's folder of checkpoints has a link ``last`` to the last one. A folder that two names lead to is played once,
+    and a note says so.
+
+    Raises:
+        UserError: a folder that is no checkpoint, the same one twice, or fewer than two.
+    """
+    paths = [part.strip() for part in text.split(",") if part.strip()]
+    for path in paths:
+        try:
+            check_checkpoint(path)
+        except UserError as error:
+            raise UserError(f"--policies: {error}") from None
+    if twice := next((path for path in paths if paths.count(path) > 1), None):
+        raise UserError(f"--policies: {twice} is named twice: give each checkpoint once")
+    folders = [Path(path).resolve() if Path(path).is_dir() else Path(path) for path in paths]
+    chosen: dict[Path, str] = {}
+    for path, folder in zip(paths, folders, strict=True):
+        # The folder's own name is shown, not that of a link to it.
+        if folder not in chosen or folder.parts[-2:] == Path(path).parts[-2:]:
+            chosen[folder] = path
+    if len(chosen) < 2:
+        raise UserError(
+            f"--policies={text}: name two checkpoints or more, as FOLDER_A,FOLDER_B; for one, --policy.path"
+        )
+    kept = [path for path, folder in zip(paths, folders, strict=True) if chosen[folder] == path]
+    again = [(path, chosen[folder]) for path, folder in zip(paths, folders, strict=True) if chosen[folder] != path]
+    notes = [f"{path} is the folder {other} by another name: it is played once" for path, other in again]
+    return NamedCheckpoints([NamedCheckpoint(*each) for each in zip(_names(kept), kept, strict=True)], notes)
+
+
+def _names(paths: Sequence[str]) -> list[str]:
+    """Return the parts of each path in which the paths differ: '010000' of 'outputs/a/checkpoints/010000/…'."""
+    parts = [Path(path).parts for path in paths]
+    if len({len(each) for each in parts}) == 1:
+        differing = [place for place, column in enumerate(zip(*parts, strict=True)) if len(set(column)) > 1]
+        return ["/".join(each[place] for place in differing) for each in parts]
+    shortest = min(map(len, parts))
+    before = next((n for n in range(shortest) if len({each[n] for each in parts}) > 1), shortest - 1)
+    before = min(before, shortest - 1)
+    after = next((n for n in range(shortest - before) if len({each[-1 - n] for each in parts}) > 1), 0)
+    return [str(Path(*each[before : len(each) - after])) for each in parts]
+
+
+def options_of(named: NamedCheckpoints, flags: PolicyOptions, config: EvaluateConfig) -> dict[str, PolicyOptions]:
+    """Return the checkpoints by name, each with the settings that ``--policy.*`` gives to all. Raises UserError."""
+    options = {each.name: PolicyOptions(path=each.path, overrides=list(flags.overrides)) for each in named.all}
+    for each in options.values():
+        check_overrides(each, config.device)
+    return options

@@ -138,9 +138,8 @@ def study(config: TrialsConfig, shared: list[str], live: Live) -> Studied | int:
 
 def write_plan(config: TrialsConfig, shared: list[str]) -> int:
     """Write the folder of a plan, and print what to do with it. Return the exit code. Raises UserError."""
-    from strobe.trials import fieldtrial_study
-    from strobe.trials.plan import draw, write
-    from strobe.trials.settings import policy_of, settings_of, spelt_settings, tuning_of
+    from strobe.trials.plan import draw, policy_of, settings_of, spelt_settings, tuning_of, write
+    from strobe.trials.sheet import write_study
 
     assert config.output is not None  # checked when it was read
     if config.of is not None:
@@ -157,7 +156,7 @@ def write_plan(config: TrialsConfig, shared: list[str]) -> int:
         draw(settings, config.pairs, config.margin, config.limit_s, seed), shared=shared, watched=config.watch
     )
     write(drawn, config.output)
-    _say(config, shared, fieldtrial_study.write(drawn, config.output))
+    _say(config, shared, write_study(drawn, config.output))
     return 0
 
 
