@@ -23,7 +23,7 @@ from lerobot.envs.configs import EnvConfig, PushtEnv
 
 from strobe.evaluate.episode_log import EpisodeLine, Key
 from strobe.evaluate.episodes.play import Candidate
-from strobe.evaluate.episodes.realtime import RealtimeEpisodeRunner
+from strobe.evaluate.episodes.runners import RealtimeEpisodeRunner
 from strobe.evaluate.episodes.timings import fixed
 from strobe.lerobot.policies.loading import load_subject
 from strobe.lerobot.policies.options import InputOptions, PolicyOptions

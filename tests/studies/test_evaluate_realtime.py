@@ -18,7 +18,7 @@ from strobe.core.errors import UserError
 from strobe.core.kinds import document
 from strobe.evaluate.episode_log import NAME, EpisodeLog
 from strobe.evaluate.episodes.play import FIRST
-from strobe.evaluate.episodes.realtime import RealtimeEpisodeRunner, RealtimeSimulator, require_engine
+from strobe.evaluate.episodes.runners import RealtimeEpisodeRunner, RealtimeSimulator, require_engine
 from strobe.evaluate.episodes.timings import RequestedTiming, fixed, parse_latency, parse_ticks
 from strobe.evaluate.page import plots
 from strobe.evaluate.results import Engine, EpisodeTiming

@@ -17,7 +17,7 @@ from strobe.core.kinds import page
 from strobe.core.report import html
 from strobe.evaluate.episodes import videos as film
 from strobe.evaluate.episodes.play import FIRST
-from strobe.evaluate.episodes.stage import LocalEpisodeRunner
+from strobe.evaluate.episodes.runners import LocalEpisodeRunner
 from strobe.evaluate.episodes.videos import Film, Filming
 from strobe.evaluate.results import Video
 from strobe.lerobot.policies.loading import load_subject

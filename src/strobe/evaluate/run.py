@@ -33,7 +33,7 @@ from strobe.evaluate.answer import rows
 from strobe.evaluate.episode_flags import STEPS, recipes_of
 from strobe.evaluate.episodes.crews import Crew
 from strobe.evaluate.episodes.play import FIRST, Candidate, Episodes, PairsInOrder, Session
-from strobe.evaluate.episodes.realtime import require_engine
+from strobe.evaluate.episodes.runners import require_engine
 from strobe.evaluate.episodes.timings import RequestedTiming
 from strobe.evaluate.episodes.videos import Filming
 from strobe.evaluate.flags import EXECUTED, EvaluateConfig

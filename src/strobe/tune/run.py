@@ -6,8 +6,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
 
+from lerobot.configs import PreTrainedConfig
 from lerobot.rollout.inference.rtc import supports_rtc_inference
 
 from strobe.core.cli.live import Live
@@ -141,7 +141,7 @@ def _treatments(setting: TunedSetting, facts: PolicyFacts) -> list[Treatment]:
 
 def facts_of(subject: PolicySubject) -> PolicyFacts:
     """Return what the policy can be set to. Raises UserError for one without a chunk."""
-    config: Any = subject.policy.config
+    config = subject.policy.config
     executed = getattr(config, QUEUED, None)
     chunk = subject.traits("inference", 1).chunk_size
     if not executed or not chunk:
@@ -160,7 +160,7 @@ def facts_of(subject: PolicySubject) -> PolicyFacts:
     )
 
 
-def most_executed(config: Any, chunk: int) -> int:
+def most_executed(config: PreTrainedConfig, chunk: int) -> int:
     """Return how many actions the policy can execute before its next call, by its config.
 
     Diffusion and its kind begin a chunk at the oldest observation, whose actions are past

@@ -214,7 +214,7 @@ class PairsInOrder(Order):
 
 @runtime_checkable
 class EpisodeRunner(Protocol):
-    """Plays episodes: `strobe.evaluate.episodes.stage.LocalEpisodeRunner`."""
+    """Plays episodes: `strobe.evaluate.episodes.runners.LocalEpisodeRunner`."""
 
     def play(self, candidate: Candidate, task: str, seed: int) -> EpisodeLine:
         """Play one episode. Raises UserError for whatever fails in it."""

@@ -18,8 +18,7 @@ from strobe.core.subjects.subject import fingerprint
 from strobe.evaluate.episode_flags import EpisodeFlags, recipes_of
 from strobe.evaluate.episode_log import EpisodeLine
 from strobe.evaluate.episodes.play import Candidate, Plan
-from strobe.evaluate.episodes.realtime import RealtimeEpisodeRunner
-from strobe.evaluate.episodes.stage import LocalEpisodeRunner
+from strobe.evaluate.episodes.runners import LocalEpisodeRunner, RealtimeEpisodeRunner
 from strobe.evaluate.episodes.videos import Filming, Keep
 from strobe.lerobot.policies import lerobot_policies
 from strobe.lerobot.policies.inputs import Inputs

@@ -19,6 +19,7 @@ from strobe.evaluate.episode_log import EpisodeLine
 from strobe.evaluate.episodes.play import Candidate, Episodes, Plan
 from strobe.evaluate.results import Video
 from strobe.lerobot.quiet import muted_stderr
+from strobe.simulators.simulator import Watch
 
 RATE, WIDTH = 10.0, 320  # frames per second of simulated time, and pixels: enough to see what happens
 MOST = 600  # frames in memory; a longer episode gets fewer per second
@@ -146,13 +147,13 @@ def _webp(frames: Sequence[np.ndarray], rate: float) -> bytes:
 
 FOLDER = "videos"
 POSTER = ".webp"
-Keep = Callable[[str, bytes], Any]
+Keep = Callable[[str, bytes], object]
 
 
 class WatchablePlayer(Protocol):
-    """A player whose episodes can be watched: `strobe.evaluate.episodes.stage.LocalEpisodeRunner`."""
+    """A player whose episodes can be watched: `strobe.evaluate.episodes.runners.LocalEpisodeRunner`."""
 
-    watch: Callable[[Any], None] | None
+    watch: Watch | None
 
     def play(self, candidate: Candidate, task: str, seed: int) -> EpisodeLine:
         """Play one episode. Raises UserError for whatever fails in it."""

@@ -23,7 +23,7 @@ from strobe.core.subjects.subject import Batch, InputSource, Kind, Observation, 
 from strobe.lerobot.datasets.recording import dimension_names
 from strobe.lerobot.policies import synthesis
 from strobe.lerobot.policies.dataset_frames import DatasetFrames
-from strobe.simulators.random_episodes import RandomEpisodes
+from strobe.simulators.seldom_rendered import RandomEpisodes
 
 EPISODES = 4  # episodes of an environment that provide observations
 STRIDE = 5  # ticks between two observations of an episode
