@@ -46,6 +46,7 @@ from strobe.core.cli.live import Live
 from strobe.core.cli.parse import parse, split_lerobot, take_repeated
 from strobe.core.cli.runner import Command, Studied
 from strobe.core.errors import UserError
+from strobe.lerobot.flags.argument_names import check, joined
 
 PLANNING = ("of", "latency", "setting", "output", "seed", "watch")  # flags that --judge has no use for
 
@@ -114,8 +115,6 @@ def _check_judge(config: TrialsConfig, rest: Sequence[str], theirs: Sequence[str
 
 def _shared(config: TrialsConfig, theirs: Sequence[str]) -> list[str]:
     """Return lerobot-rollout's arguments, with the limit of a trial as its duration. Raises UserError."""
-    from strobe.lerobot.flags.argument_names import joined
-
     arguments = joined(theirs, "lerobot-rollout")
     duration = next((a.partition("=")[2] for a in arguments if a.startswith("--duration=")), None)
     if config.limit_s is None:
@@ -165,8 +164,6 @@ def _check_flags(flags: Sequence[str], shared: Sequence[str]) -> None:
 
     What a script gets when it is started is not known yet, so a robot and a policy stand in for it.
     """
-    from strobe.lerobot.flags.argument_names import check
-
     given = [*shared, *flags]
     names = {argument.partition("=")[0] for argument in given}
     later = {"--robot.type": "so101_follower", "--policy.path": "."}

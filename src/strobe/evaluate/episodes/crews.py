@@ -14,7 +14,7 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from importlib import metadata
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 from tqdm import tqdm
 
@@ -29,12 +29,13 @@ from strobe.sweep.ray_backend import Answered, Fleet, Lost, devices_of, settle
 from strobe.version import __version__
 
 if TYPE_CHECKING:  # torch is not needed here, and takes seconds
-    from strobe.core.timeline.layers import Call
     from strobe.evaluate.episodes.play import Candidate
 
 # Imported while the parent loads its policy; they take seconds.
 PRELOADED = ("strobe.evaluate.episodes.player_spec", "lerobot.scripts.lerobot_eval", "lerobot.policies.factory")
 
+P = ParamSpec("P")
+T = TypeVar("T")
 Files = dict[str, bytes]  # by their path in the run's folder
 Play = Callable[[str, str, int], EpisodeLine]  # variant's name, task, seed
 PlayThere = Callable[[str, str, int], tuple[EpisodeLine, Files]]
@@ -76,9 +77,9 @@ class PoolEpisodeRunner(Closing):
         """End them with all that they started, at once: an episode that is being played is lost."""
         self.pool.close()
 
-    def _checked(self, call: Call, *arguments: Any) -> Any:
+    def _checked(self, call: Callable[P, T], *arguments: P.args, **options: P.kwargs) -> T:
         try:
-            return call(*arguments)
+            return call(*arguments, **options)
         except UserError as error:
             raise UserError(in_a_line(error, 400)) from None
         except CallRaisedError as error:
