@@ -18,8 +18,7 @@ from strobe.core.measure.betting import difference_sequence
 from strobe.core.measure.statistics import bonferroni
 from strobe.evaluate.measure.episodes import judge, least_of
 from strobe.evaluate.measure.success_rates import LEVEL, decide, paired_rates, unpaired_rates
-from strobe.evaluate.results.episodes import EpisodePair
-from strobe.evaluate.results.evaluate import Decision
+from strobe.evaluate.pairs import Decision, EpisodePair
 from strobe.simulators.results import Episode
 
 MARGIN, MOST = 0.1, 1 - LEVEL

@@ -22,15 +22,16 @@ import torch
 from lerobot.envs.configs import EnvConfig, PushtEnv
 
 from strobe.evaluate.episode_log import EpisodeLine, Key
-from strobe.evaluate.episodes.realtime import RealtimeEpisodeRunner
+from strobe.evaluate.episodes.play import Candidate
+from strobe.evaluate.episodes.runners import RealtimeEpisodeRunner
 from strobe.evaluate.episodes.timings import fixed
 from strobe.lerobot.policies.loading import load_subject
 from strobe.lerobot.policies.options import InputOptions, PolicyOptions
 from strobe.lerobot.policies.policy_subject import PolicySubject
 from strobe.simulators.held_action import hold_for
 from strobe.simulators.metaworld_state import Read, StateArm, record_states
-from strobe.tune.rows import TunedCandidate, TuneRows, facts_of
-from strobe.tune.settings import Ranges, TunedSetting, grid, ticks_of
+from strobe.tune.run import facts_of, tuned_rows
+from strobe.tune.settings import TuneConfig, TunedSetting, grid, ticks_of
 
 TRAIN = "--policy.device=cpu --policy.push_to_hub=false --num_workers=0 --log_freq=500 --seed=1000"
 ACT = """
@@ -120,19 +121,21 @@ class Episodes:
     @functools.cached_property
     def stage(self) -> RealtimeEpisodeRunner:
         """The simulator with the policy."""
-        return RealtimeEpisodeRunner(self.env, self.subject, "needed")
+        return RealtimeEpisodeRunner(self.env, {"": self.subject})
 
-    def rows(self, ms: float, settings: Sequence[TunedSetting] = ()) -> list[TunedCandidate]:
+    def rows(self, ms: float, settings: Sequence[TunedSetting] = ()) -> list[Candidate]:
         """Return the settings as candidates at a latency; by default the grid that `strobe tune` would play."""
         latency = fixed(ms)
         if not settings:
             facts = facts_of(self.subject)
-            ranges = Ranges(horizons=(HORIZON,), thresholds=THRESHOLDS) if facts.guided else Ranges()
-            settings = grid(facts, ranges, ticks_of(latency, self.env.fps)).settings
-        hold = hold_for(self.env)
-        return TuneRows((latency,), (tuple(settings),), hold, self.env.fps)(self.subject, ())
+            flags = TuneConfig()
+            if facts.guided:
+                flags = TuneConfig(execution_horizon=str(HORIZON), queue_threshold=",".join(map(str, THRESHOLDS)))
+            settings = grid(facts, flags, ticks_of(latency, self.env.fps)).settings
+        at_latency = [(latency, setting) for setting in settings]
+        return tuned_rows(self.subject, settings=at_latency, hold=hold_for(self.env), fps=self.env.fps)
 
-    def of(self, candidate: TunedCandidate, seed: int) -> EpisodeLine:
+    def of(self, candidate: Candidate, seed: int) -> EpisodeLine:
         """Return the candidate's episode from a start; it is played if it was not yet."""
         (task,) = self.stage.tasks
         key = (candidate.name, task, seed)
@@ -147,7 +150,7 @@ class Episodes:
                 file.write(json.dumps(short) + "\n")
         return self.kept[key]
 
-    def play(self, candidates: Iterable[TunedCandidate], seeds: Iterable[int]) -> None:
+    def play(self, candidates: Iterable[Candidate], seeds: Iterable[int]) -> None:
         """Play all candidates from all starts, start by start."""
         rows, begun = list(candidates), time.perf_counter()
         for number, seed in enumerate(seeds, start=1):

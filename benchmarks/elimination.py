@@ -24,7 +24,7 @@ from rich.console import Console
 from rich.progress import track
 from rich.table import Table
 
-from strobe.evaluate.checkpoints import SuccessiveElimination
+from strobe.evaluate.eliminate import SuccessiveElimination
 from strobe.evaluate.episode_log import EpisodeLine, Key
 from strobe.evaluate.episodes.play import Plan
 

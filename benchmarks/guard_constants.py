@@ -49,7 +49,7 @@ from strobe.core.measure.agreement import agree
 from strobe.core.subjects.subject import Subject
 from strobe.core.treatments import catalogue
 from strobe.core.treatments.treatment import Treatment, Undo, Variant
-from strobe.evaluate.results.episodes import PairedEpisodes
+from strobe.evaluate.pairs import PairedEpisodes
 from strobe.ladder.episodes import CandidateError, Episodes
 from strobe.lerobot.policies import inputs, lerobot_policies
 from strobe.lerobot.policies.loading import load_subject

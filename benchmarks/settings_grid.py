@@ -41,10 +41,11 @@ from rich.table import Table
 
 from strobe.core.measure.statistics import bonferroni
 from strobe.evaluate.episode_log import EpisodeLine, Key
+from strobe.evaluate.episodes.play import Candidate
 from strobe.evaluate.measure.best_arm import mean_s, ranked
 from strobe.evaluate.measure.success_rates import LEVEL, decide, rate_interval
 from strobe.evaluate.measure.time_to_task import Ended, ends_of, judge_times, why_not_judged
-from strobe.tune.rows import TunedCandidate, facts_of
+from strobe.tune.run import facts_of
 from strobe.tune.search import FRESH, Search, SearchPlan
 from strobe.tune.settings import TunedSetting
 
@@ -182,14 +183,14 @@ def at_latency(episodes: Episodes, ms: float, starts: int, pairs: int, console: 
 
 
 def replayed(
-    episodes: Episodes, rows: Sequence[TunedCandidate], grid: Mapping[str, list[Ended]], pairs: int, seed: int
+    episodes: Episodes, rows: Sequence[Candidate], grid: Mapping[str, list[Ended]], pairs: int, seed: int
 ) -> Replayed:
     """Search with the starts in an order of its own; what the closing pairs need is played."""
     starts = len(next(iter(grid.values())))
     random = np.random.default_rng(seed)
     orders = random.permutation(starts) + FIRST, random.permutation(pairs) + FRESH
     (task,) = episodes.stage.tasks
-    search = Search(SearchPlan(rows, [task], starts, pairs, MARGIN_OF_LOSS))
+    search = Search(SearchPlan(rows, [task], starts, MARGIN_OF_LOSS, fresh=pairs))
     seen: dict[Key, EpisodeLine] = {}
     while not search.finished:
         while (due := search.due(seen)) is not None:
@@ -202,18 +203,18 @@ def replayed(
         for _ in search.advance(seen):
             pass
     best, winner = grid[ranked(grid)[0]], grid[search.winner] if search.winner else next(iter(grid.values()))
-    first, second = search.pairs()
+    pairs_played = search.pairs()
     return Replayed(
         search.winner,
         sum(map(len, search.played_in_rounds().values())) / (len(rows) * starts),
         rate(best) - rate(winner),
         mean_s(winner) / mean_s(best),
-        verdict(ends_of(first), ends_of(second))["claim"] if first else "",
-        len(first),
+        verdict(*(ends_of(side) for side in zip(*pairs_played, strict=True)))["claim"] if pairs_played else "",
+        len(pairs_played),
     )
 
 
-def check(episodes: Episodes, rows: Sequence[TunedCandidate], tuning: Replayed, pairs: int) -> dict[str, Any]:
+def check(episodes: Episodes, rows: Sequence[Candidate], tuning: Replayed, pairs: int) -> dict[str, Any]:
     """Play the winner and the default from fresh starts; return what these pairs say of the claim."""
     winner = next(row for row in rows if row.name == tuning.winner)
     seeds = range(CHECKED, CHECKED + pairs)

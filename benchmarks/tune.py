@@ -51,7 +51,7 @@ def simulated(arms: list[Arm], random: np.random.Generator) -> Search:
     """Tune ``arms``, the first of which is the default, on episodes that are drawn as they are asked for."""
     candidates: Any = [SimpleNamespace(name=f"setting {number}") for number in range(len(arms))]
     known = {candidate.name: arm for candidate, arm in zip(candidates, arms, strict=True)}
-    search = Search(SearchPlan(candidates, ["task"], STARTS, PAIRS, MARGIN_OF_LOSS))
+    search = Search(SearchPlan(candidates, ["task"], STARTS, MARGIN_OF_LOSS, fresh=PAIRS))
     difficulty = {}
     played: dict[Key, EpisodeLine] = {}
     while not search.finished:
@@ -82,9 +82,10 @@ def episode(arm: Arm, name: str, seed: int, difficulty: float, random: np.random
 
 def claimed(search: Search) -> str:
     """Return what the closing pairs claim for the winner: 'better', 'sooner', or ''."""
-    first, second = map(ends_of, search.pairs())
-    if not first:
+    pairs = search.pairs()
+    if not pairs:
         return ""
+    first, second = (ends_of(side) for side in zip(*pairs, strict=True))
     differences = [int(b.success) - int(a.success) for a, b in zip(first, second, strict=True)]
     success = decide(differences, MARGIN_OF_LOSS, bonferroni(2, LEVEL)).kind
     time = judge_times(first, second, bonferroni(2, LEVEL)).kind

@@ -12,11 +12,11 @@ from support.example_runs import SUBJECT
 from support.made_up_simulator import Lines, MadeUp, asked
 
 from strobe.core.cli.keep import as_text
-from strobe.evaluate.checkpoints import CheckpointRows, NamedCheckpoint
-from strobe.evaluate.eliminate import eliminate
+from strobe.evaluate.eliminate import checkpoint_rows, eliminate
 from strobe.evaluate.episode_log import EpisodeLog
-from strobe.evaluate.episodes.play import Plan
-from strobe.evaluate.results.evaluate import EvaluateResult
+from strobe.evaluate.episodes.play import Plan, Session
+from strobe.evaluate.flags import NamedCheckpoint
+from strobe.evaluate.results import EvaluateResult
 
 UNEQUAL = {"000100": 0.2, "000200": 0.5, "000300": 0.9}
 
@@ -40,10 +40,10 @@ def eliminated(
         for name, kind in zip(rates, kinds, strict=True)
     }
     named = [NamedCheckpoint(name, f"outputs/train/checkpoints/{name}/pretrained_model") for name in rates]
-    plan = Plan(CheckpointRows(tuple(rates))(), ["pusht"], episodes, 0.1)
+    plan = Plan(checkpoint_rows(names=list(rates)), ["pusht"], episodes, 0.1)
     log = EpisodeLog.resume(folder, asked(plan)) if resume else EpisodeLog.begin(folder, asked(plan))
     try:
-        return eliminate(named, subjects, "PushT-v0", plan, Slower(rates, cut), log, Lines(), 10.0)
+        return eliminate(named, subjects, Session("PushT-v0", plan, Slower(rates, cut), log, Lines(), 10.0))
     finally:
         log.close()
 

@@ -10,9 +10,10 @@ from typing import Any
 import pytest
 
 from strobe.core.errors import UserError
-from strobe.evaluate.checkpoints import SuccessiveElimination, parse_policies
+from strobe.evaluate.eliminate import SuccessiveElimination
 from strobe.evaluate.episode_log import EpisodeLine, Key
 from strobe.evaluate.episodes.play import Plan
+from strobe.evaluate.flags import parse_policies
 
 
 def order(names: str, tasks: tuple[str, ...] = ("task",), episodes: int = 100) -> SuccessiveElimination:

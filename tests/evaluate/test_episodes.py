@@ -13,8 +13,8 @@ from strobe.core.measure.guard import Guard, Guards
 from strobe.core.measure.planning import fewest_pairs, fewest_pairs_apart
 from strobe.core.results.agreement import Agreement
 from strobe.evaluate.measure.episodes import judge
-from strobe.evaluate.pages.episodes import answers, sections
-from strobe.evaluate.results.episodes import EpisodePair
+from strobe.evaluate.page_episodes import answers, sections
+from strobe.evaluate.pairs import EpisodePair
 from strobe.ladder.episodes import lost
 from strobe.simulators.results import Episode
 

@@ -15,8 +15,8 @@ from strobe.core.findings.thresholds import DEFAULTS
 from strobe.core.kinds import advise, document
 from strobe.core.runs import store
 from strobe.evaluate.episode_log import NAME, EpisodeLog
-from strobe.evaluate.episodes.settings import FIRST
-from strobe.evaluate.results.evaluate import EvaluateResult
+from strobe.evaluate.episodes.play import FIRST
+from strobe.evaluate.results import EvaluateResult
 
 
 def table(result: EvaluateResult) -> list[dict]:

@@ -17,11 +17,12 @@ from strobe.core.cli.keep import as_text
 from strobe.core.errors import UserError
 from strobe.core.kinds import document
 from strobe.evaluate.episode_log import NAME, EpisodeLog
-from strobe.evaluate.episodes.realtime import RealtimeEpisodeRunner, RealtimeSimulator, require_engine
-from strobe.evaluate.episodes.settings import FIRST
-from strobe.evaluate.episodes.timings import RequestedTiming, fixed, parse_latency, parse_ticks, timed
-from strobe.evaluate.pages.evaluate import plots
-from strobe.evaluate.results.evaluate import Engine, EpisodeTiming
+from strobe.evaluate.episodes.play import FIRST
+from strobe.evaluate.episodes.runners import RealtimeEpisodeRunner, RealtimeSimulator, require_engine
+from strobe.evaluate.episodes.timings import RequestedTiming, fixed, parse_latency, parse_ticks
+from strobe.evaluate.page import plots
+from strobe.evaluate.results import Engine, EpisodeTiming
+from strobe.evaluate.run import timed
 from strobe.lerobot.policies import loading
 from strobe.lerobot.policies.options import InputOptions, PolicyOptions
 from strobe.simulators.held_action import hold_for
@@ -185,7 +186,7 @@ def test_a_policy_that_real_time_chunking_cannot_guide_is_a_line(diffusion):
 
 
 def test_a_simulator_that_fails_says_so_and_not_the_policy(diffusion, monkeypatch):
-    stage = RealtimeEpisodeRunner(ENV, diffusion)
+    stage = RealtimeEpisodeRunner(ENV, {"": diffusion})
     (vector,) = stage._simulators[FIRST]._vectors.values()
     monkeypatch.setattr(vector, "step", lambda action: (_ for _ in ()).throw(RuntimeError("the table broke")))
     (one,) = timed(plan(1).candidates[:1], [timing(fixed(0))])

@@ -22,10 +22,11 @@ from support.places import TESTS
 from support.side_by_side import Slow
 
 from strobe.core.errors import UserError
+from strobe.evaluate.episode_flags import EpisodeFlags, parse_parallel, threads_of
 from strobe.evaluate.episode_log import NAME, EpisodeLog
 from strobe.evaluate.episodes.crews import PoolEpisodeRunner, _RayActor, _shared, _versions
-from strobe.evaluate.episodes.settings import parse_parallel, threads_of
-from strobe.evaluate.settings import EvaluatedRows
+from strobe.evaluate.run import evaluated_rows
+from strobe.lerobot.policies.options import PolicyOptions
 
 
 class Shuffled:
@@ -203,9 +204,10 @@ def test_threads_are_part_of_what_was_asked(tmp_path):
 
 
 def test_a_node_without_the_checkpoint_or_with_other_versions_says_so(tmp_path, monkeypatch):
-    from strobe.evaluate.episodes.player_spec import PlayerSpec, RemotePlayerSpec
+    from strobe.evaluate.episodes.player_spec import PlayerSpec, PolicySpec, RemotePlayerSpec
 
-    spec = PlayerSpec(None, str(tmp_path / "policy"), None, "full", None, "", EvaluatedRows())  # type: ignore[arg-type]
+    policy = PolicySpec(PolicyOptions(path=str(tmp_path / "policy")), None, "")  # type: ignore[arg-type]
+    spec = PlayerSpec(EpisodeFlags(), {"": policy}, evaluated_rows)
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
     monkeypatch.chdir(tmp_path)  # it goes there itself
     told = _RayActor().prepare(str(tmp_path), None, _versions(), pickle.dumps(RemotePlayerSpec(spec)))
@@ -227,8 +229,8 @@ def test_recipes_go_along_and_videos_come_back(monkeypatch):
 
     seen = []
 
-    def player(self, keep):
-        seen.append([(one.name, one.read_bytes()) for one in self.recipes])
+    def player(self, recipes, keep):
+        seen.append([(one.name, one.read_bytes()) for one in recipes])
 
         def play(name, task, seed):
             keep(f"videos/{seed}.mp4", name.encode())
@@ -237,8 +239,7 @@ def test_recipes_go_along_and_videos_come_back(monkeypatch):
         return play
 
     monkeypatch.setattr(PlayerSpec, "player", player)
-    recipes = (Path("/nowhere/fast.yaml"), Path("/nowhere/faster.yaml"))
-    spec = PlayerSpec(None, None, "act", "tiny", None, "", EvaluatedRows(), recipes=recipes)  # type: ignore[arg-type]
+    spec = PlayerSpec(EpisodeFlags(recipe="/nowhere/fast.yaml,/nowhere/faster.yaml"), {}, evaluated_rows)
     play = RemotePlayerSpec(spec, (b"fast", b"faster"))()
     assert seen == [[("fast.yaml", b"fast"), ("faster.yaml", b"faster")]]
     for seed in (0, 1):

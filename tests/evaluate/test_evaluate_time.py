@@ -14,8 +14,8 @@ from strobe.core.kinds import advise, document, figures, page
 from strobe.core.results.data import Interval, Summary
 from strobe.core.runs import store
 from strobe.evaluate.episode_log import EpisodeLine
-from strobe.evaluate.episodes.settings import FIRST
-from strobe.evaluate.results.evaluate import ChunkTimes, EvaluateResult
+from strobe.evaluate.episodes.play import FIRST
+from strobe.evaluate.results import ChunkTimes, EvaluateResult
 from strobe.rollout.results.motion import Motion
 
 SAME: dict[str, float] = dict.fromkeys((FIRST, "5 steps", "2 steps"), 0.95)

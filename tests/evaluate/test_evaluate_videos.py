@@ -15,14 +15,13 @@ from support.made_up_simulator import MadeUp, example, plan
 
 from strobe.core.kinds import page
 from strobe.core.report import html
-from strobe.evaluate.episodes.settings import FIRST
-from strobe.evaluate.episodes.stage import LocalEpisodeRunner
-from strobe.evaluate.episodes.videos import Filming
-from strobe.evaluate.results.evaluate import Video
+from strobe.evaluate.episodes import videos as film
+from strobe.evaluate.episodes.play import FIRST
+from strobe.evaluate.episodes.runners import LocalEpisodeRunner
+from strobe.evaluate.episodes.videos import Film, Filming
+from strobe.evaluate.results import Video
 from strobe.lerobot.policies.loading import load_subject
 from strobe.lerobot.policies.options import InputOptions, PolicyOptions
-from strobe.simulators import film
-from strobe.simulators.film import Film
 
 
 def vector(draw=lambda: np.full((120, 641, 3), 7, np.uint8)):
@@ -44,7 +43,7 @@ def test_a_real_episode_is_filmed_and_its_times_and_its_end_stay_as_they_are(tmp
         PolicyOptions(type="diffusion", size="tiny", overrides=["--device=cpu"]), InputOptions(env=env)
     )
     asked = plan(2)
-    stage = LocalEpisodeRunner(env, subject)
+    stage = LocalEpisodeRunner(env, {"": subject})
     filming = Filming(stage, asked, 1, tmp_path, env.fps)
     try:
         plain = stage.play(asked.candidates[0], "pusht", 0)
@@ -89,7 +88,7 @@ def test_frames_are_few_and_small_and_long_episodes_get_fewer(monkeypatch):
     assert film.frames[0].shape == (60, 320, 3)
     film.cut(160)
     assert len(film.frames) == 20, "the frame after the last tick may be of the next episode"
-    monkeypatch.setattr("strobe.simulators.film.MOST", 10)
+    monkeypatch.setattr("strobe.evaluate.episodes.videos.MOST", 10)
     long = Film(10.0)
     for _ in range(41):
         long(vector())

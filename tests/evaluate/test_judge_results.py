@@ -16,7 +16,7 @@ from strobe.core.kinds import document
 from strobe.core.measure.planning import fewest_pairs
 from strobe.evaluate.judge import find_runs, judge, names_of
 from strobe.evaluate.measure.success_rates import exact_p, score_interval, unpaired_rates
-from strobe.evaluate.results.evaluate import Judged
+from strobe.evaluate.results import Judged
 
 
 def test_two_runs_are_judged_kept_and_shown_without_playing_anything(tmp_path, capsys):

@@ -11,8 +11,8 @@ from support.checkpoints import pusht_checkpoint
 
 from strobe.core.cli.main import main
 from strobe.core.runs import store
-from strobe.evaluate.checkpoints_command import take_policies
 from strobe.evaluate.episode_log import NAME
+from strobe.evaluate.flags import take_policies
 
 PLAYS = ["--env.type=pusht", "--env.episode_length=8", "--threads=1", "--videos=1"]
 

@@ -6,6 +6,7 @@ import gzip
 import json
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from support.made_up_rollout import header, rtc
@@ -13,8 +14,8 @@ from support.stored import stored
 
 from strobe.core.cli.main import main
 from strobe.evaluate.episode_log import NAME
-from strobe.evaluate.realtime_flags import InferenceFlags, RealtimeFlags, timings
-from strobe.evaluate.results.evaluate import EvaluateResult
+from strobe.evaluate.flags import InferenceFlags, RealtimeFlags, timings
+from strobe.evaluate.results import EvaluateResult
 from strobe.rollout.files import EVENTS
 
 ACTS = ["--policy.type=diffusion", "--policy.size=tiny", "--policy.device=cpu", "--policy.num_inference_steps=2"]
@@ -58,6 +59,9 @@ def test_latencies_of_a_robots_run_and_fixed_ones_are_rows_and_a_run_is_gone_on_
     assert "began with other flags: variants: another as it is, sync" in capsys.readouterr().err
 
 
+PUSHT: Any = SimpleNamespace(fps=10.0, type="pusht")
+
+
 def test_horizons_and_thresholds_are_rows():
     flags = RealtimeFlags(
         realtime=True,
@@ -66,7 +70,7 @@ def test_horizons_and_thresholds_are_rows():
         execution_horizon="10,20",
         queue_threshold="30,40",
     )
-    made = timings(flags, SimpleNamespace(fps=10.0, type="pusht"))
+    made = timings(flags, PUSHT)
     settings = ["sync", *(f"rtc, horizon {horizon}, queue {queue}" for horizon in (10, 20) for queue in (30, 40))]
     assert [timing.name for timing in made] == [f"{one}, {ms} ms" for one in settings for ms in (0, 100)]
     assert [(timing.rtc["execution_horizon"], timing.threshold) for timing in made[2::2]] == [
@@ -83,7 +87,7 @@ def test_ways_to_join_chunks_are_rows():
         aggregate_fn_name="average,latest_only",
         chunk_size_threshold="0.5,0.8",
     )
-    made = timings(flags, SimpleNamespace(fps=10.0, type="pusht"))
+    made = timings(flags, PUSHT)
     assert [timing.setting for timing in made] == [
         f"async, {join}, below {share}" for join in ("average", "latest_only") for share in (0.5, 0.8)
     ]
@@ -93,7 +97,7 @@ def test_ways_to_join_chunks_are_rows():
 
 def test_one_horizon_has_no_words_of_its_own():
     flags = RealtimeFlags(realtime=True, latency="100", inference=InferenceFlags("rtc"))
-    (timing,) = timings(flags, SimpleNamespace(fps=10.0, type="pusht"))
+    (timing,) = timings(flags, PUSHT)
     assert (timing.name, timing.rtc["execution_horizon"], timing.threshold) == ("rtc, 100 ms", 10, 30)
 
 

@@ -16,7 +16,7 @@ from strobe.evaluate.measure.time_to_task import (
     survival,
     time_to_task,
 )
-from strobe.evaluate.results.time_to_task import mean_in_words, time_in_words
+from strobe.evaluate.pairs import mean_in_words, time_in_words
 
 LIMIT = 40.0
 NEVER = float("inf")

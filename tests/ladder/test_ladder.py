@@ -13,7 +13,7 @@ from strobe.core.measure.in_time import in_time
 from strobe.core.measure.verdicts import unpaired_verdict
 from strobe.core.results.measurement import Limit, Lower
 from strobe.evaluate.measure.episodes import judge as judge_episodes
-from strobe.evaluate.results.episodes import EpisodePair, PairedEpisodes
+from strobe.evaluate.pairs import EpisodePair, PairedEpisodes
 from strobe.ladder import page as ladder
 from strobe.ladder.results import OptimizeResult
 from strobe.simulators.results import Episode

@@ -15,7 +15,7 @@ from strobe.core.results.subject import Machine, SubjectInfo
 from strobe.core.treatments import catalogue
 from strobe.core.treatments.treatment import Variant
 from strobe.evaluate.measure.episodes import judge
-from strobe.evaluate.results.episodes import EpisodePair
+from strobe.evaluate.pairs import EpisodePair
 from strobe.ladder.answer import Choosing
 from strobe.ladder.climb import AS_IT_IS, Step
 from strobe.ladder.closing import prove, start_episodes

@@ -7,8 +7,8 @@ import logging
 import av
 import numpy as np
 
+from strobe.evaluate.episodes.videos import encode
 from strobe.lerobot.quiet import shorten_warnings
-from strobe.simulators.film import encode
 
 LEROBOT = logging.getLogger("lerobot.utils.import_utils")
 

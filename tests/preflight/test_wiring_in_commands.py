@@ -14,7 +14,7 @@ from strobe.core.results.answer import BreakdownResult, VerifyResult
 from strobe.core.results.recipe import Recipe
 from strobe.core.runs import store
 from strobe.core.runs.recipe_file import dump
-from strobe.evaluate.results.evaluate import EvaluateResult
+from strobe.evaluate.results import EvaluateResult
 
 
 def plant_inert_normaliser(policy: Path) -> Path:

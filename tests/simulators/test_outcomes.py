@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import gymnasium as gym
 import numpy as np
 import pytest
@@ -30,7 +32,7 @@ def simulator():
     simulator = Simulator(
         env, load_subject(PolicyOptions(type="act", size="tiny", overrides=["--device=cpu"]), InputOptions(env=env))
     )
-    vector = simulator._vectors["pusht"]
+    vector: Any = simulator._vectors["pusht"]
     vector.envs = tuple(Renamed(one) for one in vector.envs)
     yield simulator
     simulator.close()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -112,16 +113,17 @@ def test_it_ends_by_success_or_by_its_own_limit_though_nothing_is_sent(success, 
 
 
 def test_who_watches_sees_the_reset_and_each_tick():
-    simulator, frames = Counting(most=3), []
+    simulator: Any = Counting(most=3)
+    frames: list[int] = []
     made = ActedWorld(simulator, lambda seen: seen, lambda action: action, PERIOD, Hold("last"))
-    made.watch = lambda vector: frames.append(len(vector.got))
+    made.watch = lambda vector: frames.append(len(simulator.got))
     made.begin(3)
     act(made, 1000, 1)
     assert frames == [0, 1, 2, 3]
 
 
 def test_the_default_fits_the_actions_of_the_simulator():
-    def env(kind, **more):
+    def env(kind: str, **more: str) -> Any:
         return SimpleNamespace(type=kind, **more)
 
     assert hold_for(env("pusht")) == Hold("last")

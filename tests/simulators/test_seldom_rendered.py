@@ -32,7 +32,7 @@ def both(env, kind: str, overrides: list[str], ticks: int, seed: int = 3):
         PolicyOptions(type=kind, size="tiny", overrides=["--device=cpu", *overrides]), InputOptions(env=env)
     )
     simulator = TimedSimulator(env, subject, "always")
-    (vector,) = simulator._vectors.values()
+    vector: Any = simulator._vectors[simulator.tasks[0]]
     vector.envs[0].unwrapped._max_episode_steps = ticks
     try:
         always = simulator.play(simulator.tasks[0], seed)
@@ -84,7 +84,8 @@ class Queued:
 
 
 def test_a_policy_that_nobody_read_sees_every_image():
-    assert Looks(Queued(), []).looks_next()
+    policy: Any = Queued()
+    assert Looks(policy, []).looks_next()
 
 
 def test_a_processor_of_somebody_else_sees_every_image():
@@ -108,7 +109,7 @@ def test_a_video_and_a_simulator_that_nobody_knows_are_drawn():
 
     def played(module: str) -> tuple[int, int]:
         env = type("Env", (Counting,), {"__module__": module})()
-        vector = SimpleNamespace(envs=[env], step=env.step)
+        vector: Any = SimpleNamespace(envs=[env], step=env.step)
         looks: Any = SimpleNamespace(looks_next=lambda: False)
         seldom = SeldomRendered(looks)
         with Attached(seldom.hooks(vector), seldom.wrap):

@@ -23,7 +23,8 @@ from strobe.core.results.measurement import Measurement
 from strobe.core.results.records import Recorded
 from strobe.core.results.subject import Machine
 from strobe.dataloader.results import Dataloader
-from strobe.evaluate.results.evaluate import EvaluatedVariant, EvaluateResult, PairedRates, VariantOnTask
+from strobe.evaluate.pairs import PairedRates
+from strobe.evaluate.results import EvaluatedVariant, EvaluateResult, VariantOnTask
 from strobe.ladder.results import Ladder, OptimizeResult
 from strobe.servers.results.server import ServerAnswer
 from strobe.sweep.results import Axis, Cell, Sweep

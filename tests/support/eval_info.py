@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from strobe.evaluate.judge import judge
-from strobe.evaluate.results.evaluate import Judged
+from strobe.evaluate.results import Judged
 
 
 def write(folder: Path, name: str, tasks: Mapping[str, Sequence[int]]) -> Path:

@@ -13,9 +13,8 @@ import torch
 from strobe.core.measure.sampling import Progress
 from strobe.core.treatments.treatment import Variant
 from strobe.evaluate.episode_log import EpisodeLine, EpisodeLog, EvaluationRequest
-from strobe.evaluate.episodes.play import Plan
-from strobe.evaluate.episodes.settings import FIRST, Candidate
-from strobe.evaluate.results.evaluate import EvaluateResult
+from strobe.evaluate.episodes.play import FIRST, Candidate, Plan, Session
+from strobe.evaluate.results import EvaluateResult
 from strobe.evaluate.run import evaluate
 from support.example_runs import SUBJECT
 from support.made_up_episodes import RATES, made_up, start_of
@@ -93,7 +92,7 @@ def evaluated(
         info=SUBJECT.model_copy(update={"source": "pusht-diffusion"}), device=torch.device("cpu"), notes=[]
     )
     try:
-        return evaluate(subject, "PushT-v0", of, player, log, lines or Lines())
+        return evaluate(subject, Session("PushT-v0", of, player, log, lines or Lines()))
     finally:
         log.close()
 

@@ -13,10 +13,9 @@ import pytest
 import yaml
 
 from strobe.core.errors import UserError
-from strobe.trials import fieldtrial_study
 from strobe.trials.judge import judged
-from strobe.trials.plan import Drawn, draw, write
-from strobe.trials.settings import Setting
+from strobe.trials.plan import Drawn, Setting, draw, write
+from strobe.trials.sheet import write_study
 
 installed = importlib.util.find_spec("fieldtrial") is not None
 SETTINGS = (
@@ -33,7 +32,7 @@ def planned(folder: Path) -> Drawn:
 
 def test_without_fieldtrial_there_is_one_line_and_no_study(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
-    said = fieldtrial_study.write(planned(tmp_path), tmp_path)
+    said = write_study(planned(tmp_path), tmp_path)
     assert said == "none: fieldtrial is not installed (pip install fieldtrial)"
     assert not (tmp_path / "study.yaml").exists()
     (tmp_path / "study.yaml").write_text("fieldtrial: 1\n")
@@ -46,7 +45,7 @@ def test_a_study_of_fieldtrial_is_written_and_judged_with_the_plans_key(tmp_path
     services: Any = importlib.import_module("fieldtrial.services.study")
     transfer: Any = importlib.import_module("fieldtrial.services.transfer")
     drawn = planned(tmp_path)
-    assert "fieldtrial lock" in fieldtrial_study.write(drawn, tmp_path)
+    assert "fieldtrial lock" in write_study(drawn, tmp_path)
     study = (tmp_path / "study.yaml").read_text()
     assert "tuned" not in study
     assert "n_action_steps" not in study

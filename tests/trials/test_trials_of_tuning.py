@@ -10,7 +10,7 @@ import pytest
 from strobe.core.errors import UserError
 from strobe.core.results.subject import Machine, SubjectInfo
 from strobe.evaluate.measure.success_rates import success_rate
-from strobe.trials.settings import policy_of, settings_of
+from strobe.trials.plan import policy_of, settings_of
 from strobe.tune.results import SettingRow, TuneResult, Tuning
 
 

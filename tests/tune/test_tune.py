@@ -16,16 +16,16 @@ from strobe.core import kinds
 from strobe.core.report import markdown
 from strobe.core.runs import store
 from strobe.evaluate.episode_log import EpisodeLine, EpisodeLog
+from strobe.evaluate.episodes.play import Candidate, Session
 from strobe.evaluate.episodes.timings import fixed
 from strobe.lerobot.policies import loading
 from strobe.lerobot.policies.options import InputOptions, PolicyOptions
 from strobe.lerobot.policies.policy_subject import PolicySubject
 from strobe.simulators.held_action import Hold
 from strobe.tune.results import TuneResult
-from strobe.tune.rows import TunedCandidate, TuneRows, facts_of
-from strobe.tune.run import AtLatency, tune
+from strobe.tune.run import AtLatency, facts_of, tune, tuned_rows
 from strobe.tune.search import SearchPlan
-from strobe.tune.settings import Ranges, grid
+from strobe.tune.settings import EngineFlag, TuneConfig, grid
 
 LIMIT = 10.0
 BEST = "sync, 4 actions"
@@ -52,7 +52,7 @@ class MadeUpPlayer:
     cut: int | None = None
     played: list[tuple[str, int]] = field(default_factory=list)
 
-    def play(self, candidate: TunedCandidate, task: str, seed: int) -> EpisodeLine:
+    def play(self, candidate: Candidate, task: str, seed: int) -> EpisodeLine:
         if len(self.played) == self.cut:
             raise KeyboardInterrupt
         self.played.append((candidate.name, seed))
@@ -65,12 +65,15 @@ class MadeUpPlayer:
 
 
 def tuned(subject: PolicySubject, folder: Path, player: MadeUpPlayer, lines: Lines | None = None) -> TuneResult:
-    made = grid(facts_of(subject), Ranges(("sync",), executed=(2, 4, 8, 16)), 1)
-    rows = TuneRows((fixed(100),), (tuple(made.settings),), Hold("last", None, True), 10.0)(subject, ())
-    at = AtLatency("100 ms", 1, SearchPlan(rows, ["task"], 100, 200, 0.1), {"rtc": "a call lasts too long"})
+    facts = facts_of(subject)
+    made = grid(facts, TuneConfig(inference=EngineFlag("sync"), n_action_steps="2,4,8,16"), 1)
+    made.left_out["rtc"] = "a call lasts too long"
+    settings = [(fixed(100), setting) for setting in made.settings]
+    rows = tuned_rows(subject, settings=settings, hold=Hold("last", None, True), fps=10.0)
+    search = SearchPlan(rows, ["task"], 100, 0.1, fresh=200)
     log = EpisodeLog.begin(folder, asked(plan()))
-    playing: Any = player
-    return tune(subject, "a made-up task", [at], playing, log, lines or Lines(), 10.0)
+    session = Session("a made-up task", search, player, log, lines or Lines(), 10.0)
+    return tune(subject, session, [AtLatency("100 ms", made, facts, search)])
 
 
 def test_the_best_setting_is_found_and_judged_in_success_and_in_time(subject: PolicySubject, tmp_path: Path) -> None:

@@ -23,7 +23,7 @@ def line(name: str, task: str, seed: int, seconds: float) -> EpisodeLine:
 
 def plan(names: str, tasks: tuple[str, ...] = ("task",), starts: int = 56, pairs: int = 60) -> SearchPlan:
     candidates: Any = [SimpleNamespace(name=name) for name in names]
-    return SearchPlan(candidates, tasks, starts, pairs, 0.1)
+    return SearchPlan(candidates, tasks, starts, 0.1, fresh=pairs)
 
 
 def played(search: Search, outcome: Outcome, episodes: dict[Key, EpisodeLine] | None = None) -> dict[Key, EpisodeLine]:
@@ -48,13 +48,13 @@ def test_the_better_setting_wins_and_is_judged_on_fresh_starts() -> None:
     search = Search(plan("abcd"))
     played(search, better)
     assert search.winner == "c"
-    default, winner = search.pairs()
+    default, winner = zip(*search.pairs(), strict=True)
     assert {each.variant for each in default} == {"a"}
     assert {each.variant for each in winner} == {"c"}
     assert all(each.seed >= FRESH for each in default)
     assert [each.seed for each in default] == [each.seed for each in winner]
     in_rounds = {seed for _, _, seed in search.counted if seed < FRESH}
-    assert max(in_rounds) < search.plan.starts
+    assert max(in_rounds) < search.plan.episodes
 
 
 def test_the_rounds_play_a_third_of_an_exhaustive_search_where_all_are_alike() -> None:
@@ -82,7 +82,7 @@ def test_where_the_default_is_the_best_there_are_no_pairs() -> None:
     search = Search(plan("abc"))
     played(search, lambda name, seed: 3.0 if name == "a" else 9.0)
     assert search.winner == "a"
-    assert search.pairs() == ([], [])
+    assert search.pairs() == []
 
 
 def test_a_policy_that_never_succeeds_ends_early() -> None:

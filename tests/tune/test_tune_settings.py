@@ -6,112 +6,124 @@ import pytest
 
 from strobe.core.errors import UserError
 from strobe.evaluate.episodes.timings import Latency, fixed
-from strobe.tune.settings import PolicyFacts, Ranges, TunedSetting, grid, ticks_of
+from strobe.tune.settings import EngineFlag, PolicyFacts, TuneConfig, TunedSetting, grid, ticks_of
 
 NOT_SERVED = "it needs a queue of observations"
 FLOW = PolicyFacts(50, most_executed=50, executed=50, steps=10, steps_field="num_steps", guided=True, not_served="")
 CHUNKS = PolicyFacts(chunk=16, most_executed=15, executed=8, not_served=NOT_SERVED)
 
 
+def given(engine: str = "", **flags: str) -> TuneConfig:
+    return TuneConfig(inference=EngineFlag(engine), **flags)  # type: ignore[arg-type]
+
+
 def test_the_default_comes_first_and_halves_follow() -> None:
-    settings = grid(CHUNKS, Ranges(), 3).settings
+    settings = grid(CHUNKS, TuneConfig(), 3).settings
     assert settings[0] == TunedSetting("sync", 8)
     assert [setting.executed for setting in settings] == [8, 15, 7, 3, 1]
 
 
 def test_an_engine_is_tried_where_lerobot_can_run_the_policy_with_it() -> None:
-    assert {setting.engine for setting in grid(FLOW, Ranges(), 3).settings} == {"sync", "rtc", "async"}
-    others = grid(CHUNKS, Ranges(), 3)
+    assert {setting.engine for setting in grid(FLOW, TuneConfig(), 3).settings} == {"sync", "rtc", "async"}
+    others = grid(CHUNKS, TuneConfig(), 3)
     assert {setting.engine for setting in others.settings} == {"sync"}
     assert "cannot guide" in others.left_out["rtc"]
     assert others.left_out["async"] == NOT_SERVED
     with pytest.raises(UserError, match="cannot guide"):
-        grid(CHUNKS, Ranges(engines=("rtc",)), 3)
+        grid(CHUNKS, given("rtc"), 3)
     with pytest.raises(UserError, match=f"--inference.type=async: {NOT_SERVED}"):
-        grid(CHUNKS, Ranges(engines=("async",)), 3)
+        grid(CHUNKS, given("async"), 3)
 
 
 def test_async_is_tried_with_each_way_to_join_chunks() -> None:
-    settings = grid(FLOW, Ranges(engines=("async",), shares=(0.5, 0.8), recipes=("fast.yaml",), steps=(5,)), 3).settings
+    settings = grid(FLOW, given("async", chunk_size_threshold="0.5,0.8", recipe="fast.yaml", steps="5"), 3).settings
     assert len(settings) == 1 + 4 * 2, "LeRobot's server takes no recipe and no steps"
     first = settings[1]
     assert first.name == "async, weighted_average, below 0.5"
     assert first.program.endswith("robot_client")
-    assert first.flags("num_steps") == [
+    assert first.flags(FLOW) == [
         "--aggregate_fn_name=weighted_average", "--chunk_size_threshold=0.5", "--actions_per_chunk=50",
     ]  # fmt: skip
-    late = grid(FLOW, Ranges(engines=("async",), joins=("average",)), 40)
+    late = grid(FLOW, given("async", aggregate_fn_name="average"), 40)
     assert [each.join for each in late.settings[1:]] == ["average"], "where its queue runs empty, the arm waits"
 
 
 @pytest.mark.parametrize(
-    ("ticks", "given", "sum_"),
+    ("ticks", "flags", "sum_"),
     [
-        (0, Ranges(engines=("rtc",)), "a call takes no time"),
-        (60, Ranges(engines=("rtc",)), "a call lasts 60 ticks, and a chunk has 50 actions"),
-        (24, Ranges(engines=("rtc",), horizons=(10,), thresholds=(40,)), "lasts 24 ticks, and the horizon is 10"),
-        (26, Ranges(engines=("rtc",), horizons=(40,), thresholds=(40,)), "24 of a chunk's 50 actions remain"),
-        (24, Ranges(engines=("rtc",), horizons=(30,), thresholds=(20,)), "begins with 20 actions in the queue"),
-        (0, Ranges(engines=("async",)), "a call takes no time"),
+        (0, given("rtc"), "a call takes no time"),
+        (60, given("rtc"), "a call lasts 60 ticks, and a chunk has 50 actions"),
+        (
+            24,
+            given("rtc", execution_horizon="10", queue_threshold="40"),
+            "lasts 24 ticks, and the horizon is 10",
+        ),
+        (26, given("rtc", execution_horizon="40", queue_threshold="40"), "24 of a chunk's 50 actions remain"),
+        (24, given("rtc", execution_horizon="30", queue_threshold="20"), "begins with 20 actions in the queue"),
+        (0, given("async"), "a call takes no time"),
     ],
 )
-def test_what_cannot_work_is_left_out_with_its_sum(ticks: int, given: Ranges, sum_: str) -> None:
-    made = grid(FLOW, given, ticks)
+def test_what_cannot_work_is_left_out_with_its_sum(ticks: int, flags: TuneConfig, sum_: str) -> None:
+    made = grid(FLOW, flags, ticks)
     assert [setting.engine for setting in made.settings] == ["sync"], "the default alone"
     assert all(sum_ in why for why in made.left_out.values())
     assert made.left_out
 
 
 def test_what_can_work_is_not_left_out() -> None:
-    made = grid(FLOW, Ranges(engines=("rtc",), horizons=(10, 30), thresholds=(30,)), 6)
+    made = grid(FLOW, given("rtc", execution_horizon="10,30", queue_threshold="30"), 6)
     assert [setting.horizon for setting in made.settings[1:]] == [10, 30]
     assert not made.left_out
 
 
 def test_every_name_and_every_flag_is_its_settings() -> None:
-    ranges = Ranges(weights=(5.0, 10.0), steps=(10, 5), recipes=("fast.yaml",))
-    settings = grid(FLOW, ranges, 3).settings
+    flags = given(max_guidance_weight="5,10", steps="10,5", recipe="fast.yaml")
+    settings = grid(FLOW, flags, 3).settings
     assert len({setting.name for setting in settings}) == len(settings)
     setting = TunedSetting("rtc", None, 10, 30, 5.0, 5)
-    assert setting.flags("num_steps") == [
+    assert setting.flags(FLOW) == [
         "--inference.type=rtc", "--inference.rtc.execution_horizon=10", "--inference.queue_threshold=30",
         "--inference.rtc.max_guidance_weight=5", "--policy.num_steps=5",
     ]  # fmt: skip
-    schedules = grid(FLOW, Ranges(engines=("rtc",), horizons=(10,), thresholds=(30,), schedules=("LINEAR", "EXP")), 3)
+    schedules = grid(
+        FLOW,
+        given("rtc", execution_horizon="10", queue_threshold="30", prefix_attention_schedule="LINEAR,EXP"),
+        3,
+    )
     assert [setting.name for setting in schedules.settings[1:]] == [
         "rtc, horizon 10, queue 30, schedule linear", "rtc, horizon 10, queue 30, schedule exp",
     ]  # fmt: skip
-    assert schedules.settings[-1].flags("")[-1] == "--inference.rtc.prefix_attention_schedule=EXP"
-    assert TunedSetting("sync", 8).flags("") == ["--inference.type=sync", "--policy.n_action_steps=8"]
+    assert schedules.settings[-1].flags(CHUNKS)[-1] == "--inference.rtc.prefix_attention_schedule=EXP"
+    assert TunedSetting("sync", 8).flags(CHUNKS) == ["--inference.type=sync", "--policy.n_action_steps=8"]
 
 
 def test_an_average_of_chunks_is_tried_where_a_call_is_over_within_a_tick() -> None:
     act = PolicyFacts(chunk=16, most_executed=16, executed=8, averages=True)
-    assert grid(act, Ranges(), 1).settings[-1] == TunedSetting("sync", 1, coefficient=0.01)
-    late = grid(act, Ranges(coefficients=(0.1,)), 3)
+    assert grid(act, TuneConfig(), 1).settings[-1] == TunedSetting("sync", 1, coefficient=0.01)
+    late = grid(act, given(temporal_ensemble_coeff="0.1"), 3)
     assert not any(setting.coefficient for setting in late.settings)
     assert {name: why for name, why in late.left_out.items() if name.startswith("sync")} == {
         "sync, 1 action, averaged with 0.1": "a call lasts 3 ticks, and an average of chunks takes one for each action"
     }
-    with_it = grid(PolicyFacts(chunk=16, most_executed=16, executed=1, averages=True, coefficient=0.5), Ranges(), 0)
+    with_it = grid(PolicyFacts(chunk=16, most_executed=16, executed=1, averages=True, coefficient=0.5), TuneConfig(), 0)
     assert with_it.settings[0] == TunedSetting("sync", 1, coefficient=0.5)
     assert TunedSetting("sync", 1) in with_it.settings
 
 
 @pytest.mark.parametrize(
-    ("ranges", "flag"),
+    ("flags", "flag"),
     [
-        (Ranges(executed=(16,)), "--n_action_steps=16"),
-        (Ranges(horizons=(17,)), "--execution_horizon=17"),
-        (Ranges(thresholds=(99,)), "--queue_threshold=99"),
-        (Ranges(steps=(5,)), "--steps"),
-        (Ranges(coefficients=(0.1,)), "--temporal_ensemble_coeff"),
-        (Ranges(schedules=("LINEA",)), "--prefix_attention_schedule=LINEA"),
+        (given(n_action_steps="16"), "--n_action_steps=16"),
+        (given(execution_horizon="17"), "--execution_horizon=17"),
+        (given(queue_threshold="99"), "--queue_threshold=99"),
+        (given(steps="5"), "--steps"),
+        (given(temporal_ensemble_coeff="0.1"), "--temporal_ensemble_coeff"),
+        (given(prefix_attention_schedule="LINEA"), "--prefix_attention_schedule=LINEA"),
     ],
 )
-def test_a_value_that_the_policy_cannot_have_is_named(ranges: Ranges, flag: str) -> None:
+def test_a_value_that_the_policy_cannot_have_is_named(flags: TuneConfig, flag: str) -> None:
     with pytest.raises(UserError, match=flag):
-        grid(CHUNKS, ranges, 3)
+        grid(CHUNKS, flags, 3)
 
 
 def test_a_latency_lasts_whole_ticks() -> None:

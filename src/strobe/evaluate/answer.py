@@ -8,16 +8,13 @@ import numpy as np
 
 from strobe.core.measure.statistics import bonferroni
 from strobe.evaluate.episode_log import EpisodeLine
-from strobe.evaluate.episodes.play import Episodes, Plan
-from strobe.evaluate.episodes.settings import Candidate
-from strobe.evaluate.episodes.timings import timing_of
+from strobe.evaluate.episodes.play import Candidate, Episodes, Pairs, Plan
 from strobe.evaluate.measure.success_rates import LEVEL, paired_rates, success_rate
 from strobe.evaluate.measure.time_to_task import ends_of, judge_times, time_to_task, why_not_judged
-from strobe.evaluate.results.evaluate import CallTimes, EvaluatedVariant, LoopTimes, VariantOnTask
-from strobe.evaluate.results.time_to_task import TimeToTask
+from strobe.evaluate.pairs import TimeToTask
+from strobe.evaluate.results import CallTimes, EvaluatedVariant, LoopTimes, Timing, VariantOnTask
 from strobe.rollout.measure.robot import over_episodes
-
-Pairs = Sequence[tuple[EpisodeLine, EpisodeLine]]
+from strobe.rollout.measure.rollout import quantiles
 
 
 def rows(plan: Plan, episodes: Episodes) -> list[EvaluatedVariant]:
@@ -49,7 +46,7 @@ def _episodes_of(plan: Plan, name: str, episodes: Episodes) -> list[EpisodeLine]
 def _row(plan: Plan, candidate: Candidate, played: Sequence[EpisodeLine], pairs: Pairs | None) -> EvaluatedVariant:
     tasks = {task: [line for line in played if line.task == task] for task in plan.tasks}
     several = len(plan.tasks) > 1
-    timing = timing_of(candidate, played)
+    timing = _timing(candidate, played)
     why = why_not_judged(ends_of(played), ends_of([before for before, _ in pairs or []]))
     return EvaluatedVariant(
         name=candidate.name,
@@ -130,4 +127,32 @@ def _loop(played: Sequence[EpisodeLine]) -> LoopTimes:
         render_ms=sum(line.render_ms or 0.0 for line in rendered) / timed_ticks if rendered else None,
         policy_ms=sum(line.policy_ms for line in played) / ticks,
         drawn=sum(line.drawn or 0 for line in seen) / sum(line.ticks for line in seen) if seen else None,
+    )
+
+
+def _timing(candidate: Candidate, played: Sequence[EpisodeLine]) -> Timing | None:
+    """Return the figures of a row's episodes; None if they were not true to time."""
+    requested = candidate.timing
+    episodes = [line.timing for line in played if line.timing is not None]
+    if requested is None or not episodes:
+        return None
+    ages, steps, jumps = (
+        [value for episode in episodes for value in values(episode)]
+        for values in (lambda each: each.age_ms, lambda each: each.steps, lambda each: each.jumps)
+    )
+    usual = float(np.percentile(steps, 95)) if steps else 0.0
+    return Timing(
+        variant=candidate.variant.name,
+        engine=requested.engine,
+        setting=requested.setting,
+        latency=requested.latency.name,
+        hold=requested.hold.kind,
+        fps=requested.fps,
+        imposed=quantiles([ms for episode in episodes for ms in episode.imposed_ms]),
+        ticks=sum(line.ticks for line in played),
+        held=sum(episode.held for episode in episodes),
+        lost=sum(episode.lost for episode in episodes),
+        age=quantiles(ages) if ages else None,
+        jumps=len(jumps),
+        jump_ratio=float(np.median(jumps)) / usual if jumps and usual else None,
     )

@@ -80,26 +80,15 @@ from dataclasses import dataclass, field
 from strobe.core.cli.bounds import between
 from strobe.core.cli.flags import OutputFlags
 from strobe.core.cli.help import help_text
-from strobe.core.cli.live import Live
+from strobe.core.cli.live import Live, importing
 from strobe.core.cli.parse import parse
 from strobe.core.cli.runner import Command, Studied
 from strobe.core.errors import UserError
-from strobe.evaluate import checkpoints_command as checkpoints
-from strobe.evaluate import realtime_flags as realtime
-from strobe.evaluate.episode_flags import resumable
-from strobe.evaluate.flags import EvaluateConfig, evaluate
-from strobe.lerobot.flags.run_flags import check_launcher, check_recipe_file
-from strobe.lerobot.flags.subject_flags import (
-    MODEL_NAMES,
-    POLICY_NAMES,
-    ModelFlags,
-    SubjectFlags,
-    check_overrides,
-    require_subject,
-    split_subject,
-    subject_fields,
-)
-from strobe.lerobot.policies.options import FactoryOptions, PolicyOptions
+from strobe.evaluate.episode_flags import check_policy, parse_parallel, read_policy, resumable
+from strobe.evaluate.flags import EvaluateConfig, check_several, check_timing, take_policies, timed_live
+from strobe.lerobot.flags.run_flags import check_launcher
+from strobe.lerobot.flags.subject_flags import SubjectFlags, require_subject, split_subject
+from strobe.lerobot.policies.options import PolicyOptions
 
 
 @dataclass
@@ -122,42 +111,25 @@ def read(argv: Sequence[str]) -> tuple[SubjectFlags, EvaluateConfig | JudgeConfi
         if flags.path or flags.type:
             raise UserError("--results judges episodes that were already played: leave out --policy.*")
         return flags, parse(JudgeConfig, rest)
-    from strobe.evaluate.episodes.settings import parse_parallel, parse_recipes, parse_steps
-    from strobe.evaluate.settings import parse_executed
-
-    argv = checkpoints.take_policies(argv)
+    argv = take_policies(argv)
     # --inference=sync,rtc as LeRobot spells it.
     argv = [f"--inference.type{flag[11:]}" if flag.partition("=")[0] == "--inference" else flag for flag in argv]
-    flags, rest = split_subject(argv)
-    offered = [*POLICY_NAMES, *MODEL_NAMES, "--results", "--same_seeds"]
-    config = parse(EvaluateConfig, rest, extra=offered, exact=subject_fields(flags))
-    assert not isinstance(flags, FactoryOptions)  # refused before
-    if isinstance(flags, ModelFlags):
-        raise UserError("strobe evaluate is for policies: a model has no actions")
+    flags, config = read_policy("evaluate", EvaluateConfig, argv, ["--results", "--same_seeds"])
     if not config.policies:
         require_subject(flags)
-    if config.env is None:
-        raise UserError("name the simulator that plays the episodes: --env.type=pusht, metaworld, aloha …")
+    env = config.simulator
     check_launcher(config.launcher, config.ray)
     if config.policies:
-        checkpoints.check(flags, config)
-        realtime.check(config, config.env)
-        return flags, config
-    if realtime.timed_live(config):
+        check_several(flags, config)
+    elif timed_live(config):
+        alone = "--latency=live uses the times of the calls here"
         if config.launcher == "ray":
-            raise UserError(
-                "--latency=live uses the times of the calls here, and nodes may differ: give a number of ms, or a run"
-            )
+            raise UserError(f"{alone}, and nodes may differ: give a number of ms, or a run")
         if parse_parallel(config.parallel) > 1:
-            raise UserError(
-                "--latency=live uses the times of the calls here: play one episode at a time, without --parallel"
-            )
-    check_overrides(flags, config.device)
-    realtime.check(config, config.env)
-    parse_steps(config.steps)
-    parse_executed(config.n_action_steps)
-    for path in parse_recipes(config.recipe):
-        check_recipe_file(flags, path)
+            raise UserError(f"{alone}: play one episode at a time, without --parallel")
+    check_timing(config, env)
+    if not config.policies:
+        check_policy(flags, config)
     return flags, config
 
 
@@ -170,12 +142,14 @@ def study(flags: PolicyOptions, config: EvaluateConfig | JudgeConfig, live: Live
     """
     if isinstance(config, JudgeConfig):
         return judge_results(config)
-    if config.policies:
-        live.stage("importing what the checkpoints need")
-        result, folder = checkpoints.evaluate_checkpoints(flags, config, live)
-    else:
-        live.stage(f"importing what {flags.path or flags.type} needs")
-        result, folder = evaluate(flags, config, live)
+    live.stage(f"importing what {'the checkpoints need' if config.policies else f'{flags.path or flags.type} needs'}")
+    from strobe.evaluate.episodes.crews import crew
+
+    with crew(config, live) as playing:
+        with importing(announced=True):
+            from strobe.evaluate.eliminate import evaluate_checkpoints
+            from strobe.evaluate.run import evaluate_policy
+        result, folder = (evaluate_checkpoints if config.policies else evaluate_policy)(flags, config, playing, live)
     return resumable(result, folder, flags, config)
 
 

@@ -4,61 +4,110 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from typing import Any
+from functools import partial
+from pathlib import Path
 
-from strobe.core.measure.sampling import SamplingBudget
+from strobe.core.cli.live import Live
 from strobe.core.results.subject import SubjectInfo
-from strobe.core.studies.shared.machine_state import begin_result
-from strobe.core.studies.shared.measuring import Options
+from strobe.core.treatments.treatment import Variant
+from strobe.evaluate import session as playing
 from strobe.evaluate.answer import unpaired
-from strobe.evaluate.checkpoints import NamedCheckpoint, SuccessiveElimination
-from strobe.evaluate.episode_log import EpisodeLine, EpisodeLog
-from strobe.evaluate.episodes.play import EpisodeReporter, EpisodeRunner, ParallelEpisodeRunner, Plan, play
-from strobe.evaluate.measure.best_arm import mean_s
-from strobe.evaluate.measure.success_rates import LEVEL, paired_rates
-from strobe.evaluate.measure.time_to_task import ends_of, judge_times, why_not_judged
-from strobe.evaluate.results.evaluate import Elimination, EvaluateResult, PlayedCheckpoint
-from strobe.evaluate.run import note_how_it_was_played
-from strobe.lerobot.policies.policy_subject import PolicySubject
+from strobe.evaluate.episode_log import EpisodeLine
+from strobe.evaluate.episodes.crews import Crew
+from strobe.evaluate.episodes.play import Candidate, Order, Plan, Session
+from strobe.evaluate.episodes.videos import Filming
+from strobe.evaluate.flags import EvaluateConfig, NamedCheckpoint, options_of, parse_policies
+from strobe.evaluate.measure.best_arm import bonferroni_pairs, eliminated, mean_s
+from strobe.evaluate.measure.success_rates import LEVEL
+from strobe.evaluate.measure.time_to_task import Judgement, ends_of, judge_pairs
+from strobe.evaluate.results import Elimination, EvaluateResult, PlayedCheckpoint
+from strobe.evaluate.run import begin, note_how_it_was_played
+from strobe.lerobot.policies.options import PolicyOptions
 
 
-def eliminate(
-    checkpoints: Sequence[NamedCheckpoint],
-    subjects: Mapping[str, PolicySubject],
-    environment: str,
-    plan: Plan,
-    player: EpisodeRunner | ParallelEpisodeRunner,
-    log: EpisodeLog,
-    watching: EpisodeReporter,
-    fps: float,
-) -> EvaluateResult:
+def evaluate_checkpoints(
+    flags: PolicyOptions, config: EvaluateConfig, crew: Crew, live: Live
+) -> tuple[EvaluateResult, Path]:
+    """Load the checkpoints, play their episodes and judge them, as `session.play` does."""
+    named = parse_policies(config.policies)
+    options = options_of(named, flags, config)
+    rows_of = partial(checkpoint_rows, names=tuple(options))
+
+    def request_of(subjects: playing.Subjects) -> playing.Request[EvaluateResult]:
+        def study(session: Session, films: Filming) -> EvaluateResult:
+            result = eliminate(named.all, subjects, session)
+            result.videos = films.videos(session.log.episodes)
+            return result
+
+        return playing.Request(rows_of, rows_of(), config.episodes, study, config.videos, named.notes)
+
+    return playing.play("evaluate", options, config, crew, live, request_of)
+
+
+def checkpoint_rows(_subject: object = None, _recipes: Sequence[Path] = (), *, names: Sequence[str]) -> list[Candidate]:
+    """Return a row for each checkpoint, by its name."""
+    return [Candidate(Variant(name), policy=name) for name in names]
+
+
+class SuccessiveElimination(Order):
+    """All checkpoints play each start. One goes when it is shown to succeed less than another one that remains.
+
+    Attributes:
+        by: checkpoint that went → the one that it is shown to succeed less than.
+        starts: checkpoint that went → complete starts that it had played.
+        each_level: of each pair, so that all together are as sure as `LEVEL`: `strobe.evaluate.measure.best_arm`.
+    """
+
+    def __init__(self, plan: Plan) -> None:
+        super().__init__(plan.candidates, plan.tasks, plan.starts())
+        self.by: dict[str, str] = {}
+        self.starts: dict[str, int] = {}
+        self._won: dict[str, list[bool]] = {candidate.name: [] for candidate in plan.candidates}
+        self.each_level = bonferroni_pairs(len(plan.candidates), LEVEL)
+
+    @property
+    def playing(self) -> list[Candidate]:
+        """The checkpoints that remain."""
+        return [candidate for candidate in self.candidates if candidate.name not in self.by]
+
+    @property
+    def _settled(self) -> bool:
+        return len(self.playing) == 1
+
+    def played(self, name: str) -> int:
+        """Return the complete starts that the checkpoint ``name`` has played."""
+        return self.starts.get(name, self._place)
+
+    def _decide(self) -> list[str]:
+        outcomes = {each.name: self._won[each.name] for each in self.playing}
+        for name, won in outcomes.items():
+            won += [self.counted[(name, *start)].success for start in self._starts[len(won) : self._place]]
+        gone = eliminated(outcomes, self.each_level)
+        self.by |= gone
+        self.starts |= dict.fromkeys(gone, self._place)
+        return [f"{name}: shown to succeed less than {by}, after {self._place} starts" for name, by in gone.items()]
+
+
+def eliminate(checkpoints: Sequence[NamedCheckpoint], subjects: playing.Subjects, session: Session) -> EvaluateResult:
     """Play all checkpoints until one remains or the episodes are used up. Ctrl-C keeps the episodes that were played.
 
     Args:
         subjects: by the checkpoints' names, which are those of the plan's candidates.
-        environment: the simulator's name.
-        log: empty, or with the episodes of the run that --resume continues.
-        fps: control ticks of the simulator per second.
 
     Raises:
         UserError: an episode fails; those before it are in the log.
         KeyboardInterrupt: before the first episode has ended.
     """
-    options = Options(SamplingBudget(iterations=1), counted=False)
-    title = f"{len(checkpoints)} checkpoints in {environment}"
-    fields: dict[str, Any] = {"environment": environment, "tasks": list(plan.tasks), "planned": plan.planned}
-    fields |= {"margin": plan.margin, "fps": fps}
+    plan, watching, names = session.plan, session.watching, ", ".join(checkpoint.name for checkpoint in checkpoints)
     first = next(iter(subjects.values()))
-    result = begin_result(EvaluateResult, first, title, options, watching, **fields)
-    names = ", ".join(checkpoint.name for checkpoint in checkpoints)
+    title = f"{len(checkpoints)} checkpoints in {session.environment}"
+    result = begin(EvaluateResult, first, title, session, planned=plan.planned)
     result.subject = together([subjects[checkpoint.name].info for checkpoint in checkpoints], names)
     result.notes = list(dict.fromkeys(note for subject in subjects.values() for note in subject.notes))
-    watching.stage(f"episodes in {environment}, up to {plan.planned} of each: {names}")
+    watching.stage(f"episodes in {session.environment}, up to {plan.planned} of each: {names}")
     order = SuccessiveElimination(plan)
-    if play(order, player, log, watching):
+    if session.play(order):
         result.status = "interrupted"
-    for _ in order.advance(log.episodes):  # what the last episode decided
-        pass
     result.variants = unpaired(plan, order.counted)
     if not result.variants:
         raise KeyboardInterrupt
@@ -95,6 +144,13 @@ def judged(
         for each in checkpoints
     }
     best = _best({each.name: played[each.name] for each in order.playing})
+
+    def against(own: Sequence[EpisodeLine]) -> Judgement:
+        """Judge a checkpoint against the best one, on the starts of both."""
+        if not own:
+            return Judgement(None, None, "no start was played by all checkpoints")
+        return judge_pairs(list(zip(played[best], own, strict=False)), None, order.each_level, len(plan.tasks))
+
     return Elimination(
         level=LEVEL,
         each_level=order.each_level,
@@ -106,7 +162,7 @@ def judged(
                 policy=policies[each.name],
                 starts=len(played[each.name]),
                 by=order.by.get(each.name, ""),
-                **({} if each.name == best else _against(played[best], played[each.name], order, len(plan.tasks))),
+                **({} if each.name == best else against(played[each.name])._asdict()),
             )
             for each in checkpoints
         ],
@@ -121,19 +177,3 @@ def _best(played: Mapping[str, Sequence[EpisodeLine]]) -> str:
         return -sum(line.success for line in played[name]), mean_s(ends) if ends else 0.0
 
     return min(played, key=key)
-
-
-def _against(
-    best: Sequence[EpisodeLine], own: Sequence[EpisodeLine], order: SuccessiveElimination, every: int
-) -> dict[str, Any]:
-    """Return the fields of a checkpoint that say how it did against the best one, on the starts of both."""
-    first = best[: len(own)]
-    if not first:
-        return {"times_not_judged": "no start was played by all checkpoints"}
-    rates = paired_rates(
-        [line.success for line in first], [line.success for line in own], None, order.each_level, every
-    )
-    before, after = ends_of(first), ends_of(own)
-    if why := why_not_judged(after, before):
-        return {"rates": rates, "times_not_judged": why}
-    return {"rates": rates, "times": judge_times(before, after, order.each_level, every)}

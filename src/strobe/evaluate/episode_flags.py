@@ -1,30 +1,128 @@
-"""Shared by the commands that play episodes: their flags, who plays, and the log of episodes."""
+"""Shared by the commands that play episodes: their flags, what these may hold, and who plays."""
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, replace
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Generic, TypeVar
 
-from strobe.core.cli.bounds import at_least, between, one_of
+from strobe.core.cli.bounds import at_least, between, checked, one_of
 from strobe.core.cli.flags import OutputFlags
-from strobe.core.cli.live import Live
-from strobe.core.cli.runner import Studied, as_json
-from strobe.core.errors import NotKeptError, UserError, in_words
-from strobe.core.json_text import JsonObject
+from strobe.core.cli.parse import parse
+from strobe.core.cli.runner import Studied
+from strobe.core.errors import UserError
 from strobe.lerobot.flags.lazy_flags import of_lerobot
-from strobe.lerobot.flags.run_flags import RayFlags
-from strobe.lerobot.policies.options import PolicyOptions
+from strobe.lerobot.flags.run_flags import RayFlags, check_recipe_file
+from strobe.lerobot.flags.subject_flags import (
+    MODEL_NAMES,
+    POLICY_NAMES,
+    ModelFlags,
+    check_overrides,
+    require_subject,
+    split_subject,
+    subject_fields,
+)
+from strobe.lerobot.policies.options import FactoryOptions, PolicyOptions
 
 if TYPE_CHECKING:
     from lerobot.envs.configs import EnvConfig
 
-    from strobe.evaluate.episode_log import EpisodeLog, EvaluationRequest
-    from strobe.evaluate.episodes.player_spec import PlayerSpec
+    from strobe.core.results.answer import Result
+    from strobe.evaluate.results import Engine
+    from strobe.simulators.seldom_rendered import Rendering
 else:
     EnvConfig = of_lerobot("lerobot.envs.configs:EnvConfig")
+
+N = TypeVar("N")
+C = TypeVar("C", bound="EpisodeFlags")
+
+
+@dataclass(frozen=True)
+class Several(Generic[N]):
+    """The values of a flag that takes several, separated by commas, each once.
+
+    Args:
+        read: makes a value of a part; None if it is none.
+        wrong: what such a part is, in words, for the message.
+        value: what it is, in a word.
+    """
+
+    read: Callable[[str], N | None]
+    wrong: str
+    value: str = "number"
+
+    def values(self, text: str) -> tuple[N, ...]:
+        """Return the values of ``'10,5,2'``. Raises ValueError, in words: a part that is none, or one given twice."""
+        values: list[N] = []
+        for part in filter(None, map(str.strip, text.split(","))):
+            value = self.read(part)
+            if value is None:
+                raise ValueError(f"'{part}' {self.wrong}")
+            if value in values:
+                raise ValueError(f"give each {self.value} once")
+            values.append(value)
+        return tuple(values)
+
+    def refusal(self, text: str) -> str:
+        """Return what is wrong with ``text``, in words, as `checked` takes it; '' if nothing is."""
+        try:
+            self.values(text)
+        except ValueError as error:
+            return str(error)
+        return ""
+
+
+def _whole(part: str) -> int | None:
+    return int(part) or None if part.isdecimal() and len(part) < 7 else None
+
+
+def _number(part: str) -> float | None:
+    try:
+        return number if 0 < (number := float(part)) < 1e6 else None
+    except ValueError:
+        return None
+
+
+def _share(part: str) -> float | None:
+    try:
+        return share if 0 <= (share := float(part)) <= 1 else None
+    except ValueError:
+        return None
+
+
+def _names(names: tuple[N, ...], value: str) -> Several[N]:
+    known = {str(name): name for name in names}
+    return Several(known.get, f"is none of {', '.join(known)}", value)
+
+
+LIVE = "live"  # latency of a call: what it takes here
+_SYNC_RTC_ASYNC: tuple[Engine, ...] = ("sync", "rtc", "async")
+JOINS = ("weighted_average", "latest_only", "average", "conservative")  # LeRobot's AGGREGATE_FUNCTIONS, its own first
+ENGINES_NAMED = _names(_SYNC_RTC_ASYNC, "engine")
+JOINS_NAMED = _names(JOINS, "way")
+SHARES = Several(_share, "must be a share of a chunk, from 0 to 1")
+STEPS = Several(_whole, "is not a number of denoising steps: write --steps=10,5,2")
+WHOLE = Several(_whole, "must be a whole number above zero")
+COUNTS = Several(_whole, "must be a number above zero")
+NUMBERS = Several(_number, "must be a number above zero")
+
+
+def hold_refused(kind: str) -> str:
+    """Return what is wrong with ``kind`` as the action of a tick without one, in words; '' if nothing is."""
+    return "" if kind in ("", "last", "zero") else "last or zero"
+
+
+def _recipes_refused(text: str) -> str:
+    names = [path.name for path in recipes_of(text)]
+    twice = next((name for name in names if names.count(name) > 1), None)
+    return f"two recipes called {twice}: give each a name of its own" if twice is not None else ""
+
+
+def recipes_of(text: str) -> tuple[Path, ...]:
+    """Return the files of ``'a.yaml,b.yaml'``. Their names differ: by these the answer tells them apart."""
+    return tuple(Path(part.strip()) for part in text.split(",") if part.strip())
 
 
 @dataclass
@@ -35,7 +133,7 @@ class EpisodeFlags(OutputFlags):
     # fields.
     env: EnvConfig | None = None
     # Recipes to try, separated by commas. Each is one variant.
-    recipe: str = ""
+    recipe: str = field(default="", metadata=checked(_recipes_refused))
     # Loss of success rate that still counts as not worse, as a share: 0.1 is 10 points.
     margin: float = field(default=0.1, metadata=between(0, 1))
     # Seed of the first episode's start and noise; the next episodes count up from it. Also the seed of random weights.
@@ -58,40 +156,75 @@ class EpisodeFlags(OutputFlags):
     # torch's threads on the CPU, in each process. By default torch chooses, or the processes share the cores.
     threads: int | None = field(default=None, metadata=at_least(1))
 
+    @property
+    def rendering(self) -> Rendering:
+        """What is drawn."""
+        return "always" if self.render == "always" else "needed"
 
-@contextlib.contextmanager
-def crew(config: EpisodeFlags, live: Live) -> Iterator[tuple[object, int]]:
-    """Yield who plays episodes beside this process, None if it plays alone, and torch's threads of who plays.
+    @property
+    def simulator(self) -> EnvConfig:
+        """The simulator. Raises UserError where none is named."""
+        if self.env is None:
+            raise UserError("name the simulator that plays the episodes: --env.type=pusht, metaworld, aloha …")
+        return self.env
 
-    They end with the context. The threads of this process are set.
+
+def read_policy(command: str, kind: type[C], argv: Sequence[str], extra: Sequence[str] = ()) -> tuple[PolicyOptions, C]:
+    """Return the policy that is named, if one is, and the command's flags. Raises UserError."""
+    flags, rest = split_subject(argv)
+    config = parse(kind, rest, extra=[*POLICY_NAMES, *MODEL_NAMES, *extra], exact=subject_fields(flags))
+    assert not isinstance(flags, FactoryOptions)  # refused before
+    if isinstance(flags, ModelFlags):
+        raise UserError(f"strobe {command} is for policies: a model has no actions")
+    return flags, config
+
+
+def check_policy(flags: PolicyOptions, config: EpisodeFlags) -> None:
+    """Check that a policy is named, the settings of its config, and its recipes. Raises UserError."""
+    require_subject(flags)
+    check_overrides(flags, config.device)
+    for path in recipes_of(config.recipe):
+        check_recipe_file(flags, path)
+
+
+def parse_parallel(text: str) -> int:
+    """``'auto'``, one process for each core that may be used, or a number of processes. Raises UserError."""
+    if text == "auto":
+        return _cores()
+    if not text.isdecimal() or not int(text):
+        raise UserError(f"--parallel={text}: write a number of processes from 1 on, or auto")
+    return int(text)
+
+
+def threads_of(requested: int | None, processes: int, resumed: Path | None) -> int | None:
+    """Return torch's threads where an episode is played; None: as torch chooses.
+
+    Sums may differ in their last bits with the number of threads, so a resumed run keeps its own.
+
+    Args:
+        requested: by the user; None: not given.
+        resumed: the run that --resume continues.
 
     Raises:
-        UserError: Ray is not installed, or there is no such cluster.
+        UserError: there is no such run.
     """
-    import torch
+    if requested is not None:
+        return requested
+    if resumed is not None:
+        from strobe.evaluate import episode_log
 
-    from strobe.evaluate.episodes.settings import parse_parallel, threads_of
-
-    count = parse_parallel(config.parallel)
-    threads = threads_of(config.threads, count, config.resume)
-    if threads is not None and (count == 1 or config.threads is not None):
-        torch.set_num_threads(threads)
-    with _workers(config, count, live) as workers:
-        yield workers, threads or torch.get_num_threads()
-
-
-def _workers(config: EpisodeFlags, count: int, live: Live) -> contextlib.AbstractContextManager[object]:
-    from strobe.evaluate.episodes.crews import PoolEpisodeRunner, RayEpisodeRunner
-    from strobe.evaluate.episodes.settings import parse_each
-
-    if config.launcher == "ray":
-        live.stage("joining the Ray cluster")
-        return RayEpisodeRunner(config.ray.address, parse_each(config.parallel), live.say)
-    # Started before the policy is loaded here: they import torch and LeRobot meanwhile.
-    return PoolEpisodeRunner(count) if count > 1 else contextlib.nullcontext()
+        folder = resumed if resumed.is_dir() else resumed.parent
+        before, _, _ = episode_log.read(folder / episode_log.NAME)
+        if before.threads is not None:
+            return before.threads
+    return max(1, _cores() // processes) if processes > 1 else None
 
 
-def resumable(result: Any, folder: Path, flags: PolicyOptions, config: EpisodeFlags) -> Studied:
+def _cores() -> int:
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def resumable(result: Result, folder: Path, flags: PolicyOptions, config: EpisodeFlags) -> Studied:
     """Return the answer of a command that played episodes, saved in their ``folder``, with how to go on."""
 
     def say_how_to_go_on(_: Path | None) -> list[str]:
@@ -99,171 +232,3 @@ def resumable(result: Any, folder: Path, flags: PolicyOptions, config: EpisodeFl
 
     options = {"policy": flags, **vars(config)}
     return Studied(result, options, None, config.thresholds, folder=folder, after=say_how_to_go_on)
-
-
-@dataclass(frozen=True)
-class CrewStart:
-    """The policy, the flags and the rows that workers get ready to play.
-
-    Args:
-        rows_of: makes the rows of the policy in another process; picklable (`PlayerSpec`).
-        videos: first starts of each variant that are filmed.
-        films: the `Filming` of this process.
-    """
-
-    flags: PolicyOptions
-    config: EpisodeFlags
-    subject: Any
-    threads: int
-    rows_of: Any
-    videos: int
-    films: Any
-
-    def spec(self, **more: Any) -> PlayerSpec:
-        """Return the policy as data; ``more``: further fields of `PlayerSpec`."""
-        from strobe.core.subjects.subject import fingerprint
-        from strobe.evaluate.episodes.player_spec import PlayerSpec, picklable
-        from strobe.evaluate.episodes.settings import parse_recipes
-
-        flags, config, subject = self.flags, self.config, self.subject
-        return PlayerSpec(
-            env=config.env,
-            path=flags.path,
-            type=flags.type,
-            size=flags.size,
-            fed=picklable(subject.inputs),
-            weights=fingerprint(subject.policy),
-            overrides=flags.overrides,
-            seed=config.seed,
-            rename=config.rename_map,
-            rows_of=self.rows_of,
-            recipes=parse_recipes(config.recipe),
-            rendering="always" if config.render == "always" else "needed",
-            threads=self.threads,
-            videos=self.videos,
-            folder=self.films.folder,
-            **more,
-        )
-
-    @property
-    def each(self) -> str:
-        """The threads of a process that plays, in words."""
-        return f"{self.threads} thread{'s' * (self.threads > 1)} of torch"
-
-
-def start_workers(workers: Any, start: CrewStart, live: Live) -> None:
-    """Let the workers load the policy. Raises UserError if its copies do not fit into memory."""
-    from strobe.evaluate.episodes.crews import PoolEpisodeRunner
-    from strobe.evaluate.episodes.player_spec import RemotePlayerSpec, require_memory
-
-    flags, subject, spec, each = start.flags, start.subject, start.spec(), start.each
-    if isinstance(workers, PoolEpisodeRunner):
-        require_memory([subject], workers.free)
-        live.say(f"{workers.free} processes play episodes side by side, each with its own policy, simulator and {each}")
-        workers.begin(spec)
-        return
-    kind = subject.device.type
-    # The one device that a node's player sees is its first; without a flag LeRobot would choose by the node.
-    overrides = [flag for flag in flags.overrides if not flag.startswith("--device=")]
-    path = str(Path(flags.path).absolute()) if flags.path and Path(flags.path).is_dir() else flags.path
-    spec = replace(spec, path=path, overrides=[*overrides, f"--device={kind}"])
-    live.say(f"players on the cluster's nodes load the policy, each with its own simulator and {each}")
-    workers.begin(
-        RemotePlayerSpec(spec, tuple(recipe.read_bytes() for recipe in spec.recipes)), kind == "cpu", start.films.write
-    )
-
-
-def request_of(config: EpisodeFlags, subject: Any, plan: Any, episodes: int, threads: int) -> EvaluationRequest:
-    """Return the settings that must match for --resume; ``episodes``: of each variant on each task, at most."""
-    from strobe.core.subjects.subject import fingerprint
-
-    return _request(
-        config,
-        plan,
-        episodes,
-        threads,
-        policy=f"{subject.info.name} ({subject.info.source}, {subject.info.size})",
-        weights=fingerprint(subject.policy),
-        settings=_settings_of(subject),
-        variants={candidate.name: candidate.written for candidate in plan.candidates},
-    )
-
-
-def request_of_several(config: EpisodeFlags, subjects: Mapping[str, Any], plan: Any, threads: int) -> EvaluationRequest:
-    """Return the same of several policies, by their names, with the fingerprint of each."""
-    from strobe.core.subjects.subject import fingerprint
-
-    prints = {name: fingerprint(subject.policy) for name, subject in subjects.items()}
-    return _request(
-        config,
-        plan,
-        plan.episodes,
-        threads,
-        policy=", ".join(subjects),
-        weights=", ".join(prints.values()),
-        settings={name: _settings_of(subject) for name, subject in subjects.items()},
-        variants={name: f"checkpoint {digest}" for name, digest in prints.items()},
-    )
-
-
-def _request(config: EpisodeFlags, plan: Any, episodes: int, threads: int, **of_policies: Any) -> EvaluationRequest:
-    from strobe.evaluate.episode_log import EvaluationRequest
-
-    return EvaluationRequest(
-        environment={"type": getattr(config.env, "type", ""), **as_json(config.env)},
-        tasks=list(plan.tasks),
-        margin=config.margin,
-        seed=config.seed,
-        rename_map=config.rename_map,
-        episodes=episodes,
-        threads=threads,
-        **of_policies,
-    )
-
-
-def _settings_of(subject: Any) -> JsonObject:
-    """Return the policy's config as JSON data, without the place that it was loaded from."""
-    return {name: value for name, value in as_json(subject.policy.config).items() if name != "pretrained_path"}
-
-
-@contextlib.contextmanager
-def logged(
-    config: EpisodeFlags, command: str, asked: EvaluationRequest, about: str, live: Live
-) -> Iterator[EpisodeLog]:
-    """Yield the log of episodes in the run's folder, new or reopened (--resume). Nothing stays of a run without any.
-
-    Raises:
-        UserError: the log cannot be made or reopened; an episode's own, with the folder in which the others are saved.
-        NotKeptError: the log cannot be written.
-    """
-    log, folder = _log(config, command, asked, about)
-    live.say(f"each episode is saved in {log.path}")
-    try:
-        yield log
-    except UserError as error:
-        saved = f"; the episodes before it are saved: --resume={folder}" if log.episodes else ""
-        raise UserError(f"{error}{saved}") from error
-    except OSError as error:
-        raise NotKeptError(f"cannot write {log.path}: {in_words(error)}; continue with --resume={folder}") from None
-    finally:
-        log.close()
-        if not log.episodes and config.resume is None:
-            log.path.unlink(missing_ok=True)
-            with contextlib.suppress(OSError):
-                folder.rmdir()
-
-
-def _log(config: EpisodeFlags, command: str, settings: EvaluationRequest, about: str) -> tuple[EpisodeLog, Path]:
-    """Return the log of episodes, new or reopened (--resume), and its folder. Raises UserError."""
-    from strobe.core.runs import store
-    from strobe.evaluate.episode_log import EpisodeLog
-
-    if config.resume is not None:
-        folder = config.resume if config.resume.is_dir() else config.resume.parent
-        return EpisodeLog.resume(folder, settings), folder
-    try:
-        folder = store.new_run(config.output_dir, command, about)
-        return EpisodeLog.begin(folder, settings), folder
-    except OSError as error:
-        where = f"{config.output_dir}: {in_words(error)}"
-        raise NotKeptError(f"cannot save the run in {where}; name another folder with --output_dir") from None

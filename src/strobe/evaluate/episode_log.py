@@ -18,7 +18,7 @@ from strobe.core.errors import UserError, in_words
 from strobe.core.json_text import parsed
 from strobe.core.results.data import Data, Finite
 from strobe.core.runs.contents import contents
-from strobe.evaluate.results.evaluate import EpisodeTiming
+from strobe.evaluate.results import EpisodeTiming
 from strobe.rollout.results.motion import Motion
 
 NAME = "episodes.jsonl"

@@ -8,8 +8,8 @@ from strobe.core.findings.texts import Found, finding
 from strobe.core.findings.thresholds import Thresholds
 from strobe.core.results.data import Interval
 from strobe.core.results.finding import Finding
-from strobe.evaluate.results.evaluate import EvaluateResult
-from strobe.evaluate.results.time_to_task import PairedTimes, time_in_words
+from strobe.evaluate.pairs import PairedTimes, time_in_words
+from strobe.evaluate.results import EvaluateResult
 
 
 @finding("evaluation-never-succeeds", "warning")

@@ -1,18 +1,91 @@
-"""Play the episodes of `strobe evaluate`: its own flags, the policy and its variants."""
+"""The flags of `strobe evaluate` where it plays episodes: the timings, and the checkpoints, that they ask for."""
 
 from __future__ import annotations
 
+import dataclasses
+import enum
+import itertools
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
-from strobe.core.cli.bounds import at_least
-from strobe.core.cli.live import Live, importing
-from strobe.evaluate import realtime_flags as realtime
-from strobe.evaluate.episode_flags import CrewStart, EpisodeFlags, crew, logged, request_of, start_workers
-from strobe.evaluate.realtime_flags import RealtimeFlags
-from strobe.lerobot.flags.lazy_flags import realise
-from strobe.lerobot.policies.options import InputOptions, PolicyOptions
+from strobe.core.cli.bounds import at_least, checked
+from strobe.core.errors import UserError
+from strobe.evaluate.episode_flags import (
+    ENGINES_NAMED,
+    JOINS_NAMED,
+    LIVE,
+    SHARES,
+    STEPS,
+    WHOLE,
+    EpisodeFlags,
+    Several,
+    hold_refused,
+)
+from strobe.lerobot.flags.lazy_flags import of_lerobot
+from strobe.lerobot.flags.subject_flags import check_overrides
+from strobe.lerobot.policies.options import PolicyOptions, check_checkpoint
+
+if TYPE_CHECKING:
+    from lerobot.envs.configs import EnvConfig
+    from lerobot.policies.rtc.configuration_rtc import RTCConfig
+
+    from strobe.evaluate.episode_log import EpisodeLine
+    from strobe.evaluate.episodes.timings import RequestedTiming
+else:
+    RTCConfig = of_lerobot("lerobot.policies.rtc.configuration_rtc:RTCConfig")
+
+
+EXECUTED = Several(WHOLE.read, "is not a number of actions: write --n_action_steps=10,25,50")
+OF_RTC = ("execution_horizon", "queue_threshold")
+OF_ASYNC = ("aggregate_fn_name", "chunk_size_threshold")
+
+
+def _engines_refused(text: str) -> str:
+    return ENGINES_NAMED.refusal(text) if text else f"'' {ENGINES_NAMED.wrong}"
+
+
+@dataclass
+class InferenceFlags:
+    """LeRobot's inference engines, and the settings of rtc."""
+
+    # LeRobot's engines, separated by commas: sync, in which the loop stands still for each call; rtc (Real-Time
+    # Chunking) and async (the robot client with the policy server), which call the policy while the loop goes on.
+    type: str = field(default="sync", metadata=checked(_engines_refused))
+    # For rtc: a call begins when the queue has this number of actions or fewer.
+    queue_threshold: int = field(default=30, metadata=at_least(0))
+    # For rtc: its own settings.
+    rtc: RTCConfig = field(default_factory=RTCConfig)
+
+
+@dataclass
+class RealtimeFlags:
+    """Episodes that are true to time."""
+
+    # True to time: while the policy computes, the simulator goes on, on a virtual clock.
+    realtime: bool = False
+    # With --realtime, the latency of each call: a number of ms; live, the time that it takes here (the default); or the
+    # folder of a rollout, rehearsal or evaluation, from whose calls it is drawn. Several, separated by commas, give a
+    # row each: 0,100,live,runs/RUN.
+    latency: str = ""
+    # With --realtime, the latency in control ticks of the simulator: 0,2,5,20.
+    delay_ticks: str = ""
+    # With --realtime: as lerobot-rollout's --inference.type=sync or rtc, or async for LeRobot's robot client; several:
+    # sync,rtc,async. For rtc --inference.queue_threshold=30, --inference.rtc.execution_horizon=10 and its other fields.
+    inference: InferenceFlags = field(default_factory=InferenceFlags)
+    # With --realtime, execution horizons of rtc, a row each: 10,20 (one: --inference.rtc.execution_horizon).
+    execution_horizon: str = field(default="", metadata=checked(WHOLE.refusal))
+    # With --realtime, thresholds of rtc's queue, a row each: 20,40 (one: --inference.queue_threshold).
+    queue_threshold: str = field(default="", metadata=checked(WHOLE.refusal))
+    # With --realtime, how async joins two chunks where they overlap, a row each, as LeRobot's robot client spells it:
+    # weighted_average (its own), latest_only, average, conservative.
+    aggregate_fn_name: str = field(default="", metadata=checked(JOINS_NAMED.refusal))
+    # With --realtime, share of a chunk at which async sends the next observation, a row each: 0.5,0.8 (its own: 0.5).
+    chunk_size_threshold: str = field(default="", metadata=checked(SHARES.refusal))
+    # With --realtime, what happens in a tick without an action: last repeats the last action, zero moves nothing. By
+    # default the one that fits the simulator: zero if actions are movements (metaworld, libero), else last.
+    hold: str = field(default="", metadata=checked(hold_refused))
 
 
 @dataclass
@@ -22,9 +95,9 @@ class EvaluateConfig(EpisodeFlags, RealtimeFlags):
     # Checkpoints to choose the best of: folders, separated by commas or spaces. They take the place of --policy.path.
     policies: str = ""
     # Numbers of denoising steps to try besides the policy's own, separated by commas: 10,5,2.
-    steps: str = ""
+    steps: str = field(default="", metadata=checked(STEPS.refusal))
     # Numbers of actions to execute of each chunk, besides the policy's own, separated by commas: 10,25,50.
-    n_action_steps: str = ""
+    n_action_steps: str = field(default="", metadata=checked(EXECUTED.refusal))
     # The most episodes of each variant on each task.
     episodes: int = field(default=50, metadata=at_least(1))
     # Make videos of each variant's episodes on this many first starts, for the report and the run's folder; 0 for none.
@@ -33,65 +106,223 @@ class EvaluateConfig(EpisodeFlags, RealtimeFlags):
     latency_iterations: int = field(default=10, metadata=at_least(0))
 
 
-def evaluate(flags: PolicyOptions, config: EvaluateConfig, live: Live) -> tuple[object, Path]:
-    """Load the policy, play its episodes and judge them. Return the result, and its folder.
+def check_timing(config: RealtimeFlags, env: EnvConfig) -> None:
+    """Check the flags that are about time, as far as possible without a policy. Raises UserError."""
+    own = ("latency", "delay_ticks", "hold", *OF_RTC, *OF_ASYNC)
+    given = [f"--{name}" for name in own if getattr(config, name)]
+    given += ["--inference"] * (_values(config.inference) != _values(InferenceFlags()))
+    if given and not config.realtime:
+        raise UserError(f"{given[0]} needs --realtime: without it the simulator waits for the policy")
+    timings(config, env)
+
+
+def timings(config: RealtimeFlags, env: EnvConfig) -> list[RequestedTiming]:
+    """Return each engine with each latency, in the order of the flags; none without --realtime. Raises UserError."""
+    if not config.realtime:
+        return []
+    from strobe.evaluate.episodes.timings import RequestedTiming, parse_latency, parse_ticks
+    from strobe.simulators.held_action import hold_for
+
+    fps, inference = env.fps, config.inference
+    if not fps > 0:
+        raise UserError(f"--env.fps={fps}: must be above 0")
+    if config.latency and config.delay_ticks:
+        raise UserError("--latency and --delay_ticks set the same thing, in ms and in control ticks: give one of them")
+    ticks = config.delay_ticks
+    latencies = parse_ticks(ticks, fps) if ticks else parse_latency(config.latency or LIVE)
+    engines = ENGINES_NAMED.values(inference.type)
+    if "rtc" not in engines and _values(inference) != _values(InferenceFlags(inference.type)):
+        raise UserError("--inference.queue_threshold and --inference.rtc.* need --inference.type=rtc, or sync,rtc")
+    for engine, own in (("rtc", OF_RTC), ("async", OF_ASYNC)):
+        if engine not in engines and (given := next((name for name in own if getattr(config, name)), "")):
+            raise UserError(f"--{given} needs --inference.type={engine}, or sync,{engine}")
+    if inference.rtc.execution_horizon < 1:
+        raise UserError(f"--inference.rtc.execution_horizon={inference.rtc.execution_horizon}: must be at least 1")
+    made_by = {"sync": _of_sync, "rtc": _of_rtc, "async": _of_async}
+    first = RequestedTiming("sync", latencies[0], hold_for(env, config.hold), fps)
+    ways = [way for engine in engines for way in made_by[engine](config, first)]
+    return [dataclasses.replace(way, latency=latency) for way in ways for latency in latencies]
+
+
+def _of_sync(_config: RealtimeFlags, first: RequestedTiming) -> list[RequestedTiming]:
+    return [first]
+
+
+def _of_rtc(config: RealtimeFlags, first: RequestedTiming) -> list[RequestedTiming]:
+    """Return a timing for each horizon with each threshold."""
+    inference = config.inference
+    rtc = {name: value for name, value in _rtc_values(inference).items() if not name.startswith("debug")}
+    horizons = WHOLE.values(config.execution_horizon) or (inference.rtc.execution_horizon,)
+    thresholds = WHOLE.values(config.queue_threshold) or (inference.queue_threshold,)
+    made = []
+    for horizon, threshold in itertools.product(horizons, thresholds):
+        words = [f"horizon {horizon}"] if config.execution_horizon else []
+        words += [f"queue {threshold}"] if config.queue_threshold else []
+        own = {**rtc, "execution_horizon": horizon}
+        made.append(dataclasses.replace(first, engine="rtc", rtc=own, threshold=threshold, differing=", ".join(words)))
+    return made
+
+
+def _of_async(config: RealtimeFlags, first: RequestedTiming) -> list[RequestedTiming]:
+    """Return the same for each way to join chunks with each share of a chunk."""
+    made = []
+    joins, shares = JOINS_NAMED.values(config.aggregate_fn_name), SHARES.values(config.chunk_size_threshold)
+    for join, share in itertools.product(joins or (None,), shares or (None,)):
+        words = ([join] if join else []) + ([f"below {share:g}"] if share is not None else [])
+        client = {"aggregate_fn_name": join, "chunk_size_threshold": share}
+        own = {name: value for name, value in client.items() if value is not None}
+        made.append(dataclasses.replace(first, engine="async", client=own, differing=", ".join(words)))
+    return made
+
+
+def timed_live(config: RealtimeFlags) -> bool:
+    """Return whether the latency of an episode's call is what the call takes here."""
+    return config.realtime and not config.delay_ticks and LIVE in (config.latency or LIVE).split(",")
+
+
+def _rtc_values(inference: InferenceFlags) -> dict[str, object]:
+    rtc = dataclasses.asdict(inference.rtc)
+    return {name: value.value if isinstance(value, enum.Enum) else value for name, value in rtc.items()}
+
+
+def _values(inference: InferenceFlags) -> dict[str, object]:
+    """Return the flags as plain values, the same before and after LeRobot's own class holds them."""
+    return {**vars(inference), "rtc": _rtc_values(inference)}
+
+
+def notes(
+    config: RealtimeFlags, env: EnvConfig, requested: Sequence[RequestedTiming], played: Iterable[EpisodeLine]
+) -> list[str]:
+    """Return notes on the requested timings, once episodes were ``played``; none without a timing."""
+    if not requested:
+        return []
+    hold = requested[0].hold
+    gripper = "; a gripper keeps its goal" if hold.gripper is not None else ""
+    meaning = {
+        "last": "a tick without an action repeats the last one, as an arm that takes positions holds its goal",
+        "zero": f"a tick without an action moves nothing (zeros{gripper})",
+    }[hold.kind]
+    lines = [f"{meaning}: --hold={hold.kind}"]
+    if not hold.known and not config.hold:
+        lines.append(
+            f"Strobe does not know what the actions of '{env.type}' mean: if they are movements, add --hold=zero"
+        )
+    if any(not line.timing.rests for line in played if line.timing is not None):
+        lines.append("the simulator stood still until the first action of an episode: its arm's position is not known")
+    runs = {timing.latency.name: timing.latency.runs for timing in requested if timing.latency.runs}
+    for name, calls in runs.items():
+        source = "of policies alone, without processors" if len(calls) > 1 else "of a rollout"
+        lines.append(f"latencies of {name} are drawn from {len(calls[''])} calls {source}, without its first call")
+    if any(len(calls[""]) < 30 for calls in runs.values()):
+        lines.append("few calls were recorded: no call of an episode is longer than the longest of them")
+    return lines
+
+
+FLAG = "--policies"
+
+
+def take_policies(argv: Sequence[str]) -> list[str]:
+    """Return ``argv`` with ``--policies A B C``, as a shell expands ``*``, as ``--policies=A,B,C``.
 
     Raises:
-        UserError: wrong input, before an episode is played; or an episode fails.
-        KeyboardInterrupt: no episode has ended by then.
+        UserError: the flag names nothing.
     """
-    with crew(config, live) as (workers, threads):
-        return _evaluate(flags, config, workers, threads, live)
+    rest, folders, taking = [], list[str](), False
+    for argument in argv:
+        name, equals, value = argument.partition("=")
+        if name == FLAG:
+            folders += [value] * bool(equals)
+            taking = not equals
+        elif taking and not argument.startswith("--"):
+            folders.append(argument)
+        else:
+            taking = False
+            rest.append(argument)
+    if any(argument.partition("=")[0] == FLAG for argument in argv):
+        if not any(folders):
+            raise UserError(f"{FLAG} names no checkpoint: {FLAG}=FOLDER_A,FOLDER_B")
+        rest.append(f"{FLAG}={','.join(folders)}")
+    return rest
 
 
-def _evaluate(
-    flags: PolicyOptions, config: EvaluateConfig, workers: Any, threads: int, live: Live
-) -> tuple[object, Path]:
-    from strobe.lerobot.flags.subject import recipe_notes
+def check_several(flags: PolicyOptions, config: EvaluateConfig) -> None:
+    """Check the flags of several checkpoints. Raises UserError."""
+    if flags.path or flags.type:
+        raise UserError(f"{FLAG} names the checkpoints: leave out --policy.path and --policy.type")
+    refused = {"--realtime": config.realtime, "--steps": config.steps, "--recipe": config.recipe}
+    refused["--n_action_steps"] = config.n_action_steps
+    if given := next((name for name, value in refused.items() if value), None):
+        raise UserError(f"{given} is for variants of one policy, and {FLAG} plays several as they are: leave one out")
+    if config.launcher == "ray":
+        raise UserError(f"{FLAG} plays on this machine: leave out --launcher=ray, and give --parallel=auto")
+    options_of(parse_policies(config.policies), flags, config)
 
-    with importing(announced=True):
-        from strobe.evaluate import run as study
-        from strobe.evaluate.episodes.play import Plan
-        from strobe.evaluate.episodes.realtime import RealtimeEpisodeRunner, require_engine
-        from strobe.evaluate.episodes.settings import parse_recipes, parse_steps
-        from strobe.evaluate.episodes.stage import LocalEpisodeRunner
-        from strobe.evaluate.episodes.videos import Filming
-        from strobe.evaluate.settings import EvaluatedRows, parse_executed
-        from strobe.lerobot.policies import loading
-        from strobe.preflight.wiring.of_run import wiring_of_run
-    realise(config)
-    live.stage(f"loading {flags.path or flags.type}")
-    assert config.env is not None  # checked when it was read
-    source = InputOptions(env=config.env, rename=config.rename_map)
-    subject = loading.load_subject(flags, source, seed=config.seed)
-    recipes = parse_recipes(config.recipe)
-    timings = realtime.timings(config, config.env) if config.realtime else []
-    rows_of = EvaluatedRows(parse_steps(config.steps), parse_executed(config.n_action_steps), tuple(timings))
-    variants = rows_of.candidates(subject, recipes)
-    for timing in timings:
-        require_engine(subject.policy, timing.engine)
-    live.stage(f"starting {config.env.type}")
-    rendering: Any = config.render
-    stage = (RealtimeEpisodeRunner if timings else LocalEpisodeRunner)(config.env, subject, rendering)
-    try:
-        plan = Plan(variants.all, stage.tasks, config.episodes, config.margin, config.seed)
-        asked = request_of(config, subject, plan, config.episodes, threads)
-        # True to time, many rows are one variant, whose chunk takes as long in all of them.
-        iterations = 0 if timings else config.latency_iterations
-        with logged(config, "evaluate", asked, subject.info.name, live) as log:
-            folder = log.path.parent
-            films = Filming(stage, plan, config.videos, folder, config.env.fps)
-            player = films
-            if workers is not None:
-                start_workers(workers, CrewStart(flags, config, subject, threads, rows_of, config.videos, films), live)
-                player = workers
-            result = study.evaluate(subject, stage.environment, plan, player, log, live, iterations, config.env.fps)
-            result.videos = films.videos(log.episodes)
-            result.notes += films.notes
-    finally:
-        stage.close()
-    result.notes += [*variants.notes, *(note for path in recipes for note in recipe_notes(path))]
-    wiring_of_run(flags.path, rename=config.rename_map, settings=flags.overrides).add_to(result)
-    if timings:
-        result.notes += realtime.notes(config, config.env, timings, log.episodes.values())
-    return result, folder
+
+@dataclass(frozen=True)
+class NamedCheckpoint:
+    """A checkpoint: the part of its path that tells it from the others, and its folder or Hub id."""
+
+    name: str
+    path: str
+
+
+@dataclass(frozen=True)
+class NamedCheckpoints:
+    """The checkpoints that are played, and notes on links that name one of them again."""
+
+    all: list[NamedCheckpoint]
+    notes: list[str]
+
+
+def parse_policies(text: str) -> NamedCheckpoints:
+    """Return the checkpoints of ``'FOLDER_A,FOLDER_B'``.
+
+    LeRobot's folder of checkpoints has a link ``last`` to the last one. A folder that two names lead to is played once,
+    and a note says so.
+
+    Raises:
+        UserError: a folder that is no checkpoint, the same one twice, or fewer than two.
+    """
+    paths = [part.strip() for part in text.split(",") if part.strip()]
+    for path in paths:
+        try:
+            check_checkpoint(path)
+        except UserError as error:
+            raise UserError(f"--policies: {error}") from None
+    if twice := next((path for path in paths if paths.count(path) > 1), None):
+        raise UserError(f"--policies: {twice} is named twice: give each checkpoint once")
+    folders = [Path(path).resolve() if Path(path).is_dir() else Path(path) for path in paths]
+    chosen: dict[Path, str] = {}
+    for path, folder in zip(paths, folders, strict=True):
+        # The folder's own name is shown, not that of a link to it.
+        if folder not in chosen or folder.parts[-2:] == Path(path).parts[-2:]:
+            chosen[folder] = path
+    if len(chosen) < 2:
+        raise UserError(
+            f"--policies={text}: name two checkpoints or more, as FOLDER_A,FOLDER_B; for one, --policy.path"
+        )
+    kept = [path for path, folder in zip(paths, folders, strict=True) if chosen[folder] == path]
+    again = [(path, chosen[folder]) for path, folder in zip(paths, folders, strict=True) if chosen[folder] != path]
+    notes = [f"{path} is the folder {other} by another name: it is played once" for path, other in again]
+    return NamedCheckpoints([NamedCheckpoint(*each) for each in zip(_names(kept), kept, strict=True)], notes)
+
+
+def _names(paths: Sequence[str]) -> list[str]:
+    """Return the parts of each path in which the paths differ: '010000' of 'outputs/a/checkpoints/010000/…'."""
+    parts = [Path(path).parts for path in paths]
+    if len({len(each) for each in parts}) == 1:
+        differing = [place for place, column in enumerate(zip(*parts, strict=True)) if len(set(column)) > 1]
+        return ["/".join(each[place] for place in differing) for each in parts]
+    shortest = min(map(len, parts))
+    before = next((n for n in range(shortest) if len({each[n] for each in parts}) > 1), shortest - 1)
+    before = min(before, shortest - 1)
+    after = next((n for n in range(shortest - before) if len({each[-1 - n] for each in parts}) > 1), 0)
+    return [str(Path(*each[before : len(each) - after])) for each in parts]
+
+
+def options_of(named: NamedCheckpoints, flags: PolicyOptions, config: EvaluateConfig) -> dict[str, PolicyOptions]:
+    """Return the checkpoints by name, each with the settings that ``--policy.*`` gives to all. Raises UserError."""
+    options = {each.name: PolicyOptions(path=each.path, overrides=list(flags.overrides)) for each in named.all}
+    for each in options.values():
+        check_overrides(each, config.device)
+    return options

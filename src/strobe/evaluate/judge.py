@@ -13,7 +13,7 @@ from strobe.core.json_text import parsed
 from strobe.core.measure.statistics import bonferroni
 from strobe.core.runs.contents import contents
 from strobe.evaluate.measure.success_rates import LEVEL, paired_rates, success_rate, unpaired_rates
-from strobe.evaluate.results.evaluate import Judged, JudgedOnTask, JudgedRun
+from strobe.evaluate.results import Judged, JudgedOnTask, JudgedRun
 from strobe.version import __version__
 
 

@@ -7,79 +7,185 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any, TypeVar
 
 from strobe.budget.figures import steps_line, top_level
+from strobe.core.cli.live import Live
 from strobe.core.errors import UserError, in_a_line
+from strobe.core.families.registry import steps_field, steps_of
 from strobe.core.measure.planning import foresight
 from strobe.core.measure.sampling import Progress, SamplingBudget
 from strobe.core.measure.verdicts import paired_verdict
+from strobe.core.results.answer import Result
 from strobe.core.results.data import Interval
 from strobe.core.results.measurement import Measurement
 from strobe.core.studies.shared.machine_state import begin_result
 from strobe.core.studies.shared.measuring import Options, measure
 from strobe.core.studies.shared.progress import Reporter
+from strobe.core.treatments.recipe import rungs_of
+from strobe.core.treatments.treatment import Variant
+from strobe.evaluate import flags as realtime
+from strobe.evaluate import session as playing
 from strobe.evaluate.answer import rows
-from strobe.evaluate.episode_log import EpisodeLog
-from strobe.evaluate.episodes.play import (
-    EpisodeReporter,
-    EpisodeRunner,
-    Episodes,
-    PairsInOrder,
-    ParallelEpisodeRunner,
-    Plan,
-    counted,
-    play,
-)
-from strobe.evaluate.episodes.settings import Candidate
-from strobe.evaluate.results.evaluate import ChunkTimes, EvaluateResult
+from strobe.evaluate.episode_flags import STEPS, recipes_of
+from strobe.evaluate.episodes.crews import Crew
+from strobe.evaluate.episodes.play import FIRST, Candidate, Episodes, PairsInOrder, Session
+from strobe.evaluate.episodes.runners import require_engine
+from strobe.evaluate.episodes.timings import RequestedTiming
+from strobe.evaluate.episodes.videos import Filming
+from strobe.evaluate.flags import EXECUTED, EvaluateConfig
+from strobe.evaluate.results import ChunkTimes, EvaluateResult
+from strobe.lerobot.config_fields import Settings
+from strobe.lerobot.policies.options import PolicyOptions
 from strobe.lerobot.policies.policy_subject import PolicySubject
 
+R = TypeVar("R", bound=Result)
 SECONDS = 90.0  # time of sampling, all variants together: a chunk may take seconds
 
 
-def evaluate(
+def evaluate_policy(
+    flags: PolicyOptions, config: EvaluateConfig, crew: Crew, live: Live
+) -> tuple[EvaluateResult, Path]:
+    """Load the policy, play its episodes and judge them, as `session.play` does."""
+    steps, executed = STEPS.values(config.steps), EXECUTED.values(config.n_action_steps)
+
+    def request_of(subjects: playing.Subjects) -> playing.Request[EvaluateResult]:
+        (subject,) = subjects.values()
+        timings = realtime.timings(config, config.simulator)
+        rows_of = partial(evaluated_rows, steps=steps, executed=executed, timings=timings)
+        made = rows_of(subject, recipes_of(config.recipe))
+        for timing in timings:
+            require_engine(subject.policy, timing.engine)
+
+        def study(session: Session, films: Filming) -> EvaluateResult:
+            # True to time, many rows are one variant, whose chunk takes as long in all of them.
+            result = evaluate(subject, session, 0 if timings else config.latency_iterations)
+            result.videos = films.videos(session.log.episodes)
+            result.notes += realtime.notes(config, config.simulator, timings, session.log.episodes.values())
+            return result
+
+        return playing.Request(
+            rows_of, made, config.episodes, study, config.videos, _repeated(subject, steps, executed)
+        )
+
+    return playing.play("evaluate", {"": flags}, config, crew, live, request_of)
+
+
+def evaluated_rows(
     subject: PolicySubject,
-    environment: str,
-    plan: Plan,
-    player: EpisodeRunner | ParallelEpisodeRunner,
-    log: EpisodeLog,
-    watching: EpisodeReporter,
-    latency_iterations: int = 0,
-    fps: float | None = None,
-) -> EvaluateResult:
+    recipes: Sequence[Path] = (),
+    *,
+    steps: Sequence[int] = (),
+    executed: Sequence[int] = (),
+    timings: Sequence[RequestedTiming] = (),
+) -> list[Candidate]:
+    """Return the policy as it is and its variants, at each timing where there are any; what is its own is not repeated.
+
+    Each variant is put on ``subject`` once to see that it applies.
+
+    Args:
+        steps: numbers of denoising steps.
+        executed: numbers of actions of a chunk that are executed before the next call, LeRobot's ``n_action_steps``.
+
+    Raises:
+        UserError: the policy has no denoising steps or no queue of actions, or a recipe does not apply.
+    """
+    config = subject.policy.config
+    own, name = steps_of(config), steps_field(config)
+    if steps and not name:
+        raise UserError(f"--steps: the policy type '{config.type}' has no denoising steps: leave it out")
+    if executed and not hasattr(config, "n_action_steps"):
+        raise UserError(f"--n_action_steps: the policy type '{config.type}' has no such setting: leave it out")
+    made = [Candidate(Variant(FIRST), steps=own)]
+    for count in steps:
+        if count != own:
+            variant = Variant(_steps(count), (Settings({name: count}),))
+            made.append(Candidate(variant, f"policy.{name}={count}", count))
+    for count in executed:
+        if count != subject.executed:
+            variant = Variant(f"n_action_steps={count}", (Settings({"n_action_steps": count}),))
+            made.append(Candidate(variant, f"policy.n_action_steps={count}"))
+    for path in recipes:
+        rungs = rungs_of(subject, path)
+        made.append(Candidate(Variant(path.name, rungs), "; ".join(rung.written for rung in rungs), own, path.name))
+    names = [candidate.name for candidate in made]
+    for candidate in made:
+        if names.count(candidate.name) > 1:
+            raise UserError(f"--recipe: rename the recipe '{candidate.name}': a variant has that name already")
+        candidate.variant.require("inference")
+        require_applies(candidate, subject)
+    return timed(made, timings) if timings else made
+
+
+def timed(candidates: Sequence[Candidate], timings: Sequence[RequestedTiming]) -> list[Candidate]:
+    """Return each variant at each timing; the policy as it is at the first timing comes first."""
+    return [
+        replace(candidate, written=f"{candidate.written} | {timing.written}", timing=timing)
+        for candidate in candidates
+        for timing in timings
+    ]
+
+
+def require_applies(candidate: Candidate, subject: PolicySubject) -> None:
+    """Put a candidate on ``subject``, and take it off again. Raises UserError if it does not apply."""
+    try:
+        candidate.variant.apply(subject)()
+    except UserError as error:
+        raise UserError(f"'{candidate.name}' does not apply: {error}") from None
+
+
+def _repeated(subject: PolicySubject, steps: Sequence[int], executed: Sequence[int]) -> list[str]:
+    """Return notes on what was asked for and is the policy's own."""
+    own = [count for count in steps if count == steps_of(subject.policy.config)]
+    notes = [f"{_steps(count)} are the policy's own: they are played once" for count in own]
+    own = [count for count in executed if count == subject.executed]
+    return notes + [f"n_action_steps={count} is the policy's own: it is played once" for count in own]
+
+
+def _steps(count: int) -> str:
+    return f"{count} step{'s' * (count != 1)}"
+
+
+def evaluate(subject: PolicySubject, session: Session, latency_iterations: int = 0) -> EvaluateResult:
     """Report what the planned number can decide, play, judge, and measure the latency apart from the episodes.
 
     Ctrl-C keeps the episodes that were played, and the rounds of the latency that are complete.
 
     Args:
-        environment: the simulator's name.
-        log: empty, or with the episodes of the run that --resume continues.
         latency_iterations: rounds of the latency apart from the episodes; 0: it is not measured.
-        fps: control ticks of the simulator per second.
 
     Raises:
         UserError: an episode fails; those before it are in the log.
         KeyboardInterrupt: before the first episode has ended.
     """
-    options = Options(SamplingBudget(iterations=1), counted=False)
-    title = f"{subject.info.name}: success against latency in {environment}"
-    fields = {"environment": environment, "tasks": list(plan.tasks), "planned": plan.planned, "margin": plan.margin}
-    fields |= {"fps": fps}
-    result = begin_result(EvaluateResult, subject, title, options, watching, **fields)
+    plan, watching = session.plan, session.watching
+    title = f"{subject.info.name}: success against latency in {session.environment}"
+    result = begin(EvaluateResult, subject, title, session, planned=plan.planned)
     if len(plan.candidates) > 1:
         result.foresight = foresight(plan.planned, plan.margin)
         watching.say(result.foresight)
     names = "; ".join(candidate.name for candidate in plan.candidates)
-    watching.stage(f"episodes in {environment}, up to {plan.planned} of each: {names}")
-    if play(PairsInOrder(plan), player, log, watching):
+    watching.stage(f"episodes in {session.environment}, up to {plan.planned} of each: {names}")
+    order = PairsInOrder(plan)
+    if session.play(order):
         result.status = "interrupted"
-    result.variants = rows(plan, counted(plan, log.episodes))
+    result.variants = rows(plan, order.counted)
     if not result.variants:
         raise KeyboardInterrupt
     if latency_iterations and result.status == "complete":
         add_latency(result, subject, plan.candidates, latency_iterations, watching)
-    note_how_it_was_played(result, counted(plan, log.episodes))
+    note_how_it_was_played(result, order.counted)
     return result
+
+
+def begin(kind: type[R], subject: PolicySubject, title: str, session: Session, **fields: Any) -> R:
+    """Return an answer of ``kind`` that knows what is played where; ``fields``: those that it alone has."""
+    plan, options = session.plan, Options(SamplingBudget(iterations=1), counted=False)
+    fields |= {"environment": session.environment, "tasks": list(plan.tasks), "margin": plan.margin, "fps": session.fps}
+    return begin_result(kind, subject, title, options, session.watching, **fields)
 
 
 def note_how_it_was_played(result: EvaluateResult, episodes: Episodes) -> None:

@@ -15,13 +15,13 @@ SLICE = Slice(
     ),
     kinds={
         "evaluate": Kind(
-            "strobe.evaluate.results.evaluate:EvaluateResult",
-            "strobe.evaluate.pages.evaluate",
+            "strobe.evaluate.results:EvaluateResult",
+            "strobe.evaluate.page",
             (
                 "strobe.evaluate.findings:OF_EVALUATIONS",
                 "strobe.core.findings.trust:stand_ins",
             ),
         ),
-        "evaluate results": Kind("strobe.evaluate.results.evaluate:Judged", "strobe.evaluate.pages.judged"),
+        "evaluate results": Kind("strobe.evaluate.results:Judged", "strobe.evaluate.page_judged"),
     },
 )

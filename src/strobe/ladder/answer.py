@@ -15,7 +15,7 @@ from strobe.core.results.recipe import Recipe
 from strobe.core.studies.shared.measuring import Measured
 from strobe.core.studies.shared.paired_comparison import judge
 from strobe.core.treatments.recipe import PACKAGES
-from strobe.evaluate.results.episodes import PairedEpisodes
+from strobe.evaluate.pairs import PairedEpisodes
 from strobe.ladder.climb import AS_IT_IS, Climb, Step
 from strobe.ladder.results import Ladder, Need, OptimizeResult, Rung, tried_on
 

@@ -26,7 +26,7 @@ from strobe.core.studies.shared.measuring import Measured
 from strobe.core.subjects.subject import Subject
 from strobe.core.treatments.treatment import Treatment, Variant
 from strobe.evaluate.measure.episodes import MARGIN
-from strobe.evaluate.results.episodes import PairedEpisodes
+from strobe.evaluate.pairs import PairedEpisodes
 from strobe.ladder import settings
 from strobe.ladder.answer import Choosing, with_as_it_is
 from strobe.ladder.climb import AS_IT_IS, Climb

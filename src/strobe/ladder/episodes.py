@@ -16,7 +16,7 @@ from strobe.core.results.numerals import significant
 from strobe.core.treatments.treatment import Variant
 from strobe.evaluate.measure.episodes import MARGIN, differences_of, judge
 from strobe.evaluate.measure.success_rates import decide
-from strobe.evaluate.results.episodes import EpisodePair, PairedEpisodes
+from strobe.evaluate.pairs import EpisodePair, PairedEpisodes
 from strobe.lerobot.policies.policy_subject import PolicySubject
 from strobe.simulators import environments
 from strobe.simulators.simulator import Played, Simulator

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from strobe.core.findings.texts import Evidence, Found, finding
 from strobe.core.findings.thresholds import Thresholds
-from strobe.evaluate.results.episodes import PairedEpisodes
+from strobe.evaluate.pairs import PairedEpisodes
 from strobe.ladder.results import OptimizeResult
 
 MAX_POSSIBLE_DROP = 0.1  # loss of success rate: episodes that cannot exclude more say little

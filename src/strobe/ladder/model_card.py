@@ -16,7 +16,7 @@ from strobe.core.report import frame, sameness
 from strobe.core.report.markdown import escape, grid
 from strobe.core.results import units
 from strobe.core.results.answer import Answer, Result
-from strobe.evaluate.results.evaluate import EvaluateResult
+from strobe.evaluate.results import EvaluateResult
 from strobe.ladder.results import OptimizeResult
 
 if TYPE_CHECKING:  # a second of imports

@@ -28,7 +28,7 @@ from strobe.core.results.agreement import Agreement
 from strobe.core.results.comparison import Comparison
 from strobe.core.results.data import Interval
 from strobe.core.results.measurement import Measurement
-from strobe.evaluate.pages import episodes
+from strobe.evaluate import page_episodes as episodes
 from strobe.ladder.results import Ladder, Need, OptimizeResult, Rung, Try
 
 SMALL = 0.03  # parts below this share of the whole in every rung are taken together

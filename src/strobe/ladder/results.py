@@ -14,7 +14,7 @@ from strobe.core.results.comparison import Comparison, Verdict
 from strobe.core.results.data import Data, Finite, Samples
 from strobe.core.results.in_time import InTime
 from strobe.core.results.measurement import Measurement
-from strobe.evaluate.results.episodes import PairedEpisodes
+from strobe.evaluate.pairs import PairedEpisodes
 
 AROUND = ("preprocessing", "postprocessing", "decode")  # parts that treatments of the whole policy do not touch
 

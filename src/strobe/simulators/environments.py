@@ -12,12 +12,17 @@ import os
 import sys
 from collections.abc import Iterator, Sequence
 from importlib import import_module
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from strobe.core.errors import UserError, install
 from strobe.lerobot.quiet import quiet
 from strobe.simulators import libero
 
+if TYPE_CHECKING:  # they take seconds
+    from gymnasium.vector import SyncVectorEnv
+    from lerobot.envs.configs import EnvConfig
+
+Observation = dict[str, Any]  # name → array, tensor or words, before or after one of LeRobot's processors
 NO_OPENGL = "MuJoCo needs OpenGL to render: apt-get install libosmesa6 (Debian, Ubuntu) and set MUJOCO_GL=osmesa"
 
 
@@ -52,7 +57,7 @@ def register_plugins(kind: str) -> None:
             register_third_party_plugins()
 
 
-def make(env: Any) -> dict[str, Any]:
+def make(env: EnvConfig) -> dict[str, SyncVectorEnv]:
     """Return a gymnasium vector of one environment for each task of ``env``, by the task's name."""
     from lerobot.envs.factory import make_env
 
@@ -61,7 +66,7 @@ def make(env: Any) -> dict[str, Any]:
         choose_opengl()
     if env.type in libero.TYPES:
         libero.prepare()
-    suites = make_env(env, n_envs=1)
+    suites: Any = make_env(env, n_envs=1)
     several = sum(map(len, suites.values())) > 1
     return {
         f"{suite} {number}" if several else suite: vector
@@ -70,7 +75,7 @@ def make(env: Any) -> dict[str, Any]:
     }
 
 
-def task_of(vector: Any) -> list[str]:
+def task_of(vector: SyncVectorEnv) -> list[str]:
     """Return the task of each environment of ``vector`` as lerobot-eval reads it: in words, else its name, else ''."""
     for name in ("task_description", "task"):
         try:
@@ -80,7 +85,7 @@ def task_of(vector: Any) -> list[str]:
     return [""] * vector.num_envs
 
 
-def display_name(env: Any, tasks: Sequence[str]) -> str:
+def display_name(env: EnvConfig, tasks: Sequence[str]) -> str:
     """Return the name of a simulator: 'PushT-v0', 'metaworld drawer-close-v3', 'libero_spatial (10 tasks)'."""
     kind, task = env.type, env.task
     name = kind if not task else task if kind in task.lower() else f"{kind} {task}"

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
-HOLDS = ("last", "zero")
+if TYPE_CHECKING:
+    from lerobot.envs.configs import EnvConfig
+
+Action = NDArray[np.float32]  # (action dim,), as the simulator takes it
+
 # Types of environments whose actions are movements → the dimension that is a gripper's goal, which is no movement.
 MOVEMENTS: dict[str, int | None] = {
     "metaworld": 3, "metaworld_state": 3, "libero": 6, "libero_plus": 6, "robocasa": None,
@@ -30,7 +34,7 @@ class Hold:
     gripper: int | None = None
     known: bool = True
 
-    def action(self, last: NDArray[Any] | None, rest: NDArray[Any] | None, size: int) -> NDArray[Any] | None:
+    def action(self, last: Action | None, rest: Action | None, size: int) -> Action | None:
         """Return the action, (``size``,); None if no action is known that keeps the simulator still.
 
         Args:
@@ -45,9 +49,10 @@ class Hold:
         return held
 
 
-def hold_for(env: Any, kind: str = "") -> Hold:
+def hold_for(env: EnvConfig, kind: str = "") -> Hold:
     """Return how ``env`` (LeRobot's ``EnvConfig``) is held: by ``kind``, or as fits its actions if ``kind`` is ''."""
     moves = env.type in MOVEMENTS and getattr(env, "control_mode", "") != "absolute"
-    chosen: Any = kind or ("zero" if moves else "last")
-    gripper = MOVEMENTS.get(env.type) if moves else None
-    return Hold(chosen, gripper if chosen == "zero" else None, moves or env.type in (*MOVEMENTS, *POSITIONS))
+    known = moves or env.type in (*MOVEMENTS, *POSITIONS)
+    if (kind or ("zero" if moves else "last")) == "last":
+        return Hold("last", None, known)
+    return Hold("zero", MOVEMENTS.get(env.type) if moves else None, known)

@@ -9,20 +9,20 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 import torch
+from gymnasium.vector import SyncVectorEnv
 from lerobot.envs import utils as lerobot_envs
 from lerobot.utils.constants import ACTION
-from numpy.typing import NDArray
 from torch import Tensor
 
 from strobe.lerobot import versions
 from strobe.simulators import environments
-from strobe.simulators.held_action import Hold
+from strobe.simulators.environments import Observation
+from strobe.simulators.held_action import Action, Hold
 from strobe.simulators.results import Episode
-from strobe.simulators.simulator import Played, digest
+from strobe.simulators.simulator import Played, Watch, digest
 
 SLACK_NS = 100_000  # moments are rounded to nanoseconds; nothing that matters is as short as this
 TICKET = "ticket"  # stands for the observation in LeRobot's engine; the observation itself goes around it
@@ -46,16 +46,16 @@ class ActedWorld:
         rests: whether the simulator is held before the first action; else it does not step until then.
     """
 
-    vector: Any
-    to_policy: Callable[[dict[str, Any]], dict[str, Any]]
-    to_env: Callable[[dict[str, Any]], dict[str, Any]]
+    vector: SyncVectorEnv
+    to_policy: Callable[[Observation], Observation]
+    to_env: Callable[[Observation], Observation]
     period_ns: float
     hold: Hold
-    watch: Callable[[Any], None] | None = None
+    watch: Watch | None = None
     over: bool = False
     taken: list[int | None] = field(default_factory=list)
     lost: int = 0
-    looked: dict[str, Any] = field(default_factory=dict)
+    looked: Observation = field(default_factory=dict)
     start: str = ""
     size: int = 0
     rests: bool = True
@@ -68,26 +68,28 @@ class ActedWorld:
         self._seen = self._before = observation
         self.start = digest(self._prepared(observation))
         self._most = int(self.vector.call("_max_episode_steps")[0])
-        self.size = int(self.vector.single_action_space.shape[0])
+        shape = self.vector.single_action_space.shape
+        assert shape is not None  # LeRobot's actions are vectors
+        self.size = int(shape[0])
         position = observation.get("agent_pos") if isinstance(observation, dict) else None
         fits = position is not None and np.shape(position) == (1, self.size)
         self._rest = np.asarray(position, np.float32)[0] if fits else None
         self.rests = self.hold.kind == "zero" or fits
         self._passed = 0  # ticks of the clock
         self._sent = 0  # ticks of the loop
-        self._command: tuple[int, NDArray[Any]] | None = None
-        self._last: NDArray[Any] | None = None
-        self._actions: list[NDArray[Any]] = []
+        self._command: tuple[int, Action] | None = None
+        self._last: Action | None = None
+        self._actions: list[Action] = []
         self._rewards: list[float] = []
         self._success = False
 
-    def observe(self, moment: int) -> Callable[[], dict[str, Any]]:
+    def observe(self, moment: int) -> Callable[[], Observation]:
         """Return a function that prepares the observation of ``moment`` and gives the engine a ticket for it."""
         while not self.over and (self._passed + 1) * self.period_ns <= moment + SLACK_NS:
             self._step()
         seen = self._seen if self._passed * self.period_ns <= moment + SLACK_NS else self._before
 
-        def look() -> dict[str, Any]:
+        def look() -> Observation:
             self.looked = self._prepared(seen)
             return {TICKET: 0.0}
 
@@ -104,7 +106,7 @@ class ActedWorld:
         self._command = number, self.to_env({ACTION: action.unsqueeze(0)})[ACTION].to("cpu").numpy()[0]
 
     @property
-    def actions(self) -> list[NDArray[Any]]:
+    def actions(self) -> list[Action]:
         """The simulator's actions so far, including held ones."""
         return self._actions
 
@@ -141,14 +143,14 @@ class ActedWorld:
         self._success = self._success or _succeeded(info)
         self.over = bool(terminated[0] or truncated[0]) or len(self._rewards) >= self._most
 
-    def _prepared(self, observation: dict[str, Any]) -> dict[str, Any]:
+    def _prepared(self, observation: Observation) -> Observation:
         """Return an observation as lerobot-eval prepares it."""
-        prepared: dict[str, Any] = dict(lerobot_envs.preprocess_observation(observation))
+        prepared: Observation = dict(lerobot_envs.preprocess_observation(observation))
         prepared["task"] = environments.task_of(self.vector)
         return self.to_policy(prepared)
 
 
-def _succeeded(info: dict[str, Any]) -> bool:
+def _succeeded(info: Observation) -> bool:
     """Return whether the tick ended in success, as lerobot-eval reads it."""
     final = info.get("final_info", info)
     if not isinstance(final, dict):  # gymnasium before 1.0: an entry for each environment, None if it goes on

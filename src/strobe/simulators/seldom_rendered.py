@@ -11,14 +11,19 @@ the processors keep no images (`Looks`); in a tick the simulator draws observati
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterable, Iterator
+from collections.abc import Container, Iterable, Iterator
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
-from strobe.core.timeline.probe import Hook
+from strobe.core.timeline.probe import Attached, Hook
 from strobe.lerobot.versions import actions_left
-from strobe.simulators import libero
+from strobe.simulators import environments, libero
 
 if TYPE_CHECKING:
+    from gymnasium.vector import SyncVectorEnv
+    from lerobot.configs import PreTrainedConfig
+    from lerobot.envs.configs import EnvConfig
+    from lerobot.policies.pretrained import PreTrainedPolicy
+
     from strobe.core.timeline.layers import Call
 
 Rendering = Literal["needed", "always"]
@@ -53,9 +58,9 @@ class SeldomRendered:
         self.drawn, self.kept, self.seen = 0, 0, False
         self._due, self._drew, self._stepping = True, False, False
         self._known: set[int] = set()
-        self._last: dict[str, Any] = {}
+        self._last: dict[str, object] = {}
 
-    def hooks(self, vector: Any) -> list[Hook]:
+    def hooks(self, vector: SyncVectorEnv) -> list[Hook]:
         """Return the hooks that `wrap` is for."""
         places = list(_places(vector))
         known = [owner for inside, owner, _ in places if type(inside).__module__.startswith(_ONLY_OBSERVATIONS)]
@@ -68,7 +73,7 @@ class SeldomRendered:
 
     def _step(self, inner: Call) -> Call:
         @functools.wraps(inner)
-        def step(*args: Any, **kwargs: Any) -> Any:
+        def step(*args: object, **kwargs: object) -> object:
             self._due = self._looks is None or self._looks.looks_next()
             self._drew, self._stepping = False, True
             try:
@@ -79,11 +84,11 @@ class SeldomRendered:
 
         return step
 
-    def _draw(self, inner: Call, owner: Any) -> Call:
+    def _draw(self, inner: Call, owner: object) -> Call:
         may_keep = self._looks is not None and id(owner) in self._known
 
         @functools.wraps(inner)
-        def draw(*args: Any, **kwargs: Any) -> Any:
+        def draw(*args: object, **kwargs: object) -> object:
             self.seen = True
             key = repr((args, kwargs))
             # Outside of a tick it is the first observation, or a video: those are drawn.
@@ -97,12 +102,12 @@ class SeldomRendered:
         return draw
 
 
-def drawing(vector: Any, name: str) -> list[Hook]:
+def drawing(vector: SyncVectorEnv, name: str) -> list[Hook]:
     """Return hooks called ``name`` on the methods by which the simulator of ``vector`` draws, if they are known."""
     return [Hook(owner, method, name) for _, owner, method in _places(vector)]
 
 
-def _places(vector: Any) -> Iterator[tuple[Any, Any, str]]:
+def _places(vector: SyncVectorEnv) -> Iterator[tuple[Any, Any, str]]:
     """Yield, for each environment: the environment without its wrappers, and the object and the method that draw."""
     for env in getattr(vector, "envs", ()):
         inside = getattr(env, "unwrapped", env)
@@ -132,7 +137,7 @@ _LOOK_AT_CALLS = {
 class Looks:
     """Tells which observations the policy looks at."""
 
-    def __init__(self, policy: Any, steps: Iterable[Any], early: int = 0) -> None:
+    def __init__(self, policy: PreTrainedPolicy, steps: Iterable[object], early: int = 0) -> None:
         """Watch the queue of ``policy``.
 
         Args:
@@ -150,21 +155,101 @@ class Looks:
         return actions_left(self._policy) < _observations(self._policy) + self._early
 
 
-def _looks_at_calls(policy: Any) -> bool:
+def _looks_at_calls(policy: object) -> bool:
     """Return whether the policy's ``select_action``, own or inherited, is one of LeRobot's that was read."""
     where = getattr(getattr(type(policy), "select_action", None), "__module__", "")
     parts = where.split(".")
     return parts[:2] == ["lerobot", "policies"] and len(parts) > 2 and parts[2] in _LOOK_AT_CALLS
 
 
-def _keeps_no_image(step: Any) -> bool:
+def _keeps_no_image(step: object) -> bool:
     return type(step).__module__.split(".")[0] in ("lerobot", "strobe")
 
 
-def _observations(policy: Any) -> int:
+def _observations(policy: PreTrainedPolicy) -> int:
     """Return how many observations, up to the newest, a call looks at, by the config and the policy's queues."""
     config = policy.config
     deltas = getattr(config, "observation_delta_indices", None) or (0,)
     queues = (queue for name, queue in (getattr(policy, "_queues", None) or {}).items() if name != "action")
     held = (getattr(queue, "maxlen", None) or 1 for queue in queues)
     return max(getattr(config, "n_obs_steps", None) or 1, 1 - min(deltas), *held, 1)
+
+
+# Episodes with random actions, from which a policy's observations are taken: few of their images are read.
+
+Tick = environments.Observation  # as LeRobot's processors of the environment hand it to the policy's
+
+
+class RandomEpisodes:
+    """A few episodes, played again when images are requested that were not drawn.
+
+    Drawing is most of an episode's cost, and few of its images are read. If the simulator is not known to draw
+    observations only, all images are drawn at once.
+
+    Args:
+        env: LeRobot's ``EnvConfig``; its first task is played.
+        episodes, ticks: number of episodes, and the ticks of each.
+        seed: seed of the actions and of the first episode; each further episode adds 1.
+    """
+
+    def __init__(self, env: EnvConfig, config: PreTrainedConfig, episodes: int, ticks: int, seed: int) -> None:
+        self._env, self._config, self._episodes, self._ticks, self._seed = env, config, episodes, ticks, seed
+        self._whole: list[list[Tick]] | None = None
+
+    def runs(self, read: Iterable[int] | None = None) -> list[list[Tick]]:
+        """Return the ticks of each episode.
+
+        Args:
+            read: ticks of each episode, from 0, whose images are needed. Others may hold an older image. None: all.
+
+        Raises:
+            UserError: the environment cannot be started.
+        """
+        if self._whole is not None:
+            return self._whole
+        runs, outdated = self._play(None if read is None else frozenset(read))
+        if not outdated:
+            self._whole = runs
+        return runs
+
+    def _play(self, read: Container[int] | None) -> tuple[list[list[Tick]], bool]:
+        """Return the episodes, and whether any tick holds an older image."""
+        from lerobot.envs.factory import make_env_pre_post_processors
+        from lerobot.envs.utils import preprocess_observation
+
+        looks = _ReadTicks(read)
+        seldom = SeldomRendered(looks if read is not None else None)
+        runs: list[list[Tick]] = []
+        with environments.errors_in_a_line(self._env.type):
+            vector = next(iter(environments.make(self._env).values()))
+            try:
+                self.space = vector.single_action_space
+                vector.action_space.seed(self._seed)
+                to_policy, _ = make_env_pre_post_processors(self._env, self._config)
+                with Attached(seldom.hooks(vector), seldom.wrap):
+                    for episode in range(self._episodes):
+                        raw, _ = vector.reset(seed=self._seed + episode)
+                        looks.tick = 0
+                        runs.append([])
+                        while True:
+                            tick: Tick = preprocess_observation(raw)
+                            tick["task"] = environments.task_of(vector)
+                            runs[-1].append(to_policy(tick))
+                            action = vector.action_space.sample()
+                            if len(runs[-1]) == self._ticks:
+                                break
+                            looks.tick += 1
+                            raw, *_ = vector.step(action)
+            finally:
+                vector.close()
+        return runs, seldom.kept > 0
+
+
+class _ReadTicks:
+    """Tells `SeldomRendered` whether the next observation is read."""
+
+    def __init__(self, read: Container[int] | None) -> None:
+        self.tick, self._read = 0, read
+
+    def looks_next(self) -> bool:
+        return self._read is None or self.tick in self._read

@@ -8,10 +8,13 @@ import hashlib
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from types import ModuleType
 from typing import Any, Protocol
 from unittest import mock
 
 import torch
+from gymnasium.vector import SyncVectorEnv
+from lerobot.envs.configs import EnvConfig
 from lerobot.policies.pretrained import PreTrainedPolicy
 from lerobot.utils.constants import ACTION
 from torch import Tensor
@@ -22,15 +25,17 @@ from strobe.core.timeline.layers import Call
 from strobe.core.timeline.probe import Attached, Hook
 from strobe.lerobot.quiet import quiet
 from strobe.simulators import environments, libero
+from strobe.simulators.environments import Observation
 from strobe.simulators.results import Episode
 from strobe.simulators.seldom_rendered import Looks, Rendering, SeldomRendered, drawing
 
+Watch = Callable[[SyncVectorEnv], None]  # called after the reset of an episode and after each tick
 READ = "is_success"
 OTHERS = ("success", "succeed")  # seen in simulators of plug-ins
 
 
 @contextlib.contextmanager
-def outcomes_reported(vector: Any) -> Iterator[None]:
+def outcomes_reported(vector: SyncVectorEnv) -> Iterator[None]:
     """Put the key that lerobot-eval's rollout reads into the last info of each episode of ``vector``, while open.
 
     Without the key, LeRobot 0.6.1 counts every episode that ends as a success: its default, ``[False]``, is a list that
@@ -81,7 +86,7 @@ class Actor(Protocol):
         """LeRobot's steps from the policy's actions to the simulator's."""
         ...
 
-    def prepare(self, observation: dict[str, Any]) -> dict[str, Any]:
+    def prepare(self, observation: Observation) -> Observation:
         """Return the batch that the policy is called with."""
         ...
 
@@ -131,11 +136,11 @@ class Simulator:
         UserError: the simulator is not installed, or cannot be started.
     """
 
-    def __init__(self, env: Any, actor: Actor, rendering: Rendering = "needed") -> None:
+    def __init__(self, env: EnvConfig, actor: Actor, rendering: Rendering = "needed") -> None:
         from lerobot.envs.factory import make_env_pre_post_processors
 
         self.actor = actor
-        self.watch: Callable[[Any], None] | None = None  # called with the vector, after the reset and each tick
+        self.watch: Watch | None = None
         self.rendering: Rendering = rendering
         self.name = env.type
         self._fps = float(env.fps)
@@ -196,13 +201,13 @@ class Simulator:
                 vector.close()
 
 
-def _seconds(ticks: int, vector: Any, fps: float) -> dict[str, float]:
+def _seconds(ticks: int, vector: SyncVectorEnv, fps: float) -> dict[str, float]:
     """Return the seconds of ``ticks``, and those that an episode may last, for `Episode`."""
     return {"seconds": ticks / fps, "limit_s": int(vector.call("_max_episode_steps")[0]) / fps} if fps > 0 else {}
 
 
 @contextlib.contextmanager
-def _without_bar() -> Iterator[Any]:
+def _without_bar() -> Iterator[ModuleType]:
     """Yield lerobot-eval's module without its progress bar: in a cluster's job it draws none."""
     with quiet():  # it takes seconds to import, and prints
         from lerobot.scripts import lerobot_eval
@@ -213,17 +218,17 @@ def _without_bar() -> Iterator[Any]:
 class _First:
     """The environment's own preprocessor, with a digest of the first observation that it sees."""
 
-    def __init__(self, step: Any) -> None:
+    def __init__(self, step: Callable[[Observation], Observation]) -> None:
         self.step, self.digest = step, ""
 
-    def __call__(self, observation: dict[str, Any]) -> dict[str, Any]:
+    def __call__(self, observation: Observation) -> Observation:
         observation = self.step(observation)
         if not self.digest:
             self.digest = digest(observation)
         return observation
 
 
-def digest(observation: dict[str, Any]) -> str:
+def digest(observation: Observation) -> str:
     """Return a digest of an observation that is ready for the policy's own preprocessor."""
     seen = hashlib.sha256()
     for key in sorted(observation):
@@ -292,7 +297,7 @@ class _Stopwatch:
         name = hook.name
 
         @functools.wraps(inner)
-        def call(*args: Any, **kwargs: Any) -> Any:
+        def call(*args: object, **kwargs: object) -> object:
             if name == CHUNK:
                 self._ran = True
                 return inner(*args, **kwargs)

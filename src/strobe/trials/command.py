@@ -46,6 +46,7 @@ from strobe.core.cli.live import Live
 from strobe.core.cli.parse import parse, split_lerobot, take_repeated
 from strobe.core.cli.runner import Command, Studied
 from strobe.core.errors import UserError
+from strobe.lerobot.flags.argument_names import check, joined
 
 PLANNING = ("of", "latency", "setting", "output", "seed", "watch")  # flags that --judge has no use for
 
@@ -114,8 +115,6 @@ def _check_judge(config: TrialsConfig, rest: Sequence[str], theirs: Sequence[str
 
 def _shared(config: TrialsConfig, theirs: Sequence[str]) -> list[str]:
     """Return lerobot-rollout's arguments, with the limit of a trial as its duration. Raises UserError."""
-    from strobe.lerobot.flags.argument_names import joined
-
     arguments = joined(theirs, "lerobot-rollout")
     duration = next((a.partition("=")[2] for a in arguments if a.startswith("--duration=")), None)
     if config.limit_s is None:
@@ -138,9 +137,8 @@ def study(config: TrialsConfig, shared: list[str], live: Live) -> Studied | int:
 
 def write_plan(config: TrialsConfig, shared: list[str]) -> int:
     """Write the folder of a plan, and print what to do with it. Return the exit code. Raises UserError."""
-    from strobe.trials import fieldtrial_study
-    from strobe.trials.plan import draw, write
-    from strobe.trials.settings import policy_of, settings_of, spelt_settings, tuning_of
+    from strobe.trials.plan import draw, policy_of, settings_of, spelt_settings, tuning_of, write
+    from strobe.trials.sheet import write_study
 
     assert config.output is not None  # checked when it was read
     if config.of is not None:
@@ -157,7 +155,7 @@ def write_plan(config: TrialsConfig, shared: list[str]) -> int:
         draw(settings, config.pairs, config.margin, config.limit_s, seed), shared=shared, watched=config.watch
     )
     write(drawn, config.output)
-    _say(config, shared, fieldtrial_study.write(drawn, config.output))
+    _say(config, shared, write_study(drawn, config.output))
     return 0
 
 
@@ -166,8 +164,6 @@ def _check_flags(flags: Sequence[str], shared: Sequence[str]) -> None:
 
     What a script gets when it is started is not known yet, so a robot and a policy stand in for it.
     """
-    from strobe.lerobot.flags.argument_names import check
-
     given = [*shared, *flags]
     names = {argument.partition("=")[0] for argument in given}
     later = {"--robot.type": "so101_follower", "--policy.path": "."}

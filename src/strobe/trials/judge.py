@@ -10,10 +10,9 @@ from strobe.core.errors import UserError
 from strobe.core.measure.planning import fewest_pairs, fewest_pairs_apart
 from strobe.evaluate.measure.success_rates import paired_rates, success_rate
 from strobe.evaluate.measure.time_to_task import Ended, judge_times, time_to_task
-from strobe.trials import fieldtrial_study
 from strobe.trials.plan import KEY, SHEET, TrialKey, TrialPlan, load_key, load_plan
 from strobe.trials.results import Code, OfOrder, Trial, TrialsResult, TriedSetting
-from strobe.trials.sheet import SheetLimits, read_sheet
+from strobe.trials.sheet import STUDY, SheetLimits, read_sheet, read_study
 from strobe.version import __version__
 
 
@@ -184,14 +183,14 @@ def judged(path: Path, *, blind: bool = False) -> TrialsResult:
     Raises:
         UserError: no plan there, a damaged file, or a row with a missing or odd value.
     """
-    of_study = path.name == fieldtrial_study.STUDY
+    of_study = path.name == STUDY
     folder = path if path.is_dir() else path.parent
     if not path.exists():
         raise UserError(f"--judge={path}: there is no such folder or file")
     plan = load_plan(folder)
     named = True
     if of_study:
-        plan, trials, named = fieldtrial_study.read(path, plan, blind=blind)
+        plan, trials, named = read_study(path, plan, blind=blind)
     else:
         file = folder / SHEET if path.is_dir() else path
         trials = read_sheet(file, SheetLimits(len(plan.orders), plan.limit_s))

@@ -8,9 +8,9 @@ from strobe.core.report import frame
 from strobe.core.report.document import Columns, Document, Section, figure, listing, table, words
 from strobe.core.report.frame import Plots
 from strobe.core.results import units
-from strobe.evaluate.pages import rates, time_to_task
-from strobe.evaluate.results.evaluate import verdict_in_words
-from strobe.evaluate.results.time_to_task import time_in_words
+from strobe.evaluate import page_rates as rates
+from strobe.evaluate import page_times as time_to_task
+from strobe.evaluate.pairs import time_in_words, verdict_in_words
 from strobe.trials.results import OfOrder, Trial, TrialsResult, TriedSetting
 
 ABOUT = (

@@ -8,8 +8,7 @@ from pydantic import Field
 
 from strobe.core.results.answer import Answer
 from strobe.core.results.data import Data, Finite
-from strobe.evaluate.results.evaluate import PairedRates, SuccessRate
-from strobe.evaluate.results.time_to_task import PairedTimes, TimeToTask
+from strobe.evaluate.pairs import PairedRates, PairedTimes, SuccessRate, TimeToTask
 
 Code = Literal["A", "B"]
 

@@ -10,9 +10,8 @@ from strobe.core.report.charts import Plot
 from strobe.core.report.document import Columns, Document, Section, Table, figure, listing, table, words
 from strobe.core.report.frame import Plots
 from strobe.core.results import units
-from strobe.evaluate.pages import rates
-from strobe.evaluate.results.evaluate import verdict_in_words
-from strobe.evaluate.results.time_to_task import time_in_words
+from strobe.evaluate import page_rates as rates
+from strobe.evaluate.pairs import time_in_words, verdict_in_words
 from strobe.tune.results import Closing, SettingRow, TuneResult, Tuning
 
 RANDOM = "random weights"  # source of a subject without a checkpoint

@@ -10,8 +10,7 @@ from pydantic import Field
 from strobe.core.results.answer import Result
 from strobe.core.results.data import Data, Finite
 from strobe.core.results.measurement import Measurement
-from strobe.evaluate.results.evaluate import PairedRates, SuccessRate
-from strobe.evaluate.results.time_to_task import PairedTimes
+from strobe.evaluate.pairs import PairedRates, PairedTimes, SuccessRate
 
 EliminatedBy = Literal["success", "time", "rank", ""]
 

@@ -2,25 +2,37 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from functools import partial
+from pathlib import Path
 
-from strobe.core.measure.sampling import SamplingBudget
+from lerobot.configs import PreTrainedConfig
+from lerobot.rollout.inference.rtc import supports_rtc_inference
+
+from strobe.core.cli.live import Live
+from strobe.core.errors import UserError
+from strobe.core.families.registry import registered, steps_field, steps_of
 from strobe.core.measure.statistics import bonferroni
-from strobe.core.studies.shared.machine_state import begin_result
-from strobe.core.studies.shared.measuring import Options
-from strobe.evaluate.episode_log import EpisodeLog
-from strobe.evaluate.episodes.play import EpisodeReporter, EpisodeRunner, ParallelEpisodeRunner, play
+from strobe.core.treatments.recipe import rungs_of
+from strobe.core.treatments.treatment import Treatment, Variant
+from strobe.evaluate import session as playing
+from strobe.evaluate.episode_flags import recipes_of
+from strobe.evaluate.episodes.crews import Crew
+from strobe.evaluate.episodes.play import FIRST, Candidate, Session
+from strobe.evaluate.episodes.timings import Latency, RequestedTiming, parse_latency
 from strobe.evaluate.measure.best_arm import mean_s
-from strobe.evaluate.measure.success_rates import LEVEL, paired_rates, success_rate
-from strobe.evaluate.measure.time_to_task import ends_of, judge_times, why_not_judged
+from strobe.evaluate.measure.success_rates import LEVEL, success_rate
+from strobe.evaluate.measure.time_to_task import judge_pairs
+from strobe.evaluate.run import begin, require_applies
+from strobe.lerobot.config_fields import ENSEMBLED, QUEUED, Settings
+from strobe.lerobot.policies.options import PolicyOptions
+from strobe.lerobot.policies.policy_subject import PolicySubject
+from strobe.rollout.loops.virtual_client import why_not_served
+from strobe.simulators.held_action import Hold, hold_for
 from strobe.tune.results import Closing, SettingRow, TuneResult, Tuning
-from strobe.tune.rows import TunedCandidate
 from strobe.tune.search import Search, SearchPlan
-
-if TYPE_CHECKING:
-    from strobe.lerobot.policies.policy_subject import PolicySubject
+from strobe.tune.settings import THRESHOLD, Grid, PolicyFacts, TuneConfig, TunedSetting, grid, ticks_of
 
 NOT_TRIED = (
     "interpolation between actions (--interpolation_multiplier) and another control rate (--fps): a simulator steps at "
@@ -28,49 +40,160 @@ NOT_TRIED = (
 )
 
 
-@dataclass(frozen=True)
-class AtLatency:
-    """The tuning at one latency: its search, the ticks that a call lasts, and setting → why it cannot work."""
+def tune_policy(flags: PolicyOptions, config: TuneConfig, crew: Crew, live: Live) -> tuple[TuneResult, Path]:
+    """Load the policy, search its settings and judge the winner, as `session.play` does."""
 
-    latency: str
-    ticks: int
-    plan: SearchPlan
-    left_out: Mapping[str, str]
+    def request_of(subjects: playing.Subjects) -> playing.Request[TuneResult]:
+        (subject,) = subjects.values()
+        env, facts = config.simulator, facts_of(subject)
+        grids = list(_grids(facts, config))
+        settings = [(latency, setting) for latency, each in grids for setting in each.settings]
+        rows_of = partial(tuned_rows, settings=settings, hold=hold_for(env, config.hold), fps=env.fps)
+        rows = rows_of(subject, recipes_of(config.recipe))
+
+        def study(session: Session, _films: object) -> TuneResult:
+            remaining, tunings = iter(session.plan.candidates), []
+            for latency, each in grids:
+                candidates = [next(remaining) for _ in each.settings]
+                plan = SearchPlan(
+                    candidates, session.plan.tasks, config.starts, config.margin, config.seed, config.pairs
+                )
+                tunings.append(AtLatency(latency.name, each, facts, plan))
+            return tune(subject, session, tunings)
+
+        return playing.Request(rows_of, rows, config.starts, study)
+
+    return playing.play("tune", {"": flags}, config, crew, live, request_of)
 
 
-def tune(
+def _grids(facts: PolicyFacts, config: TuneConfig) -> Iterator[tuple[Latency, Grid]]:
+    """Yield each latency with its settings. Raises UserError where there is no second one."""
+    for latency in parse_latency(config.latency):
+        made = grid(facts, config, ticks_of(latency, config.simulator.fps))
+        if len(made.settings) < 2:
+            why = next(iter(made.left_out.values()), "the default is the only one")
+            raise UserError(f"--latency={latency.name}: there is no second setting to try: {why}")
+        yield latency, made
+
+
+def tuned_rows(
     subject: PolicySubject,
-    environment: str,
-    tunings: Sequence[AtLatency],
-    player: EpisodeRunner | ParallelEpisodeRunner,
-    log: EpisodeLog,
-    watching: EpisodeReporter,
+    recipes: Sequence[Path] = (),
+    *,
+    settings: Sequence[tuple[Latency, TunedSetting]],
+    hold: Hold,
     fps: float,
-) -> TuneResult:
-    """Play each latency's search, one after the other, and judge its winner. Ctrl-C keeps what was played.
+) -> list[Candidate]:
+    """Return what is played of each setting at its latency, put on ``subject`` once to see that it applies.
 
     Args:
-        environment: the simulator's name.
-        log: empty, or with the episodes of the run that --resume continues.
         fps: control ticks per second.
+
+    Raises:
+        UserError: one does not apply.
+    """
+    by_name, facts = {path.name: path for path in recipes}, facts_of(subject)
+    made = []
+    for latency, setting in settings:
+        rtc = {
+            "execution_horizon": setting.horizon,
+            "max_guidance_weight": setting.weight,
+            "prefix_attention_schedule": setting.schedule,
+        }
+        timing = RequestedTiming(
+            setting.engine,
+            latency,
+            hold,
+            fps,
+            {name: value for name, value in rtc.items() if value is not None} if setting.engine == "rtc" else {},
+            THRESHOLD if setting.threshold is None else setting.threshold,
+            client=setting.client,
+        )
+        # A recorded run has latencies by the name of its variant: those of a recipe are the recipe's.
+        treatments = [*_treatments(setting, facts), *rungs_of(subject, by_name.get(setting.recipe))]
+        candidate = Candidate(
+            Variant(setting.recipe or FIRST, tuple(treatments)),
+            f"{' '.join(setting.flags(facts))} {setting.recipe} | {timing.written}",
+            setting.steps or facts.steps,
+            setting.recipe,
+            timing,
+            title=f"{setting.name}, at {latency.name}",
+        )
+        require_applies(candidate, subject)
+        made.append(candidate)
+    return made
+
+
+def _treatments(setting: TunedSetting, facts: PolicyFacts) -> list[Treatment]:
+    """Return what makes a setting of the policy's config, without its recipe."""
+    values: dict[str, object] = {}
+    if setting.executed is not None and setting.executed != facts.executed:
+        values[QUEUED] = setting.executed
+    if setting.steps is not None:
+        values[facts.steps_field] = setting.steps
+    treatments: list[Treatment] = []
+    if setting.coefficient != facts.coefficient:
+        # LeRobot's config takes an average with one executed action alone: both change together.
+        joint = {QUEUED: values.pop(QUEUED)} if QUEUED in values else {}
+        treatments.append(Settings({ENSEMBLED: setting.coefficient, **joint}))
+    return [*treatments, *(Settings({name: value}) for name, value in values.items())]
+
+
+def facts_of(subject: PolicySubject) -> PolicyFacts:
+    """Return what the policy can be set to. Raises UserError for one without a chunk."""
+    config = subject.policy.config
+    executed = getattr(config, QUEUED, None)
+    chunk = subject.traits("inference", 1).chunk_size
+    if not executed or not chunk:
+        raise UserError(f"strobe tune needs a policy that acts in chunks: '{config.type}' has no {QUEUED}")
+    field, family = steps_field(config), registered(config.type)
+    return PolicyFacts(
+        chunk,
+        most_executed(config, chunk),
+        executed,
+        steps_of(config) if field else None,
+        field,
+        supports_rtc_inference(subject.policy),
+        why_not_served(subject.policy),
+        family is not None and ENSEMBLED in family.live,
+        getattr(config, ENSEMBLED, None),
+    )
+
+
+def most_executed(config: PreTrainedConfig, chunk: int) -> int:
+    """Return how many actions the policy can execute before its next call, by its config.
+
+    Diffusion and its kind begin a chunk at the oldest observation, whose actions are past
+    (LeRobot's ``DiffusionConfig``: horizon − n_obs_steps + 1).
+    """
+    past = config.n_obs_steps - 1 if getattr(config, "horizon", None) == chunk else 0
+    return max(1, chunk - past)
+
+
+@dataclass(frozen=True)
+class AtLatency:
+    """The tuning at one latency: its settings, and the search that plays them."""
+
+    latency: str
+    grid: Grid
+    facts: PolicyFacts
+    plan: SearchPlan
+
+
+def tune(subject: PolicySubject, session: Session, tunings: Sequence[AtLatency]) -> TuneResult:
+    """Play each latency's search, one after the other, and judge its winner. Ctrl-C keeps what was played.
 
     Raises:
         UserError: an episode fails; those before it are in the log.
         KeyboardInterrupt: before the first episode has ended.
     """
-    plan = tunings[0].plan
-    title = f"{subject.info.name}: settings for {environment}"
-    options = Options(SamplingBudget(iterations=1), counted=False)
-    fields = {"environment": environment, "tasks": list(plan.tasks), "fps": fps, "margin": plan.margin}
-    result = begin_result(TuneResult, subject, title, options, watching, **fields)
+    result = begin(TuneResult, subject, f"{subject.info.name}: settings for {session.environment}", session)
     result.not_tried = [f"Not tried: {NOT_TRIED}."]
     for tuning in tunings:
         search = Search(tuning.plan)
-        count = len(tuning.plan.candidates)
-        watching.stage(f"{count} settings at {tuning.latency}, up to {tuning.plan.starts} starts of each")
-        interrupted = play(search, player, log, watching)
-        for _ in search.advance(log.episodes):  # what the last episode decided
-            pass
+        count, most = len(tuning.plan.candidates), tuning.plan.episodes
+        session.watching.stage(f"{count} settings at {tuning.latency}, up to {most} starts of each")
+        interrupted = session.play(search)
         result.tunings.append(_tuning(tuning, search))
         if interrupted:
             result.status = "interrupted"
@@ -82,49 +205,39 @@ def tune(
 
 def _tuning(tuning: AtLatency, search: Search) -> Tuning:
     plan, rounds = search.plan, search.played_in_rounds()
-    rows = []
-    for candidate in plan.candidates:
-        assert isinstance(candidate, TunedCandidate)
-        assert candidate.setting is not None
+    rows, names = [], {"": ""}
+    for candidate, setting in zip(plan.candidates, tuning.grid.settings, strict=True):
         played = rounds[candidate.name]
+        names[candidate.name] = setting.name
         rows.append(
             SettingRow(
-                name=candidate.setting.name,
-                flags=list(candidate.flags),
-                program=candidate.setting.program,
-                recipe=candidate.recipe,
+                name=setting.name,
+                flags=setting.flags(tuning.facts),
+                program=setting.program,
+                recipe=setting.recipe,
                 success=success_rate([each.success for each in played]) if played else None,
                 mean_s=mean_s(played) if played else None,
                 left=search.left.get(candidate.name, ""),
             )
         )
-    names = {candidate.name: row.name for candidate, row in zip(plan.candidates, rows, strict=True)}
     return Tuning(
         latency=tuning.latency,
-        ticks=tuning.ticks,
+        ticks=tuning.grid.ticks,
         settings=rows,
-        left_out=dict(tuning.left_out),
-        starts=plan.starts * len(plan.tasks),
-        exhaustive=len(rows) * plan.starts * len(plan.tasks),
+        left_out=tuning.grid.left_out,
+        starts=plan.planned,
+        exhaustive=len(rows) * plan.planned,
         played=sum(map(len, rounds.values())),
         hopeless=search.hopeless,
-        winner=names.get(search.winner, ""),
+        winner=names[search.winner],
         closing=_closing(search),
     )
 
 
 def _closing(search: Search) -> Closing | None:
-    default, winner = search.pairs()
-    if not default:
+    plan, pairs = search.plan, search.pairs()
+    if not pairs:
         return None
-    plan, each = search.plan, bonferroni(2, LEVEL)
-    first, second = ends_of(default), ends_of(winner)
-    won = [line.success for line in default], [line.success for line in winner]
-    why = why_not_judged(second, first)
-    return Closing(
-        default=success_rate(won[0]),
-        winner=success_rate(won[1]),
-        rates=paired_rates(*won, plan.margin, each, len(plan.tasks)),
-        times=None if why else judge_times(first, second, each, len(plan.tasks)),
-        times_not_judged=why,
-    )
+    default, winner = (success_rate([pair[side].success for pair in pairs]) for side in (0, 1))
+    judgement = judge_pairs(pairs, plan.margin, bonferroni(2, LEVEL), len(plan.tasks))
+    return Closing(default=default, winner=winner, **judgement._asdict())

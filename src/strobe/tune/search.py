@@ -15,19 +15,19 @@ the default on fresh starts, in pairs, and that verdict holds at any number of t
 from __future__ import annotations
 
 import math
-from collections.abc import Container, Iterator, Sequence
+from collections.abc import Container, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 from strobe.core.measure.statistics import bonferroni
 from strobe.evaluate.episode_log import EpisodeLine, Key
-from strobe.evaluate.episodes.play import Start, StartByStart
+from strobe.evaluate.episodes.play import Order, Pairs, Plan, Start
 from strobe.evaluate.measure.best_arm import MARGIN, best, bonferroni_pairs, ranked, shown_worse
 from strobe.evaluate.measure.success_rates import LEVEL, decide
 from strobe.evaluate.measure.time_to_task import Ended, ends_of, judge_times
 
 if TYPE_CHECKING:  # torch is not needed here, and takes seconds
-    from strobe.evaluate.episodes.settings import Candidate
+    from strobe.evaluate.episodes.play import Candidate
 
 SHARE = 0.35  # most episodes in the rounds, as a share of an exhaustive search's
 FEWEST = 2  # starts of the first round, however few there are
@@ -41,26 +41,16 @@ Why = Literal["success", "time", "rank"]
 
 
 @dataclass(frozen=True)
-class SearchPlan:
-    """The episodes that may be played.
+class SearchPlan(Plan):
+    """The episodes that may be played: of each setting in the rounds what an exhaustive search would play, at most.
+
+    The first candidate is the default, which the winner is judged against.
 
     Args:
-        candidates: the settings; the first is the default, which the winner is judged against.
-        starts: of each setting in the rounds, on each task, at most: what an exhaustive search would play.
-        pairs: fresh starts on each task for the winner and the default, at most.
-        margin: loss of success rate that counts as not worse, 0 to 1.
+        fresh: further starts on each task for the winner and the default, at most.
     """
 
-    candidates: Sequence[Candidate]
-    tasks: Sequence[str]
-    starts: int
-    pairs: int
-    margin: float
-    seed: int = 0
-
-    def starts_from(self, first: int, count: int) -> Iterator[Start]:
-        """Return ``count`` starts on each task, from seed + ``first``: tasks in turn, seed after seed."""
-        return ((task, self.seed + first + number) for number in range(count) for task in self.tasks)
+    fresh: int = 0
 
     @property
     def rounds(self) -> int:
@@ -79,12 +69,12 @@ class SearchPlan:
             spent: episodes on each task, of all settings, that were played before it.
         """
         playing = [-(-settings // 2**later) for later in range(self.rounds - number)]
-        allowed = round(SHARE * len(self.candidates) * self.starts - spent, 6)
+        allowed = round(SHARE * len(self.candidates) * self.episodes - spent, 6)
         more = math.floor(allowed / sum(count for count in playing if count > 1 or count == settings))
-        return min(self.starts, before + max(more, FEWEST if not number else 1))
+        return min(self.episodes, before + max(more, FEWEST if not number else 1))
 
 
-class Search(StartByStart):
+class Search(Order):
     """How far a tuning was played; an order of `strobe.evaluate.episodes.play`.
 
     Attributes:
@@ -95,7 +85,7 @@ class Search(StartByStart):
     """
 
     def __init__(self, plan: SearchPlan) -> None:
-        super().__init__(plan.candidates, plan.tasks, plan.starts_from(0, plan.starts))
+        super().__init__(plan.candidates, plan.tasks, plan.starts())
         self.plan = plan
         self.left: dict[str, Why] = {}
         self.hopeless = False
@@ -130,7 +120,7 @@ class Search(StartByStart):
     @property
     def _last(self) -> bool:
         """Whether the round is the last one."""
-        return self._round + 1 == self.plan.rounds or self._end == self.plan.starts
+        return self._round + 1 == self.plan.rounds or self._end == self.plan.episodes
 
     def remaining(self, played: Container[Key]) -> int:
         """Return how many episodes are still to be played, at most, with the closing pairs."""
@@ -143,7 +133,7 @@ class Search(StartByStart):
             ahead += count * (end - before)
             before, count = end, -(-count // 2)
             end = plan.round_end(number + 1, before, count, spent + ahead) if number + 1 < plan.rounds else before
-        return ahead * tasks + 2 * plan.pairs * tasks
+        return ahead * tasks + 2 * plan.fresh * tasks
 
     def played_in_rounds(self) -> dict[str, list[Ended]]:
         """Return the episodes of each setting in the rounds, in their order."""
@@ -153,17 +143,12 @@ class Search(StartByStart):
                 played[name].append(line)
         return {name: ends_of(lines) for name, lines in played.items()}
 
-    def pairs(self) -> tuple[list[EpisodeLine], list[EpisodeLine]]:
+    def pairs(self) -> Pairs:
         """Return the closing episodes of the default and of the winner, start by start."""
-        sides: tuple[list[EpisodeLine], list[EpisodeLine]] = [], []
-        names = (self.plan.candidates[0].name, self.winner)
-        for task, seed in self.plan.starts_from(FRESH, self.plan.pairs):
-            lines = [self.counted.get((name, task, seed)) for name in names]
-            if lines[0] is None or lines[1] is None or not self.winner:
-                break
-            sides[0].append(lines[0])
-            sides[1].append(lines[1])
-        return sides
+        return self.plan.pairs(self.counted, self.winner, self._fresh()) if self.winner else []
+
+    def _fresh(self) -> Iterator[Start]:
+        return self.plan.starts(FRESH, self.plan.fresh)
 
     def _decide(self) -> list[str]:
         return self._decide_pairs() if self.phase == "pairs" else self._decide_round()
@@ -197,7 +182,7 @@ class Search(StartByStart):
                 self.phase = "over"
             else:
                 self.phase = "pairs"
-                self._begin(self.plan.starts_from(FRESH, self.plan.pairs))
+                self._begin(self._fresh())
             said.append(f"best in the rounds: {self.winner}")
         elif over:
             self._begin_round()
@@ -227,7 +212,7 @@ class Search(StartByStart):
         tasks, last = len(self.plan.tasks), self._place == len(self._starts)
         if self._place % (LOOKS * tasks) and not last:
             return []
-        first, second = map(ends_of, self.pairs())
+        first, second = (ends_of(side) for side in zip(*self.pairs(), strict=True))
         differences = [int(b.success) - int(a.success) for a, b in zip(first, second, strict=True)]
         success = decide(differences, self.plan.margin, bonferroni(2, LEVEL), tasks).kind
         time = judge_times(first, second, bonferroni(2, LEVEL), tasks).kind

@@ -1,25 +1,82 @@
-"""The settings that a tuning plays: all that can work at the latency, and the sums of those that cannot."""
+"""The flags of `strobe tune`, and the settings that it plays: all that can work at the latency."""
 
 from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from strobe.core.cli.bounds import at_least, checked
 from strobe.core.errors import UserError, nearest
-from strobe.evaluate.episodes.timings import JOINS
+from strobe.evaluate.episode_flags import (
+    COUNTS,
+    ENGINES_NAMED,
+    JOINS,
+    JOINS_NAMED,
+    NUMBERS,
+    SHARES,
+    STEPS,
+    EpisodeFlags,
+    hold_refused,
+    recipes_of,
+)
 
 if TYPE_CHECKING:
     from strobe.evaluate.episodes.timings import Latency
-    from strobe.evaluate.results.evaluate import Engine
+    from strobe.evaluate.results import Engine
 
 THRESHOLD, HORIZON = 30, 10  # LeRobot's own --inference.queue_threshold and --inference.rtc.execution_horizon
 SCHEDULES = ("ZEROS", "ONES", "LINEAR", "EXP")  # LeRobot's RTCAttentionSchedule, LINEAR by default
 SHARE = 0.5  # LeRobot's own chunk_size_threshold of its robot client
 ENSEMBLE = 0.01  # ACT's own temporal_ensemble_coeff (Zhao et al. 2023)
 MOST_LENGTHS = 6  # numbers of executed actions that are tried where none is given
+
+
+@dataclass
+class EngineFlag:
+    """LeRobot's types of inference."""
+
+    # Types of inference to try, separated by commas: sync, rtc, async. By default all that LeRobot has for the policy.
+    type: str = field(default="", metadata=checked(ENGINES_NAMED.refusal))
+
+
+@dataclass
+class TuneConfig(EpisodeFlags):
+    """Flags of `strobe tune`."""
+
+    # The latency of each call: a number of ms, or the folder of a rollout, rehearsal or evaluation, from whose calls it
+    # is drawn. Several, separated by commas, are tuned one after the other: 0,100,runs/RUN.
+    latency: str = ""
+    # LeRobot's types of inference to try.
+    inference: EngineFlag = field(default_factory=EngineFlag)
+    # Numbers of actions that sync executes before the next call: 5,10,25. By default a chunk, its halves, and its own.
+    n_action_steps: str = field(default="", metadata=checked(COUNTS.refusal))
+    # Execution horizons of rtc to try, in actions: 10,20.
+    execution_horizon: str = field(default="", metadata=checked(COUNTS.refusal))
+    # Thresholds of rtc's queue to try, in actions: a call begins when the queue has so many or fewer.
+    queue_threshold: str = field(default="", metadata=checked(COUNTS.refusal))
+    # Largest guidance weights of rtc to try: 5,10.
+    max_guidance_weight: str = field(default="", metadata=checked(NUMBERS.refusal))
+    # Schedules of rtc's prefix weights to try, as LeRobot writes them: LINEAR,EXP.
+    prefix_attention_schedule: str = ""
+    # Coefficients of ACT's temporal ensembling to try: 0.01,0.1. By default the paper's 0.01, where a call lasts a tick
+    # at most.
+    temporal_ensemble_coeff: str = field(default="", metadata=checked(NUMBERS.refusal))
+    # Ways of async to join two chunks: weighted_average,latest_only,average,conservative. By default all.
+    aggregate_fn_name: str = field(default="", metadata=checked(JOINS_NAMED.refusal))
+    # Shares of a chunk at which async sends the next observation: 0.5,0.8. By default LeRobot's own, 0.5.
+    chunk_size_threshold: str = field(default="", metadata=checked(SHARES.refusal))
+    # Numbers of denoising steps to try besides the policy's own: 10,5. The simulated latency stays the same for all
+    # of them, unless it comes from a run.
+    steps: str = field(default="", metadata=checked(STEPS.refusal))
+    # The most starts of each setting in the rounds, on each task: what an exhaustive search would play.
+    starts: int = field(default=100, metadata=at_least(8))
+    # The most fresh starts for the winner and the default, on each task.
+    pairs: int = field(default=200, metadata=at_least(8))
+    # What happens in a tick without an action: last repeats the last action, zero moves nothing. By default the one
+    # that fits the simulator.
+    hold: str = field(default="", metadata=checked(hold_refused))
 
 
 @dataclass(frozen=True)
@@ -45,34 +102,6 @@ class PolicyFacts:
     not_served: str = "not looked at"
     averages: bool = False
     coefficient: float | None = None
-
-
-@dataclass(frozen=True)
-class Ranges:
-    """The values that are tried; none: what Strobe chooses for the policy.
-
-    Args:
-        engines: of LeRobot, by --inference.type; async for its robot client.
-        executed: --policy.n_action_steps, for sync.
-        horizons, thresholds, weights, schedules: --inference.rtc.execution_horizon, --inference.queue_threshold,
-            --inference.rtc.max_guidance_weight and --inference.rtc.prefix_attention_schedule, for rtc.
-        coefficients: --policy.temporal_ensemble_coeff, for sync.
-        joins, shares: --aggregate_fn_name and --chunk_size_threshold, for async.
-        steps: denoising steps.
-        recipes: names of recipes.
-    """
-
-    engines: Sequence[Engine] = ()
-    executed: Sequence[int] = ()
-    horizons: Sequence[int] = ()
-    thresholds: Sequence[int] = ()
-    weights: Sequence[float] = ()
-    schedules: Sequence[str] = ()
-    coefficients: Sequence[float] = ()
-    joins: Sequence[str] = ()
-    shares: Sequence[float] = ()
-    steps: Sequence[int] = ()
-    recipes: Sequence[str] = ()
 
 
 @dataclass(frozen=True)
@@ -133,7 +162,7 @@ class TunedSetting:
         fields = {"aggregate_fn_name": self.join, "chunk_size_threshold": self.share, "actions_per_chunk": self.sent}
         return {name: value for name, value in fields.items() if value is not None}
 
-    def flags(self, steps_field: str) -> list[str]:
+    def flags(self, facts: PolicyFacts) -> list[str]:
         """Return the flags of `program` that make this setting, without a recipe's."""
         given: dict[str, object] = {
             "inference.type": self.engine if self.engine != "async" else None,
@@ -143,30 +172,41 @@ class TunedSetting:
             "inference.queue_threshold": self.threshold,
             "inference.rtc.max_guidance_weight": self.weight,
             "inference.rtc.prefix_attention_schedule": self.schedule,
-            f"policy.{steps_field}": self.steps,
+            f"policy.{facts.steps_field}": self.steps,
         }
+        if self.coefficient != facts.coefficient:
+            given["policy.temporal_ensemble_coeff"] = "null" if self.coefficient is None else self.coefficient
         return [f"--{name}={value:g}" if isinstance(value, float) else f"--{name}={value}"
                 for name, value in given.items() if value is not None]  # fmt: skip
 
 
 @dataclass(frozen=True)
 class Grid:
-    """The settings of one latency, the default first, and why others cannot work: setting → its sum, in words."""
+    """The settings of one latency.
 
+    Args:
+        ticks: control ticks that a call lasts.
+        settings: the default first.
+        left_out: why others cannot work: setting → its sum, in words.
+    """
+
+    ticks: int
     settings: list[TunedSetting]
     left_out: dict[str, str]
 
 
-def grid(facts: PolicyFacts, ranges: Ranges, ticks: int) -> Grid:
-    """Return all combinations of ``ranges`` that can work where a call lasts ``ticks`` control ticks.
+def grid(facts: PolicyFacts, flags: TuneConfig, ticks: int) -> Grid:
+    """Return all combinations of the values in ``flags`` that can work where a call lasts ``ticks`` control ticks.
+
+    Where a flag names none, Strobe chooses for the policy.
 
     Raises:
         UserError: a value that the policy cannot have, or an engine that cannot guide it.
     """
-    _check(facts, ranges)
-    why_not = _why_not(facts)
-    engines = ranges.engines or [engine for engine, why in why_not.items() if not why]
-    made_by = {"sync": _sync(facts, ranges), "rtc": _rtc(facts, ranges, ticks), "async": _async(facts, ranges)}
+    _check(facts, flags)
+    why_not, named = _why_not(facts), ENGINES_NAMED.values(flags.inference.type)
+    engines = named or [engine for engine, why in why_not.items() if not why]
+    made_by = {"sync": _sync(facts, flags), "rtc": _rtc(facts, flags, ticks), "async": _async(facts, flags)}
     default = TunedSetting("sync", facts.executed, coefficient=facts.coefficient)
     made, left_out = [default], dict[str, str]()
     for engine in engines:
@@ -175,9 +215,9 @@ def grid(facts: PolicyFacts, ranges: Ranges, ticks: int) -> Grid:
                 left_out[setting.name] = why
             elif setting not in made:
                 made.append(setting)
-    if not ranges.engines:
+    if not named:
         left_out.update({engine: why for engine, why in why_not.items() if why})
-    return Grid(made, left_out)
+    return Grid(ticks, made, left_out)
 
 
 def _why_not(facts: PolicyFacts) -> dict[Engine, str]:
@@ -200,37 +240,48 @@ def ticks_of(latency: Latency, fps: float) -> int:
     return math.ceil(ns / 1e9 * fps - 1e-9)
 
 
-def _sync(facts: PolicyFacts, ranges: Ranges) -> list[TunedSetting]:
-    executed: list[tuple[int, float | None]] = [(length, None) for length in ranges.executed or _halves(facts)]
+def _sync(facts: PolicyFacts, flags: TuneConfig) -> list[TunedSetting]:
+    lengths = COUNTS.values(flags.n_action_steps) or _halves(facts)
+    executed: list[tuple[int, float | None]] = [(length, None) for length in lengths]
     if facts.averages:
-        executed += [(1, coefficient) for coefficient in ranges.coefficients or (facts.coefficient or ENSEMBLE,)]
-    combined = itertools.product(executed, ranges.steps or (None,), ("", *ranges.recipes))
+        coefficients = NUMBERS.values(flags.temporal_ensemble_coeff) or (facts.coefficient or ENSEMBLE,)
+        executed += [(1, coefficient) for coefficient in coefficients]
     return [
-        TunedSetting("sync", length, steps=_other(steps, facts.steps), recipe=recipe, coefficient=coefficient)
-        for (length, coefficient), steps, recipe in combined
+        TunedSetting("sync", length, steps=steps, recipe=recipe, coefficient=coefficient)
+        for (length, coefficient), (steps, recipe) in itertools.product(executed, _treated(facts, flags))
     ]
 
 
-def _rtc(facts: PolicyFacts, ranges: Ranges, ticks: int) -> list[TunedSetting]:
-    horizons = ranges.horizons or sorted({min(HORIZON, facts.chunk), max(min(ticks, facts.chunk), facts.chunk // 2)})
-    thresholds = ranges.thresholds or sorted(
-        {min(THRESHOLD, facts.chunk), max(min(ticks, facts.chunk), facts.chunk // 2)}
-    )
-    weights = ranges.weights or (None,)
-    schedules = [value.upper() for value in ranges.schedules] or (None,)
+def _rtc(facts: PolicyFacts, flags: TuneConfig, ticks: int) -> list[TunedSetting]:
+    longest = max(min(ticks, facts.chunk), facts.chunk // 2)
     combined = itertools.product(
-        horizons, thresholds, weights, schedules, ranges.steps or (None,), ("", *ranges.recipes)
+        COUNTS.values(flags.execution_horizon) or sorted({min(HORIZON, facts.chunk), longest}),
+        COUNTS.values(flags.queue_threshold) or sorted({min(THRESHOLD, facts.chunk), longest}),
+        NUMBERS.values(flags.max_guidance_weight) or (None,),
+        _schedules(flags) or (None,),
+        _treated(facts, flags),
     )
     return [
-        TunedSetting("rtc", None, horizon, threshold, weight, _other(steps, facts.steps), recipe, schedule=schedule)
-        for horizon, threshold, weight, schedule, steps, recipe in combined
+        TunedSetting("rtc", None, horizon, threshold, weight, steps, recipe, schedule=schedule)
+        for horizon, threshold, weight, schedule, (steps, recipe) in combined
     ]
 
 
-def _async(facts: PolicyFacts, ranges: Ranges) -> list[TunedSetting]:
+def _async(facts: PolicyFacts, flags: TuneConfig) -> list[TunedSetting]:
     """Return the settings of LeRobot's robot client. Its server changes nothing of a policy: no steps, no recipe."""
-    combined = itertools.product(ranges.joins or JOINS, ranges.shares or (SHARE,))
+    joins, shares = JOINS_NAMED.values(flags.aggregate_fn_name), SHARES.values(flags.chunk_size_threshold)
+    combined = itertools.product(joins or JOINS, shares or (SHARE,))
     return [TunedSetting("async", join=join, share=share, sent=facts.chunk) for join, share in combined]
+
+
+def _treated(facts: PolicyFacts, flags: TuneConfig) -> list[tuple[int | None, str]]:
+    """Return each number of denoising steps, None for the policy's own, without a recipe and with each."""
+    steps = [None if count == facts.steps else count for count in STEPS.values(flags.steps)]
+    return list(itertools.product(steps or [None], ["", *(path.name for path in recipes_of(flags.recipe))]))
+
+
+def _schedules(flags: TuneConfig) -> list[str]:
+    return [part.strip().upper() for part in flags.prefix_attention_schedule.split(",") if part.strip()]
 
 
 def _halves(facts: PolicyFacts) -> list[int]:
@@ -270,22 +321,21 @@ def _impossible(setting: TunedSetting, facts: PolicyFacts, ticks: int) -> str:
     return ""
 
 
-def _check(facts: PolicyFacts, ranges: Ranges) -> None:
+def _check(facts: PolicyFacts, flags: TuneConfig) -> None:
+    engines = ENGINES_NAMED.values(flags.inference.type)
     for engine, why in _why_not(facts).items():
-        if why and engine in ranges.engines:
+        if why and engine in engines:
             raise UserError(f"--inference.type={engine}: {why}")
-    if too_many := [value for value in ranges.executed if not 1 <= value <= facts.most_executed]:
+    executed = COUNTS.values(flags.n_action_steps)
+    if too_many := [value for value in executed if not 1 <= value <= facts.most_executed]:
         raise UserError(f"--n_action_steps={too_many[0]}: this policy can execute 1 to {facts.most_executed} actions")
-    for flag, values in (("execution_horizon", ranges.horizons), ("queue_threshold", ranges.thresholds)):
-        if wrong := [value for value in values if not 1 <= value <= facts.chunk]:
+    given = {"execution_horizon": flags.execution_horizon, "queue_threshold": flags.queue_threshold}
+    for flag, text in given.items():
+        if wrong := [value for value in COUNTS.values(text) if not 1 <= value <= facts.chunk]:
             raise UserError(f"--{flag}={wrong[0]}: a chunk of this policy has {facts.chunk} actions")
-    if unknown := [value for value in ranges.schedules if value.upper() not in SCHEDULES]:
+    if unknown := [schedule for schedule in _schedules(flags) if schedule not in SCHEDULES]:
         raise UserError(f"--prefix_attention_schedule={unknown[0]}: {nearest(unknown[0], SCHEDULES)}")
-    if ranges.coefficients and not facts.averages:
+    if flags.temporal_ensemble_coeff and not facts.averages:
         raise UserError("--temporal_ensemble_coeff: this policy cannot average chunks: leave it out")
-    if ranges.steps and facts.steps is None:
+    if flags.steps and facts.steps is None:
         raise UserError("--steps: this policy has no denoising steps: leave it out")
-
-
-def _other(steps: int | None, own: int | None) -> int | None:
-    return None if steps == own else steps

@@ -6,33 +6,36 @@ and a simulator of its own.
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import pickle
 import threading
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from importlib import metadata
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 from tqdm import tqdm
 
+from strobe.core.cli.live import Live
 from strobe.core.errors import UserError, in_a_line
 from strobe.core.json_text import JsonObject
 from strobe.core.processes.isolate import CallRaisedError, Pool, ProcessEndedError
 from strobe.core.processes.lifetime import Closing
+from strobe.evaluate.episode_flags import EpisodeFlags, parse_parallel, threads_of
 from strobe.evaluate.episode_log import EpisodeLine, Key
 from strobe.sweep.ray_backend import Answered, Fleet, Lost, devices_of, settle
 from strobe.version import __version__
 
-if TYPE_CHECKING:
-    from strobe.core.timeline.layers import Call
-
 if TYPE_CHECKING:  # torch is not needed here, and takes seconds
-    from strobe.evaluate.episodes.settings import Candidate
+    from strobe.evaluate.episodes.play import Candidate
 
 # Imported while the parent loads its policy; they take seconds.
 PRELOADED = ("strobe.evaluate.episodes.player_spec", "lerobot.scripts.lerobot_eval", "lerobot.policies.factory")
 
+P = ParamSpec("P")
+T = TypeVar("T")
 Files = dict[str, bytes]  # by their path in the run's folder
 Play = Callable[[str, str, int], EpisodeLine]  # variant's name, task, seed
 PlayThere = Callable[[str, str, int], tuple[EpisodeLine, Files]]
@@ -74,9 +77,9 @@ class PoolEpisodeRunner(Closing):
         """End them with all that they started, at once: an episode that is being played is lost."""
         self.pool.close()
 
-    def _checked(self, call: Call, *arguments: Any) -> Any:
+    def _checked(self, call: Callable[P, T], *arguments: P.args, **options: P.kwargs) -> T:
         try:
-            return call(*arguments)
+            return call(*arguments, **options)
         except UserError as error:
             raise UserError(in_a_line(error, 400)) from None
         except CallRaisedError as error:
@@ -208,3 +211,40 @@ def _shared(device: dict[str, float], each: int | None) -> list[dict[str, float]
     if each is None:
         each = 1 if device.get("num_gpus") else max(1, int(device["num_cpus"]))
     return [{name: int(10_000 * amount / each) / 10_000 for name, amount in device.items()}] * each
+
+
+@dataclass(frozen=True)
+class Crew:
+    """Who plays episodes.
+
+    Args:
+        workers: those beside this process; None if it plays alone.
+        threads: torch's, of whoever plays.
+    """
+
+    workers: PoolEpisodeRunner | RayEpisodeRunner | None
+    threads: int
+
+
+@contextlib.contextmanager
+def crew(config: EpisodeFlags, live: Live) -> Iterator[Crew]:
+    """Yield who plays episodes. They end with the context. The threads of this process are set.
+
+    Raises:
+        UserError: Ray is not installed, or there is no such cluster.
+    """
+    import torch
+
+    count = parse_parallel(config.parallel)
+    threads = threads_of(config.threads, count, config.resume)
+    if threads is not None and (count == 1 or config.threads is not None):
+        torch.set_num_threads(threads)
+    workers = None
+    if config.launcher == "ray":
+        live.stage("joining the Ray cluster")
+        each = None if config.parallel == "auto" else count  # auto: one on each core
+        workers = RayEpisodeRunner(config.ray.address, each, live.say)
+    elif count > 1:  # started before the policy is loaded here: they import torch and LeRobot meanwhile
+        workers = PoolEpisodeRunner(count)
+    with workers or contextlib.nullcontext():
+        yield Crew(workers, threads or torch.get_num_threads())

@@ -13,14 +13,44 @@ from strobe.core.measure.sampling import Progress
 from strobe.core.studies.shared.progress import Reporter
 from strobe.evaluate.episode_log import EpisodeLine, EpisodeLog, Key
 from strobe.evaluate.measure.success_rates import LEVEL, decide
-from strobe.evaluate.results.evaluate import Decision, verdict_in_words
+from strobe.evaluate.pairs import Decision, verdict_in_words
 
 if TYPE_CHECKING:  # torch is not needed here, and takes seconds
-    from strobe.evaluate.episodes.settings import Candidate
+    from strobe.core.treatments.treatment import Variant
+    from strobe.evaluate.episodes.timings import RequestedTiming
 
 Start = tuple[str, int]  # task, seed
 Episodes = Mapping[Key, EpisodeLine]
+Pairs = list[tuple[EpisodeLine, EpisodeLine]]  # of the first row and of another one, start by start
+FIRST = "as it is"  # name of the policy without a treatment
 MOST_SCORES = 4  # scores in a line of progress: of more variants, those that are played on
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A row of what is played: a variant of a policy, and what it is.
+
+    Args:
+        written: its treatments as on a command line; '' for the policy as it is.
+        steps: denoising steps; None if the policy has none, or the variant is of another setting.
+        recipe: the recipe's file; '' if it has none.
+        timing: of its calls, true to time; None where the simulator waits for the policy.
+        title: its name, where that is not the variant's and the timing's.
+        policy: the name of its policy, where several are played.
+    """
+
+    variant: Variant
+    written: str = ""
+    steps: int | None = None
+    recipe: str = ""
+    timing: RequestedTiming | None = None
+    title: str = ""
+    policy: str = ""
+
+    @property
+    def name(self) -> str:
+        """The variant's name, with its timing: 'as it is', or 'as it is, rtc, 100 ms'."""
+        return self.title or ", ".join([self.variant.name, *([self.timing.name] if self.timing is not None else [])])
 
 
 @dataclass(frozen=True)
@@ -44,14 +74,24 @@ class Plan:
         """Episodes of each variant in all."""
         return self.episodes * len(self.tasks)
 
-    def starts(self) -> Iterator[Start]:
-        """Return all starts in their order: the tasks in turn on one seed, then on the next."""
-        return ((task, self.seed + number) for number in range(self.episodes) for task in self.tasks)
+    def starts(self, first: int = 0, count: int | None = None) -> Iterator[Start]:
+        """Return ``count`` starts on each task in their order: the tasks in turn on one seed, then on the next.
 
-    def pairs(self, episodes: Episodes, name: str) -> list[tuple[EpisodeLine, EpisodeLine]]:
-        """Return the first variant's episodes and those of the variant ``name``, up to the first that is missing."""
-        pairs = []
-        for task, seed in self.starts():
+        Args:
+            first: what is added to the first seed.
+            count: by default those that are planned.
+        """
+        numbers = range(first, first + (self.episodes if count is None else count))
+        return ((task, self.seed + number) for number in numbers for task in self.tasks)
+
+    def pairs(self, episodes: Episodes, name: str, starts: Iterable[Start] | None = None) -> Pairs:
+        """Return the first variant's episodes and those of the variant ``name``, up to the first that is missing.
+
+        Args:
+            starts: in their order; by default those that are planned.
+        """
+        pairs: Pairs = []
+        for task, seed in self.starts() if starts is None else starts:
             first, second = (episodes.get((variant, task, seed)) for variant in (self.candidates[0].name, name))
             if first is None or second is None:
                 break
@@ -64,50 +104,12 @@ class Plan:
         return decide(differences, self.margin, LEVEL, len(self.tasks))
 
 
-class Order(Protocol):
+class Order(abc.ABC):
     """Says which episode is played next, and what the episodes so far decide.
 
-    It depends on the episodes alone, not on who played them or when: a crew may have played ahead of a decision.
-    """
-
-    @property
-    def candidates(self) -> Sequence[Candidate]:
-        """All that are played, the one that others are judged against first."""
-        ...
-
-    @property
-    def counted(self) -> Episodes:
-        """The episodes that one player would have played by now."""
-        ...
-
-    @property
-    def finished(self) -> bool:
-        """Whether there is nothing more to play."""
-        ...
-
-    @property
-    def playing(self) -> list[Candidate]:
-        """Those that are played on."""
-        ...
-
-    def advance(self, episodes: Episodes) -> Iterator[tuple[Start, list[str]]]:
-        """Count what comes next in order. Yields each start that all have played, with what it decided, in words."""
-        ...
-
-    def due(self, taken: Container[Key]) -> tuple[Candidate, str, int] | None:
-        """Return the next episode that is not ``taken``; None if there is none."""
-        ...
-
-    def remaining(self, played: Container[Key]) -> int:
-        """Return how many episodes are still to be played, at most."""
-        ...
-
-
-class StartByStart(abc.ABC):
-    """How far a list of starts was played, and who plays on: an `Order`.
-
-    It depends on the episodes alone, not on who played them or when: several processes may have played ahead of a
-    verdict, and what they played of a decided variant does not count.
+    All rows that are played on play each start before the next one. It depends on the episodes alone, not on who played
+    them or when: several processes may have played ahead of a verdict, and what they played of a decided row does not
+    count.
 
     Attributes:
         counted: the episodes that one player would have played by now, in its order.
@@ -181,7 +183,7 @@ class StartByStart(abc.ABC):
         return sum((each.name, *start) not in played for start in self._starts for each in self.playing)
 
 
-class PairsInOrder(StartByStart):
+class PairsInOrder(Order):
     """Each variant is played in pairs with the first, until its verdict is certain."""
 
     def __init__(self, plan: Plan) -> None:
@@ -210,17 +212,9 @@ class PairsInOrder(StartByStart):
         return verdicts
 
 
-def counted(plan: Plan, episodes: Episodes) -> Episodes:
-    """Return the episodes that count: in order, without those played ahead of a verdict or of a missing one."""
-    order = PairsInOrder(plan)
-    for _ in order.advance(episodes):
-        pass
-    return order.counted
-
-
 @runtime_checkable
 class EpisodeRunner(Protocol):
-    """Plays episodes: `strobe.evaluate.episodes.stage.LocalEpisodeRunner`."""
+    """Plays episodes: `strobe.evaluate.episodes.runners.LocalEpisodeRunner`."""
 
     def play(self, candidate: Candidate, task: str, seed: int) -> EpisodeLine:
         """Play one episode. Raises UserError for whatever fails in it."""
@@ -255,6 +249,32 @@ class EpisodeReporter(Reporter, Protocol):
 
     def say(self, line: str) -> None:
         """A line that stays."""
+
+
+@dataclass(frozen=True)
+class Session:
+    """Episodes that are played once: where, by whom, and the log that they go to.
+
+    Args:
+        environment: the simulator's name.
+        plan: of all rows.
+        log: empty, or with the episodes of the run that --resume continues.
+        fps: control ticks of the simulator per second.
+    """
+
+    environment: str
+    plan: Plan
+    player: EpisodeRunner | ParallelEpisodeRunner
+    log: EpisodeLog
+    watching: EpisodeReporter
+    fps: float | None = None
+
+    def play(self, order: Order) -> bool:
+        """Play the episodes of ``order``. Return whether Ctrl-C ended it. Raises UserError as `play` does."""
+        interrupted = play(order, self.player, self.log, self.watching)
+        for _ in order.advance(self.log.episodes):  # what the last episode decided
+            pass
+        return interrupted
 
 
 def play(

@@ -1,28 +1,28 @@
-"""The policy, variants and simulator of episodes as data, from which another process makes an equal player."""
+"""Policies, variants and simulator of episodes as data, from which another process makes an equal player."""
 
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Literal, Protocol
+from typing import Protocol
 
 import torch
+from lerobot.envs.configs import EnvConfig
 
 from strobe.core.devices.accelerators import memory_of
 from strobe.core.errors import UserError
 from strobe.core.measure.memory import available_bytes
 from strobe.core.subjects.subject import fingerprint
+from strobe.evaluate.episode_flags import EpisodeFlags, recipes_of
 from strobe.evaluate.episode_log import EpisodeLine
-from strobe.evaluate.episodes.play import Plan
-from strobe.evaluate.episodes.realtime import RealtimeEpisodeRunner
-from strobe.evaluate.episodes.settings import FIRST, Candidate
-from strobe.evaluate.episodes.stage import LocalEpisodeRunner
-from strobe.evaluate.episodes.timings import TimedCandidate
+from strobe.evaluate.episodes.play import Candidate, Plan
+from strobe.evaluate.episodes.runners import LocalEpisodeRunner, RealtimeEpisodeRunner
 from strobe.evaluate.episodes.videos import Filming, Keep
 from strobe.lerobot.policies import lerobot_policies
 from strobe.lerobot.policies.inputs import Inputs
+from strobe.lerobot.policies.options import PolicyOptions
 from strobe.lerobot.policies.policy_subject import PolicySubject
 from strobe.simulators.seldom_rendered import Rendering
 
@@ -36,62 +36,85 @@ class RowsOf(Protocol):
 
 
 @dataclass(frozen=True)
+class PolicySpec:
+    """A policy as data, from which another process loads an equal one; picklable.
+
+    Args:
+        options: its path is absolute if it is a folder's that another machine has too.
+        fed: `picklable` form of the inputs that it was loaded with here.
+        weights: its `fingerprint` here.
+    """
+
+    options: PolicyOptions
+    fed: Inputs
+    weights: str
+
+    @classmethod
+    def of(cls, options: PolicyOptions, subject: PolicySubject) -> PolicySpec:
+        """Return the policy that was loaded of ``options``."""
+        return cls(options, picklable(subject.inputs), fingerprint(subject.policy))
+
+    def load(self, config: EpisodeFlags) -> PolicySubject:
+        """Raises UserError for what cannot be loaded, or has other weights here."""
+        options, fed = self.options, self.fed
+        if options.path is not None:
+            own = lerobot_policies.config_from_path(options.path, options.overrides)
+        else:
+            own = lerobot_policies.config_from_type(options.type or "", options.overrides)
+        rename = config.rename_map or None
+        subject = PolicySubject(
+            lerobot_policies.load(own, fed, size=options.size, seed=config.seed, rename=rename), fed, config.seed
+        )
+        if fingerprint(subject.policy) != self.weights:
+            raise UserError("the policy was loaded again and has other weights: play in one process, with --parallel=1")
+        return subject
+
+
+@dataclass(frozen=True)
 class PlayerSpec:
     """Everything that another process needs to play episodes; picklable.
 
-    Called, it loads the policy and starts the simulator, and returns what plays an episode.
+    Called, it loads the policies, all into memory, starts the simulator, and returns what plays an episode.
 
     Args:
-        env: LeRobot's ``EnvConfig``.
-        fed: `picklable` form of the inputs that the policy was loaded with here.
-        weights: the `fingerprint` of the policy here.
+        config: the command's flags.
+        policies: by the names that candidates have for them.
         rows_of: makes what is played; rows with a timing are true to time.
         threads: torch's in the other process.
         videos: first starts of each variant that are filmed, and ``folder``, the run's.
-        first: the variant whose simulator starts at once, as of `LocalEpisodeRunner`.
     """
 
-    env: Any
-    path: str | None
-    type: str | None
-    size: Literal["full", "tiny"]
-    fed: Inputs
-    weights: str
+    config: EpisodeFlags
+    policies: Mapping[str, PolicySpec]
     rows_of: RowsOf
-    overrides: Sequence[str] = ()
-    seed: int = 0
-    rename: dict[str, str] = field(default_factory=dict)
-    recipes: tuple[Path, ...] = ()
-    rendering: Rendering = "needed"
     threads: int = 1
     videos: int = 0
     folder: Path = Path()
-    first: str = FIRST
 
     def __call__(self) -> Callable[[str, str, int], EpisodeLine]:
         """Raises UserError for what cannot be loaded or started, or is not the same here."""
-        return self.player()
+        return self.player(recipes_of(self.config.recipe))
 
-    def player(self, keep: Keep | None = None) -> Callable[[str, str, int], EpisodeLine]:
-        """The same; ``keep`` takes the videos, as in `Filming`."""
+    def player(self, recipes: Sequence[Path], keep: Keep | None = None) -> Callable[[str, str, int], EpisodeLine]:
+        """The same with the recipes at these paths; ``keep`` takes the videos, as in `Filming`."""
         torch.set_num_threads(self.threads)
-        if self.path is not None:
-            config = lerobot_policies.config_from_path(self.path, self.overrides)
-        else:
-            config = lerobot_policies.config_from_type(self.type or "", self.overrides)
-        loaded = lerobot_policies.load(config, self.fed, size=self.size, seed=self.seed, rename=self.rename or None)
-        subject = PolicySubject(loaded, self.fed, self.seed)
-        if fingerprint(subject.policy) != self.weights:
-            raise UserError("the policy was loaded again and has other weights: play in one process, with --parallel=1")
-        rows = self.rows_of(subject, self.recipes)
-        true_to_time = isinstance(rows[0], TimedCandidate)
-        kind = RealtimeEpisodeRunner if true_to_time else LocalEpisodeRunner
-        stage = kind(self.env, subject, self.rendering, self.first)
+        config = self.config
+        subjects = {name: policy.load(config) for name, policy in self.policies.items()}
+        rows = self.rows_of(next(iter(subjects.values())), recipes)
+        runner = runner_of(config.simulator, subjects, rows, config.rendering)
         # As many starts as are filmed: the plan is used for these only.
-        first = Plan(rows, stage.tasks, self.videos, margin=0.0, seed=self.seed)
-        player = Filming(stage, first, self.videos, self.folder, self.env.fps, keep)
+        first = Plan(rows, runner.tasks, self.videos, margin=0.0, seed=config.seed)
+        player = Filming(runner, first, self.videos, self.folder, config.simulator.fps, keep)
         named = {row.name: row for row in rows}
         return lambda name, task, seed: player.play(named[name], task, seed)
+
+
+def runner_of(
+    env: EnvConfig, subjects: Mapping[str, PolicySubject], rows: Sequence[Candidate], rendering: Rendering
+) -> LocalEpisodeRunner:
+    """Return what plays ``rows``: true to time, where they have a timing. Raises UserError as the runners do."""
+    kind = LocalEpisodeRunner if rows[0].timing is None else RealtimeEpisodeRunner
+    return kind(env, subjects, rendering)
 
 
 @dataclass(frozen=True)
@@ -101,7 +124,6 @@ class RemotePlayerSpec:
     Recipes are sent along. A checkpoint in a folder is too large for that: each machine needs it at the same path.
 
     Args:
-        spec: its path is absolute if it is a folder's.
         recipes: the content of its recipes.
     """
 
@@ -110,15 +132,16 @@ class RemotePlayerSpec:
 
     def __call__(self) -> Callable[[str, str, int], tuple[EpisodeLine, dict[str, bytes]]]:
         """Raises UserError as `PlayerSpec` does, and where the checkpoint is not there."""
-        path = self.spec.path
-        if path is not None and Path(path).is_absolute() and not Path(path).is_dir():
-            raise UserError(f"there is no checkpoint {path}: every node needs it at the same path")
+        for policy in self.spec.policies.values():
+            path = policy.options.path
+            if path is not None and Path(path).is_absolute() and not Path(path).is_dir():
+                raise UserError(f"there is no checkpoint {path}: every node needs it at the same path")
         files: dict[str, bytes] = {}
         with tempfile.TemporaryDirectory(prefix="strobe-recipes-") as folder:
-            recipes = tuple(Path(folder) / recipe.name for recipe in self.spec.recipes)
+            recipes = [Path(folder) / recipe.name for recipe in recipes_of(self.spec.config.recipe)]
             for recipe, content in zip(recipes, self.recipes, strict=True):
                 recipe.write_bytes(content)
-            play = replace(self.spec, recipes=recipes).player(files.__setitem__)
+            play = self.spec.player(recipes, files.__setitem__)
 
         def played(name: str, task: str, seed: int) -> tuple[EpisodeLine, dict[str, bytes]]:
             files.clear()
@@ -127,27 +150,12 @@ class RemotePlayerSpec:
         return played
 
 
-@dataclass(frozen=True)
-class SeveralSpecs:
-    """Several policies as data, from which another process makes a player of all of them: variant → its `PlayerSpec`.
-
-    The process holds all policies in memory.
-    """
-
-    specs: Mapping[str, PlayerSpec]
-
-    def __call__(self) -> Callable[[str, str, int], EpisodeLine]:
-        """Raises UserError for what cannot be loaded or started, or is not the same here."""
-        players = {name: spec() for name, spec in self.specs.items()}
-        return lambda name, task, seed: players[name](name, task, seed)
-
-
 def picklable(fed: Inputs) -> Inputs:
     """``fed`` without what only a study needs that trains or checks: features, statistics and some observations."""
     return replace(fed, make_batch=_not_here, make_checks=_not_here)
 
 
-def require_memory(subjects: Sequence[PolicySubject], count: int) -> None:
+def require_memory(subjects: Collection[PolicySubject], count: int) -> None:
     """Raises UserError where ``count`` further copies of the policies on the CPU do not fit into memory."""
     tensors = [
         tensor

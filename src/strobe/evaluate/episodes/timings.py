@@ -1,4 +1,4 @@
-"""Timings of episodes that are true to time: engines, sources of latency, and the loop's figures of each row."""
+"""Timings of episodes that are true to time: how calls are made, and the sources of their latency."""
 
 from __future__ import annotations
 
@@ -7,22 +7,17 @@ import itertools
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from strobe.core.errors import UserError, in_words
 from strobe.core.runs.contents import contents
 from strobe.evaluate import episode_log
-from strobe.evaluate.episode_log import EpisodeLine
-from strobe.evaluate.episodes.settings import Candidate, parse_numbers
-from strobe.evaluate.results.evaluate import Engine, Timing
+from strobe.evaluate.episode_flags import LIVE
+from strobe.evaluate.results import Engine
 from strobe.rollout.files import EVENTS
-from strobe.rollout.measure.rollout import drawn, quantiles
+from strobe.rollout.measure.rollout import drawn
 from strobe.simulators.held_action import Hold
-
-ENGINES = ("sync", "rtc", "async")
-JOINS = ("weighted_average", "latest_only", "average", "conservative")  # LeRobot's AGGREGATE_FUNCTIONS, its own first
 
 
 @dataclass(frozen=True)
@@ -64,95 +59,6 @@ class RequestedTiming:
         return f"{self.engine}{rtc}{client}, {self.latency.written}, hold {self.hold.kind}, {self.fps:g} Hz"
 
 
-@dataclass(frozen=True)
-class TimedCandidate(Candidate):
-    """A variant at one timing."""
-
-    timing: RequestedTiming | None = None
-
-    @property
-    def name(self) -> str:
-        """The variant and its timing: 'as it is, rtc, 100 ms'."""
-        assert self.timing is not None
-        return f"{self.variant.name}, {self.timing.name}"
-
-
-def timed(candidates: Sequence[Candidate], timings: Sequence[RequestedTiming]) -> list[TimedCandidate]:
-    """Return each variant at each timing; the policy as it is at the first timing comes first."""
-    return [
-        TimedCandidate(
-            candidate.variant, f"{candidate.written} | {timing.written}", candidate.steps, candidate.recipe, timing
-        )
-        for candidate in candidates
-        for timing in timings
-    ]
-
-
-def parse_engines(text: str) -> list[Engine]:
-    """``'sync,rtc,async'`` as LeRobot's ways of inference. Raises UserError."""
-    engines: list[Any] = []
-    for part in (part.strip() for part in text.split(",")):
-        if part not in ENGINES:
-            raise UserError(f"--inference.type={text}: '{part}' is none of {', '.join(ENGINES)}")
-        if part in engines:
-            raise UserError(f"--inference.type={text}: give each engine once")
-        engines.append(part)
-    return engines
-
-
-def parse_joins(text: str) -> list[str]:
-    """``'average,latest_only'`` as ways of LeRobot's robot client to join two chunks. Raises UserError."""
-    joins = [part.strip() for part in text.split(",") if part.strip()]
-    for join in joins:
-        if join not in JOINS:
-            raise UserError(f"--aggregate_fn_name={text}: '{join}' is none of {', '.join(JOINS)}")
-        if joins.count(join) > 1:
-            raise UserError(f"--aggregate_fn_name={text}: give each way once")
-    return joins
-
-
-def parse_shares(text: str) -> list[float]:
-    """``'0.5,0.8'`` as shares of a chunk. Raises UserError."""
-
-    def read(part: str) -> float | None:
-        try:
-            share = float(part)
-        except ValueError:
-            return None
-        return share if 0 <= share <= 1 else None
-
-    return list(parse_numbers("--chunk_size_threshold", text, read, "must be a share of a chunk, from 0 to 1"))
-
-
-def timing_of(candidate: Candidate, played: Sequence[EpisodeLine]) -> Timing | None:
-    """Return the figures of a row's episodes; None if they were not true to time."""
-    requested = candidate.timing if isinstance(candidate, TimedCandidate) else None
-    episodes = [line.timing for line in played if line.timing is not None]
-    if requested is None or not episodes:
-        return None
-    ages, steps, jumps = (
-        [value for episode in episodes for value in values(episode)]
-        for values in (lambda each: each.age_ms, lambda each: each.steps, lambda each: each.jumps)
-    )
-    usual = float(np.percentile(steps, 95)) if steps else 0.0
-    return Timing(
-        variant=candidate.variant.name,
-        engine=requested.engine,
-        setting=requested.setting,
-        latency=requested.latency.name,
-        hold=requested.hold.kind,
-        fps=requested.fps,
-        imposed=quantiles([ms for episode in episodes for ms in episode.imposed_ms]),
-        ticks=sum(line.ticks for line in played),
-        held=sum(episode.held for episode in episodes),
-        lost=sum(episode.lost for episode in episodes),
-        age=quantiles(ages) if ages else None,
-        jumps=len(jumps),
-        jump_ratio=float(np.median(jumps)) / usual if jumps and usual else None,
-    )
-
-
-LIVE = "live"
 MOST_MS = 60_000  # more than an episode lasts
 
 

@@ -13,8 +13,7 @@ from strobe.core.results.data import Interval
 from strobe.core.results.numerals import significant
 from strobe.evaluate.measure.success_rates import LEVEL, decide, in_whole_rounds
 from strobe.evaluate.measure.time_to_task import ends_of, judge_times, why_not_judged
-from strobe.evaluate.results.episodes import EpisodePair, EpisodesKind, PairedEpisodes
-from strobe.evaluate.results.evaluate import Decision, verdict_in_words
+from strobe.evaluate.pairs import Decision, EpisodePair, EpisodesKind, PairedEpisodes, verdict_in_words
 
 MARGIN = 0.1  # loss of success rate that counts as not worse where nothing is said, as for `strobe evaluate`
 # A difference of reward that matters: a share of what the baseline's own episodes differ by (half of Cohen's small

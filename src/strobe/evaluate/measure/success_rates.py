@@ -15,7 +15,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from strobe.core.measure.betting import difference_sequence
 from strobe.core.results.data import Interval
-from strobe.evaluate.results.evaluate import Decided, Decision, PairedRates, SuccessRate, UnpairedRates
+from strobe.evaluate.pairs import Decided, Decision, PairedRates, SuccessRate, UnpairedRates
 
 
 def rate_interval(successes: int, episodes: int, level: float = 0.95) -> Interval:

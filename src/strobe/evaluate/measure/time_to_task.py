@@ -23,14 +23,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from strobe.core.measure.betting import log_capital, log_capital_of_gains, needed
-from strobe.evaluate.measure.success_rates import LEVEL, in_whole_rounds
-from strobe.evaluate.results.time_to_task import MATTERS, PairedTimes, TimeKind, TimeToTask
+from strobe.evaluate.measure.success_rates import LEVEL, in_whole_rounds, paired_rates
+from strobe.evaluate.pairs import MATTERS, PairedRates, PairedTimes, TimeKind, TimeToTask
 
 Times = NDArray[np.float64]
 _HALVINGS = 40
@@ -164,6 +164,28 @@ def judge_times(first: Sequence[Ended], second: Sequence[Ended], level: float = 
         mean_high=_finite(mean_high),
         level=level,
     )
+
+
+class Judgement(NamedTuple):
+    """Pairs of episodes, judged by success and then by time.
+
+    ``rates`` is None where there are no pairs, ``times`` where ``times_not_judged`` says why.
+    """
+
+    rates: PairedRates | None
+    times: PairedTimes | None
+    times_not_judged: str
+
+
+def judge_pairs(
+    pairs: Sequence[tuple[EpisodeSeen, EpisodeSeen]], margin: float | None, level: float = LEVEL, every: int = 1
+) -> Judgement:
+    """Judge pairs in the order in which they were played, as `paired_rates` and `judge_times` do. Raises ValueError."""
+    first, second = [pair[0] for pair in pairs], [pair[1] for pair in pairs]
+    rates = paired_rates([each.success for each in first], [each.success for each in second], margin, level, every)
+    before, after = ends_of(first), ends_of(second)
+    why = why_not_judged(after, before)
+    return Judgement(rates, None if why else judge_times(before, after, level, every), why)
 
 
 def middle_interval(before: Times, after: Times, level: float = LEVEL) -> tuple[float, float]:

@@ -23,7 +23,7 @@ from strobe.core.subjects.subject import Batch, InputSource, Kind, Observation, 
 from strobe.lerobot.datasets.recording import dimension_names
 from strobe.lerobot.policies import synthesis
 from strobe.lerobot.policies.dataset_frames import DatasetFrames
-from strobe.simulators.random_episodes import RandomEpisodes
+from strobe.simulators.seldom_rendered import RandomEpisodes
 
 EPISODES = 4  # episodes of an environment that provide observations
 STRIDE = 5  # ticks between two observations of an episode
@@ -127,7 +127,7 @@ def from_env(config: PreTrainedConfig, env: Any, *, count: int = 4, seed: int = 
     # One of each episode before a second of any: neighbouring ticks are all but the same picture.
     observations = [windows[episode][first] for episode, first in places[:count]]
     ticks = [tick for run in played for tick in run]
-    space = episodes.space
+    space: Any = episodes.space  # a Box: actions are numbers
     features = {k: _observed(k, v) for k, v in ticks[0].items() if k.startswith(OBS_STR) and isinstance(v, Tensor)}
     features[ACTION] = PolicyFeature(FeatureType.ACTION, tuple(space.shape))
     ranges = {ACTION: (torch.as_tensor(space.low).float(), torch.as_tensor(space.high).float())}

@@ -11,7 +11,8 @@ from strobe.core.report.document import Columns, figure, words
 from strobe.core.results import units
 from strobe.core.results.data import Interval
 from strobe.core.results.numerals import points
-from strobe.evaluate.results.evaluate import JudgedOnTask, SuccessRate, VariantOnTask, verdict_in_words
+from strobe.evaluate.pairs import SuccessRate, verdict_in_words
+from strobe.evaluate.results import JudgedOnTask, VariantOnTask
 
 AXIS = charts.axis("success (%)", range=[-4, 104])
 BARS = "Bars are the exact 95 % intervals of the success rates."

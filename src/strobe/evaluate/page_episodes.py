@@ -10,8 +10,7 @@ from strobe.core.report.document import Column, Row, Section, Table, heads
 from strobe.core.report.frame import Plots
 from strobe.core.results import units
 from strobe.core.results.numerals import significant
-from strobe.evaluate.results.episodes import EpisodePair, PairedEpisodes
-from strobe.evaluate.results.time_to_task import OLDER, time_in_words
+from strobe.evaluate.pairs import OLDER, EpisodePair, PairedEpisodes, time_in_words
 
 KEY = "episodes"
 ABOUT = (

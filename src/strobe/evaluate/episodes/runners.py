@@ -1,8 +1,8 @@
-"""Episodes that are true to time: the simulator goes on while the policy thinks.
+"""Who plays an episode here: by lerobot-eval's own rollout, or true to time, while the simulator goes on.
 
-LeRobot's own inference engines run in virtual time (`strobe.rollout.loops.virtual_time`), around a simulator that
-moves by each control period that has passed (`strobe.simulators.realtime_simulator`). Nobody waits: 300 ms of latency
-are 300 ms of the simulator's clock, however long the call took here.
+True to time, LeRobot's own inference engines run in virtual time (`strobe.rollout.loops.virtual_time`), around a
+simulator that moves by each control period that has passed (`strobe.simulators.realtime_simulator`). Nobody waits:
+300 ms of latency are 300 ms of the simulator's clock, however long the call took here.
 """
 
 from __future__ import annotations
@@ -10,39 +10,132 @@ from __future__ import annotations
 import contextlib
 import itertools
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import pairwise
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
+from lerobot.envs.configs import EnvConfig
+from lerobot.policies.pretrained import PreTrainedPolicy
 from lerobot.rollout.inference.rtc import supports_rtc_inference
 
-from strobe.core.errors import UserError
+from strobe.core.errors import UserError, in_a_line
 from strobe.core.timeline.clock import synchronise
 from strobe.core.timeline.layers import Call
 from strobe.core.timeline.probe import Attached, Hook
-from strobe.evaluate.episodes.settings import FIRST, Candidate
-from strobe.evaluate.episodes.stage import LocalEpisodeRunner
-from strobe.evaluate.episodes.timings import RequestedTiming, TimedCandidate
-from strobe.evaluate.results.evaluate import EpisodeTiming
+from strobe.evaluate.episode_log import EpisodeLine
+from strobe.evaluate.episodes.play import FIRST, Candidate
+from strobe.evaluate.episodes.timings import RequestedTiming
+from strobe.evaluate.results import EpisodeTiming
+from strobe.lerobot.policies.policy_subject import PolicySubject
 from strobe.lerobot.versions import types_with_rtc
 from strobe.rollout.loops.virtual_client import why_not_served
 from strobe.rollout.loops.virtual_rollout import Beat, EngineInputs, PlayedRollout, Setting
 from strobe.rollout.loops.virtual_time import PlayOptions, play
 from strobe.rollout.measure.robot import motion
+from strobe.rollout.results.motion import Motion
 from strobe.simulators import environments, libero
 from strobe.simulators.realtime_simulator import TICKET, ActedWorld
-from strobe.simulators.seldom_rendered import SeldomRendered
-from strobe.simulators.simulator import Actor, EpisodeTimes, Played, TimedSimulator, outcomes_reported
+from strobe.simulators.seldom_rendered import Rendering, SeldomRendered
+from strobe.simulators.simulator import Actor, EpisodeTimes, Played, TimedSimulator, Watch, outcomes_reported
 
+# An episode with its times, how smooth its actions are, and its timing if it was true to time.
+PlayedAndTimed = tuple[Played, EpisodeTimes, Motion | None, EpisodeTiming | None]
+
+
+class LocalEpisodeRunner:
+    """Plays one episode of one variant at a time, by lerobot-eval's own rollout.
+
+    The simulator of the first policy starts at once, those of other variants when they are played.
+
+    Args:
+        env: LeRobot's ``EnvConfig``.
+        subjects: the policies, all in memory, by the names that candidates have for them.
+        rendering: whether only the observations that the policy looks at are drawn, as `Simulator` has it.
+
+    Raises:
+        UserError: the simulator is not installed or cannot be started.
+    """
+
+    def __init__(self, env: EnvConfig, subjects: Mapping[str, PolicySubject], rendering: Rendering = "needed") -> None:
+        self.env, self.subjects = env, subjects
+        self.watch: Watch | None = None  # sees each episode, as `Simulator.watch`
+        self.rendering: Rendering = rendering
+        policy = next(iter(subjects))
+        first = self._started(subjects[policy])
+        self._simulators = {policy or FIRST: first}
+        self.tasks = first.tasks
+
+    @property
+    def environment(self) -> str:
+        """Name of the simulator, as `environments.display_name`."""
+        return environments.display_name(self.env, self.tasks)
+
+    def play(self, candidate: Candidate, task: str, seed: int) -> EpisodeLine:
+        """Play one episode. Raises UserError for whatever fails in it."""
+        name, subject = candidate.name, self.subjects[candidate.policy]
+        try:
+            simulator = self._simulator(candidate)
+            simulator.watch = self.watch
+            undo = candidate.variant.apply(subject)
+            try:
+                played, times, moved, timing = self._played(simulator, candidate, task, seed)
+            finally:
+                subject.policy.reset()  # nothing of the episode may be left in its queues
+                undo()
+        except Exception as error:  # whatever a treatment raises: the episodes before it are kept
+            words = in_a_line(error, 300)
+            why = words if isinstance(error, UserError) else f"{type(error).__name__}: {words}"
+            raise UserError(f"'{name}' failed on {task}, seed {seed}: {why}") from error
+        episode = played.episode
+        return EpisodeLine(
+            variant=name,
+            task=task,
+            seed=seed,
+            start=played.start,
+            success=episode.success,
+            reward=episode.reward,
+            ticks=episode.ticks,
+            call_ms=[round(ms, 4) for ms in times.call_ms],
+            policy_ms=times.policy_ms,
+            step_ms=times.step_ms,
+            render_ms=times.render_ms,
+            reset_ms=times.reset_ms,
+            drawn=played.drawn,
+            seconds=episode.seconds,
+            limit_s=episode.limit_s,
+            motion=moved,
+            timing=timing,
+        )
+
+    def _started(self, subject: PolicySubject) -> TimedSimulator:
+        return TimedSimulator(self.env, subject, self.rendering)
+
+    def _simulator(self, candidate: Candidate) -> TimedSimulator:
+        """Return the variant's: a simulator may go through a list of starts, and all variants must get the same."""
+        if candidate.name not in self._simulators:
+            self._simulators[candidate.name] = self._started(self.subjects[candidate.policy])
+        return self._simulators[candidate.name]
+
+    def _played(self, simulator: TimedSimulator, _candidate: Candidate, task: str, seed: int) -> PlayedAndTimed:
+        played, times = simulator.play_timed(task, seed)
+        return played, times, motion(played.actions.numpy(), times.call_ticks), None
+
+    def close(self) -> None:
+        """Close the simulators."""
+        for simulator in self._simulators.values():
+            simulator.close()
+
+
+T = TypeVar("T")
 FOREVER_NS = 10**15  # the episode ends itself
 POLL_NS = 10_000_000  # interval between two looks at LeRobot's inference thread
 
 
-def require_engine(policy: Any, engine: str) -> None:
+def require_engine(policy: PreTrainedPolicy, engine: str) -> None:
     """Raises UserError where LeRobot cannot run ``policy`` with ``engine``: 'rtc' guides it, 'async' serves it."""
     if engine == "async" and (why := why_not_served(policy)):
         raise UserError(f"--inference.type=async: {why}")
@@ -65,7 +158,7 @@ class RealtimeSimulator(TimedSimulator):
 
     begun: Sequence[int] = ()
 
-    def use(self, timing: RequestedTiming, variant: str, watch: Callable[[Any], None] | None = None) -> None:
+    def use(self, timing: RequestedTiming, variant: str, watch: Watch | None = None) -> None:
         """Play the next episodes at ``timing``.
 
         Args:
@@ -147,14 +240,14 @@ class Meter:
     def around(self, inner: Call, _hook: Hook, _takes_self: bool) -> Call:
         """Return ``inner``, a method of the policy, timed to the end of the device's work."""
 
-        def call(*args: Any, **kwargs: Any) -> Any:
+        def call(*args: object, **kwargs: object) -> object:
             synchronise(self._subject.device)
             result, self._call = self._timed(lambda: inner(*args, **kwargs))
             return result
 
         return call
 
-    def preprocess(self, _ticket: object) -> dict[str, Any]:
+    def preprocess(self, _ticket: object) -> environments.Observation:
         """The policy's preprocessor on the observation that the engine has a ticket for."""
         subject = self._subject
         looked = dict(self._world.looked)
@@ -166,7 +259,7 @@ class Meter:
         action, self._after = self._timed(lambda: self._subject.postprocessor(action))
         return action
 
-    def _timed(self, work: Callable[[], object]) -> tuple[Any, int]:
+    def _timed(self, work: Callable[[], T]) -> tuple[T, int]:
         begun = time.perf_counter_ns()
         result = work()
         synchronise(self._subject.device)
@@ -254,26 +347,17 @@ def _rounded(value: float) -> float:
 
 
 class RealtimeEpisodeRunner(LocalEpisodeRunner):
-    """Plays one episode of one row at a time, true to time, in one simulator for all rows: a `EpisodeRunner`.
+    """Plays one episode of one row at a time, true to time, in one simulator for all rows: an `EpisodeRunner`."""
 
-    Args:
-        env: LeRobot's ``EnvConfig``.
+    def _started(self, subject: PolicySubject) -> RealtimeSimulator:
+        return RealtimeSimulator(self.env, subject, self.rendering)
 
-    Raises:
-        UserError: the simulator is not installed or cannot be started.
-    """
+    def _simulator(self, candidate: Candidate) -> TimedSimulator:
+        return next(iter(self._simulators.values()))
 
-    def _started(self) -> RealtimeSimulator:
-        return RealtimeSimulator(self.env, self.subject, self.rendering)
-
-    def _simulator(self, name: str) -> Any:
-        return self._simulators[FIRST]
-
-    def _played(
-        self, simulator: Any, candidate: Candidate, task: str, seed: int
-    ) -> tuple[Played, EpisodeTimes, dict[str, Any]]:
-        assert isinstance(candidate, TimedCandidate)
+    def _played(self, simulator: TimedSimulator, candidate: Candidate, task: str, seed: int) -> PlayedAndTimed:
+        assert isinstance(simulator, RealtimeSimulator)
         assert candidate.timing is not None
         simulator.use(candidate.timing, candidate.variant.name, self.watch)
         played, times, timing = simulator.play_true(task, seed)
-        return played, times, {"timing": timing, "motion": motion(played.actions.numpy(), simulator.begun)}
+        return played, times, motion(played.actions.numpy(), simulator.begun), timing

@@ -11,8 +11,7 @@ from strobe.budget.results import Line
 from strobe.core.results.answer import Answer, Result
 from strobe.core.results.data import Data, Finite, Interval, Quantiles, Summary
 from strobe.core.results.measurement import Measurement
-from strobe.core.results.numerals import points
-from strobe.evaluate.results.time_to_task import PairedTimes, TimeToTask
+from strobe.evaluate.pairs import PairedRates, PairedTimes, SuccessRate, TimeToTask, UnpairedRates
 from strobe.rollout.results.motion import Motion
 
 
@@ -81,56 +80,6 @@ class ChunkTimes(Data):
         default=None, description="speed relative to the first variant; None for the first itself"
     )
     times_interval: Interval | None = Field(default=None, description="interval of `times`, from pairs of the rounds")
-
-
-Decided = Literal["worse", "better", "not worse by more than the margin", "undecided"]
-
-
-def verdict_in_words(kind: Decided, margin: float) -> str:
-    """Return a verdict in a few words: 'not worse by more than 10 points'."""
-    return kind.replace("the margin", points(margin))
-
-
-class SuccessRate(Data):
-    """Episodes of one variant, and how many succeeded."""
-
-    episodes: int
-    successes: int
-    rate: Finite = Field(description="share of episodes that succeeded, 0 to 1")
-    interval: Interval = Field(description="exact interval (Clopper and Pearson)")
-
-
-class Decision(Data):
-    """A verdict: on episodes that are played, at any number of pairs; on finished results, at one look."""
-
-    kind: Decided
-    interval: Interval = Field(
-        description="interval of the difference; anytime-valid, or for one look if all results were complete beforehand"
-    )
-    margin: Finite | None = Field(description="non-inferiority margin (loss of success rate), stated beforehand")
-    within_margin: bool = Field(description="a loss above the margin is excluded, whatever the verdict")
-    pairs: int | None = Field(description="number of pairs since which this verdict has held; None if undecided")
-
-
-class PairedRates(Data):
-    """A variant against the first one, on pairs with the same start and the same noise. Differences: it − the first.
-
-    Where tasks are played in turn, pairs of a round that is not complete are not counted, unless it is the first.
-    """
-
-    both: int = Field(description="pairs in which both succeeded")
-    lost: int = Field(description="pairs in which only the first variant succeeded")
-    won: int = Field(description="pairs in which only this variant succeeded")
-    neither: int = Field(description="pairs in which both failed")
-    difference: Finite = Field(description="difference of the success rates, −1 to 1")
-    interval: Interval = Field(description="interval of the difference (Tango), for the final look only")
-    p: Finite = Field(description="McNemar's exact test of no difference, for the final look only")
-    decision: Decision
-
-    @property
-    def pairs(self) -> int:
-        """Pairs in all."""
-        return self.both + self.lost + self.won + self.neither
 
 
 class VariantOnTask(Data):
@@ -253,18 +202,8 @@ class EvaluateResult(Result):
     )
 
     def advised(self) -> Sequence[Measurement]:
+        """Return nothing: no part of a call is measured."""
         return ()
-
-
-class UnpairedRates(Data):
-    """A run against the first one, whose episodes began elsewhere. Differences: it − the first."""
-
-    difference: Finite = Field(description="difference of the success rates, −1 to 1: the weighted mean over tasks")
-    interval: Interval = Field(description="interval of the difference, for one look at runs of fixed length")
-    kind: Decided
-    by_task: bool = Field(
-        default=False, description="the runs played the tasks in different proportions, so that their rates mislead"
-    )
 
 
 class JudgedOnTask(Data):
@@ -299,4 +238,5 @@ class Judged(Answer):
 
     @property
     def about(self) -> str:
+        """Name of its subject, for the run's folder."""
         return "lerobot-eval"

@@ -23,8 +23,10 @@ from strobe.core.report.document import (
 from strobe.core.report.frame import Plots
 from strobe.core.results import units
 from strobe.core.results.data import Interval
-from strobe.evaluate.pages import elimination, evaluate_timing, rates, time_to_task
-from strobe.evaluate.results.evaluate import EvaluatedVariant, EvaluateResult, VariantOnTask, verdict_in_words
+from strobe.evaluate import page_rates as rates
+from strobe.evaluate import page_times as times
+from strobe.evaluate.pairs import PairedRates, SuccessRate, time_in_words, verdict_in_words
+from strobe.evaluate.results import Elimination, EvaluatedVariant, EvaluateResult, PlayedCheckpoint, VariantOnTask
 
 RANDOM = "random weights"  # weights of a subject without a checkpoint
 TIMES = (
@@ -39,21 +41,21 @@ def outline(result: EvaluateResult, _depth: int | None = None) -> Document:
     """Return the document of an evaluation."""
     sections = []
     if result.variants and result.elimination is not None:
-        sections.append(elimination.section(result, result.elimination))
+        sections.append(_checkpoints(result, result.elimination))
     elif result.variants:
         sections.append(Section("variants", "Success against latency", _variants(result), _about(result)))
     if result.variants:
-        sections.append(time_to_task.section(result))
+        sections.append(times.time_section(result))
         if any(variant.tasks for variant in result.variants):
             sections.append(Section("tasks", "Task by task", _tasks(result), _about_tasks(result), detail=True))
-        if evaluate_timing.is_timed(result):
-            sections.append(evaluate_timing.timed_section(result))
+        if times.is_timed(result):
+            sections.append(times.timed_section(result))
         if result.videos:
             sections.append(_videos(result))
         if any(variant.chunk for variant in result.variants):
-            sections.append(evaluate_timing.chunk_section(result))
+            sections.append(times.chunk_section(result))
         if any(variant.motion for variant in result.variants):
-            sections.append(time_to_task.smoothness(result))
+            sections.append(times.smoothness(result))
         sections += listing("times", "Where the time of an episode goes", result.variants, _TIMES, TIMES)
     played = ", ".join(f"{variant.name}: {variant.together.success.episodes}" for variant in result.variants)
     done = f"episodes judged: {played or 'none'}"
@@ -65,16 +67,16 @@ def answers(result: EvaluateResult) -> list[str]:
     if not result.variants:
         return ["No episode was played."]
     if result.elimination is not None:
-        return [*elimination.answers(result, result.elimination), *_without_success(result)]
+        return [*_checkpoint_answers(result, result.elimination), *_without_success(result)]
     first, *others = result.variants
-    timed = evaluate_timing.is_timed(result)
+    timed = times.is_timed(result)
     if timed:
-        sentences = evaluate_timing.timed_answers(result)
+        sentences = times.timed_answers(result)
     else:
         sentences = [_describe_first(result, first), *(_describe_variant(result, variant) for variant in others)]
-    sentences += time_to_task.answers(result)
+    sentences += times.time_answers(result)
     sentences += _without_success(result) or ([] if timed else _fewest(result))
-    sentences += evaluate_timing.line_over_steps(result)
+    sentences += times.line_over_steps(result)
     if result.subject.source == RANDOM:
         sentences.append("The weights are random. Only the times say something about a trained policy.")
     return sentences
@@ -96,7 +98,7 @@ def _about_tasks(result: EvaluateResult) -> list[str]:
 
 
 def _describe_first(result: EvaluateResult, first: EvaluatedVariant) -> str:
-    success, latency = first.together.success, evaluate_timing.latency_clause(first)
+    success, latency = first.together.success, times.latency_clause(first)
     steps = f" ({units.count(first.steps, 'denoising step')})" if first.steps is not None else ""
     where = f"{units.count(success.episodes, 'episode')} of {result.environment}"
     return (
@@ -138,7 +140,7 @@ def _fewest(result: EvaluateResult) -> list[str]:
         return ["Every number of steps that was tried is worse."]
     text = f"{fewest.steps} {'step is' if fewest.steps == 1 else 'steps are'} the fewest not shown to be worse"
     if fewest.chunk is not None:
-        text += f" ({evaluate_timing.chunk_speed(fewest.chunk)})"
+        text += f" ({times.chunk_speed(fewest.chunk)})"
     if fewest.together.paired is None:
         return [f"{text}, the policy as it is."]
     return [f"{text}{rates.possible_loss(fewest.together)}."]
@@ -149,8 +151,7 @@ def _about(result: EvaluateResult) -> list[str]:
         "All variants are played from the same starts with the same noise. Success with Clopper and Pearson's exact "
         "interval (95 %), for a number of episodes that was fixed beforehand; the difference with an interval that "
         "holds at every number of pairs at once (95 %), by which each variant is judged after every start. A decided "
-        f"variant is played no further.{rates.how_sure(len(result.variants) - 1)} "
-        + evaluate_timing.about_latency(result)
+        f"variant is played no further.{rates.how_sure(len(result.variants) - 1)} " + times.about_latency(result)
     ]
     return [*about, *([f"Said before it started: {result.foresight}"] if result.foresight else [])]
 
@@ -159,7 +160,7 @@ def _variants(result: EvaluateResult) -> Table:
     columns: Columns[EvaluatedVariant] = [
         words("Variant", lambda variant: variant.name),
         *of(lambda variant: variant.together, _success_columns(result)),
-        *evaluate_timing.latency_columns(result),
+        *times.latency_columns(result),
     ]
     rows = table(result.variants, columns, kind=lambda variant: "whole" if variant is result.variants[0] else "part")
     return rows.without_empty_columns()
@@ -219,13 +220,13 @@ def _videos(result: EvaluateResult) -> Section:
 
 def plots(result: EvaluateResult, _depth: int | None = None) -> Plots:
     """Return success against latency and against denoising steps, by the key of their section."""
-    curves = time_to_task.plots(result)
-    if evaluate_timing.is_timed(result):
-        return curves | evaluate_timing.timed_plots(result)  # calls here say nothing of the clock's latency
+    curves = times.time_plots(result)
+    if times.is_timed(result):
+        return curves | times.timed_plots(result)  # calls here say nothing of the clock's latency
     if not result.variants:
         return {}
     if result.elimination is not None:
-        return curves | {elimination.KEY: [elimination.plot(result, result.elimination)]}
+        return curves | {CHECKPOINTS: [_checkpoint_plot(result, result.elimination)]}
     drawn = [_against_latency(result)]
     if sum(_steps(variant) is not None for variant in result.variants) > 1:
         steps = [_steps(variant) for variant in result.variants]
@@ -276,3 +277,121 @@ def _over_steps(result: EvaluateResult, line: Line) -> Plot:
     ]
     layout = charts.layout(320, charts.from_zero("denoising steps"), charts.from_zero("ms per chunk (median)"))
     return Plot("Latency over denoising steps", "The line is by least squares on the medians.", traces, layout)
+
+
+CHECKPOINTS = "checkpoints"
+
+
+def _checkpoint_answers(result: EvaluateResult, elimination: Elimination) -> list[str]:
+    """Return which checkpoint is the best, or which are not told apart, with each one's success and time."""
+    remaining = [checkpoint.name for checkpoint in elimination.remaining]
+    gone = [checkpoint for checkpoint in elimination.checkpoints if checkpoint.by]
+    when = "; ".join(
+        f"{each.name} was eliminated after {units.count(each.starts, 'start')}, worse than {each.by}" for each in gone
+    )
+    if len(remaining) == 1:
+        sentences = [f"{remaining[0]} is the best: {when}."]
+    else:
+        apart = f"{_listed(remaining)} are not told apart after {units.count(elimination.starts, 'start')}"
+        sentences = [f"{apart}: none of them is shown to succeed less than another one."]
+        sentences += [f"{when}."] if when else []
+    success = _success(result)
+    for each in elimination.checkpoints:
+        if each.name in success:
+            sentences.append(_describe_checkpoint(each, success[each.name], elimination))
+    sentences += [_by_time(each, elimination) for each in elimination.remaining if each.name != elimination.best]
+    return [
+        *sentences,
+        f"All statements on success together are right at {_level(elimination.level)}, after every start.",
+    ]
+
+
+def _describe_checkpoint(each: PlayedCheckpoint, success: SuccessRate, elimination: Elimination) -> str:
+    seen = f"{each.name} succeeds in {success.successes} of {units.count(success.episodes, 'start')}"
+    if each.rates is None:
+        return f"{seen}."
+    return f"{seen}: {_difference(each.rates)} points against {elimination.best}."
+
+
+def _by_time(each: PlayedCheckpoint, elimination: Elimination) -> str:
+    """Return what time to task says of a checkpoint that success does not tell from the best one."""
+    if each.times is None:
+        why = each.times_not_judged or "no start was played by both"
+        return f"By time to task {each.name} and {elimination.best} are not judged: {why}."
+    return f"By time to task {each.name} {time_in_words(each.times)}, against {elimination.best}."
+
+
+def _checkpoints(result: EvaluateResult, elimination: Elimination) -> Section:
+    """Return the table of the checkpoints, with what it rests on."""
+    success = _success(result)
+    calls = {variant.name: variant.calls.median_ms for variant in result.variants}
+    columns: Columns[PlayedCheckpoint] = [
+        words("Checkpoint", lambda each: each.name),
+        words("Policy", lambda each: each.policy),
+        figure("Episodes", lambda each: success.get(each.name), lambda own: str(own.episodes)),
+        figure("Success (95 % interval)", lambda each: success.get(each.name), rates.rate),
+        figure("Against the best, points (interval)", lambda each: each.rates, _difference),
+        words("Time against the best", lambda each: None if each.times is None else time_in_words(each.times)),
+        figure("ms per call", lambda each: calls.get(each.name), units.rate),
+        words("Outcome", lambda each: _outcome(each, elimination)),
+    ]
+    rows = table(
+        elimination.checkpoints, columns, kind=lambda each: "whole" if each.name == elimination.best else "part"
+    )
+    return Section(CHECKPOINTS, "Checkpoints", rows.without_empty_columns(), _about_checkpoints(elimination))
+
+
+def _outcome(each: PlayedCheckpoint, elimination: Elimination) -> str:
+    if each.by:
+        return f"eliminated after {units.count(each.starts, 'start')}, worse than {each.by}"
+    if len(elimination.remaining) == 1:
+        return "the best"
+    return "not told apart; the others are compared with it" if each.name == elimination.best else "not told apart"
+
+
+def _about_checkpoints(elimination: Elimination) -> list[str]:
+    count = len(elimination.checkpoints)
+    pairs = count * (count - 1) // 2
+    each, level = _level(elimination.each_level), _level(elimination.level)
+    text = [
+        "All checkpoints play the same starts with the same noise. After each start one is eliminated if it is shown "
+        "to succeed less than another one that remains. The intervals of the differences hold at every number of "
+        f"starts at once. They are of {units.count(pairs, 'pair')}, at {each} each, so all together have "
+        f"{level}: a best checkpoint is eliminated with a chance of at most {_level(1 - elimination.level)}, "
+        "and of equal ones none is called the best. The interval of a success rate is exact (Clopper and Pearson), for "
+        "a number of episodes that was fixed beforehand.",
+        "Time to task eliminates none. It is shown against the best one, in the same pairs and at the same level, all "
+        f"pairs together at {level}.",
+    ]
+    named = [f"{each.name} is {each.path}." for each in elimination.checkpoints if each.name != each.path]
+    reasons = {each.name: each.times_not_judged for each in elimination.checkpoints if each.times_not_judged}
+    return [*text, *(f"{name}: time is not judged: {why}." for name, why in reasons.items()), *named]
+
+
+def _checkpoint_plot(result: EvaluateResult, elimination: Elimination) -> Plot:
+    """Return the success of each checkpoint with its interval, in the order in which they were given."""
+    success = _success(result)
+    seen = [each for each in elimination.checkpoints if each.name in success]
+    traces = [
+        rates.success_points(each.name, [place], [success[each.name]], charts.colour(place), rates.OF)
+        for place, each in enumerate(seen)
+    ]
+    caption = f"{rates.BARS} A checkpoint that was eliminated has fewer episodes. The table compares them in pairs."
+    layout = charts.layout(380, charts.names_axis([each.name for each in seen]), rates.AXIS, showlegend=False)
+    return Plot("Success of each checkpoint", caption, traces, layout)
+
+
+def _success(result: EvaluateResult) -> dict[str, SuccessRate]:
+    return {variant.name: variant.together.success for variant in result.variants}
+
+
+def _difference(paired: PairedRates) -> str:
+    return rates.difference(paired.difference, paired.decision.interval)
+
+
+def _level(share: float) -> str:
+    return f"{100 * share:.4g} %"
+
+
+def _listed(names: Sequence[str]) -> str:
+    return f"{', '.join(names[:-1])} and {names[-1]}" if len(names) > 1 else "".join(names)

@@ -6,8 +6,8 @@ from strobe.core.report import frame
 from strobe.core.report.document import Columns, Document, Section, Table, figure, of, table, words
 from strobe.core.report.frame import Plots
 from strobe.core.results import units
-from strobe.evaluate.pages import rates
-from strobe.evaluate.results.evaluate import Judged, JudgedOnTask, JudgedRun
+from strobe.evaluate import page_rates as rates
+from strobe.evaluate.results import Judged, JudgedOnTask, JudgedRun
 
 
 def outline(judged: Judged, _depth: int | None = None) -> Document:

@@ -1,1 +1,0 @@
-"""Episodes and evaluations as data."""
