@@ -13,6 +13,7 @@ from strobe.rollout.loops import events
 from strobe.rollout.loops.event_log import read
 from strobe.rollout.loops.header import Header
 from strobe.rollout.loops.reader import read_record
+from strobe.rollout.measure.robot import BusRead
 
 # The first line of a file of October 2026, when four places wrote it by hand.
 OLDER = {
@@ -46,8 +47,9 @@ def test_the_file_of_an_older_strobe_is_read(tmp_path: Path) -> None:
     assert (found.command, found.engine, found.main, found.arguments) == ("lerobot-rollout", "sync", MAIN, None)
     record = read_record(found, lines)
     assert [(tick.start_ns, tick.sent) for tick in record.ticks] == [(10, True)]
-    assert record.cameras["front"].ages_ns == []
-    assert (record.bus[0].waited_ns, record.bus[0].arm) == (0, "")
+    assert [read.age for read in record.table(events.CameraRead)] == [events.UNKNOWN]
+    (bus,) = record.table(BusRead)
+    assert (bus.waited_ns, bus.arm) == (0, "")
 
 
 def test_a_header_is_the_same_after_json() -> None:

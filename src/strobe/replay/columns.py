@@ -10,10 +10,10 @@ import numpy as np
 
 from strobe.replay.results import Check, ColumnName, Range, Replayed
 from strobe.rollout.loops.recorded_run import RecordedRun
-from strobe.rollout.loops.virtual_rollout import Beat, EngineInputs, PlayedRollout, Setting, no_policy
+from strobe.rollout.loops.virtual_rollout import Beat, EngineInputs, Setting, no_policy
 from strobe.rollout.loops.virtual_time import PlayOptions, play
 from strobe.rollout.measure import rollout as measure
-from strobe.rollout.measure.rollout import drawn, in_order, jumps, middle
+from strobe.rollout.measure.rollout import LoopRun, drawn, in_order, jumps, middle
 
 POLL_NS = 10_000_000  # interval between two looks at LeRobot's inference thread
 FEWEST, MOST_TICKS = 20, 200_000  # draws; ticks of all draws of one column together
@@ -70,9 +70,7 @@ def draws_for(run: RecordedRun, most: int) -> int:
 
 def recorded_column(run: RecordedRun) -> Replayed:
     """Return the recording as a column."""
-    record = run.record
-    played = PlayedRollout(record.ticks, record.calls, record.actions)
-    return _make_column("recorded", run, run.setting, played, {})
+    return _make_column("recorded", run, run.setting, run.record, {})
 
 
 def play_column(run: RecordedRun, column: Column, options: ColumnOptions) -> PlayedColumn:
@@ -113,14 +111,14 @@ def play_column(run: RecordedRun, column: Column, options: ColumnOptions) -> Pla
     return PlayedColumn(_make_column(column.name, run, setting, once, values), answered, interrupted)
 
 
-def _play_in_order(run: RecordedRun, column: Column, inputs: EngineInputs, options: PlayOptions) -> PlayedRollout:
+def _play_in_order(run: RecordedRun, column: Column, inputs: EngineInputs, options: PlayOptions) -> LoopRun:
     """Play the column with its latencies in their order."""
     beats = _ideal(run) if column.ideal else run.beats
     latencies = itertools.repeat(0) if column.ideal else in_order(column.latencies, max(1, column.setting.warmups))
     return play(beats_for(beats), column.setting, latencies, inputs, options)
 
 
-def drawn_play(run: RecordedRun, setting: Setting, latencies: Sequence[int], seed: int) -> PlayedRollout:
+def drawn_play(run: RecordedRun, setting: Setting, latencies: Sequence[int], seed: int) -> LoopRun:
     """Play with drawn latencies, the turns begun at another one, the inference thread at another moment."""
     rng = np.random.default_rng(seed)
     beats, first = run.beats, max(1, setting.warmups)
@@ -153,7 +151,7 @@ def _ideal(run: RecordedRun) -> list[Beat]:
     ]
 
 
-def figures(played: PlayedRollout, setting: Setting) -> dict[str, float | None]:
+def figures(played: LoopRun, setting: Setting) -> dict[str, float | None]:
     """Return the figures of a play, by the names of `results.replay.FIGURES`."""
     ticks, calls = played.ticks, played.calls
     pace = measure.pace(ticks, setting.fps * setting.multiplier)
@@ -241,7 +239,7 @@ def _compare_jumps(recorded: Replayed, own: Replayed) -> list[Check]:
 
 
 def _make_column(
-    name: ColumnName, run: RecordedRun, setting: Setting, played: PlayedRollout, values: dict[str, list[float]]
+    name: ColumnName, run: RecordedRun, setting: Setting, played: LoopRun, values: dict[str, list[float]]
 ) -> Replayed:
     ranges = {}
     for figure, value in figures(played, setting).items():

@@ -103,7 +103,7 @@ def _compare(watched: WatchedRollout, calls: CallWatch, reporter: Reporter, limi
     if collected.interrupted:
         result.notes.append("the bench was cut short")
     result.rollout.bench = compare_places(
-        watched.record.uses,
+        watched.record.table(ThreadUse),
         taken[TOGETHER][counted],
         taken.get(SPACED, [])[counted],
         period_ms=None if period is None else 1e3 * period,

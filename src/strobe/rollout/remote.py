@@ -9,7 +9,16 @@ from collections.abc import Sequence
 from strobe.core.results.data import Quantiles
 from strobe.core.timeline.timeline import Section
 from strobe.rollout.loops.course import RECEIVING, RunRecord
-from strobe.rollout.loops.events import ChunkReceived, ObservationUploaded
+from strobe.rollout.loops.events import (
+    ChunkReceived,
+    ChunkServed,
+    ClockShared,
+    EmptyAnswer,
+    ImagesEncoded,
+    ObservationReceived,
+    ObservationUploaded,
+    RequestFailed,
+)
 from strobe.rollout.loops.header import Header
 from strobe.rollout.loops.remote_stamps import KEPT, PREDICTED, REPLACED, SIMILAR
 from strobe.rollout.measure import remote as measure
@@ -33,9 +42,9 @@ def trips_of(record: RunRecord) -> list[Trip]:
     """Return the round trips that a client saw, on its clock; with the server's own steps where that was watched."""
     clocks = _clocks(record)
     offset = 0 if clocks is None else round(clocks.offset_ms * 1e6)
-    uploads = {upload.key: upload for upload in record.uploads}
+    uploads = {upload.key: upload for upload in record.table(ObservationUploaded)}
     # An observation without an upload was sent before recording began, or in another run of the server.
-    return [_trip(uploads[chunk.key], chunk, offset) for chunk in record.trips if chunk.key in uploads]
+    return [_trip(uploads[chunk.key], chunk, offset) for chunk in record.table(ChunkReceived) if chunk.key in uploads]
 
 
 def _trip(upload: ObservationUploaded, chunk: ChunkReceived, offset: int) -> Trip:
@@ -66,18 +75,24 @@ def _trip(upload: ObservationUploaded, chunk: ChunkReceived, offset: int) -> Tri
 
 def _clocks(record: RunRecord) -> Clocks | None:
     exchanges = _exchanges(record)
-    return measure.clocks(exchanges, shared=record.clock_shared) if exchanges else None
+    return measure.clocks(exchanges, shared=bool(record.table(ClockShared))) if exchanges else None
 
 
 def _exchanges(record: RunRecord) -> list[measure.Exchange]:
     sent = [
-        (upload.start, upload.stamps[0], upload.stamps[3], upload.end) for upload in record.uploads if upload.stamps
+        (upload.start, upload.stamps[0], upload.stamps[3], upload.end)
+        for upload in record.table(ObservationUploaded)
+        if upload.stamps
     ]
-    return sent + [(chunk.start, chunk.stamps[0], chunk.stamps[7], chunk.end) for chunk in record.trips if chunk.stamps]
+    return sent + [
+        (chunk.start, chunk.stamps[0], chunk.stamps[7], chunk.end)
+        for chunk in record.table(ChunkReceived)
+        if chunk.stamps
+    ]
 
 
 def _client(header: Header, record: RunRecord) -> Remote:
-    uploads, trips = record.uploads, trips_of(record)
+    uploads, trips = record.table(ObservationUploaded), trips_of(record)
     counted = trips[1:] or trips  # the first call warms up
     steps = measure.steps(counted)
     decisions = [upload.stamps[4] for upload in uploads if upload.stamps]
@@ -89,10 +104,10 @@ def _client(header: Header, record: RunRecord) -> Remote:
         observations=len(uploads),
         must_go=sum(upload.must_go for upload in uploads),
         observation_bytes=sizes,
-        chunk_bytes=_sizes([chunk.size for chunk in record.trips]),
+        chunk_bytes=_sizes([chunk.size for chunk in record.table(ChunkReceived)]),
         decisions=_decisions(decisions) if decisions else None,
         trips=len(trips),
-        empty=len(record.empty),
+        empty=len(record.table(EmptyAnswer)),
         failures=_failures(record),
         trip=quantiles([trip.ms for trip in counted]) if counted else None,
         steps=steps,
@@ -102,7 +117,8 @@ def _client(header: Header, record: RunRecord) -> Remote:
         threshold=header.share,
         chunk=header.chunk,
     )
-    if (tried := record.encoding) is not None:
+    if encodings := record.table(ImagesEncoded):
+        tried = encodings[-1]
         sending = next((step.ms.median for step in steps if step.name == SEND), None)
         sent = None if sizes is None else sizes.median
         offset = measure.offset(_exchanges(record))
@@ -114,10 +130,10 @@ def _client(header: Header, record: RunRecord) -> Remote:
 
 def _late_requests(record: RunRecord) -> int:
     """Count round trips after the first that waited for an empty queue, all observations before dropped as similar."""
-    merged = sorted(chunk.merged for chunk in record.trips)
+    merged = sorted(chunk.merged for chunk in record.table(ChunkReceived))
     before: dict[int, set[int]] = {}  # chunks that had come → decisions on the observations since
     late: set[int] = set()
-    for upload in record.uploads:
+    for upload in record.table(ObservationUploaded):
         after = bisect_right(merged, upload.pickled)
         if upload.must_go and after and before.get(after) == {SIMILAR}:
             late.add(after)
@@ -129,11 +145,11 @@ def _late_requests(record: RunRecord) -> int:
 def _server(header: Header, record: RunRecord) -> Remote:
     return Remote(
         side="server",
-        observations=len(record.received),
-        must_go=sum(observation.must_go for observation in record.received),
-        observation_bytes=_sizes([observation.size for observation in record.received]),
-        chunk_bytes=_sizes([chunk.size for chunk in record.served]),
-        decisions=_decisions([observation.decision for observation in record.received]),
+        observations=len(record.table(ObservationReceived)),
+        must_go=sum(observation.must_go for observation in record.table(ObservationReceived)),
+        observation_bytes=_sizes([observation.size for observation in record.table(ObservationReceived)]),
+        chunk_bytes=_sizes([chunk.size for chunk in record.table(ChunkServed)]),
+        decisions=_decisions([observation.decision for observation in record.table(ObservationReceived)]),
         failures=_failures(record),
         chunk=header.chunk,
         latency_ms=None if header.latency is None else 1e3 * header.latency,
@@ -141,7 +157,9 @@ def _server(header: Header, record: RunRecord) -> Remote:
 
 
 def _failures(record: RunRecord) -> list[Failure]:
-    counted = Counter((failed.request, failed.error, failed.place, failed.source) for failed in record.failures)
+    counted = Counter(
+        (failed.request, failed.error, failed.place, failed.source) for failed in record.table(RequestFailed)
+    )
     return [
         Failure(request=request, error=error, place=place, source=source, count=count)
         for (request, error, place, source), count in counted.most_common()
@@ -169,5 +187,5 @@ def sections_of_trips(trips: Sequence[Trip], most: int) -> list[Section]:
 
 def sections_of_receiving(record: RunRecord, most: int) -> list[Section]:
     """Return the latest ``most`` observations that a server received, with all it did to them, in tree order."""
-    wholes = [(observation.start, observation.end) for observation in record.received]
+    wholes = [(observation.start, observation.end) for observation in record.table(ObservationReceived)]
     return record.within(RECEIVED, wholes[-most:], RECEIVING)

@@ -21,6 +21,7 @@ from strobe.rollout.answer import answer_of
 from strobe.rollout.loops.bench_calls import CallWatch
 from strobe.rollout.loops.course import RunRecord
 from strobe.rollout.loops.event_log import Log, read
+from strobe.rollout.loops.events import RequestFailed
 from strobe.rollout.loops.header import Header
 from strobe.rollout.loops.instrument import LoopWatch
 from strobe.rollout.loops.observations import Keeper
@@ -103,7 +104,7 @@ def watch(
     result.notes += watching.notes
     result.caveats += [f"{words}; the policy ran as it is" for words in dict.fromkeys(unused)]
     if keeper is not None:
-        result.notes.append(_note_on_observations(keeper, len(record.loop_turns)))
+        result.notes.append(_note_on_observations(keeper, len(record.turns)))
     if watching.stopped:
         result.notes.append(f"the first {record_s:g} s were recorded; the rest ran without Strobe")
     return watched
@@ -168,7 +169,7 @@ def recovered(events: Path) -> WatchedRollout:
 
 def _can_be_shown(header: Header, record: RunRecord) -> bool:
     """Whether there are two turns of the loop; of a server, one chunk or one request that failed."""
-    return bool(record.calls or record.failures) if header.engine == "server" else len(record.loop_turns) > 1
+    return bool(record.calls or record.table(RequestFailed)) if header.engine == "server" else len(record.turns) > 1
 
 
 def _answered(header: Header, record: RunRecord) -> WatchedRollout:

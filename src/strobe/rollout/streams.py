@@ -81,9 +81,9 @@ def _calls(record: RunRecord) -> Iterator[Sample]:
 
 
 def _actions(joints: Sequence[str], record: RunRecord) -> Iterator[Sample]:
-    for action in record.values:
+    for action in record.actions:
         for joint, value in zip(joints, action.values, strict=False):
-            yield Number(action.at, f"{ACTION}/{joint}", float(value))
+            yield Number(action.at_ns, f"{ACTION}/{joint}", float(value))
 
 
 def _observed(observations: Observations) -> Iterator[Sample]:

@@ -23,7 +23,6 @@ from lerobot.utils.feature_utils import build_dataset_frame
 
 from strobe.core.errors import UserError
 from strobe.core.subjects.subject import Observation
-from strobe.rollout.measure.rollout import Action, Call, Tick
 
 _NAMES = ["one", "two"]  # LeRobot's sync engine squeezes a single one away
 _FEATURE = {"action": {"dtype": "float32", "shape": (2,), "names": _NAMES}}
@@ -139,15 +138,6 @@ class EngineInputs:
     device: str
     world: World
     real: bool = True
-
-
-@dataclass
-class PlayedRollout:
-    """A rollout that was played; times are nanoseconds from the first tick."""
-
-    ticks: list[Tick] = field(default_factory=list)
-    calls: list[Call] = field(default_factory=list)
-    actions: list[Action] = field(default_factory=list)
 
 
 def no_policy(setting: Setting) -> EngineInputs:

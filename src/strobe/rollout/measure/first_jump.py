@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from strobe.rollout.measure.robot import Move
+from strobe.rollout.measure.rollout import Tick
 from strobe.rollout.results.first_jump import FirstAction, JointJump
 
 Array = NDArray[np.float64]
@@ -67,12 +67,12 @@ def joint_jumps(
     return found
 
 
-def first_action(moves: Sequence[Move], joints: Sequence[str]) -> list[FirstAction]:
+def first_action(ticks: Sequence[Tick], joints: Sequence[str]) -> list[FirstAction]:
     """Return the first action that was sent, beside where the joints stood in that tick; [] if either is not known.
 
     Later ticks do not count where the first one is not known: the arm moves by then.
     """
-    first = next((move for move in moves if move.commanded is not None), None)
+    first = next((tick for tick in ticks if tick.commanded is not None), None)
     if first is None or first.at is None or first.commanded is None:
         return []
     if not len(first.at) == len(first.commanded) == len(joints):

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike
 
-from strobe.rollout.measure.rollout import quantiles
+from strobe.rollout.measure.rollout import Tick, quantiles
 from strobe.rollout.results.motion import Motion
 from strobe.rollout.results.rollout import Bus, JointTracking
 
@@ -20,27 +20,13 @@ LEAST_MATCH = 0.5  # correlation of the steps below which state and action are n
 STILL = 1e-6  # share of a joint's size: a spread below it is none
 
 
-@dataclass(frozen=True, slots=True)
-class Move:
-    """One tick's position of each joint, and the command that it was sent after that, in the robot's unit.
-
-    Args:
-        at, commanded: None if they are unknown, or nothing was sent.
-        follows: whether the tick comes right after the one before it.
-    """
-
-    at: Sequence[float] | None
-    commanded: Sequence[float] | None
-    follows: bool = True
-
-
-def tracking(moves: Sequence[Move], joints: Sequence[str]) -> list[JointTracking]:
+def tracking(ticks: Sequence[Tick], joints: Sequence[str]) -> list[JointTracking]:
     """For each joint, how far it is from its last command, and by how many ticks it trails; [] without positions.
 
     The lag is the shift of the commands, up to `MOST_LAG` ticks, at which their mean distance to the positions is
     smallest. A joint that is never commanded to move has none.
     """
-    if not joints or not moves:
+    if not joints or not ticks:
         return []
     count = len(joints)
     nothing = [np.nan] * count
@@ -49,8 +35,8 @@ def tracking(moves: Sequence[Move], joints: Sequence[str]) -> list[JointTracking
         rows = [row if row is not None and len(row) == count else nothing for row in column]
         return np.array(rows, float).reshape(-1, count)
 
-    at, commanded = table(move.at for move in moves), table(move.commanded for move in moves)
-    run = np.cumsum([not move.follows for move in moves])  # of ticks that follow one another
+    at, commanded = table(tick.at for tick in ticks), table(tick.commanded for tick in ticks)
+    run = np.cumsum([not tick.follows for tick in ticks])  # of ticks that follow one another
     shifted = [_distances(at, commanded, run, lag) for lag in range(1, MOST_LAG + 1)]
     tracked = []
     for index, joint in enumerate(joints):
