@@ -16,9 +16,9 @@ from strobe.preflight.results.open_loop import ActionRange, OpenLoop
 from strobe.preflight.results.preflight import PreflightResult
 from strobe.preflight.results.reach import JointReach, Reach
 from strobe.preflight.results.wiring import Wiring
-from strobe.rollout.measure.first_jump import first_action, joint_jumps, starts
+from strobe.rollout.measure.robot import first_action, joint_jumps, starts
 from strobe.rollout.measure.rollout import Tick
-from strobe.rollout.results.first_jump import FirstJump
+from strobe.rollout.results.motion import FirstJump
 
 Array = NDArray[np.float64]
 NAMES = ["pan", "lift", "flex", "gripper"]

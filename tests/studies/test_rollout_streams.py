@@ -15,8 +15,7 @@ from support.made_up_rollout import header, rtc
 from strobe.core.cli.main import main
 from strobe.core.errors import UserError
 from strobe.rollout.loops.observations import Keeper
-from strobe.rollout.results.streams import Number, Picture
-from strobe.rollout.streams import streams
+from strobe.rollout.recordings import Number, Picture, streams
 
 
 @pytest.fixture(scope="module")

@@ -19,16 +19,15 @@ from strobe.core.results.traits import LoopTraits, Traits
 from strobe.core.timeline.clock import ThreadUse
 from strobe.core.timeline.sections import recording
 from strobe.lerobot.quiet import REAL_TIME
-from strobe.rollout.loops.course import CALL, TICK, RunRecord
+from strobe.rollout.bench import compare_places
 from strobe.rollout.loops.device_probes import FROZEN, SAME
 from strobe.rollout.loops.event_log import opener
 from strobe.rollout.loops.events import Cadence, CameraRead, CpuUse, Scheduled
 from strobe.rollout.loops.header import Header
 from strobe.rollout.loops.instrument import CAMERA, SLEEP
+from strobe.rollout.loops.reader import CALL, TICK, RunRecord
 from strobe.rollout.measure import rollout as measure
-from strobe.rollout.measure.call_times import compare_places
-from strobe.rollout.measure.first_jump import first_action
-from strobe.rollout.measure.robot import BusRead, buses, tracking, worst
+from strobe.rollout.measure.robot import BusRead, buses, first_action, tracking, worst
 from strobe.rollout.remote import RECEIVED, TRIP, remote_of, sections_of_receiving, sections_of_trips, trips_of
 from strobe.rollout.results.rollout import Camera, Recording, Rollout, RolloutResult, Scheduling, Turns
 from strobe.version import __version__

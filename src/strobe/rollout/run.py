@@ -19,13 +19,12 @@ from strobe.core.timeline.timeline import Section
 from strobe.lerobot.flags.lerobot_flags import patched_arguments
 from strobe.rollout.answer import answer_of
 from strobe.rollout.loops.bench_calls import CallWatch
-from strobe.rollout.loops.course import RunRecord
 from strobe.rollout.loops.event_log import Log, read
 from strobe.rollout.loops.events import RequestFailed
 from strobe.rollout.loops.header import Header
 from strobe.rollout.loops.instrument import LoopWatch
 from strobe.rollout.loops.observations import Keeper
-from strobe.rollout.loops.reader import read_record
+from strobe.rollout.loops.reader import RunRecord, read_record
 from strobe.rollout.loops.registry import ROLLOUT, Loop, loop_of
 from strobe.rollout.remote import sections_of_receiving, sections_of_trips, trips_of
 from strobe.rollout.results.rollout import RolloutResult
