@@ -166,17 +166,17 @@ def disturbed(
     loop = rollout.loop
     build, create = loop.build_rollout_context, loop.create_strategy
 
-    def built(*args: Any, **kwargs: Any) -> Any:
+    def built(*args: Any, **kwargs: Any) -> object:
         context = build(*args, **kwargs)
         if slow:
             slow_down(context.policy.policy, context.runtime.cfg.inference.type == "sync", slow, drawn)
         return context
 
-    def created(*args: Any, **kwargs: Any) -> Any:
+    def created(*args: Any, **kwargs: Any) -> object:
         strategy = create(*args, **kwargs)
         run = strategy.run
 
-        def disturbed_run(*args: Any, **kwargs: Any) -> Any:
+        def disturbed_run(*args: Any, **kwargs: Any) -> None:
             with ExitStack() as stack:
                 for each in busy:
                     stack.enter_context(working(each))
@@ -247,7 +247,7 @@ def slow_down(
     chance, calls = random.Random(seed), [0]
 
     @functools.wraps(inner)
-    def call(*args: Any, **kwargs: Any) -> Any:
+    def call(*args: object, **kwargs: object) -> object:
         predicts = not each_tick or actions_left(unwrap()) <= 0
         start = host_ns()
         result = inner(*args, **kwargs)

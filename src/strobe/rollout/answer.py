@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 from collections.abc import Sequence
 from itertools import pairwise
-from typing import Any
 
 import numpy as np
 import torch
@@ -14,7 +13,7 @@ from strobe.core.measure import machine
 from strobe.core.measure.components import Iteration, components, empty_section_ms, iterations, spans
 from strobe.core.measure.statistics import describe, summarise
 from strobe.core.results.data import Samples
-from strobe.core.results.measurement import Measurement
+from strobe.core.results.measurement import MeasuredPhase, Measurement
 from strobe.core.results.traits import LoopTraits, Traits
 from strobe.core.timeline.clock import ThreadUse
 from strobe.core.timeline.sections import recording
@@ -268,7 +267,7 @@ def _without_sleep(runs: Sequence[Iteration]) -> list[Iteration]:
     return [Iteration(run.whole, [part for part in run.parts if part.name != SLEEP]) for run in runs]
 
 
-def _measurement(name: str, phase: Any, runs: Sequence[Iteration], first: int) -> Measurement:
+def _measurement(name: str, phase: MeasuredPhase, runs: Sequence[Iteration], first: int) -> Measurement:
     counted = runs[first:]
     values = [run.ms for run in counted]
     summary = summarise(values)

@@ -66,6 +66,7 @@ from strobe.rollout.loops.registry import ROLLOUT, chosen, loop_of
 
 if TYPE_CHECKING:
     from strobe.preflight.wiring.of_run import WiringLook
+    from strobe.rollout.run import WatchedRollout
 
 
 @dataclass(frozen=True)
@@ -147,7 +148,7 @@ def look_at_wiring(chosen: ChosenLoop) -> WiringLook:
     return wiring_of_rollout(chosen.config, joined(chosen.arguments, chosen.command))
 
 
-def measure_on_bench(watched: Any, live: Live) -> None:
+def measure_on_bench(watched: WatchedRollout, live: Live) -> None:
     """Call the run's policy on the bench, if it is still loaded. An interrupt ends that, and not the command."""
     if watched.calls is None:
         return
@@ -160,7 +161,7 @@ def measure_on_bench(watched: Any, live: Live) -> None:
 def studied_rollout(
     name: str,
     config: OutputFlags,
-    watched: Any,
+    watched: WatchedRollout,
     theirs: Sequence[str],
     events: Path,
     *,

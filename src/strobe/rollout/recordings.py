@@ -13,7 +13,6 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
 
 from strobe.core.errors import UserError, in_words, install
 from strobe.rollout.files import events_of, observations_of
@@ -151,9 +150,9 @@ def write_rrd(path: Path, name: str, samples: Iterable[Sample]) -> int:
             recording.log(place, rr.EncodedImage(contents=sample.data, media_type=sample.media))
             cameras[sample.channel] = None
         count += 1
-    shown: list[Any] = [views.TimeSeriesView(origin=group, name=group) for group in groups]
-    pictures: list[Any] = [views.Spatial2DView(origin=camera, name=camera) for camera in cameras]
-    columns: list[Any] = [views.Vertical(*pictures)] if pictures else []
+    shown: list[views.View] = [views.TimeSeriesView(origin=group, name=group) for group in groups]
+    pictures: list[views.View] = [views.Spatial2DView(origin=camera, name=camera) for camera in cameras]
+    columns: list[views.Container] = [views.Vertical(*pictures)] if pictures else []
     recording.send_blueprint(views.Blueprint(views.Horizontal(*columns, views.Vertical(*shown))))
     recording.flush()
     recording.disconnect()
@@ -174,8 +173,8 @@ def write_mcap(path: Path, name: str, samples: Iterable[Sample]) -> int:
         raise UserError(f"an .mcap file needs Foxglove's library: {install('viz')}") from None
     context = foxglove.Context()
     schema = {"type": "object", "properties": {"value": {"type": "number"}}}
-    numbers: dict[str, Any] = {}
-    pictures: dict[str, Any] = {}
+    numbers: dict[str, foxglove.Channel] = {}
+    pictures: dict[str, CompressedImageChannel] = {}
     count = 0
     with foxglove.open_mcap(path, context=context, allow_overwrite=True):
         for sample in samples:

@@ -20,6 +20,7 @@ from lerobot.rollout.inference import rtc
 from strobe.core.subjects.subject import Observation
 from strobe.core.timeline.clock import ThreadUse, cpu_ns, host_ns, waited_ns
 from strobe.lerobot.policies.prediction import predict
+from strobe.rollout.loops.events import Row
 
 
 class CallWatch:
@@ -28,9 +29,9 @@ class CallWatch:
     Events that go to ``append``: ``used start end cpu waited``, nanoseconds; waited is -1 where it is unknown.
     """
 
-    def __init__(self, context: Any, append: Callable[[Any], None]) -> None:
+    def __init__(self, context: Any, append: Callable[[Row], None]) -> None:
         config = context.runtime.cfg
-        self.options: dict[str, Any] = {}  # what Real-Time Chunking gave the last call
+        self.options: dict[str, object] = {}  # what Real-Time Chunking gave the last call
         self._append = append
         self._robot = weakref.ref(context.hardware.robot_wrapper.inner)
         self._robot_type = context.hardware.robot_wrapper.robot_type

@@ -69,7 +69,7 @@ class Instrument:
         inner = getattr(owner, name)
 
         @functools.wraps(inner, updated=())
-        def call(*args: Any, **kwargs: Any) -> Any:
+        def call(*args: object, **kwargs: object) -> object:
             return around(inner, *args, **kwargs)
 
         self._replace(owner, name, call, stack)
@@ -144,7 +144,7 @@ class LoopWatch(Instrument):
         append = self.log.append
 
         @functools.wraps(inner)
-        def call(timer: Any, *args: Any, **kwargs: Any) -> Any:
+        def call(timer: Any, *args: object, **kwargs: object) -> object:
             report = getattr(timer, "_report", None)
             if report is None:
                 return inner(timer, *args, **kwargs)
@@ -190,7 +190,7 @@ class LoopWatch(Instrument):
 
         def around(inner: Call, _: Hook, __: bool) -> Call:
             @functools.wraps(inner)
-            def call(*args: Any, **kwargs: Any) -> Any:
+            def call(*args: object, **kwargs: object) -> object:
                 self._resting = True
                 return inner(*args, **kwargs)
 
@@ -215,7 +215,7 @@ class LoopWatch(Instrument):
         append, ident = self.log.append, threading.get_ident
 
         @functools.wraps(inner)
-        def call(*args: Any, **kwargs: Any) -> Any:
+        def call(*args: object, **kwargs: object) -> object:
             start = host_ns()
             try:
                 return inner(*args, **kwargs)
@@ -263,7 +263,7 @@ class LoopWatch(Instrument):
         """Record the observation, which begins a tick, as a section."""
         append, keep, ident, values = self.log.append, self.keep, threading.get_ident, several(self.joints)
 
-        def call(*args: Any, **kwargs: Any) -> Any:
+        def call(*args: object, **kwargs: object) -> object:
             now = host_ns()
             if self._until and now > self._until and self._over(now):
                 return bare(*args, **kwargs)
@@ -303,7 +303,7 @@ class LoopWatch(Instrument):
         append, ident, joints = self.log.append, threading.get_ident, self.joints
         values = several(joints)
 
-        def call(*args: Any, **kwargs: Any) -> Any:
+        def call(*args: object, **kwargs: object) -> object:
             start, command = host_ns(), []
             try:
                 sent = bare(*args, **kwargs)
@@ -324,7 +324,7 @@ class LoopWatch(Instrument):
     def _recording(self, bare: Call) -> Call:
         append, ident = self.log.append, threading.get_ident
 
-        def call(*args: Any, **kwargs: Any) -> Any:
+        def call(*args: object, **kwargs: object) -> object:
             start = host_ns()
             try:
                 result = bare(*args, **kwargs)

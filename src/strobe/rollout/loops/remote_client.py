@@ -68,7 +68,7 @@ class _Receiver(threading.Thread):
     and the release of its lock. Then the receiver waits for that lock for ever.
     """
 
-    def __init__(self, notes: list[str], *args: Any, **kwargs: object) -> None:
+    def __init__(self, notes: list[str], *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self._notes = notes
 
@@ -167,7 +167,7 @@ class ClientWatch(LoopWatch):
         """A tick begins by asking whether there is an action."""
         append = self.log.append
 
-        def call(*args: Any, **kwargs: Any) -> Any:
+        def call(*args: object, **kwargs: object) -> object:
             start = host_ns()
             if self._over(start):
                 return inner(*args, **kwargs)
@@ -183,7 +183,7 @@ class ClientWatch(LoopWatch):
         return call
 
     def _beginning_with(self, inner: Call) -> Call:
-        def call(*args: Any, **kwargs: Any) -> Any:
+        def call(*args: object, **kwargs: object) -> object:
             try:
                 return inner(*args, **kwargs)
             except Exception as error:
@@ -200,7 +200,7 @@ class ClientWatch(LoopWatch):
     def _acting(self, bare: Call) -> Call:
         append, inner = self.log.append, self._timed(bare, ACTION)
 
-        def call(action: Any, *args: Any, **kwargs: Any) -> Any:
+        def call(action: Any, *args: object, **kwargs: object) -> object:
             append(("values", host_ns(), [float(value) for value in action.values()]))
             return inner(action, *args, **kwargs)
 
@@ -209,7 +209,7 @@ class ClientWatch(LoopWatch):
     def _sending(self, inner: Call) -> Call:
         append = self.log.append
 
-        def call(observation: Any, *args: Any, **kwargs: Any) -> Any:
+        def call(observation: Any, *args: object, **kwargs: object) -> object:
             now, key = host_ns(), key_of(observation.get_timestamp())
             self._sent[key] = now
             if len(self._sent) > REMEMBERED:
@@ -223,7 +223,7 @@ class ClientWatch(LoopWatch):
         return call
 
     def _pickling(self, inner: Call) -> Call:
-        def call(thing: Any, *args: Any, **kwargs: Any) -> bytes:
+        def call(thing: Any, *args: object, **kwargs: object) -> bytes:
             made = inner(thing, *args, **kwargs)
             self._current = (self._current[0], len(made), self._current[2])
             return made
@@ -234,7 +234,7 @@ class ClientWatch(LoopWatch):
         append, ident = self.log.append, threading.get_ident
         stamped = getattr(bare, "with_call", None)
 
-        def call(*args: Any, **kwargs: Any) -> Any:
+        def call(*args: object, **kwargs: object) -> object:
             start, stamps = host_ns(), None
             try:
                 if stamped is None:
@@ -257,7 +257,7 @@ class ClientWatch(LoopWatch):
         stamped = getattr(bare, "with_call", None)
         timed = self._timed(bare if stamped is None else stamped, WAIT)
 
-        def call(*args: Any, **kwargs: Any) -> Any:
+        def call(*args: object, **kwargs: object) -> object:
             start = host_ns()
             try:
                 answer, done = (timed(*args, **kwargs), None) if stamped is None else timed(*args, **kwargs)
@@ -284,7 +284,7 @@ class ClientWatch(LoopWatch):
     def _merging(self, client: Any, bare: Call) -> Call:
         append, inner = self.log.append, self._timed(bare, MERGE)
 
-        def call(incoming: Any, *args: Any, **kwargs: Any) -> Any:
+        def call(incoming: Any, *args: object, **kwargs: object) -> object:
             begin, before = host_ns(), client.action_queue.qsize()
             result = inner(incoming, *args, **kwargs)
             end, queue = host_ns(), client.action_queue

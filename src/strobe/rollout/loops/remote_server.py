@@ -156,7 +156,7 @@ class ServerWatch(LoopWatch):
         marked = {number: self._marking(inner, name) for number, name in names.items()}
 
         @functools.wraps(inner)
-        def call(pipeline: Any, *args: Any, **kwargs: Any) -> Any:
+        def call(pipeline: Any, *args: object, **kwargs: object) -> object:
             return marked.get(id(pipeline), inner)(pipeline, *args, **kwargs)
 
         return call
@@ -166,7 +166,7 @@ class ServerWatch(LoopWatch):
         timed, here = self._timed(inner, name), self._here
 
         @functools.wraps(inner)
-        def call(*args: Any, **kwargs: Any) -> Any:
+        def call(*args: object, **kwargs: object) -> object:
             result = timed(*args, **kwargs)
             if (marks := getattr(here, "marks", None)) is not None:
                 marks[name] = host_ns()
@@ -179,7 +179,7 @@ class ServerWatch(LoopWatch):
         here = self._here
 
         @functools.wraps(inner)
-        def call(*args: Any, **kwargs: Any) -> Any:
+        def call(*args: object, **kwargs: object) -> object:
             result = inner(*args, **kwargs)
             if isinstance(result, bytes):
                 here.size = len(result)
@@ -191,7 +191,7 @@ class ServerWatch(LoopWatch):
         here = self._here
 
         @functools.wraps(inner)
-        def call(*args: Any, **kwargs: Any) -> bool:
+        def call(*args: object, **kwargs: object) -> bool:
             here.similar = inner(*args, **kwargs)
             return here.similar
 

@@ -151,8 +151,7 @@ class RolloutWatch(LoopWatch):
         self.calls = self._call_watch = CallWatch(context, self.log.append)
         robot, policy = context.hardware.robot_wrapper.inner, context.policy.policy
         multiplier = context.runtime.cfg.interpolation_multiplier
-        unwrap: Any = getattr(policy, "get_base_model", lambda: policy)  # PEFT's wrapper
-        base = unwrap()
+        base = getattr(policy, "get_base_model", lambda: policy)()  # PEFT's wrapper
         joints, features = context.data.ordered_action_keys, robot.observation_features
         self.joints = list(joints) if all(features.get(name) is float for name in joints) else []
         self._around(Hook(ThreadSafeRobot, "send_action", ACTION), self._commanding)
@@ -258,7 +257,7 @@ class RolloutWatch(LoopWatch):
     def _predicting(self, bare: Call) -> Call:
         append, inner = self.log.append, self._timed(bare, CHUNK)
 
-        def call(*args: Any, **kwargs: Any) -> Any:
+        def call(*args: object, **kwargs: Any) -> object:
             self._call_watch.options = kwargs
             assumed, left = kwargs.get("inference_delay"), kwargs.get("prev_chunk_left_over")
             start = host_ns()
@@ -273,7 +272,7 @@ class RolloutWatch(LoopWatch):
     def _merging(self, bare: Call) -> Call:
         append, inner = self.log.append, self._timed(bare, MERGE)
 
-        def call(queue: Any, *args: Any, **kwargs: Any) -> Any:
+        def call(queue: Any, *args: object, **kwargs: object) -> object:
             before, at = queue.qsize(), queue.last_index
             self._call_watch.end()
             result = inner(queue, *args, **kwargs)
@@ -292,7 +291,7 @@ class RolloutWatch(LoopWatch):
     def _noting(self, inner: Call) -> Call:
         append = self.log.append
 
-        def call(*args: Any, **kwargs: Any) -> Any:
+        def call(*args: object, **kwargs: object) -> object:
             append(("seen", host_ns(), id(args[0] if args else kwargs.get("obs"))))
             return inner(*args, **kwargs)
 
@@ -301,7 +300,7 @@ class RolloutWatch(LoopWatch):
     def _taking(self, bare: Call) -> Call:
         append, inner = self.log.append, self._timed(bare, PREPARE)
 
-        def call(*args: Any, **kwargs: Any) -> Any:
+        def call(*args: object, **kwargs: object) -> object:
             append(("taken", host_ns(), id(argument_of(args, kwargs, 1, "values"))))
             self._call_watch.begin(args, kwargs)
             return inner(*args, **kwargs)
@@ -311,7 +310,7 @@ class RolloutWatch(LoopWatch):
     def _picking(self, inner: Call) -> Call:
         append = self.log.append
 
-        def call(interpolator: Any) -> Any:
+        def call(interpolator: object) -> object:
             action = inner(interpolator)
             append(("pick", host_ns(), int(action is not None)))
             return action
@@ -321,7 +320,7 @@ class RolloutWatch(LoopWatch):
     def _resetting(self, inner: Call) -> Call:
         append = self.log.append
 
-        def call(*args: Any, **kwargs: Any) -> Any:
+        def call(*args: object, **kwargs: object) -> object:
             append(("reset", host_ns()))
             return inner(*args, **kwargs)
 

@@ -250,7 +250,7 @@ class _Loop:
         depth = self.queue.remaining() if self.queue is not None else actions_left(self.inputs.policy)
         return depth if depth >= 0 else None
 
-    def predicting(self) -> contextlib.AbstractContextManager[Any]:
+    def predicting(self) -> contextlib.AbstractContextManager[object]:
         """Return a context in which a call of the policy takes the time that it is given."""
         if self.setting.engine == "sync":
             return contextlib.nullcontext()
