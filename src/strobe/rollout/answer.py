@@ -18,7 +18,7 @@ from strobe.core.results.traits import LoopTraits, Traits
 from strobe.core.timeline.clock import ThreadUse
 from strobe.core.timeline.sections import recording
 from strobe.lerobot.quiet import REAL_TIME
-from strobe.rollout.bench import compare_places
+from strobe.rollout.loops.bench_calls import compare_places
 from strobe.rollout.loops.device_probes import FROZEN, SAME
 from strobe.rollout.loops.event_log import opener
 from strobe.rollout.loops.events import Cadence, CameraRead, CpuUse, Scheduled

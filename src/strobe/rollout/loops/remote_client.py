@@ -17,15 +17,20 @@ from typing import Any
 import numpy as np
 from typing_extensions import Self
 
-from strobe.core.errors import UserError
 from strobe.core.timeline.clock import host_ns
 from strobe.core.timeline.probe import Hook
-from strobe.lerobot.flags.lerobot_flags import parsed, patched_arguments
 from strobe.rollout.loops import remote_stamps
 from strobe.rollout.loops.device_probes import buses_of, cameras_of, type_of
 from strobe.rollout.loops.event_log import Log
-from strobe.rollout.loops.header import Header, subject_of
-from strobe.rollout.loops.instrument import ACTION, OBSERVATION, SLEEP, Call, LoopWatch, standing_in
+from strobe.rollout.loops.header import Header, checked_arguments, config_of, subject_of
+from strobe.rollout.loops.instrument import (
+    ACTION,
+    OBSERVATION,
+    SLEEP,
+    Call,
+    LoopWatch,
+    standing_in,
+)
 from strobe.rollout.loops.remote_stamps import key_of
 from strobe.servers.image_encodings import jpeg, repeated
 
@@ -42,14 +47,8 @@ def config(argv: Sequence[str]) -> object:
     """The config that LeRobot's robot client makes of ``argv``; nothing is connected. Raises UserError."""
     arguments = remote_stamps.arguments_of(COMMAND, argv)
     from lerobot.async_inference.robot_client import RobotClientConfig
-    from lerobot.utils.import_utils import register_third_party_plugins
 
-    register_third_party_plugins()
-    given = {argument.removeprefix("--").split("=", 1)[0] for argument in arguments}
-    if "robot.type" not in given and "config_path" not in given:
-        raise UserError("name the robot: --robot.type=so101_follower --robot.port=… (or another)")
-    with patched_arguments(arguments, COMMAND):
-        return parsed(arguments, RobotClientConfig, lambda _: None, COMMAND)
+    return config_of(checked_arguments(arguments, COMMAND, "robot.type"), COMMAND, RobotClientConfig)
 
 
 def main() -> None:
@@ -81,8 +80,8 @@ class _Receiver(threading.Thread):
 class ClientWatch(LoopWatch):
     """Watches one run of LeRobot's robot client in this process."""
 
-    def __init__(self, log: Log, record_s: float = 1800.0) -> None:
-        super().__init__(log, record_s)
+    def __init__(self, log: Log, depth: int = 1, record_s: float = 1800.0, keep: Call | None = None) -> None:
+        super().__init__(log, depth, record_s, keep)
         self.endless = True
         self._sent: dict[int, int] = {}  # observations → when pickling them began
         self._current: tuple[int, int, bool] = (0, 0, False)  # key, bytes, must_go of the observation at hand

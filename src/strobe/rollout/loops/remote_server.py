@@ -27,11 +27,10 @@ from strobe.core.families.registry import family_of
 from strobe.core.timeline import sections
 from strobe.core.timeline.clock import host_ns
 from strobe.core.timeline.probe import Attached, Hook
-from strobe.lerobot.flags.lerobot_flags import parsed, patched_arguments
 from strobe.lerobot.policies import lerobot_policies
 from strobe.rollout.loops import remote_stamps
 from strobe.rollout.loops.event_log import Log, opener
-from strobe.rollout.loops.header import Header, subject_of
+from strobe.rollout.loops.header import Header, config_of, subject_of
 from strobe.rollout.loops.instrument import SLEEP, Call, LoopWatch, standing_in
 from strobe.rollout.loops.remote_stamps import KEPT, PREDICTED, REPLACED, SIMILAR, key_of
 from strobe.rollout.loops.rollout import CHUNK, POSTPROCESSING, PREPARE, PREPROCESSING
@@ -46,8 +45,7 @@ def config(argv: Sequence[str]) -> object:
     arguments = remote_stamps.arguments_of(COMMAND, argv)
     from lerobot.async_inference.configs import PolicyServerConfig
 
-    with patched_arguments(arguments, COMMAND):
-        return parsed(arguments, PolicyServerConfig, lambda _: None, COMMAND)
+    return config_of(arguments, COMMAND, PolicyServerConfig)
 
 
 def main() -> None:
@@ -62,9 +60,8 @@ def main() -> None:
 class ServerWatch(LoopWatch):
     """Watches one run of LeRobot's policy server in this process; what is recorded begins with its first policy."""
 
-    def __init__(self, log: Log, depth: int = 1, record_s: float = 1800.0) -> None:
-        super().__init__(log, record_s)
-        self.depth = depth
+    def __init__(self, log: Log, depth: int = 1, record_s: float = 1800.0, keep: Call | None = None) -> None:
+        super().__init__(log, depth, record_s, keep)
         self.endless = True
         self._policy = ExitStack()  # probes on the policy that is served now
         self._on = False
