@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -20,8 +20,7 @@ from strobe.core.measure.longest import FEWEST, chance_of_longer
 from strobe.replay.columns import (
     MOST_TICKS,
     Column,
-    ColumnOptions,
-    Progress,
+    Options,
     checks,
     drawn_play,
     draws_for,
@@ -35,33 +34,11 @@ from strobe.rollout.loops.observations import Observations
 from strobe.rollout.loops.recorded_run import RecordedRun, load
 from strobe.rollout.loops.virtual_rollout import Setting
 from strobe.rollout.measure.rollout import ticks_of
-from strobe.rollout.results.rollout import FEW_SEAMS, SEAM_JUMP
+from strobe.rollout.results.rollout import FEW_SEAMS
 from strobe.version import __version__
 
 SEARCHES, FEWEST_SEARCHES = 20, 5  # draws of each threshold that is tried; of long runs fewer
 MOST_STARVED = 0.05  # share of runs, and of fresh runs, that may starve
-
-
-@dataclasses.dataclass
-class Options:
-    """How a replay is made.
-
-    Args:
-        draws: of latencies, at most.
-        seed: of draws and of the policy's noise.
-        calls: of the policy in each column, at most; 0: it is not called.
-        recipe: opens what puts the requested recipe on the policy.
-        seam_jump: a joint jumps where its jumps are so many times its steps.
-        stage, tell: progress: what is done, and how many of how many.
-    """
-
-    draws: int = 100
-    seed: int = 0
-    calls: int = 200
-    recipe: Callable[[], contextlib.AbstractContextManager[object]] | None = None
-    seam_jump: float = SEAM_JUMP
-    stage: Callable[[str], None] = lambda _: None
-    tell: Progress = lambda done, of: None
 
 
 @dataclasses.dataclass
@@ -106,14 +83,11 @@ def replayed(run: RecordedRun, name: str, changes: Changes, options: Options) ->
     if changes.any:
         columns.append(Column("as asked", setting, latencies, requested))
     columns.append(Column("ideal loop", run.setting, run.latencies, own, ideal=True))
-    column_options = ColumnOptions(
-        draws=result.draws, seed=options.seed, most_calls=options.calls, progress=options.tell
-    )
     calls = 0
     try:
         for column in columns:
             options.stage(f"playing the run: {column.name}")
-            played = play_column(run, column, column_options)
+            played = play_column(run, column, options, result.draws)
             calls += played.answered
             if column.name == "as asked":
                 played.column.settings |= changes_beside_setting(changes)

@@ -198,13 +198,14 @@ class _Plain:
 
 
 class VirtualLoop(Protocol):
-    """The control loop, as the stand-ins use it."""
+    """The control loop, as what stands in for LeRobot's clock, queue, robot and network uses it."""
 
     setting: Setting
     now: float
     queue: Any
 
     def advance(self, until: float) -> None: ...
+    def wait(self) -> None: ...
     def look(self) -> None: ...
     def merged(self, queue: object, delay: int, executed: int) -> None: ...
 
