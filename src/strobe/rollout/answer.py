@@ -192,9 +192,10 @@ def _cameras(record: RunRecord) -> list[Camera]:
     ticks = record.ticks
     seconds = sum(b.start_ns - a.start_ns for a, b in pairwise(ticks) if b.follows) / 1e9
     took_ms: dict[str, list[float]] = {}
+    before = f"{CAMERA} "
     for name, start, end in itertools.chain.from_iterable(record.rows.values()):
-        if name.startswith(f"{CAMERA} "):
-            took_ms.setdefault(name.removeprefix(f"{CAMERA} "), []).append((end - start) / 1e6)
+        if name.startswith(before):
+            took_ms.setdefault(name.removeprefix(before), []).append((end - start) / 1e6)
     cameras = []
     for name, took in took_ms.items() if seconds > 0 else ():
         reads = [read for read in record.table(CameraRead) if read.camera == name]

@@ -152,7 +152,7 @@ def measure_on_bench(watched: WatchedRollout, live: Live) -> None:
     """Call the run's policy on the bench, if it is still loaded. An interrupt ends that, and not the command."""
     if watched.calls is None:
         return
-    from strobe.rollout.bench import bench
+    from strobe.rollout.run import bench
 
     with contextlib.suppress(KeyboardInterrupt), live:  # the run's own answer is there already
         bench(watched, live)
