@@ -357,7 +357,9 @@ class _Reader:
         ready = bool(event.ready)
         self.joined = self.joined and ready
         if (turn := self.turn) is not None:
-            turn.wanted, turn.sent, turn.depth = True, ready, self.depth
+            turn.wanted = True
+            if not turn.ended:
+                turn.sent, turn.depth = ready, self.depth
             turn.observed = self.observed if ready else None
 
     def frame_recorded(self, event: events.FrameRecorded) -> None:
