@@ -69,8 +69,8 @@ def _read_recording(file: Path) -> Any:
 
 
 def _played(file: Path) -> Any:
+    from strobe.replay.results import Changes
     from strobe.replay.run import Options, replay
-    from strobe.replay.settings import Changes
 
     verdict = replay(file, Changes(), Options(draws=1)).verdict
     return DAMAGED if verdict.startswith(DAMAGED) else verdict

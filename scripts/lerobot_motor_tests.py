@@ -34,7 +34,8 @@ import scservo_sdk
 from lerobot.robots.so_follower import SO100Follower, SO100FollowerConfig, SO101FollowerConfig
 from lerobot.teleoperators.so_leader import SO101LeaderConfig
 
-from strobe.rehearse.emulator import calibration, faults
+from strobe.rehearse import faults
+from strobe.rehearse.emulator import calibration
 from strobe.rehearse.emulator.arm import EmulatedArm
 from strobe.rehearse.emulator.bus import Bus
 from strobe.rehearse.emulator.calibration import Joint

@@ -21,7 +21,7 @@ LIST = ROOT / "docs" / "llms.txt"
 ALWAYS = {0, 2, 130}  # the end, wrong input, Ctrl-C: of `main` for every command
 HELPERS = {
     "strobe.history.gates",
-    "strobe.rollout.flags",
+    "strobe.rollout.command",
 }  # modules of cli/ in which a command's exit code is set
 # Where a study marks its answer 'failed', for which the exit code is 1.
 STUDIES = {"rehearse": "rollout", "optimize": "ladder"}

@@ -16,9 +16,9 @@ from strobe.preflight.results.open_loop import ActionRange, OpenLoop
 from strobe.preflight.results.preflight import PreflightResult
 from strobe.preflight.results.reach import JointReach, Reach
 from strobe.preflight.results.wiring import Wiring
-from strobe.rollout.measure.first_jump import first_action, joint_jumps, starts
-from strobe.rollout.measure.robot import Move
-from strobe.rollout.results.first_jump import FirstJump
+from strobe.rollout.measure.robot import first_action, joint_jumps, starts
+from strobe.rollout.measure.rollout import Tick
+from strobe.rollout.results.motion import FirstJump
 
 Array = NDArray[np.float64]
 NAMES = ["pan", "lift", "flex", "gripper"]
@@ -168,10 +168,15 @@ def test_the_report_shows_jumps_and_ranges_and_what_was_not_judged() -> None:
 
 
 def test_a_runs_first_action_is_the_first_that_was_sent() -> None:
-    moves = [Move([1.0, 2.0], None), Move([1.5, 2.0], [4.0, 1.0]), Move([9.0, 9.0], [9.0, 9.0])]
+    moves = [
+        Tick(0, 0, True, at=at, commanded=commanded)
+        for at, commanded in (([1.0, 2.0], None), ([1.5, 2.0], [4.0, 1.0]), ([9.0, 9.0], [9.0, 9.0]))
+    ]
     first = first_action(moves, ["pan", "lift"])
     assert [(each.joint, each.at, each.sent, each.jump) for each in first] == [
         ("pan", 1.5, 4.0, 2.5), ("lift", 2.0, 1.0, 1.0),
     ]  # fmt: skip
-    assert first_action([Move(None, [4.0, 1.0]), *moves], ["pan", "lift"]) == [], "the arm moves by then"
+    assert first_action([Tick(0, 0, True, commanded=[4.0, 1.0]), *moves], ["pan", "lift"]) == [], (
+        "the arm moves by then"
+    )
     assert first_action(moves[:1], ["pan", "lift"]) == []

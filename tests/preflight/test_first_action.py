@@ -9,7 +9,7 @@ from strobe.core.kinds import document
 from strobe.core.report.document import Section
 from strobe.core.runs import store
 from strobe.rollout.measure.rollout import quantiles
-from strobe.rollout.results.first_jump import FirstAction
+from strobe.rollout.results.motion import FirstAction
 from strobe.rollout.results.rollout import JointSeam, RolloutResult
 
 

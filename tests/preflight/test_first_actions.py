@@ -14,7 +14,7 @@ from strobe.preflight import first_actions, open_loop
 from strobe.preflight.findings.first_actions import is_far
 from strobe.preflight.results.open_loop import OpenLoop
 from strobe.preflight.run_of_policy import read_run
-from strobe.rollout.results.first_jump import FirstAction, FirstJump
+from strobe.rollout.results.motion import FirstAction, FirstJump
 
 LOOK = open_loop.Frames(Path("unused"), seconds=120.0, most=12)
 GOLDEN = TESTS / "golden"

@@ -17,8 +17,7 @@ from strobe.core.runs import store
 from strobe.preflight.findings.wiring import dangerous
 from strobe.preflight.results.preflight import PreflightResult
 from strobe.rehearse import run as rehearse
-from strobe.rollout.command import read
-from strobe.rollout.flags import look_at_wiring
+from strobe.rollout.command import look_at_wiring, read
 from strobe.rollout.loops import rollout as loop
 from strobe.rollout.results.rollout import RolloutResult
 

@@ -15,7 +15,8 @@ from typing import Any
 import pytest
 from support.patience import patient
 
-from strobe.rehearse.emulator import calibration, faults
+from strobe.rehearse import faults
+from strobe.rehearse.emulator import calibration
 from strobe.rehearse.emulator.arm import EmulatedArm
 from strobe.rehearse.emulator.arms import FOLLOWERS
 

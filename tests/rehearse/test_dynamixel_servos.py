@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from strobe.rehearse.emulator import arms, faults
+from strobe.rehearse import faults
+from strobe.rehearse.emulator import arms
 from strobe.rehearse.emulator import dynamixel as r
 from strobe.rehearse.emulator.bus import Bus, bus_of
 from strobe.rehearse.emulator.calibration import Joint

@@ -16,7 +16,8 @@ import psutil
 import pytest
 
 from strobe.core.errors import UserError
-from strobe.rehearse.emulator import calibration, faults
+from strobe.rehearse import faults
+from strobe.rehearse.emulator import calibration
 from strobe.rehearse.emulator import feetech as r
 from strobe.rehearse.emulator.arm import ArmEndedError, EmulatedArm
 from strobe.rehearse.emulator.feetech import Feetech, Packet, Parser, build

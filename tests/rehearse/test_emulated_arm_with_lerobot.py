@@ -16,7 +16,8 @@ from typing import Any
 import pytest
 from support.patience import patient
 
-from strobe.rehearse.emulator import calibration, faults
+from strobe.rehearse import faults
+from strobe.rehearse.emulator import calibration
 from strobe.rehearse.emulator.arm import EmulatedArm
 
 pytest.importorskip("scservo_sdk", reason="Strobe's extra 'robot' is not installed")

@@ -32,10 +32,10 @@ from strobe.core.errors import UserError
 from strobe.core.kinds import advise
 from strobe.core.runs import store
 from strobe.rehearse import run as rehearsal
+from strobe.rehearse import stage
 from strobe.rehearse.emulator import calibration
-from strobe.rehearse.emulator.rehearsal import disturb, stage
-from strobe.rehearse.emulator.rehearsal.faults import Busy, Planned, SlowInference, planned
-from strobe.rehearse.emulator.rehearsal.stage import RehearsalOptions
+from strobe.rehearse.faults import Busy, Planned, SlowInference, planned
+from strobe.rehearse.stage import RehearsalOptions
 from strobe.replay.policy import fed_policy
 from strobe.rollout.files import EVENTS, OBSERVATIONS
 from strobe.rollout.loops import rollout
@@ -287,9 +287,9 @@ class Policy:
 @pytest.mark.parametrize("each_tick", [True, False])
 def test_only_calls_for_a_chunk_take_longer(each_tick: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     slept: list[float] = []
-    monkeypatch.setattr(disturb, "time", SimpleNamespace(sleep=slept.append))
+    monkeypatch.setattr(rehearsal, "time", SimpleNamespace(sleep=slept.append))
     policy, slow = Policy(), [SlowInference(ms=40), SlowInference(ms=700, call=1), SlowInference(ms=0, spread_ms=9)]
-    disturb.slow_down(policy, each_tick, slow, lambda run, number: 0.0)
+    rehearsal.slow_down(policy, each_tick, slow, lambda run, number: 0.0)
     for _ in range(6 if each_tick else 2):
         policy.select_action() if each_tick else policy.predict_action_chunk()
     fixed, chance = [s for s in slept if s in (0.04, 0.7)], [s for s in slept if s not in (0.04, 0.7)]

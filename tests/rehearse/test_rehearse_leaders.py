@@ -19,9 +19,9 @@ from strobe.core.cli.main import main
 from strobe.core.errors import UserError
 from strobe.core.kinds import advise
 from strobe.core.runs import store
-from strobe.rehearse.emulator.rehearsal.stage import RehearsalOptions
 from strobe.rehearse.run import rehearse
-from strobe.rollout.pages.rollout import about_rehearsal
+from strobe.rehearse.stage import RehearsalOptions
+from strobe.rollout.page import about_rehearsal
 
 pytest.importorskip("scservo_sdk", reason="Strobe's extra 'robot' is not installed")
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="emulated arms need Linux")

@@ -8,7 +8,8 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from strobe.rehearse.emulator import calibration, faults
+from strobe.rehearse import faults
+from strobe.rehearse.emulator import calibration
 from strobe.rehearse.emulator import feetech as r
 from strobe.rehearse.emulator.bus import Bus, UnpluggedError, bus_of
 from strobe.rehearse.emulator.feetech import BROADCAST, Feetech, Packet, Parser, build

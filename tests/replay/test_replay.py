@@ -23,9 +23,8 @@ from strobe.core.kinds import advise, document
 from strobe.core.runs import store
 from strobe.replay import run as study
 from strobe.replay.policy import FedPolicy
-from strobe.replay.results import ReplayResult
+from strobe.replay.results import Changes, ReplayResult
 from strobe.replay.run import Options, Policies, replayed
-from strobe.replay.settings import Changes
 from strobe.rollout.files import EVENTS, leave
 from strobe.rollout.loops.recorded_run import RecordedRun, load, recorded_run
 from strobe.rollout.loops.virtual_rollout import Beat, EngineInputs, RecordedWorld, Setting, no_policy

@@ -10,8 +10,8 @@ import pytest
 from support.made_up_rollout import header, rtc
 
 from strobe.core.errors import UserError
+from strobe.replay.results import Changes
 from strobe.replay.run import Options, replayed
-from strobe.replay.settings import Changes
 from strobe.rollout.loops.event_log import Log
 from strobe.rollout.loops.recorded_run import load
 from strobe.rollout.run import recovered

@@ -7,12 +7,15 @@ import json
 from pathlib import Path
 from typing import Any
 
+import pytest
 from support.made_up_rollout import MAIN, header, rtc
 
+from strobe.rollout.answer import rollout_of
 from strobe.rollout.loops import events
 from strobe.rollout.loops.event_log import read
 from strobe.rollout.loops.header import Header
 from strobe.rollout.loops.reader import read_record
+from strobe.rollout.measure.robot import BusRead
 
 # The first line of a file of October 2026, when four places wrote it by hand.
 OLDER = {
@@ -46,8 +49,9 @@ def test_the_file_of_an_older_strobe_is_read(tmp_path: Path) -> None:
     assert (found.command, found.engine, found.main, found.arguments) == ("lerobot-rollout", "sync", MAIN, None)
     record = read_record(found, lines)
     assert [(tick.start_ns, tick.sent) for tick in record.ticks] == [(10, True)]
-    assert record.cameras["front"].ages_ns == []
-    assert (record.bus[0].waited_ns, record.bus[0].arm) == (0, "")
+    assert [read.age for read in record.table(events.CameraRead)] == [events.UNKNOWN]
+    (bus,) = record.table(BusRead)
+    assert (bus.waited_ns, bus.arm) == (0, "")
 
 
 def test_a_header_is_the_same_after_json() -> None:
@@ -64,3 +68,24 @@ def test_an_event_is_the_record_of_its_kind() -> None:
     assert events.decode(("of a later Strobe", 1)) is None
     kinds = {type(events.decode(row)) for row in rtc(lambda _: 90.0, seconds=1)}
     assert {events.TickBegan, events.ActionRequested, events.ChunkMerged} <= kinds
+
+
+def test_a_reset_ends_the_tick_as_it_was() -> None:
+    rows = [("run", 0), ("tick", 10), ("pick", 12, 1), ("reset", 15), ("pick", 18, 0), ("tick", 40), ("end", 60)]
+    record = read_record(header(), rows)
+    assert [(tick.start_ns, tick.sent) for tick in record.ticks] == [(10, True)]
+    assert [turn.wanted for turn in record.turns] == [True, False]
+
+
+def test_a_camera_counts_the_longest_time_of_one_frame_and_of_one_picture() -> None:
+    second = 1_000_000_000
+    fresh = [0, 2, 1, 0, 0, 2, 2, 1]  # same, another frame of the same picture, another picture
+    rows = [("run", 0)]
+    for number, seen in enumerate(fresh):
+        at = number * second
+        rows += [("tick", at), ("s", "camera front", at, at + 1, MAIN), ("camera", at, "front", seen), ("pick", at, 1)]
+    rows += [("tick", len(fresh) * second), ("pick", len(fresh) * second, 1), ("end", 9 * second)]
+    (camera,) = rollout_of(header(), read_record(header(), rows)).cameras
+    assert (camera.longest_ms, camera.longest_from_s) == (2000, 2), "from its first read to the last of the same frame"
+    assert (camera.frozen_ms, camera.frozen_from_s, camera.frozen_frames) == (4000, 2, 3)
+    assert camera.fresh_hz == pytest.approx(4 / 8)

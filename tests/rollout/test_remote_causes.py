@@ -12,9 +12,8 @@ from strobe.core.kinds import document, figures
 from strobe.rollout.answer import answer_of
 from strobe.rollout.loops.reader import read_record
 from strobe.rollout.loops.remote_stamps import KEPT, SIMILAR
-from strobe.rollout.measure.remote import clocks, offset
-from strobe.rollout.results.remote import Failure
-from strobe.rollout.results.rollout import RolloutResult
+from strobe.rollout.remote import clocks, offset
+from strobe.rollout.results.rollout import Failure, RolloutResult
 
 PERIOD = round(1e9 / 30)
 CHUNK = 20

@@ -35,7 +35,7 @@ from strobe.core.runs import store
 from strobe.deploy.trial import not_used
 from strobe.lerobot.flags.lerobot_flags import patched_arguments
 from strobe.lerobot.policies.standins import stand_ins
-from strobe.rollout import bench as benches
+from strobe.rollout import run as benches
 from strobe.rollout.loops import bench_calls, rollout
 from strobe.rollout.loops.rollout import rollout_config
 from strobe.rollout.run import watch

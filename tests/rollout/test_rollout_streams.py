@@ -16,8 +16,7 @@ from support.places import TESTS
 from strobe.core.cli.main import main
 from strobe.core.errors import UserError
 from strobe.rollout.loops.observations import Keeper
-from strobe.rollout.results.streams import Number, Picture
-from strobe.rollout.streams import streams
+from strobe.rollout.recordings import Number, Picture, streams
 
 
 @pytest.fixture(scope="module")

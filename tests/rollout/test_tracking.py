@@ -6,16 +6,21 @@ import math
 
 import pytest
 
-from strobe.rollout.measure.robot import MOST_LAG, Move, tracking
+from strobe.rollout.measure.robot import MOST_LAG, tracking
+from strobe.rollout.measure.rollout import Tick
 
 
 def path(tick: int) -> float:
     return 30 * math.sin(tick / 7)
 
 
-def trailing(lag: int, off: float = 0.0, ticks: int = 120) -> list[Move]:
+def moved(at: list[float] | None, commanded: list[float] | None, follows: bool = True) -> Tick:
+    return Tick(0, 0, True, follows, at=at, commanded=commanded)
+
+
+def trailing(lag: int, off: float = 0.0, ticks: int = 120) -> list[Tick]:
     """A joint that is where its command of ``lag`` ticks ago was, ``off`` beside it; and one that rests at 5."""
-    return [Move([path(tick - lag) + off, 5.0], [path(tick), 5.0]) for tick in range(ticks)]
+    return [moved([path(tick - lag) + off, 5.0], [path(tick), 5.0]) for tick in range(ticks)]
 
 
 @pytest.mark.parametrize("lag", [1, 4, MOST_LAG])
@@ -32,9 +37,9 @@ def test_the_lag_is_found_and_what_is_left_is_told(lag: int) -> None:
 
 
 def test_positions_after_a_pause_are_not_held_against_commands_before_it() -> None:
-    def moves(follows: bool) -> list[Move]:
-        here = [Move([0.0], [0.0])] * 30
-        return [*here, Move([100.0], [100.0], follows), *[Move([100.0], [100.0])] * 30]
+    def moves(follows: bool) -> list[Tick]:
+        here = [moved([0.0], [0.0])] * 30
+        return [*here, moved([100.0], [100.0], follows), *[moved([100.0], [100.0])] * 30]
 
     assert tracking(moves(follows=False), ["pan"])[0].error.max == 0
     assert tracking(moves(follows=True), ["pan"])[0].error.max == 100
@@ -42,7 +47,7 @@ def test_positions_after_a_pause_are_not_held_against_commands_before_it() -> No
 
 def test_ticks_without_a_command_or_a_position_count_for_nothing() -> None:
     moves = [
-        Move(None if tick % 5 == 0 else [path(tick - 2)], None if tick % 3 == 0 else [path(tick)])
+        moved(None if tick % 5 == 0 else [path(tick - 2)], None if tick % 3 == 0 else [path(tick)])
         for tick in range(200)
     ]
     (joint,) = tracking(moves, ["pan"])
@@ -52,7 +57,7 @@ def test_ticks_without_a_command_or_a_position_count_for_nothing() -> None:
 
 
 def test_a_robot_that_tells_no_positions_has_no_figures() -> None:
-    assert tracking([Move(None, [1.0])] * 50, ["pan"]) == []
+    assert tracking([moved(None, [1.0])] * 50, ["pan"]) == []
     assert tracking([], ["pan"]) == []
-    assert tracking([Move([], [])] * 50, []) == []
+    assert tracking([moved([], [])] * 50, []) == []
     assert tracking(trailing(1, ticks=5), ["pan", "grip"]) == [], "too few"

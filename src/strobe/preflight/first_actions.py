@@ -13,8 +13,8 @@ from strobe.lerobot.policies.recorded_actions import RecordedActions
 from strobe.preflight.predictions import Predictions, predict
 from strobe.preflight.results.open_loop import ActionRange
 from strobe.preflight.run_of_policy import PolicyRun
-from strobe.rollout.measure.first_jump import joint_jumps, starts
-from strobe.rollout.results.first_jump import FirstJump
+from strobe.rollout.measure.robot import joint_jumps, starts
+from strobe.rollout.results.motion import FirstJump
 
 SHARE = 0.2  # share of the time for predictions that those on first frames may take
 

@@ -128,10 +128,10 @@ def _of_events(run: Path, lag: Lag) -> dict[str, float]:
     record = read_record(header, events)
     if record.lost:
         lag.unjudged.append(f"Lags of what the run's recording lost: it is damaged, {record.lost}.")
-    whole = [move for move in record.moves if move.at is not None and move.commanded is not None]
+    whole = [tick for tick in record.ticks if tick.at is not None and tick.commanded is not None]
     if not whole:
         return {}
-    actions, states = (np.array([getattr(move, name) for move in whole], float) for name in ("commanded", "at"))
+    actions, states = (np.array([getattr(tick, name) for tick in whole], float) for name in ("commanded", "at"))
     if actions.shape != states.shape or actions.shape[1] != len(header.joints):
         return {}
     found = {name: lag_ticks(actions[:, at], states[:, at]) for at, name in enumerate(header.joints)}

@@ -52,8 +52,7 @@ from strobe.core.cli.placeholders import option_names
 from strobe.core.cli.runner import Command, Studied
 from strobe.core.errors import UserError
 from strobe.lerobot.flags.argument_names import check, joined
-from strobe.rollout.files import observations_folder
-from strobe.rollout.flags import (
+from strobe.rollout.command import (
     ChosenLoop,
     choose_loop,
     events_file,
@@ -63,6 +62,8 @@ from strobe.rollout.flags import (
     say_serious,
     studied_rollout,
 )
+from strobe.rollout.files import observations_folder
+from strobe.rollout.loops.registry import loop_of
 
 PLAYED = ("lerobot-rollout", "lerobot-record", "lerobot-teleoperate")
 
@@ -134,8 +135,8 @@ def read(argv: Sequence[str]) -> tuple[RehearseConfig, Staging]:
 def study(config: RehearseConfig, staging: Staging, live: Live) -> Studied:
     """Play the loop on an emulated arm and watch it. Raises UserError for what cannot be staged."""
     with importing():
-        from strobe.rehearse.emulator.rehearsal.stage import RehearsalOptions
         from strobe.rehearse.run import rehearse
+        from strobe.rehearse.stage import RehearsalOptions
 
     chosen, look = staging.loop, None
     if _has_checkpoint(chosen.arguments):
@@ -175,7 +176,6 @@ def _parsed(chosen: ChosenLoop) -> ChosenLoop:
     """Return the loop with a port for each arm, and with LeRobot's config. Raises UserError for what it refuses."""
     with importing():
         from strobe.rehearse.emulator.arms import with_ports
-        from strobe.rollout.loops.registry import loop_of
 
         loop = loop_of(chosen.command)
     arguments = with_ports(joined(chosen.arguments, chosen.command))
@@ -184,7 +184,7 @@ def _parsed(chosen: ChosenLoop) -> ChosenLoop:
 
 def help_words() -> str:
     """Return the help's text, with each fault, what it does and takes."""
-    from strobe.rehearse.emulator.rehearsal.faults import listed
+    from strobe.rehearse.faults import listed
 
     return (__doc__ or "").format(faults=listed())
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import itertools
 from collections.abc import Callable, Iterator, Sequence
@@ -10,10 +11,11 @@ import numpy as np
 
 from strobe.replay.results import Check, ColumnName, Range, Replayed
 from strobe.rollout.loops.recorded_run import RecordedRun
-from strobe.rollout.loops.virtual_rollout import Beat, EngineInputs, PlayedRollout, Setting, no_policy
+from strobe.rollout.loops.virtual_rollout import Beat, EngineInputs, Setting, no_policy
 from strobe.rollout.loops.virtual_time import PlayOptions, play
 from strobe.rollout.measure import rollout as measure
-from strobe.rollout.measure.rollout import drawn, in_order, jumps, middle
+from strobe.rollout.measure.rollout import Call, LoopRun, drawn, in_order, jumps, middle
+from strobe.rollout.results.rollout import SEAM_JUMP
 
 POLL_NS = 10_000_000  # interval between two looks at LeRobot's inference thread
 FEWEST, MOST_TICKS = 20, 200_000  # draws; ticks of all draws of one column together
@@ -21,21 +23,26 @@ FEWEST, MOST_TICKS = 20, 200_000  # draws; ticks of all draws of one column toge
 Progress = Callable[[int, int], None]  # done, of
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class ColumnOptions:
-    """How a column is played.
+@dataclasses.dataclass
+class Options:
+    """How a replay is made.
 
     Args:
-        draws: plays with drawn latencies.
-        seed: of the draws, and of the policy's noise.
-        most_calls: of the policy, at most; 0 or None: all.
-        progress: called with what is done, and of how much.
+        draws: of latencies, at most.
+        seed: of draws and of the policy's noise.
+        calls: of the policy in each column, at most; 0: it is not called.
+        recipe: opens what puts the requested recipe on the policy.
+        seam_jump: a joint jumps where its jumps are so many times its steps.
+        stage, tell: progress: what is done, and how many of how many.
     """
 
-    draws: int
+    draws: int = 100
     seed: int = 0
-    most_calls: int | None = None
-    progress: Progress = lambda done, of: None
+    calls: int = 200
+    recipe: Callable[[], contextlib.AbstractContextManager[object]] | None = None
+    seam_jump: float = SEAM_JUMP
+    stage: Callable[[str], None] = lambda _: None
+    tell: Progress = lambda done, of: None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -70,16 +77,17 @@ def draws_for(run: RecordedRun, most: int) -> int:
 
 def recorded_column(run: RecordedRun) -> Replayed:
     """Return the recording as a column."""
-    record = run.record
-    played = PlayedRollout(record.ticks, record.calls, record.actions)
-    return _make_column("recorded", run, run.setting, played, {})
+    return _make_column("recorded", run, run.setting, run.record, {})
 
 
-def play_column(run: RecordedRun, column: Column, options: ColumnOptions) -> PlayedColumn:
+def play_column(run: RecordedRun, column: Column, options: Options, draws: int) -> PlayedColumn:
     """Play a column.
 
     The figures are those with the recorded latencies in their order. The intervals are those of plays with drawn
     latencies, each with the loop's turns begun at another one.
+
+    Args:
+        draws: number of those plays.
 
     Returns:
         The column. If interrupted, from the draws and calls made by then.
@@ -92,19 +100,20 @@ def play_column(run: RecordedRun, column: Column, options: ColumnOptions) -> Pla
     values: dict[str, list[float]] = {}
     answered, interrupted = 0, False
     try:
-        for number in range(0 if column.ideal else options.draws):
-            options.progress(number, options.draws)
-            drawn_figures = figures(drawn_play(run, setting, column.latencies, options.seed + number), setting)
-            for figure, value in drawn_figures.items():
+        for number in range(0 if column.ideal else draws):
+            options.tell(number, draws)
+            played = drawn_play(run, setting, column.latencies, options.seed + number)
+            drawn_column = _measured(column.name, setting, played)
+            for figure, value in figures(drawn_column, played.calls, setting.engine == "rtc").items():
                 if value is not None:
                     values.setdefault(figure, []).append(value)
         if column.inputs is not None:
-            most = min(options.most_calls or len(once.calls), len(once.calls))
+            most = min(options.calls or len(once.calls), len(once.calls))
             play_options = PlayOptions(
                 until_ns=run.span_ns + 1,
                 seed=options.seed,
-                most_calls=options.most_calls,
-                on_call=lambda calls: options.progress(calls, most),
+                most_calls=options.calls,
+                on_call=lambda calls: options.tell(calls, most),
             )
             with_policy = _play_in_order(run, column, column.inputs, play_options)
             once.actions, answered = with_policy.actions, len(with_policy.calls)
@@ -113,14 +122,14 @@ def play_column(run: RecordedRun, column: Column, options: ColumnOptions) -> Pla
     return PlayedColumn(_make_column(column.name, run, setting, once, values), answered, interrupted)
 
 
-def _play_in_order(run: RecordedRun, column: Column, inputs: EngineInputs, options: PlayOptions) -> PlayedRollout:
+def _play_in_order(run: RecordedRun, column: Column, inputs: EngineInputs, options: PlayOptions) -> LoopRun:
     """Play the column with its latencies in their order."""
     beats = _ideal(run) if column.ideal else run.beats
     latencies = itertools.repeat(0) if column.ideal else in_order(column.latencies, max(1, column.setting.warmups))
     return play(beats_for(beats), column.setting, latencies, inputs, options)
 
 
-def drawn_play(run: RecordedRun, setting: Setting, latencies: Sequence[int], seed: int) -> PlayedRollout:
+def drawn_play(run: RecordedRun, setting: Setting, latencies: Sequence[int], seed: int) -> LoopRun:
     """Play with drawn latencies, the turns begun at another one, the inference thread at another moment."""
     rng = np.random.default_rng(seed)
     beats, first = run.beats, max(1, setting.warmups)
@@ -153,14 +162,15 @@ def _ideal(run: RecordedRun) -> list[Beat]:
     ]
 
 
-def figures(played: PlayedRollout, setting: Setting) -> dict[str, float | None]:
-    """Return the figures of a play, by the names of `results.replay.FIGURES`."""
-    ticks, calls = played.ticks, played.calls
-    pace = measure.pace(ticks, setting.fps * setting.multiplier)
-    queue = measure.queue(ticks)
-    ages = [tick.age_ns / 1e6 for tick in ticks if tick.age_ns is not None]
-    delays = measure.delays(calls, setting.fps)
-    rtc = setting.engine == "rtc"
+def figures(column: Replayed, calls: Sequence[Call], rtc: bool) -> dict[str, float | None]:
+    """Return the figures of a column, by the names of `results.FIGURES`.
+
+    Args:
+        calls: of its play.
+        rtc: whether its engine is that of Real-Time Chunking.
+    """
+    pace, queue, age = column.pace, column.queue, column.age
+    delays = None if column.inference is None else column.inference.delays
     return {
         "held_hz": None if pace is None else pace.held_hz,
         "late": None if pace is None else float(pace.late),
@@ -169,8 +179,8 @@ def figures(played: PlayedRollout, setting: Setting) -> dict[str, float | None]:
         "starved_ms": queue.starved_ms,
         "longest_ms": queue.longest_ms,
         "least": None if queue.least is None else float(queue.least),
-        "age_ms": float(np.median(ages)) if ages else None,
-        "age_p95_ms": float(np.percentile(ages, 95)) if ages else None,
+        "age_ms": None if age is None else age.median,
+        "age_p95_ms": None if age is None else age.p95,
         "calls": float(len(calls)),
         "useless": float(sum(call.after == 0 for call in calls)) if rtc else None,
         "assumed": None if delays is None else delays.assumed.median,
@@ -241,28 +251,32 @@ def _compare_jumps(recorded: Replayed, own: Replayed) -> list[Check]:
 
 
 def _make_column(
-    name: ColumnName, run: RecordedRun, setting: Setting, played: PlayedRollout, values: dict[str, list[float]]
+    name: ColumnName, run: RecordedRun, setting: Setting, played: LoopRun, values: dict[str, list[float]]
 ) -> Replayed:
-    ranges = {}
-    for figure, value in figures(played, setting).items():
+    """Return the column of a play, with the intervals of ``values``, which are the figures of its draws."""
+    column = _measured(name, setting, played)
+    for figure, value in figures(column, played.calls, setting.engine == "rtc").items():
         low = high = None
         if value is not None and figure in values:
             ends = middle(values[figure])
             low, high = min(value, ends[0]), max(value, ends[1])
-        ranges[figure] = Range(value=value, low=low, high=high)
-    ticks, calls = played.ticks, played.calls
-    ages = [tick.age_ns / 1e6 for tick in ticks if tick.age_ns is not None]
-    joints = run.header.joints
-    seams = measure.seams(played.actions, joints) if setting.guided else []
+        column.figures[figure] = Range(value=value, low=low, high=high)
+    if setting.guided:
+        column.seams = measure.seams(played.actions, run.header.joints)
+    if column.seams:
+        column.jumps = jumps(played.actions, run.header.joints, np.random.default_rng(0))
+    column.series = measure.series(played.ticks, played.calls, 1500)
+    return column
+
+
+def _measured(name: ColumnName, setting: Setting, played: LoopRun) -> Replayed:
+    """Return the column of a play without its figures' intervals, its jumps and its course."""
+    ages = [tick.age_ns / 1e6 for tick in played.ticks if tick.age_ns is not None]
     return Replayed(
         name=name,
         settings=settings_of(setting),
-        figures=ranges,
-        pace=measure.pace(ticks, setting.fps * setting.multiplier),
-        inference=measure.inference(calls, setting.fps),
-        queue=measure.queue(ticks, setting.threshold if setting.engine == "rtc" else None),
+        pace=measure.pace(played.ticks, setting.fps * setting.multiplier),
+        inference=measure.inference(played.calls, setting.fps),
+        queue=measure.queue(played.ticks, setting.threshold if setting.engine == "rtc" else None),
         age=measure.quantiles(ages) if ages else None,
-        seams=seams,
-        jumps=jumps(played.actions, joints, np.random.default_rng(0)) if seams else [],
-        series=measure.series(ticks, calls, 1500),
     )

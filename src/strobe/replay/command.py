@@ -44,7 +44,7 @@ from strobe.core.errors import UserError
 from strobe.rollout.files import events_of
 
 if TYPE_CHECKING:
-    from strobe.replay.settings import Changes
+    from strobe.replay.results import Changes
 
 
 @dataclass
@@ -76,7 +76,7 @@ def read(argv: Sequence[str]) -> tuple[ReplayConfig, Changes]:
     words, flags = take_positional(ReplayConfig, [argument for argument in argv if argument != "--"])
     if not words:
         raise UserError("name the rollout's folder: strobe replay RUN, with the folder that `strobe rollout` wrote")
-    from strobe.replay.settings import Changes, is_lerobots
+    from strobe.replay.results import Changes, is_lerobots
 
     ours, theirs = words, {}
     for name, value in pairs(flags):

@@ -17,8 +17,8 @@ from lerobot.rollout.configs import BaseStrategyConfig
 from strobe.core.errors import UserError
 from strobe.lerobot.flags.lerobot_flags import joined, patched_arguments
 from strobe.lerobot.quiet import quiet
-from strobe.rehearse.emulator.rehearsal.policy import with_policy
-from strobe.replay.settings import PLAIN
+from strobe.rehearse.stage import with_policy
+from strobe.replay.results import PLAIN
 from strobe.rollout.loops.header import Header
 from strobe.rollout.loops.observations import Observations
 from strobe.rollout.loops.rollout import COMMAND, rollout_config

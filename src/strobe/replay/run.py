@@ -10,19 +10,17 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
 
 from strobe.core.errors import UserError, legible
 from strobe.core.measure.longest import FEWEST, chance_of_longer
-from strobe.replay.answer import jumping, notes, verdict
 from strobe.replay.columns import (
     MOST_TICKS,
     Column,
-    ColumnOptions,
-    Progress,
+    Options,
     checks,
     drawn_play,
     draws_for,
@@ -30,40 +28,17 @@ from strobe.replay.columns import (
     recorded_column,
 )
 from strobe.replay.policy import FedPolicy, fed_policy, names_policy
-from strobe.replay.results import PolicyCalls, Replayed, ReplayResult, Tried
-from strobe.replay.settings import Changes
+from strobe.replay.results import Changes, Jumping, PolicyCalls, Replayed, ReplayResult, Tried
 from strobe.replay.virtual_setting import changes_beside_setting, requested_latencies, requested_setting
 from strobe.rollout.loops.observations import Observations
 from strobe.rollout.loops.recorded_run import RecordedRun, load
 from strobe.rollout.loops.virtual_rollout import Setting
 from strobe.rollout.measure.rollout import ticks_of
-from strobe.rollout.results.rollout import SEAM_JUMP
+from strobe.rollout.results.rollout import FEW_SEAMS
 from strobe.version import __version__
 
 SEARCHES, FEWEST_SEARCHES = 20, 5  # draws of each threshold that is tried; of long runs fewer
 MOST_STARVED = 0.05  # share of runs, and of fresh runs, that may starve
-
-
-@dataclasses.dataclass
-class Options:
-    """How a replay is made.
-
-    Args:
-        draws: of latencies, at most.
-        seed: of draws and of the policy's noise.
-        calls: of the policy in each column, at most; 0: it is not called.
-        recipe: opens what puts the requested recipe on the policy.
-        seam_jump: a joint jumps where its jumps are so many times its steps.
-        stage, tell: progress: what is done, and how many of how many.
-    """
-
-    draws: int = 100
-    seed: int = 0
-    calls: int = 200
-    recipe: Callable[[], contextlib.AbstractContextManager[object]] | None = None
-    seam_jump: float = SEAM_JUMP
-    stage: Callable[[str], None] = lambda _: None
-    tell: Progress = lambda done, of: None
 
 
 @dataclasses.dataclass
@@ -108,14 +83,11 @@ def replayed(run: RecordedRun, name: str, changes: Changes, options: Options) ->
     if changes.any:
         columns.append(Column("as asked", setting, latencies, requested))
     columns.append(Column("ideal loop", run.setting, run.latencies, own, ideal=True))
-    column_options = ColumnOptions(
-        draws=result.draws, seed=options.seed, most_calls=options.calls, progress=options.tell
-    )
     calls = 0
     try:
         for column in columns:
             options.stage(f"playing the run: {column.name}")
-            played = play_column(run, column, column_options)
+            played = play_column(run, column, options, result.draws)
             calls += played.answered
             if column.name == "as asked":
                 played.column.settings |= changes_beside_setting(changes)
@@ -250,3 +222,97 @@ def _with_chunks_of(setting: Setting, fed: FedPolicy) -> Setting:
 
 def _calls_were_cut(column: Replayed, most: int) -> bool:
     return (column.figures["calls"].value or 0) > most
+
+
+def verdict(result: ReplayResult) -> str:
+    """Return in a sentence or two whether the loop starved or the policy erred, as `ReplayResult.jumping` has it."""
+    queue, pace = result.columns[0].queue, result.columns[0].pace
+    if queue.first_action_ms is None:
+        text = ["The loop failed: the robot was never sent an action."]
+    elif queue.starved:
+        text = [
+            f"The loop starved: {queue.starved:,} ticks had no action ({queue.starved_ms:,.0f} ms). An ideal loop "
+            "has no such tick."
+        ]
+    else:
+        text = ["The loop did not starve."]
+    if pace is not None and pace.late:
+        part = f", which spent their time in: {pace.late_part}" if pace.late_part else ""
+        text.append(f"The loop was late in {pace.late:,} of {pace.ticks:,} ticks{part}.")
+    if result.jumping is not None:
+        text += _on_jumping(result, result.jumping)
+    return " ".join(text)
+
+
+def _on_jumping(result: ReplayResult, jumping: Jumping) -> list[str]:
+    """Whether joints jump because of the policy, or of the loop."""
+    ideal, own = result.column("ideal loop"), result.column("as it was")
+    if ideal is None or not ideal.jumps:
+        recorded = {seam.joint: seam.ratio or 0.0 for seam in result.columns[0].seams}
+        named = _worst(jumping.recorded, recorded)
+        return [f"A run with --observations would show whether the loop or the policy makes {named} jump."] * bool(
+            named
+        )
+    before = {jump.joint: jump.ratio for jump in own.jumps} if own is not None else {}
+    after = {jump.joint: jump.ratio for jump in ideal.jumps}
+    gone = [joint for joint in jumping.as_it_was if joint not in jumping.ideal]
+    text = []
+    if jumping.ideal:
+        text.append(f"The policy errs: in an ideal loop too, {_worst(jumping.ideal, after)}.")
+    if gone:
+        ratios = ", ".join(f"{after[joint]:.1f} ×" for joint in gone[:3] if joint in after)
+        text.append(f"The loop errs: {_worst(gone, before)}, and not in an ideal loop ({ratios}).")
+    if max(jump.seams for jump in ideal.jumps) < FEW_SEAMS:
+        text.append("Too few chunks meet to say whether its joints jump.")
+    elif not text:
+        text.append(
+            f"No joint jumps from chunk to chunk by {jumping.limit:g} times its ordinary steps, in neither replay."
+        )
+    return text
+
+
+def _worst(joints: Sequence[str], ratios: Mapping[str, float]) -> str:
+    """The joint that jumps most, and how many more do; '' for none."""
+    if not joints:
+        return ""
+    worst = max(joints, key=lambda joint: ratios[joint])
+    more = f" and {len(joints) - 1} more joints" if len(joints) > 1 else ""
+    return f"{worst}{more} ({ratios[worst]:.1f} × the ordinary steps)"
+
+
+def jumping(result: ReplayResult, limit: float) -> Jumping:
+    """Return the joints whose jumps are at least ``limit`` times their steps: recorded, as it was, in an ideal loop."""
+
+    def in_column(name: str) -> list[str]:
+        column = result.column(name)
+        jumps = [] if column is None else column.jumps
+        return [jump.joint for jump in jumps if jump.seams >= FEW_SEAMS and jump.ratio >= limit]
+
+    seams = result.columns[0].seams
+    recorded = [seam.joint for seam in seams if seam.jump.n >= FEW_SEAMS and (seam.ratio or 0.0) >= limit]
+    return Jumping(limit=limit, recorded=recorded, as_it_was=in_column("as it was"), ideal=in_column("ideal loop"))
+
+
+def notes(result: ReplayResult, run: RecordedRun, changes: Changes) -> list[str]:
+    """Return what a reader of the figures must know, a clause each."""
+    known = ["The arm stays where it was in the recording, whatever a replay tells it; and threads slow each other "
+             "down no more than the recorded ticks and calls show.", *run.record.notes]  # fmt: skip
+    if result.policy is None and run.observations is not None and (why := names_policy(run.header, changes.arguments)):
+        known.append(f"jumps at seams were not looked at: {why}")
+    elif result.policy is None:
+        known.append("jumps at seams under other settings need observations: `strobe rollout --observations -- …`")
+    elif result.policy.cut:
+        known.append("the policy was asked for its first calls only, and jumps are of these: --calls=N for more")
+    if changes.of_policy and changes.latency == "recorded":
+        known.append(
+            f"calls took as long as recorded, though {changes.of_policy[0]} changes the policy: --latency says how long"
+        )
+    if run.setting.engine == "sync" and changes.lerobot.get("inference.type") == "rtc":
+        known.append("latencies are those of sync calls; guidance and a second thread make calls of RTC longer")
+    few = f"only {len(run.latencies)} calls were recorded: " if len(run.latencies) < 30 else ""
+    known.append(f"{few}latencies come from the recording; a longer one than its maximum is never simulated")
+    if run.record.lost and run.setting.engine == "rtc":
+        known.append("no queue threshold was looked for: of a damaged recording it would be too small")
+    if run.header.compiled:
+        known.append("the policy was compiled on the robot, and is not here")
+    return known

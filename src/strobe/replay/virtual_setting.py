@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from strobe.core.errors import UserError, nearest
-from strobe.replay.settings import OF_POLICY, PLAIN, Changes
+from strobe.replay.results import OF_POLICY, PLAIN, Changes
 from strobe.rollout.loops.recorded_run import RecordedRun, load
 from strobe.rollout.loops.virtual_rollout import Setting, rtc_config
 

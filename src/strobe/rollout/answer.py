@@ -2,31 +2,33 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from itertools import pairwise
-from typing import Any
 
+import numpy as np
 import torch
 
 from strobe.core.measure import machine
 from strobe.core.measure.components import Iteration, components, empty_section_ms, iterations, spans
 from strobe.core.measure.statistics import describe, summarise
 from strobe.core.results.data import Samples
-from strobe.core.results.measurement import Measurement
+from strobe.core.results.measurement import MeasuredPhase, Measurement
 from strobe.core.results.traits import LoopTraits, Traits
+from strobe.core.timeline.clock import ThreadUse
 from strobe.core.timeline.sections import recording
 from strobe.lerobot.quiet import REAL_TIME
-from strobe.rollout.loops.course import CALL, TICK, RunRecord
+from strobe.rollout.loops.bench_calls import compare_places
+from strobe.rollout.loops.device_probes import FROZEN, SAME
 from strobe.rollout.loops.event_log import opener
-from strobe.rollout.loops.events import Scheduled
+from strobe.rollout.loops.events import Cadence, CameraRead, CpuUse, Scheduled
 from strobe.rollout.loops.header import Header
-from strobe.rollout.loops.instrument import SLEEP
+from strobe.rollout.loops.instrument import CAMERA, SLEEP
+from strobe.rollout.loops.reader import CALL, TICK, RunRecord
 from strobe.rollout.measure import rollout as measure
-from strobe.rollout.measure.call_times import compare_places
-from strobe.rollout.measure.first_jump import first_action
-from strobe.rollout.measure.robot import buses, tracking, worst
+from strobe.rollout.measure.robot import BusRead, buses, first_action, tracking, worst
 from strobe.rollout.remote import RECEIVED, TRIP, remote_of, sections_of_receiving, sections_of_trips, trips_of
-from strobe.rollout.results.rollout import Camera, Recording, Rollout, RolloutResult, Scheduling
+from strobe.rollout.results.rollout import Camera, Recording, Rollout, RolloutResult, Scheduling, Turns
 from strobe.version import __version__
 
 MOST = 3000  # ticks and calls whose parts are in the answer; the figures are of all
@@ -103,7 +105,7 @@ def rollout_of(header: Header, record: RunRecord) -> Rollout:
     events = record.control_events if ticks else sum(map(len, record.rows.values()))
     ages = [tick.age_ns / 1e6 for tick in ticks if tick.age_ns is not None]
     guided = header.engine == "sync" or header.guided  # else chunks follow on one another in the queue
-    arms = buses(record.bus, ticks[0].start_ns) if ticks else []
+    arms = buses(record.table(BusRead), ticks[0].start_ns) if ticks else []
     rollout = Rollout(
         robot=header.robot,
         strategy=header.strategy,
@@ -117,19 +119,19 @@ def rollout_of(header: Header, record: RunRecord) -> Rollout:
         lost=record.lost,
         pace=measure.pace(ticks, fps * header.multiplier),
         inference=measure.inference(record.calls, fps),
-        bench=compare_places(record.uses),
+        bench=compare_places(record.table(ThreadUse)),
         queue=measure.queue(ticks, header.threshold),
         age=measure.quantiles(ages) if ages else None,
-        first_action=first_action(record.moves, header.joints) if header.engine != "server" else None,
+        first_action=first_action(ticks, header.joints) if header.engine != "server" else None,
         seams=measure.seams(record.actions, header.joints) if guided else [],
-        tracking=tracking(record.moves, header.joints),
+        tracking=tracking(ticks, header.joints),
         cameras=_cameras(record),
         bus=worst(arms),
         buses=arms if len(arms) > 1 else [],
-        turns=record.cpu_turns,
+        turns=_cpu_turns(record.table(CpuUse)),
         scheduling=_scheduling(record),
         recording=_recording(header, record),
-        cadence="\n".join(record.cadence),
+        cadence="\n".join(line.text for line in record.table(Cadence)),
         remote=remote_of(header, record),
         series=measure.series(ticks, record.calls),
         overhead_ms=empty_section_ms(recording(opener([].append))) * events / max(1, len(ticks) or len(record.calls)),
@@ -172,32 +174,70 @@ def _served(rollout: Rollout) -> str:
     return f"{text}; {failed:,} more requests for one failed." if failed else f"{text}."
 
 
+def _cpu_turns(uses: Sequence[CpuUse]) -> Turns | None:
+    """Return who had the CPUs from the loop's begin to the latest moment that tells it; None if none does."""
+    known = [use for use in uses if use.waited >= 0 and use.at > uses[0].at]
+    if not known:
+        return None
+    first, last = uses[0], known[-1]
+    took, own = last.at - first.at, last.own - first.own
+    return Turns(
+        waited_share=(last.waited - first.waited) / took,
+        own_cpus=own / took,
+        other_cpus=max(0, last.everyone - first.everyone - own) / took,
+    )
+
+
 def _cameras(record: RunRecord) -> list[Camera]:
     ticks = record.ticks
     seconds = sum(b.start_ns - a.start_ns for a, b in pairwise(ticks) if b.follows) / 1e9
-    return [
-        Camera(
-            name=name,
-            reads=len(reads.took_ns),
-            ms=measure.quantiles([took / 1e6 for took in reads.took_ns]),
-            fresh_hz=max(0, reads.fresh - 1) / seconds,
-            longest_ms=reads.longest_ns / 1e6,
-            longest_from_s=max(0, reads.longest_from_ns - ticks[0].start_ns) / 1e9,
-            age=measure.quantiles([age / 1e6 for age in reads.ages_ns]) if reads.ages_ns else None,
-            frozen_ms=reads.frozen_ns / 1e6,
-            frozen_from_s=max(0, reads.frozen_from_ns - ticks[0].start_ns) / 1e9,
-            frozen_frames=reads.frozen_frames,
+    took_ms: dict[str, list[float]] = {}
+    before = f"{CAMERA} "
+    for name, start, end in itertools.chain.from_iterable(record.rows.values()):
+        if name.startswith(before):
+            took_ms.setdefault(name.removeprefix(before), []).append((end - start) / 1e6)
+    cameras = []
+    for name, took in took_ms.items() if seconds > 0 else ():
+        reads = [read for read in record.table(CameraRead) if read.camera == name]
+        frames = [read for read in reads if read.fresh != SAME]
+        ages = [read.age / 1e6 for read in reads if read.age >= 0]
+        same_ns, same_from_ns, _ = _longest(reads, SAME)
+        frozen_ns, frozen_from_ns, frozen_frames = _longest(frames, FROZEN)
+        cameras.append(
+            Camera(
+                name=name,
+                reads=len(took),
+                ms=measure.quantiles(took),
+                fresh_hz=max(0, len(frames) - 1) / seconds,
+                longest_ms=same_ns / 1e6,
+                longest_from_s=max(0, same_from_ns - ticks[0].start_ns) / 1e9,
+                age=measure.quantiles(ages) if ages else None,
+                frozen_ms=frozen_ns / 1e6,
+                frozen_from_s=max(0, frozen_from_ns - ticks[0].start_ns) / 1e9,
+                frozen_frames=frozen_frames,
+            )
         )
-        for name, reads in record.cameras.items()
-        if reads.took_ns and seconds > 0
-    ]
+    return cameras
+
+
+def _longest(reads: Sequence[CameraRead], repeats: int) -> tuple[int, int, int]:
+    """Return the longest time from a read to one that only ``repeats`` it, in nanoseconds, its begin, and its reads."""
+    if not reads:
+        return 0, 0, 0
+    ends, repeated = np.array([read.end for read in reads]), np.array([read.fresh == repeats for read in reads])
+    repeated[0] = False  # whatever was seen before the run
+    first = np.maximum.accumulate(np.where(repeated, 0, np.arange(len(reads))))
+    lasted = ends - ends[first]
+    at = int(lasted.argmax())
+    return (int(lasted[at]), int(ends[first[at]]), at - int(first[at]) + 1) if lasted[at] else (0, 0, 0)
 
 
 def _scheduling(record: RunRecord) -> Scheduling | None:
-    if not record.scheduled:
+    scheduled = record.table(Scheduled)
+    if not scheduled:
         return None
-    before, after = record.scheduled[0], record.scheduled[-1]
-    changed_ns = next((event.at for event in record.scheduled if event.policy in REAL_TIME), None)
+    before, after = scheduled[0], scheduled[-1]
+    changed_ns = next((event.at for event in scheduled if event.policy in REAL_TIME), None)
     from_s = (changed_ns - record.ticks[0].start_ns) / 1e9 if changed_ns is not None and record.ticks else None
     return Scheduling(
         before=_named(before),
@@ -228,7 +268,7 @@ def _without_sleep(runs: Sequence[Iteration]) -> list[Iteration]:
     return [Iteration(run.whole, [part for part in run.parts if part.name != SLEEP]) for run in runs]
 
 
-def _measurement(name: str, phase: Any, runs: Sequence[Iteration], first: int) -> Measurement:
+def _measurement(name: str, phase: MeasuredPhase, runs: Sequence[Iteration], first: int) -> Measurement:
     counted = runs[first:]
     values = [run.ms for run in counted]
     summary = summarise(values)

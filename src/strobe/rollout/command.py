@@ -44,9 +44,14 @@ it was interrupted.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import contextlib
+import os
+import sys
+import time
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from strobe.core.cli.bounds import at_least
 from strobe.core.cli.flags import OutputFlags
@@ -56,18 +61,139 @@ from strobe.core.cli.placeholders import option_names
 from strobe.core.cli.runner import Command, Studied
 from strobe.core.errors import UserError
 from strobe.lerobot.flags.argument_names import check
-from strobe.rollout.files import observations_folder
-from strobe.rollout.flags import (
-    ChosenLoop,
-    choose_loop,
-    events_file,
-    look_at_wiring,
-    measure_on_bench,
-    refused,
-    say_serious,
-    studied_rollout,
-)
-from strobe.rollout.loops.registry import ROLLOUT
+from strobe.rollout.files import leave, observations_folder
+from strobe.rollout.loops.registry import ROLLOUT, chosen, loop_of
+
+if TYPE_CHECKING:
+    from strobe.preflight.wiring.of_run import WiringLook
+    from strobe.rollout.run import WatchedRollout
+
+
+@dataclass(frozen=True)
+class ChosenLoop:
+    """A loop of LeRobot that a command line chooses.
+
+    Args:
+        theirs: all arguments after ``--``.
+        command: the loop, of `strobe.rollout.loops.registry.NAMES`.
+        arguments: the loop's own: ``theirs`` without the word that chooses the loop.
+        config: LeRobot's config of ``arguments``. None: they are not parsed yet.
+    """
+
+    theirs: list[str]
+    command: str
+    arguments: list[str]
+    config: Any = None
+
+
+def choose_loop(theirs: Sequence[str], observations: bool) -> ChosenLoop:
+    """Return the loop that the arguments after ``--`` name, without a config.
+
+    Args:
+        observations: whether observations are recorded, which only a replay of lerobot-rollout reads.
+
+    Raises:
+        UserError: an unknown loop, or observations of another one.
+    """
+    command, arguments = chosen(theirs)
+    if observations and command != ROLLOUT:
+        raise UserError(f"--observations is for a replay of {ROLLOUT}: {command} cannot be replayed")
+    return ChosenLoop(list(theirs), command, arguments)
+
+
+def events_file(output_dir: Path) -> Path:
+    """Return where the events of this process's rollout go while it runs."""
+    return output_dir / f"rollout-{os.getpid()}-{time.time_ns() // 1_000_000_000}.events"
+
+
+def refused(look: WiringLook, name: str, config: OutputFlags, theirs: Sequence[str]) -> Studied | None:
+    """Return the answer of the command ``name`` where it is not started: the findings, and exit code 1.
+
+    None if the first action is not known to be a wrong one.
+    """
+    from strobe.preflight.findings.wiring import dangerous
+    from strobe.preflight.run import answer_of
+
+    if look.wiring is None or not dangerous(look.wiring):
+        return None
+    options = {name: config, "lerobot-rollout": list(theirs)}
+    result = answer_of(look.wiring, refused=f"strobe {name}")
+    return Studied(result, options, config.output_dir, config.thresholds, code=1)
+
+
+def say_serious(look: WiringLook | None, live: Live) -> None:
+    """Print what is serious in the wiring of a run that starts all the same, before a servo has torque."""
+    if look is None or look.wiring is None:
+        return
+    from strobe.core.results.units import plain
+    from strobe.preflight.findings.wiring import findings_of
+
+    for finding in findings_of(look.wiring):
+        if finding.level == "warning":
+            live.say(plain(f"! {finding.title}. {finding.seen}"))
+
+
+def look_at_wiring(chosen: ChosenLoop) -> WiringLook:
+    """Read the wiring of a checkpoint that lerobot-rollout is to run; no port is opened.
+
+    Args:
+        chosen: with its config; other loops than lerobot-rollout ask no policy.
+    """
+    from strobe.preflight.wiring.of_run import WiringLook, wiring_of_rollout
+
+    if chosen.command != ROLLOUT:
+        return WiringLook()
+    with importing():
+        from strobe.lerobot.flags.argument_names import joined
+    return wiring_of_rollout(chosen.config, joined(chosen.arguments, chosen.command))
+
+
+def measure_on_bench(watched: WatchedRollout, live: Live) -> None:
+    """Call the run's policy on the bench, if it is still loaded. An interrupt ends that, and not the command."""
+    if watched.calls is None:
+        return
+    from strobe.rollout.run import bench
+
+    with contextlib.suppress(KeyboardInterrupt), live:  # the run's own answer is there already
+        bench(watched, live)
+
+
+def studied_rollout(
+    name: str,
+    config: OutputFlags,
+    watched: WatchedRollout,
+    theirs: Sequence[str],
+    events: Path,
+    *,
+    look: WiringLook | None = None,
+    remove: bool = True,
+) -> Studied:
+    """Return the answer of a watched rollout, whose folder gets its ``events``.
+
+    Args:
+        name: the command's.
+        look: what was read of its wiring.
+        remove: whether the file of events is deleted once they are in the folder.
+    """
+
+    def save_events(folder: Path | None) -> Iterator[str]:
+        assert folder is not None
+        if watched.result.rollout.engine not in ("sync", "rtc"):  # nothing to replay
+            if remove:
+                events.unlink(missing_ok=True)
+            return
+        saved = list(leave(events, folder, remove=remove))
+        yield from (f"{what:<7}  {file}" for file, what in saved)
+        if saved:
+            yield f"again    strobe replay {folder}"
+
+    if look is not None:
+        look.add_to(watched.result)
+    sys.stderr.flush()
+    print()
+    options = {name: config, "lerobot-rollout": list(theirs)}
+    return Studied(watched.result, options, config.output_dir, config.thresholds, [watched.sections], after=save_events)
+
 
 REFUSED = {
     "--recipe": "lerobot-rollout takes a recipe from the environment: STROBE_RECIPE=FILE strobe rollout -- …",
@@ -105,8 +231,6 @@ def read(argv: Sequence[str]) -> tuple[RolloutConfig, ChosenLoop | None]:
     if chosen.command == ROLLOUT:
         check(chosen.arguments, ROLLOUT, ours=option_names(RolloutConfig))
     with importing():
-        from strobe.rollout.loops.registry import loop_of
-
         loop = loop_of(chosen.command)
     # A wrong flag ends in an error of one line, before the robot is connected.
     return config, replace(chosen, config=loop.check(chosen.arguments))

@@ -1,21 +1,146 @@
-"""The remote part of a run: round trips, the server's decisions on observations, and its receiving."""
+"""The remote part of a run: round trips, their steps, the clocks' offset, the server's decisions and its receiving.
+
+Times are nanoseconds. Up to `encoding` nothing here knows how they were recorded.
+"""
 
 from __future__ import annotations
 
 from bisect import bisect_right
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 
 from strobe.core.results.data import Quantiles
 from strobe.core.timeline.timeline import Section
-from strobe.rollout.loops.course import RECEIVING, RunRecord
-from strobe.rollout.loops.events import ChunkReceived, ObservationUploaded
+from strobe.rollout.loops.events import (
+    ChunkReceived,
+    ChunkServed,
+    ClockShared,
+    EmptyAnswer,
+    ImagesEncoded,
+    ObservationReceived,
+    ObservationUploaded,
+    RequestFailed,
+)
 from strobe.rollout.loops.header import Header
+from strobe.rollout.loops.reader import RECEIVING, RunRecord
 from strobe.rollout.loops.remote_stamps import KEPT, PREDICTED, REPLACED, SIMILAR
-from strobe.rollout.measure import remote as measure
-from strobe.rollout.measure.remote import Leg, Trip
 from strobe.rollout.measure.rollout import quantiles
-from strobe.rollout.results.remote import Clocks, Decisions, Failure, Remote
+from strobe.rollout.results.rollout import Clocks, Decisions, Encoding, Failure, Remote, Step
+
+Exchange = tuple[int, int, int, int]  # client sends, server receives, server answers, client receives
+
+
+@dataclass(frozen=True)
+class Leg:
+    """A part of one round trip; the next one begins where it ends."""
+
+    name: str
+    side: str
+    end_ns: int
+    packs: bool = False
+
+
+@dataclass(frozen=True)
+class Trip:
+    """One round trip on the client's clock, from pickling an observation to its actions in the queue."""
+
+    start_ns: int
+    legs: Sequence[Leg]
+
+    @property
+    def end_ns(self) -> int:
+        """Nanoseconds at which its last leg ends."""
+        return self.legs[-1].end_ns
+
+    @property
+    def ms(self) -> float:
+        """Milliseconds of the whole trip."""
+        return (self.end_ns - self.start_ns) / 1e6
+
+    def spans(self) -> list[tuple[Leg, int, int]]:
+        """Each leg with its start and end; none begins before the one before it ended."""
+        spans, at = [], self.start_ns
+        for leg in self.legs:
+            end = min(max(at, leg.end_ns), max(self.end_ns, self.start_ns))
+            spans.append((leg, at, end))
+            at = end
+        return spans
+
+
+def offset(exchanges: Iterable[Exchange]) -> tuple[int, int] | None:
+    """Server's clock minus client's, and how far off that can be; None without exchanges.
+
+    The offset is NTP's (RFC 5905, section 8): half the difference of the two ways. An exchange is off by no more than
+    half of what it spent on its ways, so the one that spent least is taken.
+    """
+    best: tuple[int, int] | None = None
+    for sent, arrived, answered, back in exchanges:
+        ways = (back - sent) - (answered - arrived)
+        if ways >= 0 and (best is None or ways < 2 * best[1]):
+            best = ((arrived - sent) + (answered - back)) // 2, -(-ways // 2)
+    return best
+
+
+def clocks(exchanges: Iterable[Exchange], shared: bool) -> Clocks | None:
+    """The clocks' relation; ``shared``: they should be one, and are believed to be unless the exchanges deny it."""
+    estimate = offset(exchanges)
+    if estimate is None:
+        return None
+    if shared and abs(estimate[0]) <= estimate[1]:
+        return Clocks(shared=True, offset_ms=0.0, uncertainty_ms=0.0)
+    return Clocks(shared=False, offset_ms=estimate[0] / 1e6, uncertainty_ms=estimate[1] / 1e6)
+
+
+def steps(trips: Sequence[Trip]) -> list[Step]:
+    """The steps of ``trips``, in their order, with their shares of the whole; none without trips."""
+    took: dict[str, list[int]] = {}
+    legs: dict[str, Leg] = {}
+    for trip in trips:
+        for leg, start, end in trip.spans():
+            took.setdefault(leg.name, []).append(end - start)
+            legs.setdefault(leg.name, leg)
+    whole = sum(trip.end_ns - trip.start_ns for trip in trips)
+    return [
+        Step(
+            name=name,
+            side=legs[name].side,  # type: ignore[arg-type]  # one of its literals
+            packs=legs[name].packs,
+            ms=quantiles([value / 1e6 for value in values]),
+            share=sum(values) / whole if whole > 0 else 0.0,
+        )
+        for name, values in took.items()
+    ]
+
+
+def encoding(
+    images: int,
+    raw: tuple[int, int],
+    jpeg: tuple[int, int],
+    sent_bytes: float | None,
+    sending_ms: float | None,
+    shortest_ms: float = 0.0,
+) -> Encoding:
+    """Bytes and time that JPEG would buy.
+
+    Args:
+        raw, jpeg: bytes and nanoseconds of the images, packed and unpacked.
+        sent_bytes, sending_ms: of an observation and its way to the server; None if not told.
+        shortest_ms: the shortest way seen, which takes this long with hardly a byte.
+    """
+    saves = None
+    if sent_bytes and sending_ms is not None:
+        by_bytes = max(0.0, sending_ms - shortest_ms)
+        saves = by_bytes * min(1.0, (raw[0] - jpeg[0]) / sent_bytes) + (raw[1] - jpeg[1]) / 1e6
+    return Encoding(
+        images=images,
+        raw_bytes=raw[0],
+        raw_ms=raw[1] / 1e6,
+        jpeg_bytes=jpeg[0],
+        jpeg_ms=jpeg[1] / 1e6,
+        saves_ms=saves,
+    )
+
 
 TRIP, RECEIVED = "round trip", "observation received"
 SEND = "send to the server"
@@ -31,20 +156,20 @@ def remote_of(header: Header, record: RunRecord) -> Remote | None:
 
 def trips_of(record: RunRecord) -> list[Trip]:
     """Return the round trips that a client saw, on its clock; with the server's own steps where that was watched."""
-    clocks = _clocks(record)
-    offset = 0 if clocks is None else round(clocks.offset_ms * 1e6)
-    uploads = {upload.key: upload for upload in record.uploads}
+    shared = _clocks(record)
+    ahead = 0 if shared is None else round(shared.offset_ms * 1e6)
+    uploads = {upload.key: upload for upload in record.table(ObservationUploaded)}
     # An observation without an upload was sent before recording began, or in another run of the server.
-    return [_trip(uploads[chunk.key], chunk, offset) for chunk in record.trips if chunk.key in uploads]
+    return [_trip(uploads[chunk.key], chunk, ahead) for chunk in record.table(ChunkReceived) if chunk.key in uploads]
 
 
-def _trip(upload: ObservationUploaded, chunk: ChunkReceived, offset: int) -> Trip:
-    """Return a round trip; ``offset``: nanoseconds by which the server's clock is ahead."""
+def _trip(upload: ObservationUploaded, chunk: ChunkReceived, ahead: int) -> Trip:
+    """Return a round trip; ``ahead``: nanoseconds by which the server's clock is ahead."""
     legs = [Leg("pickle observation", "client", upload.start, True)]
     if upload.stamps and chunk.stamps:
-        _, received, unpacked, *_ = (stamp - offset for stamp in upload.stamps)
+        _, received, unpacked, *_ = (stamp - ahead for stamp in upload.stamps)
         _, taken, prepared, preprocessed, predicted, postprocessed, packed, answered = (
-            stamp - offset for stamp in chunk.stamps
+            stamp - ahead for stamp in chunk.stamps
         )
         legs += [
             Leg(SEND, "network", received),
@@ -66,20 +191,26 @@ def _trip(upload: ObservationUploaded, chunk: ChunkReceived, offset: int) -> Tri
 
 def _clocks(record: RunRecord) -> Clocks | None:
     exchanges = _exchanges(record)
-    return measure.clocks(exchanges, shared=record.clock_shared) if exchanges else None
+    return clocks(exchanges, shared=bool(record.table(ClockShared))) if exchanges else None
 
 
-def _exchanges(record: RunRecord) -> list[measure.Exchange]:
+def _exchanges(record: RunRecord) -> list[Exchange]:
     sent = [
-        (upload.start, upload.stamps[0], upload.stamps[3], upload.end) for upload in record.uploads if upload.stamps
+        (upload.start, upload.stamps[0], upload.stamps[3], upload.end)
+        for upload in record.table(ObservationUploaded)
+        if upload.stamps
     ]
-    return sent + [(chunk.start, chunk.stamps[0], chunk.stamps[7], chunk.end) for chunk in record.trips if chunk.stamps]
+    return sent + [
+        (chunk.start, chunk.stamps[0], chunk.stamps[7], chunk.end)
+        for chunk in record.table(ChunkReceived)
+        if chunk.stamps
+    ]
 
 
 def _client(header: Header, record: RunRecord) -> Remote:
-    uploads, trips = record.uploads, trips_of(record)
+    uploads, trips = record.table(ObservationUploaded), trips_of(record)
     counted = trips[1:] or trips  # the first call warms up
-    steps = measure.steps(counted)
+    parts = steps(counted)
     decisions = [upload.stamps[4] for upload in uploads if upload.stamps]
     sizes = _sizes([upload.size for upload in uploads])
     remote = Remote(
@@ -89,35 +220,36 @@ def _client(header: Header, record: RunRecord) -> Remote:
         observations=len(uploads),
         must_go=sum(upload.must_go for upload in uploads),
         observation_bytes=sizes,
-        chunk_bytes=_sizes([chunk.size for chunk in record.trips]),
+        chunk_bytes=_sizes([chunk.size for chunk in record.table(ChunkReceived)]),
         decisions=_decisions(decisions) if decisions else None,
         trips=len(trips),
-        empty=len(record.empty),
+        empty=len(record.table(EmptyAnswer)),
         failures=_failures(record),
         trip=quantiles([trip.ms for trip in counted]) if counted else None,
-        steps=steps,
-        packing=sum(step.share for step in steps if step.packs) if steps else None,
-        sending=sum(step.share for step in steps if step.side == "network") if steps else None,
+        steps=parts,
+        packing=sum(step.share for step in parts if step.packs) if parts else None,
+        sending=sum(step.share for step in parts if step.side == "network") if parts else None,
         asked_late=_late_requests(record),
         threshold=header.share,
         chunk=header.chunk,
     )
-    if (tried := record.encoding) is not None:
-        sending = next((step.ms.median for step in steps if step.name == SEND), None)
+    if encodings := record.table(ImagesEncoded):
+        tried = encodings[-1]
+        sending = next((step.ms.median for step in parts if step.name == SEND), None)
         sent = None if sizes is None else sizes.median
-        offset = measure.offset(_exchanges(record))
-        shortest = 0.0 if offset is None else offset[1] / 1e6
+        best = offset(_exchanges(record))
+        shortest = 0.0 if best is None else best[1] / 1e6
         raw, jpeg = (tried.raw, tried.raw_ns), (tried.jpeg, tried.jpeg_ns)
-        remote.encoding = measure.encoding(tried.images, raw, jpeg, sent, sending, shortest)
+        remote.encoding = encoding(tried.images, raw, jpeg, sent, sending, shortest)
     return remote
 
 
 def _late_requests(record: RunRecord) -> int:
     """Count round trips after the first that waited for an empty queue, all observations before dropped as similar."""
-    merged = sorted(chunk.merged for chunk in record.trips)
+    merged = sorted(chunk.merged for chunk in record.table(ChunkReceived))
     before: dict[int, set[int]] = {}  # chunks that had come → decisions on the observations since
     late: set[int] = set()
-    for upload in record.uploads:
+    for upload in record.table(ObservationUploaded):
         after = bisect_right(merged, upload.pickled)
         if upload.must_go and after and before.get(after) == {SIMILAR}:
             late.add(after)
@@ -129,11 +261,11 @@ def _late_requests(record: RunRecord) -> int:
 def _server(header: Header, record: RunRecord) -> Remote:
     return Remote(
         side="server",
-        observations=len(record.received),
-        must_go=sum(observation.must_go for observation in record.received),
-        observation_bytes=_sizes([observation.size for observation in record.received]),
-        chunk_bytes=_sizes([chunk.size for chunk in record.served]),
-        decisions=_decisions([observation.decision for observation in record.received]),
+        observations=len(record.table(ObservationReceived)),
+        must_go=sum(observation.must_go for observation in record.table(ObservationReceived)),
+        observation_bytes=_sizes([observation.size for observation in record.table(ObservationReceived)]),
+        chunk_bytes=_sizes([chunk.size for chunk in record.table(ChunkServed)]),
+        decisions=_decisions([observation.decision for observation in record.table(ObservationReceived)]),
         failures=_failures(record),
         chunk=header.chunk,
         latency_ms=None if header.latency is None else 1e3 * header.latency,
@@ -141,7 +273,9 @@ def _server(header: Header, record: RunRecord) -> Remote:
 
 
 def _failures(record: RunRecord) -> list[Failure]:
-    counted = Counter((failed.request, failed.error, failed.place, failed.source) for failed in record.failures)
+    counted = Counter(
+        (failed.request, failed.error, failed.place, failed.source) for failed in record.table(RequestFailed)
+    )
     return [
         Failure(request=request, error=error, place=place, source=source, count=count)
         for (request, error, place, source), count in counted.most_common()
@@ -169,5 +303,5 @@ def sections_of_trips(trips: Sequence[Trip], most: int) -> list[Section]:
 
 def sections_of_receiving(record: RunRecord, most: int) -> list[Section]:
     """Return the latest ``most`` observations that a server received, with all it did to them, in tree order."""
-    wholes = [(observation.start, observation.end) for observation in record.received]
+    wholes = [(observation.start, observation.end) for observation in record.table(ObservationReceived)]
     return record.within(RECEIVED, wholes[-most:], RECEIVING)

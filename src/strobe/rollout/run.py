@@ -1,4 +1,8 @@
-"""Run a real loop of LeRobot and watch whether its loop, its inference and its queue keep up."""
+"""Run a real loop of LeRobot and watch whether its loop, its inference and its queue keep up.
+
+`bench` then is what the robot is compared with: the run's own policy, still loaded, called again once the robot is at
+rest.
+"""
 
 from __future__ import annotations
 
@@ -8,27 +12,38 @@ import logging
 import shutil
 import signal
 import threading
+import time
 import traceback
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 from pathlib import Path
+from statistics import median
+from types import FrameType
 
 from strobe.core.errors import UserError
+from strobe.core.measure.sampling import SamplingBudget, collect
 from strobe.core.results.recipe import NOT_USED
+from strobe.core.studies.shared.cadence import SETTLE_S, Spacing
+from strobe.core.studies.shared.progress import Reporter, Silent
+from strobe.core.timeline.clock import ThreadUse
 from strobe.core.timeline.timeline import Section
 from strobe.lerobot.flags.lerobot_flags import patched_arguments
 from strobe.rollout.answer import answer_of
-from strobe.rollout.loops.bench_calls import CallWatch
-from strobe.rollout.loops.course import RunRecord
+from strobe.rollout.loops.bench_calls import FEWEST, CallWatch, compare_places
 from strobe.rollout.loops.event_log import Log, read
+from strobe.rollout.loops.events import RequestFailed
 from strobe.rollout.loops.header import Header
 from strobe.rollout.loops.instrument import LoopWatch
 from strobe.rollout.loops.observations import Keeper
-from strobe.rollout.loops.reader import read_record
+from strobe.rollout.loops.reader import RunRecord, read_record
 from strobe.rollout.loops.registry import ROLLOUT, Loop, loop_of
+from strobe.rollout.measure.rollout import Call
 from strobe.rollout.remote import sections_of_receiving, sections_of_trips, trips_of
-from strobe.rollout.results.rollout import RolloutResult
+from strobe.rollout.results.rollout import Place, RolloutResult
 
+# LeRobot's own answer to each sets a flag that nobody looks at after the run.
+ALL_SIGNALS = ("SIGINT", "SIGTERM", "SIGHUP", "SIGQUIT")
 TRACED = 300  # ticks that go into the trace
 
 
@@ -103,7 +118,7 @@ def watch(
     result.notes += watching.notes
     result.caveats += [f"{words}; the policy ran as it is" for words in dict.fromkeys(unused)]
     if keeper is not None:
-        result.notes.append(_note_on_observations(keeper, len(record.loop_turns)))
+        result.notes.append(_note_on_observations(keeper, len(record.turns)))
     if watching.stopped:
         result.notes.append(f"the first {record_s:g} s were recorded; the rest ran without Strobe")
     return watched
@@ -134,7 +149,7 @@ def _run(
     ended: BaseException | None = None
     if keeper is not None:
         keeper.start()
-    with _signals_restored(), patched_arguments(arguments, command):
+    with _signals(ALL_SIGNALS), patched_arguments(arguments, command):
         try:
             with watching:
                 loop.main()
@@ -168,7 +183,7 @@ def recovered(events: Path) -> WatchedRollout:
 
 def _can_be_shown(header: Header, record: RunRecord) -> bool:
     """Whether there are two turns of the loop; of a server, one chunk or one request that failed."""
-    return bool(record.calls or record.failures) if header.engine == "server" else len(record.loop_turns) > 1
+    return bool(record.calls or record.table(RequestFailed)) if header.engine == "server" else len(record.turns) > 1
 
 
 def _answered(header: Header, record: RunRecord) -> WatchedRollout:
@@ -222,16 +237,113 @@ def _in_a_line(error: BaseException) -> str:
 
 
 @contextlib.contextmanager
-def _signals_restored() -> Iterator[None]:
-    """Put this process's answers to signals back afterwards: LeRobot's set a flag that nobody looks at any more."""
+def _signals(names: Sequence[str], answer: Callable[[int, FrameType | None], object] | None = None) -> Iterator[None]:
+    """Put this process's answers to signals back afterwards; meanwhile ``answer`` takes their place, if given."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    names = ("SIGINT", "SIGTERM", "SIGHUP", "SIGQUIT")
-    before = {number: signal.getsignal(number) for name in names if (number := getattr(signal, name, None))}
+    numbers = [number for name in names if (number := getattr(signal, name, None))]
+    before = {number: signal.getsignal(number) for number in numbers}
+    if answer is not None:
+        for number in numbers:
+            signal.signal(number, answer)
     try:
         yield
     finally:
         for number, handler in before.items():
             if handler is not None:
                 signal.signal(number, handler)
+
+
+def _interrupt(number: int, frame: FrameType | None) -> object:
+    raise KeyboardInterrupt
+
+
+LIMIT_S = 10.0
+ROUNDS = 7  # rounds: the first is warm-up, and six are the fewest to judge
+ENOUGH = 12  # calls of each kind before the precision is looked at
+PRECISION = 0.02
+TOGETHER: Place = "bench"
+SPACED: Place = "bench at the robot's pace"
+
+
+def bench(watched: WatchedRollout, reporter: Reporter | None = None, limit_s: float = LIMIT_S) -> None:
+    """Call the policy on the run's last observation, back to back and at the robot's pace, and add the comparison.
+
+    Whatever happens here, signals included, costs only its own figures, and a note says so.
+
+    Args:
+        watched: a run that ended by itself; its result gets the figures.
+        limit_s: seconds; a quarter more where calls turn out longer than it seemed at first.
+    """
+    notes, calls = watched.result.notes, watched.calls
+    if calls is None or watched.result.rollout.inference is None:
+        return
+    if watched.result.rollout.bench is None:
+        notes.append(f"no bench comparison: it needs at least {FEWEST} policy calls after the first")
+        return
+    try:
+        with _signals(("SIGTERM", "SIGHUP"), _interrupt):  # they end the bench, and not the answer that is there
+            if calls.refused:
+                notes.append(f"the policy was not called again on the bench: {calls.refused}")
+                return
+            _compare(watched, calls, reporter or Silent(), limit_s)
+    except KeyboardInterrupt:
+        notes.append("the bench was interrupted: calls on the robot stand alone")
+    except Exception as error:
+        notes.append(f"the policy could not be called again on the bench: {type(error).__name__}: {error}"[:300])
+    finally:
+        gc.collect()
+
+
+def period_s(calls: Sequence[Call]) -> float | None:
+    """The median time from the start of a call to that of the next, in seconds; None for fewer than three calls."""
+    starts = [call.start_ns for call in calls[1:]]
+    return median(b - a for a, b in pairwise(starts)) / 1e9 if len(starts) > 1 else None
+
+
+def _compare(watched: WatchedRollout, calls: CallWatch, reporter: Reporter, limit_s: float) -> None:
+    result = watched.result
+    reporter.stage(f"the robot is at rest; about {limit_s:.0f} s of calls on the bench (Ctrl-C ends them)")
+    begun = time.perf_counter()
+    call_s = min(calls.repeat_call().wall, calls.repeat_call().wall) / 1e9
+    left_s = limit_s - (time.perf_counter() - begun)
+    if ROUNDS * call_s > left_s:
+        result.notes.append(f"a call takes {call_s:.1f} s: too long for a bench of {limit_s:.0f} s")
+        return
+    period = period_s(watched.record.calls)
+    # Two rounds are three calls at the robot's pace, one of them untimed, and two back to back, which settle first.
+    spaced_s = ROUNDS * (1.5 * max(period or 0.0, call_s) + call_s + SETTLE_S / 2)
+    fits = period is not None and spaced_s <= left_s
+    if period is not None and not fits:
+        result.notes.append(
+            f"calls were {period:.1f} s apart; repeating that does not fit in {limit_s:.0f} s of bench time, so the "
+            "cost of idle gaps is unknown"
+        )
+    taken: dict[Place, list[ThreadUse]] = {TOGETHER: [], **({SPACED: []} if fits else {})}
+    spacing = Spacing(1 / period, frozenset({TOGETHER})) if fits and period is not None else None
+
+    def timed(place: Place) -> Callable[[], float]:
+        def call() -> float:
+            if spacing is not None:
+                spacing.before(place, 1, calls.repeat_call)
+            taken[place].append(calls.repeat_call())
+            return taken[place][-1].wall / 1e6
+
+        return call
+
+    # Calls that turn out longer than those two get a quarter more: with fewer rounds all of them were in vain.
+    seconds = max(left_s, 1.25 * (spaced_s if fits else ROUNDS * call_s))
+    budget = SamplingBudget(seconds=seconds, min_iterations=ENOUGH, precision=PRECISION)
+    collected = collect({place: timed(place) for place in taken}, budget, reporter.progress)
+    counted = slice(1, collected.rounds)  # the policy is warm from its run, and its calls there are all counted too
+    if collected.interrupted:
+        result.notes.append("the bench was cut short")
+    result.rollout.bench = compare_places(
+        watched.record.table(ThreadUse),
+        taken[TOGETHER][counted],
+        taken.get(SPACED, [])[counted],
+        period_ms=None if period is None else 1e3 * period,
+    )
+    if result.rollout.bench is not None and result.rollout.bench.verdict is None:
+        result.notes.append(f"{collected.rounds} calls on the bench are too few to judge by")

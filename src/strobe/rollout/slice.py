@@ -16,7 +16,7 @@ SLICE = Slice(
     kinds={
         "rollout": Kind(
             "strobe.rollout.results.rollout:RolloutResult",
-            "strobe.rollout.pages.rollout",
+            "strobe.rollout.page",
             (
                 "strobe.rollout.findings.rollout:RULES",
                 "strobe.rollout.findings.robot:RULES",

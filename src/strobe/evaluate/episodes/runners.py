@@ -33,9 +33,10 @@ from strobe.evaluate.results import EpisodeTiming
 from strobe.lerobot.policies.policy_subject import PolicySubject
 from strobe.lerobot.versions import types_with_rtc
 from strobe.rollout.loops.virtual_client import why_not_served
-from strobe.rollout.loops.virtual_rollout import Beat, EngineInputs, PlayedRollout, Setting
+from strobe.rollout.loops.virtual_rollout import Beat, EngineInputs, Setting
 from strobe.rollout.loops.virtual_time import PlayOptions, play
 from strobe.rollout.measure.robot import motion
+from strobe.rollout.measure.rollout import LoopRun
 from strobe.rollout.results.motion import Motion
 from strobe.simulators import environments, libero
 from strobe.simulators.realtime_simulator import TICKET, ActedWorld
@@ -308,13 +309,13 @@ def _as_before(policy: Any) -> Iterator[None]:
             policy.init_rtc_processor()
 
 
-def _chunks(loop: PlayedRollout) -> list[int | None]:
+def _chunks(loop: LoopRun) -> list[int | None]:
     """Return the chunk of the action that each tick of the loop sent; None if it sent none."""
     sent = iter(loop.actions)
     return [next(sent).chunk if tick.sent else None for tick in loop.ticks]
 
 
-def _begun(world: ActedWorld, loop: PlayedRollout) -> list[int]:
+def _begun(world: ActedWorld, loop: LoopRun) -> list[int]:
     """Return the ticks of the simulator in which it took an action of another chunk than the one before it."""
     chunks, begun, last = _chunks(loop), list[int](), None
     for tick, number in enumerate(world.taken):
@@ -323,7 +324,7 @@ def _begun(world: ActedWorld, loop: PlayedRollout) -> list[int]:
     return begun
 
 
-def _timing_of(world: ActedWorld, loop: PlayedRollout, meter: Meter) -> EpisodeTiming:
+def _timing_of(world: ActedWorld, loop: LoopRun, meter: Meter) -> EpisodeTiming:
     """Return the figures of what the latencies of an episode did."""
     chunks = _chunks(loop)
     taken = [(number, action) for number, action in zip(world.taken, world.actions, strict=True) if number is not None]

@@ -7,7 +7,7 @@ from strobe.core.findings.thresholds import Thresholds
 from strobe.preflight.findings.order import BEYOND
 from strobe.preflight.results.preflight import PreflightResult
 from strobe.preflight.results.reach import share_beyond
-from strobe.rollout.results.first_jump import JointJump
+from strobe.rollout.results.motion import JointJump
 
 # A first jump is far where it is twice the most that the recording ever asked of the joint in a tick, and as large as
 # the joint's spread over the whole recording. The error of a policy that beats the mean action is seldom that large.

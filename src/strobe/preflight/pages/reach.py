@@ -11,7 +11,7 @@ from strobe.core.results import units
 from strobe.preflight.results.open_loop import ActionRange
 from strobe.preflight.results.preflight import PreflightResult
 from strobe.preflight.results.reach import JointReach, Reach
-from strobe.rollout.results.first_jump import FirstJump, JointJump
+from strobe.rollout.results.motion import FirstJump, JointJump
 
 
 def sections(result: PreflightResult) -> list[Section]:

@@ -19,8 +19,8 @@ from typing_extensions import Self
 
 from strobe.core.errors import UserError
 from strobe.core.json_text import JsonObject
+from strobe.rehearse import faults as f
 from strobe.rehearse.emulator import calibration as cal
-from strobe.rehearse.emulator import faults as f
 from strobe.rehearse.emulator.bus import ArmState
 
 _START_S = 30.0

@@ -13,7 +13,7 @@ from dataclasses import asdict, dataclass
 from typing import Any, NamedTuple
 
 from strobe.core.json_text import JsonObject
-from strobe.rehearse.emulator import faults as f
+from strobe.rehearse import faults as f
 from strobe.rehearse.emulator.calibration import Calibration
 from strobe.rehearse.emulator.dynamixel import X_SERIES, Dynamixel
 from strobe.rehearse.emulator.feetech import STS3215, Feetech

@@ -24,7 +24,8 @@ from typing import Any, TextIO
 
 from strobe.core.errors import UserError, in_words
 from strobe.core.json_text import JsonObject
-from strobe.rehearse.emulator import calibration, faults
+from strobe.rehearse import faults
+from strobe.rehearse.emulator import calibration
 from strobe.rehearse.emulator.bus import Bus, Delivery, UnpluggedError, brand_of, bus_of
 from strobe.rehearse.emulator.servo import swing
 from strobe.rehearse.emulator.wire import Packet

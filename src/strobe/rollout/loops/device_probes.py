@@ -37,16 +37,16 @@ class CameraProbe:
     recognised by a grid of its pixels: two pictures of one real scene differ there by the sensor's noise.
     """
 
-    def __init__(self, name: str, section: str, camera: Any, append: Callable[[Any], None]) -> None:
+    def __init__(self, name: str, section: str, camera: Any, append: Callable[[Row], None]) -> None:
         self._name, self._section, self._camera, self._append = name, section, camera, append
-        self._last: Any = None  # held, so that no other frame gets its place in memory
+        self._last: object = None  # held, so that no other frame gets its place in memory
         self._seen = b""
 
     def reading(self, inner: Call) -> Call:
         """Around a method of the camera that returns a frame."""
         append, ident, name, section = self._append, threading.get_ident, self._name, self._section
 
-        def call(*args: Any, **kwargs: Any) -> Any:
+        def call(*args: object, **kwargs: object) -> object:
             start = host_ns()
             try:
                 frame = inner(*args, **kwargs)
@@ -59,14 +59,14 @@ class CameraProbe:
 
         return call
 
-    def _fresh(self, frame: Any) -> int:
+    def _fresh(self, frame: object) -> int:
         if frame is self._last:
             return SAME
         self._last, before = frame, self._seen
         self._seen = _sampled(frame)
         return FROZEN if before and self._seen == before else FRESH
 
-    def _age(self, frame: Any, now: int) -> int:
+    def _age(self, frame: object, now: int) -> int:
         try:
             stamp = getattr(frame, "captured_s", None) or self._camera.latest_timestamp
             age = now - round(stamp * 1e9)
@@ -98,7 +98,7 @@ class BusProbe:
     and that it waited for a CPU, -1 unknown. arm: its name, where the robot has several; '' else.
     """
 
-    def __init__(self, bus: Any, append: Callable[[Any], None], section: str, arm: str = "") -> None:
+    def __init__(self, bus: object, append: Callable[[Row], None], section: str, arm: str = "") -> None:
         self._section, self._arm = section, arm
         self._port = getattr(getattr(bus, "port_handler", None), "ser", None)
         self._append = append
@@ -109,7 +109,7 @@ class BusProbe:
         append, cpu, ident, section = self._append, time.thread_time_ns, threading.get_ident, self._section
 
         @functools.wraps(inner)
-        def call(*args: Any, **kwargs: Any) -> Any:
+        def call(*args: object, **kwargs: object) -> object:
             waiting = self._waiting()
             self._lost = self._damaged = 0
             begun = waited_ns()
@@ -129,7 +129,7 @@ class BusProbe:
         """Around the SDK's ``txRxPacket``, which the bus calls for each try."""
 
         @functools.wraps(inner)
-        def call(*args: Any, **kwargs: Any) -> Any:
+        def call(*args: object, **kwargs: object) -> object:
             code = inner(*args, **kwargs)
             self._lost += code in TIMEOUT
             self._damaged += code in CORRUPT
@@ -144,7 +144,7 @@ class BusProbe:
             return UNKNOWN
 
 
-def _bus_rows(section: str, start: int, end: int, thread: int, *counts: Any) -> list[Row]:
+def _bus_rows(section: str, start: int, end: int, thread: int, *counts: int | str) -> list[Row]:
     return [("s", section, start, end, thread), ("bus", start, end, *counts)]
 
 
@@ -163,7 +163,7 @@ def type_of(device: Any) -> str:
     return str(getattr(getattr(device, "config", None), "type", None) or device.name)
 
 
-def cameras_of(robot: Any) -> dict[str, Any]:
+def cameras_of(robot: object) -> dict[str, object]:
     """Return the robot's cameras by their names in an observation; none where it keeps them elsewhere.
 
     In a robot of several arms, the name of an arm's own camera begins with the arm's.
@@ -180,13 +180,13 @@ def cameras_of(robot: Any) -> dict[str, Any]:
     }
 
 
-def buses_of(robot: Any, method: str = "send_action") -> dict[str, Any]:
+def buses_of(robot: object, method: str = "send_action") -> dict[str, object]:
     """Return the motor buses of a robot or leader by the arm's name; '' is the robot itself, or its only arm.
 
     Args:
         method: that a part has which is an arm.
     """
-    buses: dict[str, Any] = {}
+    buses: dict[str, object] = {}
     for name, part in ({"": robot} | _arms_of(robot, method)).items():
         bus = getattr(part, "bus", None)
         if hasattr(bus, "sync_read") and all(bus is not other for other in buses.values()):
@@ -194,10 +194,10 @@ def buses_of(robot: Any, method: str = "send_action") -> dict[str, Any]:
     return buses if len(buses) > 1 else dict(zip([""], buses.values(), strict=False))
 
 
-def _arms_of(robot: Any, method: str) -> dict[str, Any]:
+def _arms_of(robot: object, method: str) -> dict[str, object]:
     """Return parts of a robot that are robots themselves, by name: ``left_arm`` is "left"."""
     return {name.strip("_").removesuffix("_arm"): part for name, part in vars(robot).items() if hasattr(part, method)}
 
 
-def _cameras(robot: Any) -> Any:
+def _cameras(robot: object) -> Any:
     return getattr(robot, "cameras", None)

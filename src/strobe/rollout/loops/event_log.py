@@ -21,7 +21,6 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from itertools import chain
 from pathlib import Path
-from typing import Any
 
 from strobe.core.errors import UserError, in_words
 from strobe.core.json_text import parsed
@@ -218,7 +217,7 @@ def _events_of(rest: Iterator[bytes], lines: _Lines, rows: Rows) -> Iterator[Row
         rows.lost = lines.lost
 
 
-def opener(append: Callable[[Any], None]) -> sections.Opener:
+def opener(append: Callable[[Row], None]) -> sections.Opener:
     """Return a maker of sections that go to ``append`` when they end."""
     ident = threading.get_ident
 

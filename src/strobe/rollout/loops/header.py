@@ -1,24 +1,34 @@
-"""The first line of an event file: facts about a run that its events do not tell, and where a rollout gets them."""
+"""The first line of an event file: facts about a run that its events do not tell, and where a rollout gets them.
+
+So does the config that LeRobot makes of a run's arguments, which is checked before the robot is connected.
+"""
 
 from __future__ import annotations
 
 import json
+import math
 import sys
 import threading
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeVar
 
 from lerobot.rollout.inference.rtc import supports_rtc_inference
+from lerobot.utils.import_utils import register_third_party_plugins
 from pydantic import Field, TypeAdapter
 
+from strobe.core.errors import UserError
 from strobe.core.families.registry import registered
 from strobe.core.json_text import JsonObject, parsed
 from strobe.core.results.subject import SubjectInfo
 from strobe.core.runs.seal import is_sealed, seal_of
+from strobe.lerobot.flags.lerobot_flags import joined, patched_arguments
+from strobe.lerobot.flags.lerobot_flags import parsed as parsed_flags
 from strobe.lerobot.policies import lerobot_policies
 from strobe.rollout.results.rollout import EngineName
+
+Config = TypeVar("Config")
 
 MADE = "made_with.json"  # beside a policy of random weights: the flags that make it once more
 
@@ -203,3 +213,36 @@ def _for_a_replay(context: Any) -> JsonObject:
 
 def _numbers(robot: Any) -> Iterable[tuple[str, Any]]:
     return ((name, kind) for name, kind in robot.observation_features.items() if kind is float or type(kind) is tuple)
+
+
+_EXAMPLES = {
+    "robot.type": "name the robot: --robot.type=so101_follower --robot.port=… (or another)",
+    "teleop.type": "name the leader: --teleop.type=so101_leader --teleop.port=… (or another)",
+    "policy.path": "name the policy: --policy.path=FOLDER_OR_HUB_ID",
+    "dataset.repo_id": "name the data set: --dataset.repo_id=YOU/NAME --dataset.single_task=…",
+}
+
+
+def checked_arguments(argv: Sequence[str], command: str, *needed: str) -> list[str]:
+    """Return ``argv`` as ``--a=1``. Raises UserError for help, and where one of the ``needed`` flags is missing."""
+    register_third_party_plugins()
+    arguments = joined(argv, command)
+    given = {argument.removeprefix("--").split("=", 1)[0] for argument in arguments}
+    if "help" in given:
+        raise UserError(f"`{command} --help` lists its flags; Strobe's own flags come before the --")
+    missing = [name for name in needed if name not in given and "config_path" not in given]
+    if missing:
+        raise UserError(_EXAMPLES[missing[0]])
+    return arguments
+
+
+def config_of(arguments: list[str], command: str, config_class: type[Config]) -> Config:
+    """Return the config that LeRobot's ``command`` makes of ``arguments``; nothing is connected. Raises UserError."""
+    with patched_arguments(arguments, command):
+        return parsed_flags(arguments, config_class, lambda _: None, command)
+
+
+def require_rate(fps: float, flag: str) -> None:
+    """Raises UserError for a rate that is no positive number."""
+    if not 0 < fps < math.inf:
+        raise UserError(f"{flag}={fps:g}: must be above 0")

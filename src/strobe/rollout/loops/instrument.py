@@ -21,6 +21,7 @@ from lerobot.processor.pipeline import DataProcessorPipeline
 from typing_extensions import Self
 
 from strobe.core.timeline.clock import host_ns
+from strobe.core.timeline.layers import Call
 from strobe.core.timeline.probe import Attached, Hook
 from strobe.lerobot import versions
 from strobe.lerobot.quiet import scheduling
@@ -34,9 +35,6 @@ PROCESS_OBSERVATION, PROCESS_ACTION = "process observation", "process action"
 RECORD, SAVE, SLEEP = "record frame", "save episode", "sleep"
 MOTORS_READ, MOTORS_WRITTEN = "read motors", "write motors"
 LEADER_READ, LEADER_WRITTEN = "read leader motors", "write leader motors"
-
-
-Call = Callable[..., Any]
 
 
 class Instrument:
@@ -69,7 +67,7 @@ class Instrument:
         inner = getattr(owner, name)
 
         @functools.wraps(inner, updated=())
-        def call(*args: Any, **kwargs: Any) -> Any:
+        def call(*args: object, **kwargs: object) -> object:
             return around(inner, *args, **kwargs)
 
         self._replace(owner, name, call, stack)
@@ -80,27 +78,27 @@ class LoopWatch(Instrument):
 
     Args:
         log: where events go; started once the robot is connected.
+        depth: levels of the policy's parts, where a policy runs in this process.
         record_s: after so many seconds the probes come off and the run goes on by itself.
+        keep: called with each tick's start and observation; must return at once. None: they are not recorded.
 
     Attributes:
         notes: what could not be watched, and why.
         failed: the last error of a thread of LeRobot's own that gave up; '' else.
         stopped: the time to record was over before the run was.
         joints: names in the observation whose values are noted in each tick; none: no positions are.
-        keep: called with each tick's start and observation; must return at once. None: they are not recorded.
         calls: calls the policy again once the run is over (see `bench_calls`); None if nothing can.
         endless: the command runs until it is interrupted, which then is its ordinary end.
     """
 
-    def __init__(self, log: Log, record_s: float = 1800.0) -> None:
+    def __init__(self, log: Log, depth: int = 1, record_s: float = 1800.0, keep: Call | None = None) -> None:
         super().__init__()
-        self.log, self.record_s = log, record_s
+        self.log, self.depth, self.record_s, self.keep = log, depth, record_s, keep
         self.notes: list[str] = []
         self.failed = ""
         self.stopped = False
         self.endless = False
         self.joints: list[str] = []
-        self.keep: Call | None = None
         self.calls: CallWatch | None = None
         self._interrupted = 0
         self._resting = False  # the robot is being put to rest, which nothing may disturb
@@ -144,7 +142,7 @@ class LoopWatch(Instrument):
         append = self.log.append
 
         @functools.wraps(inner)
-        def call(timer: Any, *args: Any, **kwargs: Any) -> Any:
+        def call(timer: Any, *args: object, **kwargs: object) -> object:
             report = getattr(timer, "_report", None)
             if report is None:
                 return inner(timer, *args, **kwargs)
@@ -190,7 +188,7 @@ class LoopWatch(Instrument):
 
         def around(inner: Call, _: Hook, __: bool) -> Call:
             @functools.wraps(inner)
-            def call(*args: Any, **kwargs: Any) -> Any:
+            def call(*args: object, **kwargs: object) -> object:
                 self._resting = True
                 return inner(*args, **kwargs)
 
@@ -215,7 +213,7 @@ class LoopWatch(Instrument):
         append, ident = self.log.append, threading.get_ident
 
         @functools.wraps(inner)
-        def call(*args: Any, **kwargs: Any) -> Any:
+        def call(*args: object, **kwargs: object) -> object:
             start = host_ns()
             try:
                 return inner(*args, **kwargs)
@@ -263,7 +261,7 @@ class LoopWatch(Instrument):
         """Record the observation, which begins a tick, as a section."""
         append, keep, ident, values = self.log.append, self.keep, threading.get_ident, several(self.joints)
 
-        def call(*args: Any, **kwargs: Any) -> Any:
+        def call(*args: object, **kwargs: object) -> object:
             now = host_ns()
             if self._until and now > self._until and self._over(now):
                 return bare(*args, **kwargs)
@@ -303,7 +301,7 @@ class LoopWatch(Instrument):
         append, ident, joints = self.log.append, threading.get_ident, self.joints
         values = several(joints)
 
-        def call(*args: Any, **kwargs: Any) -> Any:
+        def call(*args: object, **kwargs: object) -> object:
             start, command = host_ns(), []
             try:
                 sent = bare(*args, **kwargs)
@@ -324,7 +322,7 @@ class LoopWatch(Instrument):
     def _recording(self, bare: Call) -> Call:
         append, ident = self.log.append, threading.get_ident
 
-        def call(*args: Any, **kwargs: Any) -> Any:
+        def call(*args: object, **kwargs: object) -> object:
             start = host_ns()
             try:
                 result = bare(*args, **kwargs)

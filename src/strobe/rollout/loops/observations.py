@@ -32,7 +32,7 @@ from typing import IO, Any
 import numpy as np
 
 from strobe.core.errors import UserError, in_words
-from strobe.core.json_text import parsed
+from strobe.core.json_text import JsonObject, parsed
 from strobe.core.runs.contents import contents
 
 INDEX = "index.jsonl"
@@ -98,7 +98,7 @@ class Keeper:
                 file.close()
 
     def _line(self, at: int, observation: Observation) -> dict[str, object]:
-        line: dict[str, Any] = {"t": at, "state": {}, "frames": {}}
+        line: JsonObject = {"t": at, "state": {}, "frames": {}}
         for name, value in observation.items():
             if getattr(value, "ndim", 0) >= 2:
                 try:
@@ -159,7 +159,7 @@ class Observations:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self._lines: list[dict[str, Any]] = []
+        self._lines: list[JsonObject] = []
         try:
             for text in contents(folder / INDEX, MOST_INDEX).splitlines():
                 line = parsed(text)
@@ -173,7 +173,7 @@ class Observations:
         if not self._lines:
             raise UserError(f"no observations in {folder}: it contains none")
         self.times = [line["t"] for line in self._lines]
-        self._pictures: dict[tuple[str, int], Any] = {}  # the latest of each camera
+        self._pictures: dict[tuple[str, int], np.ndarray] = {}  # the latest of each camera
 
     def at(self, moment: int) -> tuple[dict[str, Any], int]:
         """Return the latest observation at or before ``moment`` (nanoseconds), else the first; and its time.
@@ -228,7 +228,7 @@ class Observations:
         return self._pictures[camera, offset]
 
 
-def _is_line(line: Any) -> bool:
+def _is_line(line: object) -> bool:
     """Return whether ``line`` has the fields of an observation; a frame has fewer than `MOST_FRAME` bytes."""
     if (
         not isinstance(line, dict)

@@ -1,4 +1,4 @@
-"""The reader of a watched run's events.
+"""A watched run of one of LeRobot's loops, and the reader that makes it of its events.
 
 Studies of rollouts, replays and remote inference read no event themselves: all that they need is in a `RunRecord`.
 """
@@ -6,35 +6,147 @@ Studies of rollouts, replays and remote inference read no event themselves: all 
 from __future__ import annotations
 
 import gc
-import math
 import sys
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
-from typing import Any
+from bisect import bisect_left
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
 
 from strobe.core.timeline.clock import ThreadUse
+from strobe.core.timeline.timeline import Section, nest
 from strobe.rollout.loops import events, instrument, remote_client, rollout, teleoperation
-from strobe.rollout.loops.course import CONTROL, INFERENCE, OTHERS, CameraReads, LoopTurn, RunRecord
 from strobe.rollout.loops.event_log import Rows
 from strobe.rollout.loops.events import Row, decode
 from strobe.rollout.loops.header import Header
-from strobe.rollout.measure.robot import BusRead, Move
-from strobe.rollout.measure.rollout import Action, Call, Tick
-from strobe.rollout.results.rollout import Turns, Unfinished
+from strobe.rollout.measure.robot import BusRead
+from strobe.rollout.measure.rollout import Action, Call, LoopRun, Tick
+from strobe.rollout.results.rollout import Unfinished
 
-NAMES = rollout.NAMES | teleoperation.NAMES | remote_client.NAMES  # parts of a tick
-EACH = (instrument.CAMERA, instrument.MOTORS_READ, instrument.MOTORS_WRITTEN)  # begin names: of a camera, of an arm
-ASYNCHRONOUS = ("rtc", "remote", "server")  # engines whose policy is called outside the control thread
+TICK, CALL = "control tick", "inference call"
+CONTROL, INFERENCE, RECEIVING, OTHERS = "control", "inference", "receiving", "others"  # threads
+
+OLDER = "the recording is of an older Strobe and does not tell its end: nobody knows whether it is whole"
+
+Event = TypeVar("Event")
+Span = tuple[str, int, int]  # name, start, end of a section
+
+
+@dataclass(slots=True)
+class LoopTurn(Tick):
+    """One turn of the control loop as it was recorded, in nanoseconds of `host_ns`; None if nothing tells a moment.
+
+    Attributes:
+        engine_reset: whether the engine was reset between this turn and the one before.
+        wanted: whether it wants an action, and so is a tick.
+        notified: the engine was given the observation, or the loop had processed it.
+        requested: the loop asked for an action.
+        request_ns: length of that request.
+        predicted: whether the request was a call of the policy, in the loop itself.
+        sending: the action began to be sent.
+        slept: the loop began to sleep.
+        observed: start of the turn whose observation is behind the action.
+        ended: the turn's tick is complete, and what comes before the next turn does not count for it.
+    """
+
+    engine_reset: bool = False
+    wanted: bool = False
+    notified: int | None = None
+    requested: int | None = None
+    request_ns: int = 0
+    predicted: bool = False
+    sending: int | None = None
+    slept: int | None = None
+    observed: int | None = None
+    ended: bool = False
 
 
 @dataclass
-class _PendingCall:
-    """A call of the inference thread that goes on."""
+class RunRecord(LoopRun):
+    """All of a run that was recorded: ticks, calls and actions, and the table of every other kind of event.
 
-    start: int
-    observed: int | None
-    assumed: int | None = None
-    length: int | None = None
+    Attributes:
+        turns: every turn of the loop, also those that are no tick.
+        episodes: moments at which frames were recorded, in nanoseconds, by episode: between two, a loop may rest.
+        rows: sections by thread, in the order in which they ended.
+        caller: the thread that calls the policy.
+        unfinished: the call that had not returned when the loop ended, where none had returned a chunk to execute.
+        lost: what of the recording is missing or damaged, in words; '' if there is nothing.
+        ends: whether the recording tells its end: else nobody knows whether it is whole.
+    """
+
+    turns: list[LoopTurn] = field(default_factory=list)
+    episodes: list[list[int]] = field(default_factory=list)
+    rows: dict[str, list[Span]] = field(default_factory=dict)
+    caller: str = CONTROL
+    unfinished: Unfinished | None = None
+    lost: str = ""
+    ends: bool = True
+    _tables: dict[type[object], list[Any]] = field(default_factory=dict)
+
+    def table(self, kind: type[Event]) -> list[Event]:
+        """Return the events of one kind of `events.RECORDS`, in their order; of calls, what they cost their thread.
+
+        What a turn, a call, an action or a section is made of is in those, and has no table.
+        """
+        return self._tables.setdefault(kind, [])
+
+    @property
+    def control_events(self) -> int:
+        """Events of the control thread, each of which cost it time."""
+        return len(self.rows.get(CONTROL, ())) + len(self.turns) + len(self.table(BusRead))
+
+    def of_what_is_left(self, text: str) -> str:
+        """Return what ``text`` says of the run, which of a damaged recording is said of what is left of it."""
+        if not self.lost:
+            return text
+        return f"Not judged as a whole, since the recording is damaged: {self.lost}. Of what is left: {text}"
+
+    @property
+    def notes(self) -> list[str]:
+        """Notes on the recording, which a reader of the figures must know."""
+        return [] if self.ends or self.lost else [OLDER]
+
+    def sections(self, most: int) -> list[Section]:
+        """Return the latest ``most`` ticks, and what all threads did since, in tree order."""
+        ticks = self.ticks[-most:]
+        begin = ticks[0].start_ns if ticks else 0
+        sections: list[Section] = []
+        for thread, rows in self.rows.items():
+            whole = [(TICK, tick.start_ns, tick.start_ns + tick.work_ns) for tick in ticks]
+            if thread == INFERENCE:
+                whole = [(CALL, call.start_ns, call.end_ns) for call in self.calls]
+            sections += _sections([*rows, *(whole if thread != OTHERS else [])], thread, begin)
+        return sections
+
+    def of_calls(self, most: int) -> list[Section]:
+        """Return the latest ``most`` calls as top sections, with all inside them."""
+        return self.within(CALL, [(call.start_ns, call.end_ns) for call in self.calls[-most:]], self.caller)
+
+    def within(self, name: str, wholes: Sequence[tuple[int, int]], thread: str) -> list[Section]:
+        """Return each of ``wholes``, start and end, as a top section ``name``, with what ``thread`` did inside."""
+        starts = [start for start, _ in wholes]
+        inside: list[Span] = []
+        for row in self.rows.get(thread, []):
+            if row[0] == rollout.GET_ACTION:  # the whole call, where the loop itself asks the policy
+                continue
+            at = bisect_left(starts, row[1] + 1) - 1
+            if at >= 0 and row[2] <= wholes[at][1]:
+                inside.append(row)
+        whole = [(name, start, end) for start, end in wholes]  # last: they end after what is in them
+        return _sections([*inside, *whole], thread, 0)
+
+
+def _sections(rows: Sequence[Span], thread: str, begin: int) -> list[Section]:
+    keyed = [(start, -end, -index, name, index) for index, (name, start, end) in enumerate(rows) if start >= begin]
+    return [Section(name, path, start, end, thread) for path, start, end, name, _ in nest(keyed)]
+
+
+NAMES = rollout.NAMES | teleoperation.NAMES | remote_client.NAMES  # parts of a tick
+EACH = (instrument.CAMERA, instrument.MOTORS_READ, instrument.MOTORS_WRITTEN)  # begin names: of a camera, of an arm
+AT_ANY_TIME = frozenset(  # other events count while the loop runs
+    {events.LoopBegan, events.LoopEnded, events.ClockShared, events.ImagesEncoded, events.Cadence, events.Scheduled}
+)
+ASYNCHRONOUS = ("rtc", "remote", "server")  # engines whose policy is called outside the control thread
 
 
 class _Reader:
@@ -45,8 +157,7 @@ class _Reader:
         self.record = RunRecord(caller=INFERENCE if asynchronous else CONTROL)
         self.roles: dict[int, str] = {}  # threads → what they do now
         self.turn: LoopTurn | None = None  # the latest
-        self.pending: _PendingCall | None = None
-        self.first_use: events.CpuUse | None = None  # as the loop began
+        self.pending: Call | None = None  # of the inference thread, which goes on
         self.running = False
         self.broken = True  # the next tick does not follow another
         self.engine_reset = False  # since the latest turn
@@ -62,24 +173,14 @@ class _Reader:
         self.warmups: int | None = None  # calls that had returned when the loop first wanted an action; None before
         self.over: int | None = None  # end of the loop
         self.cut = False  # recording stopped before the loop's end
-        record = self.record
-        self.at_any_time: dict[type[object], Callable[[Any], None]] = {
+        self.handlers: dict[type[object], Callable[[Any], None]] = {
             events.LoopBegan: self.loop_began,
             events.LoopEnded: self.loop_ended,
-            events.ClockShared: self.clock_shared,
-            events.ImagesEncoded: self.images_encoded,
-            events.Cadence: lambda event: record.cadence.append(event.text),
-            events.Scheduled: record.scheduled.append,
-        }
-        self.while_running: dict[type[object], Callable[[Any], None]] = {
             events.SectionEnded: self.section_ended,
             events.TickBegan: self.tick_began,
             events.JointPositions: self.joint_positions,
             events.ActionReady: self.action_ready,
             events.CommandSent: self.command_sent,
-            events.CameraRead: self.camera_read,
-            BusRead: self.bus_read,
-            events.CpuUse: self.cpu_use,
             events.FrameRecorded: self.frame_recorded,
             events.EngineReset: self.engine_was_reset,
             events.ObservationOffered: self.observation_offered,
@@ -90,13 +191,7 @@ class _Reader:
             events.CallThreadUse: self.call_thread_use,
             events.CallRaised: self.call_raised,
             events.ChunkMerged: self.chunk_merged,
-            events.ObservationUploaded: record.uploads.append,
-            events.ChunkReceived: record.trips.append,
-            events.EmptyAnswer: record.empty.append,
-            events.RequestFailed: record.failures.append,
             events.ThreadRole: self.thread_role,
-            events.ObservationReceived: record.received.append,
-            events.ChunkServed: record.served.append,
         }
 
     def read(self, rows: Iterable[Row]) -> RunRecord:
@@ -107,9 +202,13 @@ class _Reader:
             except TypeError:
                 odd += 1
                 continue
-            handle = self.at_any_time.get(type(event)) or (self.running and self.while_running.get(type(event)))
-            if handle:
+            kind = type(event)
+            if event is None or not (self.running or kind in AT_ANY_TIME):
+                continue
+            if handle := self.handlers.get(kind):
                 handle(event)
+            else:
+                self.record.table(kind).append(event)
         self.end_tick(None)
         self.record.unfinished = self.unfinished()
         if isinstance(rows, Rows):
@@ -120,12 +219,12 @@ class _Reader:
 
     def unfinished(self) -> Unfinished | None:
         """Return the call that goes on at the end of the loop, if all calls before warmed the policy up."""
-        turns, calls = self.record.loop_turns, len(self.record.calls)
+        turns, calls = self.record.turns, len(self.record.calls)
         warmups = calls if self.warmups is None else self.warmups
         if self.header.engine != "rtc" or self.pending is None or self.over is None or self.cut or calls > warmups:
             return None
-        run_s = (self.over - turns[0].start) / 1e9 if turns else 0.0
-        ms = (self.over - self.pending.start) / 1e6
+        run_s = (self.over - turns[0].start_ns) / 1e9 if turns else 0.0
+        ms = (self.over - self.pending.start_ns) / 1e6
         return Unfinished(calls=calls, ms=ms, run_s=run_s, compiled=self.header.compiled)
 
     @property
@@ -139,16 +238,16 @@ class _Reader:
         if turn is None:
             return
         turn.ended = True
-        if turn.ready is None:  # a turn that wants no action: warming up, paused, resetting
+        if not turn.wanted:  # warming up, paused, resetting
             self.broken = True
             return
         end = turn.slept if turn.slept is not None else now
         if end is None:
             return  # cut off
-        age = turn.sent - turn.observed if turn.sent is not None and turn.observed is not None else None
-        work = max(0, end - turn.start)
-        self.record.ticks.append(Tick(turn.start, work, turn.ready, turn.follows, turn.depth, age, turn.parts))
-        self.record.moves.append(Move(turn.at, turn.command, turn.follows))
+        if turn.sending is not None and turn.observed is not None:
+            turn.age_ns = turn.sending - turn.observed
+        turn.work_ns = max(0, end - turn.start_ns)
+        self.record.ticks.append(turn)
         self.broken = False
 
     def loop_began(self, _: events.LoopBegan) -> None:
@@ -164,28 +263,24 @@ class _Reader:
 
     def tick_began(self, event: events.TickBegan) -> None:
         self.end_tick(event.start)
-        self.turn = LoopTurn(event.start, self.engine_reset, not self.broken)
+        self.turn = LoopTurn(event.start, 0, False, follows=not self.broken, engine_reset=self.engine_reset)
         self.engine_reset = False
-        self.record.loop_turns.append(self.turn)
-        self.record.control_events += 1
+        self.record.turns.append(self.turn)
 
     def section_ended(self, section: events.SectionEnded) -> None:
         name, start, end, thread = section
         control = thread == self.header.main
         label = CONTROL if control else self.roles.get(thread, self.other_thread)
         self.record.rows.setdefault(label, []).append((sys.intern(name), start, end))
-        self.record.control_events += control
-        if name.startswith(f"{instrument.CAMERA} "):
-            self.camera(name.removeprefix(f"{instrument.CAMERA} ")).took_ns.append(end - start)
         self.new_episode = self.new_episode or name == instrument.SAVE
         turn = self.turn
-        if not control or turn is None or start < turn.start:
+        if not control or turn is None or start < turn.start_ns:
             return
         if name == instrument.SLEEP:
             turn.slept = start if turn.slept is None else turn.slept
             return
-        if name == instrument.ACTION and turn.sent is None:
-            turn.sent = start
+        if name == instrument.ACTION and turn.sending is None:
+            turn.sending = start
         elif name == instrument.PROCESS_OBSERVATION and turn.notified is None:
             turn.notified = end  # the engine is given it next; one without a thread has no event for that
         if not turn.ended and (name in NAMES or name.startswith(EACH)):  # the policy's own parts are for the calls
@@ -197,43 +292,22 @@ class _Reader:
 
     def command_sent(self, event: events.CommandSent) -> None:
         if (turn := self.open_turn) is not None:
-            turn.command = event.values
+            turn.commanded = event.values
 
     def thread_role(self, event: events.ThreadRole) -> None:
         self.roles[event.thread] = event.role
-
-    def camera_read(self, event: events.CameraRead) -> None:
-        self.camera(event.camera).read(event.end, event.fresh, event.age)
-
-    def camera(self, name: str) -> CameraReads:
-        return self.record.cameras.setdefault(name, CameraReads())
-
-    def bus_read(self, read: BusRead) -> None:
-        self.record.bus.append(read)
-        self.record.control_events += 1
-
-    def cpu_use(self, now: events.CpuUse) -> None:
-        first = self.first_use = self.first_use or now
-        took = now.at - first.at
-        if took > 0 and now.waited >= 0:
-            own = now.own - first.own
-            self.record.cpu_turns = Turns(
-                waited_share=(now.waited - first.waited) / took,
-                own_cpus=own / took,
-                other_cpus=max(0, now.everyone - first.everyone - own) / took,
-            )
 
     def observation_offered(self, event: events.ObservationOffered) -> None:
         if self.turn is None:
             return
         self.turn.notified = event.at
         if not self.turn.ended:
-            self.offered[event.key] = self.turn.start
+            self.offered[event.key] = self.turn.start_ns
             if len(self.offered) > 10_000:  # addresses of objects: few at a time are in use
                 self.offered.pop(next(iter(self.offered)))
 
     def observation_taken(self, event: events.ObservationTaken) -> None:
-        self.pending = _PendingCall(event.at, self.offered.get(event.key))
+        self.pending = Call(event.at, event.at, observed_ns=self.offered.get(event.key))
 
     def chunk_predicted(self, event: events.ChunkPredicted) -> None:
         self.length = event.length
@@ -243,7 +317,7 @@ class _Reader:
     def call_thread_use(self, event: events.CallThreadUse) -> None:
         if self.record.calls:
             waited = event.waited if event.waited >= 0 else None
-            self.record.uses.append(ThreadUse(event.end - event.start, event.cpu, waited))
+            self.record.table(ThreadUse).append(ThreadUse(event.end - event.start, event.cpu, waited))
 
     def call_raised(self, _: events.CallRaised) -> None:
         self.pending = None
@@ -253,9 +327,10 @@ class _Reader:
         call, self.pending = self.pending, None
         if call is None:
             return
-        self.observed_by_chunk[self.merges] = call.observed
-        length, executed = call.length or event.length, max(0, event.executed)
-        self.record.calls.append(Call(call.start, event.at, length, call.assumed, event.delay, executed, event.after))
+        self.observed_by_chunk[self.merges] = call.observed_ns
+        call.length = call.length or event.length
+        call.merge(event.at, event.delay, event.executed, event.after)
+        self.record.calls.append(call)
 
     def action_requested(self, event: events.ActionRequested) -> None:
         if self.warmups is None:
@@ -270,23 +345,21 @@ class _Reader:
             guided = event.returned and self.header.guided
             self.observed = self.observed_by_chunk.get(event.chunk) if guided else None
         elif predicted and (turn := self.open_turn) is not None:
-            self.observed = turn.start
+            self.observed = turn.start_ns
             length = event.depth + 1 if event.depth >= 0 else self.length
             self.record.calls.append(Call(event.start, event.end, length))
 
     def action_values(self, event: events.ActionValues) -> None:
-        self.record.values.append(event)
-        if not all(map(math.isfinite, event.values)):
-            self.joined = False
-            return
-        self.record.actions.append(Action(self.chunk, event.values, self.joined))
+        self.record.actions.append(Action(self.chunk, event.values, self.joined, event.at))
         self.joined = True
 
     def action_ready(self, event: events.ActionReady) -> None:
         ready = bool(event.ready)
         self.joined = self.joined and ready
         if (turn := self.turn) is not None:
-            turn.ready, turn.depth = ready, self.depth
+            turn.wanted = True
+            if not turn.ended:
+                turn.sent, turn.depth = ready, self.depth
             turn.observed = self.observed if ready else None
 
     def frame_recorded(self, event: events.FrameRecorded) -> None:
@@ -296,18 +369,12 @@ class _Reader:
         self.record.episodes[-1].append(event.at)
 
     def engine_was_reset(self, event: events.EngineReset) -> None:
-        if (turn := self.open_turn) is not None and turn.ready is not None:
+        if (turn := self.open_turn) is not None and turn.wanted:
             self.end_tick(event.at)  # its work is done: the reset lies between ticks
         self.broken, self.joined, self.new_episode = True, False, True
-        self.engine_reset = bool(self.record.loop_turns)
+        self.engine_reset = bool(self.record.turns)
         if (turn := self.open_turn) is not None:
             turn.follows = False
-
-    def clock_shared(self, _: events.ClockShared) -> None:
-        self.record.clock_shared = True
-
-    def images_encoded(self, event: events.ImagesEncoded) -> None:
-        self.record.encoding = event
 
 
 def read_record(header: Header, rows: Iterable[Row]) -> RunRecord:

@@ -9,11 +9,10 @@ from pathlib import Path
 
 from strobe.core.errors import UserError
 from strobe.rollout.files import events_of, observations_of
-from strobe.rollout.loops.course import LoopTurn, RunRecord
 from strobe.rollout.loops.event_log import read
 from strobe.rollout.loops.events import Row
 from strobe.rollout.loops.header import Header
-from strobe.rollout.loops.reader import read_record
+from strobe.rollout.loops.reader import LoopTurn, RunRecord, read_record
 from strobe.rollout.loops.virtual_rollout import Beat, Setting
 
 MOST_PAUSED = 1000  # ticks that a run has time for, for each turn of its loop: a replay plays them all
@@ -57,7 +56,7 @@ def load(run: Path) -> RecordedRun:
 def recorded_run(header: Header, rows: Iterable[Row]) -> RecordedRun:
     """Return the rollout whose events are ``rows``. Raises UserError where they are too few for a replay."""
     record = read_record(header, rows)
-    turns = record.loop_turns
+    turns = record.turns
     waits = _waits(turns) if header.engine == "sync" else [0] * len(turns)
     if header.engine == "sync":
         latencies = [wait for turn, wait in zip(turns, waits, strict=True) if turn.predicted]
@@ -65,7 +64,7 @@ def recorded_run(header: Header, rows: Iterable[Row]) -> RecordedRun:
         latencies = [call.end_ns - call.start_ns for call in record.calls]
     if len(record.ticks) < 2 or not latencies:
         raise UserError("the run is too short for a replay: it needs two ticks and one call of the policy")
-    start, end = turns[0].start, turns[-1].start
+    start, end = turns[0].start_ns, turns[-1].start_ns
     ticks = (end - start) / 1e9 * header.fps * header.multiplier
     if not 0 < ticks < MOST_PAUSED * len(turns):
         raise UserError(f"the recording's clock is wrong: {len(turns):,} turns of the loop in {ticks:,.0f} periods")
@@ -98,22 +97,22 @@ def _waits(turns: Sequence[LoopTurn]) -> list[int]:
 def _beats(header: Header, turns: Sequence[LoopTurn], waits: Sequence[int]) -> list[Beat]:
     """Return the turns as beats. A moment that a turn does not tell is the median of the others'."""
     period = 1e9 / (header.fps * header.multiplier)
-    notified = [_since(turn.start, turn.notified) for turn in turns]
-    requested = [_since(turn.start, turn.requested) for turn in turns]
-    sent = [_since(turn.start + wait, turn.sent) for turn, wait in zip(turns, waits, strict=True)]
+    notified = [_since(turn.start_ns, turn.notified) for turn in turns]
+    requested = [_since(turn.start_ns, turn.requested) for turn in turns]
+    sent = [_since(turn.start_ns + wait, turn.sending) for turn, wait in zip(turns, waits, strict=True)]
     notify = _median(notified, 0)
     get = _median(requested, notify)
     send = _median(sent, get)
     # What torch.compile warms up with comes before the first action: those turns want one, and wait.
-    first = next((at for at, turn in enumerate(turns) if turn.ready is not None), 0) if header.compiled else 0
+    first = next((at for at, turn in enumerate(turns) if turn.wanted), 0) if header.compiled else 0
     beats = []
     for at, (turn, wait) in enumerate(zip(turns, waits, strict=True)):
-        following = turns[at + 1].start if at + 1 < len(turns) else None
+        following = turns[at + 1].start_ns if at + 1 < len(turns) else None
         if turn.slept is not None:
-            work = turn.slept - turn.start
+            work = turn.slept - turn.start_ns
         else:  # it did not sleep: it was late
-            work = following - turn.start if following is not None else round(period)
-        over = 0.0 if following is None else following - turn.start - max(work, period)
+            work = following - turn.start_ns if following is not None else round(period)
+        over = 0.0 if following is None else following - turn.start_ns - max(work, period)
         beats.append(
             Beat(
                 notify_ns=_known(notified[at], notify),
@@ -121,7 +120,7 @@ def _beats(header: Header, turns: Sequence[LoopTurn], waits: Sequence[int]) -> l
                 send_ns=_known(sent[at], send),
                 work_ns=max(0, work - wait),
                 over_ns=max(0, round(over)),
-                wanted=turn.ready is not None or at < first,
+                wanted=turn.wanted or at < first,
                 reset=turn.engine_reset,
             )
         )

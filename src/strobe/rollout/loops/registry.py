@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -57,26 +58,13 @@ def loop_of(command: str) -> Loop:
     if command == "robot_client":
         from strobe.rollout.loops import remote_client
 
-        check, main = remote_client.config, remote_client.main
-
-        def made(log: Log, depth: int, record_s: float) -> LoopWatch:
-            return remote_client.ClientWatch(log, record_s)
-
-    elif command == "policy_server":
+        return Loop(remote_client.config, remote_client.ClientWatch, remote_client.main)
+    if command == "policy_server":
         from strobe.rollout.loops import remote_server
 
-        check, main = remote_server.config, remote_server.main
+        return Loop(remote_server.config, remote_server.ServerWatch, remote_server.main)
+    from strobe.rollout.loops import teleoperation
 
-        def made(log: Log, depth: int, record_s: float) -> LoopWatch:
-            return remote_server.ServerWatch(log, depth, record_s)
-
-    else:
-        from strobe.rollout.loops import teleoperation
-
-        check = teleoperation.record_config if command == teleoperation.RECORDING else teleoperation.teleoperate_config
-        main = teleoperation.LOOPS[command][0].main
-
-        def made(log: Log, depth: int, record_s: float) -> LoopWatch:
-            return teleoperation.TeleopWatch(command, log, record_s)
-
-    return Loop(check, lambda log, depth, record_s, _: made(log, depth, record_s), main)
+    check = teleoperation.record_config if command == teleoperation.RECORDING else teleoperation.teleoperate_config
+    watch = functools.partial(teleoperation.TeleopWatch, command)
+    return Loop(check, watch, teleoperation.LOOPS[command][0].main)

@@ -17,15 +17,20 @@ from typing import Any
 import numpy as np
 from typing_extensions import Self
 
-from strobe.core.errors import UserError
 from strobe.core.timeline.clock import host_ns
 from strobe.core.timeline.probe import Hook
-from strobe.lerobot.flags.lerobot_flags import parsed, patched_arguments
 from strobe.rollout.loops import remote_stamps
 from strobe.rollout.loops.device_probes import buses_of, cameras_of, type_of
 from strobe.rollout.loops.event_log import Log
-from strobe.rollout.loops.header import Header, subject_of
-from strobe.rollout.loops.instrument import ACTION, OBSERVATION, SLEEP, Call, LoopWatch, standing_in
+from strobe.rollout.loops.header import Header, checked_arguments, config_of, subject_of
+from strobe.rollout.loops.instrument import (
+    ACTION,
+    OBSERVATION,
+    SLEEP,
+    Call,
+    LoopWatch,
+    standing_in,
+)
 from strobe.rollout.loops.remote_stamps import key_of
 from strobe.servers.image_encodings import jpeg, repeated
 
@@ -42,14 +47,8 @@ def config(argv: Sequence[str]) -> object:
     """The config that LeRobot's robot client makes of ``argv``; nothing is connected. Raises UserError."""
     arguments = remote_stamps.arguments_of(COMMAND, argv)
     from lerobot.async_inference.robot_client import RobotClientConfig
-    from lerobot.utils.import_utils import register_third_party_plugins
 
-    register_third_party_plugins()
-    given = {argument.removeprefix("--").split("=", 1)[0] for argument in arguments}
-    if "robot.type" not in given and "config_path" not in given:
-        raise UserError("name the robot: --robot.type=so101_follower --robot.port=… (or another)")
-    with patched_arguments(arguments, COMMAND):
-        return parsed(arguments, RobotClientConfig, lambda _: None, COMMAND)
+    return config_of(checked_arguments(arguments, COMMAND, "robot.type"), COMMAND, RobotClientConfig)
 
 
 def main() -> None:
@@ -68,7 +67,7 @@ class _Receiver(threading.Thread):
     and the release of its lock. Then the receiver waits for that lock for ever.
     """
 
-    def __init__(self, notes: list[str], *args: Any, **kwargs: object) -> None:
+    def __init__(self, notes: list[str], *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self._notes = notes
 
@@ -81,8 +80,8 @@ class _Receiver(threading.Thread):
 class ClientWatch(LoopWatch):
     """Watches one run of LeRobot's robot client in this process."""
 
-    def __init__(self, log: Log, record_s: float = 1800.0) -> None:
-        super().__init__(log, record_s)
+    def __init__(self, log: Log, depth: int = 1, record_s: float = 1800.0, keep: Call | None = None) -> None:
+        super().__init__(log, depth, record_s, keep)
         self.endless = True
         self._sent: dict[int, int] = {}  # observations → when pickling them began
         self._current: tuple[int, int, bool] = (0, 0, False)  # key, bytes, must_go of the observation at hand
@@ -167,7 +166,7 @@ class ClientWatch(LoopWatch):
         """A tick begins by asking whether there is an action."""
         append = self.log.append
 
-        def call(*args: Any, **kwargs: Any) -> Any:
+        def call(*args: object, **kwargs: object) -> object:
             start = host_ns()
             if self._over(start):
                 return inner(*args, **kwargs)
@@ -183,7 +182,7 @@ class ClientWatch(LoopWatch):
         return call
 
     def _beginning_with(self, inner: Call) -> Call:
-        def call(*args: Any, **kwargs: Any) -> Any:
+        def call(*args: object, **kwargs: object) -> object:
             try:
                 return inner(*args, **kwargs)
             except Exception as error:
@@ -200,7 +199,7 @@ class ClientWatch(LoopWatch):
     def _acting(self, bare: Call) -> Call:
         append, inner = self.log.append, self._timed(bare, ACTION)
 
-        def call(action: Any, *args: Any, **kwargs: Any) -> Any:
+        def call(action: Any, *args: object, **kwargs: object) -> object:
             append(("values", host_ns(), [float(value) for value in action.values()]))
             return inner(action, *args, **kwargs)
 
@@ -209,7 +208,7 @@ class ClientWatch(LoopWatch):
     def _sending(self, inner: Call) -> Call:
         append = self.log.append
 
-        def call(observation: Any, *args: Any, **kwargs: Any) -> Any:
+        def call(observation: Any, *args: object, **kwargs: object) -> object:
             now, key = host_ns(), key_of(observation.get_timestamp())
             self._sent[key] = now
             if len(self._sent) > REMEMBERED:
@@ -223,7 +222,7 @@ class ClientWatch(LoopWatch):
         return call
 
     def _pickling(self, inner: Call) -> Call:
-        def call(thing: Any, *args: Any, **kwargs: Any) -> bytes:
+        def call(thing: Any, *args: object, **kwargs: object) -> bytes:
             made = inner(thing, *args, **kwargs)
             self._current = (self._current[0], len(made), self._current[2])
             return made
@@ -234,7 +233,7 @@ class ClientWatch(LoopWatch):
         append, ident = self.log.append, threading.get_ident
         stamped = getattr(bare, "with_call", None)
 
-        def call(*args: Any, **kwargs: Any) -> Any:
+        def call(*args: object, **kwargs: object) -> object:
             start, stamps = host_ns(), None
             try:
                 if stamped is None:
@@ -257,7 +256,7 @@ class ClientWatch(LoopWatch):
         stamped = getattr(bare, "with_call", None)
         timed = self._timed(bare if stamped is None else stamped, WAIT)
 
-        def call(*args: Any, **kwargs: Any) -> Any:
+        def call(*args: object, **kwargs: object) -> object:
             start = host_ns()
             try:
                 answer, done = (timed(*args, **kwargs), None) if stamped is None else timed(*args, **kwargs)
@@ -284,7 +283,7 @@ class ClientWatch(LoopWatch):
     def _merging(self, client: Any, bare: Call) -> Call:
         append, inner = self.log.append, self._timed(bare, MERGE)
 
-        def call(incoming: Any, *args: Any, **kwargs: Any) -> Any:
+        def call(incoming: Any, *args: object, **kwargs: object) -> object:
             begin, before = host_ns(), client.action_queue.qsize()
             result = inner(incoming, *args, **kwargs)
             end, queue = host_ns(), client.action_queue

@@ -27,11 +27,10 @@ from strobe.core.families.registry import family_of
 from strobe.core.timeline import sections
 from strobe.core.timeline.clock import host_ns
 from strobe.core.timeline.probe import Attached, Hook
-from strobe.lerobot.flags.lerobot_flags import parsed, patched_arguments
 from strobe.lerobot.policies import lerobot_policies
 from strobe.rollout.loops import remote_stamps
 from strobe.rollout.loops.event_log import Log, opener
-from strobe.rollout.loops.header import Header, subject_of
+from strobe.rollout.loops.header import Header, config_of, subject_of
 from strobe.rollout.loops.instrument import SLEEP, Call, LoopWatch, standing_in
 from strobe.rollout.loops.remote_stamps import KEPT, PREDICTED, REPLACED, SIMILAR, key_of
 from strobe.rollout.loops.rollout import CHUNK, POSTPROCESSING, PREPARE, PREPROCESSING
@@ -46,8 +45,7 @@ def config(argv: Sequence[str]) -> object:
     arguments = remote_stamps.arguments_of(COMMAND, argv)
     from lerobot.async_inference.configs import PolicyServerConfig
 
-    with patched_arguments(arguments, COMMAND):
-        return parsed(arguments, PolicyServerConfig, lambda _: None, COMMAND)
+    return config_of(arguments, COMMAND, PolicyServerConfig)
 
 
 def main() -> None:
@@ -62,9 +60,8 @@ def main() -> None:
 class ServerWatch(LoopWatch):
     """Watches one run of LeRobot's policy server in this process; what is recorded begins with its first policy."""
 
-    def __init__(self, log: Log, depth: int = 1, record_s: float = 1800.0) -> None:
-        super().__init__(log, record_s)
-        self.depth = depth
+    def __init__(self, log: Log, depth: int = 1, record_s: float = 1800.0, keep: Call | None = None) -> None:
+        super().__init__(log, depth, record_s, keep)
         self.endless = True
         self._policy = ExitStack()  # probes on the policy that is served now
         self._on = False
@@ -156,7 +153,7 @@ class ServerWatch(LoopWatch):
         marked = {number: self._marking(inner, name) for number, name in names.items()}
 
         @functools.wraps(inner)
-        def call(pipeline: Any, *args: Any, **kwargs: Any) -> Any:
+        def call(pipeline: Any, *args: object, **kwargs: object) -> object:
             return marked.get(id(pipeline), inner)(pipeline, *args, **kwargs)
 
         return call
@@ -166,7 +163,7 @@ class ServerWatch(LoopWatch):
         timed, here = self._timed(inner, name), self._here
 
         @functools.wraps(inner)
-        def call(*args: Any, **kwargs: Any) -> Any:
+        def call(*args: object, **kwargs: object) -> object:
             result = timed(*args, **kwargs)
             if (marks := getattr(here, "marks", None)) is not None:
                 marks[name] = host_ns()
@@ -179,7 +176,7 @@ class ServerWatch(LoopWatch):
         here = self._here
 
         @functools.wraps(inner)
-        def call(*args: Any, **kwargs: Any) -> Any:
+        def call(*args: object, **kwargs: object) -> object:
             result = inner(*args, **kwargs)
             if isinstance(result, bytes):
                 here.size = len(result)
@@ -191,7 +188,7 @@ class ServerWatch(LoopWatch):
         here = self._here
 
         @functools.wraps(inner)
-        def call(*args: Any, **kwargs: Any) -> bool:
+        def call(*args: object, **kwargs: object) -> bool:
             here.similar = inner(*args, **kwargs)
             return here.similar
 

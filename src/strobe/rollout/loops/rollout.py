@@ -8,7 +8,6 @@ given. Where one cannot be attached the robot runs without.
 from __future__ import annotations
 
 import logging
-import math
 import sys
 import threading
 from collections.abc import Callable, Iterable, Sequence
@@ -21,7 +20,6 @@ from lerobot.rollout.robot_wrapper import ThreadSafeRobot
 from lerobot.rollout.strategies import core
 from lerobot.scripts import lerobot_rollout as loop
 from lerobot.utils.action_interpolator import ActionInterpolator
-from lerobot.utils.import_utils import register_third_party_plugins
 from typing_extensions import Self
 
 from strobe.core.errors import UserError
@@ -30,14 +28,13 @@ from strobe.core.timeline import sections
 from strobe.core.timeline.clock import host_ns
 from strobe.core.timeline.probe import Attached, Hook
 from strobe.lerobot import versions
-from strobe.lerobot.flags.lerobot_flags import joined, parsed, patched_arguments
 from strobe.lerobot.policies import lerobot_policies
 from strobe.lerobot.versions import actions_left
 from strobe.rollout.loops.bench_calls import CallWatch
 from strobe.rollout.loops.device_probes import buses_of, cameras_of
 from strobe.rollout.loops.event_log import LastError, Log, opener
 from strobe.rollout.loops.events import Row
-from strobe.rollout.loops.header import header_of
+from strobe.rollout.loops.header import checked_arguments, config_of, header_of, require_rate
 from strobe.rollout.loops.instrument import (
     ACTION,
     MOTORS_READ,
@@ -66,20 +63,12 @@ NAMES = frozenset(
 
 
 class RolloutWatch(LoopWatch):
-    """Watches one run of ``lerobot-rollout`` in this process, inside ``with RolloutWatch(log) as watch:``.
-
-    Args:
-        log: where events go; started once the robot is connected.
-        depth: levels of the policy's parts.
-        record_s: after so many seconds the probes come off and the run goes on by itself.
-        keep: called with each tick's start and observation; must return at once. None: they are not recorded.
-    """
+    """Watches one run of ``lerobot-rollout`` in this process, inside ``with RolloutWatch(log) as watch:``."""
 
     _call_watch: CallWatch  # of the context that the probes are attached to
 
     def __init__(self, log: Log, depth: int = 1, record_s: float = 1800.0, keep: Call | None = None) -> None:
-        super().__init__(log, record_s)
-        self.depth, self.keep = depth, keep
+        super().__init__(log, depth, record_s, keep)
         self._signals: Any = None
         self._engine: Any = None
         self._context: Any = None
@@ -151,8 +140,7 @@ class RolloutWatch(LoopWatch):
         self.calls = self._call_watch = CallWatch(context, self.log.append)
         robot, policy = context.hardware.robot_wrapper.inner, context.policy.policy
         multiplier = context.runtime.cfg.interpolation_multiplier
-        unwrap: Any = getattr(policy, "get_base_model", lambda: policy)  # PEFT's wrapper
-        base = unwrap()
+        base = getattr(policy, "get_base_model", lambda: policy)()  # PEFT's wrapper
         joints, features = context.data.ordered_action_keys, robot.observation_features
         self.joints = list(joints) if all(features.get(name) is float for name in joints) else []
         self._around(Hook(ThreadSafeRobot, "send_action", ACTION), self._commanding)
@@ -258,7 +246,7 @@ class RolloutWatch(LoopWatch):
     def _predicting(self, bare: Call) -> Call:
         append, inner = self.log.append, self._timed(bare, CHUNK)
 
-        def call(*args: Any, **kwargs: Any) -> Any:
+        def call(*args: object, **kwargs: Any) -> object:
             self._call_watch.options = kwargs
             assumed, left = kwargs.get("inference_delay"), kwargs.get("prev_chunk_left_over")
             start = host_ns()
@@ -273,7 +261,7 @@ class RolloutWatch(LoopWatch):
     def _merging(self, bare: Call) -> Call:
         append, inner = self.log.append, self._timed(bare, MERGE)
 
-        def call(queue: Any, *args: Any, **kwargs: Any) -> Any:
+        def call(queue: Any, *args: object, **kwargs: object) -> object:
             before, at = queue.qsize(), queue.last_index
             self._call_watch.end()
             result = inner(queue, *args, **kwargs)
@@ -292,7 +280,7 @@ class RolloutWatch(LoopWatch):
     def _noting(self, inner: Call) -> Call:
         append = self.log.append
 
-        def call(*args: Any, **kwargs: Any) -> Any:
+        def call(*args: object, **kwargs: object) -> object:
             append(("seen", host_ns(), id(args[0] if args else kwargs.get("obs"))))
             return inner(*args, **kwargs)
 
@@ -301,7 +289,7 @@ class RolloutWatch(LoopWatch):
     def _taking(self, bare: Call) -> Call:
         append, inner = self.log.append, self._timed(bare, PREPARE)
 
-        def call(*args: Any, **kwargs: Any) -> Any:
+        def call(*args: object, **kwargs: object) -> object:
             append(("taken", host_ns(), id(argument_of(args, kwargs, 1, "values"))))
             self._call_watch.begin(args, kwargs)
             return inner(*args, **kwargs)
@@ -311,7 +299,7 @@ class RolloutWatch(LoopWatch):
     def _picking(self, inner: Call) -> Call:
         append = self.log.append
 
-        def call(interpolator: Any) -> Any:
+        def call(interpolator: object) -> object:
             action = inner(interpolator)
             append(("pick", host_ns(), int(action is not None)))
             return action
@@ -321,7 +309,7 @@ class RolloutWatch(LoopWatch):
     def _resetting(self, inner: Call) -> Call:
         append = self.log.append
 
-        def call(*args: Any, **kwargs: Any) -> Any:
+        def call(*args: object, **kwargs: object) -> object:
             append(("reset", host_ns()))
             return inner(*args, **kwargs)
 
@@ -377,21 +365,12 @@ def rollout_config(argv: Sequence[str]) -> RolloutConfig:
     """
     # Policies register themselves when they are imported; robots did, when LeRobot's script was.
     lerobot_policies.known_types()
-    register_third_party_plugins()
-    arguments = joined(argv, COMMAND)
+    arguments = checked_arguments(argv, COMMAND, "robot.type", "policy.path")
     given = dict(argument.removeprefix("--").split("=", 1) for argument in arguments)
-    if "help" in given:
-        raise UserError(f"`{COMMAND} --help` lists its flags; Strobe's own flags come before the --")
     if "config_path" not in given:
-        if "robot.type" not in given:
-            raise UserError("name the robot: --robot.type=so101_follower --robot.port=… (or another)")
-        if "policy.path" not in given:
-            raise UserError("name the policy: --policy.path=FOLDER_OR_HUB_ID")
         lerobot_policies.config_from_path(given["policy.path"], [])
-    with patched_arguments(arguments, COMMAND):
-        config = parsed(arguments, RolloutConfig, lambda _: None, COMMAND)
-    if not 0 < config.fps < math.inf:
-        raise UserError(f"--fps={config.fps:g}: must be above 0")
+    config = config_of(arguments, COMMAND, RolloutConfig)
+    require_rate(config.fps, "--fps")
     if config.interpolation_multiplier < 1:
         raise UserError(f"--interpolation_multiplier={config.interpolation_multiplier}: must be at least 1")
     return config

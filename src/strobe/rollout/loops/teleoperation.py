@@ -7,23 +7,19 @@ are those of `strobe.rollout.loops.events`; a tick that sends an action has had 
 from __future__ import annotations
 
 import functools
-import math
 import threading
 from collections.abc import Sequence
 from types import ModuleType
 from typing import Any
 
 from lerobot.scripts import lerobot_record, lerobot_teleoperate
-from lerobot.utils.import_utils import register_third_party_plugins
 from typing_extensions import Self
 
-from strobe.core.errors import UserError
 from strobe.core.timeline.clock import host_ns
 from strobe.core.timeline.probe import Hook
-from strobe.lerobot.flags.lerobot_flags import joined, parsed, patched_arguments
 from strobe.rollout.loops.device_probes import buses_of, cameras_of, cpu_use, type_of
 from strobe.rollout.loops.event_log import Log
-from strobe.rollout.loops.header import Header, argument, subject_of
+from strobe.rollout.loops.header import Header, argument, checked_arguments, config_of, require_rate, subject_of
 from strobe.rollout.loops.instrument import (
     ACTION,
     LEADER_READ,
@@ -51,40 +47,17 @@ LOOPS: dict[str, tuple[ModuleType, str]] = {
 
 def record_config(argv: Sequence[str]) -> object:
     """The config that ``lerobot-record`` makes of ``argv``; nothing is connected. Raises UserError."""
-    config = _config(argv, RECORDING, lerobot_record.RecordConfig, ("robot.type", "teleop.type", "dataset.repo_id"))
-    return _checked(config, config.dataset.fps, "--dataset.fps")
+    arguments = checked_arguments(argv, RECORDING, "robot.type", "teleop.type", "dataset.repo_id")
+    config = config_of(arguments, RECORDING, lerobot_record.RecordConfig)
+    require_rate(config.dataset.fps, "--dataset.fps")
+    return config
 
 
 def teleoperate_config(argv: Sequence[str]) -> object:
     """The config that ``lerobot-teleoperate`` makes of ``argv``; nothing is connected. Raises UserError."""
-    config = _config(argv, TELEOPERATING, lerobot_teleoperate.TeleoperateConfig, ("robot.type", "teleop.type"))
-    return _checked(config, config.fps, "--fps")
-
-
-_EXAMPLES = {
-    "robot.type": "name the robot: --robot.type=so101_follower --robot.port=… (or another)",
-    "teleop.type": "name the leader: --teleop.type=so101_leader --teleop.port=… (or another)",
-    "dataset.repo_id": "name the data set: --dataset.repo_id=YOU/NAME --dataset.single_task=…",
-}
-
-
-def _config(argv: Sequence[str], command: str, config_class: type[object], needed: Sequence[str]) -> Any:
-    register_third_party_plugins()
-    arguments = joined(argv, command)
-    given = {argument.removeprefix("--").split("=", 1)[0] for argument in arguments}
-    if "help" in given:
-        raise UserError(f"`{command} --help` lists its flags; Strobe's own flags come before the --")
-    if "config_path" not in given:
-        for name in needed:
-            if name not in given:
-                raise UserError(_EXAMPLES[name])
-    with patched_arguments(arguments, command):
-        return parsed(arguments, config_class, lambda _: None, command)
-
-
-def _checked(config: object, fps: float, flag: str) -> Any:
-    if not 0 < fps < math.inf:
-        raise UserError(f"{flag}={fps:g}: must be above 0")
+    arguments = checked_arguments(argv, TELEOPERATING, "robot.type", "teleop.type")
+    config = config_of(arguments, TELEOPERATING, lerobot_teleoperate.TeleoperateConfig)
+    require_rate(config.fps, "--fps")
     return config
 
 
@@ -95,8 +68,10 @@ class TeleopWatch(LoopWatch):
         command: which of the two.
     """
 
-    def __init__(self, command: str, log: Log, record_s: float = 1800.0) -> None:
-        super().__init__(log, record_s)
+    def __init__(
+        self, command: str, log: Log, depth: int = 1, record_s: float = 1800.0, keep: Call | None = None
+    ) -> None:
+        super().__init__(log, depth, record_s, keep)
         self.command = command
         self._module, self._name = LOOPS[command]
         self._begun = False

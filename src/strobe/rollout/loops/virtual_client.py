@@ -16,7 +16,7 @@ import logging
 from collections.abc import Callable, Iterator, Mapping
 from queue import Empty, Queue
 from types import MappingProxyType, SimpleNamespace
-from typing import Any, Protocol
+from typing import Any
 from unittest import mock
 
 import torch
@@ -24,25 +24,11 @@ import torch
 from strobe.core.errors import UserError
 from strobe.core.subjects.subject import Observation
 from strobe.rollout.loops.remote_stamps import require_grpc
-from strobe.rollout.loops.virtual_rollout import EngineInputs, Setting
+from strobe.rollout.loops.virtual_rollout import EngineInputs, Setting, VirtualLoop
 
 WITH_OBSERVATIONS = ("diffusion", "tdmpc", "vqbet")  # policies with a queue of observations, which no server fills
 LOGGERS = ("policy_server", "robot_client")
 WHOLE = 1_000_000  # actions: more than a chunk has
-
-
-class ClientLoop(Protocol):
-    """The control loop, as the client uses it."""
-
-    queue: Any
-
-    def wait(self) -> None:
-        """Let the time pass until the loop goes on."""
-        ...
-
-    def merged(self, queue: object, delay: int, executed: int) -> None:
-        """Note that ``queue`` took a chunk."""
-        ...
 
 
 def why_not_served(policy: Any) -> str:
@@ -71,7 +57,7 @@ class AsyncEngine:
 
     ready = True
 
-    def __init__(self, setting: Setting, inputs: EngineInputs, loop: ClientLoop, threads: list[object]) -> None:
+    def __init__(self, setting: Setting, inputs: EngineInputs, loop: VirtualLoop, threads: list[object]) -> None:
         from lerobot.async_inference.configs import PolicyServerConfig
         from lerobot.async_inference.policy_server import PolicyServer
 

@@ -22,8 +22,8 @@ from lerobot.rollout.inference import RTCInferenceConfig, SyncInferenceConfig, c
 from lerobot.utils.feature_utils import build_dataset_frame
 
 from strobe.core.errors import UserError
+from strobe.core.json_text import JsonObject
 from strobe.core.subjects.subject import Observation
-from strobe.rollout.measure.rollout import Action, Call, Tick
 
 _NAMES = ["one", "two"]  # LeRobot's sync engine squeezes a single one away
 _FEATURE = {"action": {"dtype": "float32", "shape": (2,), "names": _NAMES}}
@@ -71,8 +71,8 @@ class Setting:
     fps: float
     multiplier: int = 1
     threshold: int = 30
-    rtc: dict[str, Any] = field(default_factory=dict)
-    client: dict[str, Any] = field(default_factory=dict)
+    rtc: JsonObject = field(default_factory=dict)
+    client: JsonObject = field(default_factory=dict)
     chunk: int = 50
     warmups: int = 0
     delay: str = "max"
@@ -132,22 +132,13 @@ class EngineInputs:
     preprocessor: Any
     postprocessor: Any
     robot: Any
-    hw_features: dict[str, Any]
-    dataset_features: dict[str, Any]
+    hw_features: JsonObject
+    dataset_features: JsonObject
     keys: list[str]
     task: str
     device: str
     world: World
     real: bool = True
-
-
-@dataclass
-class PlayedRollout:
-    """A rollout that was played; times are nanoseconds from the first tick."""
-
-    ticks: list[Tick] = field(default_factory=list)
-    calls: list[Call] = field(default_factory=list)
-    actions: list[Action] = field(default_factory=list)
 
 
 def no_policy(setting: Setting) -> EngineInputs:
@@ -158,7 +149,7 @@ def no_policy(setting: Setting) -> EngineInputs:
     return EngineInputs(policy, plain, plain, robot, {}, _FEATURE, _NAMES, "", "cpu", world, real=False)
 
 
-def rtc_config(given: dict[str, Any]) -> RTCConfig:
+def rtc_config(given: JsonObject) -> RTCConfig:
     """Return LeRobot's config of Real-Time Chunking from plain data, without fields that this LeRobot does not have.
 
     Raises:
@@ -197,7 +188,7 @@ class _NoPolicy:
 class _Plain:
     """A processor that changes nothing."""
 
-    steps: tuple[Any, ...] = ()
+    steps: tuple[object, ...] = ()
 
     def __call__(self, batch: object) -> Any:
         return batch
@@ -207,13 +198,14 @@ class _Plain:
 
 
 class VirtualLoop(Protocol):
-    """The control loop, as the stand-ins use it."""
+    """The control loop, as what stands in for LeRobot's clock, queue, robot and network uses it."""
 
     setting: Setting
     now: float
     queue: Any
 
     def advance(self, until: float) -> None: ...
+    def wait(self) -> None: ...
     def look(self) -> None: ...
     def merged(self, queue: object, delay: int, executed: int) -> None: ...
 
@@ -252,7 +244,7 @@ def stand_ins(loop: VirtualLoop, threads: list[object]) -> dict[str, Any]:
     """Return stand-ins for names of LeRobot's module: the clock, the thread, the queue, the tracker, the frame."""
 
     class Clock:
-        def __getattr__(self, name: str) -> Any:
+        def __getattr__(self, name: str) -> object:
             return getattr(time, name)
 
         def perf_counter(self) -> float:
@@ -289,7 +281,7 @@ def _queue(loop: VirtualLoop) -> Any:
     clamped = loop.setting.pr_4454
 
     class Queue(plain):
-        def __init__(self, *args: Any, **kwargs: object) -> None:
+        def __init__(self, *args: object, **kwargs: object) -> None:
             super().__init__(*args, **kwargs)
             loop.queue = self
 
@@ -321,7 +313,7 @@ def _tracker(setting: Setting) -> Any:
     plain: Any = rtc.LatencyTracker
 
     class Tracker(plain):
-        def __init__(self, *args: Any, **kwargs: object) -> None:
+        def __init__(self, *args: object, **kwargs: object) -> None:
             super().__init__(*args, **kwargs)
             self._first = setting.pr_4454
 

@@ -35,14 +35,13 @@ from strobe.rollout.loops.virtual_client import LOGGERS, AsyncEngine, without_ne
 from strobe.rollout.loops.virtual_rollout import (
     Beat,
     EngineInputs,
-    PlayedRollout,
     Setting,
     engine_for,
     guide,
     padding,
     stand_ins,
 )
-from strobe.rollout.measure.rollout import Action, Call, Tick
+from strobe.rollout.measure.rollout import Action, Call, LoopRun, Tick
 
 AT_ONCE_NS = 1_000_000  # a call that is shorter takes no time
 
@@ -70,8 +69,8 @@ class PlayOptions:
 
 def play(
     beats: Iterable[Beat], setting: Setting, latencies: Iterator[int], inputs: EngineInputs, options: PlayOptions
-) -> PlayedRollout:
-    """Play a rollout.
+) -> LoopRun:
+    """Play a rollout; times are nanoseconds from the first tick.
 
     Args:
         beats: the turns of its loop, in order.
@@ -127,11 +126,11 @@ class _Loop:
         self.broken: Exception | None = None  # outside of LeRobot's engine
         self.engine: Any = None
         self.queue: Any = None  # of the engine, where it has one
-        self.played = PlayedRollout()
+        self.played = LoopRun()
         self.chunk = 0  # number of the one that actions come from
         self.observed: int | None = None  # the start of the tick whose observation is behind that chunk
         self.latest = 0  # the start of the tick whose observation the engine was given last
-        self._call: tuple[float, int, Any, int] | None = None  # start, tick observed, delay assumed, length
+        self._call: Call | None = None  # that goes on
         self._calls = 0
         self._at_once: int | None = None  # the tick observed by the last call, where that took no time
         self._due: float = math.inf
@@ -251,13 +250,13 @@ class _Loop:
         depth = self.queue.remaining() if self.queue is not None else actions_left(self.inputs.policy)
         return depth if depth >= 0 else None
 
-    def predicting(self) -> contextlib.AbstractContextManager[Any]:
+    def predicting(self) -> contextlib.AbstractContextManager[object]:
         """Return a context in which a call of the policy takes the time that it is given."""
         if self.setting.engine == "sync":
             return contextlib.nullcontext()
         inner = self.inputs.policy.predict_action_chunk
 
-        def predicted(*args: object, **kwargs: object) -> Any:
+        def predicted(*args: object, **kwargs: Any) -> Any:
             start, latest = self.now, self.latest
             if self.inputs.real:
                 self._seed_call(self._calls)
@@ -270,7 +269,8 @@ class _Loop:
                 raise
             self._calls += 1
             self.options.on_call(self._calls)
-            self._call = (start, latest, kwargs.get("inference_delay"), actions.shape[-2])
+            length, assumed = actions.shape[-2], kwargs.get("inference_delay")
+            self._call = Call(round(start), round(start), length, assumed, observed_ns=latest)
             took = next(self.latencies)
             self._at_once = latest if took < AT_ONCE_NS else None
             self.advance(start + took)
@@ -284,10 +284,9 @@ class _Loop:
         call, self._call = self._call, None
         if call is None or self.over:
             return
-        start, self.observed, assumed, length = call
-        self.played.calls.append(
-            Call(round(start), round(self.now), length, assumed, delay, max(0, executed), queue.remaining())
-        )
+        self.observed = call.observed_ns
+        call.merge(round(self.now), delay, executed, queue.remaining())
+        self.played.calls.append(call)
 
 
 def _seed(seed: int) -> None:

@@ -1,4 +1,8 @@
-"""A robot's joints and its motor bus: how joints follow commands, how smooth these are, how the bus answers."""
+"""A robot's joints and its motor bus.
+
+How joints follow commands, how smooth these are, how the bus answers; and how far an episode's first action lies from
+where the arm stands, as it was predicted and as it was recorded.
+"""
 
 from __future__ import annotations
 
@@ -7,10 +11,10 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
-from strobe.rollout.measure.rollout import quantiles
-from strobe.rollout.results.motion import Motion
+from strobe.rollout.measure.rollout import Tick, quantiles
+from strobe.rollout.results.motion import FirstAction, JointJump, Motion
 from strobe.rollout.results.rollout import Bus, JointTracking
 
 MOST_LAG = 15  # ticks that are looked at: half a second at 30 Hz
@@ -20,27 +24,13 @@ LEAST_MATCH = 0.5  # correlation of the steps below which state and action are n
 STILL = 1e-6  # share of a joint's size: a spread below it is none
 
 
-@dataclass(frozen=True, slots=True)
-class Move:
-    """One tick's position of each joint, and the command that it was sent after that, in the robot's unit.
-
-    Args:
-        at, commanded: None if they are unknown, or nothing was sent.
-        follows: whether the tick comes right after the one before it.
-    """
-
-    at: Sequence[float] | None
-    commanded: Sequence[float] | None
-    follows: bool = True
-
-
-def tracking(moves: Sequence[Move], joints: Sequence[str]) -> list[JointTracking]:
+def tracking(ticks: Sequence[Tick], joints: Sequence[str]) -> list[JointTracking]:
     """For each joint, how far it is from its last command, and by how many ticks it trails; [] without positions.
 
     The lag is the shift of the commands, up to `MOST_LAG` ticks, at which their mean distance to the positions is
     smallest. A joint that is never commanded to move has none.
     """
-    if not joints or not moves:
+    if not joints or not ticks:
         return []
     count = len(joints)
     nothing = [np.nan] * count
@@ -49,8 +39,8 @@ def tracking(moves: Sequence[Move], joints: Sequence[str]) -> list[JointTracking
         rows = [row if row is not None and len(row) == count else nothing for row in column]
         return np.array(rows, float).reshape(-1, count)
 
-    at, commanded = table(move.at for move in moves), table(move.commanded for move in moves)
-    run = np.cumsum([not move.follows for move in moves])  # of ticks that follow one another
+    at, commanded = table(tick.at for tick in ticks), table(tick.commanded for tick in ticks)
+    run = np.cumsum([not tick.follows for tick in ticks])  # of ticks that follow one another
     shifted = [_distances(at, commanded, run, lag) for lag in range(1, MOST_LAG + 1)]
     tracked = []
     for index, joint in enumerate(joints):
@@ -217,3 +207,78 @@ def _bus(reads: Sequence[BusRead], begin_ns: int, arm: str) -> Bus:
         stale_from_s=(stale[0].start_ns - begin_ns) / 1e9 if stale else None,
         stale_at_end=bool(stale) and stale[-1] is reads[-1],
     )
+
+
+Array = NDArray[np.float64]
+
+
+def starts(episodes: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Return the first frame of each episode.
+
+    Args:
+        episodes: of each frame, (frames,).
+    """
+    return np.flatnonzero(np.diff(episodes, prepend=episodes[:1] - 1))
+
+
+def joint_jumps(
+    actions: Array,
+    states: Array,
+    spread: Array,
+    episodes: NDArray[np.int64],
+    names: Sequence[str],
+    frames: Sequence[int],
+    first: Array,
+) -> list[JointJump]:
+    """Return for each joint the distance of first actions from the state, beside what the recording asks of it.
+
+    A joint of which a number is not finite is left out.
+
+    Args:
+        actions, states: recorded, (all frames, dimensions) each; a state, taken as an action, holds the joint still.
+        spread: σ of each action dimension; 0 for one that never moves.
+        episodes: of each of all frames.
+        names: of the dimensions.
+        frames: first frames of episodes; at least one.
+        first: the first action that was predicted on each of ``frames``, (frames, dimensions).
+    """
+    predicted = np.abs(first - states[list(frames)])
+    ahead = np.abs(actions - states)
+    steps = np.abs(np.diff(actions, axis=0))[np.diff(episodes) == 0]
+    recorded = ahead[starts(episodes)]
+    found = []
+    for at, name in enumerate(names):
+        own = [each[:, at] for each in (predicted, recorded, ahead, steps)]
+        if not all(np.isfinite(each).all() for each in own):
+            continue
+        found.append(
+            JointJump(
+                joint=name,
+                spread=float(spread[at]),
+                predicted=float(np.median(own[0])),
+                predicted_largest=float(own[0].max()),
+                recorded=float(np.median(own[1])),
+                recorded_largest=float(own[1].max()),
+                ahead=float(own[2].max()),
+                step=float(own[3].max(initial=0.0)),
+            )
+        )
+    return found
+
+
+def first_action(ticks: Sequence[Tick], joints: Sequence[str]) -> list[FirstAction]:
+    """Return the first action that was sent, beside where the joints stood in that tick; [] if either is not known.
+
+    Later ticks do not count where the first one is not known: the arm moves by then.
+    """
+    first = next((tick for tick in ticks if tick.commanded is not None), None)
+    if first is None or first.at is None or first.commanded is None:
+        return []
+    if not len(first.at) == len(first.commanded) == len(joints):
+        return []
+    if not (np.isfinite(first.at).all() and np.isfinite(first.commanded).all()):
+        return []
+    return [
+        FirstAction(joint=joint, at=at, sent=sent)
+        for joint, at, sent in zip(joints, first.at, first.commanded, strict=True)
+    ]

@@ -6,7 +6,7 @@ Times are nanoseconds of one clock. Nothing here knows how they were recorded.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 
@@ -19,7 +19,7 @@ from strobe.rollout.results.rollout import Delays, Inference, JointSeam, Pace, Q
 MOST_POINTS = 4000  # points in a series; more only make the page heavy
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Tick:
     """One turn of the control loop that wants an action.
 
@@ -30,6 +30,8 @@ class Tick:
         depth: actions left after it; None if that is not told.
         age_ns: from the start of the observation behind its action until that was sent.
         parts: nanoseconds of its parts, by name.
+        at, commanded: position of each joint, and the command that it was sent after that, in the robot's unit; None
+            if they are unknown, or nothing was sent.
     """
 
     start_ns: int
@@ -38,10 +40,12 @@ class Tick:
     follows: bool = True
     depth: int | None = None
     age_ns: int | None = None
-    parts: Mapping[str, int] = field(default_factory=dict)
+    parts: dict[str, int] = field(default_factory=dict)
+    at: Sequence[float] | None = None
+    commanded: Sequence[float] | None = None
 
 
-@dataclass(frozen=True)
+@dataclass
 class Call:
     """One call for a chunk.
 
@@ -52,6 +56,7 @@ class Call:
         dropped: actions at the chunk's start that the queue left out.
         executed: actions that the robot took from the queue meanwhile.
         after: actions in the queue afterwards.
+        observed_ns: start of the tick whose observation it was given.
     """
 
     start_ns: int
@@ -61,20 +66,35 @@ class Call:
     dropped: int | None = None
     executed: int | None = None
     after: int | None = None
+    observed_ns: int | None = None
 
     @property
     def ms(self) -> float:
         """Milliseconds of the call."""
         return (self.end_ns - self.start_ns) / 1e6
 
+    def merge(self, end_ns: int, dropped: int, executed: int, after: int) -> None:
+        """End it: the queue took its chunk."""
+        self.end_ns, self.dropped, self.executed, self.after = end_ns, dropped, max(0, executed), after
+
 
 @dataclass(frozen=True, slots=True)
 class Action:
-    """One action of the policy that the robot executed: the number of its chunk, its value for each joint."""
+    """One action of the policy that the loop got: the number of its chunk, its value for each joint, and when."""
 
     chunk: int
     values: Sequence[float]
     joined: bool = True  # with the action before it: no tick without an action and no reset lies between
+    at_ns: int = 0
+
+
+@dataclass
+class LoopRun:
+    """What one run of a control loop did: a reader of events fills it, and so does a loop in virtual time."""
+
+    ticks: list[Tick] = field(default_factory=list)
+    calls: list[Call] = field(default_factory=list)
+    actions: list[Action] = field(default_factory=list)
 
 
 def quantiles(values: Sequence[float]) -> Quantiles:
@@ -197,13 +217,7 @@ def queue(ticks: Sequence[Tick], threshold: int | None = None) -> Queue:
 
 def seams(actions: Sequence[Action], joints: Sequence[str]) -> list[JointSeam]:
     """For each joint, its steps inside chunks and its jumps between them; none without both."""
-    steps: list[list[float]] = []
-    jumps: list[list[float]] = []
-    for before, now in pairwise(actions):
-        if not now.joined or len(before.values) != len(now.values):
-            continue
-        sizes = [abs(b - a) for a, b in zip(before.values, now.values, strict=True)]
-        (steps if before.chunk == now.chunk else jumps).append(sizes)
+    steps, jumps = _steps_and_jumps(actions)
     if not steps or not jumps:
         return []
     seams = []
@@ -284,7 +298,7 @@ def middle(values: Sequence[float]) -> tuple[float, float]:
 def jumps(actions: Sequence[Action], joints: Sequence[str], rng: np.random.Generator) -> list[Jump]:
     """Jumps at seams over ordinary steps, joint by joint; the interval is a bootstrap over seams, steps held."""
     jumps = []
-    sizes = _jumps(actions)
+    _, sizes = _steps_and_jumps(actions)
     for index, seam in enumerate(seams(actions, joints)):
         if seam.ratio is None:
             continue
@@ -298,9 +312,14 @@ def jumps(actions: Sequence[Action], joints: Sequence[str], rng: np.random.Gener
     return jumps
 
 
-def _jumps(actions: Sequence[Action]) -> list[list[float]]:
-    return [
-        [abs(b - a) for a, b in zip(before.values, now.values, strict=True)]
-        for before, now in pairwise(actions)
-        if now.joined and before.chunk != now.chunk and len(before.values) == len(now.values)
-    ]
+def _steps_and_jumps(actions: Sequence[Action]) -> tuple[list[list[float]], list[list[float]]]:
+    """Return the distances of each joint from action to action, inside chunks and between two of them."""
+    steps: list[list[float]] = []
+    jumps: list[list[float]] = []
+    for before, now in pairwise(actions):
+        if not now.joined or len(before.values) != len(now.values):
+            continue
+        sizes = [abs(b - a) for a, b in zip(before.values, now.values, strict=True)]
+        if all(map(math.isfinite, sizes)):
+            (steps if before.chunk == now.chunk else jumps).append(sizes)
+    return steps, jumps

@@ -23,8 +23,8 @@ from strobe.core.report.frame import Plots
 from strobe.core.report.tables import QUANTILES, quantile_cells, quantile_table
 from strobe.core.results import units
 from strobe.core.results.data import Quantiles
-from strobe.rollout.pages import rollout_calls
-from strobe.rollout.results.first_jump import FirstAction
+from strobe.rollout import page_calls
+from strobe.rollout.results.motion import FirstAction
 from strobe.rollout.results.rollout import (
     Bus,
     Camera,
@@ -59,7 +59,7 @@ def answers(rollout: Rollout) -> list[str]:
     """Return the verdict, then inference, then the age of what the robot acts on."""
     sentences = [rollout.sentence]
     if rollout.engine == "remote" and rollout.remote is not None:
-        sentences += rollout_calls.remote_answers(rollout.remote)
+        sentences += page_calls.remote_answers(rollout.remote)
     elif (inference := rollout.inference) is not None:
         later = inference.latency
         text = f"{units.count(inference.calls, 'call')} of the policy: the first took {inference.first_ms:,.0f} ms"
@@ -67,7 +67,7 @@ def answers(rollout: Rollout) -> list[str]:
             within = f"{units.TAIL_PERCENT} within {later.at(units.TAIL):,.1f}"
             text += f", the others {later.median:,.1f} ms (median; {within}, longest {later.max:,.1f})"
         sentences.append(f"{text}.")
-    sentences += rollout_calls.bench_answers(rollout.bench)
+    sentences += page_calls.bench_answers(rollout.bench)
     if rollout.age is not None:
         sentences.append(
             f"Actions rested on observations {rollout.age.median:,.0f} ms old (median; {units.TAIL_PERCENT} within "
@@ -95,9 +95,9 @@ def sections(rollout: Rollout) -> list[Section]:
         shown.append(Section("inference", "Inference", _inference(inference)))
         if (delays := inference.delays) is not None:
             shown.append(Section("delays", "Delay", _delays(delays), [_about_delays(delays)]))
-    shown += rollout_calls.bench_sections(rollout.bench)
+    shown += page_calls.bench_sections(rollout.bench)
     if rollout.remote is not None:
-        shown += rollout_calls.remote_sections(rollout.remote)
+        shown += page_calls.remote_sections(rollout.remote)
     if rollout.engine not in ("none", "server"):
         shown.append(Section("queue", "Actions", _queue(rollout.queue, rollout.age)))
     if rollout.first_action is not None and rollout.queue.first_action_ms is not None:
@@ -307,7 +307,7 @@ def about_rehearsal(rehearsal: Rehearsal) -> list[str]:
 def plots(result: RolloutResult, depth: int | None = None) -> Plots:
     """Return the course of the run, then the parts of a tick and of a call, by the key of their section."""
     drawn = {key: of_section for key, of_section in measured.plots(result, depth).items() if key != "samples"}
-    drawn |= rollout_calls.bench_plots(result.rollout.bench)
+    drawn |= page_calls.bench_plots(result.rollout.bench)
     course = result.rollout.series
     if course.at_s and result.rollout.pace is not None:
         drawn["pace"] = [_course(course, 1e3 / result.rollout.pace.asked_hz)]

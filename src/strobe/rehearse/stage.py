@@ -1,4 +1,7 @@
-"""The arguments of a loop of LeRobot, turned to emulated arms and to cameras that replay."""
+"""The arguments of a loop of LeRobot, turned to emulated arms and to cameras that replay.
+
+Who has no checkpoint gets a policy of random weights, made for the robot.
+"""
 
 from __future__ import annotations
 
@@ -13,16 +16,98 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from lerobot.configs.types import FeatureType, PolicyFeature
+from lerobot.robots import RobotConfig
+from lerobot.utils.constants import ACTION, OBS_IMAGES, OBS_STATE
+from lerobot.utils.import_utils import register_third_party_plugins
 
 from strobe.core.errors import UserError, install, nearest
+from strobe.core.families.registry import building
 from strobe.core.json_text import JsonObject, parsed
 from strobe.lerobot.datasets import finder
-from strobe.lerobot.flags.lerobot_flags import joined
+from strobe.lerobot.flags.lerobot_flags import joined, patched_arguments
+from strobe.lerobot.flags.lerobot_flags import parsed as parsed_flags
+from strobe.lerobot.policies import inputs, lerobot_policies
+from strobe.lerobot.policies.standins import stand_ins
+from strobe.lerobot.quiet import quiet
 from strobe.rehearse.emulator import calibration as cal
 from strobe.rehearse.emulator.arm import EmulatedArm
 from strobe.rehearse.emulator.arms import EmulatedPart, arms_of, cameras_of, with_ports
-from strobe.rehearse.emulator.rehearsal import faults as f
+from strobe.rehearse.faults import BusFault, Busy, CameraFault, SlowInference, planned
+from strobe.rollout.loops import rollout
+from strobe.rollout.loops.header import MADE
 from strobe.rollout.loops.registry import ROLLOUT, loop_of
+from strobe.rollout.loops.rollout import COMMAND
+
+_EYE = "--robot.cameras={front: {type: opencv, index_or_path: 0, fps: 30, width: 640, height: 480}}"
+SOURCE = "random weights"  # the folder's name, which is where the report says that the policy is from
+
+
+@dataclass
+class _Body:
+    robot: RobotConfig
+
+
+def _robot(body: Sequence[str]) -> Any:
+    with patched_arguments(body, COMMAND):
+        return parsed_flags(body, _Body, lambda _: None, COMMAND).robot
+
+
+@contextlib.contextmanager
+def with_policy(argv: Sequence[str]) -> Iterator[list[str]]:
+    """Lend lerobot-rollout a policy of random weights where ``argv`` names a type instead of a checkpoint.
+
+    ``--policy.type=KIND`` makes one for the robot's cameras and joints, tiny unless ``--policy.size=full``; further
+    ``--policy.*`` flags are its config's. The same flags make the same weights. Yields the arguments that
+    lerobot-rollout is to get. A robot without cameras gets one, ``front``.
+
+    Raises:
+        UserError: an unknown type or field, a type and a path, a robot that LeRobot does not know.
+    """
+    given = [argument.partition("=")[::2] for argument in joined(argv, COMMAND)]
+    of_policy = {name.removeprefix("--policy."): value for name, value in given if name.startswith("--policy.")}
+    if "type" not in of_policy:
+        yield list(argv)
+        return
+    if "path" in of_policy:
+        raise UserError("--policy.path and --policy.type exclude each other: a checkpoint has its type in its config")
+    made = [f"--policy.{name}={value}" for name, value in of_policy.items()]
+    kind, size = of_policy.pop("type"), of_policy.pop("size", "tiny")
+    if size not in ("tiny", "full"):
+        raise UserError(f"--policy.size={size}: 'full' or 'tiny'")
+    rest = [f"{name}={value}" for name, value in given if not name.startswith("--policy.")]
+    body = [argument for argument in with_ports(rest) if argument.startswith("--robot.")]
+    if not any(argument.startswith("--robot.type=") for argument in body):
+        raise UserError("name the robot: --robot.type=so101_follower (or another)")
+    register_third_party_plugins()  # cameras that a recorded run replays are one
+    assert rollout.loop is not None  # robots and cameras register themselves when LeRobot's script is imported
+    robot = _robot(body)
+    if not cameras_of(robot):  # LeRobot refuses most policies that see nothing
+        rest.append(_EYE)
+        robot = _robot([*body, _EYE])
+    joints = sum(len(arm.kind.models) for arm in arms_of(robot, "robot").values())
+    with tempfile.TemporaryDirectory(prefix="strobe-policy-") as temporary:
+        folder = Path(temporary) / SOURCE
+        device = [f"--device={value}" for name, value in given if name == "--device"]
+        config = lerobot_policies.config_from_type(
+            kind, [*device, *(f"--{name}={value}" for name, value in of_policy.items())]
+        )
+        config.input_features = {
+            f"{OBS_IMAGES}.{name}": PolicyFeature(FeatureType.VISUAL, (3, camera.height, camera.width))
+            for name, (_, _, camera) in cameras_of(robot).items()
+        } | {OBS_STATE: PolicyFeature(FeatureType.STATE, (joints,))}
+        config.output_features = {ACTION: PolicyFeature(FeatureType.ACTION, (joints,))}
+        loaded = lerobot_policies.load(config, inputs.synthetic(config), size=size)  # type: ignore[arg-type]
+        with quiet():
+            for part in (loaded.policy, loaded.preprocessor, loaded.postprocessor):
+                part.save_pretrained(folder)
+        (folder / MADE).write_text(json.dumps(made))
+        del loaded
+        # Some configs hold no tiny size: LeRobot makes such a policy again as it was made here.
+        tiny = size == "tiny"
+        with stand_ins(kind, random_weights=True, tiny=tiny), building(config, tiny):
+            yield [*rest, f"--policy.path={folder}"]
+
 
 LIVE = "live"  # instead of a recording: the robot's own cameras
 _PATTERN_S = 2.0
@@ -65,9 +150,9 @@ class RehearsalPlan:
     places: dict[str, tuple[str, str]]
     shown: str
     records: bool = False
-    on_bus: list[f.BusFault] = field(default_factory=list)
-    slow: list[f.SlowInference] = field(default_factory=list)
-    busy: list[f.Busy] = field(default_factory=list)
+    on_bus: list[BusFault] = field(default_factory=list)
+    slow: list[SlowInference] = field(default_factory=list)
+    busy: list[Busy] = field(default_factory=list)
 
 
 @dataclass
@@ -103,11 +188,11 @@ def plan(argv: Sequence[str], options: RehearsalOptions, command: str = ROLLOUT,
     for name in options.frames:
         if name and name not in eyes:
             raise UserError(f"--frames.{name}: the robot has no camera '{name}'; {nearest(name, eyes)}")
-    faults = [f.planned(text, ids, list(eyes)) for text in options.faults]
-    slow = [fault for fault in faults if isinstance(fault, f.SlowInference)]
+    faults = [planned(text, ids, list(eyes)) for text in options.faults]
+    slow = [fault for fault in faults if isinstance(fault, SlowInference)]
     if slow and command != ROLLOUT:
         raise UserError(f"--fault=inference is for {ROLLOUT}: {command} has no policy")
-    on_cameras = [fault for fault in faults if isinstance(fault, f.CameraFault)]
+    on_cameras = [fault for fault in faults if isinstance(fault, CameraFault)]
     cameras, shown = _replaying(eyes, options, on_cameras)
     replaced = {f"--{arm.flag}.port" for arm in arms.values()}
     replaced |= {f"--{flag}" for name, (flag, _, _) in eyes.items() if name in cameras}
@@ -122,14 +207,14 @@ def plan(argv: Sequence[str], options: RehearsalOptions, command: str = ROLLOUT,
         {name: (flag, short) for name, (flag, short, _) in eyes.items()},
         shown,
         records,
-        [fault for fault in faults if isinstance(fault, f.BusFault)],
+        [fault for fault in faults if isinstance(fault, BusFault)],
         slow,
-        [fault for fault in faults if isinstance(fault, f.Busy)],
+        [fault for fault in faults if isinstance(fault, Busy)],
     )
 
 
 def _replaying(
-    eyes: Mapping[str, tuple[str, str, Any]], options: RehearsalOptions, faults: Sequence[f.CameraFault]
+    eyes: Mapping[str, tuple[str, str, Any]], options: RehearsalOptions, faults: Sequence[CameraFault]
 ) -> tuple[dict[str, JsonObject], str]:
     """Return the flags of the cameras that replay something, by name, and what all cameras show, in words."""
     cameras: dict[str, JsonObject] = {}
