@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 import torch
 
 from strobe.core.errors import UserError
+from strobe.core.families.capabilities import LiveFields
 from strobe.core.measure.accounting import allocator_of
 from strobe.core.measure.guard import Guards, strongest
 from strobe.core.measure.memory import peak_process
@@ -235,7 +236,7 @@ def _subject(kind: str, device: str) -> PolicySubject:
     made = load_subject(
         PolicyOptions(type=kind, size="tiny", overrides=[f"--device={device}"]), InputOptions(image_size=IMAGE)
     )
-    if steps := made.family.steps:
+    if steps := LiveFields.of(made.family).steps:
         setattr(made.policy.config, steps, STEPS)
     return made
 

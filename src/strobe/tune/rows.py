@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from strobe.core.errors import UserError
+from strobe.core.families.capabilities import LiveFields
 from strobe.core.families.registry import registered, steps_field, steps_of
 from strobe.core.treatments.recipe import rungs_of
 from strobe.core.treatments.treatment import Treatment, Variant
@@ -118,7 +119,7 @@ def facts_of(subject: PolicySubject) -> PolicyFacts:
     chunk = subject.traits("inference", 1).chunk_size
     if not executed or not chunk:
         raise UserError(f"strobe tune needs a policy that acts in chunks: '{config.type}' has no {QUEUED}")
-    field, family = steps_field(config), registered(config.type)
+    field = steps_field(config)
     return PolicyFacts(
         chunk,
         most_executed(config, chunk),
@@ -127,7 +128,7 @@ def facts_of(subject: PolicySubject) -> PolicyFacts:
         field,
         supports_rtc_inference(subject.policy),
         why_not_served(subject.policy),
-        family is not None and ENSEMBLED in family.live,
+        ENSEMBLED in LiveFields.of(registered(config.type)).live,
         getattr(config, ENSEMBLED, None),
     )
 

@@ -14,8 +14,9 @@ from typing import TYPE_CHECKING, Any
 
 import yaml
 
+from strobe.core.families.capabilities import Construction, HubNeed, InputFacts, LiveFields, Parts
 from strobe.core.families.common import loading, transformer
-from strobe.core.families.family import Family, HubNeed, Tiny
+from strobe.core.families.family import Family, Tiny
 from strobe.core.timeline.probe import Probe
 from strobe.lerobot.families import flow_parts, qwen
 
@@ -84,22 +85,31 @@ FAMILY = Family(
     inference=inference,
     compiled=(("model", "sample_actions"), ("model", "forward")),
     costly=(LANGUAGE, VISION),
-    seeing={flow_parts.VISION: VISION},
-    working={"visual": (flow_parts.VISION,), "language_model": (flow_parts.PREFIX, flow_parts.STEP, flow_parts.EXPERT)},
-    steps="num_denoise_steps",
     tiny=Tiny(
         {"vlm_config": qwen.config_values(tiny=True), "image_min_pixels": PIXELS, "image_max_pixels": PIXELS},
     ),
-    flags=(f"--vlm_config={_WRITTEN}",),  # else it is fetched while the config is made
-    building=backbone,
-    hub=(
-        HubNeed(
-            qwen.NAME,
-            "processor",
-            "lerobot.policies.eo1.processor_eo1",
-            "Qwen2_5_VLProcessor",
-            partial(qwen.processor, pil=True),
+    capabilities=(
+        Parts(
+            seeing={flow_parts.VISION: VISION},
+            working={
+                "visual": (flow_parts.VISION,),
+                "language_model": (flow_parts.PREFIX, flow_parts.STEP, flow_parts.EXPERT),
+            },
         ),
+        LiveFields(steps="num_denoise_steps"),
+        Construction(
+            flags=(f"--vlm_config={_WRITTEN}",),  # else it is fetched while the config is made
+            building=backbone,
+            hub=(
+                HubNeed(
+                    qwen.NAME,
+                    "processor",
+                    "lerobot.policies.eo1.processor_eo1",
+                    "Qwen2_5_VLProcessor",
+                    partial(qwen.processor, pil=True),
+                ),
+            ),
+        ),
+        InputFacts(reads_words=True),
     ),
-    reads_words=True,
 )

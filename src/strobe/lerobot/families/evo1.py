@@ -11,8 +11,10 @@ from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any
 
+from strobe.core.families.capabilities import Arm, Construction, HubNeed, InputFacts, LiveFields, Parts
 from strobe.core.families.common import loading, sizes, transformer
-from strobe.core.families.family import Arm, Family, HubNeed, Tiny, Views
+from strobe.core.families.family import Family, Tiny
+from strobe.core.families.sampling import Attention, Context, Views
 from strobe.core.timeline.probe import Probe
 from strobe.lerobot.families import flow_parts, qwen
 from strobe.lerobot.policies.vocabulary import TINY_VOCABULARY, Vocabulary
@@ -145,16 +147,6 @@ FAMILY = Family(
     inference=inference,
     compiled=((EMBEDDER, "forward"), (HEAD, "get_action"), (HEAD, "forward")),
     costly=(HEAD, VISION, LANGUAGE),
-    seeing={flow_parts.VISION: VISION},
-    working={
-        "vision_tower": (flow_parts.VISION,),
-        "language_model": ("language model",),
-        "action_head": (flow_parts.STEP,),
-    },
-    steps="num_inference_timesteps",
-    views=Views(EMBEDDER, "max_views"),
-    context=attentions,
-    unread_weights=True,
     tiny=Tiny(
         {
             "image_resolution": (_SIDE, _SIDE),
@@ -166,9 +158,23 @@ FAMILY = Family(
             "num_layers": 2,
         }
     ),
-    hub=(HubNeed(INTERNVL, "tokenizer", _EMBEDDER_MODULE, "AutoTokenizer", _tokenizer),),
-    building=backbone,
-    arm=Arm(most=3),
-    image_size="image_resolution",
-    reads_words=True,
+    capabilities=(
+        Parts(
+            seeing={flow_parts.VISION: VISION},
+            working={
+                "vision_tower": (flow_parts.VISION,),
+                "language_model": ("language model",),
+                "action_head": (flow_parts.STEP,),
+            },
+        ),
+        LiveFields(steps="num_inference_timesteps"),
+        Views(EMBEDDER, "max_views"),
+        Context(attentions),
+        Attention(unread_weights=True),
+        Construction(
+            hub=(HubNeed(INTERNVL, "tokenizer", _EMBEDDER_MODULE, "AutoTokenizer", _tokenizer),),
+            building=backbone,
+        ),
+        InputFacts(arm=Arm(most=3), image_size="image_resolution", reads_words=True),
+    ),
 )

@@ -10,8 +10,10 @@ from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any
 
+from strobe.core.families.capabilities import Arm, Construction, HubNeed, InputFacts, LiveFields, Parts, Unregistered
 from strobe.core.families.common import loading
-from strobe.core.families.family import Arm, Family, HubNeed, Tiny, Words, blocks
+from strobe.core.families.family import Family, Tiny, blocks
+from strobe.core.families.sampling import Context, Words
 from strobe.core.timeline.layers import Call
 from strobe.core.timeline.probe import Probe
 from strobe.lerobot.families import wan
@@ -112,15 +114,18 @@ FAMILY = Family(
     inference=inference,
     compiled=((MOT, "forward_action_with_video_cache"),),
     costly=(MOT,),
-    working={"mot": (PREFIX, STEP)},
-    steps="num_inference_steps",
-    context=context,
-    words=Words(("model", "encode_prompt"), lambda policy: policy.model.text_encoder),
     tiny=Tiny({"image_size": (64, 128)}),
-    hub=(HubNeed(wan.UMT5, "tokenizer", COMPONENTS, "AutoTokenizer", wan.words),),
-    flags=("--base_model_id=null",),  # else its config points at a checkpoint on the Hub
-    building=frozen,
-    arm=Arm(image=(224, 224), tiny_image=(64, 64), state=8, action=7, instead=True),
-    reads_words=True,
-    outside=frozen_modules,
+    capabilities=(
+        Parts(working={"mot": (PREFIX, STEP)}),
+        LiveFields(steps="num_inference_steps"),
+        Context(context),
+        Words(("model", "encode_prompt"), lambda policy: policy.model.text_encoder),
+        Construction(
+            hub=(HubNeed(wan.UMT5, "tokenizer", COMPONENTS, "AutoTokenizer", wan.words),),
+            flags=("--base_model_id=null",),  # else its config points at a checkpoint on the Hub
+            building=frozen,
+        ),
+        InputFacts(arm=Arm(image=(224, 224), tiny_image=(64, 64), state=8, action=7, instead=True), reads_words=True),
+        Unregistered(outside=frozen_modules),
+    ),
 )

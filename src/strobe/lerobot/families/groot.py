@@ -15,8 +15,10 @@ from unittest import mock
 
 import torch
 
+from strobe.core.families.capabilities import Construction, HubNeed, InputFacts, LiveFields, Parts
 from strobe.core.families.common import transformer
-from strobe.core.families.family import Family, HubNeed, Tiny, blocks
+from strobe.core.families.family import Family, Tiny, blocks
+from strobe.core.families.sampling import Context, UnreadHead
 from strobe.core.timeline.probe import Probe
 from strobe.lerobot.families import qwen3
 from strobe.lerobot.families.flow_parts import STEP, VISION
@@ -109,18 +111,22 @@ FAMILY = Family(
     probes,
     compiled=((f"{HEAD}.model", "forward"),),
     costly=(f"{QWEN}.model.language_model", f"{HEAD}.model", f"{QWEN}.model.visual"),
-    seeing={VISION: f"{QWEN}.model.visual"},
-    steps="num_inference_timesteps",
     tiny=Tiny({}),
-    hub=(
-        HubNeed(COSMOS, "tokenizer", _PROCESSOR, "AutoTokenizer", qwen3.chatting),
-        HubNeed(COSMOS, "image processor", _PROCESSOR, "Qwen2VLImageProcessor", qwen3.images),
-        HubNeed(COSMOS, "video processor", _PROCESSOR, "Qwen3VLVideoProcessor", qwen3.videos),
+    capabilities=(
+        Parts(seeing={VISION: f"{QWEN}.model.visual"}),
+        LiveFields(steps="num_inference_timesteps"),
+        Construction(
+            hub=(
+                HubNeed(COSMOS, "tokenizer", _PROCESSOR, "AutoTokenizer", qwen3.chatting),
+                HubNeed(COSMOS, "image processor", _PROCESSOR, "Qwen2VLImageProcessor", qwen3.images),
+                HubNeed(COSMOS, "video processor", _PROCESSOR, "Qwen3VLVideoProcessor", qwen3.videos),
+            ),
+            flags=("--num_inference_timesteps=4",),  # the config leaves it to the checkpoint, where it is 4
+            building=backbones,
+            settle=settle,
+        ),
+        UnreadHead(f"{QWEN}.lm_head"),
+        Context(context),
+        InputFacts(reads_words=True),
     ),
-    flags=("--num_inference_timesteps=4",),  # the config leaves it to the checkpoint, where it is 4
-    building=backbones,
-    settle=settle,
-    unread_head=f"{QWEN}.lm_head",
-    context=context,
-    reads_words=True,
 )

@@ -16,7 +16,18 @@ from unittest import mock
 
 import torch
 
-from strobe.core.families.family import Arm, Family, HubNeed, Tiny, blocks
+from strobe.core.families.capabilities import (
+    Arm,
+    Calls,
+    Construction,
+    HubNeed,
+    InputFacts,
+    LiveFields,
+    Parts,
+    Unregistered,
+)
+from strobe.core.families.family import Family, Tiny, blocks
+from strobe.core.families.sampling import Context, UnreadHalf
 from strobe.core.subjects.subject import Batch
 from strobe.core.timeline.layers import Call
 from strobe.core.timeline.probe import Probe
@@ -132,11 +143,6 @@ FAMILY = Family(
     ("lingbot_va",),
     probes,
     costly=("transformer",),
-    working={"transformer": (STEP, VIDEO_STEP)},
-    steps="action_num_inference_steps",
-    live=("num_inference_steps", "guidance_scale", "action_guidance_scale"),
-    context=context,
-    unread_half=unread_half,
     tiny=Tiny(
         {
             "num_attention_heads": 2,
@@ -149,17 +155,30 @@ FAMILY = Family(
             "width": 64,
         }
     ),
-    hub=(HubNeed(BASE, "tokenizer", "lerobot.policies.lingbot_va.utils", "T5TokenizerFast", wan.words),),
-    building=frozen,
-    settle=settle,
-    arm=Arm(
-        cameras=("observation.images.image", "observation.images.image2"),
-        image=(256, 256),
-        tiny_image=(64, 64),
-        state=8,
-        action=7,
+    capabilities=(
+        Parts(working={"transformer": (STEP, VIDEO_STEP)}),
+        LiveFields(
+            steps="action_num_inference_steps",
+            live=("num_inference_steps", "guidance_scale", "action_guidance_scale"),
+        ),
+        Context(context),
+        UnreadHalf(unread_half),
+        Construction(
+            hub=(HubNeed(BASE, "tokenizer", "lerobot.policies.lingbot_va.utils", "T5TokenizerFast", wan.words),),
+            building=frozen,
+            settle=settle,
+        ),
+        InputFacts(
+            arm=Arm(
+                cameras=("observation.images.image", "observation.images.image2"),
+                image=(256, 256),
+                tiny_image=(64, 64),
+                state=8,
+                action=7,
+            ),
+            reads_words=True,
+        ),
+        Calls(chunk=chunk),
+        Unregistered(outside=frozen_modules),
     ),
-    chunk=chunk,
-    reads_words=True,
-    outside=frozen_modules,
 )

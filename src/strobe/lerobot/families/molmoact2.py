@@ -13,8 +13,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from unittest import mock
 
+from strobe.core.families.capabilities import Construction, InputFacts, LiveFields, Parts, Unregistered
 from strobe.core.families.common import loading, sizes, transformer
 from strobe.core.families.family import Family, Tiny, blocks
+from strobe.core.families.sampling import WordTables
 from strobe.core.timeline.probe import Probe
 from strobe.lerobot.families import flow_parts, qwen
 
@@ -208,25 +210,31 @@ FAMILY = Family(
     inference=inference,
     compiled=((BACKBONE, "forward"), (EXPERT, "forward_with_context")),
     costly=(LANGUAGE, VISION, EXPERT),
-    seeing={"vision backbone": VISION},
-    working={
-        "vision_backbone": ("vision backbone",),
-        "transformer": (flow_parts.PREFIX,),
-        WORDS: ("language embedding",),
-        "action_expert": (flow_parts.STEP,),
-    },
-    steps="num_inference_steps",
-    # The released checkpoint's own number of steps; its discrete mode needs a tokenizer from the Hub.
-    # After 0.6.1 the language model is wrapped for LoRA unless a flag forbids it.
-    flags=(
-        "--action_mode=continuous",
-        "--inference_action_mode=continuous",
-        "--num_inference_steps=10",
-        "--train_mode_vlm=fft",
-    ),
     tiny=Tiny({}),
-    building=checkpoint,
-    memos=memos,
-    word_tables=WORDS,
-    reads_words=True,
+    capabilities=(
+        Parts(
+            seeing={"vision backbone": VISION},
+            working={
+                "vision_backbone": ("vision backbone",),
+                "transformer": (flow_parts.PREFIX,),
+                WORDS: ("language embedding",),
+                "action_expert": (flow_parts.STEP,),
+            },
+        ),
+        LiveFields(steps="num_inference_steps"),
+        Construction(
+            # The released checkpoint's own number of steps; its discrete mode needs a tokenizer from the Hub.
+            # After 0.6.1 the language model is wrapped for LoRA unless a flag forbids it.
+            flags=(
+                "--action_mode=continuous",
+                "--inference_action_mode=continuous",
+                "--num_inference_steps=10",
+                "--train_mode_vlm=fft",
+            ),
+            building=checkpoint,
+        ),
+        Unregistered(memos=memos),
+        WordTables(WORDS),
+        InputFacts(reads_words=True),
+    ),
 )

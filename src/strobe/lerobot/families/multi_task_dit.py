@@ -14,8 +14,10 @@ from unittest import mock
 from torch import Tensor
 from torch.nn.functional import silu
 
+from strobe.core.families.capabilities import Calls, Construction, HubNeed, InputFacts, LiveFields, Parts
 from strobe.core.families.common import sizes
-from strobe.core.families.family import Conditioning, Family, HubNeed, Tiny, Words, blocks
+from strobe.core.families.family import Family, Tiny, blocks
+from strobe.core.families.sampling import Conditioning, Words
 from strobe.core.timeline.probe import Probe
 from strobe.lerobot.families.answers import queued_chunk
 from strobe.lerobot.policies.vocabulary import TINY_VOCABULARY, TOKENIZERS, Vocabulary, tokenizer
@@ -131,12 +133,6 @@ FAMILY = Family(
     inference=inference,
     compiled=(("noise_predictor", "forward"),),
     costly=("noise_predictor", SEEING, EACH, READING),
-    seeing={"vision encoder": SEEING},
-    steps="num_inference_steps",
-    objectives={"flow_matching": "num_integration_steps"},
-    every_step="num_train_timesteps",
-    conditioning=Conditioning(("objective", "conditional_sample"), observed, modulations),
-    words=Words((READING, "forward"), lambda policy: policy.get_submodule(READING)),
     tiny=Tiny(
         {
             "image_crop_shape": (TINY_IMAGE, TINY_IMAGE),
@@ -147,13 +143,24 @@ FAMILY = Family(
         },
         defaults={"num_inference_steps": 10},
     ),
-    building=building,
-    hub=(
-        HubNeed(CLIP, "tokenizer", *TOKENIZERS, partial(tokenizer, VOCABULARY)),
-        HubNeed(CLIP, "weights", _MODELING, "CLIPVisionModel", _vision),
-        HubNeed(CLIP, "weights", _MODELING, "CLIPTextModel", _text),
+    capabilities=(
+        Parts(seeing={"vision encoder": SEEING}),
+        LiveFields(
+            steps="num_inference_steps",
+            objectives={"flow_matching": "num_integration_steps"},
+            every_step="num_train_timesteps",
+        ),
+        Conditioning(("objective", "conditional_sample"), observed, modulations),
+        Words((READING, "forward"), lambda policy: policy.get_submodule(READING)),
+        Construction(
+            building=building,
+            hub=(
+                HubNeed(CLIP, "tokenizer", *TOKENIZERS, partial(tokenizer, VOCABULARY)),
+                HubNeed(CLIP, "weights", _MODELING, "CLIPVisionModel", _vision),
+                HubNeed(CLIP, "weights", _MODELING, "CLIPTextModel", _text),
+            ),
+        ),
+        Calls(chunk=queued_chunk),
+        InputFacts(image_size="image_crop_shape", stacked=True),
     ),
-    chunk=queued_chunk,
-    image_size="image_crop_shape",
-    stacked=True,
 )

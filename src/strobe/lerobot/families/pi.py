@@ -12,8 +12,10 @@ from unittest import mock
 
 from torch import Tensor
 
+from strobe.core.families.capabilities import Construction, HubNeed, InputFacts, LiveFields, MpsTimes, Parts
 from strobe.core.families.common import transformer
-from strobe.core.families.family import Family, Flow, HubNeed, Tiny
+from strobe.core.families.family import Family, Tiny
+from strobe.core.families.sampling import Attention, Flow, Graphs
 from strobe.core.timeline.layers import Call
 from strobe.core.timeline.probe import Probe
 from strobe.lerobot.families import flow_parts
@@ -160,32 +162,36 @@ FAMILY = Family(
     inference=inference,
     compiled=(("model", "sample_actions"), ("model", "forward")),
     costly=(LANGUAGE, VISION, EXPERT),
-    seeing={flow_parts.VISION: VISION},
-    working={
-        "vision_tower": (flow_parts.VISION,),
-        "multi_modal_projector": (flow_parts.VISION,),
-        "language_model": (flow_parts.PREFIX,),
-        "gemma_expert": (flow_parts.STEP, flow_parts.EXPERT),
-    },
-    caching={LANGUAGE: (flow_parts.PREFIX,), EXPERT: (flow_parts.STEP, flow_parts.EXPERT)},
-    steps="num_inference_steps",
-    flow=Flow(
-        joint=JOINT,
-        language=LANGUAGE,
-        expert=EXPERT,
-        chunk="predict_action_chunk",
-        images="_preprocess_images",
-        suffix_pass=suffix_pass,
-        attention_mask=attention_mask,
-        clone="clone_past_key_values",
-    ),
-    whole=("model", "sample_actions"),
-    embedding=("model", "embed_prefix", "prefix embedding"),
-    eager=frozenset({"language_model", "gemma_expert"}),
     tiny=Tiny({"image_resolution": (28, 28)}),
-    building=backbones,
-    hub=(HubNeed(PALIGEMMA, "tokenizer", *TOKENIZERS, partial(tokenizer, VOCABULARY)),),
-    fills_cameras=True,
-    image_size="image_resolution",
-    mps_known=True,
+    capabilities=(
+        Parts(
+            seeing={flow_parts.VISION: VISION},
+            working={
+                "vision_tower": (flow_parts.VISION,),
+                "multi_modal_projector": (flow_parts.VISION,),
+                "language_model": (flow_parts.PREFIX,),
+                "gemma_expert": (flow_parts.STEP, flow_parts.EXPERT),
+            },
+            caching={LANGUAGE: (flow_parts.PREFIX,), EXPERT: (flow_parts.STEP, flow_parts.EXPERT)},
+        ),
+        LiveFields(steps="num_inference_steps"),
+        Flow(
+            joint=JOINT,
+            language=LANGUAGE,
+            expert=EXPERT,
+            chunk="predict_action_chunk",
+            images="_preprocess_images",
+            suffix_pass=suffix_pass,
+            attention_mask=attention_mask,
+            clone="clone_past_key_values",
+        ),
+        Graphs(whole=("model", "sample_actions"), embedding=("model", "embed_prefix", "prefix embedding")),
+        Attention(eager=frozenset({"language_model", "gemma_expert"})),
+        Construction(
+            building=backbones,
+            hub=(HubNeed(PALIGEMMA, "tokenizer", *TOKENIZERS, partial(tokenizer, VOCABULARY)),),
+        ),
+        InputFacts(fills_cameras=True, image_size="image_resolution"),
+        MpsTimes(mps_known=True),
+    ),
 )

@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from strobe.core.families.capabilities import Construction, HubNeed, InputFacts, LiveFields, Parts
 from strobe.core.families.common import transformer
-from strobe.core.families.family import Family, HubNeed, Tiny
+from strobe.core.families.family import Family, Tiny
 from strobe.core.timeline.probe import Probe
 from strobe.lerobot.families import flow_parts, pi
 from strobe.lerobot.families.pi import JOINT, LANGUAGE, PALIGEMMA, VISION
@@ -143,23 +144,28 @@ FAMILY = Family(
     inference=inference,
     compiled=((JOINT, "embed_image"), ("model", "forward")),
     costly=(LANGUAGE, HEAD, VISION),
-    seeing={flow_parts.VISION: VISION},
-    working={
-        "vision_tower": (flow_parts.VISION,),
-        "multi_modal_projector": (flow_parts.VISION,),
-        "language_model": (TOKEN, flow_parts.PREFIX),
-        "lm_head": (TOKEN_HEAD,),
-    },
-    live=("max_decoding_steps", "temperature", "use_kv_cache"),
     tiny=Tiny({"image_resolution": (28, 28)}),
-    flags=("--validate_action_token_prefix=false",),  # random weights do not begin with "Action:"
-    building=pi.backbones,
-    hub=(
-        HubNeed(PALIGEMMA, "tokenizer", *TOKENIZERS, partial(tokenizer, pi.VOCABULARY)),
-        HubNeed(PALIGEMMA, "tokenizer", _MODELING, "AutoTokenizer", partial(tokenizer, pi.VOCABULARY)),
-        HubNeed(FAST, "processor", _MODELING, "AutoProcessor", fast_tokens),
-        HubNeed(FAST, "processor", TOKENIZERS[0], "AutoProcessor", fast_tokens),
+    capabilities=(
+        Parts(
+            seeing={flow_parts.VISION: VISION},
+            working={
+                "vision_tower": (flow_parts.VISION,),
+                "multi_modal_projector": (flow_parts.VISION,),
+                "language_model": (TOKEN, flow_parts.PREFIX),
+                "lm_head": (TOKEN_HEAD,),
+            },
+        ),
+        LiveFields(live=("max_decoding_steps", "temperature", "use_kv_cache")),
+        Construction(
+            flags=("--validate_action_token_prefix=false",),  # random weights do not begin with "Action:"
+            building=pi.backbones,
+            hub=(
+                HubNeed(PALIGEMMA, "tokenizer", *TOKENIZERS, partial(tokenizer, pi.VOCABULARY)),
+                HubNeed(PALIGEMMA, "tokenizer", _MODELING, "AutoTokenizer", partial(tokenizer, pi.VOCABULARY)),
+                HubNeed(FAST, "processor", _MODELING, "AutoProcessor", fast_tokens),
+                HubNeed(FAST, "processor", TOKENIZERS[0], "AutoProcessor", fast_tokens),
+            ),
+        ),
+        InputFacts(fills_cameras=True, image_size="image_resolution"),
     ),
-    fills_cameras=True,
-    image_size="image_resolution",
 )

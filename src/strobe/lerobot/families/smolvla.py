@@ -11,8 +11,10 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
+from strobe.core.families.capabilities import Construction, HubNeed, InputFacts, LiveFields, Parts
 from strobe.core.families.common import sizes, transformer
-from strobe.core.families.family import Family, Flow, HubNeed, Tiny
+from strobe.core.families.family import Family, Tiny
+from strobe.core.families.sampling import Flow, Graphs
 from strobe.core.timeline.layers import Call
 from strobe.core.timeline.probe import Probe
 from strobe.lerobot.families import flow_parts
@@ -191,36 +193,43 @@ FAMILY = Family(
     inference=inference,
     compiled=(("model", "sample_actions"), ("model", "forward")),
     costly=(VISION, LANGUAGE, EXPERT),
-    seeing={flow_parts.VISION: VISION},
-    working={
-        "vision_model": (flow_parts.VISION,),
-        "connector": (flow_parts.VISION,),
-        "text_model": (flow_parts.PREFIX,),
-        "lm_expert": (flow_parts.STEP, flow_parts.EXPERT),
-    },
-    caching={JOINT: (flow_parts.PREFIX, flow_parts.STEP, flow_parts.EXPERT)},
-    steps="num_steps",
-    flow=Flow(
-        joint=JOINT,
-        language=LANGUAGE,
-        expert=EXPERT,
-        chunk="_get_action_chunk",
-        images="prepare_images",
-        suffix_pass=suffix_pass,
-        attention_mask=lambda _, mask: mask,
-        layers="methods",
-        repeated=crossed,
-    ),
-    whole=("model", "sample_actions"),
-    without_waits=without_waits,
-    # Not the embedding as a whole: the vision tower's embeddings look at values on the host.
-    embedding=(f"{VISION}.encoder", "forward", "vision encoder"),
     tiny=Tiny({"resize_imgs_with_padding": (64, 64), "num_vlm_layers": 4, "num_expert_layers": -1}),
-    hub=(
-        HubNeed(SMOLVLM, "tokenizer", *TOKENIZERS, partial(tokenizer, VOCABULARY)),
-        HubNeed(SMOLVLM, "config", _MODELING, "AutoConfig", backbone_config),
-        HubNeed(SMOLVLM, "processor", _MODELING, "AutoProcessor", _processor),
+    capabilities=(
+        Parts(
+            seeing={flow_parts.VISION: VISION},
+            working={
+                "vision_model": (flow_parts.VISION,),
+                "connector": (flow_parts.VISION,),
+                "text_model": (flow_parts.PREFIX,),
+                "lm_expert": (flow_parts.STEP, flow_parts.EXPERT),
+            },
+            caching={JOINT: (flow_parts.PREFIX, flow_parts.STEP, flow_parts.EXPERT)},
+        ),
+        LiveFields(steps="num_steps"),
+        Flow(
+            joint=JOINT,
+            language=LANGUAGE,
+            expert=EXPERT,
+            chunk="_get_action_chunk",
+            images="prepare_images",
+            suffix_pass=suffix_pass,
+            attention_mask=lambda _, mask: mask,
+            layers="methods",
+            repeated=crossed,
+        ),
+        Graphs(
+            whole=("model", "sample_actions"),
+            without_waits=without_waits,
+            # Not the embedding as a whole: the vision tower's embeddings look at values on the host.
+            embedding=(f"{VISION}.encoder", "forward", "vision encoder"),
+        ),
+        Construction(
+            hub=(
+                HubNeed(SMOLVLM, "tokenizer", *TOKENIZERS, partial(tokenizer, VOCABULARY)),
+                HubNeed(SMOLVLM, "config", _MODELING, "AutoConfig", backbone_config),
+                HubNeed(SMOLVLM, "processor", _MODELING, "AutoProcessor", _processor),
+            ),
+        ),
+        InputFacts(fills_cameras=True, image_size="resize_imgs_with_padding"),
     ),
-    fills_cameras=True,
-    image_size="resize_imgs_with_padding",
 )

@@ -14,7 +14,8 @@ from unittest import mock
 from lerobot.utils.constants import OBS_IMAGE
 from torch import Tensor, nn
 
-from strobe.core.families.family import Arm, Family, Tiny
+from strobe.core.families.capabilities import Arm, Calls, Construction, InputFacts, LiveFields, Parts
+from strobe.core.families.family import Family, Tiny
 from strobe.core.subjects.subject import Batch
 from strobe.core.timeline.probe import Probe
 from strobe.lerobot.families.answers import queued_chunk
@@ -92,15 +93,6 @@ FAMILY = Family(
     inference=inference,
     compiled=(("model", "latent_dynamics"), ("model", "latent_dynamics_and_reward"), ("model", "Qs")),
     costly=("model._Qs", "model._dynamics", "model._reward"),
-    seeing={ENCODER: "model._encoder"},
-    working={
-        "_encoder": (ENCODER,),
-        "_pi": (ACTOR,),
-        "_dynamics": (VALUE, DYNAMICS),
-        "_reward": (VALUE,),
-        "_Qs": (VALUE,),
-    },
-    live=("cem_iterations", "n_gaussian_samples", "n_pi_samples", "n_elites"),
     tiny=Tiny(
         {
             "latent_dim": 16,
@@ -110,8 +102,23 @@ FAMILY = Family(
             "n_gaussian_samples": 64,
         }
     ),
-    building=building,
-    arm=Arm(cameras=(OBS_IMAGE,), image=(84, 84)),  # the size of the images that it was published with
-    chunk=chunk,
-    any_image_size=True,
+    capabilities=(
+        Parts(
+            seeing={ENCODER: "model._encoder"},
+            working={
+                "_encoder": (ENCODER,),
+                "_pi": (ACTOR,),
+                "_dynamics": (VALUE, DYNAMICS),
+                "_reward": (VALUE,),
+                "_Qs": (VALUE,),
+            },
+        ),
+        LiveFields(live=("cem_iterations", "n_gaussian_samples", "n_pi_samples", "n_elites")),
+        Construction(building=building),
+        InputFacts(
+            arm=Arm(cameras=(OBS_IMAGE,), image=(84, 84)),  # the size of the images that it was published with
+            any_image_size=True,
+        ),
+        Calls(chunk=chunk),
+    ),
 )

@@ -14,8 +14,10 @@ import transformers
 from torch import nn
 from transformers import AutoConfig
 
+from strobe.core.families.capabilities import Construction, HubNeed, InputFacts, LiveFields, Parts
 from strobe.core.families.common import loading, transformer
-from strobe.core.families.family import Family, HubNeed, Tiny
+from strobe.core.families.family import Family, Tiny
+from strobe.core.families.sampling import Context, UnreadHead
 from strobe.core.timeline.layers import Call
 from strobe.core.timeline.probe import Probe
 from strobe.lerobot.families import qwen3
@@ -109,8 +111,6 @@ FAMILY = Family(
     training=training,
     compiled=((f"{HEAD}.model", "forward"),),
     costly=(f"{QWEN}.model.language_model", f"{QWEN}.model.visual", f"{HEAD}.model"),
-    seeing={VISION: f"{QWEN}.model.visual"},
-    steps="num_inference_timesteps",
     tiny=Tiny(
         {
             "action_model_type": "DiT-test",
@@ -120,14 +120,20 @@ FAMILY = Family(
             "predictor_num_heads": 2,
         }
     ),
-    hub=(
-        HubNeed(QWEN3, "config", _HERE, "AutoConfig", qwen3.config),
-        HubNeed(VJEPA2, "config", _HERE, "AutoConfig", jepa_config),
-        HubNeed(QWEN3, "processor", f"{_FOLDER}.qwen_interface", "AutoProcessor", qwen3.processor),
-        HubNeed(VJEPA2, "video processor", f"{_FOLDER}.modeling_vla_jepa", "AutoVideoProcessor", jepa_videos),
+    capabilities=(
+        Parts(seeing={VISION: f"{QWEN}.model.visual"}),
+        LiveFields(steps="num_inference_timesteps"),
+        Construction(
+            hub=(
+                HubNeed(QWEN3, "config", _HERE, "AutoConfig", qwen3.config),
+                HubNeed(VJEPA2, "config", _HERE, "AutoConfig", jepa_config),
+                HubNeed(QWEN3, "processor", f"{_FOLDER}.qwen_interface", "AutoProcessor", qwen3.processor),
+                HubNeed(VJEPA2, "video processor", f"{_FOLDER}.modeling_vla_jepa", "AutoVideoProcessor", jepa_videos),
+            ),
+            building=backbones,
+        ),
+        InputFacts(reads_words=True),
+        UnreadHead(f"{QWEN}.lm_head"),
+        Context(context),
     ),
-    building=backbones,
-    reads_words=True,
-    unread_head=f"{QWEN}.lm_head",
-    context=context,
 )

@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING
 
 from lerobot.utils.constants import OBS_IMAGE
 
+from strobe.core.families.capabilities import Arm, Calls, InputFacts, LiveFields, Parts
 from strobe.core.families.common import transformer
-from strobe.core.families.family import Arm, Family, Tiny
+from strobe.core.families.family import Family, Tiny
 from strobe.core.timeline.probe import Probe
 from strobe.lerobot.families.answers import queued_chunk
 
@@ -52,8 +53,6 @@ FAMILY = Family(
     training=training,
     compiled=(("vqbet.rgb_encoder", "forward"), ("vqbet.policy", "forward")),
     costly=("vqbet.rgb_encoder", "vqbet.policy"),
-    seeing={"image encoder": "vqbet.rgb_encoder"},
-    live=("bet_softmax_temperature",),
     tiny=Tiny(
         {
             "crop_shape": (56, 56),
@@ -66,7 +65,13 @@ FAMILY = Family(
             "vqvae_enc_hidden_dim": 32,
         }
     ),
-    arm=Arm(cameras=(OBS_IMAGE,), image=(96, 96)),  # PushT's, which LeRobot's own policy was trained on
-    chunk=queued_chunk,
-    stacked=True,
+    capabilities=(
+        Parts(seeing={"image encoder": "vqbet.rgb_encoder"}),
+        LiveFields(live=("bet_softmax_temperature",)),
+        InputFacts(
+            arm=Arm(cameras=(OBS_IMAGE,), image=(96, 96)),  # PushT's, which LeRobot's own policy was trained on
+            stacked=True,
+        ),
+        Calls(chunk=queued_chunk),
+    ),
 )

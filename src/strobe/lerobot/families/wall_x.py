@@ -10,8 +10,10 @@ import contextlib
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
+from strobe.core.families.capabilities import Construction, InputFacts, Parts
 from strobe.core.families.common import loading
-from strobe.core.families.family import Family, Rerun, Tiny, blocks
+from strobe.core.families.family import Family, Tiny, blocks
+from strobe.core.families.sampling import Rerun
 from strobe.core.timeline.probe import Probe
 from strobe.lerobot.families import flow_parts, qwen
 
@@ -116,10 +118,14 @@ FAMILY = Family(
     inference=inference,
     compiled=((VISION, "forward"), (LANGUAGE, "forward")),
     costly=(LANGUAGE, VISION),
-    seeing={flow_parts.VISION: VISION},
-    working={"visual": (flow_parts.VISION,), LANGUAGE: (flow_parts.STEP,)},
-    rerun=Rerun(LANGUAGE, "predict_action_chunk", "moe_token_types"),
     tiny=Tiny({}),
-    building=backbone,
-    reads_words=True,
+    capabilities=(
+        Parts(
+            seeing={flow_parts.VISION: VISION},
+            working={"visual": (flow_parts.VISION,), LANGUAGE: (flow_parts.STEP,)},
+        ),
+        Rerun(LANGUAGE, "predict_action_chunk", "moe_token_types"),
+        Construction(building=backbone),
+        InputFacts(reads_words=True),
+    ),
 )

@@ -14,8 +14,10 @@ from typing import TYPE_CHECKING, Any
 from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention
 
+from strobe.core.families.capabilities import Construction, HubNeed, InputFacts, LiveFields, Parts
 from strobe.core.families.common import transformer
-from strobe.core.families.family import Family, HubNeed, LastBlock, Tiny, blocks
+from strobe.core.families.family import Family, Tiny, blocks
+from strobe.core.families.sampling import LastBlock
 from strobe.core.timeline.probe import Probe
 from strobe.lerobot.policies.vocabulary import TINY_VOCABULARY, TOKENIZERS, Vocabulary, tokenizer
 
@@ -114,9 +116,6 @@ FAMILY = Family(
     probes,
     compiled=((TRANSFORMER, "forward"), (VISION, "forward"), (ENCODER, "forward")),
     costly=(TRANSFORMER, VISION, ENCODER),
-    seeing={"vision tower": VISION},
-    steps="num_denoising_steps",
-    last_block=LastBlock(f"{TRANSFORMER}.blocks", lambda config: config.chunk_size, narrowed),
     tiny=Tiny(
         {
             "florence_config": _TINY,
@@ -127,12 +126,18 @@ FAMILY = Family(
             "num_domains": 3,
         }
     ),
-    flags=(
-        f"--florence_config={json.dumps(FLORENCE)}",
-        "--resize_imgs_with_padding=[224,224]",  # at the cameras' own size the tokens do not fit
-        "--action_mode=auto",  # the others are for the robots that they are named after
+    capabilities=(
+        Parts(seeing={"vision tower": VISION}),
+        LiveFields(steps="num_denoising_steps"),
+        LastBlock(f"{TRANSFORMER}.blocks", lambda config: config.chunk_size, narrowed),
+        Construction(
+            flags=(
+                f"--florence_config={json.dumps(FLORENCE)}",
+                "--resize_imgs_with_padding=[224,224]",  # at the cameras' own size the tokens do not fit
+                "--action_mode=auto",  # the others are for the robots that they are named after
+            ),
+            hub=(HubNeed(BART, "tokenizer", *TOKENIZERS, partial(tokenizer, VOCABULARY)),),
+        ),
+        InputFacts(fills_cameras=True, image_size="resize_imgs_with_padding"),
     ),
-    hub=(HubNeed(BART, "tokenizer", *TOKENIZERS, partial(tokenizer, VOCABULARY)),),
-    fills_cameras=True,
-    image_size="resize_imgs_with_padding",
 )

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any
 
+from strobe.core.families.capabilities import Calls
 from strobe.core.families.registry import registered
 from strobe.lerobot.families import answers
 
@@ -16,7 +17,5 @@ def predict(policy: Any, batch: dict[str, Any], options: Mapping[str, Any] = Map
     Args:
         options: of ``predict_action_chunk``.
     """
-    family = registered(getattr(policy.config, "type", ""))
-    if family is not None and family.chunk is not None:
-        return family.chunk(policy, batch, options)
-    return answers.chunk(policy, batch, options)
+    chunk = Calls.of(registered(getattr(policy.config, "type", ""))).chunk
+    return (chunk or answers.chunk)(policy, batch, options)

@@ -18,7 +18,7 @@ from typing import Any
 from unittest import mock
 
 from strobe.core.errors import UserError
-from strobe.core.families.family import HubNeed
+from strobe.core.families.capabilities import Construction, HubNeed
 from strobe.core.families.registry import hub_needs, registered
 from strobe.lerobot.policies.vocabulary import TOKENIZERS
 from strobe.lerobot.refusals import first_line
@@ -95,10 +95,9 @@ def stand_ins(kind: str, *, random_weights: bool, tiny: bool = False) -> Iterato
     fill as LeRobot loads. Inside, a tokenizer or config that is not available raises UserError. With
     ``random_weights`` no backbone of timm reads weights either.
     """
-    family = registered(kind)
     # Any policy may use a tokenizer that another family's record knows.
     needs = {(need.module, need.attribute, need.name): need for need in hub_needs() if need.site == TOKENIZERS}
-    needs |= {(need.module, need.attribute, need.name): need for need in (family.hub if family is not None else ())}
+    needs |= {(need.module, need.attribute, need.name): need for need in Construction.of(registered(kind)).hub}
     sites: dict[tuple[str, str], list[HubNeed]] = {TOKENIZERS: []}
     for need in needs.values():
         sites.setdefault(need.site, []).append(need)

@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.nn.functional import interpolate
 
 from strobe.core.errors import UserError
-from strobe.core.families.family import Arm
+from strobe.core.families.capabilities import Arm
 from strobe.core.subjects.subject import Batch, Observation
 
 TINY_IMAGE = (64, 64)  # height and width of a tiny policy's synthetic cameras

@@ -9,7 +9,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from strobe.core.subjects.acting import ActingSubject
+from strobe.core.families.sampling import Flow, Views
+from strobe.core.subjects.acting import capability, needed
 from strobe.core.subjects.subject import Subject
 from strobe.core.timeline.layers import Call
 from strobe.core.treatments.patch import Patches
@@ -22,7 +23,7 @@ from strobe.treatments.parts import VISION, deriving, flow_of, parts_of
 
 
 @dataclass
-class BatchedCameras(Switch, key="cameras", of=lambda family: family.flow):
+class BatchedCameras(Switch, key="cameras", of=Flow):
     """Images of one shape are embedded together, before the prefix is put together from them."""
 
     _ready: list[Tensor] = field(default_factory=list, init=False, repr=False)
@@ -66,20 +67,18 @@ BATCHED = BatchedCameras.entry(parts=(VISION,))
 
 
 @dataclass
-class PresentViews(Switch, key="views", of=lambda family: family.views):
+class PresentViews(Switch, key="views", of=Views):
     """The vision-language model is given the views that are there; hidden states of the others' tokens are 0."""
 
     @classmethod
     def fits(cls, subject: Subject) -> bool:
-        if not isinstance(subject, ActingSubject) or subject.family.views is None:
+        if (views := capability(subject, Views)) is None:
             return False
-        config: Any = subject.policy.config
-        return len(config.image_features) < getattr(config, subject.family.views.most)
+        config: Any = subject.module.config
+        return len(config.image_features) < getattr(config, views.most)
 
     def apply(self, subject: Subject) -> Undo:
-        self.require(subject)
-        views, patches = subject.family.views, Patches()
-        assert views is not None
+        views, patches = needed(subject, Views, self.key), Patches()
         model: Any = subject.module.get_submodule(views.model)
         token, each = model.config.image_token_id, model.config.image_seq_length
 
@@ -115,7 +114,7 @@ def _absent(tokens: Tensor, mask: Tensor, image: int) -> Tensor | None:
 
 
 def _parts(subject: Subject, _: Spec) -> tuple[str, ...]:
-    views = subject.family.views
+    views = capability(subject, Views)
     return () if views is None else parts_of(subject, [views.model])
 
 

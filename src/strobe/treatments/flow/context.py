@@ -18,13 +18,13 @@ from torch.nn import functional
 from torch.nn.functional import linear
 
 from strobe.core.errors import UserError
-from strobe.core.families.family import Conditioning, nothing
+from strobe.core.families.sampling import Conditioning, Context
+from strobe.core.subjects.acting import needed
 from strobe.core.subjects.subject import Subject
 from strobe.core.timeline.layers import Call, peeled, within
 from strobe.core.treatments.patch import Patches
 from strobe.core.treatments.switch import Switch
 from strobe.core.treatments.treatment import Undo
-from strobe.lerobot.policies.policy_of import policy_of
 from strobe.treatments.graphs.host_work import EpochCache, in_region
 from strobe.treatments.parts import STEP, deriving
 
@@ -49,15 +49,14 @@ class _Seen:
 
 
 @dataclass
-class ContextOnce(Switch, key="context_keys", of=lambda family: family.context is not nothing):
+class ContextOnce(Switch, key="context_keys", of=Context):
     """A module runs once for a context: all steps of the chunk that give it the same one get the same."""
 
     _outputs: EpochCache[int, list[_Seen]] = field(default_factory=EpochCache, init=False, repr=False)
 
     def apply(self, subject: Subject) -> Undo:
-        self.require(subject)
-        policy: Any = policy_of(subject).policy
-        modules = subject.family.context(policy)
+        policy: Any = subject.module
+        modules = needed(subject, Context, self.key).modules(policy)
         if not modules:
             raise UserError(f"{subject.info.name} attends to no context in its denoising steps")
         patches, cached = Patches(), self._outputs
@@ -142,7 +141,7 @@ KEYS = ContextOnce.entry(parts=(STEP,))
 
 
 @dataclass
-class ConditioningOnce(Switch, key="conditioning", of=lambda family: family.conditioning):
+class ConditioningOnce(Switch, key="conditioning", of=Conditioning):
     """Each layer's product is a sum: the observation's share is kept for the chunk, a step adds its own.
 
     A layer that something else computes already, as with 8-bit weights, stays as it is.
@@ -152,9 +151,7 @@ class ConditioningOnce(Switch, key="conditioning", of=lambda family: family.cond
     _shares: list[tuple[int, Tensor]] = field(default_factory=list, init=False, repr=False)
 
     def apply(self, subject: Subject) -> Undo:
-        self.require(subject)
-        record = subject.family.conditioning
-        assert record is not None
+        record = needed(subject, Conditioning, self.key)
         layers = [layer for layer in record.layers(subject.module) if _plain(layer)]
         if not layers:
             raise UserError(f"{subject.info.name}: its layers are quantised or hooked, and compute all of it")

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from strobe.core.errors import UserError
+from strobe.core.families.sampling import Flow
 from strobe.core.subjects.subject import Subject
 from strobe.core.timeline import section
 from strobe.core.timeline.layers import Call
@@ -36,7 +37,7 @@ class _Built:
 
 
 @dataclass
-class MasksOnce(Switch, key="masks", of=lambda family: family.flow):
+class MasksOnce(Switch, key="masks", of=Flow):
     """A denoising step as LeRobot 0.6.1 does it, with what is the same in all steps kept from the first one.
 
     The first step of all is done both ways; raises UserError unless all bits are equal.

@@ -15,6 +15,7 @@ from lerobot.utils.constants import OBS_LANGUAGE_ATTENTION_MASK, OBS_LANGUAGE_TO
 from torch import Tensor
 
 from strobe.core.errors import UserError
+from strobe.core.families.sampling import Flow
 from strobe.core.subjects.subject import Batch, Subject
 from strobe.core.timeline.layers import Call
 from strobe.core.treatments.patch import Patches
@@ -27,7 +28,7 @@ MULTIPLE = 16
 
 
 @dataclass
-class TrimmedPadding(Switch, key="padding", of=lambda family: family.flow):
+class TrimmedPadding(Switch, key="padding", of=Flow):
     """Shorten the prompt to the tokens that any sample of the batch uses, rounded up to ``multiple`` of them.
 
     This happens before the model is entered, so that what is compiled or captured sees tensors of the shorter shape.

@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 from transformers.cache_utils import DynamicCache
 
+from strobe.core.families.sampling import Flow
 from strobe.core.subjects.subject import Subject
 from strobe.core.timeline.layers import Call
 from strobe.core.treatments.patch import Patches
@@ -98,7 +99,7 @@ def _shape(prefix: Tensor, suffix: Tensor) -> tuple[tuple[int, ...], torch.dtype
 
 
 @dataclass
-class StaticPrefixCache(Switch, key="prefix_cache", of=lambda family: family.flow):
+class StaticPrefixCache(Switch, key="prefix_cache", of=Flow):
     """The prefix's keys and values are laid down once a chunk; no clone, no joining, no projecting in a step."""
 
     _cache: PrefixCache = field(default_factory=PrefixCache, init=False, repr=False)

@@ -16,7 +16,8 @@ import torch
 from torch import Tensor
 
 from strobe.core.errors import UserError
-from strobe.core.families.family import Rerun
+from strobe.core.families.sampling import Rerun
+from strobe.core.subjects.acting import needed
 from strobe.core.subjects.subject import Batch, Subject
 from strobe.core.timeline import section
 from strobe.core.treatments.patch import Patches
@@ -39,7 +40,7 @@ class _Prompt:
 
 
 @dataclass
-class PromptOnce(Switch, key="prompt", of=lambda family: family.rerun):
+class PromptOnce(Switch, key="prompt", of=Rerun):
     """The prompt's keys and values, and its hidden states (B, prompt, width), are made in the first step of a chunk.
 
     Raises UserError in that step where the prompt looks at actions.
@@ -50,9 +51,7 @@ class PromptOnce(Switch, key="prompt", of=lambda family: family.rerun):
     _tried: bool = field(default=False, init=False, repr=False)
 
     def apply(self, subject: Subject) -> Undo:
-        self.require(subject)
-        rerun = subject.family.rerun
-        assert rerun is not None
+        rerun = needed(subject, Rerun, self.key)
         language: Any = subject.module.get_submodule(rerun.language)
         patches = Patches()
         patches.on_undo(self._forget)

@@ -15,6 +15,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from strobe.core.families.sampling import Flow
 from strobe.core.subjects.subject import Subject
 from strobe.core.timeline.layers import Call
 from strobe.core.treatments.patch import Patches
@@ -49,7 +50,7 @@ class _Table:
 
 
 @dataclass
-class PrecomputedTimesteps(Switch, key="timesteps", of=lambda family: family.flow):
+class PrecomputedTimesteps(Switch, key="timesteps", of=Flow):
     """Timestep embeddings and the modulation of adaptive norms, for as many steps as the policy's config has."""
 
     _table: _Table | None = field(default=None, init=False, repr=False)

@@ -22,6 +22,7 @@ from torch import Tensor, nn
 from torch.nn.functional import scaled_dot_product_attention
 
 from strobe.core.errors import UserError
+from strobe.core.families.sampling import Attention
 from strobe.core.subjects.subject import Subject
 from strobe.core.timeline.layers import Call
 from strobe.core.treatments.patch import Patches
@@ -236,7 +237,7 @@ def _eager_function(module: nn.Module) -> Call | None:
 
 def _made_eager(subject: Subject, path: str) -> bool:
     # LeRobot may set it to eager in every pass; until the first one the config says sdpa.
-    return not subject.family.eager.isdisjoint(path.split("."))
+    return not Attention.of(subject.family).eager.isdisjoint(path.split("."))
 
 
 def _same(module: nn.Module, eager: Call) -> bool:
@@ -293,7 +294,7 @@ def _of_methods(subject: Subject, way: Way, masks: Masks) -> Iterator[Place]:
 
 
 def _of_torch(subject: Subject) -> Iterator[Place]:
-    if not subject.family.unread_weights:
+    if not Attention.of(subject.family).unread_weights:
         return
     for path, module in subject.module.named_modules():
         if isinstance(module, nn.MultiheadAttention):

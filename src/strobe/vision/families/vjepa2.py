@@ -10,8 +10,9 @@ from typing import Any
 
 from torch import Tensor, nn
 
+from strobe.core.families.capabilities import Backbone
 from strobe.core.families.common import transformer
-from strobe.core.families.family import Backbone, Family
+from strobe.core.families.family import Family
 from strobe.core.timeline.probe import Hook, Probe
 
 # The published models (Assran et al. 2025, arXiv:2506.09985), with the numbers of transformers' own
@@ -84,12 +85,15 @@ FAMILY = Family(
     ("vjepa2",),
     probes,
     costly=("encoder",),
-    backbone=Backbone(
-        sizes=SIZES,
-        usual="large",
-        frames=16,  # the published configs say 64, which the encoder does not depend on; the profiling guide's number
-        predictor="skip_predictor",
-        preprocessing=preprocessing,
-        resized=resized,
+    capabilities=(
+        Backbone(
+            sizes=SIZES,
+            usual="large",
+            # The published configs say 64, which the encoder does not depend on; 16 is the profiling guide's number.
+            frames=16,
+            predictor="skip_predictor",
+            preprocessing=preprocessing,
+            resized=resized,
+        ),
     ),
 )

@@ -15,6 +15,7 @@ from torch import Tensor
 
 from strobe.core.devices.accelerators import convolutions_in_tf32
 from strobe.core.errors import UserError
+from strobe.core.families.capabilities import Unregistered
 from strobe.core.measure.accounting import weight_bytes
 from strobe.core.measure.ceiling import raise_to_now
 from strobe.core.measure.components import iterations
@@ -260,7 +261,9 @@ class Session:
             try:
                 index = len(seen.rounds)  # every variant sees the same observation and noise in a round
                 if not index:
-                    seen.weights = weight_bytes(subject.module, *subject.family.outside(subject.module))
+                    seen.weights = weight_bytes(
+                        subject.module, *Unregistered.of(subject.family).outside(subject.module)
+                    )
                 if spacing is not None:
                     spacing.before(seen.variant.name, ticks_between_calls(subject), lambda: call(index + 1))
                 before, start_ns = kernel_use(), timeline.now_ns()
