@@ -15,6 +15,7 @@ _NAMES = {
     "strobe.advice": "strobe.core.findings.rules",
     "strobe.policies": "strobe.core.subjects",
     "strobe.policies.families": "strobe.core.families",
+    "strobe.policies.families.common": "strobe.core.families.family",
     "strobe.policies.policy_subject": "strobe.lerobot.policies.policy_subject",
     "strobe.policies.lerobot_policies": "strobe.lerobot.policies.lerobot_policies",
     "strobe.subjects": "strobe.core.subjects",

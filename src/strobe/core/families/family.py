@@ -7,13 +7,18 @@ A type without a record is divided along its modules, and gets the treatments th
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import importlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from strobe.core.families.capabilities import Capability, Method
 from strobe.core.families.former import accepting_former, capability_named
 from strobe.core.timeline.probe import Hook, Probe, hooks_of
+
+if TYPE_CHECKING:
+    from strobe.core.timeline.layers import Call
 
 Probes = Callable[[Any], Sequence[Probe]]
 C = TypeVar("C", bound=Capability)
@@ -85,6 +90,72 @@ class Family:
 def blocks(path: str, name: str, level: int = 2) -> Probe:
     """Return a probe on each child of the container at ``path``, called '<name> <index>'."""
     return Probe.module(f"{path}.*", f"{name} {{}}", level=level)
+
+
+# Parts that the records of several families share: a transformer's probes and sizes, models made without weights.
+
+
+def transformer(path: str, name: str, *, attention: str = "self_attn", mlp: str = "mlp", level: int = 2) -> list[Probe]:
+    """Return the probes of a transformer's blocks at ``path``: each block, and inside of it attention and MLP.
+
+    Args:
+        name: of a block; 'layer' gives 'layer 0', 'layer 1' and so on.
+        attention, mlp: names of the two modules in a block.
+        level: of the blocks; their inside is one level below.
+    """
+    return [
+        blocks(path, name, level),
+        Probe.module(f"{path}.*.{attention}", "attention", level=level + 1),
+        Probe.module(f"{path}.*.{mlp}", "MLP", level=level + 1),
+    ]
+
+
+def sizes(
+    width: int, mlp: int, layers: int, heads: int, *, kv_heads: int | None = None, head_dim: int | None = None
+) -> dict[str, Any]:
+    """Return the sizes of a transformer by the names that configs of transformers have for them.
+
+    Args:
+        width: of the tokens, and ``mlp`` of the hidden layer behind each attention.
+        layers: number of blocks, each with ``heads`` heads of attention.
+        kv_heads: heads of keys and values, if these are fewer.
+        head_dim: numbers of a head; None for ``width / heads``.
+    """
+    values: dict[str, Any] = {
+        "hidden_size": width,
+        "intermediate_size": mlp,
+        "num_hidden_layers": layers,
+        "num_attention_heads": heads,
+    }
+    further = {"num_key_value_heads": kv_heads, "head_dim": head_dim}
+    return values | {name: value for name, value in further.items() if value is not None}
+
+
+class _Loading:
+    """A class as it is, but with another ``from_pretrained``."""
+
+    def __init__(self, real: object, from_pretrained: Call) -> None:
+        self.real, self.from_pretrained = real, from_pretrained
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.real, name)
+
+
+@contextmanager
+def loading(instead: Mapping[str, Call]) -> Iterator[None]:
+    """Have LeRobot make models from their configs while open, where it would read their weights from the Hub.
+
+    Args:
+        instead: ``'module:Class'``, as that module of LeRobot names the class → what runs for its ``from_pretrained``.
+    """
+    with ExitStack() as stack:
+        for place, from_pretrained in instead.items():
+            name, _, attribute = place.partition(":")
+            module = importlib.import_module(name)
+            real = getattr(module, attribute)
+            stack.callback(setattr, module, attribute, real)
+            setattr(module, attribute, _Loading(real, from_pretrained))
+        yield
 
 
 if not TYPE_CHECKING:

@@ -13,7 +13,7 @@ from strobe.core.devices.accelerators import Pool
 from strobe.core.devices.untried import Feature
 from strobe.core.errors import UserError
 from strobe.core.families.capabilities import Unregistered
-from strobe.core.families.packages import package_of
+from strobe.core.families.registry import package_of
 from strobe.core.results.agreement import Effect
 from strobe.core.results.measurement import Measurement
 from strobe.core.results.traits import Builds, Facts, Traits, TreatmentTraits

@@ -15,8 +15,7 @@ from typing import TYPE_CHECKING, Any
 import yaml
 
 from strobe.core.families.capabilities import Construction, HubNeed, InputFacts, LiveFields, Parts
-from strobe.core.families.common import loading, transformer
-from strobe.core.families.family import Family, Tiny
+from strobe.core.families.family import Family, Tiny, loading, transformer
 from strobe.core.timeline.probe import Probe
 from strobe.lerobot.families import flow_parts, qwen
 

@@ -12,12 +12,11 @@ from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any
 
 from strobe.core.families.capabilities import Arm, Construction, HubNeed, InputFacts, LiveFields, Parts
-from strobe.core.families.common import loading, sizes, transformer
-from strobe.core.families.family import Family, Tiny
+from strobe.core.families.family import Family, Tiny, loading, sizes, transformer
 from strobe.core.families.sampling import Attention, Context, Views
 from strobe.core.timeline.probe import Probe
 from strobe.lerobot.families import flow_parts, qwen
-from strobe.lerobot.policies.vocabulary import TINY_VOCABULARY, Vocabulary
+from strobe.lerobot.policies.standins import TINY_VOCABULARY, Vocabulary
 
 if TYPE_CHECKING:
     from lerobot.policies.pretrained import PreTrainedPolicy

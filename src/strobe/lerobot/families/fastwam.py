@@ -11,8 +11,7 @@ from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any
 
 from strobe.core.families.capabilities import Arm, Construction, HubNeed, InputFacts, LiveFields, Parts, Unregistered
-from strobe.core.families.common import loading
-from strobe.core.families.family import Family, Tiny, blocks
+from strobe.core.families.family import Family, Tiny, blocks, loading
 from strobe.core.families.sampling import Context, Words
 from strobe.core.timeline.layers import Call
 from strobe.core.timeline.probe import Probe

@@ -16,8 +16,7 @@ from unittest import mock
 import torch
 
 from strobe.core.families.capabilities import Construction, HubNeed, InputFacts, LiveFields, Parts
-from strobe.core.families.common import transformer
-from strobe.core.families.family import Family, Tiny, blocks
+from strobe.core.families.family import Family, Tiny, blocks, transformer
 from strobe.core.families.sampling import Context, UnreadHead
 from strobe.core.timeline.probe import Probe
 from strobe.lerobot.families import qwen3

@@ -14,8 +14,7 @@ from typing import TYPE_CHECKING, Any
 from unittest import mock
 
 from strobe.core.families.capabilities import Construction, InputFacts, LiveFields, Parts, Unregistered
-from strobe.core.families.common import loading, sizes, transformer
-from strobe.core.families.family import Family, Tiny, blocks
+from strobe.core.families.family import Family, Tiny, blocks, loading, sizes, transformer
 from strobe.core.families.sampling import WordTables
 from strobe.core.timeline.probe import Probe
 from strobe.lerobot.families import flow_parts, qwen

@@ -13,13 +13,12 @@ from unittest import mock
 from torch import Tensor
 
 from strobe.core.families.capabilities import Construction, HubNeed, InputFacts, LiveFields, MpsTimes, Parts
-from strobe.core.families.common import transformer
-from strobe.core.families.family import Family, Tiny
+from strobe.core.families.family import Family, Tiny, transformer
 from strobe.core.families.sampling import Attention, Flow, Graphs
 from strobe.core.timeline.layers import Call
 from strobe.core.timeline.probe import Probe
 from strobe.lerobot.families import flow_parts
-from strobe.lerobot.policies.vocabulary import TINY_VOCABULARY, TOKENIZERS, Vocabulary, tokenizer
+from strobe.lerobot.policies.standins import TINY_VOCABULARY, TOKENIZERS, Vocabulary, tokenizer
 
 if TYPE_CHECKING:
     from lerobot.policies.pretrained import PreTrainedPolicy

@@ -14,12 +14,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from strobe.core.families.capabilities import Construction, HubNeed, InputFacts, LiveFields, Parts
-from strobe.core.families.common import transformer
-from strobe.core.families.family import Family, Tiny
+from strobe.core.families.family import Family, Tiny, transformer
 from strobe.core.timeline.probe import Probe
 from strobe.lerobot.families import flow_parts, pi
 from strobe.lerobot.families.pi import JOINT, LANGUAGE, PALIGEMMA, VISION
-from strobe.lerobot.policies.vocabulary import TOKENIZERS, tokenizer
+from strobe.lerobot.policies.standins import TOKENIZERS, tokenizer
 
 if TYPE_CHECKING:
     from lerobot.policies.pretrained import PreTrainedPolicy

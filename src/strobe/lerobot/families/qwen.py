@@ -11,10 +11,10 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
-from strobe.core.families.common import sizes, transformer
+from strobe.core.families.family import sizes, transformer
 from strobe.core.timeline.probe import Probe
 from strobe.lerobot.families.flow_parts import VISION
-from strobe.lerobot.policies.vocabulary import TINY_VOCABULARY, Vocabulary, tokenizer
+from strobe.lerobot.policies.standins import TINY_VOCABULARY, Vocabulary, tokenizer
 
 NAME = "Qwen/Qwen2.5-VL-3B-Instruct"
 

@@ -10,11 +10,11 @@ from copy import deepcopy
 from functools import partial
 from typing import Any
 
-from strobe.core.families.common import sizes, transformer
+from strobe.core.families.family import sizes, transformer
 from strobe.core.timeline.probe import Probe
 from strobe.lerobot.families.flow_parts import VISION
 from strobe.lerobot.families.qwen import TEMPLATE
-from strobe.lerobot.policies.vocabulary import TINY_VOCABULARY, Vocabulary, tokenizer
+from strobe.lerobot.policies.standins import TINY_VOCABULARY, Vocabulary, tokenizer
 
 _IMAGE, _VIDEO, _START, _END = "<|image_pad|>", "<|video_pad|>", "<|vision_start|>", "<|vision_end|>"
 VOCABULARY = Vocabulary(

@@ -15,8 +15,7 @@ from torch import nn
 from transformers import AutoConfig
 
 from strobe.core.families.capabilities import Construction, HubNeed, InputFacts, LiveFields, Parts
-from strobe.core.families.common import loading, transformer
-from strobe.core.families.family import Family, Tiny
+from strobe.core.families.family import Family, Tiny, loading, transformer
 from strobe.core.families.sampling import Context, UnreadHead
 from strobe.core.timeline.layers import Call
 from strobe.core.timeline.probe import Probe

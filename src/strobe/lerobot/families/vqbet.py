@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING
 from lerobot.utils.constants import OBS_IMAGE
 
 from strobe.core.families.capabilities import Arm, Calls, InputFacts, LiveFields, Parts
-from strobe.core.families.common import transformer
-from strobe.core.families.family import Family, Tiny
+from strobe.core.families.family import Family, Tiny, transformer
 from strobe.core.timeline.probe import Probe
 from strobe.lerobot.families.answers import queued_chunk
 

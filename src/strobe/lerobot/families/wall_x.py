@@ -11,8 +11,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from strobe.core.families.capabilities import Construction, InputFacts, Parts
-from strobe.core.families.common import loading
-from strobe.core.families.family import Family, Tiny, blocks
+from strobe.core.families.family import Family, Tiny, blocks, loading
 from strobe.core.families.sampling import Rerun
 from strobe.core.timeline.probe import Probe
 from strobe.lerobot.families import flow_parts, qwen

@@ -11,7 +11,7 @@ from typing import Any
 
 from torch import nn
 
-from strobe.lerobot.policies.vocabulary import TINY_VOCABULARY, Vocabulary, tokenizer
+from strobe.lerobot.policies.standins import TINY_VOCABULARY, Vocabulary, tokenizer
 
 UMT5 = "google/umt5-xxl"
 WIDTH, TINY_WIDTH = 4096, 32  # of the text encoder's output: the policies' text_dim

@@ -15,11 +15,10 @@ from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention
 
 from strobe.core.families.capabilities import Construction, HubNeed, InputFacts, LiveFields, Parts
-from strobe.core.families.common import transformer
-from strobe.core.families.family import Family, Tiny, blocks
+from strobe.core.families.family import Family, Tiny, blocks, transformer
 from strobe.core.families.sampling import LastBlock
 from strobe.core.timeline.probe import Probe
-from strobe.lerobot.policies.vocabulary import TINY_VOCABULARY, TOKENIZERS, Vocabulary, tokenizer
+from strobe.lerobot.policies.standins import TINY_VOCABULARY, TOKENIZERS, Vocabulary, tokenizer
 
 if TYPE_CHECKING:
     from lerobot.policies.pretrained import PreTrainedPolicy

@@ -24,14 +24,12 @@ from lerobot.utils.import_utils import register_third_party_plugins
 from strobe.core.devices.accelerators import check_device, generators_restored
 from strobe.core.errors import UserError, nearest
 from strobe.core.families.capabilities import Construction, InputFacts, MpsTimes
-from strobe.core.families.packages import packages_of
-from strobe.core.families.registry import brought_by, building, registered, unregistered_modules
+from strobe.core.families.registry import brought_by, building, packages_of, registered, unregistered_modules
 from strobe.core.results.subject import SubjectInfo
 from strobe.core.subjects.subject import count
 from strobe.lerobot.policies import checkpoints
-from strobe.lerobot.policies.build import FastBuildError, build_fast
+from strobe.lerobot.policies.build import FastBuildError, build_fast, shrink
 from strobe.lerobot.policies.inputs import Inputs
-from strobe.lerobot.policies.shrink import shrink
 from strobe.lerobot.policies.standins import stand_ins
 from strobe.lerobot.quiet import quiet
 from strobe.lerobot.refusals import first_line, in_a_line, of_the_hub, refused

@@ -26,10 +26,10 @@ from strobe.core.timeline.clock import synchronise
 from strobe.core.timeline.probe import Hook
 from strobe.core.timeline.sections import section
 from strobe.lerobot.families import answers
+from strobe.lerobot.families.answers import predict
 from strobe.lerobot.policies.action_scale import scale_of
 from strobe.lerobot.policies.inputs import Inputs
 from strobe.lerobot.policies.lerobot_policies import Loaded
-from strobe.lerobot.policies.prediction import predict
 from strobe.lerobot.policies.training_step import Training, micro_batches
 
 _LENGTHS = ("chunk_size", "horizon", "action_chunk_size")  # what configs call the length of a chunk

@@ -19,7 +19,7 @@ from lerobot.rollout.inference import rtc
 
 from strobe.core.subjects.subject import Observation
 from strobe.core.timeline.clock import ThreadUse, cpu_ns, host_ns, waited_ns
-from strobe.lerobot.policies.prediction import predict
+from strobe.lerobot.families.answers import predict
 
 
 class CallWatch:

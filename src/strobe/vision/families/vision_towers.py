@@ -12,8 +12,7 @@ from typing import Any
 from torch import Tensor, nn
 
 from strobe.core.families.capabilities import Backbone
-from strobe.core.families.common import transformer
-from strobe.core.families.family import Family
+from strobe.core.families.family import Family, transformer
 from strobe.core.timeline.probe import Hook, Probe
 
 # Type → the class of its tower; then the published sizes, by the numbers of their configs on the Hub.

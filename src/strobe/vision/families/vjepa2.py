@@ -11,8 +11,7 @@ from typing import Any
 from torch import Tensor, nn
 
 from strobe.core.families.capabilities import Backbone
-from strobe.core.families.common import transformer
-from strobe.core.families.family import Family
+from strobe.core.families.family import Family, transformer
 from strobe.core.timeline.probe import Hook, Probe
 
 # The published models (Assran et al. 2025, arXiv:2506.09985), with the numbers of transformers' own
