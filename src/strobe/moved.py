@@ -19,7 +19,7 @@ _NAMES = {
     "strobe.policies.policy_subject": "strobe.lerobot.policies.policy_subject",
     "strobe.policies.lerobot_policies": "strobe.lerobot.policies.lerobot_policies",
     "strobe.subjects": "strobe.core.subjects",
-    "strobe.subjects.anatomy": "strobe.core.families.former",
+    "strobe.subjects.anatomy": "strobe.core.families.registry",
     "strobe.subjects.families": "strobe.core.families",
 }
 

@@ -53,10 +53,10 @@ def test_an_argument_that_never_was_is_refused_and_a_present_record_warns_of_not
 
 
 def test_former_places_of_a_record_s_arguments_are_found() -> None:
-    from strobe.core.families import former
+    from strobe.core.families import registry
     from strobe.core.families.family import Arm, Flow  # pyright: ignore[reportAttributeAccessIssue]
 
     assert Arm(most=3) == InputFacts(arm=Arm(most=3)).arm
     assert Flow.__module__ == "strobe.core.families.sampling"
-    assert former.Anatomy is Family
-    assert former.blocks("layers", "layer").level == 2
+    assert registry.Anatomy is Family
+    assert registry.blocks("layers", "layer").level == 2

@@ -26,8 +26,7 @@ from strobe.core.treatments.treatment import PROCESS, Treatment, Variant
 from strobe.lerobot.policies.loading import load_subject
 from strobe.lerobot.policies.options import InputOptions, PolicyOptions
 from strobe.lerobot.policies.policy_subject import PolicySubject
-from strobe.treatments.flow.closed_form import ClosedFormGuidance
-from strobe.treatments.flow.rtc import RealTimeChunking
+from strobe.treatments.flow.rtc import ClosedFormGuidance, RealTimeChunking
 from strobe.treatments.graphs.graph import CudaGraph
 from support.emulated_device import EmulatedDevice, Graph
 

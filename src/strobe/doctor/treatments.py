@@ -26,8 +26,8 @@ from strobe.doctor.results import SelfCheck
 from strobe.lerobot.policies.loading import load_subject
 from strobe.lerobot.policies.options import InputOptions, PolicyOptions
 from strobe.lerobot.policies.policy_subject import PolicySubject
+from strobe.treatments.graphs.captures import Replayed
 from strobe.treatments.graphs.graph import CudaGraph
-from strobe.treatments.graphs.replayed import Replayed
 
 # The policies that treatments are tried on: each entry on the first that it has candidates for.
 POLICIES = ("act", "pi05", "diffusion", "smolvla")

@@ -9,28 +9,34 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol, TypeVar
 
 from typing_extensions import Self
 
 from strobe.core.timeline.probe import Hook
 
-if TYPE_CHECKING:
-    from strobe.core.families.family import Family
-
 Method = tuple[str, str]  # path of an object under the policy, name of its method
 Around = tuple[Any, str, Callable[[Any], Any]]  # owner, name of its method, method → what runs in its place
+C = TypeVar("C", bound="Capability")
 
 
 class Capability:
     """One thing that a family has or has not."""
 
 
+class Having(Protocol):
+    """What has capabilities: a family."""
+
+    def get(self, kind: type[C]) -> C | None:
+        """Return its capability of this kind; None without one."""
+        ...
+
+
 class Facts(Capability):
     """Facts about a family, with usual values for what its record does not say."""
 
     @classmethod
-    def of(cls, family: Family | None) -> Self:
+    def of(cls, family: Having | None) -> Self:
         """Return those of ``family``; the usual ones for one without them, and where a type has no record."""
         return (family.get(cls) if family is not None else None) or cls()
 

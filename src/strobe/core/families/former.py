@@ -1,7 +1,7 @@
 """How packages of others wrote a family's record before it had capabilities. All of it goes with the next version.
 
-A record's arguments were all in `Family` itself (``Family(..., steps="num_steps", flow=Flow(...))``), a record was an
-``Anatomy``, of the entry-point group ``strobe.anatomies``, and its kinds of arguments lay in the module of `Family`.
+A record's arguments were all in `Family` itself (``Family(..., steps="num_steps", flow=Flow(...))``), and their kinds
+lay in its module.
 """
 
 from __future__ import annotations
@@ -88,12 +88,3 @@ def _translated(former: Mapping[str, Any], given: tuple[Capability, ...]) -> tup
         else:
             made.pop(kind, None)
     return tuple(made.values())
-
-
-def __getattr__(name: str) -> Any:
-    """Return what a package of the group ``strobe.anatomies`` imports from here."""
-    if name not in ("Anatomy", "blocks", "register"):
-        raise AttributeError(f"module '{__name__}' has no attribute '{name}'")
-    from strobe.core.families import family, registry
-
-    return {"Anatomy": family.Family, "blocks": family.blocks, "register": registry.register}[name]

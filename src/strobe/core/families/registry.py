@@ -18,9 +18,11 @@ from strobe.core import slices
 from strobe.core.errors import UserError
 from strobe.core.families.capabilities import Capability, Construction, HubNeed, LiveFields, Unregistered
 from strobe.core.families.family import Family
+from strobe.core.families.family import blocks as blocks
 from strobe.core.families.modules import along_modules
 
 GROUPS = ("strobe.families", "strobe.anatomies")  # the second is the former name of the first
+Anatomy = Family  # its former name, which packages of the second group import from here with `blocks` and `register`
 
 
 def _own_families() -> Iterator[Family]:

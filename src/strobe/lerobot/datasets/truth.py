@@ -92,9 +92,7 @@ def read_truth(root: Path, relative: RelativeActions | None = None, episodes: Se
     ]
     if relative is not None:
         _add_relative(truth, read, numbers, relative)
-    truth.shifts = between(
-        numbers.vectors.get(ACTION), numbers.vectors.get(STATE), numbers.bounds, *_names(read)
-    )
+    truth.shifts = between(numbers.vectors.get(ACTION), numbers.vectors.get(STATE), numbers.bounds, *_names(read))
     truth.standing = _standing(numbers.vectors.get(STATE), numbers.bounds)
     return truth
 

@@ -37,7 +37,7 @@ class _Seen:
 
     context: Tensor
     version: int | None
-    made: Any
+    made: object
 
     def holds(self, context: Tensor) -> bool:
         """Return whether it is this tensor, unchanged, or a copy of it, as LingBot-VA makes one for each pass."""
@@ -62,7 +62,7 @@ class ContextOnce(Switch, key="context_keys", of=Context):
         patches, cached = Patches(), self._outputs
         patches.on_undo(cached.forget)
 
-        def once(index: int, make: Callable[[Tensor], object], context: Tensor) -> Any:
+        def once(index: int, make: Callable[[Tensor], object], context: Tensor) -> object:
             seen = cached.now().setdefault(index, [])
             known = next((entry for entry in seen if entry.holds(context)), None)
             if known is None:
@@ -70,8 +70,8 @@ class ContextOnce(Switch, key="context_keys", of=Context):
                 seen[:] = [*seen[1 - _MOST :], known]
             return known.made
 
-        def around(index: int, module: object) -> Callable[[Any], Any]:
-            def wrapped(forward: Call) -> object:
+        def around(index: int, module: object) -> Callable[[Call], Call]:
+            def wrapped(forward: Call) -> Call:
                 if isinstance(module, nn.MultiheadAttention):
                     return _attending(module, forward, lambda make, context: once(index, make, context))
                 return lambda x: forward(x) if deriving() else once(index, forward, x)
@@ -97,7 +97,7 @@ def _attending(module: nn.MultiheadAttention, forward: Call, once: Call) -> Call
     width, heads = module.embed_dim, module.num_heads
     own = module._qkv_same_embed_dim and module.bias_k is None and not module.add_zero_attn
 
-    def call(query: Tensor, key: Tensor, value: Tensor, *args: Any, **kwargs: Any) -> Any:
+    def call(query: Tensor, key: Tensor, value: Tensor, *args: object, **kwargs: Any) -> object:
         given = {"key_padding_mask", "need_weights", "average_attn_weights"}
         plain = not args and kwargs.keys() <= given and key is value and query is not key and query.ndim == 3
         if deriving() or module.training or not (own and plain and module.batch_first):
@@ -163,8 +163,8 @@ class ConditioningOnce(Switch, key="conditioning", of=Conditioning):
         return patches.undo
 
     def _chunk(self, record: Conditioning, layers: Sequence[nn.Linear]) -> Call:
-        def around(sampling: Call) -> Any:
-            def call(*args: Any, **kwargs: Any) -> Any:
+        def around(sampling: Call) -> Call:
+            def call(*args: object, **kwargs: object) -> object:
                 if deriving():
                     return sampling(*args, **kwargs)
                 seen = record.features(*args, **kwargs)

@@ -33,8 +33,8 @@ _MOST = 8  # tasks that are remembered; a robot has one at a time, and a compari
 class _Encoded:
     """The arguments of a call, and what the encoder made of them: a tensor or a tuple of tensors."""
 
-    given: Any
-    made: Any
+    given: object
+    made: object
 
 
 @dataclass
@@ -42,16 +42,15 @@ class WordsOnce(Switch, key="words", of=Words):
     """The text encoder runs for a task that it has not read yet; otherwise a copy of its earlier answer is given."""
 
     _encoded: list[_Encoded] = field(default_factory=list, init=False, repr=False)
-    _weights: Any = field(default=None, init=False, repr=False)
+    _weights: tuple[tuple[int, int, torch.dtype], ...] | None = field(default=None, init=False, repr=False)
 
     def apply(self, subject: Subject) -> Undo:
         record = needed(subject, Words, self.key)
-        policy: Any = subject.module
-        encoder, (path, method) = record.encoder(policy), record.encoding
+        encoder, (path, method) = record.encoder(subject.module), record.encoding
         patches = Patches()
 
-        def around(encode: Call) -> Any:
-            def call(*args: Any, **kwargs: Any) -> Any:
+        def around(encode: Call) -> Call:
+            def call(*args: object, **kwargs: object) -> object:
                 # A graph or a compiled program cannot look at the words, and would hold one task's for ever.
                 if deriving() or in_region() or torch.compiler.is_compiling():
                     return encode(*args, **kwargs)
@@ -67,7 +66,7 @@ class WordsOnce(Switch, key="words", of=Words):
 
             return call
 
-        patches.wrap(attrgetter(path)(policy), method, around)
+        patches.wrap(attrgetter(path)(subject.module), method, around)
         return patches.undo
 
 

@@ -91,14 +91,14 @@ def _of_modules(flow: FlowModules, patches: Patches) -> None:
     last = flow.language.layers[-1]
     rotate = flow.module_of(flow.model).modeling_gemma.apply_rotary_pos_emb
 
-    def around(forward: Call) -> Any:
+    def around(forward: Call) -> Call:
         def call(
             hidden: Tensor,
-            *args: Any,
+            *args: object,
             past_key_values: Any = None,
             position_embeddings: Any = None,
             use_cache: bool = False,
-            **kwargs: Any,
+            **kwargs: object,
         ) -> Tensor:
             if deriving() or not use_cache or past_key_values is None or position_embeddings is None:
                 given = {"past_key_values": past_key_values, "position_embeddings": position_embeddings}
@@ -125,8 +125,8 @@ def _of_methods(flow: FlowModules, patches: Patches, skipping: list[bool]) -> No
 
     def attention(forward: Call) -> Call:
         def call(
-            model_layers: Any, inputs_embeds: Any, layer_idx: int, position_ids: Tensor, *args: Any, **kwargs: Any
-        ) -> Any:
+            model_layers: Any, inputs_embeds: Any, layer_idx: int, position_ids: Tensor, *args: object, **kwargs: Any
+        ) -> object:
             cache = kwargs.get("past_key_values")
             prefix_only = inputs_embeds[0] is not None and inputs_embeds[1] is None
             skipping[0] = bool(
@@ -212,7 +212,7 @@ class ReadRows(Switch, key="last_block", of=LastBlock):
         module: Any = subject.module
         last, rows, narrowed = module.get_submodule(record.blocks)[-1], record.rows(module.config), record.narrowed
 
-        def around(forward: Call) -> Any:
+        def around(forward: Call) -> Call:
             return lambda x: forward(x) if deriving() else narrowed(last, x, rows)
 
         patches = Patches()

@@ -33,7 +33,7 @@ from strobe.core.treatments.treatment import FOR_INFERENCE, Spec, Treatment, Und
 from strobe.core.treatments.words import GRAPHS
 from strobe.lerobot.policies.policy_of import policy_of
 from strobe.lerobot.policies.policy_subject import PolicySubject
-from strobe.treatments.graphs.cuda import Cuda
+from strobe.treatments.graphs.captures import Cuda
 from strobe.treatments.graphs.regions import Capture, Regions
 from strobe.treatments.parts import EXPERT, PREFIX, STEP, VISION, is_flow
 
@@ -41,7 +41,7 @@ LOOP = "denoising loop"  # the section around a replay of all steps
 
 
 def _capturing(call: Call, regions: Regions, label: str) -> Call:
-    def captured(*args: object, **kwargs: object) -> object:
+    def captured(*args: object, **kwargs: Any) -> object:
         return regions.run(label, lambda given: call(*given[0], **given[1]), (args, kwargs))
 
     return captured
@@ -97,7 +97,7 @@ def _cells(call: Any) -> dict[str, object]:
     }
 
 
-def _rebound(call: FunctionType, cells: dict[str, Any]) -> FunctionType:
+def _rebound(call: FunctionType, cells: dict[str, object]) -> FunctionType:
     """Return ``call`` with other captured variables: in LeRobot's loop they hold the KV cache and the masks."""
     closure = tuple(_cell(cells[name]) for name in call.__code__.co_freevars)
     rebound = FunctionType(call.__code__, call.__globals__, call.__name__, call.__defaults__, closure)
@@ -109,7 +109,7 @@ def _cell(value: object) -> Any:
     return (lambda: value).__closure__[0]  # type: ignore[index]
 
 
-def _with_tensors(value: Any) -> object:
+def _with_tensors(value: object) -> object:
     """Return a batch without entries that hold no tensor: no model reads them, but each task would need a capture."""
     if type(value) is not dict:
         return value

@@ -70,7 +70,7 @@ class Place:
     owner: nn.Module
     name: str
     instead: Any = None
-    around: Callable[[Any], Any] | None = None
+    around: Callable[[Call], Call] | None = None
 
 
 @dataclass(frozen=True)
@@ -302,7 +302,7 @@ def _of_torch(subject: Subject) -> Iterator[Place]:
 
 
 def _without_weights(inner: Call, module: nn.MultiheadAttention) -> Call:
-    def forward(*args: object, **kwargs: object) -> Any:
+    def forward(*args: object, **kwargs: object) -> object:
         # The fifth is need_weights. Dropout would be drawn in another way.
         if len(args) < 5 and not (module.training and module.dropout):
             kwargs.setdefault("need_weights", False)

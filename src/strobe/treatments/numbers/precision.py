@@ -154,7 +154,7 @@ class Precision(Treatment, key="precision"):
     def _refusing(self, inner: Call, subject: Subject) -> Call:
         where = f"{self.part} of {subject.info.name}" if self.part else subject.info.name
 
-        def call(*args: Any, **kwargs: Any) -> Any:
+        def call(*args: object, **kwargs: object) -> object:
             try:
                 return inner(*args, **kwargs)
             except (RuntimeError, TypeError) as error:
