@@ -9,11 +9,14 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
-from typing import Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from typing_extensions import Self
 
 from strobe.core.timeline.probe import Hook
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 Method = tuple[str, str]  # path of an object under the policy, name of its method
 Around = tuple[Any, str, Callable[[Any], Any]]  # owner, name of its method, method → what runs in its place
@@ -125,7 +128,7 @@ class HubNeed:
     what: str
     module: str
     attribute: str
-    make: Callable[[bool], Any]
+    make: Callable[[bool], object]
 
     @property
     def site(self) -> tuple[str, str]:
@@ -212,7 +215,7 @@ class Calls(Facts):
         untrained: why the policy has no training forward pass; '' if it has one.
     """
 
-    chunk: Callable[[Any, dict[str, Any], Mapping[str, Any]], object] | None = None
+    chunk: Callable[[Any, dict[str, Any], Mapping[str, Any]], Tensor] | None = None
     untrained: str = ""
 
 
@@ -228,7 +231,7 @@ class Unregistered(Facts):
     """
 
     outside: Callable[[Any], Sequence[Any]] = nothing
-    memos: Callable[[Any], Sequence[tuple[Any, str]]] = nothing
+    memos: Callable[[Any], Sequence[tuple[object, str]]] = nothing
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -27,6 +27,11 @@ C = TypeVar("C", bound=Capability)
 def no_probes(_: object) -> Sequence[Probe]:
     """Return no probes."""
     return ()
+
+
+def always(*probes: Probe) -> Probes:
+    """Return ``probes`` for a family whose policies all have these parts."""
+    return lambda _: probes
 
 
 @dataclass(frozen=True)
@@ -142,20 +147,38 @@ class _Loading:
 
 
 @contextmanager
-def loading(instead: Mapping[str, Call]) -> Iterator[None]:
+def replacing(instead: Mapping[str, object]) -> Iterator[None]:
+    """Have other things in LeRobot's modules while open.
+
+    Args:
+        instead: ``'module:name'``, or ``'module:Class.method'`` of a method that the class itself defines → what is
+            there.
+    """
+    with ExitStack() as stack:
+        for place, thing in instead.items():
+            owner, name = _place(place)
+            stack.callback(setattr, owner, name, getattr(owner, name))
+            setattr(owner, name, thing)
+        yield
+
+
+def loading(instead: Mapping[str, Call]) -> AbstractContextManager[None]:
     """Have LeRobot make models from their configs while open, where it would read their weights from the Hub.
 
     Args:
         instead: ``'module:Class'``, as that module of LeRobot names the class → what runs for its ``from_pretrained``.
     """
-    with ExitStack() as stack:
-        for place, from_pretrained in instead.items():
-            name, _, attribute = place.partition(":")
-            module = importlib.import_module(name)
-            real = getattr(module, attribute)
-            stack.callback(setattr, module, attribute, real)
-            setattr(module, attribute, _Loading(real, from_pretrained))
-        yield
+    return replacing({place: _Loading(getattr(*_place(place)), made) for place, made in instead.items()})
+
+
+def _place(place: str) -> tuple[object, str]:
+    """Return the owner of ``'module:name'`` and the last of its names."""
+    module, _, path = place.partition(":")
+    *steps, name = path.split(".")
+    owner: object = importlib.import_module(module)
+    for step in steps:
+        owner = getattr(owner, step)
+    return owner, name
 
 
 if not TYPE_CHECKING:

@@ -95,7 +95,7 @@ def _name(policy: object) -> str:
     return getattr(policy, "name", type(policy).__name__)
 
 
-def _kind(value: Any) -> str:
+def _kind(value: object) -> str:
     if isinstance(value, tuple | list):
         return f"a {type(value).__name__} of {len(value)}"
     return f"a tensor of {tuple(value.shape)}" if isinstance(value, Tensor) else f"a {type(value).__name__}"
@@ -106,7 +106,7 @@ def _kind(value: Any) -> str:
 # Attributes that `reset` replaces: the queues, and the last plan, which TD-MPC starts from.
 _STATE = ("_queues", "_prev_mean")
 
-Images = Callable[[Any, dict[str, Any]], dict[str, Any]]
+Images = Callable[[Any, Batch], Batch]
 
 
 def stacked_cameras(policy: Any, batch: Batch) -> Batch:
@@ -155,7 +155,7 @@ def _reset(policy: Any) -> Iterator[None]:
 # One chunk of a policy, in the way of its family.
 
 
-def predict(policy: Any, batch: dict[str, Any], options: Mapping[str, Any] = MappingProxyType({})) -> Any:
+def predict(policy: Any, batch: Batch, options: Mapping[str, object] = MappingProxyType({})) -> Tensor:
     """Return one chunk, (B, chunk, action dim), of a preprocessed ``batch``, in the way of the policy's family.
 
     Args:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from strobe.core.families.capabilities import InputFacts, LiveFields, Parts
-from strobe.core.families.family import Family, Tiny
+from strobe.core.families.family import Family, Tiny, always
 from strobe.core.families.sampling import Graphs
 from strobe.core.timeline.probe import Probe
 
@@ -37,9 +37,10 @@ def probes(policy: PreTrainedPolicy) -> Sequence[Probe]:
     return parts
 
 
-def inference(_: PreTrainedPolicy) -> Sequence[Probe]:
-    """The scheduler turns each prediction into the next sample."""
-    return [Probe.method("diffusion.noise_scheduler", "step", "scheduler step")]
+inference = always(
+    # The scheduler turns each prediction into the next sample.
+    Probe.method("diffusion.noise_scheduler", "step", "scheduler step"),
+)
 
 
 FAMILY = Family(

@@ -5,17 +5,16 @@ It learns by diffusion or by flow matching, ``--policy.objective``; each has its
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from functools import partial
 from typing import TYPE_CHECKING, Any
-from unittest import mock
 
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn.functional import silu
 
 from strobe.core.families.capabilities import Calls, Construction, HubNeed, InputFacts, LiveFields, Parts
-from strobe.core.families.family import Family, Tiny, blocks, sizes
+from strobe.core.families.family import Family, Tiny, blocks, replacing, sizes
 from strobe.core.families.sampling import Conditioning, Words
 from strobe.core.timeline.probe import Probe
 from strobe.lerobot.families.answers import queued_chunk
@@ -87,12 +86,12 @@ def observed(_: object, __: int, conditioning_vec: Tensor) -> Tensor:
     return silu(conditioning_vec)
 
 
-def modulations(policy: Any) -> list[Any]:
+def modulations(policy: Any) -> list[nn.Module]:
     """Return the layer of each block that makes its shifts, scales and gates."""
     return [block.adaLN_modulation[-1] for block in policy.noise_predictor.transformer_blocks]
 
 
-def _vision(tiny: bool) -> Any:
+def _vision(tiny: bool) -> nn.Module:
     """Return CLIP-B/16's vision encoder with random weights, or a tiny one."""
     from transformers import CLIPVisionConfig, CLIPVisionModel
 
@@ -100,7 +99,7 @@ def _vision(tiny: bool) -> Any:
     return CLIPVisionModel(CLIPVisionConfig(**sizes))
 
 
-def _text(tiny: bool) -> Any:
+def _text(tiny: bool) -> nn.Module:
     """Return CLIP-B/16's text encoder with random weights, or a tiny one. It reads at the token that ends the text."""
     from transformers import CLIPTextConfig, CLIPTextModel
 
@@ -110,17 +109,13 @@ def _text(tiny: bool) -> Any:
     return CLIPTextModel(CLIPTextConfig(**special, **small))
 
 
-@contextlib.contextmanager
-def building(_: object, __: bool) -> Iterator[None]:
-    """Begin the modulation of the transformer's blocks with random weights while open.
+def building(_: object, __: bool) -> AbstractContextManager[None]:
+    """Return a context in which the modulation of the transformer's blocks begins with random weights.
 
     LeRobot begins it at zero (adaLN-Zero), which closes the gate of every block: the actions would depend on none of
     them, and no error in them could be seen.
     """
-    from lerobot.policies.multi_task_dit.modeling_multi_task_dit import DiffusionTransformer
-
-    with mock.patch.object(DiffusionTransformer, "_initialize_weights", return_value=None):
-        yield
+    return replacing({f"{_MODELING}:DiffusionTransformer._initialize_weights": lambda _: None})
 
 
 _MODELING = "lerobot.policies.multi_task_dit.modeling_multi_task_dit"

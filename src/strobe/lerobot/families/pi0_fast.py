@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from strobe.core.families.capabilities import Construction, HubNeed, InputFacts, LiveFields, Parts
-from strobe.core.families.family import Family, Tiny, transformer
+from strobe.core.families.family import Family, Tiny, always, transformer
 from strobe.core.timeline.probe import Probe
 from strobe.lerobot.families import flow_parts, pi
 from strobe.lerobot.families.pi import JOINT, LANGUAGE, PALIGEMMA, VISION
@@ -119,18 +119,18 @@ def probes(_: PreTrainedPolicy) -> Sequence[Probe]:
     ]
 
 
-def inference(_: PreTrainedPolicy) -> Sequence[Probe]:
-    """One section for the prefix and one for each token; without a cache every token runs the whole sequence."""
-    return [
-        Probe.method(JOINT, "forward", flow_parts.PREFIX, when=_first, optional=True),
-        Probe.method(JOINT, "forward", TOKEN, when=_further),
-        Probe.method("", "detokenize_actions", "detokenise"),
-    ]
+inference = always(
+    # One section for the prefix and one for each token; without a cache every token runs the whole sequence.
+    Probe.method(JOINT, "forward", flow_parts.PREFIX, when=_first, optional=True),
+    Probe.method(JOINT, "forward", TOKEN, when=_further),
+    Probe.method("", "detokenize_actions", "detokenise"),
+)
 
 
-def training(_: PreTrainedPolicy) -> Sequence[Probe]:
-    """Prompt and action tokens go through the language model together."""
-    return [Probe.method(JOINT, "forward", "language model")]
+training = always(
+    # Prompt and action tokens go through the language model together.
+    Probe.method(JOINT, "forward", "language model"),
+)
 
 
 _MODELING = "lerobot.policies.pi0_fast.modeling_pi0_fast"

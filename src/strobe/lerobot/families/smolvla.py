@@ -9,10 +9,10 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
-from strobe.core.families.capabilities import Construction, HubNeed, InputFacts, LiveFields, Parts
-from strobe.core.families.family import Family, Tiny, sizes, transformer
+from strobe.core.families.capabilities import Around, Construction, HubNeed, InputFacts, LiveFields, Parts
+from strobe.core.families.family import Family, Tiny, always, sizes, transformer
 from strobe.core.families.sampling import Flow, Graphs
 from strobe.core.timeline.layers import Call
 from strobe.core.timeline.probe import Probe
@@ -21,6 +21,7 @@ from strobe.lerobot.policies.standins import TINY_VOCABULARY, TOKENIZERS, Vocabu
 
 if TYPE_CHECKING:
     from lerobot.policies.pretrained import PreTrainedPolicy
+    from transformers import SmolVLMConfig
 
 JOINT = "model.vlm_with_expert"
 VISION = f"{JOINT}.vlm.model.vision_model"
@@ -33,23 +34,24 @@ VOCABULARY = Vocabulary(
 )
 
 
-def probes(_: PreTrainedPolicy) -> Sequence[Probe]:
-    """A layer is not called as a module here: its attention is a method, its MLP a module."""
-    return [
-        *flow_parts.embeddings(JOINT, "prepare_images"),
-        Probe.module(f"{VISION}.embeddings", "patch embedding", level=2),
-        *transformer(f"{VISION}.encoder.layers", "block"),
-        Probe.module(f"{JOINT}.vlm.model.connector", "connector", level=2),
-        Probe.method(JOINT, "forward_attn_layer", "self-attention layers", level=2),
-        Probe.method(JOINT, "forward_cross_attn_layer", "cross-attention layers", level=2),
-        Probe.module(f"{JOINT}.vlm.model.text_model.layers.*.mlp", "MLP", level=2),
-        Probe.module(f"{JOINT}.lm_expert.layers.*.mlp", "MLP", level=2),
-    ]
+probes = always(
+    # A layer is not called as a module here: its attention is a method, its MLP a module.
+    *flow_parts.embeddings(JOINT, "prepare_images"),
+    Probe.module(f"{VISION}.embeddings", "patch embedding", level=2),
+    *transformer(f"{VISION}.encoder.layers", "block"),
+    Probe.module(f"{JOINT}.vlm.model.connector", "connector", level=2),
+    Probe.method(JOINT, "forward_attn_layer", "self-attention layers", level=2),
+    Probe.method(JOINT, "forward_cross_attn_layer", "cross-attention layers", level=2),
+    Probe.module(f"{JOINT}.vlm.model.text_model.layers.*.mlp", "MLP", level=2),
+    Probe.module(f"{JOINT}.lm_expert.layers.*.mlp", "MLP", level=2),
+)
 
 
-def inference(_: PreTrainedPolicy) -> Sequence[Probe]:
-    """As for every flow policy, with RTC."""
-    return [*flow_parts.sampling(JOINT), *flow_parts.RTC]
+inference = always(
+    # As for every flow policy, with RTC.
+    *flow_parts.sampling(JOINT),
+    *flow_parts.RTC,
+)
 
 
 def training(_: PreTrainedPolicy) -> Sequence[Probe]:
@@ -88,7 +90,7 @@ _TINY_VISION = sizes(width=32, mlp=64, layers=2, heads=2) | {
 }
 
 
-def backbone_config(tiny: bool = False) -> Any:
+def backbone_config(tiny: bool = False) -> SmolVLMConfig:
     """Return the config of SmolVLM2-500M, or one of the same architecture shrunk."""
     from transformers import SmolVLMConfig
 
@@ -118,7 +120,7 @@ def suffix_pass(
     return outputs[1]
 
 
-def crossed(model: Any) -> list[Any]:
+def crossed(model: Any) -> list[nn.Module]:
     """Return the projections of cross-attention: of the prefix's keys and values, which are the same in all steps."""
     joint = model.vlm_with_expert
     if "cross" not in joint.attention_mode:
@@ -132,7 +134,7 @@ def crossed(model: Any) -> list[Any]:
     ]
 
 
-def without_waits(policy: Any) -> list[tuple[Any, str, Any]]:
+def without_waits(policy: Any) -> list[Around]:
     """Let the vision tower see whole images without looking at the mask of their patches, which it makes itself."""
     vision = policy.get_submodule(VISION)
     return [
@@ -143,7 +145,7 @@ def without_waits(policy: Any) -> list[tuple[Any, str, Any]]:
 
 def _of_whole_images(
     vision: Any, call: Call, pixel_values: Tensor, patch_attention_mask: object = None, **named: object
-) -> Any:
+) -> object:
     """As ``SmolVLMVisionTransformer.forward``, which reads a mask of ones on the host to find that it needs none."""
     if patch_attention_mask is not None:
         return call(pixel_values=pixel_values, patch_attention_mask=patch_attention_mask, **named)
@@ -178,7 +180,7 @@ def _positions(kind: Any, image: int, patch: int, shape: torch.Size, dtype: torc
     return looked_up[0]
 
 
-def _processor(tiny: bool) -> Any:
+def _processor(tiny: bool) -> SimpleNamespace:
     return SimpleNamespace(tokenizer=tokenizer(VOCABULARY, tiny))
 
 

@@ -60,9 +60,9 @@ class FastBuildError(Exception):
 class _Step:
     """One in-place operation or cast on a view of the storage; without a geometry, on every element alike."""
 
-    func: Any
-    args: tuple[Any, ...]
-    kwargs: tuple[tuple[str, Any], ...] = ()
+    func: Call
+    args: tuple[object, ...]
+    kwargs: tuple[tuple[str, object], ...] = ()
     geometry: tuple[tuple[int, ...], tuple[int, ...], int] | None = None
 
     @property
@@ -157,7 +157,7 @@ class _PutOff(TorchDispatchMode):
             self.tapes[_storage(copied)] = [*self.tapes[_storage(tensor)], cast]
         return copied
 
-    def _write(self, tensor: Tensor, func: object, args: Any, kwargs: dict[str, object]) -> bool:
+    def _write(self, tensor: Tensor, func: Call, args: Any, kwargs: dict[str, object]) -> bool:
         """Record the operation on the tape; return False if it cannot be deferred."""
         if _storage(tensor) in self.made:
             return False

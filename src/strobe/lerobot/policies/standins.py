@@ -15,13 +15,16 @@ import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from functools import cache
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from unittest import mock
 
 from strobe.core.errors import UserError
 from strobe.core.families.capabilities import Construction, HubNeed
 from strobe.core.families.registry import hub_needs, registered
 from strobe.lerobot.refusals import first_line
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerFast
 
 # Stand-ins for tokenizers on the Hub: real tokenizers with vocabularies of the same size.
 
@@ -57,7 +60,7 @@ class Vocabulary:
 
 
 @cache
-def tokenizer(vocabulary: Vocabulary, tiny: bool = False) -> Any:
+def tokenizer(vocabulary: Vocabulary, tiny: bool = False) -> PreTrainedTokenizerFast:
     """Return a fast tokenizer that stands in for the one with ``vocabulary``: byte-level BPE over words of robot tasks.
 
     Digits are split one by one and unknown words fall back to bytes, as in the real ones; ids lie below the
@@ -93,7 +96,7 @@ def tokenizer(vocabulary: Vocabulary, tiny: bool = False) -> Any:
         bpe.post_processor = processors.TemplateProcessing(
             single=[*before, "$A", *after], special_tokens=[(text, ids[text]) for text in around]
         )
-    fast = PreTrainedTokenizerFast(tokenizer_object=bpe, **special)
+    fast: Any = PreTrainedTokenizerFast(tokenizer_object=bpe, **special)
     fast.fake_image_token_id = ids["<fake_token_around_image>"]
     fast.global_image_token_id = ids["<global-img>"]
     return fast
@@ -128,7 +131,7 @@ class _Auto:
 
     real: Any
     what: str
-    make: dict[str, Callable[[bool], Any]]
+    make: dict[str, Callable[[bool], object]]
     random_weights: bool
     tiny: bool
     notes: list[str] = field(default_factory=list)
