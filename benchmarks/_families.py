@@ -12,6 +12,7 @@ import torch
 from lerobot.policies.rtc.configuration_rtc import RTCConfig
 
 from strobe.core.errors import UserError
+from strobe.core.families.capabilities import Calls
 from strobe.core.measure.accounting import Accounting
 from strobe.core.measure.components import components, iterations
 from strobe.core.subjects.subject import ITERATION, Phase
@@ -68,7 +69,7 @@ def look(kind: str, size: str, image: tuple[int, int] | None = None) -> Looked:
     subject = load_subject(
         PolicyOptions(type=kind, size="tiny" if size == "tiny" else "full"), InputOptions(image_size=image)
     )
-    untrained = subject.family.untrained or ("" if size == "tiny" else "not tried at full size")
+    untrained = Calls.of(subject.family).untrained or ("" if size == "tiny" else "not tried at full size")
     inference, training = parts(subject, "inference", CHUNKS, full=size != "tiny"), None
     if not untrained:
         try:

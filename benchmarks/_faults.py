@@ -267,7 +267,7 @@ def few_words() -> AbstractContextManager[Any]:
 
 def unknown_timestep() -> str:
     """Returns what a table without the timestep 0.25 gives for it, where it cannot look."""
-    from strobe.treatments.flow.timesteps import _Table
+    from strobe.treatments.flow.step_values import _Table
 
     with EmulatedDevice():
         device = torch.device("cuda")
@@ -281,7 +281,7 @@ def unknown_timestep() -> str:
 @contextmanager
 def first_row() -> Iterator[None]:
     """Where no row is equal, the first one is the greatest."""
-    from strobe.treatments.flow.timesteps import _Table
+    from strobe.treatments.flow.step_values import _Table
 
     def index(self: Any, timestep: torch.Tensor) -> torch.Tensor:
         return (self.times == timestep[:1]).int().argmax(0, keepdim=True)

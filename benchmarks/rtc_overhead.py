@@ -23,8 +23,7 @@ from strobe.core.measure.verdicts import paired_verdict
 from strobe.core.treatments.treatment import Variant
 from strobe.lerobot.policies.loading import load_subject
 from strobe.lerobot.policies.options import PolicyOptions
-from strobe.treatments.flow.closed_form import ClosedFormGuidance
-from strobe.treatments.flow.rtc import RealTimeChunking, WithoutRealTimeChunking
+from strobe.treatments.flow.rtc import ClosedFormGuidance, RealTimeChunking, WithoutRealTimeChunking
 
 BAR = 1.02
 

@@ -37,8 +37,7 @@ from strobe.core.treatments import catalogue
 from strobe.core.treatments.treatment import PROCESS, Variant
 from strobe.lerobot.policies import inputs, lerobot_policies
 from strobe.lerobot.policies.policy_subject import PolicySubject
-from strobe.treatments.flow.closed_form import ClosedFormGuidance
-from strobe.treatments.flow.rtc import RealTimeChunking
+from strobe.treatments.flow.rtc import ClosedFormGuidance, RealTimeChunking
 
 FLOW = {"pi0": "num_inference_steps", "pi05": "num_inference_steps", "smolvla": "num_steps"}
 STEPS = 3  # denoising steps, so that many tries take little time

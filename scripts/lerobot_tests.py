@@ -29,10 +29,10 @@ from strobe.core.results.subject import SubjectInfo
 from strobe.core.treatments import catalogue
 from strobe.core.treatments.treatment import Treatment, Variant
 from strobe.lerobot.policies import inputs, lerobot_policies
+from strobe.lerobot.policies.build import shrink
 from strobe.lerobot.policies.policy_subject import PolicySubject
-from strobe.lerobot.policies.shrink import shrink
 from strobe.lerobot.policies.standins import stand_ins
-from strobe.treatments.flow.closed_form import ClosedFormGuidance, Guidance
+from strobe.treatments.flow.rtc import ClosedFormGuidance, Guidance
 
 TESTS = (
     "tests/policies/rtc/test_modeling_rtc.py",

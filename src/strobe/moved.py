@@ -16,10 +16,11 @@ _NAMES = {
     "strobe.findings.cadence": "strobe.core.findings.machine",
     "strobe.policies": "strobe.core.subjects",
     "strobe.policies.families": "strobe.core.families",
+    "strobe.policies.families.common": "strobe.core.families.family",
     "strobe.policies.policy_subject": "strobe.lerobot.policies.policy_subject",
     "strobe.policies.lerobot_policies": "strobe.lerobot.policies.lerobot_policies",
     "strobe.subjects": "strobe.core.subjects",
-    "strobe.subjects.anatomy": "strobe.core.families.former",
+    "strobe.subjects.anatomy": "strobe.core.families.registry",
     "strobe.subjects.families": "strobe.core.families",
 }
 

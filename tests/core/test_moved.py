@@ -16,7 +16,7 @@ NAMES = {
     "strobe.results.answer": "strobe.core.results.answer",
     "strobe.timeline.probe": "strobe.core.timeline.probe",
     "strobe.advice": "strobe.core.findings.rules",
-    "strobe.subjects.anatomy": "strobe.core.families.former",
+    "strobe.subjects.anatomy": "strobe.core.families.registry",
 }
 
 

@@ -9,10 +9,10 @@ import pytest
 import torch
 
 from strobe.core.errors import UserError
+from strobe.lerobot.families.answers import predict
 from strobe.lerobot.policies.loading import load_subject
 from strobe.lerobot.policies.options import PolicyOptions
 from strobe.lerobot.policies.policy_subject import PolicySubject
-from strobe.lerobot.policies.prediction import predict
 from strobe.lerobot.refusals import in_a_line
 
 

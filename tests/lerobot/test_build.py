@@ -14,8 +14,7 @@ from torch import nn
 from strobe.core.errors import UserError
 from strobe.core.families.registry import building
 from strobe.lerobot.policies import build, inputs, lerobot_policies, standins
-from strobe.lerobot.policies.build import FastBuildError, build_fast
-from strobe.lerobot.policies.shrink import shrink
+from strobe.lerobot.policies.build import FastBuildError, build_fast, shrink
 
 
 def both(kind: str, above: int, *overrides: str):

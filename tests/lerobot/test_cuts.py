@@ -16,9 +16,9 @@ from strobe.core.families.modules import along_modules
 from strobe.core.families.registry import family_of
 from strobe.core.timeline import ProbeError, Timeline
 from strobe.core.timeline.probe import Attached
+from strobe.lerobot.families.answers import predict
 from strobe.lerobot.policies.loading import load_subject
 from strobe.lerobot.policies.options import PolicyOptions
-from strobe.lerobot.policies.prediction import predict
 from strobe.treatments.flow.rtc import RealTimeChunking
 
 

@@ -10,6 +10,7 @@ import torch
 from support.family_checks import parts_of, require_parts, require_the_same_actions_under_probes, sections_of
 from support.matrix import matrix
 
+from strobe.core.families.capabilities import LiveFields
 from strobe.core.subjects.subject import Phase
 from strobe.lerobot.policies.loading import load_subject
 from strobe.lerobot.policies.options import PolicyOptions
@@ -133,7 +134,7 @@ def test_the_steps_around_the_policy(subject: PolicySubject, phase: Phase) -> No
 def test_denoising_steps_are_counted(subject: PolicySubject) -> None:
     steps = kind_of(subject).steps
     assert parts_of(subject, "inference").count("denoise step") == steps
-    if subject.family.steps and subject.info.kind != "lingbot_va":
+    if LiveFields.of(subject.family).steps and subject.info.kind != "lingbot_va":
         assert subject.traits("inference", 1).denoising_steps == steps
 
 

@@ -16,7 +16,7 @@ from support.tiny_policies import KINDS, build
 from strobe.core.errors import UserError
 from strobe.core.families import registry
 from strobe.lerobot.policies import inputs, lerobot_policies
-from strobe.lerobot.policies.shrink import shrink
+from strobe.lerobot.policies.build import shrink
 
 
 def chunk(loaded, observation):

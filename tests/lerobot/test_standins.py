@@ -7,8 +7,7 @@ from hypothesis import strategies as st
 from strobe.core.errors import UserError
 from strobe.lerobot.families import multi_task_dit, pi, smolvla
 from strobe.lerobot.families.pi import PALIGEMMA
-from strobe.lerobot.policies.standins import stand_ins
-from strobe.lerobot.policies.vocabulary import TINY_VOCABULARY, Vocabulary, tokenizer
+from strobe.lerobot.policies.standins import TINY_VOCABULARY, Vocabulary, stand_ins, tokenizer
 
 KNOWN = [pi.VOCABULARY, smolvla.VOCABULARY, multi_task_dit.VOCABULARY]
 

@@ -13,6 +13,7 @@ from torch import nn
 
 from strobe.core.cli.main import main
 from strobe.core.errors import UserError
+from strobe.core.families.capabilities import Unregistered
 from strobe.core.measure.memory import weight_bytes
 from strobe.core.measure.sampling import SamplingBudget
 from strobe.core.studies.shared.measuring import Options, measure
@@ -37,7 +38,7 @@ def tiny(kind: str) -> PolicySubject:
 @pytest.mark.parametrize("kind", matrix(KINDS))
 def test_what_stands_outside_of_the_tree_is_counted_and_in_eval_mode(kind):
     owner = tiny(kind)
-    outside = owner.family.outside(owner.policy)
+    outside = Unregistered.of(owner.family).outside(owner.policy)
     registered = {id(module) for module in owner.policy.modules()}
     assert len(outside) == 2
     assert not registered & {id(module) for module in outside}
@@ -115,6 +116,6 @@ def test_cameras_that_a_config_makes_up_give_way_to_the_arms():
 def test_the_memory_of_a_measurement_holds_the_weights_outside_of_the_tree(kind):
     owner = tiny(kind)
     found = measure(owner, "inference", [Variant("as it is")], Options(SamplingBudget(iterations=2), counted=False))
-    weights = weight_bytes(owner.policy, *owner.family.outside(owner.policy))
+    weights = weight_bytes(owner.policy, *Unregistered.of(owner.family).outside(owner.policy))
     assert [one.memory.weights for one in found.measurements] == [weights]
     assert weights >= owner.info.weight_bytes > weight_bytes(owner.policy)

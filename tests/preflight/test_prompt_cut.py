@@ -22,7 +22,7 @@ SHORT = "push the cube"
 def tokenizer(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder of a small tokenizer that begins each text with a token of its own."""
     from strobe.lerobot.families import pi
-    from strobe.lerobot.policies.vocabulary import tokenizer
+    from strobe.lerobot.policies.standins import tokenizer
 
     folder = tmp_path_factory.mktemp("tokenizer")
     tokenizer(pi.VOCABULARY, tiny=True).save_pretrained(folder)

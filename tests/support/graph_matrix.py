@@ -17,15 +17,16 @@ from lerobot.policies.rtc.configuration_rtc import RTCConfig
 from torch import Tensor
 
 from strobe.core.errors import UserError
+from strobe.core.families.capabilities import LiveFields
 from strobe.core.families.registry import registered, types_with
+from strobe.core.families.sampling import Flow, Graphs
 from strobe.core.subjects.check_inputs import PROMPTS
 from strobe.core.treatments import catalogue
 from strobe.core.treatments.treatment import PROCESS, Treatment, Variant
 from strobe.lerobot.policies.loading import load_subject
 from strobe.lerobot.policies.options import InputOptions, PolicyOptions
 from strobe.lerobot.policies.policy_subject import PolicySubject
-from strobe.treatments.flow.closed_form import ClosedFormGuidance
-from strobe.treatments.flow.rtc import RealTimeChunking
+from strobe.treatments.flow.rtc import ClosedFormGuidance, RealTimeChunking
 from strobe.treatments.graphs.graph import CudaGraph
 from support.emulated_device import EmulatedDevice, Graph
 
@@ -81,22 +82,22 @@ class Verdict:
 
 def kinds() -> list[str]:
     """Return the types of policy that graphs are for: flow policies, and those whose whole sampling can be captured."""
-    return sorted({*types_with(lambda family: family.flow), *types_with(lambda family: family.whole)})
+    return sorted({*types_with(Flow), *types_with(lambda family: Graphs.of(family).whole)})
 
 
 def graphs_of(kind: str) -> list[Names]:
     """Return the graphs, alone and together, that a type of policy can have."""
     family = registered(kind)
     assert family is not None
-    flow: list[Names] = [("loop",), ("prefix",), ("prefix", "loop")] if family.flow is not None else []
-    return [*flow, *([("chunk",)] if family.whole is not None else [])]
+    flow: list[Names] = [("loop",), ("prefix",), ("prefix", "loop")] if family.get(Flow) is not None else []
+    return [*flow, *([("chunk",)] if Graphs.of(family).whole is not None else [])]
 
 
 @cache
 def tiny(kind: str) -> PolicySubject:
     """A tiny policy on the CPU, of few denoising steps."""
-    family = registered(kind)
-    steps = [f"--{family.steps}={STEPS}"] if family is not None and family.steps else []
+    field = LiveFields.of(registered(kind)).steps
+    steps = [f"--{field}={STEPS}"] if field else []
     return load_subject(
         PolicyOptions(type=kind, size="tiny", overrides=["--device=cpu", *steps]), InputOptions(image_size=(64, 64))
     )

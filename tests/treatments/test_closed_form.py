@@ -17,8 +17,7 @@ from strobe.core.errors import UserError
 from strobe.core.treatments.treatment import Variant
 from strobe.lerobot.policies.loading import load_subject
 from strobe.lerobot.policies.options import PolicyOptions
-from strobe.treatments.flow.closed_form import ClosedFormGuidance, Guidance, require_identity
-from strobe.treatments.flow.rtc import RealTimeChunking
+from strobe.treatments.flow.rtc import ClosedFormGuidance, Guidance, RealTimeChunking, require_identity
 
 
 @settings(deadline=None, max_examples=60)

@@ -12,6 +12,8 @@ from support.matrix import matrix
 from torch import Tensor, nn
 
 from strobe.core.errors import UserError
+from strobe.core.families.capabilities import LiveFields
+from strobe.core.families.sampling import WordTables
 from strobe.core.measure.accounting import Accounting
 from strobe.core.timeline.probe import Attached
 from strobe.core.treatments import catalogue
@@ -76,7 +78,7 @@ def test_each_keeps_all_bits_does_less_and_leaves_nothing_behind(kind, spec):
 @pytest.mark.parametrize("kind", matrix(KINDS))
 def test_together_with_another_number_of_steps_too(kind):
     owner = tiny(kind)
-    steps = catalogue.make({f"policy.{owner.family.steps}": 2})
+    steps = catalogue.make({f"policy.{LiveFields.of(owner.family).steps}": 2})
     assert all(map(torch.equal, treated(owner, steps, *catalogue.compose(KINDS[kind])), treated(owner, steps)))
 
 
@@ -226,7 +228,7 @@ def test_torchs_own_attention_gives_the_same_sums_with_keys_that_were_kept(needs
 
 def test_two_tables_of_words_give_the_same_rows_without_being_joined(monkeypatch):
     owner = tiny("molmoact2")
-    table: Any = owner.policy.get_submodule(owner.family.word_tables)
+    table: Any = owner.policy.get_submodule(owner.family.get(WordTables).path)
     count, further = table.embedding.shape[0], table.new_embedding.shape[0]
     words = torch.tensor([[0, count - 1, count, count + further - 1]])
     wanted, wanted_rows = treated(owner), table(words)

@@ -23,13 +23,11 @@ from strobe.core.treatments.treatment import Treatment, Variant
 from strobe.lerobot.policies.loading import load_subject
 from strobe.lerobot.policies.options import PolicyOptions
 from strobe.lerobot.policies.policy_subject import PolicySubject
-from strobe.treatments.flow.closed_form import ClosedFormGuidance
-from strobe.treatments.flow.rtc import RealTimeChunking
+from strobe.treatments.flow.rtc import ClosedFormGuidance, RealTimeChunking
 from strobe.treatments.graphs import graph, regions
-from strobe.treatments.graphs.cuda import Cuda
+from strobe.treatments.graphs.captures import Cuda, Replayed
 from strobe.treatments.graphs.graph import CudaGraph
 from strobe.treatments.graphs.host_work import Host
-from strobe.treatments.graphs.replayed import Replayed
 from strobe.treatments.layers.attention import FusedAttention
 from strobe.treatments.numbers.precision import Precision
 

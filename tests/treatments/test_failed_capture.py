@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import torch
 
-from strobe.treatments.graphs import cuda
+from strobe.treatments.graphs import captures
 
 
 class Model:
@@ -147,7 +147,7 @@ def model(monkeypatch: pytest.MonkeyPatch) -> Model:
     monkeypatch.setattr(torch._C, "_host_emptyCache", lambda: None, raising=False)
     monkeypatch.setattr(torch._C, "_cuda_endAllocateToPool", end, raising=False)
     monkeypatch.setattr(torch._C, "_cuda_releasePool", release, raising=False)
-    monkeypatch.setattr(cuda, "_streams", {})
+    monkeypatch.setattr(captures, "_streams", {})
     return model
 
 
@@ -162,7 +162,7 @@ def nothing_left(model: Model) -> None:
 @pytest.mark.parametrize("where", ["cuda:0", "cuda:1"])
 def test_a_failed_capture_leaves_stream_pool_and_generator_as_they_were(model: Model, where: str) -> None:
     device = torch.device(where)
-    capture = cuda.Cuda()
+    capture = captures.Cuda()
     earlier, _ = capture.record(model.draw, model.draw, device)
     with pytest.raises(RuntimeError, match="not permitted when stream is capturing"):  # the cause, not what follows
         capture.record(model.draw, model.fail, device)
@@ -181,7 +181,7 @@ def test_what_fails_in_python_alone_ends_its_capture_as_ever(model: Model) -> No
     def changed() -> None:
         raise KeyError("it does other things now")
 
-    capture = cuda.Cuda()
+    capture = captures.Cuda()
     with pytest.raises(KeyError):
         capture.record(model.draw, changed, torch.device("cuda:0"))
     nothing_left(model)
@@ -196,14 +196,14 @@ def test_a_region_that_leaves_another_stream_behind(model: Model) -> None:
         raise RuntimeError("lost")
 
     with pytest.raises(RuntimeError, match="lost"):
-        cuda.Cuda().record(model.draw, wanders, torch.device("cuda:0"))
+        captures.Cuda().record(model.draw, wanders, torch.device("cuda:0"))
     nothing_left(model)
 
 
 def test_each_device_is_captured_on_a_stream_of_its_own(model: Model) -> None:
     """torch.cuda.graph has one stream for the process, on the device that captured first."""
     for index in (0, 1, 0, 1):
-        cuda.Cuda().record(model.draw, model.draw, torch.device("cuda", index))
+        captures.Cuda().record(model.draw, model.draw, torch.device("cuda", index))
         assert model.captured_on[-1][2] == index
     assert len(set(model.captured_on)) == 2  # each stream has workspaces of its own: there are to be few
     nothing_left(model)

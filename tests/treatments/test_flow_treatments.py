@@ -26,7 +26,7 @@ from strobe.core.treatments.treatment import Spec, Variant
 from strobe.lerobot.policies.loading import load_subject
 from strobe.lerobot.policies.options import InputOptions, PolicyOptions
 from strobe.lerobot.policies.policy_subject import PolicySubject
-from strobe.treatments.flow.padding import TrimmedPadding
+from strobe.treatments.flow.prefix_inputs import TrimmedPadding
 from strobe.treatments.flow.rtc import RealTimeChunking
 
 KINDS = ("pi05", "pi0", "smolvla")

@@ -18,7 +18,7 @@ from strobe.core.timeline.probe import Attached
 from strobe.lerobot.policies.loading import load_subject
 from strobe.lerobot.policies.options import PolicyOptions
 from strobe.lerobot.policies.policy_subject import PolicySubject
-from strobe.treatments.flow.prompt_once import PromptOnce
+from strobe.treatments.flow.prefix_cache import PromptOnce
 
 
 class _Wide(ModuleType):

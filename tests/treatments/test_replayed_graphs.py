@@ -17,8 +17,8 @@ from support.trained import all_levers, trained
 from torch import Tensor
 
 from strobe.core.treatments.treatment import Variant
+from strobe.treatments.graphs.captures import Replayed
 from strobe.treatments.graphs.graph import CudaGraph
-from strobe.treatments.graphs.replayed import Replayed
 
 CACHE, MASKS, SDPA = ("prefix_cache=static",), ("masks=once",), ("attention=sdpa",)
 ALL, MORE = ("all exact",), ("all exact", "and those that round")
@@ -97,7 +97,7 @@ def test_a_training_step_is_the_same_on_the_device(kind: str, checkpoints: bool)
 
 def test_a_timestep_that_no_table_has_is_no_number_in_a_graph() -> None:
     """On a GPU the table cannot look whether it has the timestep: it must not take another one's row."""
-    from strobe.treatments.flow.timesteps import _Table
+    from strobe.treatments.flow.step_values import _Table
 
     def index(time: float, device: str) -> Tensor | None:
         rows = torch.tensor([[1.0], [2.0], [torch.nan]], device=device)

@@ -15,7 +15,7 @@ from strobe.core.treatments import catalogue
 from strobe.lerobot.policies.loading import load_subject
 from strobe.lerobot.policies.options import InputOptions, PolicyOptions
 from strobe.lerobot.policies.policy_subject import PolicySubject
-from strobe.treatments.flow.cameras import PresentViews
+from strobe.treatments.flow.prefix_inputs import PresentViews
 
 
 def load(cameras: int = 2, *overrides: str) -> PolicySubject:

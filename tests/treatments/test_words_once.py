@@ -11,6 +11,7 @@ from support.matrix import matrix
 from torch import Tensor
 
 from strobe.core.errors import UserError
+from strobe.core.families.sampling import Words
 from strobe.core.measure.accounting import Accounting
 from strobe.core.timeline.probe import Attached
 from strobe.core.treatments.treatment import Variant
@@ -29,7 +30,7 @@ def tiny(kind: str) -> PolicySubject:
 
 
 def encoder(owner: PolicySubject) -> Any:
-    return owner.family.words.encoder(owner.policy)
+    return owner.family.get(Words).encoder(owner.policy)
 
 
 def chunks(owner: PolicySubject, *tasks: str, treatment: WordsOnce | None = None) -> list[Tensor]:

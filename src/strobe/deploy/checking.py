@@ -23,8 +23,8 @@ from strobe.core.treatments import recipe as recipes
 from strobe.core.treatments.treated import Treated
 from strobe.core.treatments.treatment import Variant
 from strobe.deploy.twin import PolicyCall, Twin, unchanged
+from strobe.lerobot.families.answers import predict
 from strobe.lerobot.policies.policy_subject import PolicySubject
-from strobe.lerobot.policies.prediction import predict
 
 SECONDS = 10.0  # approximate time of a check at loading, with short chunks
 SLOW = 1.0  # seconds of a chunk from which the check makes fewer calls

@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 import torch
 
 from strobe.core.errors import UserError
+from strobe.core.families.capabilities import LiveFields
 from strobe.core.measure.accounting import allocator_of
 from strobe.core.measure.guard import Guards, strongest
 from strobe.core.measure.memory import peak_process
@@ -25,8 +26,8 @@ from strobe.doctor.results import SelfCheck
 from strobe.lerobot.policies.loading import load_subject
 from strobe.lerobot.policies.options import InputOptions, PolicyOptions
 from strobe.lerobot.policies.policy_subject import PolicySubject
+from strobe.treatments.graphs.captures import Replayed
 from strobe.treatments.graphs.graph import CudaGraph
-from strobe.treatments.graphs.replayed import Replayed
 
 # The policies that treatments are tried on: each entry on the first that it has candidates for.
 POLICIES = ("act", "pi05", "diffusion", "smolvla")
@@ -235,7 +236,7 @@ def _subject(kind: str, device: str) -> PolicySubject:
     made = load_subject(
         PolicyOptions(type=kind, size="tiny", overrides=[f"--device={device}"]), InputOptions(image_size=IMAGE)
     )
-    if steps := made.family.steps:
+    if steps := LiveFields.of(made.family).steps:
         setattr(made.policy.config, steps, STEPS)
     return made
 

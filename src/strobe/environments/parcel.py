@@ -11,6 +11,7 @@ import numpy as np
 from torch import Tensor
 
 from strobe.core.errors import UserError
+from strobe.core.families.capabilities import Calls
 from strobe.core.json_text import JsonObject
 from strobe.environments.unpublished import save_unregistered
 from strobe.lerobot.policies.checkpoints import locate
@@ -60,7 +61,7 @@ def pack(
     texts: JsonObject = {}
     for number, observation in enumerate([*observations, *checked]):
         texts[f"observation_{number}"] = _write(observation, folder / f"observation_{number}.npz")
-    trains = subject.family.untrained
+    trains = Calls.of(subject.family).untrained
     if not trains:
         texts["batch"] = _write(subject.inputs.batch(batch_size), folder / "batch.npz")
     config: Any = subject.policy.config
@@ -70,7 +71,7 @@ def pack(
         "tiny": tiny,
         "strobe": str(_source(folder)) if made else "",
         "rename": next((step.rename_map for step in subject.preprocessor.steps if hasattr(step, "rename_map")), {}),
-        "queues": getattr(config, "n_obs_steps", 1) > 1 or subject.family.chunk is not None,
+        "queues": getattr(config, "n_obs_steps", 1) > 1 or Calls.of(subject.family).chunk is not None,
         "timed": len(observations),
         "elements": _ELEMENTS_OF_FEW if subject.info.parameters < FEW_WEIGHTS else _ELEMENTS,
         "texts": texts,

@@ -13,6 +13,7 @@ from typing import Any
 
 from safetensors.torch import load_file, save_file
 
+from strobe.core.families.capabilities import Construction
 from strobe.core.families.registry import building, registered, unregistered_modules
 from strobe.lerobot.policies.standins import stand_ins
 
@@ -31,11 +32,10 @@ def save_unregistered(policy: Any, folder: Path) -> None:
 @contextmanager
 def built_as(config: Any, folder: Path, *, tiny: bool) -> Iterator[Settle]:
     """Inside, LeRobot reads the policy in ``folder``. Yields what completes it."""
-    family = registered(config.type)
+    construction = Construction.of(registered(config.type))
 
     def settle(policy: Any, preprocessor: object) -> None:
-        if family is not None and family.settle is not None:
-            family.settle(policy, preprocessor)
+        construction.settle(policy, preprocessor)
         for place, module in enumerate(unregistered_modules(policy)):
             module.load_state_dict(load_file(folder / _UNREGISTERED.format(place)))
             module.eval()

@@ -25,8 +25,8 @@ from strobe.core.errors import UserError, in_a_line
 from strobe.core.subjects.subject import Observation
 from strobe.core.timeline.sections import recording
 from strobe.export.prompt import Prompt, prompt_of
+from strobe.lerobot.families.answers import predict
 from strobe.lerobot.policies.policy_subject import PolicySubject
-from strobe.lerobot.policies.prediction import predict
 from strobe.treatments.engines.recorded import DynamicLayer, first_keys_as_they_are
 
 NoiseKind = Literal["normal", "uniform"]

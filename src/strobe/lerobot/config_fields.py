@@ -11,6 +11,7 @@ from lerobot.policies.pretrained import PreTrainedPolicy
 from lerobot.utils.constants import ACTION
 
 from strobe.core.errors import UserError, in_a_line, nearest
+from strobe.core.families.capabilities import LiveFields
 from strobe.core.families.registry import known_families, registered, steps_field, steps_of
 from strobe.core.results.traits import TreatmentTraits
 from strobe.core.subjects.subject import Phase, Subject
@@ -144,16 +145,16 @@ def _parts(subject: Subject, spec: Spec) -> tuple[str, ...]:
 
 
 def _live(config: Any) -> tuple[str, ...]:
-    family = registered(config.type)
-    return (*family.live, *family.live_in_training) if family is not None else ()
+    fields = LiveFields.of(registered(config.type))
+    return (*fields.live, *fields.live_in_training)
 
 
 def _phases(name: str) -> frozenset[Phase]:
     """Return the phases that read the setting ``name``, whichever family has it."""
-    families = known_families()
-    if name in (QUEUED, ENSEMBLED) or any(name in (family.steps, *family.objectives.values()) for family in families):
+    known = [LiveFields.of(family) for family in known_families()]
+    if name in (QUEUED, ENSEMBLED) or any(name in (fields.steps, *fields.objectives.values()) for fields in known):
         return FOR_INFERENCE
-    return FOR_TRAINING if any(name in family.live_in_training for family in families) else ANY_PHASE
+    return FOR_TRAINING if any(name in fields.live_in_training for fields in known) else ANY_PHASE
 
 
 ENTRY = entry("policy.", _make, candidates=_candidates, parts=_parts)

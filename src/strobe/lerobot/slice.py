@@ -8,7 +8,7 @@ SLICE = Slice(
     families=("strobe.lerobot.families",),
     offers={
         "flags of a program": "strobe.lerobot.flags.argument_names:has_flag",
-        "help on subjects": "strobe.lerobot.flags.help:subject_help",
+        "help on subjects": "strobe.lerobot.flags.subject_flags:subject_help",
         "imports": "strobe.lerobot.versions:prepare_imports",
         "module of another project": "strobe.lerobot.other_projects:module_of_other_project",
         "policy of another project": "strobe.lerobot.other_projects:policy_of_other_project",

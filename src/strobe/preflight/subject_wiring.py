@@ -11,6 +11,7 @@ from lerobot.configs import FeatureType
 from lerobot.utils.constants import ACTION, OBS_STATE
 from numpy.typing import NDArray
 
+from strobe.core.families.capabilities import InputFacts
 from strobe.lerobot.policies.action_map import IDENTITY, flat, nominal
 from strobe.lerobot.policies.policy_subject import PolicySubject
 from strobe.lerobot.policies.recorded_actions import RecordedActions, recorded_actions
@@ -99,7 +100,8 @@ def subject_wiring(subject: PolicySubject) -> SubjectWiring:
         recorded=recorded_actions(frames, state or OBS_STATE),
         state=state,
         cameras={offered[name]: name for name in images},
-        words=subject.family.reads_words or any("tokenizer" in type(step).__name__.lower() for step in steps),
+        words=InputFacts.of(subject.family).reads_words
+        or any("tokenizer" in type(step).__name__.lower() for step in steps),
         tasks=_tasks(frames.meta),
         of_state=_wiring(steps, OBS_STATE, FeatureType.STATE, stats.get(state or OBS_STATE, {})),
         of_action=_wiring(subject.postprocessor.steps, ACTION, FeatureType.ACTION, stats.get(ACTION, {})),

@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from torch.nn.functional import interpolate
 
 from strobe.core.errors import UserError
+from strobe.core.families.capabilities import Backbone, InputFacts
 from strobe.core.results.traits import TreatmentTraits
 from strobe.core.subjects.acting import ActingSubject
 from strobe.core.subjects.subject import Subject
@@ -93,7 +94,7 @@ class OtherImages(Treatment, key="images"):
         model = subject.model
         if self.width not in (None, self.height):
             raise UserError(f"{model.info.name} is given squares: images={self.height}")
-        backbone = subject.family.backbone
+        backbone = subject.family.get(Backbone)
         if backbone is None or backbone.resized is None:
             if any(hasattr(model.config, name) for name in ("image_size", "crop_size")):
                 raise UserError(
@@ -108,8 +109,9 @@ class OtherImages(Treatment, key="images"):
 
     def _of_policy(self, subject: PolicySubject) -> Undo:
         config: Any = subject.policy.config
-        if not subject.family.any_image_size:
-            fixed = getattr(config, subject.family.image_size, None)
+        facts = InputFacts.of(subject.family)
+        if not facts.any_image_size:
+            fixed = getattr(config, facts.image_size, None)
             size = f" of {fixed[0]}×{fixed[1]}" if fixed else ""
             raise UserError(f"{config.type}'s vision tower is built for images{size}: they cannot be made smaller")
         if not config.image_features:

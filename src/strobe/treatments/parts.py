@@ -12,9 +12,10 @@ import torch
 from torch import nn
 
 from strobe.core.errors import UserError, nearest
-from strobe.core.families import family as families
-from strobe.core.families.registry import steps_of, types_with
-from strobe.core.subjects.acting import ActingSubject
+from strobe.core.families.capabilities import Parts
+from strobe.core.families.registry import steps_of
+from strobe.core.families.sampling import Flow
+from strobe.core.subjects.acting import capability, needed
 from strobe.core.subjects.subject import Subject
 from strobe.lerobot.families.flow_parts import EXPERT, PREFIX, STEP, VISION
 
@@ -52,7 +53,7 @@ def part_of(module: nn.Module, path: str) -> nn.Module:
 
 def is_flow(subject: Subject) -> bool:
     """Return whether it is a flow policy: a prefix pass fills a cache, denoising steps read it."""
-    return isinstance(subject, ActingSubject) and subject.family.flow is not None
+    return capability(subject, Flow) is not None
 
 
 def _parts(subject: Subject, path: str) -> list[str]:
@@ -63,11 +64,11 @@ def _parts(subject: Subject, path: str) -> list[str]:
 
 
 def _around(subject: Subject, path: str) -> Iterator[str]:
-    family = subject.family
-    if family.working:
+    family, working = subject.family, Parts.of(subject.family).working
+    if working:
         for step in path.split("."):
-            yield from family.working.get(step, ())
-        for begin, parts in family.working.items():
+            yield from working.get(step, ())
+        for begin, parts in working.items():
             if "." in begin and f"{path}.".startswith(f"{begin}."):
                 yield from parts
         return
@@ -99,7 +100,7 @@ def _match(pattern: str, path: str) -> list[str] | None:
 class FlowModules:
     """A flow policy's modules: ``joint`` holds both transformers, whose layers are ``language`` and ``expert``'s."""
 
-    sampling: families.Flow
+    sampling: Flow
     policy: Any
     model: Any
     joint: Any
@@ -119,9 +120,7 @@ class FlowModules:
 
 def flow_of(subject: Subject) -> FlowModules:
     """Return ``subject``'s modules. Raises UserError if its family's record has no flow."""
-    sampling = subject.family.flow if isinstance(subject, ActingSubject) else None
-    if sampling is None:
-        raise UserError(f"{subject.info.name}: this is for {', '.join(types_with(lambda family: family.flow))}")
+    sampling = needed(subject, Flow)
     module: Any = subject.module
     joint, language, expert = map(module.get_submodule, (sampling.joint, sampling.language, sampling.expert))
     steps = steps_of(module.config)

@@ -12,6 +12,7 @@ from lerobot.rollout.inference.rtc import supports_rtc_inference
 
 from strobe.core.cli.live import Live
 from strobe.core.errors import UserError
+from strobe.core.families.capabilities import LiveFields
 from strobe.core.families.registry import registered, steps_field, steps_of
 from strobe.core.measure.statistics import bonferroni
 from strobe.core.treatments.recipe import rungs_of
@@ -146,7 +147,7 @@ def facts_of(subject: PolicySubject) -> PolicyFacts:
     chunk = subject.traits("inference", 1).chunk_size
     if not executed or not chunk:
         raise UserError(f"strobe tune needs a policy that acts in chunks: '{config.type}' has no {QUEUED}")
-    field, family = steps_field(config), registered(config.type)
+    field = steps_field(config)
     return PolicyFacts(
         chunk,
         most_executed(config, chunk),
@@ -155,7 +156,7 @@ def facts_of(subject: PolicySubject) -> PolicyFacts:
         field,
         supports_rtc_inference(subject.policy),
         why_not_served(subject.policy),
-        family is not None and ENSEMBLED in family.live,
+        ENSEMBLED in LiveFields.of(registered(config.type)).live,
         getattr(config, ENSEMBLED, None),
     )
 

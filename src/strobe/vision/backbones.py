@@ -14,7 +14,7 @@ from torch import nn
 
 from strobe.core.devices.accelerators import check_device, generators_restored
 from strobe.core.errors import UserError, nearest
-from strobe.core.families.family import Backbone
+from strobe.core.families.capabilities import Backbone
 from strobe.core.families.registry import registered
 from strobe.core.results.subject import SubjectInfo
 from strobe.core.subjects.subject import count
@@ -154,7 +154,7 @@ def known_kinds() -> list[str]:
 
 def _backbone(kind: str) -> Backbone | None:
     family = registered(kind)
-    return family.backbone if family is not None else None
+    return family.get(Backbone) if family is not None else None
 
 
 def _kind_of(config: Any) -> str:

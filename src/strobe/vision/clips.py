@@ -10,12 +10,12 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.nn.functional import interpolate
 
 from strobe.core.errors import UserError
 from strobe.core.timeline.layers import Call
 from strobe.lerobot.datasets import finder
 from strobe.lerobot.policies.dataset_frames import locate_dataset
+from strobe.lerobot.policies.synthesis import smooth_noise
 from strobe.lerobot.quiet import quiet
 
 FRAME = (480, 640)  # height and width of synthetic clips, as of a camera
@@ -57,8 +57,7 @@ def synthetic(frames: int, image_size: tuple[int, int] = FRAME, *, count: int = 
     """Return clips of smooth noise. They are windows of one longer clip, to save memory."""
     height, width = image_size
     generator = torch.Generator().manual_seed(seed)
-    coarse = torch.rand(frames + count - 1, 3, max(height // 32, 2), max(width // 32, 2), generator=generator)
-    film = (interpolate(coarse, image_size, mode="bilinear", align_corners=False) * 255).to(torch.uint8)
+    film = (smooth_noise((frames + count - 1, 3, *image_size), generator) * 255).to(torch.uint8)
     what = "synthetic images" if frames == 1 else f"synthetic clips of {frames} frames"
     description = f"{count} {what}, {height}×{width}"
     return Clips(description, lambda index: film[index % count : index % count + frames])

@@ -11,6 +11,7 @@ from torch import Tensor
 from torch.nn.functional import interpolate
 
 from strobe.core.errors import UserError
+from strobe.core.families.capabilities import Backbone
 from strobe.core.families.family import Family
 from strobe.core.families.modules import along_blocks
 from strobe.core.families.registry import registered, types_with
@@ -46,7 +47,7 @@ class ModelSubject:
     def __post_init__(self) -> None:
         self.family: Family = registered(self.model.info.kind) or along_blocks(self.module)
         if self.predictor and not self._predictor:
-            having = ", ".join(types_with(lambda family: family.backbone and family.backbone.predictor))
+            having = ", ".join(types_with(lambda family: _backbone(family).predictor))
             raise UserError(f"--model.predictor is for {having}: {self.model.info.kind} has none")
         self.model.info.anatomy = self.family.name
         self.model.info.inputs = self.clips.description
@@ -119,7 +120,7 @@ class ModelSubject:
 
     @property
     def _predictor(self) -> str:
-        return self.family.backbone.predictor if self.family.backbone is not None else ""
+        return _backbone(self.family).predictor
 
     def _pixels(self, frames: Tensor) -> dict[str, Tensor]:
         dtype = next(self.module.parameters()).dtype
@@ -139,7 +140,7 @@ class ModelSubject:
         if getattr(output, "predictor_output", None) is not None:
             return output.predictor_output.last_hidden_state
         # The features of a tower are its merger's output.
-        merged = self.family.backbone is not None and self.family.backbone.tower is not None
+        merged = _backbone(self.family).tower is not None
         features = getattr(output, "pooler_output" if merged else "last_hidden_state", None)
         return output[0] if features is None else features
 
@@ -154,10 +155,15 @@ class ModelSubject:
         return features
 
 
+def _backbone(family: Family) -> Backbone:
+    """Return the facts about a family's backbones; without a record, those of one without any."""
+    return family.get(Backbone) or Backbone({}, "")
+
+
 def _preprocessing(model: Model, family: Family) -> tuple[Prepare, list[Hook]]:
     """Return frames → pixels, and the probes on its steps: the family's processor, else the same steps in torch."""
-    if family.backbone is not None and family.backbone.preprocessing is not None:
-        return family.backbone.preprocessing(model)
+    if (own := _backbone(family).preprocessing) is not None:
+        return own(model)
     model.notes.append(
         "preprocessing is Strobe's own: shorter side resized and centre cropped to the model's size, ImageNet's mean "
         "and deviation"

@@ -21,7 +21,7 @@ from strobe.lerobot.policies.loading import load_subject
 from strobe.lerobot.policies.options import PolicyOptions
 from strobe.lerobot.policies.policy_of import policy_of
 from strobe.lerobot.policies.policy_subject import PolicySubject
-from strobe.treatments.flow.padding import TrimmedPadding
+from strobe.treatments.flow.prefix_inputs import TrimmedPadding
 
 EXACT = Guards().of(["exact"])
 ROUNDING = Guards().of(["rounding"])

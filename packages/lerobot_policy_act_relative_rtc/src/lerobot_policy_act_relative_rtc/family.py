@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from lerobot.policies.pretrained import PreTrainedPolicy
 
+from strobe.core.families.capabilities import InputFacts, LiveFields, Parts
 from strobe.core.families.family import Family, Tiny, blocks
 from strobe.core.timeline.probe import Probe
 
@@ -45,9 +46,6 @@ FAMILY = Family(
     training=training,
     compiled=(("model", "forward"),),
     costly=("model.backbone", "model.encoder", "model.decoder"),
-    seeing={"backbone": "model.backbone", "image projection": "model.image_projection"},
-    live=("prefix_attention",),
-    live_in_training=("delay_training",),
     tiny=Tiny(
         {
             "dim_model": 64,
@@ -57,5 +55,9 @@ FAMILY = Family(
             "latent_dim": 8,
         }
     ),
-    any_image_size=True,
+    capabilities=(
+        Parts(seeing={"backbone": "model.backbone", "image projection": "model.image_projection"}),
+        LiveFields(live=("prefix_attention",), live_in_training=("delay_training",)),
+        InputFacts(any_image_size=True),
+    ),
 )

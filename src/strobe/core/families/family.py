@@ -7,18 +7,21 @@ A type without a record is divided along its modules, and gets the treatments th
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager
+import importlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, TypeVar
 
+from strobe.core.families.capabilities import Capability, Method
+from strobe.core.families.former import accepting_former, capability_named
 from strobe.core.timeline.probe import Hook, Probe, hooks_of
 
 if TYPE_CHECKING:
     from strobe.core.timeline.layers import Call
 
 Probes = Callable[[Any], Sequence[Probe]]
-Method = tuple[str, str]  # path of an object under the policy, name of its method
+C = TypeVar("C", bound=Capability)
 
 
 def no_probes(_: object) -> Sequence[Probe]:
@@ -26,9 +29,9 @@ def no_probes(_: object) -> Sequence[Probe]:
     return ()
 
 
-def nothing(_: object) -> Sequence[Any]:
-    """Return no modules."""
-    return ()
+def always(*probes: Probe) -> Probes:
+    """Return ``probes`` for a family whose policies all have these parts."""
+    return lambda _: probes
 
 
 @dataclass(frozen=True)
@@ -45,187 +48,7 @@ class Tiny:
     defaults: Mapping[str, Any] = field(default_factory=dict)
 
 
-@dataclass(frozen=True)
-class Arm:
-    """The synthetic robot that feeds a family's policies, if that cannot be one with two cameras and six joints.
-
-    Args:
-        cameras: names of its images, whole (``observation.image``); () for ``observation.images.front`` and so on.
-        most: the largest number of cameras; None for any number.
-        image: height and width of its images, and ``tiny_image`` those of a tiny policy; None for the usual ones.
-        state, action: their numbers of values.
-        instead: whether its cameras replace those that the config makes up without given ones.
-    """
-
-    cameras: tuple[str, ...] = ()
-    most: int | None = None
-    image: tuple[int, int] | None = None
-    tiny_image: tuple[int, int] | None = None
-    state: int = 6
-    action: int = 6
-    instead: bool = False
-
-
-@dataclass(frozen=True)
-class HubNeed:
-    """Something that LeRobot fetches from the Hub by ``from_pretrained`` while it makes a policy, and its stand-in.
-
-    Args:
-        name: the repository on the Hub.
-        what: the word for it in notes, e.g. 'tokenizer'.
-        module, attribute: the module of LeRobot that loads it, and the class there that it loads with.
-        make: whether the policy is tiny → the stand-in.
-    """
-
-    name: str
-    what: str
-    module: str
-    attribute: str
-    make: Callable[[bool], Any]
-
-    @property
-    def site(self) -> tuple[str, str]:
-        """Module and attribute."""
-        return self.module, self.attribute
-
-
-@dataclass(frozen=True)
-class Flow:
-    """How a flow policy of LeRobot samples: a prefix pass fills a key-value cache, denoising steps read it.
-
-    ``policy.model`` has ``embed_prefix``, ``embed_suffix``, ``denoise_step``, ``action_in_proj``, ``action_out_proj``;
-    the module at ``joint`` runs both transformers on ``inputs_embeds=[prefix, suffix]``, one of which may be None.
-
-    Args:
-        joint: path of the module that holds both transformers.
-        language, expert: paths of the two.
-        chunk: the policy's method that is given a chunk's batch, and ``images`` the one that prepares its images:
-            batch → images, masks of the cameras that are there.
-        suffix_pass: the part of a denoising step between its embedding and its head: ``(model, cache, embedded,
-            attention, positions, condition)`` → hidden states of the suffix (B, suffix, width). ``condition`` is what
-            ``embed_suffix`` returned beyond embedding, padding and order.
-        attention_mask: boolean mask (B, suffix, prefix + suffix) → the one that the transformers are given.
-        clone: the function of the model's module that copies the cache in every step; '' if steps share it.
-        layers: whether a transformer's layers run as modules, or through methods of the joint module.
-        repeated: model → projections (modules of one tensor) of the prefix's keys and values that every step repeats.
-    """
-
-    joint: str
-    language: str
-    expert: str
-    chunk: str
-    images: str
-    suffix_pass: Call
-    attention_mask: Callable[[Any, Any], Any]
-    clone: str = ""
-    layers: Literal["modules", "methods"] = "modules"
-    repeated: Callable[[Any], Sequence[object]] = lambda _: ()
-
-
-@dataclass(frozen=True)
-class Conditioning:
-    """Linear layers whose input ends with features of the observation, which are the same in all steps of a chunk.
-
-    Args:
-        sampling: the method that is called once a chunk, with these features.
-        features: that call's own arguments → the features, (B, width), as the layers' input ends with them.
-        layers: policy → the layers; their input is (B, the step's own features + width).
-    """
-
-    sampling: Method
-    features: Call
-    layers: Callable[[Any], Sequence[Any]]
-
-
-@dataclass(frozen=True)
-class LastBlock:
-    """The last block of a transformer that every denoising step runs over more rows than it reads in the end.
-
-    Args:
-        blocks: path of the transformer's list of blocks.
-        rows: the policy's config → how many rows are read, from the first one on.
-        narrowed: block, its input (B, L, width), rows → its output for these rows alone, (B, rows, width).
-    """
-
-    blocks: str
-    rows: Callable[[Any], int]
-    narrowed: Callable[[Any, Any, int], object]
-
-
-@dataclass(frozen=True)
-class Rerun:
-    """How a flow policy without a cache samples: every step runs the language model over prompt and actions together.
-
-    The model is called as a module, with ``inputs_embeds`` (B, L, width), ``attention_mask`` (B, L), ``position_ids``
-    (..., B, L) and its ``types``, and gives ``last_hidden_state`` (B, L, width). It knows ``past_key_values``.
-
-    Args:
-        language: path of the language model.
-        chunk: the policy's method that is given a chunk's batch.
-        types: the argument that marks the tokens of actions, (B, L); one tensor in all steps of a chunk.
-    """
-
-    language: str
-    chunk: str
-    types: str
-
-
-@dataclass(frozen=True)
-class Views:
-    """A vision-language model that is given a fixed number of views, some of which may be empty and masked.
-
-    It is called as a module, with ``input_ids`` (B, L), ``attention_mask`` (B, L) and ``pixel_values`` (B * views,
-    ...); the last of its ``hidden_states``, (B, L, width), is read where the mask is true.
-
-    Args:
-        model: path of the model, whose config has ``image_token_id`` and ``image_seq_length``, the tokens of a view.
-        most: field of the policy's config with the number of views.
-    """
-
-    model: str
-    most: str
-
-
-@dataclass(frozen=True)
-class Words:
-    """A text encoder that reads the task and nothing else.
-
-    Args:
-        encoding: the method that is given the task, as text or as tokens, and gives tensors that depend on it alone.
-        encoder: policy → the module whose weights it reads with.
-    """
-
-    encoding: Method
-    encoder: Callable[[Any], Any]
-
-
-@dataclass(frozen=True)
-class Backbone:
-    """Facts about a backbone of transformers, for `subjects.models` and `ModelSubject`.
-
-    Args:
-        sizes: ``--model.size`` → fields of the config.
-        usual: the default size.
-        frames: default number of frames of a clip; None for the config's own.
-        predictor: the option that leaves the predictor out when it is true; '' for a backbone without one.
-        preprocessing: the model → its own preprocessing and the probes on its steps. It makes of frames the pixels,
-            or, for a model with more inputs than them, all arguments of the model by name.
-        tower: the type → the class of the vision tower, where transformers has no ``AutoModel`` for it.
-        weights: pattern of the prefix that the tower's weights have in a checkpoint of the whole model.
-        resized: module, side in pixels, side of a patch → (owner, attribute, value) for each thing that holds the
-            image's size; None if the size is built in.
-    """
-
-    sizes: Mapping[str, Mapping[str, Any]]
-    usual: str
-    frames: int | None = None
-    predictor: str = ""
-    preprocessing: Callable[[Any], tuple[Callable[[Any], Any], list[Hook]]] | None = None
-    tower: Callable[[str], Any] | None = None
-    weights: str = ""
-    resized: Callable[[Any, int, int], list[tuple[object, str, object]]] | None = None
-
-
+@accepting_former
 @dataclass(frozen=True, eq=False)
 class Family:
     """One family of policies or backbones.
@@ -239,59 +62,8 @@ class Family:
         inference: further probes for inference alone.
         compiled: what ``--compile`` compiles.
         costly: paths of the modules that take its time, the usually costliest first.
-        seeing: part → path of its module, for the parts that process images; the costliest first.
-        working: a step of a module's path, or a path of several steps that it begins with → the parts in which that
-            module works, where parts are methods.
-        caching: path of a module that takes or gives a key-value cache and is called as a module → the parts that it
-            computes.
-        steps: the field of the config that holds the number of denoising steps, read on every call; '' for none.
-        objectives: the config's ``objective`` → such a field, where each objective has its own.
-        every_step: the field that holds the number where ``steps`` is None.
-        live: further fields of the config that are read on every call, and ``live_in_training`` those that only the
-            training phases read.
-        flow: how it samples, for a flow policy with a prefix cache.
-        conditioning: features of the observation that each denoising step computes again.
-        last_block: the last block of its denoising transformer, if a step reads only some of its rows.
-        rerun: how it samples, for a flow policy without one.
-        views: the model that sees its cameras, if that always gets the same number of views.
-        words: the text encoder that reads its task separately from images and state, if any.
-        unread_head: path of a language head that runs without its output being read; '' for none.
-        word_tables: path of the embedding that joins two tables of words to one on every call; '' for none.
-        context: policy → the modules of its denoising steps that are given the context alone, which is the same in all
-            steps of a chunk: projections to keys and values, what follows them, what makes the context of one tensor;
-            a torch.nn.MultiheadAttention, whose query is not the context, as a whole.
-        unread_half: policy → (owner, method, around it) for the passes that compute, besides what is read, a half for a
-            guidance that is off: ``around`` leaves that half out. None if the half is read, or not there.
-        whole: the whole sampling, where a CUDA graph can hold it; None if it looks at values on the host.
-        without_waits: policy → (owner, method, around it) for the methods in ``whole`` that look at values on the host:
-            ``around`` computes the same without that.
-        embedding: the method that makes tokens of the prefix, as far as a CUDA graph can hold it, and its label.
-        eager: steps of the paths of modules whose attention LeRobot makes eager on every call.
-        unread_weights: whether torch's own attention modules compute attention weights that nobody reads.
         tiny: how it is shrunk.
-        hub: its needs from the Hub, with their stand-ins.
-        flags: settings of the config, as on LeRobot's command line (``--name=value``), that a policy with random
-            weights needs if the user gives none; those unknown to the installed LeRobot are left out.
-        building: config and whether the policy is tiny → a context in which a policy with random weights and its
-            processors are made; it may yield notes on stand-ins, as in `SubjectInfo.stand_ins`.
-        settle: policy, preprocessor → None: loads what LeRobot would load at the first chunk, while ``building`` and
-            the stand-ins are there. It is called once where the policy is made, without a preprocessor, then with one.
-        arm: the synthetic robot it is fed from.
-        chunk: policy, preprocessed batch, options of ``predict_action_chunk`` → one chunk, (B, chunk, action dim),
-            where that method alone does not give one.
-        outside: policy → modules that it holds but does not register: they are filled with weights and counted as its
-            own are, and put in eval mode.
-        memos: policy → owner and attribute of each value that it keeps from one call to the next and made with its
-            weights; None stands for nothing kept.
-        untrained: why the policy has no training forward pass; '' if it has one.
-        reads_words: whether it makes tokens of the task itself, or in a step of its preprocessor that is no tokenizer.
-        fills_cameras: whether it uses an empty image for a missing camera, so that one camera is enough.
-        any_image_size: whether its images go through a convolutional net alone, which takes any size.
-        image_size: the field of the config with the size, (height, width), that its vision tower is built for.
-        stacked: whether observations have a dimension of ticks even where it looks at one: its ``predict_action_chunk``
-            takes the batch as ``select_action``'s queues stack it.
-        mps_known: whether the RTC profiling toolkit has times of it on Apple silicon.
-        backbone: facts about it, for a backbone of transformers.
+        capabilities: what else is known of it, one of each kind at most.
     """
 
     name: str
@@ -301,50 +73,12 @@ class Family:
     inference: Probes = no_probes
     compiled: tuple[Method, ...] = ()
     costly: tuple[str, ...] = ()
-    seeing: Mapping[str, str] = field(default_factory=dict)
-    working: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    caching: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    steps: str = ""
-    objectives: Mapping[str, str] = field(default_factory=dict)
-    every_step: str = ""
-    live: tuple[str, ...] = ()
-    live_in_training: tuple[str, ...] = ()
-    flow: Flow | None = None
-    conditioning: Conditioning | None = None
-    last_block: LastBlock | None = None
-    rerun: Rerun | None = None
-    views: Views | None = None
-    words: Words | None = None
-    unread_head: str = ""
-    word_tables: str = ""
-    context: Callable[[Any], Sequence[Any]] = nothing
-    unread_half: Callable[[Any], Sequence[tuple[Any, str, Callable[[Any], Any]]]] = nothing
-    whole: Method | None = None
-    without_waits: Callable[[Any], Sequence[tuple[Any, str, Callable[[Any], Any]]]] = nothing
-    embedding: tuple[str, str, str] | None = None
-    eager: frozenset[str] = frozenset()
-    unread_weights: bool = False
     tiny: Tiny | None = None
-    hub: tuple[HubNeed, ...] = ()
-    flags: tuple[str, ...] = ()
-    building: Callable[[Any, bool], AbstractContextManager[Sequence[str] | None]] | None = None
-    settle: Callable[[Any, Any], None] | None = None
-    arm: Arm = Arm()
-    chunk: Callable[[Any, dict[str, Any], Mapping[str, Any]], object] | None = None
-    outside: Callable[[Any], Sequence[Any]] = nothing
-    memos: Callable[[Any], Sequence[tuple[Any, str]]] = nothing
-    untrained: str = ""
-    reads_words: bool = False
-    fills_cameras: bool = False
-    any_image_size: bool = False
-    image_size: str = ""
-    stacked: bool = False
-    mps_known: bool = False
-    backbone: Backbone | None = None
+    capabilities: tuple[Capability, ...] = ()
 
-    def steps_of(self, config: object) -> str:
-        """Return the field of ``config`` that holds the number of denoising steps; '' for none."""
-        return self.objectives.get(getattr(config, "objective", ""), self.steps)
+    def get(self, kind: type[C]) -> C | None:
+        """Return its capability of this kind; None without one. Of `Facts`, ``kind.of(family)`` has the usual ones."""
+        return next((held for held in self.capabilities if isinstance(held, kind)), None)
 
     def hooks(self, module: object, *, training: bool, depth: int = 1) -> list[Hook]:
         """Return the hooks of the probes, down to ``depth`` levels.
@@ -361,3 +95,94 @@ class Family:
 def blocks(path: str, name: str, level: int = 2) -> Probe:
     """Return a probe on each child of the container at ``path``, called '<name> <index>'."""
     return Probe.module(f"{path}.*", f"{name} {{}}", level=level)
+
+
+# Parts that the records of several families share: a transformer's probes and sizes, models made without weights.
+
+
+def transformer(path: str, name: str, *, attention: str = "self_attn", mlp: str = "mlp", level: int = 2) -> list[Probe]:
+    """Return the probes of a transformer's blocks at ``path``: each block, and inside of it attention and MLP.
+
+    Args:
+        name: of a block; 'layer' gives 'layer 0', 'layer 1' and so on.
+        attention, mlp: names of the two modules in a block.
+        level: of the blocks; their inside is one level below.
+    """
+    return [
+        blocks(path, name, level),
+        Probe.module(f"{path}.*.{attention}", "attention", level=level + 1),
+        Probe.module(f"{path}.*.{mlp}", "MLP", level=level + 1),
+    ]
+
+
+def sizes(
+    width: int, mlp: int, layers: int, heads: int, *, kv_heads: int | None = None, head_dim: int | None = None
+) -> dict[str, Any]:
+    """Return the sizes of a transformer by the names that configs of transformers have for them.
+
+    Args:
+        width: of the tokens, and ``mlp`` of the hidden layer behind each attention.
+        layers: number of blocks, each with ``heads`` heads of attention.
+        kv_heads: heads of keys and values, if these are fewer.
+        head_dim: numbers of a head; None for ``width / heads``.
+    """
+    values: dict[str, Any] = {
+        "hidden_size": width,
+        "intermediate_size": mlp,
+        "num_hidden_layers": layers,
+        "num_attention_heads": heads,
+    }
+    further = {"num_key_value_heads": kv_heads, "head_dim": head_dim}
+    return values | {name: value for name, value in further.items() if value is not None}
+
+
+class _Loading:
+    """A class as it is, but with another ``from_pretrained``."""
+
+    def __init__(self, real: object, from_pretrained: Call) -> None:
+        self.real, self.from_pretrained = real, from_pretrained
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.real, name)
+
+
+@contextmanager
+def replacing(instead: Mapping[str, object]) -> Iterator[None]:
+    """Have other things in LeRobot's modules while open.
+
+    Args:
+        instead: ``'module:name'``, or ``'module:Class.method'`` of a method that the class itself defines → what is
+            there.
+    """
+    with ExitStack() as stack:
+        for place, thing in instead.items():
+            owner, name = _place(place)
+            stack.callback(setattr, owner, name, getattr(owner, name))
+            setattr(owner, name, thing)
+        yield
+
+
+def loading(instead: Mapping[str, Call]) -> AbstractContextManager[None]:
+    """Have LeRobot make models from their configs while open, where it would read their weights from the Hub.
+
+    Args:
+        instead: ``'module:Class'``, as that module of LeRobot names the class → what runs for its ``from_pretrained``.
+    """
+    return replacing({place: _Loading(getattr(*_place(place)), made) for place, made in instead.items()})
+
+
+def _place(place: str) -> tuple[object, str]:
+    """Return the owner of ``'module:name'`` and the last of its names."""
+    module, _, path = place.partition(":")
+    *steps, name = path.split(".")
+    owner: object = importlib.import_module(module)
+    for step in steps:
+        owner = getattr(owner, step)
+    return owner, name
+
+
+if not TYPE_CHECKING:
+
+    def __getattr__(name: str) -> type:
+        """Return what packages of others import from here, as they did before there were capabilities."""
+        return capability_named(name)

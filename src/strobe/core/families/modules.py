@@ -9,6 +9,7 @@ from dataclasses import replace
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
+from strobe.core.families.capabilities import Unregistered
 from strobe.core.families.family import Family, blocks
 from strobe.core.timeline.probe import Probe
 from strobe.core.torch_there import is_module
@@ -31,7 +32,8 @@ def along_modules(module: nn.Module) -> Family:
         unlisted = [Probe.module(path, re.sub(r"[{}]", "", path), optional=True) for path, _ in unregistered(module)]
         return [*_methods(module, root, name), *_below(root, name, 1), *unlisted]
 
-    return Family("modules", (), probes, outside=lambda _: [child for _, child in unregistered(module)])
+    held = Unregistered(outside=lambda _: [child for _, child in unregistered(module)])
+    return Family("modules", (), probes, capabilities=(held,))
 
 
 def unregistered(module: nn.Module) -> Iterator[tuple[str, nn.Module]]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import importlib.metadata
+import sys
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext, suppress
@@ -10,17 +12,17 @@ from functools import cache
 from importlib import import_module
 from importlib.metadata import EntryPoint, entry_points
 from pkgutil import iter_modules
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from strobe.core import slices
 from strobe.core.errors import UserError
-from strobe.core.families.family import Family, HubNeed
+from strobe.core.families.capabilities import Capability, Construction, HubNeed, LiveFields, Unregistered
+from strobe.core.families.family import Family
+from strobe.core.families.family import blocks as blocks
 from strobe.core.families.modules import along_modules
 
-if TYPE_CHECKING:
-    pass
-
 GROUPS = ("strobe.families", "strobe.anatomies")  # the second is the former name of the first
+Anatomy = Family  # its former name, which packages of the second group import from here with `blocks` and `register`
 
 
 def _own_families() -> Iterator[Family]:
@@ -106,13 +108,22 @@ def family_of(policy: Any, kind: str | None = None) -> Family:
 
 def unregistered_modules(policy: object) -> Sequence[Any]:
     """Return the modules that ``policy`` holds but does not register."""
-    return family_of(policy).outside(policy)
+    return Unregistered.of(family_of(policy)).outside(policy)
 
 
-def types_with(has: Callable[[Family], object]) -> list[str]:
-    """Return the types whose record ``has`` something, sorted, for messages."""
+def types_with(has: type[Capability] | Callable[[Family], object]) -> list[str]:
+    """Return the types whose record ``has`` a capability, or something else, sorted, for messages."""
     known_families()
-    return sorted(kind for kind, family in _registry().items() if has(family))
+    having = asking(has)
+    return sorted(kind for kind, family in _registry().items() if having(family))
+
+
+def asking(has: type[Capability] | Callable[[Family], object]) -> Callable[[Family], object]:
+    """Return the function that says whether a family has a capability, or what ``has`` itself says."""
+    if isinstance(has, type):
+        kind: type[Capability] = has
+        return lambda family: family.get(kind)
+    return has
 
 
 def known_families() -> list[Family]:
@@ -126,15 +137,13 @@ def known_families() -> list[Family]:
 
 def hub_needs() -> list[HubNeed]:
     """Return the needs from the Hub of all known families."""
-    return [need for family in known_families() for need in family.hub]
+    return [need for family in known_families() for need in Construction.of(family).hub]
 
 
 def building(config: Any, tiny: bool) -> AbstractContextManager[Sequence[str] | None]:
     """Return the context in which the policy of ``config`` is made with random weights; it may give notes."""
-    family = registered(config.type)
-    if family is None or family.building is None:
-        return nullcontext()
-    return family.building(config, tiny)
+    building = Construction.of(registered(config.type)).building
+    return building(config, tiny) if building is not None else nullcontext()
 
 
 def steps_field(config: Any) -> str:
@@ -142,22 +151,22 @@ def steps_field(config: Any) -> str:
 
     A type without a record is assumed to name it as one of the known families does.
     """
-    return _named(config, lambda family: family.steps_of(config))
+    return _named(config, lambda fields: fields.steps_of(config))
 
 
 def steps_of(config: object) -> int | None:
     """Return the number of denoising steps in ``config``; None if the policy has none."""
     steps = getattr(config, steps_field(config), None)
     if steps is None:
-        steps = getattr(config, _named(config, lambda family: family.every_step), None)
+        steps = getattr(config, _named(config, lambda fields: fields.every_step), None)
     return steps if isinstance(steps, int) else None
 
 
-def _named(config: object, field: Callable[[Family], str]) -> str:
+def _named(config: object, field: Callable[[LiveFields], str]) -> str:
     family = registered(getattr(config, "type", ""))
     if family is not None:
-        return field(family)
-    names = dict.fromkeys(field(known) for known in _registry().values())
+        return field(LiveFields.of(family))
+    names = dict.fromkeys(field(LiveFields.of(known)) for known in _registry().values())
     return next((name for name in names if name and hasattr(config, name)), "")
 
 
@@ -168,3 +177,31 @@ def _offered() -> dict[str, list[EntryPoint]]:
     for entry in (entry for group in GROUPS for entry in entry_points(group=group)):
         offered.setdefault(entry.name, []).append(entry)
     return offered
+
+
+# Packages of others that a policy, its record or a treatment comes from: which distribution, in which version.
+
+OURS = frozenset({"strobe", "lerobot", "__main__"})  # in a result's versions, or in no package
+
+
+@cache
+def package_of(module: str) -> tuple[str, str] | None:
+    """Return name and version of the distribution that brings ``module``.
+
+    None for a module of Strobe, of LeRobot or of Python, and for one that no distribution has.
+
+    >>> package_of("strobe.core.subjects.act")
+    """
+    top = module.partition(".")[0]
+    if top in OURS or top in sys.stdlib_module_names:
+        return None
+    try:  # LeRobot's plug-ins have their module's name; a look through all distributions takes a second
+        return top, importlib.metadata.version(top)
+    except importlib.metadata.PackageNotFoundError:
+        names = importlib.metadata.packages_distributions().get(top, [])
+        return (names[0], importlib.metadata.version(names[0])) if names else None
+
+
+def packages_of(*parts: type) -> dict[str, str]:
+    """Return distribution → version of the packages that ``parts``, classes, come from."""
+    return dict(sorted({found for part in parts if (found := package_of(part.__module__)) is not None}))

@@ -4,19 +4,24 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
+from strobe.core.errors import UserError
+from strobe.core.families.capabilities import Capability
 from strobe.core.families.family import Family
+from strobe.core.families.registry import types_with
 from strobe.core.results.agreement import ActionScale
 from strobe.core.results.subject import SubjectInfo
 from strobe.core.results.traits import Traits
 from strobe.core.subjects.check_inputs import COUNT, Checks
-from strobe.core.subjects.subject import InputSource, Phase
+from strobe.core.subjects.subject import InputSource, Phase, Subject
 from strobe.core.timeline.probe import Hook
 
 if TYPE_CHECKING:
     import torch
     from torch import Tensor
+
+C = TypeVar("C", bound=Capability)
 
 
 class ActingSubject(ABC):
@@ -107,3 +112,15 @@ class ActingSubject(ABC):
     @abstractmethod
     def traits(self, phase: Phase, batch_size: int) -> Traits:
         """Return what a call works on: batch size, chunk size, steps."""
+
+
+def capability(subject: Subject, kind: type[C]) -> C | None:
+    """Return this capability of ``subject``'s family; None without it, and for a subject that does not act."""
+    return subject.family.get(kind) if isinstance(subject, ActingSubject) else None
+
+
+def needed(subject: Subject, kind: type[C], what: str = "this") -> C:
+    """Return this capability, which ``what`` needs. Raises UserError, with the types that have it, without it."""
+    if (held := capability(subject, kind)) is None:
+        raise UserError(f"{subject.info.name}: {what} is for {', '.join(types_with(kind))}")
+    return held

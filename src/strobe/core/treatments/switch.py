@@ -8,8 +8,9 @@ from typing import TypedDict
 from typing_extensions import Unpack
 
 from strobe.core.errors import UserError
+from strobe.core.families.capabilities import Capability
 from strobe.core.families.family import Family
-from strobe.core.families.registry import types_with
+from strobe.core.families.registry import asking, types_with
 from strobe.core.results.measurement import Measurement
 from strobe.core.results.traits import TreatmentTraits
 from strobe.core.subjects.acting import ActingSubject
@@ -56,8 +57,8 @@ def entry(
 class Switch(Treatment):
     """A treatment that is either on or absent: its key takes one value and no options.
 
-    ``class MasksOnce(Switch, key="masks", of=lambda family: family.flow)``: ``of`` returns what the record of a family
-    must have for it; none for a treatment that finds out by the subject's modules.
+    ``class MasksOnce(Switch, key="masks", of=Flow)``: ``of`` is the capability that a family must have for it, or
+    returns what its record must have; none for a treatment that finds out by the subject's modules.
 
     Attributes:
         value: the one that the key takes.
@@ -68,11 +69,15 @@ class Switch(Treatment):
     _of: Callable[[Family], object] | None = None
 
     def __init_subclass__(
-        cls, *, key: str = "", of: Callable[[Family], object] | None = None, **further: object
+        cls,
+        *,
+        key: str = "",
+        of: type[Capability] | Callable[[Family], object] | None = None,
+        **further: object,
     ) -> None:
         super().__init_subclass__(key=key, **further)
         if of is not None:
-            cls._of = staticmethod(of)
+            cls._of = staticmethod(asking(of))
         if key and (only := table()[key].only) is not None:
             cls.value = only
 

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING
 from strobe.core.devices.accelerators import Pool
 from strobe.core.devices.untried import Feature
 from strobe.core.errors import UserError
-from strobe.core.families.packages import package_of
+from strobe.core.families.capabilities import Unregistered
+from strobe.core.families.registry import package_of
 from strobe.core.results.agreement import Effect
 from strobe.core.results.measurement import Measurement
 from strobe.core.results.traits import Builds, Facts, Traits, TreatmentTraits
@@ -242,7 +243,7 @@ class Variant:
 
     def _exchange_memos(self, subject: Subject) -> Undo:
         family = getattr(subject, "family", None)  # a program's own subject may have none
-        memos = family.memos(subject.module) if family is not None else ()
+        memos = Unregistered.of(family).memos(subject.module)
         own = [(owner, name, getattr(owner, name)) for owner, name in memos]
         for owner, name, _ in own:
             setattr(owner, name, self._memos.get((id(owner), name)))

@@ -12,7 +12,7 @@ import pyarrow
 from strobe.core.errors import UserError, in_a_line
 from strobe.lerobot.datasets import recording
 from strobe.lerobot.datasets.fault import DatasetError, Fault
-from strobe.lerobot.datasets.recording import Recording
+from strobe.lerobot.datasets.recording import Recording, evenly_spaced
 
 _NUMBERS = ("float32", "float64", "int64", "int32", "bool")
 _OBSERVATION = "observation."
@@ -33,10 +33,8 @@ def frames(root: Path, count: int) -> list[dict[str, Any]]:
         total = sum(lengths)
         if not total:
             raise UserError(f"the dataset at {root} has no frames; record some first")
-        count = min(count, total)
         starts = np.cumsum([0, *lengths])
-        chosen = [min(int((number + 0.5) * total / count), total - 1) for number in range(count)]
-        places = [(int(np.searchsorted(starts, at, "right")) - 1, at) for at in chosen]
+        places = [(int(np.searchsorted(starts, at, "right")) - 1, at) for at in evenly_spaced(total, count)]
         table = cache(lambda file: recording.rows(root, "", root / file))
         tasks = _tasks(read)
         return [_frame(read, table(read.data_file(each)), each, at - int(starts[each]), tasks) for each, at in places]

@@ -186,3 +186,9 @@ def _names(root: Path, named: str, file: Path) -> list[str]:
         return list(parquet.read_schema(file).names)
     except (OSError, pyarrow.ArrowException):
         return list(rows(root, named, file).column_names)  # raises with the reason
+
+
+def evenly_spaced(frames: int, count: int) -> list[int]:
+    """Return the places of ``count`` of ``frames``, or of all if these are fewer, each in the middle of its share."""
+    count = min(count, frames)
+    return [min(int((number + 0.5) * frames / count), frames - 1) for number in range(count)]

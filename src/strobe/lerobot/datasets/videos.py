@@ -37,14 +37,19 @@ def videos(recording: Recording, tolerance_s: float, until: float) -> Iterator[F
         tolerance_s: seconds by which a frame may miss its time, as in LeRobot's flag.
         until: time of `time.monotonic` after which no further file is read.
     """
+    for camera, file, episodes in _files(recording):
+        if time.monotonic() > until:
+            return
+        yield from _file(recording, camera, file, episodes, tolerance_s)
+
+
+def _files(recording: Recording) -> Iterator[tuple[str, str, list[int]]]:
+    """Yield camera, file and the chosen episodes in it, of each video."""
     for camera in recording.cameras:
         by_file: dict[str, list[int]] = {}
         for episode in recording.chosen:
             by_file.setdefault(recording.video_file(episode, camera), []).append(episode)
-        for file, episodes in by_file.items():
-            if time.monotonic() > until:
-                return
-            yield from _file(recording, camera, file, episodes, tolerance_s)
+        yield from ((camera, file, episodes) for file, episodes in by_file.items())
 
 
 def _file(recording: Recording, camera: str, file: str, episodes: list[int], tolerance_s: float) -> Iterator[Fault]:
@@ -143,31 +148,27 @@ def undecodable(recording: Recording, tolerance_s: float, until: float) -> Itera
     """
     import av
 
-    for camera in recording.cameras:
-        by_file: dict[str, list[int]] = {}
-        for episode in recording.chosen:
-            by_file.setdefault(recording.video_file(episode, camera), []).append(episode)
-        for file, episodes in by_file.items():
-            times: list[float] = []
-            try:
-                with av.open(str(recording.root / file)) as container:
-                    for frame in container.decode(video=0):
-                        times.append(float(frame.time or 0.0))
-                        if time.monotonic() > until:
-                            return
-            except av.FFmpegError as error:
-                reached = max(times, default=0.0) + _HALF / recording.fps
-                ends = {episode: recording.episodes[episode][f"videos/{camera}/to_timestamp"] for episode in episodes}
-                # Later frames may be encoded relative to it.
-                behind = [episode for episode in episodes if ends[episode] > reached] or episodes
-                reason = in_a_line(_reason(error, recording.root / file), 120)
-                what = f"{file} is damaged after {len(times):,} frames, in episode {behind[0]} ({reason})"
-                yield Fault(f"damaged {file}", what, recording.restore(file), tuple(behind))
-                continue
-            if not times:
-                what = f"no frame of {file} can be decoded"
-                yield Fault(f"damaged {file}", what, recording.restore(file), tuple(episodes))
-            yield from _frames(recording, camera, file, _Video(np.sort(times), 0.0, (0, 0)), episodes, tolerance_s)
+    for camera, file, episodes in _files(recording):
+        times: list[float] = []
+        try:
+            with av.open(str(recording.root / file)) as container:
+                for frame in container.decode(video=0):
+                    times.append(float(frame.time or 0.0))
+                    if time.monotonic() > until:
+                        return
+        except av.FFmpegError as error:
+            reached = max(times, default=0.0) + _HALF / recording.fps
+            ends = {episode: recording.episodes[episode][f"videos/{camera}/to_timestamp"] for episode in episodes}
+            # Later frames may be encoded relative to it.
+            behind = [episode for episode in episodes if ends[episode] > reached] or episodes
+            reason = in_a_line(_reason(error, recording.root / file), 120)
+            what = f"{file} is damaged after {len(times):,} frames, in episode {behind[0]} ({reason})"
+            yield Fault(f"damaged {file}", what, recording.restore(file), tuple(behind))
+            continue
+        if not times:
+            what = f"no frame of {file} can be decoded"
+            yield Fault(f"damaged {file}", what, recording.restore(file), tuple(episodes))
+        yield from _frames(recording, camera, file, _Video(np.sort(times), 0.0, (0, 0)), episodes, tolerance_s)
 
 
 def _begins(recording: Recording, camera: str, file: str, episode: int) -> float:

@@ -13,7 +13,9 @@ from typing import TYPE_CHECKING, Any
 from lerobot.utils.constants import OBS_STATE
 from torch import Tensor
 
+from strobe.core.families.capabilities import Calls, InputFacts, LiveFields, Parts
 from strobe.core.families.family import Family, Tiny, blocks
+from strobe.core.families.sampling import Attention, Graphs
 from strobe.core.subjects.subject import Batch
 from strobe.core.timeline.probe import Probe
 
@@ -65,6 +67,10 @@ def continuing_chunk(policy: Any, batch: Batch, options: Mapping[str, object]) -
     )
 
 
+_SEEING = (
+    Parts(seeing={"backbone": "model.backbone", "image projection": "model.encoder_img_feat_input_proj"}),
+    InputFacts(any_image_size=True),
+)
 _ACT = Family(
     "act",
     ("act",),
@@ -72,9 +78,6 @@ _ACT = Family(
     training=training,
     compiled=(("model", "forward"),),
     costly=("model.backbone", "model.encoder", "model.decoder"),
-    seeing={"backbone": "model.backbone", "image projection": "model.encoder_img_feat_input_proj"},
-    whole=("model", "forward"),
-    unread_weights=True,
     tiny=Tiny(
         {
             "dim_model": 64,
@@ -84,10 +87,14 @@ _ACT = Family(
             "latent_dim": 8,
         }
     ),
-    any_image_size=True,
-    live=("temporal_ensemble_coeff",),
+    capabilities=(
+        *_SEEING,
+        Graphs(whole=("model", "forward")),
+        Attention(unread_weights=True),
+        LiveFields(live=("temporal_ensemble_coeff",)),
+    ),
 )
 _SMOOTH = replace(
-    _ACT, name="act_smooth", types=("act_smooth",), chunk=continuing_chunk, whole=None, unread_weights=False, live=()
+    _ACT, name="act_smooth", types=("act_smooth",), capabilities=(*_SEEING, Calls(chunk=continuing_chunk))
 )
 FAMILY = (_ACT, _SMOOTH)

@@ -6,6 +6,7 @@ import contextlib
 import inspect
 import traceback
 from collections.abc import Callable, Iterator, Mapping
+from types import MappingProxyType
 from typing import Any
 
 import torch
@@ -14,7 +15,10 @@ from lerobot.utils.constants import ACTION, OBS_IMAGES, OBS_STATE
 from torch import Tensor
 
 from strobe.core.errors import UserError
+from strobe.core.families.capabilities import Calls
+from strobe.core.families.registry import registered
 from strobe.core.subjects.subject import Batch, Observation
+from strobe.lerobot.families import answers
 
 
 def chunk(policy: object, batch: Batch, options: Mapping[str, object]) -> Tensor:
@@ -91,7 +95,7 @@ def _name(policy: object) -> str:
     return getattr(policy, "name", type(policy).__name__)
 
 
-def _kind(value: Any) -> str:
+def _kind(value: object) -> str:
     if isinstance(value, tuple | list):
         return f"a {type(value).__name__} of {len(value)}"
     return f"a tensor of {tuple(value.shape)}" if isinstance(value, Tensor) else f"a {type(value).__name__}"
@@ -102,7 +106,7 @@ def _kind(value: Any) -> str:
 # Attributes that `reset` replaces: the queues, and the last plan, which TD-MPC starts from.
 _STATE = ("_queues", "_prev_mean")
 
-Images = Callable[[Any, dict[str, Any]], dict[str, Any]]
+Images = Callable[[Any, Batch], Batch]
 
 
 def stacked_cameras(policy: Any, batch: Batch) -> Batch:
@@ -146,3 +150,16 @@ def _reset(policy: Any) -> Iterator[None]:
         yield
     finally:
         vars(policy).update(state)
+
+
+# One chunk of a policy, in the way of its family.
+
+
+def predict(policy: Any, batch: Batch, options: Mapping[str, object] = MappingProxyType({})) -> Tensor:
+    """Return one chunk, (B, chunk, action dim), of a preprocessed ``batch``, in the way of the policy's family.
+
+    Args:
+        options: of ``predict_action_chunk``.
+    """
+    chunk = Calls.of(registered(getattr(policy.config, "type", ""))).chunk
+    return (chunk or answers.chunk)(policy, batch, options)

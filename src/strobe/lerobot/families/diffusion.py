@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from strobe.core.families.family import Family, Tiny
+from strobe.core.families.capabilities import InputFacts, LiveFields, Parts
+from strobe.core.families.family import Family, Tiny, always
+from strobe.core.families.sampling import Graphs
 from strobe.core.timeline.probe import Probe
 
 if TYPE_CHECKING:
@@ -35,9 +37,10 @@ def probes(policy: PreTrainedPolicy) -> Sequence[Probe]:
     return parts
 
 
-def inference(_: PreTrainedPolicy) -> Sequence[Probe]:
-    """The scheduler turns each prediction into the next sample."""
-    return [Probe.method("diffusion.noise_scheduler", "step", "scheduler step")]
+inference = always(
+    # The scheduler turns each prediction into the next sample.
+    Probe.method("diffusion.noise_scheduler", "step", "scheduler step"),
+)
 
 
 FAMILY = Family(
@@ -47,11 +50,6 @@ FAMILY = Family(
     inference=inference,
     compiled=(("diffusion.unet", "forward"),),
     costly=("diffusion.unet", "diffusion.rgb_encoder"),
-    seeing={"image encoder": "diffusion.rgb_encoder"},
-    steps="num_inference_steps",
-    every_step="num_train_timesteps",
-    whole=("diffusion", "generate_actions"),
-    stacked=True,
     tiny=Tiny(
         {
             "down_dims": (32, 64, 128),
@@ -60,5 +58,10 @@ FAMILY = Family(
         },
         defaults={"num_inference_steps": 10},
     ),
-    any_image_size=True,
+    capabilities=(
+        Parts(seeing={"image encoder": "diffusion.rgb_encoder"}),
+        LiveFields(steps="num_inference_steps", every_step="num_train_timesteps"),
+        Graphs(whole=("diffusion", "generate_actions")),
+        InputFacts(stacked=True, any_image_size=True),
+    ),
 )

@@ -7,20 +7,16 @@ tokens, and crops the cache back.
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import yaml
 
-from strobe.core.families.common import loading, transformer
-from strobe.core.families.family import Family, HubNeed, Tiny
+from strobe.core.families.capabilities import Construction, HubNeed, InputFacts, LiveFields, Parts
+from strobe.core.families.family import Family, Tiny, always, loading, transformer
 from strobe.core.timeline.probe import Probe
 from strobe.lerobot.families import flow_parts, qwen
-
-if TYPE_CHECKING:
-    from lerobot.policies.pretrained import PreTrainedPolicy
 
 MODELING = "lerobot.policies.eo1.modeling_eo1"
 BACKBONE = "model.vlm_backbone.model"
@@ -28,15 +24,14 @@ VISION, LANGUAGE = f"{BACKBONE}.visual", f"{BACKBONE}.language_model"
 PIXELS = 56 * 56  # pixels of a tiny policy's image: 4 tokens
 
 
-def probes(_: PreTrainedPolicy) -> Sequence[Probe]:
-    """The vision tower takes all cameras at once."""
-    return [
-        Probe.method("model", "embed_prefix", "prefix embedding"),
-        *qwen.seeing(VISION),
-        *transformer(f"{LANGUAGE}.layers", "layer"),
-        Probe.method("model", "embed_suffix", "suffix embedding"),
-        Probe.module("model.action_out_proj", "action head"),
-    ]
+probes = always(
+    # The vision tower takes all cameras at once.
+    Probe.method("model", "embed_prefix", "prefix embedding"),
+    *qwen.seeing(VISION),
+    *transformer(f"{LANGUAGE}.layers", "layer"),
+    Probe.method("model", "embed_suffix", "suffix embedding"),
+    Probe.module("model.action_out_proj", "action head"),
+)
 
 
 def _filling(*_: object, past_key_values: object = None, **__: object) -> bool:
@@ -47,25 +42,25 @@ def _reading(*_: object, past_key_values: object = None, **__: object) -> bool:
     return past_key_values is not None
 
 
-def inference(_: PreTrainedPolicy) -> Sequence[Probe]:
-    """One language model fills the cache, and then reads it in each denoising step."""
-    return [
-        Probe.module(LANGUAGE, flow_parts.PREFIX, when=_filling),
-        Probe.function(f"{MODELING}:euler_integrate", flow_parts.STEP, argument="denoise_fn"),
-        Probe.module(LANGUAGE, flow_parts.EXPERT, when=_reading),
-    ]
+inference = always(
+    # One language model fills the cache, and then reads it in each denoising step.
+    Probe.module(LANGUAGE, flow_parts.PREFIX, when=_filling),
+    Probe.function(f"{MODELING}:euler_integrate", flow_parts.STEP, argument="denoise_fn"),
+    Probe.module(LANGUAGE, flow_parts.EXPERT, when=_reading),
+)
 
 
-def training(_: PreTrainedPolicy) -> Sequence[Probe]:
-    """Prefix and chunk are one sequence."""
-    return [Probe.module(LANGUAGE, "joint transformer")]
+training = always(
+    # Prefix and chunk are one sequence.
+    Probe.module(LANGUAGE, "joint transformer"),
+)
 
 
 def backbone(config: Any, tiny: bool) -> AbstractContextManager[None]:
     """Return a context in which the backbone is made from ``config`` alone."""
     from transformers import Qwen2_5_VLForConditionalGeneration as Qwen
 
-    def made(_: str, *, dtype: object = "auto", attn_implementation: str | None = None) -> Any:
+    def made(_: str, *, dtype: object = "auto", attn_implementation: str | None = None) -> object:
         values = config.vlm_backbone_config
         given = {} if attn_implementation is None else {"attn_implementation": attn_implementation}
         return Qwen._from_config(values, dtype=values.dtype if dtype == "auto" else dtype, **given)
@@ -84,22 +79,31 @@ FAMILY = Family(
     inference=inference,
     compiled=(("model", "sample_actions"), ("model", "forward")),
     costly=(LANGUAGE, VISION),
-    seeing={flow_parts.VISION: VISION},
-    working={"visual": (flow_parts.VISION,), "language_model": (flow_parts.PREFIX, flow_parts.STEP, flow_parts.EXPERT)},
-    steps="num_denoise_steps",
     tiny=Tiny(
         {"vlm_config": qwen.config_values(tiny=True), "image_min_pixels": PIXELS, "image_max_pixels": PIXELS},
     ),
-    flags=(f"--vlm_config={_WRITTEN}",),  # else it is fetched while the config is made
-    building=backbone,
-    hub=(
-        HubNeed(
-            qwen.NAME,
-            "processor",
-            "lerobot.policies.eo1.processor_eo1",
-            "Qwen2_5_VLProcessor",
-            partial(qwen.processor, pil=True),
+    capabilities=(
+        Parts(
+            seeing={flow_parts.VISION: VISION},
+            working={
+                "visual": (flow_parts.VISION,),
+                "language_model": (flow_parts.PREFIX, flow_parts.STEP, flow_parts.EXPERT),
+            },
         ),
+        LiveFields(steps="num_denoise_steps"),
+        Construction(
+            flags=(f"--vlm_config={_WRITTEN}",),  # else it is fetched while the config is made
+            building=backbone,
+            hub=(
+                HubNeed(
+                    qwen.NAME,
+                    "processor",
+                    "lerobot.policies.eo1.processor_eo1",
+                    "Qwen2_5_VLProcessor",
+                    partial(qwen.processor, pil=True),
+                ),
+            ),
+        ),
+        InputFacts(reads_words=True),
     ),
-    reads_words=True,
 )

@@ -7,18 +7,19 @@ words in 8 blocks of cross-attention, t from 0 to 1.
 from __future__ import annotations
 
 import copy
-from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any
 
-from strobe.core.families.common import loading, sizes, transformer
-from strobe.core.families.family import Arm, Family, HubNeed, Tiny, Views
+from strobe.core.families.capabilities import Arm, Construction, HubNeed, InputFacts, LiveFields, Parts
+from strobe.core.families.family import Family, Tiny, always, loading, sizes, transformer
+from strobe.core.families.sampling import Attention, Context, Views
 from strobe.core.timeline.probe import Probe
 from strobe.lerobot.families import flow_parts, qwen
-from strobe.lerobot.policies.vocabulary import TINY_VOCABULARY, Vocabulary
+from strobe.lerobot.policies.standins import TINY_VOCABULARY, Vocabulary
 
 if TYPE_CHECKING:
-    from lerobot.policies.pretrained import PreTrainedPolicy
+    from torch import nn
+    from transformers import InternVLConfig, PreTrainedTokenizerFast
 
 EMBEDDER = "model.embedder.model"
 VISION, PROJECTOR, LANGUAGE = (f"{EMBEDDER}.{n}" for n in ("vision_tower", "multi_modal_projector", "language_model"))
@@ -67,34 +68,32 @@ _TINY_VISION = sizes(width=32, mlp=64, layers=2, heads=2) | {
 }
 
 
-def probes(_: PreTrainedPolicy) -> Sequence[Probe]:
-    """The vision tower sees three views, whether there are that many cameras or not."""
-    return [
-        Probe.module(VISION, flow_parts.VISION),
-        *transformer(f"{VISION}.encoder.layer", "block", attention="attention"),
-        Probe.module(PROJECTOR, "projector"),
-        Probe.module(LANGUAGE, "language model"),
-        *transformer(f"{LANGUAGE}.layers", "layer"),
-        Probe.module(f"{HEAD}.state_encoder", "state encoder", optional=True),
-        Probe.method(HEAD, "_project_actions", "action encoder"),
-        Probe.module(f"{BLOCKS}.*", "cross-attention blocks"),
-        Probe.module(f"{BLOCKS}.*.attn", "cross-attention", level=2),
-        Probe.module(f"{BLOCKS}.*.ff", "MLP", level=2),
-        Probe.module(f"{HEAD}.norm_out", "final norm"),
-        Probe.module(f"{HEAD}.seq_pool_proj", "pooling"),
-        Probe.module(f"{HEAD}.mlp_head", "action head"),
-    ]
+probes = always(
+    # The vision tower sees three views, whether there are that many cameras or not.
+    Probe.module(VISION, flow_parts.VISION),
+    *transformer(f"{VISION}.encoder.layer", "block", attention="attention"),
+    Probe.module(PROJECTOR, "projector"),
+    Probe.module(LANGUAGE, "language model"),
+    *transformer(f"{LANGUAGE}.layers", "layer"),
+    Probe.module(f"{HEAD}.state_encoder", "state encoder", optional=True),
+    Probe.method(HEAD, "_project_actions", "action encoder"),
+    Probe.module(f"{BLOCKS}.*", "cross-attention blocks"),
+    Probe.module(f"{BLOCKS}.*.attn", "cross-attention", level=2),
+    Probe.module(f"{BLOCKS}.*.ff", "MLP", level=2),
+    Probe.module(f"{HEAD}.norm_out", "final norm"),
+    Probe.module(f"{HEAD}.seq_pool_proj", "pooling"),
+    Probe.module(f"{HEAD}.mlp_head", "action head"),
+)
 
 
-def inference(_: PreTrainedPolicy) -> Sequence[Probe]:
-    """A denoising step is a stretch of the loop in ``get_action``: from the action encoder to the head."""
-    return [
-        Probe(flow_parts.STEP, HEAD, "_project_actions", until=(f"{HEAD}.mlp_head", "forward")),
-        *flow_parts.RTC,
-    ]
+inference = always(
+    # A denoising step is a stretch of the loop in ``get_action``: from the action encoder to the head.
+    Probe(flow_parts.STEP, HEAD, "_project_actions", until=(f"{HEAD}.mlp_head", "forward")),
+    *flow_parts.RTC,
+)
 
 
-def backbone_config(tiny: bool = False) -> Any:
+def backbone_config(tiny: bool = False) -> InternVLConfig:
     """Return the config of InternVL3-1B, or one of the same architecture shrunk."""
     from transformers import InternVLConfig
 
@@ -116,7 +115,7 @@ def _ids(tiny: bool) -> dict[str, int]:
     return {token: TINY_VOCABULARY - 1 - place for place, token in enumerate(_SPECIAL)} if tiny else _SPECIAL
 
 
-def _tokenizer(tiny: bool) -> Any:
+def _tokenizer(tiny: bool) -> PreTrainedTokenizerFast:
     return qwen.tokenizer_with_ids(VOCABULARY, _ids(tiny), tiny)
 
 
@@ -124,7 +123,7 @@ def backbone(_: object, tiny: bool) -> AbstractContextManager[None]:
     """Return a context in which the backbone is made with random weights."""
     from transformers import AutoModel
 
-    def made(_: str, *, torch_dtype: object, attn_implementation: str, **__: object) -> Any:
+    def made(_: str, *, torch_dtype: object, attn_implementation: str, **__: object) -> object:
         return AutoModel.from_config(backbone_config(tiny), dtype=torch_dtype, attn_implementation=attn_implementation)
 
     return loading({f"{_EMBEDDER_MODULE}:AutoModel": made})
@@ -133,7 +132,7 @@ def backbone(_: object, tiny: bool) -> AbstractContextManager[None]:
 _EMBEDDER_MODULE = "lerobot.policies.evo1.internvl3_embedder"
 
 
-def attentions(policy: Any) -> list[Any]:
+def attentions(policy: Any) -> list[nn.Module]:
     """Return the attention of each block of a step, which projects the same context in every step."""
     return [block.attn for block in policy.model.action_head.transformer_blocks]
 
@@ -145,16 +144,6 @@ FAMILY = Family(
     inference=inference,
     compiled=((EMBEDDER, "forward"), (HEAD, "get_action"), (HEAD, "forward")),
     costly=(HEAD, VISION, LANGUAGE),
-    seeing={flow_parts.VISION: VISION},
-    working={
-        "vision_tower": (flow_parts.VISION,),
-        "language_model": ("language model",),
-        "action_head": (flow_parts.STEP,),
-    },
-    steps="num_inference_timesteps",
-    views=Views(EMBEDDER, "max_views"),
-    context=attentions,
-    unread_weights=True,
     tiny=Tiny(
         {
             "image_resolution": (_SIDE, _SIDE),
@@ -166,9 +155,23 @@ FAMILY = Family(
             "num_layers": 2,
         }
     ),
-    hub=(HubNeed(INTERNVL, "tokenizer", _EMBEDDER_MODULE, "AutoTokenizer", _tokenizer),),
-    building=backbone,
-    arm=Arm(most=3),
-    image_size="image_resolution",
-    reads_words=True,
+    capabilities=(
+        Parts(
+            seeing={flow_parts.VISION: VISION},
+            working={
+                "vision_tower": (flow_parts.VISION,),
+                "language_model": ("language model",),
+                "action_head": (flow_parts.STEP,),
+            },
+        ),
+        LiveFields(steps="num_inference_timesteps"),
+        Views(EMBEDDER, "max_views"),
+        Context(attentions),
+        Attention(unread_weights=True),
+        Construction(
+            hub=(HubNeed(INTERNVL, "tokenizer", _EMBEDDER_MODULE, "AutoTokenizer", _tokenizer),),
+            building=backbone,
+        ),
+        InputFacts(arm=Arm(most=3), image_size="image_resolution", reads_words=True),
+    ),
 )

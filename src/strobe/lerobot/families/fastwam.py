@@ -6,53 +6,50 @@ At inference the video half runs once over one frame and fills a cache that the 
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any
 
-from strobe.core.families.common import loading
-from strobe.core.families.family import Arm, Family, HubNeed, Tiny, Words, blocks
+from strobe.core.families.capabilities import Arm, Construction, HubNeed, InputFacts, LiveFields, Parts, Unregistered
+from strobe.core.families.family import Family, Tiny, always, blocks, loading
+from strobe.core.families.sampling import Context, Words
 from strobe.core.timeline.layers import Call
 from strobe.core.timeline.probe import Probe
 from strobe.lerobot.families import wan
 from strobe.lerobot.families.flow_parts import PREFIX, STEP
 
 if TYPE_CHECKING:
-    from lerobot.policies.pretrained import PreTrainedPolicy
+    from torch import nn
 
 MOT = "model.mot"
 COMPONENTS = "lerobot.policies.fastwam.wan.components"
 
 
-def probes(_: PreTrainedPolicy) -> Sequence[Probe]:
-    """A layer holds a block of each half; which of the two runs is an argument."""
-    return [
-        Probe.method("model", "encode_prompt", "text encoder"),
-        blocks(f"{MOT}.layers", "layer"),
-    ]
+probes = always(
+    # A layer holds a block of each half; which of the two runs is an argument.
+    Probe.method("model", "encode_prompt", "text encoder"),
+    blocks(f"{MOT}.layers", "layer"),
+)
 
 
-def inference(_: PreTrainedPolicy) -> Sequence[Probe]:
-    """One frame, once; then the steps, each with its embedding and its head."""
-    return [
-        Probe.method("model", "_encode_input_image_latents_tensor", "VAE encoder"),
-        Probe.method(f"{MOT}.mixtures.video", "pre_dit", "video embedding"),
-        Probe.method(MOT, "prefill_video_cache", PREFIX),
-        Probe.method("model", "_predict_action_noise_with_cache", STEP),
-        Probe.method(MOT, "forward_action_with_video_cache", "action layers", level=2),
-    ]
+inference = always(
+    # One frame, once; then the steps, each with its embedding and its head.
+    Probe.method("model", "_encode_input_image_latents_tensor", "VAE encoder"),
+    Probe.method(f"{MOT}.mixtures.video", "pre_dit", "video embedding"),
+    Probe.method(MOT, "prefill_video_cache", PREFIX),
+    Probe.method("model", "_predict_action_noise_with_cache", STEP),
+    Probe.method(MOT, "forward_action_with_video_cache", "action layers", level=2),
+)
 
 
-def training(_: PreTrainedPolicy) -> Sequence[Probe]:
-    """A clip of several frames, and both halves at once."""
-    return [
-        Probe.method("model", "_encode_video_latents", "VAE encoder"),
-        Probe.method(f"{MOT}.mixtures.video", "pre_dit", "video embedding"),
-        Probe.method(f"{MOT}.mixtures.action", "pre_dit", "action embedding"),
-        Probe.method(MOT, "forward", "joint transformer"),
-        Probe.method(f"{MOT}.mixtures.video", "post_dit", "video head"),
-        Probe.method(f"{MOT}.mixtures.action", "post_dit", "action head"),
-    ]
+training = always(
+    # A clip of several frames, and both halves at once.
+    Probe.method("model", "_encode_video_latents", "VAE encoder"),
+    Probe.method(f"{MOT}.mixtures.video", "pre_dit", "video embedding"),
+    Probe.method(f"{MOT}.mixtures.action", "pre_dit", "action embedding"),
+    Probe.method(MOT, "forward", "joint transformer"),
+    Probe.method(f"{MOT}.mixtures.video", "post_dit", "video head"),
+    Probe.method(f"{MOT}.mixtures.action", "post_dit", "action head"),
+)
 
 
 _TINY = {
@@ -89,12 +86,12 @@ def frozen(config: Any, tiny: bool) -> AbstractContextManager[None]:
     )
 
 
-def frozen_modules(policy: Any) -> list[Any]:
+def frozen_modules(policy: Any) -> list[nn.Module]:
     """Return the VAE and the text encoder, which the policy does not register."""
     return [module for module in (policy.model.vae, policy.model.text_encoder) if module is not None]
 
 
-def context(policy: Any) -> list[Any]:
+def context(policy: Any) -> list[nn.Module]:
     """Return the modules of the action expert that see only the prompt: its projection, each layer's keys and values.
 
     The state is a token of the prompt here, which is the same in all steps too.
@@ -112,15 +109,18 @@ FAMILY = Family(
     inference=inference,
     compiled=((MOT, "forward_action_with_video_cache"),),
     costly=(MOT,),
-    working={"mot": (PREFIX, STEP)},
-    steps="num_inference_steps",
-    context=context,
-    words=Words(("model", "encode_prompt"), lambda policy: policy.model.text_encoder),
     tiny=Tiny({"image_size": (64, 128)}),
-    hub=(HubNeed(wan.UMT5, "tokenizer", COMPONENTS, "AutoTokenizer", wan.words),),
-    flags=("--base_model_id=null",),  # else its config points at a checkpoint on the Hub
-    building=frozen,
-    arm=Arm(image=(224, 224), tiny_image=(64, 64), state=8, action=7, instead=True),
-    reads_words=True,
-    outside=frozen_modules,
+    capabilities=(
+        Parts(working={"mot": (PREFIX, STEP)}),
+        LiveFields(steps="num_inference_steps"),
+        Context(context),
+        Words(("model", "encode_prompt"), lambda policy: policy.model.text_encoder),
+        Construction(
+            hub=(HubNeed(wan.UMT5, "tokenizer", COMPONENTS, "AutoTokenizer", wan.words),),
+            flags=("--base_model_id=null",),  # else its config points at a checkpoint on the Hub
+            building=frozen,
+        ),
+        InputFacts(arm=Arm(image=(224, 224), tiny_image=(64, 64), state=8, action=7, instead=True), reads_words=True),
+        Unregistered(outside=frozen_modules),
+    ),
 )

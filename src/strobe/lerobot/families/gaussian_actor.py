@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 from torch import Tensor
 
-from strobe.core.families.family import Arm, Family, Tiny
+from strobe.core.families.capabilities import Arm, Calls, InputFacts, Parts
+from strobe.core.families.family import Family, Tiny
 from strobe.core.subjects.subject import Batch
 from strobe.core.timeline.probe import Probe
 
@@ -55,9 +56,12 @@ FAMILY = Family(
     probes,
     compiled=(("actor.encoder", "forward"), ("actor.network", "forward")),
     costly=("actor.encoder", "actor.network"),
-    seeing={"image encoder": "actor.encoder.image_encoder"},
     tiny=Tiny({"latent_dim": 32, "image_encoder_hidden_dim": 8, "state_encoder_hidden_dim": 32}),
-    arm=Arm(image=(128, 128)),  # HIL-SERL's
-    chunk=chunk,
-    untrained="its loss lives in lerobot.rl, with the critics and the replay buffer",
+    capabilities=(
+        Parts(seeing={"image encoder": "actor.encoder.image_encoder"}),
+        InputFacts(
+            arm=Arm(image=(128, 128)),  # HIL-SERL's
+        ),
+        Calls(chunk=chunk, untrained="its loss lives in lerobot.rl, with the critics and the replay buffer"),
+    ),
 )

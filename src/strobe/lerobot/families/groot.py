@@ -6,41 +6,36 @@ are float32 under bfloat16 autocast, so that each call casts them.
 
 from __future__ import annotations
 
-import contextlib
 import importlib
-from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager
 from copy import deepcopy
-from typing import TYPE_CHECKING, Any
-from unittest import mock
+from typing import Any
 
 import torch
 
-from strobe.core.families.common import transformer
-from strobe.core.families.family import Family, HubNeed, Tiny, blocks
+from strobe.core.families.capabilities import Construction, HubNeed, InputFacts, LiveFields, Parts
+from strobe.core.families.family import Family, Tiny, always, blocks, replacing, transformer
+from strobe.core.families.sampling import Context, UnreadHead
 from strobe.core.timeline.probe import Probe
 from strobe.lerobot.families import qwen3
 from strobe.lerobot.families.flow_parts import STEP, VISION
-
-if TYPE_CHECKING:
-    from lerobot.policies.pretrained import PreTrainedPolicy
 
 QWEN = "_groot_model.backbone.model"
 HEAD = "_groot_model.action_head"
 COSMOS = "nvidia/Cosmos-Reason2-2B"
 
 
-def probes(_: PreTrainedPolicy) -> Sequence[Probe]:
-    """Down to attention and MLP of each block; all of it is modules."""
-    return [
-        *qwen3.probes(QWEN),
-        Probe.module(f"{HEAD}.vl_self_attention", "context self-attention"),
-        blocks(f"{HEAD}.vl_self_attention.transformer_blocks", "block"),
-        Probe.module(f"{HEAD}.state_encoder", "state encoder"),
-        Probe.module(f"{HEAD}.action_encoder", "action encoder"),
-        Probe.module(f"{HEAD}.model", STEP),
-        *transformer(f"{HEAD}.model.transformer_blocks", "block", attention="attn1", mlp="ff"),
-        Probe.module(f"{HEAD}.action_decoder", "action decoder"),
-    ]
+probes = always(
+    # Down to attention and MLP of each block; all of it is modules.
+    *qwen3.probes(QWEN),
+    Probe.module(f"{HEAD}.vl_self_attention", "context self-attention"),
+    blocks(f"{HEAD}.vl_self_attention.transformer_blocks", "block"),
+    Probe.module(f"{HEAD}.state_encoder", "state encoder"),
+    Probe.module(f"{HEAD}.action_encoder", "action encoder"),
+    Probe.module(f"{HEAD}.model", STEP),
+    *transformer(f"{HEAD}.model.transformer_blocks", "block", attention="attn1", mlp="ff"),
+    Probe.module(f"{HEAD}.action_decoder", "action decoder"),
+)
 
 
 _TINY: dict[str, Any] = {
@@ -54,17 +49,15 @@ _TINY_STEP = {"num_layers": 4, "num_attention_heads": 2, "attention_head_dim": 1
 _TINY_CONTEXT = {"num_layers": 1, "num_attention_heads": 4, "attention_head_dim": 16}
 
 
-@contextlib.contextmanager
-def backbones(config: Any, tiny: bool) -> Iterator[None]:
-    """While open, LeRobot makes GR00T N1.7 from the numbers that it holds itself, without weights from the Hub."""
-    modeling = importlib.import_module("lerobot.policies.groot.modeling_groot")
-    inside = importlib.import_module("lerobot.policies.groot.groot_n1_7")
-    with contextlib.ExitStack() as stack:
-        stack.enter_context(mock.patch.object(modeling, "GR00TN17", _Random(inside, config, tiny)))
-        if tiny:
-            factory = "_cosmos_reason2_qwen3_vl_config"
-            stack.enter_context(mock.patch.object(inside, factory, return_value=qwen3.config(tiny=True)))
-        yield
+def backbones(config: Any, tiny: bool) -> AbstractContextManager[None]:
+    """Return a context in which LeRobot makes GR00T N1.7 from the numbers that it holds itself, without the Hub."""
+    folder = "lerobot.policies.groot"
+    inside = importlib.import_module(f"{folder}.groot_n1_7")
+    instead: dict[str, object] = {f"{folder}.modeling_groot:GR00TN17": _Random(inside, config, tiny)}
+    if tiny:
+        made = qwen3.config(tiny=True)
+        instead[f"{inside.__name__}:_cosmos_reason2_qwen3_vl_config"] = lambda *_, **__: made
+    return replacing(instead)
 
 
 class _Random:
@@ -73,7 +66,7 @@ class _Random:
     def __init__(self, inside: Any, config: Any, tiny: bool) -> None:
         self.inside, self.config, self.tiny = inside, config, tiny
 
-    def from_pretrained(self, pretrained_model_name_or_path: str, **options: Any) -> Any:
+    def from_pretrained(self, pretrained_model_name_or_path: str, **options: object) -> torch.nn.Module:
         options.pop("transformers_loading_kwargs", None)
         tuned = {name: options.pop(f"tune_{name}") for name in ("projector", "diffusion_model", "vlln")}
         values = {**options, **{f"tune_{name}": value for name, value in tuned.items()}}
@@ -88,13 +81,13 @@ class _Random:
         return model
 
 
-def settle(_: Any, preprocessor: Any) -> None:
+def settle(_: object, preprocessor: Any) -> None:
     """Make the processor of images and words, which LeRobot makes at the first observation."""
     for step in () if preprocessor is None else preprocessor.steps:
         getattr(step, "proc", None)
 
 
-def context(policy: Any) -> list[Any]:
+def context(policy: Any) -> list[torch.nn.Module]:
     """Return the projections of the backbone's tokens to keys and values, in every other block."""
     step = policy._groot_model.action_head.model
     stride = 2 if step.config.interleave_self_attention else 1  # blocks of odd number attend to themselves
@@ -109,18 +102,22 @@ FAMILY = Family(
     probes,
     compiled=((f"{HEAD}.model", "forward"),),
     costly=(f"{QWEN}.model.language_model", f"{HEAD}.model", f"{QWEN}.model.visual"),
-    seeing={VISION: f"{QWEN}.model.visual"},
-    steps="num_inference_timesteps",
     tiny=Tiny({}),
-    hub=(
-        HubNeed(COSMOS, "tokenizer", _PROCESSOR, "AutoTokenizer", qwen3.chatting),
-        HubNeed(COSMOS, "image processor", _PROCESSOR, "Qwen2VLImageProcessor", qwen3.images),
-        HubNeed(COSMOS, "video processor", _PROCESSOR, "Qwen3VLVideoProcessor", qwen3.videos),
+    capabilities=(
+        Parts(seeing={VISION: f"{QWEN}.model.visual"}),
+        LiveFields(steps="num_inference_timesteps"),
+        Construction(
+            hub=(
+                HubNeed(COSMOS, "tokenizer", _PROCESSOR, "AutoTokenizer", qwen3.chatting),
+                HubNeed(COSMOS, "image processor", _PROCESSOR, "Qwen2VLImageProcessor", qwen3.images),
+                HubNeed(COSMOS, "video processor", _PROCESSOR, "Qwen3VLVideoProcessor", qwen3.videos),
+            ),
+            flags=("--num_inference_timesteps=4",),  # the config leaves it to the checkpoint, where it is 4
+            building=backbones,
+            settle=settle,
+        ),
+        UnreadHead(f"{QWEN}.lm_head"),
+        Context(context),
+        InputFacts(reads_words=True),
     ),
-    flags=("--num_inference_timesteps=4",),  # the config leaves it to the checkpoint, where it is 4
-    building=backbones,
-    settle=settle,
-    unread_head=f"{QWEN}.lm_head",
-    context=context,
-    reads_words=True,
 )

@@ -8,23 +8,31 @@ passes, for the observed frames.
 
 from __future__ import annotations
 
-import contextlib
-import importlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
-from unittest import mock
+from collections.abc import Mapping
+from contextlib import AbstractContextManager
+from typing import Any
 
 import torch
+from torch import Tensor, nn
 
-from strobe.core.families.family import Arm, Family, HubNeed, Tiny, blocks
+from strobe.core.families.capabilities import (
+    Arm,
+    Around,
+    Calls,
+    Construction,
+    HubNeed,
+    InputFacts,
+    LiveFields,
+    Parts,
+    Unregistered,
+)
+from strobe.core.families.family import Family, Tiny, always, blocks, replacing
+from strobe.core.families.sampling import Context, UnreadHalf
 from strobe.core.subjects.subject import Batch
 from strobe.core.timeline.layers import Call
 from strobe.core.timeline.probe import Probe
 from strobe.lerobot.families import wan
 from strobe.lerobot.families.flow_parts import STEP
-
-if TYPE_CHECKING:
-    from lerobot.policies.pretrained import PreTrainedPolicy
 
 BASE = "robbyant/lingbot-va-base"
 VIDEO_STEP = "video denoise step"
@@ -38,39 +46,36 @@ def _for_video(*_: object, action_mode: bool = False, **__: object) -> bool:
     return not action_mode
 
 
-def probes(_: PreTrainedPolicy) -> Sequence[Probe]:
-    """One transformer for both: 21 passes over the video's latents, then 51 over the actions."""
-    return [
-        Probe.method("", "_encode_prompt", "text encoder"),
-        Probe.method("", "_encode_frames", "VAE encoder"),
-        Probe.method("transformer", "forward", VIDEO_STEP, when=_for_video),
-        Probe.method("transformer", "forward", STEP, when=_for_actions),
-        blocks("transformer.blocks", "block"),
-        Probe.module("transformer.blocks.*.attn1", "self-attention", level=3),
-        Probe.module("transformer.blocks.*.attn2", "cross-attention", level=3),
-        Probe.module("transformer.blocks.*.ffn", "MLP", level=3),
-    ]
+probes = always(
+    # One transformer for both: 21 passes over the video's latents, then 51 over the actions.
+    Probe.method("", "_encode_prompt", "text encoder"),
+    Probe.method("", "_encode_frames", "VAE encoder"),
+    Probe.method("transformer", "forward", VIDEO_STEP, when=_for_video),
+    Probe.method("transformer", "forward", STEP, when=_for_actions),
+    blocks("transformer.blocks", "block"),
+    Probe.module("transformer.blocks.*.attn1", "self-attention", level=3),
+    Probe.module("transformer.blocks.*.attn2", "cross-attention", level=3),
+    Probe.module("transformer.blocks.*.ffn", "MLP", level=3),
+)
 
 
-def chunk(policy: Any, batch: Batch, options: Mapping[str, object]) -> Any:
+def chunk(policy: Any, batch: Batch, options: Mapping[str, object]) -> Tensor:
     """Return an episode's first chunk."""
     policy.reset()
     return policy.predict_action_chunk(batch, **options)
 
 
-@contextlib.contextmanager
-def frozen(config: object, tiny: bool) -> Iterator[None]:
-    """While open, the VAE and the text encoder are made with random weights, none of them from the Hub."""
-    modeling = importlib.import_module("lerobot.policies.lingbot_va.modeling_lingbot_va")
+def frozen(_: object, tiny: bool) -> AbstractContextManager[None]:
+    """Return a context in which the VAE and the text encoder are made with random weights, without the Hub."""
 
-    def load_vae(*_: object, torch_dtype: object, **__: object) -> Any:
+    def load_vae(*_: object, torch_dtype: object, **__: object) -> object:
         return wan.vae(tiny, torch_dtype)
 
-    def load_text_encoder(*_: object, torch_dtype: object, **__: object) -> Any:
+    def load_text_encoder(*_: object, torch_dtype: object, **__: object) -> object:
         return wan.text_encoder(tiny, torch_dtype)
 
-    with mock.patch.multiple(modeling, load_vae=load_vae, load_text_encoder=load_text_encoder):
-        yield
+    modeling = "lerobot.policies.lingbot_va.modeling_lingbot_va"
+    return replacing({f"{modeling}:load_vae": load_vae, f"{modeling}:load_text_encoder": load_text_encoder})
 
 
 def settle(policy: Any, preprocessor: object) -> None:
@@ -80,14 +85,14 @@ def settle(policy: Any, preprocessor: object) -> None:
         policy._frozen["text_encoder"].to(policy.config.text_encoder_device)
 
 
-def frozen_modules(policy: Any) -> list[Any]:
+def frozen_modules(policy: Any) -> list[nn.Module]:
     """Return the VAE, one or two, and the text encoder, which are in a plain dictionary."""
     held = policy._frozen
     streaming = [held[name].vae for name in ("streaming_vae", "streaming_vae_half") if name in held]
     return [*streaming, *([held["text_encoder"]] if held else [])]
 
 
-def context(policy: Any) -> list[Any]:
+def context(policy: Any) -> list[nn.Module]:
     """Return the modules that see only the prompt: its projection, then each block's keys and values."""
     transformer = policy.transformer
     crossing = [block.attn2 for block in transformer.blocks]
@@ -95,7 +100,7 @@ def context(policy: Any) -> list[Any]:
     return [transformer.condition_embedder.text_embedder, *projections]
 
 
-def unread_half(policy: Any) -> list[tuple[Any, str, Callable[[Any], Any]]]:
+def unread_half(policy: Any) -> list[Around]:
     """Return the passes over actions without the negative prompt's half; [] if the actions are guided.
 
     With guidance of the video alone both halves run in all passes, and the actions are taken from the first. The pass
@@ -105,8 +110,8 @@ def unread_half(policy: Any) -> list[tuple[Any, str, Callable[[Any], Any]]]:
     def unguided() -> bool:
         return policy.config.action_guidance_scale <= 1 and policy.config.guidance_scale > 1
 
-    def around(forward: Call) -> Any:
-        def call(inputs: dict[str, Any], update_cache: int = 0, cache_name: str = "pos", **modes: Any) -> Any:
+    def around(forward: Call) -> Call:
+        def call(inputs: dict[str, Any], update_cache: int = 0, cache_name: str = "pos", **modes: object) -> object:
             skips_half = modes.get("action_mode") and update_cache == 0 and not torch.is_grad_enabled() and unguided()
             if not skips_half or len(inputs["noisy_latents"]) != 2:
                 return forward(inputs, update_cache=update_cache, cache_name=cache_name, **modes)
@@ -132,11 +137,6 @@ FAMILY = Family(
     ("lingbot_va",),
     probes,
     costly=("transformer",),
-    working={"transformer": (STEP, VIDEO_STEP)},
-    steps="action_num_inference_steps",
-    live=("num_inference_steps", "guidance_scale", "action_guidance_scale"),
-    context=context,
-    unread_half=unread_half,
     tiny=Tiny(
         {
             "num_attention_heads": 2,
@@ -149,17 +149,30 @@ FAMILY = Family(
             "width": 64,
         }
     ),
-    hub=(HubNeed(BASE, "tokenizer", "lerobot.policies.lingbot_va.utils", "T5TokenizerFast", wan.words),),
-    building=frozen,
-    settle=settle,
-    arm=Arm(
-        cameras=("observation.images.image", "observation.images.image2"),
-        image=(256, 256),
-        tiny_image=(64, 64),
-        state=8,
-        action=7,
+    capabilities=(
+        Parts(working={"transformer": (STEP, VIDEO_STEP)}),
+        LiveFields(
+            steps="action_num_inference_steps",
+            live=("num_inference_steps", "guidance_scale", "action_guidance_scale"),
+        ),
+        Context(context),
+        UnreadHalf(unread_half),
+        Construction(
+            hub=(HubNeed(BASE, "tokenizer", "lerobot.policies.lingbot_va.utils", "T5TokenizerFast", wan.words),),
+            building=frozen,
+            settle=settle,
+        ),
+        InputFacts(
+            arm=Arm(
+                cameras=("observation.images.image", "observation.images.image2"),
+                image=(256, 256),
+                tiny_image=(64, 64),
+                state=8,
+                action=7,
+            ),
+            reads_words=True,
+        ),
+        Calls(chunk=chunk),
+        Unregistered(outside=frozen_modules),
     ),
-    chunk=chunk,
-    reads_words=True,
-    outside=frozen_modules,
 )

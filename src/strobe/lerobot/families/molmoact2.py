@@ -11,14 +11,16 @@ import contextlib
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-from unittest import mock
 
-from strobe.core.families.common import loading, sizes, transformer
-from strobe.core.families.family import Family, Tiny, blocks
+from strobe.core.families.capabilities import Construction, InputFacts, LiveFields, Parts, Unregistered
+from strobe.core.families.family import Family, Tiny, always, blocks, loading, replacing, sizes, transformer
+from strobe.core.families.sampling import WordTables
 from strobe.core.timeline.probe import Probe
 from strobe.lerobot.families import flow_parts, qwen
 
 if TYPE_CHECKING:
+    from lerobot.policies.molmoact2.molmoact2_hf_model.configuration_molmoact2 import MolmoAct2Config
+    from lerobot.policies.molmoact2.molmoact2_hf_model.processing_molmoact2 import MolmoAct2Processor
     from lerobot.policies.pretrained import PreTrainedPolicy
 
 BACKBONE = "model.model"
@@ -90,34 +92,32 @@ def probes(_: PreTrainedPolicy) -> Sequence[Probe]:
     ]
 
 
-def inference(_: PreTrainedPolicy) -> Sequence[Probe]:
-    """On a CUDA device LeRobot replays the whole loop as a graph, and no step of it is seen."""
-    return [
-        Probe.module(LANGUAGE, flow_parts.PREFIX),
-        *transformer(f"{LANGUAGE}.blocks", "layer"),
-        Probe.method(EXPERT, "prepare_context", "context keys and values"),
-        Probe.method(EXPERT, "get_or_prepare_modulation_cache", "timesteps"),
-        Probe.function(f"{_GRAPHS}.run_action_flow", "denoising", optional=True),
-        Probe.method(EXPERT, "forward_with_context", flow_parts.STEP),
-        blocks(f"{EXPERT}.blocks", "block"),
-        Probe.module(f"{EXPERT}.blocks.*.self_attn", "self-attention", level=3),
-        Probe.module(f"{EXPERT}.blocks.*.cross_attn", "cross-attention", level=3),
-        Probe.module(f"{EXPERT}.blocks.*.mlp", "MLP", level=3),
-        *flow_parts.RTC,
-    ]
+inference = always(
+    # On a CUDA device LeRobot replays the whole loop as a graph, and no step of it is seen.
+    Probe.module(LANGUAGE, flow_parts.PREFIX),
+    *transformer(f"{LANGUAGE}.blocks", "layer"),
+    Probe.method(EXPERT, "prepare_context", "context keys and values"),
+    Probe.method(EXPERT, "get_or_prepare_modulation_cache", "timesteps"),
+    Probe.function(f"{_GRAPHS}.run_action_flow", "denoising", optional=True),
+    Probe.method(EXPERT, "forward_with_context", flow_parts.STEP),
+    blocks(f"{EXPERT}.blocks", "block"),
+    Probe.module(f"{EXPERT}.blocks.*.self_attn", "self-attention", level=3),
+    Probe.module(f"{EXPERT}.blocks.*.cross_attn", "cross-attention", level=3),
+    Probe.module(f"{EXPERT}.blocks.*.mlp", "MLP", level=3),
+    *flow_parts.RTC,
+)
 
 
-def training(_: PreTrainedPolicy) -> Sequence[Probe]:
-    """Both transformers run layer by layer, in turns."""
-    return [
-        Probe.module(f"{LANGUAGE}.blocks.*", "language model"),
-        Probe.method(EXPERT, "_project_kv_tensor", "context keys and values"),
-        Probe.module(f"{EXPERT}.blocks.*", flow_parts.EXPERT),
-        Probe.module(f"{EXPERT}.final_layer", "action head"),
-    ]
+training = always(
+    # Both transformers run layer by layer, in turns.
+    Probe.module(f"{LANGUAGE}.blocks.*", "language model"),
+    Probe.method(EXPERT, "_project_kv_tensor", "context keys and values"),
+    Probe.module(f"{EXPERT}.blocks.*", flow_parts.EXPERT),
+    Probe.module(f"{EXPERT}.final_layer", "action head"),
+)
 
 
-def backbone_config(tiny: bool = False) -> Any:
+def backbone_config(tiny: bool = False) -> MolmoAct2Config:
     """Return the config of the released model, or one of the same architecture shrunk."""
     from lerobot.policies.molmoact2.molmoact2_hf_model.configuration_molmoact2 import MolmoAct2Config
 
@@ -139,7 +139,7 @@ def backbone_config(tiny: bool = False) -> Any:
     return MolmoAct2Config(**values, **ids)
 
 
-def processor(tiny: bool = False) -> Any:
+def processor(tiny: bool = False) -> MolmoAct2Processor:
     """Return a processor like that of the released model: each image is one crop of 196 tokens (4 if ``tiny``)."""
     from lerobot.policies.molmoact2.molmoact2_hf_model import image_processing_molmoact2 as images
     from lerobot.policies.molmoact2.molmoact2_hf_model import processing_molmoact2, video_processing_molmoact2
@@ -157,7 +157,7 @@ def _words(tiny: bool) -> Any:
     return qwen.words(tiny, _TOKENS)
 
 
-def memos(policy: Any) -> Sequence[tuple[Any, str]]:
+def memos(policy: Any) -> Sequence[tuple[object, str]]:
     """Return the expert's caches of the timesteps' modulation, and on CUDA the captured loop."""
     backbone = policy._backbone()
     expert = backbone.action_expert
@@ -176,7 +176,7 @@ def checkpoint(config: Any, tiny: bool) -> Iterator[Sequence[str]]:
         return
     real = modeling_molmoact2.MolmoAct2ForConditionalGeneration
 
-    def made(_: str, *, config: object, dtype: object, **__: object) -> Any:
+    def made(_: str, *, config: object, dtype: object, **__: object) -> object:
         return real._from_config(config, dtype=dtype)
 
     classes = {
@@ -184,18 +184,12 @@ def checkpoint(config: Any, tiny: bool) -> Iterator[Sequence[str]]:
         f"{modeling_molmoact2.__name__}:MolmoAct2ForConditionalGeneration": made,
     }
     functions = {
-        "_resolve_checkpoint_location": lambda path, **_: path,
-        "_strict_load_safetensors_weights": lambda *_: None,
+        f"{modeling_molmoact2.__name__}:_resolve_checkpoint_location": lambda path, **_: path,
+        f"{modeling_molmoact2.__name__}:_strict_load_safetensors_weights": lambda *_: None,
+        f"{processor_molmoact2.__name__}:_resolve_checkpoint_location": lambda path, **_: path,
+        f"{processor_molmoact2.__name__}:_load_local_molmoact2_processor": lambda _: processor(tiny),
     }
-    processors = {
-        "_resolve_checkpoint_location": lambda path, **_: path,
-        "_load_local_molmoact2_processor": lambda _: processor(tiny),
-    }
-    with (
-        loading(classes),
-        mock.patch.multiple(modeling_molmoact2, **functions),
-        mock.patch.multiple(processor_molmoact2, **processors),
-    ):
+    with loading(classes), replacing(functions):
         why = "local stand-ins, because the released ones come with the weights"
         yield [f"config and processor {config.checkpoint_path}: {why}"]
 
@@ -208,25 +202,31 @@ FAMILY = Family(
     inference=inference,
     compiled=((BACKBONE, "forward"), (EXPERT, "forward_with_context")),
     costly=(LANGUAGE, VISION, EXPERT),
-    seeing={"vision backbone": VISION},
-    working={
-        "vision_backbone": ("vision backbone",),
-        "transformer": (flow_parts.PREFIX,),
-        WORDS: ("language embedding",),
-        "action_expert": (flow_parts.STEP,),
-    },
-    steps="num_inference_steps",
-    # The released checkpoint's own number of steps; its discrete mode needs a tokenizer from the Hub.
-    # After 0.6.1 the language model is wrapped for LoRA unless a flag forbids it.
-    flags=(
-        "--action_mode=continuous",
-        "--inference_action_mode=continuous",
-        "--num_inference_steps=10",
-        "--train_mode_vlm=fft",
-    ),
     tiny=Tiny({}),
-    building=checkpoint,
-    memos=memos,
-    word_tables=WORDS,
-    reads_words=True,
+    capabilities=(
+        Parts(
+            seeing={"vision backbone": VISION},
+            working={
+                "vision_backbone": ("vision backbone",),
+                "transformer": (flow_parts.PREFIX,),
+                WORDS: ("language embedding",),
+                "action_expert": (flow_parts.STEP,),
+            },
+        ),
+        LiveFields(steps="num_inference_steps"),
+        Construction(
+            # The released checkpoint's own number of steps; its discrete mode needs a tokenizer from the Hub.
+            # After 0.6.1 the language model is wrapped for LoRA unless a flag forbids it.
+            flags=(
+                "--action_mode=continuous",
+                "--inference_action_mode=continuous",
+                "--num_inference_steps=10",
+                "--train_mode_vlm=fft",
+            ),
+            building=checkpoint,
+        ),
+        Unregistered(memos=memos),
+        WordTables(WORDS),
+        InputFacts(reads_words=True),
+    ),
 )

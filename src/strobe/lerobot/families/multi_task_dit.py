@@ -5,20 +5,20 @@ It learns by diffusion or by flow matching, ``--policy.objective``; each has its
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from functools import partial
 from typing import TYPE_CHECKING, Any
-from unittest import mock
 
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn.functional import silu
 
-from strobe.core.families.common import sizes
-from strobe.core.families.family import Conditioning, Family, HubNeed, Tiny, Words, blocks
+from strobe.core.families.capabilities import Calls, Construction, HubNeed, InputFacts, LiveFields, Parts
+from strobe.core.families.family import Family, Tiny, blocks, replacing, sizes
+from strobe.core.families.sampling import Conditioning, Words
 from strobe.core.timeline.probe import Probe
 from strobe.lerobot.families.answers import queued_chunk
-from strobe.lerobot.policies.vocabulary import TINY_VOCABULARY, TOKENIZERS, Vocabulary, tokenizer
+from strobe.lerobot.policies.standins import TINY_VOCABULARY, TOKENIZERS, Vocabulary, tokenizer
 
 if TYPE_CHECKING:
     from lerobot.policies.pretrained import PreTrainedPolicy
@@ -86,12 +86,12 @@ def observed(_: object, __: int, conditioning_vec: Tensor) -> Tensor:
     return silu(conditioning_vec)
 
 
-def modulations(policy: Any) -> list[Any]:
+def modulations(policy: Any) -> list[nn.Module]:
     """Return the layer of each block that makes its shifts, scales and gates."""
     return [block.adaLN_modulation[-1] for block in policy.noise_predictor.transformer_blocks]
 
 
-def _vision(tiny: bool) -> Any:
+def _vision(tiny: bool) -> nn.Module:
     """Return CLIP-B/16's vision encoder with random weights, or a tiny one."""
     from transformers import CLIPVisionConfig, CLIPVisionModel
 
@@ -99,7 +99,7 @@ def _vision(tiny: bool) -> Any:
     return CLIPVisionModel(CLIPVisionConfig(**sizes))
 
 
-def _text(tiny: bool) -> Any:
+def _text(tiny: bool) -> nn.Module:
     """Return CLIP-B/16's text encoder with random weights, or a tiny one. It reads at the token that ends the text."""
     from transformers import CLIPTextConfig, CLIPTextModel
 
@@ -109,17 +109,13 @@ def _text(tiny: bool) -> Any:
     return CLIPTextModel(CLIPTextConfig(**special, **small))
 
 
-@contextlib.contextmanager
-def building(_: object, __: bool) -> Iterator[None]:
-    """Begin the modulation of the transformer's blocks with random weights while open.
+def building(_: object, __: bool) -> AbstractContextManager[None]:
+    """Return a context in which the modulation of the transformer's blocks begins with random weights.
 
     LeRobot begins it at zero (adaLN-Zero), which closes the gate of every block: the actions would depend on none of
     them, and no error in them could be seen.
     """
-    from lerobot.policies.multi_task_dit.modeling_multi_task_dit import DiffusionTransformer
-
-    with mock.patch.object(DiffusionTransformer, "_initialize_weights", return_value=None):
-        yield
+    return replacing({f"{_MODELING}:DiffusionTransformer._initialize_weights": lambda _: None})
 
 
 _MODELING = "lerobot.policies.multi_task_dit.modeling_multi_task_dit"
@@ -131,12 +127,6 @@ FAMILY = Family(
     inference=inference,
     compiled=(("noise_predictor", "forward"),),
     costly=("noise_predictor", SEEING, EACH, READING),
-    seeing={"vision encoder": SEEING},
-    steps="num_inference_steps",
-    objectives={"flow_matching": "num_integration_steps"},
-    every_step="num_train_timesteps",
-    conditioning=Conditioning(("objective", "conditional_sample"), observed, modulations),
-    words=Words((READING, "forward"), lambda policy: policy.get_submodule(READING)),
     tiny=Tiny(
         {
             "image_crop_shape": (TINY_IMAGE, TINY_IMAGE),
@@ -147,13 +137,24 @@ FAMILY = Family(
         },
         defaults={"num_inference_steps": 10},
     ),
-    building=building,
-    hub=(
-        HubNeed(CLIP, "tokenizer", *TOKENIZERS, partial(tokenizer, VOCABULARY)),
-        HubNeed(CLIP, "weights", _MODELING, "CLIPVisionModel", _vision),
-        HubNeed(CLIP, "weights", _MODELING, "CLIPTextModel", _text),
+    capabilities=(
+        Parts(seeing={"vision encoder": SEEING}),
+        LiveFields(
+            steps="num_inference_steps",
+            objectives={"flow_matching": "num_integration_steps"},
+            every_step="num_train_timesteps",
+        ),
+        Conditioning(("objective", "conditional_sample"), observed, modulations),
+        Words((READING, "forward"), lambda policy: policy.get_submodule(READING)),
+        Construction(
+            building=building,
+            hub=(
+                HubNeed(CLIP, "tokenizer", *TOKENIZERS, partial(tokenizer, VOCABULARY)),
+                HubNeed(CLIP, "weights", _MODELING, "CLIPVisionModel", _vision),
+                HubNeed(CLIP, "weights", _MODELING, "CLIPTextModel", _text),
+            ),
+        ),
+        Calls(chunk=queued_chunk),
+        InputFacts(image_size="image_crop_shape", stacked=True),
     ),
-    chunk=queued_chunk,
-    image_size="image_crop_shape",
-    stacked=True,
 )

@@ -2,22 +2,22 @@
 
 from __future__ import annotations
 
-import contextlib
 import importlib
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from typing import TYPE_CHECKING, Any
-from unittest import mock
 
 from torch import Tensor
 
-from strobe.core.families.common import transformer
-from strobe.core.families.family import Family, Flow, HubNeed, Tiny
+from strobe.core.families.capabilities import Construction, HubNeed, InputFacts, LiveFields, MpsTimes, Parts
+from strobe.core.families.family import Family, Tiny, replacing, transformer
+from strobe.core.families.sampling import Attention, Flow, Graphs
 from strobe.core.timeline.layers import Call
 from strobe.core.timeline.probe import Probe
 from strobe.lerobot.families import flow_parts
-from strobe.lerobot.policies.vocabulary import TINY_VOCABULARY, TOKENIZERS, Vocabulary, tokenizer
+from strobe.lerobot.policies.standins import TINY_VOCABULARY, TOKENIZERS, Vocabulary, tokenizer
 
 if TYPE_CHECKING:
     from lerobot.policies.pretrained import PreTrainedPolicy
@@ -67,23 +67,24 @@ def training(policy: PreTrainedPolicy) -> Sequence[Probe]:
     return [*flow_parts.joint_pass(JOINT), Probe.function(f"{modeling}:compute_layer_complete", "joint layer", level=2)]
 
 
-@contextlib.contextmanager
-def backbones(config: Any, tiny: bool) -> Iterator[None]:
-    """Build a tiny policy of ``config`` around a tiny PaliGemma while open; its config has no size that small."""
+def backbones(config: Any, tiny: bool) -> AbstractContextManager[None]:
+    """Return a context in which a tiny policy of ``config`` has a tiny PaliGemma; its config has no size that small."""
     if not tiny:
-        yield
-        return
-    modeling = importlib.import_module(f"lerobot.policies.{config.type}.modeling_{config.type}")
-    with (
-        mock.patch.object(modeling, "get_gemma_config", _tiny_gemma(modeling.GemmaConfig)),
-        mock.patch.object(modeling, "CONFIG_MAPPING", _TinyMapping(modeling.CONFIG_MAPPING)),
-        _tiny_paligemma(modeling, config.image_resolution[0]),
-    ):
-        yield
+        return nullcontext()
+    name = f"lerobot.policies.{config.type}.modeling_{config.type}"
+    modeling: Any = importlib.import_module(name)
+    paligemma = "PaliGemmaForConditionalGenerationWithPiGemma"
+    return replacing(
+        {
+            f"{name}:get_gemma_config": _tiny_gemma(modeling.GemmaConfig),
+            f"{name}:CONFIG_MAPPING": _TinyMapping(modeling.CONFIG_MAPPING),
+            f"{name}:{paligemma}": _tiny_paligemma(getattr(modeling, paligemma), config.image_resolution[0]),
+        }
+    )
 
 
 def _tiny_gemma(kind: Call) -> Call:
-    def get_gemma_config(variant: str) -> Any:
+    def get_gemma_config(variant: str) -> object:
         # LeRobot reshapes to 8 heads whatever the config says, and the expert shares the backbone's.
         width = 64 if variant == "gemma_2b" else 32
         return kind(width=width, depth=2, mlp_dim=2 * width, num_heads=8, num_kv_heads=1, head_dim=8)
@@ -97,10 +98,10 @@ class _TinyMapping:
     def __init__(self, real: Any) -> None:
         self.real = real
 
-    def __getitem__(self, name: str) -> Any:
+    def __getitem__(self, name: str) -> Call:
         kind = self.real[name]
 
-        def make(**kwargs: Any) -> Any:
+        def make(**kwargs: object) -> object:
             if kwargs.get("vocab_size") == VOCABULARY.size:
                 kwargs["vocab_size"] = TINY_VOCABULARY
             return kind(**kwargs)
@@ -108,11 +109,8 @@ class _TinyMapping:
         return make
 
 
-@contextlib.contextmanager
-def _tiny_paligemma(modeling: Any, side: int) -> Iterator[None]:
-    real = modeling.PaliGemmaForConditionalGenerationWithPiGemma
-
-    def make(config: Any) -> Any:
+def _tiny_paligemma(real: Call, side: int) -> Call:
+    def make(config: Any) -> object:
         # LeRobot has written the full sizes into the config by now.
         config._vocab_size = TINY_VOCABULARY
         config.image_token_index = TINY_VOCABULARY
@@ -126,12 +124,11 @@ def _tiny_paligemma(modeling: Any, side: int) -> Iterator[None]:
         vision.projection_dim = config.text_config.hidden_size
         return real(config=config)
 
-    with mock.patch.object(modeling, "PaliGemmaForConditionalGenerationWithPiGemma", make):
-        yield
+    return make
 
 
 def suffix_pass(
-    model: Any, cache: Any, embedded: Tensor, attention: Tensor, positions: Tensor, condition: Sequence[Any]
+    model: Any, cache: Any, embedded: Tensor, attention: Tensor, positions: Tensor, condition: Sequence[object]
 ) -> Tensor:
     """Run the action expert over a copy of the cache, as LeRobot's ``denoise_step`` does."""
     modeling, joint = sys.modules[type(model).__module__], model.paligemma_with_expert
@@ -160,32 +157,36 @@ FAMILY = Family(
     inference=inference,
     compiled=(("model", "sample_actions"), ("model", "forward")),
     costly=(LANGUAGE, VISION, EXPERT),
-    seeing={flow_parts.VISION: VISION},
-    working={
-        "vision_tower": (flow_parts.VISION,),
-        "multi_modal_projector": (flow_parts.VISION,),
-        "language_model": (flow_parts.PREFIX,),
-        "gemma_expert": (flow_parts.STEP, flow_parts.EXPERT),
-    },
-    caching={LANGUAGE: (flow_parts.PREFIX,), EXPERT: (flow_parts.STEP, flow_parts.EXPERT)},
-    steps="num_inference_steps",
-    flow=Flow(
-        joint=JOINT,
-        language=LANGUAGE,
-        expert=EXPERT,
-        chunk="predict_action_chunk",
-        images="_preprocess_images",
-        suffix_pass=suffix_pass,
-        attention_mask=attention_mask,
-        clone="clone_past_key_values",
-    ),
-    whole=("model", "sample_actions"),
-    embedding=("model", "embed_prefix", "prefix embedding"),
-    eager=frozenset({"language_model", "gemma_expert"}),
     tiny=Tiny({"image_resolution": (28, 28)}),
-    building=backbones,
-    hub=(HubNeed(PALIGEMMA, "tokenizer", *TOKENIZERS, partial(tokenizer, VOCABULARY)),),
-    fills_cameras=True,
-    image_size="image_resolution",
-    mps_known=True,
+    capabilities=(
+        Parts(
+            seeing={flow_parts.VISION: VISION},
+            working={
+                "vision_tower": (flow_parts.VISION,),
+                "multi_modal_projector": (flow_parts.VISION,),
+                "language_model": (flow_parts.PREFIX,),
+                "gemma_expert": (flow_parts.STEP, flow_parts.EXPERT),
+            },
+            caching={LANGUAGE: (flow_parts.PREFIX,), EXPERT: (flow_parts.STEP, flow_parts.EXPERT)},
+        ),
+        LiveFields(steps="num_inference_steps"),
+        Flow(
+            joint=JOINT,
+            language=LANGUAGE,
+            expert=EXPERT,
+            chunk="predict_action_chunk",
+            images="_preprocess_images",
+            suffix_pass=suffix_pass,
+            attention_mask=attention_mask,
+            clone="clone_past_key_values",
+        ),
+        Graphs(whole=("model", "sample_actions"), embedding=("model", "embed_prefix", "prefix embedding")),
+        Attention(eager=frozenset({"language_model", "gemma_expert"})),
+        Construction(
+            building=backbones,
+            hub=(HubNeed(PALIGEMMA, "tokenizer", *TOKENIZERS, partial(tokenizer, VOCABULARY)),),
+        ),
+        InputFacts(fills_cameras=True, image_size="image_resolution"),
+        MpsTimes(mps_known=True),
+    ),
 )

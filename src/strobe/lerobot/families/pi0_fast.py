@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from strobe.core.families.common import transformer
-from strobe.core.families.family import Family, HubNeed, Tiny
+from strobe.core.families.capabilities import Construction, HubNeed, InputFacts, LiveFields, Parts
+from strobe.core.families.family import Family, Tiny, always, transformer
 from strobe.core.timeline.probe import Probe
 from strobe.lerobot.families import flow_parts, pi
 from strobe.lerobot.families.pi import JOINT, LANGUAGE, PALIGEMMA, VISION
-from strobe.lerobot.policies.vocabulary import TOKENIZERS, tokenizer
+from strobe.lerobot.policies.standins import TOKENIZERS, tokenizer
 
 if TYPE_CHECKING:
     from lerobot.policies.pretrained import PreTrainedPolicy
@@ -119,18 +119,18 @@ def probes(_: PreTrainedPolicy) -> Sequence[Probe]:
     ]
 
 
-def inference(_: PreTrainedPolicy) -> Sequence[Probe]:
-    """One section for the prefix and one for each token; without a cache every token runs the whole sequence."""
-    return [
-        Probe.method(JOINT, "forward", flow_parts.PREFIX, when=_first, optional=True),
-        Probe.method(JOINT, "forward", TOKEN, when=_further),
-        Probe.method("", "detokenize_actions", "detokenise"),
-    ]
+inference = always(
+    # One section for the prefix and one for each token; without a cache every token runs the whole sequence.
+    Probe.method(JOINT, "forward", flow_parts.PREFIX, when=_first, optional=True),
+    Probe.method(JOINT, "forward", TOKEN, when=_further),
+    Probe.method("", "detokenize_actions", "detokenise"),
+)
 
 
-def training(_: PreTrainedPolicy) -> Sequence[Probe]:
-    """Prompt and action tokens go through the language model together."""
-    return [Probe.method(JOINT, "forward", "language model")]
+training = always(
+    # Prompt and action tokens go through the language model together.
+    Probe.method(JOINT, "forward", "language model"),
+)
 
 
 _MODELING = "lerobot.policies.pi0_fast.modeling_pi0_fast"
@@ -143,23 +143,28 @@ FAMILY = Family(
     inference=inference,
     compiled=((JOINT, "embed_image"), ("model", "forward")),
     costly=(LANGUAGE, HEAD, VISION),
-    seeing={flow_parts.VISION: VISION},
-    working={
-        "vision_tower": (flow_parts.VISION,),
-        "multi_modal_projector": (flow_parts.VISION,),
-        "language_model": (TOKEN, flow_parts.PREFIX),
-        "lm_head": (TOKEN_HEAD,),
-    },
-    live=("max_decoding_steps", "temperature", "use_kv_cache"),
     tiny=Tiny({"image_resolution": (28, 28)}),
-    flags=("--validate_action_token_prefix=false",),  # random weights do not begin with "Action:"
-    building=pi.backbones,
-    hub=(
-        HubNeed(PALIGEMMA, "tokenizer", *TOKENIZERS, partial(tokenizer, pi.VOCABULARY)),
-        HubNeed(PALIGEMMA, "tokenizer", _MODELING, "AutoTokenizer", partial(tokenizer, pi.VOCABULARY)),
-        HubNeed(FAST, "processor", _MODELING, "AutoProcessor", fast_tokens),
-        HubNeed(FAST, "processor", TOKENIZERS[0], "AutoProcessor", fast_tokens),
+    capabilities=(
+        Parts(
+            seeing={flow_parts.VISION: VISION},
+            working={
+                "vision_tower": (flow_parts.VISION,),
+                "multi_modal_projector": (flow_parts.VISION,),
+                "language_model": (TOKEN, flow_parts.PREFIX),
+                "lm_head": (TOKEN_HEAD,),
+            },
+        ),
+        LiveFields(live=("max_decoding_steps", "temperature", "use_kv_cache")),
+        Construction(
+            flags=("--validate_action_token_prefix=false",),  # random weights do not begin with "Action:"
+            building=pi.backbones,
+            hub=(
+                HubNeed(PALIGEMMA, "tokenizer", *TOKENIZERS, partial(tokenizer, pi.VOCABULARY)),
+                HubNeed(PALIGEMMA, "tokenizer", _MODELING, "AutoTokenizer", partial(tokenizer, pi.VOCABULARY)),
+                HubNeed(FAST, "processor", _MODELING, "AutoProcessor", fast_tokens),
+                HubNeed(FAST, "processor", TOKENIZERS[0], "AutoProcessor", fast_tokens),
+            ),
+        ),
+        InputFacts(fills_cameras=True, image_size="image_resolution"),
     ),
-    fills_cameras=True,
-    image_size="image_resolution",
 )

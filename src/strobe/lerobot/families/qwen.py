@@ -9,12 +9,15 @@ from __future__ import annotations
 import copy
 import json
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from strobe.core.families.common import sizes, transformer
+from strobe.core.families.family import sizes, transformer
 from strobe.core.timeline.probe import Probe
 from strobe.lerobot.families.flow_parts import VISION
-from strobe.lerobot.policies.vocabulary import TINY_VOCABULARY, Vocabulary, tokenizer
+from strobe.lerobot.policies.standins import TINY_VOCABULARY, Vocabulary, tokenizer
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerFast
 
 NAME = "Qwen/Qwen2.5-VL-3B-Instruct"
 
@@ -133,14 +136,14 @@ def _place(token: str, tiny: bool) -> int:
     return (TINY_VOCABULARY - len(SPECIAL) if tiny else _FIRST) + SPECIAL.index(token)
 
 
-def words(tiny: bool, adds: Sequence[str] = ()) -> Any:
+def words(tiny: bool, adds: Sequence[str] = ()) -> PreTrainedTokenizerFast:
     """Return a stand-in for the tokenizer of Qwen2.5, with the tokens that a model ``adds`` behind its vocabulary."""
     made = tokenizer_with_ids(VOCABULARY, {token: _place(token, tiny) for token in SPECIAL}, tiny)
     made.add_tokens(list(adds), special_tokens=True)
     return made
 
 
-def tokenizer_with_ids(vocabulary: Vocabulary, ids: dict[str, int], tiny: bool) -> Any:
+def tokenizer_with_ids(vocabulary: Vocabulary, ids: dict[str, int], tiny: bool) -> PreTrainedTokenizerFast:
     """Return a new stand-in tokenizer whose special tokens have these ``ids``; tokens may be added to it."""
     from tokenizers import AddedToken, Tokenizer
     from transformers import PreTrainedTokenizerFast

@@ -8,13 +8,22 @@ from __future__ import annotations
 
 from copy import deepcopy
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from strobe.core.families.common import sizes, transformer
+from strobe.core.families.family import sizes, transformer
 from strobe.core.timeline.probe import Probe
 from strobe.lerobot.families.flow_parts import VISION
 from strobe.lerobot.families.qwen import TEMPLATE
-from strobe.lerobot.policies.vocabulary import TINY_VOCABULARY, Vocabulary, tokenizer
+from strobe.lerobot.policies.standins import TINY_VOCABULARY, Vocabulary, tokenizer
+
+if TYPE_CHECKING:
+    from transformers import (
+        PreTrainedTokenizerFast,
+        Qwen2VLImageProcessor,
+        Qwen3VLConfig,
+        Qwen3VLProcessor,
+        Qwen3VLVideoProcessor,
+    )
 
 _IMAGE, _VIDEO, _START, _END = "<|image_pad|>", "<|video_pad|>", "<|vision_start|>", "<|vision_end|>"
 VOCABULARY = Vocabulary(
@@ -74,7 +83,7 @@ def probes(qwen: str) -> list[Probe]:
     ]
 
 
-def config(tiny: bool = False) -> Any:
+def config(tiny: bool = False) -> Qwen3VLConfig:
     """Return the config of Qwen3-VL-2B-Instruct, or one of the same architecture shrunk."""
     from transformers import Qwen3VLConfig
 
@@ -91,14 +100,14 @@ def config(tiny: bool = False) -> Any:
 words = partial(tokenizer, VOCABULARY)
 
 
-def chatting(tiny: bool = False) -> Any:
+def chatting(tiny: bool = False) -> PreTrainedTokenizerFast:
     """Return a tokenizer of its own that knows how Qwen3-VL writes messages."""
     made = deepcopy(words(tiny))  # policies add tokens to theirs
     made.chat_template = TEMPLATE
     return made
 
 
-def images(tiny: bool = False) -> Any:
+def images(tiny: bool = False) -> Qwen2VLImageProcessor:
     """Return the image processor: patches of 16 pixels, merged by 2 × 2."""
     from transformers import Qwen2VLImageProcessor
 
@@ -110,14 +119,14 @@ def images(tiny: bool = False) -> Any:
     )
 
 
-def videos(_: bool = False) -> Any:
+def videos(_: bool = False) -> Qwen3VLVideoProcessor:
     """Return the video processor; it is made, and given no video."""
     from transformers import Qwen3VLVideoProcessor
 
     return Qwen3VLVideoProcessor()
 
 
-def processor(tiny: bool = False) -> Any:
+def processor(tiny: bool = False) -> Qwen3VLProcessor:
     """Return the processor of images and messages."""
     from transformers import Qwen3VLProcessor
 

@@ -9,17 +9,19 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
-from strobe.core.families.common import sizes, transformer
-from strobe.core.families.family import Family, Flow, HubNeed, Tiny
+from strobe.core.families.capabilities import Around, Construction, HubNeed, InputFacts, LiveFields, Parts
+from strobe.core.families.family import Family, Tiny, always, sizes, transformer
+from strobe.core.families.sampling import Flow, Graphs
 from strobe.core.timeline.layers import Call
 from strobe.core.timeline.probe import Probe
 from strobe.lerobot.families import flow_parts
-from strobe.lerobot.policies.vocabulary import TINY_VOCABULARY, TOKENIZERS, Vocabulary, tokenizer
+from strobe.lerobot.policies.standins import TINY_VOCABULARY, TOKENIZERS, Vocabulary, tokenizer
 
 if TYPE_CHECKING:
     from lerobot.policies.pretrained import PreTrainedPolicy
+    from transformers import SmolVLMConfig
 
 JOINT = "model.vlm_with_expert"
 VISION = f"{JOINT}.vlm.model.vision_model"
@@ -32,23 +34,24 @@ VOCABULARY = Vocabulary(
 )
 
 
-def probes(_: PreTrainedPolicy) -> Sequence[Probe]:
-    """A layer is not called as a module here: its attention is a method, its MLP a module."""
-    return [
-        *flow_parts.embeddings(JOINT, "prepare_images"),
-        Probe.module(f"{VISION}.embeddings", "patch embedding", level=2),
-        *transformer(f"{VISION}.encoder.layers", "block"),
-        Probe.module(f"{JOINT}.vlm.model.connector", "connector", level=2),
-        Probe.method(JOINT, "forward_attn_layer", "self-attention layers", level=2),
-        Probe.method(JOINT, "forward_cross_attn_layer", "cross-attention layers", level=2),
-        Probe.module(f"{JOINT}.vlm.model.text_model.layers.*.mlp", "MLP", level=2),
-        Probe.module(f"{JOINT}.lm_expert.layers.*.mlp", "MLP", level=2),
-    ]
+probes = always(
+    # A layer is not called as a module here: its attention is a method, its MLP a module.
+    *flow_parts.embeddings(JOINT, "prepare_images"),
+    Probe.module(f"{VISION}.embeddings", "patch embedding", level=2),
+    *transformer(f"{VISION}.encoder.layers", "block"),
+    Probe.module(f"{JOINT}.vlm.model.connector", "connector", level=2),
+    Probe.method(JOINT, "forward_attn_layer", "self-attention layers", level=2),
+    Probe.method(JOINT, "forward_cross_attn_layer", "cross-attention layers", level=2),
+    Probe.module(f"{JOINT}.vlm.model.text_model.layers.*.mlp", "MLP", level=2),
+    Probe.module(f"{JOINT}.lm_expert.layers.*.mlp", "MLP", level=2),
+)
 
 
-def inference(_: PreTrainedPolicy) -> Sequence[Probe]:
-    """As for every flow policy, with RTC."""
-    return [*flow_parts.sampling(JOINT), *flow_parts.RTC]
+inference = always(
+    # As for every flow policy, with RTC.
+    *flow_parts.sampling(JOINT),
+    *flow_parts.RTC,
+)
 
 
 def training(_: PreTrainedPolicy) -> Sequence[Probe]:
@@ -87,7 +90,7 @@ _TINY_VISION = sizes(width=32, mlp=64, layers=2, heads=2) | {
 }
 
 
-def backbone_config(tiny: bool = False) -> Any:
+def backbone_config(tiny: bool = False) -> SmolVLMConfig:
     """Return the config of SmolVLM2-500M, or one of the same architecture shrunk."""
     from transformers import SmolVLMConfig
 
@@ -117,7 +120,7 @@ def suffix_pass(
     return outputs[1]
 
 
-def crossed(model: Any) -> list[Any]:
+def crossed(model: Any) -> list[nn.Module]:
     """Return the projections of cross-attention: of the prefix's keys and values, which are the same in all steps."""
     joint = model.vlm_with_expert
     if "cross" not in joint.attention_mode:
@@ -131,7 +134,7 @@ def crossed(model: Any) -> list[Any]:
     ]
 
 
-def without_waits(policy: Any) -> list[tuple[Any, str, Any]]:
+def without_waits(policy: Any) -> list[Around]:
     """Let the vision tower see whole images without looking at the mask of their patches, which it makes itself."""
     vision = policy.get_submodule(VISION)
     return [
@@ -142,7 +145,7 @@ def without_waits(policy: Any) -> list[tuple[Any, str, Any]]:
 
 def _of_whole_images(
     vision: Any, call: Call, pixel_values: Tensor, patch_attention_mask: object = None, **named: object
-) -> Any:
+) -> object:
     """As ``SmolVLMVisionTransformer.forward``, which reads a mask of ones on the host to find that it needs none."""
     if patch_attention_mask is not None:
         return call(pixel_values=pixel_values, patch_attention_mask=patch_attention_mask, **named)
@@ -177,7 +180,7 @@ def _positions(kind: Any, image: int, patch: int, shape: torch.Size, dtype: torc
     return looked_up[0]
 
 
-def _processor(tiny: bool) -> Any:
+def _processor(tiny: bool) -> SimpleNamespace:
     return SimpleNamespace(tokenizer=tokenizer(VOCABULARY, tiny))
 
 
@@ -191,36 +194,43 @@ FAMILY = Family(
     inference=inference,
     compiled=(("model", "sample_actions"), ("model", "forward")),
     costly=(VISION, LANGUAGE, EXPERT),
-    seeing={flow_parts.VISION: VISION},
-    working={
-        "vision_model": (flow_parts.VISION,),
-        "connector": (flow_parts.VISION,),
-        "text_model": (flow_parts.PREFIX,),
-        "lm_expert": (flow_parts.STEP, flow_parts.EXPERT),
-    },
-    caching={JOINT: (flow_parts.PREFIX, flow_parts.STEP, flow_parts.EXPERT)},
-    steps="num_steps",
-    flow=Flow(
-        joint=JOINT,
-        language=LANGUAGE,
-        expert=EXPERT,
-        chunk="_get_action_chunk",
-        images="prepare_images",
-        suffix_pass=suffix_pass,
-        attention_mask=lambda _, mask: mask,
-        layers="methods",
-        repeated=crossed,
-    ),
-    whole=("model", "sample_actions"),
-    without_waits=without_waits,
-    # Not the embedding as a whole: the vision tower's embeddings look at values on the host.
-    embedding=(f"{VISION}.encoder", "forward", "vision encoder"),
     tiny=Tiny({"resize_imgs_with_padding": (64, 64), "num_vlm_layers": 4, "num_expert_layers": -1}),
-    hub=(
-        HubNeed(SMOLVLM, "tokenizer", *TOKENIZERS, partial(tokenizer, VOCABULARY)),
-        HubNeed(SMOLVLM, "config", _MODELING, "AutoConfig", backbone_config),
-        HubNeed(SMOLVLM, "processor", _MODELING, "AutoProcessor", _processor),
+    capabilities=(
+        Parts(
+            seeing={flow_parts.VISION: VISION},
+            working={
+                "vision_model": (flow_parts.VISION,),
+                "connector": (flow_parts.VISION,),
+                "text_model": (flow_parts.PREFIX,),
+                "lm_expert": (flow_parts.STEP, flow_parts.EXPERT),
+            },
+            caching={JOINT: (flow_parts.PREFIX, flow_parts.STEP, flow_parts.EXPERT)},
+        ),
+        LiveFields(steps="num_steps"),
+        Flow(
+            joint=JOINT,
+            language=LANGUAGE,
+            expert=EXPERT,
+            chunk="_get_action_chunk",
+            images="prepare_images",
+            suffix_pass=suffix_pass,
+            attention_mask=lambda _, mask: mask,
+            layers="methods",
+            repeated=crossed,
+        ),
+        Graphs(
+            whole=("model", "sample_actions"),
+            without_waits=without_waits,
+            # Not the embedding as a whole: the vision tower's embeddings look at values on the host.
+            embedding=(f"{VISION}.encoder", "forward", "vision encoder"),
+        ),
+        Construction(
+            hub=(
+                HubNeed(SMOLVLM, "tokenizer", *TOKENIZERS, partial(tokenizer, VOCABULARY)),
+                HubNeed(SMOLVLM, "config", _MODELING, "AutoConfig", backbone_config),
+                HubNeed(SMOLVLM, "processor", _MODELING, "AutoProcessor", _processor),
+            ),
+        ),
+        InputFacts(fills_cameras=True, image_size="resize_imgs_with_padding"),
     ),
-    fills_cameras=True,
-    image_size="resize_imgs_with_padding",
 )

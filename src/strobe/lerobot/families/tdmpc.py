@@ -6,53 +6,47 @@ valued. Only the first action of a plan is executed, and the next plan starts fr
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
-from unittest import mock
+from collections.abc import Mapping
+from contextlib import AbstractContextManager
+from typing import Any
 
 from lerobot.utils.constants import OBS_IMAGE
 from torch import Tensor, nn
 
-from strobe.core.families.family import Arm, Family, Tiny
+from strobe.core.families.capabilities import Arm, Calls, Construction, InputFacts, LiveFields, Parts
+from strobe.core.families.family import Family, Tiny, always, replacing
 from strobe.core.subjects.subject import Batch
 from strobe.core.timeline.probe import Probe
 from strobe.lerobot.families.answers import queued_chunk
 
-if TYPE_CHECKING:
-    from lerobot.policies.pretrained import PreTrainedPolicy
-
 ENCODER, ACTOR, DYNAMICS, VALUE = "observation encoder", "actor", "latent dynamics", "value estimate"
 
 
-def probes(_: PreTrainedPolicy) -> Sequence[Probe]:
-    """Parts of planning and of training."""
-    return [
-        Probe.method("model", "encode", ENCODER),
-        Probe.module("model._encoder.image_enc_layers", "image encoder", level=2, optional=True),
-        Probe.method("model", "pi", ACTOR),
-    ]
+probes = always(
+    # Parts of planning and of training.
+    Probe.method("model", "encode", ENCODER),
+    Probe.module("model._encoder.image_enc_layers", "image encoder", level=2, optional=True),
+    Probe.method("model", "pi", ACTOR),
+)
 
 
-def inference(_: PreTrainedPolicy) -> Sequence[Probe]:
-    """The actor's own trajectories go through the dynamics once; all are valued in each iteration."""
-    return [
-        Probe.method("model", "latent_dynamics", DYNAMICS),
-        Probe.method("", "estimate_value", VALUE),
-        Probe.method("model", "latent_dynamics_and_reward", "dynamics and reward", level=2),
-        Probe.method("model", "Qs", "Q ensemble", level=2),
-    ]
+inference = always(
+    # The actor's own trajectories go through the dynamics once; all are valued in each iteration.
+    Probe.method("model", "latent_dynamics", DYNAMICS),
+    Probe.method("", "estimate_value", VALUE),
+    Probe.method("model", "latent_dynamics_and_reward", "dynamics and reward", level=2),
+    Probe.method("model", "Qs", "Q ensemble", level=2),
+)
 
 
-def training(_: PreTrainedPolicy) -> Sequence[Probe]:
-    """The heads, and those of the target model, whose weights follow."""
-    return [
-        Probe.method("model", "latent_dynamics_and_reward", "dynamics and reward"),
-        Probe.method("model", "Qs", "Q ensemble"),
-        Probe.method("model", "V", "value head"),
-        Probe.method("model_target", "encode", "target encoder"),
-        Probe.method("model_target", "Qs", "target Q ensemble"),
-    ]
+training = always(
+    # The heads, and those of the target model, whose weights follow.
+    Probe.method("model", "latent_dynamics_and_reward", "dynamics and reward"),
+    Probe.method("model", "Qs", "Q ensemble"),
+    Probe.method("model", "V", "value head"),
+    Probe.method("model_target", "encode", "target encoder"),
+    Probe.method("model_target", "Qs", "target Q ensemble"),
+)
 
 
 def _image(policy: Any, batch: Batch) -> Batch:
@@ -65,9 +59,8 @@ def chunk(policy: object, batch: Batch, options: Mapping[str, object]) -> Tensor
     return queued_chunk(policy, batch, options, images=_image).transpose(0, 1)
 
 
-@contextlib.contextmanager
-def building(_: object, __: bool) -> Iterator[None]:
-    """While open, the heads of reward and value begin with random weights, as the other layers do.
+def building(_: object, __: bool) -> AbstractContextManager[None]:
+    """Return a context in which the heads of reward and value begin with random weights, as the other layers do.
 
     LeRobot begins them at zero: every trajectory would be worth the same, and no error in them could be seen.
     """
@@ -80,8 +73,7 @@ def building(_: object, __: bool) -> Iterator[None]:
         for head in (model._reward, *model._Qs):
             nn.init.orthogonal_(head[-1].weight)
 
-    with mock.patch.object(TDMPCTOLD, "_init_weights", init):
-        yield
+    return replacing({f"{TDMPCTOLD.__module__}:TDMPCTOLD._init_weights": init})
 
 
 FAMILY = Family(
@@ -92,15 +84,6 @@ FAMILY = Family(
     inference=inference,
     compiled=(("model", "latent_dynamics"), ("model", "latent_dynamics_and_reward"), ("model", "Qs")),
     costly=("model._Qs", "model._dynamics", "model._reward"),
-    seeing={ENCODER: "model._encoder"},
-    working={
-        "_encoder": (ENCODER,),
-        "_pi": (ACTOR,),
-        "_dynamics": (VALUE, DYNAMICS),
-        "_reward": (VALUE,),
-        "_Qs": (VALUE,),
-    },
-    live=("cem_iterations", "n_gaussian_samples", "n_pi_samples", "n_elites"),
     tiny=Tiny(
         {
             "latent_dim": 16,
@@ -110,8 +93,23 @@ FAMILY = Family(
             "n_gaussian_samples": 64,
         }
     ),
-    building=building,
-    arm=Arm(cameras=(OBS_IMAGE,), image=(84, 84)),  # the size of the images that it was published with
-    chunk=chunk,
-    any_image_size=True,
+    capabilities=(
+        Parts(
+            seeing={ENCODER: "model._encoder"},
+            working={
+                "_encoder": (ENCODER,),
+                "_pi": (ACTOR,),
+                "_dynamics": (VALUE, DYNAMICS),
+                "_reward": (VALUE,),
+                "_Qs": (VALUE,),
+            },
+        ),
+        LiveFields(live=("cem_iterations", "n_gaussian_samples", "n_pi_samples", "n_elites")),
+        Construction(building=building),
+        InputFacts(
+            arm=Arm(cameras=(OBS_IMAGE,), image=(84, 84)),  # the size of the images that it was published with
+            any_image_size=True,
+        ),
+        Calls(chunk=chunk),
+    ),
 )

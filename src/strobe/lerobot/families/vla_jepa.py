@@ -14,8 +14,9 @@ import transformers
 from torch import nn
 from transformers import AutoConfig
 
-from strobe.core.families.common import loading, transformer
-from strobe.core.families.family import Family, HubNeed, Tiny
+from strobe.core.families.capabilities import Construction, HubNeed, InputFacts, LiveFields, Parts
+from strobe.core.families.family import Family, Tiny, always, loading, transformer
+from strobe.core.families.sampling import Context, UnreadHead
 from strobe.core.timeline.layers import Call
 from strobe.core.timeline.probe import Probe
 from strobe.lerobot.families import qwen3
@@ -23,23 +24,23 @@ from strobe.lerobot.families.flow_parts import STEP, VISION
 
 if TYPE_CHECKING:
     from lerobot.policies.pretrained import PreTrainedPolicy
+    from transformers import VJEPA2Config
 
 QWEN = "model.qwen.model"
 HEAD = "model.action_model"
 QWEN3, VJEPA2 = "Qwen/Qwen3-VL-2B-Instruct", "facebook/vjepa2-vitl-fpc64-256"
 
 
-def probes(_: PreTrainedPolicy) -> Sequence[Probe]:
-    """The first part is on the host: the images and words are prepared inside of the policy."""
-    return [
-        Probe.method("model.qwen", "build_inputs", "image and word processor"),
-        *qwen3.probes(QWEN),
-        Probe.module(f"{HEAD}.state_encoder", "state encoder", optional=True),
-        Probe.module(f"{HEAD}.action_encoder", "action encoder"),
-        Probe.module(f"{HEAD}.model", STEP),
-        *transformer(f"{HEAD}.model.transformer_blocks", "block", attention="attn1", mlp="ff"),
-        Probe.module(f"{HEAD}.action_decoder", "action decoder"),
-    ]
+probes = always(
+    # The first part is on the host: the images and words are prepared inside of the policy.
+    Probe.method("model.qwen", "build_inputs", "image and word processor"),
+    *qwen3.probes(QWEN),
+    Probe.module(f"{HEAD}.state_encoder", "state encoder", optional=True),
+    Probe.module(f"{HEAD}.action_encoder", "action encoder"),
+    Probe.module(f"{HEAD}.model", STEP),
+    *transformer(f"{HEAD}.model.transformer_blocks", "block", attention="attn1", mlp="ff"),
+    Probe.module(f"{HEAD}.action_decoder", "action decoder"),
+)
 
 
 def training(policy: PreTrainedPolicy) -> Sequence[Probe]:
@@ -52,7 +53,7 @@ def training(policy: PreTrainedPolicy) -> Sequence[Probe]:
     ]
 
 
-def jepa_config(tiny: bool = False) -> Any:
+def jepa_config(tiny: bool = False) -> VJEPA2Config:
     """Return the config of V-JEPA 2 ViT-L, 64 frames of 256 × 256, or one of the same architecture shrunk."""
     from transformers import VJEPA2Config
 
@@ -67,7 +68,7 @@ def jepa_config(tiny: bool = False) -> Any:
     return config
 
 
-def jepa_videos(tiny: bool = False) -> Any:
+def jepa_videos(tiny: bool = False) -> object:
     """Return the video processor of V-JEPA 2."""
     from transformers import VJEPA2VideoProcessor
 
@@ -79,7 +80,7 @@ def backbones(config: object, tiny: bool) -> AbstractContextManager[None]:
     """Return a context in which LeRobot makes both backbones from their configs, with random weights."""
 
     def by(make: Call) -> Call:
-        def made(name: str, torch_dtype: Any = None, **_: object) -> Any:
+        def made(name: str, torch_dtype: object = None, **_: object) -> object:
             return make(AutoConfig.from_pretrained(name), dtype=torch_dtype).eval()  # as from_pretrained leaves it
 
         return made
@@ -109,8 +110,6 @@ FAMILY = Family(
     training=training,
     compiled=((f"{HEAD}.model", "forward"),),
     costly=(f"{QWEN}.model.language_model", f"{QWEN}.model.visual", f"{HEAD}.model"),
-    seeing={VISION: f"{QWEN}.model.visual"},
-    steps="num_inference_timesteps",
     tiny=Tiny(
         {
             "action_model_type": "DiT-test",
@@ -120,14 +119,20 @@ FAMILY = Family(
             "predictor_num_heads": 2,
         }
     ),
-    hub=(
-        HubNeed(QWEN3, "config", _HERE, "AutoConfig", qwen3.config),
-        HubNeed(VJEPA2, "config", _HERE, "AutoConfig", jepa_config),
-        HubNeed(QWEN3, "processor", f"{_FOLDER}.qwen_interface", "AutoProcessor", qwen3.processor),
-        HubNeed(VJEPA2, "video processor", f"{_FOLDER}.modeling_vla_jepa", "AutoVideoProcessor", jepa_videos),
+    capabilities=(
+        Parts(seeing={VISION: f"{QWEN}.model.visual"}),
+        LiveFields(steps="num_inference_timesteps"),
+        Construction(
+            hub=(
+                HubNeed(QWEN3, "config", _HERE, "AutoConfig", qwen3.config),
+                HubNeed(VJEPA2, "config", _HERE, "AutoConfig", jepa_config),
+                HubNeed(QWEN3, "processor", f"{_FOLDER}.qwen_interface", "AutoProcessor", qwen3.processor),
+                HubNeed(VJEPA2, "video processor", f"{_FOLDER}.modeling_vla_jepa", "AutoVideoProcessor", jepa_videos),
+            ),
+            building=backbones,
+        ),
+        InputFacts(reads_words=True),
+        UnreadHead(f"{QWEN}.lm_head"),
+        Context(context),
     ),
-    building=backbones,
-    reads_words=True,
-    unread_head=f"{QWEN}.lm_head",
-    context=context,
 )

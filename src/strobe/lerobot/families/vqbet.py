@@ -6,43 +6,35 @@ the steps after those.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
-
 from lerobot.utils.constants import OBS_IMAGE
 
-from strobe.core.families.common import transformer
-from strobe.core.families.family import Arm, Family, Tiny
+from strobe.core.families.capabilities import Arm, Calls, InputFacts, LiveFields, Parts
+from strobe.core.families.family import Family, Tiny, always, transformer
 from strobe.core.timeline.probe import Probe
 from strobe.lerobot.families.answers import queued_chunk
-
-if TYPE_CHECKING:
-    from lerobot.policies.pretrained import PreTrainedPolicy
 
 HEAD = "vqbet.action_head"
 
 
-def probes(_: PreTrainedPolicy) -> Sequence[Probe]:
-    """None of them runs in the training steps that learn the codes."""
-    return [
-        Probe.module("vqbet.rgb_encoder", "image encoder", optional=True),
-        Probe.module("vqbet.rgb_encoder.backbone", "backbone", level=2, optional=True),
-        Probe.module("vqbet.rgb_encoder.pool", "spatial softmax", level=2, optional=True),
-        Probe.module("vqbet.rgb_feature_projector", "image projection", optional=True),
-        Probe.module("vqbet.state_projector", "state projection", optional=True),
-        Probe.module("vqbet.policy", "GPT", optional=True),
-        *transformer("vqbet.policy.transformer.h", "block", attention="attn"),
-        Probe.module(HEAD, "action head", optional=True),
-        Probe.module(f"{HEAD}.vqvae_model.decoder", "VQ decoder", level=2),
-    ]
+probes = always(
+    # None of them runs in the training steps that learn the codes.
+    Probe.module("vqbet.rgb_encoder", "image encoder", optional=True),
+    Probe.module("vqbet.rgb_encoder.backbone", "backbone", level=2, optional=True),
+    Probe.module("vqbet.rgb_encoder.pool", "spatial softmax", level=2, optional=True),
+    Probe.module("vqbet.rgb_feature_projector", "image projection", optional=True),
+    Probe.module("vqbet.state_projector", "state projection", optional=True),
+    Probe.module("vqbet.policy", "GPT", optional=True),
+    *transformer("vqbet.policy.transformer.h", "block", attention="attn"),
+    Probe.module(HEAD, "action head", optional=True),
+    Probe.module(f"{HEAD}.vqvae_model.decoder", "VQ decoder", level=2),
+)
 
 
-def training(_: PreTrainedPolicy) -> Sequence[Probe]:
-    """The codes: learnt in the first steps, and looked up in those after."""
-    return [
-        Probe.method(HEAD, "discretize", "VQ-VAE", optional=True),
-        Probe.method(HEAD, "loss_fn", "loss", optional=True),
-    ]
+training = always(
+    # The codes: learnt in the first steps, and looked up in those after.
+    Probe.method(HEAD, "discretize", "VQ-VAE", optional=True),
+    Probe.method(HEAD, "loss_fn", "loss", optional=True),
+)
 
 
 FAMILY = Family(
@@ -52,8 +44,6 @@ FAMILY = Family(
     training=training,
     compiled=(("vqbet.rgb_encoder", "forward"), ("vqbet.policy", "forward")),
     costly=("vqbet.rgb_encoder", "vqbet.policy"),
-    seeing={"image encoder": "vqbet.rgb_encoder"},
-    live=("bet_softmax_temperature",),
     tiny=Tiny(
         {
             "crop_shape": (56, 56),
@@ -66,7 +56,13 @@ FAMILY = Family(
             "vqvae_enc_hidden_dim": 32,
         }
     ),
-    arm=Arm(cameras=(OBS_IMAGE,), image=(96, 96)),  # PushT's, which LeRobot's own policy was trained on
-    chunk=queued_chunk,
-    stacked=True,
+    capabilities=(
+        Parts(seeing={"image encoder": "vqbet.rgb_encoder"}),
+        LiveFields(live=("bet_softmax_temperature",)),
+        InputFacts(
+            arm=Arm(cameras=(OBS_IMAGE,), image=(96, 96)),  # PushT's, which LeRobot's own policy was trained on
+            stacked=True,
+        ),
+        Calls(chunk=queued_chunk),
+    ),
 )

@@ -8,15 +8,13 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from strobe.core.families.common import loading
-from strobe.core.families.family import Family, Rerun, Tiny, blocks
+from strobe.core.families.capabilities import Construction, InputFacts, Parts
+from strobe.core.families.family import Family, Tiny, always, blocks, loading
+from strobe.core.families.sampling import Rerun
 from strobe.core.timeline.probe import Probe
 from strobe.lerobot.families import flow_parts, qwen
-
-if TYPE_CHECKING:
-    from lerobot.policies.pretrained import PreTrainedPolicy
 
 MODELING = "lerobot.policies.wall_x.modeling_wall_x"
 VISION, LANGUAGE, HEAD = "model.visual", "model.model", "model.action_preprocessor"
@@ -26,35 +24,32 @@ _ACTION_EXPERT = 2048  # width of the MLP that action tokens go through, beside 
 _TOKENS = ("<|propri|>", "<|action|>")
 
 
-def probes(_: PreTrainedPolicy) -> Sequence[Probe]:
-    """The policy itself makes the prompt and the pixels; the vision tower takes all cameras at once."""
-    return [
-        Probe.method("", "preprocess_inputs", "prompt and pixels"),
-        *qwen.seeing(VISION),
-        Probe.method(HEAD, "proprioception_proj", "state projection"),
-        Probe.module(LANGUAGE, "language model"),
-        blocks(f"{LANGUAGE}.layers", "layer"),
-        Probe.module(f"{LANGUAGE}.layers.*.self_attn", "attention", level=3),
-        Probe.module(f"{LANGUAGE}.layers.*.moe", "experts", level=3),
-    ]
+probes = always(
+    # The policy itself makes the prompt and the pixels; the vision tower takes all cameras at once.
+    Probe.method("", "preprocess_inputs", "prompt and pixels"),
+    *qwen.seeing(VISION),
+    Probe.method(HEAD, "proprioception_proj", "state projection"),
+    Probe.module(LANGUAGE, "language model"),
+    blocks(f"{LANGUAGE}.layers", "layer"),
+    Probe.module(f"{LANGUAGE}.layers.*.self_attn", "attention", level=3),
+    Probe.module(f"{LANGUAGE}.layers.*.moe", "experts", level=3),
+)
 
 
-def inference(_: PreTrainedPolicy) -> Sequence[Probe]:
-    """An ODE solver calls the denoising step."""
-    return [
-        Probe.method(HEAD, "step", "suffix embedding"),
-        Probe.module(f"{HEAD}.action_proj_back", "action head"),
-        Probe.function(f"{MODELING}:odeint", flow_parts.STEP, argument="func"),
-    ]
+inference = always(
+    # An ODE solver calls the denoising step.
+    Probe.method(HEAD, "step", "suffix embedding"),
+    Probe.module(f"{HEAD}.action_proj_back", "action head"),
+    Probe.function(f"{MODELING}:odeint", flow_parts.STEP, argument="func"),
+)
 
 
-def training(_: PreTrainedPolicy) -> Sequence[Probe]:
-    """The prompt's words are learnt too."""
-    return [
-        Probe.module(HEAD, "suffix embedding"),
-        Probe.module("model.lm_head", "words head"),
-        Probe.method(HEAD, "flow_loss", "action head"),
-    ]
+training = always(
+    # The prompt's words are learnt too.
+    Probe.module(HEAD, "suffix embedding"),
+    Probe.module("model.lm_head", "words head"),
+    Probe.method(HEAD, "flow_loss", "action head"),
+)
 
 
 def backbone_config(tiny: bool = False) -> Any:
@@ -88,7 +83,7 @@ def backbone(_: object, tiny: bool) -> Iterator[Sequence[str]]:
         action_tokenizer_path: str | None,
         attn_implementation: str,
         vision_attn_implementation: str,
-    ) -> Any:
+    ) -> object:
         config, processor, actions = backbone_config(tiny), qwen.processor(tiny, adds=_TOKENS), None
         if action_tokenizer_path is not None:  # of the mode 'fast'
             actions = modeling_wall_x.AutoProcessor.from_pretrained(action_tokenizer_path, trust_remote_code=True)
@@ -116,10 +111,14 @@ FAMILY = Family(
     inference=inference,
     compiled=((VISION, "forward"), (LANGUAGE, "forward")),
     costly=(LANGUAGE, VISION),
-    seeing={flow_parts.VISION: VISION},
-    working={"visual": (flow_parts.VISION,), LANGUAGE: (flow_parts.STEP,)},
-    rerun=Rerun(LANGUAGE, "predict_action_chunk", "moe_token_types"),
     tiny=Tiny({}),
-    building=backbone,
-    reads_words=True,
+    capabilities=(
+        Parts(
+            seeing={flow_parts.VISION: VISION},
+            working={"visual": (flow_parts.VISION,), LANGUAGE: (flow_parts.STEP,)},
+        ),
+        Rerun(LANGUAGE, "predict_action_chunk", "moe_token_types"),
+        Construction(building=backbone),
+        InputFacts(reads_words=True),
+    ),
 )

@@ -11,7 +11,7 @@ from typing import Any
 
 from torch import nn
 
-from strobe.lerobot.policies.vocabulary import TINY_VOCABULARY, Vocabulary, tokenizer
+from strobe.lerobot.policies.standins import TINY_VOCABULARY, Vocabulary, tokenizer
 
 UMT5 = "google/umt5-xxl"
 WIDTH, TINY_WIDTH = 4096, 32  # of the text encoder's output: the policies' text_dim
@@ -21,7 +21,7 @@ VOCABULARY = Vocabulary(256300, (("pad_token", "<pad>"), ("eos_token", "</s>"), 
 words = partial(tokenizer, VOCABULARY)
 
 
-def vae(tiny: bool, dtype: Any) -> Any:
+def vae(tiny: bool, dtype: Any) -> nn.Module:
     """Return the VAE, which turns 16 × 16 pixels of 4 frames into one latent, with random weights."""
     from diffusers import AutoencoderKLWan
 
@@ -44,7 +44,7 @@ def vae(tiny: bool, dtype: Any) -> Any:
     return nn.Module.to(made, dtype)  # diffusers' own warns of modules that it would keep wide, of which there are none
 
 
-def text_encoder(tiny: bool, dtype: object) -> Any:
+def text_encoder(tiny: bool, dtype: object) -> nn.Module:
     """Return the encoder of UMT5-XXL with random weights."""
     from transformers import UMT5Config, UMT5EncoderModel
 

@@ -7,20 +7,17 @@ first view and the prompt, the other views as they are, and soft prompts of the 
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention
 
-from strobe.core.families.common import transformer
-from strobe.core.families.family import Family, HubNeed, LastBlock, Tiny, blocks
+from strobe.core.families.capabilities import Construction, HubNeed, InputFacts, LiveFields, Parts
+from strobe.core.families.family import Family, Tiny, always, blocks, transformer
+from strobe.core.families.sampling import LastBlock
 from strobe.core.timeline.probe import Probe
-from strobe.lerobot.policies.vocabulary import TINY_VOCABULARY, TOKENIZERS, Vocabulary, tokenizer
-
-if TYPE_CHECKING:
-    from lerobot.policies.pretrained import PreTrainedPolicy
+from strobe.lerobot.policies.standins import TINY_VOCABULARY, TOKENIZERS, Vocabulary, tokenizer
 
 VLM, TRANSFORMER = "model.vlm", "model.transformer"
 VISION, ENCODER = f"{VLM}.vision_tower", f"{VLM}.language_model.encoder"
@@ -74,26 +71,25 @@ _TINY: dict[str, Any] = {
 }
 
 
-def probes(_: PreTrainedPolicy) -> Sequence[Probe]:
-    """All views that are there go through the vision tower at once; the language encoder reads the first one's."""
-    return [
-        Probe.method("", "_prepare_images", "image resize"),
-        Probe.module(VISION, "vision tower"),
-        Probe.module(f"{VISION}.convs.*", "patch embedding {}", level=2),
-        Probe.module(f"{VISION}.blocks.*.*", "block {} {}", level=2),
-        Probe.module(f"{VISION}.blocks.*.*.spatial_block", "window attention and MLP", level=3),
-        Probe.module(f"{VISION}.blocks.*.*.channel_block", "channel attention and MLP", level=3),
-        Probe.module(f"{VLM}.multi_modal_projector", "projector"),
-        Probe.module(ENCODER, "language encoder"),
-        blocks(f"{ENCODER}.layers", "layer"),
-        Probe.module(f"{ENCODER}.layers.*.self_attn", "attention", level=3),
-        Probe.module(TRANSFORMER, "denoise step"),
-        Probe.module(f"{TRANSFORMER}.action_encoder", "action encoder", level=2),
-        Probe.module(f"{TRANSFORMER}.vlm_proj", "context projection", level=2),
-        Probe.module(f"{TRANSFORMER}.aux_visual_proj", "view projection", level=2),
-        *transformer(f"{TRANSFORMER}.blocks", "block", attention="attn"),
-        Probe.module(f"{TRANSFORMER}.action_decoder", "action decoder", level=2),
-    ]
+probes = always(
+    # All views that are there go through the vision tower at once; the language encoder reads the first one's.
+    Probe.method("", "_prepare_images", "image resize"),
+    Probe.module(VISION, "vision tower"),
+    Probe.module(f"{VISION}.convs.*", "patch embedding {}", level=2),
+    Probe.module(f"{VISION}.blocks.*.*", "block {} {}", level=2),
+    Probe.module(f"{VISION}.blocks.*.*.spatial_block", "window attention and MLP", level=3),
+    Probe.module(f"{VISION}.blocks.*.*.channel_block", "channel attention and MLP", level=3),
+    Probe.module(f"{VLM}.multi_modal_projector", "projector"),
+    Probe.module(ENCODER, "language encoder"),
+    blocks(f"{ENCODER}.layers", "layer"),
+    Probe.module(f"{ENCODER}.layers.*.self_attn", "attention", level=3),
+    Probe.module(TRANSFORMER, "denoise step"),
+    Probe.module(f"{TRANSFORMER}.action_encoder", "action encoder", level=2),
+    Probe.module(f"{TRANSFORMER}.vlm_proj", "context projection", level=2),
+    Probe.module(f"{TRANSFORMER}.aux_visual_proj", "view projection", level=2),
+    *transformer(f"{TRANSFORMER}.blocks", "block", attention="attn"),
+    Probe.module(f"{TRANSFORMER}.action_decoder", "action decoder", level=2),
+)
 
 
 def narrowed(block: Any, x: Tensor, rows: int) -> Tensor:
@@ -114,9 +110,6 @@ FAMILY = Family(
     probes,
     compiled=((TRANSFORMER, "forward"), (VISION, "forward"), (ENCODER, "forward")),
     costly=(TRANSFORMER, VISION, ENCODER),
-    seeing={"vision tower": VISION},
-    steps="num_denoising_steps",
-    last_block=LastBlock(f"{TRANSFORMER}.blocks", lambda config: config.chunk_size, narrowed),
     tiny=Tiny(
         {
             "florence_config": _TINY,
@@ -127,12 +120,18 @@ FAMILY = Family(
             "num_domains": 3,
         }
     ),
-    flags=(
-        f"--florence_config={json.dumps(FLORENCE)}",
-        "--resize_imgs_with_padding=[224,224]",  # at the cameras' own size the tokens do not fit
-        "--action_mode=auto",  # the others are for the robots that they are named after
+    capabilities=(
+        Parts(seeing={"vision tower": VISION}),
+        LiveFields(steps="num_denoising_steps"),
+        LastBlock(f"{TRANSFORMER}.blocks", lambda config: config.chunk_size, narrowed),
+        Construction(
+            flags=(
+                f"--florence_config={json.dumps(FLORENCE)}",
+                "--resize_imgs_with_padding=[224,224]",  # at the cameras' own size the tokens do not fit
+                "--action_mode=auto",  # the others are for the robots that they are named after
+            ),
+            hub=(HubNeed(BART, "tokenizer", *TOKENIZERS, partial(tokenizer, VOCABULARY)),),
+        ),
+        InputFacts(fills_cameras=True, image_size="resize_imgs_with_padding"),
     ),
-    hub=(HubNeed(BART, "tokenizer", *TOKENIZERS, partial(tokenizer, VOCABULARY)),),
-    fills_cameras=True,
-    image_size="resize_imgs_with_padding",
 )

@@ -40,7 +40,7 @@ class LazyConfig(Placeholder):
         return options(cls.where, kind)
 
     @classmethod
-    def config(cls, given: Mapping[str, Any], path: Sequence[str] = (), before: Any = None) -> Any:
+    def config(cls, given: Mapping[str, object], path: Sequence[str] = (), before: object = None) -> object:
         return lazy_config(cls.where, given, path, before)
 
     @classmethod

@@ -12,6 +12,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from strobe.core.cli.bounds import at_least, check_bounds
+from strobe.core.cli.help import about
+from strobe.core.cli.help import fields_of as config_fields
 from strobe.core.cli.live import importing
 from strobe.core.cli.parse import check_names, pairs, spelt
 from strobe.core.errors import UserError, nearest
@@ -269,3 +271,34 @@ def check_values(flags: SubjectFlags) -> None:
         lerobot_policies.config_from_type(flags.type, flags.overrides)
     else:
         lerobot_policies.config_from_path(flags.path or "", flags.overrides)
+
+
+# The help on the flags of a subject: a policy, a policy of another project, a backbone.
+
+
+def subject_help(*, model: bool) -> list[str]:
+    """Return the help on ``--policy.*`` and, for commands that take them, on other subjects."""
+    return [policy_help(), factory_help(), model_help()] if model else [policy_help()]
+
+
+def policy_help() -> str:
+    """Return the help on ``--policy.*``, which many commands take."""
+    flags = [
+        line for item in config_fields(PolicyOptions, ["overrides"]) for line in about(PolicyOptions, item, "--policy.")
+    ]
+    more = ["  --policy.FIELD", "      Any field of its config, as LeRobot spells it."]
+    return "\n".join(["Flags of the policy:", *flags, *more])
+
+
+def factory_help() -> str:
+    """Return the help on ``--policy.factory``."""
+    flags = config_fields(FactoryOptions, ["path", "type"])
+    lines = [line for item in flags for line in about(FactoryOptions, item, "--policy.")]
+    return "\n".join(["A policy of another project, in its place:", *lines])
+
+
+def model_help() -> str:
+    """Return the help on ``--model.*``."""
+    flags = [line for item in config_fields(ModelFlags, ["overrides"]) for line in about(ModelFlags, item, "--model.")]
+    more = ["  --model.FIELD", "      Any field of its config."]
+    return "\n".join(["Flags of a vision or video backbone, in a policy's place:", *flags, *more])

@@ -19,6 +19,7 @@ from unittest import mock
 
 import psutil
 import torch
+from lerobot.configs import PreTrainedConfig
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
@@ -26,6 +27,8 @@ from torch.utils._pytree import tree_leaves, tree_map
 
 from strobe.core.devices.accelerators import generators_restored, memory_of
 from strobe.core.errors import UserError
+from strobe.core.families.family import Family
+from strobe.core.families.registry import registered, types_with
 from strobe.core.timeline.layers import Call
 
 _FOR_WEIGHTS = 0.9  # usable share of the free memory: a machine whose memory is full stands still
@@ -57,9 +60,9 @@ class FastBuildError(Exception):
 class _Step:
     """One in-place operation or cast on a view of the storage; without a geometry, on every element alike."""
 
-    func: Any
-    args: tuple[Any, ...]
-    kwargs: tuple[tuple[str, Any], ...] = ()
+    func: Call
+    args: tuple[object, ...]
+    kwargs: tuple[tuple[str, object], ...] = ()
     geometry: tuple[tuple[int, ...], tuple[int, ...], int] | None = None
 
     @property
@@ -154,7 +157,7 @@ class _PutOff(TorchDispatchMode):
             self.tapes[_storage(copied)] = [*self.tapes[_storage(tensor)], cast]
         return copied
 
-    def _write(self, tensor: Tensor, func: object, args: Any, kwargs: dict[str, object]) -> bool:
+    def _write(self, tensor: Tensor, func: Call, args: Any, kwargs: dict[str, object]) -> bool:
         """Record the operation on the tape; return False if it cannot be deferred."""
         if _storage(tensor) in self.made:
             return False
@@ -329,3 +332,41 @@ def _tensors(module: nn.Module) -> Iterator[Tensor]:
     """Yield the module's own parameters, buffers and plain tensor attributes."""
     for values in (module._parameters, module._buffers, vars(module)):
         yield from (value for value in values.values() if isinstance(value, Tensor))
+
+
+# The tiny version of a policy's config.
+
+
+def shrink(config: PreTrainedConfig) -> None:
+    """Change ``config`` in place to its tiny version. Chunk and observation lengths stay as they are.
+
+    Raises UserError for a policy type that has no tiny version.
+    """
+    family = _shrinking(config)
+    if family is None or family.tiny is None:
+        known = types_with(lambda family: family.tiny)
+        raise UserError(
+            f"policy.size=tiny is not available for '{config.type}', only for {', '.join(known)}; "
+            "leave it out to build the full size"
+        )
+    for name, value in family.tiny.fields.items():
+        setattr(config, name, value)
+    for name, value in family.tiny.defaults.items():
+        if getattr(config, name, None) is None:
+            setattr(config, name, value)
+
+
+def _shrinking(config: PreTrainedConfig) -> Family | None:
+    """Return the record of the config's type; for a type without one, of the type whose config it extends."""
+    family = registered(config.type)
+    if family is not None:
+        return family
+    known = {kind: name for name, kind in PreTrainedConfig.get_known_choices().items()}
+    return next(
+        (
+            family_of_base
+            for base in type(config).__mro__
+            if (family_of_base := registered(known.get(base, ""))) is not None
+        ),
+        None,
+    )

@@ -15,6 +15,7 @@ from strobe.core.errors import UserError
 from strobe.core.subjects.check_inputs import Checks
 from strobe.core.subjects.subject import Batch, Observation
 from strobe.lerobot.datasets import finder
+from strobe.lerobot.datasets.recording import evenly_spaced
 from strobe.lerobot.policies.options import check_dataset
 from strobe.lerobot.policies.standins import hub_reachable
 from strobe.lerobot.quiet import quiet
@@ -91,11 +92,11 @@ class DatasetFrames:
 
     def observations(self, count: int) -> list[Observation]:
         """Return ``count`` observations, or as many as there are frames, spread over all of them."""
-        return [self.observation(index) for index in self._evenly_spaced(count)]
+        return [self.observation(index) for index in evenly_spaced(len(self._frames), count)]
 
     def checks(self, count: int) -> Checks:
         """Return observations to compare actions on, each with the next frame of its episode."""
-        chosen = self._evenly_spaced(count)
+        chosen = evenly_spaced(len(self._frames), count)
         return Checks(
             description=self.describe(len(chosen)),
             observations=[self.observation(index) for index in chosen],
@@ -122,12 +123,6 @@ class DatasetFrames:
             if batch[key].dtype == torch.uint8:
                 batch[key] = batch[key].to(torch.float32) / 255.0
         return batch
-
-    def _evenly_spaced(self, count: int) -> list[int]:
-        """Return the indices of ``count`` frames, each in the middle of its share of the dataset."""
-        frames = len(self._frames)
-        count = min(count, frames)
-        return [min(int((number + 0.5) * frames / count), frames - 1) for number in range(count)]
 
     def _next(self, index: int) -> int:
         """Return the next frame of the same episode; the previous one if ``index`` is the last."""

@@ -16,7 +16,7 @@ from lerobot.utils.constants import ACTION, OBS_ENV_STATE, OBS_STATE, OBS_STR
 from torch import Tensor
 
 from strobe.core.errors import UserError
-from strobe.core.families.family import Arm
+from strobe.core.families.capabilities import InputFacts
 from strobe.core.families.registry import registered
 from strobe.core.subjects.check_inputs import COUNT, SHARE, Checks, blended
 from strobe.core.subjects.subject import Batch, InputSource, Kind, Observation, digest
@@ -178,8 +178,7 @@ def synthetic(
     state and an action of 6 joints; a family's record may define another arm. The images are smooth noise.
     Raises UserError if a policy with features should get other cameras, or more than it takes.
     """
-    family = registered(config.type)
-    robot = Arm() if family is None else family.arm
+    robot = InputFacts.of(registered(config.type)).arm
     arm, own = synthesis.features_of(robot, tiny, image_size, cameras), dict(config.input_features or {})
     if robot.instead and config.pretrained_path is None:
         seen = {key: feature for key, feature in arm.items() if feature.type is FeatureType.VISUAL}
@@ -256,8 +255,7 @@ class _Ticks:
 
 def _stacked(config: Any) -> bool:
     """Return whether observations have a dimension of ticks: those of several do, and of one if the family wants it."""
-    family = registered(config.type)
-    return config.n_obs_steps > 1 or (family is not None and family.stacked)
+    return config.n_obs_steps > 1 or InputFacts.of(registered(config.type)).stacked
 
 
 def _windows(ticks: list[Observation], config: Any) -> list[Observation]:

@@ -23,14 +23,13 @@ from lerobot.utils.import_utils import register_third_party_plugins
 
 from strobe.core.devices.accelerators import check_device, generators_restored
 from strobe.core.errors import UserError, nearest
-from strobe.core.families.packages import packages_of
-from strobe.core.families.registry import brought_by, building, registered, unregistered_modules
+from strobe.core.families.capabilities import Construction, InputFacts, MpsTimes
+from strobe.core.families.registry import brought_by, building, packages_of, registered, unregistered_modules
 from strobe.core.results.subject import SubjectInfo
 from strobe.core.subjects.subject import count
 from strobe.lerobot.policies import checkpoints
-from strobe.lerobot.policies.build import FastBuildError, build_fast
+from strobe.lerobot.policies.build import FastBuildError, build_fast, shrink
 from strobe.lerobot.policies.inputs import Inputs
-from strobe.lerobot.policies.shrink import shrink
 from strobe.lerobot.policies.standins import stand_ins
 from strobe.lerobot.quiet import quiet
 from strobe.lerobot.refusals import first_line, in_a_line, of_the_hub, refused
@@ -97,11 +96,11 @@ def config_from_type(kind: str, overrides: Sequence[str] = ()) -> PreTrainedConf
     check_device(_device(overrides))
     choice = PreTrainedConfig.get_choice_class(kind)
     _check_names(choice, overrides)
-    family, named = registered(kind), {override.partition("=")[0] for override in overrides}
+    named = {override.partition("=")[0] for override in overrides}
     fields = {f"--{field.name}" for field in dataclasses.fields(choice)}
     flags = [
         flag
-        for flag in (family.flags if family is not None else ())
+        for flag in Construction.of(registered(kind)).flags
         if (name := flag.partition("=")[0]) not in named and name.partition(".")[0] in fields
     ]
     with quiet(), _parsing(f"--policy.type={kind}"):
@@ -154,8 +153,7 @@ def load(
     ):
         policy, read = _construct(config, inputs, seed, notes)
         preprocessor, postprocessor = _processors(config, inputs)
-        if family is not None and family.settle is not None:
-            family.settle(policy, preprocessor)
+        Construction.of(family).settle(policy, preprocessor)
     unregistered = unregistered_modules(policy)
     for step in preprocessor.steps:
         if rename and hasattr(step, "rename_map"):
@@ -212,8 +210,7 @@ def _construct(
 
         def make() -> Any:
             policy = choice(config=config, **arguments)
-            if family is not None and family.settle is not None:
-                family.settle(policy, None)  # its weights too must be known to fit before they are made
+            Construction.of(family).settle(policy, None)  # its weights too must be known to fit before they are made
             return policy
 
     elif config.use_peft:
@@ -286,8 +283,7 @@ def check_features(config: PreTrainedConfig, inputs: Inputs, rename: dict[str, s
     """
     notes: list[str] = []
     offered = {(rename or {}).get(key, key): feature for key, feature in inputs.features.items()}
-    family = registered(config.type)
-    fills = family is not None and family.fills_cameras
+    fills = InputFacts.of(registered(config.type)).fills_cameras
     has_camera = any(key in offered for key in config.image_features)
     for key, needed in ((config.input_features or {}) | (config.output_features or {})).items():
         if key in offered:
@@ -341,8 +337,7 @@ def _describe_dataset(config: PreTrainedConfig, meta: Any) -> None:
 
 def facts_of_type(config: Any) -> dict[str, Any]:
     """Return facts about a type of policy, fields of `SubjectInfo`: what findings need, and where it comes from."""
-    family = registered(config.type)
-    mps_known = family is not None and family.mps_known
+    mps_known = MpsTimes.of(registered(config.type)).mps_known
     compilable = hasattr(config, "compile_model")
     return {"compilable": compilable, "mps_known": mps_known, "packages": packages_of_type(config.type)}
 

@@ -13,6 +13,7 @@ from torch import Tensor
 
 from strobe.core.devices.accelerators import memory_of
 from strobe.core.errors import UserError
+from strobe.core.families.capabilities import Calls, InputFacts
 from strobe.core.families.family import Family
 from strobe.core.families.registry import family_of, steps_of
 from strobe.core.results.agreement import ActionScale
@@ -25,10 +26,10 @@ from strobe.core.timeline.clock import synchronise
 from strobe.core.timeline.probe import Hook
 from strobe.core.timeline.sections import section
 from strobe.lerobot.families import answers
+from strobe.lerobot.families.answers import predict
 from strobe.lerobot.policies.action_scale import scale_of
 from strobe.lerobot.policies.inputs import Inputs
 from strobe.lerobot.policies.lerobot_policies import Loaded
-from strobe.lerobot.policies.prediction import predict
 from strobe.lerobot.policies.training_step import Training, micro_batches
 
 _LENGTHS = ("chunk_size", "horizon", "action_chunk_size")  # what configs call the length of a chunk
@@ -133,8 +134,9 @@ class PolicySubject(ActingSubject):
     def checks(self, count: int = COUNT) -> Checks:
         """Return observations to compare this policy's actions on: they differ in all of its inputs."""
         steps = self.loaded.preprocessor.steps
-        words = self.family.reads_words or any("tokenizer" in type(step).__name__.lower() for step in steps)
-        return varied(self.inputs.checks(count), reads_words=words, may_miss=self.family.fills_cameras)
+        facts = InputFacts.of(self.family)
+        words = facts.reads_words or any("tokenizer" in type(step).__name__.lower() for step in steps)
+        return varied(self.inputs.checks(count), reads_words=words, may_miss=facts.fills_cameras)
 
     @property
     def executed(self) -> int | None:
@@ -168,8 +170,8 @@ class PolicySubject(ActingSubject):
         """
         if phase == "inference":
             return self.chunk
-        if self.family.untrained:
-            raise UserError(f"{self.info.name} has no training forward pass here: {self.family.untrained}")
+        if why := Calls.of(self.family).untrained:
+            raise UserError(f"{self.info.name} has no training forward pass here: {why}")
         if phase == "training step":
             self._require_memory()
         raw = self.inputs.batch(batch_size)

@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.nn.functional import interpolate
 
 from strobe.core.errors import UserError
-from strobe.core.families.family import Arm
+from strobe.core.families.capabilities import Arm
 from strobe.core.subjects.subject import Batch, Observation
 
 TINY_IMAGE = (64, 64)  # height and width of a tiny policy's synthetic cameras
@@ -73,12 +73,17 @@ def tick(
     values: dict[str, object] = {}
     for key, feature in features.items():
         if feature.type is FeatureType.VISUAL:
-            channels, height, width = feature.shape
-            coarse = torch.rand(1, channels, max(height // 32, 2), max(width // 32, 2), generator=generator)
-            values[key] = interpolate(coarse, (height, width), mode="bilinear", align_corners=False)
+            values[key] = smooth_noise((1, *feature.shape), generator)
         elif feature.type in (FeatureType.STATE, FeatureType.ENV):
             values[key] = _draw(ranges[key], (1,), generator)
     return values
+
+
+def smooth_noise(shape: tuple[int, ...], generator: torch.Generator) -> Tensor:
+    """Return images of smooth noise in [0, 1], of ``shape`` (images, channels, height, width)."""
+    *images, height, width = shape
+    coarse = torch.rand(*images, max(height // 32, 2), max(width // 32, 2), generator=generator)
+    return interpolate(coarse, (height, width), mode="bilinear", align_corners=False)
 
 
 def _draw(limits: tuple[Tensor, Tensor], lead: tuple[int, ...], generator: torch.Generator) -> Tensor:

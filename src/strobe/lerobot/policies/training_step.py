@@ -117,11 +117,11 @@ def micro_batches(raw: Mapping[str, Any], count: int) -> list[Batch]:
     ]
 
 
-def _per_sample(value: Any, size: int) -> bool:
+def _per_sample(value: object, size: int) -> bool:
     if isinstance(value, Tensor):
         return value.dim() > 0 and len(value) == size
     return isinstance(value, list | tuple) and len(value) == size
 
 
-def _image(value: Any) -> bool:
+def _image(value: object) -> bool:
     return isinstance(value, Tensor) and value.dim() == 4 and value.is_floating_point()

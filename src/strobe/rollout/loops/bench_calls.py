@@ -26,7 +26,7 @@ from lerobot.rollout.inference import rtc
 from strobe.core.measure.verdicts import FEWEST_PAIRS, unpaired_verdict
 from strobe.core.subjects.subject import Observation
 from strobe.core.timeline.clock import ThreadUse, cpu_ns, host_ns, waited_ns
-from strobe.lerobot.policies.prediction import predict
+from strobe.lerobot.families.answers import predict
 from strobe.rollout.loops.events import Row
 from strobe.rollout.results.rollout import Bench, CallTimes, Place, Share
 

@@ -29,6 +29,7 @@ from torch import Tensor, nn
 
 from strobe.core.devices.accelerators import generators_restored
 from strobe.core.errors import UserError, in_a_line, nearest
+from strobe.core.families.capabilities import Parts
 from strobe.core.measure.ceiling import faster_in_bfloat16
 from strobe.core.measure.traffic import counted_as
 from strobe.core.results.traits import TreatmentTraits
@@ -372,9 +373,9 @@ def _candidates(subject: Subject) -> list[Spec]:
     precisions = [name for name in (("fp16", "bf16") if engine == "tensorrt" else ("bf16", "fp32")) if name in able]
     networks = _networks(subject) if engine == "openvino" else []  # such parts have not been tried in TensorRT
     specs = [(path, precision) for path in (*networks, *without_caches(subject)) for precision in precisions]
-    if engine == "openvino" and subject.family.caching:
+    if engine == "openvino" and Parts.of(subject.family).caching:
         one_form = "bf16" if "bf16" in able and faster_in_bfloat16() else "fp32"  # enough of large ones
-        specs += [(path, one_form) for path in subject.family.caching]
+        specs += [(path, one_form) for path in Parts.of(subject.family).caching]
     return [{"engine": engine, "engine.part": path, "engine.precision": precision} for path, precision in specs]
 
 
@@ -392,14 +393,14 @@ def without_caches(subject: Subject) -> list[str]:
 
 def _parts(subject: Subject, spec: Spec) -> Sequence[str]:
     path = str(spec.get("engine.part", ""))
-    return subject.family.caching.get(path) or parts_of(subject, [path])
+    return Parts.of(subject.family).caching.get(path) or parts_of(subject, [path])
 
 
 def _slow_to_build(subject: Subject, spec: Spec) -> bool:
     """Return whether it takes a minute or more to build: language models, and what is built for two shapes."""
     path = str(spec.get("engine.part", ""))
     part = dict(subject.module.named_modules()).get(path)
-    return path in subject.family.caching or (part is not None and numbers(part.parameters()) > LARGE)
+    return path in Parts.of(subject.family).caching or (part is not None and numbers(part.parameters()) > LARGE)
 
 
 ENTRY = entry("engine", _make, candidates=_candidates, parts=_parts, replaces=True, alone=_slow_to_build)

@@ -8,9 +8,9 @@ appends comes out, and is appended to the cache itself. A cache that the part ma
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeGuard
 from unittest import mock
 
 import torch
@@ -51,11 +51,11 @@ class GivenCache:
 class Played(NamedTuple):
     """Results of a part, with ``Held`` or ``GivenCache`` for caches, and what it appended to each given one."""
 
-    value: Any
+    value: object
     appended: tuple[Appended, ...]
 
 
-def is_cache(value: object) -> bool:
+def is_cache(value: object) -> TypeGuard[DynamicCache]:
     """Return whether ``value`` is a cache whose layers hold keys and values that grow, and nothing else."""
     return isinstance(value, DynamicCache) and all(_grows(layer) for layer in getattr(value, "layers", [None]))
 
@@ -64,7 +64,7 @@ def caches_flattened(arguments: object) -> tuple[Any, list[DynamicCache]]:
     """Return ``arguments`` with tensors in the place of caches, and these caches."""
     caches: list[DynamicCache] = []
 
-    def flattened(value: Any) -> object:
+    def flattened(value: object) -> object:
         if not is_cache(value):
             return value
         caches.append(value)
@@ -78,7 +78,7 @@ def played(forward: Callable[..., object], args: Any, kwargs: Any) -> Played:
     given: list[DynamicCache] = []
     lengths: list[list[int]] = []
 
-    def whole(value: Any) -> object:
+    def whole(value: object) -> object:
         if not isinstance(value, Held):
             return value
         cache = _made(value)
@@ -106,13 +106,13 @@ def has_cache(results: Played) -> bool:
     return bool(results.appended) or any(isinstance(leaf, Held) for leaf in leaves)
 
 
-def caches_restored(results: Played, given: Sequence[DynamicCache]) -> Any:
+def caches_restored(results: Played, given: Sequence[DynamicCache]) -> object:
     """Append to the caches that were ``given`` what ``results`` say, and return the value with caches in it."""
     for cache, appended in zip(given, results.appended, strict=True):
         for layer, keys, values in appended.layers:
             cache.update(keys, values, layer)
 
-    def whole(value: Any) -> object:
+    def whole(value: object) -> object:
         if isinstance(value, GivenCache):
             return given[value.number]
         return _made(value) if isinstance(value, Held) else value
@@ -175,15 +175,15 @@ class Call:
     ``caches``: those that were given.
     """
 
-    args: tuple[Any, ...]
-    kwargs: dict[str, Any]
-    leaves: list[Any]
+    args: tuple[object, ...]
+    kwargs: dict[str, object]
+    leaves: list[object]
     spec: TreeSpec
-    key: Any
+    key: Hashable
     caches: list[DynamicCache]
 
     @classmethod
-    def of(cls, args: tuple[Any, ...], kwargs: dict[str, Any], part: str) -> Call:
+    def of(cls, args: tuple[object, ...], kwargs: dict[str, object], part: str) -> Call:
         """Return the call of ``part`` with these arguments. Raises UserError unless all are tensors or constants."""
         (args, kwargs), caches = caches_flattened((args, kwargs))
         leaves, spec = tree_flatten((args, kwargs))

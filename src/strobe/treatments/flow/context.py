@@ -18,13 +18,13 @@ from torch.nn import functional
 from torch.nn.functional import linear
 
 from strobe.core.errors import UserError
-from strobe.core.families.family import Conditioning, nothing
+from strobe.core.families.sampling import Conditioning, Context
+from strobe.core.subjects.acting import needed
 from strobe.core.subjects.subject import Subject
 from strobe.core.timeline.layers import Call, peeled, within
 from strobe.core.treatments.patch import Patches
 from strobe.core.treatments.switch import Switch
 from strobe.core.treatments.treatment import Undo
-from strobe.lerobot.policies.policy_of import policy_of
 from strobe.treatments.graphs.host_work import EpochCache, in_region
 from strobe.treatments.parts import STEP, deriving
 
@@ -37,7 +37,7 @@ class _Seen:
 
     context: Tensor
     version: int | None
-    made: Any
+    made: object
 
     def holds(self, context: Tensor) -> bool:
         """Return whether it is this tensor, unchanged, or a copy of it, as LingBot-VA makes one for each pass."""
@@ -49,21 +49,20 @@ class _Seen:
 
 
 @dataclass
-class ContextOnce(Switch, key="context_keys", of=lambda family: family.context is not nothing):
+class ContextOnce(Switch, key="context_keys", of=Context):
     """A module runs once for a context: all steps of the chunk that give it the same one get the same."""
 
     _outputs: EpochCache[int, list[_Seen]] = field(default_factory=EpochCache, init=False, repr=False)
 
     def apply(self, subject: Subject) -> Undo:
-        self.require(subject)
-        policy: Any = policy_of(subject).policy
-        modules = subject.family.context(policy)
+        policy: Any = subject.module
+        modules = needed(subject, Context, self.key).modules(policy)
         if not modules:
             raise UserError(f"{subject.info.name} attends to no context in its denoising steps")
         patches, cached = Patches(), self._outputs
         patches.on_undo(cached.forget)
 
-        def once(index: int, make: Callable[[Tensor], object], context: Tensor) -> Any:
+        def once(index: int, make: Callable[[Tensor], object], context: Tensor) -> object:
             seen = cached.now().setdefault(index, [])
             known = next((entry for entry in seen if entry.holds(context)), None)
             if known is None:
@@ -71,8 +70,8 @@ class ContextOnce(Switch, key="context_keys", of=lambda family: family.context i
                 seen[:] = [*seen[1 - _MOST :], known]
             return known.made
 
-        def around(index: int, module: object) -> Callable[[Any], Any]:
-            def wrapped(forward: Call) -> object:
+        def around(index: int, module: object) -> Callable[[Call], Call]:
+            def wrapped(forward: Call) -> Call:
                 if isinstance(module, nn.MultiheadAttention):
                     return _attending(module, forward, lambda make, context: once(index, make, context))
                 return lambda x: forward(x) if deriving() else once(index, forward, x)
@@ -98,7 +97,7 @@ def _attending(module: nn.MultiheadAttention, forward: Call, once: Call) -> Call
     width, heads = module.embed_dim, module.num_heads
     own = module._qkv_same_embed_dim and module.bias_k is None and not module.add_zero_attn
 
-    def call(query: Tensor, key: Tensor, value: Tensor, *args: Any, **kwargs: Any) -> Any:
+    def call(query: Tensor, key: Tensor, value: Tensor, *args: object, **kwargs: Any) -> object:
         given = {"key_padding_mask", "need_weights", "average_attn_weights"}
         plain = not args and kwargs.keys() <= given and key is value and query is not key and query.ndim == 3
         if deriving() or module.training or not (own and plain and module.batch_first):
@@ -142,7 +141,7 @@ KEYS = ContextOnce.entry(parts=(STEP,))
 
 
 @dataclass
-class ConditioningOnce(Switch, key="conditioning", of=lambda family: family.conditioning):
+class ConditioningOnce(Switch, key="conditioning", of=Conditioning):
     """Each layer's product is a sum: the observation's share is kept for the chunk, a step adds its own.
 
     A layer that something else computes already, as with 8-bit weights, stays as it is.
@@ -152,9 +151,7 @@ class ConditioningOnce(Switch, key="conditioning", of=lambda family: family.cond
     _shares: list[tuple[int, Tensor]] = field(default_factory=list, init=False, repr=False)
 
     def apply(self, subject: Subject) -> Undo:
-        self.require(subject)
-        record = subject.family.conditioning
-        assert record is not None
+        record = needed(subject, Conditioning, self.key)
         layers = [layer for layer in record.layers(subject.module) if _plain(layer)]
         if not layers:
             raise UserError(f"{subject.info.name}: its layers are quantised or hooked, and compute all of it")
@@ -166,8 +163,8 @@ class ConditioningOnce(Switch, key="conditioning", of=lambda family: family.cond
         return patches.undo
 
     def _chunk(self, record: Conditioning, layers: Sequence[nn.Linear]) -> Call:
-        def around(sampling: Call) -> Any:
-            def call(*args: Any, **kwargs: Any) -> Any:
+        def around(sampling: Call) -> Call:
+            def call(*args: object, **kwargs: object) -> object:
                 if deriving():
                     return sampling(*args, **kwargs)
                 seen = record.features(*args, **kwargs)

@@ -1,4 +1,4 @@
-"""Real-Time Chunking on: the chunk is guided to continue the previous one (Black et al. 2025; LeRobot's RTCProcessor).
+"""Real-Time Chunking (Black et al. 2025; LeRobot's RTCProcessor): the chunk is guided to continue the previous one.
 
 Measured as ``lerobot-rollout`` calls it in the middle of an episode: with what is left of a previous chunk, cut to the
 execution horizon, and an inference delay. (The very first chunk of an episode has nothing to continue and costs the
@@ -7,10 +7,12 @@ same as one without RTC.)
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from importlib.metadata import version
 from typing import Any
 
+import torch
 from lerobot.policies.rtc.configuration_rtc import RTCConfig
 from torch import Tensor
 
@@ -19,7 +21,11 @@ from strobe.core.results import traits as records
 from strobe.core.results.traits import TreatmentTraits
 from strobe.core.subjects.acting import ActingSubject
 from strobe.core.subjects.subject import Subject
+from strobe.core.timeline import section
+from strobe.core.treatments.patch import Patches, replaced_method
+from strobe.core.treatments.switch import Switch
 from strobe.core.treatments.treatment import FOR_INFERENCE, Treatment, Undo
+from strobe.lerobot.families.flow_parts import RTC_STEP
 from strobe.lerobot.policies.policy_of import policy_of
 from strobe.lerobot.policies.policy_subject import PolicySubject
 from strobe.lerobot.versions import types_with_rtc
@@ -152,3 +158,182 @@ def guidance_of(subject: ActingSubject, horizon: int, delay: int) -> RealTimeChu
     chunk = getattr(subject.policy.config, "chunk_size", None) or 2
     horizon = max(min(horizon, chunk - 1), 1)
     return RealTimeChunking(RTCConfig(enabled=True, execution_horizon=horizon), min(delay, horizon))
+
+
+# Real-Time Chunking's guidance without autograd, where its gradient is known beforehand.
+#
+# LeRobot 0.6.1 computes the correction as the gradient of ``x1 = x_t - time * v_t`` with respect to ``x_t``, weighted
+# by the error (`RTCProcessor.denoise_step`; the guidance of Black et al. 2025). It marks ``x_t`` as requiring a
+# gradient only after the denoiser has run, so ``v_t`` does not depend on it as far as autograd can see: the Jacobian is
+# the identity, and the correction is the weighted error itself. Taking it directly gives the same bits, and keeps no
+# graph of the denoiser. Whether that holds for the LeRobot that is installed is tried before it is relied upon.
+
+
+@dataclass
+class ClosedFormGuidance(Switch, key="guidance"):
+    """RTC's correction in closed form; applies where RTC is on.
+
+    Args:
+        awaited: RTC may be turned on later, as ``lerobot-rollout`` does with a policy that it has loaded: whatever
+            processor the policy makes gets the closed form, and a policy that has none yet is no error.
+    """
+
+    awaited: bool = False
+    _tried: bool = field(default=False, init=False, repr=False)
+
+    def of_recipe(self) -> None:  # a robot's program turns RTC on once it has loaded the policy
+        self.awaited = True
+
+    @classmethod
+    def fits(cls, subject: Subject) -> bool:
+        return getattr(subject.module, "rtc_processor", None) is not None
+
+    def apply(self, subject: Subject) -> Undo:
+        policy: Any = policy_of(subject).policy
+        if not self.awaited and getattr(policy, "rtc_processor", None) is None:
+            raise UserError("the closed form of RTC's guidance needs RTC on: put --rtc.execution_horizon before it")
+        if self.awaited and not hasattr(policy, "init_rtc_processor"):
+            raise UserError(
+                f"policy type '{subject.info.kind}' has no Real-Time Chunking whose guidance could be computed"
+            )
+        patches, guided = Patches(), []
+
+        def release() -> None:
+            while guided:
+                guided.pop()()
+
+        def guide() -> None:
+            release()  # the processor before
+            processor = getattr(policy, "rtc_processor", None)
+            if processor is None:
+                return
+            if not self._tried:
+                require_identity(processor)
+                self._tried = True
+            guided.append(replaced_method(processor, "denoise_step", Guidance(processor)))
+
+        guide()
+        if self.awaited:
+            patches.wrap(policy, "init_rtc_processor", lambda make: lambda: (make(), guide()))
+
+        def undo() -> None:
+            patches.undo()
+            release()
+
+        return undo
+
+
+@dataclass
+class Guidance:
+    """Takes the place of a processor's ``denoise_step``, with its arguments and its result."""
+
+    processor: Any
+
+    def __call__(
+        self,
+        x_t: Tensor,
+        prev_chunk_left_over: Tensor | None,
+        inference_delay: int,
+        time: float | Tensor,
+        original_denoise_step_partial: Callable[[Tensor], Tensor],
+        execution_horizon: int | None = None,
+    ) -> Tensor:
+        """Return the guided velocity, of the shape of ``x_t``: (B, T, A) or (T, A); ``time`` falls from 1 to 0.
+
+        Raises ValueError if the previous chunk is longer or wider than the latent.
+        """
+        if prev_chunk_left_over is None:
+            return original_denoise_step_partial(x_t)
+        with section(RTC_STEP), torch.no_grad():
+            return self._guided(
+                x_t, prev_chunk_left_over, inference_delay, time, original_denoise_step_partial, execution_horizon
+            )
+
+    def _guided(
+        self,
+        x_t: Tensor,
+        left_over: Tensor,
+        delay: int,
+        time: float | Tensor,
+        denoise: Callable[[Tensor], Tensor],
+        execution_horizon: int | None,
+    ) -> Tensor:
+        config = self.processor.rtc_config
+        latent = x_t if x_t.dim() == 3 else x_t[None]
+        previous = left_over if left_over.dim() == 3 else left_over[None]
+        horizon = min(config.execution_horizon if execution_horizon is None else execution_horizon, previous.shape[1])
+        if previous.shape != latent.shape:
+            _require_smaller(previous, latent)
+            filled = torch.zeros(latent.shape, device=latent.device)
+            filled[:, : previous.shape[1], : previous.shape[2]] = previous
+            previous = filled
+        weights = self.processor.get_prefix_weights(delay, horizon, latent.shape[1]).to(latent.device)[None, :, None]
+        velocity = denoise(latent)
+        clean = latent - time * velocity
+        error = (previous - clean) * weights
+        if velocity is latent:  # the latent itself, whose gradient is wanted: the only case of another Jacobian
+            error = error - time * error
+        strength = _strength(time, config.max_guidance_weight)
+        guided = velocity - strength * error
+        if x_t.dim() == 2:
+            guided, clean, error = guided[0], clean[0], error[0]
+        self.processor.track(
+            time=time,
+            x1_t=clean,
+            correction=error,
+            err=error,
+            weights=weights,
+            guidance_weight=strength,
+            inference_delay=delay,
+            execution_horizon=horizon,
+        )
+        return guided
+
+
+def _strength(time: float | Tensor, largest: float) -> Tensor:
+    """Return the guidance weight of Black et al. 2025, at most ``largest``; time runs from 1 to 0, as in LeRobot.
+
+    Step by step as LeRobot rounds it, so that the result has the same bits.
+    """
+    most = torch.as_tensor(largest)
+    done = torch.as_tensor(1 - time)
+    remaining = (1 - done) ** 2
+    ratio = torch.nan_to_num((1 - done) / done, posinf=largest)
+    return torch.minimum(torch.nan_to_num(ratio * ((remaining + done**2) / remaining), posinf=largest), most)
+
+
+def _require_smaller(previous: Tensor, latent: Tensor) -> None:
+    if previous.shape[1] > latent.shape[1] or previous.shape[2] > latent.shape[2]:
+        raise ValueError(
+            f"the previous chunk {tuple(previous.shape)} does not fit into the latent {tuple(latent.shape)}"
+        )
+
+
+def require_identity(processor: Any) -> None:
+    """Try both on a denoiser that depends on the latent; raises UserError unless all bits are equal.
+
+    If LeRobot begins to differentiate through the denoiser, this is where it shows.
+    """
+    generator = torch.Generator().manual_seed(0)
+    latent, previous = (torch.randn(1, 12, 3, generator=generator) for _ in range(2))
+    slope = torch.randn(3, 3, generator=generator, requires_grad=True)
+    tracker, processor.tracker = getattr(processor, "tracker", None), None
+    try:
+        for time in (1.0, 0.7, 0.1):
+            given = {
+                "prev_chunk_left_over": previous,
+                "inference_delay": 2,
+                "time": time,
+                "original_denoise_step_partial": lambda x: torch.tanh(x @ slope),
+                "execution_horizon": 8,
+            }
+            theirs, ours = processor.denoise_step(latent, **given), Guidance(processor)(latent, **given)
+            if not torch.equal(theirs.detach(), ours):
+                raise UserError(
+                    "this LeRobot computes RTC's guidance in another way than 0.6.1 does: its closed form is not exact"
+                )
+    finally:
+        processor.tracker = tracker
+
+
+CLOSED_FORM = ClosedFormGuidance.entry(parts=(RTC_STEP,))

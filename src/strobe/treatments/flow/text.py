@@ -11,12 +11,13 @@ from torch import Tensor
 from torch.nn import functional
 from torch.utils._pytree import tree_flatten, tree_map_only
 
+from strobe.core.families.sampling import Words, WordTables
+from strobe.core.subjects.acting import capability, needed
 from strobe.core.subjects.subject import Subject
 from strobe.core.timeline.layers import Call
 from strobe.core.treatments.patch import Patches
 from strobe.core.treatments.switch import Switch
-from strobe.core.treatments.treatment import Undo
-from strobe.lerobot.policies.policy_of import policy_of
+from strobe.core.treatments.treatment import Spec, Undo
 from strobe.treatments.graphs.host_work import in_region
 from strobe.treatments.parts import deriving, parts_of, weights_seen
 
@@ -32,27 +33,24 @@ _MOST = 8  # tasks that are remembered; a robot has one at a time, and a compari
 class _Encoded:
     """The arguments of a call, and what the encoder made of them: a tensor or a tuple of tensors."""
 
-    given: Any
-    made: Any
+    given: object
+    made: object
 
 
 @dataclass
-class WordsOnce(Switch, key="words", of=lambda family: family.words):
+class WordsOnce(Switch, key="words", of=Words):
     """The text encoder runs for a task that it has not read yet; otherwise a copy of its earlier answer is given."""
 
     _encoded: list[_Encoded] = field(default_factory=list, init=False, repr=False)
-    _weights: Any = field(default=None, init=False, repr=False)
+    _weights: tuple[tuple[int, int, torch.dtype], ...] | None = field(default=None, init=False, repr=False)
 
     def apply(self, subject: Subject) -> Undo:
-        self.require(subject)
-        record = subject.family.words
-        assert record is not None
-        policy: Any = subject.module
-        encoder, (path, method) = record.encoder(policy), record.encoding
+        record = needed(subject, Words, self.key)
+        encoder, (path, method) = record.encoder(subject.module), record.encoding
         patches = Patches()
 
-        def around(encode: Call) -> Any:
-            def call(*args: Any, **kwargs: Any) -> Any:
+        def around(encode: Call) -> Call:
+            def call(*args: object, **kwargs: object) -> object:
                 # A graph or a compiled program cannot look at the words, and would hold one task's for ever.
                 if deriving() or in_region() or torch.compiler.is_compiling():
                     return encode(*args, **kwargs)
@@ -68,7 +66,7 @@ class WordsOnce(Switch, key="words", of=lambda family: family.words):
 
             return call
 
-        patches.wrap(attrgetter(path)(policy), method, around)
+        patches.wrap(attrgetter(path)(subject.module), method, around)
         return patches.undo
 
 
@@ -99,12 +97,11 @@ ONCE = WordsOnce.entry(parts=("text encoder",))
 
 
 @dataclass
-class TablesApart(Switch, key="word_tables", of=lambda family: family.word_tables):
+class TablesApart(Switch, key="word_tables", of=WordTables):
     """Each word's row comes from the table that has it. Where gradients are wanted the tables are joined."""
 
     def apply(self, subject: Subject) -> Undo:
-        self.require(subject)
-        table: Any = policy_of(subject).policy.get_submodule(subject.family.word_tables)
+        table: Any = subject.module.get_submodule(needed(subject, WordTables, self.key).path)
         patches = Patches()
 
         def from_two_tables(forward: Call) -> Call:
@@ -123,4 +120,9 @@ def _rows(table: Any, words: Tensor) -> Tensor:
     return torch.where((words >= count).unsqueeze(-1), others, rows)
 
 
-TABLES = TablesApart.entry(parts=lambda subject, _: parts_of(subject, (subject.family.word_tables,)))
+def _table_parts(subject: Subject, _: Spec) -> tuple[str, ...]:
+    tables = capability(subject, WordTables)
+    return parts_of(subject, [tables.path]) if tables is not None else ()
+
+
+TABLES = TablesApart.entry(parts=_table_parts)

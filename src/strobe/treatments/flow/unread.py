@@ -9,14 +9,13 @@ import torch
 from torch import Tensor
 
 from strobe.core.errors import UserError
-from strobe.core.families.family import nothing
+from strobe.core.families.sampling import Flow, LastBlock, UnreadHalf, UnreadHead
+from strobe.core.subjects.acting import capability, needed
 from strobe.core.subjects.subject import Subject
 from strobe.core.timeline.layers import Call
 from strobe.core.treatments.patch import Patches
 from strobe.core.treatments.switch import Switch
-from strobe.core.treatments.treatment import Undo
-from strobe.lerobot.policies.policy_of import policy_of
-from strobe.lerobot.policies.policy_subject import PolicySubject
+from strobe.core.treatments.treatment import Spec, Undo
 from strobe.treatments.parts import PREFIX, STEP, FlowModules, deriving, flow_of, parts_of
 
 # The language head: the backbone's logits are computed for every token, and nobody reads them.
@@ -44,12 +43,11 @@ class Unread:
 
 
 @dataclass
-class SkippedHead(Switch, key="lm_head", of=lambda family: family.unread_head):
+class SkippedHead(Switch, key="lm_head", of=UnreadHead):
     """The head gives nothing; a policy that reads it fails. Where gradients are wanted it runs."""
 
     def apply(self, subject: Subject) -> Undo:
-        self.require(subject)
-        head: Any = policy_of(subject).policy.get_submodule(subject.family.unread_head)
+        head: Any = subject.module.get_submodule(needed(subject, UnreadHead, self.key).path)
         patches = Patches()
 
         def skipping(forward: Call) -> Call:
@@ -59,7 +57,12 @@ class SkippedHead(Switch, key="lm_head", of=lambda family: family.unread_head):
         return patches.undo
 
 
-HEAD = SkippedHead.entry(parts=lambda subject, _: parts_of(subject, (subject.family.unread_head,)))
+def _head_parts(subject: Subject, _: Spec) -> tuple[str, ...]:
+    head = capability(subject, UnreadHead)
+    return parts_of(subject, [head.path]) if head is not None else ()
+
+
+HEAD = SkippedHead.entry(parts=_head_parts)
 
 
 # The end of the prefix pass: of its last layer, only keys and values are used.
@@ -68,7 +71,7 @@ HEAD = SkippedHead.entry(parts=lambda subject, _: parts_of(subject, (subject.fam
 
 
 @dataclass
-class SkippedTail(Switch, key="prefix_tail", of=lambda family: family.flow):
+class SkippedTail(Switch, key="prefix_tail", of=Flow):
     """The last layer of the prefix pass stops once its keys and values, (B, heads, L, width), are in the cache."""
 
     _skipping: list[bool] = field(default_factory=lambda: [False], init=False, repr=False)
@@ -88,14 +91,14 @@ def _of_modules(flow: FlowModules, patches: Patches) -> None:
     last = flow.language.layers[-1]
     rotate = flow.module_of(flow.model).modeling_gemma.apply_rotary_pos_emb
 
-    def around(forward: Call) -> Any:
+    def around(forward: Call) -> Call:
         def call(
             hidden: Tensor,
-            *args: Any,
+            *args: object,
             past_key_values: Any = None,
             position_embeddings: Any = None,
             use_cache: bool = False,
-            **kwargs: Any,
+            **kwargs: object,
         ) -> Tensor:
             if deriving() or not use_cache or past_key_values is None or position_embeddings is None:
                 given = {"past_key_values": past_key_values, "position_embeddings": position_embeddings}
@@ -122,8 +125,8 @@ def _of_methods(flow: FlowModules, patches: Patches, skipping: list[bool]) -> No
 
     def attention(forward: Call) -> Call:
         def call(
-            model_layers: Any, inputs_embeds: Any, layer_idx: int, position_ids: Tensor, *args: Any, **kwargs: Any
-        ) -> Any:
+            model_layers: Any, inputs_embeds: Any, layer_idx: int, position_ids: Tensor, *args: object, **kwargs: Any
+        ) -> object:
             cache = kwargs.get("past_key_values")
             prefix_only = inputs_embeds[0] is not None and inputs_embeds[1] is None
             skipping[0] = bool(
@@ -170,7 +173,7 @@ TAIL = SkippedTail.entry(parts=(PREFIX,))
 
 
 @dataclass
-class SkippedHalf(Switch, key="unread_half", of=lambda family: family.unread_half is not nothing):
+class SkippedHalf(Switch, key="unread_half", of=UnreadHalf):
     """Passes that are not guided run one prompt; the family's record says which, and what they need for it.
 
     The products have half as many rows, so that a library may take their sums in another order.
@@ -178,12 +181,11 @@ class SkippedHalf(Switch, key="unread_half", of=lambda family: family.unread_hal
 
     @classmethod
     def fits(cls, subject: Subject) -> bool:
-        return isinstance(subject, PolicySubject) and bool(subject.family.unread_half(subject.policy))
+        half = capability(subject, UnreadHalf)
+        return half is not None and bool(half.passes(subject.module))
 
     def apply(self, subject: Subject) -> Undo:
-        self.require(subject)
-        policy: Any = policy_of(subject).policy
-        passes = subject.family.unread_half(policy)
+        passes = needed(subject, UnreadHalf, self.key).passes(subject.module)
         if not passes:
             raise UserError(f"{subject.info.name}: as its guidance is set, no half of a pass goes unread")
         patches = Patches()
@@ -202,17 +204,15 @@ HALF = SkippedHalf.entry(parts=(STEP,))
 
 
 @dataclass
-class ReadRows(Switch, key="last_block", of=lambda family: family.last_block):
+class ReadRows(Switch, key="last_block", of=LastBlock):
     """The last block's output is (B, rows, width), with as many rows as the policy's record says are read."""
 
     def apply(self, subject: Subject) -> Undo:
-        self.require(subject)
-        record = subject.family.last_block
-        assert record is not None
+        record = needed(subject, LastBlock, self.key)
         module: Any = subject.module
         last, rows, narrowed = module.get_submodule(record.blocks)[-1], record.rows(module.config), record.narrowed
 
-        def around(forward: Call) -> Any:
+        def around(forward: Call) -> Call:
             return lambda x: forward(x) if deriving() else narrowed(last, x, rows)
 
         patches = Patches()

@@ -22,7 +22,9 @@ from torch.utils._pytree import tree_flatten
 from strobe.core.devices.accelerators import Pool
 from strobe.core.errors import UserError, nearest
 from strobe.core.families.registry import types_with
+from strobe.core.families.sampling import Flow, Graphs
 from strobe.core.results.traits import TreatmentTraits
+from strobe.core.subjects.acting import capability
 from strobe.core.subjects.subject import Subject
 from strobe.core.timeline.layers import Call
 from strobe.core.treatments.patch import Patches
@@ -31,7 +33,7 @@ from strobe.core.treatments.treatment import FOR_INFERENCE, Spec, Treatment, Und
 from strobe.core.treatments.words import GRAPHS
 from strobe.lerobot.policies.policy_of import policy_of
 from strobe.lerobot.policies.policy_subject import PolicySubject
-from strobe.treatments.graphs.cuda import Cuda
+from strobe.treatments.graphs.captures import Cuda
 from strobe.treatments.graphs.regions import Capture, Regions
 from strobe.treatments.parts import EXPERT, PREFIX, STEP, VISION, is_flow
 
@@ -39,7 +41,7 @@ LOOP = "denoising loop"  # the section around a replay of all steps
 
 
 def _capturing(call: Call, regions: Regions, label: str) -> Call:
-    def captured(*args: object, **kwargs: object) -> object:
+    def captured(*args: object, **kwargs: Any) -> object:
         return regions.run(label, lambda given: call(*given[0], **given[1]), (args, kwargs))
 
     return captured
@@ -95,7 +97,7 @@ def _cells(call: Any) -> dict[str, object]:
     }
 
 
-def _rebound(call: FunctionType, cells: dict[str, Any]) -> FunctionType:
+def _rebound(call: FunctionType, cells: dict[str, object]) -> FunctionType:
     """Return ``call`` with other captured variables: in LeRobot's loop they hold the KV cache and the masks."""
     closure = tuple(_cell(cells[name]) for name in call.__code__.co_freevars)
     rebound = FunctionType(call.__code__, call.__globals__, call.__name__, call.__defaults__, closure)
@@ -107,7 +109,7 @@ def _cell(value: object) -> Any:
     return (lambda: value).__closure__[0]  # type: ignore[index]
 
 
-def _with_tensors(value: Any) -> object:
+def _with_tensors(value: object) -> object:
     """Return a batch without entries that hold no tensor: no model reads them, but each task would need a capture."""
     if type(value) is not dict:
         return value
@@ -167,24 +169,24 @@ class CudaGraph(Treatment, key="graph"):
         return patches.undo
 
     def _wrap_regions(self, subject: PolicySubject, regions: Regions, patches: Patches) -> None:
-        family, kind = subject.family, subject.info.kind
+        graphs, flow, kind = Graphs.of(subject.family), capability(subject, Flow), subject.info.kind
         if self.what == "chunk":
-            if family.whole is None:
+            if graphs.whole is None:
                 raise UserError(f"graph=chunk: the whole sampling of '{kind}' cannot be captured; {_others(subject)}")
-            for owner, name, around in family.without_waits(subject.policy):
+            for owner, name, around in graphs.without_waits(subject.policy):
                 patches.wrap(owner, name, around)
-            path, method = family.whole
+            path, method = graphs.whole
             patches.wrap(
                 attrgetter(path)(subject.policy), method, lambda call: _capturing_chunk(call, regions, subject)
             )
-        elif family.flow is None:
-            types = ", ".join(types_with(lambda family: family.flow))
+        elif flow is None:
+            types = ", ".join(types_with(Flow))
             raise UserError(f"graph={self.what} is for flow policies ({types}); {_others(subject)}")
         elif self.what == "prefix":
-            if family.embedding is not None:
-                path, method, label = family.embedding
+            if graphs.embedding is not None:
+                path, method, label = graphs.embedding
                 patches.wrap(attrgetter(path)(subject.policy), method, lambda call: _capturing(call, regions, label))
-            joint = attrgetter(family.flow.joint)(subject.policy)
+            joint = attrgetter(flow.joint)(subject.policy)
             patches.wrap(joint, "forward", lambda call: _capturing_prefix(call, regions))
         else:
             model: Any = subject.policy.model
@@ -216,7 +218,7 @@ def _possible(subject: Subject) -> list[Spec]:
     if not isinstance(subject, PolicySubject):
         return []
     specs: list[Spec] = [{"graph": "loop"}, {"graph": "prefix"}] if is_flow(subject) else []
-    return [*specs, {"graph": "chunk"}] if subject.family.whole is not None else specs
+    return [*specs, {"graph": "chunk"}] if Graphs.of(subject.family).whole is not None else specs
 
 
 def _candidates(subject: Subject) -> list[Spec]:

@@ -46,7 +46,7 @@ class _Draw:
 
 @dataclass
 class _Remembered:
-    sent: list[tuple[Any, Tensor | None]] = field(default_factory=list)  # function → what it gave; None for no copy
+    sent: list[tuple[Call, Tensor | None]] = field(default_factory=list)  # function → what it gave; None for no copy
     draws: list[_Draw] = field(default_factory=list)
 
 
@@ -107,7 +107,7 @@ class Host(Stepping):
         finally:
             _epoch = before
 
-    def _send(self, func: Any, args: Sequence[object], kwargs: dict[str, object]) -> object:
+    def _send(self, func: Call, args: Sequence[object], kwargs: dict[str, object]) -> object:
         if not self._capturing:
             made = func(*args, **kwargs)
             source = args[0] if args else next(iter(kwargs.values()), None)

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 _KEPT = 8  # captures of one region that are kept, each with a memory pool of its own
 
-Run = Callable[[], Any]
+Run = Callable[[], object]
 
 
 class Capture(Protocol):
@@ -47,7 +47,7 @@ class Capture(Protocol):
         """Raise UserError where it cannot be."""
         ...
 
-    def record(self, warm: Run, run: Run, device: torch.device) -> tuple[Run, Any]:
+    def record(self, warm: Run, run: Run, device: torch.device) -> tuple[Run, object]:
         """Warm up, record ``run``; what replays it, and what it returned, which every replay overwrites."""
         ...
 
@@ -63,7 +63,7 @@ class Regions:
         self._kept: dict[str, OrderedDict[Hashable, _Region]] = {}
         self._weights: list[Tensor] = []
         self._state: Hashable = None
-        self._holding: list[Any] = []
+        self._holding: list[object] = []
         self._guided = False  # whether RTC was on when the graph was put on
         self._warned = False
 
@@ -77,7 +77,7 @@ class Regions:
         guidance = None if processor is None else (str(processor.rtc_config), "denoise_step" in vars(processor))
         self._state = (others, _settings(module), guidance)
 
-    def run(self, label: str, call: Callable[[Any], object], given: object, *settings: Hashable) -> Any:
+    def run(self, label: str, call: Callable[[Any], object], given: object, *settings: Hashable) -> object:
         """Return ``call(given)``, from a graph. Raises UserError where it cannot be captured."""
         if torch.is_grad_enabled() or torch.compiler.is_compiling():  # training; the whole sampling is compiled
             return call(given)
@@ -111,7 +111,7 @@ class Regions:
     def watched(self, call: Call) -> Call:
         """Return ``call``, the whole sampling; raises UserError if no region was met in it."""
 
-        def sampling(*args: object, **kwargs: object) -> Any:
+        def sampling(*args: object, **kwargs: object) -> object:
             before = self.ran
             made = call(*args, **kwargs)
             if self.ran == before and not torch.is_grad_enabled():
@@ -122,16 +122,16 @@ class Regions:
 
         return sampling
 
-    def _build(self, label: str, call: Callable[[Any], Any], parts: Structure) -> _Region:
+    def _build(self, label: str, call: Callable[[object], object], parts: Structure) -> _Region:
         device = self._subject.device
         inputs = [tensor.detach().clone() for tensor in parts.tensors]
         host = Host(device)
 
-        def warm() -> Any:
+        def warm() -> object:
             with host.warming():
                 return call(parts.rebuilt(inputs))
 
-        def run() -> Any:
+        def run() -> object:
             with host.capturing():
                 return call(parts.rebuilt(inputs))
 
@@ -155,9 +155,9 @@ class _Region:
     host: Host
     inputs: list[Tensor]
     outputs: Structure
-    holding: list[Any]  # the key is made of their addresses
+    holding: list[object]  # the key is made of their addresses
 
-    def replay(self, tensors: Sequence[Tensor]) -> Any:
+    def replay(self, tensors: Sequence[Tensor]) -> object:
         """Run on ``tensors``; what comes back is the caller's own."""
         if tensors:
             torch._foreach_copy_(self.inputs, list(tensors))
@@ -207,7 +207,7 @@ class Structure:
                 kinds.append(_constant(leaf, what))
         self.key: Hashable = tuple(kinds)
 
-    def rebuilt(self, tensors: Sequence[Tensor]) -> Any:
+    def rebuilt(self, tensors: Sequence[Tensor]) -> object:
         """Return the structure with other tensors, of the same kinds; caches are new ones."""
         remaining = iter(tensors)
         return tree_unflatten([_filled(leaf, remaining) for leaf in self._leaves], self._spec)
@@ -232,7 +232,7 @@ def tensors_of(leaf: Any) -> list[Tensor]:
     return [held for layer in leaf.layers for held in (layer.keys, layer.values) if isinstance(held, Tensor)]
 
 
-def _filled(leaf: Any, tensors: Iterator[Tensor]) -> Any:
+def _filled(leaf: Any, tensors: Iterator[Tensor]) -> object:
     if isinstance(leaf, Tensor):
         return next(tensors)
     if not is_cache(leaf):

@@ -22,6 +22,7 @@ from torch import Tensor, nn
 from torch.nn.functional import scaled_dot_product_attention
 
 from strobe.core.errors import UserError
+from strobe.core.families.sampling import Attention
 from strobe.core.subjects.subject import Subject
 from strobe.core.timeline.layers import Call
 from strobe.core.treatments.patch import Patches
@@ -69,7 +70,7 @@ class Place:
     owner: nn.Module
     name: str
     instead: Any = None
-    around: Callable[[Any], Any] | None = None
+    around: Callable[[Call], Call] | None = None
 
 
 @dataclass(frozen=True)
@@ -236,7 +237,7 @@ def _eager_function(module: nn.Module) -> Call | None:
 
 def _made_eager(subject: Subject, path: str) -> bool:
     # LeRobot may set it to eager in every pass; until the first one the config says sdpa.
-    return not subject.family.eager.isdisjoint(path.split("."))
+    return not Attention.of(subject.family).eager.isdisjoint(path.split("."))
 
 
 def _same(module: nn.Module, eager: Call) -> bool:
@@ -293,7 +294,7 @@ def _of_methods(subject: Subject, way: Way, masks: Masks) -> Iterator[Place]:
 
 
 def _of_torch(subject: Subject) -> Iterator[Place]:
-    if not subject.family.unread_weights:
+    if not Attention.of(subject.family).unread_weights:
         return
     for path, module in subject.module.named_modules():
         if isinstance(module, nn.MultiheadAttention):
@@ -301,7 +302,7 @@ def _of_torch(subject: Subject) -> Iterator[Place]:
 
 
 def _without_weights(inner: Call, module: nn.MultiheadAttention) -> Call:
-    def forward(*args: object, **kwargs: object) -> Any:
+    def forward(*args: object, **kwargs: object) -> object:
         # The fifth is need_weights. Dropout would be drawn in another way.
         if len(args) < 5 and not (module.training and module.dropout):
             kwargs.setdefault("need_weights", False)

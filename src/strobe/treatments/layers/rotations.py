@@ -61,7 +61,7 @@ class RotationsOnce(Switch, key="rotations"):
         return patches.undo
 
     def _positions(self, attention: Any, rotate: Callable[..., Tensor], own: Call) -> Call:
-        def positions(x: Tensor, masks: Tensor | None = None) -> Any:
+        def positions(x: Tensor, masks: Tensor | None = None) -> object:
             if masks is not None or torch.is_grad_enabled() or torch.compiler.is_dynamo_compiling():
                 return own(x, masks=masks)
             tokens, width = x.shape[1], attention.attention_head_size

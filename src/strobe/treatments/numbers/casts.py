@@ -43,7 +43,7 @@ def into_container(inner: Call, dtype: torch.dtype) -> Call:
     """
     low = torch.finfo(dtype).min / 2
 
-    def one(name: str, value: Any) -> object:
+    def one(name: str, value: object) -> object:
         if name.endswith("mask") and isinstance(value, Tensor) and value.is_floating_point() and value.dtype != dtype:
             value = value.clamp(min=low)
         return _cast(value, dtype, 2)
@@ -81,7 +81,7 @@ class Border:
 def returning(inner: Call, dtype: torch.dtype) -> Call:
     """Return ``inner`` with every floating tensor that it returns cast to ``dtype``."""
 
-    def call(*args: Any, **kwargs: Any) -> Any:
+    def call(*args: object, **kwargs: object) -> object:
         return _leaving(inner(*args, **kwargs), dtype)
 
     return call
@@ -98,7 +98,7 @@ def _cast(value: Any, dtype: torch.dtype, dimensions: int) -> object:
 
 
 def _leaving(value: object, dtype: torch.dtype) -> object:
-    def one(leaf: Any) -> object:
+    def one(leaf: object) -> object:
         if isinstance(leaf, Tensor):
             return leaf.to(dtype) if leaf.is_floating_point() else leaf
         _cast_cache(leaf, dtype)
@@ -141,7 +141,7 @@ class SameNoise(Stepping):
     def entry(self, inner: Call, name: str) -> Call:
         """Return ``inner``, a method by which the policy is called: inside it the mode is in force."""
 
-        def call(*args: Any, **kwargs: Any) -> Any:
+        def call(*args: object, **kwargs: object) -> object:
             key = (name, len(args), *kwargs)
             if torch.compiler.is_compiling() or self._in_force() or self._draws.get(key) is False:
                 return inner(*args, **kwargs)

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from strobe.core.errors import UserError
+from strobe.core.families.capabilities import Parts
 from strobe.core.subjects.acting import ActingSubject
 from strobe.core.subjects.subject import Subject
 from strobe.core.treatments.switch import Switch
@@ -118,7 +119,7 @@ def _parts(subject: Subject, _: Spec) -> tuple[str, ...]:
     """Return the image parts, where they hold all of the convolutions."""
     modules, weights = dict(subject.module.named_modules()), set(map(id, _convolutions(subject.module)))
     parts: list[str] = []
-    for name, path in subject.family.seeing.items():
+    for name, path in Parts.of(subject.family).seeing.items():
         inside = {id(weight) for weight in _convolutions(modules[path])} if path in modules else set[int]()
         parts += [name] if inside else []
         weights -= inside

@@ -20,6 +20,7 @@ from torch import Tensor, nn
 
 from strobe.core.devices.accelerators import computes_bf16
 from strobe.core.errors import UserError, in_a_line
+from strobe.core.families.capabilities import Parts
 from strobe.core.measure.ceiling import faster_in_bfloat16
 from strobe.core.results.traits import TreatmentTraits
 from strobe.core.subjects.callable_subject import CallableSubject
@@ -153,7 +154,7 @@ class Precision(Treatment, key="precision"):
     def _refusing(self, inner: Call, subject: Subject) -> Call:
         where = f"{self.part} of {subject.info.name}" if self.part else subject.info.name
 
-        def call(*args: Any, **kwargs: Any) -> Any:
+        def call(*args: object, **kwargs: object) -> object:
             try:
                 return inner(*args, **kwargs)
             except (RuntimeError, TypeError) as error:
@@ -331,7 +332,7 @@ def _parts(subject: Subject, spec: Spec) -> tuple[str, ...]:
 
 def _seeing(subject: Subject) -> dict[str, str]:
     """Return the costliest part that processes images, with the path of its module: it is tried alone too."""
-    return dict(list(subject.family.seeing.items())[:1])
+    return dict(list(Parts.of(subject.family).seeing.items())[:1])
 
 
 ENTRY = entry("precision", _make, candidates=_candidates, parts=_parts)

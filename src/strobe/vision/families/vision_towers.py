@@ -11,8 +11,8 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from strobe.core.families.common import transformer
-from strobe.core.families.family import Backbone, Family
+from strobe.core.families.capabilities import Backbone
+from strobe.core.families.family import Family, transformer
 from strobe.core.timeline.probe import Hook, Probe
 
 # Type → the class of its tower; then the published sizes, by the numbers of their configs on the Hub.
@@ -89,13 +89,15 @@ def _family(kind: str, usual: str) -> Family:
         (kind,),
         probes,
         costly=("blocks",),
-        backbone=Backbone(
-            sizes=SIZES[kind],
-            usual=usual,
-            frames=1,
-            preprocessing=preprocessing,
-            tower=tower,
-            weights=r"^(model\.)?visual\.",
+        capabilities=(
+            Backbone(
+                sizes=SIZES[kind],
+                usual=usual,
+                frames=1,
+                preprocessing=preprocessing,
+                tower=tower,
+                weights=r"^(model\.)?visual\.",
+            ),
         ),
     )
 
@@ -144,7 +146,7 @@ _SIGLIP2 = Family(
     ("siglip2_vision_model",),
     _siglip2_probes,
     costly=("encoder.layers",),
-    backbone=Backbone(sizes=_SIGLIP2_SIZES, usual="base", preprocessing=_siglip2_preprocessing),
+    capabilities=(Backbone(sizes=_SIGLIP2_SIZES, usual="base", preprocessing=_siglip2_preprocessing),),
 )
 
 FAMILY = (_family("qwen2_vl", "2b"), _family("qwen2_5_vl", "3b"), _family("qwen3_vl", "2b"), _SIGLIP2)

@@ -5,13 +5,13 @@ The blocks are the main parts of a backbone, so they come one level earlier than
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 from torch import Tensor, nn
 
-from strobe.core.families.common import transformer
-from strobe.core.families.family import Backbone, Family
+from strobe.core.families.capabilities import Backbone
+from strobe.core.families.family import Family, always, transformer
 from strobe.core.timeline.probe import Hook, Probe
 
 # The published models (Assran et al. 2025, arXiv:2506.09985), with the numbers of transformers' own
@@ -35,19 +35,18 @@ SIZES: dict[str, dict[str, Any]] = {
 }
 
 
-def probes(_: nn.Module) -> Sequence[Probe]:
-    """The predictor is always built, and runs only on request."""
-    return [
-        Probe.module("encoder", "encoder"),
-        Probe.module("encoder.embeddings", "patch embedding"),
-        *transformer("encoder.layer", "block", attention="attention", level=1),
-        Probe.module("encoder.layernorm", "final norm"),
-        Probe.module("predictor", "predictor", optional=True),
-        Probe.module("predictor.embeddings", "embeddings", level=2, optional=True),
-        Probe.module("predictor.layer.*", "block {}", level=2, optional=True),
-        Probe.module("predictor.layer.*.attention", "attention", level=3, optional=True),
-        Probe.module("predictor.layer.*.mlp", "MLP", level=3, optional=True),
-    ]
+probes = always(
+    # The predictor is always built, and runs only on request.
+    Probe.module("encoder", "encoder"),
+    Probe.module("encoder.embeddings", "patch embedding"),
+    *transformer("encoder.layer", "block", attention="attention", level=1),
+    Probe.module("encoder.layernorm", "final norm"),
+    Probe.module("predictor", "predictor", optional=True),
+    Probe.module("predictor.embeddings", "embeddings", level=2, optional=True),
+    Probe.module("predictor.layer.*", "block {}", level=2, optional=True),
+    Probe.module("predictor.layer.*.attention", "attention", level=3, optional=True),
+    Probe.module("predictor.layer.*.mlp", "MLP", level=3, optional=True),
+)
 
 
 def preprocessing(model: Any) -> tuple[Callable[[Tensor], Tensor], list[Hook]]:
@@ -84,12 +83,15 @@ FAMILY = Family(
     ("vjepa2",),
     probes,
     costly=("encoder",),
-    backbone=Backbone(
-        sizes=SIZES,
-        usual="large",
-        frames=16,  # the published configs say 64, which the encoder does not depend on; the profiling guide's number
-        predictor="skip_predictor",
-        preprocessing=preprocessing,
-        resized=resized,
+    capabilities=(
+        Backbone(
+            sizes=SIZES,
+            usual="large",
+            # The published configs say 64, which the encoder does not depend on; 16 is the profiling guide's number.
+            frames=16,
+            predictor="skip_predictor",
+            preprocessing=preprocessing,
+            resized=resized,
+        ),
     ),
 )

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from strobe.core.devices.accelerators import convolutions_in_tf32
 from strobe.core.errors import UserError
+from strobe.core.families.capabilities import Unregistered
 from strobe.core.measure.agreement import Values
 from strobe.core.measure.components import iterations
 from strobe.core.measure.memory import kernel_use, weight_bytes
@@ -261,7 +262,9 @@ class Session:
             try:
                 index = len(seen.rounds)  # every variant sees the same observation and noise in a round
                 if not index:
-                    seen.weights = weight_bytes(subject.module, *subject.family.outside(subject.module))
+                    seen.weights = weight_bytes(
+                        subject.module, *Unregistered.of(subject.family).outside(subject.module)
+                    )
                 if spacing is not None:
                     spacing.before(seen.variant.name, ticks_between_calls(subject), lambda: call(index + 1))
                 before, start_ns = kernel_use(), timeline.now_ns()

@@ -1,4 +1,4 @@
-"""Cameras: all of them in one pass, and views that have none left out."""
+"""What goes into the prefix: all cameras in one pass, without the padding and views that have no camera."""
 
 from __future__ import annotations
 
@@ -7,22 +7,25 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import torch
+from lerobot.utils.constants import OBS_LANGUAGE_ATTENTION_MASK, OBS_LANGUAGE_TOKENS
 from torch import Tensor
 
-from strobe.core.subjects.acting import ActingSubject
-from strobe.core.subjects.subject import Subject
+from strobe.core.errors import UserError
+from strobe.core.families.sampling import Flow, Views
+from strobe.core.subjects.acting import capability, needed
+from strobe.core.subjects.subject import Batch, Subject
 from strobe.core.timeline.layers import Call
 from strobe.core.treatments.patch import Patches
 from strobe.core.treatments.switch import Switch
 from strobe.core.treatments.treatment import Spec, Undo
-from strobe.treatments.parts import VISION, deriving, flow_of, parts_of
+from strobe.treatments.parts import PREFIX, VISION, deriving, flow_of, parts_of
 
 # All cameras through the vision tower at once, where LeRobot's flow policies run it once a camera.
 # One pass over twice the tokens reads the weights once, and has half as many operators to launch.
 
 
 @dataclass
-class BatchedCameras(Switch, key="cameras", of=lambda family: family.flow):
+class BatchedCameras(Switch, key="cameras", of=Flow):
     """Images of one shape are embedded together, before the prefix is put together from them."""
 
     _ready: list[Tensor] = field(default_factory=list, init=False, repr=False)
@@ -39,8 +42,8 @@ class BatchedCameras(Switch, key="cameras", of=lambda family: family.flow):
         def embedded(image: Tensor) -> Tensor:
             return ready.pop(0) if ready else embed_image(image)
 
-        def around(embed_prefix: Call) -> Any:
-            def call(images: Sequence[Tensor], *args: Any, **kwargs: Any) -> Any:
+        def around(embed_prefix: Call) -> Call:
+            def call(images: Sequence[Tensor], *args: object, **kwargs: object) -> object:
                 alike = len({(image.shape[1:], image.dtype) for image in images}) == 1
                 if len(images) > 1 and alike and not deriving():
                     together = embed_image(torch.cat(list(images)))
@@ -66,20 +69,18 @@ BATCHED = BatchedCameras.entry(parts=(VISION,))
 
 
 @dataclass
-class PresentViews(Switch, key="views", of=lambda family: family.views):
+class PresentViews(Switch, key="views", of=Views):
     """The vision-language model is given the views that are there; hidden states of the others' tokens are 0."""
 
     @classmethod
     def fits(cls, subject: Subject) -> bool:
-        if not isinstance(subject, ActingSubject) or subject.family.views is None:
+        if (views := capability(subject, Views)) is None:
             return False
-        config: Any = subject.policy.config
-        return len(config.image_features) < getattr(config, subject.family.views.most)
+        config: Any = subject.module.config
+        return len(config.image_features) < getattr(config, views.most)
 
     def apply(self, subject: Subject) -> Undo:
-        self.require(subject)
-        views, patches = subject.family.views, Patches()
-        assert views is not None
+        views, patches = needed(subject, Views, self.key), Patches()
         model: Any = subject.module.get_submodule(views.model)
         token, each = model.config.image_token_id, model.config.image_seq_length
 
@@ -115,8 +116,82 @@ def _absent(tokens: Tensor, mask: Tensor, image: int) -> Tensor | None:
 
 
 def _parts(subject: Subject, _: Spec) -> tuple[str, ...]:
-    views = subject.family.views
+    views = capability(subject, Views)
     return () if views is None else parts_of(subject, [views.model])
 
 
 PRESENT = PresentViews.entry(parts=_parts)
+
+
+# Leave out what is masked: the padding of the prompt, and cameras that are not there.
+#
+# LeRobot pads pi0.5's prompt to 200 tokens, and stands an image of -1 in for each camera that the policy knows and the
+# robot lacks. Both are masked, so that nothing attends to them, and positions count valid tokens only: leaving them
+# out changes how sums are rounded, and nothing else.
+
+# Few lengths of the prompt: compiled code and captured graphs are made for one, and kernels like even sizes.
+MULTIPLE = 16
+
+
+@dataclass
+class TrimmedPadding(Switch, key="padding", of=Flow):
+    """Shorten the prompt to the tokens that any sample of the batch uses, rounded up to ``multiple`` of them.
+
+    This happens before the model is entered, so that what is compiled or captured sees tensors of the shorter shape.
+    """
+
+    multiple: int = MULTIPLE
+
+    def apply(self, subject: Subject) -> Undo:
+        flow = flow_of(subject)
+        patches, model = Patches(), flow.model
+
+        def trimming(chunk: Call) -> Call:
+            def call(batch: Batch, *args: object, **kwargs: object) -> object:
+                return chunk(batch if deriving() else self.trimmed(batch), *args, **kwargs)
+
+            return call
+
+        def choosing(preprocess: Call) -> Call:
+            def call(batch: Batch) -> tuple[list[Tensor], list[Tensor]]:
+                images, masks = preprocess(batch)
+                # SmolVLA can put tokens around an image, and does not mask those.
+                keeps_all = deriving() or getattr(model, "add_image_special_tokens", False)
+                return (images, masks) if keeps_all else _present(images, masks)
+
+            return call
+
+        patches.wrap(flow.policy, flow.sampling.chunk, trimming)
+        patches.wrap(flow.policy, flow.sampling.images, choosing)
+        return patches.undo
+
+    def trimmed(self, batch: Batch) -> Batch:
+        """Return ``batch`` with its tokens and their mask, (B, L) each, shortened to (B, l)."""
+        tokens, mask = batch[OBS_LANGUAGE_TOKENS], batch[OBS_LANGUAGE_ATTENTION_MASK]
+        used = mask.bool().any(0)
+        length = tokens.shape[1]
+        wanted = min(length, -(-int(used.sum()) // self.multiple) * self.multiple)
+        if wanted in (0, length):
+            return batch
+        # Tokens in use come first, in their order, and as much of the padding as makes up the length.
+        chosen = torch.argsort(~used, stable=True)[:wanted].sort().values
+        return {**batch, OBS_LANGUAGE_TOKENS: tokens[:, chosen], OBS_LANGUAGE_ATTENTION_MASK: mask[:, chosen]}
+
+
+def _present(images: list[Tensor], masks: list[Tensor]) -> tuple[list[Tensor], list[Tensor]]:
+    """Return the cameras that at least one sample has; all of them where none has any."""
+    there = torch.stack([mask.any() for mask in masks]).tolist()
+    if all(there) or not any(there):
+        return images, masks
+    chosen = [index for index, present in enumerate(there) if present]
+    return [images[index] for index in chosen], [masks[index] for index in chosen]
+
+
+def _make(spec: Spec) -> TrimmedPadding:
+    multiple = spec.get("padding.multiple", MULTIPLE)
+    if isinstance(multiple, bool) or not isinstance(multiple, int) or multiple < 1:
+        raise UserError(f"padding.multiple={multiple}: a whole number of tokens, at least 1")
+    return TrimmedPadding(multiple)
+
+
+PADDING = TrimmedPadding.entry(make=_make, parts=(PREFIX, VISION))

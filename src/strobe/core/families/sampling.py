@@ -1,0 +1,189 @@
+"""How policies sample, as far as a treatment can make it cheaper: capabilities that it asks of a family's record."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal
+
+from strobe.core.families.capabilities import Around, Capability, Facts, Method, nothing
+
+if TYPE_CHECKING:
+    from strobe.core.timeline.layers import Call
+
+
+@dataclass(frozen=True)
+class Flow(Capability):
+    """How a flow policy of LeRobot samples: a prefix pass fills a key-value cache, denoising steps read it.
+
+    ``policy.model`` has ``embed_prefix``, ``embed_suffix``, ``denoise_step``, ``action_in_proj``, ``action_out_proj``;
+    the module at ``joint`` runs both transformers on ``inputs_embeds=[prefix, suffix]``, one of which may be None.
+
+    Args:
+        joint: path of the module that holds both transformers.
+        language, expert: paths of the two.
+        chunk: the policy's method that is given a chunk's batch, and ``images`` the one that prepares its images:
+            batch → images, masks of the cameras that are there.
+        suffix_pass: the part of a denoising step between its embedding and its head: ``(model, cache, embedded,
+            attention, positions, condition)`` → hidden states of the suffix (B, suffix, width). ``condition`` is what
+            ``embed_suffix`` returned beyond embedding, padding and order.
+        attention_mask: boolean mask (B, suffix, prefix + suffix) → the one that the transformers are given.
+        clone: the function of the model's module that copies the cache in every step; '' if steps share it.
+        layers: whether a transformer's layers run as modules, or through methods of the joint module.
+        repeated: model → projections (modules of one tensor) of the prefix's keys and values that every step repeats.
+    """
+
+    joint: str
+    language: str
+    expert: str
+    chunk: str
+    images: str
+    suffix_pass: Call
+    attention_mask: Callable[[Any, Any], Any]
+    clone: str = ""
+    layers: Literal["modules", "methods"] = "modules"
+    repeated: Callable[[Any], Sequence[object]] = lambda _: ()
+
+
+@dataclass(frozen=True)
+class Conditioning(Capability):
+    """Linear layers whose input ends with features of the observation, which are the same in all steps of a chunk.
+
+    Args:
+        sampling: the method that is called once a chunk, with these features.
+        features: that call's own arguments → the features, (B, width), as the layers' input ends with them.
+        layers: policy → the layers; their input is (B, the step's own features + width).
+    """
+
+    sampling: Method
+    features: Call
+    layers: Callable[[Any], Sequence[Any]]
+
+
+@dataclass(frozen=True)
+class LastBlock(Capability):
+    """The last block of a transformer that every denoising step runs over more rows than it reads in the end.
+
+    Args:
+        blocks: path of the transformer's list of blocks.
+        rows: the policy's config → how many rows are read, from the first one on.
+        narrowed: block, its input (B, L, width), rows → its output for these rows alone, (B, rows, width).
+    """
+
+    blocks: str
+    rows: Callable[[Any], int]
+    narrowed: Callable[[Any, Any, int], object]
+
+
+@dataclass(frozen=True)
+class Rerun(Capability):
+    """How a flow policy without a cache samples: every step runs the language model over prompt and actions together.
+
+    The model is called as a module, with ``inputs_embeds`` (B, L, width), ``attention_mask`` (B, L), ``position_ids``
+    (..., B, L) and its ``types``, and gives ``last_hidden_state`` (B, L, width). It knows ``past_key_values``.
+
+    Args:
+        language: path of the language model.
+        chunk: the policy's method that is given a chunk's batch.
+        types: the argument that marks the tokens of actions, (B, L); one tensor in all steps of a chunk.
+    """
+
+    language: str
+    chunk: str
+    types: str
+
+
+@dataclass(frozen=True)
+class Views(Capability):
+    """A vision-language model that is given a fixed number of views, some of which may be empty and masked.
+
+    It is called as a module, with ``input_ids`` (B, L), ``attention_mask`` (B, L) and ``pixel_values`` (B * views,
+    ...); the last of its ``hidden_states``, (B, L, width), is read where the mask is true.
+
+    Args:
+        model: path of the model, whose config has ``image_token_id`` and ``image_seq_length``, the tokens of a view.
+        most: field of the policy's config with the number of views.
+    """
+
+    model: str
+    most: str
+
+
+@dataclass(frozen=True)
+class Words(Capability):
+    """A text encoder that reads the task and nothing else.
+
+    Args:
+        encoding: the method that is given the task, as text or as tokens, and gives tensors that depend on it alone.
+        encoder: policy → the module whose weights it reads with.
+    """
+
+    encoding: Method
+    encoder: Callable[[Any], Any]
+
+
+@dataclass(frozen=True)
+class UnreadHead(Capability):
+    """A language head, at ``path``, that runs without its output being read."""
+
+    path: str
+
+
+@dataclass(frozen=True)
+class WordTables(Capability):
+    """An embedding, at ``path``, that joins two tables of words to one on every call."""
+
+    path: str
+
+
+@dataclass(frozen=True)
+class Context(Capability):
+    """A context that is the same in all denoising steps of a chunk.
+
+    Args:
+        modules: policy → the modules of its denoising steps that are given the context alone: projections to keys and
+            values, what follows them, what makes the context of one tensor; a torch.nn.MultiheadAttention, whose query
+            is not the context, as a whole.
+    """
+
+    modules: Callable[[Any], Sequence[Any]]
+
+
+@dataclass(frozen=True)
+class UnreadHalf(Capability):
+    """Passes that compute, besides what is read, a half for a guidance that is off.
+
+    Args:
+        passes: policy → (owner, method, around it): ``around`` leaves that half out. Empty if the half is read.
+    """
+
+    passes: Callable[[Any], Sequence[Around]]
+
+
+@dataclass(frozen=True)
+class Attention(Facts):
+    """How a policy attends, where that is LeRobot's choice.
+
+    Args:
+        eager: steps of the paths of modules whose attention LeRobot makes eager on every call.
+        unread_weights: whether torch's own attention modules compute attention weights that nobody reads.
+    """
+
+    eager: frozenset[str] = frozenset()
+    unread_weights: bool = False
+
+
+@dataclass(frozen=True)
+class Graphs(Facts):
+    """Which methods a CUDA graph can hold.
+
+    Args:
+        whole: the whole sampling; None if it looks at values on the host.
+        without_waits: policy → (owner, method, around it) for the methods in ``whole`` that look at values on the host:
+            ``around`` computes the same without that.
+        embedding: the method that makes tokens of the prefix, as far as a CUDA graph can hold it, and its label.
+    """
+
+    whole: Method | None = None
+    without_waits: Callable[[Any], Sequence[Around]] = nothing
+    embedding: tuple[str, str, str] | None = None
