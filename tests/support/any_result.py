@@ -25,7 +25,7 @@ from strobe.core.results.subject import Machine
 from strobe.dataloader.results import Dataloader
 from strobe.evaluate.results.evaluate import EvaluatedVariant, EvaluateResult, PairedRates, VariantOnTask
 from strobe.ladder.results import Ladder, OptimizeResult
-from strobe.servers.results.server import ServerAnswer
+from strobe.servers.results import ServerAnswer
 from strobe.sweep.results import Axis, Cell, Sweep
 from strobe.traces.results.trace import TraceAnswer
 from strobe.train.results import TrainResult

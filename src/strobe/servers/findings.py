@@ -8,8 +8,7 @@ from collections.abc import Iterator
 from strobe.core.findings.thresholds import Thresholds
 from strobe.core.results.finding import Finding
 from strobe.core.results.numerals import significant
-from strobe.servers.results.server import FaultKind, ServerAnswer, ServerFault
-from strobe.servers.results.server_protocols import IMAGE_FORMS, PROTOCOLS
+from strobe.servers.results import IMAGE_FORMS, PROTOCOLS, FaultKind, ServerAnswer, ServerFault
 
 BIG_NETWORK = 0.4  # share of a round trip
 BIG_SERVER = 0.7

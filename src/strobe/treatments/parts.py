@@ -14,8 +14,7 @@ from torch import nn
 from strobe.core.errors import UserError, nearest
 from strobe.core.families import family as families
 from strobe.core.families.registry import steps_of, types_with
-from strobe.core.subjects.acting import ActingSubject
-from strobe.core.subjects.subject import Subject
+from strobe.core.subjects.subject import ActingSubject, Subject
 from strobe.lerobot.families.flow_parts import EXPERT, PREFIX, STEP, VISION
 
 __all__ = [

@@ -15,9 +15,8 @@ from strobe.core.measure.time_limit import LookInterrupted, TimeLimit, TimeUpErr
 from strobe.core.results.agreement import ActionScale, Agreement, Yardstick, YardstickName
 from strobe.core.sameness.reordered import reordered
 from strobe.core.sameness.visits import FEWEST, CheckCall, describe, needed
-from strobe.core.subjects.acting import ActingSubject
 from strobe.core.subjects.check_inputs import COUNT
-from strobe.core.subjects.subject import Observation, digest
+from strobe.core.subjects.subject import ActingSubject, Observation, digest
 from strobe.core.treatments.treatment import Treatment, Variant
 
 # Of the calls with Real-Time Chunking, in control ticks: what LeRobot's rollout has where nothing else is said.

@@ -12,8 +12,7 @@ from typing import Any
 
 from torch import Tensor
 
-from strobe.core.subjects.subject import Observation
-
+Observation = dict[str, Any]  # images, state and task text of one moment, by LeRobot's keys
 OBS_IMAGES = "observation.images"  # as LeRobot begins the keys of cameras
 COUNT = 16
 # Prompts of other lengths, for observations that all have one. A policy's tokenizer makes other tokens of each.

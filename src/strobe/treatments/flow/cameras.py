@@ -9,8 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from strobe.core.subjects.acting import ActingSubject
-from strobe.core.subjects.subject import Subject
+from strobe.core.subjects.subject import ActingSubject, Subject
 from strobe.core.timeline.layers import Call
 from strobe.core.treatments.patch import Patches
 from strobe.core.treatments.switch import Switch

@@ -17,8 +17,7 @@ from torch import Tensor
 from strobe.core.errors import UserError
 from strobe.core.results import traits as records
 from strobe.core.results.traits import TreatmentTraits
-from strobe.core.subjects.acting import ActingSubject
-from strobe.core.subjects.subject import Subject
+from strobe.core.subjects.subject import ActingSubject, Subject
 from strobe.core.treatments.treatment import FOR_INFERENCE, Treatment, Undo
 from strobe.lerobot.policies.policy_of import policy_of
 from strobe.lerobot.policies.policy_subject import PolicySubject

@@ -14,8 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from strobe.core.errors import UserError
-from strobe.core.subjects.acting import ActingSubject
-from strobe.core.subjects.subject import Subject
+from strobe.core.subjects.subject import ActingSubject, Subject
 from strobe.core.treatments.switch import Switch
 from strobe.core.treatments.treatment import ANY_PHASE, Spec, Undo
 

@@ -42,8 +42,6 @@ from strobe.core.studies.shared.rounds import (
     silent_probes,
     unseen_parts,
 )
-from strobe.core.subjects.acting import ActingSubject
-from strobe.core.subjects.callable_subject import CallableSubject
 from strobe.core.subjects.outputs import Numbers
 from strobe.core.subjects.subject import ITERATION, Phase, Subject
 from strobe.core.timeline import Section, Timeline
@@ -196,7 +194,7 @@ class Session:
         counts = self._count(collected)
         measurements = self._within_ceiling(complete, collected.warmup_rounds, counts)
         for measurement in measurements:
-            if isinstance(self.subject, CallableSubject) and not self._hooks:
+            if self.subject.returns == "outputs" and not self._hooks:
                 measurement.components = []  # a whole that nothing divides has no rest
             self._annotate(measurement, collected.samples[measurement.name], complete, lost)
             if measurement.name in counts and counts[measurement.name].uncounted:
@@ -206,7 +204,7 @@ class Session:
             if measurement.name in self._late:
                 measurement.notes.append(LATE)
         self._add_limits(measurements)
-        outputs, policy = self._outputs, self.subject if isinstance(self.subject, ActingSubject) else None
+        outputs, policy = self._outputs, self.subject.acting
         acting = policy if self.phase == "inference" and outputs.whole else None
         return Measured(
             measurements,
@@ -220,7 +218,7 @@ class Session:
             scale=acting.scale(outputs.first(self.variants[0].name)) if acting is not None else None,
             executed=acting.executed if acting is not None else None,
             features=policy is None,
-            forms=self._forms if isinstance(self.subject, CallableSubject) else None,
+            forms=self._forms or None,
             in_spread=self.options.in_spread,
         )
 
@@ -270,14 +268,15 @@ class Session:
                 if not index and not seen.variant.builds:
                     seen.first_s = time.perf_counter() - begun
                 seen.rounds.append(round)
-                self._outputs.add(seen.variant.name, output, getattr(subject, "pooled", None))
-                if isinstance(subject, CallableSubject) and subject.form is not None:
-                    self._forms.setdefault(seen.variant.name, {})[index % len(subject.inputs)] = subject.form
+                latest = subject.latest
+                self._outputs.add(seen.variant.name, output, latest.pooled)
+                if latest.form is not None:
+                    self._forms.setdefault(seen.variant.name, {})[latest.place] = latest.form
                 if not index:
                     seen.traits = _traits(subject, self.phase, self.options)
                     seen.tensor_float = convolutions_in_tf32(subject.device)
                 # What a target in Python returns is copied after its time is taken.
-                return subject.took_ms if isinstance(subject, CallableSubject) else round.took_ms
+                return round.took_ms if latest.took_ms is None else latest.took_ms
             finally:
                 undo()
 

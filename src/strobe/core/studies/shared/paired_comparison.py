@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from strobe.core.measure.agreement import add_note, agree, agree_features, agree_outputs, in_common
-from strobe.core.measure.verdicts import LEVEL, WITHIN, difference_interval, paired_verdict
+from strobe.core.measure.sampling import SETTLE_S
+from strobe.core.measure.verdicts import LEVEL, WITHIN, difference_interval, paired_verdict, too_short
 from strobe.core.results.agreement import Agreement
 from strobe.core.results.comparison import Comparison
 from strobe.core.results.measurement import Measurement
@@ -24,27 +25,48 @@ def judge(
     level: float = LEVEL,
 ) -> Comparison:
     """Judge two measurements whose samples alternate, and how far their actions differ."""
-    before, after = baseline.samples.values, candidate.samples.values
-    difference_ms, interval = difference_interval(before, after, level=level)
-    agreement = None
+    judged = judge_times(baseline, candidate, within=within, level=level)
     if baseline.phase == "inference":
-        agreement = _agreement(baseline, candidate, measured)
+        judged.agreement = agreement = _agreement(baseline, candidate, measured)
         if (
             agreement is not None
             and measured.variants[candidate.name].guided != measured.variants[baseline.name].guided
         ):
             agreement.on_purpose = True
             add_note(agreement, "RTC changes the actions on purpose: it guides them towards the previous chunk")
+    return judged
+
+
+def judge_times(
+    baseline: Measurement,
+    candidate: Measurement,
+    *,
+    names: tuple[str, str] | None = None,
+    within: float = WITHIN,
+    level: float = LEVEL,
+) -> Comparison:
+    """Judge the times of two measurements whose samples alternate. Raises ValueError for fewer than two samples.
+
+    Args:
+        names: of the two in the verdict's sentence; None for those of the measurements.
+    """
+    before, after = baseline.samples.values, candidate.samples.values
+    difference_ms, interval = difference_interval(before, after, level=level)
+    first, second = names or (baseline.name, candidate.name)
+    verdict = paired_verdict(before, after, baseline_name=first, candidate_name=second, within=within, level=level)
     return Comparison(
         baseline=baseline.name,
         candidate=candidate.name,
-        verdict=paired_verdict(
-            before, after, baseline_name=baseline.name, candidate_name=candidate.name, within=within, level=level
-        ),
+        verdict=verdict,
         difference=interval,
         difference_ms=difference_ms,
-        agreement=agreement,
     )
+
+
+def allow_for_processes(judged: Comparison, seconds: float) -> None:
+    """Withdraw the verdict on two processes that took turns for less than `SETTLE_S`; their rounds took ``seconds``."""
+    names = {"baseline_name": judged.baseline, "candidate_name": judged.candidate}
+    judged.verdict = too_short(judged.verdict, seconds, SETTLE_S, **names)
 
 
 def _agreement(baseline: Measurement, candidate: Measurement, measured: Measured) -> Agreement | None:
