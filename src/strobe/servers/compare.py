@@ -1,12 +1,12 @@
 """Two policy servers, or a server and the policy here, compared.
 
-Each side is an object with `infer`. Both get the same frames: a frame is a map with its number, under ``frame``.
+Each side is an object with `infer`. Both get the same frames.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, TypedDict
 
 import numpy as np
 import torch
@@ -28,6 +28,13 @@ if TYPE_CHECKING:
     from strobe.lerobot.policies.policy_subject import PolicySubject
 
 
+class Frame(TypedDict):
+    """What both sides are called with: the number of a frame, and the first server's observation of it."""
+
+    frame: int
+    observation: Observation
+
+
 def compare_servers(
     sides: Mapping[str, ServerSide | LocalSide],
     observations: Observations,
@@ -44,7 +51,7 @@ def compare_servers(
     Raises:
         UserError: a call that fails.
     """
-    inputs = [{FRAME: number, "observation": dict(each)} for number, each in enumerate(observations.each)]
+    inputs = [Frame(frame=number, observation=dict(each)) for number, each in enumerate(observations.each)]
     targets = [target_of(name, side) for name, side in sides.items()]
     subject = CallableSubject(targets, inputs, label="policy servers")
     facts = {"inputs": observations.description, "source": " and ".join(sides), "kind": "policy server"}
@@ -62,9 +69,6 @@ def compare_servers(
     return result
 
 
-FRAME = "frame"  # of a map of `infer`: its number
-
-
 class ServerSide:
     """A policy server.
 
@@ -78,9 +82,9 @@ class ServerSide:
         words = "; ".join(f"{key}: {value}"[:200] for key, value in list(wire.metadata.items())[:8])
         self.about = f"speaks the protocol of {wire.protocol} and says of itself: {words or '—'}"
 
-    def infer(self, frame: Mapping[str, Any]) -> np.ndarray:
+    def infer(self, frame: Frame) -> np.ndarray:
         """Return the server's actions for a frame, (actions, action dim). Raises CallFailedError."""
-        exchange = self.wire.call(self.observations.each[frame[FRAME]])
+        exchange = self.wire.call(self.observations.each[frame["frame"]])
         if exchange.actions is None or not exchange.actions.size:
             raise CallFailedError("no actions", exchange.held or "ValueError: no actions", "", exchange.ms)
         if (dtype := exchange.actions.dtype).kind not in "biuf":
@@ -95,9 +99,9 @@ class LocalSide:
         self.subject, self.raw = subject, [_raw(frame) for frame in frames]
         self.about = ""  # its name says which policy it is
 
-    def infer(self, frame: Mapping[str, Any]) -> np.ndarray:
+    def infer(self, frame: Frame) -> np.ndarray:
         """Return the policy's actions for a frame, (actions, action dim)."""
-        number = frame[FRAME]
+        number = frame["frame"]
         return self.subject.answer(dict(self.raw[number]), number)[0].float().numpy()
 
 

@@ -16,7 +16,7 @@ from strobe.core.families.modules import along_blocks
 from strobe.core.families.registry import registered, types_with
 from strobe.core.results.subject import SubjectInfo
 from strobe.core.results.traits import BackboneTraits, Traits
-from strobe.core.subjects.subject import ITERATION, Capabilities, InputSource, Latest, Phase, digest
+from strobe.core.subjects.subject import ITERATION, Abilities, InputSource, Latest, Phase, digest
 from strobe.core.timeline.clock import synchronise
 from strobe.core.timeline.probe import Hook
 from strobe.core.timeline.sections import section
@@ -28,7 +28,7 @@ Prepare = Callable[[Tensor], Pixels]
 
 
 @dataclass
-class ModelSubject(Capabilities):
+class ModelSubject(Abilities):
     """A loaded backbone and its clips.
 
     Args:

@@ -29,7 +29,7 @@ from strobe.core.results.traits import CallTraits, Traits
 from strobe.core.subjects.callables import MODULE, Target
 from strobe.core.subjects.leaves import leaves, unfinished
 from strobe.core.subjects.outputs import Numbers, computes_on, copied, numbers_of, tensors_in, wait_for
-from strobe.core.subjects.subject import ITERATION, Capabilities, InputSource, Latest, Phase, count, digest
+from strobe.core.subjects.subject import ITERATION, Abilities, InputSource, Latest, Phase, count, digest
 from strobe.core.timeline.clock import synchronise
 from strobe.core.timeline.probe import Hook, Probe
 from strobe.core.timeline.sections import section
@@ -38,7 +38,7 @@ _MOST = 300  # characters of an error's own words
 
 
 @dataclass
-class CallableSubject(Capabilities):
+class CallableSubject(Abilities):
     """Targets and the inputs that all of them are called with; one target is on at a time.
 
     Args:

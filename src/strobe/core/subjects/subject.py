@@ -78,7 +78,7 @@ class Latest:
     pooled: Tensor | None = None
 
 
-class Capabilities(Protocol):
+class Abilities(Protocol):
     """What a subject can do besides running. One that says nothing returns features and can do nothing else.
 
     Attributes:
@@ -100,7 +100,7 @@ class Capabilities(Protocol):
         return ()
 
 
-class Subject(Capabilities, Protocol):
+class Subject(Abilities, Protocol):
     """Something that runs, in sections, with places to attach probes to."""
 
     @property

@@ -18,6 +18,7 @@ from strobe.core.errors import UserError
 from strobe.core.measure.accounting import weight_bytes
 from strobe.core.measure.ceiling import raise_to_now
 from strobe.core.measure.components import iterations
+from strobe.core.measure.guard import Of
 from strobe.core.measure.memory import kernel_use
 from strobe.core.measure.roofline import limits
 from strobe.core.measure.sampling import Collected, SamplingBudget, collect
@@ -94,8 +95,8 @@ class Measured:
         counts: variant → its FLOP and memory; without those that were not counted.
         scale: of a policy's actions; None for other subjects, or where outputs were not kept whole.
         executed: actions of a chunk that the robot executes.
-        features: whether the outputs are a backbone's features and not actions.
-        forms: of outputs of targets in Python: variant → input's index → shapes. None for other subjects.
+        returns: what the subject returns.
+        forms: variant → input's place → numbers without values, of outputs whose meaning is not known.
         in_spread: whether such outputs are compared in their own spread.
     """
 
@@ -109,8 +110,8 @@ class Measured:
     counts: dict[str, Counted] = field(default_factory=dict)
     scale: ActionScale | None = None
     executed: int | None = None
-    features: bool = False
-    forms: Mapping[str, Mapping[int, Numbers]] | None = None
+    returns: Of = "actions"
+    forms: Mapping[str, Mapping[int, Numbers]] = field(default_factory=dict)
     in_spread: bool = True
 
     @property
@@ -204,8 +205,8 @@ class Session:
             if measurement.name in self._late:
                 measurement.notes.append(LATE)
         self._add_limits(measurements)
-        outputs, policy = self._outputs, self.subject.acting
-        acting = policy if self.phase == "inference" and outputs.whole else None
+        outputs = self._outputs
+        acting = self.subject.acting if self.phase == "inference" and outputs.whole else None
         return Measured(
             measurements,
             collected,
@@ -217,8 +218,8 @@ class Session:
             counts=counts,
             scale=acting.scale(outputs.first(self.variants[0].name)) if acting is not None else None,
             executed=acting.executed if acting is not None else None,
-            features=policy is None,
-            forms=self._forms or None,
+            returns=self.subject.returns,
+            forms=self._forms,
             in_spread=self.options.in_spread,
         )
 

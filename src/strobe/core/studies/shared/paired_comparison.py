@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 from strobe.core.measure.agreement import add_note, agree, agree_features, agree_outputs, in_common
 from strobe.core.measure.sampling import SETTLE_S
 from strobe.core.measure.verdicts import LEVEL, WITHIN, difference_interval, paired_verdict, too_short
@@ -11,7 +9,7 @@ from strobe.core.results.agreement import Agreement
 from strobe.core.results.comparison import Comparison
 from strobe.core.results.measurement import Measurement
 from strobe.core.studies.shared.measuring import Measured
-from strobe.core.subjects.outputs import Numbers, not_compared
+from strobe.core.subjects.outputs import not_compared
 
 SEVERAL_COPIES = "the peaks of memory include the weights in every precision compared, which are held at the same time"
 
@@ -71,12 +69,12 @@ def allow_for_processes(judged: Comparison, seconds: float) -> None:
 
 def _agreement(baseline: Measurement, candidate: Measurement, measured: Measured) -> Agreement | None:
     before, after = baseline.name, candidate.name
-    if measured.forms is not None:
-        return _of_outputs(before, after, measured, measured.forms)
+    if measured.returns == "outputs":
+        return _of_outputs(before, after, measured)
     shapes = measured.outputs.shapes
     if shapes[before] == shapes[after] or not measured.pooled[after]:
         chunks = measured.actions[before], measured.actions[after]
-        if measured.features:
+        if measured.returns == "features":
             agreement = agree_features(*chunks)
         elif measured.variants[after].changes_execution or measured.variants[before].changes_execution:
             agreement = agree(*in_common(*chunks), measured.scale, executed=measured.executed)
@@ -97,13 +95,12 @@ def _agreement(baseline: Measurement, candidate: Measurement, measured: Measured
     return agreement
 
 
-def _of_outputs(
-    before: str, after: str, measured: Measured, forms: Mapping[str, Mapping[int, Numbers]]
-) -> Agreement | None:
+def _of_outputs(before: str, after: str, measured: Measured) -> Agreement | None:
     """Compare outputs whose meaning is not known. None if one of the two returns no numbers.
 
     With an input that gives outputs of other shapes than the others, they are compared without a spread.
     """
+    forms = measured.forms
     alike = [(forms[before][index], forms[after][index]) for index in forms[before] if index in forms[after]]
     if not all(first.shapes and second.shapes for first, second in alike):
         return None
