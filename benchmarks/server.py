@@ -55,8 +55,7 @@ from strobe.servers.protocols.lerobot_messages import ServedPolicy
 from strobe.servers.protocols.observations import ObservationOptions, read
 from strobe.servers.protocols.openpi import OpenpiWire
 from strobe.servers.protocols.openpi_messages import encode
-from strobe.servers.results.server import ServerAnswer
-from strobe.servers.results.server_protocols import PROTOCOLS
+from strobe.servers.results import PROTOCOLS, ServerAnswer
 from strobe.servers.run import ServerOptions, server
 
 DELAYS_MS, QUICK_MS = (20.0, 50.0, 200.0), (100.0,)

@@ -36,8 +36,8 @@ from strobe.core.measure.sampling import SamplingBudget, collect
 from strobe.core.measure.verdicts import paired_verdict
 from strobe.core.studies.shared.progress import Silent
 from strobe.environments import first_difference
-from strobe.environments.options import SideOptions
 from strobe.environments.parcel import CHECKS
+from strobe.environments.side import SideOptions
 from strobe.environments.sides import Carried, Sides, SidesOptions, carry, passes
 from strobe.lerobot.policies.loading import load_subject
 from strobe.lerobot.policies.options import InputOptions, PolicyOptions

@@ -27,8 +27,8 @@ from strobe.core.measure.sampling import SamplingBudget
 from strobe.core.results.answer import CompareResult
 from strobe.core.studies.shared.measuring import Options
 from strobe.core.studies.shared.progress import Silent
-from strobe.environments.compare import compare_environments
-from strobe.environments.options import SideOptions
+from strobe.environments.run import compare_environments
+from strobe.environments.side import SideOptions
 from strobe.environments.sides import SidesOptions
 from strobe.lerobot.policies.lerobot_policies import known_types
 from strobe.lerobot.policies.loading import load_subject

@@ -10,7 +10,7 @@ import dataclasses
 import importlib
 import re
 import tomllib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -24,14 +24,11 @@ from strobe.core.cli.parse import check_names, pairs
 from strobe.core.cli.placeholders import groups, option_names
 from strobe.core.errors import UserError
 from strobe.core.slices import commands as all_commands
-from strobe.core.slices import load
+from strobe.core.slices import load, sources
 from strobe.environments import compare_command as compare_environments
-from strobe.environments import verify_command as verify_environment
 from strobe.lerobot.flags.lazy_flags import options
 from strobe.lerobot.policies.lerobot_policies import known_types
 from strobe.lerobot.schema.registries import POLICY
-from strobe.servers import command as server
-from strobe.servers import compare_command as compare_servers
 
 # An example's report.md is what a run printed when it ran.
 PAGES = sorted(
@@ -141,13 +138,12 @@ def strobe(words: list[str]) -> None:
     if name == "sweep" and not study:
         known |= flags_of("compare") | flags_of("breakdown")
     own = list(flags(ours))
-    for command, names_it, config in OTHER_FORMS:
-        if name == command and names_it(ours):
-            inside = [f"--{group}.{one}" for group, where in groups(config).items() for one in where.options()]
-            check_names([*option_names(config), *inside, *EVERYWHERE], [flag for flag, _ in own])
-            for _, text in (pair for pair in own if pair[0] == "--variant"):
-                compare_environments.side_of(text or "")
-            return
+    if (config := other_form(name, ours)) is not None:
+        inside = [f"--{group}.{one}" for group, where in groups(config).items() for one in where.options()]
+        check_names([*option_names(config), *inside, *EVERYWHERE], [flag for flag, _ in own])
+        for _, text in (pair for pair in own if pair[0] == "--variant"):
+            compare_environments.side_of(text or "")
+        return
     for flag, value in own:
         understood(flag, value, known)
     values = dict(own)
@@ -164,13 +160,12 @@ def strobe(words: list[str]) -> None:
                 fields(kind, [axis])
 
 
-# Commands with flags of their own for another kind of subject: what tells by the arguments, and the config.
-OTHER_FORMS: tuple[tuple[str, Callable[[Sequence[str]], bool], type], ...] = (
-    ("compare", compare_servers.names_servers, compare_servers.CompareServersConfig),
-    ("compare", compare_environments.names_environments, compare_environments.CompareEnvironmentsConfig),
-    ("verify", verify_environment.names_environment, verify_environment.VerifyEnvironmentConfig),
-    ("breakdown", server.names_server, server.ServerConfig),
-)
+def other_form(name: str, argv: list[str]) -> type | None:
+    """The flags of the command's form for the subjects that ``argv`` names; None for its own."""
+    form = next((one.forms[name] for one in sources() if one.forms.get(name) and one.named_by(argv)), None)
+    return load(form).config if form is not None else None
+
+
 EVERYWHERE = ("--help", "--policy.path", "--policy.type", "--policy.size", *display.FLAGS, "--log", "--log.project")
 
 

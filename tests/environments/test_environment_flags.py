@@ -6,6 +6,8 @@ import sys
 
 import pytest
 
+from strobe.commands import compare, verify
+from strobe.core.cli.runner import Command
 from strobe.core.errors import UserError
 from strobe.environments import compare_command as compare_environments
 from strobe.environments import verify_command as verify_environment
@@ -25,7 +27,7 @@ ACT = ["--policy.type=act", "--policy.size=tiny"]
     ],
 )
 def test_a_variant_names_an_environment_by_its_keys(argv: list[str], expected: bool):
-    assert compare_environments.names_environments(argv) == expected
+    assert (compare.run.form(argv).config is compare_environments.CompareEnvironmentsConfig) == expected
 
 
 def test_one_variant_is_held_against_this_environment_and_several_against_the_first():
@@ -59,10 +61,19 @@ def test_treatments_and_backbones_are_not_for_other_environments():
         compare_environments.read(["--model.type=vjepa2", f"--variant=next: python={PYTHON}"])
 
 
+def test_a_command_that_runs_no_other_environment_says_which_one_does():
+    for command in (compare.run, Command("made-up", None, object, None, lambda: 0)):
+        with pytest.raises(UserError, match=f"is for strobe verify: strobe {command.name} has no such flag"):
+            command(["--against_python=x"])
+    behind = Command("made-up", None, object, lambda argv: (list(argv),), lambda argv, _: len(argv), bar=False)
+    assert behind(["--", "--against_python=x"]) == 2  # another program's own flag
+
+
 def test_verify_names_an_environment_by_its_flags():
-    assert verify_environment.names_environment(["--against_python=x"])
-    assert verify_environment.names_environment(["--against-lerobot", "x"])
-    assert not verify_environment.names_environment(["--recipe=x"])
+    of_environment = verify_environment.VerifyEnvironmentConfig
+    assert verify.run.form(["--against_python=x"]).config is of_environment
+    assert verify.run.form(["--against-lerobot", "x"]).config is of_environment
+    assert verify.run.form(["--recipe=x"]) is verify.run
     with pytest.raises(UserError, match="no interpreter"):
         verify_environment.read([*ACT, "--against_python=nowhere"])
     with pytest.raises(UserError, match="--guard='wrong'"):

@@ -23,11 +23,9 @@ from strobe.core.measure.guard import Guards
 from strobe.core.measure.sampling import Progress, SamplingBudget
 from strobe.core.studies.shared.measuring import Options
 from strobe.core.studies.shared.progress import Silent
-from strobe.environments.compare import compare_environments
-from strobe.environments.options import SideOptions
-from strobe.environments.side import EnvironmentWorker
+from strobe.environments.run import compare_environments, verify_environment
+from strobe.environments.side import EnvironmentWorker, SideOptions
 from strobe.environments.sides import SidesOptions
-from strobe.environments.verify import verify_environment
 from strobe.lerobot.policies.loading import load_subject
 from strobe.lerobot.policies.options import PolicyOptions
 from strobe.lerobot.policies.policy_subject import PolicySubject

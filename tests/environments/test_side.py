@@ -14,8 +14,7 @@ import pytest
 
 from strobe.core.errors import UserError
 from strobe.environments import side as sides
-from strobe.environments.options import SideOptions
-from strobe.environments.side import EnvironmentWorker, SideEndedError, SideFailedError
+from strobe.environments.side import EnvironmentWorker, SideEndedError, SideFailedError, SideOptions
 
 ECHO = """
 import json, os, subprocess, sys, time

@@ -84,11 +84,10 @@ def test_a_server_is_compared_with_a_policy_on_this_machine(tmp_path: Path):
     from strobe.core.studies.shared.progress import Silent
     from strobe.lerobot.policies.loading import load_subject
     from strobe.lerobot.policies.options import PolicyOptions
-    from strobe.servers.compare import compare_servers
+    from strobe.servers.compare import LocalSide, ServerSide, compare_servers
     from strobe.servers.protocols.connect import connect
     from strobe.servers.protocols.lerobot_messages import ServedPolicy
     from strobe.servers.protocols.observations import ObservationOptions, Source
-    from strobe.servers.protocols.side import LocalSide, ServerSide
 
     tiny_for_robot("act", tmp_path / "act", 6, ("top",), 32)
     image = np.full((32, 32, 3), 90, np.uint8)

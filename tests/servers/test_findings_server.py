@@ -10,7 +10,7 @@ from support.findings_results import approve_findings
 from strobe.core.kinds import advise
 from strobe.core.results.data import Quantiles
 from strobe.servers.figures import Trip, action_age, parts, timed
-from strobe.servers.results.server import DroppedObservations, ImageEncoding, ImageSent, ServerAnswer, ServerFault
+from strobe.servers.results import DroppedObservations, ImageEncoding, ImageSent, ServerAnswer, ServerFault
 
 PROTOCOLS = ("openpi", "GR00T", "LeRobot")
 BALANCED = Trip(encode=1, away=60, decode=1, server=40)  # a third network, two thirds server

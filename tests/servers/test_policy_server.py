@@ -20,7 +20,7 @@ from strobe.core.studies.shared.progress import Silent
 from strobe.servers.protocols import openpi
 from strobe.servers.protocols.observations import ObservationOptions, Source, read
 from strobe.servers.protocols.wire import Exchange
-from strobe.servers.results.server import ServerAnswer
+from strobe.servers.results import ServerAnswer
 
 SMALL: Source = read(ObservationOptions(image_size=(16, 16)))
 

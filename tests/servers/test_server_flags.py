@@ -14,6 +14,7 @@ from support.openpi_server import TRACEBACK, Policy, serving
 from strobe.commands import breakdown
 from strobe.core.cli.main import main
 from strobe.core.errors import UserError
+from strobe.sweep import command as sweep
 
 URL = "--policy.server=ws://127.0.0.1:9"
 
@@ -46,12 +47,12 @@ def test_an_observation_without_a_server_is_a_line():
 
 def test_another_command_takes_no_server(capsys: pytest.CaptureFixture[str]):
     assert main(["optimize", URL]) == 2
-    assert "--policy.server is for `strobe breakdown`" in capsys.readouterr().err
+    assert "--policy.server is for strobe breakdown and compare: strobe optimize runs" in capsys.readouterr().err
 
 
 def test_a_sweep_takes_no_server():
-    with pytest.raises(UserError, match="a sweep runs policies on this machine"):
-        breakdown.read([URL])
+    with pytest.raises(UserError, match="strobe sweep runs the policy on this machine"):
+        sweep.run(["breakdown", URL, "--grid=seed=1,2"])
 
 
 @pytest.mark.parametrize(

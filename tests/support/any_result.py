@@ -26,7 +26,7 @@ from strobe.dataloader.results import Dataloader
 from strobe.evaluate.pairs import PairedRates
 from strobe.evaluate.results import EvaluatedVariant, EvaluateResult, VariantOnTask
 from strobe.ladder.results import Ladder, OptimizeResult
-from strobe.servers.results.server import ServerAnswer
+from strobe.servers.results import ServerAnswer
 from strobe.sweep.results import Axis, Cell, Sweep
 from strobe.traces.results import TraceAnswer
 from strobe.train.results import TrainResult

@@ -6,9 +6,10 @@ import torch
 from torch import nn
 
 from strobe.core.families.family import Family
+from strobe.core.subjects.subject import Abilities
 
 
-class Bare:
+class Bare(Abilities):
     """A subject of one module."""
 
     def __init__(self, module: nn.Module) -> None:

@@ -9,8 +9,7 @@ from pathlib import Path
 
 import psutil
 
-from strobe.environments.options import SideOptions
-from strobe.environments.side import EnvironmentWorker
+from strobe.environments.side import EnvironmentWorker, SideOptions
 
 
 class KeptSides:

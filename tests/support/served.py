@@ -15,7 +15,7 @@ import pytest
 from strobe.core.kinds import advise
 from strobe.core.studies.shared.progress import Silent
 from strobe.servers.protocols.observations import ObservationOptions, Source, read
-from strobe.servers.results.server import ServerAnswer
+from strobe.servers.results import ServerAnswer
 from strobe.servers.run import ServerOptions, server
 
 

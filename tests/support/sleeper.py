@@ -20,7 +20,7 @@ from strobe.core.families.family import Family
 from strobe.core.measure.sampling import collect
 from strobe.core.results.subject import SubjectInfo
 from strobe.core.results.traits import PolicyTraits, Traits
-from strobe.core.subjects.subject import ITERATION, InputSource, Phase
+from strobe.core.subjects.subject import ITERATION, Abilities, InputSource, Phase
 from strobe.core.timeline import section
 from strobe.core.timeline.probe import Hook
 from strobe.core.treatments.treatment import STRUCTURE, Entry, Treatment
@@ -50,7 +50,7 @@ class Clock:
         return self
 
 
-class Sleeper:
+class Sleeper(Abilities):
     """Parts 'vision' and 'head'; ``on`` holds the planted treatments that are on."""
 
     def __init__(self, clock: Clock) -> None:

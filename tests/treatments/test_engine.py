@@ -27,6 +27,7 @@ from strobe.core.sameness.check import Sameness, guidance_of
 from strobe.core.sameness.visits import plan
 from strobe.core.studies.compare import compare
 from strobe.core.studies.shared.measuring import Options
+from strobe.core.subjects.subject import Abilities
 from strobe.core.timeline.probe import Hook
 from strobe.core.treatments import catalogue
 from strobe.core.treatments.treatment import Variant
@@ -81,7 +82,7 @@ class Seeing(nn.Module):
 
 
 @dataclass
-class Small:
+class Small(Abilities):
     """The least that is a subject: a module, its device, and a call."""
 
     module: nn.Module = field(default_factory=Seeing)

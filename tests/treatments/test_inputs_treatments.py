@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 import torch
+from support.required import required
 
 from strobe.core.errors import UserError
 from strobe.core.measure.sampling import SamplingBudget
@@ -145,7 +146,7 @@ def test_pooled_features_are_those_of_all_tokens() -> None:
     subject.call("inference")(0)
     with torch.no_grad():
         whole = subject.module(**subject._pixels(subject.clips.batch(0, 1)), skip_predictor=True).last_hidden_state
-    assert torch.allclose(subject.pooled, whole.mean(1), atol=1e-6)
+    assert torch.allclose(required(subject.latest.pooled), whole.mean(1), atol=1e-6)
 
 
 def test_a_policys_cameras_are_made_smaller_in_their_own_shape() -> None:

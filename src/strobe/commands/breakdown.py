@@ -31,14 +31,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 from strobe.core.cli.live import Live
 from strobe.core.cli.runner import Command, Studied
 from strobe.core.errors import UserError, nearest
 from strobe.lerobot.flags.run_flags import RunConfig, SubjectFlags, check_pace, check_phases, check_recipe, read_flags
 from strobe.lerobot.flags.subject import Profilers, load_subject, options_of, recipe_notes, studied
-from strobe.servers import command as server
 
 PHASES = ("inference", "training forward", "training step")
 
@@ -53,8 +51,6 @@ class BreakdownConfig(RunConfig):
 
 def read(argv: Sequence[str]) -> tuple[SubjectFlags, BreakdownConfig]:
     """Return the command's flags, checked. Raises UserError."""
-    if server.names_server(argv):
-        raise UserError(f"{server.FLAG} is for one `strobe breakdown`; a sweep runs policies on this machine")
     flags, config = read_flags(BreakdownConfig, argv)
     for phase in config.phases:
         if phase not in PHASES:
@@ -90,22 +86,13 @@ def study(flags: SubjectFlags, config: BreakdownConfig, live: Live) -> Studied:
     return profilers.look(studied(result, flags, config, sections), first.name, first, live)  # type: ignore[arg-type]
 
 
-def _read(argv: Sequence[str]) -> tuple[object, ...]:
-    return server.read(argv) if server.names_server(argv) else read(argv)
-
-
-def _study(*options: Any) -> Studied:
-    return server.study(*options) if isinstance(options[0], server.ServerConfig) else study(*options)
-
-
 run = Command(
     "breakdown",
     __doc__,
     BreakdownConfig,
-    _read,
-    _study,
+    read,
+    study,
     subject="policy or model",
-    more_help=server.help_of_server,
     heavy="timed",
-    gives_way=lambda argv: not server.names_server(argv),
+    gives_way=True,
 )

@@ -55,7 +55,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from strobe.core.cli.bounds import above
 from strobe.core.cli.help import with_treatments
@@ -64,11 +64,9 @@ from strobe.core.cli.parse import take_repeated
 from strobe.core.cli.runner import EXIT_CODES, Command, Studied
 from strobe.core.devices.untried import KEY
 from strobe.core.errors import UserError, nearest
-from strobe.environments import compare_command as compare_environments
 from strobe.lerobot.flags.run_flags import RunConfig, SubjectFlags, check_pace, check_phases, check_recipe, read_flags
 from strobe.lerobot.flags.subject import Profilers, load_subject, options_of, recipe_notes, studied
 from strobe.lerobot.policies.options import FactoryOptions, PolicyOptions
-from strobe.servers import compare_command as compare_servers
 
 if TYPE_CHECKING:
     from strobe.commands.variants import RequestedVariants
@@ -176,31 +174,13 @@ def wanted_of(config: CompareConfig) -> RequestedVariants:
     )
 
 
-def _read(argv: Sequence[str]) -> tuple[object, ...]:
-    if compare_servers.names_servers(argv):
-        return compare_servers.read(argv)
-    return compare_environments.read(argv) if compare_environments.names_environments(argv) else read(argv)
-
-
-def _study(*options: Any) -> Studied:
-    if isinstance(options[0], compare_servers.CompareServersConfig):
-        return compare_servers.study(*options)
-    of_environments = isinstance(options[1], compare_environments.CompareEnvironmentsConfig)
-    return compare_environments.study(*options) if of_environments else study(*options)
-
-
-def _more_help() -> str:
-    return "\n\n".join([compare_servers.help_of_servers(), compare_environments.help_of_environments()])
-
-
 run = Command(
     "compare",
     lambda: with_treatments(__doc__),
     CompareConfig,
-    _read,
-    _study,
+    read,
+    study,
     subject="policy or model",
-    more_help=_more_help,
     heavy="timed",
     gives_way=True,
 )

@@ -29,14 +29,13 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, TypedDict
 
 from strobe.core.cli.bounds import above, at_least
 from strobe.core.cli.flags import OutputFlags
 from strobe.core.cli.live import Live
 from strobe.core.cli.runner import EXIT_CODES, Command, Studied
 from strobe.core.errors import UserError
-from strobe.environments import verify_command as verify_environment
 from strobe.lerobot.flags.run_flags import InputFlags, RecipeFlags, SubjectFlags, check_recipe, read_flags
 from strobe.lerobot.flags.subject import load_subject, recipe_notes, studied
 from strobe.lerobot.flags.subject_flags import ModelFlags
@@ -44,6 +43,7 @@ from strobe.lerobot.policies.options import FactoryOptions
 
 if TYPE_CHECKING:
     from strobe.core.results.answer import VerifyResult
+    from strobe.core.subjects.subject import Subject
     from strobe.core.treatments.recipe import RecipeTreatment
 
     Treatments = tuple[RecipeTreatment, ...]
@@ -57,6 +57,14 @@ REFUSED = {
     f"--{name}": f"--{name} is for timing or calls, which strobe verify chooses itself: leave it out"
     for name in UNTIMED
 }
+
+
+class Effort(TypedDict):
+    """How much a check looks at: observations, passes over them, seconds."""
+
+    count: int
+    passes: int
+    seconds: float
 
 
 @dataclass
@@ -79,6 +87,11 @@ class VerifyConfig(OutputFlags, RecipeFlags, InputFlags):
     # machine becomes slower on the way, it gets three times as long for those 4. After that nothing is judged.
     seconds: float | None = field(default=600.0, metadata=above(0))
 
+    @property
+    def effort(self) -> Effort:
+        """The arguments of a verification that the flags give."""
+        return Effort(count=self.observations, passes=self.passes, seconds=self.seconds or math.inf)
+
 
 def read(argv: Sequence[str]) -> tuple[SubjectFlags, VerifyConfig]:
     """Return the command's flags, checked. Raises UserError."""
@@ -93,14 +106,7 @@ def read(argv: Sequence[str]) -> tuple[SubjectFlags, VerifyConfig]:
         raise UserError("name the recipe to verify: --recipe=recipe.yaml (strobe optimize writes one)")
     if config.recipe is not None:
         check_recipe(flags, config.recipe, ["inference"])
-    try:
-        guard = Guards.parse(config.guard)
-        if guard.requested is not None:
-            guard.requested.require_figures("outputs" if isinstance(flags, FactoryOptions) else "actions")
-    except UserError as error:
-        raise UserError(f"--guard={error}") from None
-    if guard.success_drop is not None:
-        raise UserError(f"--guard={config.guard}: success_drop needs episodes: strobe optimize plays them")
+    Guards.of_flag(config.guard, "outputs" if isinstance(flags, FactoryOptions) else "actions", "strobe optimize")
     return flags, config
 
 
@@ -133,26 +139,22 @@ def study(flags: SubjectFlags, config: VerifyConfig, live: Live) -> Studied:
     recipe, name = load(config.recipe), config.recipe.name
     require_kind(subject.info.kind, recipe, name)
     guards = Guards.parse(config.guard) if config.guard.strip() else guards_of(recipe)
-    seconds = config.seconds or math.inf
-    how: dict[str, Any] = {"count": config.observations, "passes": config.passes, "seconds": seconds}
     if isinstance(subject, CallableSubject):
-        result = verify_recipe(subject, recipe, name, replace(guards, kind="outputs"), live, **how)
+        result = verify_recipe(subject, recipe, name, replace(guards, kind="outputs"), live, **config.effort)
     else:
-        result = verify(policy_of(subject), recipe, name, guards, live, **how)
+        result = verify(policy_of(subject), recipe, name, guards, live, **config.effort)
     result.notes += recipe_notes(config.recipe)
     return studied(result, flags, config, code=EXIT_CODES[result.outcome])
 
 
-def verify_export(subject: Any, config: VerifyConfig, folder: Path, live: Live) -> VerifyResult:
+def verify_export(subject: Subject, config: VerifyConfig, folder: Path, live: Live) -> VerifyResult:
     """Hold the export in ``folder`` against the untouched policy. Raises UserError."""
     from strobe.core.measure.guard import Guards
     from strobe.export import verify as study_of
     from strobe.lerobot.policies.policy_of import policy_of
 
     export = study_of.Export(folder, config.exported_python, settings_of(config.recipe)[0])
-    seconds = config.seconds or math.inf
-    how: dict[str, Any] = {"count": config.observations, "passes": config.passes, "seconds": seconds}
-    return study_of.verify_export(policy_of(subject), export, Guards.parse(config.guard), live, **how)
+    return study_of.verify_export(policy_of(subject), export, Guards.parse(config.guard), live, **config.effort)
 
 
 def settings_of(path: Path | None) -> tuple[Treatments, Treatments]:
@@ -171,23 +173,13 @@ def settings_of(path: Path | None) -> tuple[Treatments, Treatments]:
     return inside, tuple(treatment for treatment in treatments if treatment.rank != SETTING)
 
 
-def _read(argv: Sequence[str]) -> tuple[object, ...]:
-    return verify_environment.read(argv) if verify_environment.names_environment(argv) else read(argv)
-
-
-def _study(*options: Any) -> Studied:
-    of_environments = isinstance(options[1], verify_environment.VerifyEnvironmentConfig)
-    return verify_environment.study(*options) if of_environments else study(*options)
-
-
 run = Command(
     "verify",
     __doc__,
     VerifyConfig,
-    _read,
-    _study,
+    read,
+    study,
     subject="policy or model",
-    more_help=verify_environment.help_of_environment,
     heavy="untimed",
     gives_way=True,
 )

@@ -7,9 +7,10 @@ when that is needed: a name is written ``module`` or ``module:attribute``. So a 
 from __future__ import annotations
 
 import importlib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
+from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
@@ -61,6 +62,36 @@ class Kind:
 
 
 @dataclass(frozen=True)
+class Source:
+    """Where commands get other subjects than policies and backbones of LeRobot's and transformers'.
+
+    A command may take them in a form of its own, with the flags and the help that these subjects need.
+
+    Args:
+        forms: name of a command that takes them → the name of its form, a `strobe.core.cli.runner.Command`; '' for a
+            command that takes them itself.
+        otherwise: what any other command does, in words.
+        flags: those that name such a subject; one that ends in a dot stands for all that begin so.
+        keys: of a ``--variant``, those that name one.
+    """
+
+    forms: Mapping[str, str]
+    otherwise: str
+    flags: tuple[str, ...] = ()
+    keys: tuple[str, ...] = ()
+
+    def named_by(self, argv: Sequence[str]) -> str:
+        """Return the flag among a command's arguments that names such a subject; '' if none does."""
+        prefixes = tuple(flag for flag in self.flags if flag.endswith("."))
+        for name, value in _flags_of(argv):
+            if name in self.flags or (prefixes and name.startswith(prefixes)):
+                return name
+            if name == "--variant" and any(key in self.keys for key, _ in variant_settings(value)):
+                return name
+        return ""
+
+
+@dataclass(frozen=True)
 class Slice:
     """What a folder adds to the core.
 
@@ -70,6 +101,7 @@ class Slice:
         rules: study of another slice → names of rules on it.
         shows: study of another slice → names of modules with more of its page; see `strobe.core.report.frame.Part`.
         offers: what the core can do only with this slice → the name of the function that does it.
+        sources: where commands get other subjects.
         families: names of packages, each file of which has a ``FAMILY``.
         treatments: names of tables of treatments; see `strobe.core.treatments.spec.Words`.
     """
@@ -80,6 +112,7 @@ class Slice:
     rules: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     shows: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     offers: Mapping[str, str] = field(default_factory=dict)
+    sources: tuple[Source, ...] = ()
     families: tuple[str, ...] = ()
     treatments: tuple[str, ...] = ()
 
@@ -121,6 +154,29 @@ def command(name: str) -> Command | None:
 def kinds() -> dict[str, Kind]:
     """Return study → the kind of its answer."""
     return {study: kind for each in slices().values() for study, kind in each.kinds.items()}
+
+
+@cache
+def sources() -> tuple[Source, ...]:
+    """Return the sources of all slices; those with flags of their own first, which say more than keys of a variant."""
+    return tuple(
+        sorted((source for each in slices().values() for source in each.sources), key=lambda one: bool(one.keys))
+    )
+
+
+def variant_settings(text: str) -> list[tuple[str, str]]:
+    """Return the keys and values after the name of a variant, ``'NAME: key=value, key=value'``."""
+    given = [pair.partition("=") for pair in text.partition(":")[2].split(",") if pair.strip()]
+    return [(key.strip(), value.strip()) for key, _, value in given]
+
+
+def _flags_of(argv: Sequence[str]) -> Iterator[tuple[str, str]]:
+    """Yield the flags before a ``--`` with their values; '' for one that has none."""
+    ours = list(argv[: argv.index("--")] if "--" in argv else argv)
+    for argument, after in zip_longest(ours, ours[1:], fillvalue=""):
+        name, equals, value = argument.partition("=")
+        if name.startswith("--"):
+            yield f"--{name[2:].replace('-', '_')}", value if equals or after.startswith("--") else after
 
 
 def record_class(name: str) -> type[Any] | None:

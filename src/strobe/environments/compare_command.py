@@ -26,12 +26,12 @@ from pathlib import Path
 
 from strobe.core.cli.bounds import above, at_least
 from strobe.core.cli.flags import OutputFlags
-from strobe.core.cli.help import help_text
 from strobe.core.cli.live import Live
-from strobe.core.cli.parse import pairs, take_repeated
-from strobe.core.cli.runner import Studied
+from strobe.core.cli.parse import take_repeated
+from strobe.core.cli.runner import Command, Studied
 from strobe.core.errors import UserError, nearest
-from strobe.environments.options import SideOptions
+from strobe.core.slices import variant_settings
+from strobe.environments.side import SideOptions
 from strobe.lerobot.flags.run_flags import InputFlags, SubjectFlags, read_flags
 from strobe.lerobot.flags.subject import NO_LIMIT_S, load_subject, studied
 from strobe.lerobot.policies.options import PolicyOptions
@@ -57,20 +57,6 @@ class CompareEnvironmentsConfig(OutputFlags, InputFlags):
     as_fast_within: float = field(default=0.02, metadata=above(0))
     # An environment, 'NAME: python=INTERPRETER, lerobot=CHECKOUT'; may be repeated.
     variant: list[str] = field(default_factory=list)
-
-
-def names_environments(argv: Sequence[str]) -> bool:
-    """Return whether a variant among the arguments of `strobe compare` names an environment."""
-    try:
-        given = [value or "" for name, value in pairs(argv) if name == "--variant"]
-    except UserError:
-        return False  # it is said where the arguments are read
-    return any(key in KEYS for text in given for key, _ in _settings(text))
-
-
-def help_of_environments() -> str:
-    """Return the help on comparisons of environments."""
-    return help_text(__doc__ or "", CompareEnvironmentsConfig, ("output_dir", "thresholds"))
 
 
 def read(argv: Sequence[str]) -> tuple[PolicyOptions, CompareEnvironmentsConfig, list[SideOptions]]:
@@ -105,7 +91,7 @@ def sides_of(texts: Sequence[str]) -> list[SideOptions]:
 def side_of(text: str) -> SideOptions:
     """Read ``'NAME: python=INTERPRETER, lerobot=CHECKOUT'``. Raises UserError."""
     name, colon, _ = text.partition(":")
-    given = _settings(text)
+    given = variant_settings(text)
     if not colon or not name.strip() or not given:
         raise UserError(f"--variant '{text}': write 'NAME: python=INTERPRETER, lerobot=CHECKOUT'")
     for key, value in given:
@@ -124,7 +110,7 @@ def study(flags: PolicyOptions, config: CompareEnvironmentsConfig, sides: list[S
     with importing(announced=True):
         from strobe.core.measure.sampling import SamplingBudget
         from strobe.core.studies.shared.measuring import Options
-        from strobe.environments.compare import compare_environments
+        from strobe.environments.run import compare_environments
         from strobe.environments.sides import SidesOptions
         from strobe.lerobot.policies.policy_of import policy_of
         from strobe.lerobot.policies.policy_subject import PolicySubject
@@ -147,7 +133,4 @@ def study(flags: PolicyOptions, config: CompareEnvironmentsConfig, sides: list[S
     return studied(result, flags, config)
 
 
-def _settings(text: str) -> list[tuple[str, str]]:
-    """Return the keys and values after the name of a variant."""
-    given = [pair.partition("=") for pair in text.partition(":")[2].split(",") if pair.strip()]
-    return [(key.strip(), value.strip()) for key, _, value in given]
+COMPARE = Command("compare", __doc__, CompareEnvironmentsConfig, read, study, heavy="timed", gives_way=True)

@@ -1,4 +1,4 @@
-"""A process in another environment that runs one side of the comparison."""
+"""One side of a comparison of environments: how it is started, and the process in that environment that runs it."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import subprocess
 import sys
 import threading
 import time
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,46 @@ from strobe.core.json_text import JsonObject, parsed
 from strobe.core.processes.command import last_line
 from strobe.core.processes.lifetime import Closing, Ending
 from strobe.core.results.units import plain
-from strobe.environments.options import SideOptions
+
+
+@dataclass(frozen=True)
+class SideOptions:
+    """How a side is started.
+
+    Args:
+        python: of the environment; '' for this one.
+        lerobot: a checkout of LeRobot to use in place of the installed one; '' for the installed one.
+    """
+
+    name: str
+    python: str = ""
+    lerobot: str = ""
+
+    def check(self) -> None:
+        """Raise UserError for an interpreter or a checkout that is not there."""
+        if self.python and not (Path(self.python).is_file() and os.access(self.python, os.X_OK)):
+            raise UserError(f"'{self.name}': python={self.python} is no interpreter that can be run")
+        if self.lerobot:
+            self.source()
+
+    def source(self) -> Path:
+        """Return the folder in the checkout that holds the package. Raises UserError."""
+        for folder in (Path(self.lerobot) / "src", Path(self.lerobot)):
+            if (folder / "lerobot" / "__init__.py").is_file():
+                return folder.resolve()
+        raise UserError(f"'{self.name}': lerobot={self.lerobot} holds no package 'lerobot', nor does its folder 'src'")
+
+    @property
+    def checkout(self) -> str:
+        """The commit of the checkout, else its folder's name; '' for the installed LeRobot."""
+        if not self.lerobot:
+            return ""
+        command = ["git", "-C", self.lerobot, "describe", "--always", "--dirty", "--exclude=*"]
+        with contextlib.suppress(OSError, subprocess.SubprocessError):
+            described = subprocess.run(command, capture_output=True, text=True, timeout=10, check=True).stdout.strip()
+            return described or Path(self.lerobot).name
+        return Path(self.lerobot).resolve().name
+
 
 CARRIED = Path(__file__).parent / "carried"
 GRACE_S = 1.0  # time in which a side ends by itself once its input has closed

@@ -17,16 +17,16 @@ from torch import Tensor
 from strobe.core.errors import UserError
 from strobe.core.families.registry import steps_of
 from strobe.core.measure.agreement import agree
-from strobe.core.measure.guard import Guard, Judgement
+from strobe.core.measure.guard import Guard
 from strobe.core.measure.memory import available_bytes
-from strobe.core.results.agreement import ActionScale, Agreement, Effect, Yardstick
-from strobe.core.results.comparison import GradientAgreement
+from strobe.core.results.agreement import ActionScale, Agreement, Check, Effect, Yardstick
+from strobe.core.results.comparison import Comparison, GradientAgreement
+from strobe.core.studies.shared.action_check import ActionCheck
 from strobe.core.studies.shared.progress import Reporter, Steps
 from strobe.environments import first_difference
-from strobe.environments.options import SideOptions
 from strobe.environments.parcel import CHECKS, Parcel, pack
 from strobe.environments.results import Environment, PassDifference
-from strobe.environments.side import EnvironmentWorker, SideFailedError
+from strobe.environments.side import EnvironmentWorker, SideFailedError, SideOptions
 from strobe.lerobot.policies.action_scale import scale_of
 from strobe.lerobot.policies.inputs import Inputs
 from strobe.lerobot.policies.policy_subject import PolicySubject
@@ -34,7 +34,7 @@ from strobe.lerobot.policies.policy_subject import PolicySubject
 LOAD_S, CALL_S = 1800.0, 600.0  # limits of one order
 OTHER_ORDER = "the first side's own sums: shuffled, on one thread, by torch's kernels, with attention by its formula"
 GUARDED: Effect = "rounding"  # what another environment may do to the actions
-CALLS_EACH = 4  # approximate calls of the sides per observation of a look
+LOOK_CALLS = 4  # approximate calls of the sides per observation of a look
 PARTS = ("preprocessing", "policy", "postprocessing")
 # After a call torch's threads look for more work for a moment before they sleep; the other side begins after that.
 PAUSE_S = 0.003
@@ -197,27 +197,20 @@ class Sides:
 
 
 @dataclass
-class Looked:
+class Looked(ActionCheck):
     """How far the sides' actions are apart: the agreement of each with the first one, and the yardstick.
 
     Args:
-        broken: side → the call that failed, or why its chunks cannot be compared.
         worst: side → the check observation whose chunks differ most.
     """
 
-    agreements: dict[str, Agreement] = field(default_factory=dict)
-    broken: dict[str, str] = field(default_factory=dict)
-    reordered: Yardstick | None = None
     worst: dict[str, int] = field(default_factory=dict)
-    notes: list[str] = field(default_factory=list)
 
-    def judge(self, name: str, guard: Guard) -> Judgement:
+    def hold(self, judged: Comparison | Check, name: str, guard: Guard) -> None:
         """Hold the actions of the side ``name`` against ``guard``; what was not looked at is not judged."""
-        if name in self.broken:
-            return Judgement("broken", self.broken[name])
         if name not in self.agreements:
-            return Judgement("not judged", "it was stopped before the actions were compared")
-        return guard.judge(self.agreements[name], self.reordered)
+            self.unseen.setdefault(name, "it was stopped before the actions were compared")
+        super().hold(judged, name, guard)
 
 
 def look(sides: Sides, count: int, reporter: Reporter) -> Looked:
@@ -237,7 +230,7 @@ def look(sides: Sides, count: int, reporter: Reporter) -> Looked:
     for index in range(count):
         own.append(sides.chunk(first, index))
         for name in others:
-            if name not in looked.broken:
+            if name not in looked.failed:
                 _add_chunk(sides, name, own[-1], chunks[name], looked)
         if len(moved) == index:
             try:
@@ -247,12 +240,12 @@ def look(sides: Sides, count: int, reporter: Reporter) -> Looked:
         steps(index + 1, count)
     scale = sides.carried.scale(own)
     for name in others:
-        if name not in looked.broken:
+        if name not in looked.failed:
             looked.agreements[name] = agree(own, chunks[name], scale, executed=sides.carried.executed)
             apart = [float((a - b).abs().nan_to_num(torch.inf).max()) for a, b in zip(own, chunks[name], strict=True)]
             looked.worst[name] = int(np.argmax(apart))
     if len(moved) == len(own):
-        looked.reordered = _yardstick(agree(own, moved, scale))
+        looked.yardsticks = _yardsticks(agree(own, moved, scale))
     return looked
 
 
@@ -260,26 +253,28 @@ def _add_chunk(sides: Sides, name: str, own: Tensor, chunks: list[Tensor], looke
     try:
         chunk = sides.chunk(name, len(chunks))
     except SideFailedError as error:
-        looked.broken[name] = str(error)
+        looked.failed[name] = str(error)
         return
     if chunk.shape == own.shape:
         chunks.append(chunk)
     else:
         shapes = f"{tuple(chunk.shape)} against {tuple(own.shape)}"
-        looked.broken[name] = f"'{name}' gives chunks of another shape: {shapes}"
+        looked.failed[name] = f"'{name}' gives chunks of another shape: {shapes}"
 
 
-def _yardstick(moved: Agreement) -> Yardstick | None:
+def _yardsticks(moved: Agreement) -> list[Yardstick]:
     if moved.rms is None or moved.worst is None:
-        return None
-    return Yardstick(
-        name="reordered sums",
-        about=OTHER_ORDER,
-        rms=moved.rms,
-        worst=moved.worst,
-        observations=moved.observations,
-        dimensions=moved.dimensions,
-    )
+        return []
+    return [
+        Yardstick(
+            name="reordered sums",
+            about=OTHER_ORDER,
+            rms=moved.rms,
+            worst=moved.worst,
+            observations=moved.observations,
+            dimensions=moved.dimensions,
+        )
+    ]
 
 
 def passes(sides: Sides, worst: Mapping[str, int], reporter: Reporter) -> list[PassDifference]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from strobe.core.slices import Slice
+from strobe.core.slices import Slice, Source
 
 SLICE = Slice(
     records={
@@ -13,5 +13,17 @@ SLICE = Slice(
         "compare": ("strobe.environments.findings:OF_COMPARISONS",),
         "verify": ("strobe.environments.findings:RULES",),
     },
+    sources=(
+        Source(
+            {"compare": "strobe.environments.compare_command:COMPARE"},
+            "runs the policy in this environment",
+            keys=("python", "lerobot"),
+        ),
+        Source(
+            {"verify": "strobe.environments.verify_command:VERIFY"},
+            "has no such flag (strobe compare: --variant 'NAME: python=PYTHON')",
+            flags=("--against_python", "--against_lerobot"),
+        ),
+    ),
     shows={"compare": ("strobe.environments.page",), "verify": ("strobe.environments.page",)},
 )

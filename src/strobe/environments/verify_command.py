@@ -20,18 +20,14 @@ from pathlib import Path
 
 from strobe.core.cli.bounds import above, at_least
 from strobe.core.cli.flags import OutputFlags
-from strobe.core.cli.help import help_text
 from strobe.core.cli.live import Live, importing
-from strobe.core.cli.parse import pairs
-from strobe.core.cli.runner import EXIT_CODES, Studied
-from strobe.core.errors import UserError
+from strobe.core.cli.runner import EXIT_CODES, Command, Studied
 from strobe.environments.compare_command import HERE, require_policy
-from strobe.environments.options import SideOptions
+from strobe.environments.side import SideOptions
 from strobe.lerobot.flags.run_flags import InputFlags, read_flags
 from strobe.lerobot.flags.subject import load_subject, studied
 from strobe.lerobot.policies.options import PolicyOptions
 
-NAMES = ("--against_python", "--against_lerobot")
 THERE = "the other environment"
 
 
@@ -51,19 +47,6 @@ class VerifyEnvironmentConfig(OutputFlags, InputFlags):
     seconds: float | None = field(default=600.0, metadata=above(0))
 
 
-def names_environment(argv: Sequence[str]) -> bool:
-    """Return whether the arguments of `strobe verify` name another environment."""
-    try:
-        return any(name in NAMES for name, _ in pairs(argv))
-    except UserError:
-        return False  # it is said where the arguments are read
-
-
-def help_of_environment() -> str:
-    """Return the help on verifying in another environment."""
-    return help_text(__doc__ or "", VerifyEnvironmentConfig, ("output_dir", "thresholds"))
-
-
 def read(argv: Sequence[str]) -> tuple[PolicyOptions, VerifyEnvironmentConfig]:
     """Return the flags, checked. Raises UserError."""
     from strobe.core.measure.guard import Guards
@@ -71,14 +54,7 @@ def read(argv: Sequence[str]) -> tuple[PolicyOptions, VerifyEnvironmentConfig]:
     refused = {"--recipe": "--recipe is checked in this environment: leave it out, or --against_python"}
     flags, config = read_flags(VerifyEnvironmentConfig, argv, refused=refused)
     side_of(config).check()
-    try:
-        guard = Guards.parse(config.guard)
-        if guard.requested is not None:
-            guard.requested.require_figures("actions")
-    except UserError as error:
-        raise UserError(f"--guard={error}") from None
-    if guard.success_drop is not None:
-        raise UserError(f"--guard={config.guard}: success_drop needs episodes: strobe evaluate plays them")
+    Guards.of_flag(config.guard, "actions", "strobe evaluate")
     return require_policy(flags), config
 
 
@@ -91,8 +67,8 @@ def study(flags: PolicyOptions, config: VerifyEnvironmentConfig, live: Live) -> 
     """Load the policy in both environments and compare its actions. Raises UserError."""
     with importing(announced=True):
         from strobe.core.measure.guard import Guards
+        from strobe.environments.run import verify_environment
         from strobe.environments.sides import SidesOptions
-        from strobe.environments.verify import verify_environment
         from strobe.lerobot.policies.policy_of import policy_of
         from strobe.lerobot.policies.policy_subject import PolicySubject
 
@@ -109,3 +85,6 @@ def study(flags: PolicyOptions, config: VerifyEnvironmentConfig, live: Live) -> 
     with tempfile.TemporaryDirectory(prefix="strobe-") as folder:
         result = verify_environment(load, options, Guards.parse(config.guard), Path(folder), live, **how)
     return studied(result, flags, config, code=EXIT_CODES[result.outcome])
+
+
+VERIFY = Command("verify", __doc__, VerifyEnvironmentConfig, read, study, heavy="untimed", gives_way=True)

@@ -36,7 +36,6 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 from strobe.commands.verify import REFUSED, VerifyConfig, settings_of, verify_export
 from strobe.core.cli.bounds import checked
@@ -91,10 +90,11 @@ def study(flags: SubjectFlags, config: ExportConfig, live: Live) -> Studied:
     from strobe.core.report import verify as shown
     from strobe.core.treatments.treatment import Variant
     from strobe.export import folder
+    from strobe.lerobot.policies.policy_of import policy_of
 
     require(config.format)
     assert config.to is not None  # checked when it was read
-    subject: Any = load_subject(flags, config, live)
+    subject = policy_of(load_subject(flags, config, live))
     inside, outside = settings_of(config.recipe)
     undo = Variant("recipe", inside).apply(subject)
     try:

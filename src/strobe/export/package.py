@@ -21,8 +21,7 @@ from strobe.core.runs.contents import contents
 from strobe.core.subjects.subject import Observation, Subject
 from strobe.core.treatments.patch import replaced_method
 from strobe.core.treatments.treatment import FOR_INFERENCE, Effect, Treatment, Undo
-from strobe.environments.options import SideOptions
-from strobe.environments.side import EnvironmentWorker, SideFailedError
+from strobe.environments.side import EnvironmentWorker, SideFailedError, SideOptions
 from strobe.export.whole import draws
 from strobe.lerobot.policies.policy_of import policy_of
 

@@ -22,7 +22,6 @@ from strobe.core.errors import UserError
 from strobe.core.measure.guard import Guards, strongest
 from strobe.core.measure.planning import foresight
 from strobe.core.sameness.check import NotSeenError, PolicyCallError
-from strobe.core.studies.shared.action_check import kind_of
 from strobe.core.studies.shared.machine_state import begin_result
 from strobe.core.studies.shared.measuring import Measured, Options
 from strobe.core.studies.shared.paired_comparison import SEVERAL_COPIES
@@ -96,7 +95,7 @@ def optimize(
         halves = ("float16",) if subject.device.type != "cpu" else ()  # which few CPUs have arithmetic for
         result = begin_result(OptimizeResult, subject, title, options, reporter, halves)
         runs = Runs(subject, options, tuple(base), reporter, result.machine.ceiling)
-        guards = replace(aim.guards, kind=kind_of(subject))
+        guards = replace(aim.guards, kind=subject.returns)
         under = circumstances(subject, options, base, guards) if earlier != "none" else {}
         ladders = Earlier(result.subject, result.machine, under, earlier)
         climb, interrupted = _start(aim, runs, guards, ladders, began)

@@ -25,7 +25,7 @@ from strobe.core.results.subject import Ceiling
 from strobe.core.sameness.check import Sameness, affordable
 from strobe.core.sameness.reordered import features_reordered
 from strobe.core.sameness.visits import plan
-from strobe.core.studies.shared.action_check import CheckProgress, kind_of, limit_of, yardstick_observations, yardsticks
+from strobe.core.studies.shared.action_check import CheckProgress, limit_of, yardstick_observations, yardsticks
 from strobe.core.studies.shared.cadence import ticks_between_calls
 from strobe.core.studies.shared.counting import Counted
 from strobe.core.studies.shared.measuring import Measured, Options, Session
@@ -221,7 +221,7 @@ def prepare_checks(runs: Runs, chunk_s: float) -> tuple[Sameness | None, list[Ya
         return None, []
     limit = limit_of(settings.CLOSE_LOOK_S, chunk_s)
     if not isinstance(subject, PolicySubject):
-        reporter.stage(f"how far reordered sums move the untouched {kind_of(subject)}")
+        reporter.stage(f"how far reordered sums move the untouched {subject.returns}")
         untouched = Variant("untouched", runs.base)
         count, progress = yardstick_observations(chunk_s), CheckProgress(reporter)
         moved = features_reordered(subject, untouched, count, progress, limit)
@@ -306,7 +306,7 @@ class ActionGuard:
         count = min(len(outputs), len(self.reference), settings.GUARDED_OBSERVATIONS)
         before, after = self.reference[:count], outputs[:count]
         if isinstance(subject, CallableSubject):
-            return agree_outputs(before, after, subject.form.shapes if subject.form is not None else ())
+            return agree_outputs(before, after, form.shapes if (form := subject.latest.form) is not None else ())
         if not isinstance(subject, PolicySubject):
             return agree_features(before, after)
         chunks = [each for each in self.reference if is_tensor(each) and each.dim() > 1]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from strobe.core.slices import Slice
+from strobe.core.slices import Slice, Source
 
 SLICE = Slice(
     families=("strobe.lerobot.families",),
@@ -14,4 +14,11 @@ SLICE = Slice(
         "policy of another project": "strobe.lerobot.other_projects:policy_of_other_project",
         "others' refusals": "strobe.lerobot.refusals:of_others",
     },
+    sources=(
+        Source(
+            dict.fromkeys(("breakdown", "compare", "verify", "optimize", "sweep"), ""),
+            "needs a policy of LeRobot",
+            flags=("--policy.factory",),
+        ),
+    ),
 )

@@ -133,9 +133,7 @@ def _check_groups(
         except LookInterrupted as interrupted:
             stopped = True
             check.agreement = interrupted.found if isinstance(interrupted.found, Agreement) else None
-        if check.agreement is not None:
-            judged = guard.judge(check.agreement, reordered)
-            check.broken, check.unjudged = judged.broken, judged.unjudged
+        guard.hold(check, reordered)
         result.checks.append(check)
         if stopped:
             raise KeyboardInterrupt

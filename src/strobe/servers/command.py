@@ -30,10 +30,9 @@ from typing import TYPE_CHECKING, TypeVar
 
 from strobe.core.cli.bounds import above, at_least
 from strobe.core.cli.flags import OutputFlags
-from strobe.core.cli.help import help_text
 from strobe.core.cli.live import Live
 from strobe.core.cli.parse import pairs, parse
-from strobe.core.cli.runner import Studied
+from strobe.core.cli.runner import Command, Studied
 from strobe.core.errors import UserError
 from strobe.lerobot.flags.run_flags import size_of
 
@@ -106,16 +105,6 @@ class ServerConfig(ServerCallFlags):
 
     # The robot's control rate in Hz. The answer then says how old the actions of a chunk are when they are executed.
     control_hz: float | None = field(default=None, metadata=above(0, finite=True))
-
-
-def names_server(argv: Sequence[str]) -> bool:
-    """Return whether the arguments of a command name a policy server."""
-    return any(argument.partition("=")[0] in (FLAG, "--policy.observation") for argument in argv)
-
-
-def help_of_server() -> str:
-    """Return the help on breakdowns of a policy server."""
-    return help_text(__doc__ or "", ServerConfig, ("output_dir", "thresholds"))
 
 
 def read(argv: Sequence[str]) -> tuple[ServerConfig]:
@@ -192,3 +181,6 @@ def study(config: ServerConfig, live: Live) -> Studied:
     if answer.status == "interrupted" and answer.first_ms is None:
         raise KeyboardInterrupt
     return Studied(answer, vars(config), config.output_dir, config.thresholds)
+
+
+BREAKDOWN = Command("breakdown", __doc__, ServerConfig, read, study, heavy="timed")

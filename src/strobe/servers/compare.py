@@ -1,20 +1,38 @@
-"""Two policy servers, or a server and the policy here, compared."""
+"""Two policy servers, or a server and the policy here, compared.
+
+Each side is an object with `infer`. Both get the same frames.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, TypedDict
 
-from strobe.core.measure.sampling import SETTLE_S, SamplingBudget
-from strobe.core.measure.verdicts import too_short
+import numpy as np
+import torch
+
+from strobe.core.errors import UserError
+from strobe.core.measure.sampling import SamplingBudget
 from strobe.core.results.answer import CompareResult
-from strobe.core.studies.compare import compare
+from strobe.core.studies.compare import compare, variants_of
 from strobe.core.studies.shared.measuring import Options
+from strobe.core.studies.shared.paired_comparison import allow_for_processes
 from strobe.core.studies.shared.progress import Reporter
-from strobe.core.studies.shared.targets import variants_of
 from strobe.core.subjects.callable_subject import CallableSubject
 from strobe.core.subjects.callables import target_of
-from strobe.servers.protocols.observations import Observations
-from strobe.servers.protocols.side import FRAME, LocalSide, ServerSide
+from strobe.core.subjects.subject import Observation
+from strobe.servers.protocols.observations import Observations, Source
+from strobe.servers.protocols.wire import CallFailedError, Wire
+
+if TYPE_CHECKING:
+    from strobe.lerobot.policies.policy_subject import PolicySubject
+
+
+class Frame(TypedDict):
+    """What both sides are called with: the number of a frame, and the first server's observation of it."""
+
+    frame: int
+    observation: Observation
 
 
 def compare_servers(
@@ -33,24 +51,76 @@ def compare_servers(
     Raises:
         UserError: a call that fails.
     """
-    inputs = [{FRAME: number, "observation": dict(each)} for number, each in enumerate(observations.each)]
+    inputs = [Frame(frame=number, observation=dict(each)) for number, each in enumerate(observations.each)]
     targets = [target_of(name, side) for name, side in sides.items()]
     subject = CallableSubject(targets, inputs, label="policy servers")
     facts = {"inputs": observations.description, "source": " and ".join(sides), "kind": "policy server"}
     subject.info = subject.info.model_copy(update=facts)
     for name, side in sides.items():
-        if isinstance(side, ServerSide):
-            words = "; ".join(f"{key}: {value}"[:200] for key, value in list(side.wire.metadata.items())[:8])
-            subject.notes.append(
-                f"{name} speaks the protocol of {side.wire.protocol} and says of itself: {words or '—'}"
-            )
+        if side.about:
+            subject.notes.append(f"{name} {side.about}")
     subject.first_calls(reporter.stage)
     options = Options(budget, counted=False, probed=False, within=within)
     with subject.generators_kept():
         result, _ = compare(subject, variants_of(targets), "inference", options, reporter)
     seconds = sum(sum(measurement.samples.values) for measurement in result.measurements) / 1e3
     for pair in result.comparisons:
-        pair.verdict = too_short(
-            pair.verdict, seconds, SETTLE_S, baseline_name=pair.baseline, candidate_name=pair.candidate
-        )
+        allow_for_processes(pair, seconds)
     return result
+
+
+class ServerSide:
+    """A policy server.
+
+    Raises:
+        UserError: observations that the server cannot take.
+    """
+
+    def __init__(self, wire: Wire, source: Source) -> None:
+        self.wire = wire
+        self.observations = wire.observations(source)
+        words = "; ".join(f"{key}: {value}"[:200] for key, value in list(wire.metadata.items())[:8])
+        self.about = f"speaks the protocol of {wire.protocol} and says of itself: {words or '—'}"
+
+    def infer(self, frame: Frame) -> np.ndarray:
+        """Return the server's actions for a frame, (actions, action dim). Raises CallFailedError."""
+        exchange = self.wire.call(self.observations.each[frame["frame"]])
+        if exchange.actions is None or not exchange.actions.size:
+            raise CallFailedError("no actions", exchange.held or "ValueError: no actions", "", exchange.ms)
+        if (dtype := exchange.actions.dtype).kind not in "biuf":
+            raise CallFailedError("no actions", f"TypeError: actions of dtype {dtype}", "", exchange.ms)
+        return exchange.actions
+
+
+class LocalSide:
+    """A policy of LeRobot's on this machine, with its processors, as LeRobot's server would run it."""
+
+    def __init__(self, subject: PolicySubject, frames: Sequence[Mapping[str, object]]) -> None:
+        self.subject, self.raw = subject, [_raw(frame) for frame in frames]
+        self.about = ""  # its name says which policy it is
+
+    def infer(self, frame: Frame) -> np.ndarray:
+        """Return the policy's actions for a frame, (actions, action dim)."""
+        number = frame["frame"]
+        return self.subject.answer(dict(self.raw[number]), number)[0].float().numpy()
+
+
+def same_frames(source: Source, protocols: Sequence[str]) -> None:
+    """Raise UserError where two sides would not get the same observations."""
+    if not source.frames and len(set(protocols)) > 1:
+        raise UserError(
+            f"{protocols[0]} and {protocols[1]} name their observations differently: give --dataset.root, and both get "
+            "the same frames"
+        )
+
+
+def _raw(frame: Mapping[str, object]) -> Observation:
+    """Return a data set's frame as LeRobot gives it to a policy's processors: tensors with a batch dimension."""
+    made: dict[str, object] = {"task": frame["task"], "robot_type": ""}
+    for name, value in frame.items():
+        if isinstance(value, np.ndarray):
+            tensor = torch.from_numpy(np.ascontiguousarray(value))
+            if value.ndim == 3:
+                tensor = tensor.permute(2, 0, 1).float() / 255
+            made[name] = tensor.unsqueeze(0)
+    return made

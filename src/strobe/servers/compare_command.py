@@ -20,13 +20,10 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field
 
 from strobe.core.cli.bounds import above
-from strobe.core.cli.help import help_text
 from strobe.core.cli.live import Live, importing
-from strobe.core.cli.runner import Studied
+from strobe.core.cli.runner import Command, Studied
 from strobe.core.errors import UserError
 from strobe.servers import command as server
-
-AGAINST = "--against."
 
 
 @dataclass
@@ -46,16 +43,6 @@ class CompareServersConfig(server.ServerCallFlags):
     against: AgainstFlags = field(default_factory=AgainstFlags)
     # Equivalence margin: "as fast" means that the interval lies within ± this share.
     as_fast_within: float = field(default=0.02, metadata=above(0))
-
-
-def names_servers(argv: Sequence[str]) -> bool:
-    """Return whether the arguments of `strobe compare` name a policy server."""
-    return server.names_server(argv) or any(argument.startswith(AGAINST) for argument in argv)
-
-
-def help_of_servers() -> str:
-    """Return the help on comparisons of policy servers."""
-    return help_text(__doc__ or "", CompareServersConfig, ("output_dir", "thresholds"))
 
 
 def read(argv: Sequence[str]) -> tuple[CompareServersConfig]:
@@ -79,10 +66,9 @@ def study(config: CompareServersConfig, live: Live) -> Studied:
     """Call both sides. Raises UserError; KeyboardInterrupt before the first round."""
     with importing(announced=True):
         from strobe.core.measure.sampling import SamplingBudget
-        from strobe.servers.compare import compare_servers
+        from strobe.servers.compare import LocalSide, ServerSide, compare_servers, same_frames
         from strobe.servers.protocols.connect import connect
         from strobe.servers.protocols.observations import read as read_observations
-        from strobe.servers.protocols.side import LocalSide, ServerSide, same_frames
 
     live.stage("reading observations")
     source = read_observations(server.observation_options(config))
@@ -116,3 +102,6 @@ def _loaded(config: CompareServersConfig, live: Live):  # its type would import 
     of_lerobot = config.policy.server.startswith("grpc://")
     rename = config.rename_map if of_lerobot else {}  # the names of other servers are not the policy's
     return load_subject(PolicyOptions(path=config.against.path), InputOptions(rename=rename), seed=config.seed)
+
+
+COMPARE = Command("compare", __doc__, CompareServersConfig, read, study, heavy="timed", gives_way=True)

@@ -11,7 +11,7 @@ import numpy as np
 from strobe.core.measure.statistics import summarise
 from strobe.core.results.data import Quantiles
 from strobe.rollout.measure.rollout import quantiles
-from strobe.servers.results.server import ActionAge, ServerPart, Timed
+from strobe.servers.results import ActionAge, ServerPart, Timed
 
 ENCODE, NETWORK, WAIT, SERVER, DECODE = "encode", "network", "wait", "server", "decode"
 BOTH = "network and server"

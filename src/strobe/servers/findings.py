@@ -8,8 +8,7 @@ import re
 from strobe.core.findings.texts import Found, finding
 from strobe.core.findings.thresholds import Thresholds
 from strobe.core.results.numerals import significant
-from strobe.servers.results.server import FaultKind, ServerAnswer, ServerFault, Timed
-from strobe.servers.results.server_protocols import IMAGE_FORMS, PROTOCOLS
+from strobe.servers.results import IMAGE_FORMS, PROTOCOLS, FaultKind, ServerAnswer, ServerFault, Timed
 
 BIG_NETWORK = 0.4  # share of a round trip
 BIG_SERVER = 0.7

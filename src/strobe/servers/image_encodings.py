@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from strobe.servers.results.server import EncodingKind, ImageEncoding, ImageSent
+from strobe.servers.results import EncodingKind, ImageEncoding, ImageSent
 
 T = TypeVar("T")
 

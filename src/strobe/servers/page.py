@@ -20,8 +20,7 @@ from strobe.core.report.document import (
 from strobe.core.report.frame import Plots
 from strobe.core.results import units
 from strobe.core.results.data import Quantiles
-from strobe.servers.results.server import ActionAge, ImageEncoding, ServerAnswer, ServerFault, Timed
-from strobe.servers.results.server_protocols import IMAGE_FORMS, PROTOCOLS
+from strobe.servers.results import IMAGE_FORMS, PROTOCOLS, ActionAge, ImageEncoding, ServerAnswer, ServerFault, Timed
 
 
 def outline(answer: ServerAnswer, _depth: int | None = None) -> Document:

@@ -27,8 +27,7 @@ from strobe.servers.protocols.connect import connect
 from strobe.servers.protocols.lerobot_messages import ServedPolicy
 from strobe.servers.protocols.observations import Observations, Source
 from strobe.servers.protocols.wire import CallFailedError, Exchange, Wire
-from strobe.servers.results.server import FaultKind, ServerAnswer, ServerFault
-from strobe.servers.results.server_protocols import PROTOCOLS
+from strobe.servers.results import PROTOCOLS, FaultKind, ServerAnswer, ServerFault
 from strobe.version import __version__
 
 PACKAGES = ("numpy", "msgpack", "websockets", "pyzmq", "grpcio", "lerobot")  # packages of the client

@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
-from strobe.core.slices import Kind, Slice
+from strobe.core.slices import Kind, Slice, Source
 
 SLICE = Slice(
     kinds={
         "server": Kind(
-            "strobe.servers.results.server:ServerAnswer", "strobe.servers.page", ("strobe.servers.findings:RULES",)
+            "strobe.servers.results:ServerAnswer", "strobe.servers.page", ("strobe.servers.findings:RULES",)
         ),
     },
+    sources=(
+        Source(
+            {"breakdown": "strobe.servers.command:BREAKDOWN", "compare": "strobe.servers.compare_command:COMPARE"},
+            "runs the policy on this machine",
+            flags=("--policy.server", "--policy.observation", "--against."),
+        ),
+    ),
 )

@@ -18,8 +18,7 @@ from torch.nn.functional import interpolate
 from strobe.core.errors import UserError
 from strobe.core.families.capabilities import Backbone, InputFacts
 from strobe.core.results.traits import TreatmentTraits
-from strobe.core.subjects.acting import ActingSubject
-from strobe.core.subjects.subject import Subject
+from strobe.core.subjects.subject import ActingSubject, Subject
 from strobe.core.timeline.sections import recording, section
 from strobe.core.treatments.switch import entry
 from strobe.core.treatments.treatment import FOR_INFERENCE, Spec, Treatment, Undo

@@ -15,7 +15,7 @@ from strobe.core.errors import UserError, nearest
 from strobe.core.families.capabilities import Parts
 from strobe.core.families.registry import steps_of
 from strobe.core.families.sampling import Flow
-from strobe.core.subjects.acting import capability, needed
+from strobe.core.subjects.capability import capability, needed
 from strobe.core.subjects.subject import Subject
 from strobe.lerobot.families.flow_parts import EXPERT, PREFIX, STEP, VISION
 

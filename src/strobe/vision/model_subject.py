@@ -17,7 +17,7 @@ from strobe.core.families.modules import along_blocks
 from strobe.core.families.registry import registered, types_with
 from strobe.core.results.subject import SubjectInfo
 from strobe.core.results.traits import BackboneTraits, Traits
-from strobe.core.subjects.subject import ITERATION, InputSource, Phase, digest
+from strobe.core.subjects.subject import ITERATION, Abilities, InputSource, Latest, Phase, digest
 from strobe.core.timeline.clock import synchronise
 from strobe.core.timeline.probe import Hook
 from strobe.core.timeline.sections import section
@@ -29,15 +29,12 @@ Prepare = Callable[[Tensor], Pixels]
 
 
 @dataclass
-class ModelSubject:
+class ModelSubject(Abilities):
     """A loaded backbone and its clips.
 
     Args:
         predictor: also run the predictor of a backbone that has one (V-JEPA 2), over all tokens; features need the
             encoder only.
-
-    Attributes:
-        pooled: mean of the latest call's features over their tokens, ``(clips, width)``, for clips of any size.
     """
 
     model: Model
@@ -45,7 +42,7 @@ class ModelSubject:
     predictor: bool = False
 
     def __post_init__(self) -> None:
-        self.family: Family = registered(self.model.info.kind) or along_blocks(self.module)
+        self._family = registered(self.model.info.kind) or along_blocks(self.module)
         if self.predictor and not self._predictor:
             having = ", ".join(types_with(lambda family: _backbone(family).predictor))
             raise UserError(f"--model.predictor is for {having}: {self.model.info.kind} has none")
@@ -53,7 +50,10 @@ class ModelSubject:
         self.model.info.inputs = self.clips.description
         self._prepare, self._steps = _preprocessing(self.model, self.family)
         self._tokens: int | None = None
-        self.pooled: Tensor | None = None
+
+    @property
+    def family(self) -> Family:
+        return self._family
 
     @property
     def module(self) -> torch.nn.Module:
@@ -151,7 +151,7 @@ class ModelSubject:
             features = features.flatten(2).transpose(1, 2)
         if features.ndim == 3:
             self._tokens = features.shape[0] * features.shape[1] // batch_size
-            self.pooled = features.float().mean(1)
+            self.latest = Latest(pooled=features.float().mean(1))
         return features
 
 

@@ -32,8 +32,7 @@ if TYPE_CHECKING:
     from strobe.core.results.agreement import Outcome
     from strobe.core.timeline.timeline import Section
 
-FACTORY = "--policy.factory"
-FOR_FACTORIES = ("breakdown", "compare", "verify", "optimize", "sweep")  # commands that run policies of other projects
+SHARED = ("output_dir", "thresholds")  # flags that a form has from its command, whose help has them
 EXIT_CODES: dict[Outcome, int] = {"held": 0, "broken": 1, "not judged": 3}
 
 
@@ -97,11 +96,10 @@ class Command:
         subject: whose flags the help describes as well.
         bar: False where the work prints its own progress, or LeRobot's log does.
         bare: whether the command without arguments shows its help.
-        more_help: makes text that stands after the flags.
+        more_help: makes text that stands after the flags, before that of the command's other forms.
         heavy: how other work on this machine changes the command, which then says so before it begins: 'timed' where
             it measures times, 'untimed' where it takes long and measures none; '' if it does not matter.
-        gives_way: whether torch's threads sleep while they wait, on a machine that is busy when the command begins; or
-            what says so of its arguments.
+        gives_way: whether torch's threads sleep while they wait, on a machine that is busy when the command begins.
     """
 
     name: str
@@ -114,18 +112,31 @@ class Command:
     bare: bool = False
     more_help: Callable[[], str] | None = None
     heavy: Literal["", "timed", "untimed"] = ""
-    gives_way: bool | Callable[[Sequence[str]], bool] = False
+    gives_way: bool = False
 
     def __call__(self, argv: Sequence[str]) -> int:
         """Run the command. Raises UserError for wrong flags, or an answer that could not be kept."""
         if asks_for_help(argv) or (self.bare and not argv):
             print(self.help())
             return 0
-        if self.name not in FOR_FACTORIES and any(argument.partition("=")[0] == FACTORY for argument in argv):
-            raise UserError(
-                f"{FACTORY} is for strobe {', '.join(FOR_FACTORIES[:-1])} and {FOR_FACTORIES[-1]}: strobe {self.name} "
-                "needs a policy of LeRobot"
-            )
+        return self.form(argv)._run(argv)
+
+    def form(self, argv: Sequence[str]) -> Command:
+        """Return the command in the form that runs the subjects which ``argv`` names: itself for most.
+
+        Raises UserError for subjects that it does not take.
+        """
+        for source in slices.sources():
+            flag = source.named_by(argv)
+            if flag and (form := source.forms.get(self.name)):
+                return slices.load(form)
+            if flag and flag != "--variant" and self.name not in source.forms:
+                *others, last = source.forms
+                commands = f"{', '.join(others)} and {last}" if others else last
+                raise UserError(f"{flag} is for strobe {commands}: strobe {self.name} {source.otherwise}")
+        return self
+
+    def _run(self, argv: Sequence[str]) -> int:
         live = Live()
         beside: list[str] = []
         looked = False
@@ -134,7 +145,7 @@ class Command:
             nonlocal looked
             if not looked:
                 looked = True
-                beside.extend(self._look(live, argv))
+                beside.extend(self._look(live))
 
         early = self.heavy and self.bar
         with before_imports(look) if early else contextlib.nullcontext():
@@ -158,22 +169,25 @@ class Command:
                 _keep(answer, trace)
         return answer.exit_code
 
-    def _look(self, live: Live, argv: Sequence[str]) -> list[str]:
+    def _look(self, live: Live) -> list[str]:
         """Say what else keeps this machine busy, and have torch's threads give way to it. Return notes on both."""
         from strobe.core.measure import other_work
 
         notes = say_other_work(live, timed=self.heavy == "timed")
-        gives_way = self.gives_way(argv) if callable(self.gives_way) else self.gives_way
-        if notes and gives_way and (note := other_work.give_way()):
+        if notes and self.gives_way and (note := other_work.give_way()):
             notes.append(note)
         return notes
 
     def help(self) -> str:
-        """Return the command's text, its flags, and those of its policy or model."""
+        """Return the command's text and its flags, those of its other forms, and those of its policy or model."""
         doc = self.doc() if callable(self.doc) else self.doc or ""
         parts = [help_text(doc, self.config)]
         if self.more_help is not None:
             parts.append(self.more_help())
+        for source in slices.sources():
+            if name := source.forms.get(self.name):
+                form = slices.load(name)
+                parts.append(help_text(form.doc, form.config, SHARED))
         if self.subject:
             subject_help = slices.offer("help on subjects")
             parts += subject_help(model=self.subject == "policy or model") if subject_help is not None else []

@@ -17,7 +17,8 @@ from dataclasses import dataclass
 from typing import Literal
 
 from strobe.core.errors import UserError, nearest
-from strobe.core.results.agreement import Agreement, Effect, Outcome, Yardstick
+from strobe.core.results.agreement import Agreement, Check, Effect, Outcome, Yardstick
+from strobe.core.results.comparison import Comparison
 
 # How they were chosen: docs/benchmarks.md, `benchmarks/guard_constants.py`.
 ROUNDING = "rms<=0.02, worst<=0.2, flips<=0"
@@ -169,6 +170,12 @@ class Guard:
                 return first
         return HELD
 
+    def hold(self, judged: Check | Comparison, reordered: Yardstick | None = None) -> None:
+        """Write into ``judged`` how its agreement is judged, see `judge`; nothing where it has none."""
+        if judged.agreement is not None:
+            outcome = self.judge(judged.agreement, reordered)
+            judged.broken, judged.unjudged = outcome.broken, outcome.unjudged
+
     def require_figures(self, of: Of) -> None:
         """Raises UserError for a limit on a figure that actions, features or outputs never have."""
         lacking = _OF_THE_OTHER[of]
@@ -216,6 +223,26 @@ class Guards:
     def parse(cls, text: str) -> Guards:
         """Read ``--guard``; '' for the usual limits. Raises UserError."""
         return cls(Guard.parse(text) if text.strip() else None)
+
+    @classmethod
+    def of_flag(cls, text: str, of: Of, plays: str) -> Guards:
+        """Read the ``--guard`` of a command that plays no episodes, on what returns ``of``.
+
+        Args:
+            plays: the command that plays the episodes which a limit on success needs.
+
+        Raises:
+            UserError: no guard, or one on a figure that is never there.
+        """
+        try:
+            guards = cls.parse(text)
+            if guards.requested is not None:
+                guards.requested.require_figures(of)
+        except UserError as error:
+            raise UserError(f"--guard={error}") from None
+        if guards.success_drop is not None:
+            raise UserError(f"--guard={text}: success_drop needs episodes: {plays} plays them")
+        return guards
 
     def of(self, effects: Sequence[Effect]) -> Guard:
         """Return the guard for treatments of these effects together: the one that changes most decides."""

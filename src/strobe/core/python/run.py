@@ -21,9 +21,8 @@ from strobe.core.python.request import VerbArguments
 from strobe.core.python.shown import ShownAnswer
 from strobe.core.results.answer import BreakdownResult, CompareResult, Result, VerifyResult
 from strobe.core.studies.breakdown import breakdown
-from strobe.core.studies.compare import compare
+from strobe.core.studies.compare import compare, variants_of
 from strobe.core.studies.shared.measuring import Measured, Options
-from strobe.core.studies.shared.targets import variants_of
 from strobe.core.studies.verify_outputs import verify_outputs
 from strobe.core.subjects.callable_subject import CallableSubject
 from strobe.core.subjects.callables import Target, one_part, target_of

@@ -12,9 +12,8 @@ from strobe.core.measure.agreement import agree, in_common
 from strobe.core.measure.time_limit import LookInterrupted, TimeLimit, TimeUpError
 from strobe.core.results.agreement import ActionScale, Agreement, Yardstick, YardstickName
 from strobe.core.sameness.visits import FEWEST, CheckCall, describe, needed
-from strobe.core.subjects.acting import ActingSubject
 from strobe.core.subjects.check_inputs import COUNT
-from strobe.core.subjects.subject import Observation, digest
+from strobe.core.subjects.subject import ActingSubject, Observation, digest
 from strobe.core.treatments.treatment import Treatment, Variant
 
 if TYPE_CHECKING:

@@ -22,7 +22,6 @@ from strobe.core.measure.agreement import agree_features, agree_outputs, doubles
 from strobe.core.measure.flop import SUMS, Operators, name_of, products
 from strobe.core.measure.time_limit import LookInterrupted, TimeLimit, TimeUpError
 from strobe.core.results.agreement import Yardstick
-from strobe.core.subjects.callable_subject import CallableSubject
 from strobe.core.subjects.subject import Subject
 from strobe.core.timeline.layers import Call
 from strobe.core.treatments.treatment import Variant
@@ -310,9 +309,8 @@ def features_reordered(
 
 
 def _shapes(subject: Subject) -> Shapes | None:
-    if isinstance(subject, CallableSubject) and subject.form is not None:
-        return subject.form.shapes
-    return None
+    form = subject.latest.form
+    return form.shapes if form is not None else None
 
 
 def _moved(before: Sequence[np.ndarray], after: Sequence[np.ndarray], shapes: Shapes | None) -> Yardstick | None:

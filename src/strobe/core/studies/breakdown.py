@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from strobe.core.measure.verdicts import difference_interval, paired_verdict
 from strobe.core.results.answer import BreakdownResult
 from strobe.core.results.comparison import Comparison
 from strobe.core.studies.shared.machine_state import begin_result
 from strobe.core.studies.shared.measuring import Measured, Options, measure
+from strobe.core.studies.shared.paired_comparison import judge_times
 from strobe.core.studies.shared.progress import Reporter, Silent
 from strobe.core.subjects.subject import Phase, Subject
 from strobe.core.treatments.treatment import Treatment, Variant
@@ -59,14 +59,6 @@ def breakdown(
 def _gap(measured: Measured) -> Comparison | None:
     """Compare calls at the robot's pace with the same back to back; None with fewer than two of each."""
     together, paced = measured.measurements
-    before, after = together.samples.values, paced.samples.values
-    if len(before) < 2:
+    if len(together.samples.values) < 2:
         return None
-    difference_ms, interval = difference_interval(before, after)
-    return Comparison(
-        baseline=together.name,
-        candidate=paced.name,
-        verdict=paired_verdict(before, after, baseline_name="back to back", candidate_name="at the robot's pace"),
-        difference=interval,
-        difference_ms=difference_ms,
-    )
+    return judge_times(together, paced, names=("back to back", "at the robot's pace"))

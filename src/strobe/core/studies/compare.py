@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from strobe.core.errors import UserError
 from strobe.core.measure.agreement import add_note
@@ -11,18 +11,19 @@ from strobe.core.measure.guard import LEAST_OF_ENGINES, Guard, Guards, strongest
 from strobe.core.measure.sampling import Collected
 from strobe.core.measure.statistics import bonferroni
 from strobe.core.measure.verdicts import LEVEL
+from strobe.core.results.agreement import Effect
 from strobe.core.results.answer import CompareResult
 from strobe.core.results.measurement import Measurement
-from strobe.core.studies.shared.action_check import SHARE, ActionCheck, check_actions, check_features, kind_of, limit_of
+from strobe.core.studies.shared.action_check import SHARE, ActionCheck, check_actions, check_features, limit_of
 from strobe.core.studies.shared.gradients import gradients
 from strobe.core.studies.shared.machine_state import begin_result
 from strobe.core.studies.shared.measuring import Measured, Options, Session
 from strobe.core.studies.shared.paired_comparison import SEVERAL_COPIES, judge
 from strobe.core.studies.shared.progress import Reporter, Silent
-from strobe.core.subjects.acting import ActingSubject
 from strobe.core.subjects.callable_subject import CallableSubject
-from strobe.core.subjects.subject import Phase, Subject
-from strobe.core.treatments.treatment import Variant
+from strobe.core.subjects.callables import Target
+from strobe.core.subjects.subject import ActingSubject, Phase, Subject
+from strobe.core.treatments.treatment import Treatment, Undo, Variant
 
 NO_GUARD = "how far outputs may move is not judged: no guard was given, and no spread (σ) of these outputs is known"
 BESIDE_RTC = (
@@ -65,7 +66,7 @@ def compare(
     if dtypes and options.counted:
         result.notes.append(SEVERAL_COPIES)
     check = ActionCheck()
-    by_effect = not isinstance(subject, CallableSubject) or options.in_spread
+    by_effect = subject.returns != "outputs" or options.in_spread
 
     def check_outputs(collected: Collected) -> None:
         nonlocal check
@@ -84,9 +85,9 @@ def compare(
     if not by_effect:
         _hold_outputs(result, guards.requested if guards is not None else None)
     elif phase == "inference":
-        _hold(result, measured, check, guards or Guards(kind=kind_of(subject)))
-    if phase != "inference" and result.status == "complete" and isinstance(subject, ActingSubject):
-        _compare_gradients(subject, variants, result, options, reporter)
+        _hold(result, measured, check, guards or Guards(kind=subject.returns))
+    if phase != "inference" and result.status == "complete" and (acting := subject.acting) is not None:
+        _compare_gradients(acting, variants, result, options, reporter)
     result.notes += options.limit.left_out
     return result, measured
 
@@ -98,10 +99,10 @@ def _looks(
     rounds_s = min(options.budget.seconds, MOST_S)
     most_s = max(collected.seconds, rounds_s)
     seconds = [samples.summary.median / 1e3 for samples in collected.samples.values()]
-    if isinstance(subject, ActingSubject):
+    if (acting := subject.acting) is not None:
         chunk_s = max(seconds)
         limit = limit_of(most_s, chunk_s, options.limit)
-        return check_actions(subject, variants, chunk_s, SHARE * rounds_s, reporter, limit)
+        return check_actions(acting, variants, chunk_s, SHARE * rounds_s, reporter, limit)
     call_s = min(seconds)
     return check_features(subject, variants, call_s, reporter, limit_of(most_s, call_s, options.limit))
 
@@ -129,11 +130,8 @@ def _hold_outputs(result: CompareResult, guard: Guard | None) -> None:
         agreement = comparison.agreement
         if guard is not None:
             comparison.guard = str(guard)
-            if agreement is None:
-                comparison.unjudged = "one of the two returns no numbers"
-            else:
-                judged = guard.judge(agreement)
-                comparison.broken, comparison.unjudged = judged.broken, judged.unjudged
+            comparison.unjudged = "one of the two returns no numbers" if agreement is None else ""
+            guard.hold(comparison)
         elif agreement is not None:
             add_note(agreement, NO_GUARD)
 
@@ -154,13 +152,7 @@ def _hold(result: CompareResult, measured: Measured, check: ActionCheck, guards:
         if candidate.guided != first.guided:
             comparison.unjudged = BESIDE_RTC
             continue
-        comparison.agreement = check.agreements.get(comparison.candidate, comparison.agreement)
-        comparison.broken = check.failed.get(comparison.candidate, "")
-        if comparison.agreement is not None and not comparison.broken:
-            judged = guard.judge(comparison.agreement, check.reordered)
-            comparison.broken, comparison.unjudged = judged.broken, judged.unjudged
-        if not comparison.broken:  # what was not looked at is not held, whatever the rounds say
-            comparison.unjudged = check.unseen.get(comparison.candidate, comparison.unjudged)
+        check.hold(comparison, comparison.candidate, guard)
 
 
 def _pairs(measured: Measured) -> list[tuple[Measurement, Measurement]]:
@@ -176,3 +168,27 @@ def _pairs(measured: Measured) -> list[tuple[Measurement, Measurement]]:
             guided.append(candidate)
     pairs = [(baseline, candidate) for candidate in others]
     return pairs + [(group[0], candidate) for group in (compiled, guided) for candidate in group[1:]]
+
+
+@dataclass(frozen=True, eq=False)
+class OfTarget(Treatment):
+    """Has ``target`` on. Nothing is known of what it does to the outputs, which are compared and not guarded."""
+
+    target: Target
+    effect: Effect = "lossy"
+
+    def apply(self, subject: Subject) -> Undo:
+        """Switch to the target. Raises TypeError for another subject."""
+        if not isinstance(subject, CallableSubject):
+            raise TypeError(f"{type(subject).__name__} has no targets")
+        before, subject.target = subject.target, self.target
+
+        def undo() -> None:
+            subject.target = before
+
+        return undo
+
+
+def variants_of(targets: Sequence[Target]) -> list[Variant]:
+    """Return a variant for each target, under its name."""
+    return [Variant(target.name, (OfTarget(target),)) for target in targets]

@@ -71,8 +71,7 @@ def verify_outputs(subject: CallableSubject, guard: Guard, reporter: Reporter) -
         check.agreement.of = "outputs"
         check.agreement.distinct = len({subject.digest_of(index) for index in range(len(pairs))})
         check.agreement.uncompared = not_compared(pairs)
-        judged = guard.judge(check.agreement)
-        check.broken, check.unjudged = judged.broken, judged.unjudged
+        guard.hold(check)
     return result
 
 
@@ -180,8 +179,7 @@ def _check_group(
         agreement.uncompared = not_compared(pairs)
         if stopped:
             agreement.short, agreement.unjudged = True, f"stopped after {len(pairs)} of {len(ordered)} calls"
-        judged = guard.judge(agreement, yardstick(result.yardsticks, "reordered sums"))
-        check.broken, check.unjudged = judged.broken, judged.unjudged
+        guard.hold(check, yardstick(result.yardsticks, "reordered sums"))
     if stopped:
         raise KeyboardInterrupt
 

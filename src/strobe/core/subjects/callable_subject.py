@@ -7,9 +7,9 @@ import random
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from operator import attrgetter
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 import numpy as np
 
@@ -20,13 +20,14 @@ from strobe.core.families.family import Family, no_probes
 from strobe.core.families.modules import along_modules
 from strobe.core.families.registry import registered
 from strobe.core.measure.agreement import agree
+from strobe.core.measure.guard import Of
 from strobe.core.measure.time_limit import TimeUpError
 from strobe.core.results.subject import SubjectInfo
 from strobe.core.results.traits import CallTraits, Traits
 from strobe.core.subjects.callables import MODULE, Target
 from strobe.core.subjects.leaves import leaves, unfinished
 from strobe.core.subjects.outputs import Numbers, computes_on, copied, numbers_of, tensors_in, wait_for
-from strobe.core.subjects.subject import ITERATION, InputSource, Phase, count, digest
+from strobe.core.subjects.subject import ITERATION, Abilities, InputSource, Latest, Phase, count, digest
 from strobe.core.timeline.clock import synchronise
 from strobe.core.timeline.probe import Hook, Probe
 from strobe.core.timeline.sections import section
@@ -40,7 +41,7 @@ _MOST = 300  # characters of an error's own words
 
 
 @dataclass
-class CallableSubject:
+class CallableSubject(Abilities):
     """Targets and the inputs that all of them are called with; one target is on at a time.
 
     Args:
@@ -49,10 +50,6 @@ class CallableSubject:
         on: torch's name of the device; '' for that of the targets' weights, else of the inputs' tensors.
         label: name of the subject; '' for the first target's own.
         source: where the targets are from, in words.
-
-    Attributes:
-        form: the numbers of the latest call's output, without their values; None before it.
-        took_ms: milliseconds of the latest call, on the host, without the copying of its numbers.
     """
 
     targets: Sequence[Target]
@@ -61,7 +58,8 @@ class CallableSubject:
     on: str = ""
     label: str = ""
     source: str = "an object in Python"
-    form: Numbers | None = field(default=None, init=False)
+
+    returns: ClassVar[Of] = "outputs"
 
     def __post_init__(self) -> None:
         if not self.inputs:
@@ -69,8 +67,7 @@ class CallableSubject:
         check_device(self.on or None)
         self.target = self.targets[0]
         self.notes: list[str] = []
-        self.caveats: list[str] = []  # notes that a verdict must stand beside
-        self.took_ms = 0.0
+        self._caveats: list[str] = []
         self._waits: dict[str, bool] = {}
         self._accelerator = _accelerator()
         self.device = self._device()
@@ -84,6 +81,11 @@ class CallableSubject:
             inputs=f"{many}, of shape {read.words}" if read.shapes else f"{many} without arrays",
             **count(*first.modules.values()),
         )
+
+    @property
+    def caveats(self) -> Sequence[str]:
+        """Notes that a verdict must stand beside."""
+        return self._caveats
 
     @property
     def module(self) -> nn.Module:
@@ -128,7 +130,7 @@ class CallableSubject:
 
         def run(index: int) -> np.ndarray:
             numbers = numbers_of(self.output(index))
-            self.form = _without_values(numbers)
+            self.latest = replace(self.latest, form=_without_values(numbers))
             return numbers.values if numbers.values is not None else np.empty(0, np.float32)
 
         return run
@@ -165,7 +167,7 @@ class CallableSubject:
                     before = self.digest_of(index)
                     output = self.output(index)
                     if self.digest_of(index) != before:
-                        self.caveats.append(
+                        self._caveats.append(
                             f"{target.name} changes an object in its inputs: later calls did not see what the first saw"
                         )
                     self._waits[target.name] = self._waits.get(target.name, False) or computes_on(output)
@@ -211,7 +213,7 @@ class CallableSubject:
                 if waits:
                     wait_for(output)
                 synchronise(self._accelerator)
-                self.took_ms = 1e3 * (time.perf_counter() - begun_s)
+                self.latest = Latest(took_ms=1e3 * (time.perf_counter() - begun_s), place=place)
         except TimeUpError:
             raise
         except (Exception, SystemExit) as error:
@@ -242,20 +244,20 @@ class CallableSubject:
         output = self.output(0)
         second = numbers_of(output)
         if first.values is None or second.values is None:
-            self.caveats.append(f"{target.name} returns no numbers to compare, but {first.kind or second.kind}")
+            self._caveats.append(f"{target.name} returns no numbers to compare, but {first.kind or second.kind}")
         elif first.shapes != second.shapes:
-            self.caveats.append(f"{target.name} answers one input in different shapes: {first.words}, {second.words}")
+            self._caveats.append(f"{target.name} answers one input in different shapes: {first.words}, {second.words}")
         elif words := first.unlike(second):
-            self.caveats.append(f"{target.name} does not answer one input twice in the same way: {words}")
+            self._caveats.append(f"{target.name} does not answer one input twice in the same way: {words}")
         elif (own := agree([first.values], [second.values])).largest_error > 0:
-            self.caveats.append(
+            self._caveats.append(
                 f"{target.name} does not answer one input twice in the same way (largest difference "
                 f"{own.largest_error:.3g}): how far it is from the others includes that"
             )
         if any(tensor.requires_grad for tensor in tensors_in(output)):
             self.notes.append(f"{target.name} records gradients, as torch.no_grad() was not on around it")
         if any(module.training for inside in target.modules.values() for module in inside.modules()):
-            self.caveats.append(f"{target.name} has modules in training mode: eval() was not called on all of them")
+            self._caveats.append(f"{target.name} has modules in training mode: eval() was not called on all of them")
 
     def _device(self) -> torch.device:
         if not has_torch():

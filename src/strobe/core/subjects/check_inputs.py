@@ -8,14 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from strobe.core.subjects.subject import Observation
 from strobe.core.torch_there import is_tensor
 
-if TYPE_CHECKING:
-    pass
-
+Observation = dict[str, Any]  # images, state and task text of one moment, by LeRobot's keys
 OBS_IMAGES = "observation.images"  # as LeRobot begins the keys of cameras
 COUNT = 16
 # Prompts of other lengths, for observations that all have one. A policy's tokenizer makes other tokens of each.

@@ -3,25 +3,31 @@
 from __future__ import annotations
 
 import hashlib
+from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol
 
 import numpy as np
+from typing_extensions import Self
 
 from strobe.core.families.family import Family
+from strobe.core.measure.guard import Of
+from strobe.core.results.agreement import ActionScale
 from strobe.core.results.subject import SubjectInfo
 from strobe.core.results.traits import Traits
+from strobe.core.subjects.check_inputs import COUNT, Checks, Observation
+from strobe.core.subjects.outputs import Numbers
 from strobe.core.timeline.probe import Hook
 from strobe.core.torch_there import is_tensor
 
 if TYPE_CHECKING:
     import torch
+    from torch import Tensor
 
 Phase = Literal["inference", "training forward", "training step"]
 
-Observation = dict[str, Any]  # images, state and task text of one moment, by LeRobot's keys
 Batch = dict[str, Any]  # what a policy is called with: tensors and texts, by LeRobot's keys
 Kind = Literal["data", "made up", "pending"]
 
@@ -71,44 +77,91 @@ def _entries(value: object) -> Iterator[object]:
 ITERATION = "iteration"  # the section around one run of the whole
 
 
-class Subject(Protocol):
+@dataclass(frozen=True)
+class Latest:
+    """What a subject says of its latest call, besides the tensor that the call returned.
+
+    Args:
+        took_ms: its own time on the host, in milliseconds; None where all of the call counts.
+        place: of its input, which other indices have too.
+        form: the numbers of an output whose meaning is not known, without their values.
+        pooled: mean of features over their tokens, (clips, width), for clips of any size.
+    """
+
+    took_ms: float | None = None
+    place: int = 0
+    form: Numbers | None = None
+    pooled: Tensor | None = None
+
+
+class Abilities(Protocol):
+    """What a subject can do besides running. One that says nothing returns features and can do nothing else.
+
+    Attributes:
+        returns: what a call in inference returns: actions, features, or outputs whose meaning is not known.
+        latest: of its latest call.
+    """
+
+    returns: ClassVar[Of] = "features"
+    latest: Latest = Latest()
+
+    @property
+    def acting(self) -> ActingSubject | None:
+        """The subject itself if it acts: `ActingSubject` says what is known of its actions."""
+        return None
+
+    @property
+    def caveats(self) -> Sequence[str]:
+        """Notes that a verdict must stand beside."""
+        return ()
+
+
+class Subject(Abilities, Protocol):
     """Something that runs, in sections, with places to attach probes to."""
 
     @property
+    @abstractmethod
     def module(self) -> torch.nn.Module:
         """The module that holds the weights."""
         ...
 
     @property
+    @abstractmethod
     def info(self) -> SubjectInfo:
         """Facts about the subject, for the result."""
         ...
 
     @property
+    @abstractmethod
     def family(self) -> Family:
         """The record of its family, or one that divides it along its modules."""
         ...
 
     @property
+    @abstractmethod
     def notes(self) -> list[str]:
         """Notes on how it was built."""
         ...
 
     @property
+    @abstractmethod
     def device(self) -> torch.device:
         """The device that it computes on; a `Processor` where torch is not installed."""
         ...
 
     @property
+    @abstractmethod
     def input_source(self) -> InputSource:
         """The kind and digest of its inputs."""
         ...
 
     @property
+    @abstractmethod
     def compiled(self) -> Sequence[tuple[str, str]]:
         """Methods that ``--compile`` compiles, as (path of the object under ``module``, method)."""
         ...
 
+    @abstractmethod
     def call(self, phase: Phase, batch_size: int = 1) -> Callable[[int], Any]:
         """Return index → one iteration of ``phase``, which opens the section `ITERATION` and returns a tensor.
 
@@ -116,13 +169,68 @@ class Subject(Protocol):
         """
         ...
 
+    @abstractmethod
     def hooks(self, phase: Phase, depth: int) -> list[Hook]:
         """Return the hooks for ``phase``, down to ``depth`` levels."""
         ...
 
+    @abstractmethod
     def traits(self, phase: Phase, batch_size: int) -> Traits:
         """Return what a call works on: batch size, chunk size, steps, frames."""
         ...
+
+
+class ActingSubject(Subject, ABC):
+    """A subject with chunks of actions, observations to check them on, and a loss.
+
+    A policy of LeRobot is one (`strobe.lerobot.policies.policy_subject`). Studies ask for `Subject.acting` where they
+    compare actions, train, or put on what only a policy has.
+
+    Attributes:
+        seed: of the noise; observation ``index`` gets ``seed + index``.
+        inputs: its observations.
+        training: how a training step is made; treatments change it.
+    """
+
+    returns: ClassVar[Of] = "actions"
+    seed: int
+    inputs: Any
+    training: Any
+
+    @property
+    def acting(self) -> Self:
+        """The subject itself."""
+        return self
+
+    @property
+    @abstractmethod
+    def policy(self) -> Any:
+        """The policy's own object, a torch module with a ``config``."""
+
+    @property
+    @abstractmethod
+    def executed(self) -> int | None:
+        """Actions of a chunk that the robot executes before the next one; None if nothing says how many."""
+
+    @abstractmethod
+    def act(self, observation: Observation, seed: int) -> Tensor:
+        """Return a chunk, (1, chunk, action dim) on the CPU, in the action's own units."""
+
+    @abstractmethod
+    def chunk(self, index: int = 0) -> Tensor:
+        """Return the chunk of observation ``index``; see `act`."""
+
+    @abstractmethod
+    def checks(self, count: int = COUNT) -> Checks:
+        """Return observations to compare its actions on: they differ in all of its inputs."""
+
+    @abstractmethod
+    def scale(self, chunks: Sequence[Tensor] = ()) -> ActionScale | None:
+        """Return the spread (σ) of each action dimension; without statistics, from ``chunks`` of its own."""
+
+    @abstractmethod
+    def gradient(self, raw: Observation, index: int = 0, scale: float = 1.0) -> Tensor:
+        """Return the loss of a raw batch, and leave its gradient in the parameters' ``grad``."""
 
 
 _FINGERPRINT_NUMBERS = 64  # numbers of each tensor: training changes them all

@@ -13,7 +13,6 @@ from strobe.core.families.family import Family
 from strobe.core.families.registry import asking, types_with
 from strobe.core.results.measurement import Measurement
 from strobe.core.results.traits import TreatmentTraits
-from strobe.core.subjects.acting import ActingSubject
 from strobe.core.subjects.subject import Subject
 from strobe.core.treatments.spec import require_only, table
 from strobe.core.treatments.treatment import FOR_INFERENCE, Entry, Spec, Treatment
@@ -84,11 +83,11 @@ class Switch(Treatment):
     @classmethod
     def fits(cls, subject: Subject) -> bool:
         """Return whether it may be worth trying on ``subject``: whether its family's record has what it needs."""
-        return cls._of is None or (isinstance(subject, ActingSubject) and bool(cls._of(subject.family)))
+        return cls._of is None or (subject.acting is not None and bool(cls._of(subject.family)))
 
     def require(self, subject: Subject) -> None:
         """Raise UserError, with the types that it is for, where the family's record does not have what it needs."""
-        if self._of is not None and not (isinstance(subject, ActingSubject) and self._of(subject.family)):
+        if self._of is not None and not (subject.acting is not None and self._of(subject.family)):
             raise UserError(f"{subject.info.name}: {self.key} is for {', '.join(types_with(self._of))}")
 
     def traits(self) -> TreatmentTraits:

@@ -16,8 +16,7 @@ from strobe.core.families.registry import package_of
 from strobe.core.results.agreement import Effect
 from strobe.core.results.measurement import Measurement
 from strobe.core.results.traits import Builds, Facts, Traits, TreatmentTraits
-from strobe.core.subjects.acting import ActingSubject
-from strobe.core.subjects.subject import Phase, Subject
+from strobe.core.subjects.subject import ActingSubject, Phase, Subject
 from strobe.core.treatments.spec import (
     CAPTURED,
     COMPILED,
@@ -45,9 +44,9 @@ __all__ = [
 
 def policy_of(subject: Subject) -> ActingSubject:
     """Return ``subject`` if it is a policy; raises UserError if not."""
-    if not isinstance(subject, ActingSubject):
+    if subject.acting is None:
         raise UserError(f"{subject.info.name} is not a policy: this applies to policies only")
-    return subject
+    return subject.acting
 
 
 Undo = Callable[[], None]

@@ -141,10 +141,6 @@ def require_subject(flags: SubjectFlags) -> None:
     """Raises UserError where no policy or model is named, with the flag that a misspelt one resembles."""
     if isinstance(flags, FactoryOptions) or flags.path or flags.type:
         return
-    if any(override.startswith("--server=") for override in flags.overrides):
-        raise UserError(
-            "--policy.server is for `strobe breakdown` and `strobe compare`; other commands run the policy here"
-        )
     model = isinstance(flags, ModelFlags)
     prefix, offered = ("--model.", MODEL_NAMES) if model else ("--policy.", POLICY_NAMES)
     for override in flags.overrides:

@@ -19,9 +19,8 @@ from strobe.core.families.registry import family_of, steps_of
 from strobe.core.results.agreement import ActionScale
 from strobe.core.results.subject import SubjectInfo
 from strobe.core.results.traits import DelayTraining, PolicyTraits, Traits
-from strobe.core.subjects.acting import ActingSubject
 from strobe.core.subjects.check_inputs import COUNT, Checks, varied
-from strobe.core.subjects.subject import ITERATION, Batch, InputSource, Observation, Phase
+from strobe.core.subjects.subject import ITERATION, ActingSubject, Batch, InputSource, Observation, Phase
 from strobe.core.timeline.clock import synchronise
 from strobe.core.timeline.probe import Hook
 from strobe.core.timeline.sections import section
@@ -48,11 +47,15 @@ class PolicySubject(ActingSubject):
     chunk_options: dict[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        self.family: Family = family_of(self.policy)
+        self._family = family_of(self.policy)
         self.loaded.info.anatomy = self.family.name
         self.loaded.info.inputs = self.inputs.description
         self.training = Training(self.policy)
         self._length: int | None = None  # of the last chunk
+
+    @property
+    def family(self) -> Family:
+        return self._family
 
     @property
     def policy(self) -> PreTrainedPolicy:

@@ -21,7 +21,7 @@ from strobe.core.json_text import JsonObject
 from strobe.servers.protocols.groot_messages import ArrayForm, Modality, decode, encode
 from strobe.servers.protocols.observations import STATE, STATE_DIM, TASK, Observations, Source
 from strobe.servers.protocols.wire import CONNECT_S, MESSAGE_BYTES, CallFailedError, Exchange, Wire, why
-from strobe.servers.results.server import FaultKind
+from strobe.servers.results import FaultKind
 
 if TYPE_CHECKING:
     from strobe.core.subjects.subject import Observation

@@ -19,7 +19,7 @@ from strobe.servers.protocols import lerobot_messages
 from strobe.servers.protocols.lerobot_messages import Robot, ServedPolicy, robot_of
 from strobe.servers.protocols.observations import Observations, Source
 from strobe.servers.protocols.wire import CONNECT_S, MESSAGE_BYTES, CallFailedError, Exchange, Wire
-from strobe.servers.results.server import DroppedObservations, FaultKind
+from strobe.servers.results import DroppedObservations, FaultKind
 
 if TYPE_CHECKING:
     from strobe.core.timeline.layers import Call

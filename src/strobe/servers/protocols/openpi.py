@@ -24,7 +24,7 @@ from strobe.servers.protocols.observations import STATE as OF_DATASET
 from strobe.servers.protocols.observations import STATE_DIM, TASK, Observations, Source
 from strobe.servers.protocols.openpi_messages import decode, encode
 from strobe.servers.protocols.wire import CONNECT_S, MESSAGE_BYTES, SHOWN, CallFailedError, Exchange, Wire, why
-from strobe.servers.results.server import FaultKind
+from strobe.servers.results import FaultKind
 
 PATHS = "openpi's server takes any path, vllm-omni and SGLang have /v1/realtime/robot/openpi"
 PING_EACH_S = 0.002

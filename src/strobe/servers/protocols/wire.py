@@ -12,7 +12,7 @@ from typing_extensions import Self
 
 from strobe.core.errors import in_a_line, in_words
 from strobe.servers.protocols.observations import Observations, Source
-from strobe.servers.results.server import DroppedObservations, FaultKind, ProtocolName
+from strobe.servers.results import DroppedObservations, FaultKind, ProtocolName
 
 CONNECT_S = 10.0  # time for the connection and the server's first message
 SHOWN = 300  # characters of a foreign text

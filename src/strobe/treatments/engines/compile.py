@@ -18,8 +18,7 @@ from torch import nn
 from strobe.core.devices.accelerators import Pool, numbered
 from strobe.core.errors import UserError, nearest
 from strobe.core.results.traits import TreatmentTraits
-from strobe.core.subjects.acting import ActingSubject
-from strobe.core.subjects.subject import Subject
+from strobe.core.subjects.subject import ActingSubject, Subject
 from strobe.core.timeline.layers import Call, peeled, within
 from strobe.core.treatments.patch import Patches, identity
 from strobe.core.treatments.switch import entry

@@ -19,7 +19,7 @@ from torch.nn.functional import linear
 
 from strobe.core.errors import UserError
 from strobe.core.families.sampling import Conditioning, Context
-from strobe.core.subjects.acting import needed
+from strobe.core.subjects.capability import needed
 from strobe.core.subjects.subject import Subject
 from strobe.core.timeline.layers import Call, peeled, within
 from strobe.core.treatments.patch import Patches

@@ -18,7 +18,7 @@ from transformers.cache_utils import DynamicCache
 
 from strobe.core.errors import UserError
 from strobe.core.families.sampling import Flow, Rerun
-from strobe.core.subjects.acting import needed
+from strobe.core.subjects.capability import needed
 from strobe.core.subjects.subject import Batch, Subject
 from strobe.core.timeline import section
 from strobe.core.timeline.layers import Call

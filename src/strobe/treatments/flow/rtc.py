@@ -19,8 +19,7 @@ from torch import Tensor
 from strobe.core.errors import UserError
 from strobe.core.results import traits as records
 from strobe.core.results.traits import TreatmentTraits
-from strobe.core.subjects.acting import ActingSubject
-from strobe.core.subjects.subject import Subject
+from strobe.core.subjects.subject import ActingSubject, Subject
 from strobe.core.timeline import section
 from strobe.core.treatments.patch import Patches, replaced_method
 from strobe.core.treatments.switch import Switch

@@ -12,7 +12,7 @@ from torch.nn import functional
 from torch.utils._pytree import tree_flatten, tree_map_only
 
 from strobe.core.families.sampling import Words, WordTables
-from strobe.core.subjects.acting import capability, needed
+from strobe.core.subjects.capability import capability, needed
 from strobe.core.subjects.subject import Subject
 from strobe.core.timeline.layers import Call
 from strobe.core.treatments.patch import Patches

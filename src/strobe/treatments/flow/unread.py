@@ -10,7 +10,7 @@ from torch import Tensor
 
 from strobe.core.errors import UserError
 from strobe.core.families.sampling import Flow, LastBlock, UnreadHalf, UnreadHead
-from strobe.core.subjects.acting import capability, needed
+from strobe.core.subjects.capability import capability, needed
 from strobe.core.subjects.subject import Subject
 from strobe.core.timeline.layers import Call
 from strobe.core.treatments.patch import Patches

@@ -24,7 +24,7 @@ from strobe.core.errors import UserError, nearest
 from strobe.core.families.registry import types_with
 from strobe.core.families.sampling import Flow, Graphs
 from strobe.core.results.traits import TreatmentTraits
-from strobe.core.subjects.acting import capability
+from strobe.core.subjects.capability import capability
 from strobe.core.subjects.subject import Subject
 from strobe.core.timeline.layers import Call
 from strobe.core.treatments.patch import Patches

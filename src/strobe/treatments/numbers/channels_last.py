@@ -15,8 +15,7 @@ from torch import Tensor, nn
 
 from strobe.core.errors import UserError
 from strobe.core.families.capabilities import Parts
-from strobe.core.subjects.acting import ActingSubject
-from strobe.core.subjects.subject import Subject
+from strobe.core.subjects.subject import ActingSubject, Subject
 from strobe.core.treatments.switch import Switch
 from strobe.core.treatments.treatment import ANY_PHASE, Spec, Undo
 

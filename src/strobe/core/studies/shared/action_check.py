@@ -7,16 +7,15 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 from strobe.core.errors import UserError
-from strobe.core.measure.guard import Of, strongest
+from strobe.core.measure.guard import Guard, strongest
 from strobe.core.measure.sampling import Progress
 from strobe.core.measure.time_limit import LookInterrupted, TimeLimit, WorkLimit
-from strobe.core.results.agreement import Agreement, Yardstick, YardstickName, yardstick
+from strobe.core.results.agreement import Agreement, Check, Yardstick, YardstickName, yardstick
+from strobe.core.results.comparison import Comparison
 from strobe.core.sameness.check import CALLS_EACH, YARDSTICKS, NotSeenError, PolicyCallError, Sameness, affordable
 from strobe.core.sameness.visits import FEWEST, CheckCall, plan
 from strobe.core.studies.shared.progress import Reporter
-from strobe.core.subjects.acting import ActingSubject
-from strobe.core.subjects.callable_subject import CallableSubject
-from strobe.core.subjects.subject import Subject
+from strobe.core.subjects.subject import ActingSubject, Subject
 from strobe.core.treatments.treatment import Variant
 
 SHARE = 0.3  # share of the sampling time that the check of a variant may take
@@ -40,6 +39,15 @@ class ActionCheck:
         """The yardstick that an exact guard measures by."""
         return yardstick(self.yardsticks, "reordered sums")
 
+    def hold(self, judged: Comparison | Check, name: str, guard: Guard) -> None:
+        """Hold the actions of ``name`` against ``guard``; what was not looked at is not judged, whatever rounds say."""
+        judged.agreement = self.agreements.get(name, judged.agreement)
+        judged.broken = self.failed.get(name, "")
+        if not judged.broken:
+            guard.hold(judged, self.reordered)
+        if not judged.broken:
+            judged.unjudged = self.unseen.get(name, judged.unjudged)
+
 
 def limit_of(seconds: float, chunk_s: float, work: WorkLimit | None = None) -> TimeLimit:
     """Return the time limit of looks at the actions, which come after rounds that ``seconds`` were for.
@@ -55,13 +63,6 @@ def limit_of(seconds: float, chunk_s: float, work: WorkLimit | None = None) -> T
     if work is not None:
         work.extend(2 * (fewest_s - seconds))
     return TimeLimit(max(seconds, fewest_s), within=work)
-
-
-def kind_of(subject: Subject) -> Of:
-    """Return what ``subject`` returns: actions of a policy, features of a backbone, outputs of a call in Python."""
-    if isinstance(subject, ActingSubject):
-        return "actions"
-    return "outputs" if isinstance(subject, CallableSubject) else "features"
 
 
 def check_actions(
@@ -138,12 +139,12 @@ def check_features(
         limit: for all of it; None for none.
     """
     first, *others = variants
-    check, head = ActionCheck(), f"the {kind_of(subject)} were not looked at closely"
+    check, head = ActionCheck(), f"the {subject.returns} were not looked at closely"
     if all(strongest([treatment.effect for treatment in variant.treatments]) != "exact" for variant in others):
         return check
     from strobe.core.sameness.reordered import features_reordered  # needs torch
 
-    reporter.stage(f"how far the {kind_of(subject)} of the first variant move by reordered sums")
+    reporter.stage(f"how far the {subject.returns} of the first variant move by reordered sums")
     try:
         count, progress = yardstick_observations(call_s), CheckProgress(reporter)
         moved = features_reordered(subject, first, count, progress, limit)

@@ -12,8 +12,7 @@ from strobe.core.measure.memory import available_bytes
 from strobe.core.measure.time_limit import WorkLimit
 from strobe.core.results.comparison import GradientAgreement
 from strobe.core.studies.shared.progress import Reporter, Silent, Steps
-from strobe.core.subjects.acting import ActingSubject
-from strobe.core.subjects.subject import Observation
+from strobe.core.subjects.subject import ActingSubject, Observation
 from strobe.core.treatments.treatment import Variant
 
 if TYPE_CHECKING:

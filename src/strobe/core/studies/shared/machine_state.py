@@ -11,7 +11,6 @@ from strobe.core.results.answer import Result
 from strobe.core.results.subject import Ceiling, Machine
 from strobe.core.studies.shared.measuring import Options
 from strobe.core.studies.shared.progress import Reporter, Steps
-from strobe.core.subjects.callable_subject import CallableSubject
 from strobe.core.subjects.subject import Subject
 from strobe.core.torch_there import has_torch
 from strobe.version import __version__
@@ -81,6 +80,6 @@ def begin_result(
         subject=subject.info,
         machine=described,
         notes=list(subject.notes),
-        caveats=list(subject.caveats) if isinstance(subject, CallableSubject) else [],
+        caveats=list(subject.caveats),
         **fields,
     )

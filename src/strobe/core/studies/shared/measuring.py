@@ -16,6 +16,7 @@ from strobe.core.errors import UserError
 from strobe.core.families.capabilities import Unregistered
 from strobe.core.measure.agreement import Values
 from strobe.core.measure.components import iterations
+from strobe.core.measure.guard import Of
 from strobe.core.measure.memory import kernel_use, weight_bytes
 from strobe.core.measure.roofline import limits
 from strobe.core.measure.sampling import Collected, SamplingBudget, collect
@@ -39,8 +40,6 @@ from strobe.core.studies.shared.rounds import (
     silent_probes,
     unseen_parts,
 )
-from strobe.core.subjects.acting import ActingSubject
-from strobe.core.subjects.callable_subject import CallableSubject
 from strobe.core.subjects.outputs import Numbers
 from strobe.core.subjects.subject import ITERATION, Phase, Subject
 from strobe.core.timeline import Section, Timeline
@@ -97,8 +96,8 @@ class Measured:
         counts: variant → its FLOP and memory; without those that were not counted.
         scale: of a policy's actions; None for other subjects, or where outputs were not kept whole.
         executed: actions of a chunk that the robot executes.
-        features: whether the outputs are a backbone's features and not actions.
-        forms: of outputs of targets in Python: variant → input's index → shapes. None for other subjects.
+        returns: what the subject returns.
+        forms: variant → input's place → numbers without values, of outputs whose meaning is not known.
         in_spread: whether such outputs are compared in their own spread.
     """
 
@@ -112,8 +111,8 @@ class Measured:
     counts: dict[str, Counted] = field(default_factory=dict)
     scale: ActionScale | None = None
     executed: int | None = None
-    features: bool = False
-    forms: Mapping[str, Mapping[int, Numbers]] | None = None
+    returns: Of = "actions"
+    forms: Mapping[str, Mapping[int, Numbers]] = field(default_factory=dict)
     in_spread: bool = True
 
     @property
@@ -197,7 +196,7 @@ class Session:
         counts = self._count(collected)
         measurements = self._within_ceiling(complete, collected.warmup_rounds, counts)
         for measurement in measurements:
-            if isinstance(self.subject, CallableSubject) and not self._hooks:
+            if self.subject.returns == "outputs" and not self._hooks:
                 measurement.components = []  # a whole that nothing divides has no rest
             self._annotate(measurement, collected.samples[measurement.name], complete, lost)
             if measurement.name in counts and counts[measurement.name].uncounted:
@@ -207,9 +206,8 @@ class Session:
             if measurement.name in self._late:
                 measurement.notes.append(LATE)
         self._add_limits(measurements)
-        outputs, policy = self._outputs, self.subject if isinstance(self.subject, ActingSubject) else None
-        acting = policy if self.phase == "inference" and outputs.whole else None
-        first = self.variants[0].name
+        outputs, first = self._outputs, self.variants[0].name
+        acting = self.subject.acting if self.phase == "inference" and outputs.whole else None
         return Measured(
             measurements,
             collected,
@@ -221,8 +219,8 @@ class Session:
             counts=counts,
             scale=acting.scale(list(filter(is_tensor, outputs.first(first)))) if acting is not None else None,
             executed=acting.executed if acting is not None else None,
-            features=policy is None,
-            forms=self._forms if isinstance(self.subject, CallableSubject) else None,
+            returns=self.subject.returns,
+            forms=self._forms,
             in_spread=self.options.in_spread,
         )
 
@@ -274,14 +272,15 @@ class Session:
                 if not index and not seen.variant.builds:
                     seen.first_s = time.perf_counter() - begun
                 seen.rounds.append(round)
-                self._outputs.add(seen.variant.name, output, getattr(subject, "pooled", None))
-                if isinstance(subject, CallableSubject) and subject.form is not None:
-                    self._forms.setdefault(seen.variant.name, {})[index % len(subject.inputs)] = subject.form
+                latest = subject.latest
+                self._outputs.add(seen.variant.name, output, latest.pooled)
+                if latest.form is not None:
+                    self._forms.setdefault(seen.variant.name, {})[latest.place] = latest.form
                 if not index:
                     seen.traits = _traits(subject, self.phase, self.options)
                     seen.tensor_float = convolutions_in_tf32(subject.device)
                 # What a target in Python returns is copied after its time is taken.
-                return subject.took_ms if isinstance(subject, CallableSubject) else round.took_ms
+                return round.took_ms if latest.took_ms is None else latest.took_ms
             finally:
                 undo()
 

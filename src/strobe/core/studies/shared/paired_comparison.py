@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 from strobe.core.measure.agreement import add_note, agree, agree_features, agree_outputs, in_common
-from strobe.core.measure.verdicts import LEVEL, WITHIN, difference_interval, paired_verdict
+from strobe.core.measure.sampling import SETTLE_S
+from strobe.core.measure.verdicts import LEVEL, WITHIN, difference_interval, paired_verdict, too_short
 from strobe.core.results.agreement import Agreement
 from strobe.core.results.comparison import Comparison
 from strobe.core.results.measurement import Measurement
 from strobe.core.studies.shared.measuring import Measured
-from strobe.core.subjects.outputs import Numbers, not_compared
+from strobe.core.subjects.outputs import not_compared
 
 SEVERAL_COPIES = "the peaks of memory include the weights in every precision compared, which are held at the same time"
 
@@ -24,37 +23,58 @@ def judge(
     level: float = LEVEL,
 ) -> Comparison:
     """Judge two measurements whose samples alternate, and how far their actions differ."""
-    before, after = baseline.samples.values, candidate.samples.values
-    difference_ms, interval = difference_interval(before, after, level=level)
-    agreement = None
+    judged = judge_times(baseline, candidate, within=within, level=level)
     if baseline.phase == "inference":
-        agreement = _agreement(baseline, candidate, measured)
+        judged.agreement = agreement = _agreement(baseline, candidate, measured)
         if (
             agreement is not None
             and measured.variants[candidate.name].guided != measured.variants[baseline.name].guided
         ):
             agreement.on_purpose = True
             add_note(agreement, "RTC changes the actions on purpose: it guides them towards the previous chunk")
+    return judged
+
+
+def judge_times(
+    baseline: Measurement,
+    candidate: Measurement,
+    *,
+    names: tuple[str, str] | None = None,
+    within: float = WITHIN,
+    level: float = LEVEL,
+) -> Comparison:
+    """Judge the times of two measurements whose samples alternate. Raises ValueError for fewer than two samples.
+
+    Args:
+        names: of the two in the verdict's sentence; None for those of the measurements.
+    """
+    before, after = baseline.samples.values, candidate.samples.values
+    difference_ms, interval = difference_interval(before, after, level=level)
+    first, second = names or (baseline.name, candidate.name)
+    verdict = paired_verdict(before, after, baseline_name=first, candidate_name=second, within=within, level=level)
     return Comparison(
         baseline=baseline.name,
         candidate=candidate.name,
-        verdict=paired_verdict(
-            before, after, baseline_name=baseline.name, candidate_name=candidate.name, within=within, level=level
-        ),
+        verdict=verdict,
         difference=interval,
         difference_ms=difference_ms,
-        agreement=agreement,
     )
+
+
+def allow_for_processes(judged: Comparison, seconds: float) -> None:
+    """Withdraw the verdict on two processes that took turns for less than `SETTLE_S`; their rounds took ``seconds``."""
+    names = {"baseline_name": judged.baseline, "candidate_name": judged.candidate}
+    judged.verdict = too_short(judged.verdict, seconds, SETTLE_S, **names)
 
 
 def _agreement(baseline: Measurement, candidate: Measurement, measured: Measured) -> Agreement | None:
     before, after = baseline.name, candidate.name
-    if measured.forms is not None:
-        return _of_outputs(before, after, measured, measured.forms)
+    if measured.returns == "outputs":
+        return _of_outputs(before, after, measured)
     shapes = measured.outputs.shapes
     if shapes[before] == shapes[after] or not measured.pooled[after]:
         chunks = measured.actions[before], measured.actions[after]
-        if measured.features:
+        if measured.returns == "features":
             agreement = agree_features(*chunks)
         elif measured.variants[after].changes_execution or measured.variants[before].changes_execution:
             agreement = agree(*in_common(*chunks), measured.scale, executed=measured.executed)
@@ -75,13 +95,12 @@ def _agreement(baseline: Measurement, candidate: Measurement, measured: Measured
     return agreement
 
 
-def _of_outputs(
-    before: str, after: str, measured: Measured, forms: Mapping[str, Mapping[int, Numbers]]
-) -> Agreement | None:
+def _of_outputs(before: str, after: str, measured: Measured) -> Agreement | None:
     """Compare outputs whose meaning is not known. None if one of the two returns no numbers.
 
     With an input that gives outputs of other shapes than the others, they are compared without a spread.
     """
+    forms = measured.forms
     alike = [(forms[before][index], forms[after][index]) for index in forms[before] if index in forms[after]]
     if not all(first.shapes and second.shapes for first, second in alike):
         return None

@@ -1,8 +1,10 @@
-"""Compare the same policy in several Python environments: its time, its actions, and where its passes first differ."""
+"""The same policy in several Python environments: its time, its actions, and where its passes first differ."""
 
 from __future__ import annotations
 
 import gc
+import math
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -11,22 +13,24 @@ import numpy as np
 
 from strobe.core.errors import UserError
 from strobe.core.measure.guard import Guards
-from strobe.core.measure.sampling import SETTLE_S, Collected, NoMoreCallsError, collect
+from strobe.core.measure.sampling import Collected, NoMoreCallsError, SamplingBudget, collect
 from strobe.core.measure.statistics import bonferroni, summarise
 from strobe.core.measure.time_limit import WorkLimit
-from strobe.core.measure.verdicts import LEVEL, difference_interval, paired_verdict, too_short
-from strobe.core.results.answer import CompareResult
-from strobe.core.results.comparison import Comparison
+from strobe.core.measure.verdicts import LEVEL
+from strobe.core.results.agreement import Check
+from strobe.core.results.answer import CompareResult, VerifyResult
 from strobe.core.results.measurement import Component, Measurement
 from strobe.core.results.traits import Traits
 from strobe.core.sameness.check import CALLS_EACH, affordable
 from strobe.core.sameness.visits import FEWEST
 from strobe.core.studies.shared.machine_state import begin_result
 from strobe.core.studies.shared.measuring import Options
+from strobe.core.studies.shared.paired_comparison import allow_for_processes, judge_times
 from strobe.core.studies.shared.progress import Reporter
-from strobe.environments.side import SideEndedError
+from strobe.environments.side import SideEndedError, SideOptions
 from strobe.environments.sides import (
     GUARDED,
+    LOOK_CALLS,
     PARTS,
     Carried,
     Looked,
@@ -157,28 +161,11 @@ class _Study:
         first, *others = self.result.measurements
         level = bonferroni(len(others), LEVEL)
         for other in others:
-            before, after = first.samples.values, other.samples.values
-            if len(before) < 2:
+            if len(first.samples.values) < 2:
                 continue
-            difference_ms, interval = difference_interval(before, after, level=level)
-            verdict = paired_verdict(
-                before,
-                after,
-                baseline_name=first.name,
-                candidate_name=other.name,
-                within=self.measuring.within,
-                level=level,
-            )
-            verdict = too_short(verdict, seconds, SETTLE_S, baseline_name=first.name, candidate_name=other.name)
-            self.result.comparisons.append(
-                Comparison(
-                    baseline=first.name,
-                    candidate=other.name,
-                    verdict=verdict,
-                    difference=interval,
-                    difference_ms=difference_ms,
-                )
-            )
+            judged = judge_times(first, other, within=self.measuring.within, level=level)
+            allow_for_processes(judged, seconds)
+            self.result.comparisons.append(judged)
 
     def _look(self, sides: Sides, collected: Collected) -> None:
         chunk_s = max(samples.summary.median for samples in collected.samples.values()) / 1e3
@@ -202,12 +189,10 @@ class _Study:
     def _hold(self) -> None:
         """Hold the actions against the guard of rounding; what was not looked at is not judged."""
         guard, looked = Guards().of([GUARDED]), self.looked
-        self.result.yardsticks = [looked.reordered] if looked.reordered is not None else []
+        self.result.yardsticks = looked.yardsticks
         for comparison in self.result.comparisons:
             comparison.effect, comparison.guard = GUARDED, str(guard)
-            judged = looked.judge(comparison.candidate, guard)
-            comparison.agreement = looked.agreements.get(comparison.candidate)
-            comparison.broken, comparison.unjudged = judged.broken, judged.unjudged
+            looked.hold(comparison, comparison.candidate, guard)
 
 
 def _components(taken: Sequence[dict[str, float]], whole: Sequence[float]) -> list[Component]:
@@ -219,3 +204,70 @@ def _components(taken: Sequence[dict[str, float]], whole: Sequence[float]) -> li
         share = float(np.sum(values)) / total if total > 0 else 0.0
         shown.append(Component(path=[part], calls=1.0, values=values, summary=summarise(values), share=min(share, 1.0)))
     return shown
+
+
+def verify_environment(
+    load: Callable[[], PolicySubject],
+    options: SidesOptions,
+    guards: Guards,
+    folder: Path,
+    reporter: Reporter,
+    *,
+    count: int,
+    seconds: float = math.inf,
+) -> VerifyResult:
+    """Run the policy in two environments on observations that find faults. Ctrl-C keeps what was looked at.
+
+    Args:
+        load: loads the policy here. Its weights are let go before the sides load it.
+        folder: for what is carried.
+        count: observations.
+        seconds: for the looks, roughly: where a chunk takes long there are fewer observations, `FEWEST` at least.
+
+    Raises:
+        UserError: an environment cannot read the policy, or the first one cannot run it.
+    """
+    subject = load()
+    guard = guards.of([GUARDED])
+    here, there = options.sides
+    title = f"{subject.info.name}: does it act the same in '{there.name}'?"
+    measuring = Options(SamplingBudget(iterations=1), counted=False)
+    result = begin_result(VerifyResult, subject, title, measuring, reporter, recipe="", guard=str(guard))
+    reporter.stage("packing what the other environment needs")
+    carried = carry(subject, folder, options)
+    weight_bytes = subject.info.weight_bytes
+    del subject
+    gc.collect()
+    check = Check(name=there.name, treatments=[], effect=GUARDED, guard=str(guard))
+    looked = Looked()
+    with Sides(carried, options, reporter, weight_bytes) as sides:
+        result.environments = sides.environments
+        try:
+            planned = min(count, carried.parcel.checked)
+            fits = _fitting(sides, here, seconds, planned)
+            if fits < planned:
+                result.limited = f"{fits} of {planned} observations were looked at, to end in about {seconds:.0f} s"
+            looked = look(sides, fits, reporter)
+            result.notes += looked.notes
+            result.passes = passes(sides, looked.worst, reporter)
+            training(sides, result.passes, reporter)
+        except KeyboardInterrupt:
+            result.status = "interrupted"
+        except SideEndedError as error:
+            result.status = "failed"
+            result.notes.append(f"{error}; what was looked at before is kept")
+    looked.hold(check, there.name, guard)
+    result.yardsticks = looked.yardsticks
+    result.checks = [check]
+    return result
+
+
+def _fitting(sides: Sides, first: SideOptions, seconds: float, planned: int) -> int:
+    """Return how many of the planned observations fit into ``seconds``, by the time of the first side's chunk."""
+    if not math.isfinite(seconds):
+        return planned
+    sides.chunk(first.name, 0)
+    began = time.perf_counter()
+    sides.chunk(first.name, 0)
+    each_s = LOOK_CALLS * (time.perf_counter() - began)
+    return min(planned, max(FEWEST, int(seconds / each_s)))

@@ -1,1 +1,0 @@
-"""Calls of a policy server as data."""
