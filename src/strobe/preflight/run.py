@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from strobe.core.errors import UserError, in_a_line
 from strobe.lerobot.datasets.copy import write_copy
-from strobe.lerobot.datasets.truth import read_truth
+from strobe.lerobot.datasets.truth import Reading, read_truth
 from strobe.preflight.lag import call_in, lags
 from strobe.preflight.results.preflight import PreflightResult
 from strobe.preflight.results.wiring import CallTime, Timing, Weights, WiredFeature, Wiring
@@ -43,6 +43,8 @@ class Preflight:
         mend: the folder into which a mended copy of the checkpoint is written.
         mend_data: the folder into which a copy of the data set is written.
         episodes: of the data set, that are used; all by default.
+        decode: whether a few images of the data set are decoded.
+        progress: told how many of its files were read.
     """
 
     policy: Path
@@ -54,6 +56,13 @@ class Preflight:
     settings: Mapping[str, Any] = field(default_factory=dict)
     mend_data: Path | None = None
     episodes: Sequence[int] | None = None
+    decode: bool = False
+    progress: Callable[[Progress], None] = lambda _: None
+
+    @property
+    def reading(self) -> Reading:
+        """What is read of the data set."""
+        return Reading(episodes=self.episodes, decode=self.decode, progress=self.progress)
 
 
 def preflight(look: Preflight) -> PreflightResult:
@@ -61,7 +70,7 @@ def preflight(look: Preflight) -> PreflightResult:
     wiring = read_wiring(look.policy, look.dataset, look.robot, rename=look.rename, settings=look.settings)
     result = answer_of(wiring)
     if look.dataset is not None:
-        add_truth(wiring, look.dataset, read_checkpoint(look.policy), look.episodes)
+        add_truth(wiring, look.dataset, read_checkpoint(look.policy), look.reading)
         wiring.lag = lags(wiring, look.dataset, look.rollout)
     if look.rollout is not None:
         wiring.timing.call = call_in(look.rollout)
@@ -74,13 +83,20 @@ def preflight(look: Preflight) -> PreflightResult:
 
 
 def preflight_of_data(
-    dataset: Path, mend_data: Path | None = None, episodes: Sequence[int] | None = None
+    dataset: Path,
+    mend_data: Path | None = None,
+    episodes: Sequence[int] | None = None,
+    *,
+    decode: bool = False,
+    progress: Callable[[Progress], None] = lambda _: None,
 ) -> PreflightResult:
     """Read a data set by itself. Raises UserError for files that cannot be read.
 
     Args:
         mend_data: the folder into which a copy is written.
         episodes: those that are used; all by default.
+        decode: whether a few images are decoded.
+        progress: told how many files were read.
     """
     try:
         recorded = read_dataset(dataset)
@@ -92,7 +108,7 @@ def preflight_of_data(
         for name, feature in recorded.features.items()
     ]
     wiring = Wiring(policy="", sources={"dataset": str(dataset)}, wires=wires, timing=Timing(data_fps=recorded.fps))
-    wiring.truth = read_truth(dataset, episodes=episodes)
+    wiring.truth = read_truth(dataset, Reading(episodes=episodes, decode=decode, progress=progress))
     result = answer_of(wiring)
     result.title = f"{dataset.name}: is it what it says?"
     wiring.lag = lags(wiring, dataset, None)
