@@ -241,7 +241,7 @@ def repeats(wiring: Wiring) -> Iterator[Finding]:
             f"{fps / found.ticks:.3g} Hz, where the data set says {fps:g}",
             seen=f"While it moves, a new value comes every {found.ticks:.2g} ticks. The others repeat the last one.",
             why="The policy learns a motion that stops and starts. Its speeds are those of another rate.",
-            do=f"Record again with a loop that holds its rate, or with --dataset.fps={max(1, round(fps / found.ticks))}, "
+            do=f"Record again with a loop that holds its rate, or with --dataset.fps={round(fps / found.ticks) or 1}, "
             "which this one held.",
             evidence={"feature": found.name, "ticks": found.ticks, "joints": found.joints},
         )
