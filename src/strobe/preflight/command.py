@@ -14,7 +14,8 @@ has and the file lacks, since their layers stay random. --read_only skips all th
 
 --mend=NEW writes a mended copy of the checkpoint. It mends statistics that have another name, are missing, belong to
 other data than --dataset.root, or are inside the weights. It mends weights that were saved from a compiled policy, and
-fields of another version of LeRobot.
+fields of another version of LeRobot. The copy must have no new fault, and must explain the recorded frames no worse
+than the checkpoint does. If it does not, it is not written, and a line says why.
 
 With a data set it shows how late each joint follows its action there, and with --rollout=RUN how late in a rollout or a
 rehearsal. With a robot it shows the range that each joint will be sent, and the limits of its calibration file. If the
@@ -199,7 +200,7 @@ def _look_at_frames(
         list(flags.overrides),
     )  # fmt: skip
     live.stage("predicting on recorded frames")
-    look_at_frames(result, Path(result.wiring.sources["policy"]), frames, live.progress, run)
+    look_at_frames(result, Path(result.wiring.sources["policy"]), frames, live.progress, run, config.mend)
 
 
 run = Command("preflight", __doc__, PreflightConfig, read, study)

@@ -20,7 +20,7 @@ from strobe.lerobot.datasets.numbers import ACTION, STATE, Numbers, read_numbers
 from strobe.lerobot.datasets.recording import Recording
 from strobe.preflight.results.truth import DataFault, DataTruth, TaskTruth, VectorTruth
 
-SECONDS = 60.0  # for the checker: 5,000 episodes are read in it
+SECONDS = 120.0  # for the checker: on a machine that does nothing else 5,000 episodes take a fourth of it
 MOST_CHUNKS = 20_000  # from which the statistics of relative actions are made
 
 

@@ -64,6 +64,8 @@ def _answers(result: PreflightResult) -> list[str]:
     if result.refused:
         sentences.append(f"{result.refused} did not start: no robot was connected. --anyway starts it.")
     sentences += open_loop.sentences(result)
+    if result.unmended:
+        sentences.append(f"No mended copy was written: {result.unmended}.")
     if result.mended:
         sentences.append(f"A mended copy was written. {' '.join(result.mended)}")
     return sentences

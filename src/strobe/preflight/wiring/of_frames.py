@@ -6,6 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from strobe.lerobot.datasets.truth import Reading, RelativeActions, read_truth
+from strobe.preflight.results.truth import DataTruth
 from strobe.preflight.results.wiring import Wiring
 from strobe.preflight.wiring.checkpoint import Checkpoint
 from strobe.preflight.wiring.reach import relative_actions, relative_mask
@@ -13,12 +14,17 @@ from strobe.preflight.wiring.reach import relative_actions, relative_mask
 
 def add_truth(wiring: Wiring, dataset: Path, checkpoint: Checkpoint, reading: Reading) -> None:
     """Read the frames of ``dataset`` into ``wiring.truth``, and their statistics into its wires."""
-    wiring.truth = read_truth(dataset, replace(reading, relative=_relative(wiring, checkpoint)))
+    add_frames(wiring, read_truth(dataset, replace(reading, relative=_relative(wiring, checkpoint))))
+
+
+def add_frames(wiring: Wiring, truth: DataTruth) -> None:
+    """Put what the frames say into ``wiring``, and their statistics into its wires."""
+    wiring.truth = truth
     for wire in wiring.wires:
         end = wire.ends.get("dataset")
-        found = wiring.truth.vector(end.name) if end is not None else None
+        found = truth.vector(end.name) if end is not None else None
         if wire.relative:
-            found = wiring.truth.relative
+            found = truth.relative
         if found is not None:
             wire.frames = found.measured
 
