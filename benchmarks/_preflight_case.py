@@ -34,6 +34,7 @@ class Case:
     Args:
         frames: on which the policy is run; 0 reads only.
         episodes: from which they are; None for all.
+        decode: whether a few images of the data set are decoded.
     """
 
     policy: Path
@@ -45,13 +46,15 @@ class Case:
     frames: int = 0
     episodes: Sequence[int] | None = None
     seed: int = 0
+    decode: bool = False
 
     def reading(self, mend: Path | None = None) -> Preflight:
         """Return the look that reads files."""
         run = read_run(self.rollout) if self.rollout is not None else None
         return Preflight(
-            self.policy, self.data, self.robot, self.rename, mend, run, self.settings, episodes=self.episodes
-        )
+            self.policy, self.data, self.robot, self.rename, mend, run, self.settings, episodes=self.episodes,
+            decode=self.decode,
+        )  # fmt: skip
 
 
 def look(case: Case) -> tuple[PreflightResult, list[Finding]]:

@@ -47,7 +47,17 @@ def moved(fps: float, lag_s: float, ticks: int, seed: int) -> tuple[np.ndarray, 
 def _recorded(episodes: int, ticks: int, seed: int) -> Iterator[Ticks]:
     for number in range(episodes):
         actions, states = moved(FPS, LAG_S, ticks, seed * 1000 + number)
-        yield {ACTION: actions, STATE: states, CAMERA: np.zeros((ticks, SIZE, SIZE, 3), np.uint8)}
+        yield {ACTION: actions, STATE: states, CAMERA: _seen(states)}
+
+
+def _seen(states: np.ndarray) -> np.ndarray:
+    """Return a camera's images of the arm, (ticks, SIZE, SIZE, 3): a bright square where its first two joints are."""
+    images = np.zeros((len(states), SIZE, SIZE, 3), np.uint8)
+    images[:] = np.linspace(40, 120, SIZE, dtype=np.uint8)[None, None, :, None]
+    for image, (x, y) in zip(images, (states[:, :2] + 20) / 40 * (SIZE - 8), strict=True):
+        column, row = (int(np.clip(place, 0, SIZE - 8)) for place in (x, y))
+        image[row : row + 8, column : column + 8] = 230
+    return images
 
 
 EMULATED = World("emulated-arm", (CAMERA, CAMERA), JOINTS, FPS, "push", _recorded)

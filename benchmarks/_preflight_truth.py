@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import json
 import shutil
+import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
@@ -15,16 +17,19 @@ from typing import Any
 
 import numpy as np
 from _preflight_case import Case, Plant, Stage, look, serious
-from _preflight_data import ACTION, SIZE, STATE, Ticks
+from _preflight_data import ACTION, STATE, Ticks
 from _preflight_lags import CAMERA, EMULATED, FPS, JOINTS, LAG_S, TICKS, moved
 from _preflight_training import ACT
 
+from strobe.core.measure.sampling import Progress
 from strobe.core.results.finding import Finding
-from strobe.lerobot.datasets.truth import RelativeActions, read_truth, relative_to_state, statistics_of
+from strobe.lerobot.datasets.numbers import statistics_of
+from strobe.lerobot.datasets.truth import Reading, RelativeActions, read_truth, relative_to_state
 from strobe.preflight.run import preflight
 
 EPISODES, CHUNK, STILL, GRIPPER = 8, 8, 3, 5
-BIG_EPISODES, BIG_TICKS, MOST_S = 500, 300, 15.0
+BIG_EPISODES, BIG_TICKS = 500, 300
+MOST_S = {False: 15.0, True: 60.0}  # of BIG_EPISODES, of more
 Change = Callable[[list[Ticks]], list[Ticks]]
 VECTORS = (ACTION, STATE)
 
@@ -44,15 +49,12 @@ def _episodes(change: Change, seed: int = 0) -> list[Ticks]:
     made: list[Ticks] = [
         dict(zip(VECTORS, moved(FPS, LAG_S, TICKS, 1000 * seed + at), strict=True)) for at in range(EPISODES)
     ]
-    return [{key: values.astype(np.float32) for key, values in ticks.items()} for ticks in change(made)]
+    return [ticks | {key: ticks[key].astype(np.float32) for key in VECTORS} for ticks in change(made)]
 
 
 def _written(stage: Stage, name: str, episodes: list[Ticks], *, averaged: bool = False) -> Path:
     """Write the recording with these vectors; ``averaged``: with quantiles as LeRobot 0.6.1 merges episodes' own."""
-    black = np.zeros((TICKS, SIZE, SIZE, 3), np.uint8)
-    own = [stage.episodes[at] | ticks for at, ticks in enumerate(episodes)] if episodes else []
-    for ticks in own:
-        ticks.setdefault(CAMERA, black)
+    own = [stage.episodes[at] | ticks for at, ticks in enumerate(episodes)]
     root = stage.written(own, name)
     if averaged:
         mean: dict[str, dict[str, list[float]]] = {}
@@ -133,6 +135,24 @@ def _copied(finding: Finding, case: Case, stage: Stage, *, trained: str = "") ->
         return mended
     mode, more = ("MEAN_STD", _relative()) if trained == "relative" else (trained, None)
     return replace(mended, policy=_trained(stage, new, mode, more))
+
+
+def _tasks_in_words(finding: Finding, case: Case, stage: Stage) -> Case:
+    from lerobot.datasets.dataset_tools import modify_tasks
+    from lerobot.datasets.lerobot_dataset import LeRobotDataset
+
+    new = stage.work / "mended-data"
+    shutil.rmtree(new, ignore_errors=True)
+    shutil.copytree(case.data, new)
+    words = json.loads(finding.do.partition("task_replacements='")[2].partition("'")[0])
+    modify_tasks(LeRobotDataset("local/mended-data", root=new), task_replacements=words)
+    return replace(case, data=new)
+
+
+def _rate_corrected(finding: Finding, case: Case, stage: Stage) -> Case:
+    assert "correct 'fps'" in finding.do.lower()
+    _json(case.data / "meta" / "info.json", lambda read: read | {"fps": FPS})
+    return case
 
 
 def _left_out(finding: Finding, case: Case, stage: Stage) -> Case:
@@ -238,6 +258,109 @@ def _absolute(times: float) -> Callable[[Stage], Case]:
     return lambda stage: _case(stage, "truth-absolute", _each(lambda values, at: values + times * at), more=_relative())
 
 
+def _again(episodes: Sequence[int]) -> Change:
+    """These episodes are the first one again."""
+    return lambda made: [made[0] if at in episodes else ticks for at, ticks in enumerate(made)]
+
+
+def _repeated(rate: float) -> Change:
+    """The state is read at a part of the loop's rate, and written again in between."""
+    read = np.floor(np.arange(TICKS) * rate + 1e-9)
+    index = np.searchsorted(read, read)
+    return _each(lambda values, at: values[index], keys=(STATE,))
+
+
+def _camera(change: Callable[[np.ndarray], np.ndarray], episodes: Sequence[int]) -> Callable[[Stage], Case]:
+    """The camera's images of these episodes are changed."""
+
+    def make(stage: Stage) -> Case:
+        def changed(made: list[Ticks]) -> list[Ticks]:
+            return [
+                ticks | ({CAMERA: change(stage.episodes[at][CAMERA])} if at in episodes else {})
+                for at, ticks in enumerate(made)
+            ]
+
+        return replace(_case(stage, "truth-camera", changed), decode=True)
+
+    return make
+
+
+def _black(images: np.ndarray) -> np.ndarray:
+    return np.zeros_like(images)
+
+
+def _frozen(images: np.ndarray) -> np.ndarray:
+    return images[:1].repeat(len(images), axis=0)
+
+
+def _without_statistics(*names: str) -> Callable[[Stage], Case]:
+    """The camera has none of these statistics; none at all without names."""
+
+    def make(stage: Stage) -> Case:
+        case = _case(stage, "truth-no-statistics", lambda made: made)
+
+        def changed(read: Any) -> Any:
+            own = read.pop(CAMERA)
+            return read | ({CAMERA: {key: own[key] for key in own if key not in names}} if names else {})
+
+        _json(case.data / "meta" / "stats.json", changed)
+        return case
+
+    return make
+
+
+def _task(text: str, episodes: Sequence[int]) -> Callable[[Stage], Case]:
+    """The task of these episodes, for a policy that reads words."""
+    import pandas as pd
+
+    def reads(folder: Path) -> None:
+        step = {"registry_name": "tokenizer_processor", "config": {"max_length": 48}}
+        file = folder / "policy_preprocessor.json"
+        _json(file, lambda document: document | {"steps": [step, *document["steps"]]})
+
+    def make(stage: Stage) -> Case:
+        case = _case(stage, "truth-task", lambda made: made, more=reads)
+        (file,) = (case.data / "data").rglob("*.parquet")
+        frames = pd.read_parquet(file)
+        frames["task_index"] = frames["episode_index"].isin(episodes).astype(int)
+        frames.to_parquet(file)
+        tasks = pd.DataFrame({"task_index": [0, 1]}, index=pd.Index(["push the cube to the left", text], name="task"))
+        tasks.to_parquet(case.data / "meta" / "tasks.parquet")
+        (file,) = (case.data / "meta" / "episodes").rglob("*.parquet")
+        rows = pd.read_parquet(file)
+        rows["tasks"] = [[text if at in episodes else "push the cube to the left"] for at in range(len(rows))]
+        rows.to_parquet(file)
+        _json(case.data / "meta" / "info.json", lambda read: read | {"total_tasks": 2})
+        return case
+
+    return make
+
+
+def _said_rate(fps: int) -> Callable[[Stage], Case]:
+    def make(stage: Stage) -> Case:
+        case = _case(stage, "truth-rate", lambda made: made)
+        _json(case.data / "meta" / "info.json", lambda read: read | {"fps": fps})
+        return case
+
+    return make
+
+
+def _late(ticks: float, frames: slice) -> Callable[[Stage], Case]:
+    """Frames of one episode have times of later ones."""
+    import pandas as pd
+
+    def make(stage: Stage) -> Case:
+        case = _case(stage, "truth-late", lambda made: made)
+        (file,) = (case.data / "data").rglob("*.parquet")
+        table = pd.read_parquet(file)
+        times = table["timestamp"].to_numpy().copy()
+        times[2 * TICKS : 3 * TICKS][frames] += np.float32(ticks / FPS)
+        table.assign(timestamp=times).to_parquet(file)
+        return case
+
+    return make
+
+
 def _of(name: str, rule: str, says: str, make: Callable[[Stage], Case], mend: Any) -> Plant:
     return Plant("truth", name, (ACT, EMULATED.name), (rule,), says, make, mend)
 
@@ -279,6 +402,29 @@ IN_TRUTH: Sequence[Plant] = tuple(
          _again_with("MEAN_STD")),
         ("spread 15 % too large", "data-statistics-wrong", "--mend_data", _stated("std", 1.15),
          _again_with("MEAN_STD")),
+        ("four episodes are the first one again", "data-copy", "--dataset.episodes", _plant(_again((1, 3, 5, 7))),
+         _left_out),
+        ("one episode is the first one again", "data-copy", "--dataset.episodes", _plant(_again((4,))), _left_out),
+        ("the state is read at half the rate", "data-repeats", "Record again", _plant(_repeated(0.5)),
+         _recorded_again),
+        ("the state is read at three quarters of the rate", "data-repeats", "Record again", _plant(_repeated(0.75)),
+         _recorded_again),
+        ("a black camera", "data-dark", "remove_feature", _camera(_black, range(EPISODES)), _recorded_again),
+        ("a camera that is black in one episode", "data-dark", "--dataset.episodes", _camera(_black, (2,)), _left_out),
+        ("a frozen camera", "data-camera-frozen", "Record again", _camera(_frozen, range(EPISODES)), _recorded_again),
+        ("a camera that is frozen in one episode", "data-camera-frozen", "--dataset.episodes", _camera(_frozen, (2,)),
+         _left_out),
+        ("no task", "data-task-empty", "modify_tasks", _task("", range(EPISODES)), _tasks_in_words),
+        ("no task in one episode", "data-task-empty", "modify_tasks", _task("...", (2,)), _tasks_in_words),
+        ("a task of one word", "data-task-one-word", "modify_tasks", _task("push", range(EPISODES)), _tasks_in_words),
+        ("a task of one word in one episode", "data-task-one-word", "modify_tasks", _task("push", (2,)),
+         _tasks_in_words),
+        ("a camera without statistics", "data-statistics", "--mend_data", _without_statistics(), _copied),
+        ("a camera without its spread", "data-statistics", "--mend_data", _without_statistics("std"), _copied),
+        ("twice the rate is said", "data-rate", "'fps'", _said_rate(2 * FPS), _rate_corrected),
+        ("a rate is said that is one frame off", "data-rate", "'fps'", _said_rate(FPS + 1), _rate_corrected),
+        ("an episode is a second late", "data-timestamps", "--dataset.episodes", _late(FPS, slice(None)), _left_out),
+        ("a frame is half a tick late", "data-timestamps", "--dataset.episodes", _late(0.5, slice(7, 8)), _left_out),
     )
 )  # fmt: skip
 
@@ -357,20 +503,36 @@ def sound_truth(stage: Stage, seeds: int) -> Iterator[str]:
     """Yield the findings on sound twins."""
     for name, make in SOUND.items():
         for seed in range(seeds):
-            found = look(make(stage, seed))[1]
+            found = look(replace(make(stage, seed), decode=True))[1]
             rules = [each.rule for each in found if each.rule.startswith(("data-", "statistics-"))]
             yield from (f"{name}, seed {seed}: {rule}" for rule in {*serious(found), *rules} - {"acts-long-unseen"})
 
 
-def seconds_to_read(folder: Path) -> float:
-    """Return the seconds in which `read_truth` reads 500 episodes with two cameras, a file each."""
-    write_large(folder, BIG_EPISODES, BIG_TICKS)
+def reading_of(folder: Path, episodes: int) -> dict[str, Any]:
+    """Return what it takes to read a data set of two cameras, a file for each episode, in a process of its own."""
+    write_large(folder, episodes, BIG_TICKS)
+    read = subprocess.run([sys.executable, __file__, str(folder)], stdout=subprocess.PIPE, check=True, text=True)
+    return json.loads(read.stdout.splitlines()[-1])
+
+
+def _read_here(folder: Path) -> dict[str, Any]:
+    """Read the data set of `write_large`, and return seconds, the most memory, and what was said of progress."""
+    import resource
+
+    reports: list[Progress] = []
     began = time.monotonic()
-    truth = read_truth(folder)
-    assert truth.frames == BIG_EPISODES * BIG_TICKS
-    assert not truth.faults
-    assert not truth.unjudged
-    return time.monotonic() - began
+    truth = read_truth(folder, Reading(progress=reports.append))
+    seconds = time.monotonic() - began
+    guessed = [each.seconds + (each.seconds_left or 0.0) for each in reports if 0.2 < each.seconds / seconds < 0.9]
+    return {
+        "episodes": truth.episodes,
+        "frames": truth.frames,
+        "said": [each.what for each in truth.faults] + truth.unjudged,
+        "seconds": round(seconds, 1),
+        "peak_gb": round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 / 1e9, 2),
+        "reports": len(reports),
+        "guessed_seconds": [round(edge(guessed, default=0.0), 1) for edge in (min, max)],
+    }
 
 
 def write_large(root: Path, episodes: int, ticks: int) -> None:
@@ -422,3 +584,7 @@ def write_large(root: Path, episodes: int, ticks: int) -> None:
     info = {"codebase_version": "v3.0", "fps": FPS, "features": features, "total_tasks": 1}
     info |= {"total_episodes": episodes, "total_frames": episodes * ticks}
     (meta / "info.json").write_text(json.dumps(info))
+
+
+if __name__ == "__main__":
+    print(json.dumps(_read_here(Path(sys.argv[1]))))

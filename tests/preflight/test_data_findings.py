@@ -362,3 +362,145 @@ def test_a_robot_of_which_nothing_is_known_makes_a_still_joint_a_note(stage: Wir
     joint_of(0.0)(stage)
     result = preflight(Preflight(stage.policy, stage.dataset))
     assert {each.rule: each.level for each in advise(result)} == {"statistics-flat": "info"}
+
+
+def again(episodes: tuple[int, ...]) -> Plant:
+    """These episodes are the first one again."""
+
+    def plant(stage: Wired) -> None:
+        def copied(values: np.ndarray, _: np.ndarray) -> np.ndarray:
+            every = values.reshape(EPISODES, TICKS, 6)
+            every[list(episodes)] = every[0]
+            return every.reshape(-1, 6)
+
+        both(stage, copied)
+        stage.take_statistics()
+
+    return plant
+
+
+def repeated(rate: float) -> Plant:
+    """The state is read at a part of the loop's rate, and written again in between."""
+
+    def plant(stage: Wired) -> None:
+        read = np.floor(np.arange(TICKS) * rate + 1e-9)
+        index = np.searchsorted(read, read)
+        stage.change_vector(STATE, lambda values, _: values.reshape(EPISODES, TICKS, 6)[:, index].reshape(-1, 6))
+        stage.take_statistics()
+
+    return plant
+
+
+@pytest.mark.parametrize(
+    ("plant", "rule", "words"),
+    [
+        (again((1, 3, 5)), "data-copy", "Episode 1 is episode 0 again, and 2 more episodes so"),
+        (again((4,)), "data-copy", "Episode 4 is episode 0 again"),
+        (repeated(0.5), "data-repeats", "a new value in 50 % of the ticks: 15 Hz, where the data set says 30"),
+        (repeated(0.75), "data-repeats", "a new value in 75 % of the ticks: 22.6 Hz"),
+    ],
+)
+def test_episodes_twice_and_a_loop_that_was_slower_are_named(plant: Plant, rule: str, words: str, stage: Wired):
+    plant(stage)
+    serious = found(stage)
+    assert set(serious) == {rule}
+    assert words in serious[rule].title
+    assert serious[rule].why
+    assert serious[rule].do
+
+
+@pytest.mark.parametrize("grain", [0.088, 1.0])
+def test_a_sensor_that_rounds_and_commands_that_jump_are_no_slow_loop(grain: float, stage: Wired):
+    """Numbers of a slow motion stand where the sensor rounds them; keys that are pressed now and then hold theirs."""
+    both(stage, lambda values, _: np.round(np.clip(values, -9, 9) / grain) * grain)
+    stage.take_statistics()
+    assert "data-repeats" not in found(stage)
+
+
+def picture(number: int, change: Callable[[np.ndarray], np.ndarray]) -> dict[str, Any]:
+    """An image of an arm that has come to place ``number``."""
+    import cv2
+
+    image = np.tile(np.linspace(40, 120, 64, dtype=np.uint8)[None, :, None], (64, 1, 3))
+    place = number % 48
+    image[place : place + 12, 20:32] = 230
+    return {"bytes": cv2.imencode(".png", change(image))[1].tobytes(), "path": None}
+
+
+def seen(stage: Wired, change: Callable[[int, int], tuple[int, Callable[[np.ndarray], np.ndarray]]]) -> None:
+    """Both cameras see an arm; ``change``: of an episode and a tick, the place that the front one shows, and how."""
+
+    def changed(frames: pd.DataFrame) -> None:
+        pairs = list(zip(frames["episode_index"], frames["frame_index"], strict=True))
+        frames["observation.images.wrist"] = [picture(tick, np.copy) for _, tick in pairs]
+        frames["observation.images.front"] = [picture(*change(episode, tick)) for episode, tick in pairs]
+
+    stage.change_frames(changed)
+
+
+@pytest.mark.parametrize(
+    ("change", "rule", "share"),
+    [
+        (lambda episode, tick: (0, np.copy), "data-camera-frozen", "100 %"),
+        (lambda episode, tick: (0 if episode == 2 and tick > 50 else tick, np.copy), "data-camera-frozen", "12 %"),
+        (lambda episode, tick: (0, lambda image: image * 0 + 7), "data-camera-empty", "100 %"),
+        (lambda episode, tick: (tick, (lambda image: image * 0) if episode == 2 else np.copy), "data-camera-empty",
+         "12 %"),
+        (lambda episode, tick: (tick, np.copy), "", ""),
+    ],
+)  # fmt: skip
+def test_a_camera_that_froze_or_shows_nothing_is_named_where_images_are_decoded(
+    change: Any, rule: str, share: str, stage: Wired
+):
+    seen(stage, change)
+    assert found(stage) == {}
+    result = preflight(Preflight(stage.policy, stage.dataset, decode=True))
+    assert [each.rule for each in advise(result)] == ([rule] if rule else [])
+    assert [share in each.title for each in advise(result)] == ([True] if rule else [])
+    if share == "12 %":
+        (finding,) = advise(result)
+        assert "--dataset.episodes=[0,1,3,4,5,6,7]" in finding.do
+        whole = [0, 1, 3, 4, 5, 6, 7]
+        assert advise(preflight(Preflight(stage.policy, stage.dataset, decode=True, episodes=whole))) == []
+
+
+@pytest.mark.parametrize(
+    ("text", "level", "words"),
+    [
+        ("", "warning", "no task"),
+        ("...", "warning", "no task"),
+        ("push", "info", "a task of one word"),
+        ("push it", "", ""),
+    ],
+)
+def test_a_task_without_words_is_named_for_a_policy_that_reads_them(text: str, level: str, words: str, stage: Wired):
+    stage.set_tasks([text])
+    assert advise(preflight(Preflight(stage.policy, stage.dataset))) == []
+
+    def reads(processor: dict[str, Any]) -> dict[str, Any]:
+        step = {"registry_name": "tokenizer_processor", "config": {"max_length": 48}}
+        return processor | {"steps": [step, *processor["steps"]]}
+
+    change_json(stage.policy / "policy_preprocessor.json", reads)
+    every = [each for each in advise(preflight(Preflight(stage.policy, stage.dataset))) if "task" in each.rule]
+    assert [each.level for each in every] == ([level] if level else [])
+    assert all(words in each.title and "100 % of the frames" in each.title for each in every)
+
+
+@pytest.mark.parametrize("lacking", ["", "std"])
+def test_statistics_that_a_camera_lacks_are_written_into_the_copy(lacking: str, stage: Wired, tmp_path: Path):
+    front = "observation.images.front"
+
+    def changed(read: dict[str, Any]) -> dict[str, Any]:
+        own = read.pop(front)
+        return read | ({front: {key: own[key] for key in own if key != lacking}} if lacking else {})
+
+    seen(stage, lambda episode, tick: (tick, np.copy))
+    change_json(stage.dataset / "meta/stats.json", changed)
+    assert "--mend_data=NEW" in found(stage)["data-statistics"].do
+    preflight(Preflight(stage.policy, stage.dataset, mend_data=tmp_path / "new"))
+    assert [each.level for each in advise(preflight_of_data(tmp_path / "new")) if each.level == "warning"] == []
+    read = json.loads((tmp_path / "new/meta/stats.json").read_text())[front]
+    assert np.shape(read["mean"]) == (3, 1, 1)
+    assert 0.2 < np.mean(read["mean"]) < 0.5
+    assert 0.1 < np.mean(read["std"]) < 0.3

@@ -14,7 +14,7 @@ import pytest
 from lerobot.configs.default import DatasetConfig
 from safetensors.numpy import load_file, save_file
 from support.places import TESTS
-from support.turning_arm import TOP, WRIST, recording, saved, written
+from support.turning_arm import STATE, TOP, WRIST, recording, saved, written
 
 from strobe.core.cli.main import main
 from strobe.core.runs import store
@@ -136,3 +136,34 @@ def test_weights_that_are_not_read_are_named(swapped: Path, tmp_path: Path) -> N
     more = names("more", lambda weights: weights.update({"model.of_nobody": np.zeros(2, np.float32)}))
     assert more["weights-unused"]["level"] == "info"
     assert "model.of_nobody" in more["weights-unused"]["seen"]
+
+
+def narrow(ticks: dict) -> dict:
+    """A part of the motion alone: its statistics are not those of the training, and the policy acts well in it."""
+    first = ticks[STATE][:, 0]
+    inside = first > first.min() + 0.75 * np.ptp(first)
+    begin = int(np.argmax(inside))
+    end = begin + int(np.argmin(np.append(inside[begin:], False)))
+    return {key: values[begin:end] for key, values in ticks.items()}
+
+
+@pytest.mark.slow("a policy and its mended copy on recorded frames, twice")
+def test_a_mended_copy_that_explains_less_is_not_written(checkpoint: Path, tmp_path: Path) -> None:
+    """Statistics of other frames would be put in the place of those of the training; those that lack are filled in."""
+    other = written(tmp_path / "other", recording(narrow, episodes=6))
+    new = tmp_path / "new"
+    _, result = run(tmp_path / "a", f"--policy.path={checkpoint}", f"--dataset.root={other}", f"--mend={new}")
+    assert "statistics-of-other-data" in {each["rule"] for each in result["findings"]}
+    assert result["mended"] == []
+    assert "of the recorded actions, and the checkpoint explains" in result["unmended"]
+    assert not new.exists()
+
+    sound = written(tmp_path / "sound", recording(episodes=6))
+    lacking = tmp_path / "lacking"
+    shutil.copytree(checkpoint, lacking)
+    (file,) = lacking.glob("policy_preprocessor*.safetensors")
+    save_file({name: each for name, each in load_file(file).items() if not name.startswith(STATE)}, file)
+    _, result = run(tmp_path / "b", f"--policy.path={lacking}", f"--dataset.root={sound}", f"--mend={new}")
+    assert result["unmended"] == ""
+    assert any("It explains" in line and "before it was" in line for line in result["mended"])
+    assert (new / "config.json").exists()

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from support import broken_datasets as broken
 from support.arm_policy import save_act
 from support.checkpoints import pusht_checkpoint
 
@@ -15,6 +16,8 @@ from strobe.core.results.recipe import Recipe
 from strobe.core.runs import store
 from strobe.core.runs.recipe_file import dump
 from strobe.evaluate.results import EvaluateResult
+from strobe.preflight.findings.wiring import findings_of
+from strobe.preflight.wiring.of_run import wiring_of_run
 
 
 def plant_inert_normaliser(policy: Path) -> Path:
@@ -46,6 +49,36 @@ def test_a_breakdown_shows_serious_faults_alone(tmp_path: Path):
     found = {finding.rule: finding for finding in result.findings}
     assert found["statistics-absent"].level == "warning"
     assert "acts-long-unseen" not in found
+
+
+@pytest.mark.parametrize("fault", [True, False])
+def test_a_breakdown_shows_the_faults_of_the_data_set_that_is_named(fault: bool, tmp_path: Path):
+    """As findings, of random weights too; nothing of a sound data set."""
+    root = broken.written(tmp_path / "data", episodes=3)
+    if fault:
+        broken.lost(root, 1, 2)
+    source = ["--policy.type=act", "--policy.size=tiny", f"--dataset.root={root}", "--dataset.repo_id=local/data"]
+    flags = ["--iterations=1", "--skip_counting", "--skip_detailed", f"--output_dir={tmp_path / 'runs'}"]
+    assert main(["breakdown", *source, *flags]) == 0
+    result = answer(tmp_path / "runs")
+    found = {finding.rule: finding.level for finding in result.findings if finding.rule.startswith("data-")}
+    assert found == ({"data-lost": "warning"} if fault else {})
+
+
+def test_a_glance_at_the_data_set_is_added_to_the_wiring_of_a_checkpoint(tmp_path: Path):
+    root = broken.written(tmp_path / "data", episodes=3)
+    save_act(tmp_path / "policy", 64, 64)
+    look = wiring_of_run(tmp_path / "policy", root)
+    assert look.wiring is not None
+    assert look.wiring.truth is None
+    broken.lost(root, 1, 2)
+    look = wiring_of_run(tmp_path / "policy", root)
+    assert look.wiring is not None
+    assert look.wiring.policy == "act"
+    assert [finding.rule for finding in findings_of(look.wiring) if finding.rule.startswith("data-")] == ["data-lost"]
+    others = wiring_of_run(tmp_path / "policy", root, episodes=[0, 2]).wiring
+    assert others is not None
+    assert others.truth is None
 
 
 def test_wiring_that_cannot_be_read_costs_a_note(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):

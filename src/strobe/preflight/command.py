@@ -14,7 +14,8 @@ has and the file lacks, since their layers stay random. --read_only skips all th
 
 --mend=NEW writes a mended copy of the checkpoint. It mends statistics that have another name, are missing, belong to
 other data than --dataset.root, or are inside the weights. It mends weights that were saved from a compiled policy, and
-fields of another version of LeRobot.
+fields of another version of LeRobot. The copy must have no new fault, and must explain the recorded frames no worse
+than the checkpoint does. If it does not, it is not written, and a line says why.
 
 With a data set it shows how late each joint follows its action there, and with --rollout=RUN how late in a rollout or a
 rehearsal. With a robot it shows the range that each joint will be sent, and the limits of its calibration file. If the
@@ -23,8 +24,10 @@ position at the start of episodes. It compares the time of a call, in that run o
 actions that the robot executes in that time.
 
 It reads the frames of the data set without decoding: are the statistics, the lengths, the timestamps and the numbers
-of the frames what its files say, which joints stand still, does an action lead its state. Without a policy it reads the
-data set alone. --mend_data=NEW writes a copy whose statistics and numbers are those of its frames.
+of the frames what its files say, which joints stand still, does an action lead its state, at which rate do both really
+change, is an episode another one again, are there tasks in words. Without a policy it reads the data set alone. With
+--decode, and where the policy runs on recorded frames, it also decodes a few images: is a camera frozen, does one show
+nothing. --mend_data=NEW writes a copy whose statistics and numbers are those of its frames.
 
 It counts the prompt's tokens, if the tokenizer's file is on this machine, and shows what the tokenizer cuts off.
 
@@ -91,6 +94,8 @@ class PreflightConfig(OutputFlags):
     mend: Path | None = None
     # Write a copy of the data set to this folder, with the statistics and the frames' numbers that its frames have.
     mend_data: Path | None = None
+    # Also decode a few images of the data set, for 20 s at most: is a camera frozen, does one show nothing?
+    decode: bool = False
     # Only read files. Do not run the policy on the frames of --dataset.root.
     read_only: bool = False
     # Seconds for running the policy on recorded frames. If a run takes long, fewer hypotheses are judged.
@@ -149,14 +154,16 @@ def study(flags: PolicyOptions, config: PreflightConfig, theirs: list[str] | Non
     live.stage("reading the files")
     if flags.path is None:
         assert config.dataset.root is not None
-        result = preflight_of_data(config.dataset.root, config.mend_data, config.dataset.episodes)
+        result = preflight_of_data(
+            config.dataset.root, config.mend_data, config.dataset.episodes, decode=config.decode, progress=live.progress
+        )
         return _studied(result, flags, config, theirs)
     settings = settings_of([*flags.overrides, *policy_flags(given)])
     folder = checkpoint_folder(flags.path or "")
     run = read_run(config.rollout) if config.rollout is not None else None
     look = Preflight(
         folder, config.dataset.root, robot, config.rename_map, config.mend, run, settings, config.mend_data,
-        config.dataset.episodes,
+        config.dataset.episodes, config.decode or not config.read_only, live.progress,
     )  # fmt: skip
     result = preflight(look)
     if config.dataset.root is not None and not config.read_only:
@@ -193,7 +200,7 @@ def _look_at_frames(
         list(flags.overrides),
     )  # fmt: skip
     live.stage("predicting on recorded frames")
-    look_at_frames(result, Path(result.wiring.sources["policy"]), frames, live.progress, run)
+    look_at_frames(result, Path(result.wiring.sources["policy"]), frames, live.progress, run, config.mend)
 
 
 run = Command("preflight", __doc__, PreflightConfig, read, study)

@@ -91,6 +91,22 @@ def open_loop(
     return result, hypotheses, read
 
 
+def explained_by(policy: Path, frames: Frames, progress: Callable[[Progress], None] = lambda _: None) -> float:
+    """Return the share of the recorded actions that a policy explains; no hypothesis is judged.
+
+    Raises:
+        UserError: it cannot be run on the frames, or gives what are no numbers.
+    """
+    wiring = subject_wiring(subject := _loaded(policy, frames))
+    chosen = in_turn(wiring.recorded.episodes, frames.most)
+    made = predict(subject, chosen, (), (), frames.seconds, progress)
+    if not made.frames or not np.isfinite(made.wired).all() or made.wired.shape[2] != wiring.recorded.actions.shape[1]:
+        raise UserError("its actions there are no numbers, or others than the data's")
+    whole = summarise(compared(wiring.recorded, made), frames.held_out, 0.0).whole
+    assert whole is not None
+    return whole.explained
+
+
 def _loaded(policy: Path, frames: Frames) -> PolicySubject:
     dataset = DatasetConfig(
         repo_id=f"local/{frames.dataset.name}", root=str(frames.dataset), episodes=_chosen_episodes(frames)

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 from strobe.core.errors import UserError, in_a_line
 from strobe.lerobot.datasets.copy import write_copy
-from strobe.lerobot.datasets.truth import read_truth
+from strobe.lerobot.datasets.truth import Reading, read_truth
 from strobe.preflight.lag import call_in, lags
+from strobe.preflight.proof import hold_to_frames, hold_to_table
 from strobe.preflight.results.preflight import PreflightResult
 from strobe.preflight.results.wiring import CallTime, Timing, Weights, WiredFeature, Wiring
 from strobe.preflight.run_of_policy import PolicyRun
@@ -18,7 +19,7 @@ from strobe.preflight.wiring.checkpoint import read_checkpoint
 from strobe.preflight.wiring.dataset import read_dataset
 from strobe.preflight.wiring.device import device_here
 from strobe.preflight.wiring.mend import mend
-from strobe.preflight.wiring.of_frames import add_truth
+from strobe.preflight.wiring.of_frames import add_frames, add_truth
 from strobe.preflight.wiring.read import read_wiring
 from strobe.preflight.wiring.robot import Connected
 from strobe.version import __version__
@@ -43,6 +44,8 @@ class Preflight:
         mend: the folder into which a mended copy of the checkpoint is written.
         mend_data: the folder into which a copy of the data set is written.
         episodes: of the data set, that are used; all by default.
+        decode: whether a few images of the data set are decoded.
+        progress: told how many of its files were read.
     """
 
     policy: Path
@@ -54,33 +57,55 @@ class Preflight:
     settings: Mapping[str, Any] = field(default_factory=dict)
     mend_data: Path | None = None
     episodes: Sequence[int] | None = None
+    decode: bool = False
+    progress: Callable[[Progress], None] = lambda _: None
+
+    @property
+    def reading(self) -> Reading:
+        """What is read of the data set."""
+        return Reading(episodes=self.episodes, decode=self.decode, progress=self.progress)
 
 
 def preflight(look: Preflight) -> PreflightResult:
     """Read the wiring, and mend it in a copy if that is asked for. Raises UserError for files that cannot be read."""
-    wiring = read_wiring(look.policy, look.dataset, look.robot, rename=look.rename, settings=look.settings)
+    wiring = _wiring(look, look.policy)
     result = answer_of(wiring)
     if look.dataset is not None:
-        add_truth(wiring, look.dataset, read_checkpoint(look.policy), look.episodes)
+        add_truth(wiring, look.dataset, read_checkpoint(look.policy), look.reading)
         wiring.lag = lags(wiring, look.dataset, look.rollout)
     if look.rollout is not None:
         wiring.timing.call = call_in(look.rollout)
     if look.mend is not None:
         recorded = read_dataset(look.dataset) if look.dataset is not None else None
         result.mended = mend(read_checkpoint(look.policy), wiring, look.mend, recorded)
+        mended = _wiring(look, look.mend)
+        if wiring.truth is not None:
+            add_frames(mended, wiring.truth)
+        hold_to_table(result, mended, look.mend)
     if look.mend_data is not None and look.dataset is not None and wiring.truth is not None:
         result.mended += write_copy(look.dataset, look.mend_data, wiring.truth)
     return result
 
 
+def _wiring(look: Preflight, policy: Path) -> Wiring:
+    return read_wiring(policy, look.dataset, look.robot, rename=look.rename, settings=look.settings)
+
+
 def preflight_of_data(
-    dataset: Path, mend_data: Path | None = None, episodes: Sequence[int] | None = None
+    dataset: Path,
+    mend_data: Path | None = None,
+    episodes: Sequence[int] | None = None,
+    *,
+    decode: bool = False,
+    progress: Callable[[Progress], None] = lambda _: None,
 ) -> PreflightResult:
     """Read a data set by itself. Raises UserError for files that cannot be read.
 
     Args:
         mend_data: the folder into which a copy is written.
         episodes: those that are used; all by default.
+        decode: whether a few images are decoded.
+        progress: told how many files were read.
     """
     try:
         recorded = read_dataset(dataset)
@@ -92,7 +117,7 @@ def preflight_of_data(
         for name, feature in recorded.features.items()
     ]
     wiring = Wiring(policy="", sources={"dataset": str(dataset)}, wires=wires, timing=Timing(data_fps=recorded.fps))
-    wiring.truth = read_truth(dataset, episodes=episodes)
+    wiring.truth = read_truth(dataset, Reading(episodes=episodes, decode=decode, progress=progress))
     result = answer_of(wiring)
     result.title = f"{dataset.name}: is it what it says?"
     wiring.lag = lags(wiring, dataset, None)
@@ -118,6 +143,7 @@ def look_at_frames(
     frames: Frames,
     progress: Callable[[Progress], None],
     run: PolicyRun | None = None,
+    mended: Path | None = None,
 ) -> None:
     """Run the policy on recorded frames, and add what that shows to ``result``. Imports torch.
 
@@ -127,6 +153,7 @@ def look_at_frames(
     Args:
         policy: the checkpoint's folder.
         run: a run of this policy, whose first action stands beside those on the frames.
+        mended: the folder of a mended copy, which is taken away if it explains less of the frames.
     """
     from strobe.preflight.first_actions import add_run
     from strobe.preflight.open_loop import open_loop
@@ -144,6 +171,8 @@ def look_at_frames(
         wiring.device_here = device_here(wiring.device, wiring.device_here.asked_by)
     if loop.stopped:
         result.status = "interrupted"
+    if mended is not None:
+        hold_to_frames(result, mended, frames, progress)
 
 
 def _add_names(weights: Weights, read: ReadNames) -> None:

@@ -13,10 +13,11 @@ import pyarrow as pa
 import pyarrow.parquet as parquet
 
 from strobe.core.errors import UserError
-from strobe.core.json_text import parsed
+from strobe.core.json_text import JsonObject, parsed
 from strobe.lerobot.datasets import recording
 from strobe.lerobot.datasets.fault import DatasetError
-from strobe.lerobot.datasets.truth import ACTION
+from strobe.lerobot.datasets.images import IMAGES, image_statistics
+from strobe.lerobot.datasets.numbers import ACTION
 from strobe.preflight.results.truth import DataTruth, VectorTruth
 
 
@@ -24,7 +25,8 @@ def write_copy(root: Path, target: Path, truth: DataTruth) -> list[str]:
     """Write the data set ``root`` into the folder ``target``. Return what is right in it, a sentence each.
 
     Statistics of vectors become those of all frames, those of ``action`` the relative ones where ``truth`` has them.
-    Numbers of each episode's first and last frame become those that its rows have.
+    Those of a camera that lacks some become those of a part of its images. Numbers of each episode's first and last
+    frame become those that its rows have.
 
     Raises:
         UserError: ``target`` is there already, or there is nothing to be set right.
@@ -58,9 +60,31 @@ def _statistics(target: Path, truth: DataTruth) -> list[str]:
             wanted[ACTION] = truth.relative, f"relative actions in chunks of {truth.chunk}"
     for name, (vector, _) in wanted.items():
         written[name] = {**vector.measured, "count": [truth.frames]}
-    if wanted:
+    said = {name: whose for name, (_, whose) in wanted.items()}
+    for camera in _lacking(recording.read(target).features, written):
+        channels = image_statistics(recording.read(target), camera)
+        if channels:
+            numbers = {name: [[[value]] for value in values] for name, values in channels.items()}
+            written[camera] = {**numbers, "count": [IMAGES]}
+            said[camera] = f"{IMAGES} images" if truth.frames > IMAGES else "its images"
+    if said:
         file.write_text(json.dumps(written, indent=4), encoding="utf-8")
-    return [f"{recording.STATS}: {name} has the statistics of {whose}." for name, (_, whose) in wanted.items()]
+    return [f"{recording.STATS}: {name} has the statistics of {whose}." for name, whose in said.items()]
+
+
+def _lacking(features: Mapping[str, JsonObject], written: Mapping[str, Any]) -> list[str]:
+    """Return the cameras that lack a statistic which a normaliser may read, or have one that is no number."""
+    return [
+        name
+        for name, feature in features.items()
+        if feature.get("dtype") in ("video", "image")
+        and not all(_finite(written.get(name) or {}, key) for key in ("mean", "std", "min", "max"))
+    ]
+
+
+def _finite(statistics: Mapping[str, Any], key: str) -> bool:
+    values = np.asarray(statistics.get(key, ()), dtype=float)
+    return bool(values.size and np.isfinite(values).all())
 
 
 def _indices(target: Path) -> list[str]:

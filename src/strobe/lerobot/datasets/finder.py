@@ -5,12 +5,12 @@ from __future__ import annotations
 import contextlib
 import logging
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from strobe.core.errors import UserError, in_a_line
-from strobe.lerobot.datasets import recording, tables, videos
+from strobe.lerobot.datasets import images, recording, tables, videos
 from strobe.lerobot.datasets.fault import DatasetError, Fault, merge, sentence
 from strobe.lerobot.refusals import first_line, ran_out
 
@@ -67,19 +67,21 @@ def search(
     tolerance_s: float = TOLERANCE_S,
     seconds: float = GLANCE_S,
     decode: bool = False,
+    step: Callable[[], None] = lambda: None,
 ) -> Search:
-    """Look as `look` does, and say what was not looked at."""
+    """Look as `look` does, and say what was not looked at. ``step`` is called after each file."""
     where, faults, chosen, unread = Path(root), [], list(episodes or ()), []
     until = time.monotonic() + seconds
     try:
         dataset = recording.read(where, named or "", episodes)
         chosen = dataset.chosen
         faults += tables.statistics(dataset)
-        faults += tables.data(dataset, until)
+        faults += images.dark(dataset)
+        faults += tables.data(dataset, until, step)
         if any(fault.kind in ("rate", "timestamps") for fault in faults):
             unread.append("the videos' frames, since the timestamps are wrong")  # these explain faults of videos
             return Search(merge(faults), chosen, unread)
-        faults += videos.videos(dataset, tolerance_s, until)
+        faults += videos.videos(dataset, tolerance_s, until, step)
         if decode and not any(fault.stops for fault in faults):
             faults += videos.undecodable(dataset, tolerance_s, until)
         if time.monotonic() > until:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import closing
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -36,7 +37,7 @@ def frames(root: Path, count: int) -> list[dict[str, Any]]:
         starts = np.cumsum([0, *lengths])
         places = [(int(np.searchsorted(starts, at, "right")) - 1, at) for at in evenly_spaced(total, count)]
         table = cache(lambda file: recording.rows(root, "", root / file))
-        tasks = _tasks(read)
+        tasks = tasks_of(read)
         return [_frame(read, table(read.data_file(each)), each, at - int(starts[each]), tasks) for each, at in places]
     except DatasetError as error:
         repair = f"; {error.fault.repair}" if error.fault.repair else ""
@@ -62,7 +63,7 @@ def _frame(read: Recording, table: pyarrow.Table, episode: int, frame: int, task
     return seen
 
 
-def _tasks(read: Recording) -> dict[int, str]:
+def tasks_of(read: Recording) -> dict[int, str]:
     """Return the tasks in words, by number. LeRobot keeps the words as the index of a table."""
     if not (read.root / recording.TASKS).is_file():
         return {}
@@ -86,20 +87,72 @@ def _image(stored: Any, name: str) -> np.ndarray:
 
 def _decoded(read: Recording, episode: int, camera: str, frame: int) -> np.ndarray:
     """Return a frame of a video."""
-    import av
+    with closing(Videos(read)) as videos:
+        return videos.image(episode, camera, frame)
 
-    file = read.video_file(episode, camera)
-    due_s = float(read.episodes[episode][f"videos/{camera}/from_timestamp"]) + frame / read.fps
-    try:
-        with av.open(str(read.root / file)) as container:
+
+class Videos:
+    """Frames of a data set's videos. One file of each camera stays open, for the next frame is often in it."""
+
+    def __init__(self, read: Recording) -> None:
+        self._read = read
+        self._open: dict[str, tuple[str, Any]] = {}
+
+    def close(self) -> None:
+        """Close the files."""
+        for _, container in self._open.values():
+            container.close()
+        self._open.clear()
+
+    def image(self, episode: int, camera: str, frame: int) -> np.ndarray:
+        """Return a frame, (height, width, 3) uint8. Raises DatasetError where it is not there."""
+        import av
+
+        file = self._read.video_file(episode, camera)
+        start = float(self._read.episodes[episode][f"videos/{camera}/from_timestamp"])
+        due_s = start + frame / self._read.fps
+        try:
+            if self._open.get(camera, ("",))[0] != file:
+                if camera in self._open:
+                    self._open.pop(camera)[1].close()
+                self._open[camera] = file, av.open(str(self._read.root / file))
+            container = self._open[camera][1]
             stream = container.streams.video[0]
             if stream.time_base is not None:
                 container.seek(max(int(due_s / stream.time_base), 0), stream=stream)  # to the key frame before it
             for image in container.decode(stream):
-                if image.time is not None and image.time > due_s - 0.5 / read.fps:
+                if image.time is not None and image.time > due_s - 0.5 / self._read.fps:
                     return image.to_ndarray(format="rgb24")
-    except (OSError, IndexError, av.FFmpegError) as error:
-        reason = in_a_line(error, 120)
-        raise DatasetError(Fault("video", f"{file} cannot be read ({reason})", read.restore(file))) from None
-    what = f"frame {frame} of episode {episode} is not in {file}"
-    raise DatasetError(Fault("video", what, read.restore(file)))
+        except (OSError, IndexError, av.FFmpegError) as error:
+            reason = in_a_line(error, 120)
+            raise DatasetError(Fault("video", f"{file} cannot be read ({reason})", self._read.restore(file))) from None
+        what = f"frame {frame} of episode {episode} is not in {file}"
+        raise DatasetError(Fault("video", what, self._read.restore(file)))
+
+
+class ImageReader:
+    """Images of a data set by episode and frame, from its videos or from its tables."""
+
+    def __init__(self, read: Recording) -> None:
+        self._read, self._videos = read, Videos(read)
+        kinds = {name: str(feature.get("dtype")) for name, feature in read.features.items()}
+        self.cameras = [name for name, kind in kinds.items() if kind in ("video", "image")]
+        self._table: tuple[str, str, pyarrow.Table] = "", "", None
+
+    def close(self) -> None:
+        """Close the files."""
+        self._videos.close()
+
+    def image(self, episode: int, camera: str, frame: int) -> np.ndarray:
+        """Return an image, (height, width, 3) uint8. Raises DatasetError where it cannot be read."""
+        if camera in self._read.cameras:
+            return self._videos.image(episode, camera, frame)
+        file = self._read.data_file(episode)
+        if self._table[:2] != (file, camera):
+            rows = recording.rows(self._read.root, "", self._read.root / file, ["episode_index", camera])
+            self._table = file, camera, rows
+        table = self._table[2]
+        at = np.flatnonzero(table["episode_index"].to_numpy() == episode)
+        if frame >= len(at):
+            raise DatasetError(Fault("length", f"episode {episode} has {len(at)} frames in {file}"))
+        return _image(table[camera][int(at[frame])].as_py(), camera)

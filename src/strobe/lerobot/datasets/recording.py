@@ -157,7 +157,7 @@ def _episodes(root: Path, named: str, info: JsonObject) -> dict[int, JsonObject]
     parts = []
     for file in files:
         # The statistics of each episode are most of the file.
-        names = [name for name in _names(root, named, file) if not name.startswith(("stats/", "tasks"))]
+        names = [name for name in column_names(root, named, file) if not name.startswith(("stats/", "tasks"))]
         parts.append(rows(root, named, file, names).to_pandas())
     table = pd.concat(parts, ignore_index=True)
     shown = str(files[0].relative_to(root))
@@ -181,7 +181,8 @@ def _episodes(root: Path, named: str, info: JsonObject) -> dict[int, JsonObject]
     return dict(enumerate(table.to_dict("records")))
 
 
-def _names(root: Path, named: str, file: Path) -> list[str]:
+def column_names(root: Path, named: str, file: Path) -> list[str]:
+    """Return the columns of a parquet file. Raises DatasetError for one that cannot be read."""
     try:
         return list(parquet.read_schema(file).names)
     except (OSError, pyarrow.ArrowException):

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import hashlib
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 
 import numpy as np
 import pyarrow
 
 from strobe.core.json_text import JsonObject, parsed
 from strobe.lerobot.datasets.fault import DatasetError, Fault, distance, in_words
+from strobe.lerobot.datasets.numbers import array
 from strobe.lerobot.datasets.recording import INFO, STATS, TASKS, Recording, rows
 
 _NUMBERS = ("float16", "float32", "float64")
 _ODD = 0.01  # tolerance of times, as a share of a frame
+_ALWAYS = ("mean", "std", "min", "max")  # statistics that LeRobot writes of every feature
 _READ_BY_POLICIES = ("observation.", "action")
 
 
@@ -34,15 +37,18 @@ def statistics(recording: Recording) -> Iterator[Fault]:
     except ValueError:
         yield Fault("statistics", f"{STATS} is no JSON", recording.restore(STATS))
         return
-    # LeRobot's recompute_stats averages the quantiles of episodes, and leaves images out.
+    # LeRobot's recompute_stats averages the quantiles of episodes, and leaves images out; so does a split.
     over_frames = "write a copy with the statistics of all frames (strobe preflight "
     over_frames += f"--dataset.root={recording.root} --mend_data=NEW)"
     for name, feature in recording.features.items():
         if not name.startswith(_READ_BY_POLICIES) or feature.get("dtype") not in (*_NUMBERS, "video", "image"):
             continue
-        repair = over_frames if feature.get("dtype") in _NUMBERS else together
         if name not in written:
-            yield Fault(f"statistics {name}", f"{STATS} has no '{name}', which normalisation needs", repair)
+            yield Fault(f"statistics {name}", f"{STATS} has no '{name}', which normalisation needs", over_frames)
+            continue
+        if lacking := [key for key in _ALWAYS if key not in written[name]]:
+            what = f"{STATS} has no '{lacking[0]}' of {name}, which normalisation may need"
+            yield Fault(f"statistics {name}", what, over_frames, stops=False)
             continue
         for statistic, values in written[name].items():
             flat = np.asarray(values, dtype=float).ravel()
@@ -50,16 +56,18 @@ def statistics(recording: Recording) -> Iterator[Fault]:
             if len(wrong):
                 number = f"number {wrong[0]} of " if len(flat) > 1 else ""
                 what = f"{STATS}: {number}'{statistic}' of {name} is {flat[wrong[0]]}"
-                yield Fault(f"statistics {name}", what, repair, stops=False)
+                yield Fault(f"statistics {name}", what, over_frames, stops=False)
                 break
 
 
-def data(recording: Recording, until: float) -> Iterator[Fault]:
+def data(recording: Recording, until: float, step: Callable[[], None] = lambda: None) -> Iterator[Fault]:
     """Yield faults of the tables in ``data/``, file by file.
 
     Args:
         until: time of `time.monotonic` after which no further file or column is read.
+        step: called after each file.
     """
+    seen: dict[bytes, int] = {}
     by_file: dict[str, list[int]] = {}
     for episode in recording.chosen:
         by_file.setdefault(recording.data_file(episode), []).append(episode)
@@ -68,10 +76,13 @@ def data(recording: Recording, until: float) -> Iterator[Fault]:
     for file in [*by_file, *sorted(others - set(by_file))]:
         if time.monotonic() > until:
             return
-        yield from _file(recording, file, by_file.get(file, []), until)
+        yield from _file(recording, file, by_file.get(file, []), until, seen)
+        step()
 
 
-def _file(recording: Recording, file: str, episodes: list[int], until: float) -> Iterator[Fault]:
+def _file(
+    recording: Recording, file: str, episodes: list[int], until: float, seen: dict[bytes, int]
+) -> Iterator[Fault]:
     features = {name: feature for name, feature in recording.features.items() if feature.get("dtype") != "video"}
     path = recording.root / file
     try:
@@ -104,12 +115,39 @@ def _file(recording: Recording, file: str, episodes: list[int], until: float) ->
             sound_episodes.append(episode)
         if fault is not None:
             yield fault
+    vectors = {
+        name: array(table[name]).reshape(len(table), -1)
+        for name, feature in recording.features.items()
+        if feature.get("dtype") in _NUMBERS and name.startswith(_READ_BY_POLICIES) and name in names
+    }
+    spans = zip(episodes, starts.tolist(), ends.tolist(), strict=True)
+    yield from _copies({each: slice(*span) for each, *span in spans if each in sound_episodes}, vectors, seen)
     sound = np.isin(index, sound_episodes)
     frame = np.arange(len(index)) - np.searchsorted(index, index)
     yield from _times(recording, file, table["timestamp"].to_numpy().astype(float), index, frame, sound)
-    for name, feature in recording.features.items():
-        if feature.get("dtype") in _NUMBERS and name.startswith(_READ_BY_POLICIES) and time.monotonic() < until:
-            yield from _not_numbers(file, name, table[name], index, frame, sound)
+    for name, values in vectors.items():
+        if time.monotonic() < until:
+            yield from _not_numbers(file, name, values, index, frame, sound)
+
+
+def _copies(spans: Mapping[int, slice], vectors: Mapping[str, np.ndarray], seen: dict[bytes, int]) -> Iterator[Fault]:
+    """Yield the episodes whose vectors are those of an earlier one, number by number.
+
+    Args:
+        spans: episode → its rows.
+        seen: digest → the first episode that has it; it is added to.
+    """
+    for episode, span in spans.items():
+        parts = [values[span] for values in vectors.values()]
+        if not any(len(part) > 1 and (part[0] != part).any() for part in parts):
+            continue  # an arm that stands looks like every other
+        digest = hashlib.blake2b(b"".join(part.tobytes() for part in parts), digest_size=16).digest()
+        first = seen.setdefault(digest, episode)
+        if first != episode:
+            what = f"episode {episode} has the actions and the states of episode {first}, number by number"
+            why = "It counts twice in the training. If one of the two is held out, it is no unseen one."
+            brief = f"Episode {episode} is episode {first} again"
+            yield Fault("copy", what, episodes=(episode,), stops=False, why=why, brief=brief)
 
 
 def _rows(recording: Recording, file: str, episode: int, number: np.ndarray, task: np.ndarray) -> Fault | None:
@@ -170,12 +208,8 @@ def _first_rows(wrong: np.ndarray, index: np.ndarray) -> Iterator[tuple[int, int
 
 
 def _not_numbers(
-    file: str, name: str, column: pyarrow.ChunkedArray, index: np.ndarray, frame: np.ndarray, sound: np.ndarray
+    file: str, name: str, values: np.ndarray, index: np.ndarray, frame: np.ndarray, sound: np.ndarray
 ) -> Iterator[Fault]:
-    flat = column.combine_chunks()
-    while pyarrow.types.is_nested(flat.type):
-        flat = flat.flatten()
-    values = flat.to_numpy(zero_copy_only=False).reshape(len(column), -1)
     wrong = ~np.isfinite(values)
     bad = sound & wrong.any(axis=1)
     for episode, row in _first_rows(bad, index):

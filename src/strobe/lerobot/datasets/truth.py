@@ -2,49 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pyarrow
 
 from strobe.core.errors import in_a_line
 from strobe.core.json_text import parsed
-from strobe.lerobot.datasets import finder, recording, shifts
+from strobe.core.measure.sampling import Progress
+from strobe.lerobot.datasets import finder, images, motion, recording
 from strobe.lerobot.datasets.fault import DatasetError, Fault, ways
+from strobe.lerobot.datasets.frames import tasks_of
+from strobe.lerobot.datasets.numbers import ACTION, STATE, Numbers, read_numbers, statistics_of
 from strobe.lerobot.datasets.recording import Recording
-from strobe.preflight.results.truth import DataFault, DataTruth, Standing, Statistics, VectorTruth
+from strobe.preflight.results.truth import DataFault, DataTruth, TaskTruth, VectorTruth
 
-ACTION, STATE = "action", "observation.state"
-SECONDS = 60.0  # for the checker: 5,000 episodes are read in it
-QUANTILES = (0.01, 0.1, 0.5, 0.9, 0.99)
+SECONDS = 120.0  # for the checker: on a machine that does nothing else 5,000 episodes take a fourth of it
 MOST_CHUNKS = 20_000  # chunks that the statistics of relative actions are made from, at most
-FLAT = 1e-6  # share of a dimension's size: a spread below it is none
-# A dimension that jitters moves in a tick as far as in the whole data, and by little of what the others do.
-JITTER, LITTLE = 0.5, 0.05
-STANDS = 0.05  # share of a joint's spread: within it the joint has not left its place
-
-
-@dataclass(frozen=True)
-class Numbers:
-    """The vectors of all frames, in the order of their episodes.
-
-    Args:
-        episode: (frames,) the number of each frame's episode.
-        vectors: name → (frames, dimensions).
-    """
-
-    episode: np.ndarray
-    vectors: dict[str, np.ndarray]
-
-    @property
-    def bounds(self) -> list[tuple[int, int]]:
-        """Each episode's first frame, and that behind its last."""
-        cuts = [0, *(np.flatnonzero(np.diff(self.episode)) + 1).tolist(), len(self.episode)]
-        return list(pairwise(cuts)) if len(self.episode) else []
 
 
 @dataclass(frozen=True)
@@ -60,26 +37,83 @@ class RelativeActions:
     mask: Sequence[bool]
 
 
-def read_truth(root: Path, relative: RelativeActions | None = None, episodes: Sequence[int] | None = None) -> DataTruth:
-    """Return what the frames of the data set at ``root`` say, with its faults.
+@dataclass(frozen=True)
+class Reading:
+    """What is read of a data set.
 
     Args:
         relative: of a policy with relative actions.
         episodes: those whose faults and motions are looked at; all by default. Statistics are of all frames, as
             LeRobot's are.
+        decode: whether a few images are decoded.
+        progress: told how many files were read.
     """
-    searched = finder.search(root, episodes=episodes, seconds=SECONDS)
-    truth = DataTruth(root=str(root), unjudged=list(searched.unread))
-    truth.faults = [_fault(fault, searched.chosen) for fault in searched.faults]
+
+    relative: RelativeActions | None = None
+    episodes: Sequence[int] | None = None
+    decode: bool = False
+    progress: Callable[[Progress], None] = lambda _: None
+
+
+def read_truth(root: Path, reading: Reading | None = None) -> DataTruth:
+    """Return what the frames of the data set at ``root`` say, with its faults."""
+    asked = reading or Reading()
+    step = _steps(root, asked.progress)
+    searched = finder.search(root, episodes=asked.episodes, seconds=SECONDS, step=step)
+    truth = _of_checker(root, searched)
     try:
         read = recording.read(root)
-        numbers = read_numbers(read)
+        numbers = read_numbers(read, step)
+        _add_numbers(truth, read, numbers, asked, set(searched.chosen))
     except (DatasetError, AttributeError, IndexError, KeyError, ValueError, TypeError) as error:
-        what = error.fault.what if isinstance(error, DatasetError) else in_a_line(error, 120)
-        truth.unjudged.append(f"the frames' numbers: {what}")
+        truth.unjudged.append(f"the frames' numbers: {_in_words(error)}")
         return truth
+    if asked.decode:
+        try:
+            read.chosen = searched.chosen
+            truth.cameras = images.look(read, numbers)
+        except (DatasetError, ValueError, TypeError) as error:
+            truth.unjudged.append(f"the images: {_in_words(error)}")
+    return truth
+
+
+def glance(root: Path, episodes: Sequence[int] | None = None) -> DataTruth:
+    """Return what the checker of data sets finds in two seconds; the frames' numbers are not read."""
+    return _of_checker(root, finder.search(root, episodes=episodes))
+
+
+def _of_checker(root: Path, searched: finder.Search) -> DataTruth:
+    faults = [_fault(fault, searched.chosen) for fault in searched.faults]
+    return DataTruth(root=str(root), episodes=len(searched.chosen), faults=faults, unjudged=list(searched.unread))
+
+
+def _in_words(error: Exception) -> str:
+    return error.fault.what if isinstance(error, DatasetError) else in_a_line(error, 120)
+
+
+def _steps(root: Path, progress: Callable[[Progress], None]) -> Callable[[], None]:
+    """Return what counts a file that was read: tables are read twice, by the checker and for their numbers."""
+    try:
+        read = recording.read(root)
+        tables = len({read.data_file(episode) for episode in read.chosen})
+        files = 2 * tables + len({read.video_file(one, camera) for camera in read.cameras for one in read.chosen})
+    except (DatasetError, KeyError, ValueError, TypeError):
+        files = 0  # the checker says why
+    began, done = time.monotonic(), 0
+
+    def step() -> None:
+        nonlocal done
+        done += 1
+        seconds = time.monotonic() - began
+        left = seconds * (files - done) / done if done <= files else None
+        progress(Progress(done, files if done <= files else None, seconds, left, "files"))
+
+    return step
+
+
+def _add_numbers(truth: DataTruth, read: Recording, numbers: Numbers, asked: Reading, chosen: set[int]) -> None:
     truth.frames, truth.episodes = len(numbers.episode), len(numbers.bounds)
-    stated = _stated(root)
+    stated = _stated(read.root)
     truth.unjudged += [
         f"the statistics of {name}: they have another number of dimensions than its frames"
         for name, values in numbers.vectors.items()
@@ -90,13 +124,21 @@ def read_truth(root: Path, relative: RelativeActions | None = None, episodes: Se
         for name, values in numbers.vectors.items()
         if len(values)
     ]
-    if relative is not None:
-        _add_relative(truth, read, numbers, relative)
-    truth.shifts = shifts.between(
-        numbers.vectors.get(ACTION), numbers.vectors.get(STATE), numbers.bounds, *_names(read)
-    )
-    truth.standing = _standing(numbers.vectors.get(STATE), numbers.bounds)
-    return truth
+    if asked.relative is not None:
+        _add_relative(truth, read, numbers, asked.relative)
+    bounds = [each for each in numbers.bounds if int(numbers.episode[each[0]]) in chosen]
+    action, state = numbers.vectors.get(ACTION), numbers.vectors.get(STATE)
+    truth.shifts = motion.between(action, state, bounds, *_names(read))
+    truth.standing = motion.standing(state, bounds)
+    vectors = {name: values for name, values in ((ACTION, action), (STATE, state)) if values is not None}
+    seen = [motion.repeats(name, values, bounds) for name, values in vectors.items()]
+    truth.repeats = [each for each in seen if each is not None]
+    words, counts = tasks_of(read), np.unique(numbers.task, return_counts=True)
+    truth.tasks = [
+        TaskTruth(text=words[int(task)], frames=int(count))
+        for task, count in zip(*counts, strict=True)
+        if int(task) in words
+    ]
 
 
 def _fault(fault: Fault, chosen: Sequence[int]) -> DataFault:
@@ -116,36 +158,6 @@ def _names(read: Recording) -> tuple[list[str], list[str]]:
     described = [read.features.get(name, {}) for name in (ACTION, STATE)]
     action, state = (recording.dimension_names(each) for each in described)
     return action, state
-
-
-def read_numbers(read: Recording) -> Numbers:
-    """Return the vectors ``action`` and ``observation.*`` of all frames. Raises DatasetError for a broken file."""
-    sizes = {
-        name: int(feature["shape"][0])
-        for name, feature in read.features.items()
-        if (name == ACTION or name.startswith("observation."))
-        and str(feature.get("dtype")) in ("float32", "float64")
-        and len(feature.get("shape") or []) == 1
-    }
-    files = dict.fromkeys(read.data_file(episode) for episode in read.chosen)
-    parts: dict[str, list[np.ndarray]] = {name: [] for name in ("episode_index", *sizes)}
-    for file in files:
-        table = recording.rows(read.root, read.named, read.root / file, list(parts))
-        for name, part in parts.items():
-            part.append(_array(table[name]).reshape(len(table), -1))
-    joined = {name: np.concatenate(part) if part else np.zeros((0, 1)) for name, part in parts.items()}
-    episode = joined.pop("episode_index")[:, 0].astype(np.int64)
-    if np.any(np.diff(episode) < 0):
-        order = np.argsort(episode, kind="stable")
-        episode, joined = episode[order], {name: values[order] for name, values in joined.items()}
-    return Numbers(episode, {name: values for name, values in joined.items() if values.shape[1] == sizes[name]})
-
-
-def _array(column: pyarrow.ChunkedArray) -> np.ndarray:
-    flat = column.combine_chunks()
-    while pyarrow.types.is_nested(flat.type):
-        flat = flat.flatten()
-    return flat.to_numpy(zero_copy_only=False)
 
 
 def _stated(root: Path) -> dict[str, dict[str, Any]]:
@@ -175,7 +187,7 @@ def vector(
         measured=statistics_of(finite),
         counted=_count(stated.get("count")),
     )
-    found.still = _still(values, episode, found.measured) if len(finite) == len(values) else []
+    found.still = motion.still(values, episode, found.measured) if len(finite) == len(values) else []
     low, high = (said.get(key) or [] for key in ("q01", "q99"))
     if low and high and len(finite):
         for at in range(values.shape[1]):
@@ -187,21 +199,6 @@ def vector(
             found.outside = [*found.outside, float((place > 1).mean())]
             found.farthest = [*found.farthest, float(place.max())]
     return found
-
-
-def statistics_of(values: np.ndarray) -> Statistics:
-    """Return the statistics of (frames, dimensions), under LeRobot's names."""
-    if not len(values):
-        return {}
-    found = {
-        "mean": values.mean(axis=0, dtype=float),
-        "std": values.std(axis=0, dtype=float),
-        "min": values.min(axis=0),
-        "max": values.max(axis=0),
-    }
-    quantiles = np.quantile(values, QUANTILES, axis=0, overwrite_input=False)
-    found |= {f"q{round(100 * q):02d}": row for q, row in zip(QUANTILES, quantiles, strict=True)}
-    return {name: [float(each) for each in row] for name, row in found.items()}
 
 
 def relative_to_state(
@@ -235,47 +232,6 @@ def _add_relative(truth: DataTruth, read: Recording, numbers: Numbers, relative:
     truth.relative = vector(ACTION, names, stated, made, np.zeros(len(made)))
     truth.relative.still = []
     truth.chunk = relative.chunk
-
-
-def _still(values: np.ndarray, episode: np.ndarray, measured: Statistics) -> list[bool]:
-    spread = np.array([each or 0.0 for each in measured["std"]])
-    inside = np.diff(episode) == 0
-    if not inside.any():
-        return [False] * len(spread)
-    steps = np.abs(np.diff(values, axis=0)[inside]).mean(axis=0)  # not squared: a single jump is no jitter
-    away = np.abs(values - values.mean(axis=0)).mean(axis=0)
-    flat = np.maximum(np.abs(values).max(axis=0), 1.0) * FLAT
-    others = np.median(spread[spread > flat]) if (spread > flat).any() else 0.0
-    jitters = (spread > flat) & (steps > JITTER * away) & (spread < LITTLE * others)
-    return [bool(each) for each in jitters]
-
-
-def _standing(states: np.ndarray | None, bounds: Sequence[tuple[int, int]]) -> Standing | None:
-    """Return how long the arm stands at starts and ends; None without a state that moves."""
-    if states is None or not bounds or not len(states) or not np.isfinite(states).all():
-        return None
-    spread = states.std(axis=0)
-    moving = spread > np.maximum(np.abs(states).max(axis=0), 1.0) * FLAT
-    if not moving.any():
-        return None
-    near, starts, ends, total = STANDS * spread[moving], [], [], 0
-    for start, end in bounds:
-        own = states[start:end][:, moving]
-        starts.append(_until_it_moves(own, near))
-        ends.append(_until_it_moves(own[::-1], near))
-        total += len(own)
-    return Standing(
-        start_ticks=float(np.median(starts)),
-        start_share=sum(starts) / total,
-        end_ticks=float(np.median(ends)),
-        end_share=sum(ends) / total,
-    )
-
-
-def _until_it_moves(own: np.ndarray, near: np.ndarray) -> int:
-    """Return the frames after the first until a joint is farther from it than ``near``."""
-    left = np.flatnonzero((np.abs(own - own[0]) > near).any(axis=1))
-    return max(0, int(left[0]) - 1) if len(left) else len(own)
 
 
 def _finite(values: Any) -> list[float | None]:

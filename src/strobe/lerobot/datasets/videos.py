@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
@@ -27,7 +27,9 @@ class _Video:
     size: tuple[int, int]
 
 
-def videos(recording: Recording, tolerance_s: float, until: float) -> Iterator[Fault]:
+def videos(
+    recording: Recording, tolerance_s: float, until: float, step: Callable[[], None] = lambda: None
+) -> Iterator[Fault]:
     """Yield faults of the videos, file by file. Nothing is decoded.
 
     A file's header gives its number of frames and its rate. The file's index of frames is read only if an episode does
@@ -36,11 +38,13 @@ def videos(recording: Recording, tolerance_s: float, until: float) -> Iterator[F
     Args:
         tolerance_s: seconds by which a frame may miss its time, as in LeRobot's flag.
         until: time of `time.monotonic` after which no further file is read.
+        step: called after each file.
     """
     for camera, file, episodes in _files(recording):
         if time.monotonic() > until:
             return
         yield from _file(recording, camera, file, episodes, tolerance_s)
+        step()
 
 
 def _files(recording: Recording) -> Iterator[tuple[str, str, list[int]]]:

@@ -127,8 +127,9 @@ def studied(
     if isinstance(flags, PolicyOptions) and isinstance(config, InputFlags) and result.study in WIRED:
         from strobe.preflight.wiring.of_run import wiring_of_run
 
-        data = config.dataset.root if config.dataset is not None else None
-        wiring_of_run(flags.path, data, rename=config.rename_map, settings=flags.overrides).add_to(result)
+        data, episodes = (config.dataset.root, config.dataset.episodes) if config.dataset is not None else (None, None)
+        look = wiring_of_run(flags.path, data, rename=config.rename_map, settings=flags.overrides, episodes=episodes)
+        look.add_to(result)
     family = "model" if isinstance(flags, ModelFlags) else "policy"
     options = {family: flags, **vars(config)}
     return Studied(result, options, config.output_dir, config.thresholds, sections, **more)

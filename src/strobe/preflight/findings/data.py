@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Sequence
 
 from strobe.core.findings.texts import Found, finding
 from strobe.core.results.finding import Finding
-from strobe.preflight.results.truth import RANGES, VectorTruth
+from strobe.lerobot.datasets.fault import in_words
+from strobe.preflight.results.truth import RANGES, DataTruth, VectorTruth
 from strobe.preflight.results.wiring import Place, Wiring
 
 SHOWN = 4  # dimensions that are named
@@ -15,6 +17,7 @@ STANDS_AT_END = 0.25
 AT_ONCE = 0.25  # ticks from an action to its state below which the arm cannot have followed it
 QUANTILES = {name for ends in RANGES for name in ends}
 READERS: tuple[Place, ...] = ("preprocessor", "postprocessor")
+OFTEN = 1.2  # ticks from one new value to the next: more is a loop that was slower
 LONGEST = 110  # characters of a title
 
 
@@ -236,6 +239,93 @@ def _capital(text: str) -> str:
     return f"{text[:1].upper()}{text[1:]}"
 
 
+def repeats(wiring: Wiring) -> Iterator[Finding]:
+    """Vectors that have a new value less often than once a tick: the loop that recorded them was slower."""
+    fps = wiring.timing.data_fps
+    for found in wiring.truth.repeats if wiring.truth is not None else ():
+        if found.ticks <= OFTEN or not fps:
+            continue
+        yield Finding(
+            rule="data-repeats",
+            level="warning",
+            title=f"{found.name} has a new value in {100 / found.ticks:.0f} % of the ticks: "
+            f"{fps / found.ticks:.3g} Hz, where the data set says {fps:g}",
+            seen=f"While it moves, a new value comes every {found.ticks:.2g} ticks. The others repeat the last one.",
+            why="The policy learns a motion that stops and starts. Its speeds are those of another rate.",
+            do=f"Record again with a loop that holds its rate, or with --dataset.fps={round(fps / found.ticks) or 1}, "
+            "which this one held.",
+            evidence={"feature": found.name, "ticks": found.ticks, "joints": found.joints},
+        )
+
+
+def cameras(wiring: Wiring) -> Iterator[Finding]:
+    """Cameras whose decoded images stand still while the arm moves, or show nothing."""
+    truth = wiring.truth
+    for camera in (truth.cameras or ()) if truth is not None else ():
+        wire = next((each for each in wiring.wires if _name(each.ends.get("dataset")) == camera.name), None)
+        read = not wiring.policy or (wire is not None and "policy" in wire.ends)
+        for rule, episodes, words, why in (
+            ("data-camera-frozen", camera.frozen, "stands still while the arm moves",
+             "The policy learns from it where the arm is not."),
+            ("data-camera-empty", camera.empty, "shows nothing",
+             "The policy learns that this camera says nothing. On the robot it does."),
+        ):  # fmt: skip
+            if not episodes or (camera.empty is episodes and _is_dark(truth, camera.name)):
+                continue
+            share = 100 * len(episodes) / camera.episodes
+            yield Finding(
+                rule=rule,
+                level="warning" if read else "info",
+                title=f"{camera.name} {words} in {share:.0f} % of the episodes",
+                seen=f"Of {camera.episodes} episodes that were looked at, eight images each: {in_words(episodes)}.",
+                why=why if read else f"{why} This policy does not read it.",
+                do=_without(wiring, episodes, all_of_them=len(episodes) == camera.episodes),
+                evidence={"camera": camera.name, "episodes": len(episodes), "of": camera.episodes},
+            )
+
+
+def _is_dark(truth: DataTruth | None, camera: str) -> bool:
+    """Whether the checker has found it by the statistics of episodes: that is a finding of its own."""
+    return truth is not None and any(each.kind == "dark" and f" of {camera} " in each.what for each in truth.faults)
+
+
+def _without(wiring: Wiring, episodes: Sequence[int], *, all_of_them: bool) -> str:
+    """Return how to train without these episodes."""
+    if all_of_them or wiring.truth is None:
+        return "Record again: is the camera's cable in, does another program have it, is its cap off?"
+    whole = [each for each in range(wiring.truth.episodes) if each not in set(episodes)]
+    flag = f"--dataset.episodes=[{','.join(map(str, whole))}]" if len(whole) <= SHOWN * 3 else "--dataset.episodes"
+    return f"Leave {in_words(episodes)} out ({flag})."
+
+
+def tasks(wiring: Wiring) -> Iterator[Finding]:
+    """Tasks without words, for a policy that reads them."""
+    truth, prompt = wiring.truth, wiring.prompt
+    if truth is None or (wiring.policy and (prompt is None or not prompt.reads_words)):
+        return
+    empty = [task for task in truth.tasks if not any(letter.isalnum() for letter in task.text)]
+    single = [task for task in truth.tasks if task not in empty and len(task.text.split()) == 1]
+    for rule, found, words in (
+        ("data-task-empty", empty, "no task"),
+        ("data-task-one-word", single, "a task of one word"),
+    ):
+        if not found:
+            continue
+        share = 100 * sum(task.frames for task in found) / max(truth.frames, 1)
+        root = wiring.sources.get("dataset", "DATA")
+        new = json.dumps({task.text: "WHAT THE ARM DOES, IN A SENTENCE" for task in found[:SHOWN]})
+        yield Finding(
+            rule=rule,
+            level="warning" if wiring.policy and found is empty else "info",
+            title=f"{share:.0f} % of the frames have {words}: {_listed([repr(task.text) for task in found])}",
+            seen=f"{sum(task.frames for task in found):,} of {truth.frames:,} frames.",
+            why="A policy that reads words learns nothing from these. It then does not follow a task that it is given.",
+            do=f"lerobot-edit-dataset --repo_id=local/{root.rpartition('/')[2]} --root={root} "
+            f"--operation.type=modify_tasks --operation.task_replacements='{new}' changes the data set in its place.",
+            evidence={"tasks": len(found), "share": share / 100},
+        )
+
+
 def _cut(text: str) -> str:
     return text if len(text) <= LONGEST else f"{text[:LONGEST]}…"
 
@@ -253,4 +343,4 @@ def _listed(names: Sequence[str]) -> str:
     return f"{', '.join(names[:SHOWN])}{more}"
 
 
-CHECKS = (faults, stated, absolute, shifted, standing_starts, standing_ends)
+CHECKS = (faults, stated, absolute, shifted, standing_starts, standing_ends, repeats, cameras, tasks)

@@ -64,6 +64,8 @@ def _answers(result: PreflightResult) -> list[str]:
     if result.refused:
         sentences.append(f"{result.refused} did not start: no robot was connected. --anyway starts it.")
     sentences += open_loop.sentences(result)
+    if result.unmended:
+        sentences.append(f"No mended copy was written: {result.unmended}.")
     if result.mended:
         sentences.append(f"A mended copy was written. {' '.join(result.mended)}")
     return sentences
@@ -97,6 +99,7 @@ def _left_out(result: PreflightResult) -> list[str]:
     of_data = {
         "the data set's frames": "dataset" in wiring.sources and truth is None,
         "the images": truth is not None
+        and truth.cameras is None
         and any(wire.kind == "image" for wire in wiring.wires if "dataset" in wire.ends),
         "a part of the data set": truth is not None and bool(truth.unjudged),
     }
@@ -218,6 +221,10 @@ def _truth(truth: DataTruth) -> tuple[Table | None, list[str]]:
             f"It stands in {100 * found.start_share:.1f} % of the frames at the starts of episodes, and in "
             f"{100 * found.end_share:.1f} % at their ends."
         )
+    for found in truth.repeats:
+        notes.append(f"{found.name} has a new value every {found.ticks:.2f} ticks while it moves.")
+    for camera in truth.cameras or ():
+        notes.append(f"{camera.name}: images of {camera.episodes:,} of {truth.episodes:,} episodes were decoded.")
     notes += [f"Not judged: {reason}." for reason in truth.unjudged]
     return (Table(columns, rows) if rows else None), notes
 

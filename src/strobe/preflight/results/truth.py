@@ -111,6 +111,32 @@ class Standing(Data):
     end_share: Finite
 
 
+class Repeats(Data):
+    """How often a vector changes while it moves."""
+
+    name: str = Field(description="the data set's name of the feature")
+    ticks: Finite = Field(description="from one new value to the next, in the mean; 1 where each tick has a new one")
+    joints: int = Field(description="dimensions that move fast enough to be judged; the figure is their median")
+
+
+class CameraTruth(Data):
+    """What decoded images of a camera show: a few of each of some episodes."""
+
+    name: str
+    episodes: int = Field(description="episodes that were looked at")
+    frozen: list[int] = Field(
+        default_factory=list, description="episodes in which its image stands while the arm moves"
+    )
+    empty: list[int] = Field(default_factory=list, description="episodes in which all its images are of one colour")
+
+
+class TaskTruth(Data):
+    """A task in words, and the frames that have it."""
+
+    text: str
+    frames: int
+
+
 class DataTruth(Data):
     """What was read of a data set's frames."""
 
@@ -126,6 +152,9 @@ class DataTruth(Data):
     chunk: int | None = Field(default=None, description="actions of a chunk of relative actions")
     shifts: list[JointShift] = Field(default_factory=list)
     standing: Standing | None = None
+    repeats: list[Repeats] = Field(default_factory=list, description="of the vectors that move fast enough")
+    tasks: list[TaskTruth] = Field(default_factory=list)
+    cameras: list[CameraTruth] | None = Field(default=None, description="None where no image was decoded")
     unjudged: list[str] = Field(default_factory=list, description="what was not looked at, and why")
 
     def vector(self, name: str) -> VectorTruth | None:

@@ -2,27 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
-from strobe.lerobot.datasets.truth import RelativeActions, read_truth
+from strobe.lerobot.datasets.truth import Reading, RelativeActions, read_truth
+from strobe.preflight.results.truth import DataTruth
 from strobe.preflight.results.wiring import Wiring
 from strobe.preflight.wiring.checkpoint import Checkpoint
 from strobe.preflight.wiring.reach import relative_actions, relative_mask
 
 
-def add_truth(wiring: Wiring, dataset: Path, checkpoint: Checkpoint, episodes: Sequence[int] | None = None) -> None:
-    """Read the frames of ``dataset`` into ``wiring.truth``, and their statistics into its wires.
+def add_truth(wiring: Wiring, dataset: Path, checkpoint: Checkpoint, reading: Reading) -> None:
+    """Read the frames of ``dataset`` into ``wiring.truth``, and their statistics into its wires."""
+    add_frames(wiring, read_truth(dataset, replace(reading, relative=_relative(wiring, checkpoint))))
 
-    Args:
-        episodes: those that are used; all by default.
-    """
-    wiring.truth = read_truth(dataset, _relative(wiring, checkpoint), episodes)
+
+def add_frames(wiring: Wiring, truth: DataTruth) -> None:
+    """Put what the frames say into ``wiring``, and their statistics into its wires."""
+    wiring.truth = truth
     for wire in wiring.wires:
         end = wire.ends.get("dataset")
-        found = wiring.truth.vector(end.name) if end is not None else None
+        found = truth.vector(end.name) if end is not None else None
         if wire.relative:
-            found = wiring.truth.relative
+            found = truth.relative
         if found is not None:
             wire.frames = found.measured
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -10,6 +10,7 @@ from typing import Any
 from strobe.core.errors import UserError, in_a_line
 from strobe.core.json_text import JsonObject
 from strobe.core.results.answer import Result
+from strobe.lerobot.datasets.truth import glance
 from strobe.preflight.results.wiring import Wiring
 from strobe.preflight.wiring.read import read_wiring
 from strobe.preflight.wiring.robot import read_robot
@@ -39,19 +40,31 @@ def wiring_of_run(
     *,
     rename: Mapping[str, str] | None = None,
     settings: Iterable[str] = (),
+    episodes: Sequence[int] | None = None,
 ) -> WiringLook:
-    """Look at the wiring of a checkpoint's folder; there is none to look at of anything else.
+    """Look at the wiring of a checkpoint's folder, and glance at the files of a data set.
+
+    Without such a folder there is a wiring only if the data set has a fault.
 
     Args:
         policy: a folder, a name on the Hub, or None.
         dataset: the folder of a LeRobotDataset.
         rename: names in the inputs → names that the policy knows.
         settings: fields of the policy's config as flags, ``--n_action_steps=10``.
+        episodes: of the data set, that are used; all by default.
     """
-    if policy is None or not Path(policy).is_dir():
-        return WiringLook()
     data = Path(dataset) if dataset is not None else None
-    return _attempted(lambda: read_wiring(Path(policy), data, rename=rename, settings=settings_of(settings)))
+    look = WiringLook()
+    if policy is not None and Path(policy).is_dir():
+        look = _attempted(lambda: read_wiring(Path(policy), data, rename=rename, settings=settings_of(settings)))
+    if data is None or not data.is_dir():
+        return look
+    truth = glance(data, episodes)
+    if not truth.faults:
+        return look
+    wiring = look.wiring or Wiring(policy="", sources={"dataset": str(data)}, wires=[])
+    wiring.truth = truth
+    return WiringLook(wiring, look.notes)
 
 
 def wiring_of_rollout(config: Any, arguments: Iterable[str]) -> WiringLook:
