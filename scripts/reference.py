@@ -251,7 +251,7 @@ def _called(name: str, functions: dict[str, ast.FunctionDef]) -> list[ast.Functi
 def treatments_page() -> str:
     """Return every treatment of the catalogue, as ``--variant``, a recipe and `strobe optimize` know it."""
     from strobe.core.devices.untried import untried
-    from strobe.core.treatments.catalogue import ENTRIES
+    from strobe.core.treatments.catalogue import own_entries
 
     lines = [
         "# Every treatment",
@@ -263,7 +263,7 @@ def treatments_page() -> str:
         "| key | options | effect | rank | does | |",
         "|---|---|---|---|---|---|",
     ]
-    for entry in sorted(ENTRIES, key=lambda entry: entry.rank):
+    for entry in sorted(own_entries(), key=lambda entry: entry.rank):
         key = f"{entry.key}FIELD" if entry.key.endswith(".") else entry.key
         options = ", ".join(f"`{entry.key}.{option}`" for option in entry.options)
         lines.append(

@@ -1,5 +1,7 @@
 """The stand-in tokenizers are real ones of the right size, and stand in only where they may."""
 
+from typing import Any
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -30,11 +32,12 @@ def test_ids_are_in_the_vocabulary_cut_and_padded(text: str, length: int, known:
         padding_side="right",
         return_tensors="pt",
     )
-    ids, mask = coded["input_ids"], coded["attention_mask"]
+    ids: Any = coded["input_ids"]
+    mask: Any = coded["attention_mask"]
     assert ids.shape == mask.shape == (1, length)
     assert 0 <= int(ids.min()) <= int(ids.max()) < TINY_VOCABULARY
     assert bool((ids[mask == 0] == stand_in.pad_token_id).all())
-    plain = stand_in(text)["input_ids"]
+    plain: Any = stand_in(text)["input_ids"]
     assert int(mask.sum()) == min(len(plain), length)
 
 
@@ -42,7 +45,8 @@ def test_ids_are_in_the_vocabulary_cut_and_padded(text: str, length: int, known:
 @settings(max_examples=30, deadline=None)
 def test_nothing_is_lost(text: str) -> None:
     stand_in = tokenizer(smolvla.VOCABULARY)
-    assert stand_in.decode(stand_in(text)["input_ids"], clean_up_tokenization_spaces=False) == text
+    ids: Any = stand_in(text)["input_ids"]
+    assert stand_in.decode(ids, clean_up_tokenization_spaces=False) == text
 
 
 def test_digits_and_known_words_are_one_token_each() -> None:
@@ -50,7 +54,7 @@ def test_digits_and_known_words_are_one_token_each() -> None:
 
 
 def test_the_smolvlm_config_has_the_real_sizes() -> None:
-    config = smolvla.backbone_config()
+    config: Any = smolvla.backbone_config()
     text, vision = config.text_config, config.vision_config
     assert (text.hidden_size, text.num_hidden_layers, text.vocab_size, text.head_dim) == (960, 32, 49280, 64)
     assert (vision.hidden_size, vision.image_size, config.scale_factor) == (768, 512, 4)

@@ -18,7 +18,7 @@ from strobe.preflight.findings.wiring import dangerous
 from strobe.preflight.results.preflight import PreflightResult
 from strobe.rehearse import run as rehearse
 from strobe.rollout.command import look_at_wiring, read
-from strobe.rollout.loops import rollout as loop
+from strobe.rollout.loops import header
 from strobe.rollout.results.rollout import RolloutResult
 
 pytest.importorskip("scservo_sdk", reason="Strobe's extra 'robot' is not installed")
@@ -70,14 +70,14 @@ def reversed_order(inert: Path, tmp_path: Path) -> Path:
 def parses(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Collects the port of each config that Strobe has LeRobot make of a rollout's arguments."""
     ports: list[str] = []
-    parsed = loop.parsed
+    parsed = header.parsed_flags
 
     def counted(*args: Any) -> Any:
         config = parsed(*args)
         ports.append(config.robot.port)
         return config
 
-    monkeypatch.setattr(loop, "parsed", counted)
+    monkeypatch.setattr(header, "parsed_flags", counted)
     return ports
 
 

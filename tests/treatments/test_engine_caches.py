@@ -34,11 +34,12 @@ def test_a_given_cache_is_appended_to_and_given_back() -> None:
     (args, kwargs), caches = caches_flattened(((x,), {"past": own}))
     assert caches == [own]
     assert all(isinstance(leaf, Tensor) for leaf in tree_flatten((args, kwargs))[0])
-    results = played(Reads(), args, kwargs)
+    results: Any = played(Reads(), args, kwargs)
     assert results.value[1] == GivenCache(0)
     assert [[number for number, *_ in one.layers] for one in results.appended] == [[0]]
     assert [layer.keys.shape[-2] for layer in own.layers] == [3, 3], "nothing is appended before the results are there"
-    value, back = caches_restored(results, caches)
+    restored: Any = caches_restored(results, caches)
+    value, back = restored
     assert back is own
     assert torch.equal(value, wanted)
     for ours, theirs in zip(own.layers, plain.layers, strict=True):
@@ -51,7 +52,8 @@ def test_a_cache_that_is_made_comes_out_whole() -> None:
     wanted = filled(2)
     results = played(Reads(), (torch.arange(4.0).reshape(1, 1, 2, 2),), {})
     assert not results.appended
-    _, made = caches_restored(results, [])
+    restored: Any = caches_restored(results, [])
+    _, made = restored
     assert isinstance(made, DynamicCache)
     layers: Any = made.layers
     assert [layer.keys.tolist() for layer in layers] == [layer.keys.tolist() for layer in wanted.layers]

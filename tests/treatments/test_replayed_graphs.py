@@ -117,6 +117,7 @@ def test_a_timestep_that_no_table_has_is_no_number_in_a_graph() -> None:
 def test_what_a_warm_up_left_is_seen_by_the_replay() -> None:
     kept: dict[str, Tensor] = {}
     given = torch.ones(3)
+    made: Any
     replay, made = Replayed().record(lambda: kept.setdefault("x", given * 2), lambda: kept["x"] + 1, given.device)
     given.fill_(5)
     replay()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from strobe.core.families.capabilities import LiveFields
 from strobe.core.families.family import Family, Tiny
 from strobe.core.timeline.probe import Probe
 
@@ -14,6 +15,6 @@ FAMILY = Family(
     ],
     inference=lambda _: [Probe.method("", "denoise_step", "denoise step")],
     costly=("encoder", "velocity"),
-    steps="euler_steps",
+    capabilities=(LiveFields(steps="euler_steps"),),
     tiny=Tiny({"width": 16}),
 )
