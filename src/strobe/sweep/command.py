@@ -31,21 +31,20 @@ from __future__ import annotations
 import contextlib
 import shlex
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from strobe.core import slices
-from strobe.core.cli.bounds import above, at_least, one_of
 from strobe.core.cli.live import Live, importing
 from strobe.core.cli.parse import pairs, parse, spelt
 from strobe.core.cli.runner import Command, Studied, say_other_work
 from strobe.core.errors import NotKeptError, UserError, nearest
 from strobe.lerobot.flags.lazy_flags import realise, requests
-from strobe.lerobot.flags.run_flags import RayFlags, check_launcher
+from strobe.lerobot.flags.run_flags import check_launcher
 from strobe.lerobot.flags.subject_flags import check_values
 from strobe.sweep import grid
+from strobe.sweep.flags import SweepConfig
 from strobe.sweep.grid import Cell, without_device
 
 if TYPE_CHECKING:
@@ -54,40 +53,6 @@ if TYPE_CHECKING:
     from strobe.sweep.results import Sweep
 
 STUDIES = ("breakdown", "compare")  # command modules that have `read` and `study`
-
-
-@dataclass
-class SweepConfig:
-    """Flags of `strobe sweep`."""
-
-    # NAME=VALUE,VALUE: a flag of the study and its values; may be repeated, all combinations are run.
-    grid: list[str] = field(default_factory=list)
-    # Read the grid from a YAML file.
-    file: Path | None = None
-    # How often each cell runs, each time in a process of its own.
-    repeats: int = field(default=1, metadata=at_least(1))
-    # Name the best cell, e.g. 'throughput where memory_gib<8'; may be repeated.
-    best: list[str] = field(default_factory=list)
-    # List the cells and the time that they will take. Run nothing.
-    dry_run: bool = False
-    # Seconds that a cell may take.
-    timeout: float = field(default=1800.0, metadata=above(0))
-    # Resident memory that a cell may take, in GiB (default: 90 % of what is free when the sweep starts).
-    memory_gib: float | None = field(default=None, metadata=above(0))
-    # Run cells again that failed, crashed or were stopped by a limit.
-    retry: bool = False
-    # Run all cells again.
-    fresh: bool = False
-    # Go on without the cells whose configuration is refused. They stay in the table.
-    skip_invalid: bool = False
-    # The sweep's folder (default: runs/sweep_STUDY_POLICY).
-    sweep_dir: Path | None = None
-    # Seed that shuffles the order of the cells.
-    order_seed: int = 0
-    # Where cells run: local, or ray.
-    launcher: str = field(default="local", metadata=one_of("local", "ray"))
-    # The Ray cluster: --ray.address=auto or HOST:PORT (default: a cluster that is found here, else this machine only).
-    ray: RayFlags = field(default_factory=RayFlags)
 
 
 _OWN = {*SweepConfig.__dataclass_fields__, "ray.address"} - {"ray"}

@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from statistics import median
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from filelock import FileLock, Timeout
 from rich.console import Console
@@ -21,11 +21,9 @@ from strobe.core.measure.memory import available_bytes
 from strobe.core.processes.command import CommandLimits
 from strobe.sweep import grid
 from strobe.sweep.execute import Job, Outcome, outcome_of, run_here, run_on_ray
+from strobe.sweep.flags import SweepConfig
 from strobe.sweep.grid import Cell, device_of, subject_of
 from strobe.sweep.table import ended, folder_of
-
-if TYPE_CHECKING:
-    from strobe.sweep.command import SweepConfig
 
 START_S = 15.0  # a cell's start, where none has shown it yet: imports, building the policy
 
