@@ -239,49 +239,50 @@ def _capital(text: str) -> str:
     return f"{text[:1].upper()}{text[1:]}"
 
 
-def repeats(wiring: Wiring) -> Iterator[Finding]:
-    """Vectors that have a new value less often than once a tick: the loop that recorded them was slower."""
+@finding("data-repeats", "warning")
+def repeats(wiring: Wiring) -> Found:
+    """Vectors that have a new value less often than once a tick: the loop that recorded them was slower.
+
+    Title: {feature} has a new value in {share:whole percent} of the ticks: {held:.3g} Hz, where the data set says
+        {fps:g}
+    Seen: While it moves, a new value comes every {found.ticks:.2g} ticks. The others repeat the last one.
+    Why: The policy learns a motion that stops and starts. Its speeds are those of another rate.
+    Do: Record again with a loop that holds its rate, or with --dataset.fps={rate}, which this one held.
+    """
     fps = wiring.timing.data_fps
     for found in wiring.truth.repeats if wiring.truth is not None else ():
-        if found.ticks <= OFTEN or not fps:
-            continue
-        yield Finding(
-            rule="data-repeats",
-            level="warning",
-            title=f"{found.name} has a new value in {100 / found.ticks:.0f} % of the ticks: "
-            f"{fps / found.ticks:.3g} Hz, where the data set says {fps:g}",
-            seen=f"While it moves, a new value comes every {found.ticks:.2g} ticks. The others repeat the last one.",
-            why="The policy learns a motion that stops and starts. Its speeds are those of another rate.",
-            do=f"Record again with a loop that holds its rate, or with --dataset.fps={round(fps / found.ticks) or 1}, "
-            "which this one held.",
-            evidence={"feature": found.name, "ticks": found.ticks, "joints": found.joints},
-        )
+        if found.ticks > OFTEN and fps:
+            share, held = 1 / found.ticks, fps / found.ticks
+            rate = round(held) or 1
+            yield {"feature": found.name, "ticks": found.ticks, "joints": found.joints}, locals()
 
 
-def cameras(wiring: Wiring) -> Iterator[Finding]:
-    """Cameras whose decoded images stand still while the arm moves, or show nothing."""
+@finding("data-camera-{kind}", "{level}", ids=("data-camera-frozen", "data-camera-empty"))
+def cameras(wiring: Wiring) -> Found:
+    """Cameras whose decoded images stand still while the arm moves, or show nothing.
+
+    Title: {name} {words} in {share:whole percent} of the episodes
+    Seen: Of {looked_at} episodes that were looked at, eight images each: {which}.
+    Why: {why}
+    Do: {do}
+    """
     truth = wiring.truth
     for camera in (truth.cameras or ()) if truth is not None else ():
-        wire = next((each for each in wiring.wires if _name(each.ends.get("dataset")) == camera.name), None)
+        name = camera.name
+        wire = next((each for each in wiring.wires if _name(each.ends.get("dataset")) == name), None)
         read = not wiring.policy or (wire is not None and "policy" in wire.ends)
-        for rule, episodes, words, why in (
-            ("data-camera-frozen", camera.frozen, "stands still while the arm moves",
+        level, unread = ("warning", "") if read else ("info", " This policy does not read it.")
+        looked_at = camera.episodes
+        for kind, episodes, words, teaches in (  # noqa: B007
+            ("frozen", camera.frozen, "stands still while the arm moves",
              "The policy learns from it where the arm is not."),
-            ("data-camera-empty", camera.empty, "shows nothing",
+            ("empty", [] if _is_dark(truth, name) else camera.empty, "shows nothing",
              "The policy learns that this camera says nothing. On the robot it does."),
         ):  # fmt: skip
-            if not episodes or (camera.empty is episodes and _is_dark(truth, camera.name)):
-                continue
-            share = 100 * len(episodes) / camera.episodes
-            yield Finding(
-                rule=rule,
-                level="warning" if read else "info",
-                title=f"{camera.name} {words} in {share:.0f} % of the episodes",
-                seen=f"Of {camera.episodes} episodes that were looked at, eight images each: {in_words(episodes)}.",
-                why=why if read else f"{why} This policy does not read it.",
-                do=_without(wiring, episodes, all_of_them=len(episodes) == camera.episodes),
-                evidence={"camera": camera.name, "episodes": len(episodes), "of": camera.episodes},
-            )
+            if episodes:
+                share, which, why = len(episodes) / camera.episodes, in_words(episodes), f"{teaches}{unread}"
+                do = _without(wiring, episodes, all_of_them=len(episodes) == camera.episodes)
+                yield {"camera": name, "episodes": len(episodes), "of": camera.episodes}, locals()
 
 
 def _is_dark(truth: DataTruth | None, camera: str) -> bool:
@@ -298,32 +299,33 @@ def _without(wiring: Wiring, episodes: Sequence[int], *, all_of_them: bool) -> s
     return f"Leave {in_words(episodes)} out ({flag})."
 
 
-def tasks(wiring: Wiring) -> Iterator[Finding]:
-    """Tasks without words, for a policy that reads them."""
+@finding("data-task-{kind}", "{level}", ids=("data-task-empty", "data-task-one-word"))
+def tasks(wiring: Wiring) -> Found:
+    """Tasks without words, for a policy that reads them.
+
+    Title: {share:whole percent} of the frames have {words}: {texts}
+    Seen: {frames:,} of {truth.frames:,} frames.
+    Why: A policy that reads words learns nothing from these. It then does not follow a task that it is given.
+    Do: lerobot-edit-dataset --repo_id=local/{folder} --root={root} --operation.type=modify_tasks
+        --operation.task_replacements='{new}' changes the data set in its place.
+    """
     truth, prompt = wiring.truth, wiring.prompt
     if truth is None or (wiring.policy and (prompt is None or not prompt.reads_words)):
         return
     empty = [task for task in truth.tasks if not any(letter.isalnum() for letter in task.text)]
     single = [task for task in truth.tasks if task not in empty and len(task.text.split()) == 1]
-    for rule, found, words in (
-        ("data-task-empty", empty, "no task"),
-        ("data-task-one-word", single, "a task of one word"),
-    ):
-        if not found:
-            continue
-        share = 100 * sum(task.frames for task in found) / max(truth.frames, 1)
-        root = wiring.sources.get("dataset", "DATA")
-        new = json.dumps({task.text: "WHAT THE ARM DOES, IN A SENTENCE" for task in found[:SHOWN]})
-        yield Finding(
-            rule=rule,
-            level="warning" if wiring.policy and found is empty else "info",
-            title=f"{share:.0f} % of the frames have {words}: {_listed([repr(task.text) for task in found])}",
-            seen=f"{sum(task.frames for task in found):,} of {truth.frames:,} frames.",
-            why="A policy that reads words learns nothing from these. It then does not follow a task that it is given.",
-            do=f"lerobot-edit-dataset --repo_id=local/{root.rpartition('/')[2]} --root={root} "
-            f"--operation.type=modify_tasks --operation.task_replacements='{new}' changes the data set in its place.",
-            evidence={"tasks": len(found), "share": share / 100},
-        )
+    root = wiring.sources.get("dataset", "DATA")
+    folder = root.rpartition("/")[2]
+    for kind, found, words in (("empty", empty, "no task"), ("one-word", single, "a task of one word")):  # noqa: B007
+        if found:
+            level, texts = (
+                "warning" if wiring.policy and kind == "empty" else "info",
+                _listed([repr(t.text) for t in found]),
+            )
+            frames = sum(task.frames for task in found)
+            share = frames / max(truth.frames, 1)
+            new = json.dumps({task.text: "WHAT THE ARM DOES, IN A SENTENCE" for task in found[:SHOWN]})
+            yield {"tasks": len(found), "share": share}, locals()
 
 
 def _cut(text: str) -> str:
