@@ -9,7 +9,6 @@ import json
 import shutil
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -21,14 +20,14 @@ from _preflight_data import ACTION, STATE, Ticks
 from _preflight_lags import CAMERA, EMULATED, FPS, JOINTS, LAG_S, TICKS, moved
 from _preflight_training import ACT
 
-from strobe.core.measure.sampling import Progress
 from strobe.core.results.finding import Finding
 from strobe.lerobot.datasets.numbers import statistics_of
-from strobe.lerobot.datasets.truth import Reading, RelativeActions, read_truth, relative_to_state
+from strobe.lerobot.datasets.truth import RelativeActions, relative_to_state
 from strobe.preflight.run import preflight
 
 EPISODES, CHUNK, STILL, GRIPPER = 8, 8, 3, 5
 BIG_EPISODES, BIG_TICKS = 500, 300
+READER = Path(__file__).with_name("_preflight_reading.py")
 MOST_S = {False: 15.0, True: 60.0}  # of BIG_EPISODES, of more
 Change = Callable[[list[Ticks]], list[Ticks]]
 VECTORS = (ACTION, STATE)
@@ -511,28 +510,8 @@ def sound_truth(stage: Stage, seeds: int) -> Iterator[str]:
 def reading_of(folder: Path, episodes: int) -> dict[str, Any]:
     """Return what it takes to read a data set of two cameras, a file for each episode, in a process of its own."""
     write_large(folder, episodes, BIG_TICKS)
-    read = subprocess.run([sys.executable, __file__, str(folder)], stdout=subprocess.PIPE, check=True, text=True)
+    read = subprocess.run([sys.executable, str(READER), str(folder)], stdout=subprocess.PIPE, check=True, text=True)
     return json.loads(read.stdout.splitlines()[-1])
-
-
-def _read_here(folder: Path) -> dict[str, Any]:
-    """Read the data set of `write_large`, and return seconds, the most memory, and what was said of progress."""
-    import resource
-
-    reports: list[Progress] = []
-    began = time.monotonic()
-    truth = read_truth(folder, Reading(progress=reports.append))
-    seconds = time.monotonic() - began
-    guessed = [each.seconds + (each.seconds_left or 0.0) for each in reports if 0.2 < each.seconds / seconds < 0.9]
-    return {
-        "episodes": truth.episodes,
-        "frames": truth.frames,
-        "said": [each.what for each in truth.faults] + truth.unjudged,
-        "seconds": round(seconds, 1),
-        "peak_gb": round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 / 1e9, 2),
-        "reports": len(reports),
-        "guessed_seconds": [round(edge(guessed, default=0.0), 1) for edge in (min, max)],
-    }
 
 
 def write_large(root: Path, episodes: int, ticks: int) -> None:
@@ -584,7 +563,3 @@ def write_large(root: Path, episodes: int, ticks: int) -> None:
     info = {"codebase_version": "v3.0", "fps": FPS, "features": features, "total_tasks": 1}
     info |= {"total_episodes": episodes, "total_frames": episodes * ticks}
     (meta / "info.json").write_text(json.dumps(info))
-
-
-if __name__ == "__main__":
-    print(json.dumps(_read_here(Path(sys.argv[1]))))

@@ -188,6 +188,11 @@ def studied_rollout(
             yield f"again    strobe replay {folder}"
 
     if look is not None:
+        if look.wiring is not None and watched.result.rollout.first_action:
+            from strobe.preflight.wiring.fed import add_fed
+
+            joints = [each.joint for each in watched.result.rollout.first_action]
+            add_fed(look.wiring, joints, [tick.at for tick in watched.record.ticks])
         look.add_to(watched.result)
     sys.stderr.flush()
     print()

@@ -221,6 +221,18 @@ class DeviceHere(Data):
     instead: str = Field(default="", description="device that LeRobot uses in a rollout instead; '' if unknown")
 
 
+class FedJoint(Data):
+    """A joint's positions in a run, beside the range that it had in the training data, in the robot's unit."""
+
+    joint: str
+    low: Finite = Field(description="least position of the training data, by the policy's statistics")
+    high: Finite
+    first: Finite = Field(description="position in the first observation")
+    normalised: Finite = Field(description="what the policy is given for that: σ of MEAN_STD, else half ranges")
+    beyond: Finite = Field(description="how far that is outside of the range, normalised too; 0 inside")
+    outside: Finite = Field(description="share of the ticks in which it is outside")
+
+
 class Wiring(Data):
     """A policy's wiring as it was read. Nothing was run."""
 
@@ -255,6 +267,10 @@ class Wiring(Data):
     reach: Reach | None = Field(default=None, description="range of the actions; None if the statistics do not give it")
     lag: Lag | None = Field(
         default=None, description="lags of the recording and of a run; None if they were not looked at"
+    )
+    fed: list[FedJoint] | None = Field(
+        default=None,
+        description="positions that a run gave the policy; None without a run, or if they are not known",
     )
     truth: DataTruth | None = Field(
         default=None, description="what the data set's frames say; None if they were not read"
