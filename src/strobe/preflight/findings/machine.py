@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from strobe.core.findings.texts import Found, finding
 from strobe.core.results.finding import Finding
-from strobe.preflight.results.wiring import CallTime, Timing, Wiring
+from strobe.preflight.results.wiring import CallTime, FedJoint, Timing, Wiring
 
 BEYOND = 1.0  # normalised: a first position that is farther outside of the training's range
-OFTEN_OUTSIDE = 0.2  # of the ticks
+OFTEN_OUTSIDE = 0.2  # share of the ticks in which a joint is where the training never was
 MOST_TOLD = 4  # joints
 
 
@@ -134,37 +134,39 @@ def _long(ms: float) -> str:
     return f"{ms / 1e3:.2g} s" if ms >= 1e3 else f"{ms:.3g} ms"
 
 
-def fed(wiring: Wiring) -> Iterator[Finding]:
-    """Joints that a run gave the policy where the training data never had them (wall-x #113, openpi #814)."""
+@finding("{when}-outside-training", "warning", ids=("starts-outside-training", "runs-outside-training"))
+def fed(wiring: Wiring) -> Found:
+    """Joints that a run gave the policy where the training data never had them (wall-x #113, openpi #814).
+
+    Title: {title}: {first.joint}, {size}
+    Seen: {told}{more}.
+    Why: The policy was never given such a state. Its actions there are a guess.
+    Do: Start the arm with {first.joint} between {first.low:.4g} and {first.high:.4g}. If it stands there as in the
+        recording, calibrate it as it was then: its zero has moved.
+    """
     joints = wiring.fed or []
     starts = sorted((each for each in joints if each.beyond > BEYOND), key=lambda each: -each.beyond)
     leaves = sorted((each for each in joints if each.outside > OFTEN_OUTSIDE), key=lambda each: -each.outside)
-    for rule, found, title in (
-        ("starts-outside-training", starts, "The arm starts where the training data never was"),
-        ("runs-outside-training", [each for each in leaves if each not in starts],
-         "The arm is where the training data never was"),
-    ):  # fmt: skip
-        if not found:
-            continue
-        first = found[0]
-        size = (
-            f"{first.normalised:+.2g} σ" if rule.startswith("starts") else f"{100 * first.outside:.0f} % of the ticks"
-        )
-        told = [
-            f"{each.joint} was {each.first:.4g} in the first observation, {each.normalised:+.2g} normalised, and "
-            f"outside of {each.low:.4g} to {each.high:.4g} in {100 * each.outside:.0f} % of the ticks"
-            for each in found[:MOST_TOLD]
-        ]
-        yield Finding(
-            rule=rule,
-            level="warning",
-            title=f"{title}: {first.joint}, {size}",
-            seen=f"{'; '.join(told)}{f'; and {len(found) - MOST_TOLD} joints more' if len(found) > MOST_TOLD else ''}.",
-            why="The policy was never given such a state. Its actions there are a guess.",
-            do=f"Start the arm with {first.joint} between {first.low:.4g} and {first.high:.4g}. If it stands there as "
-            "in the recording, calibrate it as it was then: its zero has moved.",
-            evidence={"joint": first.joint, "normalised": first.normalised, "outside": first.outside},
-        )
+    for when, title, found in (
+        ("starts", "The arm starts where the training data never was", starts),
+        ("runs", "The arm is where the training data never was", [each for each in leaves if each not in starts]),
+    ):
+        if found:
+            first = found[0]
+            size = f"{first.normalised:+.2g} σ" if when == "starts" else f"{100 * first.outside:.0f} % of the ticks"
+            more = f"; and {len(found) - MOST_TOLD} joints more" if len(found) > MOST_TOLD else ""
+            yield (
+                {"joint": first.joint, "normalised": first.normalised, "outside": first.outside},
+                {"when": when, "title": title, "first": first, "size": size, "told": _told(found), "more": more},
+            )
+
+
+def _told(joints: Sequence[FedJoint]) -> str:
+    return "; ".join(
+        f"{each.joint} was {each.first:.4g} in the first observation, {each.normalised:+.2g} normalised, and "
+        f"outside of {each.low:.4g} to {each.high:.4g} in {100 * each.outside:.0f} % of the ticks"
+        for each in joints[:MOST_TOLD]
+    )
 
 
 CHECKS = (device, call, fed)
