@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from strobe.core.measure.sampling import Progress
     from strobe.preflight.open_loop import Frames
 
-NO_WORSE = 0.02  # of the recorded actions: two predictions that explain them to that are alike
+NO_WORSE = 0.02  # share of the recorded actions: two predictions that differ by no more explain them alike
 
 
 def hold_to_table(result: PreflightResult, mended: Wiring, target: Path) -> None:

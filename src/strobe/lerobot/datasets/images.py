@@ -15,15 +15,15 @@ from strobe.lerobot.datasets.numbers import Numbers, array, statistics_of
 from strobe.lerobot.datasets.recording import Recording
 from strobe.preflight.results.truth import CameraTruth, Statistics
 
-DARK = 0.06  # of white: no pixel is brighter in a black image
-MOST_EPISODES, PLACES = 24, 8  # of each episode so many images are decoded
+DARK = 0.06  # brightness, white is 1: no pixel of a black image is brighter
+MOST_EPISODES, PLACES = 24, 8  # episodes, and images of each that are decoded
 SECONDS = 20.0  # for all of them
 BLOCKS = 16  # along each side: an image's means, in which a sensor's noise and a codec's do not show
-SAME = 0.5  # of 255: two images whose blocks are that near are one
-FLAT = 4.0  # of 255: images whose blocks differ by less are all of one colour
-MOVED = 0.1  # of a joint's spread: the arm has moved between two images
+SAME = 0.5  # steps of 255: two images whose blocks differ by no more are the same
+FLAT = 4.0  # steps of 255: an image whose blocks differ by less is of one colour
+MOVED = 0.1  # share of a joint's spread: the arm has moved between two images
 FROZEN = 3  # times in a row that the image is the same while the arm has moved
-IMAGES = 100  # from which statistics are made
+IMAGES = 100  # images that statistics are made from
 
 
 def dark(read: Recording) -> Iterator[Fault]:

@@ -14,18 +14,18 @@ from strobe.preflight.results.truth import JointShift, Repeats, Standing, Statis
 
 EARLIEST, LATEST = -3, 10  # ticks that are tried
 MOST_EPISODES = 200
-EQUAL = 1e-3  # of a joint's spread: two numbers that are this near are one
-MOVES = 0.01  # of a joint's spread: a step above it is a motion
-ENOUGH = 0.95  # of the frames in which it moves
+EQUAL = 1e-3  # share of a joint's spread: two numbers that are this near are one
+MOVES = 0.01  # share of a joint's spread: a step above it is a motion
+ENOUGH = 0.95  # share of the frames in which the joint moves
 ALIKE = 0.8  # correlation of the steps above which state and action are of one motion
 FEWEST = 30  # steps
-FLAT = 1e-6  # of a dimension's size: a spread below it is none
+FLAT = 1e-6  # share of a dimension's size: a spread below it is none
 # A dimension that jitters moves in a tick as far as in the whole data, and by little of what the others do.
 JITTER, LITTLE = 0.5, 0.05
-STANDS = 0.05  # of a joint's spread: it has not left its place
+STANDS = 0.05  # share of a joint's spread: within it the joint has not left its place
 HELD = 6  # ticks: a number that stands longer is a joint that stands
-GRAINS = 3  # of a sensor's smallest steps: a smaller one may be a slow motion that it rounds
-REGULAR = 0.9  # of the changes of a vector that is held come after the same number of ticks, or one more
+GRAINS = 3  # times a sensor's smallest step: a smaller change may be a slow motion that the sensor rounds
+REGULAR = 0.9  # share of the changes of a held vector that come after the same number of ticks, or one more
 
 
 def between(

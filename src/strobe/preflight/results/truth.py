@@ -152,9 +152,13 @@ class DataTruth(Data):
     chunk: int | None = Field(default=None, description="actions of a chunk of relative actions")
     shifts: list[JointShift] = Field(default_factory=list)
     standing: Standing | None = None
-    repeats: list[Repeats] = Field(default_factory=list, description="of the vectors that move fast enough")
+    repeats: list[Repeats] = Field(
+        default_factory=list, description="ticks from one new value to the next, of each vector that moves fast enough"
+    )
     tasks: list[TaskTruth] = Field(default_factory=list)
-    cameras: list[CameraTruth] | None = Field(default=None, description="None where no image was decoded")
+    cameras: list[CameraTruth] | None = Field(
+        default=None, description="what decoded images of each camera show; None if none was decoded"
+    )
     unjudged: list[str] = Field(default_factory=list, description="what was not looked at, and why")
 
     def vector(self, name: str) -> VectorTruth | None:
