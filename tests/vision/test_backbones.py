@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import av
 import numpy as np
@@ -111,6 +112,11 @@ def test_the_predictor_runs_where_it_is_asked_for(subject):
     found = paths(predicting, depth=2)
     assert ("model", "predictor") in found
     assert ("model", "predictor", "block 1") in found
+    predictor: Any = predicting.module.predictor
+    of_it = sum(each.numel() for each in predictor.parameters())
+    assert predicting.info.parameters - subject.info.parameters == of_it > 0, "what does not run is not counted"
+    assert any("predictor" in note for note in subject.notes)
+    assert predicting.notes == []
     with pytest.raises(UserError, match="vit has none"):
         load_model(ModelOptions(type="vit", size="tiny", predictor=True))
 

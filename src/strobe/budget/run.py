@@ -23,13 +23,16 @@ from strobe.version import __version__
 STEPS = ("num_inference_steps", "num_steps")  # settings of policies
 TOTAL = "total"
 # What can be tried on a part, by words of its name: treatments as `strobe compare --variant` takes them.
+ENGINE = "engine=openvino (CPU) or tensorrt (CUDA) with engine.part=…"
+NARROWER = "int8=weights, or fp8=dynamic (Hopper)"
 TREATMENTS = {
     ("vision", "image"): ["cameras=batched", "precision=bf16 with precision.part=…, or --precision=auto",
-                          "projections=fused", "fewer or smaller cameras"],
-    ("prefix", "cache", "kv"): ["padding=trimmed", "prefix_tail=skipped", "attention=sdpa", "projections=fused",
-                                "--precision=auto", "a shorter prompt, fewer image tokens"],
-    ("denois", "expert"): ["prefix_cache=static", "timesteps=precomputed", "masks=once",
-                           "compile with compile.part=model.denoise_step", "graph=loop (CUDA)",
+                          "projections=fused", ENGINE, NARROWER, "fewer or smaller cameras"],
+    ("prefix", "cache", "kv"): ["padding=trimmed", "prefix_tail=skipped", "projections=fused", "attention=sdpa",
+                                "--precision=auto", NARROWER, "graph=chunk (CUDA)",
+                                "a shorter prompt, fewer image tokens"],
+    ("denois", "expert"): ["prefix_cache=static", "timesteps=precomputed", "masks=once", "graph=chunk or loop (CUDA)",
+                           "compile with compile.part=model.denoise_step", NARROWER,
                            "fewer steps: policy.num_inference_steps=…"],
     ("guidance", "rtc"): ["guidance=closed form"],
     ("processing", "resize"): ["smaller images from the cameras", "processors on the device"],

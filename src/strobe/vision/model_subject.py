@@ -17,7 +17,8 @@ from strobe.core.families.modules import along_blocks
 from strobe.core.families.registry import registered, types_with
 from strobe.core.results.subject import SubjectInfo
 from strobe.core.results.traits import BackboneTraits, Traits
-from strobe.core.subjects.subject import ITERATION, Abilities, InputSource, Latest, Phase, digest
+from strobe.core.results.units import metric
+from strobe.core.subjects.subject import ITERATION, Abilities, InputSource, Latest, Phase, count, digest
 from strobe.core.timeline.clock import synchronise
 from strobe.core.timeline.probe import Hook
 from strobe.core.timeline.sections import section
@@ -48,6 +49,7 @@ class ModelSubject(Abilities):
             raise UserError(f"--model.predictor is for {having}: {self.model.info.kind} has none")
         self.model.info.anatomy = self.family.name
         self.model.info.inputs = self.clips.description
+        self._count_what_runs()
         self._prepare, self._steps = _preprocessing(self.model, self.family)
         self._tokens: int | None = None
 
@@ -117,6 +119,19 @@ class ModelSubject(Abilities):
             predictor=True if self.predictor else None,
         )
         return Traits(batch_size=batch_size, backbone=backbone)
+
+    def _count_what_runs(self) -> None:
+        """Leave a predictor that does not run out of the figures of the weights, and say so."""
+        idle = getattr(self.module, "predictor", None) if self._predictor and not self.predictor else None
+        if idle is None:
+            return
+        own = count(self.module)
+        for name, value in count(*(child for child in self.module.children() if child is not idle)).items():
+            setattr(self.model.info, name, value)
+        left_out = own["parameters"] - self.model.info.parameters
+        self.model.notes.append(
+            f"{metric(left_out)} parameters of the predictor, which does not run, are not counted: --model.predictor"
+        )
 
     @property
     def _predictor(self) -> str:
