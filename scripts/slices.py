@@ -28,7 +28,7 @@ QUICK_S = 4.0
 def allowed() -> dict[str, list[str]]:
     """Return each slice, a folder besides the core, with the other slices that it may import."""
     listed = tomllib.loads((ROOT / "scripts" / "slices.toml").read_text())["imports"]
-    folders = {path.parent.name for path in (ROOT / "src" / "strobe").glob("*/slice.py")} - {CORE}
+    folders = {path.parent.name for path in (ROOT / "src" / "strobe").glob("*/__init__.py")} - {CORE}
     return {name: listed.get(name, []) for name in sorted(folders | listed.keys())}
 
 

@@ -35,7 +35,10 @@ def eliminated(
     kinds = ["act", *["diffusion"] * (len(rates) - 1)]
     subjects: Any = {
         name: SimpleNamespace(
-            info=SUBJECT.model_copy(update={"kind": kind, "source": name}), device=torch.device("cpu"), notes=[]
+            info=SUBJECT.model_copy(update={"kind": kind, "source": name}),
+            device=torch.device("cpu"),
+            notes=[],
+            caveats=[],
         )
         for name, kind in zip(rates, kinds, strict=True)
     }

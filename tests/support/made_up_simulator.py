@@ -89,7 +89,7 @@ def evaluated(
     """Play ``of`` in ``folder``."""
     log = EpisodeLog.resume(folder, asked(of)) if resume else EpisodeLog.begin(folder, asked(of))
     subject: Any = SimpleNamespace(
-        info=SUBJECT.model_copy(update={"source": "pusht-diffusion"}), device=torch.device("cpu"), notes=[]
+        info=SUBJECT.model_copy(update={"source": "pusht-diffusion"}), device=torch.device("cpu"), notes=[], caveats=[]
     )
     try:
         return evaluate(subject, Session("PushT-v0", of, player, log, lines or Lines()))

@@ -242,7 +242,7 @@ class Variant:
 
     def _exchange_memos(self, subject: Subject) -> Undo:
         family = getattr(subject, "family", None)  # a program's own subject may have none
-        memos = Unregistered.of(family).memos(subject.module)
+        memos = Unregistered.of(family).memos(subject.module) if family is not None else ()
         own = [(owner, name, getattr(owner, name)) for owner, name in memos]
         for owner, name, _ in own:
             setattr(owner, name, self._memos.get((id(owner), name)))
