@@ -7,18 +7,13 @@ A type without a record is divided along its modules, and gets the treatments th
 
 from __future__ import annotations
 
-import importlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, ExitStack, contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from strobe.core.families.capabilities import Capability, Method
 from strobe.core.families.former import accepting_former, capability_named
 from strobe.core.timeline.probe import Hook, Probe, hooks_of
-
-if TYPE_CHECKING:
-    from strobe.core.timeline.layers import Call
 
 Probes = Callable[[Any], Sequence[Probe]]
 C = TypeVar("C", bound=Capability)
@@ -97,9 +92,6 @@ def blocks(path: str, name: str, level: int = 2) -> Probe:
     return Probe.module(f"{path}.*", f"{name} {{}}", level=level)
 
 
-# Parts that the records of several families share: a transformer's probes and sizes, models made without weights.
-
-
 def transformer(path: str, name: str, *, attention: str = "self_attn", mlp: str = "mlp", level: int = 2) -> list[Probe]:
     """Return the probes of a transformer's blocks at ``path``: each block, and inside of it attention and MLP.
 
@@ -113,72 +105,6 @@ def transformer(path: str, name: str, *, attention: str = "self_attn", mlp: str 
         Probe.module(f"{path}.*.{attention}", "attention", level=level + 1),
         Probe.module(f"{path}.*.{mlp}", "MLP", level=level + 1),
     ]
-
-
-def sizes(
-    width: int, mlp: int, layers: int, heads: int, *, kv_heads: int | None = None, head_dim: int | None = None
-) -> dict[str, Any]:
-    """Return the sizes of a transformer by the names that configs of transformers have for them.
-
-    Args:
-        width: of the tokens, and ``mlp`` of the hidden layer behind each attention.
-        layers: number of blocks, each with ``heads`` heads of attention.
-        kv_heads: heads of keys and values, if these are fewer.
-        head_dim: numbers of a head; None for ``width / heads``.
-    """
-    values: dict[str, Any] = {
-        "hidden_size": width,
-        "intermediate_size": mlp,
-        "num_hidden_layers": layers,
-        "num_attention_heads": heads,
-    }
-    further = {"num_key_value_heads": kv_heads, "head_dim": head_dim}
-    return values | {name: value for name, value in further.items() if value is not None}
-
-
-class _Loading:
-    """A class as it is, but with another ``from_pretrained``."""
-
-    def __init__(self, real: object, from_pretrained: Call) -> None:
-        self.real, self.from_pretrained = real, from_pretrained
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self.real, name)
-
-
-@contextmanager
-def replacing(instead: Mapping[str, object]) -> Iterator[None]:
-    """Have other things in LeRobot's modules while open.
-
-    Args:
-        instead: ``'module:name'``, or ``'module:Class.method'`` of a method that the class itself defines → what is
-            there.
-    """
-    with ExitStack() as stack:
-        for place, thing in instead.items():
-            owner, name = _place(place)
-            stack.callback(setattr, owner, name, getattr(owner, name))
-            setattr(owner, name, thing)
-        yield
-
-
-def loading(instead: Mapping[str, Call]) -> AbstractContextManager[None]:
-    """Have LeRobot make models from their configs while open, where it would read their weights from the Hub.
-
-    Args:
-        instead: ``'module:Class'``, as that module of LeRobot names the class → what runs for its ``from_pretrained``.
-    """
-    return replacing({place: _Loading(getattr(*_place(place)), made) for place, made in instead.items()})
-
-
-def _place(place: str) -> tuple[object, str]:
-    """Return the owner of ``'module:name'`` and the last of its names."""
-    module, _, path = place.partition(":")
-    *steps, name = path.split(".")
-    owner: object = importlib.import_module(module)
-    for step in steps:
-        owner = getattr(owner, step)
-    return owner, name
 
 
 if not TYPE_CHECKING:

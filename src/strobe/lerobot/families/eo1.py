@@ -14,9 +14,10 @@ from typing import Any
 import yaml
 
 from strobe.core.families.capabilities import Construction, HubNeed, InputFacts, LiveFields, Parts
-from strobe.core.families.family import Family, Tiny, always, loading, transformer
+from strobe.core.families.family import Family, Tiny, always, transformer
 from strobe.core.timeline.probe import Probe
 from strobe.lerobot.families import flow_parts, qwen
+from strobe.lerobot.policies.standins import loading
 
 MODELING = "lerobot.policies.eo1.modeling_eo1"
 BACKBONE = "model.vlm_backbone.model"

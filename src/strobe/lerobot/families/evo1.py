@@ -11,11 +11,11 @@ from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any
 
 from strobe.core.families.capabilities import Arm, Construction, HubNeed, InputFacts, LiveFields, Parts
-from strobe.core.families.family import Family, Tiny, always, loading, sizes, transformer
+from strobe.core.families.family import Family, Tiny, always, transformer
 from strobe.core.families.sampling import Attention, Context, Views
 from strobe.core.timeline.probe import Probe
 from strobe.lerobot.families import flow_parts, qwen
-from strobe.lerobot.policies.standins import TINY_VOCABULARY, Vocabulary
+from strobe.lerobot.policies.standins import TINY_VOCABULARY, Vocabulary, loading, sizes
 
 if TYPE_CHECKING:
     from torch import nn

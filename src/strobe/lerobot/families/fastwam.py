@@ -10,12 +10,13 @@ from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any
 
 from strobe.core.families.capabilities import Arm, Construction, HubNeed, InputFacts, LiveFields, Parts, Unregistered
-from strobe.core.families.family import Family, Tiny, always, blocks, loading
+from strobe.core.families.family import Family, Tiny, always, blocks
 from strobe.core.families.sampling import Context, Words
 from strobe.core.timeline.layers import Call
 from strobe.core.timeline.probe import Probe
 from strobe.lerobot.families import wan
 from strobe.lerobot.families.flow_parts import PREFIX, STEP
+from strobe.lerobot.policies.standins import loading
 
 if TYPE_CHECKING:
     from torch import nn

@@ -26,13 +26,14 @@ from strobe.core.families.capabilities import (
     Parts,
     Unregistered,
 )
-from strobe.core.families.family import Family, Tiny, always, blocks, replacing
+from strobe.core.families.family import Family, Tiny, always, blocks
 from strobe.core.families.sampling import Context, UnreadHalf
 from strobe.core.subjects.subject import Batch
 from strobe.core.timeline.layers import Call
 from strobe.core.timeline.probe import Probe
 from strobe.lerobot.families import wan
 from strobe.lerobot.families.flow_parts import STEP
+from strobe.lerobot.policies.standins import replacing
 
 BASE = "robbyant/lingbot-va-base"
 VIDEO_STEP = "video denoise step"

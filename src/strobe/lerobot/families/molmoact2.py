@@ -13,10 +13,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from strobe.core.families.capabilities import Construction, InputFacts, LiveFields, Parts, Unregistered
-from strobe.core.families.family import Family, Tiny, always, blocks, loading, replacing, sizes, transformer
+from strobe.core.families.family import Family, Tiny, always, blocks, transformer
 from strobe.core.families.sampling import WordTables
 from strobe.core.timeline.probe import Probe
 from strobe.lerobot.families import flow_parts, qwen
+from strobe.lerobot.policies.standins import loading, replacing, sizes
 
 if TYPE_CHECKING:
     from lerobot.policies.molmoact2.molmoact2_hf_model.configuration_molmoact2 import MolmoAct2Config

@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING, Any
 from torch import Tensor
 
 from strobe.core.families.capabilities import Construction, HubNeed, InputFacts, LiveFields, MpsTimes, Parts
-from strobe.core.families.family import Family, Tiny, replacing, transformer
+from strobe.core.families.family import Family, Tiny, transformer
 from strobe.core.families.sampling import Attention, Flow, Graphs
 from strobe.core.timeline.layers import Call
 from strobe.core.timeline.probe import Probe
 from strobe.lerobot.families import flow_parts
-from strobe.lerobot.policies.standins import TINY_VOCABULARY, TOKENIZERS, Vocabulary, tokenizer
+from strobe.lerobot.policies.standins import TINY_VOCABULARY, TOKENIZERS, Vocabulary, replacing, tokenizer
 
 if TYPE_CHECKING:
     from lerobot.policies.pretrained import PreTrainedPolicy

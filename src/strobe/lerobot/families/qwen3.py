@@ -10,11 +10,11 @@ from copy import deepcopy
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from strobe.core.families.family import sizes, transformer
+from strobe.core.families.family import transformer
 from strobe.core.timeline.probe import Probe
 from strobe.lerobot.families.flow_parts import VISION
 from strobe.lerobot.families.qwen import TEMPLATE
-from strobe.lerobot.policies.standins import TINY_VOCABULARY, Vocabulary, tokenizer
+from strobe.lerobot.policies.standins import TINY_VOCABULARY, Vocabulary, sizes, tokenizer
 
 if TYPE_CHECKING:
     from transformers import (

@@ -14,10 +14,11 @@ from lerobot.utils.constants import OBS_IMAGE
 from torch import Tensor, nn
 
 from strobe.core.families.capabilities import Arm, Calls, Construction, InputFacts, LiveFields, Parts
-from strobe.core.families.family import Family, Tiny, always, replacing
+from strobe.core.families.family import Family, Tiny, always
 from strobe.core.subjects.subject import Batch
 from strobe.core.timeline.probe import Probe
 from strobe.lerobot.families.answers import queued_chunk
+from strobe.lerobot.policies.standins import replacing
 
 ENCODER, ACTOR, DYNAMICS, VALUE = "observation encoder", "actor", "latent dynamics", "value estimate"
 

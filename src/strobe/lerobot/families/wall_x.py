@@ -11,10 +11,11 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from strobe.core.families.capabilities import Construction, InputFacts, Parts
-from strobe.core.families.family import Family, Tiny, always, blocks, loading
+from strobe.core.families.family import Family, Tiny, always, blocks
 from strobe.core.families.sampling import Rerun
 from strobe.core.timeline.probe import Probe
 from strobe.lerobot.families import flow_parts, qwen
+from strobe.lerobot.policies.standins import loading
 
 MODELING = "lerobot.policies.wall_x.modeling_wall_x"
 VISION, LANGUAGE, HEAD = "model.visual", "model.model", "model.action_preprocessor"

@@ -12,7 +12,7 @@ import json
 import logging
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cache
 from typing import TYPE_CHECKING, Any
@@ -21,6 +21,7 @@ from unittest import mock
 from strobe.core.errors import UserError
 from strobe.core.families.capabilities import Construction, HubNeed
 from strobe.core.families.registry import hub_needs, registered
+from strobe.core.timeline.layers import Call
 from strobe.lerobot.refusals import first_line
 
 if TYPE_CHECKING:
@@ -197,3 +198,72 @@ def stand_ins(kind: str, *, random_weights: bool, tiny: bool = False) -> Iterato
 def _left_out(model: object, *_: object, **__: object) -> None:
     """Stand in for timm's loading of weights from the Hub: a plug-in's backbone keeps its random ones."""
     logging.warning("the pretrained weights of timm's %s were left out: all weights are random", type(model).__name__)
+
+
+# Models with random weights in the place of those that LeRobot reads from the Hub, and their sizes.
+
+
+def sizes(
+    width: int, mlp: int, layers: int, heads: int, *, kv_heads: int | None = None, head_dim: int | None = None
+) -> dict[str, Any]:
+    """Return the sizes of a transformer by the names that configs of transformers have for them.
+
+    Args:
+        width: of the tokens, and ``mlp`` of the hidden layer behind each attention.
+        layers: number of blocks, each with ``heads`` heads of attention.
+        kv_heads: heads of keys and values, if these are fewer.
+        head_dim: numbers of a head; None for ``width / heads``.
+    """
+    values: dict[str, Any] = {
+        "hidden_size": width,
+        "intermediate_size": mlp,
+        "num_hidden_layers": layers,
+        "num_attention_heads": heads,
+    }
+    further = {"num_key_value_heads": kv_heads, "head_dim": head_dim}
+    return values | {name: value for name, value in further.items() if value is not None}
+
+
+class _Loading:
+    """A class as it is, but with another ``from_pretrained``."""
+
+    def __init__(self, real: object, from_pretrained: Call) -> None:
+        self.real, self.from_pretrained = real, from_pretrained
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.real, name)
+
+
+@contextlib.contextmanager
+def replacing(instead: Mapping[str, object]) -> Iterator[None]:
+    """Have other things in LeRobot's modules while open.
+
+    Args:
+        instead: ``'module:name'``, or ``'module:Class.method'`` of a method that the class itself defines → what is
+            there.
+    """
+    with contextlib.ExitStack() as stack:
+        for place, thing in instead.items():
+            owner, name = _place(place)
+            stack.callback(setattr, owner, name, getattr(owner, name))
+            setattr(owner, name, thing)
+        yield
+
+
+def loading(instead: Mapping[str, Call]) -> contextlib.AbstractContextManager[None]:
+    """Have LeRobot make models from their configs while open, where it would read their weights from the Hub.
+
+    Args:
+        instead: ``'module:Class'``, as that module of LeRobot names the class → what runs for its ``from_pretrained``.
+    """
+    return replacing({place: _Loading(getattr(*_place(place)), made) for place, made in instead.items()})
+
+
+def _place(place: str) -> tuple[object, str]:
+    """Return the owner of ``'module:name'`` and the last of its names."""
+    module, _, path = place.partition(":")
+    *steps, name = path.split(".")
+    owner: object = importlib.import_module(module)
+    for step in steps:
+        owner = getattr(owner, step)
+    return owner, name
