@@ -157,11 +157,11 @@ def fed(wiring: Wiring) -> Found:
             more = f"; and {len(found) - MOST_TOLD} joints more" if len(found) > MOST_TOLD else ""
             yield (
                 {"joint": first.joint, "normalised": first.normalised, "outside": first.outside},
-                {"when": when, "title": title, "first": first, "size": size, "told": _told(found), "more": more},
+                {"when": when, "title": title, "first": first, "size": size, "told": _in_words(found), "more": more},
             )
 
 
-def _told(joints: Sequence[FedJoint]) -> str:
+def _in_words(joints: Sequence[FedJoint]) -> str:
     return "; ".join(
         f"{each.joint} was {each.first:.4g} in the first observation, {each.normalised:+.2g} normalised, and "
         f"outside of {each.low:.4g} to {each.high:.4g} in {100 * each.outside:.0f} % of the ticks"
