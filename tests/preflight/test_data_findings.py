@@ -303,6 +303,7 @@ def test_a_sound_policy_of_relative_actions_has_no_fault(offset: float, exclude:
     assert set(found(stage)) - {"fields-unknown"} == set()
 
 
+@pytest.mark.slow("a copy of a data set with statistics of relative actions, read again", each_change=True)
 @pytest.mark.parametrize("offset", [30.0, 3.0])
 def test_relative_actions_with_absolute_statistics_are_named_and_a_copy_has_the_others(
     offset: float, stage: Wired, tmp_path: Path

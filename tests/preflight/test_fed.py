@@ -7,8 +7,10 @@ from support.wired import JOINTS, Wired
 
 from strobe.core.results.finding import Finding
 from strobe.preflight.findings.wiring import findings_of
+from strobe.preflight.pages import fed
 from strobe.preflight.results.wiring import Wiring
 from strobe.preflight.wiring.fed import add_fed
+from strobe.rollout.results.rollout import RolloutResult
 
 TICKS = 50
 HIGH = 40.0  # of the training data, of which σ is 5
@@ -73,3 +75,13 @@ def test_without_positions_nothing_is_judged(stage: Wired):
     add_fed(wiring, JOINTS, [None] * TICKS)
     assert wiring.fed is None
     assert found(wiring) == []
+
+
+def test_the_page_of_a_run_has_a_row_for_each_joint(stage: Wired):
+    wiring = run(stage, 2, HIGH + 6, 0.0)
+    answer = RolloutResult.model_construct(wiring=wiring)
+    (section,) = fed.sections(answer)
+    assert section.table is not None
+    assert [row.cells[0] for row in section.table.rows] == JOINTS
+    assert section.table.rows[2].cells[1:] == ["−40 to 40", "46", "+9.2", "2.0 %"]
+    assert fed.sections(RolloutResult.model_construct(wiring=None)) == []

@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from support.arm_policy import save_act
 from support.patience import patient_drivers
@@ -168,3 +169,27 @@ def test_wiring_that_cannot_be_read_costs_a_note_and_not_the_run(
     result = answer(tmp_path)
     assert result.wiring is None
     assert any("RuntimeError: as planted" in note for note in result.notes)
+
+
+@pytest.mark.slow("a rehearsal whose arm stands where the training data never was")
+def test_a_rehearsal_says_where_the_arm_starts_outside_of_the_training_data(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+):
+    from safetensors.numpy import load_file, save_file
+
+    policy = tmp_path / "policy"
+    save_act(policy, 64, 64)
+    (file,) = policy.glob("policy_preprocessor*.safetensors")
+    known = {"mean": 30.0, "std": 1.0, "min": 28.0, "max": 32.0}
+    numbers = {f"observation.state.{name}": np.full(6, value, np.float32) for name, value in known.items()}
+    save_file(load_file(file) | numbers, file)
+    runs = tmp_path / "runs"
+    main(["rehearse", "--anyway", f"--output_dir={runs}", "--full", "--", *arguments(policy)])
+    shown, result = capsys.readouterr().out, answer(runs)
+    assert result.wiring is not None
+    assert result.wiring.fed is not None
+    assert [each.joint for each in result.wiring.fed] == JOINTS
+    assert result.wiring.fed[0].first == pytest.approx(0, abs=1), "the arm stands in the middle of its range"
+    assert result.wiring.fed[0].normalised == pytest.approx(-30, abs=1)
+    assert "starts-outside-training" in {finding.rule for finding in result.findings}
+    assert "WHAT THE ARM FED THE POLICY" in shown

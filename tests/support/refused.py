@@ -16,7 +16,9 @@ def assert_refused(argv: list[str], words: str, capsys: pytest.CaptureFixture[st
     """Fail unless the command ends with code 2, in one line that holds ``words``, and leaves ``folder`` empty."""
     assert main(argv) == 2
     captured = capsys.readouterr()
-    (line,) = [line for line in captured.err.splitlines() if line and not line.startswith(OTHERS)]
+    lines = [line for line in captured.err.splitlines() if line and not line.startswith(OTHERS)]
+    assert len(lines) == 1, lines
+    (line,) = lines
     assert line.startswith("strobe: ")
     assert words in line
     assert list(folder.iterdir()) == [], "something half-written"

@@ -31,4 +31,5 @@ SLICE = Slice(
         "tune": ("strobe.preflight.findings.wiring:SERIOUS",),
         "evaluate": ("strobe.preflight.findings.wiring:SERIOUS",),
     },
+    shows={"rollout": ("strobe.preflight.pages.fed",)},
 )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from strobe.core.report import charts, measured
+from strobe.core.report import charts, measured, more
 from strobe.core.report.charts import Plot, Trace
 from strobe.core.report.document import (
     Column,
@@ -48,7 +48,7 @@ GAP = 0.05  # between two rows of the course's plot, of its height
 def outline(result: RolloutResult, depth: int | None = None) -> Document:
     """Return the document of a rollout; ``depth`` limits the levels of its trees."""
     rollout = result.rollout
-    shown = sections(rollout) + measured.each(result, depth)
+    shown = sections(rollout) + more.sections(result) + measured.each(result, depth)
     command = "" if rollout.rehearsal is None else "rehearse"
     return measured.document(
         result, answers(rollout), shown, command=command, notes=notes(rollout), failure=rollout.error
