@@ -5,6 +5,7 @@ from __future__ import annotations
 import atexit
 import ctypes
 import gc
+import logging
 import os
 import shutil
 import signal
@@ -102,6 +103,15 @@ def _give_memory_back(request: pytest.FixtureRequest) -> Iterator[None]:
     gc.freeze()  # what is left are modules: to look through them again takes 0.4 s, for each file and many times within
     if sys.platform == "linux":
         ctypes.CDLL(None).malloc_trim(0)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _logs_as_before() -> Iterator[None]:
+    """Take off the handlers that LeRobot's commands put on the root logger: their lines would be on others' stderr."""
+    handlers, level = logging.root.handlers[:], logging.root.level
+    yield
+    logging.root.handlers[:] = handlers
+    logging.root.setLevel(level)
 
 
 @pytest.fixture(autouse=True)

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
-from strobe.core.results.data import Interval
 from strobe.core.results.numerals import fixed, minus, significant
+
+if TYPE_CHECKING:
+    from strobe.core.results.data import Interval  # loads pydantic, and help has numbers to write too
 
 NONE = "–"
 TAIL = 0.95  # share of the values within the one figure that stands beside a median
