@@ -136,7 +136,10 @@ def test_a_healthy_training_is_whole_unchanged_and_finds_nothing(dataset, tmp_pa
     assert sum(training.shares.values()) == pytest.approx(1)
     assert training.planned_hours == pytest.approx(sum(training.hours.values()))
     assert training.overhead < 0.1  # benchmarks/train_overhead.py holds it to less, on a machine of its own
-    assert not rules(advise(result)) & {*CAUSES, "slow-optimizer", "frequent-checkpoints", "straggler", "slow-epochs"}
+    unwanted = rules(advise(result)) & {*CAUSES, "slow-optimizer", "frequent-checkpoints", "straggler", "slow-epochs"}
+    if unwanted:  # a busy machine starves a loader once; a rule that is wrong fires again
+        unwanted &= rules(advise(trained(dataset, tmp_path / "again", steps=FEW).result))
+    assert not unwanted
     # The rule adds up all steps, of which a busy machine holds up some; half of them it leaves alone.
     both = [next(c for c in step.components if c.path == [way, "backbone"]) for way in ("forward", "backward")]
     forward, backward = (median(part.values) for part in both)
