@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import logging
 import time
 from pathlib import Path
 from typing import Any
@@ -105,3 +106,14 @@ def test_each_stop_leads_to_its_command(stops: list[Stop]) -> None:
     for stop in named:
         with pytest.raises(UserError, match="unknown flag --no_such_flag"):
             stop.run(["--no_such_flag=1"])
+
+
+def test_what_a_stop_logs_ends_with_it() -> None:
+    def training(_: list[str]) -> int:
+        logging.root.addHandler(logging.StreamHandler())
+        logging.root.setLevel(logging.DEBUG)
+        return 0
+
+    before, level = logging.root.handlers[:], logging.root.level
+    assert run_stops([Stop("a training", 1.0, lambda _: ["train"], training)], Pace(), Console(file=io.StringIO())) == 0
+    assert (logging.root.handlers, logging.root.level) == (before, level)
