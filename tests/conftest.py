@@ -5,7 +5,6 @@ from __future__ import annotations
 import atexit
 import ctypes
 import gc
-import logging
 import os
 import shutil
 import signal
@@ -107,11 +106,11 @@ def _give_memory_back(request: pytest.FixtureRequest) -> Iterator[None]:
 
 @pytest.fixture(scope="module", autouse=True)
 def _logs_as_before() -> Iterator[None]:
-    """Take off the handlers that LeRobot's commands put on the root logger: their lines would be on others' stderr."""
-    handlers, level = logging.root.handlers[:], logging.root.level
-    yield
-    logging.root.handlers[:] = handlers
-    logging.root.setLevel(level)
+    """What LeRobot's commands put on the root logger would be on the stderr of other files' tests."""
+    from strobe.lerobot.quiet import root_logger_restored
+
+    with root_logger_restored():
+        yield
 
 
 @pytest.fixture(autouse=True)

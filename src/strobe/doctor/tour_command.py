@@ -26,7 +26,7 @@ import shlex
 import shutil
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
@@ -38,6 +38,7 @@ from strobe.core import demo, slices
 from strobe.core.cli.live import QUIET_S, Live, shown_if_slow
 from strobe.core.cli.runner import Command
 from strobe.core.json_text import parsed
+from strobe.lerobot.quiet import root_logger_restored
 from strobe.rehearse import command as rehearse
 from strobe.simulators.record_command import RecordConfig, record
 from strobe.train import command as train
@@ -143,23 +144,12 @@ def run_stops(stops: Sequence[Stop], pace: Pace, console: Console) -> int:
             console.print(f"$ strobe {shlex.join(argv)}", highlight=False)
             continue
         console.print(f"$ strobe {shlex.join(argv)}", highlight=False)
-        with _root_logger_restored():
+        with root_logger_restored():
             code = stop.run(argv[1:])
         if code:
             return code
         pace.note_stop(stop.usual_s)
     return 0
-
-
-@contextlib.contextmanager
-def _root_logger_restored() -> Iterator[None]:
-    """Take off what LeRobot's training puts on the root logger: it would write into the next stops."""
-    handlers, level = logging.root.handlers[:], logging.root.level
-    try:
-        yield
-    finally:
-        logging.root.handlers[:] = handlers
-        logging.root.setLevel(level)
 
 
 def stops_of(config: TourConfig, data: Path, console: Console) -> list[Stop]:

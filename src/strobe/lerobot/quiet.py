@@ -47,6 +47,17 @@ def shorten_warnings() -> None:
     logging.getLogger("lerobot.utils.import_utils").addFilter(_DECODER)
 
 
+@contextlib.contextmanager
+def root_logger_restored() -> Iterator[None]:
+    """Take off what LeRobot's commands put on the root logger: it would write into what runs after them."""
+    handlers, level = logging.root.handlers[:], logging.root.level
+    try:
+        yield
+    finally:
+        logging.root.handlers[:] = handlers
+        logging.root.setLevel(level)
+
+
 class _Collector(logging.Handler):
     def __init__(self) -> None:
         super().__init__(logging.WARNING)

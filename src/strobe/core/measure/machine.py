@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import subprocess
 from typing import TYPE_CHECKING
 
@@ -36,7 +35,7 @@ def describe(device: torch.device) -> Machine:
         described.threads = torch.get_num_threads()
         described.versions |= {"cuda": torch.version.cuda} if torch.version.cuda else {}
     else:
-        described.threads = os.cpu_count() or 1
+        described.threads = described.cores
     described.device = str(device)
     described.device_name, described.device_memory_bytes = _device(device, described.cpu)
     if device.type == "cuda":

@@ -145,7 +145,7 @@ def copied(value: Any) -> Any:
         return {key: copied(entry) for key, entry in value.items()}
     if type(value) in (list, tuple):
         return type(value)(map(copied, value))
-    if is_tensor(value) and type(value).__name__ == "Tensor":
+    if is_tensor(value) and type(value) is sys.modules["torch"].Tensor:  # a subclass may be more than its numbers
         return value.detach().clone().requires_grad_(value.requires_grad)
     if type(value) is np.ndarray:
         return value.copy(order="K")
