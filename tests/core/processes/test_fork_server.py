@@ -134,7 +134,7 @@ def test_an_interruption_while_the_server_imports_ends_it(job: Callable[..., Job
         raise KeyboardInterrupt
 
     begun: list[int] = []
-    one = job("tell")
+    one = job("tell", module="support.slow_import_cell")
     with pytest.raises(KeyboardInterrupt):
         execute(one, interrupt, server=server)
     assert not psutil.pid_exists(begun[0])
