@@ -185,7 +185,9 @@ def test_a_rehearsal_says_where_the_arm_starts_outside_of_the_training_data(
     save_file(load_file(file) | numbers, file)
     runs = tmp_path / "runs"
     main(["rehearse", "--anyway", f"--output_dir={runs}", "--full", "--", *arguments(policy)])
-    shown, result = capsys.readouterr().out, answer(runs)
+    captured = capsys.readouterr()
+    shown, result = captured.out, answer(runs)
+    assert captured.err.count("! Before the arm has torque: The arm starts where the training data never was") == 1
     assert result.wiring is not None
     assert result.wiring.fed is not None
     assert [each.joint for each in result.wiring.fed] == JOINTS

@@ -56,6 +56,7 @@ from strobe.rollout.command import (
     ChosenLoop,
     choose_loop,
     events_file,
+    first_look,
     look_at_wiring,
     measure_on_bench,
     refused,
@@ -137,6 +138,7 @@ def study(config: RehearseConfig, staging: Staging, live: Live) -> Studied:
     with importing():
         from strobe.rehearse.run import rehearse
         from strobe.rehearse.stage import RehearsalOptions
+        from strobe.rollout.loops.first_look import looked_at_first
 
     chosen, look = staging.loop, None
     if _has_checkpoint(chosen.arguments):
@@ -146,21 +148,22 @@ def study(config: RehearseConfig, staging: Staging, live: Live) -> Studied:
             return refusal
     say_serious(look, live)
     events = events_file(config.output_dir)
-    watched = rehearse(
-        chosen.arguments,
-        events,
-        RehearsalOptions(
-            frames=staging.frames,
-            episode=config.episode,
-            faults=staging.faults,
-            latency_ms=config.latency_ms,
-        ),
-        depth=config.depth,
-        record_s=config.record_s,
-        observations=observations_folder(events) if config.observations else None,
-        command=chosen.command,
-        config=chosen.config,
-    )
+    with looked_at_first(first_look(look, live, filmed=staging.frames)):
+        watched = rehearse(
+            chosen.arguments,
+            events,
+            RehearsalOptions(
+                frames=staging.frames,
+                episode=config.episode,
+                faults=staging.faults,
+                latency_ms=config.latency_ms,
+            ),
+            depth=config.depth,
+            record_s=config.record_s,
+            observations=observations_folder(events) if config.observations else None,
+            command=chosen.command,
+            config=chosen.config,
+        )
     if config.bench:
         measure_on_bench(watched, live)
     return studied_rollout("rehearse", config, watched, chosen.theirs, events, look=look)

@@ -48,7 +48,7 @@ import contextlib
 import os
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -131,6 +131,32 @@ def say_serious(look: WiringLook | None, live: Live) -> None:
     for finding in findings_of(look.wiring):
         if finding.level == "warning":
             live.say(plain(f"! {finding.title}. {finding.seen}"))
+
+
+def first_look(
+    look: WiringLook | None, live: Live, filmed: Collection[str] | None = None
+) -> Callable[[Mapping[str, Any], bool], None] | None:
+    """Return what holds the first observation against the training, and prints what is wrong; None without a wiring.
+
+    Args:
+        filmed: cameras of a rehearsal that show recorded or live images, '' for all. None: all do.
+    """
+    wiring = look.wiring if look is not None else None
+    if wiring is None:
+        return None
+
+    def judge(observation: Mapping[str, Any], before_torque: bool) -> None:
+        from strobe.core.results.units import plain
+        from strobe.preflight.findings.fed import first_of
+        from strobe.preflight.wiring.fed_images import add_first
+
+        add_first(wiring, observation, filmed)
+        when = "Before the arm has torque" if before_torque else "Before the first action; the arm may have torque"
+        for finding in first_of(wiring):
+            live.say(plain(f"! {when}: {finding.title}. {finding.seen}"))
+        wiring.fed = None  # of the whole run, once it is over
+
+    return judge
 
 
 def look_at_wiring(chosen: ChosenLoop) -> WiringLook:
@@ -255,7 +281,10 @@ def study(config: RolloutConfig, chosen: ChosenLoop | None, live: Live) -> Studi
     say_serious(look, live)
     events = events_file(config.output_dir)
     observations = observations_folder(events) if config.observations else None
-    watched = watch(chosen.arguments, events, config.depth, config.record_s, observations, chosen.command)
+    with importing():
+        from strobe.rollout.loops.first_look import looked_at_first
+    with looked_at_first(first_look(look, live)):
+        watched = watch(chosen.arguments, events, config.depth, config.record_s, observations, chosen.command)
     if config.bench:
         measure_on_bench(watched, live)
     return studied_rollout("rollout", config, watched, chosen.theirs, events, look=look)

@@ -11,13 +11,14 @@ from typing import Protocol
 
 from strobe.core.findings.thresholds import Thresholds
 from strobe.core.results.finding import Finding
-from strobe.preflight.findings import cameras, data, machine, order, settings, statistics
+from strobe.preflight.findings import cameras, data, fed, machine, order, settings, statistics
 from strobe.preflight.results.wiring import Wiring
 
 Check = Callable[[Wiring], Iterable[Finding]]
 
 CHECKS: tuple[Check, ...] = (
     *statistics.CHECKS, *order.CHECKS, *cameras.CHECKS, *settings.CHECKS, *data.CHECKS, *machine.CHECKS,
+    *fed.CHECKS,
 )  # fmt: skip
 
 # Findings with which the first action of a rollout may already be wrong: a rehearsal does not start with them.

@@ -1,10 +1,12 @@
-"""What a run fed the policy, on the run's page: each joint's position beside the range of the training data."""
+"""What a run fed the policy, on the run's page: joints and images beside those of the training data."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from strobe.core.report.document import Columns, Section, figure, listing, words
 from strobe.core.results import units
-from strobe.preflight.results.wiring import FedJoint, Wiring
+from strobe.preflight.results.wiring import FedImage, FedJoint, Wiring
 from strobe.rollout.results.rollout import RolloutResult
 
 FIGURES = units.figures(4)
@@ -15,11 +17,23 @@ JOINTS: Columns[FedJoint] = [
     figure("Normalised", lambda joint: joint.normalised, lambda size: f"{size:+.2g}"),
     figure("Ticks outside", lambda joint: joint.outside, lambda share: f"{100 * share:.1f} %"),
 ]
+IMAGES: Columns[FedImage] = [
+    words("Camera", lambda image: image.camera),
+    words("Mean of red, green, blue", lambda image: _listed(image.mean)),
+    words("Spread", lambda image: _listed(image.spread)),
+    words("Mean in the training", lambda image: _listed(image.trained_mean) or f"not judged: {image.unjudged}"),
+]
 
 
 def sections(result: RolloutResult) -> list[Section]:
-    """Return the table of joints; none where the policy's statistics or the positions are not known."""
+    """Return the tables of joints and images; none where the policy's statistics or the positions are not known."""
     wiring = result.wiring
-    if not isinstance(wiring, Wiring) or not wiring.fed:
+    if not isinstance(wiring, Wiring):
         return []
-    return listing("fed", "What the arm fed the policy", wiring.fed, JOINTS)
+    shown = listing("fed", "What the arm fed the policy", wiring.fed, JOINTS) if wiring.fed else []
+    images = wiring.fed_images
+    return shown + (listing("fed-images", "The first images of the run", images, IMAGES) if images else [])
+
+
+def _listed(numbers: Sequence[float]) -> str:
+    return ", ".join(FIGURES(number) for number in numbers)

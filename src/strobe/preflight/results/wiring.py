@@ -233,6 +233,21 @@ class FedJoint(Data):
     outside: Finite = Field(description="share of the ticks in which it is outside")
 
 
+class FedImage(Data):
+    """An image of a run's first observation as the policy is given it, beside the training's. Red, green, blue."""
+
+    name: str = Field(description="the policy's name for the image")
+    camera: str = Field(description="the robot's name for the camera")
+    mean: list[Finite] = Field(description="mean of each channel, 0 to 1 where LeRobot is given bytes")
+    spread: list[Finite] = Field(description="standard deviation of each channel")
+    trained_mean: list[Finite] = Field(
+        default_factory=list, description="means of the training's images, by the statistics; empty if there are none"
+    )
+    trained_spread: list[Finite] = Field(default_factory=list, description="standard deviations of those images")
+    unjudged: str = Field(default="", description="why it was not held against the training's images; '' if it was")
+    pattern: bool = Field(default=False, description="the test pattern of a rehearsal, which is not judged at all")
+
+
 class Wiring(Data):
     """A policy's wiring as it was read. Nothing was run."""
 
@@ -271,6 +286,9 @@ class Wiring(Data):
     fed: list[FedJoint] | None = Field(
         default=None,
         description="positions that a run gave the policy; None without a run, or if they are not known",
+    )
+    fed_images: list[FedImage] | None = Field(
+        default=None, description="images of a run's first observation; None without a run or without images"
     )
     truth: DataTruth | None = Field(
         default=None, description="what the data set's frames say; None if they were not read"

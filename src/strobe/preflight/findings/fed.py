@@ -1,0 +1,126 @@
+"""Rules on the images of a run's first observation, beside the statistics of the training's images."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+
+from strobe.core.findings.texts import Found, finding
+from strobe.core.results.finding import Finding
+from strobe.preflight.findings.machine import fed
+from strobe.preflight.results.wiring import FedImage, Wiring
+
+BLACK = 0.02  # of full brightness: the mean of every channel
+FLAT = 0.01  # spread of an image of one colour: less than a camera's noise in any scene
+TRAINED_FLAT = 0.05  # the training's spread, below which its images have one colour as well
+FULL = 1.5  # a mean above it is one of 0 to 255, not of 0 to 1
+FAR = 1.5  # σ of the training's pixels by which the mean of an image may lie off
+REDDER = 0.06  # difference of the training's red and blue means, from which an exchange is seen
+NEARER = 3.0  # how many times nearer an exchanged reading has to be than the one as it is
+
+
+def images(wiring: Wiring) -> Iterator[Finding]:
+    """Images of the first observation that are empty, or unlike those of the training."""
+    seen = [image for image in wiring.fed_images or [] if not image.pattern]
+    exchanged = {image.name for pair in _exchanged(seen) for image in pair}
+    for image in seen:
+        if image.name not in exchanged:
+            yield from _unlike(image)
+    for one, other in _exchanged(seen):
+        yield from _swapped(one, other)
+
+
+@finding(
+    "image-{kind}", "warning",
+    ids=("image-black", "image-one-colour", "image-range", "image-red-blue", "image-unlike-training"),
+)  # fmt: skip
+def _unlike(image: FedImage) -> Found:
+    """An image that is empty, or that the training never had.
+
+    Title: Camera {image.camera} {what}
+    Seen: In the first observation its red, green and blue means are {means}{trained}.
+    Why: {why}
+    Do: {do}
+    """
+    kind, what, why, do = _fault(image)
+    means = _listed(image.mean)
+    trained = f"; in the training they were {_listed(image.trained_mean)}" if image.trained_mean else ""
+    if kind:
+        yield {"mean": float(np.mean(image.mean)), "spread": float(np.mean(image.spread))}, locals()
+
+
+@finding("images-exchanged", "warning")
+def _swapped(one: FedImage, other: FedImage) -> Found:
+    """Cameras {one.camera} and {other.camera} are exchanged: each looks like the other's training images.
+
+    Seen: Means of {one.camera} are {ones}, of {other.camera} {others}; in the training they were {ones_trained} and
+        {others_trained}.
+    Why: The policy reads each image as that of the other camera.
+    Do: Exchange index_or_path of both in --robot.cameras.
+    """
+    ones, others, ones_trained, others_trained = map(
+        _listed, (one.mean, other.mean, one.trained_mean, other.trained_mean)
+    )
+    yield {"apart": _apart(one, one) + _apart(other, other)}, locals()
+
+
+def _fault(image: FedImage) -> tuple[str, str, str, str]:
+    """Return the kind of fault, what the camera does, why it matters and what to do; '' four times for none."""
+    look = "Look at its picture: lerobot-find-cameras saves one of each camera."
+    blind = "The policy sees nothing with it."
+    bright, trained = np.array(image.mean), np.array(image.trained_mean)
+    if trained.size and (bright.max() > FULL) != (trained.max() > FULL):
+        given, meant = ("0 to 255", "0 to 1") if bright.max() > FULL else ("0 to 1", "0 to 255")
+        what, why = f"gives {given}, and the training had {meant}", "The policy normalises with the wrong scale."
+        cure = "Give images as bytes: LeRobot divides them by 255. Statistics of 0 to 255 come from a conversion."
+        return "range", what, why, cure
+    if not trained.size and bright.max() > FULL:
+        return "", "", "", ""
+    full = 255.0 if bright.max() > FULL else 1.0
+    bright, trained = bright / full, trained / full
+    spread, wide = np.array(image.spread) / full, np.array(image.trained_spread) / full
+    if bright.max() < BLACK and (not trained.size or trained.max() > 2 * BLACK):
+        return "black", "is black", blind, f"Take its cap off, or give it light. {look}"
+    if spread.max() < FLAT and (not trained.size or wide.max() > TRAINED_FLAT):
+        return "one-colour", "shows one colour", blind, look
+    if not trained.size:
+        return "", "", "", ""
+    as_is, turned = np.abs(bright - trained)[[0, 2]].max(), np.abs(bright[::-1] - trained)[[0, 2]].max()
+    if abs(trained[0] - trained[2]) > REDDER and as_is > REDDER and as_is > NEARER * turned:
+        return "red-blue", "has red and blue exchanged", "The policy sees other colours than in its training.", (
+            "Set color_mode of this camera as it was in the recording.")  # fmt: skip
+    off = np.abs(bright - trained) / np.maximum(wide, FLAT)
+    if off.max() > FAR:
+        return "unlike-training", f"shows what the training never had: {off.max():.1f} σ off", (
+            "The policy was trained on images of other brightness or of another scene."), look  # fmt: skip
+    return "", "", "", ""
+
+
+def _exchanged(seen: Sequence[FedImage]) -> list[tuple[FedImage, FedImage]]:
+    """Return pairs of cameras of which each is far from its own training images and near to the other's."""
+    known = [image for image in seen if image.trained_mean]
+    return [
+        (one, other)
+        for at, one in enumerate(known)
+        for other in known[at + 1 :]
+        if min(_apart(one, one), _apart(other, other)) > REDDER
+        and min(_apart(one, one), _apart(other, other)) > NEARER * max(_apart(one, other), _apart(other, one))
+    ]
+
+
+def _apart(image: FedImage, training: FedImage) -> float:
+    """How far the means of an image lie from those of a camera's training images: the largest of the channels."""
+    return float(np.abs(np.array(image.mean) - np.array(training.trained_mean)).max())
+
+
+def _listed(numbers: Sequence[float]) -> str:
+    return ", ".join(f"{number:.3g}" for number in numbers)
+
+
+def first_of(wiring: Wiring) -> list[Finding]:
+    """Return what is wrong with the first observation alone."""
+    return [each for each in fed(wiring) if each.rule == "starts-outside-training"] + list(images(wiring))
+
+
+CHECKS = (images,)
