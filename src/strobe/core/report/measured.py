@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from strobe.core.report import charts, frame, tables
+from strobe.core.report import charts, compiled_code, frame, tables
 from strobe.core.report.charts import OTHER, Colours, Plot, Trace
 from strobe.core.report.document import Document, Section
 from strobe.core.report.frame import Plots
@@ -36,7 +36,7 @@ def document(
     subject, machine = result.subject.model_dump(mode="json"), result.machine.model_dump(mode="json")
     return frame.document(
         result,
-        answers,
+        [*answers, *compiled_code.answers(result.measurements)],
         sections if result.measurements or done is not None else [],
         kind=command,
         banner=_banner(result, failure, done),
@@ -47,9 +47,10 @@ def document(
 
 
 def sections(result: Result, depth: int | None) -> list[Section]:
-    """Return the measurements one after the other, then their samples and their blocks."""
+    """Return the measurements one after the other, then their samples, their blocks, and what was compiled."""
     samples = Section("samples", "Samples", tables.metrics(result))
-    return [*guidance(result), *each(result, depth), samples, *blocks(result)]
+    compiled = compiled_code.sections(result.measurements)
+    return [*guidance(result), *each(result, depth), samples, *blocks(result), *compiled]
 
 
 def guidance(result: Result) -> list[Section]:

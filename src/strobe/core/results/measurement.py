@@ -6,6 +6,7 @@ from typing import Literal
 
 from pydantic import Field
 
+from strobe.core.results.compilation import Compilation
 from strobe.core.results.data import Data, Finite, Samples, Summary
 from strobe.core.results.traits import Traits
 
@@ -160,4 +161,5 @@ class Measurement(Data):
     )
     limit: Limit | None = Field(default=None, description="minimum time; None if FLOP or the ceiling are unknown")
     cadence: Cadence | None = Field(default=None, description="pace of the calls; None if they were back to back")
+    compilation: Compilation | None = Field(default=None, description="what torch.compile did; None if nothing was")
     notes: list[str] = Field(default_factory=list)

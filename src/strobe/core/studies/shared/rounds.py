@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from strobe.core.measure.agreement import Values
+from strobe.core.measure.compilations import compilation_of
 from strobe.core.measure.components import Iteration, blocks, components, spans
 from strobe.core.measure.memory import KernelUse, median_use
 from strobe.core.measure.statistics import summarise
@@ -218,6 +219,7 @@ def measurement_of(
     used = median_use([seen.rounds[index].kernel for index in rounds])
     if used is not None:
         memory.kernel_ms, memory.page_faults = used
+    warmup_s = sum(round.took_ms for round in seen.rounds[:warmup]) / 1e3 + (seen.first_s if seen.variant.builds else 0)
     return Measurement(
         name=seen.variant.name,
         phase=phase,
@@ -228,6 +230,7 @@ def measurement_of(
         memory=memory,
         spans=spans(nearest),
         traits=traits,
+        compilation=compilation_of(seen.variant.compiles, warmup, warmup_s),
     )
 
 
