@@ -163,13 +163,18 @@ def _breaks(log: CompileLog) -> Iterator[GraphBreak]:
 
 
 def _recompiled(log: CompileLog, warmup: int) -> Iterator[Recompilation]:
+    frames: dict[str, CodePlace] = {}  # number of a function → its place, which one that hit the limit does not have
     for call, record in log.compiled:
+        frame = str(_of(record, "compile_id")).partition("/")[0]
+        if _of(record, "co_filename"):
+            frames[frame] = _code(record)
         guard, limit = _of(record, "recompile_reason"), _limit(record)
         if guard or limit:
             failed = re.sub(r"^\d+/\d+: ", "", str(guard)).splitlines()[0].strip() if guard else ""
             guards = [failed[:LONGEST]] if failed else []
             late = int(call >= warmup)
-            yield Recompilation(**_code(record).model_dump(), times=1, late=late, guards=guards, limit=limit)
+            at = frames.get(frame, _code(record))
+            yield Recompilation(**at.model_dump(), times=1, late=late, guards=guards, limit=limit)
 
 
 def _skipped(log: CompileLog) -> Iterator[SkippedGraph]:
