@@ -127,6 +127,38 @@ def test_traced_for_real_it_sees_the_other_treatments(monkeypatch: pytest.Monkey
     assert torch.allclose(applied(subject, treatment), plain, atol=1e-5)
 
 
+def test_a_planted_branch_and_a_planted_item_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch, "compile", functools.partial(_traced, torch.compile))
+    subject = tiny("act")
+    head: Any = subject.module.get_submodule("model.action_head")
+
+    def around(inner: Any) -> Any:
+        def call(x: torch.Tensor) -> torch.Tensor:
+            if x.sum() > 0:
+                x = x + 0
+            return inner(x) * float(x.new_ones(()).item())
+
+        return call
+
+    patches = Patches()
+    patches.wrap(head, "forward", around)
+    try:
+        variants = [Variant("as it is"), Variant("compiled", (Compile(),))]
+        measured = measure(subject, "inference", variants, Options(SamplingBudget(iterations=2), counted=False))
+    finally:
+        patches.undo()
+    plain, built = (measurement.compilation for measurement in measured.measurements)
+    assert plain is None
+    assert built is not None
+    first = around.__code__.co_firstlineno
+    here = {(cut.file.rpartition("/")[2], cut.line - first) for cut in built.breaks}
+    assert here == {("test_compile_parts.py", 2), ("test_compile_parts.py", 4)}
+    assert any("branching" in cut.reason for cut in built.breaks)
+    assert any(".item()" in cut.reason for cut in built.breaks)
+    assert built.compile_s
+    assert built.warmup_s > 0
+
+
 def _traced(compile: Any, call: Any, mode: str) -> Any:
     return compile(call, backend="eager")
 

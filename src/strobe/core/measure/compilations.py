@@ -18,7 +18,7 @@ from typing import Any, TypeVar
 
 from strobe.core.results.compilation import CodePlace, Compilation, GraphBreak, Recompilation, SkippedGraph
 
-P = TypeVar("P", bound=CodePlace)
+P = TypeVar("P", GraphBreak, Recompilation, SkippedGraph)
 
 HELD = 512  # compilations that torch is to remember between two looks; by itself it remembers 64
 MOST = 20  # places of one kind in a result

@@ -65,7 +65,7 @@ def _events(name: str, seen: Compilation) -> Iterator[_Event]:
         yield _Event(name, "no CUDA graph", skipped, skipped.times, skipped.reason)
 
 
-def _seconds(value: float) -> str:
+def _seconds(value: float) -> str | None:
     return units.number(value, 3)
 
 
