@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 from strobe.core.findings.texts import Found, finding
 from strobe.core.findings.thresholds import Thresholds
 from strobe.core.results.answer import Result
-from strobe.core.results.compilation import Compilation, Recompilation
-from strobe.core.results.measurement import Measurement
+from strobe.core.results.compilation import Compilation, CompiledPlace
 
 FEW = 3  # places that a text names
 PROBES = "strobe/core/timeline/"  # the files that stand around a timed part
@@ -23,35 +22,36 @@ def graph_breaks(result: Result, _: Thresholds) -> Found:
     Do: {do}TORCH_LOGS=graph_breaks prints the calls that lead there. A part without such lines can be compiled alone:
         --variant 'part: compile=default, compile.part=PATH'.
     """
-    for measurement, seen in _compiled(result):
-        if seen.breaks:
-            reasons = {cut.shown: cut.reason.rstrip(".") for cut in reversed(seen.breaks)}
-            name, shown = measurement.name, _named([f"{at} ({reasons[at]})" for at in seen.places])
-            items = any("item()" in cut.reason for cut in seen.breaks)
-            do = "Keep values on the device: `.item()` reads one. " if items else ""
-            yield {"breaks": len(seen.places), "graphs": seen.graphs}, locals()
+    for name, seen in _compiled(result):
+        if cuts := {place.where: place for place in reversed(seen.of("graph break", "not compiled"))}:
+            reading = any("item()" in reason for cut in cuts.values() for reason in cut.reasons)
+            do = "Keep values on the device: `.item()` reads one. " if reading else ""
+            shown = _named([cuts[place] for place in seen.breaks])
+            yield {"breaks": len(cuts), "graphs": seen.graphs}, {"name": name, "shown": shown, "do": do}
 
 
 @finding("recompiles", "warning")
 def recompiles(result: Result, _: Thresholds) -> Found:
     """Code of '{name}' is compiled again {head}.
 
-    Seen: {shown}.
+    Seen: {shown}; {late} of these in measured calls.
     Why: {why}
     Do: {do} TORCH_LOGS=recompiles prints each guard that fails.
     """
-    for measurement, seen in _compiled(result):
-        if hit := [again for again in seen.recompiled if again.late or again.limit]:
-            name, late = measurement.name, sum(again.late for again in hit)
-            limits = ", ".join(dict.fromkeys(again.limit for again in hit if again.limit))
-            head = f"until {limits} is reached" if limits else "after the warm-up"
-            why = "Each compilation stops the calls, for seconds or minutes."
-            why = "From the limit on, what is not yet compiled runs as it is, at its eager speed." if limits else why
+    for name, seen in _compiled(result):
+        if hit := [place for place in seen.of("recompiled") if place.late or place.limit]:
+            late, limits = sum(place.late for place in hit), ", ".join({place.limit: 0 for place in hit if place.limit})
+            head, why = "after the warm-up", "Each compilation stops a call, for seconds or minutes."
+            if limits:
+                head = f"until {limits} is reached"
+                why = "From the limit on, what is not yet compiled runs as it is, at its eager speed."
             do = "Give these inputs one shape, such as prompts of one length, or compile with dynamic=True."
-            if all(again.file.startswith(PROBES) for again in hit):
+            if all(place.where.startswith(PROBES) for place in hit):
                 do = "These are Strobe's probes, on parts between graph breaks: a smaller --depth has fewer."
-            shown = _named([_again(again) for again in hit])
-            yield {"late": late, "limit": limits}, locals()
+            yield (
+                {"late": late, "limit": limits},
+                {"name": name, "shown": _named(hit), "head": head, "why": why, "do": do},
+            )
 
 
 @finding("cuda-graph-skipped", "warning")
@@ -62,24 +62,18 @@ def skipped_graphs(result: Result, _: Thresholds) -> Found:
     Why: Without the graph the host launches each kernel by itself, which is what the mode was chosen to spare.
     Do: Mend the reason, or compile in the default mode. On a policy, `strobe optimize` also tries Strobe's own graphs.
     """
-    for measurement, seen in _compiled(result):
-        if seen.skipped:
-            name, shown = measurement.name, _named([f"{skip.reason} at {skip.shown}" for skip in seen.skipped])
-            yield {"skipped": sum(skip.times for skip in seen.skipped)}, locals()
+    for name, seen in _compiled(result):
+        if skipped := seen.of("no CUDA graph"):
+            yield {"skipped": sum(place.times for place in skipped)}, {"name": name, "shown": _named(skipped)}
 
 
-def _compiled(result: Result) -> Iterator[tuple[Measurement, Compilation]]:
-    return ((m, m.compilation) for m in result.measurements if m.compilation is not None)
+def _compiled(result: Result) -> Iterator[tuple[str, Compilation]]:
+    return ((m.name, m.compilation) for m in result.measurements if m.compilation is not None)
 
 
-def _named(places: Sequence[str]) -> str:
-    more = f"; and {len(places) - FEW} more" if len(places) > FEW else ""
-    return "; ".join(places[:FEW]) + more
-
-
-def _again(again: Recompilation) -> str:
-    guard = f" ({again.guards[0]})" if again.guards else ""
-    return f"{again.shown} {again.times} times, {again.late} of them in measured calls{guard}"
+def _named(places: list[CompiledPlace]) -> str:
+    named = [f"{place.where} ({'; '.join(place.reasons[:1]).rstrip('.')})" for place in places[:FEW]]
+    return "; ".join(named) + (f"; and {len(places) - FEW} more" if len(places) > FEW else "")
 
 
 RULES = (graph_breaks, recompiles, skipped_graphs)

@@ -4,19 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from strobe.core.report import (
-    breakdown,
-    charts,
-    compiled_code,
-    limits,
-    measured,
-    memory,
-    more,
-    pace,
-    sameness,
-    sameness_plots,
-    tables,
-)
+from strobe.core.report import breakdown, charts, limits, measured, memory, more, pace, sameness, sameness_plots, tables
 from strobe.core.report.charts import Plot
 from strobe.core.report.document import Document, Section
 from strobe.core.report.frame import Plots
@@ -92,7 +80,7 @@ def sections(result: Result, depth: int | None) -> list[Section]:
     parted = _with_parts(result)
     if len(parted) > 1:
         shown.append(Section("parts", "Parts side by side", tables.parts(parted, depth)))
-    shown += [*pace.cadence_sections(result), *compiled_code.sections(result.measurements)]
+    shown += pace.cadence_sections(result)
     return [*shown, *measured.each(result, depth, detail=len(parted) > 1), *measured.blocks(result)]
 
 

@@ -36,8 +36,8 @@ def document(
     subject, machine = result.subject.model_dump(mode="json"), result.machine.model_dump(mode="json")
     return frame.document(
         result,
-        [*answers, *compiled_code.answers(result.measurements)],
-        sections if result.measurements or done is not None else [],
+        answers,
+        [*sections, *compiled_code.sections(result.measurements)] if result.measurements or done is not None else [],
         kind=command,
         banner=_banner(result, failure, done),
         notes=_notes(result, notes),
@@ -47,10 +47,9 @@ def document(
 
 
 def sections(result: Result, depth: int | None) -> list[Section]:
-    """Return the measurements one after the other, then their samples, their blocks, and what was compiled."""
+    """Return the measurements one after the other, then their samples and their blocks."""
     samples = Section("samples", "Samples", tables.metrics(result))
-    compiled = compiled_code.sections(result.measurements)
-    return [*guidance(result), *each(result, depth), samples, *blocks(result), *compiled]
+    return [*guidance(result), *each(result, depth), samples, *blocks(result)]
 
 
 def guidance(result: Result) -> list[Section]:

@@ -1,49 +1,28 @@
-"""What torch.compile did in the calls of one measurement: graphs and seconds, breaks, recompilations, CUDA graphs."""
+"""What torch.compile did in the calls of one measurement: its graphs and seconds, and the lines to look at."""
 
 from __future__ import annotations
+
+from typing import Literal
 
 from pydantic import Field
 
 from strobe.core.results.data import Data, Finite
 
-
-class CodePlace(Data):
-    """A place in the code that is compiled."""
-
-    file: str = Field(description="path below the folder that Python imports it from; '' if unknown")
-    line: int = 0
-    function: str = ""
-
-    @property
-    def shown(self) -> str:
-        """File and line as they are read."""
-        return f"{self.file}:{self.line}" if self.file else "place unknown"
+What = Literal["graph break", "not compiled", "recompiled", "no CUDA graph"]
 
 
-class GraphBreak(CodePlace):
-    """A line at which compiled code ends and Python goes on."""
+class CompiledPlace(Data):
+    """A line at which compiled code stops, is compiled again, or is not captured in a CUDA graph."""
 
-    reason: str
-    times: int = Field(description="compilations that ended at this line")
-    whole: bool = Field(default=False, description="nothing of the function is compiled, rather than one line of it")
-
-
-class Recompilation(CodePlace):
-    """A function that was compiled again, since its inputs did not fit what had been compiled."""
-
-    times: int = Field(description="recompilations, the one that the limit refused included")
-    late: int = Field(default=0, description="those after the warm-up, in measured calls")
-    guards: list[str] = Field(default_factory=list, description="failed guards, the first few that differ")
+    what: What
+    where: str = Field(default="", description="file and line, from the folder that its package was imported from")
+    function: str = Field(default="", description="function with the line; if it is not compiled, the whole function")
+    times: int = Field(default=1, description="number of compilations, one that a limit refused included")
+    late: int = Field(default=0, description="of the recompilations, those after the warm-up, in measured calls")
     limit: str = Field(
-        default="", description="torch's limit that was reached, such as 'recompile_limit=8'; '' if none"
+        default="", description="limit of recompilations that was reached: 'recompile_limit=8'; '' if none"
     )
-
-
-class SkippedGraph(CodePlace):
-    """A reason for which compiled code was not captured in a CUDA graph."""
-
-    reason: str
-    times: int = Field(description="compilations without a CUDA graph for this reason")
+    reasons: list[str] = Field(default_factory=list, description="torch's reasons or failed guards, a few that differ")
 
 
 class Compilation(Data):
@@ -55,12 +34,14 @@ class Compilation(Data):
     )
     capture_s: Finite = Field(default=0.0, description="seconds of capturing CUDA graphs")
     warmup_s: Finite = Field(default=0.0, description="other seconds of the calls before the measured ones")
-    breaks: list[GraphBreak] = Field(default_factory=list)
-    recompiled: list[Recompilation] = Field(default_factory=list)
-    skipped: list[SkippedGraph] = Field(default_factory=list)
+    places: list[CompiledPlace] = Field(default_factory=list, description="those with the most compilations first")
     unjudged: str = Field(default="", description="what this version of torch does not tell, in a line; '' if nothing")
 
+    def of(self, *kinds: What) -> list[CompiledPlace]:
+        """Return the places of these kinds."""
+        return [place for place in self.places if place.what in kinds]
+
     @property
-    def places(self) -> list[str]:
+    def breaks(self) -> list[str]:
         """The lines at which compiled code stops, each once."""
-        return list(dict.fromkeys(cut.shown for cut in self.breaks))
+        return list(dict.fromkeys(place.where for place in self.of("graph break", "not compiled")))

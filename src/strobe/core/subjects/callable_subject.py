@@ -179,9 +179,9 @@ class CallableSubject(Abilities):
             log = self._compiled[target.name] = CompileLog(before_s=time.perf_counter() - begun_s)
             compiling.look(log, -1)
 
-    def compiled_before(self, name: str) -> CompileLog | None:
-        """Return what torch.compile did in the first calls of the target ``name``, or of the only target."""
-        return self._compiled.pop(name if len(self.targets) > 1 else self.targets[0].name, None)
+    def compiled_before(self, name: str) -> CompileLog:
+        """Return, once, what torch.compile did in the first calls of the target ``name``, or of the only target."""
+        return self._compiled.pop(name if len(self.targets) > 1 else self.targets[0].name, CompileLog())
 
     @contextmanager
     def switched(self, target: Target) -> Iterator[None]:

@@ -116,9 +116,9 @@ class Abilities(Protocol):
         """Notes that a verdict must stand beside."""
         return ()
 
-    def compiled_before(self, name: str) -> CompileLog | None:
-        """Return what torch.compile did in calls of ``name`` before it was measured, once; None if nothing."""
-        return None
+    def compiled_before(self, name: str) -> CompileLog:
+        """Return, once, what torch.compile did in calls of ``name`` before it was measured."""
+        return CompileLog()
 
 
 class Subject(Abilities, Protocol):
