@@ -99,10 +99,8 @@ class Runs:
                 chunk = self._call(index)
         finally:
             undo()
-        took_s = time.perf_counter() - begun
-        compiling.look(variant.compiles, -1)
-        variant.compiles.before_s += took_s
-        return chunk, took_s
+            compiling.look(variant.compiles, -1)
+        return chunk, time.perf_counter() - begun
 
     def spaced_s(self, chunk_s: float) -> float:
         """Return the seconds from one timed call to the next: those of the chunk, or of the robot's pace."""

@@ -232,7 +232,7 @@ def _step(recorded: WatchedTraining, info: SubjectInfo, peak_process: int) -> Me
     step = _measurement(STEP, "training step", recorded.steps, steady)
     step.memory = Memory(weights=info.weight_bytes, peak_process=peak_process, peak_device=watch.peak_device)
     step.memory.kernel_ms, step.memory.page_faults = kernel_use_of(recorded)
-    step.compilation = compilation_of(watch.compiles, recorded.warmup, sum(step.samples.warmup) / 1e3)
+    step.compilation = compilation_of(watch.compiles, step.samples.warmup)
     loader = LoaderTraits(workers=config.num_workers, video_backend=config.dataset.video_backend)
     if config.num_workers:
         loader.prefetched_batches = config.prefetch_factor

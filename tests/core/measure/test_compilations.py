@@ -21,7 +21,7 @@ from strobe.core.kinds import document
 from strobe.core.measure.compilations import CompileLog, CompileWatch, compilation_of
 from strobe.core.measure.sampling import SamplingBudget
 from strobe.core.report import markdown
-from strobe.core.results.compilation import Compilation
+from strobe.core.results.measurement import Compilation
 from strobe.core.studies.shared.measuring import Options, measure
 from strobe.core.subjects.callable_subject import CallableSubject
 from strobe.core.subjects.callables import target_of
@@ -194,7 +194,7 @@ def test_what_was_compiled_before_is_not_counted_and_a_reset_loses_nothing() -> 
     torch._dynamo.reset()
     eager(Branching())(X)
     watch.look(log, 1)
-    seen = compilation_of(log, warmup=1, warmup_s=0.0)
+    seen = compilation_of(log, [1.0])
     assert seen is not None
     assert sorted(seen.breaks) == sorted(map(line, ("the item", "the branch")))
 
@@ -205,7 +205,7 @@ def test_more_compilations_than_torch_remembers_by_itself_are_all_there() -> Non
         torch.compile(lambda x: x + 1, backend="eager")(X)
         torch._dynamo.reset()
     watch.look(log, 0)
-    seen = compilation_of(log, warmup=1, warmup_s=0.0)
+    seen = compilation_of(log, [1.0])
     assert seen is not None
     assert seen.graphs == 70
 
@@ -230,7 +230,7 @@ def test_looking_loads_nothing() -> None:
         "from strobe.core.measure.compilations import CompileLog, CompileWatch, compilation_of\n"
         "log = CompileLog()\n"
         "CompileWatch().look(log, 0)\n"
-        "assert compilation_of(log, 1, 0.0) is None\n"
+        "assert compilation_of(log, []) is None\n"
         "assert 'torch._dynamo' not in sys.modules\n"
     )
     subprocess.run([sys.executable, "-c", code], check=True)

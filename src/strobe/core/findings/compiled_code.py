@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from strobe.core.findings.texts import Found, finding
 from strobe.core.findings.thresholds import Thresholds
 from strobe.core.results.answer import Result
-from strobe.core.results.compilation import Compilation, CompiledPlace
+from strobe.core.results.measurement import Compilation, CompiledPlace
 
 FEW = 3  # places that a text names
 PROBES = "strobe/core/timeline/"  # the files that stand around a timed part
@@ -23,35 +23,28 @@ def graph_breaks(result: Result, _: Thresholds) -> Found:
         --variant 'part: compile=default, compile.part=PATH'.
     """
     for name, seen in _compiled(result):
-        if cuts := {place.where: place for place in reversed(seen.of("graph break", "not compiled"))}:
-            reading = any("item()" in reason for cut in cuts.values() for reason in cut.reasons)
+        if cuts := list({place.where: place for place in seen.of("graph break", "not compiled")}.values()):
+            reading = any("item()" in reason for cut in cuts for reason in cut.reasons)
             do = "Keep values on the device: `.item()` reads one. " if reading else ""
-            shown = _named([cuts[place] for place in seen.breaks])
-            yield {"breaks": len(cuts), "graphs": seen.graphs}, {"name": name, "shown": shown, "do": do}
+            yield {"breaks": len(cuts), "graphs": seen.graphs}, {"name": name, "shown": _named(cuts), "do": do}
 
 
 @finding("recompiles", "warning")
 def recompiles(result: Result, _: Thresholds) -> Found:
-    """Code of '{name}' is compiled again {head}.
+    """Code of '{name}' is compiled again {when}.
 
     Seen: {shown}; {late} of these in measured calls.
-    Why: {why}
+    Why: Each compilation stops a call, for seconds or minutes. From the limit on, what is not compiled runs as it is.
     Do: {do} TORCH_LOGS=recompiles prints each guard that fails.
     """
     for name, seen in _compiled(result):
         if hit := [place for place in seen.of("recompiled") if place.late or place.limit]:
-            late, limits = sum(place.late for place in hit), ", ".join({place.limit: 0 for place in hit if place.limit})
-            head, why = "after the warm-up", "Each compilation stops a call, for seconds or minutes."
-            if limits:
-                head = f"until {limits} is reached"
-                why = "From the limit on, what is not yet compiled runs as it is, at its eager speed."
+            late, limit = sum(place.late for place in hit), next((place.limit for place in hit if place.limit), "")
             do = "Give these inputs one shape, such as prompts of one length, or compile with dynamic=True."
             if all(place.where.startswith(PROBES) for place in hit):
                 do = "These are Strobe's probes, on parts between graph breaks: a smaller --depth has fewer."
-            yield (
-                {"late": late, "limit": limits},
-                {"name": name, "shown": _named(hit), "head": head, "why": why, "do": do},
-            )
+            when = f"until {limit} is reached" if limit else "after the warm-up"
+            yield {"late": late, "limit": limit}, {"name": name, "shown": _named(hit), "when": when, "do": do}
 
 
 @finding("cuda-graph-skipped", "warning")

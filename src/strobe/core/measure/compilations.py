@@ -10,11 +10,11 @@ from __future__ import annotations
 import os
 import re
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from strobe.core.results.compilation import Compilation, CompiledPlace, What
+from strobe.core.results.measurement import Compilation, CompiledPlace, What
 from strobe.core.results.units import place
 
 # Of torch._dynamo.utils: a record of each compilation, and of each graph break.
@@ -32,25 +32,17 @@ _LIMIT = re.compile(r"(?:accumulated_)?(?:recompile|cache_size)_limit")
 
 @dataclass
 class CompileLog:
-    """Torch's records in the calls of one thing.
-
-    Args:
-        compiled: compilations, each with the number of its call; −1 comes before the first of a measurement.
-        broken: graph breaks.
-        before_s: seconds of the calls before a measurement.
-    """
+    """Torch's records: compilations with the number of their call, −1 before a measurement's first; graph breaks."""
 
     compiled: list[tuple[int, Any]] = field(default_factory=list)
     broken: list[Any] = field(default_factory=list)
     unjudged: list[str] = field(default_factory=list)
-    before_s: float = 0.0
 
     def begin(self, earlier: CompileLog) -> None:
         """Have all that it holds, and what ``earlier`` holds, lie before the measurement that begins."""
         self.compiled = [(-1, record) for _, record in [*self.compiled, *earlier.compiled]]
         self.broken += earlier.broken
         self.unjudged += earlier.unjudged
-        self.before_s += earlier.before_s
 
 
 class CompileWatch:
@@ -79,22 +71,21 @@ class CompileWatch:
         self._breaks = len(broken)
 
 
-def compilation_of(log: CompileLog, warmup: int, warmup_s: float) -> Compilation | None:
+def compilation_of(log: CompileLog, warmup_ms: Sequence[float]) -> Compilation | None:
     """Return what was compiled in the calls of ``log``; None if nothing was.
 
     Args:
-        warmup: number of calls before the measured ones. Recompilations in later calls are late.
-        warmup_s: seconds of those calls, and of building before them.
+        warmup_ms: times of the calls before the measured ones. Recompilations in later calls are late.
     """
     if not (log.compiled or log.broken or log.unjudged):
         return None
-    warmup, records = max(1, warmup), [record for _, record in log.compiled]
-    early_s = sum(_compile_s(record) + _capture_s(record) for call, record in log.compiled if call < warmup)
+    warmup, records = max(1, len(warmup_ms)), [record for _, record in log.compiled]
+    within_s = sum(sum(_seconds(record)) for call, record in log.compiled if 0 <= call < warmup)
     return Compilation(
         graphs=sum(map(_is_graph, records)),
-        compile_s=round(sum(map(_compile_s, records)), 3) if records else None,
-        capture_s=round(sum(map(_capture_s, records)), 3),
-        warmup_s=round(max(0.0, log.before_s + warmup_s - early_s), 3),
+        compile_s=round(sum(_seconds(record)[0] for record in records), 3) if records else None,
+        capture_s=round(sum(_seconds(record)[1] for record in records), 3),
+        warmup_s=round(max(0.0, sum(warmup_ms) / 1e3 - within_s), 3),
         places=_grouped([*_breaks(log.broken), *_compiled(log.compiled, warmup)]),
         unjudged="; ".join(dict.fromkeys(log.unjudged)),
     )
@@ -105,18 +96,15 @@ def _of(record: Any, name: str) -> Any:
 
 
 def _is_graph(record: Any) -> bool:
-    backward = _of(record, "is_forward") is False and not _of(record, "is_runtime")
-    return backward or bool(_of(record, "graph_op_count"))
+    """Whether it compiled a graph: of a forward pass with operators in it, or of a backward pass."""
+    return bool(_of(record, "graph_op_count")) or (_of(record, "is_forward") is False and not _of(record, "is_runtime"))
 
 
-def _compile_s(record: Any) -> float:
-    """Return the seconds of one compilation, autotuning while it runs included."""
+def _seconds(record: Any) -> tuple[float, float]:
+    """Return the seconds of compiling, autotuning while it runs included, and of capturing a CUDA graph."""
     us = _of(record, "runtime_triton_autotune_time_us" if _of(record, "is_runtime") else "duration_us")
-    return (us or 0) / 1e6 or _of(record, "entire_frame_compile_time_s") or 0.0
-
-
-def _capture_s(record: Any) -> float:
-    return (_of(record, "runtime_cudagraphify_time_us") or 0) / 1e6
+    compile_s = (us or 0) / 1e6 or _of(record, "entire_frame_compile_time_s") or 0.0
+    return compile_s, (_of(record, "runtime_cudagraphify_time_us") or 0) / 1e6
 
 
 def _breaks(broken: Iterable[Any]) -> Iterator[CompiledPlace]:
@@ -134,7 +122,8 @@ def _compiled(records: Iterable[tuple[int, Any]], warmup: int) -> Iterator[Compi
         if _of(record, "co_filename"):
             codes[number] = tuple(_of(record, name) for name in ("co_filename", "co_firstlineno", "co_name"))
         at, failed, guard = codes.get(number, ("", 0, "")), _of(record, "fail_type"), _of(record, "recompile_reason")
-        limit = _limit(f"{failed} {_of(record, 'fail_reason')}")
+        hit = _LIMIT.search(str(_of(record, "fail_reason")))
+        limit = f"{hit[0]}={_of(sys.modules.get('torch._dynamo.config'), hit[0])}" if hit else ""
         if guard or limit:
             again = _place("recompiled", at, re.sub(r"^\d+/\d+: |\s*# .*", "", _reason(guard)))
             again.late, again.limit = int(call >= warmup), limit
@@ -144,12 +133,6 @@ def _compiled(records: Iterable[tuple[int, Any]], warmup: int) -> Iterator[Compi
             yield _place("not compiled", line if line[0] else at, _reason(_of(record, "fail_reason") or failed))
         if skipped := _of(record, "cudagraph_skip_reason"):
             yield _place("no CUDA graph", at, " ".join(skipped.split()).removeprefix("skipping cudagraphs due to "))
-
-
-def _limit(failure: str) -> str:
-    """Return the limit of recompilations that a failure names, with its value; '' for none."""
-    named = _LIMIT.search(failure) if "ecompile" in failure else None
-    return f"{named[0]}={_of(sys.modules.get('torch._dynamo.config'), named[0])}" if named else ""
 
 
 def _grouped(places: Iterable[CompiledPlace]) -> list[CompiledPlace]:

@@ -165,7 +165,6 @@ class CallableSubject(Abilities):
         compiling = CompileWatch()
         for target in targets or self.targets:
             reporter(f"first calls of {target.name}")
-            begun_s = time.perf_counter()
             with self.switched(target):
                 for index in wanted:
                     before = self.digest_of(index)
@@ -176,8 +175,7 @@ class CallableSubject(Abilities):
                         )
                     self._waits[target.name] = self._waits.get(target.name, False) or computes_on(output)
                 self._note(target)
-            log = self._compiled[target.name] = CompileLog(before_s=time.perf_counter() - begun_s)
-            compiling.look(log, -1)
+            compiling.look(self._compiled.setdefault(target.name, CompileLog()), -1)
 
     def compiled_before(self, name: str) -> CompileLog:
         """Return, once, what torch.compile did in the first calls of the target ``name``, or of the only target."""

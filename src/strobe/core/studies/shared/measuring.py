@@ -270,7 +270,6 @@ class Session:
                     )
                 if spacing is not None:
                     spacing.before(seen.variant.name, ticks_between_calls(subject), lambda: call(index + 1))
-                self._compiling.look(seen.variant.compiles, index)
                 before, start_ns = kernel_use(), timeline.now_ns()
                 with nullcontext() if index else noted(subject):  # the first call is warm-up
                     output = call(index)

@@ -219,7 +219,6 @@ def measurement_of(
     used = median_use([seen.rounds[index].kernel for index in rounds])
     if used is not None:
         memory.kernel_ms, memory.page_faults = used
-    warmup_s = sum(round.took_ms for round in seen.rounds[:warmup]) / 1e3 + (seen.first_s if seen.variant.builds else 0)
     return Measurement(
         name=seen.variant.name,
         phase=phase,
@@ -230,7 +229,7 @@ def measurement_of(
         memory=memory,
         spans=spans(nearest),
         traits=traits,
-        compilation=compilation_of(seen.variant.compiles, warmup, warmup_s),
+        compilation=compilation_of(seen.variant.compiles, [round.took_ms for round in seen.rounds[:warmup]]),
     )
 
 
