@@ -20,7 +20,7 @@ def graph_breaks(result: Result, _: Thresholds) -> Found:
     Seen: {shown}.
     Why: At each, Python runs and starts the next graph. Nothing is fused across it, and a device may wait there.
     Do: {do}TORCH_LOGS=graph_breaks prints the calls that lead there. A part without such lines can be compiled alone:
-        --variant 'part: compile=default, compile.part=PATH'.
+        compile.part=PATH beside compile=default.
     """
     for name, seen in _compiled(result):
         if cuts := list({place.where: place for place in seen.of("graph break", "not compiled")}.values()):
