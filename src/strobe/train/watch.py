@@ -169,8 +169,7 @@ class TrainingWatch(Instrument):
         self._used: Any = None
         self._between: tuple[str, Mark] | None = None
         self._memory: DeviceMemory | None = None
-        self._compiling = CompileWatch()
-        self.compiles = CompileLog()
+        self._compiling, self.compiles = CompileWatch(), CompileLog()
 
     def __enter__(self) -> Self:
         self._wrap(loop, "make_train_eval_datasets", self._datasets)

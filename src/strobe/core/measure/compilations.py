@@ -161,5 +161,5 @@ def _place(what: What, at: tuple[str, int, str], reason: str) -> CompiledPlace:
     file, line, function = at
     name = re.sub(r"torch_dynamo_resume_in_(.+)_at_(\d+)", r"\1 from line \2", function or "")
     reason = re.sub(r'File "([^"]+)", line (\d+)', lambda named: place(named[1], int(named[2])), reason)[:LONGEST]
-    where = place(file, line or 0) if file else ""
+    where = place(file, line or 0) if file else "a line that torch does not name"
     return CompiledPlace(what=what, where=where, function=name, reasons=[reason] if reason else [])

@@ -150,7 +150,7 @@ class CompiledPlace(Data):
     """A line at which compiled code stops, is compiled again, or is not captured in a CUDA graph."""
 
     what: What
-    where: str = Field(default="", description="file and line, from the folder that its package was imported from")
+    where: str = Field(description="file and line, from the folder that its package was imported from")
     function: str = Field(default="", description="function with the line; if it is not compiled, the whole function")
     times: int = Field(default=1, description="number of compilations, one that a limit refused included")
     late: int = Field(default=0, description="recompilations after the warm-up, in measured calls")
