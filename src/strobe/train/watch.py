@@ -26,6 +26,7 @@ from typing_extensions import Self
 from strobe.core.devices.accelerators import DeviceMemory, memory_of
 from strobe.core.errors import UserError
 from strobe.core.families.registry import family_of
+from strobe.core.measure.compilations import CompileLog, CompileWatch
 from strobe.core.subjects.subject import ITERATION
 from strobe.core.timeline import Probe, Timeline, section
 from strobe.core.timeline.backward import Backward
@@ -168,6 +169,7 @@ class TrainingWatch(Instrument):
         self._used: Any = None
         self._between: tuple[str, Mark] | None = None
         self._memory: DeviceMemory | None = None
+        self._compiling, self.compiles = CompileWatch(), CompileLog()
 
     def __enter__(self) -> Self:
         self._wrap(loop, "make_train_eval_datasets", self._datasets)
@@ -322,6 +324,7 @@ class TrainingWatch(Instrument):
         self._look_at_memory()
         self.uses.append(self.used() - self._used)
         self.machine_cpu = _busy(self._cores, psutil.cpu_times())
+        self._compiling.look(self.compiles, self.steps - 1)
         self._step = None
         if self.progress is not None:
             self.progress(self.steps, self.config.steps)

@@ -13,6 +13,7 @@ from strobe.core.devices.untried import Feature
 from strobe.core.errors import UserError
 from strobe.core.families.capabilities import Unregistered
 from strobe.core.families.registry import package_of
+from strobe.core.measure.compilations import CompileLog
 from strobe.core.results.agreement import Effect
 from strobe.core.results.measurement import Measurement
 from strobe.core.results.traits import Builds, Facts, Traits, TreatmentTraits
@@ -223,6 +224,7 @@ class Variant:
     name: str
     treatments: tuple[Treatment, ...] = ()
     _memos: dict[tuple[int, str], object] = field(default_factory=dict, init=False, repr=False, compare=False)
+    compiles: CompileLog = field(default_factory=CompileLog, init=False, repr=False, compare=False)  # in its calls
 
     def apply(self, subject: Subject) -> Undo:
         """Apply all treatments; the result undoes them, last first.

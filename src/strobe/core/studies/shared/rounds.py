@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from strobe.core.measure.agreement import Values
+from strobe.core.measure.compilations import compilation_of
 from strobe.core.measure.components import Iteration, blocks, components, spans
 from strobe.core.measure.memory import KernelUse, median_use
 from strobe.core.measure.statistics import summarise
@@ -228,6 +229,7 @@ def measurement_of(
         memory=memory,
         spans=spans(nearest),
         traits=traits,
+        compilation=compilation_of(seen.variant.compiles, [round.took_ms for round in seen.rounds[:warmup]]),
     )
 
 
