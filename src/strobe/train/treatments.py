@@ -1,7 +1,8 @@
-"""A training step computed otherwise: in micro-batches, with another form of its optimizer, in mixed precision."""
+"""A training step computed otherwise: in micro-batches or mixed precision, with checkpoints or another optimizer."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -17,6 +18,7 @@ from strobe.core.treatments.treatment import FOR_TRAINING, Entry, Spec, Treatmen
 from strobe.core.treatments.words import FORMS
 from strobe.lerobot.policies.policy_of import policy_of
 from strobe.lerobot.policies.policy_subject import PolicySubject
+from strobe.lerobot.quiet import quiet
 
 # Gradient accumulation: the batch in equal micro-batches, one optimizer step for all of them.
 # The memory of activations is a micro-batch's, the gradient that of the whole batch where the loss is a mean over
@@ -57,6 +59,74 @@ def _make_accumulate(spec: Spec) -> Accumulate:
 
 
 ACCUMULATE = entry("accumulate", _make_accumulate)
+
+
+# Gradient checkpointing: the same numbers, less memory for activations, and most of a second forward pass.
+
+_FIELD = "gradient_checkpointing"
+_ENABLE = (("model", f"{_FIELD}_enable"), ("", f"_enable_{_FIELD}"))  # LeRobot's methods; Diffusion reads its config
+
+
+@dataclass
+class Checkpointing(Treatment, key="checkpointing"):
+    """LeRobot's own ``gradient_checkpointing`` of a policy, which its constructor reads; set after it here."""
+
+    _changes: list[tuple[dict[str, Any], str, Any]] | None = field(default=None, init=False, repr=False)
+    _policy: Any = field(default=None, init=False, repr=False)
+    phases = FOR_TRAINING
+
+    def traits(self) -> TreatmentTraits:
+        return TreatmentTraits(key=self.key, value=True, lerobot_flag=f"--policy.{_FIELD}=true")
+
+    def apply(self, subject: Subject) -> Undo:
+        policy: Any = policy_of(subject).policy
+        if not hasattr(policy.config, _FIELD):
+            raise UserError(f"checkpointing: {policy.config.type} has no --policy.{_FIELD}")
+        if getattr(policy.config, _FIELD):
+            raise UserError(f"checkpointing: --policy.{_FIELD}=true has it on in every variant already")
+        if self._changes is None or self._policy is not policy:
+            self._changes, self._policy = _enabling(policy), policy
+        before = [(place, name, place.get(name, _ABSENT)) for place, name, _ in self._changes]
+        _write(self._changes)
+        return lambda: _write(reversed(before))
+
+
+_ABSENT = object()
+
+
+def _enabling(policy: Any) -> list[tuple[dict[str, Any], str, Any]]:
+    """Return what LeRobot's method sets on the policy's modules, which is as it was afterwards, and the config's field.
+
+    Policies of LeRobot 0.6.1 have no common way back.
+    """
+    places = [vars(module) for module in policy.modules()]
+    before = [{name: value for name, value in place.items() if _FIELD in name} for place in places]
+    for path, name in _ENABLE:
+        owner = getattr(policy, path, None) if path else policy
+        if (enable := getattr(owner, name, None)) is not None:
+            with quiet():
+                enable()
+            break
+    changes = [
+        (place, name, value)
+        for place, own in zip(places, before, strict=True)
+        for name, value in place.items()
+        if _FIELD in name and own.get(name, _ABSENT) is not value
+    ]
+    for place, own in zip(places, before, strict=True):
+        _write((place, name, own.get(name, _ABSENT)) for name in [name for name in place if _FIELD in name])
+    return [*changes, (vars(policy.config), _FIELD, True)]
+
+
+def _write(values: Iterable[tuple[dict[str, Any], str, Any]]) -> None:
+    for place, name, value in values:
+        if value is _ABSENT:
+            place.pop(name, None)
+        else:
+            place[name] = value
+
+
+CHECKPOINTING = entry("checkpointing", lambda _: Checkpointing())
 
 
 # The same optimizer, computed otherwise: in one kernel for all weights, in one per operator, or weight by weight.
