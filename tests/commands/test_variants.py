@@ -90,8 +90,9 @@ INFERENCE: Phase = "inference"
 INFERENCE_ONLY = (
     "policy.num_inference_steps=5", "policy.num_steps=5", "policy.n_action_steps=5", "frames=4", "images=64",
     "int8=dynamic", "fp8=dynamic", "padding=trimmed", "cameras=batched", "prefix_tail=skipped", "prefix_cache=static",
-    "timesteps=precomputed", "masks=once", "lm_head=skipped", "word_tables=apart", "context_keys=once",
-    "words=once", "unread_half=skipped", "views=present", "prompt=once", "conditioning=once", "last_block=read_rows",
+    "preprocessing=device", "timesteps=precomputed", "masks=once", "lm_head=skipped", "word_tables=apart",
+    "context_keys=once", "words=once", "unread_half=skipped", "views=present", "prompt=once", "conditioning=once",
+    "last_block=read_rows",
     "rotations=once", "guidance=closed form", "engine=openvino, engine.part=model.backbone",
     "int8_engine=openvino, int8_engine.part=model.backbone",
     "graph=loop", "rtc.execution_horizon=6", "weights=packed", "scores=products",

@@ -17,10 +17,11 @@ Feature = Literal[
     "compile=reduce-overhead",
     "memory snapshots",
     "cudnn=benchmark",
+    "preprocessing=device",
 ]
 
 # All others ran on an H100 (docs/hardware.md).
-NOT_YET: frozenset[Feature] = frozenset({"TensorRT", "cudnn=benchmark"})
+NOT_YET: frozenset[Feature] = frozenset({"TensorRT", "cudnn=benchmark", "preprocessing=device"})
 
 KEY = "strobe.untried"  # key of a flag's metadata: the features that it stands for
 
