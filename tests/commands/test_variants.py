@@ -101,8 +101,7 @@ REFUSED: dict[str, dict[str, str]] = {
     text: dict.fromkeys((FORWARD, STEP), "is of inference: leave out --phase") for text in INFERENCE_ONLY
 }
 REFUSED |= {
-    text: {INFERENCE: "is of training: add --phase='training step'"}
-    for text in ("amp=bf16", "accumulate=4", "checkpointing=true")
+    text: {INFERENCE: "is of training: add --phase='training step'"} for text in ("accumulate=4", "checkpointing=true")
 }
 REFUSED |= {
     text: dict.fromkeys(
@@ -127,8 +126,8 @@ REFUSED |= {
     },
 }
 ANYWHERE = (
-    "tf32=false", "cudnn=default", "channels_last=true", "projections=fused", "attention=sdpa", "compile=default",
-    "memory=kept", "threads=1",
+    "tf32=false", "cudnn=default", "amp=bf16", "channels_last=true", "projections=fused", "attention=sdpa",
+    "compile=default", "memory=kept", "threads=1",
     "policy.use_amp=true", "policy.prefix_attention=one_way",
     "policy.delay_training=packed, policy.num_inference_steps=5",
 )  # fmt: skip

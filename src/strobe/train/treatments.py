@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -13,6 +12,7 @@ from strobe.core.errors import UserError, in_a_line, nearest
 from strobe.core.results.traits import TreatmentTraits
 from strobe.core.subjects.subject import Subject
 from strobe.core.timeline.layers import Call
+from strobe.core.treatments.patch import Patches
 from strobe.core.treatments.switch import entry
 from strobe.core.treatments.treatment import FOR_TRAINING, Entry, Spec, Treatment, Undo
 from strobe.core.treatments.words import FORMS
@@ -69,9 +69,12 @@ _ENABLE = (("model", f"{_FIELD}_enable"), ("", f"_enable_{_FIELD}"))  # LeRobot'
 
 @dataclass
 class Checkpointing(Treatment, key="checkpointing"):
-    """LeRobot's own ``gradient_checkpointing`` of a policy, which its constructor reads; set after it here."""
+    """LeRobot's own ``gradient_checkpointing`` of a policy, which its constructor reads; set after it here.
 
-    _changes: list[tuple[dict[str, Any], str, Any]] | None = field(default=None, init=False, repr=False)
+    Policies of LeRobot 0.6.1 have no common way back: all attributes of that name are put back.
+    """
+
+    _on: list[dict[str, Any]] | None = field(default=None, init=False, repr=False)
     _policy: Any = field(default=None, init=False, repr=False)
     phases = FOR_TRAINING
 
@@ -84,46 +87,29 @@ class Checkpointing(Treatment, key="checkpointing"):
             raise UserError(f"checkpointing: {policy.config.type} has no --policy.{_FIELD}")
         if getattr(policy.config, _FIELD):
             raise UserError(f"checkpointing: --policy.{_FIELD}=true has it on in every variant already")
-        if self._changes is None or self._policy is not policy:
-            self._changes, self._policy = _enabling(policy), policy
-        before = [(place, name, place.get(name, _ABSENT)) for place, name, _ in self._changes]
-        _write(self._changes)
-        return lambda: _write(reversed(before))
+        places = [vars(policy.config), *map(vars, policy.modules())]
+        before = [_named(place) for place in places]
+        if self._on is None or self._policy is not policy:  # once: some make a function of their own in every call
+            setattr(policy.config, _FIELD, True)
+            owners = ((getattr(policy, path, None) if path else policy, name) for path, name in _ENABLE)
+            enable = next((getattr(owner, name) for owner, name in owners if hasattr(owner, name)), None)
+            if enable is not None:
+                with quiet():
+                    enable()
+            self._on, self._policy = [_named(place) for place in places], policy
+        _write(places, self._on)
+        return lambda: _write(places, before)
 
 
-_ABSENT = object()
+def _named(place: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in place.items() if _FIELD in name}
 
 
-def _enabling(policy: Any) -> list[tuple[dict[str, Any], str, Any]]:
-    """Return what LeRobot's method sets on the policy's modules, which is as it was afterwards, and the config's field.
-
-    Policies of LeRobot 0.6.1 have no common way back.
-    """
-    places = [vars(module) for module in policy.modules()]
-    before = [{name: value for name, value in place.items() if _FIELD in name} for place in places]
-    for path, name in _ENABLE:
-        owner = getattr(policy, path, None) if path else policy
-        if (enable := getattr(owner, name, None)) is not None:
-            with quiet():
-                enable()
-            break
-    changes = [
-        (place, name, value)
-        for place, own in zip(places, before, strict=True)
-        for name, value in place.items()
-        if _FIELD in name and own.get(name, _ABSENT) is not value
-    ]
-    for place, own in zip(places, before, strict=True):
-        _write((place, name, own.get(name, _ABSENT)) for name in [name for name in place if _FIELD in name])
-    return [*changes, (vars(policy.config), _FIELD, True)]
-
-
-def _write(values: Iterable[tuple[dict[str, Any], str, Any]]) -> None:
-    for place, name, value in values:
-        if value is _ABSENT:
-            place.pop(name, None)
-        else:
-            place[name] = value
+def _write(places: list[dict[str, Any]], values: list[dict[str, Any]]) -> None:
+    for place, own in zip(places, values, strict=True):
+        for name in _named(place).keys() - own.keys():
+            del place[name]
+        place.update(own)
 
 
 CHECKPOINTING = entry("checkpointing", lambda _: Checkpointing())
@@ -215,7 +201,8 @@ def _entry(form: str) -> Entry:
 FUSED, FOREACH, FORLOOP = map(_entry, FORMS)
 
 
-# Automatic mixed precision: autocast around the forward pass, as accelerate has it in lerobot-train.
+# Automatic mixed precision: autocast around the forward pass, as accelerate has it in lerobot-train; in inference
+# around a policy's call or a backbone's. Weights stay as they are, and every call casts them: precision= casts once.
 
 DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16}
 AUTO = "auto"
@@ -227,8 +214,8 @@ class MixedPrecision(Treatment, key="amp"):
 
     dtype: str = AUTO
     _used: str | None = field(default=None, init=False, repr=False)
+    _kind: str = field(default="", init=False, repr=False)  # of device
     _flag: str = field(default="", init=False, repr=False)
-    phases = FOR_TRAINING
 
     def __post_init__(self) -> None:
         if self.dtype not in (*DTYPES, AUTO):
@@ -240,25 +227,42 @@ class MixedPrecision(Treatment, key="amp"):
         return TreatmentTraits(key=self.key, value=self._used or self.dtype, lerobot_flag=self._flag)
 
     def apply(self, subject: Subject) -> Undo:
-        owner = policy_of(subject)
         if self._used is None:
-            device = owner.device.type
-            own = torch.get_autocast_dtype(device)
+            self._kind = subject.device.type
+            own = torch.get_autocast_dtype(self._kind)
             used = self.dtype if self.dtype != AUTO else next(n for n, dtype in DTYPES.items() if dtype is own)
-            _require_one_format(owner, used)
+            _require_one_format(subject, used)
             self._used = used
             self.dtypes = (str(DTYPES[used]).removeprefix("torch."),)
-            self._flag = _flag(owner, DTYPES[used])
-        training = owner.training
+            self._flag = _flag(policy_of(subject), DTYPES[used]) if subject.acting is not None else ""
+        patches = Patches()
+        for name in ("forward",) if subject.acting is None else ("predict_action_chunk", "select_action"):
+            if hasattr(subject.module, name):
+                patches.wrap(subject.module, name, self._casting)
+        if subject.acting is None:
+            return patches.undo
+        training = subject.acting.training
         before, training.autocast = training.autocast, DTYPES[self._used]
 
         def undo() -> None:
             training.autocast = before
+            patches.undo()
 
         return undo
 
+    def _casting(self, call: Call) -> Call:
+        """Return ``call`` under autocast; a tensor that it returns comes back in float32."""
 
-def _require_one_format(subject: PolicySubject, used: str) -> None:
+        def cast(*args: object, **kwargs: object) -> object:
+            dtype = DTYPES[self._used or ""]
+            with torch.autocast(self._kind, dtype):
+                made = call(*args, **kwargs)
+            return made.float() if isinstance(made, Tensor) and made.dtype is dtype else made
+
+        return cast
+
+
+def _require_one_format(subject: Subject, used: str) -> None:
     """Raise UserError where weights are in the other format of 16 bits: autocast joins no tensors of both.
 
     Source: ``prioritize`` in ATen's ``autocast_mode.h``, which SmolVLA's bfloat16 backbone meets in ``torch.cat``.

@@ -18,10 +18,13 @@ Feature = Literal[
     "memory snapshots",
     "cudnn=benchmark",
     "preprocessing=device",
+    "autocast in inference",
 ]
 
 # All others ran on an H100 (docs/hardware.md).
-NOT_YET: frozenset[Feature] = frozenset({"TensorRT", "cudnn=benchmark", "preprocessing=device"})
+NOT_YET: frozenset[Feature] = frozenset(
+    {"TensorRT", "cudnn=benchmark", "preprocessing=device", "autocast in inference"}
+)
 
 KEY = "strobe.untried"  # key of a flag's metadata: the features that it stands for
 

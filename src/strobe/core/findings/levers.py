@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 from strobe.core.findings.texts import Found, finding
 from strobe.core.findings.thresholds import Thresholds
@@ -132,30 +132,28 @@ def accumulation(result: CompareResult, _: Thresholds) -> Found:
             continue
         saved, time = 1 - now / held, comparison.verdict.ratio - 1
         kind = "accumulation" if pulled == ["accumulate"] else "checkpointing"
+        why, worth = _FOR_MEMORY[kind]
         rule, does, do = f"{kind}-saves-nothing", "saves no memory here, and takes", "Do not use it."
         if saved >= MIN_MEMORY_SAVED:
-            rule, does = f"{kind}-saves", f"takes {percent(saved)} less memory and"
-            do = _DO[kind](_spelt(pulled, after))
-        why = _WHY[kind]
+            rule, does, do = f"{kind}-saves", f"takes {percent(saved)} less memory and", worth
         more = f"{percent(abs(time))} {'more' if time >= 0 else 'less'}"
         words = {"peak": _gib(now), "peak_before": _gib(held), "now": whole_ms(after), "then": whole_ms(before)}
         yield {"saved": saved, "time": time}, {**locals(), **words}
 
 
-_WHY = {
-    "accumulation": "Only the activations shrink, to those of a micro-batch. Weights, gradients and the optimizer's "
-    "moments stay. Small batches use the device less well.",
-    "checkpointing": "Activations are computed once more in the backward pass instead of being stored. Weights, "
-    "gradients and the optimizer's moments stay. The gradient is the same.",
-}
-_DO: dict[str, Callable[[str], str]] = {
-    "accumulation": lambda flag: (
-        f"{flag[0].upper()}{flag[1:]}. There, take a smaller --batch_size with a smaller "
-        "learning rate. `strobe batch` finds the largest batch that fits without gradient accumulation."
+_STAYS = "Weights, gradients and the optimizer's moments stay."
+# Lever → why it saves what it saves, and what to do where it does.
+_FOR_MEMORY = {
+    "accumulation": (
+        f"Only the activations shrink, to those of a micro-batch. {_STAYS} Small batches use the device less well.",
+        f"{NO_FLAG[0].upper()}{NO_FLAG[1:]}. There, take a smaller --batch_size with a smaller learning rate. "
+        "`strobe batch` finds the largest batch that fits without gradient accumulation.",
     ),
-    "checkpointing": lambda flag: (
-        f"If a larger batch trains better, use {flag} in lerobot-train. With that flag "
-        "`strobe batch` finds the largest one that fits."
+    "checkpointing": (
+        f"Activations are computed once more in the backward pass instead of being stored. {_STAYS} The gradient is the "
+        "same.",
+        "If a larger batch trains better, use --policy.gradient_checkpointing=true in lerobot-train. With that flag "
+        "`strobe batch` finds the largest one that fits.",
     ),
 }
 
