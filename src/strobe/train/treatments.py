@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import torch
@@ -239,16 +240,11 @@ class MixedPrecision(Treatment, key="amp"):
         for name in ("forward",) if subject.acting is None else ("predict_action_chunk", "select_action"):
             if hasattr(subject.module, name):
                 patches.wrap(subject.module, name, self._casting)
-        if subject.acting is None:
-            return patches.undo
-        training = subject.acting.training
-        before, training.autocast = training.autocast, DTYPES[self._used]
-
-        def undo() -> None:
-            training.autocast = before
-            patches.undo()
-
-        return undo
+        if subject.acting is not None:
+            training = subject.acting.training
+            patches.on_undo(partial(setattr, training, "autocast", training.autocast))
+            training.autocast = DTYPES[self._used]
+        return patches.undo
 
     def _casting(self, call: Call) -> Call:
         """Return ``call`` under autocast; a tensor that it returns comes back in float32."""

@@ -150,8 +150,7 @@ _FOR_MEMORY = {
         "`strobe batch` finds the largest batch that fits without gradient accumulation.",
     ),
     "checkpointing": (
-        f"Activations are computed once more in the backward pass instead of being stored. {_STAYS} The gradient is the "
-        "same.",
+        f"Activations are computed once more in the backward pass, and not stored. {_STAYS} The gradient is the same.",
         "If a larger batch trains better, use --policy.gradient_checkpointing=true in lerobot-train. With that flag "
         "`strobe batch` finds the largest one that fits.",
     ),
