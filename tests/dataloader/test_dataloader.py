@@ -32,6 +32,7 @@ from strobe.dataloader.results import LoaderSettings, Rate, StepNeed
 from strobe.dataloader.run import changes, what_ifs
 from strobe.dataloader.settings import SearchOptions, candidates, started_by_fork
 from strobe.dataloader.train_loader import open_dataset, open_loader, settings_of
+from strobe.lerobot.policies.training_step import Training
 from strobe.train.watch import train_config
 
 pytestmark = pytest.mark.skipif("fork" not in torch.multiprocessing.get_all_start_methods(), reason="needs fork")
@@ -301,9 +302,10 @@ def test_the_step_is_measured_as_lerobot_train_runs_it_and_the_notes_say_so(
 ) -> None:
     from lerobot.policies.act.modeling_act import ACTPolicy
 
-    seen, forward = set(), ACTPolicy.forward
+    seen, settings, forward = set(), set(), ACTPolicy.forward
 
     def watched(*args: Any, **kwargs: Any) -> Any:
+        settings.add((torch.backends.cudnn.benchmark, torch.backends.cudnn.deterministic))
         seen.add(torch.get_autocast_dtype("cpu") if torch.is_autocast_enabled("cpu") else None)
         return forward(*args, **kwargs)
 
@@ -311,13 +313,17 @@ def test_the_step_is_measured_as_lerobot_train_runs_it_and_the_notes_say_so(
     monkeypatch.setattr(preparation, "BUDGET", SamplingBudget(iterations=1))
     data = ["--dataset.repo_id=local/pusht", f"--dataset.root={config.dataset.root}", f"--policy.use_amp={amp}"]
     small = ["--policy.dim_model=64", "--policy.n_heads=4", "--policy.pretrained_backbone_weights=null"]
-    flags = [*data, *small, "--policy.type=act", "--policy.device=cpu"]
+    repeatable = cast is None
+    flags = [*data, *small, "--policy.type=act", "--policy.device=cpu", f"--cudnn_deterministic={repeatable}"]
+    monkeypatch.setattr(Training, "sets_process", True)  # as on a card
     steps = StepNeeds(train_config(flags, measuring=True), Silent())
     need = steps(2)
     assert need.step_ms is not None
     assert need.samples_per_s == pytest.approx(2000 / need.step_ms.summary.median)
     assert seen == {cast}
     about = [note for note in steps.notes if "autocast" in note]
+    assert settings == {(not repeatable, repeatable)}, "as lerobot-train sets it, by its own flag"
+    assert any("cudnn.benchmark" in note for note in steps.notes)
     assert about == (["the step was measured under autocast to bfloat16, as lerobot-train runs it"] if cast else [])
 
 

@@ -102,6 +102,18 @@ def test_a_graph_comes_first_where_the_device_waits_for_the_host(host_ms: float,
     assert {one.text for one in made} == {"graph=prefix", "graph=chunk", "channels_last="}
 
 
+@pytest.mark.parametrize(("share", "first"), [(0.6, "preprocessing=device"), (0.3, "graph=chunk")])
+def test_preprocessing_that_holds_the_rate_comes_before_a_graph(share: float, first: str):
+    parts = {"preprocessing": share, "policy": (1 - share, {"backbone": 1.0})}
+    now = measurement("as it is", parts, 100.0)
+    now.clock = "device"
+    for part in now.components:
+        part.host_ms = 99.0 * part.share
+    whole = replace(candidate("graph", dtype="chunk"), rank=CAPTURED)
+    made = in_order([whole, candidate("preprocessing", "preprocessing", dtype="device")], now)
+    assert made[0].text == first
+
+
 def test_the_bound_of_several_dtypes_is_not_told_as_that_of_one():
     """Half the parts in bfloat16, which this machine is slow in: all of it in float32 may take less."""
     mixed = counted(SLOW_HALF)

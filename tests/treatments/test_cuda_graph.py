@@ -23,6 +23,7 @@ from strobe.core.treatments.treatment import Treatment, Variant
 from strobe.lerobot.policies.loading import load_subject
 from strobe.lerobot.policies.options import PolicyOptions
 from strobe.lerobot.policies.policy_subject import PolicySubject
+from strobe.train.treatments import MixedPrecision
 from strobe.treatments.flow.rtc import ClosedFormGuidance, RealTimeChunking
 from strobe.treatments.graphs import graph, regions
 from strobe.treatments.graphs.captures import Cuda, Replayed
@@ -99,6 +100,24 @@ def test_other_weights_settings_and_treatments_are_captured_anew() -> None:
     chunks(subject, graph)
     chunks(subject, fused, graph)
     assert capture.recorded == 4  # all are kept
+
+
+@pytest.mark.parametrize("what", ["loop", "chunk"])
+def test_a_graph_under_autocast_casts_its_weights_itself(what: str) -> None:
+    """What autocast casts before a capture is freed when its context ends, as with `policy.use_amp` in a rollout."""
+    subject = tiny("pi05")
+    capture = Replayed(WARMUPS)
+    half, graph = MixedPrecision("bf16"), CudaGraph(what, capture)
+    plain, cast = chunks(subject), chunks(subject, half)
+    for _ in range(2):
+        assert all(torch.equal(a, b) for a, b in zip(chunks(subject, half, graph), cast, strict=True))
+    assert capture.recorded == 1
+    assert all(torch.equal(a, b) for a, b in zip(chunks(subject, graph), plain, strict=True))
+    with torch.autocast("cpu", torch.bfloat16):
+        own = chunks(subject)
+        assert all(torch.equal(a, b) for a, b in zip(chunks(subject, graph), own, strict=True))
+    assert capture.recorded == 3
+    assert not torch.equal(plain[0], cast[0])
 
 
 def test_guidance_in_closed_form_is_captured_and_autograd_is_refused() -> None:

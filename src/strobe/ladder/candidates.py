@@ -10,7 +10,7 @@ from strobe.core.errors import UserError
 from strobe.core.measure.components import grouped, named, share, shares
 from strobe.core.measure.guard import strongest
 from strobe.core.measure.roofline import least_in, times_in
-from strobe.core.results.device_waits import host_and_device
+from strobe.core.results.device_waits import MOST, host_and_device
 from strobe.core.results.measurement import Component, Measurement
 from strobe.core.results.numerals import significant
 from strobe.core.results.subject import Ceiling
@@ -30,6 +30,7 @@ OTHERS_USUALLY = 1.3
 NARROW = {"bfloat16": 2.5, "float16": 2.5, "int8": 4.0}
 # torch.compile takes 20 to 60 s on two cores, more if they are busy.
 COMPILING_S, CAPTURING_S = 60.0, 5.0
+PREPROCESSING = "preprocessing"
 SLOWER_DTYPE = 0.95  # a dtype that makes parts at most so many times as fast is not tried: ceilings are measured ones
 
 
@@ -118,7 +119,8 @@ def in_order(
 
     Of one part and one effect, what usually gains most comes first. Before all that, candidates that an earlier ladder
     kept come first, and those that it tried and did not keep come last. Where a device waits for Python to launch its
-    work, nothing saves as much as a graph: those come next, the whole before its parts. Candidates in a dtype that the
+    work, nothing saves as much as a graph: those come next, the whole before its parts. What is for the preprocessing
+    alone comes before them where that holds most of the time: no graph touches it. Candidates in a dtype that the
     guard refused come after the others: what a dtype does to the actions, it mostly does in every part.
 
     Args:
@@ -135,6 +137,7 @@ def in_order(
         cost = largest(candidate, now)[1] if candidate.parts else most
         return (
             STANDINGS.index(standing(candidate.text)),
+            not (cost >= MOST and set(candidate.parts) == {PREPROCESSING}),
             not (launching and candidate.captured),
             launching and candidate.captured and bool(candidate.parts),
             not set(candidate.dtypes).isdisjoint(refused),

@@ -6,7 +6,7 @@ import copy
 import warnings
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Iterator, Sequence
-from contextlib import nullcontext
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, is_dataclass
 from enum import Enum
 from types import FunctionType, MethodType
@@ -87,7 +87,8 @@ class Regions:
         if any(tensor.device.type != device.type for tensor in parts.tensors):
             raise UserError(f"graph={self.what}: the {label} is given a tensor that is not on {device}")
         addresses = tuple([weight.data_ptr() for weight in self._weights])
-        key = (parts.key, settings, self._state, addresses)
+        cast = torch.is_autocast_enabled(device.type) and torch.get_autocast_dtype(device.type)
+        key = (parts.key, settings, self._state, addresses, cast)
         captures = self._kept.setdefault(label, OrderedDict())
         if key not in captures:
             with torch.inference_mode(False), torch.no_grad():  # calls in and out of that mode replay it
@@ -136,7 +137,7 @@ class Regions:
                 return call(parts.rebuilt(inputs))
 
         try:
-            with recording(_unseen), generators_restored(device):
+            with recording(_unseen), generators_restored(device), _casting_here():
                 replay, made = self._capture.record(warm, run, device)
         except (RuntimeError, RegionChangedError) as error:
             if isinstance(error, torch.OutOfMemoryError):
@@ -176,6 +177,17 @@ def _settings(module: nn.Module) -> Hashable:
         for name, value in vars(owner).items()
         if isinstance(value, bool | int | float | str | Enum) or is_dataclass(value)
     )
+
+
+@contextmanager
+def _casting_here() -> Iterator[None]:
+    """Let autocast cast each weight where it is used: what it casts outside of a capture is freed with its context."""
+    before = torch.is_autocast_cache_enabled()
+    torch.set_autocast_cache_enabled(False)
+    try:
+        yield
+    finally:
+        torch.set_autocast_cache_enabled(before)
 
 
 def _unseen(name: str) -> Any:

@@ -365,7 +365,8 @@ class Session:
             measurement.notes += silent_probes(self._hooks, runs)
         if self.options.serialised:
             measurement.notes.append("serialised: the device was synchronised around every part, nothing overlapped")
-        measurement.notes += [lost] if lost else []
+        policy = measurement.traits.policy
+        measurement.notes += [line for line in (lost, policy.settings if policy is not None else "") if line]
 
     def _add_limits(self, measurements: Sequence[Measurement]) -> None:
         """Add the least time by the roofline to inferences, but for those in TF32, whose ceiling is not known."""

@@ -204,8 +204,9 @@ def measurement_of(
     if counted is not None and counted.accounts is not None:
         accounts = {path[1:]: account for path, account in counted.accounts.items()}
     # The ceiling of float32 was measured without TF32, and FLOP are counted by the weights' dtype.
-    if "tf32" in seen.variant.dtypes:
-        ceiling = None
+    if ceiling is not None and ("tf32" in seen.variant.dtypes or seen.traits.tensor_float):
+        wide = {dtype: rate for dtype, rate in ceiling.gflops.items() if dtype != "float32"}
+        ceiling = ceiling.model_copy(update={"gflops": wide})
     summary = summarise(values)
     parts = components(runs, accounts, ceiling, counted.weights.of if counted is not None else lambda _: None)
     nearest = min(runs, key=lambda run: abs(run.ms - summary.median))
