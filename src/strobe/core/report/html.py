@@ -34,7 +34,7 @@ from strobe.core.runs.store import REPORT
 
 HERE = Path(__file__).parent
 MOST_BYTES = 8_000_000  # size of all videos together: above it the page would be too large to send
-_IN_ONE_PIECE = re.compile(r"(?<!\S)--\S+|(?<![\w.,])[−+]?\d[\d.,]* %")
+_IN_ONE_PIECE = re.compile(r"`[^`]{1,40}`|(?<!\S)--\S+|(?<![\w.,])[−+]?\d[\d.,]* %")
 KINDS = {".mp4": "video/mp4", ".webp": "image/webp"}
 
 
@@ -80,7 +80,7 @@ def template(name: str) -> jinja2.Template:
 
 
 def unbroken(text: str) -> Markup:
-    """Return ``text``, escaped, with flags and percentages in one piece: a browser breaks lines behind their dashes."""
+    """Return escaped ``text`` with commands, flags and percentages in one piece: a browser breaks lines after dashes."""
     return Markup(_IN_ONE_PIECE.sub(lambda found: f'<span class="unbroken">{found[0]}</span>', str(escape(text))))
 
 
