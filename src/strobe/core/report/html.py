@@ -80,7 +80,7 @@ def template(name: str) -> jinja2.Template:
 
 
 def unbroken(text: str) -> Markup:
-    """Return escaped ``text`` with commands, flags and percentages in one piece: a browser breaks lines after dashes."""
+    """Return escaped ``text`` with commands, flags and percentages in one piece: a browser breaks lines at dashes."""
     return Markup(_IN_ONE_PIECE.sub(lambda found: f'<span class="unbroken">{found[0]}</span>', str(escape(text))))
 
 
