@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from statistics import median
 
-from strobe.traces.occupancy import Nest, merged, overlap
+from strobe.traces.occupancy import Merged, Nest, merged, overlap
 from strobe.traces.profiler_events import HostCall, Rows
 from strobe.traces.results import TraceIterations, TracePart
 
@@ -19,8 +19,12 @@ COVERS = 0.5  # share of the host's time that it then covers
 LEAST = 0.002  # share of the host's or the device's time from which a part is shown
 
 
-def iterations(rows: Rows) -> TraceIterations | None:
-    """Return the profiler's steps, or the annotation that repeats over most of the trace; None without one."""
+def iterations(rows: Rows, unjudged: Merged = ()) -> TraceIterations | None:
+    """Return the profiler's steps, or the annotation that repeats over most of the trace; None without one.
+
+    Args:
+        unjudged: stretches from which kernels may be missing: an iteration that has any of them has no device time.
+    """
     calls = iteration_calls(rows)
     if not calls:
         return None
@@ -28,12 +32,17 @@ def iterations(rows: Rows) -> TraceIterations | None:
     windows = [(call.start, call.end) for call in calls]
     starts = sorted(work.start for work in rows.device)
     took = [(call.end - call.start) / 1e6 for call in calls]
+    whole = [overlap(unjudged, [window]) == 0 for window in windows]
     return TraceIterations(
         name="ProfilerStep" if STEP.fullmatch(calls[0].name) else calls[0].name,
         ms=took,
         median_ms=median(took),
-        busy_ms=[overlap(busy, [window]) / 1e6 for window in windows] if rows.device else [],
-        work=[bisect_left(starts, end) - bisect_left(starts, begin) for begin, end in windows] if rows.device else [],
+        busy_ms=[overlap(busy, [at]) / 1e6 if ok else None for at, ok in zip(windows, whole, strict=True) if starts],
+        work=[
+            bisect_left(starts, end) - bisect_left(starts, begin) if ok else None
+            for (begin, end), ok in zip(windows, whole, strict=True)
+            if starts
+        ],
     )
 
 
@@ -71,13 +80,17 @@ class _Part:
     host: int = 0
     device: int = 0
     work: int = 0
+    lost: int = 0
 
 
-def parts(rows: Rows, annotations: Nest) -> list[TracePart]:
+def parts(rows: Rows, annotations: Nest, lost: Sequence[HostCall] = ()) -> list[TracePart]:
     """Return the annotations by path, in the order of the tree: the longest first within each part.
 
     Work on the device belongs to the annotations that were open where it was launched. A thread without annotations,
     such as that of a backward pass, works for those that are open on the thread with the most of them.
+
+    Args:
+        lost: launches without a kernel.
     """
     of: dict[tuple[str, ...], _Part] = {}
     for around in annotations.paths():
@@ -86,6 +99,10 @@ def parts(rows: Rows, annotations: Nest) -> list[TracePart]:
             part.calls += 1
             part.host += around[0].end - around[0].start
     _add_device_work(of, rows, annotations)
+    for launch in lost:
+        path = _path(annotations.around_launch(launch))
+        for depth in range(1, len(path) + 1):
+            of.setdefault(path[:depth], _Part()).lost += 1
     host = sum(part.host for path, part in of.items() if len(path) == 1)
     device = sum(work.end - work.start for work in rows.device)
     shown = {path for path, part in of.items() if part.host >= LEAST * host or part.device >= LEAST * max(device, 1)}
@@ -96,6 +113,7 @@ def parts(rows: Rows, annotations: Nest) -> list[TracePart]:
             host_ms=of[path].host / 1e6,
             device_ms=of[path].device / 1e6,
             work=of[path].work,
+            lost=of[path].lost,
         )
         for path in _in_order(shown, of)
     ]

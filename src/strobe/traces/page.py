@@ -22,6 +22,7 @@ from strobe.core.report.document import (
 from strobe.core.report.frame import Plots
 from strobe.core.results import units
 from strobe.traces import profiles_page as profiles
+from strobe.traces.launches import no_access
 from strobe.traces.results import (
     CopyTime,
     DeviceTime,
@@ -107,16 +108,22 @@ def _of_host(rank: TracedRank) -> str:
     host, took = rank.operators.host, units.short_ms(rank.operators.iteration_ms)
     busy = units.percent(host.busy_ms / host.span_ms) if host is not None and host.span_ms > 0 else None
     share = f", {busy} of it in torch's operators" if busy and rank.operators.operator_calls else ""
-    return f"{rank.name}: no device in this trace. The host's {took} ms are shown{share}."
+    device = no_access(rank.launches) if rank.lost_launches else "no device in this trace"
+    return f"{rank.name}: {device}. The host's {took} ms are shown{share}."
 
 
 def _of_device(rank: TracedRank, device: DeviceTime) -> str:
     gaps = device.gaps
     idle = units.percent(gaps.idle_ms / gaps.span_ms) if gaps.span_ms > 0 else "0 %"
     cause = f", mostly because {_BECAUSE.get(gaps.causes[0].kind or '', gaps.causes[0].cause)}" if gaps.causes else ""
+    if gaps.causes and gaps.causes[0].kind == "unknown":
+        cause = ", and the trace does not show why"
+    missing = (
+        f" {units.short_ms(gaps.unjudged_ms)} ms more lack kernels, and are not judged." if gaps.unjudged_ms else ""
+    )
     return (
         f"{_name(rank, device)}: busy {units.short_ms(gaps.busy_ms)} of {units.short_ms(gaps.span_ms)} ms, idle {idle}"
-        f"{cause}."
+        f"{cause}.{missing}"
     )
 
 
@@ -147,7 +154,12 @@ def _devices(ranks: Sequence[TracedRank]) -> Table:
         figure("Kernels", lambda pair: pair[1].kernels),
         figure("Streams", lambda pair: pair[1].streams),
     ]
-    return table([(rank, device) for rank in ranks for device in rank.devices], columns)
+    pairs = [(rank, device) for rank in ranks for device in rank.devices]
+    if any(device.graph_kernels for _, device in pairs):
+        columns = [*columns, figure("In graphs", lambda pair: pair[1].graph_kernels)]
+    if any(device.gaps.unjudged_ms for _, device in pairs):
+        columns = [*columns, figure("Not judged ms", lambda pair: pair[1].gaps.unjudged_ms, units.places(1))]
+    return table(pairs, columns)
 
 
 def _of_rank(rank: TracedRank, key: str, of: str, depth: int | None, *, detail: bool) -> list[Section]:
@@ -180,7 +192,8 @@ def _iterations(its: TraceIterations) -> Table:
     for place, took in enumerate(its.ms):
         busy = its.busy_ms[place] if place < len(its.busy_ms) else None
         share = units.percent(busy / took) if busy is not None and took > 0 else None
-        work = f"{its.work[place]:,}" if place < len(its.work) else None
+        began = its.work[place] if place < len(its.work) else None
+        work = f"{began:,}" if began is not None else None
         rows.append(Row([f"{place + 1:,}", units.ms(took, decimals), units.ms(busy, decimals), share, work]))
     return Table(heads("Iteration | ms | Device busy ms | % busy | Kernels, copies"), rows).without_empty_columns()
 
@@ -194,8 +207,9 @@ _PARTS: Columns[TracePart] = [
     words("Part", lambda part: part.path[-1] if part.path else ""),
     figure("Calls", lambda part: part.calls),
     scaled("Host ms", lambda part: part.host_ms),
-    scaled("Device ms", lambda part: part.device_ms if part.work else None),
+    scaled("Device ms", lambda part: part.device_ms if part.work and not part.lost else None),
     figure("Kernels, copies", lambda part: part.work or None),
+    figure("Launches without a kernel", lambda part: part.lost or None),
 ]
 _COPIES: Columns[CopyTime] = [
     words("Copies", lambda copy: copy.kind),
@@ -249,7 +263,7 @@ def _made_of(named: Sequence[tuple[str, DeviceTime]]) -> Plot:
 def _over_time(named: Sequence[tuple[str, DeviceTime]]) -> Plot:
     drawn = []
     for index, (name, device) in enumerate(named):
-        shares = [100 * share for share in device.busy_shares]
+        shares = [None if share is None else 100 * share for share in device.busy_shares]
         at = [device.gaps.span_ms * (place + 0.5) / len(shares) for place in range(len(shares))]
         drawn.append(charts.line(name, at, shares, charts.colour(index), style={"shape": "hvh"}))
     x, y = charts.axis("ms since the device's first work"), charts.from_zero("busy (%)")

@@ -60,7 +60,8 @@ def many_small_operators(result: Profiled, _: Thresholds) -> Found:
         return
     what = CUDA_GRAPHS if seen.kernels else "--compile, which fuses them"
     if (median := seen.kernel_median_us) is not None:
-        if median < SMALL_KERNEL_US and seen.kernel_calls > MANY_KERNELS:
+        # Kernels of a replayed graph cost the host no launch each.
+        if median < SMALL_KERNEL_US and seen.kernel_calls - seen.graph_kernels > MANY_KERNELS:
             many = f"{seen.kernel_calls:,} kernels and copies, of which half take less than {median:.1f} µs"
             gain = "not known before you try it; the idle time of the device is the most that it can save"
             yield {"kernels": seen.kernel_calls, "median_us": median}, locals()

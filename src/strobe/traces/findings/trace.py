@@ -23,6 +23,8 @@ COLLECTIVES = 0.1  # share in which collectives run and nothing is computed
 RANK_WAITS = 0.05  # share of a rank's time that it waits for others
 LATE = 0.75  # share of the collectives in which a rank comes last from which it is the late one
 
+LOST = 0.01  # share of the launches without a kernel
+
 GRAPHS = "CUDA graphs, as torch.compile(mode='reduce-overhead') makes them, or larger batches"
 # In the names of calls that take milliseconds only when they are made for the first time.
 FIRST_CALLS = ("malloc", "free", "hostalloc", "launchkernel", "moduleload", "getdeviceproperties")
@@ -46,6 +48,33 @@ def device_idle(answer: TraceAnswer, _: Thresholds) -> Found:
         do, gain = _mend(gaps), _gain(gaps.span_ms, gaps.idle_ms)
         evidence = {"idle_share": share, "idle_ms": gaps.idle_ms, "span_ms": gaps.span_ms, "gain_share": share}
         yield evidence, locals()
+
+
+@finding("trace-lost-kernels", "warning")
+def lost_kernels(answer: TraceAnswer, _: Thresholds) -> Found:
+    """The trace lacks kernels that ran.
+
+    Title: {title}
+    Seen: {name}: of {launches:,} launches of kernels and graphs {lost:,} have no kernel{first}. {unjudged}
+    Why: The profiler lost these kernels; the device ran them. Time from which kernels are missing looks idle.
+    Do: {do}
+    """
+    for rank in answer.ranks:
+        lost, launches, name = rank.lost_launches, rank.launches, rank.name
+        if not lost or lost < LOST * launches:
+            continue
+        first = "; most of these are the first ones" if rank.lost_first else ""
+        unjudged_ms = sum(device.gaps.unjudged_ms for device in rank.devices)
+        title = f"{percent(lost / launches)} of the launches have no kernel in the trace"
+        unjudged = f"{ms(unjudged_ms)} of the device's time is not judged."
+        do = "Trace again, with work on the device before the profiler starts, and a few steps of schedule(warmup=…)."
+        if not rank.devices:
+            title, first, unjudged = "The profiler had no access to the device", "", "The device is not judged."
+            do = "Let the profiler read the device. In a container that takes --cap-add=SYS_ADMIN, on the host the "
+            do += "driver's option NVreg_RestrictProfilingToAdminUsers=0. No second profiler may be at work (DCGM, "
+            do += "Nsight). WSL has no access."
+        yield {"launches": launches, "lost": lost, "unjudged_ms": unjudged_ms}, locals()
+        return
 
 
 @finding("trace-launch-bound", "warning")
@@ -85,7 +114,8 @@ def small_kernels(answer: TraceAnswer, _: Thresholds) -> Found:
         small = sum(device.small_kernels for device in rank.devices)
         idle = max((_share(device.gaps.idle_ms, device) for device in rank.devices), default=0.0)
         its, name = rank.iterations, rank.name
-        each = kernels / max(len(its.ms), 1) if its is not None else kernels
+        launched = kernels - sum(device.graph_kernels for device in rank.devices)  # those of a graph cost no launch
+        each = launched / max(len(its.ms), 1) if its is not None else launched
         if small > kernels / 2 and each > MANY_KERNELS and idle >= STILL_IDLE:
             per = f"{each:,.0f} in each {its.name}" if its is not None else "in the whole trace"
             yield {"kernels": kernels, "small_kernels": small, "idle_share": idle}, locals()
@@ -282,6 +312,8 @@ def _mend(gaps: Gaps) -> str:
     cause = gaps.causes[0].kind if gaps.causes else None
     if cause in ("wait", "copy"):
         return "Look for .item(), .cpu() and prints in the loop, and read such values once in many steps."
+    if cause == "unknown":
+        return "The trace does not say when kernels were launched: trace again, with the activities CPU and CUDA."
     if cause == "queued":
         return "The work was there: look at what its stream waited for (other streams, events, other processes)."
     return f"The host launches too late: {GRAPHS}. Prepare the next inputs while the device works."
@@ -292,6 +324,7 @@ def _gain(span_ms: float, free_ms: float) -> str:
 
 
 RULES = (
+    lost_kernels,
     device_idle,
     launch_bound,
     small_kernels,
