@@ -138,7 +138,6 @@ def test_a_run_that_is_watched_knows_it_too():
     mark = annotation(MARK, 0, 4100)
     seen = operator_profile([mark, *without_kernels(steps(), *range(12))], "inference")
     assert seen.device is not None
-    assert seen.lost_launches == 12
     assert seen.device.unjudged_ms == pytest.approx(1.21)
     assert seen.device.idle_ms == pytest.approx(4.1 - 1.21 - 28 * 0.08)
     blind = operator_profile([mark, *without_kernels(steps(), *range(40))], "inference")

@@ -5,12 +5,12 @@ from __future__ import annotations
 import re
 from bisect import bisect_left
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import pairwise
 from statistics import median
 
-from strobe.traces.occupancy import Merged, Nest, merged, overlap
-from strobe.traces.profiler_events import HostCall, Rows
+from strobe.traces.occupancy import Merged, Nest, length, merged, overlap
+from strobe.traces.profiler_events import DeviceWork, HostCall, Rows
 from strobe.traces.results import TraceIterations, TracePart
 
 STEP = re.compile(r"ProfilerStep#\d+")  # torch.profiler's own, of `profiler.step()`
@@ -78,9 +78,8 @@ def _one_by_one(calls: Sequence[HostCall]) -> bool:
 class _Part:
     calls: int = 0
     host: int = 0
-    device: int = 0
-    work: int = 0
     lost: int = 0
+    work: list[DeviceWork] = field(default_factory=list)
 
 
 def parts(rows: Rows, annotations: Nest, lost: Sequence[HostCall] = ()) -> list[TracePart]:
@@ -98,38 +97,35 @@ def parts(rows: Rows, annotations: Nest, lost: Sequence[HostCall] = ()) -> list[
             part = of.setdefault(path, _Part())
             part.calls += 1
             part.host += around[0].end - around[0].start
-    _add_device_work(of, rows, annotations)
-    for launch in lost:
-        path = _path(annotations.around_launch(launch))
-        for depth in range(1, len(path) + 1):
-            of.setdefault(path[:depth], _Part()).lost += 1
+    _add_device_work(of, rows, annotations, lost)
     host = sum(part.host for path, part in of.items() if len(path) == 1)
     device = sum(work.end - work.start for work in rows.device)
-    shown = {path for path, part in of.items() if part.host >= LEAST * host or part.device >= LEAST * max(device, 1)}
+    on_device = {path: sum(work.end - work.start for work in part.work) for path, part in of.items()}
+    shown = {path for path in of if of[path].host >= LEAST * host or on_device[path] >= LEAST * max(device, 1)}
     return [
         TracePart(
             path=list(path),
             calls=of[path].calls,
             host_ms=of[path].host / 1e6,
-            device_ms=of[path].device / 1e6,
-            work=of[path].work,
+            device_ms=on_device[path] / 1e6,
+            work=len(of[path].work),
+            busy_ms=length(merged((work.start, work.end) for work in of[path].work)) / 1e6,
+            median_us=median(work.end - work.start for work in of[path].work) / 1e3 if of[path].work else None,
             lost=of[path].lost,
         )
         for path in _in_order(shown, of)
     ]
 
 
-def _add_device_work(of: dict[tuple[str, ...], _Part], rows: Rows, annotations: Nest) -> None:
-    calls = {call.correlation: call for call in rows.runtime if call.correlation is not None}
-    for work in rows.device:
-        launch = calls.get(work.correlation) if work.correlation is not None else None
-        if launch is None:
-            continue
-        path = _path(annotations.around_launch(launch))
+def _add_device_work(of: dict[tuple[str, ...], _Part], rows: Rows, annotations: Nest, lost: Sequence[HostCall]) -> None:
+    calls = rows.callers()
+    launched = [*((work, calls.get(work.correlation)) for work in rows.device), *((None, call) for call in lost)]
+    for work, launch in launched:
+        path = _path(annotations.around_launch(launch)) if launch is not None else ()
         for depth in range(1, len(path) + 1):
             part = of.setdefault(path[:depth], _Part())
-            part.device += work.end - work.start
-            part.work += 1
+            part.lost += work is None
+            part.work += [] if work is None else [work]
 
 
 def _path(around: Iterable[HostCall]) -> tuple[str, ...]:

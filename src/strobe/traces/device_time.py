@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import pairwise
@@ -56,7 +57,7 @@ def device_time(rows: Rows, name: str, annotations: Nest, unjudged: Merged = ())
         small_kernels=sum(work.end - work.start < SMALL_NS for work in kernels),
         graph_kernels=len(replayed(rows)),
         launch_bound=_launch_bound(rows, annotations, left_out),
-        busy_shares=_judged_shares(_union(rows.device), left_out, begin, end),
+        busy_shares=_shares(_union(rows.device), left_out, begin, end),
     )
 
 
@@ -79,8 +80,7 @@ def _launch_bound(rows: Rows, annotations: Nest, left_out: Merged) -> LaunchBoun
     if not found:
         return None
     longest, _, first = max(found, key=lambda each: each[0])
-    calls = {call.correlation: call for call in rows.runtime if call.correlation is not None}
-    launch = calls.get(first[0].correlation)
+    launch = rows.callers().get(first[0].correlation)
     around = annotations.around_launch(launch) if launch is not None else ()
     return LaunchBound(
         stretches=len(found),
@@ -111,27 +111,17 @@ def _chains(rows: Rows) -> list[list[DeviceWork]]:
     return chains
 
 
-def _judged_shares(busy: Merged, left_out: Merged, begin: int, end: int) -> list[float | None]:
-    """Return the busy share of what is judged of each slice; None where that is nothing."""
-    if not left_out:
-        return [*_shares(busy, begin, end)]
-    pairs = zip(_shares(merged([*busy, *left_out]), begin, end), _shares(left_out, begin, end), strict=True)
-    return [round(min(max(both - out, 0.0) / (1 - out), 1.0), 4) if out < 1 else None for both, out in pairs]
-
-
-def _shares(busy: Merged, begin: int, end: int) -> list[float]:
-    """Return the busy share of each of `SLICES` equal slices."""
+def _shares(busy: Merged, left_out: Merged, begin: int, end: int) -> list[float | None]:
+    """Return the busy share of what is judged of each of `SLICES` equal slices; None where that is nothing."""
     edges = [begin + (end - begin) * place // SLICES for place in range(SLICES + 1)]
-    slices = [(left, right) for left, right in pairwise(edges) if right > left]
-    shares, first = [], 0
-    for left, right in slices:
-        while first < len(busy) and busy[first][1] <= left:
-            first += 1
-        worked, place = 0, first
-        while place < len(busy) and busy[place][0] < right:
-            worked += min(busy[place][1], right) - max(busy[place][0], left)
-            place += 1
-        shares.append(round(worked / (right - left), 4))
+    both, shares = merged([*busy, *left_out]), []
+    for left, right in pairwise(edges):
+        first = bisect_right(both, left, key=lambda piece: piece[1])
+        near = both[first : bisect_left(both, right, key=lambda piece: piece[0])]
+        out = overlap(left_out, [(left, right)])
+        if right > left:
+            judged = right - left - out
+            shares.append(round((overlap(near, [(left, right)]) - out) / judged, 4) if judged else None)
     return shares
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
 from itertools import accumulate
 from typing import Literal
 
@@ -28,26 +28,16 @@ class Lost:
     Args:
         launches: number of launches.
         calls: those without a kernel, in the order of time.
+        first: whether most of these are the first launches of the trace.
+        all: whether the host launched kernels, and the profiler saw none.
         matched: whether any kernel has the number (correlation) of a call: without that, nobody knows its launch.
-        kernels: whether there is any kernel.
     """
 
-    launches: int = 0
-    calls: Sequence[HostCall] = field(default_factory=list)
-    matched: bool = True
-    kernels: bool = True
-
-    @property
-    def all(self) -> bool:
-        """Whether the host launched kernels and the profiler saw none of them."""
-        return self.launches > 0 and not self.kernels
-
-    @property
-    def first(self) -> bool:
-        """Whether most of those that are lost are the first launches of the trace."""
-        return self.leading > len(self.calls) / 2
-
-    leading: int = 0
+    launches: int
+    calls: Sequence[HostCall]
+    first: bool
+    all: bool
+    matched: bool
 
 
 def lost_launches(rows: Rows) -> Lost:
@@ -57,7 +47,7 @@ def lost_launches(rows: Rows) -> Lost:
     graph whose launch is not known, each of them may be what a launch lacks: then none is taken for lost.
     """
     kernels = [work for work in rows.device if work.kind == "kernel"]
-    called = {call.correlation for call in rows.runtime if call.correlation is not None}
+    called = rows.callers()
     ran = {work.correlation for work in rows.device} - {None}
     launches = _launches(rows.runtime)
     lost = [group[0] for group in launches if not any(call.correlation in ran for call in group)]
@@ -67,7 +57,7 @@ def lost_launches(rows: Rows) -> Lost:
         lost = []
     gone = set(map(id, lost))
     leading = next((place for place, group in enumerate(launches) if id(group[0]) not in gone), len(launches))
-    return Lost(len(launches), lost, matched, bool(kernels), leading)
+    return Lost(len(launches), lost, leading > len(lost) / 2, bool(launches) and not kernels, matched)
 
 
 def no_access(launches: int) -> str:
@@ -104,9 +94,9 @@ def holes(rows: Rows, lost: Lost) -> Merged:
     Args:
         rows: with the work of this device alone, and with the calls of all threads.
     """
-    at = _starts(rows)
+    callers = rows.callers()
     computing = [work for work in rows.device if work.kind == "kernel" and not is_collective(work)]
-    order = sorted((at.get(work.correlation, work.start), work.start, work.end) for work in computing)
+    order = sorted((callers.get(work.correlation, work).start, work.start, work.end) for work in computing)
     launched, last = [each[0] for each in order], max((work.end for work in rows.device), default=0)
     ended = list(accumulate((end for *_, end in order), max))
     found = []
@@ -117,17 +107,13 @@ def holes(rows: Rows, lost: Lost) -> Merged:
     return merged(found)
 
 
-def _starts(rows: Rows) -> dict[str | None, int]:
-    return {call.correlation: call.start for call in rows.runtime if call.correlation is not None}
-
-
 def without_early(rows: Rows) -> Rows:
     """Return the rows without work that begins before its own launch, which is counted: its time is another clock's."""
-    starts = _starts(rows)
-    late = [w for w in rows.device if w.start >= starts.get(w.correlation, w.start) - _EARLY_NS]
+    callers = rows.callers()
+    late = [work for work in rows.device if work.start >= callers.get(work.correlation, work).start - _EARLY_NS]
     if early := len(rows.device) - len(late):
         rows.left_out["on the device before their own launch"] += early
-    return Rows(rows.operators, rows.runtime, late, rows.annotations, rows.left_out)
+    return replace(rows, device=late)
 
 
 def replayed(rows: Rows) -> list[DeviceWork]:
@@ -138,9 +124,9 @@ def replayed(rows: Rows) -> list[DeviceWork]:
 
 def launches(rows: Rows) -> Iterable[tuple[DeviceWork, int | None]]:
     """Yield each work on the device with the end of the call that launched it; None if that is not known."""
-    ends = {call.correlation: call.end for call in rows.runtime if call.correlation is not None}
+    callers = rows.callers()
     for work in rows.device:
-        yield work, ends.get(work.correlation) if work.correlation is not None else None
+        yield work, callers[work.correlation].end if work.correlation in callers else None
 
 
 def blocking_calls(rows: Rows) -> Iterable[tuple[HostCall, Literal["wait", "copy"]]]:

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from statistics import median
 
+from strobe.traces.kernel_classes import kernel_classes
 from strobe.traces.launches import blocking_calls, holes, launches, lost_launches, no_access, replayed
 from strobe.traces.occupancy import Cause, Gap, Merged, Occupancy, Stretch, length, merged, occupancy
 from strobe.traces.profiler_events import HostCall, Rows, rows_of
@@ -50,7 +51,6 @@ def operator_profile(events: Iterable[object], measurement: str) -> OperatorProf
     elsewhere = len(rows.device) - len(inside.device)
     if inside.device and not lost.all:
         profile.device = device_gaps(inside, begin, end, holes(inside, lost))
-        profile.lost_launches = len(lost.calls)
     elif elsewhere:  # seen on a virtual machine with an H100: the times of all kernels were 0
         profile.device_not_judged = (
             f"{elsewhere:,} kernels and copies ran, but torch.profiler's times for them are outside the iteration on "
@@ -78,6 +78,7 @@ def profile_of(rows: Rows, measurement: str, begin: int, end: int) -> OperatorPr
         operator_median_us=median(call.own for call in calls) / 1e3 if calls else None,
         kernels=_totals(runs, end - begin, nested=False),
         kernel_calls=len(runs),
+        kernel_classes=kernel_classes(rows.device),
         graph_kernels=len(replayed(rows)),
         kernel_median_us=median(run.own for run in runs) / 1e3 if runs else None,
         # The profiler adds its cost to every operator; only that of the outermost lies outside all of them.

@@ -32,7 +32,6 @@ from strobe.traces.results import (
     TraceAnswer,
     TracedRank,
     TraceIterations,
-    TracePart,
     short_kernel,
 )
 
@@ -42,6 +41,7 @@ _BECAUSE = {
     "queued": "work was launched, but had not begun",
     "wait": "the host synchronised",
     "copy": "the host copied",
+    "unknown": "of something that the trace does not show",
     "idle": "nothing was launched yet",
 }
 
@@ -70,7 +70,7 @@ def outline(answer: TraceAnswer, depth: int | None = None) -> Document:
 
 def plots(answer: TraceAnswer, _depth: int | None = None) -> Plots:
     """Return what each device's time is made of and how busy it is over time; without a device, the operators."""
-    named = [(_name(rank, device), device) for rank in answer.ranks for device in rank.devices]
+    named = [(rank.called(device), device) for rank in answer.ranks for device in rank.devices]
     if named:
         return {"devices": [_made_of(named), _over_time(named[:RANKS])]}
     drawn = {f"operators-{index}": _operators(rank) for index, rank in enumerate(answer.ranks[:RANKS])}
@@ -116,20 +116,13 @@ def _of_device(rank: TracedRank, device: DeviceTime) -> str:
     gaps = device.gaps
     idle = units.percent(gaps.idle_ms / gaps.span_ms) if gaps.span_ms > 0 else "0 %"
     cause = f", mostly because {_BECAUSE.get(gaps.causes[0].kind or '', gaps.causes[0].cause)}" if gaps.causes else ""
-    if gaps.causes and gaps.causes[0].kind == "unknown":
-        cause = ", and the trace does not show why"
     missing = (
         f" {units.short_ms(gaps.unjudged_ms)} ms more lack kernels, and are not judged." if gaps.unjudged_ms else ""
     )
     return (
-        f"{_name(rank, device)}: busy {units.short_ms(gaps.busy_ms)} of {units.short_ms(gaps.span_ms)} ms, idle {idle}"
+        f"{rank.called(device)}: busy {units.short_ms(gaps.busy_ms)} of {units.short_ms(gaps.span_ms)} ms, idle {idle}"
         f"{cause}.{missing}"
     )
-
-
-def _name(rank: TracedRank, device: DeviceTime) -> str:
-    several = f", device {device.device}" if len(rank.devices) > 1 else ""
-    return f"{rank.name}{several}{f' ({device.name})' if device.name else ''}"
 
 
 def _devices(ranks: Sequence[TracedRank]) -> Table:
@@ -141,7 +134,7 @@ def _devices(ranks: Sequence[TracedRank]) -> Table:
         return figure(title, of, units.percent)
 
     columns: Columns[tuple[TracedRank, DeviceTime]] = [
-        words("Device", lambda pair: _name(*pair)),
+        words("Device", lambda pair: pair[0].called(pair[1])),
         figure("Span ms", lambda pair: units.ms(pair[1].gaps.span_ms, units.digits(pair[1].gaps.span_ms)), str),
         share("Busy %", lambda device: device.gaps.busy_ms),
         share("Computing %", lambda device: device.compute_ms),
@@ -157,8 +150,6 @@ def _devices(ranks: Sequence[TracedRank]) -> Table:
     pairs = [(rank, device) for rank in ranks for device in rank.devices]
     if any(device.graph_kernels for _, device in pairs):
         columns = [*columns, figure("In graphs", lambda pair: pair[1].graph_kernels)]
-    if any(device.gaps.unjudged_ms for _, device in pairs):
-        columns = [*columns, figure("Not judged ms", lambda pair: pair[1].gaps.unjudged_ms, units.places(1))]
     return table(pairs, columns)
 
 
@@ -174,7 +165,7 @@ def _of_rank(rank: TracedRank, key: str, of: str, depth: int | None, *, detail: 
         add(f"gaps-{device.device}", f"What {which} waited for", profiles.gaps(device.gaps, "its time"))
     if rank.iterations is not None:
         add("iterations", f"Iterations of {rank.iterations.name}", _iterations(rank.iterations))
-    add("parts", "Parts (annotations)", _parts(rank.parts, depth))
+    add("parts", "Parts (annotations)", profiles.parts(rank.parts, depth))
     add("copies", "Copies", table(rank.copies, _COPIES).without_empty_columns())
     add("syncs", "Synchronisations", table(rank.syncs, _SYNCS))
     took = units.ms(rank.operators.iteration_ms, units.digits(rank.operators.iteration_ms))
@@ -203,14 +194,6 @@ _WAITS: Columns[RankWait] = [
     scaled("Waits ms", lambda rank: rank.waiting_ms),
     figure("Came last", lambda rank: rank.last),
 ]
-_PARTS: Columns[TracePart] = [
-    words("Part", lambda part: part.path[-1] if part.path else ""),
-    figure("Calls", lambda part: part.calls),
-    scaled("Host ms", lambda part: part.host_ms),
-    scaled("Device ms", lambda part: part.device_ms if part.work and not part.lost else None),
-    figure("Kernels, copies", lambda part: part.work or None),
-    figure("Launches without a kernel", lambda part: part.lost or None),
-]
 _COPIES: Columns[CopyTime] = [
     words("Copies", lambda copy: copy.kind),
     figure("Calls", lambda copy: copy.calls),
@@ -229,12 +212,6 @@ _SYNCS: Columns[SyncTime] = [
     figure("Host ms", lambda sync: sync.ms, units.places(3)),
     words("From", lambda sync: ", ".join(sync.callers[:CALLERS]) or None),
 ]
-
-
-def _parts(parts: Sequence[TracePart], depth: int | None) -> Table:
-    decimals = units.digits(max((part.host_ms for part in parts), default=0.0))
-    shown = [part for part in parts if depth is None or len(part.path) <= depth]
-    return table(shown, _PARTS, decimals, depth=lambda part: max(len(part.path) - 1, 0)).without_empty_columns()
 
 
 def _made_of(named: Sequence[tuple[str, DeviceTime]]) -> Plot:

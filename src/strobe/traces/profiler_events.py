@@ -88,6 +88,10 @@ class Rows:
     annotations: list[HostCall] = field(default_factory=list)
     left_out: Counter[str] = field(default_factory=Counter)
 
+    def callers(self) -> dict[str | None, HostCall]:
+        """Return a correlation → the call of the device's runtime that has it."""
+        return {call.correlation: call for call in self.runtime if call.correlation is not None}
+
     def inside(self, begin: int, end: int) -> Rows:
         """Return the events that start in [begin, end), nanoseconds."""
         return self._those(lambda event: begin <= event.start < end)

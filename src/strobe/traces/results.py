@@ -62,6 +62,28 @@ class Gaps(Data):
     unjudged_ms: Finite = Field(default=0.0, description="time from which kernels are missing: no part of the span")
 
 
+class TracePart(Data):
+    """All annotations (`record_function`) of one path."""
+
+    path: list[str]
+    calls: int
+    host_ms: Finite = Field(description="sum, including nested parts")
+    device_ms: Finite = Field(description="sum of the work launched in it")
+    work: int = Field(description="kernels and copies launched in it")
+    busy_ms: Finite | None = Field(default=None, description="time with any of this work running")
+    median_us: Finite | None = Field(default=None, description="median of this work; None without any")
+    lost: int = Field(default=0, description="number of launches in it without a kernel: its device time is too short")
+
+
+class KernelClass(Data):
+    """The kernels, or copies, that do one kind of work."""
+
+    name: str = Field(description="what they compute, as their names tell it; for products with the dtype")
+    calls: int
+    ms: Finite = Field(description="sum on the device")
+    median_us: Finite
+
+
 class OperatorProfile(Data):
     """One iteration under torch.profiler, which slows what it watches: for looking, not for the numbers above."""
 
@@ -73,8 +95,9 @@ class OperatorProfile(Data):
     kernels: list[OperatorTime] = Field(default_factory=list, description="kernels and copies on an accelerator")
     kernel_calls: int = 0
     kernel_median_us: Finite | None = None
+    kernel_classes: list[KernelClass] = Field(default_factory=list, description="by decreasing time")
+    parts: list[TracePart] = Field(default_factory=list, description="parts with the device's work launched in each")
     graph_kernels: int = Field(default=0, description="kernels among them that a replayed graph launched")
-    lost_launches: int = Field(default=0, description="number of launches whose kernel the profiler did not record")
     host: Gaps | None = Field(default=None, description="gaps between torch's operators: Python, and other libraries")
     device: Gaps | None = Field(default=None, description="gaps between the accelerator's kernels and copies")
     device_not_judged: str = Field(default="", description="why the gaps on the device are not judged")
@@ -184,17 +207,6 @@ class TraceIterations(Data):
     )
 
 
-class TracePart(Data):
-    """All annotations (`record_function`) of one path."""
-
-    path: list[str]
-    calls: int
-    host_ms: Finite = Field(description="sum, including nested parts")
-    device_ms: Finite = Field(description="sum of the work launched in it")
-    work: int = Field(description="kernels and copies launched in it")
-    lost: int = Field(default=0, description="number of launches in it without a kernel: its device time is too short")
-
-
 class TracedRank(Data):
     """One trace: a program, or one process of several."""
 
@@ -213,6 +225,11 @@ class TracedRank(Data):
     lost_launches: int = Field(default=0, description="number of launches without a kernel in the trace")
     launches_known: bool = Field(default=True, description="whether any kernel has the number of its launch")
     lost_first: bool = Field(default=False, description="whether most of these are the first launches of the trace")
+
+    def called(self, device: DeviceTime) -> str:
+        """Return the name of one of its devices."""
+        several = f", device {device.device}" if len(self.devices) > 1 else ""
+        return f"{self.name}{several}{f' ({device.name})' if device.name else ''}"
 
 
 class RankWait(Data):

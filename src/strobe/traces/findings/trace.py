@@ -11,8 +11,8 @@ from collections.abc import Callable
 from strobe.core.findings.texts import Found, finding
 from strobe.core.findings.thresholds import Thresholds
 from strobe.core.findings.view import NANOSECOND_MS, ms, percent
-from strobe.traces.findings.profiles import BETWEEN_OPERATORS, IDLE_DEVICE, MANY_KERNELS, SMALL_KERNEL_US
-from strobe.traces.results import DeviceTime, Gaps, LongGap, TraceAnswer, TracedRank, short_kernel
+from strobe.traces.findings.profiles import BETWEEN_OPERATORS, IDLE_DEVICE, MANY_KERNELS, SMALL_KERNEL_US, longest_gap
+from strobe.traces.results import DeviceTime, Gaps, TraceAnswer, TracedRank, short_kernel
 
 BUSY_DEVICE = 0.95  # share from which only faster kernels make the program faster
 LAUNCH_BOUND = 0.05  # share of the device's time that it idles in launch-bound stretches
@@ -43,7 +43,7 @@ def device_idle(answer: TraceAnswer, _: Thresholds) -> Found:
     """
     if worst := _worst(answer, lambda device: _share(device.gaps.idle_ms, device), IDLE_DEVICE):
         rank, device, share, others = worst
-        gaps, where, longest = device.gaps, _where(rank, device), _longest(device.gaps)
+        gaps, where, longest = device.gaps, rank.called(device), longest_gap(device.gaps)
         causes = f" ({', '.join(f'{cause.cause} {ms(cause.ms)}' for cause in gaps.causes)})" if gaps.causes else ""
         do, gain = _mend(gaps), _gain(gaps.span_ms, gaps.idle_ms)
         evidence = {"idle_share": share, "idle_ms": gaps.idle_ms, "span_ms": gaps.span_ms, "gain_share": share}
@@ -70,9 +70,8 @@ def lost_kernels(answer: TraceAnswer, _: Thresholds) -> Found:
         do = "Trace again, with work on the device before the profiler starts, and a few steps of schedule(warmup=…)."
         if not rank.devices:
             title, first, unjudged = "The profiler had no access to the device", "", "The device is not judged."
-            do = "Let the profiler read the device. In a container that takes --cap-add=SYS_ADMIN, on the host the "
-            do += "driver's option NVreg_RestrictProfilingToAdminUsers=0. No second profiler may be at work (DCGM, "
-            do += "Nsight). WSL has no access."
+            do = "Let the profiler read the device: --cap-add=SYS_ADMIN for a container, on the host the driver's "
+            do += "option NVreg_RestrictProfilingToAdminUsers=0, no second profiler (DCGM, Nsight), and no WSL."
         yield {"launches": launches, "lost": lost, "unjudged_ms": unjudged_ms}, locals()
         return
 
@@ -92,7 +91,7 @@ def launch_bound(answer: TraceAnswer, _: Thresholds) -> Found:
         rank, device, share, others = worst
         bound = device.launch_bound
         assert bound is not None
-        where, stretches, of_time = _where(rank, device), _stretches(bound.stretches), _share(bound.ms, device)
+        where, stretches, of_time = rank.called(device), _stretches(bound.stretches), _share(bound.ms, device)
         within = f", in {bound.within}" if bound.within else ""
         gain = _gain(device.gaps.span_ms, bound.idle_ms)
         yield {"launch_bound_ms": bound.ms, "idle_ms": bound.idle_ms, "gain_share": share}, locals()
@@ -160,7 +159,7 @@ def exposed_copies(answer: TraceAnswer, _: Thresholds) -> Found:
     """
     if worst := _worst(answer, lambda device: _share(device.exposed_copies_ms, device), COPIES):
         rank, device, share, others = worst
-        where, gain = _where(rank, device), _gain(device.gaps.span_ms, device.exposed_copies_ms)
+        where, gain = rank.called(device), _gain(device.gaps.span_ms, device.exposed_copies_ms)
         kinds = ", ".join(f"{copy.calls:,} × {copy.kind} {ms(copy.ms)}" for copy in rank.copies[:3])
         pin = ""
         if any("Pageable" in copy.kind and "HtoD" in copy.kind for copy in rank.copies):
@@ -180,7 +179,7 @@ def exposed_collectives(answer: TraceAnswer, _: Thresholds) -> Found:
     """
     if worst := _worst(answer, lambda device: _share(device.exposed_communication_ms, device), COLLECTIVES):
         rank, device, share, others = worst
-        where, gain = _where(rank, device), _gain(device.gaps.span_ms, device.exposed_communication_ms)
+        where, gain = rank.called(device), _gain(device.gaps.span_ms, device.exposed_communication_ms)
         unknown = ""
         do = "Let collectives overlap the computation: buckets of DDP, prefetching of FSDP, an earlier exchange."
         if answer.waits is None:
@@ -237,7 +236,7 @@ def host_between_operators(answer: TraceAnswer, _: Thresholds) -> Found:
             continue
         share = host.long_ms / host.span_ms
         if share >= BETWEEN_OPERATORS:
-            longest, gain = _longest(host), _gain(host.span_ms, host.long_ms)
+            longest, gain = longest_gap(host), _gain(host.span_ms, host.long_ms)
             yield {"between_share": share, "long_ms": host.long_ms, "gain_share": share}, locals()
             return
 
@@ -252,7 +251,7 @@ def device_busy(answer: TraceAnswer, _: Thresholds) -> Found:
     shares = [(_share(device.gaps.busy_ms, device), rank, device) for rank in answer.ranks for device in rank.devices]
     share, rank, device = min(shares, key=lambda each: each[0], default=(0.0, None, None))
     if rank is not None and device is not None and share >= BUSY_DEVICE:
-        first, where = rank.operators.kernels[:1], _where(rank, device)
+        first, where = rank.operators.kernels[:1], rank.called(device)
         most = f" Most of it is {short_kernel(first[0].name)[:80]}: {ms(first[0].own_ms)}." if first else ""
         yield {}, locals()
 
@@ -281,24 +280,6 @@ def _launch_share(device: DeviceTime) -> float:
 
 def _stretches(count: int) -> str:
     return "one stretch" if count == 1 else f"{count:,} stretches"
-
-
-def _where(rank: TracedRank, device: DeviceTime) -> str:
-    several = len(rank.devices) > 1
-    return f"{rank.name}{f', device {device.device}' if several else ''}{f' ({device.name})' if device.name else ''}"
-
-
-def _longest(gaps: Gaps) -> str:
-    if not gaps.longest:
-        return ""
-    return f" The longest gap: {ms(gaps.longest[0].ms)}{_around(gaps.longest[0])}."
-
-
-def _around(gap: LongGap) -> str:
-    places = [f"after {short_kernel(gap.after)[:60]}"] if gap.after else []
-    places += [f"before {short_kernel(gap.before)[:60]}"] if gap.before else []
-    host = f", while the host was in {short_kernel(gap.host)[:60]}" if gap.host else ""
-    return f" {' and '.join(places)}{host}" if places or host else ""
 
 
 def _mend(gaps: Gaps) -> str:
