@@ -32,17 +32,13 @@ def iterations(rows: Rows, unjudged: Merged = ()) -> TraceIterations | None:
     windows = [(call.start, call.end) for call in calls]
     starts = sorted(work.start for work in rows.device)
     took = [(call.end - call.start) / 1e6 for call in calls]
-    whole = [overlap(unjudged, [window]) == 0 for window in windows]
+    judged = [(window, overlap(unjudged, [window]) == 0) for window in windows if starts]
     return TraceIterations(
         name="ProfilerStep" if STEP.fullmatch(calls[0].name) else calls[0].name,
         ms=took,
         median_ms=median(took),
-        busy_ms=[overlap(busy, [at]) / 1e6 if ok else None for at, ok in zip(windows, whole, strict=True) if starts],
-        work=[
-            bisect_left(starts, end) - bisect_left(starts, begin) if ok else None
-            for (begin, end), ok in zip(windows, whole, strict=True)
-            if starts
-        ],
+        busy_ms=[overlap(busy, [at]) / 1e6 if ok else None for at, ok in judged],
+        work=[bisect_left(starts, at[1]) - bisect_left(starts, at[0]) if ok else None for at, ok in judged],
     )
 
 

@@ -18,26 +18,17 @@ from strobe.traces.profiler_events import DeviceWork, HostCall, Rows, is_collect
 
 _GRAPH = "graphlaunch"  # in the names of runtime calls, of CUDA and of HIP
 _EARLY_NS = 1_000_000  # clocks of host and device differ by less; a kernel this early has another clock's time
-_SYNCHRONISES, _COPIES = "synchronize", "memcpy"
 
 
 @dataclass(frozen=True)
 class Lost:
-    """Launches of kernels and graphs, and those of them that have no kernel in the trace.
-
-    Args:
-        launches: number of launches.
-        calls: those without a kernel, in the order of time.
-        first: whether most of these are the first launches of the trace.
-        all: whether the host launched kernels, and the profiler saw none.
-        matched: whether any kernel has the number (correlation) of a call: without that, nobody knows its launch.
-    """
+    """Launches of kernels and graphs, and those of them that have no kernel in the trace."""
 
     launches: int
-    calls: Sequence[HostCall]
-    first: bool
-    all: bool
-    matched: bool
+    calls: Sequence[HostCall]  # those without a kernel, in the order of time
+    first: bool  # whether most of these are the first launches of the trace
+    all: bool  # whether the host launched kernels, and the profiler saw none
+    matched: bool  # whether any kernel has the number (correlation) of a call: else nobody knows its launch
 
 
 def lost_launches(rows: Rows) -> Lost:
@@ -55,9 +46,9 @@ def lost_launches(rows: Rows) -> Lost:
     unknown = sum(work.correlation is None or (work.graph and work.correlation not in called) for work in kernels)
     if kernels and (not matched or len(lost) <= unknown):
         lost = []
-    gone = set(map(id, lost))
-    leading = next((place for place, group in enumerate(launches) if id(group[0]) not in gone), len(launches))
-    return Lost(len(launches), lost, leading > len(lost) / 2, bool(launches) and not kernels, matched)
+    middle = len(lost) // 2
+    first = bool(lost) and launches[middle][0] is lost[middle]  # all launches up to that one are lost
+    return Lost(len(launches), lost, first, bool(launches) and not kernels, matched)
 
 
 def no_access(launches: int) -> str:
@@ -138,9 +129,9 @@ def blocking_calls(rows: Rows) -> Iterable[tuple[HostCall, Literal["wait", "copy
     copies = {work.correlation: work.end for work in rows.device if work.correlation is not None}
     for call in rows.runtime:
         name = call.name.lower()
-        if _SYNCHRONISES in name:
+        if "synchronize" in name:
             yield call, "wait"
-        elif _COPIES in name:
+        elif "memcpy" in name:
             done = copies.get(call.correlation) if call.correlation is not None else None
             if call.end >= done if done is not None else "async" not in name:
                 yield call, "copy"

@@ -116,9 +116,7 @@ def _of_device(rank: TracedRank, device: DeviceTime) -> str:
     gaps = device.gaps
     idle = units.percent(gaps.idle_ms / gaps.span_ms) if gaps.span_ms > 0 else "0 %"
     cause = f", mostly because {_BECAUSE.get(gaps.causes[0].kind or '', gaps.causes[0].cause)}" if gaps.causes else ""
-    missing = (
-        f" {units.short_ms(gaps.unjudged_ms)} ms more lack kernels, and are not judged." if gaps.unjudged_ms else ""
-    )
+    missing = f" {units.short_ms(gaps.unjudged_ms)} ms lack kernels: not judged." if gaps.unjudged_ms else ""
     return (
         f"{rank.called(device)}: busy {units.short_ms(gaps.busy_ms)} of {units.short_ms(gaps.span_ms)} ms, idle {idle}"
         f"{cause}.{missing}"
@@ -145,12 +143,10 @@ def _devices(ranks: Sequence[TracedRank]) -> Table:
         share("Idle %", lambda device: device.gaps.idle_ms),
         share("Launch-bound %", lambda device: device.launch_bound and device.launch_bound.ms),
         figure("Kernels", lambda pair: pair[1].kernels),
+        figure("In graphs", lambda pair: pair[1].graph_kernels),
         figure("Streams", lambda pair: pair[1].streams),
     ]
-    pairs = [(rank, device) for rank in ranks for device in rank.devices]
-    if any(device.graph_kernels for _, device in pairs):
-        columns = [*columns, figure("In graphs", lambda pair: pair[1].graph_kernels)]
-    return table(pairs, columns)
+    return table([(rank, device) for rank in ranks for device in rank.devices], columns)
 
 
 def _of_rank(rank: TracedRank, key: str, of: str, depth: int | None, *, detail: bool) -> list[Section]:

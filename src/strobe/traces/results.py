@@ -198,13 +198,8 @@ class TraceIterations(Data):
     name: str
     ms: list[Finite] = Field(description="duration of each iteration, in order")
     median_ms: Finite
-    busy_ms: list[Finite | None] = Field(
-        default_factory=list,
-        description="device work within each; None where kernels are missing; the list is empty without a device",
-    )
-    work: list[int | None] = Field(
-        default_factory=list, description="kernels and copies that began within each; None where kernels are missing"
-    )
+    busy_ms: list[Finite | None] = Field(default_factory=list, description="device work; None if kernels are missing")
+    work: list[int | None] = Field(default_factory=list, description="kernels and copies that began in each, or None")
 
 
 class TracedRank(Data):
