@@ -67,6 +67,21 @@ def test_kernels_that_are_lost_later_cost_their_own_time_alone(tmp_path: Path):
     assert device.gaps.busy_ms == pytest.approx(38 * 0.08 + 0.005)
 
 
+def test_kernels_that_are_lost_from_a_queue_cost_no_time_of_those_before_them(tmp_path: Path):
+    queued = [each for n in range(20) for each in work(n, n * 5, 200 + n * 100, 90)]
+    (device,) = read(without_kernels(queued, 10), tmp_path)[0].devices
+    assert device.gaps.unjudged_ms == pytest.approx(0.11)  # from the end of the kernel before to the next one
+    assert device.gaps.busy_ms == pytest.approx(19 * 0.09)
+
+
+def test_a_stretch_that_lacks_kernels_is_not_idle_where_they_are_missing(tmp_path: Path):
+    bound = read(without_kernels(chain(60), *range(1020, 1030)), tmp_path)[0].devices[0].launch_bound
+    assert bound is not None
+    assert bound.kernels == 50
+    # The pauses between kernels that are there, and that up to the launch of the first missing one.
+    assert bound.idle_ms == pytest.approx((48 * 15 + 9) / 1e3)
+
+
 def test_a_device_of_which_the_profiler_saw_nothing_is_not_idle(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
     for cut in (without_kernels(steps(), *range(40)), [e for e in steps() if e["cat"] not in ("kernel", "gpu_memcpy")]):
         rank, answer = read(cut, tmp_path)
