@@ -73,9 +73,9 @@ def operators_of(
         undo()
     document = exported(profiler)
     events = json.loads(document)["traceEvents"]
-    watched_profile, sections = operator_profile(events, measurement), timeline.sections()
-    watched_profile.parts = device_parts(events, sections)
-    return ProfiledIteration(watched_profile, sections, events, document)
+    seen, sections = operator_profile(events, measurement), timeline.sections()
+    seen.parts = device_parts(events, sections) if seen.kernel_calls else []
+    return ProfiledIteration(seen, sections, events, document)
 
 
 def device_parts(events: Sequence[JsonObject], sections: Sequence[Section]) -> list[TracePart]:
