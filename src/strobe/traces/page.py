@@ -143,9 +143,10 @@ def _devices(ranks: Sequence[TracedRank]) -> Table:
         share("Idle %", lambda device: device.gaps.idle_ms),
         share("Launch-bound %", lambda device: device.launch_bound and device.launch_bound.ms),
         figure("Kernels", lambda pair: pair[1].kernels),
-        figure("In graphs", lambda pair: pair[1].graph_kernels),
         figure("Streams", lambda pair: pair[1].streams),
     ]
+    if any(device.graph_kernels for rank in ranks for device in rank.devices):
+        columns = [*columns, figure("In graphs", lambda pair: pair[1].graph_kernels)]
     return table([(rank, device) for rank in ranks for device in rank.devices], columns)
 
 

@@ -62,7 +62,8 @@ def tables(seen: OperatorProfile, about: str, of: str = "iteration", key: str = 
     if seen.kernels:
         lines = [f"{_count(seen.kernel_calls, 'kernel or copy', seen.kernel_median_us, 'kernels and copies')}."]
         shown.append(Section(f"kernels{key}", "Kernels", _times("Kernel", seen.kernels, decimals, of), lines))
-        shown.append(Section(f"classes{key}", "Kinds of kernels", table(seen.kernel_classes, _CLASSES, decimals)))
+        if seen.kernel_classes:
+            shown.append(Section(f"classes{key}", "Kinds of kernels", table(seen.kernel_classes, _CLASSES, decimals)))
     return shown
 
 
@@ -96,7 +97,7 @@ _PARTS: Columns[TracePart] = [
     scaled("Device ms", lambda part: part.device_ms if part.work and not part.lost else None),
     scaled("Busy ms", lambda part: part.busy_ms if part.work and not part.lost else None),
     figure("Kernels, copies", lambda part: part.work or None),
-    figure("A call", lambda part: part.work / part.calls if part.work and part.calls else None, units.calls),
+    figure("Per call", lambda part: part.work / part.calls if part.work and part.calls else None, units.calls),
     figure("Median µs", lambda part: part.median_us, units.places(1)),
     figure("Launches without a kernel", lambda part: part.lost or None),
 ]
