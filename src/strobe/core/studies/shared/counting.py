@@ -21,12 +21,15 @@ class Counted:
     memory: Memory
     weights: Weights
     uncounted: Mapping[str, int] = field(default_factory=dict)  # operator whose FLOP are not known → its calls
+    waits: Mapping[str, int] = field(default_factory=dict)  # operator for which the host waits, and where → its calls
 
     @property
-    def too_low(self) -> str:
-        """The note on operators that multiply and are not in the FLOP."""
-        names = ", ".join(f"{name} ({calls}×)" for name, calls in sorted(self.uncounted.items()))
-        return f"GFLOP, and all that rests on them, are too low: these operators multiply and are not counted: {names}"
+    def notes(self) -> list[str]:
+        """The notes on operators that multiply and are not in the FLOP, and on those that the host waits for."""
+        too_low = "GFLOP, and all that rests on them, are too low: these operators multiply and are not counted"
+        notes = ((too_low, self.uncounted), ("the host waits for the device in each call", self.waits))
+        listed = ((about, [f"{name} ({calls}×)" for name, calls in sorted(of.items())]) for about, of in notes if of)
+        return [f"{about}: {', '.join(names)}" for about, names in listed]
 
 
 def count(subject: Subject, variant: Variant, call: Callable[[int], object], hooks: Sequence[Hook]) -> Counted:
@@ -49,7 +52,7 @@ def count(subject: Subject, variant: Variant, call: Callable[[int], object], hoo
         return Counted(accounts, memory, weights, accounting.uncounted)
     memory.source = accounting.meter.source
     memory.peak_activations = accounting.total.peak_bytes
-    return Counted(accounting.accounts, memory, weights, accounting.uncounted)
+    return Counted(accounting.accounts, memory, weights, accounting.uncounted, accounting.waits)
 
 
 def _built(

@@ -203,8 +203,8 @@ class Session:
             if self.subject.returns == "outputs" and not self._hooks:
                 measurement.components = []  # a whole that nothing divides has no rest
             self._annotate(measurement, collected.samples[measurement.name], complete, lost)
-            if measurement.name in counts and counts[measurement.name].uncounted:
-                measurement.notes.append(counts[measurement.name].too_low)
+            if measurement.name in counts:
+                measurement.notes += counts[measurement.name].notes
             if measurement.name in self._uncounted:
                 measurement.notes.append(f"FLOP and memory were not counted: {self._uncounted[measurement.name]}")
             if measurement.name in self._late:
