@@ -101,6 +101,28 @@ def test_other_weights_settings_and_treatments_are_captured_anew() -> None:
     assert capture.recorded == 4  # all are kept
 
 
+def test_at_the_bound_other_shapes_run_without_a_graph_until_they_come_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(regions, "KEPT", 2)
+    capture = Replayed(WARMUPS)
+    place = regions.Regions("chunk", tiny("act"), capture)
+    place.look()
+
+    def made(length: int) -> int:
+        """Return how many graphs there were after a call of ``length``, whose result must be right."""
+        given = torch.arange(float(length))
+        with torch.no_grad():
+            assert torch.equal(place.run("chunk", lambda x: x * 2 + 1, given), given * 2 + 1)
+        return capture.recorded
+
+    assert [made(length) for length in (1, 2, 1)] == [1, 2, 2]
+    with pytest.warns(UserWarning, match="2 graphs of the chunk are there, the most that are kept"):
+        assert made(3) == 2
+    assert [made(length) for _ in range(4) for length in (1, 2, 3)] == [2] * 12, "in turn: no capture in each call"
+    assert [made(length) for length in (3, 3)] == [3, 3], "it comes again before the least recently used one"
+    assert [made(length) for length in (2, 3)] == [3, 3], "the other one is still there"
+    assert [made(length) for length in (4, 5, 6, 7, 8)] == [3] * 5, "each once: eager"
+
+
 def test_guidance_in_closed_form_is_captured_and_autograd_is_refused() -> None:
     subject = tiny("pi0")
     rtc = RealTimeChunking(RTCConfig(enabled=True, execution_horizon=6), 2)
@@ -203,6 +225,28 @@ def test_what_cannot_be_captured_is_one_line() -> None:
     torch.set_rng_state(state)
     with pytest.raises(UserError, match="holds a object"):
         regions.Structure({"unknown": object()}, "it")
+
+
+@pytest.mark.parametrize(("what", "operator"), [("chunk", "item"), ("loop", "tolist")])
+def test_what_cannot_be_captured_is_named_with_its_line(
+    monkeypatch: pytest.MonkeyPatch, what: str, operator: str
+) -> None:
+    """The ladder then goes on to smaller graphs, and its line says which operator of which line was in the way."""
+    subject = tiny("pi05")
+    model: Any = subject.policy.model
+    step = model.denoise_step
+
+    def looking(*args: Any, **kwargs: Any) -> Any:
+        velocity = step(*args, **kwargs)
+        getattr(velocity.sum(), operator)()
+        return velocity
+
+    monkeypatch.setitem(vars(model), "denoise_step", looking)
+    with EmulatedDevice() as device, device.holding(subject):
+        where = rf"cannot be captured: {operator} in treatments/test_cuda_graph.py:\d+ \(looking\): "
+        with pytest.raises(UserError, match=where):
+            chunks(subject, CudaGraph(what, Graph(device)), count=1)
+        assert len(chunks(subject, CudaGraph("prefix", Graph(device)), count=1)) == 1
 
 
 def test_numbers_of_the_host_are_remembered_and_noise_is_drawn_anew() -> None:

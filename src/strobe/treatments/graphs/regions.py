@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import copy
+import traceback
 import warnings
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, is_dataclass
 from enum import Enum
+from pathlib import Path
 from types import FunctionType, MethodType
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -16,6 +18,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils._pytree import tree_flatten, tree_unflatten
 
+import strobe
 from strobe.core.devices.accelerators import Pool, generators_restored
 from strobe.core.errors import UserError, in_a_line
 from strobe.core.subjects.subject import Subject
@@ -24,12 +27,13 @@ from strobe.core.timeline.layers import Call
 from strobe.core.timeline.sections import CAPTURED as UNSEEN
 from strobe.core.timeline.sections import note_unseen, recording
 from strobe.core.treatments.patch import identity, patched
+from strobe.treatments.graphs import host_work
 from strobe.treatments.graphs.host_work import Host, RegionChangedError
 
 if TYPE_CHECKING:
     from strobe.lerobot.policies.policy_subject import PolicySubject
 
-_KEPT = 8  # captures of one region that are kept, each with a memory pool of its own
+KEPT = 8  # captures of one region that are kept, each with a memory pool of its own
 
 Run = Callable[[], object]
 
@@ -60,12 +64,14 @@ class Regions:
         self.ran = 0
         self._subject = subject
         self._capture = capture
-        self._kept: dict[str, OrderedDict[Hashable, _Region]] = {}
+        # Of each region, the last used last; None for a kind of input that came when there was no room.
+        self._kept: dict[str, OrderedDict[Hashable, _Region | None]] = {}
         self._weights: list[Tensor] = []
         self._state: Hashable = None
         self._holding: list[object] = []
         self._guided = False  # whether RTC was on when the graph was put on
         self._warned = False
+        self._full: set[str] = set()  # regions of which it was said that no more graphs are kept
 
     def look(self) -> None:
         """Take note of the subject's state: its settings, and what other treatments have put there."""
@@ -78,7 +84,12 @@ class Regions:
         self._state = (others, _settings(module), guidance)
 
     def run(self, label: str, call: Callable[[Any], object], given: object, *settings: Hashable) -> object:
-        """Return ``call(given)``, from a graph. Raises UserError where it cannot be captured."""
+        """Return ``call(given)``, from a graph. Raises UserError where it cannot be captured.
+
+        Of each region `KEPT` graphs are there at a time. A kind of input beyond them runs without a graph. It takes the
+        place of the least recently used one where it comes twice before that is used again: else more prompts than
+        graphs, in turn, would make a capture in every call.
+        """
         if torch.is_grad_enabled() or torch.compiler.is_compiling():  # training; the whole sampling is compiled
             return call(given)
         self.ran += 1
@@ -89,14 +100,16 @@ class Regions:
         addresses = tuple([weight.data_ptr() for weight in self._weights])
         key = (parts.key, settings, self._state, addresses)
         captures = self._kept.setdefault(label, OrderedDict())
-        if key not in captures:
+        region = captures.get(key)
+        if region is None:
+            if not _has_room(captures, key):
+                self._say_full(label)
+                return call(given)
             with torch.inference_mode(False), torch.no_grad():  # calls in and out of that mode replay it
-                captures[key] = self._build(label, call, parts)
-            if len(captures) > _KEPT:
-                captures.popitem(last=False)
+                region = captures[key] = self._build(label, call, parts)
         captures.move_to_end(key)
         with section(label):
-            return captures[key].replay(parts.tensors)
+            return region.replay(parts.tensors)
 
     def step_aside(self, why: str) -> bool:
         """Let this call run without a graph and warn the first time. Raises UserError where RTC was on before."""
@@ -107,6 +120,16 @@ class Regions:
             self._warned = True
             warnings.warn(f"graph={self.what} steps aside in calls with RTC: {why}", stacklevel=2)
         return True
+
+    def _say_full(self, label: str) -> None:
+        if label not in self._full:
+            self._full.add(label)
+            warnings.warn(
+                f"graph={self.what}: {KEPT} graphs of the {label} are there, the most that are kept; inputs of another"
+                " shape run without one until they come often. padding=trimmed, padding.multiple=16 makes fewer"
+                " lengths of prompts",
+                stacklevel=2,
+            )
 
     def watched(self, call: Call) -> Call:
         """Return ``call``, the whole sampling; raises UserError if no region was met in it."""
@@ -141,8 +164,8 @@ class Regions:
         except (RuntimeError, RegionChangedError) as error:
             if isinstance(error, torch.OutOfMemoryError):
                 raise
-            text = in_a_line(error)
-            raise UserError(f"graph={self.what}: the {label} cannot be captured: {text[:200]}") from error
+            text, where = in_a_line(error), _where(error, host.failed)
+            raise UserError(f"graph={self.what}: the {label} cannot be captured: {where}{text[:200]}") from error
         outputs = Structure(made, f"graph={self.what}: what the {label} returns")
         return _Region(replay, host, inputs, outputs, [*self._holding, call])
 
@@ -164,6 +187,40 @@ class _Region:
         self.host.draw()
         self.graph()
         return self.outputs.rebuilt([tensor.clone() for tensor in self.outputs.tensors])
+
+
+def _has_room(captures: OrderedDict[Hashable, _Region | None], key: Hashable) -> bool:
+    """Return whether a graph for ``key`` may be captured now, with the least recently used one dropped for it."""
+    captured = [each for each, region in captures.items() if region is not None]
+    if len(captured) < KEPT:
+        return True
+    places = list(captures)
+    if key in captures and places.index(key) > places.index(captured[0]):
+        del captures[captured[0]]
+        return True
+    captures[key] = None
+    captures.move_to_end(key)
+    seen = [each for each, region in captures.items() if region is None]
+    if len(seen) > KEPT:
+        del captures[seen[0]]
+    return False
+
+
+def _where(error: BaseException, operator: str) -> str:
+    """Return the operator that could not be captured and the policy's line that called it; '' where no line is known.
+
+    What CUDA says at the end of a capture has no line.
+    """
+    line = ""
+    for frame in traceback.extract_tb(error.__traceback__):
+        if frame.name == "__torch_function__" and frame.filename == host_work.__file__:
+            break
+        if not frame.filename.startswith(_OURS):
+            line = f"{'/'.join(Path(frame.filename).parts[-2:])}:{frame.lineno} ({frame.name})"
+    return f"{operator} in {line}: " if operator and line else ""
+
+
+_OURS = (f"{Path(torch.__file__).parent}/", f"{Path(strobe.__file__).parent}/")  # no code of a policy
 
 
 def _settings(module: nn.Module) -> Hashable:
