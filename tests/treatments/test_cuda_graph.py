@@ -99,6 +99,10 @@ def test_other_weights_settings_and_treatments_are_captured_anew() -> None:
     chunks(subject, graph)
     chunks(subject, fused, graph)
     assert capture.recorded == 4  # all are kept
+    traits = graph.traits()
+    assert traits.captures == 4
+    assert traits.capture_s
+    assert {"graph captures", "graph capture s"} <= traits.labelled().keys(), "a report shows what they cost"
 
 
 def test_at_the_bound_other_shapes_run_without_a_graph_until_they_come_again(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -148,7 +148,10 @@ class CudaGraph(Treatment, key="graph"):
     builds = "captured"
 
     def traits(self) -> TreatmentTraits:
-        return TreatmentTraits(key=self.key, value=self.what, builds=self.builds)
+        traits = TreatmentTraits(key=self.key, value=self.what, builds=self.builds)
+        if self._regions is not None and self._regions.captures:
+            traits.captures, traits.capture_s = self._regions.captures, round(self._regions.capture_s, 2)
+        return traits
 
     def pools(self, device: torch.device) -> Sequence[Pool]:
         return self.capture.pools

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import time
 import traceback
 import warnings
 from collections import OrderedDict
@@ -62,6 +63,8 @@ class Regions:
     def __init__(self, what: str, subject: PolicySubject, capture: Capture) -> None:
         self.what = what
         self.ran = 0
+        self.captures = 0  # made so far, dropped ones too
+        self.capture_s = 0.0  # seconds of them, with their warm-ups
         self._subject = subject
         self._capture = capture
         # Of each region, the last used last; None for a kind of input that came when there was no room.
@@ -148,7 +151,7 @@ class Regions:
     def _build(self, label: str, call: Callable[[object], object], parts: Structure) -> _Region:
         device = self._subject.device
         inputs = [tensor.detach().clone() for tensor in parts.tensors]
-        host = Host(device)
+        host, began = Host(device), time.perf_counter()
 
         def warm() -> object:
             with host.warming():
@@ -166,6 +169,7 @@ class Regions:
                 raise
             text, where = in_a_line(error), _where(error, host.failed)
             raise UserError(f"graph={self.what}: the {label} cannot be captured: {where}{text[:200]}") from error
+        self.captures, self.capture_s = self.captures + 1, self.capture_s + time.perf_counter() - began
         outputs = Structure(made, f"graph={self.what}: what the {label} returns")
         return _Region(replay, host, inputs, outputs, [*self._holding, call])
 
