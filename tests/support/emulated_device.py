@@ -14,7 +14,7 @@ from __future__ import annotations
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import Any, Self
@@ -129,6 +129,9 @@ class EmulatedDevice:
         yield cuda, "is_available", lambda: True
         yield cuda, "device_count", lambda: 1
         yield cuda, "current_device", lambda: 0
+        yield cuda, "device", lambda device: nullcontext()
+        yield cuda, "is_bf16_supported", lambda *_, **__: True
+        yield cuda, "get_device_capability", lambda device=None: (9, 0)
         yield cuda, "synchronize", lambda device=None: self.note(WAIT, "synchronize")
         yield cuda, "is_current_stream_capturing", lambda: self.recording
         # What an optimizer of torch 2.15 reads.
