@@ -49,7 +49,7 @@ def simulated(what: str, dtype: str) -> Measurement:
     for part in made.components:
         if part.other:
             continue
-        ms = 100.0 * part.share
+        ms = 100.0 * (part.share or 0.0)
         part.host_ms = host * ms
         part.gflop_by_dtype = {dtype: compute * ms * CARD.gflops[dtype] / 1e3}
         part.moved_bytes = round(memory * ms * CARD.memory_gbps * 1e6)

@@ -15,7 +15,8 @@ import torch
 from lerobot.policies.rtc.configuration_rtc import RTCConfig
 from support.emulated_device import EmulatedDevice, Graph
 from support.matrix import matrix
-from torch import Tensor
+from torch import Tensor, nn
+from transformers import BatchFeature
 
 from strobe.core.errors import UserError
 from strobe.core.treatments import catalogue
@@ -125,6 +126,23 @@ def test_at_the_bound_other_shapes_run_without_a_graph_until_they_come_again(mon
     assert [made(length) for length in (3, 3)] == [3, 3], "it comes again before the least recently used one"
     assert [made(length) for length in (2, 3)] == [3, 3], "the other one is still there"
     assert [made(length) for length in (4, 5, 6, 7, 8)] == [3] * 5, "each once: eager"
+
+
+def test_autocast_keeps_no_cast_that_a_graph_reads() -> None:
+    """It keeps casts of weights until its block ends, and the warm-up's are freed by the next call. As in GR00T's head,
+    whose inputs and outputs are mappings that torch does not look into."""
+    layer, capture = nn.Linear(3, 3), Replayed(WARMUPS)
+    place = regions.Regions("loop", tiny("act"), capture)
+    place.look()
+    for _ in range(2):
+        given = BatchFeature({"x": torch.randn(2, 3), "more": BatchFeature({"y": torch.randn(2, 3)})})
+        with torch.no_grad(), torch.autocast("cpu", torch.bfloat16):
+            made: Any = place.run("loop", lambda got: BatchFeature({"z": layer(got["x"]) + got["more"]["y"]}), given)
+            assert type(made) is BatchFeature
+            assert torch.equal(made["z"], layer(given["x"]) + given["more"]["y"])
+        with torch.no_grad(), torch.autocast("cpu", torch.bfloat16):
+            assert torch.is_autocast_cache_enabled()
+    assert capture.recorded == 1
 
 
 def test_guidance_in_closed_form_is_captured_and_autograd_is_refused() -> None:

@@ -6,18 +6,18 @@ import copy
 import time
 import traceback
 import warnings
-from collections import OrderedDict
+from collections import OrderedDict, UserDict
 from collections.abc import Callable, Hashable, Iterator, Sequence
-from contextlib import nullcontext
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, is_dataclass
 from enum import Enum
 from pathlib import Path
 from types import FunctionType, MethodType
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import torch
 from torch import Tensor, nn
-from torch.utils._pytree import tree_flatten, tree_unflatten
+from torch.utils._pytree import tree_flatten, tree_map, tree_unflatten
 
 import strobe
 from strobe.core.devices.accelerators import Pool, generators_restored
@@ -162,7 +162,7 @@ class Regions:
                 return call(parts.rebuilt(inputs))
 
         try:
-            with recording(_unseen), generators_restored(device):
+            with recording(_unseen), generators_restored(device), _casts_inside():
                 replay, made = self._capture.record(warm, run, device)
         except (RuntimeError, RegionChangedError) as error:
             if isinstance(error, torch.OutOfMemoryError):
@@ -239,6 +239,20 @@ def _settings(module: nn.Module) -> Hashable:
     )
 
 
+@contextmanager
+def _casts_inside() -> Iterator[None]:
+    """Let autocast cast each weight where it is read.
+
+    It keeps casts until its block ends, those of a warm-up too: a graph would read memory that is freed by then.
+    """
+    before = torch.is_autocast_cache_enabled()
+    torch.set_autocast_cache_enabled(False)
+    try:
+        yield
+    finally:
+        torch.set_autocast_cache_enabled(before)
+
+
 def _unseen(name: str) -> Any:
     note_unseen(name, UNSEEN)
     return nullcontext()
@@ -255,6 +269,8 @@ class Structure:
 
     def __init__(self, value: object, what: str) -> None:
         leaves, self._spec = tree_flatten(value, is_leaf=is_cache)
+        if any(isinstance(leaf, UserDict) for leaf in leaves):
+            leaves, self._spec = tree_flatten(_opened(value), is_leaf=is_cache)
         # A cache may be a living one, which its owner empties: what is kept is its form.
         self._leaves = [copy.copy(leaf) if is_cache(leaf) else leaf for leaf in leaves]
         self.tensors: list[Tensor] = []
@@ -271,7 +287,28 @@ class Structure:
     def rebuilt(self, tensors: Sequence[Tensor]) -> object:
         """Return the structure with other tensors, of the same kinds; caches are new ones."""
         remaining = iter(tensors)
-        return tree_unflatten([_filled(leaf, remaining) for leaf in self._leaves], self._spec)
+        return _closed(tree_unflatten([_filled(leaf, remaining) for leaf in self._leaves], self._spec))
+
+
+class _Opened(NamedTuple):
+    """What a mapping of transformers (`BatchFeature`) holds: torch does not look into one."""
+
+    kind: type
+    entries: dict[object, Any]
+
+
+def _opened(value: object) -> Any:
+    def opened(leaf: object) -> object:
+        return _Opened(type(leaf), _opened(dict(leaf))) if isinstance(leaf, UserDict) else leaf
+
+    return tree_map(opened, value, is_leaf=is_cache)
+
+
+def _closed(value: object) -> object:
+    def closed(leaf: object) -> object:
+        return leaf.kind(_closed(leaf.entries)) if isinstance(leaf, _Opened) else leaf
+
+    return tree_map(closed, value, is_leaf=lambda one: isinstance(one, _Opened) or is_cache(one))
 
 
 def is_cache(value: object) -> bool:
@@ -308,7 +345,7 @@ def _filled(leaf: Any, tensors: Iterator[Tensor]) -> object:
 
 
 def _constant(leaf: object, what: str) -> Hashable:
-    if leaf is None or isinstance(leaf, bool | int | float | str | Enum | torch.dtype | torch.device):
+    if leaf is None or isinstance(leaf, bool | int | float | str | Enum | torch.dtype | torch.device | type):
         return (type(leaf), leaf)
     if isinstance(leaf, nn.Module):
         return id(leaf)
