@@ -27,9 +27,9 @@ from strobe.treatments.graphs.graph import CudaGraph
 from support.emulated_device import EmulatedDevice, Graph
 from support.graph_matrix import WARMUPS, Case, Names, exact, graphs_of, observations, tiny, treatments
 
-WORDS = "pick up the small red cube that lies there and put it onto the upper shelf of the wooden cabinet now".split()
+TASK = "pick up the small red cube that lies there and put it onto the upper shelf of the wooden cabinet now"
 LENGTHS = (1, 3, 5, 8, 12, 20)  # of prompts, in words
-ROUNDS = 3  # each prompt comes so often, in random order
+ROUNDS = 2  # each prompt comes so often, in random order
 KEPT = 3  # graphs where the bound is reached
 TRIMMED = "padding=trimmed, padding.multiple=1"  # each length of a prompt is a shape of its own
 
@@ -170,5 +170,5 @@ def _chunks(
 def prompted(kind: str, number: int) -> dict[str, Any]:
     """The observation with the prompt of that number in `LENGTHS`."""
     seen = observations(kind)
-    one, prompt = seen[number % len(seen)], " ".join(WORDS[: LENGTHS[number]])
+    one, prompt = seen[number % len(seen)], " ".join(TASK.split()[: LENGTHS[number]])
     return {**one, "task": prompt if isinstance(one.get("task", ""), str) else [prompt]}

@@ -129,8 +129,10 @@ def test_at_the_bound_other_shapes_run_without_a_graph_until_they_come_again(mon
 
 
 def test_autocast_keeps_no_cast_that_a_graph_reads() -> None:
-    """It keeps casts of weights until its block ends, and the warm-up's are freed by the next call. As in GR00T's head,
-    whose inputs and outputs are mappings that torch does not look into."""
+    """It keeps casts of weights until its block ends, and the warm-up's are freed by the next call.
+
+    As in GR00T's head, whose inputs and outputs are mappings that torch does not look into.
+    """
     layer, capture = nn.Linear(3, 3), Replayed(WARMUPS)
     place = regions.Regions("loop", tiny("act"), capture)
     place.look()
