@@ -97,7 +97,8 @@ def test_a_graph_comes_first_where_the_device_waits_for_the_host(host_ms: float,
     for part in now.components:
         part.host_ms = host_ms * part.share
     graphs = [replace(candidate("graph", *parts, dtype=what), rank=CAPTURED) for what, parts in GRAPHS.items()]
-    made = in_order([candidate("channels_last", "backbone"), *graphs], now)
+    limited = Bounds(now, SLOW_HALF).limited_by(now)
+    made = in_order([candidate("channels_last", "backbone"), *graphs], now, limited=limited)
     assert made[0].text == first
     assert {one.text for one in made} == {"graph=prefix", "graph=chunk", "channels_last="}
 

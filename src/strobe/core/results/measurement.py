@@ -125,6 +125,9 @@ class Memory(Data):
     peak_device: int | None = Field(
         default=None, description="allocator's peak on the accelerator, plus what CUDA graphs hold"
     )
+    graphs: int | None = Field(
+        default=None, description="what CUDA graphs hold of `peak_device` between replays; None without a graph"
+    )
 
 
 class Blocks(Data):

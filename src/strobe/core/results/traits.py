@@ -55,6 +55,8 @@ class TreatmentTraits(Record):
     precision: str = Field(default="", description="dtype in which an engine computes")
     build_s: Finite | None = Field(default=None, description="seconds to build its engines")
     from_cache: bool | None = Field(default=None, description="all engines came from the cache")
+    captures: int | None = Field(default=None, description="CUDA graphs captured so far: one for each shape of inputs")
+    capture_s: Finite | None = Field(default=None, description="seconds of these captures with their warm-ups")
     layers: int | None = Field(default=None, description="number of quantised layers")
     left_out: list[str] = Field(default_factory=list, description="layers that could not be quantised, with the reason")
     lerobot_flag: str = Field(default="", description="the flag of lerobot-train that does the same")
@@ -91,6 +93,8 @@ class TreatmentTraits(Record):
             "engine.precision": self.precision,
             "engine build s": self.build_s,
             "engine from cache": self.from_cache,
+            "graph captures": self.captures,
+            "graph capture s": self.capture_s,
             f"{self.key} layers": self.layers,
             f"{self.key} not": ", ".join(self.left_out),
             f"{self.key} in lerobot-train": self.lerobot_flag,
@@ -244,7 +248,7 @@ class Traits(Record):
         What a run finds by itself (how long a build took, whether it came from a cache) is left out, and so is what the
         treatments make of the process.
         """
-        unmeasured = {"build_s": None, "from_cache": None}
+        unmeasured = {"build_s": None, "from_cache": None, "captures": None, "capture_s": None}
         given = [treatment.model_copy(update=unmeasured) for treatment in self.treatments if treatment.key not in keys]
         unset = {"tensor_float": None, "cudnn_benchmark": None}
         policy = self.policy.model_copy(update=unset) if self.policy is not None else None

@@ -28,6 +28,7 @@ from strobe.core.treatments.spec import (
     SETTING,
     STRUCTURE,
     TRAINING,
+    Limited,
     table,
 )
 from strobe.core.treatments.words import Spec
@@ -186,6 +187,7 @@ class Entry:
         slot: key of the treatment that it takes the place of, on the same part; '' for none but its own.
         untried: what of it may not have run on the hardware that it is for; help says so where it has not.
         only: the one value that it takes, True for a key without a value; None if it takes others.
+        eases: what a device is limited by where this helps most; none where its dtype says so, or nobody knows.
     """
 
     key: str
@@ -204,6 +206,7 @@ class Entry:
     saves: Callable[[Measurement], float] = _all
     of_parts: float = 1.0
     only: str | bool | None = None
+    eases: tuple[Limited, ...] = ()
 
 
 def switch(key: str, make: Callable[[], Treatment]) -> Callable[[Spec], Treatment]:

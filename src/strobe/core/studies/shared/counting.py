@@ -59,7 +59,7 @@ def _built(
     subject: Subject, variant: Variant, call: Callable[[int], object], hooks: Sequence[Hook]
 ) -> tuple[Weights, Memory]:
     """Return the weights and the memory of ``variant`` with what it builds."""
-    allocator, on_device = allocator_of(subject.device), None
+    allocator, on_device, held = allocator_of(subject.device), None, None
     undo = variant.apply(subject)
     try:
         weights = Weights(hooks)
@@ -67,10 +67,11 @@ def _built(
             call(0)
             if allocator is not None:
                 pools = variant.pools(subject.device)
-                on_device = allocator.peak() + allocator.memory.unused_in(pools)
+                held = allocator.memory.unused_in(pools) if pools else None
+                on_device = allocator.peak() + (held or 0)
     finally:
         undo()
-    return weights, Memory(peak_process=process.bytes, peak_device=on_device)
+    return weights, Memory(peak_process=process.bytes, peak_device=on_device, graphs=held)
 
 
 def _seen(
