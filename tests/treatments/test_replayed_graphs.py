@@ -12,12 +12,11 @@ import pytest
 import torch
 from support.emulated_device import EmulatedDevice, Graph
 from support.graph_matrix import Case, exact, judge, observations, rounding, tiny
-from support.graph_walks import KEPT, TRIMMED, Walk, prompted, walk
+from support.graph_walks import KEPT, TRIMMED, Walk, walk
 from support.matrix import matrix
 from support.trained import all_levers, trained
 from torch import Tensor
 
-from strobe.core.treatments import catalogue
 from strobe.core.treatments.treatment import Variant
 from strobe.treatments.graphs.captures import Replayed
 from strobe.treatments.graphs.graph import CudaGraph
@@ -74,23 +73,6 @@ def test_prompts_in_random_order_and_policies_in_turn_change_no_bit(way: Walk) -
         found = walk(device, way)
     assert found.holds, str(found)
     assert way.kind != "act" or found.captures == 1
-
-
-def test_prompts_of_many_lengths_share_a_graph_by_buckets() -> None:
-    """SmolVLA does not pad a prompt: each length would be a capture of its own."""
-    subject = tiny("smolvla")
-    (bucketed,) = catalogue.compose(catalogue.parse("padding=trimmed, padding.multiple=16"))
-    with EmulatedDevice() as device, device.holding(subject):
-        plain = [subject.act(dict(prompted("smolvla", number)), 0).clone() for number in range(4)]
-        graph = Graph(device, 2)
-        undo = Variant("v", (bucketed, CudaGraph("chunk", graph))).apply(subject)
-        try:
-            found = [subject.act(dict(prompted("smolvla", number)), 0).clone() for number in range(4)]
-        finally:
-            undo()
-    assert graph.recorded == 1
-    for ours, theirs in zip(found, plain, strict=True):
-        assert torch.allclose(ours, theirs, atol=1e-4 * float(theirs.abs().max()))
 
 
 def test_calls_in_and_out_of_inference_mode_share_a_graph() -> None:

@@ -9,7 +9,6 @@ from typing import Any
 import torch
 from lerobot.utils.constants import OBS_LANGUAGE_ATTENTION_MASK, OBS_LANGUAGE_TOKENS
 from torch import Tensor
-from torch.nn.functional import pad
 
 from strobe.core.errors import UserError
 from strobe.core.families.sampling import Flow, Views
@@ -139,11 +138,9 @@ class TrimmedPadding(Switch, key="padding", of=Flow):
     """Shorten the prompt to the tokens that any sample of the batch uses, rounded up to ``multiple`` of them.
 
     This happens before the model is entered, so that what is compiled or captured sees tensors of the shorter shape.
-    With ``bucketed`` a prompt that was not padded (SmolVLA's) is padded to a multiple: one graph serves many prompts.
     """
 
     multiple: int = MULTIPLE
-    bucketed: bool = False
 
     def apply(self, subject: Subject) -> Undo:
         flow = flow_of(subject)
@@ -169,15 +166,11 @@ class TrimmedPadding(Switch, key="padding", of=Flow):
         return patches.undo
 
     def trimmed(self, batch: Batch) -> Batch:
-        """Return ``batch`` with its tokens and their mask, (B, L) each, shortened or bucketed to (B, l)."""
+        """Return ``batch`` with its tokens and their mask, (B, L) each, shortened to (B, l)."""
         tokens, mask = batch[OBS_LANGUAGE_TOKENS], batch[OBS_LANGUAGE_ATTENTION_MASK]
         used = mask.bool().any(0)
         length = tokens.shape[1]
-        rounded = -(-int(used.sum()) // self.multiple) * self.multiple
-        wanted = min(length, rounded)
-        if self.bucketed and rounded > length:
-            tokens, mask = (pad(one, (0, rounded - length)) for one in (tokens, mask))
-            return {**batch, OBS_LANGUAGE_TOKENS: tokens, OBS_LANGUAGE_ATTENTION_MASK: mask}
+        wanted = min(length, -(-int(used.sum()) // self.multiple) * self.multiple)
         if wanted in (0, length):
             return batch
         # Tokens in use come first, in their order, and as much of the padding as makes up the length.
@@ -198,7 +191,7 @@ def _make(spec: Spec) -> TrimmedPadding:
     multiple = spec.get("padding.multiple", MULTIPLE)
     if isinstance(multiple, bool) or not isinstance(multiple, int) or multiple < 1:
         raise UserError(f"padding.multiple={multiple}: a whole number of tokens, at least 1")
-    return TrimmedPadding(multiple, bucketed="padding.multiple" in spec)
+    return TrimmedPadding(multiple)
 
 
 PADDING = TrimmedPadding.entry(make=_make, parts=(PREFIX, VISION))

@@ -130,8 +130,7 @@ class Regions:
             self._full.add(label)
             warnings.warn(
                 f"graph={self.what}: {KEPT} graphs of the {label} are there, the most that are kept; inputs of another"
-                " shape run without one until they come often. padding=trimmed, padding.multiple=16 makes fewer"
-                " lengths of prompts",
+                " shape run without one until they come often",
                 stacklevel=2,
             )
 
