@@ -325,7 +325,7 @@ def test_decoded_samples_are_those_that_the_dataset_gives(
     kept = KeptSamples(dataset, str(file))
     assert len(kept) == 40
     for index in (0, 6, 9):
-        was, now = dataset[index % 7], kept[index]
+        was, now = dataset[index % 7], dict[str, Any](kept[index])
         assert was.keys() == now.keys()
         assert all(torch.equal(now[key], value) if torch.is_tensor(value) else now[key] == value
                    for key, value in was.items())  # fmt: skip
@@ -334,7 +334,7 @@ def test_decoded_samples_are_those_that_the_dataset_gives(
 @pytest.mark.parametrize(("free", "where", "why"), [
     (None, "shm", "this machine has no"),
     (1 << 10, "shm", "are more than"),
-    (1 << 40, "", "is there already"),
+    (1 << 40, "", "lies in"),
 ])  # fmt: skip
 def test_a_bound_without_room_is_not_judged(
     config: TrainPipelineConfig, own: LoaderSettings, monkeypatch: pytest.MonkeyPatch, free: int, where: str, why: str

@@ -172,7 +172,9 @@ class Bench:
                 rates[candidate] = throughput.merged(rates.get(candidate), seen)
         return rates[first], rates[second]
 
-    def beside(self, name: str, other: LoaderSettings, chosen: LoaderSettings, seconds: float, note: str) -> WhatIf:
+    def measure_beside(
+        self, name: str, other: LoaderSettings, chosen: LoaderSettings, seconds: float, note: str
+    ) -> WhatIf:
         """Measure settings that are no candidate for ``seconds``, in alternation with the chosen ones as they are."""
         self.rows[other] = LoaderRow(settings=other, status="not run")
         row = WhatIf(name=name, note=note, status="done")

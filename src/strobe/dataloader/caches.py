@@ -21,7 +21,7 @@ from strobe.dataloader.results import LoaderSettings, WhatIf
 DECODED = "samples decoded beforehand, in memory"
 COPIED = "the data set in /dev/shm"
 SHARE = 0.25  # share of what is free that samples or a copy may take: batches and workers need the rest
-MOST_BYTES = 2 << 30  # of decoded samples; far more than a processor's caches hold, so that more would not be slower
+MOST_BYTES = 2 << 30  # of decoded samples: a processor's caches hold far less, so more samples are no slower
 COPIED_AT_ONCE = 16 << 20  # bytes
 
 
@@ -48,7 +48,7 @@ def caches(
         try:
             settings, note = _decoded(bench, chosen, Path(folder), seconds, live)
             live.stage(f"what if: {DECODED}")
-            row = bench.beside(DECODED, settings, chosen, seconds, note)
+            row = bench.measure_beside(DECODED, settings, chosen, seconds, note)
         except (LoaderError, NoRoomError, OSError) as error:
             row = _not_judged(DECODED, error)
     yield row
@@ -59,7 +59,7 @@ def caches(
             _copy(root, Path(folder), size, live)
             live.stage(f"what if: {COPIED}")
             note = f"{in_words(size)} of files; as it is, they are read from the page cache where they fit"
-            row = bench.beside(COPIED, chosen.model_copy(update={"root": folder}), chosen, seconds, note)
+            row = bench.measure_beside(COPIED, chosen.model_copy(update={"root": folder}), chosen, seconds, note)
     except (NoRoomError, OSError) as error:
         row = _not_judged(COPIED, error)
     yield row
@@ -100,7 +100,7 @@ def _size_to_copy(root: Path, shared: Path) -> int:
     if not root.is_dir():
         raise NoRoomError("the data set's folder is not on this machine")
     if root.resolve().is_relative_to(shared.resolve()):
-        raise NoRoomError("the data set is there already")
+        raise NoRoomError(f"the data set lies in {shared} already")
     size, room = sum(file.stat().st_size for file in _files(root)), int(SHARE * min(free, memory.available_bytes()))
     if size > room:
         raise NoRoomError(

@@ -218,7 +218,7 @@ def what_ifs(bench: Bench, chosen: LoaderSettings, seconds: float, transforms: b
     """Yield a row per change, each measured for ``seconds`` in alternation with the chosen loader as it is."""
     for change in changes(chosen, video=bench.facts.video, transforms=transforms):
         live.stage(f"what if: {change.name}")
-        yield bench.beside(change.name, change.settings, chosen, seconds, change.note)
+        yield bench.measure_beside(change.name, change.settings, chosen, seconds, change.note)
 
 
 def start_ups(config: TrainPipelineConfig, chosen: LoaderSettings, live: Stages) -> Iterator[StartUp]:

@@ -170,22 +170,22 @@ def keep_samples(dataset: Any, file: Path, most_bytes: int, seconds: float) -> t
     return done, len(dataset)
 
 
-class KeptSamples(Dataset[Any]):
+class KeptSamples(Dataset[dict[str, object]]):
     """A dataset whose samples come from a file of `keep_samples`, again and again, and then its image transforms."""
 
     def __init__(self, dataset: Any, file: str) -> None:
         self._length, self._file, self._transforms = len(dataset), file, dataset.image_transforms
         self._cameras = [key for key in dataset.meta.camera_keys if key not in dataset.meta.depth_keys]
-        self._samples: dict[str, Any] = {}
+        self._samples: dict[str, torch.Tensor | list[object]] = {}
 
     def __len__(self) -> int:
         return self._length
 
-    def __getitem__(self, index: int) -> dict[str, Any]:
+    def __getitem__(self, index: int) -> dict[str, object]:
         if not self._samples:  # each process maps the file by itself: they share its pages, and none copies them
             self._samples = torch.load(self._file, mmap=True)
         count = len(next(iter(self._samples.values())))
-        item = {key: values[index % count] for key, values in self._samples.items()}
+        item: dict[str, object] = {key: values[index % count] for key, values in self._samples.items()}
         if self._transforms is not None:
             item |= {key: self._transforms(item[key]) for key in self._cameras}
         return item
