@@ -26,6 +26,7 @@ SLICE = Slice(
             "strobe.train.page",
             (
                 "strobe.train.findings:RULES",
+                "strobe.train.findings_inputs:RULES",
                 "strobe.core.findings.trust:unseen",
                 "strobe.core.findings.trust:stand_ins",
             ),
