@@ -135,6 +135,8 @@ def _require_memory(watch: TrainingWatch) -> None:
     config = watch.config
     if not config.dataset.streaming:
         require_shared_memory(watch.dataset, config.batch_size, config.num_workers, config.prefetch_factor)
+    elif getattr(watch.dataset, "num_shards", 1) < 1:  # LeRobot 0.6.1 makes as many as there are workers
+        raise UserError("--dataset.streaming=true with --num_workers=0: nothing is read; set --num_workers=1")
 
 
 def _fault_of_others(error: BaseException) -> str:
