@@ -51,8 +51,8 @@ def simulated(what: str, dtype: str) -> Measurement:
             continue
         ms = 100.0 * (part.share or 0.0)
         part.host_ms = host * ms
-        part.gflop_by_dtype = {dtype: compute * ms * CARD.gflops[dtype] / 1e3}
-        part.moved_bytes = round(memory * ms * CARD.memory_gbps * 1e6)
+        part.gflop_by_dtype = {dtype: compute * ms * (CARD.gflops[dtype] or 0.0) / 1e3}
+        part.moved_bytes = round(memory * ms * (CARD.memory_gbps or 0.0) * 1e6)
     [made.limit] = limits([made], CARD)
     return made
 

@@ -21,7 +21,7 @@ from strobe.dataloader.results import LoaderSettings, WhatIf
 DECODED = "samples decoded beforehand, in memory"
 COPIED = "the data set in /dev/shm"
 SHARE = 0.25  # share of what is free that samples or a copy may take: batches and workers need the rest
-MOST_BYTES = 2 << 30  # of decoded samples: a processor's caches hold far less, so more samples are no slower
+MOST_BYTES = 2 << 30  # decoded samples in memory: far more than a processor's caches hold
 COPIED_AT_ONCE = 16 << 20  # bytes
 
 

@@ -167,7 +167,7 @@ class DeviceTime(Data):
     graph_kernels: int = Field(default=0, description="kernels that a replayed graph launched")
     launch_bound: LaunchBound | None = None
     busy_shares: list[Finite | None] = Field(
-        default_factory=list, description="busy share of equal slices of time, 0 to 1; None where it is not judged"
+        default_factory=list, description="busy share of equal slices of time, 0 to 1; None if it is not judged"
     )
 
 

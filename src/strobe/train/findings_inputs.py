@@ -6,7 +6,7 @@ from strobe.core.findings.texts import Found, finding
 from strobe.core.findings.thresholds import Thresholds
 from strobe.train.results import TrainResult
 
-FAR = 0.1  # of the data's own spread: a statistic that lies farther off is of other data
+FAR = 0.1  # a statistic that lies farther off is of other data; in the data's own spread
 MAX_STARTUP = 0.2  # share of the recorded steps
 SHOWN = 6  # episodes that are named
 

@@ -105,7 +105,7 @@ class TrainedOn(Data):
     samples_per_step: int = Field(description="batch × processes × accumulated batches")
     accumulation: int = Field(default=1, description="gradient accumulation that accelerate was given")
     normalised_by: Literal["the data's statistics", "the checkpoint's statistics", ""] = Field(
-        default="", description="whose statistics normalise; empty where no normaliser was seen"
+        default="", description="the statistics that normalise the data; empty if no normaliser was seen"
     )
     statistics_off: dict[str, Finite] = Field(
         default_factory=dict, description="feature: how far its statistics lie from the data's, in the data's spread"
