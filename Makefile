@@ -21,7 +21,8 @@ libero: ## make .venv-libero, an environment of its own for the LIBERO simulator
 approve check test test-all durations test-next: export PYTHONDONTWRITEBYTECODE :=
 
 # Two processes, whatever the machine has: some tests fill the memory of a small one. ARGS='-n 0' for one.
-PYTEST = $(BIN)/python -m pytest -n 2 --dist loadgroup --no-loadscope-reorder --durations=10 --durations-min=5
+# xdist 3.8 waits for ever for a worker that it put in a dead one's place: the other one does the rest in its stead.
+PYTEST = $(BIN)/python -m pytest -n 2 --dist loadgroup --no-loadscope-reorder --max-worker-restart=0 --durations=10 --durations-min=5
 
 # Folders and files of tests that load neither a policy nor LeRobot and start no process but a browser, which is left out
 # too. Collecting a file imports what it imports: what reads a loop's events imports LeRobot, for seconds.

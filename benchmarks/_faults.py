@@ -16,15 +16,31 @@ from unittest import mock
 
 import numpy as np
 import torch
+from _faults_graphs import (
+    MANY,
+    SHARED,
+    TASKS,
+    always_captured,
+    astray,
+    casts_of_the_warm_up,
+    closed_mappings,
+    freed_casts,
+    graphs_of_the_first,
+    looks_at_the_host,
+    noise_of_the_capture,
+    refusal,
+    tasks_as_inputs,
+    without_words,
+    wrong,
+)
 from support.emulated_device import EmulatedDevice
-from support.graph_matrix import Case, judge
 
 CACHE, MASKS, SDPA = "prefix_cache=static", "masks=once", "attention=sdpa"
 
 
 @dataclass(frozen=True)
 class Fault:
-    """A fault of issue 16, by its number there.
+    """A fault, by its number in docs/hardware.md.
 
     Args:
         undone: a context in which its mend is undone.
@@ -55,23 +71,18 @@ def faults() -> list[Fault]:
         Fault(10, "a fork destroys its parent's events", events_dropped, fork_with_events),
         Fault(11, "cuBLAS without memory taken for a crash", few_words, cublas_without_memory),
         Fault(12, "an unknown timestep becomes row 0", first_row, unknown_timestep),
+        Fault(13, "graph=chunk: the capture's noise for ever", noise_of_the_capture, wrong((), "chunk")),
+        Fault(14, "act, graph=chunk: a capture for each task", tasks_as_inputs, astray(TASKS, most=1)),
+        Fault(15, "smolvla, graph=chunk: refused", looks_at_the_host, wrong((), "chunk", kind="smolvla")),
+        Fault(16, "one treatment, two policies: the first's weights", graphs_of_the_first, astray(SHARED)),
+        Fault(17, "more prompts than graphs: captures and captures", always_captured, astray(MANY)),
+        Fault(18, "graph under autocast: casts that are freed", casts_of_the_warm_up, freed_casts),
+        Fault(19, "groot, graph=loop: its mappings are refused", closed_mappings, wrong((), "loop", kind="groot")),
+        Fault(20, "a refusal names no line", without_words, refusal),
     ]
 
 
 # --- 1 to 4: what graphs read
-
-
-def wrong(names: tuple[str, ...], graph: str, *, once: bool = True) -> Callable[[], str]:
-    """A check of one case on pi0.5: returns how it fails."""
-
-    def seen() -> str:
-        with EmulatedDevice() as device:
-            (verdict,) = judge(device, [Case("pi05", names, (graph,), once)])
-        if verdict.holds:
-            return ""
-        return verdict.error or "".join("=" if one else "X" for one in verdict.equal)
-
-    return seen
 
 
 def kept_for_ever() -> AbstractContextManager[Any]:

@@ -1,15 +1,18 @@
 """Does what Strobe does on a GPU give the same numbers?
 
-On an emulated device (`tests/support/emulated_device.py`), as far as an emulation goes: there is no GPU in it. Three
+On an emulated device (`tests/support/emulated_device.py`), as far as an emulation goes: there is no GPU in it. Four
 parts, each with a table.
 
 1. CUDA graphs: for each policy that can have one, every exact treatment, every pair of them, and all together, with
    fused attention and fused projections too, under every graph, put on once and around each call, over prompts of
    different length that come again; Real-Time Chunking in closed form likewise. Bar: every bit is that of the same
    treatments without the graph.
-2. The training step with every lever but those that compile, and with activation checkpoints. Bar: loss, gradient and
+2. Ways of many prompts under the largest graph: six lengths in random order, with fewer graphs than lengths, with all
+   exact treatments, with Real-Time Chunking in closed form, two policies in turn. Bar: every bit as without the graph,
+   and no capture in each call.
+3. The training step with every lever but those that compile, and with activation checkpoints. Bar: loss, gradient and
    the optimizer's moments have the bits of the same on the plain CPU; what torch refuses is refused in the same words.
-3. Faults that were mended. Bar: with its mend undone each is seen, with it it is not.
+4. Faults that were mended. Bar: with its mend undone each is seen, with it it is not.
 
 Ctrl-C keeps what was done: the tables are shown, and the answer is that it does not hold.
 """
@@ -37,10 +40,16 @@ from rich.console import Console  # noqa: E402
 from rich.progress import Progress  # noqa: E402
 from rich.table import Table  # noqa: E402
 from support.graph_matrix import Case, Names, Verdict, exact, graphs_of, judge, kinds, rounding, together  # noqa: E402
+from support.graph_walks import Walk, Walked, walk, walks  # noqa: E402
 from support.trained import Trained, all_levers, has_checkpoints, trained  # noqa: E402
 
+from strobe.core.families.registry import types_with  # noqa: E402
+from strobe.core.families.sampling import Flow  # noqa: E402
+
 KEEPING = ("prefix_cache=static", "masks=once")  # they keep values from step to step, where most faults were
+UNTRAINED = ("groot",)  # its training step is not judged here
 TWINS = {"pi0": "pi05"}  # share their code, so the quick run looks at less of the first
+FEW = (*TWINS, "groot")  # the quick run looks at less of them
 
 
 @dataclass(frozen=True)
@@ -57,7 +66,7 @@ class Fault:
         return bool(self.before) and not self.after
 
 
-Found = Verdict | Trained | Fault
+Found = Verdict | Walked | Trained | Fault
 
 
 @dataclass
@@ -65,6 +74,7 @@ class Done:
     """All that was judged so far."""
 
     graphs: list[Verdict] = field(default_factory=list)
+    ways: list[Walked] = field(default_factory=list)
     training: list[Trained] = field(default_factory=list)
     faults: list[Fault] = field(default_factory=list)
 
@@ -73,6 +83,8 @@ class Done:
         for one in found:
             if isinstance(one, Verdict):
                 self.graphs.append(one)
+            elif isinstance(one, Walked):
+                self.ways.append(one)
             elif isinstance(one, Trained):
                 self.training.append(one)
             else:
@@ -84,19 +96,28 @@ def graph_work(quick: bool, only: Sequence[str]) -> Iterator[list[Case]]:
     for kind in only:
         every, more = exact(kind), rounding(kind)
         whole = [(), every, (*every, *more)]
-        telling = whole if kind in TWINS else [*whole, *((one,) for one in (*every, *more)), KEEPING[: 2 * bool(every)]]
+        flow = kind in types_with(Flow)
+        telling = whole if kind in FEW else [*whole, *((one,) for one in (*every, *more)), KEEPING[: 2 * flow]]
         for names in dict.fromkeys(telling) if quick else together(kind):
             both = not quick or len(names) > 1
             yield [Case(kind, names, graphs, once) for graphs in graphs_of(kind) for once in (True, False)[: 1 + both]]
-        if every:  # a flow policy
+        if flow:
             for names in dict.fromkeys([(), every] if quick else [*whole, *((one,) for one in (*every, *more))]):
                 yield [Case(kind, names, graphs, True, guided=True) for graphs in graphs_of(kind)]
+
+
+def way_work(quick: bool, only: Sequence[str]) -> Iterator[Walk]:
+    """Yield the ways of each kind of policy; in a quick run all of one flow policy, and one of each other."""
+    for kind in only:
+        yield from walks(kind) if not quick or kind == "smolvla" else walks(kind)[1:2]
 
 
 def training_work(quick: bool, only: Sequence[str]) -> Iterator[tuple[str, list[str], bool]]:
     """Yield kind of policy, levers, activation checkpoints."""
     levers = all_levers(half=not quick)
     for kind in only:
+        if kind in UNTRAINED:
+            continue
         for checkpoints in (False, True)[: 1 + has_checkpoints(kind)]:
             if quick and (kind == "diffusion" or kind in TWINS):
                 yield kind, levers[-1:], checkpoints
@@ -110,6 +131,14 @@ def on_graphs(cases: list[Case]) -> list[Found]:
 
     with EmulatedDevice() as device:
         return list(judge(device, cases))
+
+
+def on_way(way: Walk) -> list[Found]:
+    """Go ``way``, on a device of its own."""
+    from support.emulated_device import EmulatedDevice
+
+    with EmulatedDevice() as device:
+        return [walk(device, way)]
 
 
 def on_training(kind: str, levers: list[str], checkpoints: bool) -> list[Found]:
@@ -142,6 +171,7 @@ def run(quick: bool, only: Sequence[str], workers: int) -> tuple[Done, bool]:
     with ProcessPoolExecutor(workers, get_context("spawn"), begin) as pool, Progress(transient=True) as progress:
         try:
             work: list[Future[list[Found]]] = [pool.submit(on_graphs, cases) for cases in graph_work(quick, only)]
+            work += [pool.submit(on_way, way) for way in way_work(quick, only)]
             work += [pool.submit(on_training, *given) for given in training_work(quick, only)]
             work += [pool.submit(on_faults, number) for number in range(len(faults()))]
             shown = progress.add_task("the matrix", total=len(work))
@@ -155,7 +185,7 @@ def run(quick: bool, only: Sequence[str], workers: int) -> tuple[Done, bool]:
 
 
 def show(done: Done, console: Console) -> None:
-    """Print the three tables, and whatever does not hold."""
+    """Print the four tables, and whatever does not hold."""
     for kind in sorted({one.case.kind for one in done.graphs}):
         mine = [one for one in done.graphs if one.case.kind == kind]
         columns = [(graphs, once) for graphs in graphs_of(kind) for once in (True, False)]
@@ -167,6 +197,10 @@ def show(done: Done, console: Console) -> None:
             marks = ["" if one is None else "equal" if one.holds else "FAILS" for one in cells]
             table.add_row(_named(kind, names, guided), *marks)
         console.print(table)
+    table = Table("way", "chunks equal", "captures", title="six prompts in random order", title_justify="left")
+    for one in sorted(done.ways, key=lambda one: str(one.walk)):
+        table.add_row(str(one.walk), one.error[:90] or f"{sum(one.equal)} of {len(one.equal)}", str(one.captures))
+    console.print(table)
     trained_kinds = sorted({one.kind for one in done.training})
     table = Table("training step", *trained_kinds, title="training", title_justify="left")
     by_kind = {(one.kind, one.what): one for one in done.training}
@@ -178,7 +212,7 @@ def show(done: Done, console: Console) -> None:
     for fault in sorted(done.faults, key=lambda fault: int(fault.name.split(".")[0])):
         table.add_row(fault.name, fault.before[:90] or "NOT SEEN", fault.after[:90] or "gone")
     console.print(table)
-    for wrong in (one for one in (*done.graphs, *done.training, *done.faults) if not one.holds):
+    for wrong in (one for one in (*done.graphs, *done.ways, *done.training, *done.faults) if not one.holds):
         console.print(f"does not hold: {wrong}", markup=False)
     for one in done.training:
         if one.refused:
@@ -211,7 +245,7 @@ def main() -> None:
     started = time.monotonic()
     done, complete = run(arguments.quick, arguments.only, arguments.workers)
     show(done, Console(width=200))
-    holding = [all(one.holds for one in part) for part in (done.graphs, done.training, done.faults)]
+    holding = [all(one.holds for one in part) for part in (done.graphs, done.ways, done.training, done.faults)]
     figures: dict[str, Any] = {
         "quick": arguments.quick,
         "complete": complete,
@@ -220,6 +254,10 @@ def main() -> None:
         "graph_cases_equal": sum(one.holds for one in done.graphs),
         "chunks_compared": sum(len(one.equal) for one in done.graphs),
         "captures": sum(one.captures for one in done.graphs),
+        "ways": len(done.ways),
+        "ways_equal": sum(one.holds for one in done.ways),
+        "way_chunks": sum(len(one.equal) for one in done.ways),
+        "way_captures": sum(one.captures for one in done.ways),
         "training_cases": len(done.training),
         "training_cases_equal": sum(one.holds and not one.refused for one in done.training),
         "training_cases_refused": sum(bool(one.refused) for one in done.training),

@@ -27,6 +27,8 @@ OUTSIDE = {"README.md": "index.md", "CHANGELOG.md": "changelog.md", "CONTRIBUTIN
 }
 FOR_DEVELOPERS = {"architecture.md", "benchmarks.md", "changelog.md", "contributing.md", "decisions.md", "style.md"}
 _CODE = re.compile(r"<code>([^<]*)</code>")
+# Its end would be cut: a column of text holds 80 characters.
+_COMMAND = re.compile(r"<pre>(?=<span></span><code>\s*(?:strobe |lerobot-|make |uvx |pip |python |\.venv))")
 _DASHED = re.compile(r"(?<!\S)(?=\S{1,44}(?!\S))\S*-\S*")
 # lunr 2.3.9 takes two nodes of its words' tree for one where digits meet their numbers ("1" before node 12, "11" before
 # node 2): it then looks up words that it does not have, and a search with "3" in it finds nothing at all.
@@ -80,7 +82,8 @@ def on_page_markdown(markdown: str, *, page: Any, config: Any, files: Files) -> 
 
 
 def on_page_content(html: str, *, page: Any, config: Any, files: Files) -> str:
-    """Keep flags and names in one piece: a browser would break them after their dashes."""
+    """Keep flags and names in one piece, which a browser would break after their dashes; wrap commands, not tables."""
+    html = _COMMAND.sub('<pre class="command">', html)
     return _CODE.sub(lambda code: f"<code>{_DASHED.sub(_whole, code[1])}</code>", html)
 
 

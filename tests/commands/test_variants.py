@@ -80,7 +80,7 @@ def test_every_variant_has_its_own_treatments_in_the_order_of_their_ranks(recipe
 def test_levers_of_their_own_choice_say_what_they_left_out() -> None:
     composed = compose(subject(), RequestedVariants(phase="training step", levers="auto", batch_size=6))
     assert [variant.name for variant in composed.variants][:2] == ["as it is", "amp"]
-    assert [why.split(":")[0] for why in composed.left_out] == ["tf32", "accumulate=4"]
+    assert [why.split(":")[0] for why in composed.left_out] == ["accumulate=4", "checkpointing"]
 
 
 # Every treatment, written down, with the phases that it is refused in and what the message says of it.
@@ -90,8 +90,9 @@ INFERENCE: Phase = "inference"
 INFERENCE_ONLY = (
     "policy.num_inference_steps=5", "policy.num_steps=5", "policy.n_action_steps=5", "frames=4", "images=64",
     "int8=dynamic", "fp8=dynamic", "padding=trimmed", "cameras=batched", "prefix_tail=skipped", "prefix_cache=static",
-    "timesteps=precomputed", "masks=once", "lm_head=skipped", "word_tables=apart", "context_keys=once",
-    "words=once", "unread_half=skipped", "views=present", "prompt=once", "conditioning=once", "last_block=read_rows",
+    "preprocessing=device", "timesteps=precomputed", "masks=once", "lm_head=skipped", "word_tables=apart",
+    "context_keys=once", "words=once", "unread_half=skipped", "views=present", "prompt=once", "conditioning=once",
+    "last_block=read_rows",
     "rotations=once", "guidance=closed form", "engine=openvino, engine.part=model.backbone",
     "int8_engine=openvino, int8_engine.part=model.backbone",
     "graph=loop", "rtc.execution_horizon=6", "weights=packed", "scores=products",
@@ -99,7 +100,17 @@ INFERENCE_ONLY = (
 REFUSED: dict[str, dict[str, str]] = {
     text: dict.fromkeys((FORWARD, STEP), "is of inference: leave out --phase") for text in INFERENCE_ONLY
 }
-REFUSED |= {text: {INFERENCE: "is of training: add --phase='training step'"} for text in ("amp=bf16", "accumulate=4")}
+REFUSED |= {
+    text: {INFERENCE: "is of training: add --phase='training step'"} for text in ("accumulate=4", "checkpointing=true")
+}
+REFUSED |= {
+    text: dict.fromkeys(
+        (FORWARD, STEP),
+        f"is of inference (a training step has it{on} already, as in lerobot-train: {other} shows what it gives): "
+        "leave out --phase",
+    )
+    for text, on, other in (("tf32=true", " on", "tf32=false"), ("cudnn=benchmark", "", "cudnn=default"))
+}
 REFUSED |= {
     f"{form}=true": {
         INFERENCE: "is of training step: add --phase='training step'",
@@ -115,8 +126,8 @@ REFUSED |= {
     },
 }
 ANYWHERE = (
-    "tf32=true", "channels_last=true", "projections=fused", "attention=sdpa", "compile=default", "memory=kept",
-    "threads=1",
+    "tf32=false", "cudnn=default", "amp=bf16", "channels_last=true", "projections=fused", "attention=sdpa",
+    "compile=default", "memory=kept", "threads=1",
     "policy.use_amp=true", "policy.prefix_attention=one_way",
     "policy.delay_training=packed, policy.num_inference_steps=5",
 )  # fmt: skip

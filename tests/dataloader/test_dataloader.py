@@ -25,13 +25,22 @@ from strobe.core.studies.shared.progress import Silent
 from strobe.dataloader import encodings, preparation, process
 from strobe.dataloader import run as search
 from strobe.dataloader.bench import Bench
+from strobe.dataloader.caches import caches
 from strobe.dataloader.encodings import ImageFormat
 from strobe.dataloader.preparation import StepNeeds, facts_of
 from strobe.dataloader.process import LoaderError, LoaderProcess
 from strobe.dataloader.results import LoaderSettings, Rate, StepNeed
 from strobe.dataloader.run import changes, what_ifs
 from strobe.dataloader.settings import SearchOptions, candidates, started_by_fork
-from strobe.dataloader.train_loader import open_dataset, open_loader, settings_of
+from strobe.dataloader.train_loader import (
+    KeptSamples,
+    keep_samples,
+    open_dataset,
+    open_loader,
+    sample_bytes,
+    settings_of,
+)
+from strobe.lerobot.policies.training_step import Training
 from strobe.train.watch import train_config
 
 pytestmark = pytest.mark.skipif("fork" not in torch.multiprocessing.get_all_start_methods(), reason="needs fork")
@@ -119,7 +128,7 @@ def test_asked_for_the_fastest_it_measures_all_and_needs_no_step(config: TrainPi
 
 @pytest.mark.slow("Ctrl-C in a real search")
 def test_ctrl_c_keeps_what_was_measured(config: TrainPipelineConfig) -> None:
-    class Impatient:
+    class Impatient(Silent):
         looks = 0
 
         def stage(self, what: str) -> None:
@@ -278,6 +287,72 @@ def test_what_ifs_are_measured_beside_the_chosen_loader(config: TrainPipelineCon
     assert all(row.rate is not None and row.beside is not None for row in rows)
 
 
+@pytest.mark.slow("two more loaders for as long as a verdict takes")
+def test_the_bounds_of_a_cache_are_measured_and_nothing_stays(
+    config: TrainPipelineConfig, own: LoaderSettings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shared = tmp_path / "shm"
+    shared.mkdir()
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    facts, root = facts_of(config, own)
+    with Bench(config, facts, [own], own) as bench:
+        decoded, copied = caches(bench, own, root, 0.2, Silent(), shared)
+        assert list(bench.rows) == [own]
+    assert [(row.name, row.status, row.reason) for row in (decoded, copied)] == [
+        ("samples decoded beforehand, in memory", "done", ""), ("the data set in /dev/shm", "done", ""),
+    ]  # fmt: skip
+    assert "of 40 samples" in decoded.note
+    assert all(row.rate is not None and row.beside is not None for row in (decoded, copied))
+    assert [path.name for path in tmp_path.iterdir()] == ["shm"]
+    assert not list(shared.iterdir())
+
+    class Interrupted(Silent):
+        def stage(self, what: str) -> None:
+            if what == "what if: the data set in /dev/shm":
+                assert list(shared.iterdir())
+                raise KeyboardInterrupt
+
+    with Bench(config, facts, [own], own) as bench, pytest.raises(KeyboardInterrupt):
+        list(caches(bench, own, root, 0.1, Interrupted(), shared))
+    assert not list(shared.iterdir())
+
+
+def test_decoded_samples_are_those_that_the_dataset_gives(
+    config: TrainPipelineConfig, own: LoaderSettings, tmp_path: Path
+) -> None:
+    dataset, file = open_dataset(config, own), tmp_path / "samples.pt"
+    assert keep_samples(dataset, file, 7 * sample_bytes(dataset), 60.0) == (7, 40)
+    kept = KeptSamples(dataset, str(file))
+    assert len(kept) == 40
+    for index in (0, 6, 9):
+        was, now = dataset[index % 7], dict[str, Any](kept[index])
+        assert was.keys() == now.keys()
+        assert all(torch.equal(now[key], value) if torch.is_tensor(value) else now[key] == value
+                   for key, value in was.items())  # fmt: skip
+
+
+@pytest.mark.parametrize(("free", "where", "why"), [
+    (None, "shm", "this machine has no"),
+    (1 << 10, "shm", "are more than"),
+    (1 << 40, "", "lies in"),
+])  # fmt: skip
+def test_a_bound_without_room_is_not_judged(
+    config: TrainPipelineConfig, own: LoaderSettings, monkeypatch: pytest.MonkeyPatch, free: int, where: str, why: str
+) -> None:
+    root = Path(str(config.dataset.root))
+    monkeypatch.setattr(memory, "shared_free", lambda *_: free)
+    monkeypatch.setattr(memory, "available_bytes", lambda: 1 << 40 if free == 1 << 40 else 1 << 12)
+    shared = root.parent / where if where else root.parent
+    with Bench(config, starved().dataset, [own], own) as bench:
+        if free == 1 << 40:
+            bench.facts.sample_bytes = 1 << 30  # a batch is more than the most that is kept
+        decoded, copied = caches(bench, own, root, 0.1, Silent(), shared)
+    assert decoded.status == copied.status == "refused"
+    assert decoded.reason.startswith("not judged: a batch of")
+    assert copied.reason.startswith("not judged: ")
+    assert why in copied.reason
+
+
 @pytest.mark.slow("data written in another encoding")
 def test_a_sample_is_written_anew_and_loaded(
     config: TrainPipelineConfig, own: LoaderSettings, monkeypatch: pytest.MonkeyPatch
@@ -301,9 +376,10 @@ def test_the_step_is_measured_as_lerobot_train_runs_it_and_the_notes_say_so(
 ) -> None:
     from lerobot.policies.act.modeling_act import ACTPolicy
 
-    seen, forward = set(), ACTPolicy.forward
+    seen, settings, forward = set(), set(), ACTPolicy.forward
 
     def watched(*args: Any, **kwargs: Any) -> Any:
+        settings.add((torch.backends.cudnn.benchmark, torch.backends.cudnn.deterministic))
         seen.add(torch.get_autocast_dtype("cpu") if torch.is_autocast_enabled("cpu") else None)
         return forward(*args, **kwargs)
 
@@ -311,13 +387,17 @@ def test_the_step_is_measured_as_lerobot_train_runs_it_and_the_notes_say_so(
     monkeypatch.setattr(preparation, "BUDGET", SamplingBudget(iterations=1))
     data = ["--dataset.repo_id=local/pusht", f"--dataset.root={config.dataset.root}", f"--policy.use_amp={amp}"]
     small = ["--policy.dim_model=64", "--policy.n_heads=4", "--policy.pretrained_backbone_weights=null"]
-    flags = [*data, *small, "--policy.type=act", "--policy.device=cpu"]
+    repeatable = cast is None
+    flags = [*data, *small, "--policy.type=act", "--policy.device=cpu", f"--cudnn_deterministic={repeatable}"]
+    monkeypatch.setattr(Training, "sets_process", True)  # as on a card
     steps = StepNeeds(train_config(flags, measuring=True), Silent())
     need = steps(2)
     assert need.step_ms is not None
     assert need.samples_per_s == pytest.approx(2000 / need.step_ms.summary.median)
     assert seen == {cast}
     about = [note for note in steps.notes if "autocast" in note]
+    assert settings == {(not repeatable, repeatable)}, "as lerobot-train sets it, by its own flag"
+    assert any("cudnn.benchmark" in note for note in steps.notes)
     assert about == (["the step was measured under autocast to bfloat16, as lerobot-train runs it"] if cast else [])
 
 

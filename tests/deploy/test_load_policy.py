@@ -80,6 +80,14 @@ def test_lerobots_own_calls_work_on_the_treated_policy(kind: str, saved: Saved, 
         assert chunk.dtype == torch.float32
 
 
+def test_the_preprocessor_is_the_treated_one(saved: Saved, tmp_path: Path) -> None:
+    folder, subject = saved["act"]
+    dump(recipe("act", {"images": 24}), tmp_path / "small.yaml")
+    loaded = strobe.load_policy(folder, tmp_path / "small.yaml", device="cpu", check=False)
+    batch = loaded.preprocessor(observation(subject))
+    assert {min(batch[key].shape[-2:]) for key in loaded.policy.config.image_features} == {24}
+
+
 def test_a_robots_process_loads_nothing_of_the_lab(saved: Saved, tmp_path: Path) -> None:
     dump(recipe("act", {"precision": "bf16"}), tmp_path / "fast.yaml")
     ran = warm.run("-c", ROBOT, saved["act"][0], tmp_path / "fast.yaml")

@@ -3,17 +3,31 @@
 from __future__ import annotations
 
 import datetime
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 from support import durations
-from support.places import ROOT
+from support.places import ROOT, TESTS
+
+# Each test writes down its worker.
+LOGGED = """
+import os, pytest
+@pytest.mark.parametrize("number", range(12))
+def test_one(number):
+    with open(__file__.replace(".py", ".log"), "a") as log:
+        print(os.environ["PYTEST_XDIST_WORKER"], file=log)
+"""
 
 
 def test_what_is_slow_has_a_reason(request: pytest.FixtureRequest) -> None:
     times = durations.recorded()
     unmarked = []
     for item in request.session.items:
-        name, _, test = durations.plain(item.nodeid).partition("::")
+        name, _, test = item.nodeid.partition("::")
         slow = item.get_closest_marker("slow")
         assert slow is None or (slow.args and str(slow.args[0]).strip()), f"{item.nodeid}: slow, without a reason"
         seconds = times.get(name, durations.FileTimes()).tests.get(test, 0.0)
@@ -38,10 +52,20 @@ def test_a_run_is_recorded_by_file_and_by_slow_test() -> None:
     assert "test_z" not in durations.written(took), "a quick test is in its file's sum alone"
 
 
-def test_a_group_is_no_part_of_a_tests_id() -> None:
-    for nodeid in ("tests/a.py::test_x", "tests/a.py::test_x[a@b]"):
-        assert durations.plain(f"{nodeid}@tests/a.py") == nodeid
-        assert durations.plain(nodeid) == nodeid
+def test_a_file_has_one_worker_and_a_worker_that_dies_holds_nobody_up(tmp_path: Path) -> None:
+    """With the flags of the Makefile: the dead worker's other tests run elsewhere, and pytest ends."""
+    for name in "abc":
+        (tmp_path / f"test_{name}.py").write_text(LOGGED)
+    (tmp_path / "test_d.py").write_text(f"{LOGGED}\ndef test_dies(): os._exit(3)\n")
+    (flags,) = re.findall(r"^PYTEST = \S+ -m pytest (.*)", (ROOT / "Makefile").read_text(), re.MULTILINE)
+    command = [sys.executable, "-m", "pytest", *flags.split(), "-p", "support.durations", "-p", "no:cacheprovider"]
+    environment = dict(os.environ, PYTHONPATH=str(TESTS))
+    for name in ("PYTEST_XDIST_WORKER", "PYTEST_ADDOPTS"):
+        environment.pop(name, None)
+    run = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=120)
+    assert "1 failed, 48 passed" in run.stdout, run.stdout
+    workers = [(tmp_path / f"test_{name}.log").read_text().split() for name in "abc"]
+    assert [len(set(each)) for each in workers] == [1, 1, 1]
 
 
 def test_what_waits_is_known_by_its_time_of_a_core() -> None:

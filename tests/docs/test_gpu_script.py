@@ -1,56 +1,115 @@
-"""`make gpu`: its steps, and the figures that it takes from a run that is kept."""
+"""`make gpu`: an agenda of questions to a card, of which each runs once, within the time that there is."""
 
 from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
-from support.places import ROOT
 from support.scripts import load_script
 
+AGENDA = """
+[[experiment]]
+name = "first"
+question = "does it answer?"
+seconds = 60
+run = ["history --help"]
 
-@pytest.fixture(scope="module")
-def gpu() -> Any:
-    return load_script("gpu")
-
-
-def test_a_ladder_is_told_by_its_ends_and_their_share_of_the_roofline(gpu: Any) -> None:
-    result = json.loads((ROOT / "docs" / "examples" / "optimize-act" / "result.json").read_text())
-    figures = gpu.of_ladder(result, gpu.Ceilings({"float32": 100.0, "bfloat16": 800.0}, 10.0))
-    assert figures["faster"] == pytest.approx(figures["foot_ms"] / figures["top_ms"])
-    assert figures["faster"] > 1.5
-    # The same work in less time: the share grows as the time falls.
-    assert 0 < figures["foot_roofline"] < figures["top_roofline"] < 1
-    assert "roofline" in gpu.in_words(figures)
-
-
-def test_a_run_without_a_ladder_has_no_figures(gpu: Any) -> None:
-    assert gpu.of_ladder({"ladder": None, "measurements": [], "machine": {}}, gpu.Ceilings({}, None)) == {}
+[[experiment]]
+name = "second"
+question = "does it fit?"
+seconds = 600
+run = ["breakdown --policy.type=act --policy.size=huge"]
+quick = "--policy.size=tiny --iterations=2 --skip_counting"
+"""
 
 
-def test_every_step_runs_on_the_device_that_was_asked_for(gpu: Any) -> None:
-    for quick in (False, True):
-        steps = gpu.planned("cuda:1", quick)
-        assert [step.name for step in steps] == ["tests", "doctor", "pi05", "smolvla", "act", "diffusion", "vjepa2"]
-        assert all("--device=cuda:1" in step.command for step in steps[1:])
-        sizes = [[flag for flag in step.command if "size=" in flag] for step in steps[2:]]
-        assert all(len(size) <= 1 for size in sizes)
-        assert all(size == ["--policy.size=tiny"] for size in sizes[:4]) == quick
+@pytest.fixture
+def gpu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
+    script = load_script("gpu")
+    agenda = tmp_path / "agenda.toml"
+    agenda.write_text(AGENDA)
+    experiments = script.agenda
+    monkeypatch.setattr(script, "agenda", lambda: experiments(agenda))
+    return script
 
 
-def test_what_takes_too_long_is_left_out_and_said_so(
-    gpu: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+@pytest.fixture
+def make(gpu: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., int]:
+    def run(*flags: str) -> int:
+        monkeypatch.setattr(sys, "argv", ["gpu.py", "--device=cpu", f"--output_dir={tmp_path / 'out'}", *flags])
+        return gpu.main()
+
+    return run
+
+
+def test_each_command_of_the_agenda_is_strobes_and_runs_on_the_device_asked_for() -> None:
+    script = load_script("gpu")
+    experiments = script.agenda()
+    assert len({each.name for each in experiments}) == len(experiments) > 10
+    assert all(each.seconds <= 200 for each in experiments)
+    for each in experiments:
+        for text in each.run:
+            for quick in (False, True):
+                asked = script.argparse.Namespace(device="cuda:1", quick=quick)
+                command = script.command_of(each, text, Path("data"), Path("out"), asked)
+                assert any("cuda:1" in word for word in command) or text == "pytest"
+                flags = [word.partition("=")[0] for word in command if "=" in word and word.startswith("--")]
+                repeated = [
+                    flag for flag in set(flags) if flags.count(flag) > 1 and flag not in ("--grid", "--variant")
+                ]
+                assert repeated == [] or "--" in command, command
+                assert "huge" not in str(command)
+
+
+def test_an_experiment_that_does_not_fit_is_left_out_and_what_ran_does_not_run_again(
+    make: Callable[..., int], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    ran = []
-    monkeypatch.setattr(gpu, "measured_ceilings", lambda _: gpu.Ceilings({}, None))
-    monkeypatch.setattr(gpu, "run", lambda step, *_: (ran.append(step.name), setattr(step, "outcome", "done")))
-    monkeypatch.setattr(sys, "argv", ["gpu.py", "--device=cpu", f"--output_dir={tmp_path}", "--minutes=0"])
-    assert gpu.main() == 1
-    assert ran == []
-    assert "left out: 0 minutes were over" in (tmp_path / "summary.md").read_text()
-    monkeypatch.setattr(sys, "argv", ["gpu.py", "--device=cpu", f"--output_dir={tmp_path}"])
-    assert gpu.main() == 0
-    assert json.loads((tmp_path / "summary.json").read_text())["steps"][0]["outcome"] == "done"
+    assert make("--minutes=2", "--only=second") == 0
+    assert "second: left out, 120 s remain of 600" in capsys.readouterr().out
+    ran = {"first": {"outcome": "done", "seconds": 2, "day": "2026-11-26", "commit": "abc", "commands": ["strobe x"]}}
+    (tmp_path / "out" / "agenda.json").write_text(json.dumps(ran))
+    assert make("--minutes=2") == 0
+    assert "first" not in capsys.readouterr().out.replace(str(tmp_path), "")
+    assert make("--list") == 0
+    assert "1 ahead, 10 minutes at most" in capsys.readouterr().out
+
+
+@pytest.mark.slow("a real command runs to its bound")
+def test_what_fails_is_said_and_kept_and_a_bound_interrupts(
+    gpu: Any, make: Callable[..., int], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert make("--minutes=11", "--only=second") == 1
+    assert "exit code" in capsys.readouterr().out
+    kept = json.loads((tmp_path / "out" / "agenda.json").read_text())
+    assert kept["second"]["outcome"].startswith("exit code")
+    assert make("--minutes=11", "--only=second", "--quick") == 0
+    kept = json.loads((tmp_path / "out" / "agenda.json").read_text())
+    assert kept["second"]["outcome"] == "done"
+    assert "act" in kept["second"]["answers"][0]
+    assert list((tmp_path / "out" / "second").rglob("result.json"))
+    with (tmp_path / "log").open("w") as log:
+        sleeping = [sys.executable, "-c", "import time; time.sleep(60)"]
+        assert gpu.bounded(sleeping, log, 0.1)[1] == "cut off"
+
+
+def test_an_unknown_experiment_is_a_line(make: Callable[..., int], capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        make("--only=third")
+    assert "no experiment is called third" in capsys.readouterr().err
+
+
+def test_the_answers_stand_in_the_page_once(gpu: Any, tmp_path: Path) -> None:
+    page, card = tmp_path / "hardware.md", tmp_path / "hardware" / "h100"
+    card.mkdir(parents=True)
+    page.write_text("# Hardware\n")
+    ran = {"outcome": "done", "seconds": 2, "day": "2026-11-26", "commit": "abc", "commands": ["strobe history"]}
+    for answer in ("It is 5 ms.", "It is 4 ms."):
+        (card / "agenda.json").write_text(json.dumps({"first": {**ran, "answers": [answer]}}))
+        assert gpu.write_rows(page, tmp_path / "hardware") == 0
+    text = page.read_text()
+    assert "It is 5 ms." not in text
+    assert "| does it answer? | It is 4 ms. (done, 2026-11-26, `abc`) | `strobe history` |" in text

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from support.stored import only
 
 from strobe.core.cli.main import main
 from strobe.core.runs import store
@@ -17,11 +18,6 @@ from strobe.evaluate.episode_log import NAME
 ACTS = ["--policy.type=diffusion", "--policy.size=tiny", "--policy.device=cpu", "--policy.num_inference_steps=4"]
 ACTS += ["--policy.n_action_steps=5"]
 PLAYS = [*ACTS, "--env.type=pusht", "--env.episode_length=10", "--threads=1"]
-
-
-def only(folder: Path) -> Path:
-    (found,) = folder.iterdir()
-    return found
 
 
 def test_two_episodes_of_a_real_policy_are_played_timed_and_gone_on_with(tmp_path, capsys, monkeypatch):

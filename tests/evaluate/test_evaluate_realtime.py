@@ -187,7 +187,7 @@ def test_a_policy_that_real_time_chunking_cannot_guide_is_a_line(diffusion):
 
 def test_a_simulator_that_fails_says_so_and_not_the_policy(diffusion, monkeypatch):
     stage = RealtimeEpisodeRunner(ENV, {"": diffusion})
-    (vector,) = stage._simulators[FIRST]._vectors.values()
+    (vector,) = stage.simulators[FIRST].vectors.values()
     monkeypatch.setattr(vector, "step", lambda action: (_ for _ in ()).throw(RuntimeError("the table broke")))
     (one,) = timed(plan(1).candidates[:1], [timing(fixed(0))])
     with pytest.raises(UserError, match="'as it is, sync, 0 ms' failed on pusht, seed 1: RuntimeError: the table"):

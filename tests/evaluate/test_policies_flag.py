@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
 import pytest
 from support.checkpoints import pusht_checkpoint
+from support.stored import only, played
 
 from strobe.core.cli.main import main
 from strobe.core.runs import store
@@ -30,16 +30,6 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def policies(folder: Path, *names: str) -> list[str]:
     return [str(folder / name / "pretrained_model") for name in names]
-
-
-def only(folder: Path) -> Path:
-    (found,) = folder.iterdir()
-    return found
-
-
-def played(folder: Path) -> list[dict[str, Any]]:
-    lines = [json.loads(line) for line in (folder / NAME).read_text().splitlines()]
-    return [line for line in lines if "asked" not in line]
 
 
 def outcomes(folder: Path) -> dict[tuple[str, int], tuple[str, float]]:

@@ -25,7 +25,6 @@ from strobe.lerobot.policies.loading import load_subject
 from strobe.lerobot.policies.options import PolicyOptions
 
 pytestmark = [
-    pytest.mark.xdist_group("exports"),  # they read one export
     pytest.mark.slow("whole policies are exported"),
 ]
 WITHOUT_TORCH = """

@@ -23,7 +23,6 @@ from strobe.core.runs import store
 from strobe.export.folder import seal
 
 pytestmark = [
-    pytest.mark.xdist_group("exports"),  # they read one export
     pytest.mark.slow("whole policies are exported"),
 ]
 STAND_IN = TESTS / "support" / "physicalai_stand_in"

@@ -97,9 +97,22 @@ def test_a_graph_comes_first_where_the_device_waits_for_the_host(host_ms: float,
     for part in now.components:
         part.host_ms = host_ms * part.share
     graphs = [replace(candidate("graph", *parts, dtype=what), rank=CAPTURED) for what, parts in GRAPHS.items()]
-    made = in_order([candidate("channels_last", "backbone"), *graphs], now)
+    limited = Bounds(now, SLOW_HALF).limited_by(now)
+    made = in_order([candidate("channels_last", "backbone"), *graphs], now, limited=limited)
     assert made[0].text == first
     assert {one.text for one in made} == {"graph=prefix", "graph=chunk", "channels_last="}
+
+
+@pytest.mark.parametrize(("share", "first"), [(0.6, "preprocessing=device"), (0.3, "graph=chunk")])
+def test_preprocessing_that_holds_the_rate_comes_before_a_graph(share: float, first: str):
+    parts = {"preprocessing": share, "policy": (1 - share, {"backbone": 1.0})}
+    now = measurement("as it is", parts, 100.0)
+    now.clock = "device"
+    for part in now.components:
+        part.host_ms = 99.0 * part.share
+    whole = replace(candidate("graph", dtype="chunk"), rank=CAPTURED)
+    made = in_order([whole, candidate("preprocessing", "preprocessing", dtype="device")], now)
+    assert made[0].text == first
 
 
 def test_the_bound_of_several_dtypes_is_not_told_as_that_of_one():

@@ -147,7 +147,7 @@ def test_two_packages_of_one_type_are_refused_and_both_are_named(
     package(tmp_path, name, entry_points, module=module)
     monkeypatch.syspath_prepend(str(tmp_path))
     registry._offered.cache_clear()
-    monkeypatch.delitem(registry._registry(), "small_flow", raising=False)
+    monkeypatch.delitem(registry.records(), "small_flow", raising=False)
     assert main(["breakdown", *SUBJECT, "--iterations=2", f"--output_dir={tmp_path / 'runs'}"]) == 2
     (line,) = [line for line in capsys.readouterr().err.splitlines() if line.startswith("strobe: ")]
     assert first in line

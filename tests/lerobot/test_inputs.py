@@ -125,6 +125,17 @@ def test_a_policy_with_features_of_its_own_says_which_cameras_it_takes() -> None
         inputs.synthetic(config, image_size=(64, 64))
 
 
+def test_the_synthetic_robot_has_as_many_joints_as_are_named_where_the_policy_takes_any() -> None:
+    two_arms = {"observation.state": 14, "action": 16}
+    made = inputs.synthetic(config_of("act"), tiny=True, vectors=two_arms, count=1)
+    assert made.observations[0]["observation.state"].shape == (1, 14)
+    assert made.features["action"].shape == made.batch(2)["action"].shape[-1:] == (16,)
+    config = config_of("act")
+    config.input_features = {"observation.state": PolicyFeature(FeatureType.STATE, (6,))}
+    with pytest.raises(UserError, match=r"this one has observation\.state of 6 numbers$"):
+        inputs.synthetic(config, vectors=two_arms)
+
+
 def test_a_broken_dataset_is_named(tmp_path: Path) -> None:
     (tmp_path / "meta").mkdir()
     (tmp_path / "meta" / "info.json").write_text("{")

@@ -13,6 +13,7 @@ from lerobot.configs import FeatureType, PolicyFeature
 from lerobot.policies.act.configuration_act import ACTConfig
 from support.tiny_policies import KINDS, build
 
+from strobe.core.demo import CHECKPOINT
 from strobe.core.errors import UserError
 from strobe.core.families import registry
 from strobe.lerobot.policies import inputs, lerobot_policies
@@ -53,6 +54,15 @@ def test_a_saved_policy_acts_the_same(kind: str, tmp_path: Path, capfd: pytest.C
     for observation in made.observations[:2]:
         assert torch.equal(chunk(first, observation), chunk(again, observation))
     assert capfd.readouterr() == ("", "")
+
+
+def test_reading_a_config_leaves_no_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    config: Any = lerobot_policies.config_from_path(CHECKPOINT, ["--device=cpu", "--n_action_steps=5"])
+    assert (config.n_action_steps, config.chunk_size) == (5, 20)
+    with pytest.raises(UserError, match="many"):
+        lerobot_policies.config_from_path(CHECKPOINT, ["--chunk_size=many"])
+    assert not list(tmp_path.iterdir())
 
 
 def save(loaded, folder: Path) -> None:
@@ -114,7 +124,7 @@ def test_a_mistake_is_one_clear_line(call, message: str) -> None:
 
 
 def test_a_type_without_a_tiny_size_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delitem(registry._registry(), "vqbet")  # as a type that has no record
+    monkeypatch.delitem(registry.records(), "vqbet")  # as a type that has no record
     with pytest.raises(UserError, match=r"policy\.size=tiny is not available for 'vqbet', only for act, "):
         build("vqbet")
 

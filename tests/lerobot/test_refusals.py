@@ -48,7 +48,7 @@ def test_a_policy_that_cannot_be_made_is_a_line(
 ) -> None:
     if kind not in lerobot_policies.known_types():
         pytest.skip(f"this LeRobot has no {kind}")
-    monkeypatch.delitem(registry._registry(), kind, raising=False)  # as a type that has no record, and no stand-ins
+    monkeypatch.delitem(registry.records(), kind, raising=False)  # as a type that has no record, and no stand-ins
     assert main(["breakdown", f"--policy.type={kind}", "--policy.device=cpu"]) == 2
     line = capsys.readouterr().err.strip().splitlines()[-1]
     assert line.startswith("strobe: ")

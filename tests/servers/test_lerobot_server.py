@@ -14,6 +14,7 @@ pytest.importorskip("grpc", reason="Strobe's extra 'remote' is missing")
 from support.lerobot_server import Policy, actions
 from support.served import Protocol, protocols, rules
 
+from strobe.core.demo import CHECKPOINT
 from strobe.core.errors import UserError
 from strobe.servers.protocols.lerobot_messages import ServedPolicy
 from strobe.servers.protocols.observations import ObservationOptions, Source
@@ -86,6 +87,14 @@ def test_a_policy_that_cannot_be_loaded_is_a_line(lerobot: Protocol):
     refused = Policy(refuses=ValueError("Policy type act not supported"))
     with pytest.raises(UserError, match=r"does not load .*Policy type act not supported"):
         lerobot.asked(refused)
+
+
+@pytest.mark.parametrize("source", [None, moving(1.0)])
+def test_a_policy_that_reads_what_the_server_drops_is_a_line_before_the_first_call(source: Any, lerobot: Protocol):
+    served, demo = Policy(), ServedPolicy(str(CHECKPOINT))
+    with lerobot.serving(served) as url, pytest.raises(UserError, match=r"also reads observation\.environment_state\."):
+        lerobot.called(url, policy=demo, source=source)
+    assert not served.seen
 
 
 @pytest.mark.parametrize(

@@ -32,7 +32,7 @@ def simulator():
     simulator = Simulator(
         env, load_subject(PolicyOptions(type="act", size="tiny", overrides=["--device=cpu"]), InputOptions(env=env))
     )
-    vector: Any = simulator._vectors["pusht"]
+    vector: Any = simulator.vectors["pusht"]
     vector.envs = tuple(Renamed(one) for one in vector.envs)
     yield simulator
     simulator.close()

@@ -32,7 +32,7 @@ def both(env, kind: str, overrides: list[str], ticks: int, seed: int = 3):
         PolicyOptions(type=kind, size="tiny", overrides=["--device=cpu", *overrides]), InputOptions(env=env)
     )
     simulator = TimedSimulator(env, subject, "always")
-    vector: Any = simulator._vectors[simulator.tasks[0]]
+    vector: Any = simulator.vectors[simulator.tasks[0]]
     vector.envs[0].unwrapped._max_episode_steps = ticks
     try:
         always = simulator.play(simulator.tasks[0], seed)

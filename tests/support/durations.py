@@ -5,7 +5,8 @@ it on a machine at rest. From that record follow, in every run with several work
 
 - The order: what takes longest goes first, so that no worker is left with it at the end.
 - The groups: a file is one, on one worker, since its tests share fixtures. Files that wait (for a server, a camera's
-  clock, a loader) are one group together: their worker leaves the cores to the others.
+  clock, a loader) are one group together: their worker leaves the cores to the others. Groups follow from the tests'
+  ids, in a scheduler of ours: the marks of xdist 3.8 have no effect on the ids of pytest 9.2.
 - The reasons: a test that took over `SLOW_S` has the mark ``slow``, with what no quicker test shows.
   `test_durations.py` refuses it otherwise.
 
@@ -36,6 +37,7 @@ RECORD = ROOT / "tests" / "durations.json"
 SLOW_S = 5.0
 NOTED_S = 1.0  # quicker tests are recorded in their file's sum alone
 WAITING = "waiting"
+TOGETHER = {"tests/export/test_package.py": "tests/export/test_export.py"}  # they read one export
 LEFT_OUT = "left out: the time was over"
 SHARDS = 7  # one for each day of the week
 RECENT = "12 hours ago"  # what was committed since then is the change
@@ -76,6 +78,12 @@ def file_of(nodeid: str) -> str:
     return nodeid.partition("::")[0]
 
 
+def group_of(nodeid: str) -> str:
+    """Return the group of a test: all of its tests run on one worker."""
+    name = file_of(nodeid)
+    return WAITING if recorded().get(name, FileTimes()).waits else TOGETHER.get(name, name)
+
+
 def pytest_addoption(parser: pytest.Parser) -> None:
     """Add the flags of this plug-in."""
     group = parser.getgroup("durations")
@@ -92,7 +100,19 @@ def pytest_configure(config: pytest.Config) -> None:
         os.environ.setdefault(_DEADLINE, str(time.time() + seconds))
 
 
-@pytest.hookimpl(tryfirst=True)  # the marks are there when pytest selects by them, and when xdist reads its groups
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """Return the scheduler of xdist that hands out groups; None where another form of distribution is asked for."""
+    from xdist.scheduler import LoadScopeScheduling
+
+    class Groups(LoadScopeScheduling):
+        def _split_scope(self, nodeid: str) -> str:
+            return group_of(nodeid)
+
+    return Groups(config, log) if config.getvalue("dist") == "loadgroup" else None
+
+
+@pytest.hookimpl(tryfirst=True)  # the marks are there when pytest selects by them
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Mark what `make test` leaves out; with several workers, group the files and put the longest first."""
     for item in items:
@@ -102,13 +122,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     if "PYTEST_XDIST_WORKER" not in os.environ:
         return
     times = recorded()
-    groups = {}
-    for item in items:
-        mark = item.get_closest_marker("xdist_group")
-        name = file_of(item.nodeid)
-        groups[item] = mark.args[0] if mark else WAITING if times.get(name, FileTimes()).waits else name
-        if mark is None:
-            item.add_marker(pytest.mark.xdist_group(groups[item]))
+    groups = {item: group_of(item.nodeid) for item in items}
     seconds: dict[str, float] = dict.fromkeys(groups.values(), 0.0)
     for name, group in {file_of(item.nodeid): group for item, group in groups.items()}.items():
         seconds[group] += times.get(name, FileTimes()).wall
@@ -166,7 +180,7 @@ def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> Non
     """Write how long each file and each slow test took, and name the files that were left out."""
     reports = [one for found in terminalreporter.stats.values() for one in found if isinstance(one, pytest.TestReport)]
     took = measured(
-        (plain(one.nodeid), one.duration, getattr(one, "cpu_s", 0.0), "matrix" not in one.keywords) for one in reports
+        (one.nodeid, one.duration, getattr(one, "cpu_s", 0.0), "matrix" not in one.keywords) for one in reports
     )
     if (store := getattr(config, "cache", None)) is not None:  # pytest was not started with -p no:cacheprovider
         store.mkdir("durations").joinpath("last.json").write_text(written(took))
@@ -203,8 +217,3 @@ def written(took: dict[str, FileTimes]) -> str:
         for name, times in sorted(took.items())
     }
     return json.dumps(rows, indent=1, ensure_ascii=False) + "\n"
-
-
-def plain(nodeid: str) -> str:
-    """Return a test's id without the group that xdist appends to it after an @; parameters end with a bracket."""
-    return nodeid if nodeid.endswith("]") else nodeid.rpartition("@")[0] or nodeid

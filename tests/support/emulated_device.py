@@ -14,7 +14,7 @@ from __future__ import annotations
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import Any, Self
@@ -43,6 +43,7 @@ _NO_NUMBERS = {
     "aten::stack", "aten::embedding", "aten::index_select", "aten::gather", "aten::scatter", "aten::native_layer_norm",
 }  # fmt: skip
 _INDEXED = {"aten::index", "aten::index_put", "aten::index_put_", "aten::_index_put_impl_"}
+_ATTENTION = torch.nn.functional.scaled_dot_product_attention
 _MADE_OF_DATA = {torch.tensor, torch.as_tensor, torch.asarray}
 
 
@@ -67,6 +68,7 @@ class EmulatedDevice:
         self.recording = False  # whether a graph is being captured
         self.placing: str | None = None  # where a factory that runs was told to put its tensor
         self.given: Any = ()  # what the function of torch that runs was given
+        self.attending = False  # whether that is fused attention, which makes its numbers where its mask is
         self._functions, self._operators = _Functions(self), _Operators(self)
         self._open = ExitStack()
 
@@ -129,6 +131,9 @@ class EmulatedDevice:
         yield cuda, "is_available", lambda: True
         yield cuda, "device_count", lambda: 1
         yield cuda, "current_device", lambda: 0
+        yield cuda, "device", lambda device: nullcontext()
+        yield cuda, "is_bf16_supported", lambda *_, **__: True
+        yield cuda, "get_device_capability", lambda device=None: (9, 0)
         yield cuda, "synchronize", lambda device=None: self.note(WAIT, "synchronize")
         yield cuda, "is_current_stream_capturing", lambda: self.recording
         # What an optimizer of torch 2.15 reads.
@@ -217,7 +222,8 @@ class _Functions(TorchFunctionMode):
         self, func: Any, types: Sequence[type], args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
         kwargs = kwargs or {}
-        before, self._device.given = self._device.given, (args, kwargs)
+        before = self._device.given, self._device.attending
+        self._device.given, self._device.attending = (args, kwargs), func is _ATTENTION
         try:
             if func in self._own:
                 return self._own[func](args, kwargs)
@@ -225,7 +231,7 @@ class _Functions(TorchFunctionMode):
                 return self._placed(func, args, kwargs, target)
             return func(*args, **kwargs)
         finally:
-            self._device.given = before
+            self._device.given, self._device.attending = before
 
     def _placed(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], target: str) -> Any:
         if func in _MADE_OF_DATA:
@@ -314,7 +320,8 @@ class _Operators(TorchDispatchMode):
             if there:
                 self._check(func, args, kwargs, given, here)
         else:  # a factory: of the host's, or one that torch calls on the way, as backward does; numbers stay the host's
-            there = func._schema.name != "aten::scalar_tensor" and any(map(on, _tensors(self._device.given)))
+            number = func._schema.name == "aten::scalar_tensor" and not self._device.attending
+            there = not number and any(map(on, _tensors(self._device.given)))
         made = func(*args, **kwargs)
         if there:
             places = {id(_storage(one)) for one in given}

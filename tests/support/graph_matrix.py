@@ -34,6 +34,8 @@ VISITS = (0, 1, 0, 2, 1)  # of observations
 STEPS = 2  # denoising steps
 HORIZON, DELAY = 6, 2  # of Real-Time Chunking
 WARMUPS = 2
+# A policy whose whole call no graph can hold, by what it looks at: the operator and the line that say so.
+REFUSED = {"groot": r"cannot be captured: __getitem__ in qwen3_vl/modeling_qwen3_vl.py:\d+ \(get_rope_index\)"}
 # Beside what is exact: they move sums, and a graph must not move them further.
 ROUNDING = ("attention", "projections")
 LAST_BITS = 1e-6  # of a chunk's largest action: eight times float32's precision
@@ -89,8 +91,10 @@ def graphs_of(kind: str) -> list[Names]:
     """Return the graphs, alone and together, that a type of policy can have."""
     family = registered(kind)
     assert family is not None
+    graphs = Graphs.of(family)
     flow: list[Names] = [("loop",), ("prefix",), ("prefix", "loop")] if family.get(Flow) is not None else []
-    return [*flow, *([("chunk",)] if Graphs.of(family).whole is not None else [])]
+    loop: list[Names] = [("loop",)] if graphs.loop is not None else []
+    return [*flow, *loop, *([("chunk",)] if graphs.whole is not None and kind not in REFUSED else [])]
 
 
 @cache

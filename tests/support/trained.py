@@ -20,7 +20,8 @@ from support.emulated_device import EmulatedDevice
 CHECKPOINTS = "gradient_checkpointing"  # a setting of the policy's config, where there is one
 UNTOUCHED = "untouched"
 # Lever on the device → the same on a CPU, where it is written in another way.
-ON_A_CPU = {"amp": "amp=fp16", "tf32": UNTOUCHED}
+ON_A_CPU = {"amp": "amp=fp16", "tf32": UNTOUCHED, "tf32=false": UNTOUCHED, "cudnn=default": UNTOUCHED}
+WRITTEN = {"tf32": "tf32=false", "cudnn": "cudnn=default"}  # what a training step has on already
 BATCH = 2
 
 
@@ -54,7 +55,7 @@ def all_levers(*, half: bool = True) -> list[str]:
 
     ``half``: also those in float16, which is slow on a CPU.
     """
-    alone = [name for name in levers.LEVERS if name not in ("amp", "compile", "accumulate")]
+    alone = [WRITTEN.get(name, name) for name in levers.LEVERS if name not in ("amp", "compile", "accumulate")]
     halves = ["amp", "amp=fp16"] if half else []
     return [UNTOUCHED, *alone, *halves, "amp=bf16", "accumulate=2", "tf32+amp=bf16+channels_last+fused+accumulate=2"]
 

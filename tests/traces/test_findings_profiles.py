@@ -52,6 +52,8 @@ def test_what_is_found() -> None:
         "a host slowed by Python's": ("", only_python(slowed)),
         "half of what was added lies inside operators": ("many-small-operators", seen(gaps(60, span=150, exposed=0.5))),
         "small kernels": ("many-small-operators", seen(device=gaps(5), kernel_median_us=3.2, kernel_calls=4321)),
+        "small kernels of graphs": (
+            "", seen(device=gaps(5), kernel_median_us=3.2, kernel_calls=4321, graph_kernels=4000)),
         "between operators on a CPU": ("many-small-operators", seen(gaps(30))),
         "operators that only launch work": ("", seen(gaps(90), on="mps")),
         # A few long gaps on a CPU are a host that is held up.

@@ -59,6 +59,15 @@ def test_what_is_found(tmp_path: Path) -> None:
         },
         "trace-device-idle": {"a host that waits for it": (
             "trace-device-idle", [waits, *work(1, 0, 5, 100), *work(2, 800, 905, 100)])},
+        "trace-lost-kernels|trace-device-idle": {
+            "the first kernels are lost": ("trace-lost-kernels", [
+                e for e in queued() if e["cat"] != "kernel" or e["args"]["correlation"] >= 15]),
+            "one of very many is lost": ("", [
+                e for e in queued(200) if e["cat"] != "kernel" or e["args"]["correlation"] != 7]),
+            "no access to the device": ("trace-lost-kernels", [e for e in queued() if e["cat"] != "kernel"]),
+            "only copies without their launches": ("trace-device-idle", [
+                event("gpu_memcpy", pinned, n * 2000, 10, 7, device=0) for n in range(5)]),
+        },
         "trace-launch-bound": {
             "launches set the pace": ("trace-launch-bound", [annotation("head", 0, 900), *chain(40)]),
             "kernels set the pace": ("", chain(40, took=19)),
@@ -67,6 +76,8 @@ def test_what_is_found(tmp_path: Path) -> None:
             "many small kernels": ("trace-small-kernels", small(2)),
             "many small kernels without a pause": (
                 "", [{**e, "dur": 9.9} if e["cat"] == "kernel" else e for e in small(2)]),
+            "many small kernels of graphs": ("", [
+                {**e, "args": {**e["args"], "graph node id": 3}} if e["cat"] == "kernel" else e for e in small(2)]),
             "few kernels": ("", [e for e in small(2) if e["cat"] != "kernel" or e["args"]["correlation"] % 2]),
         },
         "trace-host-waits": {

@@ -7,7 +7,17 @@ from typing import Any
 from support.findings_results import approve_findings, measured, result
 
 from strobe.core.findings import Thresholds
-from strobe.train.results import LoaderPart, LoaderWorker, Rank, Stall, Training, TrainResult
+from strobe.train.results import (
+    Adapter,
+    LoaderPart,
+    LoaderWorker,
+    Rank,
+    Resumed,
+    Stall,
+    TrainedOn,
+    Training,
+    TrainResult,
+)
 
 HEALTHY = {"data": 2.0, "images to floats": 1.0, "preprocessing": 1.0, "forward": 30.0, "forward/backbone": 20.0,
            "forward/encoder": 9.0, "backward": 55.0, "backward/backbone": 36.0, "backward/encoder": 17.0,
@@ -57,6 +67,16 @@ def stalled(cause: str, hours: float | None = None) -> TrainResult:
     return trained(stalls=[Stall(cause=cause, steps=2, each_ms=500, share=0.1, planned_hours=hours, sentence="")])
 
 
+def fed(**more: Any) -> TrainResult:
+    """Trained on 3 episodes, as its flags say unless said otherwise."""
+    return trained(trained_on=TrainedOn(dataset="local/arm", episodes_there=3, samples_per_step=8, **more))
+
+
+def adapted(**more: Any) -> TrainResult:
+    return fed(adapter=Adapter.model_validate({"method": "LORA", "applied": True, "loaded": True, "layers": 4} | more))
+
+
+RESUMED = Resumed(checkpoint="000100", step=100)
 DECODING, STORED = part("video decoding", 0.4), [part("video decoding", 0.9, 0.8), part("collate", 0.1)]
 FROZEN = {"forward": 70.0, "forward/encoder": 50.0, "backward": 30.0, "backward/backbone": 15.0}
 HOST = {"data": 0.02, "compute": 0.6, "host": 0.38, "interruptions": 0.0}
@@ -92,6 +112,21 @@ def test_each_cause_fires_its_rule_and_no_other() -> None:
         "losses": ("", trained(losses=[0.5, 0.4])),
         "a loss that is no number": ("loss-not-finite", trained(losses=[0.5, None, None])),
         "no named part": ("other-large", trained({"other": 12.0})),
+        "resumed on other data": ("statistics-of-other-data", fed(resumed=RESUMED, statistics_off={"action": 0.2})),
+        "resumed on nearly the same data": ("", fed(resumed=RESUMED, statistics_off={"action": 0.05})),
+        "statistics that a policy adapts": ("", fed(statistics_off={"action": 0.2})),
+        "episodes that were not asked for": ("episodes-not-asked", fed(episodes_asked=1, not_asked=[1, 2])),
+        "a stream that reads all": ("episodes-not-asked", fed(streaming=True, episodes_asked=1, not_asked=[1, 2])),
+        "an episode that never came": ("episodes-missing", fed(streaming=True, never_came=[2])),
+        "many that never came": ("episodes-missing", fed(streaming=True, never_came=list(range(9)))),
+        "an adapter that does nothing": ("adapter-idle", adapted(idle=4)),
+        "an adapter of which one layer does something": ("", adapted(idle=3)),
+        "an adapter that this run made": ("", adapted(idle=4, loaded=False)),
+        "an adapter of which nothing is known": ("", adapted(not_judged=4)),
+        "an adapter that is not applied": ("adapter-not-applied", adapted(applied=False, layers=0)),
+        "accumulation": ("accumulation-ignored", fed(accumulation=4)),
+        "workers that start slowly": ("slow-start", fed(startup_ms=700)),
+        "workers that start at once": ("", fed(startup_ms=100)),
         "a lower limit": ("slow-decoding", trained(data_share=0.05), Thresholds(data_bound=0.04)),
         "a higher limit": ("", starved(), Thresholds(data_bound=0.6)),
     }})  # fmt: skip

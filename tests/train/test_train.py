@@ -7,6 +7,7 @@ is therefore as long as some of this machine's steps, whatever else it runs. All
 
 from __future__ import annotations
 
+import inspect
 import json
 import multiprocessing
 import re
@@ -205,6 +206,22 @@ def test_a_slow_optimizer_is_named(dataset, tmp_path, monkeypatch, steps_of):
     monkeypatch.setattr(AcceleratedOptimizer, "step", slowed(AcceleratedOptimizer.step, steps_of(1, least=0.6)))
     found = rules(advise(trained(dataset, tmp_path / "out", steps=FEW).result))
     assert found & {*CAUSES, "slow-optimizer"} == {"slow-optimizer"}
+
+
+@pytest.mark.slow("a training whose forward pass is compiled")
+def test_what_splits_a_compiled_training_is_named(dataset, tmp_path, monkeypatch):
+    # LeRobot's loss reads its terms with .item() (its issue 2159). Compiled by torch's front end, and run as traced.
+    monkeypatch.setattr(ACTPolicy, "forward", torch.compile(ACTPolicy.forward, backend="eager"))
+    result = trained(dataset, tmp_path / "out", NONE_AHEAD, SHORT, steps=4, workers=0).result
+    seen = result.measurement(STEP).compilation
+    lines = Path(inspect.getfile(ACTPolicy)).read_text().splitlines()
+    reading = [number for number, text in enumerate(lines, 1) if '_loss"' in text and ".item()" in text]
+    assert {f"lerobot/policies/act/modeling_act.py:{number}" for number in reading} <= set(seen.breaks)
+    assert seen.compile_s > 0
+    assert seen.graphs > len(reading)
+    (found,) = [finding for finding in advise(result) if finding.rule == "graph-breaks"]
+    assert ".item()" in found.seen
+    assert "Compiled code" in markdown.render(document(result))
 
 
 @pytest.mark.matrix

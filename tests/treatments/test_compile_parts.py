@@ -28,7 +28,8 @@ VISION = "model.paligemma_with_expert.paligemma.model.vision_tower"
 
 @functools.cache
 def tiny(kind: str) -> PolicySubject:
-    steps = {"pi05": ["--num_inference_steps=2"], "diffusion": ["--num_inference_steps=2"]}.get(kind, [])
+    flags = {"pi05": "--num_inference_steps=2", "diffusion": "--num_inference_steps=2", "smolvla": "--num_steps=1"}
+    steps = [flags[kind]] if kind in flags else []
     return load_subject(PolicyOptions(type=kind, size="tiny", overrides=["--device=cpu", *steps]))  # type: ignore[return-value]
 
 
@@ -127,8 +128,59 @@ def test_traced_for_real_it_sees_the_other_treatments(monkeypatch: pytest.Monkey
     assert torch.allclose(applied(subject, treatment), plain, atol=1e-5)
 
 
-def _traced(compile: Any, call: Any, mode: str) -> Any:
-    return compile(call, backend="eager")
+@pytest.mark.slow("traces ACT in three pieces", each_change=True)
+def test_a_planted_branch_and_a_planted_item_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch, "compile", functools.partial(_traced, torch.compile))
+    subject = tiny("act")
+    head: Any = subject.module.get_submodule("model.action_head")
+
+    def around(inner: Any) -> Any:
+        def call(x: torch.Tensor) -> torch.Tensor:
+            if x.sum() > 0:
+                x = x + 0
+            return inner(x) * float(x.new_ones(()).item())
+
+        return call
+
+    patches = Patches()
+    patches.wrap(head, "forward", around)
+    try:
+        variants = [Variant("as it is"), Variant("compiled", (Compile(),))]
+        measured = measure(subject, "inference", variants, Options(SamplingBudget(iterations=2), counted=False))
+    finally:
+        patches.undo()
+    plain, built = (measurement.compilation for measurement in measured.measurements)
+    assert plain is None
+    assert built is not None
+    first = around.__code__.co_firstlineno
+    why = {place.where.rpartition("/")[2]: place.reasons[0] for place in built.of("graph break")}
+    assert why.keys() == {f"test_compile_parts.py:{first + 2}", f"test_compile_parts.py:{first + 4}"}
+    assert "branching" in why[f"test_compile_parts.py:{first + 2}"]
+    assert ".item()" in why[f"test_compile_parts.py:{first + 4}"]
+    assert built.compile_s
+    assert built.warmup_s > 0
+
+
+@pytest.mark.slow("traces SmolVLA's denoising step five times")
+def test_five_prompt_lengths_are_four_recompilations(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch, "compile", functools.partial(_traced, torch.compile, dynamic=False))
+    subject = tiny("smolvla")
+    first = subject.observation(0)
+    subject.inputs.observations[:] = [{**first, "task": "push " * words} for words in (1, 3, 5, 7, 9)]
+    variants = [Variant("compiled", (Compile("default", STEP),))]
+    (built,) = measure(
+        subject, "inference", variants, Options(SamplingBudget(iterations=5), counted=False)
+    ).measurements
+    assert built.compilation is not None
+    (again,) = [place for place in built.compilation.of("recompiled") if place.function == "denoise_step"]
+    assert again.times == 4
+    assert again.where.startswith("lerobot/policies/smolvla/modeling_smolvla.py:")
+    assert all("size mismatch" in guard for guard in again.reasons)
+    assert len(again.reasons) == 4
+
+
+def _traced(compile: Any, call: Any, mode: str, dynamic: bool | None = None) -> Any:
+    return compile(call, backend="eager", dynamic=dynamic)
 
 
 def test_what_it_says() -> None:

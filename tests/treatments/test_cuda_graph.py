@@ -15,7 +15,8 @@ import torch
 from lerobot.policies.rtc.configuration_rtc import RTCConfig
 from support.emulated_device import EmulatedDevice, Graph
 from support.matrix import matrix
-from torch import Tensor
+from torch import Tensor, nn
+from transformers import BatchFeature
 
 from strobe.core.errors import UserError
 from strobe.core.treatments import catalogue
@@ -23,6 +24,7 @@ from strobe.core.treatments.treatment import Treatment, Variant
 from strobe.lerobot.policies.loading import load_subject
 from strobe.lerobot.policies.options import PolicyOptions
 from strobe.lerobot.policies.policy_subject import PolicySubject
+from strobe.train.treatments import MixedPrecision
 from strobe.treatments.flow.rtc import ClosedFormGuidance, RealTimeChunking
 from strobe.treatments.graphs import graph, regions
 from strobe.treatments.graphs.captures import Cuda, Replayed
@@ -99,6 +101,71 @@ def test_other_weights_settings_and_treatments_are_captured_anew() -> None:
     chunks(subject, graph)
     chunks(subject, fused, graph)
     assert capture.recorded == 4  # all are kept
+    traits = graph.traits()
+    assert traits.captures == 4
+    assert traits.capture_s
+    assert {"graph captures", "graph capture s"} <= traits.labelled().keys(), "a report shows what they cost"
+
+
+def test_at_the_bound_other_shapes_run_without_a_graph_until_they_come_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(regions, "KEPT", 2)
+    capture = Replayed(WARMUPS)
+    place = regions.Regions("chunk", tiny("act"), capture)
+    place.look()
+
+    def made(length: int) -> int:
+        """Return how many graphs there were after a call of ``length``, whose result must be right."""
+        given = torch.arange(float(length))
+        with torch.no_grad():
+            found = place.run("chunk", lambda x: x * 2 + 1, given)
+        assert isinstance(found, torch.Tensor)
+        assert torch.equal(found, given * 2 + 1)
+        return capture.recorded
+
+    assert [made(length) for length in (1, 2, 1)] == [1, 2, 2]
+    with pytest.warns(UserWarning, match="2 graphs of the chunk are there, the most that are kept"):
+        assert made(3) == 2
+    assert [made(length) for _ in range(4) for length in (1, 2, 3)] == [2] * 12, "in turn: no capture in each call"
+    assert [made(length) for length in (3, 3)] == [3, 3], "it comes again before the least recently used one"
+    assert [made(length) for length in (2, 3)] == [3, 3], "the other one is still there"
+    assert [made(length) for length in (4, 5, 6, 7, 8)] == [3] * 5, "each once: eager"
+
+
+def test_autocast_keeps_no_cast_that_a_graph_reads() -> None:
+    """It keeps casts of weights until its block ends, and the warm-up's are freed by the next call.
+
+    As in GR00T's head, whose inputs and outputs are mappings that torch does not look into.
+    """
+    layer, capture = nn.Linear(3, 3), Replayed(WARMUPS)
+    place = regions.Regions("loop", tiny("act"), capture)
+    place.look()
+    for _ in range(2):
+        given = BatchFeature({"x": torch.randn(2, 3), "more": BatchFeature({"y": torch.randn(2, 3)})})
+        with torch.no_grad(), torch.autocast("cpu", torch.bfloat16):
+            made: Any = place.run("loop", lambda got: BatchFeature({"z": layer(got["x"]) + got["more"]["y"]}), given)
+            assert type(made) is BatchFeature
+            assert torch.equal(made["z"], layer(given["x"]) + given["more"]["y"])
+        with torch.no_grad(), torch.autocast("cpu", torch.bfloat16):
+            assert torch.is_autocast_cache_enabled()
+    assert capture.recorded == 1
+
+
+@pytest.mark.parametrize("what", ["loop", "chunk"])
+def test_a_graph_under_autocast_casts_its_weights_itself(what: str) -> None:
+    """What autocast casts before a capture is freed when its context ends, as with `policy.use_amp` in a rollout."""
+    subject = tiny("pi05")
+    capture = Replayed(WARMUPS)
+    half, graph = MixedPrecision("bf16"), CudaGraph(what, capture)
+    plain, cast = chunks(subject), chunks(subject, half)
+    for _ in range(2):
+        assert all(torch.equal(a, b) for a, b in zip(chunks(subject, half, graph), cast, strict=True))
+    assert capture.recorded == 1
+    assert all(torch.equal(a, b) for a, b in zip(chunks(subject, graph), plain, strict=True))
+    with torch.autocast("cpu", torch.bfloat16):
+        own = chunks(subject)
+        assert all(torch.equal(a, b) for a, b in zip(chunks(subject, graph), own, strict=True))
+    assert capture.recorded == 3
+    assert not torch.equal(plain[0], cast[0])
 
 
 def test_guidance_in_closed_form_is_captured_and_autograd_is_refused() -> None:
@@ -203,6 +270,28 @@ def test_what_cannot_be_captured_is_one_line() -> None:
     torch.set_rng_state(state)
     with pytest.raises(UserError, match="holds a object"):
         regions.Structure({"unknown": object()}, "it")
+
+
+@pytest.mark.parametrize(("what", "operator"), [("chunk", "item"), ("loop", "tolist")])
+def test_what_cannot_be_captured_is_named_with_its_line(
+    monkeypatch: pytest.MonkeyPatch, what: str, operator: str
+) -> None:
+    """The ladder then goes on to smaller graphs, and its line says which operator of which line was in the way."""
+    subject = tiny("pi05")
+    model: Any = subject.policy.model
+    step = model.denoise_step
+
+    def looking(*args: Any, **kwargs: Any) -> Any:
+        velocity = step(*args, **kwargs)
+        getattr(velocity.sum(), operator)()
+        return velocity
+
+    monkeypatch.setitem(vars(model), "denoise_step", looking)
+    with EmulatedDevice() as device, device.holding(subject):
+        where = rf"cannot be captured: {operator} in treatments/test_cuda_graph.py:\d+ \(looking\): "
+        with pytest.raises(UserError, match=where):
+            chunks(subject, CudaGraph(what, Graph(device)), count=1)
+        assert len(chunks(subject, CudaGraph("prefix", Graph(device)), count=1)) == 1
 
 
 def test_numbers_of_the_host_are_remembered_and_noise_is_drawn_anew() -> None:

@@ -230,7 +230,7 @@ def test_a_guard_that_is_none_is_told(text: str, words: str) -> None:
     [
         ({"treatments": [{"precision": "bf16"}, {"presicion": "bf16"}]}, "treatments.2: no treatment 'presicion'"),
         ({"treatments": [{"precision": "bf16", "precision.prat": "x"}]}, "treatments.1: 'precision.prat' is no option"),
-        ({"treatments": [{"amp": "bf16"}]}, "treatments.1: 'amp' is of training, and a recipe is for inference"),
+        ({"treatments": [{"forloop": True}]}, "treatments.1: 'forloop' is of training, and a recipe is for inference"),
         ({"treatments": [{"fused": True}]}, "treatments.1: 'fused' is of training, and a recipe is for inference"),
         ({"treatments": [{"channels_last": 1}]}, "treatments.1: channels_last=1: channels_last takes no value"),
         ({"treatments": [{"precision": "bf16"}], "guard": "good"}, "guard: 'good': write FIGURE"),

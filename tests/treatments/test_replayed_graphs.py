@@ -12,6 +12,7 @@ import pytest
 import torch
 from support.emulated_device import EmulatedDevice, Graph
 from support.graph_matrix import Case, exact, judge, observations, rounding, tiny
+from support.graph_walks import KEPT, TRIMMED, Walk, walk
 from support.matrix import matrix
 from support.trained import all_levers, trained
 from torch import Tensor
@@ -42,6 +43,7 @@ CASES = [
     Case("pi05", MORE, ("chunk",)),
     Case("smolvla", MORE, BOTH),
     Case("pi0", MORE, ("loop",)),
+    Case("groot", (), ("loop",)),  # casts of weights that autocast keeps
 ]
 
 
@@ -53,6 +55,24 @@ def test_a_graph_changes_no_bit(case: Case) -> None:
     with EmulatedDevice() as device:
         (verdict,) = judge(device, [Case(case.kind, names, case.graphs, case.once, case.guided)])
     assert verdict.holds, str(verdict)
+
+
+WALKS = [
+    Walk("smolvla", ("chunk",), (TRIMMED,), kept=KEPT),  # six lengths of prompts, three graphs
+    Walk("pi05", ("chunk",), policies=2, shared=True),  # the second policy with the graphs of the first
+    Walk("act", ("chunk",)),  # a capture for each task
+    Walk("smolvla", ("chunk",), (TRIMMED,), kept=KEPT, guided=True),
+    Walk("pi05", ("prefix", "loop"), (TRIMMED,), kept=KEPT),
+]
+
+
+@pytest.mark.slow("24 chunks for each way")
+@pytest.mark.parametrize("way", matrix(WALKS, keep=2), ids=str)
+def test_prompts_in_random_order_and_policies_in_turn_change_no_bit(way: Walk) -> None:
+    with EmulatedDevice() as device:
+        found = walk(device, way)
+    assert found.holds, str(found)
+    assert way.kind != "act" or found.captures == 1
 
 
 def test_calls_in_and_out_of_inference_mode_share_a_graph() -> None:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
 import pytest
+from support.stored import only, played
 
 from strobe.core.cli.main import main
 from strobe.core.runs import store
@@ -14,16 +14,6 @@ from strobe.evaluate.episode_log import NAME
 
 ACTS = ["--policy.type=diffusion", "--policy.size=tiny", "--policy.device=cpu", "--policy.num_inference_steps=2"]
 PLAYS = [*ACTS, "--env.type=pusht", "--env.episode_length=8", "--threads=1"]
-
-
-def only(folder: Path) -> Path:
-    (found,) = folder.iterdir()
-    return found
-
-
-def played(folder: Path) -> list[dict[str, Any]]:
-    lines = [json.loads(line) for line in (folder / NAME).read_text().splitlines()]
-    return [line for line in lines if "asked" not in line]
 
 
 @pytest.mark.slow("a run that is killed, and goes on", each_change=True)

@@ -9,9 +9,10 @@ Real-Time Chunking. With --precision it compares the policy in several floating-
 fp16, or auto for those that make sense on the device.
 
 With --levers Strobe compares a training step with and without what makes training faster or smaller: amp (bf16 or
-fp16), tf32 (CUDA), compile, channels_last, fused (the optimizer in one kernel), foreach, forloop and accumulate=N
-(micro-batches). Each step starts from the same weights (the learning rate is 0). Strobe compares the loss and the
-gradient of each variant with the baseline's, for the same batch and seed.
+fp16), compile, channels_last, fused (the optimizer in one kernel), foreach, forloop, accumulate=N (micro-batches) and
+checkpointing. On CUDA TF32 and cudnn.benchmark are on, as in lerobot-train; tf32=false and cudnn=default show what they
+buy. Each step starts from the same weights (the learning rate is 0). Strobe compares the loss and the gradient of each
+variant with the baseline's, for the same batch and seed.
 
 Examples:
   strobe compare --policy.path=FOLDER --rtc.execution_horizon=20 --iterations=50

@@ -13,7 +13,7 @@ from strobe.core.measure import memory
 from strobe.core.measure.memory import available_bytes
 from strobe.dataloader import throughput
 from strobe.dataloader.process import LoaderError, LoaderProcess
-from strobe.dataloader.results import DatasetFacts, LoaderRow, LoaderSettings, Rate
+from strobe.dataloader.results import DatasetFacts, LoaderRow, LoaderSettings, Rate, WhatIf
 from strobe.dataloader.settings import cost, label
 from strobe.dataloader.throughput import Halved, halve
 
@@ -171,6 +171,21 @@ class Bench:
                 seen = self.sample(candidate, seconds / TURNS)
                 rates[candidate] = throughput.merged(rates.get(candidate), seen)
         return rates[first], rates[second]
+
+    def measure_beside(
+        self, name: str, other: LoaderSettings, chosen: LoaderSettings, seconds: float, note: str
+    ) -> WhatIf:
+        """Measure settings that are no candidate for ``seconds``, in alternation with the chosen ones as they are."""
+        self.rows[other] = LoaderRow(settings=other, status="not run")
+        row = WhatIf(name=name, note=note, status="done")
+        try:
+            row.rate, row.beside = self.alternate(other, chosen, seconds)
+        except LoaderError as error:
+            row.status, row.reason = "failed", str(error)
+        finally:
+            self.close(other)
+            del self.rows[other]
+        return row
 
     def sample(self, candidate: LoaderSettings, seconds: float) -> Rate:
         """Sample a candidate for ``seconds`` and add that to its row; it is started where it does not run yet.

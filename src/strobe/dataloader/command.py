@@ -58,7 +58,8 @@ class DataloaderConfig(OutputFlags):
     seconds: float = field(default=12.0, metadata=above(0, finite=True))
     # Do not measure how the chosen loader starts by fork, forkserver and spawn, nor what a new epoch costs.
     skip_start_up: bool = False
-    # Do not measure what lerobot-train has no flag for: threads in the workers, transforms, pinned memory.
+    # Do not measure what lerobot-train has no flag for: threads in the workers, transforms, pinned memory, and what a
+    # cache would buy (samples decoded beforehand; the files in /dev/shm).
     skip_what_ifs: bool = False
     # Write a sample of the episodes in other encodings and load them with the chosen settings.
     encodings: bool = False

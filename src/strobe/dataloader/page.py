@@ -27,6 +27,11 @@ START_UPS = (
 WHAT_IFS = (
     "Each setting runs in alternation with the chosen loader as it is. lerobot-train has no flag for these settings."
 )
+CACHES = (
+    "Bounds, each in alternation with the chosen loader as it is. No cache of frames loads faster than samples that "
+    "are neither read nor decoded, and no disk is faster than files in memory. LeRobot has no such cache; "
+    "--dataset.root names a copy of the files."
+)
 ENCODINGS = "The same episodes, read by the chosen loader. PSNR compares with the frames of the present encoding."
 
 
@@ -37,6 +42,8 @@ def outline(answer: Dataloader, _depth: int | None = None) -> Document:
     sections += listing("start", "How the chosen loader starts", answer.start_ups, _START_UPS, START_UPS)
     decimals, changed = _decimals(answer.what_ifs), answer.what_ifs
     sections += listing("what-if", "Settings without a flag", changed, _WHAT_IFS, WHAT_IFS, decimals=decimals)
+    decimals = _decimals(answer.caches)
+    sections += listing("caches", "What a cache would buy", answer.caches, _WHAT_IFS, CACHES, decimals=decimals)
     decimals, columns = _decimals(answer.encodings), _encodings(as_is)
     sections += listing("encodings", "Other encodings", answer.encodings, columns, ENCODINGS, decimals=decimals)
     return frame.document(
@@ -56,6 +63,8 @@ def answers(answer: Dataloader) -> list[str]:
         sentences.append(f"Train with {' '.join(best.flags)}")
         sentences.append(f"They load {_rate(best.chosen)}. {_describe_need(answer, best)}")
         sentences += [_describe_gain(best)] if best.own is not None else []
+        if best is answer.recommendations[0]:
+            sentences += [_describe_cache(row) for row in answer.caches[:1] if row.rate is not None]
         sentences.append(f"Found in {best.searched_s:,.0f} s; the search ended since {best.reason}.")
     return sentences or ["No search was finished. The table shows the measurements so far."]
 
@@ -91,6 +100,12 @@ def _describe_gain(best: Recommendation) -> str:
         f"A step takes {now:,.0f} ms with your flags and {then:,.0f} ms with these, computed from the rates of "
         f"loader and step: {now * hours:,.1f} h or {then * hours:,.1f} h over {best.steps:,} steps."
     )
+
+
+def _describe_cache(row: WhatIf) -> str:
+    assert row.rate is not None
+    change = units.change(_change(row, row.beside))
+    return f"No cache of decoded frames can deliver more than {_rate(row.rate)} here, {change} on the loader as it is."
 
 
 def _rate(rate: Rate) -> str:

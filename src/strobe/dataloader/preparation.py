@@ -75,6 +75,11 @@ class StepNeeds:
                 "on the CPU the step and the workers share the cores, so together they are slower than either alone"
             )
         subject = PolicySubject(loaded, fed)
+        training = subject.training
+        training.deterministic = self._config.cudnn_deterministic
+        training.benchmark = not training.deterministic
+        settings = subject.traits("training step", 1).policy
+        self.notes += [settings.settings] if settings is not None and settings.settings else []
         if (cast := subject.training.dtype) is not None:
             name = str(cast).removeprefix("torch.")
             self.notes.append(f"the step was measured under autocast to {name}, as lerobot-train runs it")

@@ -22,6 +22,7 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import psutil
@@ -93,6 +94,13 @@ class LoaderProcess(Closing):
         Only for a process that will start no workers.
         """
         return self._ask("facts")
+
+    def keep(self, file: Path, most_bytes: int, seconds: float) -> tuple[int, int]:
+        """Decode samples into ``file``, up to ``most_bytes`` and for ``seconds``; see `train_loader.keep_samples`.
+
+        Only for a process that will start no workers.
+        """
+        return self._ask("keep", file, most_bytes, seconds, extra_s=seconds)
 
     def start(self) -> float:
         """Start the workers; seconds to the first batch."""
@@ -167,6 +175,12 @@ class _Loader:
             "sample_bytes": sample_bytes(dataset),
             "root": str(dataset.root),
         }
+
+    def keep(self, file: Path, most_bytes: int, seconds: float) -> tuple[int, int]:
+        """See `LoaderProcess.keep`."""
+        from strobe.dataloader.train_loader import keep_samples, open_dataset
+
+        return keep_samples(open_dataset(self.config, self.settings), file, most_bytes, seconds)
 
     def start(self) -> tuple[float, list[int]]:
         """Start the workers. Return seconds to the first batch, and their process ids."""

@@ -34,12 +34,12 @@ class Rate(Data):
 
 
 class LoaderSettings(BaseModel, frozen=True, extra="forbid"):
-    """A loader's settings under lerobot-train's names; the last four have no flag there. Hashable.
+    """A loader's settings under lerobot-train's names; those from ``pin_memory`` on have no flag there. Hashable.
 
     ``start_method``: how workers start; None for Python's default. ``pin_memory``: copy batches into page-locked
     memory, which lerobot-train does on CUDA. ``torch_threads``, ``decoder_threads``: in each worker; None for what
     PyTorch's DataLoader (1) and the decoder (its own choice) take. ``transforms``: apply the dataset's image
-    transforms.
+    transforms. ``samples``: a file of decoded samples in place of the dataset's. ``root``: a folder with a copy of it.
     """
 
     num_workers: int
@@ -52,6 +52,8 @@ class LoaderSettings(BaseModel, frozen=True, extra="forbid"):
     torch_threads: int | None = None
     decoder_threads: int | None = None
     transforms: bool = True
+    samples: str | None = None
+    root: str | None = None
 
 
 class LoaderRow(Data):
@@ -161,6 +163,9 @@ class Dataloader(Answer):
     )
     start_ups: list[StartUp] = Field(default_factory=list)
     what_ifs: list[WhatIf] = Field(default_factory=list)
+    caches: list[WhatIf] = Field(
+        default_factory=list, description="the chosen loader on decoded samples, and on files that lie in memory"
+    )
     encodings: list[Encoding] = Field(default_factory=list)
 
     @property

@@ -14,19 +14,21 @@ import multiprocessing
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from lerobot.configs.train import TrainPipelineConfig
 
 from strobe.core.errors import UserError
+from strobe.core.studies.shared.progress import Reporter
 from strobe.dataloader import process
 from strobe.dataloader.bench import Bench, Stages
+from strobe.dataloader.caches import caches
 from strobe.dataloader.preparation import facts_of, faults_of, fill_page_cache, why_not_read
 from strobe.dataloader.process import LoaderError, LoaderProcess
 from strobe.dataloader.results import (
     Dataloader,
     DatasetFacts,
-    LoaderRow,
     LoaderSettings,
     Recommendation,
     StartUp,
@@ -43,7 +45,7 @@ def study(
     options: SearchOptions,
     machine: object,
     need: Callable[[int], StepNeed | None],
-    live: Stages,
+    live: Reporter,
     *,
     pin_memory: bool = False,
     more: Callable[[Dataloader, LoaderSettings], None] = lambda result, chosen: None,
@@ -70,7 +72,7 @@ def study(
     answer.notes += [note] if note else []
     try:
         for size in dict.fromkeys([own.batch_size, *options.batch_sizes]):
-            _search(answer, config, own.model_copy(update={"batch_size": size}), options, need, live, more)
+            _search(answer, config, root, own.model_copy(update={"batch_size": size}), options, need, live, more)
     except KeyboardInterrupt:
         if not any(row.rate for row in answer.rows):
             raise
@@ -104,10 +106,11 @@ def _unsearched(config: TrainPipelineConfig, facts: DatasetFacts, own: LoaderSet
 def _search(
     answer: Dataloader,
     config: TrainPipelineConfig,
+    root: Path,
     own: LoaderSettings,
     options: SearchOptions,
     need: Callable[[int], StepNeed | None],
-    live: Stages,
+    live: Reporter,
     more: Callable[[Dataloader, LoaderSettings], None],
 ) -> None:
     """Search the batch size of ``own`` and add to ``answer``; further requests are measured for the first size only."""
@@ -129,6 +132,8 @@ def _search(
             transforms = config.dataset.image_transforms.enable
             for what_if in what_ifs(bench, chosen, options.last_s / 2, transforms, live):
                 answer.what_ifs.append(what_if)
+            for cached in caches(bench, chosen, root, options.last_s / 2, live):
+                answer.caches.append(cached)
     more(answer, chosen)
     if options.start_ups:
         for start_up in start_ups(config, chosen, live):
@@ -213,16 +218,7 @@ def what_ifs(bench: Bench, chosen: LoaderSettings, seconds: float, transforms: b
     """Yield a row per change, each measured for ``seconds`` in alternation with the chosen loader as it is."""
     for change in changes(chosen, video=bench.facts.video, transforms=transforms):
         live.stage(f"what if: {change.name}")
-        bench.rows[change.settings] = LoaderRow(settings=change.settings, status="not run")
-        row = WhatIf(name=change.name, note=change.note, status="done")
-        try:
-            row.rate, row.beside = bench.alternate(change.settings, chosen, seconds)
-        except LoaderError as error:
-            row.status, row.reason = "failed", str(error)
-        finally:
-            bench.close(change.settings)
-            del bench.rows[change.settings]
-        yield row
+        yield bench.measure_beside(change.name, change.settings, chosen, seconds, change.note)
 
 
 def start_ups(config: TrainPipelineConfig, chosen: LoaderSettings, live: Stages) -> Iterator[StartUp]:

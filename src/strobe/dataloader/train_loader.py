@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import copy
 import dataclasses
+import os
+import time
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import torch
 from lerobot.configs.train import TrainPipelineConfig
-from torch.utils.data import DataLoader, Sampler
+from torch.utils.data import DataLoader, Dataset, Sampler
 
 from strobe.core.errors import UserError
 from strobe.dataloader.results import LoaderSettings
@@ -36,6 +39,8 @@ def with_settings(config: TrainPipelineConfig, settings: LoaderSettings) -> Trai
     """Return a copy of ``config`` with ``settings``, as far as it has fields for them."""
     changed = copy.copy(config)
     changed.dataset = dataclasses.replace(config.dataset, video_backend=settings.video_backend)
+    if settings.root is not None:
+        changed.dataset = dataclasses.replace(changed.dataset, root=settings.root)
     changed.num_workers, changed.prefetch_factor = settings.num_workers, settings.prefetch_factor
     changed.batch_size, changed.persistent_workers = settings.batch_size, settings.persistent_workers
     changed.dataloader_multiprocessing_context = settings.start_method
@@ -123,7 +128,7 @@ def open_loader(
     except ValueError as error:
         raise UserError(f"nothing to train on: {error}") from error
     return DataLoader(
-        dataset,
+        dataset if settings.samples is None else KeptSamples(dataset, settings.samples),
         batch_size=settings.batch_size,
         sampler=EpochAfterEpoch(frames, epoch),
         num_workers=settings.num_workers,
@@ -134,6 +139,56 @@ def open_loader(
         persistent_workers=settings.persistent_workers and workers,
         multiprocessing_context=settings.start_method if workers else None,
     )
+
+
+def keep_samples(dataset: Any, file: Path, most_bytes: int, seconds: float) -> tuple[int, int]:
+    """Write the first samples of ``dataset`` to ``file``, a tensor or a list for each of their keys.
+
+    Args:
+        most_bytes: of their tensors.
+        seconds: after which no further sample is decoded.
+
+    Returns:
+        How many were written, and how many the dataset has.
+    """
+    first, began = dataset[0], time.perf_counter()
+    count = max(1, min(len(dataset), most_bytes // max(1, sample_bytes(dataset))))
+    kept: dict[str, Any] = {
+        key: value.new_empty((count, *value.shape)) if isinstance(value, torch.Tensor) else [None] * count
+        for key, value in first.items()
+    }
+    done = 0
+    while done < count and (not done or time.perf_counter() - began < seconds):
+        for key, value in dataset[done].items():
+            kept[key][done] = value
+        done += 1
+    torch.save(
+        {key: values[:done].clone() if torch.is_tensor(values) else values[:done] for key, values in kept.items()}, file
+    )
+    with file.open("rb+") as written:
+        os.fsync(written.fileno())  # so that nothing is written to the disk while loaders are measured
+    return done, len(dataset)
+
+
+class KeptSamples(Dataset[dict[str, object]]):
+    """A dataset whose samples come from a file of `keep_samples`, again and again, and then its image transforms."""
+
+    def __init__(self, dataset: Any, file: str) -> None:
+        self._length, self._file, self._transforms = len(dataset), file, dataset.image_transforms
+        self._cameras = [key for key in dataset.meta.camera_keys if key not in dataset.meta.depth_keys]
+        self._samples: dict[str, torch.Tensor | list[object]] = {}
+
+    def __len__(self) -> int:
+        return self._length
+
+    def __getitem__(self, index: int) -> dict[str, object]:
+        if not self._samples:  # each process maps the file by itself: they share its pages, and none copies them
+            self._samples = torch.load(self._file, mmap=True)
+        count = len(next(iter(self._samples.values())))
+        item: dict[str, object] = {key: values[index % count] for key, values in self._samples.items()}
+        if self._transforms is not None:
+            item |= {key: self._transforms(item[key]) for key in self._cameras}
+        return item
 
 
 def sample_bytes(dataset: Any) -> int:

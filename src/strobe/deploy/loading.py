@@ -89,6 +89,7 @@ def load_policy(
     if named is not None:
         applied = put_on(PolicySubject(loaded, fed), *named, check=check, twin=bool(watch))
         result.agreement, result._applied = applied.agreement, applied
+        result.preprocessor = loaded.preprocessor  # which a treatment may have changed
         result.watch = _watched(applied, watch)
     return result
 

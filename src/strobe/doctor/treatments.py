@@ -35,6 +35,7 @@ STEPS = 3  # denoising steps: a loop, and short
 IMAGE = (64, 64)  # height and width of the cameras: what is tried does not depend on them
 OBSERVATIONS = 6  # observations, two of which have the same shapes, and so meet in one graph
 BATCH = 2
+OTHERWISE = {"tf32": "tf32=false", "cudnn": "cudnn=default"}  # levers that a training step has on already
 EXACT = "all exact treatments"
 GUIDANCE: Spec = {"guidance": "closed form"}
 # Gradients of a lever may differ from the plain ones by rounding: bfloat16 keeps eight bits of each number.
@@ -166,7 +167,7 @@ def planned(device: str) -> list[Attempt]:
     attempts += _graphs(device, exact)
     attempts += [Attempt(kind, (GUIDANCE,), rtc=True) for kind in list(exact)[:1]]
     # Compiling is what `compile` in inference has shown, and takes longest.
-    return [*attempts, *(Attempt(POLICIES[0], lever=name) for name in LEVERS if name != "compile")]
+    return [*attempts, *(Attempt(POLICIES[0], lever=OTHERWISE.get(name, name)) for name in LEVERS if name != "compile")]
 
 
 def tried(attempt: Attempt, device: str) -> Tried:

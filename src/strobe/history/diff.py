@@ -180,6 +180,7 @@ def _memory(old: Measurement, new: Measurement) -> list[MemoryChange]:
         "peak_activations": "peak activations",
         "peak_process": "peak of the process",
         "peak_device": "peak on the device",
+        "graphs": "held by CUDA graphs",
     }
     pairs = [(name, getattr(old.memory, field), getattr(new.memory, field)) for field, name in names.items()]
     return [MemoryChange(name=name, before=a, after=b) for name, a, b in pairs if a is not None and b is not None]

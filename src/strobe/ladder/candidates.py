@@ -10,14 +10,17 @@ from strobe.core.errors import UserError
 from strobe.core.measure.components import grouped, named, share, shares
 from strobe.core.measure.guard import strongest
 from strobe.core.measure.roofline import least_in, times_in
-from strobe.core.results.device_waits import host_and_device
+from strobe.core.results.device_waits import MOST, host_and_device
 from strobe.core.results.measurement import Component, Measurement
 from strobe.core.results.numerals import significant
 from strobe.core.results.subject import Ceiling
 from strobe.core.subjects.subject import Subject
 from strobe.core.treatments import catalogue
+from strobe.core.treatments.spec import Limited
 from strobe.core.treatments.treatment import CAPTURED, COMPILED, DTYPE, GUIDANCE, Effect, Entry, Spec
+from strobe.core.treatments.words import GRAPHS
 
+BOUNDS: tuple[Limited, ...] = ("memory", "compute")
 # What earlier ladders showed of a candidate.
 Standing = Literal["kept", "unknown", "undecided", "left out"]
 STANDINGS: tuple[Standing, ...] = ("kept", "unknown", "undecided", "left out")
@@ -30,6 +33,7 @@ OTHERS_USUALLY = 1.3
 NARROW = {"bfloat16": 2.5, "float16": 2.5, "int8": 4.0}
 # torch.compile takes 20 to 60 s on two cores, more if they are busy.
 COMPILING_S, CAPTURING_S = 60.0, 5.0
+PREPROCESSING = "preprocessing"
 SLOWER_DTYPE = 0.95  # a dtype that makes parts at most so many times as fast is not tried: ceilings are measured ones
 
 
@@ -43,6 +47,7 @@ class Candidate:
         of_torch: whether they change nothing of what an engine computes.
         dtypes: those that they compute in; none for the dtype that is there.
         arithmetic: share of the arithmetic units at work now that stays at work, 0 to 1.
+        eases: what a device is limited by where they help most, apart from what their dtypes do.
     """
 
     specs: tuple[Spec, ...]
@@ -53,6 +58,7 @@ class Candidate:
     of_torch: bool = False
     dtypes: tuple[str, ...] = ()
     arithmetic: float = 1.0
+    eases: frozenset[Limited] = frozenset()
 
     @property
     def text(self) -> str:
@@ -113,40 +119,55 @@ def in_order(
     standing: Callable[[str], Standing] = lambda _: "unknown",
     times: Callable[[Candidate], float | None] = lambda _: None,
     refused: Collection[str] = (),
+    limited: Limited = "",
 ) -> list[Candidate]:
     """Sort candidates: the costliest part first; exact before rounding before lossy; what takes long to build last.
 
     Of one part and one effect, what usually gains most comes first. Before all that, candidates that an earlier ladder
     kept come first, and those that it tried and did not keep come last. Where a device waits for Python to launch its
-    work, nothing saves as much as a graph: those come next, the whole before its parts. Candidates in a dtype that the
-    guard refused come after the others: what a dtype does to the actions, it mostly does in every part.
+    work, nothing saves as much as a graph: those come next, the whole before its parts. What is for the preprocessing
+    alone comes before them where that holds most of the time: no graph touches it. Candidates in a dtype that the
+    guard refused come after the others: what a dtype does to the actions, it mostly does in every part. Of those that
+    are quick to build, what eases the device's limit comes before the others, what may save most of it first; lossy
+    ones are not moved up.
 
     Args:
         now: what the parts cost.
         standing: a candidate as it is written → what earlier ladders showed of it.
         times: a candidate → how many times as fast its dtypes can make its parts; None if that is not known.
         refused: dtypes in which a candidate broke the guard.
+        limited: what holds the device up (`Bounds.limited_by`); '' where that is not known, as on a CPU.
     """
     most = max(shares(now).values(), default=0.0)
-    launching = host_and_device(now).waits_for_host
+    launching = limited == "launches"
 
     def order(candidate: Candidate) -> tuple[float, ...]:
         # What speeds up the whole speeds up its costliest part, but comes after what is for that part alone.
         cost = largest(candidate, now)[1] if candidate.parts else most
+        known = times(candidate)
+        eased = candidate.effect != "lossy" and _eases(candidate, known, limited)
         return (
             STANDINGS.index(standing(candidate.text)),
+            not (cost >= MOST and set(candidate.parts) == {PREPROCESSING}),
             not (launching and candidate.captured),
             launching and candidate.captured and bool(candidate.parts),
             not set(candidate.dtypes).isdisjoint(refused),
             candidate.build_s,
+            -cost * (1 - 1 / usual_gain(candidate, known)) if eased else 0.0,
             -cost,
             not candidate.parts,
             EFFECTS.index(candidate.effect),
-            -usual_gain(candidate, times(candidate)),
+            -usual_gain(candidate, known),
             candidate.rank,
         )
 
     return sorted(unordered, key=order)
+
+
+def _eases(candidate: Candidate, times: float | None, limited: Limited) -> bool:
+    """Return whether ``candidate`` helps where ``limited`` holds the device up: by its dtypes, or by what it is."""
+    by_dtype = limited in ("memory", "compute") and times is not None and times > 1 / SLOWER_DTYPE
+    return by_dtype or limited in candidate.eases
 
 
 def usual_gain(candidate: Candidate, times: float | None = None) -> float:
@@ -196,18 +217,33 @@ def largest(candidate: Candidate, now: Measurement) -> tuple[str, float]:
 def together(specs: Sequence[Spec], added: Sequence[Spec]) -> tuple[Spec, ...]:
     """Return ``specs`` with ``added``, which replace those in the same slots.
 
-    An engine also replaces those of parts inside its own, which it computes itself.
+    An engine also replaces those of parts inside its own, which it computes itself, and a graph the graphs inside it.
     """
     slots = [slot_of(spec) for spec in added]
-    engines = [slot_of(spec) for spec in added if catalogue.entry_of(next(iter(spec))).replaces]
+    engines = [slot_of(spec) for spec in added if catalogue.entry_of(next(iter(spec))).replaces or _captures(spec)]
     staying = [spec for spec in specs if slot_of(spec) not in slots]
     return (*(spec for spec in staying if not any(_inside(slot_of(spec), engine) for engine in engines)), *added)
 
 
 def slot_of(spec: Spec) -> tuple[str, str]:
-    """Return the key of ``spec``, and the part where it names one: one treatment of a kind can be there at a time."""
+    """Return the key of ``spec``, and the part where it names one: one treatment of a kind can be there at a time.
+
+    A graph's part is what it captures; that of the whole call is '', and the others are inside it.
+    """
     key = next(iter(spec))
-    return catalogue.entry_of(key).slot or key, str(spec.get(f"{key}.part", ""))
+    entry = catalogue.entry_of(key)
+    part = "" if entry.rank != CAPTURED or spec[key] == GRAPHS[-1] else str(spec[key])
+    return entry.slot or key, str(spec.get(f"{key}.part", part))
+
+
+def covered(spec: Spec, on: Sequence[Spec]) -> bool:
+    """Return whether what is on has the slot of ``spec``, or a graph around it."""
+    slot = slot_of(spec)
+    return any(slot == slot_of(other) or (_captures(other) and _inside(slot, slot_of(other))) for other in on)
+
+
+def _captures(spec: Spec) -> bool:
+    return catalogue.entry_of(next(iter(spec))).rank == CAPTURED
 
 
 def _inside(slot: tuple[str, str], other: tuple[str, str]) -> bool:
@@ -230,6 +266,7 @@ def candidate_of(subject: Subject, specs: Sequence[Spec]) -> Candidate:
         of_torch=all(entry.of_torch or DTYPE <= entry.rank < GUIDANCE for entry in entries),
         dtypes=tuple(dict.fromkeys(dtype for treatment in made for dtype in treatment.dtypes)),
         arithmetic=min(treatment.arithmetic for treatment in made),
+        eases=frozenset(eased for entry in entries for eased in entry.eases),
     )
 
 
@@ -282,6 +319,23 @@ class Bounds:
         slow = ", ".join(f"{rates[dtype]:.0f} GFLOP/s" for dtype in candidate.dtypes if dtype in rates)
         now = f", {limit.dtype} {rates[limit.dtype]:.0f}" if limit is not None and limit.dtype in rates else ""
         return f"in {' and '.join(candidate.dtypes)}, which this machine is slower in ({slow}{now})"
+
+    def limited_by(self, now: Measurement, *, captured: bool = False) -> Limited:
+        """Return what holds the device up: launches that it waits for, else the larger of the roofline's two bounds.
+
+        '' where ``now`` has no times of the device, and where nothing was counted.
+
+        Args:
+            captured: whether a graph is on, so that nothing waits for Python's launches.
+        """
+        if now.clock != "device":
+            return ""
+        if not captured and host_and_device(now).waits_for_host:
+            return "launches"
+        limit = self.counted.limit
+        parts = limit.parts if limit is not None else []
+        held = {bound: sum(part.least_ms for part in parts if part.bound == bound) for bound in BOUNDS}
+        return max(BOUNDS, key=held.__getitem__) if any(held.values()) else ""
 
     def too_slow(self, target_ms: float, lossy: bool) -> str:
         """Return in words that arithmetic alone takes longer than ``target_ms`` on this machine; '' if it does not.

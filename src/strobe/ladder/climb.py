@@ -23,10 +23,10 @@ from strobe.ladder.candidates import (
     Standing,
     candidate_of,
     candidates,
+    covered,
     in_order,
     largest,
     replaced,
-    slot_of,
     together,
 )
 from strobe.ladder.earlier import Earlier
@@ -216,7 +216,10 @@ class Climb:
             new = [c for c in new if not (self._settled(c) or self._gains_nothing(c) or self._saves_little(c))]
         now = self.with_parts
         refused = {dtype for trial in self.trials if trial.tried.outcome == "guard" for dtype in trial.candidate.dtypes}
-        return [*in_order(new, now, self._standing, self.bounds.times, refused), *in_order(again, now)]
+        captured = any(entry.rank == CAPTURED for entry in _entries(self.top.specs))
+        limited = self.bounds.limited_by(now, captured=captured)
+        first = in_order(new, now, self._standing, self.bounds.times, refused, limited)
+        return [*first, *in_order(again, now, limited=limited)]
 
     def left_out(self) -> str:
         """Return how many are left out, and why, in words that end a sentence; '' for none."""
@@ -277,10 +280,9 @@ class Climb:
         """
         if self._in_any_case(candidate):
             return False
-        taken = {slot_of(spec) for spec in self.top.specs}
         elsewhere = replaced(self.runs.subject, self.top.specs)
         computed = any(part in elsewhere for part in candidate.parts) and self._max_saving(candidate) < MATTERS
-        return computed or {slot_of(spec) for spec in candidate.specs} <= taken
+        return computed or all(covered(spec, self.top.specs) for spec in candidate.specs)
 
     def _deserves_retry(self, candidate: Candidate) -> bool:
         """Return whether a quick, undecided one may be a larger share of a chunk by now: rungs were added since."""

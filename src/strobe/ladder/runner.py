@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 from torch import Tensor
 
 from strobe.core.measure.agreement import Values, agree, agree_features, agree_outputs, in_common
+from strobe.core.measure.compilations import CompileWatch
 from strobe.core.measure.guard import Guard, Guards, Judgement, strongest
 from strobe.core.measure.in_time import InTimeLooks, fewest_chunks
 from strobe.core.measure.sampling import Progress, SamplingBudget
@@ -90,7 +91,7 @@ class Runs:
 
     def once(self, variant: Variant, index: int = 0) -> tuple[Tensor, float]:
         """Run ``variant`` on observation ``index``. Return its chunk, and seconds with putting it on."""
-        begun = time.perf_counter()
+        compiling, begun = CompileWatch(), time.perf_counter()
         undo = variant.apply(self.subject)
         try:
             self._ticks = ticks_between_calls(self.subject)
@@ -98,6 +99,7 @@ class Runs:
                 chunk = self._call(index)
         finally:
             undo()
+            compiling.look(variant.compiles, -1)
         return chunk, time.perf_counter() - begun
 
     def spaced_s(self, chunk_s: float) -> float:

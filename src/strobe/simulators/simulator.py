@@ -145,13 +145,13 @@ class Simulator:
         self.name = env.type
         self._fps = float(env.fps)
         with environments.errors_in_a_line(env.type):
-            self._vectors = environments.make(env)
+            self.vectors = environments.make(env)  # task → its environments, as LeRobot makes them
             self._to_policy, self._to_env = make_env_pre_post_processors(env, actor.policy.config)
 
     @property
     def tasks(self) -> list[str]:
         """Names of the tasks: the suite's, with the task's number if there are several."""
-        return list(self._vectors)
+        return list(self.vectors)
 
     def play(self, task: str, seed: int) -> Played:
         """Play one episode of ``task`` from ``seed``, which is also the seed of the policy's noise.
@@ -159,7 +159,7 @@ class Simulator:
         Raises:
             UserError: the simulator fails at the start; policy and simulator do not fit.
         """
-        actor, vector = self.actor, self._vectors[task]
+        actor, vector = self.actor, self.vectors[task]
         first, seldom = _First(self._to_policy), SeldomRendered(self._looks() if self.rendering == "needed" else None)
         actor.policy.eval()
         torch.manual_seed(seed)
@@ -196,7 +196,7 @@ class Simulator:
 
     def close(self) -> None:
         """Close the simulators that were started."""
-        for vector in self._vectors.values():
+        for vector in self.vectors.values():
             with contextlib.suppress(Exception):  # a renderer that has ended already must not end the run
                 vector.close()
 
@@ -272,7 +272,7 @@ class TimedSimulator(Simulator):
 
     def play_timed(self, task: str, seed: int) -> tuple[Played, EpisodeTimes]:
         """Play an episode as `play` does, and return it with its times. Raises UserError as `play` does."""
-        vector, policy = self._vectors[task], self.actor.policy
+        vector, policy = self.vectors[task], self.actor.policy
         stopwatch = _Stopwatch(self.actor.device)
         # SmolVLA's and X-VLA's select_action do not call the method that other policies' call.
         chunk = "_get_action_chunk" if hasattr(policy, "_get_action_chunk") else "predict_action_chunk"

@@ -5,12 +5,12 @@ from __future__ import annotations
 import re
 from bisect import bisect_left
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import pairwise
 from statistics import median
 
-from strobe.traces.occupancy import Nest, merged, overlap
-from strobe.traces.profiler_events import HostCall, Rows
+from strobe.traces.occupancy import Merged, Nest, length, merged, overlap
+from strobe.traces.profiler_events import DeviceWork, HostCall, Rows
 from strobe.traces.results import TraceIterations, TracePart
 
 STEP = re.compile(r"ProfilerStep#\d+")  # torch.profiler's own, of `profiler.step()`
@@ -19,8 +19,12 @@ COVERS = 0.5  # share of the host's time that it then covers
 LEAST = 0.002  # share of the host's or the device's time from which a part is shown
 
 
-def iterations(rows: Rows) -> TraceIterations | None:
-    """Return the profiler's steps, or the annotation that repeats over most of the trace; None without one."""
+def iterations(rows: Rows, unjudged: Merged = ()) -> TraceIterations | None:
+    """Return the profiler's steps, or the annotation that repeats over most of the trace; None without one.
+
+    Args:
+        unjudged: stretches from which kernels may be missing: an iteration that has any of them has no device time.
+    """
     calls = iteration_calls(rows)
     if not calls:
         return None
@@ -28,12 +32,13 @@ def iterations(rows: Rows) -> TraceIterations | None:
     windows = [(call.start, call.end) for call in calls]
     starts = sorted(work.start for work in rows.device)
     took = [(call.end - call.start) / 1e6 for call in calls]
+    judged = [(window, overlap(unjudged, [window]) == 0) for window in windows if starts]
     return TraceIterations(
         name="ProfilerStep" if STEP.fullmatch(calls[0].name) else calls[0].name,
         ms=took,
         median_ms=median(took),
-        busy_ms=[overlap(busy, [window]) / 1e6 for window in windows] if rows.device else [],
-        work=[bisect_left(starts, end) - bisect_left(starts, begin) for begin, end in windows] if rows.device else [],
+        busy_ms=[overlap(busy, [at]) / 1e6 if ok else None for at, ok in judged],
+        work=[bisect_left(starts, at[1]) - bisect_left(starts, at[0]) if ok else None for at, ok in judged],
     )
 
 
@@ -69,15 +74,18 @@ def _one_by_one(calls: Sequence[HostCall]) -> bool:
 class _Part:
     calls: int = 0
     host: int = 0
-    device: int = 0
-    work: int = 0
+    lost: int = 0
+    work: list[DeviceWork] = field(default_factory=list)
 
 
-def parts(rows: Rows, annotations: Nest) -> list[TracePart]:
+def parts(rows: Rows, annotations: Nest, lost: Sequence[HostCall] = ()) -> list[TracePart]:
     """Return the annotations by path, in the order of the tree: the longest first within each part.
 
     Work on the device belongs to the annotations that were open where it was launched. A thread without annotations,
     such as that of a backward pass, works for those that are open on the thread with the most of them.
+
+    Args:
+        lost: launches without a kernel.
     """
     of: dict[tuple[str, ...], _Part] = {}
     for around in annotations.paths():
@@ -85,33 +93,35 @@ def parts(rows: Rows, annotations: Nest) -> list[TracePart]:
             part = of.setdefault(path, _Part())
             part.calls += 1
             part.host += around[0].end - around[0].start
-    _add_device_work(of, rows, annotations)
+    _add_device_work(of, rows, annotations, lost)
     host = sum(part.host for path, part in of.items() if len(path) == 1)
     device = sum(work.end - work.start for work in rows.device)
-    shown = {path for path, part in of.items() if part.host >= LEAST * host or part.device >= LEAST * max(device, 1)}
+    on_device = {path: sum(work.end - work.start for work in part.work) for path, part in of.items()}
+    shown = {path for path in of if of[path].host >= LEAST * host or on_device[path] >= LEAST * max(device, 1)}
     return [
         TracePart(
             path=list(path),
             calls=of[path].calls,
             host_ms=of[path].host / 1e6,
-            device_ms=of[path].device / 1e6,
-            work=of[path].work,
+            device_ms=on_device[path] / 1e6,
+            work=len(of[path].work),
+            busy_ms=length(merged((work.start, work.end) for work in of[path].work)) / 1e6,
+            median_us=median(work.end - work.start for work in of[path].work) / 1e3 if of[path].work else None,
+            lost=of[path].lost,
         )
         for path in _in_order(shown, of)
     ]
 
 
-def _add_device_work(of: dict[tuple[str, ...], _Part], rows: Rows, annotations: Nest) -> None:
-    calls = {call.correlation: call for call in rows.runtime if call.correlation is not None}
-    for work in rows.device:
-        launch = calls.get(work.correlation) if work.correlation is not None else None
-        if launch is None:
-            continue
-        path = _path(annotations.around_launch(launch))
+def _add_device_work(of: dict[tuple[str, ...], _Part], rows: Rows, annotations: Nest, lost: Sequence[HostCall]) -> None:
+    calls = rows.callers()
+    launched = [*((work, calls.get(work.correlation)) for work in rows.device), *((None, call) for call in lost)]
+    for work, launch in launched:
+        path = _path(annotations.around_launch(launch)) if launch is not None else ()
         for depth in range(1, len(path) + 1):
             part = of.setdefault(path[:depth], _Part())
-            part.device += work.end - work.start
-            part.work += 1
+            part.lost += work is None
+            part.work += [] if work is None else [work]
 
 
 def _path(around: Iterable[HostCall]) -> tuple[str, ...]:

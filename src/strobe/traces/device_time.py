@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-import re
+from bisect import bisect_left, bisect_right
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import pairwise
 
+from strobe.traces.launches import blocking_calls, launches, replayed
 from strobe.traces.occupancy import Merged, Nest, length, merged, overlap
-from strobe.traces.operator_table import LONG_MS, blocking_calls, device_gaps, launches
-from strobe.traces.profiler_events import DeviceWork, HostCall, Rows
+from strobe.traces.operator_table import LONG_MS, device_gaps
+from strobe.traces.profiler_events import DeviceWork, HostCall, Rows, is_collective
 from strobe.traces.results import CopyTime, DeviceTime, LaunchBound, RankWait, RankWaits, SyncTime
 
 SMALL_NS = 10_000  # a kernel shorter than that costs less than its launch
@@ -19,42 +20,44 @@ IDLE_BETWEEN = 0.1  # share of a stretch in which the device idled: less than th
 SLICES = 120
 CALLERS = 3
 
-_COLLECTIVE = re.compile(r"(nccl|rccl|msccl|oneccl)", re.IGNORECASE)
 
-
-def is_collective(work: DeviceWork) -> bool:
-    """Return whether a kernel is one of collective communication."""
-    return work.kind == "kernel" and _COLLECTIVE.match(work.name) is not None
-
-
-def device_time(rows: Rows, name: str, annotations: Nest) -> DeviceTime:
+def device_time(rows: Rows, name: str, annotations: Nest, unjudged: Merged = ()) -> DeviceTime:
     """Return the time of one device.
 
     Args:
         rows: with the work of this device alone, at least one, and with the calls of all threads.
         name: the device's, '' if it is not known.
         annotations: of the host, to name stretches by.
+        unjudged: stretches from which kernels may be missing: they are no part of any time.
     """
     begin, end = min(work.start for work in rows.device), max(work.end for work in rows.device)
+    left_out = merged((max(start, begin), min(stop, end)) for start, stop in unjudged)
     kernels = [work for work in rows.device if work.kind == "kernel"]
-    computing = _union(work for work in kernels if not is_collective(work))
-    communicating = _union(work for work in kernels if is_collective(work))
-    copying, running = _union(work for work in rows.device if work.kind != "kernel"), _union(kernels)
+    copying = [work for work in rows.device if work.kind != "kernel"]
+
+    def judged_ms(works: Iterable[DeviceWork], under: Iterable[DeviceWork] = ()) -> float:
+        """Return the time of ``works`` outside of ``left_out`` and of the work in ``under``."""
+        below = [*left_out, *_union(under)]
+        return (length(merged([*below, *_union(works)])) - length(merged(below))) / 1e6
+
+    computing = [work for work in kernels if not is_collective(work)]
+    communicating = [work for work in kernels if is_collective(work)]
     return DeviceTime(
         device=rows.device[0].device,
         name=name,
         streams=len({work.stream for work in rows.device}),
-        gaps=device_gaps(rows, begin, end),
-        kernels_ms=length(running) / 1e6,
-        compute_ms=length(computing) / 1e6,
-        communication_ms=length(communicating) / 1e6,
-        exposed_communication_ms=(length(communicating) - overlap(communicating, computing)) / 1e6,
-        copies_ms=length(copying) / 1e6,
-        exposed_copies_ms=(length(copying) - overlap(copying, running)) / 1e6,
+        gaps=device_gaps(rows, begin, end, left_out),
+        kernels_ms=judged_ms(kernels),
+        compute_ms=judged_ms(computing),
+        communication_ms=judged_ms(communicating),
+        exposed_communication_ms=judged_ms(communicating, computing),
+        copies_ms=judged_ms(copying),
+        exposed_copies_ms=judged_ms(copying, kernels),
         kernels=len(kernels),
         small_kernels=sum(work.end - work.start < SMALL_NS for work in kernels),
-        launch_bound=_launch_bound(rows, annotations),
-        busy_shares=_shares(_union(rows.device), begin, end),
+        graph_kernels=len(replayed(rows)),
+        launch_bound=_launch_bound(rows, annotations, left_out),
+        busy_shares=_shares(_union(rows.device), left_out, begin, end),
     )
 
 
@@ -62,13 +65,13 @@ def _union(works: Iterable[DeviceWork]) -> Merged:
     return merged((work.start, work.end) for work in works)
 
 
-def _launch_bound(rows: Rows, annotations: Nest) -> LaunchBound | None:
+def _launch_bound(rows: Rows, annotations: Nest, left_out: Merged) -> LaunchBound | None:
     """Return the stretches in which kernel after kernel began at once and the device idled between; None without any.
 
     Copies and collectives wait for other things than launches, so they are passed over. A pause of a millisecond ends
     a stretch: no launch takes that long.
     """
-    everything, found = _union(rows.device), []
+    everything, found = merged([*_union(rows.device), *left_out]), []
     for chain in _chains(rows):
         begin, end = chain[0].start if chain else 0, max((work.end for work in chain), default=0)
         idle = end - begin - overlap(everything, [(begin, end)]) if len(chain) >= CHAIN else 0
@@ -77,8 +80,7 @@ def _launch_bound(rows: Rows, annotations: Nest) -> LaunchBound | None:
     if not found:
         return None
     longest, _, first = max(found, key=lambda each: each[0])
-    calls = {call.correlation: call for call in rows.runtime if call.correlation is not None}
-    launch = calls.get(first[0].correlation)
+    launch = rows.callers().get(first[0].correlation)
     around = annotations.around_launch(launch) if launch is not None else ()
     return LaunchBound(
         stretches=len(found),
@@ -91,12 +93,16 @@ def _launch_bound(rows: Rows, annotations: Nest) -> LaunchBound | None:
 
 
 def _chains(rows: Rows) -> list[list[DeviceWork]]:
-    """Return runs of kernels that each began at once after its launch, which was its own: a graph launches many."""
+    """Return runs of kernels that each began at once after its launch, which was its own: a graph launches many.
+
+    How many a graph launches does not matter: those of a replayed graph follow each other without the host.
+    """
     chains: list[list[DeviceWork]] = [[]]
     launched_by = Counter(work.correlation for work in rows.device)
+    in_graphs = set(map(id, replayed(rows)))
     kernels = ((work, at) for work, at in launches(rows) if work.kind == "kernel" and not is_collective(work))
     for work, launched in sorted(kernels, key=lambda pair: pair[0].start):
-        own = launched_by[work.correlation] == 1
+        own = launched_by[work.correlation] == 1 and id(work) not in in_graphs
         at_once = own and launched is not None and work.start - launched <= AT_ONCE_NS
         if not at_once or (chains[-1] and work.start - chains[-1][-1].end > LONG_MS * 1e6):
             chains.append([])
@@ -105,19 +111,17 @@ def _chains(rows: Rows) -> list[list[DeviceWork]]:
     return chains
 
 
-def _shares(busy: Merged, begin: int, end: int) -> list[float]:
-    """Return the busy share of each of `SLICES` equal slices."""
+def _shares(busy: Merged, left_out: Merged, begin: int, end: int) -> list[float | None]:
+    """Return the busy share of what is judged of each of `SLICES` equal slices; None where that is nothing."""
     edges = [begin + (end - begin) * place // SLICES for place in range(SLICES + 1)]
-    slices = [(left, right) for left, right in pairwise(edges) if right > left]
-    shares, first = [], 0
-    for left, right in slices:
-        while first < len(busy) and busy[first][1] <= left:
-            first += 1
-        worked, place = 0, first
-        while place < len(busy) and busy[place][0] < right:
-            worked += min(busy[place][1], right) - max(busy[place][0], left)
-            place += 1
-        shares.append(round(worked / (right - left), 4))
+    both, shares = merged([*busy, *left_out]), []
+    for left, right in pairwise(edges):
+        first = bisect_right(both, left, key=lambda piece: piece[1])
+        near = both[first : bisect_left(both, right, key=lambda piece: piece[0])]
+        out = overlap(left_out, [(left, right)])
+        if right > left:
+            judged = right - left - out
+            shares.append(round((overlap(near, [(left, right)]) - out) / judged, 4) if judged else None)
     return shares
 
 

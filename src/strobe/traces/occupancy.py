@@ -6,19 +6,20 @@ from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Literal, NamedTuple
+from typing import Literal, NamedTuple, get_args
 
 from strobe.traces.profiler_events import HostCall
 
-Kind = Literal["work", "queued", "wait", "copy"]
-Cause = Literal["start", "end", "queued", "wait", "copy", "idle"]
+Kind = Literal["work", "queued", "wait", "copy", "unknown"]
+Cause = Literal["start", "end", "queued", "wait", "copy", "unknown", "idle"]
 Merged = Sequence[tuple[int, int]]
 
 
 class Stretch(NamedTuple):
     """From ``start`` to ``end``, in any unit.
 
-    It is work, work launched but not begun, a host that waits for the device, or a host that copies.
+    It is work, work launched but not begun, a host that waits for the device, a host that copies, or the moment before
+    work whose launch is not known.
     """
 
     start: int
@@ -32,7 +33,7 @@ class Gap:
 
     ``cause`` is 'start' before the first work and 'end' after the last; 'queued' where the next work had been launched
     when the gap began; 'wait' where it had not, and the host waited for the device during the gap; 'copy' where the
-    host copied; 'idle' where nobody had launched anything.
+    host copied; 'unknown' where nobody knows when the next work was launched; 'idle' where it had not been.
     """
 
     start: int
@@ -56,7 +57,7 @@ class Occupancy:
 
 def occupancy(stretches: Iterable[Stretch], begin: int, end: int) -> Occupancy:
     """Return busy time and gaps from ``begin`` to ``end``; stretches may overlap, nest, touch and reach beyond that."""
-    kinds: dict[Kind, list[tuple[int, int]]] = {"work": [], "queued": [], "wait": [], "copy": []}
+    kinds: dict[Kind, list[tuple[int, int]]] = {kind: [] for kind in get_args(Kind)}
     for start, stop, kind in stretches:
         kinds[kind].append((max(start, begin), min(stop, end)))
     united: dict[Kind, Merged] = {kind: merged(pieces) for kind, pieces in kinds.items()}
@@ -111,7 +112,9 @@ def _cause(left: int, right: int, united: dict[Kind, Merged]) -> Cause:
         return "queued"
     if _reaches(united["wait"], left, right):
         return "wait"
-    return "copy" if _reaches(united["copy"], left, right) else "idle"
+    if _reaches(united["copy"], left, right):
+        return "copy"
+    return "unknown" if _reaches(united["unknown"], right - 1, right) else "idle"
 
 
 def _reaches(stretches: Merged, left: int, right: int) -> bool:

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from statistics import median
-from typing import Literal
 
-from strobe.traces.occupancy import Cause, Gap, Occupancy, Stretch, occupancy
-from strobe.traces.profiler_events import DeviceWork, HostCall, Rows, rows_of
+from strobe.traces.kernel_classes import kernel_classes
+from strobe.traces.launches import blocking_calls, holes, launches, lost_launches, no_access, replayed
+from strobe.traces.occupancy import Cause, Gap, Merged, Occupancy, Stretch, length, merged, occupancy
+from strobe.traces.profiler_events import HostCall, Rows, rows_of
 from strobe.traces.results import GapCause, Gaps, LongGap, OperatorProfile, OperatorTime
 
 MARK = "strobe: one iteration"  # the annotation around the iteration that is profiled
@@ -17,14 +18,13 @@ GAP_US = 10.0  # shorter gaps are what any launch costs
 LONG_MS = 1.0  # gaps longer than this are too long for the cost of a launch
 LONGEST = 5  # how many of the long gaps are listed, with the calls around each
 
-_SYNCHRONISES, _COPIES = "synchronize", "memcpy"  # in the names of runtime calls, of CUDA and of HIP
-
 DEVICE_CAUSES: Mapping[Cause, str] = {
     "start": "before the first kernel",
     "end": "after the last kernel",
     "queued": "launched, but not begun",
     "wait": "the host synchronised",
     "copy": "the host copied",
+    "unknown": "its launch is not known",
     "idle": "nothing was launched yet",
 }
 _HOST_CAUSES: Mapping[Cause, str] = {
@@ -47,13 +47,17 @@ def operator_profile(events: Iterable[object], measurement: str) -> OperatorProf
     begin, end = marks[-1].start, marks[-1].end
     inside = rows.inside(begin, end)
     profile = profile_of(inside, measurement, begin, end)
-    if inside.device:
-        profile.device = device_gaps(inside, begin, end)
-    elif rows.device:  # seen on a virtual machine with an H100: the times of all kernels were 0
+    lost = lost_launches(Rows(runtime=inside.runtime, device=[work for work in rows.device if work.start >= begin]))
+    elsewhere = len(rows.device) - len(inside.device)
+    if inside.device and not lost.all:
+        profile.device = device_gaps(inside, begin, end, holes(inside, lost))
+    elif elsewhere:  # seen on a virtual machine with an H100: the times of all kernels were 0
         profile.device_not_judged = (
-            f"{len(rows.device):,} kernels and copies ran, but torch.profiler's times for them are outside the "
-            "iteration on this machine: nothing is said of kernels and of the device's gaps"
+            f"{elsewhere:,} kernels and copies ran, but torch.profiler's times for them are outside the iteration on "
+            "this machine: nothing is said of kernels and of the device's gaps"
         )
+    elif lost.all:
+        profile.device_not_judged = no_access(lost.launches)
     return profile
 
 
@@ -74,47 +78,34 @@ def profile_of(rows: Rows, measurement: str, begin: int, end: int) -> OperatorPr
         operator_median_us=median(call.own for call in calls) / 1e3 if calls else None,
         kernels=_totals(runs, end - begin, nested=False),
         kernel_calls=len(runs),
+        kernel_classes=kernel_classes(rows.device),
+        graph_kernels=len(replayed(rows)),
         kernel_median_us=median(run.own for run in runs) / 1e3 if runs else None,
         # The profiler adds its cost to every operator; only that of the outermost lies outside all of them.
         host=_gaps(on_host, _HOST_CAUSES, calls, exposed=top / len(calls) if calls else 1.0),
     )
 
 
-def device_gaps(rows: Rows, begin: int, end: int) -> Gaps:
+def device_gaps(rows: Rows, begin: int, end: int, unjudged: Merged = ()) -> Gaps:
     """Return busy and idle time of a device from ``begin`` to ``end`` (nanoseconds), with the cause of each gap.
 
     Args:
         rows: with the work of this device alone, and with the calls of all threads.
+        unjudged: stretches from which kernels may be missing (see `holes`): they are no part of any of these times.
     """
+    left_out = merged((max(start, begin), min(stop, end)) for start, stop in unjudged)
     stretches = [Stretch(work.start, work.end) for work in rows.device]
-    stretches += [Stretch(at, work.start, "queued") for work, at in launches(rows) if at is not None]
+    stretches += [Stretch(start, stop) for start, stop in left_out]
+    for work, at in launches(rows):
+        unknown = Stretch(work.start - 1, work.start, "unknown")
+        stretches.append(unknown if at is None else Stretch(at, work.start, "queued"))
     stretches += [Stretch(call.start, call.end, kind) for call, kind in blocking_calls(rows)]
     runs = [_Call(work.name, work.start, work.end) for work in rows.device]
-    return _gaps(occupancy(stretches, begin, end), DEVICE_CAUSES, runs, host=rows)
-
-
-def launches(rows: Rows) -> Iterable[tuple[DeviceWork, int | None]]:
-    """Yield each work on the device with the end of the call that launched it; None if that is not known."""
-    ends = {call.correlation: call.end for call in rows.runtime if call.correlation is not None}
-    for work in rows.device:
-        yield work, ends.get(work.correlation) if work.correlation is not None else None
-
-
-def blocking_calls(rows: Rows) -> Iterable[tuple[HostCall, Literal["wait", "copy"]]]:
-    """Yield the calls in which the host waits for the device, and the copies that it waits for.
-
-    A copy is waited for where its call ends no earlier than the copy. Where the copy is not in the trace, the call's
-    name decides: it does not say "async".
-    """
-    copies = {work.correlation: work.end for work in rows.device if work.correlation is not None}
-    for call in rows.runtime:
-        name = call.name.lower()
-        if _SYNCHRONISES in name:
-            yield call, "wait"
-        elif _COPIES in name:
-            done = copies.get(call.correlation) if call.correlation is not None else None
-            if call.end >= done if done is not None else "async" not in name:
-                yield call, "copy"
+    seen = occupancy(stretches, begin, end)
+    without = Occupancy(seen.span - length(left_out), seen.busy - length(left_out), seen.gaps)
+    gaps = _gaps(without, DEVICE_CAUSES, runs, host=rows)
+    gaps.unjudged_ms = length(left_out) / 1e6
+    return gaps
 
 
 @dataclass

@@ -6,7 +6,7 @@ import json
 import pickle
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from operator import itemgetter
 
 import torch
@@ -19,10 +19,14 @@ from strobe.core.studies.shared.progress import Reporter, Silent, Steps
 from strobe.core.subjects.subject import Phase, Subject
 from strobe.core.timeline import Section, Timeline
 from strobe.core.timeline.probe import Attached, Hook
-from strobe.core.timeline.trace import exported, mark_clocks
+from strobe.core.timeline.trace import chrome_trace, exported, mark_clocks
 from strobe.core.treatments.treatment import Variant
+from strobe.traces.annotations import parts
+from strobe.traces.launches import lost_launches
+from strobe.traces.occupancy import Nest
 from strobe.traces.operator_table import MARK, operator_profile
-from strobe.traces.results import OperatorProfile
+from strobe.traces.profiler_events import rows_of
+from strobe.traces.results import OperatorProfile, TracePart
 
 TRIES = 5  # most tries, while they fit in the time below
 TRY_S = 1.0
@@ -69,7 +73,21 @@ def operators_of(
         undo()
     document = exported(profiler)
     events = json.loads(document)["traceEvents"]
-    return ProfiledIteration(operator_profile(events, measurement), timeline.sections(), events, document)
+    seen, sections = operator_profile(events, measurement), timeline.sections()
+    seen.parts = device_parts(events, sections) if seen.kernel_calls else []
+    return ProfiledIteration(seen, sections, events, document)
+
+
+def device_parts(events: Sequence[JsonObject], sections: Sequence[Section]) -> list[TracePart]:
+    """Return the sections of the iteration in `MARK` with the device's work launched in each.
+
+    The profiler of ``events`` and the timeline of ``sections`` ran over the same `mark_clocks`.
+    """
+    rows, ours = (rows_of(chrome_trace(sections, profiled=more)["traceEvents"]) for more in (events, None))
+    mark = next(call for call in rows.annotations if call.name == MARK)
+    inside = ours.inside(mark.start, mark.end).annotations
+    rows = replace(rows.inside(mark.start, mark.end), annotations=inside)
+    return parts(rows, Nest(inside), lost_launches(rows).calls)
 
 
 def _watch(subject: Subject, call: Callable[[int], object], hooks: Sequence[Hook]) -> tuple[profile, Timeline, float]:

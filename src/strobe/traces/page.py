@@ -22,6 +22,7 @@ from strobe.core.report.document import (
 from strobe.core.report.frame import Plots
 from strobe.core.results import units
 from strobe.traces import profiles_page as profiles
+from strobe.traces.launches import no_access
 from strobe.traces.results import (
     CopyTime,
     DeviceTime,
@@ -31,7 +32,6 @@ from strobe.traces.results import (
     TraceAnswer,
     TracedRank,
     TraceIterations,
-    TracePart,
     short_kernel,
 )
 
@@ -41,6 +41,7 @@ _BECAUSE = {
     "queued": "work was launched, but had not begun",
     "wait": "the host synchronised",
     "copy": "the host copied",
+    "unknown": "of something that the trace does not show",
     "idle": "nothing was launched yet",
 }
 
@@ -69,7 +70,7 @@ def outline(answer: TraceAnswer, depth: int | None = None) -> Document:
 
 def plots(answer: TraceAnswer, _depth: int | None = None) -> Plots:
     """Return what each device's time is made of and how busy it is over time; without a device, the operators."""
-    named = [(_name(rank, device), device) for rank in answer.ranks for device in rank.devices]
+    named = [(rank.called(device), device) for rank in answer.ranks for device in rank.devices]
     if named:
         return {"devices": [_made_of(named), _over_time(named[:RANKS])]}
     drawn = {f"operators-{index}": _operators(rank) for index, rank in enumerate(answer.ranks[:RANKS])}
@@ -107,22 +108,19 @@ def _of_host(rank: TracedRank) -> str:
     host, took = rank.operators.host, units.short_ms(rank.operators.iteration_ms)
     busy = units.percent(host.busy_ms / host.span_ms) if host is not None and host.span_ms > 0 else None
     share = f", {busy} of it in torch's operators" if busy and rank.operators.operator_calls else ""
-    return f"{rank.name}: no device in this trace. The host's {took} ms are shown{share}."
+    device = no_access(rank.launches) if rank.lost_launches else "no device in this trace"
+    return f"{rank.name}: {device}. The host's {took} ms are shown{share}."
 
 
 def _of_device(rank: TracedRank, device: DeviceTime) -> str:
     gaps = device.gaps
     idle = units.percent(gaps.idle_ms / gaps.span_ms) if gaps.span_ms > 0 else "0 %"
     cause = f", mostly because {_BECAUSE.get(gaps.causes[0].kind or '', gaps.causes[0].cause)}" if gaps.causes else ""
+    missing = f" {units.short_ms(gaps.unjudged_ms)} ms lack kernels: not judged." if gaps.unjudged_ms else ""
     return (
-        f"{_name(rank, device)}: busy {units.short_ms(gaps.busy_ms)} of {units.short_ms(gaps.span_ms)} ms, idle {idle}"
-        f"{cause}."
+        f"{rank.called(device)}: busy {units.short_ms(gaps.busy_ms)} of {units.short_ms(gaps.span_ms)} ms, idle {idle}"
+        f"{cause}.{missing}"
     )
-
-
-def _name(rank: TracedRank, device: DeviceTime) -> str:
-    several = f", device {device.device}" if len(rank.devices) > 1 else ""
-    return f"{rank.name}{several}{f' ({device.name})' if device.name else ''}"
 
 
 def _devices(ranks: Sequence[TracedRank]) -> Table:
@@ -134,7 +132,7 @@ def _devices(ranks: Sequence[TracedRank]) -> Table:
         return figure(title, of, units.percent)
 
     columns: Columns[tuple[TracedRank, DeviceTime]] = [
-        words("Device", lambda pair: _name(*pair)),
+        words("Device", lambda pair: pair[0].called(pair[1])),
         figure("Span ms", lambda pair: units.ms(pair[1].gaps.span_ms, units.digits(pair[1].gaps.span_ms)), str),
         share("Busy %", lambda device: device.gaps.busy_ms),
         share("Computing %", lambda device: device.compute_ms),
@@ -147,6 +145,8 @@ def _devices(ranks: Sequence[TracedRank]) -> Table:
         figure("Kernels", lambda pair: pair[1].kernels),
         figure("Streams", lambda pair: pair[1].streams),
     ]
+    if any(device.graph_kernels for rank in ranks for device in rank.devices):
+        columns = [*columns, figure("In graphs", lambda pair: pair[1].graph_kernels)]
     return table([(rank, device) for rank in ranks for device in rank.devices], columns)
 
 
@@ -162,7 +162,7 @@ def _of_rank(rank: TracedRank, key: str, of: str, depth: int | None, *, detail: 
         add(f"gaps-{device.device}", f"What {which} waited for", profiles.gaps(device.gaps, "its time"))
     if rank.iterations is not None:
         add("iterations", f"Iterations of {rank.iterations.name}", _iterations(rank.iterations))
-    add("parts", "Parts (annotations)", _parts(rank.parts, depth))
+    add("parts", "Parts (annotations)", profiles.parts(rank.parts, depth))
     add("copies", "Copies", table(rank.copies, _COPIES).without_empty_columns())
     add("syncs", "Synchronisations", table(rank.syncs, _SYNCS))
     took = units.ms(rank.operators.iteration_ms, units.digits(rank.operators.iteration_ms))
@@ -180,7 +180,8 @@ def _iterations(its: TraceIterations) -> Table:
     for place, took in enumerate(its.ms):
         busy = its.busy_ms[place] if place < len(its.busy_ms) else None
         share = units.percent(busy / took) if busy is not None and took > 0 else None
-        work = f"{its.work[place]:,}" if place < len(its.work) else None
+        began = its.work[place] if place < len(its.work) else None
+        work = f"{began:,}" if began is not None else None
         rows.append(Row([f"{place + 1:,}", units.ms(took, decimals), units.ms(busy, decimals), share, work]))
     return Table(heads("Iteration | ms | Device busy ms | % busy | Kernels, copies"), rows).without_empty_columns()
 
@@ -189,13 +190,6 @@ _WAITS: Columns[RankWait] = [
     words("Rank", lambda rank: rank.name),
     scaled("Waits ms", lambda rank: rank.waiting_ms),
     figure("Came last", lambda rank: rank.last),
-]
-_PARTS: Columns[TracePart] = [
-    words("Part", lambda part: part.path[-1] if part.path else ""),
-    figure("Calls", lambda part: part.calls),
-    scaled("Host ms", lambda part: part.host_ms),
-    scaled("Device ms", lambda part: part.device_ms if part.work else None),
-    figure("Kernels, copies", lambda part: part.work or None),
 ]
 _COPIES: Columns[CopyTime] = [
     words("Copies", lambda copy: copy.kind),
@@ -215,12 +209,6 @@ _SYNCS: Columns[SyncTime] = [
     figure("Host ms", lambda sync: sync.ms, units.places(3)),
     words("From", lambda sync: ", ".join(sync.callers[:CALLERS]) or None),
 ]
-
-
-def _parts(parts: Sequence[TracePart], depth: int | None) -> Table:
-    decimals = units.digits(max((part.host_ms for part in parts), default=0.0))
-    shown = [part for part in parts if depth is None or len(part.path) <= depth]
-    return table(shown, _PARTS, decimals, depth=lambda part: max(len(part.path) - 1, 0)).without_empty_columns()
 
 
 def _made_of(named: Sequence[tuple[str, DeviceTime]]) -> Plot:
@@ -249,7 +237,7 @@ def _made_of(named: Sequence[tuple[str, DeviceTime]]) -> Plot:
 def _over_time(named: Sequence[tuple[str, DeviceTime]]) -> Plot:
     drawn = []
     for index, (name, device) in enumerate(named):
-        shares = [100 * share for share in device.busy_shares]
+        shares = [None if share is None else 100 * share for share in device.busy_shares]
         at = [device.gaps.span_ms * (place + 0.5) / len(shares) for place in range(len(shares))]
         drawn.append(charts.line(name, at, shares, charts.colour(index), style={"shape": "hvh"}))
     x, y = charts.axis("ms since the device's first work"), charts.from_zero("busy (%)")

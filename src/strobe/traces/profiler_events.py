@@ -6,6 +6,7 @@ Times become whole nanoseconds, so that they add up.
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -16,6 +17,7 @@ LONGEST_US = 1e12  # an event of eleven days was not measured but made up
 LATEST_US = 1e17
 FAR_NS = 86_400 * 10**9  # an event a day from the one in the middle belongs to another trace, or to none
 LONGEST_NAME = 4000  # characters
+_COLLECTIVE = re.compile(r"(nccl|rccl|msccl|oneccl)", re.IGNORECASE)
 ON_ITS_DEVICE = ", on the device"  # how Strobe's own trace ends the name of a track of device time
 
 DeviceKind = Literal["kernel", "copy", "set"]
@@ -55,7 +57,10 @@ class HostCall(NamedTuple):
 
 
 class DeviceWork(NamedTuple):
-    """A kernel, a copy or a memset on a device, in nanoseconds; ``size`` is in bytes, None if it is not known."""
+    """A kernel, a copy or a memset on a device, in nanoseconds; ``size`` is in bytes, None if it is not known.
+
+    ``graph`` says that it is a node of a replayed graph.
+    """
 
     name: str
     start: int
@@ -65,6 +70,12 @@ class DeviceWork(NamedTuple):
     stream: str
     correlation: str | None
     size: int | None
+    graph: bool = False
+
+
+def is_collective(work: DeviceWork) -> bool:
+    """Return whether a kernel is one of collective communication."""
+    return work.kind == "kernel" and _COLLECTIVE.match(work.name) is not None
 
 
 @dataclass
@@ -76,6 +87,10 @@ class Rows:
     device: list[DeviceWork] = field(default_factory=list)
     annotations: list[HostCall] = field(default_factory=list)
     left_out: Counter[str] = field(default_factory=Counter)
+
+    def callers(self) -> dict[str | None, HostCall]:
+        """Return a correlation → the call of the device's runtime that has it."""
+        return {call.correlation: call for call in self.runtime if call.correlation is not None}
 
     def inside(self, begin: int, end: int) -> Rows:
         """Return the events that start in [begin, end), nanoseconds."""
@@ -140,7 +155,8 @@ def _add(rows: Rows, kind: Kind, name: str, times: tuple[int, int], event: Mappi
         device = _id(args.get("device")) or _id(event.get("pid")) or "0"
         stream = _id(args.get("stream")) or _id(event.get("tid")) or "0"
         size = _size(args.get("bytes"))
-        rows.device.append(DeviceWork(name, start, end, kind, device, stream, correlation, size))
+        graph = (_size(args.get("graph node id")) or 0) > 0
+        rows.device.append(DeviceWork(name, start, end, kind, device, stream, correlation, size, graph))
 
 
 def _kind(event: Mapping[str, object]) -> Kind | None:

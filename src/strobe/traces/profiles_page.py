@@ -7,7 +7,16 @@ from collections.abc import Sequence
 from strobe.core.report.document import Column, Columns, Row, Section, Table, figure, heads, scaled, table, words
 from strobe.core.results import units
 from strobe.core.results.answer import BreakdownResult, CompareResult
-from strobe.traces.results import Gaps, LongGap, OperatorProfile, OperatorTime, PythonProfile, short_kernel
+from strobe.traces.results import (
+    Gaps,
+    KernelClass,
+    LongGap,
+    OperatorProfile,
+    OperatorTime,
+    PythonProfile,
+    TracePart,
+    short_kernel,
+)
 
 TOOLS = {"cprofile": "cProfile", "pyinstrument": "pyinstrument", "line": "line_profiler"}
 LONGEST = 48  # characters of a cell, so that the table fits a terminal
@@ -28,6 +37,9 @@ def python_sections(python: object) -> list[Section]:
 def _operators(seen: OperatorProfile) -> list[Section]:
     name, took = seen.measurement, units.ms(seen.iteration_ms, units.digits(seen.iteration_ms))
     shown = tables(seen, f"One iteration of {name} under torch.profiler, which slows it: {took} ms.")
+    if any(part.work for part in seen.parts):
+        about = "Work on the device belongs to the part that launched it."
+        shown.append(Section("device-parts", "Parts on the device", parts(seen.parts), [about]))
     if seen.device is not None:
         shown.append(Section("device-gaps", "Gaps on the device", gaps(seen.device, "iteration")))
     if seen.host is not None:
@@ -50,6 +62,8 @@ def tables(seen: OperatorProfile, about: str, of: str = "iteration", key: str = 
     if seen.kernels:
         lines = [f"{_count(seen.kernel_calls, 'kernel or copy', seen.kernel_median_us, 'kernels and copies')}."]
         shown.append(Section(f"kernels{key}", "Kernels", _times("Kernel", seen.kernels, decimals, of), lines))
+        if seen.kernel_classes:
+            shown.append(Section(f"classes{key}", "Kinds of kernels", table(seen.kernel_classes, _CLASSES, decimals)))
     return shown
 
 
@@ -70,6 +84,32 @@ def _times(title: str, times: Sequence[OperatorTime], decimals: int, of: str) ->
     return table(times, columns, decimals).without_empty_columns()
 
 
+_CLASSES: Columns[KernelClass] = [
+    words("Kind", lambda each: each.name),
+    figure("Calls", lambda each: each.calls),
+    scaled("ms", lambda each: each.ms),
+    figure("Median µs", lambda each: each.median_us, units.places(1)),
+]
+_PARTS: Columns[TracePart] = [
+    words("Part", lambda part: part.path[-1] if part.path else ""),
+    figure("Calls", lambda part: part.calls),
+    scaled("Host ms", lambda part: part.host_ms),
+    scaled("Device ms", lambda part: part.device_ms if part.work and not part.lost else None),
+    scaled("Busy ms", lambda part: part.busy_ms if part.work and not part.lost else None),
+    figure("Kernels, copies", lambda part: part.work or None),
+    figure("Per call", lambda part: part.work / part.calls if part.work and part.calls else None, units.calls),
+    figure("Median µs", lambda part: part.median_us, units.places(1)),
+    figure("Launches without a kernel", lambda part: part.lost or None),
+]
+
+
+def parts(seen: Sequence[TracePart], depth: int | None = None) -> Table:
+    """Return the parts with their host time and the work on the device that was launched in them."""
+    decimals = units.digits(max((part.host_ms for part in seen), default=0.0))
+    shown = [part for part in seen if depth is None or len(part.path) <= depth]
+    return table(shown, _PARTS, decimals, depth=lambda part: max(len(part.path) - 1, 0)).without_empty_columns()
+
+
 def gaps(seen: Gaps, of: str) -> Table:
     """Return busy and idle time with the causes of the gaps; ``of`` names the whole."""
     decimals = units.digits(seen.span_ms)
@@ -83,6 +123,8 @@ def gaps(seen: Gaps, of: str) -> Table:
     rows = [row(of, seen.span_ms, None, "whole"), row("busy", seen.busy_ms, None)]
     rows += [row("idle", seen.idle_ms, None), row(over, seen.gaps_ms, seen.gaps, depth=1)]
     rows += [row(cause.cause, cause.ms, cause.gaps, depth=2) for cause in seen.causes]
+    if seen.unjudged_ms:
+        rows.append(Row(["not judged: it lacks kernels", units.ms(seen.unjudged_ms, decimals), None, None]))
     for gap in seen.longest:
         rows.append(row(f"over 1 ms: {_between(gap)}", gap.ms, 1, depth=2))
     return Table([*heads("<Time | ms"), Column(f"% of {of}"), *heads("Gaps")], rows)

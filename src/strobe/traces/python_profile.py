@@ -15,11 +15,11 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from types import FunctionType
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from strobe.core.errors import UserError, install
+from strobe.core.results.units import place
 from strobe.traces.results import OperatorProfile, PythonFunction, PythonProfile
 
 if TYPE_CHECKING:
@@ -228,19 +228,6 @@ def _foremost(rows: Sequence[PythonFunction]) -> list[PythonFunction]:
     taken = {id(row) for row in own}
     others = sorted((row for row in rows if id(row) not in taken), key=lambda row: -(row.cumulative_ms or 0.0))
     return own + others[: ALSO_SHOWN if own else SHOWN]
-
-
-@functools.cache
-def place(file: str, line: int) -> str:
-    """Return where a function is, from the folder that its package was imported from: never a path of this machine."""
-    if file in ("", "~", "<built-in>"):
-        return "built in"
-    if file.startswith("<"):
-        return file
-    path = Path(file)
-    roots = sorted((Path(root) for root in sys.path if root), key=lambda root: -len(root.parts))
-    name = next((path.relative_to(root) for root in roots if path.is_relative_to(root)), Path(path.name))
-    return f"{name.as_posix()}:{line}"
 
 
 def _function(name: str) -> str:

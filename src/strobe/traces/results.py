@@ -30,7 +30,7 @@ class GapCause(Data):
     """The gaps that have one cause."""
 
     cause: str = Field(description="what caused the gaps, in words")
-    kind: Literal["start", "end", "queued", "wait", "copy", "idle"] | None = Field(
+    kind: Literal["start", "end", "queued", "wait", "copy", "unknown", "idle"] | None = Field(
         default=None, description="kind of cause; None in older answers"
     )
     gaps: int
@@ -49,7 +49,7 @@ class LongGap(Data):
 class Gaps(Data):
     """How much of one iteration under torch.profiler nothing ran, and why."""
 
-    span_ms: Finite
+    span_ms: Finite = Field(description="the time that is judged")
     busy_ms: Finite = Field(description="time with any work running: busy + idle = span")
     idle_ms: Finite
     threshold_us: Finite = Field(description="minimum length of a gap that is counted and explained")
@@ -59,6 +59,29 @@ class Gaps(Data):
     long_ms: Finite = Field(default=0.0, description="time in gaps over a millisecond, which no launch explains")
     longest: list[LongGap] = Field(default_factory=list, description="the longest of those gaps, in order")
     exposed: Finite = Field(default=1.0, description="share of the profiler's own time that can lie in gaps")
+    unjudged_ms: Finite = Field(default=0.0, description="time from which kernels are missing: no part of the span")
+
+
+class TracePart(Data):
+    """All annotations (`record_function`) of one path."""
+
+    path: list[str]
+    calls: int
+    host_ms: Finite = Field(description="sum, including nested parts")
+    device_ms: Finite = Field(description="sum of the work launched in it")
+    work: int = Field(description="kernels and copies launched in it")
+    busy_ms: Finite | None = Field(default=None, description="time with any of this work running")
+    median_us: Finite | None = Field(default=None, description="median of this work; None without any")
+    lost: int = Field(default=0, description="number of launches in it without a kernel: its device time is too short")
+
+
+class KernelClass(Data):
+    """The kernels, or copies, that do one kind of work."""
+
+    name: str = Field(description="what they compute, as their names tell it; for products with the dtype")
+    calls: int
+    ms: Finite = Field(description="sum on the device")
+    median_us: Finite
 
 
 class OperatorProfile(Data):
@@ -72,6 +95,9 @@ class OperatorProfile(Data):
     kernels: list[OperatorTime] = Field(default_factory=list, description="kernels and copies on an accelerator")
     kernel_calls: int = 0
     kernel_median_us: Finite | None = None
+    kernel_classes: list[KernelClass] = Field(default_factory=list, description="by decreasing time")
+    parts: list[TracePart] = Field(default_factory=list, description="parts with the device's work launched in each")
+    graph_kernels: int = Field(default=0, description="kernels among them that a replayed graph launched")
     host: Gaps | None = Field(default=None, description="gaps between torch's operators: Python, and other libraries")
     device: Gaps | None = Field(default=None, description="gaps between the accelerator's kernels and copies")
     device_not_judged: str = Field(default="", description="why the gaps on the device are not judged")
@@ -138,8 +164,11 @@ class DeviceTime(Data):
     exposed_copies_ms: Finite = Field(description="copies while no kernel ran")
     kernels: int
     small_kernels: int = Field(description="number of kernels that took less than 10 µs")
+    graph_kernels: int = Field(default=0, description="kernels that a replayed graph launched")
     launch_bound: LaunchBound | None = None
-    busy_shares: list[Finite] = Field(default_factory=list, description="busy share of equal slices of time, 0 to 1")
+    busy_shares: list[Finite | None] = Field(
+        default_factory=list, description="busy share of equal slices of time, 0 to 1; None if it is not judged"
+    )
 
 
 class CopyTime(Data):
@@ -169,18 +198,8 @@ class TraceIterations(Data):
     name: str
     ms: list[Finite] = Field(description="duration of each iteration, in order")
     median_ms: Finite
-    busy_ms: list[Finite] = Field(default_factory=list, description="device work within each; empty without a device")
-    work: list[int] = Field(default_factory=list, description="kernels and copies that began within each")
-
-
-class TracePart(Data):
-    """All annotations (`record_function`) of one path."""
-
-    path: list[str]
-    calls: int
-    host_ms: Finite = Field(description="sum, including nested parts")
-    device_ms: Finite = Field(description="sum of the work launched in it")
-    work: int = Field(description="kernels and copies launched in it")
+    busy_ms: list[Finite | None] = Field(default_factory=list, description="device work; None if kernels are missing")
+    work: list[int | None] = Field(default_factory=list, description="kernels and copies that began in each, or None")
 
 
 class TracedRank(Data):
@@ -197,6 +216,15 @@ class TracedRank(Data):
     iterations: TraceIterations | None = None
     parts: list[TracePart] = Field(default_factory=list)
     left_out: dict[str, int] = Field(default_factory=dict, description="reason → count of events that were skipped")
+    launches: int = Field(default=0, description="number of launches of kernels and graphs")
+    lost_launches: int = Field(default=0, description="number of launches without a kernel in the trace")
+    launches_known: bool = Field(default=True, description="whether any kernel has the number of its launch")
+    lost_first: bool = Field(default=False, description="whether most of these are the first launches of the trace")
+
+    def called(self, device: DeviceTime) -> str:
+        """Return the name of one of its devices."""
+        several = f", device {device.device}" if len(self.devices) > 1 else ""
+        return f"{self.name}{several}{f' ({device.name})' if device.name else ''}"
 
 
 class RankWait(Data):

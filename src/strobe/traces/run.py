@@ -6,14 +6,17 @@ It needs neither torch nor LeRobot.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from strobe.core.errors import UserError
+from strobe.core.results import units
 from strobe.traces.annotations import iterations, parts
 from strobe.traces.device_time import copies, device_time, rank_waits, syncs
-from strobe.traces.occupancy import Nest
+from strobe.traces.launches import holes, lost_launches, no_access, without_early
+from strobe.traces.occupancy import Nest, merged
 from strobe.traces.operator_table import profile_of
-from strobe.traces.profiler_events import Rows, rows_of
+from strobe.traces.profiler_events import DeviceWork, Rows, rows_of
 from strobe.traces.results import RankWaits, TraceAnswer, TracedRank
 from strobe.traces.trace_file import TraceFile, read_trace
 from strobe.version import __version__
@@ -57,7 +60,7 @@ def trace(files: Sequence[Path], progress: Callable[[Path], None] = lambda _: No
 
 def _read(path: Path) -> tuple[TraceFile, Rows]:
     file = read_trace(path)
-    rows = rows_of(file.events).without_far()
+    rows = without_early(rows_of(file.events).without_far())
     if not (rows.operators or rows.runtime or rows.device or rows.annotations):
         bad = sum(rows.left_out.values())
         why = f"{bad:,} events cannot be used ({_reasons(rows)})" if bad else f"{len(file.events):,} events, none timed"
@@ -87,16 +90,16 @@ def _rank(name: str, file: TraceFile, rows: Rows) -> TracedRank:
     """Return what one trace shows."""
     whole = [call for calls in (rows.operators, rows.runtime, rows.annotations) for call in calls] or rows.device
     begin, end = min(event.start for event in whole), max(event.end for event in whole)
-    annotations = Nest(rows.annotations)
-    by_device: dict[str, list] = {}
-    for work in rows.device:
+    annotations, lost = Nest(rows.annotations), lost_launches(rows)
+    judged = replace(rows, device=[]) if lost.all else rows  # copies alone say nothing of a device
+    by_device: dict[str, list[DeviceWork]] = {}
+    for work in judged.device:
         by_device.setdefault(work.device, []).append(work)
-    devices = [
-        device_time(
-            Rows(rows.operators, rows.runtime, works, rows.annotations), file.devices.get(number, ""), annotations
-        )
-        for number, works in sorted(by_device.items())
-    ]
+    devices, missing = [], []
+    for number, works in sorted(by_device.items()):
+        its = replace(rows, device=works)
+        missing.append(holes(its, lost))
+        devices.append(device_time(its, file.devices.get(number, ""), annotations, missing[-1]))
     return TracedRank(
         name=name,
         file=file.path.name,
@@ -106,15 +109,33 @@ def _rank(name: str, file: TraceFile, rows: Rows) -> TracedRank:
         devices=devices,
         copies=copies(rows),
         syncs=syncs(rows),
-        iterations=iterations(rows),
-        parts=parts(rows, annotations),
+        iterations=iterations(judged, merged(hole for each in missing for hole in each)),
+        parts=parts(judged, annotations, lost.calls),
         left_out=dict(rows.left_out),
+        launches=lost.launches,
+        lost_launches=len(lost.calls),
+        lost_first=lost.first,
+        launches_known=lost.matched,
     )
 
 
 def _not_judged(rank: TracedRank) -> list[str]:
     lines = []
-    if not rank.devices:
+    if not rank.launches_known:
+        lines.append(
+            f"what launched the kernels of {rank.name}: none has the number (correlation) of its launch, so "
+            f"launches without a kernel, stretches bound by launches and the device time of parts are not known"
+        )
+    if rank.lost_launches and not rank.devices:
+        lines.append(f"the device of {rank.name}: {no_access(rank.launches)}")
+    elif rank.lost_launches:
+        first = ", most of them the first ones" if rank.lost_first else ""
+        unjudged = ", ".join(f"{units.short_ms(device.gaps.unjudged_ms)} ms" for device in rank.devices)
+        lines.append(
+            f"{unjudged} of the device's time of {rank.name}: of {rank.launches:,} launches {rank.lost_launches:,} "
+            f"have no kernel in the trace{first}"
+        )
+    elif not rank.devices:
         lines.append(f"the device of {rank.name}: the trace has no work on a device")
     if rank.iterations is None:
         lines.append(

@@ -23,6 +23,7 @@ from strobe.core.report.document import (
 from strobe.core.report.frame import Plots
 from strobe.core.results import units
 from strobe.traces import profiles_page as profiles
+from strobe.train import inputs_page
 from strobe.train.results import LoaderPart, LoaderWorker, Rank, Stall, Training, TrainResult
 
 
@@ -59,7 +60,11 @@ def hours(value: float) -> str:
 def sections(training: Training) -> list[Section]:
     """Return the price of the planned steps, the stalls, the loader's workers, the ranks."""
     sentences = [stall.sentence for stall in training.stalls]
-    shown = [_planned(training), *listing("stalls", "Stalls", training.stalls, _STALLS, *sentences, whole=True)]
+    shown = [
+        _planned(training),
+        *inputs_page.sections(training),
+        *listing("stalls", "Stalls", training.stalls, _STALLS, *sentences, whole=True),
+    ]
     if training.loader_parts:
         shown.append(Section("loader", "Inside the loader", _parts(training.loader_parts), _about(training)))
     decimals = units.digits(max((worker.batch_ms for worker in training.loader), default=0.0))

@@ -61,6 +61,62 @@ class Rank(Data):
     parts: dict[str, Finite] = Field(default_factory=dict, description="mean milliseconds for the parts of a step")
 
 
+class Adapter(Data):
+    """A PEFT adapter: what it does to the weights before the first step."""
+
+    method: str = Field(description="PEFT's name of it: LORA …")
+    applied: bool = Field(description="whether the policy runs with it")
+    loaded: bool = Field(description="whether it came with the checkpoint; else this run made it")
+    layers: int = Field(default=0, description="layers of the policy that it changes, those trained in full among them")
+    idle: int = Field(default=0, description="layers whose weights with it have the bits of the base's")
+    not_judged: int = Field(default=0, description="layers whose weights with it were not computed")
+
+
+class Resumed(Data):
+    """The checkpoint that a run continues, and what the run changes against it."""
+
+    checkpoint: str
+    step: int | None = Field(default=None, description="its number of steps; None if its file does not say it")
+    changed: dict[str, tuple[str, str]] | None = Field(
+        default=None, description="setting: its value in the checkpoint's train_config.json, and now; None: not read"
+    )
+
+
+class TrainedOn(Data):
+    """What a training trained on. What concerns batches was seen in the recorded steps of this process."""
+
+    dataset: str
+    streaming: bool = False
+    episodes_there: int
+    episodes_asked: int | None = Field(default=None, description="episodes that the run was to read; None: all")
+    frames_seen: int | None = Field(default=None, description="samples in the recorded steps; None: without indices")
+    frames_distinct: int | None = None
+    episodes_seen: int | None = None
+    not_asked: list[int] = Field(default_factory=list, description="episodes seen that the run was not to read")
+    never_came: list[int] | None = Field(
+        default=None, description="episodes that did not come though an epoch ended; None: no epoch ended"
+    )
+    in_order: Finite | None = Field(default=None, description="share of samples that follow the frame before them")
+    first_batch_ms: Finite | None = Field(default=None, description="wait for the first batch, start-up included")
+    startup_ms: Finite | None = Field(
+        default=None, description="wait for the first batch, less the time that its worker took to load it"
+    )
+    loader_rate: Finite | None = Field(default=None, description="samples/s that the workers can load together")
+    samples_per_step: int = Field(description="batch × processes × accumulated batches")
+    accumulation: int = Field(default=1, description="gradient accumulation that accelerate was given")
+    normalised_by: Literal["the data's statistics", "the checkpoint's statistics", ""] = Field(
+        default="", description="the statistics that normalise the data; empty if no normaliser was seen"
+    )
+    statistics_off: dict[str, Finite] = Field(
+        default_factory=dict, description="feature: how far its statistics lie from the data's, in the data's spread"
+    )
+    statistics_not_compared: list[str] = Field(default_factory=list, description="features of another shape")
+    resumed: Resumed | None = None
+    adapter: Adapter | None = None
+    transforms: list[str] | None = Field(default=None, description="image transforms in use; None: off")
+    transforms_each: int = Field(default=0, description="most transforms that an image gets")
+
+
 class Training(Data):
     """Rate of a training, and where the time of its steps goes."""
 
@@ -89,6 +145,7 @@ class Training(Data):
     loader: list[LoaderWorker] = Field(default_factory=list)
     loader_parts: list[LoaderPart] = Field(default_factory=list)
     ranks: list[Rank] = Field(default_factory=list)
+    trained_on: TrainedOn | None = Field(default=None, description="None in older runs")
     losses: list[Finite | None] = Field(
         default_factory=list, description="loss of each recorded step; None if it is infinite or not a number"
     )

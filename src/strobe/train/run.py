@@ -18,6 +18,7 @@ from typing_extensions import Self
 
 from strobe.core.errors import UserError
 from strobe.core.measure import machine
+from strobe.core.measure.compilations import compilation_of
 from strobe.core.measure.components import Iteration, components, spans
 from strobe.core.measure.memory import kernel_use, peak_process, require_shared_memory
 from strobe.core.measure.statistics import describe, find_warmup, summarise
@@ -134,6 +135,8 @@ def _require_memory(watch: TrainingWatch) -> None:
     config = watch.config
     if not config.dataset.streaming:
         require_shared_memory(watch.dataset, config.batch_size, config.num_workers, config.prefetch_factor)
+    elif getattr(watch.dataset, "num_shards", 1) < 1:  # LeRobot 0.6.1 makes as many as there are workers
+        raise UserError("--dataset.streaming=true with --num_workers=0: nothing is read; set --num_workers=1")
 
 
 def _fault_of_others(error: BaseException) -> str:
@@ -231,6 +234,7 @@ def _step(recorded: WatchedTraining, info: SubjectInfo, peak_process: int) -> Me
     step = _measurement(STEP, "training step", recorded.steps, steady)
     step.memory = Memory(weights=info.weight_bytes, peak_process=peak_process, peak_device=watch.peak_device)
     step.memory.kernel_ms, step.memory.page_faults = kernel_use_of(recorded)
+    step.compilation = compilation_of(watch.compiles, step.samples.warmup)
     loader = LoaderTraits(workers=config.num_workers, video_backend=config.dataset.video_backend)
     if config.num_workers:
         loader.prefetched_batches = config.prefetch_factor

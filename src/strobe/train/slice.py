@@ -26,6 +26,8 @@ SLICE = Slice(
             "strobe.train.page",
             (
                 "strobe.train.findings:RULES",
+                "strobe.core.findings.compiled_code:RULES",
+                "strobe.train.findings_inputs:RULES",
                 "strobe.core.findings.trust:unseen",
                 "strobe.core.findings.trust:stand_ins",
             ),

@@ -21,6 +21,7 @@ from strobe.train import loader_probes
 from strobe.train import watch as loop
 from strobe.train.figures import loader_parts, loader_workers, mean_ms
 from strobe.train.results import Bound, Rank, Training
+from strobe.train.trained_on import trained_on
 from strobe.train.watch import TrainingWatch
 
 NAMES = measure.Names(
@@ -102,6 +103,8 @@ def summary_of(recorded: WatchedTraining, planned_steps: int, reason: str) -> Tr
     )
     training.sentence = _sentence(training)
     training.ranks = [_rank(recorded)]
+    began = sum(part.name == loop.EPOCH for step in steps for part in step.parts)
+    training.trained_on = trained_on(watch, measure.waits(steps[:1], NAMES)[0], batches, began, processes)
     return training
 
 

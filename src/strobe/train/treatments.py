@@ -1,8 +1,9 @@
-"""A training step computed otherwise: in micro-batches, with another form of its optimizer, in mixed precision."""
+"""A training step computed otherwise: in micro-batches or mixed precision, with checkpoints or another optimizer."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import torch
@@ -12,11 +13,13 @@ from strobe.core.errors import UserError, in_a_line, nearest
 from strobe.core.results.traits import TreatmentTraits
 from strobe.core.subjects.subject import Subject
 from strobe.core.timeline.layers import Call
+from strobe.core.treatments.patch import Patches
 from strobe.core.treatments.switch import entry
 from strobe.core.treatments.treatment import FOR_TRAINING, Entry, Spec, Treatment, Undo
 from strobe.core.treatments.words import FORMS
 from strobe.lerobot.policies.policy_of import policy_of
 from strobe.lerobot.policies.policy_subject import PolicySubject
+from strobe.lerobot.quiet import quiet
 
 # Gradient accumulation: the batch in equal micro-batches, one optimizer step for all of them.
 # The memory of activations is a micro-batch's, the gradient that of the whole batch where the loss is a mean over
@@ -57,6 +60,60 @@ def _make_accumulate(spec: Spec) -> Accumulate:
 
 
 ACCUMULATE = entry("accumulate", _make_accumulate)
+
+
+# Gradient checkpointing: the same numbers, less memory for activations, and most of a second forward pass.
+
+_FIELD = "gradient_checkpointing"
+_ENABLE = (("model", f"{_FIELD}_enable"), ("", f"_enable_{_FIELD}"))  # LeRobot's methods; Diffusion reads its config
+
+
+@dataclass
+class Checkpointing(Treatment, key="checkpointing"):
+    """LeRobot's own ``gradient_checkpointing`` of a policy, which its constructor reads; set after it here.
+
+    Policies of LeRobot 0.6.1 have no common way back: all attributes of that name are put back.
+    """
+
+    _on: list[dict[str, Any]] | None = field(default=None, init=False, repr=False)
+    _policy: Any = field(default=None, init=False, repr=False)
+    phases = FOR_TRAINING
+
+    def traits(self) -> TreatmentTraits:
+        return TreatmentTraits(key=self.key, value=True, lerobot_flag=f"--policy.{_FIELD}=true")
+
+    def apply(self, subject: Subject) -> Undo:
+        policy: Any = policy_of(subject).policy
+        if not hasattr(policy.config, _FIELD):
+            raise UserError(f"checkpointing: {policy.config.type} has no --policy.{_FIELD}")
+        if getattr(policy.config, _FIELD):
+            raise UserError(f"checkpointing: --policy.{_FIELD}=true has it on in every variant already")
+        places = [vars(policy.config), *map(vars, policy.modules())]
+        before = [_named(place) for place in places]
+        if self._on is None or self._policy is not policy:  # once: some make a function of their own in every call
+            setattr(policy.config, _FIELD, True)
+            owners = ((getattr(policy, path, None) if path else policy, name) for path, name in _ENABLE)
+            enable = next((getattr(owner, name) for owner, name in owners if hasattr(owner, name)), None)
+            if enable is not None:
+                with quiet():
+                    enable()
+            self._on, self._policy = [_named(place) for place in places], policy
+        _write(places, self._on)
+        return lambda: _write(places, before)
+
+
+def _named(place: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in place.items() if _FIELD in name}
+
+
+def _write(places: list[dict[str, Any]], values: list[dict[str, Any]]) -> None:
+    for place, own in zip(places, values, strict=True):
+        for name in _named(place).keys() - own.keys():
+            del place[name]
+        place.update(own)
+
+
+CHECKPOINTING = entry("checkpointing", lambda _: Checkpointing())
 
 
 # The same optimizer, computed otherwise: in one kernel for all weights, in one per operator, or weight by weight.
@@ -145,7 +202,8 @@ def _entry(form: str) -> Entry:
 FUSED, FOREACH, FORLOOP = map(_entry, FORMS)
 
 
-# Automatic mixed precision: autocast around the forward pass, as accelerate has it in lerobot-train.
+# Automatic mixed precision: autocast around the forward pass, as accelerate has it in lerobot-train; in inference
+# around a policy's call or a backbone's. Weights stay as they are, and every call casts them: precision= casts once.
 
 DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16}
 AUTO = "auto"
@@ -157,8 +215,8 @@ class MixedPrecision(Treatment, key="amp"):
 
     dtype: str = AUTO
     _used: str | None = field(default=None, init=False, repr=False)
+    _kind: str = field(default="", init=False, repr=False)  # of device
     _flag: str = field(default="", init=False, repr=False)
-    phases = FOR_TRAINING
 
     def __post_init__(self) -> None:
         if self.dtype not in (*DTYPES, AUTO):
@@ -170,25 +228,37 @@ class MixedPrecision(Treatment, key="amp"):
         return TreatmentTraits(key=self.key, value=self._used or self.dtype, lerobot_flag=self._flag)
 
     def apply(self, subject: Subject) -> Undo:
-        owner = policy_of(subject)
         if self._used is None:
-            device = owner.device.type
-            own = torch.get_autocast_dtype(device)
+            self._kind = subject.device.type
+            own = torch.get_autocast_dtype(self._kind)
             used = self.dtype if self.dtype != AUTO else next(n for n, dtype in DTYPES.items() if dtype is own)
-            _require_one_format(owner, used)
+            _require_one_format(subject, used)
             self._used = used
             self.dtypes = (str(DTYPES[used]).removeprefix("torch."),)
-            self._flag = _flag(owner, DTYPES[used])
-        training = owner.training
-        before, training.autocast = training.autocast, DTYPES[self._used]
+            self._flag = _flag(policy_of(subject), DTYPES[used]) if subject.acting is not None else ""
+        patches = Patches()
+        for name in ("forward",) if subject.acting is None else ("predict_action_chunk", "select_action"):
+            if hasattr(subject.module, name):
+                patches.wrap(subject.module, name, self._casting)
+        if subject.acting is not None:
+            training = subject.acting.training
+            patches.on_undo(partial(setattr, training, "autocast", training.autocast))
+            training.autocast = DTYPES[self._used]
+        return patches.undo
 
-        def undo() -> None:
-            training.autocast = before
+    def _casting(self, call: Call) -> Call:
+        """Return ``call`` under autocast; a tensor that it returns comes back in float32."""
 
-        return undo
+        def cast(*args: object, **kwargs: object) -> object:
+            dtype = DTYPES[self._used or ""]
+            with torch.autocast(self._kind, dtype):
+                made = call(*args, **kwargs)
+            return made.float() if isinstance(made, Tensor) and made.dtype is dtype else made
+
+        return cast
 
 
-def _require_one_format(subject: PolicySubject, used: str) -> None:
+def _require_one_format(subject: Subject, used: str) -> None:
     """Raise UserError where weights are in the other format of 16 bits: autocast joins no tensors of both.
 
     Source: ``prioritize`` in ATen's ``autocast_mode.h``, which SmolVLA's bfloat16 backbone meets in ``torch.cat``.

@@ -26,6 +26,7 @@ from typing_extensions import Self
 from strobe.core.devices.accelerators import DeviceMemory, memory_of
 from strobe.core.errors import UserError
 from strobe.core.families.registry import family_of
+from strobe.core.measure.compilations import CompileLog, CompileWatch
 from strobe.core.subjects.subject import ITERATION
 from strobe.core.timeline import Probe, Timeline, section
 from strobe.core.timeline.backward import Backward
@@ -37,6 +38,7 @@ from strobe.lerobot.policies import lerobot_policies
 from strobe.lerobot.policies.dataset_frames import locate_dataset
 from strobe.rollout.loops.instrument import Instrument
 from strobe.train import loader_probes
+from strobe.train.inputs import Inputs, resumed
 
 # What would write or push, and what a measurement puts in its place.
 _WRITES = {
@@ -168,9 +170,12 @@ class TrainingWatch(Instrument):
         self._used: Any = None
         self._between: tuple[str, Mark] | None = None
         self._memory: DeviceMemory | None = None
+        self._compiling, self.compiles = CompileWatch(), CompileLog()
+        self.inputs = Inputs()
 
     def __enter__(self) -> Self:
         self._wrap(loop, "make_train_eval_datasets", self._datasets)
+        self._wrap(loop, "make_pre_post_processors", self._processors)
         self._wrap(loop, "make_optimizer_and_scheduler", self._made)
         self._wrap(loop, "cycle", self._cycle)
         self._wrap(loop, "tqdm", self._bar)
@@ -197,12 +202,19 @@ class TrainingWatch(Instrument):
         self.config = config
         datasets = inner(config)
         self.dataset = datasets[0]
+        self.inputs.resumed = resumed(config) if config.resume else None
         return datasets
+
+    def _processors(self, inner: Call, *args: object, **kwargs: object) -> object:
+        made = inner(*args, **kwargs)
+        self.inputs.look_at_statistics(made[0], self.dataset)
+        return made
 
     def _made(self, inner: Call, config: object, policy: nn.Module) -> object:
         made = inner(config, policy)
         self.policy = policy
         self.device = next(policy.parameters()).device
+        self.inputs.look_at_adapter(policy, self.config)
         self._attach(policy)
         return made
 
@@ -255,6 +267,8 @@ class TrainingWatch(Instrument):
             self._next_step()
             with section(DATA):
                 batch = next(batches)
+            if self._step is not None:
+                self.inputs.see(batch)
             self._open(FLOATS)
             yield batch
 
@@ -274,7 +288,8 @@ class TrainingWatch(Instrument):
         self._open(LOGGING)
         return output
 
-    def _backward(self, inner: Call, accelerator: object, *args: object, **kwargs: object) -> None:
+    def _backward(self, inner: Call, accelerator: Any, *args: object, **kwargs: object) -> None:
+        self.inputs.accumulation = accelerator.gradient_accumulation_steps
         start = self._mark()
         with section(BACKWARD):
             inner(accelerator, *args, **kwargs)
@@ -322,6 +337,7 @@ class TrainingWatch(Instrument):
         self._look_at_memory()
         self.uses.append(self.used() - self._used)
         self.machine_cpu = _busy(self._cores, psutil.cpu_times())
+        self._compiling.look(self.compiles, self.steps - 1)
         self._step = None
         if self.progress is not None:
             self.progress(self.steps, self.config.steps)

@@ -1,6 +1,7 @@
-"""Smaller inputs: fewer frames of a clip, smaller images. Another input gives another answer, so both are lossy.
+"""Inputs: fewer frames of a clip, smaller images, and images that are prepared on the device.
 
-No comparison of outputs shows what they cost in accuracy: that takes an evaluation on the task.
+Another input gives another answer, so the first two are lossy. No comparison of outputs shows what they cost in
+accuracy: that takes an evaluation on the task.
 """
 
 from __future__ import annotations
@@ -9,24 +10,30 @@ import re
 from collections.abc import Callable, Iterable
 from contextlib import ExitStack
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import interpolate
 
-from strobe.core.errors import UserError
+from strobe.core.errors import UserError, in_a_line
 from strobe.core.families.capabilities import Backbone, InputFacts
+from strobe.core.measure.components import share
+from strobe.core.results.measurement import Measurement
 from strobe.core.results.traits import TreatmentTraits
 from strobe.core.subjects.subject import ActingSubject, Subject
 from strobe.core.timeline.sections import recording, section
-from strobe.core.treatments.switch import entry
+from strobe.core.treatments.switch import Switch, entry
 from strobe.core.treatments.treatment import FOR_INFERENCE, Spec, Treatment, Undo
 from strobe.lerobot.policies.policy_of import policy_of
 from strobe.vision.model_subject import ModelSubject
 
 if TYPE_CHECKING:
     from strobe.lerobot.policies.policy_subject import PolicySubject
+
+_IMAGE_DIMENSIONS = 4  # the least that an observation's images have: batch, channels, height, width
+_WORTHWHILE = 0.02  # share of a call from which its preprocessing is worth a try
 
 
 @dataclass
@@ -122,8 +129,8 @@ class OtherImages(Treatment, key="images"):
         try:
             for scaled in self._scaled:
                 stack.callback(scaled.install())
-            resized = _Resized(subject.loaded.preprocessor, self._keys, self.sides)
-            stack.callback(_with_attributes((subject.loaded, "preprocessor", resized)))
+            resized = partial(_resized, keys=self._keys, sides=self.sides)
+            stack.callback(_around_preprocessor(subject, lambda prepare, observation: resized(prepare(observation))))
         except BaseException:
             stack.close()
             raise
@@ -193,25 +200,84 @@ class _Scaled:
         return back
 
 
-class _Resized:
-    """A policy's preprocessor that makes its images smaller at the end. Other attributes are the preprocessor's own."""
-
-    def __init__(self, inner: Any, keys: Iterable[str], sides: Callable[[int, int], tuple[int, int]]) -> None:
-        self._inner, self._keys, self._sides = inner, keys, sides
-
-    def __call__(self, observation: Any) -> Any:
-        batch = self._inner(observation)
-        with section("smaller images"):
-            return {**batch, **{key: self._one(batch[key]) for key in self._keys if key in batch}}
-
-    def _one(self, images: Tensor) -> Tensor:
+def _resized(batch: Any, keys: Iterable[str], sides: Callable[[int, int], tuple[int, int]]) -> Any:
+    def one(images: Tensor) -> Tensor:
         flat = images.flatten(0, -4) if images.dim() > 3 else images[None]
-        size = self._sides(*images.shape[-2:])
+        size = sides(*images.shape[-2:])
         smaller = interpolate(flat, size, mode="bilinear", antialias=True, align_corners=False)
         return smaller.reshape(*images.shape[:-2], *size)
 
+    with section("smaller images"):
+        return {**batch, **{key: one(batch[key]) for key in keys if key in batch}}
+
+
+class _Around:
+    """A policy's preprocessor with other work around it. Other attributes are the preprocessor's own."""
+
+    def __init__(self, inner: Any, call: Callable[[Any, Any], Any]) -> None:
+        self._inner, self._call = inner, call
+
+    def __call__(self, observation: Any) -> Any:
+        return self._call(self._inner, observation)
+
     def __getattr__(self, name: str) -> Any:
+        if name == "_inner":  # of a copy that is being made
+            raise AttributeError(name)
         return getattr(self._inner, name)
+
+
+def _around_preprocessor(subject: PolicySubject, call: Callable[[Any, Any], Any]) -> Undo:
+    """Let ``call(preprocessor, observation)`` prepare the observations of ``subject``."""
+    around = _Around(subject.loaded.preprocessor, call)
+    return _with_attributes((subject.loaded, "preprocessor", around))
+
+
+@dataclass
+class OnDevice(Switch, key="preprocessing"):
+    """Images go to the device before they are prepared, bytes as bytes, so that resizing and normalising run there.
+
+    The state and the task stay where they are: steps of the preprocessor read them on the host.
+    """
+
+    @classmethod
+    def fits(cls, subject: Subject) -> bool:
+        seeing = isinstance(subject, ModelSubject) or (
+            subject.acting is not None and bool(getattr(subject.acting.policy.config, "image_features", None))
+        )
+        return seeing and subject.device.type != "cpu"
+
+    def apply(self, subject: Subject) -> Undo:
+        if subject.device.type == "cpu":
+            raise UserError(f"preprocessing=device: {subject.info.name} computes on the CPU, where its images are")
+        if isinstance(subject, ModelSubject):
+            return _with_attributes((subject, "on_device", True))
+        return _around_preprocessor(policy_of(subject), partial(_prepared_on, subject.device))
+
+
+def _prepared_on(device: torch.device, prepare: Callable[[Any], Any], observation: Any) -> Any:
+    """Prepare ``observation`` with its images on ``device``. Bytes become numbers in [0, 1] there, as LeRobot has them.
+
+    Raises UserError where a step of the preprocessor works on the host alone.
+    """
+
+    def sent(value: Any) -> Any:
+        if not isinstance(value, Tensor) or value.dim() < _IMAGE_DIMENSIONS:
+            return value
+        there = value.to(device)
+        return there.float() / 255 if there.dtype is torch.uint8 else there
+
+    try:
+        return prepare({name: sent(value) for name, value in observation.items()})
+    except (TypeError, RuntimeError) as error:
+        if isinstance(error, torch.OutOfMemoryError):
+            raise
+        why = in_a_line(error, 200)
+        raise UserError(f"preprocessing=device: a step of the preprocessor works on the host alone: {why}") from error
+
+
+def _preparing(now: Measurement) -> float:
+    spent = share(now, "preprocessing")
+    return spent if spent >= _WORTHWHILE else 0.0
 
 
 def _pair(size: Any) -> tuple[int, int]:
@@ -247,3 +313,4 @@ def _make_images(spec: Spec) -> OtherImages:
 
 # No candidates: an optimizer must not decide what the policy gets to see.
 FRAMES, IMAGES = entry("frames", _make_frames), entry("images", _make_images)
+PREPROCESSING = OnDevice.entry(parts=("preprocessing",), saves=_preparing)

@@ -1,4 +1,4 @@
-"""Settings of the whole process, as treatments: the threads of torch, freed memory that stays, TensorFloat-32.
+"""Settings of the whole process, as treatments: torch's threads, freed memory that stays, TF32, cuDNN's choice.
 
 More threads than the physical cores seldom help: two threads of a core share its arithmetic units. One fewer leaves a
 core to the cameras and the control loop, which a measurement of the policy alone does not see.
@@ -19,7 +19,8 @@ from strobe.core.results.measurement import Measurement
 from strobe.core.results.traits import TreatmentTraits
 from strobe.core.subjects.subject import Subject
 from strobe.core.treatments.switch import Switch, entry
-from strobe.core.treatments.treatment import ANY_PHASE, Spec, Treatment, Undo
+from strobe.core.treatments.treatment import ANY_PHASE, FOR_INFERENCE, Spec, Treatment, Undo
+from strobe.core.treatments.words import CUDNN
 from strobe.treatments import glibc
 
 
@@ -164,26 +165,46 @@ MEMORY = KeptMemory.entry(saves=_kernel_share)
 
 
 @dataclass
-class TensorFloat32(Switch, key="tf32"):
-    """TF32 for matrix products and convolutions, as ``lerobot-train`` always has it (torch: convolutions only)."""
+class TensorFloat32(Treatment, key="tf32"):
+    """Matrix products and convolutions in TF32, or neither (torch: convolutions; lerobot-train: both)."""
 
-    phases = ANY_PHASE
-    dtypes = ("tf32",)
+    on: bool = True
+    because = "a training step has it on already, as in lerobot-train: tf32=false shows what it gives"
 
-    @classmethod
-    def fits(cls, subject: Subject) -> bool:
-        floats = any(parameter.dtype is torch.float32 for parameter in subject.module.parameters())
-        return subject.device.type == "cuda" and floats
+    def __post_init__(self) -> None:
+        self.dtypes = ("tf32",) if self.on else ()
+        self.phases = FOR_INFERENCE if self.on else ANY_PHASE
+
+    def traits(self) -> TreatmentTraits:
+        return TreatmentTraits(key=self.key, value=self.on)
 
     def apply(self, subject: Subject) -> Undo:
         if subject.device.type != "cuda":
             raise UserError(f"tf32 is a mode of CUDA's tensor cores: there is none on {subject.device.type}")
-        return set_tensor_float("high", True)
+        return set_tensor_float("high" if self.on else "highest", self.on, subject)
 
 
-def set_tensor_float(products: str, convolutions: bool) -> Undo:
-    """Float32's ``products`` ('high' is TF32, 'highest' is not), and whether convolutions use TF32."""
-    return _TENSOR_FLOAT.hold((products, convolutions))
+def set_tensor_float(products: str, convolutions: bool, subject: Subject | None = None) -> Undo:
+    """Float32's ``products`` ('high' is TF32, 'highest' is not), and whether convolutions use TF32.
+
+    The training steps of ``subject`` follow the products: without it they set what ``lerobot-train`` sets.
+    """
+    return _and_in_training(_TENSOR_FLOAT.hold((products, convolutions)), subject, "tensor_float", products == "high")
+
+
+def _and_in_training(undo: Undo, subject: Subject | None, name: str, value: bool) -> Undo:
+    """Set a policy's ``training.name`` too, which its training steps set the process to. Return what undoes both."""
+    if subject is None or subject.acting is None:
+        return undo
+    training = subject.acting.training
+    before = getattr(training, name)
+    setattr(training, name, value)
+
+    def undo_both() -> None:
+        setattr(training, name, before)
+        undo()
+
+    return undo_both
 
 
 def _products_and_convolutions() -> tuple[str, bool]:
@@ -198,4 +219,63 @@ def _set_products_and_convolutions(value: tuple[str, bool]) -> None:
 _TENSOR_FLOAT = SharedSetting(_products_and_convolutions, _set_products_and_convolutions)
 
 
-TF32 = TensorFloat32.entry()
+def _make_tensor_float(spec: Spec) -> TensorFloat32:
+    if not isinstance(spec["tf32"], bool):
+        raise UserError(f"tf32={spec['tf32']}: true or false")
+    return TensorFloat32(spec["tf32"])
+
+
+def _in_tensor_float(subject: Subject) -> list[Spec]:
+    floats = any(parameter.dtype is torch.float32 for parameter in subject.module.parameters())
+    return [{"tf32": True}] if subject.device.type == "cuda" and floats else []
+
+
+TF32 = entry("tf32", _make_tensor_float, candidates=_in_tensor_float)
+
+
+# cuDNN's choice among its algorithms: measured for each new shape, or by a rule of its own.
+
+_CONVOLUTIONS = (torch.nn.Conv1d, torch.nn.Conv2d, torch.nn.Conv3d)
+
+
+@dataclass
+class CudnnChoice(Treatment, key="cudnn"):
+    """``torch.backends.cudnn.benchmark``: on with 'benchmark', as in lerobot-train and lerobot-eval, else off."""
+
+    how: str
+    because = "a training step has it already, as in lerobot-train: cudnn=default shows what it gives"
+
+    def __post_init__(self) -> None:
+        self.phases = FOR_INFERENCE if self.how == "benchmark" else ANY_PHASE
+
+    def traits(self) -> TreatmentTraits:
+        return TreatmentTraits(key=self.key, value=self.how)
+
+    def apply(self, subject: Subject) -> Undo:
+        if subject.device.type != "cuda":
+            raise UserError(f"cudnn is a library of CUDA: convolutions on {subject.device.type} have another")
+        tries = self.how == "benchmark"
+        return _and_in_training(_TRIES.hold(tries), subject, "benchmark", tries)
+
+
+def _set_tries(value: bool) -> None:
+    torch.backends.cudnn.benchmark = value
+
+
+_TRIES = SharedSetting(lambda: torch.backends.cudnn.benchmark, _set_tries)
+
+
+def _make_cudnn(spec: Spec) -> CudnnChoice:
+    how = str(spec["cudnn"])
+    if how not in CUDNN:
+        raise UserError(f"cudnn={'?' if spec['cudnn'] is True else how}: {' or '.join(CUDNN)}")
+    return CudnnChoice(how)
+
+
+def _with_convolutions(subject: Subject) -> list[Spec]:
+    # A single convolution is a transformer's patch embedding, too little to try.
+    many = sum(isinstance(module, _CONVOLUTIONS) for module in subject.module.modules()) > 1
+    return [{"cudnn": "benchmark"}] if many and subject.device.type == "cuda" else []
+
+
+CUDNN_CHOICE = entry("cudnn", _make_cudnn, candidates=_with_convolutions)

@@ -180,7 +180,8 @@ def frame_rate(result: Result, _: Thresholds) -> Found:
 _LEVERS = {
     "decode": "Decode in a worker or on the device while the model runs, record at a lower resolution, or put key "
     "frames closer together.",
-    "preprocessing": "Preprocess on the device or in a worker while the model runs, or feed smaller frames.",
+    "preprocessing": "Preprocess in a worker while the model runs, feed smaller frames, or let an accelerator do it: "
+    "--variant 'there: preprocessing=device'.",
 }
 
 

@@ -36,11 +36,13 @@ class ModelSubject(Abilities):
     Args:
         predictor: also run the predictor of a backbone that has one (V-JEPA 2), over all tokens; features need the
             encoder only.
+        on_device: whether frames go to the device as bytes and are preprocessed there, not on the host.
     """
 
     model: Model
     clips: Clips
     predictor: bool = False
+    on_device: bool = False
 
     def __post_init__(self) -> None:
         self._family = registered(self.model.info.kind) or along_blocks(self.module)
@@ -139,7 +141,7 @@ class ModelSubject(Abilities):
 
     def _pixels(self, frames: Tensor) -> dict[str, Tensor]:
         dtype = next(self.module.parameters()).dtype
-        pixels = self._prepare(frames)
+        pixels = self._prepare(frames.to(self.device) if self.on_device else frames)
         if isinstance(pixels, Tensor):
             pixels = {str(self.module.main_input_name): pixels if self.model.video else pixels.flatten(0, 1)}
         return {
@@ -193,6 +195,6 @@ def _resized(frames: Tensor, side: int) -> Tensor:
     pixels = interpolate(frames.flatten(0, 1).float(), size, mode="bilinear", antialias=True)
     row, column = (size[0] - side) // 2, (size[1] - side) // 2
     pixels = pixels[..., row : row + side, column : column + side] / 255
-    mean = pixels.new_tensor((0.485, 0.456, 0.406)).view(3, 1, 1)
-    deviation = pixels.new_tensor((0.229, 0.224, 0.225)).view(3, 1, 1)
+    mean = torch.tensor((0.485, 0.456, 0.406), device=pixels.device).view(3, 1, 1)
+    deviation = torch.tensor((0.229, 0.224, 0.225), device=pixels.device).view(3, 1, 1)
     return ((pixels - mean) / deviation).view(batch, length, channels, side, side)

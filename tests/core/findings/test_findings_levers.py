@@ -35,10 +35,11 @@ def run(ratio: float, *levers: TreatmentTraits, kind: Any = "faster", held: floa
 
 
 def test_what_is_found() -> None:
-    flagged = {"lerobot_flag": "--policy.use_amp=true"}, {"lerobot_flag": "--policy.compile_model=true"}
+    spelt = ("use_amp", "compile_model", "gradient_checkpointing")
+    flagged = [{"lerobot_flag": f"--policy.{name}=true"} for name in spelt]
     none, amp = "levers-without-effect", "lever-amp-pays"
     noisy: dict[str, Any] = {"seed_cosine": 0.5}
-    approve_findings("levers", {"lever.*|accumulation.*|float16.*": {
+    approve_findings("levers", {"lever.*|accumulation.*|checkpointing.*|float16.*": {
         # In lerobot-train's spelling.
         "amp with a flag": (amp, run(0.7, put_on("amp", "bf16", **flagged[0]))),
         "amp without a flag": (amp, run(0.7, FP16)),
@@ -62,6 +63,12 @@ def test_what_is_found() -> None:
         "float16 that loses hardly any": (amp, run(0.9, FP16, underflow=0.001, overflow=0)),
         "accumulation that saves": ("accumulation-saves", run(1.2, put_on("accumulate", 4), kind="slower", held=0.25)),
         "accumulation that does not": ("accumulation-saves-nothing", run(1.2, put_on("accumulate", 4), kind="slower")),
+        "checkpoints that save": (
+            "checkpointing-saves",
+            run(1.2, put_on("checkpointing", **flagged[2]), kind="slower", held=0.5),
+        ),
+        "checkpoints that do not": ("checkpointing-saves-nothing", run(1.2, put_on("checkpointing"), kind="slower")),
+        "a lever that has no flag": ("lever-tf32-pays", run(0.9, put_on("tf32", value=False))),
         "a forward": ("", run(0.7, phase="training forward")),
         "an inference": ("", run(0.7, phase="inference")),
         "a setting that differs too": ("", run(0.7, BF16, put_on("policy", None, settings={"num_steps": 2}))),

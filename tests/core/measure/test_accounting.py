@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from typing import Any
+from unittest import mock
 
 import pytest
 import torch
@@ -14,6 +15,8 @@ from torch.nn.functional import scaled_dot_product_attention
 from torch.utils.flop_counter import FlopCounterMode
 
 from strobe.core.measure.accounting import Accounting, Weights, allocator_of
+from strobe.core.results.measurement import Memory
+from strobe.core.studies.shared.counting import Counted
 from strobe.core.timeline import section
 from strobe.core.timeline.probe import Hook
 from strobe.lerobot.policies.loading import load_subject
@@ -369,3 +372,28 @@ def test_weights_are_those_below_the_module_of_a_part():
     assert weights.of(["attention"]) is None  # of which block, nobody can tell
     assert weights.of(["a method"]) is None
     assert weights.of(["other"]) is None
+
+
+def test_the_lines_at_which_the_host_waits_for_a_device_are_named():
+    def call() -> torch.Tensor:
+        x = torch.arange(6.0)
+        for _ in range(3):
+            x = x + x.sum().item()  # a wait
+        return x[x > 2].sum() + x.nonzero().sum()  # two
+
+    def waits() -> dict[str, int]:
+        accounting = Accounting()
+        accounting.run(call)
+        return dict(accounting.waits)
+
+    assert waits() == {}  # on the CPU nobody waits
+    with mock.patch.object(torch.Tensor, "device", property(lambda _: torch.device("cuda", 0))):
+        seen = waits()
+    line, place = call.__code__.co_firstlineno, "measure/test_accounting.py"
+    assert seen == {
+        f"aten::_local_scalar_dense at {place}:{line + 3}": 3,
+        f"aten::index at {place}:{line + 4}": 1,
+        f"aten::nonzero at {place}:{line + 4}": 1,
+    }
+    (note,) = Counted({}, Memory(), Weights([]), {}, seen).notes
+    assert note.startswith("the host waits for the device in each call: aten::_local_scalar_dense at measure/")

@@ -47,7 +47,7 @@ _IMAGES: Row = (("--model.img_size", ""), ("--image_size", "=HEIGHTxWIDTH, for s
 # commands without any of them.
 ROWS: dict[str, Row] = {
     "accumulation_steps": _ACCUMULATE,
-    "allow_tf32": (("--levers", "=tf32"), ("", "strobe compare --levers=tf32 measures it")),
+    "allow_tf32": (("--levers", "=tf32=false"), ("", "strobe compare --levers=tf32=false measures it")),
     "amp": _AMP,
     "batch_size": (
         ("--batch_sizes", " for further sizes; the training's own comes after the --"),

@@ -42,7 +42,7 @@ def _own_families() -> Iterator[Family]:
 
 
 @cache
-def _registry() -> dict[str, Family]:
+def records() -> dict[str, Family]:
     """Return type → record: those of slices, then what is registered. Made on first use: a record imports torch."""
     return {kind: family for family in _own_families() for kind in family.types}
 
@@ -53,7 +53,7 @@ _brought: dict[str, dict[str, str]] = {}  # type → name and version of the pac
 def register(family: Family) -> Family:
     """Make ``family`` the one for its types; the last one registered for a type wins."""
     for kind in family.types:
-        _registry()[kind] = family
+        records()[kind] = family
     return family
 
 
@@ -63,7 +63,7 @@ def registered(kind: str) -> Family | None:
     A package whose record cannot be loaded causes a warning and does not stop the run. Raises UserError where several
     packages bring a record of this type.
     """
-    if kind not in _registry() and (entries := _offered().get(kind)):
+    if kind not in records() and (entries := _offered().get(kind)):
         entry = _only(kind, entries)
         del _offered()[kind]
         try:
@@ -73,7 +73,7 @@ def registered(kind: str) -> Family | None:
         except Exception as error:
             text = f"{type(error).__name__}: {error}"
             warnings.warn(f"the family '{kind}' that '{entry.value}' offers cannot be loaded: {text}", stacklevel=2)
-    return _registry().get(kind)
+    return records().get(kind)
 
 
 def brought_by(kind: str) -> dict[str, str]:
@@ -115,7 +115,7 @@ def types_with(has: type[Capability] | Callable[[Family], object]) -> list[str]:
     """Return the types whose record ``has`` a capability, or something else, sorted, for messages."""
     known_families()
     having = asking(has)
-    return sorted(kind for kind, family in _registry().items() if having(family))
+    return sorted(kind for kind, family in records().items() if having(family))
 
 
 def asking(has: type[Capability] | Callable[[Family], object]) -> Callable[[Family], object]:
@@ -132,7 +132,7 @@ def known_families() -> list[Family]:
         with suppress(UserError):  # two packages bring it: said where a policy of this type is named
             _only(kind, entries)
             registered(kind)
-    return list(dict.fromkeys(_registry().values()))
+    return list(dict.fromkeys(records().values()))
 
 
 def hub_needs() -> list[HubNeed]:
@@ -166,7 +166,7 @@ def _named(config: object, field: Callable[[LiveFields], str]) -> str:
     family = registered(getattr(config, "type", ""))
     if family is not None:
         return field(LiveFields.of(family))
-    names = dict.fromkeys(field(LiveFields.of(known)) for known in _registry().values())
+    names = dict.fromkeys(field(LiveFields.of(known)) for known in records().values())
     return next((name for name in names if name and hasattr(config, name)), "")
 
 

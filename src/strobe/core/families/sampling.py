@@ -178,12 +178,14 @@ class Graphs(Facts):
     """Which methods a CUDA graph can hold.
 
     Args:
-        whole: the whole sampling; None if it looks at values on the host.
+        whole: the whole sampling; None if it looks at values on the host in every version.
         without_waits: policy → (owner, method, around it) for the methods in ``whole`` that look at values on the host:
             ``around`` computes the same without that.
+        loop: the method that runs all denoising steps, of a policy without a `Flow`.
         embedding: the method that makes tokens of the prefix, as far as a CUDA graph can hold it, and its label.
     """
 
     whole: Method | None = None
     without_waits: Callable[[Any], Sequence[Around]] = nothing
+    loop: Method | None = None
     embedding: tuple[str, str, str] | None = None

@@ -18,10 +18,13 @@ MAX_UNDERFLOW = 0.01  # share of the gradient that float16 may lose without a lo
 MIN_MEMORY_SAVED = 0.05  # share of the peak: less is not worth the time that micro-batches take
 
 # Keys of the treatments that are levers of a training step.
-LEVERS = ("amp", "tf32", "compile", "channels_last", "fused", "foreach", "forloop", "accumulate")
+LEVERS = (
+    "amp", "tf32", "cudnn", "compile", "channels_last", "fused", "foreach", "forloop", "accumulate", "checkpointing",
+)  # fmt: skip
 # How lerobot-train 0.6.1 has it, where that does not depend on the policy.
 ALWAYS = "lerobot-train always has it on"
 NO_FLAG = "lerobot-train has no flag for it"
+FOR_MEMORY = ("accumulate", "checkpointing")  # levers that save memory, not time
 
 
 @finding("lever-{names}-pays", "good")
@@ -54,7 +57,7 @@ def without_effect(result: CompareResult, _: Thresholds) -> Found:
     """
     flat, slow = [], []
     for comparison, _before, after in _pulled(result):
-        if len(_levers(after)) != 1 or _levers(after) == ["accumulate"]:
+        if len(_levers(after)) != 1 or _levers(after)[0] in FOR_MEMORY:
             continue
         lever = f"{comparison.candidate} ({units.change_span(comparison.verdict.interval)})"
         if comparison.verdict.kind == "no difference shown":
@@ -108,29 +111,50 @@ def range_of_float16(result: CompareResult, _: Thresholds) -> Found:
             yield {"underflow": same.underflow, "overflow": float(same.overflow)}, locals()
 
 
-@finding("{rule}", "info", ("accumulation-saves", "accumulation-saves-nothing"))
+@finding(
+    "{rule}",
+    "info",
+    ("accumulation-saves", "accumulation-saves-nothing", "checkpointing-saves", "checkpointing-saves-nothing"),
+)
 def accumulation(result: CompareResult, _: Thresholds) -> Found:
-    """Memory that micro-batches save, and their price in time.
+    """Memory that micro-batches and checkpoints save, and their price in time.
 
     Title: {comparison.candidate} {does} {more} time
     Seen: Peak {peak} against {peak_before}; {now:ms} against {then:ms} for the same effective batch.
-    Why: Only the activations shrink, to those of a micro-batch. Weights, gradients and the optimizer's moments stay.
-        Small batches use the device less well.
+    Why: {why}
     Do: {do}
     """
     for comparison, before, after in _pulled(result):
         held, now = _peak(before), _peak(after)
-        if _levers(after) != ["accumulate"] or not held or not now or comparison.verdict.kind == "too noisy":
+        pulled = _levers(after)
+        alone = len(pulled) == 1 and pulled[0] in FOR_MEMORY
+        if not alone or not held or not now or comparison.verdict.kind == "too noisy":
             continue
         saved, time = 1 - now / held, comparison.verdict.ratio - 1
-        rule, does, do = "accumulation-saves-nothing", "saves no memory here, and takes", "Do not use it."
+        kind = "accumulation" if pulled == ["accumulate"] else "checkpointing"
+        why, worth = _FOR_MEMORY[kind]
+        rule, does, do = f"{kind}-saves-nothing", "saves no memory here, and takes", "Do not use it."
         if saved >= MIN_MEMORY_SAVED:
-            rule, does = "accumulation-saves", f"takes {percent(saved)} less memory and"
-            do = f"{NO_FLAG[0].upper()}{NO_FLAG[1:]}. There, take a smaller --batch_size with a smaller learning rate. "
-            do += "`strobe batch` finds the largest batch that fits without gradient accumulation."
+            rule, does, do = f"{kind}-saves", f"takes {percent(saved)} less memory and", worth
         more = f"{percent(abs(time))} {'more' if time >= 0 else 'less'}"
         words = {"peak": _gib(now), "peak_before": _gib(held), "now": whole_ms(after), "then": whole_ms(before)}
         yield {"saved": saved, "time": time}, {**locals(), **words}
+
+
+_STAYS = "Weights, gradients and the optimizer's moments stay."
+# Lever → why it saves what it saves, and what to do where it does.
+_FOR_MEMORY = {
+    "accumulation": (
+        f"Only the activations shrink, to those of a micro-batch. {_STAYS} Small batches use the device less well.",
+        f"{NO_FLAG[0].upper()}{NO_FLAG[1:]}. There, take a smaller --batch_size with a smaller learning rate. "
+        "`strobe batch` finds the largest batch that fits without gradient accumulation.",
+    ),
+    "checkpointing": (
+        f"Activations are computed once more in the backward pass, and not stored. {_STAYS} The gradient is the same.",
+        "If a larger batch trains better, use --policy.gradient_checkpointing=true in lerobot-train. With that flag "
+        "`strobe batch` finds the largest one that fits.",
+    ),
+}
 
 
 def _pulled(result: CompareResult) -> Iterator[tuple[Comparison, Measurement, Measurement]]:
@@ -160,7 +184,8 @@ def _spelt(names: list[str], measurement: Measurement) -> str:
     for name in names:
         treatment = measurement.traits.treatment(name)
         flag = treatment.lerobot_flag if treatment is not None else ""
-        flags[name] = flag or (ALWAYS if name == "tf32" else NO_FLAG)
+        always = name == "tf32" and treatment is not None and treatment.value is True
+        flags[name] = flag or (ALWAYS if always else NO_FLAG)
     return flags[names[0]] if len(names) == 1 else "; ".join(f"{name}: {how}" for name, how in flags.items())
 
 

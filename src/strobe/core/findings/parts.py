@@ -89,8 +89,8 @@ def preprocessing(result: Result, _: Thresholds) -> Found:
     Seen: {part_ms:ms} of {whole_ms:ms}; under {MAX_PREPROCESSING_SHARE:percent} is usual (the RTC profiling toolkit's
         experience).
     Why: It delays every chunk.
-    Do: Lower the cameras' resolution, leave out cameras that the policy does not need, or preprocess on the device.
-        --depth=2 shows the steps.
+    Do: Lower the cameras' resolution, or leave out cameras that the policy does not need. An accelerator can preprocess
+        too: --variant 'there: preprocessing=device'. --depth=2 shows the steps.
     Gain: {gain}
     """
     for measurement in examined(result, "inference"):

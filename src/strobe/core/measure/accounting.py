@@ -8,11 +8,13 @@ allocator says.
 
 from __future__ import annotations
 
+import sys
 import weakref
 from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, Protocol
 
 import torch
@@ -27,6 +29,9 @@ from strobe.core.measure.traffic import Traffic, stand_in
 from strobe.core.results.measurement import MemorySource
 from strobe.core.timeline.probe import Hook
 from strobe.core.timeline.sections import recording
+
+# Operators whose result, or its shape, the host must know before it can go on.
+_WAITS = {"aten::_local_scalar_dense", "aten::nonzero", "aten::masked_select", "aten::equal", "aten::_unique2"}
 
 
 @dataclass
@@ -141,6 +146,7 @@ class Accounting(Operators):
         self.accounts: dict[tuple[str, ...], Account] = {}
         self.flop: Counter[str] = Counter()
         self.uncounted: Counter[str] = Counter()  # operator that seems to multiply and has no formula → its calls
+        self.waits: Counter[str] = Counter()  # operator, file and line where the host waits for a device → its calls
         self.traffic = Traffic()
         self.meter = meter or LiveTensors()
         self._path: tuple[str, ...] = ()
@@ -171,9 +177,13 @@ class Accounting(Operators):
     def ran(self, operator: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         self._know((args, kwargs), made=False)
         out = operator(*args, **kwargs)
+        name = name_of(operator)
+        masked = name == "aten::index" and any(getattr(index, "dtype", None) is torch.bool for index in args[1])
+        if (masked or name in _WAITS) and args[0].device.type != "cpu":
+            self.waits[f"{name} at {_line()}"] += 1
         multiplied = products(operator, args, kwargs, out)
         if multiplied.flop is None:
-            self.uncounted[name_of(operator)] += 1
+            self.uncounted[name] += 1
         elif multiplied.flop:
             self.flop[stand_in() or multiplied.dtype] += multiplied.flop
         self.traffic.ran(operator, (args, kwargs), out)
@@ -192,6 +202,14 @@ class Accounting(Operators):
     def _open(self, name: str) -> Any:
         # What other threads do is not counted, but for autograd's, which take over the modes of their caller.
         return _Counted(self, name) if self in _get_current_dispatch_mode_stack() else nullcontext()
+
+
+def _line() -> str:
+    """Return folder, file and line of the innermost code that is neither torch's nor Strobe's."""
+    frame = sys._getframe(2)
+    while frame.f_back is not None and frame.f_globals.get("__name__", "").partition(".")[0] in ("torch", "strobe"):
+        frame = frame.f_back
+    return f"{'/'.join(Path(frame.f_code.co_filename).parts[-2:])}:{frame.f_lineno}"
 
 
 class _Counted:

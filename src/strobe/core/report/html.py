@@ -14,6 +14,7 @@ import gzip
 import hashlib
 import json
 import os
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import cache
@@ -21,7 +22,7 @@ from pathlib import Path
 from urllib.parse import quote
 
 import jinja2
-from markupsafe import Markup
+from markupsafe import Markup, escape
 
 from strobe.core.errors import legible
 from strobe.core.report.charts import Plot
@@ -33,6 +34,7 @@ from strobe.core.runs.store import REPORT
 
 HERE = Path(__file__).parent
 MOST_BYTES = 8_000_000  # size of all videos together: above it the page would be too large to send
+_IN_ONE_PIECE = re.compile(r"`[^`]{1,40}`|(?<!\S)--\S+|(?<![\w.,])[−+]?\d[\d.,]* %")
 KINDS = {".mp4": "video/mp4", ".webp": "image/webp"}
 
 
@@ -73,7 +75,13 @@ def template(name: str) -> jinja2.Template:
         trim_blocks=True,
         lstrip_blocks=True,
     )
+    environment.filters["unbroken"] = unbroken
     return environment.get_template(name)
+
+
+def unbroken(text: str) -> Markup:
+    """Return escaped ``text`` with commands, flags and percentages in one piece: a browser breaks lines at dashes."""
+    return Markup(_IN_ONE_PIECE.sub(lambda found: f'<span class="unbroken">{found[0]}</span>', str(escape(text))))
 
 
 def part(name: str) -> str:

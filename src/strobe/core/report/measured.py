@@ -6,12 +6,12 @@ from collections.abc import Sequence
 
 from strobe.core.report import charts, frame, tables
 from strobe.core.report.charts import OTHER, Colours, Plot, Trace
-from strobe.core.report.document import Document, Section
+from strobe.core.report.document import Columns, Document, Section, figure, listing, words
 from strobe.core.report.frame import Plots
 from strobe.core.results import units
 from strobe.core.results.answer import Result
 from strobe.core.results.data import Samples
-from strobe.core.results.measurement import Measurement, Span
+from strobe.core.results.measurement import Compilation, CompiledPlace, Measurement, Span
 
 
 def document(
@@ -37,7 +37,7 @@ def document(
     return frame.document(
         result,
         answers,
-        sections if result.measurements or done is not None else [],
+        [*sections, *compiled_code(result.measurements)] if result.measurements or done is not None else [],
         kind=command,
         banner=_banner(result, failure, done),
         notes=_notes(result, notes),
@@ -79,6 +79,43 @@ def blocks(result: Result) -> list[Section]:
     if (slowest := tables.slowest_blocks(result.measurements)) is not None:
         shown.append(Section("slowest-blocks", "Slowest blocks", slowest))
     return shown
+
+
+def compiled_code(measurements: Sequence[Measurement]) -> list[Section]:
+    """Return what was compiled for each measurement, and the places to look at; none where nothing was compiled."""
+    compiled = [(m.name, m.compilation) for m in measurements if m.compilation is not None]
+    about = (
+        "By torch's own records. The warm-up is the time of the samples that were cut, less what was compiled in it."
+    )
+    text = [about, *(f"{name}: not judged: {seen.unjudged}." for name, seen in compiled if seen.unjudged)]
+    places = [(name, place) for name, seen in compiled for place in seen.places]
+    shown = listing("compiled", "Compiled code", compiled, _COMPILED, *text, whole=True)
+    return shown + listing("compiled-places", "Where compiled code stops, or is compiled again", places, _PLACES)
+
+
+def _why(place: CompiledPlace) -> str:
+    marks = [f"reached {place.limit}"] * bool(place.limit) + [f"{place.late} after the warm-up"] * bool(place.late)
+    return "; ".join([*marks, *place.reasons])
+
+
+_COMPILED: Columns[tuple[str, Compilation]] = [
+    words("Compiled", lambda one: one[0]),
+    figure("Graphs", lambda one: one[1].graphs),
+    figure("Breaks (lines)", lambda one: len(one[1].breaks)),
+    figure("Recompiled", lambda one: sum(place.times for place in one[1].of("recompiled"))),
+    figure("after warm-up", lambda one: sum(place.late for place in one[1].places)),
+    figure("Compile s", lambda one: one[1].compile_s, units.figures(3)),
+    figure("Capture s", lambda one: one[1].capture_s, units.figures(3)),
+    figure("Warm-up s", lambda one: one[1].warmup_s, units.figures(3)),
+]
+_PLACES: Columns[tuple[str, CompiledPlace]] = [
+    words("Of", lambda one: one[0]),
+    words("What", lambda one: one[1].what),
+    words("Where", lambda one: one[1].where),
+    words("In", lambda one: one[1].function or None),
+    figure("Times", lambda one: one[1].times),
+    words("Why", lambda one: _why(one[1])),
+]
 
 
 def plots(result: Result, _depth: int | None = None) -> Plots:

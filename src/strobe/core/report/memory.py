@@ -48,6 +48,7 @@ def whole(measurements: Sequence[Measurement]) -> Table | None:
         "Peak activations": [m.memory.peak_activations for m in measurements],
         "Peak of the process": [m.memory.peak_process for m in measurements],
         "Peak on the device": [m.memory.peak_device for m in measurements],
+        "Of it held by CUDA graphs": [m.memory.graphs for m in measurements],
         "Memory that stays": [m.memory.stays for m in measurements],
     }
     rows = [Row([k, *map(units.size, v)]) for k, v in figures.items() if any(b is not None for b in v)]

@@ -1,4 +1,4 @@
-"""Measurements of one thing: samples, parts, memory."""
+"""Measurements of one thing: samples, parts, memory, what torch.compile did."""
 
 from __future__ import annotations
 
@@ -125,6 +125,9 @@ class Memory(Data):
     peak_device: int | None = Field(
         default=None, description="allocator's peak on the accelerator, plus what CUDA graphs hold"
     )
+    graphs: int | None = Field(
+        default=None, description="what CUDA graphs hold of `peak_device` between replays; None without a graph"
+    )
 
 
 class Blocks(Data):
@@ -141,6 +144,41 @@ class Blocks(Data):
         default=None, description="Friedman's test that all blocks take the same time; None with too few samples"
     )
     differ: bool = Field(description="these samples show a difference between blocks that matters")
+
+
+What = Literal["graph break", "not compiled", "recompiled", "no CUDA graph"]
+
+
+class CompiledPlace(Data):
+    """A line at which compiled code stops, is compiled again, or is not captured in a CUDA graph."""
+
+    what: What
+    where: str = Field(description="file and line, from the folder that its package was imported from")
+    function: str = Field(default="", description="function with the line; if it is not compiled, the whole function")
+    times: int = Field(default=1, description="number of compilations, one that a limit refused included")
+    late: int = Field(default=0, description="recompilations after the warm-up, in measured calls")
+    limit: str = Field(default="", description="limit that recompiling reached: 'recompile_limit=8'; '' if none")
+    reasons: list[str] = Field(default_factory=list, description="torch's reasons or failed guards, a few that differ")
+
+
+class Compilation(Data):
+    """What torch.compile did from the first call to the last measured one, by torch's own records."""
+
+    graphs: int = Field(description="compiled graphs, forward and backward")
+    compile_s: Finite | None = Field(default=None, description="seconds of compiling; None if torch does not tell")
+    capture_s: Finite = Field(default=0.0, description="seconds of capturing CUDA graphs")
+    warmup_s: Finite = Field(default=0.0, description="seconds of the warm-up samples without those")
+    places: list[CompiledPlace] = Field(default_factory=list, description="those with the most compilations first")
+    unjudged: str = Field(default="", description="what this version of torch does not tell, in a line; '' if nothing")
+
+    def of(self, *kinds: What) -> list[CompiledPlace]:
+        """Return the places of these kinds."""
+        return [place for place in self.places if place.what in kinds]
+
+    @property
+    def breaks(self) -> list[str]:
+        """The lines at which compiled code stops, each once."""
+        return list(dict.fromkeys(place.where for place in self.of("graph break", "not compiled")))
 
 
 class Measurement(Data):
@@ -160,4 +198,5 @@ class Measurement(Data):
     )
     limit: Limit | None = Field(default=None, description="minimum time; None if FLOP or the ceiling are unknown")
     cadence: Cadence | None = Field(default=None, description="pace of the calls; None if they were back to back")
+    compilation: Compilation | None = Field(default=None, description="what torch.compile did; None if nothing was")
     notes: list[str] = Field(default_factory=list)

@@ -55,6 +55,8 @@ class TreatmentTraits(Record):
     precision: str = Field(default="", description="dtype in which an engine computes")
     build_s: Finite | None = Field(default=None, description="seconds to build its engines")
     from_cache: bool | None = Field(default=None, description="all engines came from the cache")
+    captures: int | None = Field(default=None, description="CUDA graphs captured so far: one for each shape of inputs")
+    capture_s: Finite | None = Field(default=None, description="seconds of these captures with their warm-ups")
     layers: int | None = Field(default=None, description="number of quantised layers")
     left_out: list[str] = Field(default_factory=list, description="layers that could not be quantised, with the reason")
     lerobot_flag: str = Field(default="", description="the flag of lerobot-train that does the same")
@@ -91,6 +93,8 @@ class TreatmentTraits(Record):
             "engine.precision": self.precision,
             "engine build s": self.build_s,
             "engine from cache": self.from_cache,
+            "graph captures": self.captures,
+            "graph capture s": self.capture_s,
             f"{self.key} layers": self.layers,
             f"{self.key} not": ", ".join(self.left_out),
             f"{self.key} in lerobot-train": self.lerobot_flag,
@@ -118,6 +122,23 @@ class PolicyTraits(Record):
         default=None, title="tokens at most", description="most tokens that such a policy may write"
     )
     executed_actions: int | None = Field(default=None, title="executed actions", description="actions of a chunk")
+    tensor_float: bool | None = Field(
+        default=None, title="TF32", description="products of float32 of a training step are in TF32; None off CUDA"
+    )
+    cudnn_benchmark: bool | None = Field(
+        default=None, title="cudnn.benchmark", description="cuDNN tries its algorithms for a training step"
+    )
+
+    @property
+    def settings(self) -> str:
+        """What a training step had the process set to, in words; '' where it sets nothing."""
+        if self.tensor_float is None:
+            return ""
+        on = {True: "on", False: "off", None: "off"}
+        return (
+            f"in the training step TF32 for products of float32 is {on[self.tensor_float]} and cudnn.benchmark "
+            f"{on[self.cudnn_benchmark]}: lerobot-train has both on, a rollout neither"
+        )
 
 
 class BackboneTraits(Record):
@@ -216,14 +237,22 @@ class Traits(Record):
         """Actions of a chunk; None if the policy has no chunks."""
         return self.policy.chunk_size if self.policy is not None else None
 
+    @property
+    def tensor_float(self) -> bool:
+        """Whether a training step's products of float32 were in TF32."""
+        return self.policy is not None and bool(self.policy.tensor_float)
+
     def without(self, *keys: str) -> Traits:
         """Return what was given, without the treatments ``keys``: equal for two that differ in these alone.
 
-        What a run finds by itself (how long a build took, whether it came from a cache) is left out.
+        What a run finds by itself (how long a build took, whether it came from a cache) is left out, and so is what the
+        treatments make of the process.
         """
-        unmeasured = {"build_s": None, "from_cache": None}
+        unmeasured = {"build_s": None, "from_cache": None, "captures": None, "capture_s": None}
         given = [treatment.model_copy(update=unmeasured) for treatment in self.treatments if treatment.key not in keys]
-        return self.model_copy(update={"treatments": given, "build_s": None})
+        unset = {"tensor_float": None, "cudnn_benchmark": None}
+        policy = self.policy.model_copy(update=unset) if self.policy is not None else None
+        return self.model_copy(update={"treatments": given, "build_s": None, "policy": policy})
 
     def labelled(self) -> Facts:
         """Return all values by the labels that reports show, in their order."""

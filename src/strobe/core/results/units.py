@@ -1,8 +1,11 @@
-"""Numbers as people read them, with as many digits as the whole they belong to deserves."""
+"""Numbers as people read them, with as many digits as the whole they belong to deserves; and places in code."""
 
 from __future__ import annotations
 
+import functools
+import sys
 from collections.abc import Callable
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from strobe.core.results.numerals import fixed, minus, significant
@@ -153,3 +156,16 @@ def sigma(value: float | None) -> str | None:
     else:
         shown = significant(abs(value), 2)
     return f"−{shown}" if value < 0 else shown
+
+
+@functools.cache
+def place(file: str, line: int) -> str:
+    """Return where a function is, from the folder that its package was imported from: never a path of this machine."""
+    if file in ("", "~", "<built-in>"):
+        return "built in"
+    if file.startswith("<"):
+        return file
+    path = Path(file)
+    roots = sorted((Path(root) for root in sys.path if root), key=lambda root: -len(root.parts))
+    name = next((path.relative_to(root) for root in roots if path.is_relative_to(root)), Path(path.name))
+    return f"{name.as_posix()}:{line}"

@@ -20,6 +20,7 @@ from strobe.core.families.family import Family, no_probes
 from strobe.core.families.modules import along_modules
 from strobe.core.families.registry import registered
 from strobe.core.measure.agreement import agree
+from strobe.core.measure.compilations import CompileLog, CompileWatch
 from strobe.core.measure.guard import Of
 from strobe.core.measure.time_limit import TimeUpError
 from strobe.core.results.subject import SubjectInfo
@@ -69,6 +70,7 @@ class CallableSubject(Abilities):
         self.notes: list[str] = []
         self._caveats: list[str] = []
         self._waits: dict[str, bool] = {}
+        self._compiled: dict[str, CompileLog] = {}
         self._accelerator = _accelerator()
         self.device = self._device()
         first = self.targets[0]
@@ -160,6 +162,7 @@ class CallableSubject(Abilities):
         """
         shapes = [numbers_of(given).shapes for given in self.inputs]
         wanted = sorted({shape: index for index, shape in reversed(list(enumerate(shapes)))}.values())
+        compiling = CompileWatch()
         for target in targets or self.targets:
             reporter(f"first calls of {target.name}")
             with self.switched(target):
@@ -172,6 +175,11 @@ class CallableSubject(Abilities):
                         )
                     self._waits[target.name] = self._waits.get(target.name, False) or computes_on(output)
                 self._note(target)
+            compiling.look(self._compiled.setdefault(target.name, CompileLog()), -1)
+
+    def compiled_before(self, name: str) -> CompileLog:
+        """Return, once, what torch.compile did in the first calls of the target ``name``, or of the only target."""
+        return self._compiled.pop(name if len(self.targets) > 1 else self.targets[0].name, CompileLog())
 
     @contextmanager
     def switched(self, target: Target) -> Iterator[None]:

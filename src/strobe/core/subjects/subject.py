@@ -13,6 +13,7 @@ import numpy as np
 from typing_extensions import Self
 
 from strobe.core.families.family import Family
+from strobe.core.measure.compilations import CompileLog
 from strobe.core.measure.guard import Of
 from strobe.core.results.agreement import ActionScale
 from strobe.core.results.subject import SubjectInfo
@@ -114,6 +115,10 @@ class Abilities(Protocol):
     def caveats(self) -> Sequence[str]:
         """Notes that a verdict must stand beside."""
         return ()
+
+    def compiled_before(self, name: str) -> CompileLog:
+        """Return, once, what torch.compile did in calls of ``name`` before it was measured."""
+        return CompileLog()
 
 
 class Subject(Abilities, Protocol):

@@ -11,15 +11,16 @@ from strobe.core.treatments.words import LEVERS
 
 __all__ = ["LEVERS", "lever", "parse", "worth_trying"]
 
-# What auto tries: the last is for memory, not for time, and no part of the combination.
-WORTH_TRYING = ("tf32", "amp", "channels_last", "fused", "compile", "accumulate")
+# What auto tries: the last two are for memory, not for time, and no part of the combination.
+FOR_MEMORY = ("accumulate", "checkpointing")
+WORTH_TRYING = ("amp", "channels_last", "fused", "compile", *FOR_MEMORY)
 MICRO_BATCHES = 4
 
 
 def lever(name: str, value: str = "") -> Treatment:
     """Return the treatment ``name``, such as 'amp', with ``value``, such as 'bf16' or the default. Raises UserError."""
     words.known_lever(name)
-    return make({name: True if value.lower() in ("", "true") else value})
+    return make({name: {"": True, "true": True, "false": False}.get(value.lower(), value)})
 
 
 def parse(text: str) -> list[Variant]:
@@ -45,7 +46,7 @@ def worth_trying(subject: Subject, batch_size: int) -> tuple[list[Variant], list
             continue
         variants.append(variant)
     # Compiling once more takes minutes on a CPU, where it buys least.
-    not_combined = ("accumulate",) if subject.device.type == "cuda" else ("accumulate", "compile")
+    not_combined = FOR_MEMORY if subject.device.type == "cuda" else (*FOR_MEMORY, "compile")
     together = [variant for variant in variants if not variant.name.startswith(not_combined)]
     if len(together) > 1:
         names = "+".join(variant.name for variant in together)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
+from typing import Literal
 
 from strobe.core import slices
 from strobe.core.devices.untried import Feature
@@ -15,6 +16,9 @@ from strobe.core.treatments.words import Spec
 # Ranks. What changes weights comes before what is built of them, then what is compiled or captured. The process comes
 # last: copies of the weights are made before its heap keeps what it has, and what is built does not depend on it.
 SETTING, DTYPE, QUANTISED, STRUCTURE, GUIDANCE, TRAINING, COMPILED, CAPTURED, PROCESS = range(0, 90, 10)
+
+# What holds a device up: launches that it waits for, bytes that it moves, products that it computes.
+Limited = Literal["launches", "memory", "compute", ""]
 
 
 @dataclass(frozen=True)
@@ -30,6 +34,7 @@ class HelpWords:
         only: the one value that it takes, True for a key without a value; None where it takes others.
         options: the keys that may follow, written ``key.option``.
         untried: what of it may not have run on the hardware that it is for; help says so where it has not.
+        eases: what a device is limited by where this helps most; none where its dtype says so, or nobody knows.
     """
 
     key: str
@@ -40,6 +45,7 @@ class HelpWords:
     only: str | bool | None = None
     options: tuple[str, ...] = ()
     untried: tuple[Feature, ...] = ()
+    eases: tuple[Limited, ...] = ()
 
 
 def require_only(words: HelpWords, spec: Spec) -> None:

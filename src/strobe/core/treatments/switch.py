@@ -49,7 +49,8 @@ def entry(
 
     return Entry(
         key, words.help, words.effect, words.rank, made, words.options,
-        parts=parts if callable(parts) else lambda _, __: parts, untried=words.untried, only=words.only, **further,
+        parts=parts if callable(parts) else lambda _, __: parts, untried=words.untried, only=words.only,
+        eases=words.eases, **further,
     )  # fmt: skip
 
 

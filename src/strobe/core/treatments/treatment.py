@@ -13,6 +13,7 @@ from strobe.core.devices.untried import Feature
 from strobe.core.errors import UserError
 from strobe.core.families.capabilities import Unregistered
 from strobe.core.families.registry import package_of
+from strobe.core.measure.compilations import CompileLog
 from strobe.core.results.agreement import Effect
 from strobe.core.results.measurement import Measurement
 from strobe.core.results.traits import Builds, Facts, Traits, TreatmentTraits
@@ -27,6 +28,7 @@ from strobe.core.treatments.spec import (
     SETTING,
     STRUCTURE,
     TRAINING,
+    Limited,
     table,
 )
 from strobe.core.treatments.words import Spec
@@ -185,6 +187,7 @@ class Entry:
         slot: key of the treatment that it takes the place of, on the same part; '' for none but its own.
         untried: what of it may not have run on the hardware that it is for; help says so where it has not.
         only: the one value that it takes, True for a key without a value; None if it takes others.
+        eases: what a device is limited by where this helps most; none where its dtype says so, or nobody knows.
     """
 
     key: str
@@ -203,6 +206,7 @@ class Entry:
     saves: Callable[[Measurement], float] = _all
     of_parts: float = 1.0
     only: str | bool | None = None
+    eases: tuple[Limited, ...] = ()
 
 
 def switch(key: str, make: Callable[[], Treatment]) -> Callable[[Spec], Treatment]:
@@ -223,6 +227,7 @@ class Variant:
     name: str
     treatments: tuple[Treatment, ...] = ()
     _memos: dict[tuple[int, str], object] = field(default_factory=dict, init=False, repr=False, compare=False)
+    compiles: CompileLog = field(default_factory=CompileLog, init=False, repr=False, compare=False)  # in its calls
 
     def apply(self, subject: Subject) -> Undo:
         """Apply all treatments; the result undoes them, last first.

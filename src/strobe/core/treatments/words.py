@@ -19,7 +19,9 @@ LIVE = ("n_action_steps", "use_amp")
 # Forms of an optimizer, torch's own words: 'fused' is one kernel, 'foreach' one per operator over all weights,
 # 'forloop' neither.
 FORMS = ("fused", "foreach", "forloop")
-LEVERS = ("amp", "tf32", "compile", "channels_last", *FORMS, "accumulate")  # levers of a training step
+CUDNN = ("benchmark", "default")  # how cuDNN chooses among its algorithms: by measuring them, or by a rule
+# Levers of a training step.
+LEVERS = ("amp", "tf32", "cudnn", "compile", "channels_last", *FORMS, "accumulate", "checkpointing")
 PRECISIONS = ("fp32", "tf32", "bf16", "fp16")
 ALIASES = {"float32": "fp32", "tfloat32": "tf32", "bfloat16": "bf16", "float16": "fp16", "half": "fp16"}
 AUTO = "auto"

@@ -67,7 +67,7 @@ class LocalEpisodeRunner:
         self.rendering: Rendering = rendering
         policy = next(iter(subjects))
         first = self._started(subjects[policy])
-        self._simulators = {policy or FIRST: first}
+        self.simulators = {policy or FIRST: first}  # by the name of the policy or the variant
         self.tasks = first.tasks
 
     @property
@@ -117,9 +117,9 @@ class LocalEpisodeRunner:
 
     def _simulator(self, candidate: Candidate) -> TimedSimulator:
         """Return the variant's: a simulator may go through a list of starts, and all variants must get the same."""
-        if candidate.name not in self._simulators:
-            self._simulators[candidate.name] = self._started(self.subjects[candidate.policy])
-        return self._simulators[candidate.name]
+        if candidate.name not in self.simulators:
+            self.simulators[candidate.name] = self._started(self.subjects[candidate.policy])
+        return self.simulators[candidate.name]
 
     def _played(self, simulator: TimedSimulator, _candidate: Candidate, task: str, seed: int) -> PlayedAndTimed:
         played, times = simulator.play_timed(task, seed)
@@ -127,7 +127,7 @@ class LocalEpisodeRunner:
 
     def close(self) -> None:
         """Close the simulators."""
-        for simulator in self._simulators.values():
+        for simulator in self.simulators.values():
             simulator.close()
 
 
@@ -182,7 +182,7 @@ class RealtimeSimulator(TimedSimulator):
         subject, timing = self.actor, self._timing
         subject.policy.eval()
         setting = Setting(timing.engine, timing.fps, threshold=timing.threshold, rtc=timing.rtc, client=timing.client)
-        vector = self._vectors[task]
+        vector = self.vectors[task]
         libero.choose_starts(vector, [seed])
         world = ActedWorld(vector, self._to_policy, self._to_env, setting.period_ns, timing.hold)
         world.watch = self.watch
@@ -354,7 +354,7 @@ class RealtimeEpisodeRunner(LocalEpisodeRunner):
         return RealtimeSimulator(self.env, subject, self.rendering)
 
     def _simulator(self, candidate: Candidate) -> TimedSimulator:
-        return next(iter(self._simulators.values()))
+        return next(iter(self.simulators.values()))
 
     def _played(self, simulator: TimedSimulator, candidate: Candidate, task: str, seed: int) -> PlayedAndTimed:
         assert isinstance(simulator, RealtimeSimulator)

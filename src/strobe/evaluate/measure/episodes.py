@@ -52,36 +52,53 @@ def judge(
     if not pairs:
         raise ValueError("no pairs of episodes to judge")
     counted = pairs[: in_whole_rounds(len(pairs), every)]
+    decision = decide(differences_of(counted), margin, level, every)
+    names = (baseline, candidate, environment)
+    judged = _judge_success_or_reward(names, pairs, counted, decision, level)
+    judged.planned = planned or len(counted)
+    judged.margin = margin
+    judged.sentence = _sentence(judged, len(counted))
+    _judge_time(judged, counted, level, every)
+    return judged
+
+
+def _judge_success_or_reward(
+    names: tuple[str, str, str],
+    pairs: Sequence[EpisodePair],
+    counted: Sequence[EpisodePair],
+    decision: Decision,
+    level: float,
+) -> PairedEpisodes:
+    """Return the verdict without its words: on success, and on reward where neither side ever succeeded.
+
+    Args:
+        names: of the baseline, the candidate and the environment.
+        counted: those of ``pairs`` that are in whole rounds.
+    """
     count = len(counted)
-    won_or_lost = differences_of(counted)
-    decision = decide(won_or_lost, margin, level, every)
     reward, reward_interval = _reward_difference(counted, level)
     least = least_of([pair.baseline.reward for pair in counted])
     succeeded = any(pair.baseline.success or pair.candidate.success for pair in counted)
     kind = _kind_by_success(decision, count, level) if succeeded else _kind_by_reward(reward_interval, least)
-    judged = PairedEpisodes(
-        baseline=baseline,
-        candidate=candidate,
-        environment=environment,
-        planned=planned or count,
+    return PairedEpisodes(
+        baseline=names[0],
+        candidate=names[1],
+        environment=names[2],
+        planned=count,
         pairs=list(pairs),
         kind="the same" if all(pair.same for pair in pairs) else kind,
         by="success" if succeeded else "reward",
         baseline_success=sum(pair.baseline.success for pair in counted) / count,
         candidate_success=sum(pair.candidate.success for pair in counted) / count,
-        success=sum(won_or_lost) / count,
+        success=sum(differences_of(counted)) / count,
         success_interval=decision.interval,
         possible_drop=max(0.0, -decision.interval.low),
-        margin=margin,
         decided=decision.pairs,
         reward=reward,
         reward_interval=reward_interval,
         reward_least=least,
         sentence="",
     )
-    judged.sentence = _sentence(judged, count)
-    _judge_time(judged, counted, level, every)
-    return judged
 
 
 def _judge_time(judged: PairedEpisodes, counted: Sequence[EpisodePair], level: float, every: int) -> None:

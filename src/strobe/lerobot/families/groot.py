@@ -15,7 +15,7 @@ import torch
 
 from strobe.core.families.capabilities import Construction, HubNeed, InputFacts, LiveFields, Parts
 from strobe.core.families.family import Family, Tiny, always, blocks, transformer
-from strobe.core.families.sampling import Context, UnreadHead
+from strobe.core.families.sampling import Context, Graphs, UnreadHead
 from strobe.core.timeline.probe import Probe
 from strobe.lerobot.families import qwen3
 from strobe.lerobot.families.flow_parts import STEP, VISION
@@ -119,6 +119,8 @@ FAMILY = Family(
         ),
         UnreadHead(f"{QWEN}.lm_head"),
         Context(context),
+        # transformers' Qwen3-VL looks at values on the host: a ladder says where, and goes on to the loop.
+        Graphs(whole=("_groot_model", "get_action"), loop=(HEAD, "get_action_with_features")),
         InputFacts(reads_words=True),
     ),
 )

@@ -67,6 +67,10 @@ class InputFlags:
     image_size: str | None = None
     # Number of synthetic cameras (default: 2).
     cameras: int | None = field(default=None, metadata=at_least(1))
+    # Number of values in the synthetic robot's state (default: 6, or the number that the policy's kind takes).
+    state_dim: int | None = field(default=None, metadata=at_least(1))
+    # Number of values in an action of the synthetic robot (default: 6, or the number that the policy's kind takes).
+    action_dim: int | None = field(default=None, metadata=at_least(1))
     # Device to run on (cpu, cuda, cuda:1, mps); the same as --policy.device.
     device: str | None = field(default=None, metadata={KEY: ("the clock and memory of a device",)})
     # torch's threads on the CPU; by default as torch chooses.
@@ -206,8 +210,9 @@ def read_flags(
         raise UserError("inputs come from --dataset or from --env, not both")
     if config.image_size is not None:
         size_of(config.image_size)
-    if (config.image_size or config.cameras) and (config.dataset or config.env):
-        raise UserError("--image_size and --cameras are for synthetic inputs; a dataset or an environment has its own")
+    made_up = [name for name in ("image_size", "cameras", "state_dim", "action_dim") if getattr(config, name)]
+    if made_up and (config.dataset or config.env):
+        raise UserError(f"--{made_up[0]} is for synthetic inputs; a dataset or an environment has its own")
     if isinstance(config, SamplingFlags) and config.batch_size is None and not isinstance(flags, PolicyOptions):
         config.batch_size = 1
     if isinstance(config, ProfilerFlags):
@@ -219,6 +224,7 @@ def _check_model_inputs(config: InputFlags) -> None:
     """Raises UserError for inputs that mean nothing to a backbone."""
     rtc = config.rtc if isinstance(config, GuidanceFlags) else None
     unfit = {"env": config.env, "rtc": rtc, "rename_map": config.rename_map, "cameras": config.cameras}
+    unfit |= {"state_dim": config.state_dim, "action_dim": config.action_dim}
     for name, value in unfit.items():
         if value:
             raise UserError(f"--{name} is for policies; a model takes clips: --input.video, --dataset, or synthetic")
@@ -237,6 +243,8 @@ def _check_factory_inputs(config: InputFlags) -> None:
         "rename_map": config.rename_map,
         "image_size": config.image_size,
         "cameras": config.cameras,
+        "state_dim": config.state_dim,
+        "action_dim": config.action_dim,
         "rtc": config.rtc if isinstance(config, GuidanceFlags) else None,
         "batch_size": config.batch_size if isinstance(config, SamplingFlags) else None,
         "pace": config.pace if isinstance(config, SamplingFlags) else None,

@@ -56,12 +56,14 @@ def load_subject(flags: SubjectFlags, config: InputFlags, live: Live) -> Subject
     if config.threads is not None:
         torch.set_num_threads(config.threads)
     live.stage(f"loading {flags.path or flags.type}")
+    sizes = {"observation.state": config.state_dim, "action": config.action_dim}
     source = InputOptions(
         dataset=config.dataset,
         env=config.env,
         video=config.input.video,
         image_size=size_of(config.image_size) if config.image_size else None,
         cameras=config.cameras,
+        vectors={name: size for name, size in sizes.items() if size is not None},
         rename=config.rename_map,
     )
     if isinstance(flags, ModelFlags):

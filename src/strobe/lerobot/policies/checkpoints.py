@@ -6,10 +6,12 @@ LeRobot's pi0 and pi0.5 print the failure and return random weights; here it is 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+import tempfile
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
 from unittest import mock
 
 from safetensors import SafetensorError
@@ -20,6 +22,9 @@ from strobe.core.errors import UserError
 from strobe.lerobot.policies.options import check_checkpoint
 from strobe.lerobot.policies.standins import hub_reachable
 from strobe.lerobot.refusals import of_the_hub
+
+if TYPE_CHECKING:
+    from lerobot.configs import PreTrainedConfig
 
 
 @dataclass
@@ -43,6 +48,29 @@ class UnreadWeightsError(UserError):
     def __init__(self, message: str, names: ReadNames) -> None:
         super().__init__(message)
         self.names = names
+
+
+def read_config(folder: Path, overrides: Sequence[str] = ()) -> PreTrainedConfig:
+    """Return the config in ``folder`` as LeRobot reads it, and remove the copy that LeRobot 0.6.1 parses and leaves.
+
+    That copy is in the temporary folder.
+    """
+    from lerobot.configs import PreTrainedConfig, policies
+
+    made: list[str] = []
+
+    def named(*args: Any, **options: Any) -> Any:
+        file = tempfile.NamedTemporaryFile(*args, **options)  # noqa: SIM115  # LeRobot closes it
+        made.append(file.name)
+        return file
+
+    theirs = SimpleNamespace(**{**vars(tempfile), "NamedTemporaryFile": named})
+    try:
+        with mock.patch.object(policies, "tempfile", theirs, create=True):
+            return PreTrainedConfig.from_pretrained(folder, cli_overrides=list(overrides))
+    finally:
+        for file in made:
+            Path(file).unlink(missing_ok=True)
 
 
 def locate(path: str | Path, revision: str | None = None, *, what: str = "policy") -> Path:

@@ -5,7 +5,7 @@ Both are raw: they go into the policy's preprocessor.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -169,17 +169,21 @@ def synthetic(
     tiny: bool = False,
     image_size: tuple[int, int] | None = None,
     cameras: int | None = None,
+    vectors: Mapping[str, int] | None = None,
     count: int = 4,
     seed: int = 0,
 ) -> Inputs:
     """Return made-up inputs of the policy's own features; without any, of an arm like the SO-101.
 
     That arm has two 480 × 640 cameras (64 × 64 if ``tiny``), or ``cameras`` of ``image_size`` (height, width), and a
-    state and an action of 6 joints; a family's record may define another arm. The images are smooth noise.
-    Raises UserError if a policy with features should get other cameras, or more than it takes.
+    state and an action of 6 joints, or of ``vectors`` numbers; a family's record may define another arm. The images are
+    smooth noise.
+
+    Raises:
+        UserError: a policy with features should get other cameras or vectors, or more cameras than it takes.
     """
     robot = InputFacts.of(registered(config.type)).arm
-    arm, own = synthesis.features_of(robot, tiny, image_size, cameras), dict(config.input_features or {})
+    arm, own = synthesis.features_of(robot, tiny, image_size, cameras, vectors), dict(config.input_features or {})
     if robot.instead and config.pretrained_path is None:
         seen = {key: feature for key, feature in arm.items() if feature.type is FeatureType.VISUAL}
         own = seen | {key: feature for key, feature in own.items() if feature.type is not FeatureType.VISUAL}
@@ -188,6 +192,11 @@ def synthetic(
         raise UserError(
             "--image_size and --cameras are for policies that take any cameras: this one takes "
             + (", ".join(cameras_of_its_own) or "none")
+        )
+    fixed = own | (config.output_features or {})
+    if taken := [f"{key} of {fixed[key].shape[0]} numbers" for key in vectors or {} if key in fixed]:
+        raise UserError(
+            f"--state_dim and --action_dim are for policies that take any robot: this one has {' and '.join(taken)}"
         )
     features = own or arm
     features |= config.output_features or {}

@@ -79,9 +79,10 @@ def config_from_path(path: str | Path, overrides: Sequence[str] = (), revision: 
     folder = checkpoints.locate(path, revision)
     check_device(_device(overrides))
     with quiet(), _parsing(f"{path}/config.json"):
-        plain = PreTrainedConfig.from_pretrained(folder)
-        _check_names(type(plain), overrides)
-        config = PreTrainedConfig.from_pretrained(folder, cli_overrides=list(overrides))
+        config = checkpoints.read_config(folder)
+        if overrides:
+            _check_names(type(config), overrides)
+            config = checkpoints.read_config(folder, overrides)
     config.pretrained_path = folder
     return config
 

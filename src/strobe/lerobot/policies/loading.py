@@ -38,7 +38,12 @@ def load_subject(policy: PolicyOptions, source: InputOptions | None = None, *, s
         made = inputs.from_env(config, env, seed=seed)
     else:
         made = inputs.synthetic(
-            config, tiny=policy.size == "tiny", image_size=options.image_size, cameras=options.cameras, seed=seed
+            config,
+            tiny=policy.size == "tiny",
+            image_size=options.image_size,
+            cameras=options.cameras,
+            vectors=options.vectors,
+            seed=seed,
         )
     loaded = lerobot_policies.load(config, made, size=policy.size, seed=seed, rename=rename)
     if dataset is not None and env is not None:

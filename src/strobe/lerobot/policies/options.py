@@ -74,6 +74,7 @@ class InputOptions:
         video: a file to decode clips from, for a backbone.
         image_size: height and width of synthetic images in pixels, before preprocessing; None for the usual.
         cameras: number of synthetic cameras; None for the usual.
+        vectors: numbers of values in the synthetic robot's state and action, by LeRobot's name; {} for the usual.
         rename: names in the inputs → names that the policy knows.
     """
 
@@ -82,6 +83,7 @@ class InputOptions:
     video: Path | None = None
     image_size: tuple[int, int] | None = None
     cameras: int | None = None
+    vectors: dict[str, int] = field(default_factory=dict)
     rename: dict[str, str] = field(default_factory=dict)
 
 

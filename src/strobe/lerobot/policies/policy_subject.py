@@ -189,7 +189,8 @@ class PolicySubject(ActingSubject):
         self.policy.train()
         self.policy.zero_grad()
         torch.manual_seed(self.seed + index)
-        loss = self._passes(raw, lambda part: part * scale)
+        with self.training.as_set():
+            loss = self._passes(raw, lambda part: part * scale)
         for parameter in self.policy.parameters():
             if parameter.grad is not None and scale != 1:
                 parameter.grad /= scale
@@ -206,6 +207,8 @@ class PolicySubject(ActingSubject):
             chunk_size=(self._length or length) if phase == "inference" else length,
             trainable_tensors=sum(1 for parameter in self.policy.parameters() if parameter.requires_grad),
         )
+        if phase != "inference" and self.training.sets_process:
+            work.tensor_float, work.cudnn_benchmark = self.training.tensor_float, self.training.benchmark
         if phase != "inference" and getattr(config, "use_rtc", False):  # training-time RTC
             work.delay_training = DelayTraining(
                 way=getattr(config, "delay_training", None),
@@ -245,7 +248,7 @@ class PolicySubject(ActingSubject):
         torch.manual_seed(self.seed + index)
         optimizer = training.optimizer if step else None
         scaler = training.scaler if step else None
-        with section(ITERATION):
+        with section(ITERATION), training.as_set():
             scaled = (scaler.scale if scaler is not None else lambda loss: loss) if step else None
             loss = self._passes(raw, scaled)
             if optimizer is not None:

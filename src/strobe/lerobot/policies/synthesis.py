@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import cached_property
 
 import torch
@@ -20,9 +21,16 @@ _DEGREES = 100.0  # the range of a joint, either way
 
 
 def features_of(
-    arm: Arm, tiny: bool = False, image_size: tuple[int, int] | None = None, cameras: int | None = None
+    arm: Arm,
+    tiny: bool = False,
+    image_size: tuple[int, int] | None = None,
+    cameras: int | None = None,
+    vectors: Mapping[str, int] | None = None,
 ) -> dict[str, PolicyFeature]:
     """Return the features of ``arm``, with ``cameras`` cameras; None for two, or fewer if it has no more.
+
+    Args:
+        vectors: numbers of values in its state and action, by name, where they are not the arm's.
 
     Raises:
         UserError: more cameras than the arm may have.
@@ -35,10 +43,11 @@ def features_of(
     count = cameras or min(2, most or 2)
     names = arm.cameras or [f"{OBS_IMAGES}.{name}" for name in ("front", "wrist")]
     names = [*names, *(f"{OBS_IMAGES}.camera_{number}" for number in range(len(names) + 1, count + 1))][:count]
+    numbers = {OBS_STATE: arm.state, ACTION: arm.action, **(vectors or {})}
     return {
         **{name: PolicyFeature(FeatureType.VISUAL, image) for name in names},
-        OBS_STATE: PolicyFeature(FeatureType.STATE, (arm.state,)),
-        ACTION: PolicyFeature(FeatureType.ACTION, (arm.action,)),
+        OBS_STATE: PolicyFeature(FeatureType.STATE, (numbers[OBS_STATE],)),
+        ACTION: PolicyFeature(FeatureType.ACTION, (numbers[ACTION],)),
     }
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -23,12 +23,18 @@ class Training:
         autocast: the dtype of mixed precision; None for the one that ``lerobot-train`` takes from the policy's config.
         micro_batches: parts that the batch is split into before one optimizer step.
         image_format: memory format of images after preprocessing; None to leave it.
+        tensor_float: whether products of float32 are in TF32 on CUDA; ``lerobot-train`` always has it so.
+        benchmark: whether cuDNN tries its algorithms and takes the fastest; ``lerobot-train`` has it so, unless
+            ``deterministic``, its ``--cudnn_deterministic``.
     """
 
     policy: PreTrainedPolicy
     autocast: torch.dtype | None = None
     micro_batches: int = 1
     image_format: torch.memory_format | None = None
+    tensor_float: bool = True
+    benchmark: bool = True
+    deterministic: bool = False
     clip: float = field(default=float("inf"), init=False)
     _optimizer: torch.optim.Optimizer | None = field(default=None, init=False, repr=False)
     _scaler: torch.amp.GradScaler | None = field(default=None, init=False, repr=False)
@@ -73,6 +79,31 @@ class Training:
         """Return the context of the forward pass."""
         dtype = self.dtype
         return contextlib.nullcontext() if dtype is None else torch.autocast(self._device.type, dtype)
+
+    @property
+    def sets_process(self) -> bool:
+        """Whether ``lerobot-train``'s settings of its process matter on the policy's device."""
+        return self._device.type == "cuda"
+
+    @contextlib.contextmanager
+    def as_set(self) -> Iterator[None]:
+        """Hold what ``lerobot-train`` sets for its whole process, for one step: what runs in between has its own.
+
+        Source: ``lerobot/scripts/lerobot_train.py``, before the data set is made.
+        """
+        if not self.sets_process:
+            yield
+            return
+        cudnn = torch.backends.cudnn
+        before = torch.get_float32_matmul_precision(), cudnn.benchmark, cudnn.deterministic
+        try:
+            torch.set_float32_matmul_precision("high" if self.tensor_float else "highest")
+            cudnn.benchmark = self.benchmark
+            cudnn.deterministic = self.deterministic or before[2]
+            yield
+        finally:
+            torch.set_float32_matmul_precision(before[0])
+            cudnn.benchmark, cudnn.deterministic = before[1:]
 
     def laid_out(self, batch: Batch) -> Batch:
         """Return ``batch`` with images (B, C, H, W) in ``image_format``."""

@@ -33,7 +33,7 @@ class LerobotWire(Wire):
     """A connection to LeRobot's policy server. The server loads its policy when the observations are known.
 
     Raises:
-        UserError: nothing at the address speaks the protocol.
+        UserError: nothing at the address speaks the protocol, or the server would not give the policy what it reads.
     """
 
     protocol = "LeRobot"
@@ -43,6 +43,7 @@ class LerobotWire(Wire):
         from lerobot.transport import services_pb2, services_pb2_grpc
         from lerobot.transport.utils import grpc_channel_options
 
+        lerobot_messages.check_features(policy)
         self._policy = policy
         self._url, self._timeout_s = url, timeout_s
         self._messages, self._errors = services_pb2, grpc

@@ -69,6 +69,23 @@ class ServedPolicy:
         return kind
 
 
+def check_features(policy: ServedPolicy) -> None:
+    """Raise UserError for a policy that reads what LeRobot's server drops, as far as its config is on this machine.
+
+    The server gives it what `lerobot.async_inference.helpers.prepare_raw_observation` returns. A policy that reads more
+    raises, and each call is answered with nothing.
+    """
+    features = policy.config().get("input_features")
+    names = features if isinstance(features, dict) else {}
+    dropped = [name for name in names if name != STATE and not name.startswith(IMAGES)]
+    if dropped:
+        raise UserError(
+            f"LeRobot's policy server would answer no call: it gives a policy {STATE}, {IMAGES}* and the task alone, "
+            f"and this one also reads {in_a_line(', '.join(dropped), 120)}. Without the server: strobe breakdown "
+            f"--policy.path={policy.path}"
+        )
+
+
 @dataclass(frozen=True)
 class Robot:
     """A client's description of its robot, and the robot's observations.

@@ -13,7 +13,7 @@ from strobe.core.findings.thresholds import Thresholds
 from strobe.core.findings.view import CUDA_GRAPHS, free, ms, percent, top, whole_ms
 from strobe.core.results.answer import Profiled
 from strobe.core.results.measurement import Measurement
-from strobe.traces.results import Gaps, OperatorProfile, PythonFunction, PythonProfile
+from strobe.traces.results import Gaps, LongGap, OperatorProfile, PythonFunction, PythonProfile, short_kernel
 
 P = TypeVar("P", bound="OperatorProfile | PythonProfile")
 
@@ -41,7 +41,7 @@ def device_idle(result: Profiled, _: Thresholds) -> Found:
     device, share, whole = seen.device, _at_least(seen.device, measurement), whole_ms(measurement)
     if share >= IDLE_DEVICE:
         causes = f" ({', '.join(f'{c.cause} {ms(c.ms)}' for c in device.causes)})" if device.causes else ""
-        longest, gain = _longest(device), free(measurement, share)
+        longest, gain = longest_gap(device), free(measurement, share)
         evidence = {"idle_share": share, "idle_ms": device.idle_ms, "span_ms": device.span_ms}
         yield {**evidence, "gaps": device.gaps, "gain_share": share}, locals()
 
@@ -60,7 +60,8 @@ def many_small_operators(result: Profiled, _: Thresholds) -> Found:
         return
     what = CUDA_GRAPHS if seen.kernels else "--compile, which fuses them"
     if (median := seen.kernel_median_us) is not None:
-        if median < SMALL_KERNEL_US and seen.kernel_calls > MANY_KERNELS:
+        # Kernels of a replayed graph cost the host no launch each.
+        if median < SMALL_KERNEL_US and seen.kernel_calls - seen.graph_kernels > MANY_KERNELS:
             many = f"{seen.kernel_calls:,} kernels and copies, of which half take less than {median:.1f} µs"
             gain = "not known before you try it; the idle time of the device is the most that it can save"
             yield {"kernels": seen.kernel_calls, "median_us": median}, locals()
@@ -89,7 +90,7 @@ def host_delay(result: Profiled, _: Thresholds) -> Found:
     if seen is None or seen.host is None or measurement is None or not _long(seen.host):
         return
     if share := _between(result, seen.host, measurement):
-        host, whole, longest, gain = seen.host, whole_ms(measurement), _longest(seen.host), free(measurement, share)
+        host, whole, longest, gain = seen.host, whole_ms(measurement), longest_gap(seen.host), free(measurement, share)
         yield {"between_share": share, "long_ms": host.long_ms, "gain_share": share}, locals()
 
 
@@ -142,12 +143,18 @@ def _long(gaps: Gaps) -> bool:
     return gaps.long_ms > gaps.idle_ms / 2
 
 
-def _longest(gaps: Gaps) -> str:
+def longest_gap(gaps: Gaps) -> str:
+    """Return a sentence on the longest gap; '' without one."""
     if not gaps.longest:
         return ""
-    first = gaps.longest[0]
-    places = [f"after {first.after}" if first.after else "", f"before {first.before}" if first.before else ""]
-    return f" The longest gap: {ms(first.ms)} {' and '.join(place for place in places if place)}".rstrip() + "."
+    return f" The longest gap: {ms(gaps.longest[0].ms)}{_around(gaps.longest[0])}."
+
+
+def _around(gap: LongGap) -> str:
+    places = [f"after {short_kernel(gap.after)[:60]}"] if gap.after else []
+    places += [f"before {short_kernel(gap.before)[:60]}"] if gap.before else []
+    host = f", while the host was in {short_kernel(gap.host)[:60]}" if gap.host else ""
+    return f" {' and '.join(places)}{host}" if places or host else ""
 
 
 def _own(function: PythonFunction) -> float:

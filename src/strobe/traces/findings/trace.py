@@ -11,8 +11,8 @@ from collections.abc import Callable
 from strobe.core.findings.texts import Found, finding
 from strobe.core.findings.thresholds import Thresholds
 from strobe.core.findings.view import NANOSECOND_MS, ms, percent
-from strobe.traces.findings.profiles import BETWEEN_OPERATORS, IDLE_DEVICE, MANY_KERNELS, SMALL_KERNEL_US
-from strobe.traces.results import DeviceTime, Gaps, LongGap, TraceAnswer, TracedRank, short_kernel
+from strobe.traces.findings.profiles import BETWEEN_OPERATORS, IDLE_DEVICE, MANY_KERNELS, SMALL_KERNEL_US, longest_gap
+from strobe.traces.results import DeviceTime, Gaps, TraceAnswer, TracedRank, short_kernel
 
 BUSY_DEVICE = 0.95  # share from which only faster kernels make the program faster
 LAUNCH_BOUND = 0.05  # share of the device's time that it idles in launch-bound stretches
@@ -22,6 +22,8 @@ COPIES = 0.05  # share in which copies run and no kernel does
 COLLECTIVES = 0.1  # share in which collectives run and nothing is computed
 RANK_WAITS = 0.05  # share of a rank's time that it waits for others
 LATE = 0.75  # share of the collectives in which a rank comes last from which it is the late one
+
+LOST = 0.01  # share of the launches without a kernel
 
 GRAPHS = "CUDA graphs, as torch.compile(mode='reduce-overhead') makes them, or larger batches"
 # In the names of calls that take milliseconds only when they are made for the first time.
@@ -41,11 +43,37 @@ def device_idle(answer: TraceAnswer, _: Thresholds) -> Found:
     """
     if worst := _worst(answer, lambda device: _share(device.gaps.idle_ms, device), IDLE_DEVICE):
         rank, device, share, others = worst
-        gaps, where, longest = device.gaps, _where(rank, device), _longest(device.gaps)
+        gaps, where, longest = device.gaps, rank.called(device), longest_gap(device.gaps)
         causes = f" ({', '.join(f'{cause.cause} {ms(cause.ms)}' for cause in gaps.causes)})" if gaps.causes else ""
         do, gain = _mend(gaps), _gain(gaps.span_ms, gaps.idle_ms)
         evidence = {"idle_share": share, "idle_ms": gaps.idle_ms, "span_ms": gaps.span_ms, "gain_share": share}
         yield evidence, locals()
+
+
+@finding("trace-lost-kernels", "warning")
+def lost_kernels(answer: TraceAnswer, _: Thresholds) -> Found:
+    """The trace lacks kernels that ran.
+
+    Title: {title}
+    Seen: {name}: of {launches:,} launches of kernels and graphs {lost:,} have no kernel{first}. {unjudged}
+    Why: The profiler lost these kernels; the device ran them. Time from which kernels are missing looks idle.
+    Do: {do}
+    """
+    for rank in answer.ranks:
+        lost, launches, name = rank.lost_launches, rank.launches, rank.name
+        if not lost or lost < LOST * launches:
+            continue
+        first = "; most of these are the first ones" if rank.lost_first else ""
+        unjudged_ms = sum(device.gaps.unjudged_ms for device in rank.devices)
+        title = f"{percent(lost / launches)} of the launches have no kernel in the trace"
+        unjudged = f"{ms(unjudged_ms)} of the device's time is not judged."
+        do = "Trace again, with work on the device before the profiler starts, and a few steps of schedule(warmup=…)."
+        if not rank.devices:
+            title, first, unjudged = "The profiler had no access to the device", "", "The device is not judged."
+            do = "Let the profiler read the device: --cap-add=SYS_ADMIN for a container, on the host the driver's "
+            do += "option NVreg_RestrictProfilingToAdminUsers=0, no second profiler (DCGM, Nsight), and no WSL."
+        yield {"launches": launches, "lost": lost, "unjudged_ms": unjudged_ms}, locals()
+        return
 
 
 @finding("trace-launch-bound", "warning")
@@ -63,7 +91,7 @@ def launch_bound(answer: TraceAnswer, _: Thresholds) -> Found:
         rank, device, share, others = worst
         bound = device.launch_bound
         assert bound is not None
-        where, stretches, of_time = _where(rank, device), _stretches(bound.stretches), _share(bound.ms, device)
+        where, stretches, of_time = rank.called(device), _stretches(bound.stretches), _share(bound.ms, device)
         within = f", in {bound.within}" if bound.within else ""
         gain = _gain(device.gaps.span_ms, bound.idle_ms)
         yield {"launch_bound_ms": bound.ms, "idle_ms": bound.idle_ms, "gain_share": share}, locals()
@@ -85,7 +113,8 @@ def small_kernels(answer: TraceAnswer, _: Thresholds) -> Found:
         small = sum(device.small_kernels for device in rank.devices)
         idle = max((_share(device.gaps.idle_ms, device) for device in rank.devices), default=0.0)
         its, name = rank.iterations, rank.name
-        each = kernels / max(len(its.ms), 1) if its is not None else kernels
+        launched = kernels - sum(device.graph_kernels for device in rank.devices)  # those of a graph cost no launch
+        each = launched / max(len(its.ms), 1) if its is not None else launched
         if small > kernels / 2 and each > MANY_KERNELS and idle >= STILL_IDLE:
             per = f"{each:,.0f} in each {its.name}" if its is not None else "in the whole trace"
             yield {"kernels": kernels, "small_kernels": small, "idle_share": idle}, locals()
@@ -130,7 +159,7 @@ def exposed_copies(answer: TraceAnswer, _: Thresholds) -> Found:
     """
     if worst := _worst(answer, lambda device: _share(device.exposed_copies_ms, device), COPIES):
         rank, device, share, others = worst
-        where, gain = _where(rank, device), _gain(device.gaps.span_ms, device.exposed_copies_ms)
+        where, gain = rank.called(device), _gain(device.gaps.span_ms, device.exposed_copies_ms)
         kinds = ", ".join(f"{copy.calls:,} × {copy.kind} {ms(copy.ms)}" for copy in rank.copies[:3])
         pin = ""
         if any("Pageable" in copy.kind and "HtoD" in copy.kind for copy in rank.copies):
@@ -150,7 +179,7 @@ def exposed_collectives(answer: TraceAnswer, _: Thresholds) -> Found:
     """
     if worst := _worst(answer, lambda device: _share(device.exposed_communication_ms, device), COLLECTIVES):
         rank, device, share, others = worst
-        where, gain = _where(rank, device), _gain(device.gaps.span_ms, device.exposed_communication_ms)
+        where, gain = rank.called(device), _gain(device.gaps.span_ms, device.exposed_communication_ms)
         unknown = ""
         do = "Let collectives overlap the computation: buckets of DDP, prefetching of FSDP, an earlier exchange."
         if answer.waits is None:
@@ -207,7 +236,7 @@ def host_between_operators(answer: TraceAnswer, _: Thresholds) -> Found:
             continue
         share = host.long_ms / host.span_ms
         if share >= BETWEEN_OPERATORS:
-            longest, gain = _longest(host), _gain(host.span_ms, host.long_ms)
+            longest, gain = longest_gap(host), _gain(host.span_ms, host.long_ms)
             yield {"between_share": share, "long_ms": host.long_ms, "gain_share": share}, locals()
             return
 
@@ -222,7 +251,7 @@ def device_busy(answer: TraceAnswer, _: Thresholds) -> Found:
     shares = [(_share(device.gaps.busy_ms, device), rank, device) for rank in answer.ranks for device in rank.devices]
     share, rank, device = min(shares, key=lambda each: each[0], default=(0.0, None, None))
     if rank is not None and device is not None and share >= BUSY_DEVICE:
-        first, where = rank.operators.kernels[:1], _where(rank, device)
+        first, where = rank.operators.kernels[:1], rank.called(device)
         most = f" Most of it is {short_kernel(first[0].name)[:80]}: {ms(first[0].own_ms)}." if first else ""
         yield {}, locals()
 
@@ -253,24 +282,6 @@ def _stretches(count: int) -> str:
     return "one stretch" if count == 1 else f"{count:,} stretches"
 
 
-def _where(rank: TracedRank, device: DeviceTime) -> str:
-    several = len(rank.devices) > 1
-    return f"{rank.name}{f', device {device.device}' if several else ''}{f' ({device.name})' if device.name else ''}"
-
-
-def _longest(gaps: Gaps) -> str:
-    if not gaps.longest:
-        return ""
-    return f" The longest gap: {ms(gaps.longest[0].ms)}{_around(gaps.longest[0])}."
-
-
-def _around(gap: LongGap) -> str:
-    places = [f"after {short_kernel(gap.after)[:60]}"] if gap.after else []
-    places += [f"before {short_kernel(gap.before)[:60]}"] if gap.before else []
-    host = f", while the host was in {short_kernel(gap.host)[:60]}" if gap.host else ""
-    return f" {' and '.join(places)}{host}" if places or host else ""
-
-
 def _mend(gaps: Gaps) -> str:
     """Return what to do about the cause that most of the gaps have, and about long ones."""
     first_calls = sum(gap.ms for gap in gaps.longest if any(word in gap.host.lower() for word in FIRST_CALLS))
@@ -282,6 +293,8 @@ def _mend(gaps: Gaps) -> str:
     cause = gaps.causes[0].kind if gaps.causes else None
     if cause in ("wait", "copy"):
         return "Look for .item(), .cpu() and prints in the loop, and read such values once in many steps."
+    if cause == "unknown":
+        return "The trace does not say when kernels were launched: trace again, with the activities CPU and CUDA."
     if cause == "queued":
         return "The work was there: look at what its stream waited for (other streams, events, other processes)."
     return f"The host launches too late: {GRAPHS}. Prepare the next inputs while the device works."
@@ -292,6 +305,7 @@ def _gain(span_ms: float, free_ms: float) -> str:
 
 
 RULES = (
+    lost_kernels,
     device_idle,
     launch_bound,
     small_kernels,

@@ -190,13 +190,14 @@ class _Tape(TorchDispatchMode):
     def replay(self) -> None:
         """Run the operators again, each on the very memory that it had, into the very tensors that it made.
 
-        Raises RuntimeError where that memory was freed.
+        Casts by autocast are among them. Raises RuntimeError where that memory was freed.
         """
-        for func, args, kwargs, fresh in self.steps:
-            args, kwargs = tree_map(_resolved, (args, kwargs))
-            results = [tensor for tensor in tree_leaves(func(*args, **kwargs)) if isinstance(tensor, Tensor)]
-            for place, new in zip(fresh, results[-len(fresh) :] if fresh else [], strict=True):
-                place.copy_(new)
+        with torch.autocast("cpu", enabled=False):
+            for func, args, kwargs, fresh in self.steps:
+                args, kwargs = tree_map(_resolved, (args, kwargs))
+                results = [tensor for tensor in tree_leaves(func(*args, **kwargs)) if isinstance(tensor, Tensor)]
+                for place, new in zip(fresh, results[-len(fresh) :] if fresh else [], strict=True):
+                    place.copy_(new)
 
     def _on_device(self, tensor: Tensor) -> bool:
         return tensor.device.type == self._device

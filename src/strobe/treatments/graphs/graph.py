@@ -148,7 +148,10 @@ class CudaGraph(Treatment, key="graph"):
     builds = "captured"
 
     def traits(self) -> TreatmentTraits:
-        return TreatmentTraits(key=self.key, value=self.what, builds=self.builds)
+        traits = TreatmentTraits(key=self.key, value=self.what, builds=self.builds)
+        if self._regions is not None and self._regions.captures:
+            traits.captures, traits.capture_s = self._regions.captures, round(self._regions.capture_s, 2)
+        return traits
 
     def pools(self, device: torch.device) -> Sequence[Pool]:
         return self.capture.pools
@@ -179,6 +182,9 @@ class CudaGraph(Treatment, key="graph"):
             patches.wrap(
                 attrgetter(path)(subject.policy), method, lambda call: _capturing_chunk(call, regions, subject)
             )
+        elif self.what == "loop" and graphs.loop is not None:
+            path, method = graphs.loop
+            patches.wrap(attrgetter(path)(subject.policy), method, lambda call: _capturing(call, regions, LOOP))
         elif flow is None:
             types = ", ".join(types_with(Flow))
             raise UserError(f"graph={self.what} is for flow policies ({types}); {_others(subject)}")
@@ -217,8 +223,9 @@ def _make(spec: Spec) -> CudaGraph:
 def _possible(subject: Subject) -> list[Spec]:
     if not isinstance(subject, PolicySubject):
         return []
-    specs: list[Spec] = [{"graph": "loop"}, {"graph": "prefix"}] if is_flow(subject) else []
-    return [*specs, {"graph": "chunk"}] if Graphs.of(subject.family).whole is not None else specs
+    graphs = Graphs.of(subject.family)
+    there = {"loop": is_flow(subject) or graphs.loop, "prefix": is_flow(subject), "chunk": graphs.whole}
+    return [{"graph": what} for what, possible in there.items() if possible]
 
 
 def _candidates(subject: Subject) -> list[Spec]:

@@ -63,6 +63,7 @@ class Host(Stepping):
         self._kept = _Remembered()
         self._capturing = False
         self._sent = self._drawn = 0
+        self.failed = ""  # the function of torch that raised in the last run
 
     @contextmanager
     def warming(self) -> Iterator[None]:
@@ -87,7 +88,13 @@ class Host(Stepping):
     def __torch_function__(
         self, func: Call, types: Sequence[type], args: Sequence[Any] = (), kwargs: dict[str, object] | None = None
     ) -> Any:
-        kwargs = kwargs or {}
+        try:
+            return self._run(func, args, kwargs or {})
+        except Exception:
+            self.failed = getattr(func, "__name__", str(func))
+            raise
+
+    def _run(self, func: Call, args: Sequence[Any], kwargs: dict[str, object]) -> Any:
         if func is torch.where and len(args) == 3:
             return func(args[0], *_filled(args[0], *args[1:]))
         if func in _SENDING:
@@ -99,7 +106,7 @@ class Host(Stepping):
     @contextmanager
     def _in_force(self, *, capturing: bool) -> Iterator[None]:
         global _epoch
-        self._capturing, self._sent, self._drawn = capturing, 0, 0
+        self._capturing, self._sent, self._drawn, self.failed = capturing, 0, 0, ""
         before, _epoch = _epoch, object()
         try:
             with self:

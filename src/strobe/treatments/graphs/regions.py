@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 import copy
+import time
+import traceback
 import warnings
-from collections import OrderedDict
+from collections import OrderedDict, UserDict
 from collections.abc import Callable, Hashable, Iterator, Sequence
-from contextlib import nullcontext
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, is_dataclass
 from enum import Enum
+from pathlib import Path
 from types import FunctionType, MethodType
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import torch
 from torch import Tensor, nn
-from torch.utils._pytree import tree_flatten, tree_unflatten
+from torch.utils._pytree import tree_flatten, tree_map, tree_unflatten
 
+import strobe
 from strobe.core.devices.accelerators import Pool, generators_restored
 from strobe.core.errors import UserError, in_a_line
 from strobe.core.subjects.subject import Subject
@@ -24,12 +28,13 @@ from strobe.core.timeline.layers import Call
 from strobe.core.timeline.sections import CAPTURED as UNSEEN
 from strobe.core.timeline.sections import note_unseen, recording
 from strobe.core.treatments.patch import identity, patched
+from strobe.treatments.graphs import host_work
 from strobe.treatments.graphs.host_work import Host, RegionChangedError
 
 if TYPE_CHECKING:
     from strobe.lerobot.policies.policy_subject import PolicySubject
 
-_KEPT = 8  # captures of one region that are kept, each with a memory pool of its own
+KEPT = 8  # captures of one region that are kept, each with a memory pool of its own
 
 Run = Callable[[], object]
 
@@ -58,14 +63,18 @@ class Regions:
     def __init__(self, what: str, subject: PolicySubject, capture: Capture) -> None:
         self.what = what
         self.ran = 0
+        self.captures = 0  # made so far, dropped ones too
+        self.capture_s = 0.0  # seconds of them, with their warm-ups
         self._subject = subject
         self._capture = capture
-        self._kept: dict[str, OrderedDict[Hashable, _Region]] = {}
+        # Of each region, the last used last; None for a kind of input that came when there was no room.
+        self._kept: dict[str, OrderedDict[Hashable, _Region | None]] = {}
         self._weights: list[Tensor] = []
         self._state: Hashable = None
         self._holding: list[object] = []
         self._guided = False  # whether RTC was on when the graph was put on
         self._warned = False
+        self._full: set[str] = set()  # regions of which it was said that no more graphs are kept
 
     def look(self) -> None:
         """Take note of the subject's state: its settings, and what other treatments have put there."""
@@ -78,7 +87,12 @@ class Regions:
         self._state = (others, _settings(module), guidance)
 
     def run(self, label: str, call: Callable[[Any], object], given: object, *settings: Hashable) -> object:
-        """Return ``call(given)``, from a graph. Raises UserError where it cannot be captured."""
+        """Return ``call(given)``, from a graph. Raises UserError where it cannot be captured.
+
+        Of each region `KEPT` graphs are there at a time. A kind of input beyond them runs without a graph. It takes the
+        place of the least recently used one where it comes twice before that is used again: else more prompts than
+        graphs, in turn, would make a capture in every call.
+        """
         if torch.is_grad_enabled() or torch.compiler.is_compiling():  # training; the whole sampling is compiled
             return call(given)
         self.ran += 1
@@ -87,16 +101,19 @@ class Regions:
         if any(tensor.device.type != device.type for tensor in parts.tensors):
             raise UserError(f"graph={self.what}: the {label} is given a tensor that is not on {device}")
         addresses = tuple([weight.data_ptr() for weight in self._weights])
-        key = (parts.key, settings, self._state, addresses)
+        cast = torch.is_autocast_enabled(device.type) and torch.get_autocast_dtype(device.type)
+        key = (parts.key, settings, self._state, addresses, cast)
         captures = self._kept.setdefault(label, OrderedDict())
-        if key not in captures:
+        region = captures.get(key)
+        if region is None:
+            if not _has_room(captures, key):
+                self._say_full(label)
+                return call(given)
             with torch.inference_mode(False), torch.no_grad():  # calls in and out of that mode replay it
-                captures[key] = self._build(label, call, parts)
-            if len(captures) > _KEPT:
-                captures.popitem(last=False)
+                region = captures[key] = self._build(label, call, parts)
         captures.move_to_end(key)
         with section(label):
-            return captures[key].replay(parts.tensors)
+            return region.replay(parts.tensors)
 
     def step_aside(self, why: str) -> bool:
         """Let this call run without a graph and warn the first time. Raises UserError where RTC was on before."""
@@ -107,6 +124,15 @@ class Regions:
             self._warned = True
             warnings.warn(f"graph={self.what} steps aside in calls with RTC: {why}", stacklevel=2)
         return True
+
+    def _say_full(self, label: str) -> None:
+        if label not in self._full:
+            self._full.add(label)
+            warnings.warn(
+                f"graph={self.what}: {KEPT} graphs of the {label} are there, the most that are kept; inputs of another"
+                " shape run without one until they come often",
+                stacklevel=2,
+            )
 
     def watched(self, call: Call) -> Call:
         """Return ``call``, the whole sampling; raises UserError if no region was met in it."""
@@ -125,7 +151,7 @@ class Regions:
     def _build(self, label: str, call: Callable[[object], object], parts: Structure) -> _Region:
         device = self._subject.device
         inputs = [tensor.detach().clone() for tensor in parts.tensors]
-        host = Host(device)
+        host, began = Host(device), time.perf_counter()
 
         def warm() -> object:
             with host.warming():
@@ -136,13 +162,14 @@ class Regions:
                 return call(parts.rebuilt(inputs))
 
         try:
-            with recording(_unseen), generators_restored(device):
+            with recording(_unseen), generators_restored(device), _casts_inside():
                 replay, made = self._capture.record(warm, run, device)
         except (RuntimeError, RegionChangedError) as error:
             if isinstance(error, torch.OutOfMemoryError):
                 raise
-            text = in_a_line(error)
-            raise UserError(f"graph={self.what}: the {label} cannot be captured: {text[:200]}") from error
+            text, where = in_a_line(error), _where(error, host.failed)
+            raise UserError(f"graph={self.what}: the {label} cannot be captured: {where}{text[:200]}") from error
+        self.captures, self.capture_s = self.captures + 1, self.capture_s + time.perf_counter() - began
         outputs = Structure(made, f"graph={self.what}: what the {label} returns")
         return _Region(replay, host, inputs, outputs, [*self._holding, call])
 
@@ -166,6 +193,40 @@ class _Region:
         return self.outputs.rebuilt([tensor.clone() for tensor in self.outputs.tensors])
 
 
+def _has_room(captures: OrderedDict[Hashable, _Region | None], key: Hashable) -> bool:
+    """Return whether a graph for ``key`` may be captured now, with the least recently used one dropped for it."""
+    captured = [each for each, region in captures.items() if region is not None]
+    if len(captured) < KEPT:
+        return True
+    places = list(captures)
+    if key in captures and places.index(key) > places.index(captured[0]):
+        del captures[captured[0]]
+        return True
+    captures[key] = None
+    captures.move_to_end(key)
+    seen = [each for each, region in captures.items() if region is None]
+    if len(seen) > KEPT:
+        del captures[seen[0]]
+    return False
+
+
+def _where(error: BaseException, operator: str) -> str:
+    """Return the operator that could not be captured and the policy's line that called it; '' where no line is known.
+
+    What CUDA says at the end of a capture has no line.
+    """
+    line = ""
+    for frame in traceback.extract_tb(error.__traceback__):
+        if frame.name == "__torch_function__" and frame.filename == host_work.__file__:
+            break
+        if not frame.filename.startswith(_OURS):
+            line = f"{'/'.join(Path(frame.filename).parts[-2:])}:{frame.lineno} ({frame.name})"
+    return f"{operator} in {line}: " if operator and line else ""
+
+
+_OURS = (f"{Path(torch.__file__).parent}/", f"{Path(strobe.__file__).parent}/")  # no code of a policy
+
+
 def _settings(module: nn.Module) -> Hashable:
     """Plain values that the policy and the modules below it read as they run, and its config's."""
     owners = [getattr(module, "config", None), module, *module.children()]
@@ -176,6 +237,20 @@ def _settings(module: nn.Module) -> Hashable:
         for name, value in vars(owner).items()
         if isinstance(value, bool | int | float | str | Enum) or is_dataclass(value)
     )
+
+
+@contextmanager
+def _casts_inside() -> Iterator[None]:
+    """Let autocast cast each weight where it is read.
+
+    It keeps casts until its block ends, those of a warm-up too: a graph would read memory that is freed by then.
+    """
+    before = torch.is_autocast_cache_enabled()
+    torch.set_autocast_cache_enabled(False)
+    try:
+        yield
+    finally:
+        torch.set_autocast_cache_enabled(before)
 
 
 def _unseen(name: str) -> Any:
@@ -194,6 +269,8 @@ class Structure:
 
     def __init__(self, value: object, what: str) -> None:
         leaves, self._spec = tree_flatten(value, is_leaf=is_cache)
+        if any(isinstance(leaf, UserDict) for leaf in leaves):
+            leaves, self._spec = tree_flatten(_opened(value), is_leaf=is_cache)
         # A cache may be a living one, which its owner empties: what is kept is its form.
         self._leaves = [copy.copy(leaf) if is_cache(leaf) else leaf for leaf in leaves]
         self.tensors: list[Tensor] = []
@@ -210,7 +287,28 @@ class Structure:
     def rebuilt(self, tensors: Sequence[Tensor]) -> object:
         """Return the structure with other tensors, of the same kinds; caches are new ones."""
         remaining = iter(tensors)
-        return tree_unflatten([_filled(leaf, remaining) for leaf in self._leaves], self._spec)
+        return _closed(tree_unflatten([_filled(leaf, remaining) for leaf in self._leaves], self._spec))
+
+
+class _Opened(NamedTuple):
+    """What a mapping of transformers (`BatchFeature`) holds: torch does not look into one."""
+
+    kind: type
+    entries: dict[object, Any]
+
+
+def _opened(value: object) -> Any:
+    def opened(leaf: object) -> object:
+        return _Opened(type(leaf), _opened(dict(leaf))) if isinstance(leaf, UserDict) else leaf
+
+    return tree_map(opened, value, is_leaf=is_cache)
+
+
+def _closed(value: object) -> object:
+    def closed(leaf: object) -> object:
+        return leaf.kind(_closed(leaf.entries)) if isinstance(leaf, _Opened) else leaf
+
+    return tree_map(closed, value, is_leaf=lambda one: isinstance(one, _Opened) or is_cache(one))
 
 
 def is_cache(value: object) -> bool:
@@ -247,7 +345,7 @@ def _filled(leaf: Any, tensors: Iterator[Tensor]) -> object:
 
 
 def _constant(leaf: object, what: str) -> Hashable:
-    if leaf is None or isinstance(leaf, bool | int | float | str | Enum | torch.dtype | torch.device):
+    if leaf is None or isinstance(leaf, bool | int | float | str | Enum | torch.dtype | torch.device | type):
         return (type(leaf), leaf)
     if isinstance(leaf, nn.Module):
         return id(leaf)

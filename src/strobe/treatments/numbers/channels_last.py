@@ -1,4 +1,4 @@
-"""Channels last: images, and the weights of 2-D convolutions, with the channels innermost in memory.
+"""Channels last: images, and the weights of 2-D and 3-D convolutions, with the channels innermost in memory.
 
 Where its input is in the other format, a convolution works in the format of its weights. So whatever a policy does to
 its images before they get there costs a conversion and nothing else. Convolution libraries have their fastest kernels
@@ -8,7 +8,6 @@ for channels last on tensor cores and on CPUs with wide vectors; elsewhere it ma
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor, nn
@@ -19,10 +18,7 @@ from strobe.core.subjects.subject import ActingSubject, Subject
 from strobe.core.treatments.switch import Switch
 from strobe.core.treatments.treatment import ANY_PHASE, Spec, Undo
 
-if TYPE_CHECKING:
-    pass
-
-LAST = torch.channels_last
+LAST, LAST_3D = torch.channels_last, torch.channels_last_3d  # of four dimensions, and of five
 
 
 @dataclass
@@ -44,7 +40,7 @@ class ChannelsLast(Switch, key="channels_last"):
     def apply(self, subject: Subject) -> Undo:
         weights = _convolutions(subject.module)
         if not weights:
-            raise UserError(f"{subject.info.name} has no 2-D convolution: channels_last changes nothing")
+            raise UserError(f"{subject.info.name} has no convolution in 2-D or 3-D: channels_last changes nothing")
         tensors = list(weights)
         if isinstance(subject, ActingSubject):
             tensors += _moments(subject, weights)
@@ -82,12 +78,15 @@ class _Pair:
 
     def __post_init__(self) -> None:
         self._own = self.tensor.data
-        self._last = self._own.clone(memory_format=LAST)
+        self._last = self._in_last()
+
+    def _in_last(self) -> Tensor:
+        return self._own.clone(memory_format=LAST if self._own.dim() == 4 else LAST_3D)
 
     def to_last(self) -> None:
         self._own = self.tensor.data
         if (self._last.dtype, self._last.device) != (self._own.dtype, self._own.device):
-            self._last = self._own.clone(memory_format=LAST)
+            self._last = self._in_last()
         self._last.copy_(self._own)
         self.tensor.data = self._last
 
@@ -97,7 +96,7 @@ class _Pair:
 
 
 def _convolutions(module: nn.Module) -> list[Tensor]:
-    weights = [child.weight for child in module.modules() if isinstance(child, nn.Conv2d)]
+    weights = [child.weight for child in module.modules() if isinstance(child, nn.Conv2d | nn.Conv3d)]
     return list({id(weight): weight for weight in weights}.values())
 
 

@@ -84,7 +84,7 @@ class Precision(Treatment, key="precision"):
         stack = ExitStack()
         try:
             if subject.device.type == "cuda" and DTYPES[self.dtype] is torch.float32:
-                self._tensor_float(stack)
+                self._tensor_float(stack, subject)
             if swaps:
                 if not any(swap.let_go for swap in swaps):
                     self._border.outside = _majority([swap.tensor for swap in self._swaps])
@@ -144,12 +144,12 @@ class Precision(Treatment, key="precision"):
             if hasattr(subject.module, name):
                 yield _Wrap(subject.module, name, partial(self._noise.entry, name=name))
 
-    def _tensor_float(self, stack: ExitStack) -> None:
+    def _tensor_float(self, stack: ExitStack, subject: Subject) -> None:
         wanted = "high" if self.dtype == "tf32" else "highest", self.dtype == "tf32"
         before = torch.get_float32_matmul_precision(), torch.backends.cudnn.allow_tf32
         if before != wanted:
             self.effect = "rounding"
-            stack.callback(set_tensor_float(*wanted))
+        stack.callback(set_tensor_float(*wanted, subject))
 
     def _refusing(self, inner: Call, subject: Subject) -> Call:
         where = f"{self.part} of {subject.info.name}" if self.part else subject.info.name

@@ -21,12 +21,15 @@ class Counted:
     memory: Memory
     weights: Weights
     uncounted: Mapping[str, int] = field(default_factory=dict)  # operator whose FLOP are not known → its calls
+    waits: Mapping[str, int] = field(default_factory=dict)  # operator for which the host waits, and where → its calls
 
     @property
-    def too_low(self) -> str:
-        """The note on operators that multiply and are not in the FLOP."""
-        names = ", ".join(f"{name} ({calls}×)" for name, calls in sorted(self.uncounted.items()))
-        return f"GFLOP, and all that rests on them, are too low: these operators multiply and are not counted: {names}"
+    def notes(self) -> list[str]:
+        """The notes on operators that multiply and are not in the FLOP, and on those that the host waits for."""
+        too_low = "GFLOP, and all that rests on them, are too low: these operators multiply and are not counted"
+        notes = ((too_low, self.uncounted), ("the host waits for the device in each call", self.waits))
+        listed = ((about, [f"{name} ({calls}×)" for name, calls in sorted(of.items())]) for about, of in notes if of)
+        return [f"{about}: {', '.join(names)}" for about, names in listed]
 
 
 def count(subject: Subject, variant: Variant, call: Callable[[int], object], hooks: Sequence[Hook]) -> Counted:
@@ -49,14 +52,14 @@ def count(subject: Subject, variant: Variant, call: Callable[[int], object], hoo
         return Counted(accounts, memory, weights, accounting.uncounted)
     memory.source = accounting.meter.source
     memory.peak_activations = accounting.total.peak_bytes
-    return Counted(accounting.accounts, memory, weights, accounting.uncounted)
+    return Counted(accounting.accounts, memory, weights, accounting.uncounted, accounting.waits)
 
 
 def _built(
     subject: Subject, variant: Variant, call: Callable[[int], object], hooks: Sequence[Hook]
 ) -> tuple[Weights, Memory]:
     """Return the weights and the memory of ``variant`` with what it builds."""
-    allocator, on_device = allocator_of(subject.device), None
+    allocator, on_device, held = allocator_of(subject.device), None, None
     undo = variant.apply(subject)
     try:
         weights = Weights(hooks)
@@ -64,10 +67,11 @@ def _built(
             call(0)
             if allocator is not None:
                 pools = variant.pools(subject.device)
-                on_device = allocator.peak() + allocator.memory.unused_in(pools)
+                held = allocator.memory.unused_in(pools) if pools else None
+                on_device = allocator.peak() + (held or 0)
     finally:
         undo()
-    return weights, Memory(peak_process=process.bytes, peak_device=on_device)
+    return weights, Memory(peak_process=process.bytes, peak_device=on_device, graphs=held)
 
 
 def _seen(

@@ -15,6 +15,7 @@ from strobe.core.devices.accelerators import convolutions_in_tf32
 from strobe.core.errors import UserError
 from strobe.core.families.capabilities import Unregistered
 from strobe.core.measure.agreement import Values
+from strobe.core.measure.compilations import CompileWatch
 from strobe.core.measure.components import iterations
 from strobe.core.measure.guard import Of
 from strobe.core.measure.memory import kernel_use, weight_bytes
@@ -172,6 +173,9 @@ class Session:
         self._seen = {variant.name: Seen(variant) for variant in self.variants}
         pace_hz = options.pace_hz if self.phase == "inference" else None
         self._spacing = Spacing(pace_hz, options.back_to_back) if pace_hz else None
+        self._compiling = CompileWatch()
+        for variant in self.variants:
+            variant.compiles.begin(subject.compiled_before(variant.name))
         self._interrupted = False
         self._uncounted: dict[str, str] = {}  # variants whose counted call failed, with the reason
         self._late: set[str] = set()  # variants that there was no time to count
@@ -199,8 +203,8 @@ class Session:
             if self.subject.returns == "outputs" and not self._hooks:
                 measurement.components = []  # a whole that nothing divides has no rest
             self._annotate(measurement, collected.samples[measurement.name], complete, lost)
-            if measurement.name in counts and counts[measurement.name].uncounted:
-                measurement.notes.append(counts[measurement.name].too_low)
+            if measurement.name in counts:
+                measurement.notes += counts[measurement.name].notes
             if measurement.name in self._uncounted:
                 measurement.notes.append(f"FLOP and memory were not counted: {self._uncounted[measurement.name]}")
             if measurement.name in self._late:
@@ -234,6 +238,7 @@ class Session:
                 verb = "compiling" if "compiled" in seen.variant.builds else "building"
                 self.reporter.stage(f"{verb} {seen.variant.name}")
                 seen.first_s = _build(self.subject, seen.variant, self._call)
+                self._compiling.look(seen.variant.compiles, -1)
                 self.options.limit.exclude(seen.first_s)
             if building:
                 self.reporter.stage(stage)
@@ -269,6 +274,7 @@ class Session:
                 with nullcontext() if index else noted(subject):  # the first call is warm-up
                     output = call(index)
                 round = Round(index, start_ns, timeline.now_ns(), kernel_use() - before)
+                self._compiling.look(seen.variant.compiles, index)
                 if not index and not seen.variant.builds:
                     seen.first_s = time.perf_counter() - begun
                 seen.rounds.append(round)
@@ -359,7 +365,8 @@ class Session:
             measurement.notes += silent_probes(self._hooks, runs)
         if self.options.serialised:
             measurement.notes.append("serialised: the device was synchronised around every part, nothing overlapped")
-        measurement.notes += [lost] if lost else []
+        policy = measurement.traits.policy
+        measurement.notes += [line for line in (lost, policy.settings if policy is not None else "") if line]
 
     def _add_limits(self, measurements: Sequence[Measurement]) -> None:
         """Add the least time by the roofline to inferences, but for those in TF32, whose ceiling is not known."""

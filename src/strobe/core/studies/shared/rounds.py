@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from strobe.core.measure.agreement import Values
+from strobe.core.measure.compilations import compilation_of
 from strobe.core.measure.components import Iteration, blocks, components, spans
 from strobe.core.measure.memory import KernelUse, median_use
 from strobe.core.measure.statistics import summarise
@@ -203,8 +204,9 @@ def measurement_of(
     if counted is not None and counted.accounts is not None:
         accounts = {path[1:]: account for path, account in counted.accounts.items()}
     # The ceiling of float32 was measured without TF32, and FLOP are counted by the weights' dtype.
-    if "tf32" in seen.variant.dtypes:
-        ceiling = None
+    if ceiling is not None and ("tf32" in seen.variant.dtypes or seen.traits.tensor_float):
+        wide = {dtype: rate for dtype, rate in ceiling.gflops.items() if dtype != "float32"}
+        ceiling = ceiling.model_copy(update={"gflops": wide})
     summary = summarise(values)
     parts = components(runs, accounts, ceiling, counted.weights.of if counted is not None else lambda _: None)
     nearest = min(runs, key=lambda run: abs(run.ms - summary.median))
@@ -228,6 +230,7 @@ def measurement_of(
         memory=memory,
         spans=spans(nearest),
         traits=traits,
+        compilation=compilation_of(seen.variant.compiles, [round.took_ms for round in seen.rounds[:warmup]]),
     )
 
 

@@ -1,0 +1,72 @@
+"""Rules on code that torch.compile made: graph breaks, recompilations, CUDA graphs that were not captured."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from strobe.core.findings.texts import Found, finding
+from strobe.core.findings.thresholds import Thresholds
+from strobe.core.results.answer import Result
+from strobe.core.results.measurement import Compilation, CompiledPlace
+
+FEW = 3  # places that a text names
+PROBES = "strobe/core/timeline/"  # the files that stand around a timed part
+
+
+@finding("graph-breaks", "warning")
+def graph_breaks(result: Result, _: Thresholds) -> Found:
+    """The compiled code of '{name}' stops at {breaks} line{breaks:plural}.
+
+    Seen: {shown}.
+    Why: At each, Python runs and starts the next graph. Nothing is fused across it, and a device may wait there.
+    Do: {do}TORCH_LOGS=graph_breaks prints the calls that lead there. A part without such lines can be compiled alone:
+        compile.part=PATH beside compile=default.
+    """
+    for name, seen in _compiled(result):
+        if cuts := list({place.where: place for place in seen.of("graph break", "not compiled")}.values()):
+            reading = any("item()" in reason for cut in cuts for reason in cut.reasons)
+            do = "Keep values on the device: `.item()` reads one. " if reading else ""
+            yield {"breaks": len(cuts), "graphs": seen.graphs}, {"name": name, "shown": _named(cuts), "do": do}
+
+
+@finding("recompiles", "warning")
+def recompiles(result: Result, _: Thresholds) -> Found:
+    """Code of '{name}' is compiled again {when}.
+
+    Seen: {shown}; {late} of these in measured calls.
+    Why: Each compilation stops a call, for seconds or minutes. From the limit on, what is not compiled runs as it is.
+    Do: {do} TORCH_LOGS=recompiles prints each guard that fails.
+    """
+    for name, seen in _compiled(result):
+        if hit := [place for place in seen.of("recompiled") if place.late or place.limit]:
+            late, limit = sum(place.late for place in hit), next((place.limit for place in hit if place.limit), "")
+            do = "Give these inputs one shape, such as prompts of one length, or compile with dynamic=True."
+            if all(place.where.startswith(PROBES) for place in hit):
+                do = "These are Strobe's probes, on parts between graph breaks: a smaller --depth has fewer."
+            when = f"until {limit} is reached" if limit else "after the warm-up"
+            yield {"late": late, "limit": limit}, {"name": name, "shown": _named(hit), "when": when, "do": do}
+
+
+@finding("cuda-graph-skipped", "warning")
+def skipped_graphs(result: Result, _: Thresholds) -> Found:
+    """Compiled code of '{name}' was not captured in a CUDA graph.
+
+    Seen: {shown}.
+    Why: Without the graph the host launches each kernel by itself, which is what the mode was chosen to spare.
+    Do: Mend the reason, or compile in the default mode. On a policy, `strobe optimize` also tries Strobe's own graphs.
+    """
+    for name, seen in _compiled(result):
+        if skipped := seen.of("no CUDA graph"):
+            yield {"skipped": sum(place.times for place in skipped)}, {"name": name, "shown": _named(skipped)}
+
+
+def _compiled(result: Result) -> Iterator[tuple[str, Compilation]]:
+    return ((m.name, m.compilation) for m in result.measurements if m.compilation is not None)
+
+
+def _named(places: list[CompiledPlace]) -> str:
+    named = [f"{place.where} ({'; '.join(place.reasons[:1]).rstrip('.')})" for place in places[:FEW]]
+    return "; ".join(named) + (f"; and {len(places) - FEW} more" if len(places) > FEW else "")
+
+
+RULES = (graph_breaks, recompiles, skipped_graphs)

@@ -1,0 +1,137 @@
+"""Launches of kernels and graphs: which of them have no kernel in the trace, and what time that leaves unjudged.
+
+A profiler can lose kernels, above all the first of a session (pytorch #192021), or have no access to the device (kineto
+#762). The host's launches are in the trace all the same, so what is missing can be counted.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from itertools import accumulate
+from typing import Literal
+
+from strobe.core.results import units
+from strobe.traces.occupancy import Merged, merged
+from strobe.traces.profiler_events import DeviceWork, HostCall, Rows, is_collective
+
+_GRAPH = "graphlaunch"  # in the names of runtime calls, of CUDA and of HIP
+_EARLY_NS = 1_000_000  # clocks of host and device differ by less; a kernel this early has another clock's time
+
+
+@dataclass(frozen=True)
+class Lost:
+    """Launches of kernels and graphs, and those of them that have no kernel in the trace."""
+
+    launches: int
+    calls: Sequence[HostCall]  # those without a kernel, in the order of time
+    first: bool  # whether most of these are the first launches of the trace
+    all: bool  # whether the host launched kernels, and the profiler saw none
+    matched: bool  # whether any kernel has the number (correlation) of a call: else nobody knows its launch
+
+
+def lost_launches(rows: Rows) -> Lost:
+    """Return the launches of a trace without a kernel.
+
+    A launch while a graph is being captured runs nothing, so it is none. Where kernels have no number, or are of a
+    graph whose launch is not known, each of them may be what a launch lacks: then none is taken for lost.
+    """
+    kernels = [work for work in rows.device if work.kind == "kernel"]
+    called = rows.callers()
+    ran = {work.correlation for work in rows.device} - {None}
+    launches = _launches(rows.runtime)
+    lost = [group[0] for group in launches if not any(call.correlation in ran for call in group)]
+    matched = not kernels or any(work.correlation in called for work in kernels)
+    unknown = sum(work.correlation is None or (work.graph and work.correlation not in called) for work in kernels)
+    if kernels and (not matched or len(lost) <= unknown):
+        lost = []
+    middle = len(lost) // 2
+    first = bool(lost) and launches[middle][0] is lost[middle]  # all launches up to that one are lost
+    return Lost(len(launches), lost, first, bool(launches) and not kernels, matched)
+
+
+def no_access(launches: int) -> str:
+    """Return what to say of launches of which no kernel is in the trace."""
+    times = units.count(launches, "time")
+    return f"the host launched kernels {times}, and the profiler saw none of them: it had no access to the device"
+
+
+def _launches(runtime: Iterable[HostCall]) -> list[list[HostCall]]:
+    """Return the calls that launch kernels, in the order of time: one of the driver inside another belongs to it."""
+    groups: list[list[HostCall]] = []
+    open_groups: dict[str, list[HostCall]] = {}
+    capturing = False
+    for call in sorted(runtime, key=lambda call: (call.start, -call.end)):
+        name = call.name.lower()
+        if "begincapture" in name or "endcapture" in name:
+            capturing = "begin" in name
+        elif "launch" in name and "hostfunc" not in name and not capturing:
+            around = open_groups.get(call.thread)
+            if around is not None and call.end <= around[0].end and call.name != around[0].name:
+                around.append(call)
+            else:
+                open_groups[call.thread] = [call]
+                groups.append(open_groups[call.thread])
+    return groups
+
+
+def holes(rows: Rows, lost: Lost) -> Merged:
+    """Return the stretches in which kernels that the trace lacks may have run on a device; nanoseconds.
+
+    Kernels begin in the order of their launches. So one that is lost ran after those launched before it, and before the
+    next that is there: both are looked for among kernels that compute, since collectives have streams of their own.
+
+    Args:
+        rows: with the work of this device alone, and with the calls of all threads.
+    """
+    callers = rows.callers()
+    computing = [work for work in rows.device if work.kind == "kernel" and not is_collective(work)]
+    order = sorted((callers.get(work.correlation, work).start, work.start, work.end) for work in computing)
+    launched, last = [each[0] for each in order], max((work.end for work in rows.device), default=0)
+    ended = list(accumulate((end for *_, end in order), max))
+    found = []
+    for call in lost.calls:
+        before, after = bisect_left(launched, call.start), bisect_right(launched, call.start)
+        begin = max(call.start, ended[before - 1]) if before else call.start
+        found.append((begin, order[after][1] if after < len(order) else max(last, call.end)))
+    return merged(found)
+
+
+def without_early(rows: Rows) -> Rows:
+    """Return the rows without work that begins before its own launch, which is counted: its time is another clock's."""
+    callers = rows.callers()
+    late = [work for work in rows.device if work.start >= callers.get(work.correlation, work).start - _EARLY_NS]
+    if early := len(rows.device) - len(late):
+        rows.left_out["on the device before their own launch"] += early
+    return replace(rows, device=late)
+
+
+def replayed(rows: Rows) -> list[DeviceWork]:
+    """Return the kernels that a replayed graph launched: the host's launches do not set their pace."""
+    graphs = {call.correlation for call in rows.runtime if _GRAPH in call.name.lower()} - {None}
+    return [work for work in rows.device if work.kind == "kernel" and (work.graph or work.correlation in graphs)]
+
+
+def launches(rows: Rows) -> Iterable[tuple[DeviceWork, int | None]]:
+    """Yield each work on the device with the end of the call that launched it; None if that is not known."""
+    callers = rows.callers()
+    for work in rows.device:
+        yield work, callers[work.correlation].end if work.correlation in callers else None
+
+
+def blocking_calls(rows: Rows) -> Iterable[tuple[HostCall, Literal["wait", "copy"]]]:
+    """Yield the calls in which the host waits for the device, and the copies that it waits for.
+
+    A copy is waited for where its call ends no earlier than the copy. Where the copy is not in the trace, the call's
+    name decides: it does not say "async".
+    """
+    copies = {work.correlation: work.end for work in rows.device if work.correlation is not None}
+    for call in rows.runtime:
+        name = call.name.lower()
+        if "synchronize" in name:
+            yield call, "wait"
+        elif "memcpy" in name:
+            done = copies.get(call.correlation) if call.correlation is not None else None
+            if call.end >= done if done is not None else "async" not in name:
+                yield call, "copy"

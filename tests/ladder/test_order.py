@@ -1,0 +1,164 @@
+"""What a ladder tries first on a simulated device, by what holds that device up: launches, memory or products."""
+
+from __future__ import annotations
+
+import functools
+from dataclasses import replace
+
+import pytest
+from support.emulated_device import EmulatedDevice
+from support.example_runs import measurement
+from support.sleeper import Clock, Planted, Sleeper, entry
+
+from strobe.core.errors import UserError
+from strobe.core.measure.roofline import limits
+from strobe.core.measure.sampling import SamplingBudget
+from strobe.core.results.measurement import Measurement
+from strobe.core.results.subject import Ceiling
+from strobe.core.studies.shared.measuring import Options
+from strobe.core.treatments import catalogue
+from strobe.core.treatments.treatment import CAPTURED, Entry, Spec, Treatment
+from strobe.ladder import settings
+from strobe.ladder.candidates import Bounds, Candidate, Choice, candidate_of, candidates, covered, in_order, together
+from strobe.ladder.run import optimize
+from strobe.ladder.settings import Aim
+from strobe.lerobot.policies.loading import load_subject
+from strobe.lerobot.policies.options import PolicyOptions
+from strobe.lerobot.policies.policy_subject import PolicySubject
+
+# A card of 60 TFLOP/s in float32, eight times as many in 16 bits, and 3 TB/s.
+CARD = Ceiling(gflops={"float32": 6e4, "bfloat16": 5e5, "float16": 5e5}, memory_gbps=3e3)
+PARTS = {"vision tower": 0.2, "prefix KV cache": 0.3, "denoise step": 0.5}
+KINDS = {"launches": (30.0, 0.2, 0.2), "memory": (0.4, 0.8, 0.2), "compute": (0.4, 0.2, 0.8)}
+
+
+@functools.cache
+def tiny(kind: str, *overrides: str) -> PolicySubject:
+    return load_subject(PolicyOptions(type=kind, size="tiny", overrides=["--device=cpu", *overrides]))  # type: ignore[return-value]
+
+
+def simulated(what: str, dtype: str) -> Measurement:
+    """A chunk of 100 ms of the device's time, which ``what`` takes most of.
+
+    The host needs 30 times as long to launch it, or is done before it; products and bytes at their ceilings take 20 or
+    80 ms.
+    """
+    host, memory, compute = KINDS[what]
+    made = measurement("as it is", {"policy": (1.0, PARTS)}, 100.0)
+    made.clock = "device"
+    for part in made.components:
+        if part.other:
+            continue
+        ms = 100.0 * (part.share or 0.0)
+        part.host_ms = host * ms
+        part.gflop_by_dtype = {dtype: compute * ms * (CARD.gflops[dtype] or 0.0) / 1e3}
+        part.moved_bytes = round(memory * ms * (CARD.memory_gbps or 0.0) * 1e6)
+    [made.limit] = limits([made], CARD)
+    return made
+
+
+def first(subject: PolicySubject, now: Measurement, on: tuple[str, ...] = ()) -> list[str]:
+    """Return what would be tried, in order, with the treatments ``on``."""
+    bounds = Bounds(now, CARD)
+    specs = [spec for text in on for spec in catalogue.parse(text)]
+    with EmulatedDevice() as device, device.holding(subject):
+        offered = candidates(subject, Choice(effects=("exact", "rounding")), now)
+    limited = bounds.limited_by(now, captured=any("graph" in spec for spec in specs))
+    offered = [one for one in offered if not all(covered(spec, specs) for spec in one.specs)]
+    return [one.text for one in in_order(offered, now, times=bounds.times, limited=limited)]
+
+
+@pytest.mark.parametrize("kind", ["pi05", "act"])
+def test_a_device_that_waits_for_launches_gets_one_graph_of_the_whole_call_first(kind: str):
+    tried = first(tiny(kind), simulated("launches", "float32"))
+    assert tried[0] == "graph=chunk"
+    if kind == "pi05":
+        assert tried[1:3] == ["graph=loop", "graph=prefix"], "what is smaller follows, the costlier part first"
+        assert set(tried[3:5]) == {"timesteps=precomputed", "masks=once"}, "then what launches less"
+
+
+def test_a_device_that_moves_bytes_gets_fewer_bytes_first():
+    assert first(tiny("pi05"), simulated("memory", "float32"))[0] == "precision=bf16", "half of all bytes"
+    tried = first(tiny("pi05", "--dtype=bfloat16"), simulated("memory", "bfloat16"))
+    assert tried[0] == "prefix_cache=static", "no copy in each step"
+    assert tried.index("attention=sdpa") < tried.index("masks=once")
+
+
+def test_a_device_that_computes_gets_faster_or_fewer_products_first():
+    assert first(tiny("pi05"), simulated("compute", "float32"))[0] == "precision=bf16", "eight times as fast"
+    tried = first(tiny("pi05", "--dtype=bfloat16"), simulated("compute", "bfloat16"))
+    assert tried[0] in ("padding=trimmed", "tf32=true")
+    assert tried.index("padding=trimmed") < min(map(tried.index, ("masks=once", "prefix_cache=static", "graph=chunk")))
+
+
+def test_with_a_graph_on_nothing_waits_for_launches():
+    now = simulated("launches", "bfloat16")
+    tried = first(tiny("pi05", "--dtype=bfloat16"), now, on=("graph=chunk",))
+    assert not [text for text in tried if text.startswith("graph=")], "smaller graphs are inside it"
+    assert tried.index("prefix_cache=static") < tried.index("masks=once"), "the roofline decides: as much memory"
+
+
+def test_where_the_whole_is_refused_two_smaller_graphs_go_together():
+    subject = tiny("pi05")
+
+    def graph(what: str) -> Candidate:
+        return candidate_of(subject, [{"graph": what}])
+
+    both = together(graph("loop").specs, graph("prefix").specs)
+    assert both == ({"graph": "loop"}, {"graph": "prefix"})
+    assert not covered({"graph": "prefix"}, graph("loop").specs)
+    assert together(both, graph("chunk").specs) == ({"graph": "chunk"},), "the whole takes their place"
+
+
+def test_without_a_clock_of_the_device_nothing_is_said_of_its_limit():
+    now = simulated("launches", "float32")
+    now.clock = "host"
+    assert Bounds(now, CARD).limited_by(now) == ""
+    assert first(tiny("pi05"), now)[0] != "graph=chunk"
+
+
+@pytest.fixture
+def planted(monkeypatch: pytest.MonkeyPatch):
+    """A climb on a simulated device that is held up by ``limited``, with these entries and no others."""
+
+    def climb(limited: str, *entries: Entry):
+        monkeypatch.setattr(settings, "TRY_S", (0.2, 0.4))
+        monkeypatch.setattr(catalogue, "own_entries", lambda: entries)
+        monkeypatch.setattr(Bounds, "limited_by", lambda *_, captured=False: "" if captured else limited)
+        options = Options(SamplingBudget(iterations=10, seconds=10.0), batch_size=1, counted=False)
+        result, _ = optimize(Sleeper(Clock().wind(monkeypatch)), Aim(target_hz=1e3, time_limit=60.0), options)
+        assert result.ladder is not None
+        return result.ladder
+
+    return climb
+
+
+def test_a_climb_tries_what_eases_the_limit_before_what_eases_the_costliest_part(planted):
+    costly = entry(Planted("costly", lambda _: {"vision": 1.0}), "vision")
+    easing = replace(entry(Planted("easing", lambda _: {"head": 1.0}), "head"), eases=("memory",))
+    assert [one.treatment for one in planted("memory", costly, easing).tries][:2] == ["easing=true", "costly=true"]
+    assert next(one.treatment for one in planted("compute", costly, easing).tries) == "costly=true"
+
+
+def test_a_climb_falls_from_the_whole_call_to_both_of_its_parts_and_says_why(planted):
+    why = "graph=chunk: the chunk cannot be captured: item in smolvla/modeling.py:12 (looking): not permitted"
+    ms = {"loop": {"head": 1.0}, "prefix": {"vision": 1.0}}
+
+    def refuse() -> None:
+        raise UserError(why)
+
+    def make(spec: Spec) -> Treatment:
+        what = str(spec["graph"])
+        return Planted(what, lambda _: ms[what]) if what in ms else Planted(what, on_apply=refuse)
+
+    parts = {"loop": ("head",), "prefix": ("vision",)}
+    graphs = Entry(
+        "graph", "planted", "exact", CAPTURED, make,
+        candidates=lambda _: [{"graph": "loop"}, {"graph": "prefix"}, {"graph": "chunk"}],
+        parts=lambda _, spec: parts.get(str(spec["graph"]), ()),
+    )  # fmt: skip
+    ladder = planted("launches", graphs)
+    whole, *others = ladder.tries
+    assert (whole.treatment, whole.outcome, whole.reason) == ("graph=chunk", "does not apply", why)
+    assert {one.treatment: one.outcome for one in others} == {"graph=prefix": "kept", "graph=loop": "kept"}
+    assert {spec["graph"] for spec in ladder.rungs[-1].treatments} == {"prefix", "loop"}

@@ -1,0 +1,156 @@
+"""What a training trained on: each fault on a tiny real training beside a sound one that gets no word of it."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from safetensors.torch import load_file, save_file
+from support.training_run import arguments, rules, trained
+
+from strobe.core.errors import UserError
+from strobe.core.kinds import advise, document
+from strobe.core.report import markdown
+from strobe.train.results import TrainedOn
+from strobe.train.run import WatchOptions, train
+
+TINY = (
+    "--policy.n_heads=2", "--policy.dim_model=16", "--policy.chunk_size=2", "--policy.n_action_steps=2",
+    "--policy.n_encoder_layers=1", "--policy.dim_feedforward=16", "--batch_size=4",
+)  # fmt: skip
+OURS = {"statistics-of-other-data", "episodes-not-asked", "episodes-missing", "adapter-idle", "adapter-not-applied",
+        "accumulation-ignored"}  # fmt: skip
+
+
+def recorded(root: Path, shift: float) -> Path:
+    """Three episodes of eight frames with one small image each; ``shift`` moves states and actions."""
+    from lerobot.datasets.lerobot_dataset import LeRobotDataset
+
+    vector = {"dtype": "float32", "shape": (2,), "names": ["x", "y"]}
+    image = {"dtype": "image", "shape": (32, 32, 3), "names": ["height", "width", "channels"]}
+    features = {"observation.images.top": image, "observation.state": vector, "action": vector}
+    made = LeRobotDataset.create("local/tiny", 10, features, root=root, use_videos=False)
+    random = np.random.default_rng(0)
+    for _ in range(3):
+        for _ in range(8):
+            numbers = {name: random.normal(shift, size=2).astype("float32") for name in ("observation.state", "action")}
+            made.add_frame({"observation.images.top": random.integers(0, 255, (32, 32, 3), np.uint8), **numbers,
+                            "task": "push"})  # fmt: skip
+        made.save_episode()
+    made.finalize()
+    return root
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return recorded(tmp_path_factory.mktemp("trained_on") / "tiny", 0.0)
+
+
+@pytest.fixture(scope="module")
+def checkpoint(data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A checkpoint after two steps."""
+    out = tmp_path_factory.mktemp("checkpoint") / "out"
+    trained(data, out, *TINY, "--save_checkpoint=true", steps=2, workers=0)
+    return out / "checkpoints" / "last" / "pretrained_model"
+
+
+def continued(checkpoint: Path, *more: str) -> tuple[TrainedOn, set[str], str]:
+    run = [f"--config_path={checkpoint / 'train_config.json'}", "--resume=true", "--steps=3",
+           "--save_checkpoint=false", *more]  # fmt: skip
+    return told(train(run, WatchOptions()).result)
+
+
+def finetuned(data: Path, path: Path, out: Path, *more: str) -> tuple[TrainedOn, set[str], str]:
+    given = arguments(data, out, "--batch_size=4", *more, steps=1, workers=0)
+    given = [argument for argument in given if not argument.startswith("--policy.")]
+    return told(train([*given, f"--policy.path={path}", "--policy.push_to_hub=false"], WatchOptions()).result)
+
+
+def told(result: Any) -> tuple[TrainedOn, set[str], str]:
+    """The record, the rules on it that fired, and the page."""
+    return result.training.trained_on, rules(advise(result)) & OURS, markdown.render(document(result))
+
+
+@pytest.mark.slow("three trainings: LeRobot's own resume", each_change=True)
+def test_a_run_that_continues_on_other_data_has_the_statistics_of_the_first(data, checkpoint, tmp_path):
+    sound, unwanted, page = continued(checkpoint)
+    assert (sound.statistics_off, unwanted) == ({}, set())
+    assert sound.resumed is not None
+    assert sound.resumed.step == 2
+    assert set(sound.resumed.changed or {}) == {"steps", "save_checkpoint"}
+    assert "changed: steps | 2 → 3" in page
+
+    other = recorded(tmp_path / "other", 3.0)
+    found, fired, _ = continued(checkpoint, f"--dataset.root={other}")
+    assert fired == {"statistics-of-other-data"}
+    assert found.normalised_by == "the checkpoint's statistics"
+    assert min(found.statistics_off[name] for name in ("action", "observation.state")) > 1
+    assert (found.resumed.changed or {})["dataset.root"] == (json.dumps(str(data)), json.dumps(str(other)))
+
+    mended, unwanted, _ = finetuned(other, checkpoint, tmp_path / "new")  # the advice of the finding
+    assert (mended.normalised_by, mended.statistics_off, unwanted) == ("the data's statistics", {}, set())
+
+
+@pytest.mark.slow("two trainings, with a worker")
+def test_a_stream_that_ignores_the_episodes_is_told_from_files_that_do_not(data, tmp_path, monkeypatch):
+    given = (*TINY, "--dataset.episodes=[0]", "--dataset.image_transforms.enable=true")
+    sound, unwanted, page = told(trained(data, tmp_path / "files", *given, steps=2, workers=1).result)
+    assert (sound.episodes_asked, sound.episodes_seen, sound.not_asked, unwanted) == (1, 1, [], set())
+    assert sound.startup_ms is not None
+    assert sound.first_batch_ms is not None
+    assert sound.startup_ms <= sound.first_batch_ms
+    assert sound.transforms is not None
+    assert "brightness" in sound.transforms
+    assert sound.transforms_each == 3
+    assert sound.samples_per_step == 4
+    assert "image transforms | at most 3 of brightness" in page
+
+    monkeypatch.setenv("ACCELERATE_GRADIENT_ACCUMULATION_STEPS", "4")
+    found, fired, _ = told(trained(data, tmp_path / "stream", *given, "--dataset.streaming=true", steps=7,
+                                   workers=1).result)  # fmt: skip
+    assert fired == {"episodes-not-asked", "accumulation-ignored"}
+    assert (found.not_asked, found.frames_distinct, found.accumulation) == ([1, 2], 24, 4)
+    assert found.never_came == [], "an epoch has 24 frames, and the seventh batch is of the second"
+
+
+def test_a_stream_without_workers_reads_nothing(data, tmp_path):
+    with pytest.raises(UserError, match="--num_workers=1"):
+        trained(data, tmp_path / "out", *TINY, "--dataset.streaming=true", steps=1, workers=0)
+
+
+@pytest.mark.slow("trainings with a PEFT adapter")
+def test_an_adapter_that_does_nothing_is_told_from_one_that_was_trained(data, checkpoint, tmp_path):
+    out = tmp_path / "made"
+    peft = ("--peft.r=2", '--peft.target_modules=["linear1","linear2"]', "--peft.full_training_modules=[]")
+    fresh, unwanted, _ = finetuned(data, checkpoint, out, *peft, "--save_checkpoint=true")
+    assert fresh.adapter is not None
+    assert not fresh.adapter.loaded
+    assert unwanted == set()
+    assert fresh.adapter.idle == fresh.adapter.layers > 0, "PEFT makes it so that it begins at the base"
+
+    made = out / "checkpoints" / "last" / "pretrained_model"
+    renamed = Path(shutil.copytree(made, tmp_path / "renamed"))  # as after a change of the policy's modules
+    weights = load_file(renamed / "adapter_model.safetensors")
+    others = {name.replace("linear", "dense"): one for name, one in weights.items()}
+    save_file(others, renamed / "adapter_model.safetensors")
+    sound, unwanted, _ = finetuned(data, made, tmp_path / "sound")
+    assert sound.adapter is not None
+    assert sound.adapter.loaded
+    assert sound.adapter.idle == 0
+    assert unwanted == set()
+    idle, fired, page = finetuned(data, renamed, tmp_path / "idle")
+    assert fired == {"adapter-idle"}
+    assert idle.adapter is not None
+    assert f"{idle.adapter.layers} of {idle.adapter.layers} have the base's bits" in page
+
+    # Both the base's weights and an adapter, and a config that does not name it: LeRobot reads the first.
+    left = Path(shutil.copytree(made, tmp_path / "left"))
+    shutil.copy(checkpoint / "model.safetensors", left)
+    settings = json.loads((left / "config.json").read_text())
+    (left / "config.json").write_text(json.dumps(settings | {"use_peft": False}))
+    _, fired, _ = finetuned(data, left, tmp_path / "unread")
+    assert fired == {"adapter-not-applied"}
