@@ -11,7 +11,7 @@ from strobe.core.results.finding import Finding
 from strobe.preflight.findings.machine import fed
 from strobe.preflight.results.wiring import FedImage, Wiring
 
-BLACK = 0.02  # of full brightness: the mean of every channel
+BLACK = 0.02  # the mean of every channel, as a share of full brightness
 FLAT = 0.01  # spread of an image of one colour: less than a camera's noise in any scene
 TRAINED_FLAT = 0.05  # the training's spread, below which its images have one colour as well
 FULL = 1.5  # a mean above it is one of 0 to 255, not of 0 to 1
