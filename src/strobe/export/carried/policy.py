@@ -140,8 +140,19 @@ def _openvino(file: str, precision: str, threads: int) -> Run:
     options: dict[str, Any] = {"INFERENCE_PRECISION_HINT": floating, "PERFORMANCE_HINT": "LATENCY"}
     if threads:
         options["INFERENCE_NUM_THREADS"] = threads
-    request = openvino.Core().compile_model(file, "CPU", options).create_infer_request()
+    request = _core(openvino).compile_model(file, "CPU", options).create_infer_request()
     return lambda arrays: request.infer(arrays)[0].copy()
+
+
+def _core(openvino: Any) -> Any:
+    """OpenVINO's core, one for all policies and for as long as the process lives.
+
+    Where the CPU has AMX, each core gives the thread that makes it a stack for signals. Two that go in another order
+    than they came leave freed memory there, and the next signal that is handled ends the process.
+    """
+    if not hasattr(openvino, "kept_core"):
+        openvino.kept_core = openvino.Core()
+    return openvino.kept_core
 
 
 def _onnx(file: str, _: str, threads: int) -> Run:

@@ -9,6 +9,8 @@ from typing import Any
 
 import openvino
 
+CORE = openvino.Core()  # one for the process: two that go in another order than they came break its signals
+
 
 class InferenceModel:
     """A package with one OpenVINO model, and no processors of its own."""
@@ -16,9 +18,9 @@ class InferenceModel:
     def __init__(self, export_dir: str, **options: Any) -> None:
         folder = Path(export_dir)
         about = json.loads((folder / "manifest.json").read_text())["model"]
-        model = openvino.Core().read_model(folder / about["artifacts"]["openvino"])
+        model = CORE.read_model(folder / about["artifacts"]["openvino"])
         # The real one takes bfloat16 where the CPU has it; a test must not hang on that.
-        self._compiled = openvino.compile_model(model, "CPU", {"INFERENCE_PRECISION_HINT": "f32"} | options)
+        self._compiled = CORE.compile_model(model, "CPU", {"INFERENCE_PRECISION_HINT": "f32"} | options)
         self.input_features = [SimpleNamespace(name=each["name"]) for each in about.get("input_features", [])]
         self.adapter = SimpleNamespace(input_names=[given.any_name for given in model.inputs])
 
