@@ -1,0 +1,48 @@
+"""The report of LeRobot's own timer (after 0.6.1) beside Strobe's ticks of the same run."""
+
+from __future__ import annotations
+
+import re
+
+from strobe.core.findings.texts import Found, finding
+from strobe.core.findings.thresholds import Thresholds
+from strobe.rollout.results.rollout import RolloutResult
+
+OFF = 0.03  # share of the rate: LeRobot prints two decimals, and leaves pauses out as Strobe does
+SAME_RUN = 0.1  # share of the seconds by which both may differ in what they watched
+
+# Source: ``CycleTimer._summary_lines`` of LeRobot 0.6.2 (utils/cycle_timer.py). Commands are ticks.
+_SAID = re.compile(
+    r"effective cadence: (?:[\d.]{1,12} Hz policy / )?([\d.]{1,12}) Hz(?: commands)? over ([\d.]{1,12}) s"
+)
+
+
+@finding("timers-disagree", "warning")
+def timers_disagree(result: RolloutResult, _: Thresholds) -> Found:
+    """LeRobot's timer says {said:.2f} ticks per second, and Strobe's ticks say {held:.2f}.
+
+    Seen: LeRobot measured {their_s:.1f} s, Strobe {our_s:.1f} s of the same run.
+    Why: One of the two misses ticks, or counts a pause. No rate of this run can be trusted until it is known which.
+    Do: Compare the table of ticks with *What LeRobot's own timer said*, and please report it with the events file.
+    """
+    pace, said = result.rollout.pace, rate_of(result.rollout.cadence)
+    if pace is None or said is None:
+        return
+    rate, seconds = said
+    watched_alike = abs(seconds - pace.seconds) <= SAME_RUN * max(seconds, pace.seconds)
+    if watched_alike and abs(rate - pace.held_hz) > OFF * pace.held_hz:
+        yield {"ratio": rate / pace.held_hz}, {
+            "said": rate, "held": pace.held_hz, "their_s": seconds, "our_s": pace.seconds,
+        }  # fmt: skip
+
+
+def rate_of(report: str) -> tuple[float, float] | None:
+    """Return ticks per second and seconds of the last summary in a report of LeRobot's timer; None without one."""
+    found = _SAID.findall(report)
+    try:
+        return (float(found[-1][0]), float(found[-1][1])) if found else None
+    except ValueError:  # two points in a number
+        return None
+
+
+RULES = (timers_disagree,)
