@@ -111,7 +111,7 @@ def test_preprocessing_that_holds_the_rate_comes_before_a_graph(share: float, fi
     for part in now.components:
         part.host_ms = 99.0 * part.share
     whole = replace(candidate("graph", dtype="chunk"), rank=CAPTURED)
-    made = in_order([whole, candidate("preprocessing", "preprocessing", dtype="device")], now)
+    made = in_order([whole, candidate("preprocessing", "preprocessing", dtype="device")], now, limited="launches")
     assert made[0].text == first
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -26,6 +27,17 @@ from strobe.treatments.process_settings import TensorFloat32
 
 Setting = tuple[str, bool]
 AS_LEROBOT_TRAIN, AS_TORCH = ("high", True), ("highest", False)
+
+
+@pytest.fixture(autouse=True)
+def _as_torch_sets() -> Iterator[None]:
+    """Trainings of other tests in this process may have set it otherwise, as lerobot-train does for good."""
+    before = now()
+    torch.set_float32_matmul_precision(AS_TORCH[0])
+    torch.backends.cudnn.benchmark = AS_TORCH[1]
+    yield
+    torch.set_float32_matmul_precision(before[0])
+    torch.backends.cudnn.benchmark = before[1]
 
 
 def tiny(kind: str = "act", *flags: str) -> PolicySubject:

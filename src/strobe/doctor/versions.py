@@ -81,6 +81,7 @@ PRIVATE: Mapping[str, tuple[str, ...]] = {
     ),
     "policies.vqbet.modeling_vqbet": ("_in_h", "_in_w", "_queues"),
     "policies.xvla.modeling_xvla": ("_get_action_chunk", "_prepare_images", "_queues"),
+    "processor.normalize_processor": ("_tensor_stats",),
     "processor.tokenizer_processor": ("_tokenize_text",),
     "rollout.inference.rtc": ("_action_queue", "_normalize_prev_actions_length"),
     "rollout.strategies.core": ("_log_telemetry",),

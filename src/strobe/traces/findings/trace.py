@@ -61,7 +61,7 @@ def lost_kernels(answer: TraceAnswer, _: Thresholds) -> Found:
     """
     for rank in answer.ranks:
         lost, launches, name = rank.lost_launches, rank.launches, rank.name
-        if not lost or lost < LOST * launches:
+        if not lost or not launches or lost < LOST * launches:
             continue
         first = "; most of these are the first ones" if rank.lost_first else ""
         unjudged_ms = sum(device.gaps.unjudged_ms for device in rank.devices)
