@@ -75,8 +75,8 @@ def test_statistics_of_another_range_are_found(stage: Wired):
 
 @pytest.mark.parametrize("shift", [0.0, 0.12, -0.12])
 def test_the_trainings_own_scene_in_other_light_is_sound(shift: float, stage: Wired):
-    moved = {name: frame(np.array(mean) + shift) for name, mean in MEANS.items()}
-    assert rules(look(stage, **moved)) == {}
+    front, wrist = (frame(np.array(mean) + shift) for mean in MEANS.values())
+    assert rules(look(stage, front=front, wrist=wrist)) == {}
 
 
 def test_without_statistics_only_an_empty_image_is_judged_and_the_page_says_so(stage: Wired):

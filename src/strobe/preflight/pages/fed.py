@@ -36,4 +36,4 @@ def sections(result: RolloutResult) -> list[Section]:
 
 
 def _listed(numbers: Sequence[float]) -> str:
-    return ", ".join(FIGURES(number) for number in numbers)
+    return ", ".join(FIGURES(number) or "" for number in numbers)
