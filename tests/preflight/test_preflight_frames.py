@@ -148,7 +148,9 @@ def narrow(ticks: dict) -> dict:
 
 
 @pytest.mark.slow("a policy and its mended copy on recorded frames, twice")
-def test_a_mended_copy_that_explains_less_is_not_written(checkpoint: Path, tmp_path: Path) -> None:
+def test_a_mended_copy_that_explains_less_is_not_written(
+    checkpoint: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Statistics of other frames would be put in the place of those of the training; those that lack are filled in."""
     other = written(tmp_path / "other", recording(narrow, episodes=6))
     new = tmp_path / "new"
@@ -167,3 +169,13 @@ def test_a_mended_copy_that_explains_less_is_not_written(checkpoint: Path, tmp_p
     assert result["unmended"] == ""
     assert any("It explains" in line and "before it was" in line for line in result["mended"])
     assert (new / "config.json").exists()
+
+    def interrupted(*_: object) -> float:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("strobe.preflight.open_loop.explained_by", interrupted)
+    newer = tmp_path / "newer"
+    _, result = run(tmp_path / "c", f"--policy.path={lacking}", f"--dataset.root={sound}", f"--mend={newer}")
+    assert (result["status"], result["mended"]) == ("interrupted", [])
+    assert "Ctrl-C" in result["unmended"]
+    assert not newer.exists(), "a copy that is not proven does not stay"

@@ -96,10 +96,13 @@ def explained_by(policy: Path, frames: Frames, progress: Callable[[Progress], No
 
     Raises:
         UserError: it cannot be run on the frames, or gives what are no numbers.
+        KeyboardInterrupt: Ctrl-C came before all frames were predicted.
     """
     wiring = subject_wiring(subject := _loaded(policy, frames))
     chosen = in_turn(wiring.recorded.episodes, frames.most)
     made = predict(subject, chosen, (), (), frames.seconds, progress)
+    if made.stopped:
+        raise KeyboardInterrupt
     if not made.frames or not np.isfinite(made.wired).all() or made.wired.shape[2] != wiring.recorded.actions.shape[1]:
         raise UserError("its actions there are no numbers, or others than the data's")
     whole = summarise(compared(wiring.recorded, made), frames.held_out, 0.0).whole

@@ -32,14 +32,21 @@ def hold_to_frames(result: PreflightResult, target: Path, frames: Frames, progre
     """Take the copy in ``target`` away if it explains less of the recorded actions than the checkpoint does.
 
     A checkpoint that cannot be run, as it is often mended for that, has nothing to be held against: the copy must run.
+    Ctrl-C takes the copy away too: none stays that is not proven.
     """
     from strobe.preflight.open_loop import explained_by
 
     loop = result.open_loop
-    if not target.is_dir() or not result.mended or loop is None or loop.stopped:
+    if not target.is_dir() or not result.mended or loop is None:
         return
     try:
+        if loop.stopped:
+            raise KeyboardInterrupt
         after = explained_by(target, frames, progress)
+    except KeyboardInterrupt:
+        result.status = "interrupted"
+        _take_away(result, target, "Ctrl-C came before it was held against the recorded frames")
+        return
     except UserError as error:
         if loop.whole is not None:
             _take_away(result, target, f"it cannot be run on the recorded frames: {error}")
