@@ -118,7 +118,10 @@ def walk(device: EmulatedDevice, way: Walk) -> Walked:
         return Walked(way, (), 0, 0, f"{type(error).__name__}: {' '.join(str(error).split())[:200]}")
     captures = sum(graph.recorded for graph in graphs)
     # All shapes once; where the bound is reached, half of the calls: those that a graph of another prompt went for.
-    each = len(order) // 2 if way.kept < len(LENGTHS) else len(LENGTHS)
+    # One treatment on two policies makes those of each policy's half of the way: weights are a graph's own.
+    half = len(order) // 2
+    each = len(set(order[:half])) + len(set(order[half:])) if way.shared else len(LENGTHS)
+    each = half if way.kept < len(LENGTHS) else each
     return Walked(way, tuple(map(torch.equal, found, plain)), captures, each * len(graphs))
 
 
