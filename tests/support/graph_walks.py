@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 
 from strobe.core.families.registry import registered
-from strobe.core.families.sampling import Flow
+from strobe.core.families.sampling import Flow, Graphs
 from strobe.core.treatments.treatment import Variant
 from strobe.lerobot.policies.policy_subject import PolicySubject
 from strobe.treatments.graphs import regions
@@ -122,7 +122,12 @@ def walk(device: EmulatedDevice, way: Walk) -> Walked:
     half = len(order) // 2
     each = len(set(order[:half])) + len(set(order[half:])) if way.shared else len(LENGTHS)
     each = half if way.kept < len(LENGTHS) else each
-    return Walked(way, tuple(map(torch.equal, found, plain)), captures, each * len(graphs))
+    # A graph of the prefix is two where its embedding can be captured too.
+    family = registered(way.kind)
+    embedded = family is not None and Graphs.of(family).embedding is not None
+    regions_of_each = [1 + (what == "prefix" and embedded) for what in way.graphs]
+    most = each * sum(regions_of_each) * (len(graphs) // len(way.graphs))
+    return Walked(way, tuple(map(torch.equal, found, plain)), captures, most)
 
 
 @cache
