@@ -62,7 +62,7 @@ def _swapped(one: FedImage, other: FedImage) -> Found:
     ones, others, ones_trained, others_trained = map(
         _listed, (one.mean, other.mean, one.trained_mean, other.trained_mean)
     )
-    yield {"apart": _apart(one, one) + _apart(other, other)}, locals()
+    yield {"apart": _distance(one, one) + _distance(other, other)}, locals()
 
 
 def _fault(image: FedImage) -> tuple[str, str, str, str]:
@@ -104,12 +104,13 @@ def _exchanged(seen: Sequence[FedImage]) -> list[tuple[FedImage, FedImage]]:
         (one, other)
         for at, one in enumerate(known)
         for other in known[at + 1 :]
-        if min(_apart(one, one), _apart(other, other)) > REDDER
-        and min(_apart(one, one), _apart(other, other)) > NEARER * max(_apart(one, other), _apart(other, one))
+        if min(_distance(one, one), _distance(other, other)) > REDDER
+        and min(_distance(one, one), _distance(other, other))
+        > NEARER * max(_distance(one, other), _distance(other, one))
     ]
 
 
-def _apart(image: FedImage, training: FedImage) -> float:
+def _distance(image: FedImage, training: FedImage) -> float:
     """How far the means of an image lie from those of a camera's training images: the largest of the channels."""
     return float(np.abs(np.array(image.mean) - np.array(training.trained_mean)).max())
 
