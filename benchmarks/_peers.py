@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import json
-import shutil
 import signal
 import subprocess
 import sys
@@ -30,7 +28,7 @@ from strobe.core.treatments import catalogue
 from strobe.core.treatments.recipe import rungs_of
 from strobe.core.treatments.treatment import Treatment, Variant
 from strobe.export import folder
-from strobe.export.exported import MANIFEST, ExportedPolicy
+from strobe.export.exported import ExportedPolicy
 from strobe.export.package import PolicyPackage
 from strobe.lerobot.policies.loading import load_model, load_subject
 from strobe.lerobot.policies.options import ModelOptions, PolicyOptions
@@ -187,20 +185,11 @@ def _engines(
         return
     yield "OpenVINO, fp32", partial(exported, "openvino", "fp32")
     if "bf16" in ENGINES["openvino"]().precisions(subject.device):
-        yield "OpenVINO, bf16", partial(_in_bf16, made)
+        yield "OpenVINO, bf16", partial(exported, "openvino", "bf16")
     yield "OpenVINO, int8", partial(exported, "openvino", "int8")
     yield "ONNX Runtime, fp32", partial(exported, "onnx", "fp32")
     yield "ExecuTorch (XNNPACK), fp32", partial(exported, "executorch", "fp32")
     yield "physicalai, fp32", partial(_physicalai, case, subject, made / "physicalai", python)
-
-
-def _in_bf16(made: Path) -> tuple[Treatment, ...]:
-    """Return the export in float32 with another precision for its engine: an export in bfloat16 has the same model."""
-    at = made / "openvino-bf16"
-    shutil.copytree(made / "openvino-fp32", at)
-    about = json.loads((at / MANIFEST).read_text())
-    (at / MANIFEST).write_text(json.dumps(about | {"precision": "bf16"}))
-    return (ExportedPolicy(at),)
 
 
 def _physicalai(case: Case, subject: Any, made: Path, python: str) -> tuple[Treatment, ...]:
@@ -222,7 +211,8 @@ def _physicalai(case: Case, subject: Any, made: Path, python: str) -> tuple[Trea
 def _found(case: Case, made: Path, quick: bool) -> Path:
     """Let ``strobe optimize`` find a recipe, as a user does. Raises UserError where it ends without one."""
     seconds = 20.0 if quick else case.search_s
-    command = [sys.executable, "-m", "strobe", "optimize", *_flags(case, quick), f"--time_limit={seconds}"]
+    guard = [f"--guard={case.guard}"] if case.guard else []
+    command = [sys.executable, "-m", "strobe", "optimize", *_flags(case, quick), *guard, f"--time_limit={seconds}"]
     ran = subprocess.run([*command, f"--output_dir={made / 'runs'}"], capture_output=True, text=True)
     recipes = list((made / "runs").rglob("recipe.yaml"))
     if not recipes:

@@ -40,7 +40,13 @@ from strobe.core.processes import isolate
 CASES = (
     Case("act", 0.8),
     # Random weights amplify what rounding does: docs/optimize.md.
-    Case("diffusion", 0.6, ("noise_scheduler_type=DDIM", "num_inference_steps=10"), guard="rms<=0.1, worst<=1"),
+    Case(
+        "diffusion",
+        0.6,
+        ("noise_scheduler_type=DDIM", "num_inference_steps=10"),
+        guard="rms<=0.1, worst<=1",
+        search_s=480.0,
+    ),
     Case("smolvla", 0.6, search_s=900.0),
     Case("pi05", 0.8, ("dtype=bfloat16",), search_s=1800.0),
     Case("vjepa2", 0.8, search_s=300.0),
