@@ -53,6 +53,7 @@ class Experiment:
         seconds: the most that its commands may take together.
         run: Strobe's commands, or ``pytest`` for the tests marked `gpu`.
         quick: flags that follow those of a command for --quick; behind ``--`` LeRobot's.
+        on_cpu: what a command says of a card → what --device=cpu runs in its place.
     """
 
     name: str
@@ -60,6 +61,7 @@ class Experiment:
     seconds: float
     run: tuple[str, ...]
     quick: str = ""
+    on_cpu: dict[str, str] = field(default_factory=dict)
 
 
 @dataclass
@@ -205,6 +207,8 @@ def command_of(one: Experiment, text: str, data: Path, out: Path, asked: argpars
         # Only the files with such tests: pytest imports every file that it is given.
         files = [str(path) for path in sorted((ROOT / "tests").rglob("test_*.py")) if "mark.gpu" in path.read_text()]
         return [sys.executable, "-m", "pytest", "-m", "gpu", "-n", "4", "-rs", *files[: 1 if asked.quick else None]]
+    for of_a_card, in_its_place in one.on_cpu.items() if asked.device == "cpu" else ():
+        text = text.replace(of_a_card, in_its_place)
     words = shlex.split(text.format(device=asked.device, data=data, out=out))
     own, theirs = split(words)
     more, more_theirs = split(shlex.split(one.quick)) if asked.quick else ([], [])

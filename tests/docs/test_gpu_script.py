@@ -63,6 +63,14 @@ def test_each_command_of_the_agenda_is_strobes_and_runs_on_the_device_asked_for(
                 ]
                 assert repeated == [] or "--" in command, command
                 assert "huge" not in str(command)
+        on_a_card, on_cpu = (
+            str([script.command_of(each, text, Path("data"), Path("out"), asked) for text in each.run])
+            for device in ("cuda", "cpu")
+            for asked in [script.argparse.Namespace(device=device, quick=False)]
+        )
+        assert all(words in on_a_card and words not in on_cpu for words in each.on_cpu)
+        assert "graph=" not in on_cpu
+        assert "tf32=on" not in on_cpu
 
 
 def test_an_experiment_that_does_not_fit_is_left_out_and_what_ran_does_not_run_again(
