@@ -212,7 +212,7 @@ def command_of(one: Experiment, text: str, data: Path, out: Path, asked: argpars
     words = shlex.split(text.format(device=asked.device, data=data, out=out))
     own, theirs = split(words)
     more, more_theirs = split(shlex.split(one.quick)) if asked.quick else ([], [])
-    overridden = {flag.partition("=")[0] for flag in (*more, *more_theirs) if not flag.startswith("--grid")}
+    overridden = {flag.partition("=")[0] for flag in (*more, *more_theirs)}
     own, theirs = ([flag for flag in flags if flag.partition("=")[0] not in overridden] for flags in (own, theirs))
     place = f"--sweep_dir={out / 'sweep'}" if own[0] == "sweep" else f"--output_dir={out}"
     device = [] if theirs else [f"--device={asked.device}"]
