@@ -343,7 +343,7 @@ class Climb:
     def plan(self, candidate: Candidate, *, begun: bool = False) -> TriedCandidate:
         """Return a try of ``candidate`` on the rungs that are there now; it counts once it is among the trials."""
         part, part_share = largest(candidate, self.with_parts)
-        accepted: list[Effect] = [entry.effect for entry in _entries(self.top.specs)]
+        accepted: list[Effect] = [catalogue.make(spec).effect for spec in self.top.specs]
         tried = Try(
             treatment=candidate.text,
             rung=len(self.steps),
