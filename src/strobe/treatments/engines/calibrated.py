@@ -12,7 +12,7 @@ from __future__ import annotations
 import importlib
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 
@@ -27,7 +27,7 @@ from strobe.core.timeline.layers import Call as Forward
 from strobe.core.treatments.patch import Patches
 from strobe.core.treatments.room import numbers
 from strobe.core.treatments.switch import entry
-from strobe.core.treatments.treatment import Spec
+from strobe.core.treatments.treatment import Spec, Treatment
 from strobe.treatments.engines.backends import ENGINES, FP8, INT8, MODELOPT, Run, require_nncf
 from strobe.treatments.engines.engine import ENTRY as ENGINE
 from strobe.treatments.engines.engine import PartInEngine, without_caches
@@ -151,6 +151,15 @@ def _in_float8(_: Forward, layer: nn.Linear, largest: Tensor) -> Forward:
         return torch.ops.tensorrt.quantize_op(value, most, 8, 4, False, False)  # 8 bits, 4 of them the exponent
 
     return lambda input: functional.linear(rounded(input, largest), rounded(layer.weight, of_weights), layer.bias)
+
+
+def _make_engine(spec: Spec) -> Treatment:
+    if str(spec.get("engine.precision", "")).lower() == FP8:
+        return Float8Part(str(spec["engine"]), str(spec.get("engine.part", "")))
+    return ENGINE.make(spec)
+
+
+WITH_FP8 = replace(ENGINE, make=_make_engine)
 
 
 def _make(spec: Spec) -> CalibratedPart:

@@ -361,12 +361,8 @@ def _require_plain(part: nn.Module, path: str) -> None:
 
 
 def _make(spec: Spec) -> PartInEngine:
-    engine, part, precision = (str(spec.get(key, "")) for key in ("engine", "engine.part", "engine.precision"))
-    if precision.lower() == FP8:
-        from strobe.treatments.engines.calibrated import Float8Part  # which is such a part
-
-        return Float8Part(engine, part)
-    return PartInEngine(engine, part, precision)
+    engine = str(spec["engine"])
+    return PartInEngine(engine, str(spec.get("engine.part", "")), str(spec.get("engine.precision", "")))
 
 
 def _candidates(subject: Subject) -> list[Spec]:
