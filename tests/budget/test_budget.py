@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -9,6 +11,8 @@ from hypothesis import strategies as st
 
 from strobe.budget import figures as budget
 from strobe.budget.results import Latency
+from strobe.budget.run import budget as budget_of
+from strobe.core.treatments.spec import table
 from strobe.ladder.results import Need
 
 positive = st.floats(0.1, 1e4)
@@ -84,3 +88,23 @@ def test_steps_beyond_those_measured_take_what_a_step_may_cost_at_most():
         assert most is not None
         late += 20 + 0.5 * most > 40.0
     assert late <= 0.05 * 200
+
+
+@pytest.mark.parametrize(
+    ("part", "keys"),
+    [
+        ("vision tower", {"engine", "engine.precision", "fp8", "int8"}),
+        ("prefix KV cache", {"engine", "fp8", "int8", "graph"}),
+        ("denoise step", {"engine", "fp8", "int8", "graph"}),
+        ("RTC step", {"guidance"}),
+        ("preprocessing", {"preprocessing"}),
+    ],
+)
+def test_the_hints_name_engines_fp8_int8_and_graphs_by_keys_that_there_are(tmp_path, part, keys):
+    file = tmp_path / "latencies.csv"
+    file.write_text(f"steps,total,{part}\n10,171.4,160\n")
+    [need] = budget_of([file], 20, 30).needs
+    named = set(re.findall(r"(?<![\w.-])([a-z_]\w*(?:\.\w+)?)(?==)", " ".join(need.treatments)))
+    assert keys <= named
+    options = {f"{key}.{option}" for key, words in table().items() for option in words.options}
+    assert {key for key in named if not key.startswith("policy.")} <= {*table(), *options}

@@ -134,9 +134,10 @@ def test_the_answer_says_so_and_does_not_hold_tf32_against_float32(monkeypatch: 
     assert plain.traits.without("tf32") == wide.traits.without("tf32"), "else no finding judges the lever"
 
 
-@pytest.mark.parametrize("kind", matrix(["diffusion", "pi05", "pi0"]))
+@pytest.mark.parametrize("kind", matrix(["diffusion", "fastwam", "pi05", "pi0"], keep=2))
 def test_activations_that_are_computed_again_give_the_same_gradient(kind: str) -> None:
-    subject, own = tiny(kind), tiny(kind, "--gradient_checkpointing=true")
+    flag = {"fastwam": "--use_gradient_checkpointing=true"}.get(kind, "--gradient_checkpointing=true")
+    subject, own = tiny(kind), tiny(kind, flag)
     batch = subject.inputs.batch(2)
 
     def taken(of: PolicySubject) -> tuple[int, list[torch.Tensor]]:
@@ -158,6 +159,7 @@ def test_activations_that_are_computed_again_give_the_same_gradient(kind: str) -
         undo()
     plain, lerobots = taken(subject), taken(own)
     assert again[0] == lerobots[0] > plain[0], "layers run once more, as with LeRobot's own flag"
+    assert treatment.traits().lerobot_flag == flag.replace("--", "--policy.")
     assert all(torch.equal(a, b) for a, b in zip(lerobots[1], again[1], strict=True))
     # Gradients of a weight that several places use are summed in another order.
     assert all(torch.allclose(a, b, rtol=1e-4, atol=1e-6) for a, b in zip(plain[1], again[1], strict=True))
@@ -165,3 +167,8 @@ def test_activations_that_are_computed_again_give_the_same_gradient(kind: str) -
         lever("checkpointing").apply(own)
     with pytest.raises(UserError, match=r"act has no --policy\.gradient_checkpointing"):
         lever("checkpointing").apply(tiny("act"))
+
+
+def test_a_policy_that_turns_checkpoints_on_by_itself_is_refused_with_its_field() -> None:
+    with pytest.raises(UserError, match=r"evo1 has it on by itself .*--policy\.enable_gradient_checkpointing=false"):
+        lever("checkpointing").apply(tiny("evo1"))

@@ -23,19 +23,21 @@ from strobe.version import __version__
 STEPS = ("num_inference_steps", "num_steps")  # settings of policies
 TOTAL = "total"
 # What can be tried on a part, by words of its name: treatments as `strobe compare --variant` takes them.
-ENGINE = "engine=openvino (CPU) or tensorrt (CUDA) with engine.part=…"
+ENGINE = "engine=openvino (CPU) or tensorrt (CUDA; engine.precision=fp8 too) with engine.part=…"
+# TensorRT has not been tried on parts that a key-value cache goes through.
+ENGINE_OF_CACHES = "engine=openvino (CPU) with engine.part=…"
 NARROWER = "int8=weights, or fp8=dynamic (Hopper)"
 TREATMENTS = {
     ("vision", "image"): ["cameras=batched", "precision=bf16 with precision.part=…, or --precision=auto",
                           "projections=fused", ENGINE, NARROWER, "fewer or smaller cameras"],
     ("prefix", "cache", "kv"): ["padding=trimmed", "prefix_tail=skipped", "projections=fused", "attention=sdpa",
-                                "--precision=auto", NARROWER, "graph=chunk (CUDA)",
+                                "--precision=auto", ENGINE_OF_CACHES, NARROWER, "graph=chunk (CUDA)",
                                 "a shorter prompt, fewer image tokens"],
     ("denois", "expert"): ["prefix_cache=static", "timesteps=precomputed", "masks=once", "graph=chunk or loop (CUDA)",
-                           "compile with compile.part=model.denoise_step", NARROWER,
+                           "compile with compile.part=model.denoise_step", ENGINE_OF_CACHES, NARROWER,
                            "fewer steps: policy.num_inference_steps=…"],
     ("guidance", "rtc"): ["guidance=closed form"],
-    ("processing", "resize"): ["smaller images from the cameras", "processors on the device"],
+    ("preprocess", "resize"): ["smaller images from the cameras", "preprocessing=device (not on a CPU)"],
 }  # fmt: skip
 
 

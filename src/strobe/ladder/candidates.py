@@ -110,7 +110,8 @@ def candidates(subject: Subject, choice: Choice, now: Measurement | None = None)
         except UserError:
             continue
     made = [candidate_of(subject, specs) for specs in offered]
-    return list({candidate.text: candidate for candidate in made}.values())
+    allowed = [candidate for candidate in made if candidate.effect in choice.effects or candidate.specs in choice.own]
+    return list({candidate.text: candidate for candidate in allowed}.values())
 
 
 def in_order(
@@ -260,7 +261,7 @@ def candidate_of(subject: Subject, specs: Sequence[Spec]) -> Candidate:
     return Candidate(
         specs=tuple(specs),
         parts=tuple(dict.fromkeys(part for parts in each for part in parts)) if all(each) else (),
-        effect=strongest([entry.effect for entry in entries]),
+        effect=effect_of(specs),
         rank=max(entry.rank for entry in entries),
         try_alone=any(entry.alone(subject, spec) for entry, spec in zip(entries, specs, strict=True)),
         of_torch=all(entry.of_torch or DTYPE <= entry.rank < GUIDANCE for entry in entries),
@@ -268,6 +269,12 @@ def candidate_of(subject: Subject, specs: Sequence[Spec]) -> Candidate:
         arithmetic=min(treatment.arithmetic for treatment in made),
         eases=frozenset(eased for entry in entries for eased in entry.eases),
     )
+
+
+def effect_of(specs: Sequence[Spec]) -> Effect:
+    """Return the most that ``specs`` do to the actions. One of them may do more than its kind: an engine in fp8."""
+    entries = [catalogue.entry_of(next(iter(spec))).effect for spec in specs]
+    return strongest([*entries, *(catalogue.make(spec).effect for spec in specs)])
 
 
 def replaced(subject: Subject, specs: Sequence[Spec]) -> list[str]:

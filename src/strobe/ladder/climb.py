@@ -24,6 +24,7 @@ from strobe.ladder.candidates import (
     candidate_of,
     candidates,
     covered,
+    effect_of,
     in_order,
     largest,
     replaced,
@@ -343,11 +344,10 @@ class Climb:
     def plan(self, candidate: Candidate, *, begun: bool = False) -> TriedCandidate:
         """Return a try of ``candidate`` on the rungs that are there now; it counts once it is among the trials."""
         part, part_share = largest(candidate, self.with_parts)
-        accepted: list[Effect] = [entry.effect for entry in _entries(self.top.specs)]
         tried = Try(
             treatment=candidate.text,
             rung=len(self.steps),
-            effect=strongest([*accepted, candidate.effect]),
+            effect=strongest([effect_of(self.top.specs), candidate.effect]),
             part=part,
             parts=list(candidate.parts),
             part_share=part_share,

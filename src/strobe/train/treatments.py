@@ -66,32 +66,44 @@ ACCUMULATE = entry("accumulate", _make_accumulate)
 
 _FIELD = "gradient_checkpointing"
 _ENABLE = (("model", f"{_FIELD}_enable"), ("", f"_enable_{_FIELD}"))  # LeRobot's methods; Diffusion reads its config
+_LIVE = f"use_{_FIELD}"  # FastWAM's, which its modules have as an attribute and read in every forward pass
+_BY_ITSELF = f"enable_{_FIELD}"  # EVO-1's, on by default, which leaves hooks in its backbone
 
 
 @dataclass
 class Checkpointing(Treatment, key="checkpointing"):
     """LeRobot's own ``gradient_checkpointing`` of a policy, which its constructor reads; set after it here.
 
-    Policies of LeRobot 0.6.1 have no common way back: all attributes of that name are put back.
+    FastWAM's field is called ``use_gradient_checkpointing``. Policies of LeRobot 0.6.1 have no common way back: all
+    attributes of that name are put back.
     """
 
     _on: list[dict[str, Any]] | None = field(default=None, init=False, repr=False)
     _policy: Any = field(default=None, init=False, repr=False)
+    _field: str = field(default=_FIELD, init=False, repr=False)  # of the policy's config
     phases = FOR_TRAINING
 
     def traits(self) -> TreatmentTraits:
-        return TreatmentTraits(key=self.key, value=True, lerobot_flag=f"--policy.{_FIELD}=true")
+        return TreatmentTraits(key=self.key, value=True, lerobot_flag=f"--policy.{self._field}=true")
 
     def apply(self, subject: Subject) -> Undo:
         policy: Any = policy_of(subject).policy
-        if not hasattr(policy.config, _FIELD):
+        if hasattr(policy.config, _BY_ITSELF):
+            raise UserError(
+                f"checkpointing: {policy.config.type} has it on by itself where it trains its backbone. For its price "
+                f"compare two runs, one of them with --policy.{_BY_ITSELF}=false"
+            )
+        self._field = next((name for name in (_FIELD, _LIVE) if hasattr(policy.config, name)), _FIELD)
+        if not hasattr(policy.config, self._field):
             raise UserError(f"checkpointing: {policy.config.type} has no --policy.{_FIELD}")
-        if getattr(policy.config, _FIELD):
-            raise UserError(f"checkpointing: --policy.{_FIELD}=true has it on in every variant already")
+        if getattr(policy.config, self._field):
+            raise UserError(f"checkpointing: --policy.{self._field}=true has it on in every variant already")
         places = [vars(policy.config), *map(vars, policy.modules())]
         before = [_named(place) for place in places]
         if self._on is None or self._policy is not policy:  # once: some make a function of their own in every call
-            setattr(policy.config, _FIELD, True)
+            for place in places if self._field == _LIVE else places[:1]:
+                if self._field in place:
+                    place[self._field] = True
             owners = ((getattr(policy, path, None) if path else policy, name) for path, name in _ENABLE)
             enable = next((getattr(owner, name) for owner, name in owners if hasattr(owner, name)), None)
             if enable is not None:

@@ -133,8 +133,9 @@ TABLE: tuple[HelpWords, ...] = (
           "training: activations are computed again in the backward pass, where the policy has the field for it",
           only=True),
     # a compiled region goes around an engine
-    HelpWords("engine", "strobe.treatments.engines.engine", "rounding", COMPILED - 1,
-          "openvino (CPU) or tensorrt (CUDA) for engine.part=PATH, with engine.precision=fp32, bf16 or fp16",
+    HelpWords("engine", "strobe.treatments.engines.calibrated:WITH_FP8", "rounding", COMPILED - 1,
+          "openvino (CPU), tensorrt (CUDA) for engine.part=PATH; engine.precision=fp32, bf16, fp16 "
+          "(tensorrt: fp8, lossy)",
           options=("part", "precision"), untried=("TensorRT",), eases=("launches", "memory")),
     # a compiled region goes around it
     HelpWords("int8_engine", "strobe.treatments.engines.calibrated", "lossy", COMPILED - 1,

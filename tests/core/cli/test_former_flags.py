@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import shlex
+
 import pytest
+from support.approved import APPROVED, approve
 
 from strobe.core.cli import former_flags
 from strobe.core.cli.help import help_text
@@ -115,7 +118,23 @@ def test_each_hint_of_the_table_names_flags_that_there_are():
     for row in former_flags.ROWS.values():
         for flag, _ in row:
             name = flag.removeprefix(former_flags.THEIRS).partition("=")[0]
-            if name != flag.partition("=")[0]:
-                assert any(has_flag(command, name) for command in ("lerobot-train", "lerobot-rollout")), flag
-            elif flag:
-                assert name in ours or f"{name.partition('.')[0]}." in ours, flag
+            of_strobe = not flag.startswith(former_flags.THEIRS) and (
+                name in ours or f"{name.partition('.')[0]}." in ours
+            )
+            theirs = [has_flag(command, name) for command in ("lerobot-train", "lerobot-rollout")]
+            assert not flag or of_strobe or any(theirs), flag
+
+
+def test_the_answers_to_old_spellings_are_those_that_a_person_read(monkeypatch: pytest.MonkeyPatch):
+    """As users of the five kits, of LeRobot, openpi and Isaac-GR00T type them. A new one is a line of the file."""
+    monkeypatch.setattr("sys.argv", ["strobe"])
+    file = APPROVED / "old-spellings.txt"
+    typed = [line for line in file.read_text().splitlines() if line.startswith("strobe ")]
+    assert len(typed) >= 50
+    lines: list[str] = []
+    for line in typed:
+        _, name, *given = shlex.split(line)
+        with pytest.raises(UserError) as refused:
+            load(commands()[name].module).run(given)
+        lines += [line, f"    {refused.value}", ""]
+    approve("\n".join(lines), file)

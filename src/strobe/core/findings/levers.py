@@ -135,7 +135,8 @@ def accumulation(result: CompareResult, _: Thresholds) -> Found:
         why, worth = _FOR_MEMORY[kind]
         rule, does, do = f"{kind}-saves-nothing", "saves no memory here, and takes", "Do not use it."
         if saved >= MIN_MEMORY_SAVED:
-            rule, does, do = f"{kind}-saves", f"takes {percent(saved)} less memory and", worth
+            flag = next((each.lerobot_flag for each in after.traits.treatments if each.key == pulled[0]), "")
+            rule, does, do = f"{kind}-saves", f"takes {percent(saved)} less memory and", worth.format(flag=flag)
         more = f"{percent(abs(time))} {'more' if time >= 0 else 'less'}"
         words = {"peak": _gib(now), "peak_before": _gib(held), "now": whole_ms(after), "then": whole_ms(before)}
         yield {"saved": saved, "time": time}, {**locals(), **words}
@@ -151,7 +152,7 @@ _FOR_MEMORY = {
     ),
     "checkpointing": (
         f"Activations are computed once more in the backward pass, and not stored. {_STAYS} The gradient is the same.",
-        "If a larger batch trains better, use --policy.gradient_checkpointing=true in lerobot-train. With that flag "
+        "If a larger batch trains better, use {flag} in lerobot-train. With that flag "
         "`strobe batch` finds the largest one that fits.",
     ),
 }

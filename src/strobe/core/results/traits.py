@@ -8,6 +8,7 @@ from typing import Literal
 from pydantic import Field, SerializerFunctionWrapHandler, model_serializer
 
 from strobe.core.results.data import Data, Finite
+from strobe.core.results.units import count
 
 Value = str | int | float | bool | None
 Facts = dict[str, Value]
@@ -15,6 +16,8 @@ Facts = dict[str, Value]
 # How the first call makes what later ones run: torch.compile, an engine built for a part, a graph captured; "" where
 # it makes nothing.
 Builds = Literal["", "compiled", "built", "captured"]
+
+NAMED = 6  # operators that a label names; the record has all of them
 
 
 class Record(Data):
@@ -55,6 +58,9 @@ class TreatmentTraits(Record):
     precision: str = Field(default="", description="dtype in which an engine computes")
     build_s: Finite | None = Field(default=None, description="seconds to build its engines")
     from_cache: bool | None = Field(default=None, description="all engines came from the cache")
+    engines: int | None = Field(default=None, description="number of TensorRT engines that it was cut into")
+    torch_partitions: int | None = Field(default=None, description="parts between these engines that torch computes")
+    torch_operators: list[str] = Field(default_factory=list, description="torch's operators in these, each once")
     captures: int | None = Field(default=None, description="CUDA graphs captured so far: one for each shape of inputs")
     capture_s: Finite | None = Field(default=None, description="seconds of these captures with their warm-ups")
     layers: int | None = Field(default=None, description="number of quantised layers")
@@ -93,6 +99,7 @@ class TreatmentTraits(Record):
             "engine.precision": self.precision,
             "engine build s": self.build_s,
             "engine from cache": self.from_cache,
+            "engine partitions": self._partitions(),
             "graph captures": self.captures,
             "graph capture s": self.capture_s,
             f"{self.key} layers": self.layers,
@@ -101,6 +108,17 @@ class TreatmentTraits(Record):
             f"{self.key} from": self.package,
         }
         return {label: value for label, value in options.items() if value not in (None, "")}
+
+    def _partitions(self) -> str:
+        """Return the engines and what torch computes between them, in words; '' where nothing was cut."""
+        if self.engines is None:
+            return ""
+        engines = count(self.engines, "engine")
+        if not self.torch_partitions:
+            return f"{engines}, nothing in torch"
+        named, more = self.torch_operators[:NAMED], self.torch_operators[NAMED:]
+        operators = ", ".join([*named, *([f"{len(more)} more"] if more else [])])
+        return f"{engines}, {count(self.torch_partitions, 'partition')} in torch ({operators})"
 
 
 class DelayTraining(Record):

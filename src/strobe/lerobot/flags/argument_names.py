@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 
+from strobe.core.cli.former_flags import hint as former_flag
 from strobe.core.errors import UserError, nearest
 from strobe.lerobot.schema import registries, shapes
 from strobe.lerobot.schema.source import UnreadableSourceError, find
@@ -114,6 +115,8 @@ def _check_names(arguments: dict[str, str], command: str, new_policy: bool, ours
             hint = "RTC is --inference.type=rtc here"
         elif rtc != name and _fits("inference.rtc", known):
             hint = f"it is --inference.rtc.{rtc} here, with --inference.type=rtc"
+        elif said := former_flag(f"--{name}", lambda flag: flag[:2] == "--" and _fits(flag[2:], known)):
+            hint = said
         else:
             hint = nearest(f"--{name}", [f"--{flag}" for flag in known if not flag.endswith(".*")], many=0)
         raise UserError(f"{command} has no flag --{name}: {hint}".removesuffix(": known: , …"))

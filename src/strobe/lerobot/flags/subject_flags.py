@@ -12,6 +12,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from strobe.core.cli.bounds import at_least, check_bounds
+from strobe.core.cli.former_flags import hint as former_flag
 from strobe.core.cli.help import about
 from strobe.core.cli.help import fields_of as config_fields
 from strobe.core.cli.live import importing
@@ -145,6 +146,8 @@ def require_subject(flags: SubjectFlags) -> None:
     prefix, offered = ("--model.", MODEL_NAMES) if model else ("--policy.", POLICY_NAMES)
     for override in flags.overrides:
         name = override.removeprefix("--").partition("=")[0]
+        if not _is_policy_field(name) and (said := former_flag(f"{prefix}{name}", lambda _: False)):
+            raise UserError(f"unknown flag {prefix}{name}: {said}")
         # Without the prefix, which would make any two flags alike.
         close = difflib.get_close_matches(name, [flag.removeprefix(prefix) for flag in offered], n=1, cutoff=0.6)
         if close and (model or not _is_policy_field(name)):

@@ -26,7 +26,9 @@ from strobe.core.errors import UserError, install
 from strobe.core.measure.ceiling import faster_in_bfloat16
 from strobe.core.measure.memory import available_bytes
 from strobe.core.runs.cache import cache_folder
+from strobe.treatments.engines.partitions import OnCard
 from strobe.treatments.engines.recorded import Call, Results
+from strobe.treatments.numbers.quantise import LEAST_FP8
 
 # Floating tensors come and go as float32.
 Inputs = Sequence[Tensor]
@@ -206,10 +208,14 @@ class TensorRT:
         _require("torch_tensorrt", "tensorrt")
 
     def precisions(self, device: torch.device) -> tuple[str, ...]:
-        return ("fp32", "bf16", "fp16") if computes_bf16(device) else ("fp32", "fp16")
+        floating = ("fp32", "bf16", "fp16") if computes_bf16(device) else ("fp32", "fp16")
+        able = torch.cuda.get_device_capability(device) >= LEAST_FP8 and find_spec(MODELOPT) is not None
+        return (*floating, FP8) if able else floating
 
     def exported(self, precision: str) -> str:
-        return precision  # it computes in the program's dtypes; enabled_precisions is the deprecated way to say it
+        # It computes in the program's dtypes; enabled_precisions is the deprecated way to say it. What an engine in
+        # fp8 does not multiply in it stays in bfloat16, which has the range of float32.
+        return "bf16" if precision == FP8 else precision
 
     def building(self, precision: str) -> float:
         return 0.0  # it is the device's memory that is taken, and that refuses by itself
@@ -233,30 +239,21 @@ class TensorRT:
         if _takes(tensorrt.dynamo.compile, "attn_bias_is_causal"):
             options["attn_bias_is_causal"] = False
         with torch.cuda.device(device):
-            built = tensorrt.dynamo.compile(model, arg_inputs=list(inputs), **options)
+            built = OnCard(tensorrt.dynamo.compile(model, arg_inputs=list(inputs), **options), device)
             saved = {"output_format": "exported_program", "arg_inputs": list(inputs)}
-            _written(keep, lambda: tensorrt.save(built, str(keep), **saved))
-        return _calling(built, device)
+            _written(keep, lambda: tensorrt.save(built.module, str(keep), **saved))
+        return built
 
     def load(self, file: Path, precision: str, device: torch.device) -> Run:
         tensorrt: Any = importlib.import_module("torch_tensorrt")
         with torch.cuda.device(device):
-            return _calling(tensorrt.load(str(file)).module(), device)
+            return OnCard(tensorrt.load(str(file)).module(), device)
 
 
 def _takes(function: Callable[..., object], keyword: str) -> bool:
     """Return whether ``function`` can be given ``keyword``, be it to ignore it."""
     taken = inspect.signature(function).parameters
     return keyword in taken or any(parameter.kind is parameter.VAR_KEYWORD for parameter in taken.values())
-
-
-def _calling(module: Callable[..., Any], device: torch.device) -> Run:
-    def run(inputs: Sequence[Tensor]) -> list[Tensor]:
-        with torch.cuda.device(device):
-            out = module(*inputs)
-        return [out] if isinstance(out, Tensor) else list(out)
-
-    return run
 
 
 def _zeros(like: Tensor, dtype: torch.dtype | None = None, **_: object) -> Tensor:
@@ -321,6 +318,9 @@ ENGINES: dict[str, Callable[[], Engine]] = {"openvino": OpenVINO, "tensorrt": Te
 # cannot.
 
 INT8 = "int8"
+# torch-tensorrt takes products in float8 by an operator that ModelOpt registers when it is imported
+# (https://github.com/NVIDIA/Model-Optimizer, Apache-2.0).
+FP8, MODELOPT = "fp8", "modelopt"
 
 
 def require_nncf() -> None:

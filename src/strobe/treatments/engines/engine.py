@@ -40,7 +40,8 @@ from strobe.core.treatments.room import fits, numbers, require_room
 from strobe.core.treatments.switch import entry
 from strobe.core.treatments.treatment import FOR_INFERENCE, Spec, Treatment, Undo
 from strobe.core.treatments.words import name_of
-from strobe.treatments.engines.backends import ENGINES, INT8, Engine, Run, engine_file, mark_used, trim_engines
+from strobe.treatments.engines.backends import ENGINES, FP8, INT8, Engine, Run, engine_file, mark_used, trim_engines
+from strobe.treatments.engines.partitions import OnCard
 from strobe.treatments.engines.recorded import (
     Call,
     Flat,
@@ -59,7 +60,7 @@ LARGE = 1e9  # numbers of a part's weights, from which it is tried by itself
 SHAPES = 4  # shapes built for one part, each an engine of its own; torch computes the others
 RECORDING_S = 8.0  # time after which no further inference is recorded
 # Cosine between the engine's results and the part's own, on what was recorded.
-LEAST = {"fp32": 0.999, "bf16": 0.99, "fp16": 0.99, INT8: 0.98}
+LEAST = {"fp32": 0.999, "bf16": 0.99, "fp16": 0.99, INT8: 0.98, FP8: 0.98}
 # What OpenVINO last read of a part, and what that hangs on: in another precision it is the same.
 _READ: WeakKeyDictionary[nn.Module, tuple[object, object]] = WeakKeyDictionary()
 _NAMES = {torch.float32: "fp32", torch.bfloat16: "bf16", torch.float16: "fp16"}
@@ -106,6 +107,11 @@ class PartInEngine(Treatment, key="engine"):
             built = list(self._built.values())
             traits.build_s = round(sum(engine.seconds for engine in built), 2)
             traits.from_cache = all(engine.cached for engine in built)
+            cut = [engine.call.partitions for engine in built if isinstance(engine.call, OnCard)]
+            for each in filter(None, cut):
+                traits.engines = (traits.engines or 0) + each.engines
+                traits.torch_partitions = (traits.torch_partitions or 0) + each.in_torch
+                traits.torch_operators = list(dict.fromkeys([*traits.torch_operators, *each.operators]))
         return traits
 
     def apply(self, subject: Subject) -> Undo:
@@ -319,7 +325,7 @@ class _Built:
 
 def _counted(precision: str) -> torch.dtype:
     """Return the dtype that the products of an engine in ``precision`` are counted in."""
-    return torch.int8 if precision == INT8 else DTYPES[precision]
+    return {INT8: torch.int8, FP8: torch.float8_e4m3fn}.get(precision) or DTYPES[precision]
 
 
 def _state(part: nn.Module) -> list[tuple[int, int, torch.dtype]]:
@@ -370,7 +376,8 @@ def _candidates(subject: Subject) -> list[Spec]:
         able = made.precisions(subject.device)
     except UserError:
         return []
-    precisions = [name for name in (("fp16", "bf16") if engine == "tensorrt" else ("bf16", "fp32")) if name in able]
+    order = ("fp16", "bf16", FP8) if engine == "tensorrt" else ("bf16", "fp32")
+    precisions = [name for name in order if name in able]
     networks = _networks(subject) if engine == "openvino" else []  # such parts have not been tried in TensorRT
     specs = [(path, precision) for path in (*networks, *without_caches(subject)) for precision in precisions]
     if engine == "openvino" and Parts.of(subject.family).caching:

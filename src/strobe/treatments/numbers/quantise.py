@@ -53,6 +53,7 @@ BORDERS = (
 SMALLEST = 32  # features in or out; below, the scaling costs more than the product saves
 MULTIPLE = 16  # multiple of features that 8-bit products on CUDA need
 WORTH_TRYING = 0.35  # least share of a part's weights that can be quantised; convolutions cannot
+LEAST_FP8 = (8, 9)  # compute capability with products of float8: Ada, Hopper, later
 CALIBRATED = 8  # observations that 'static' measures its scales on
 
 
@@ -119,7 +120,7 @@ class Quantised(Treatment):
 
     def _prepare(self, subject: Subject) -> None:
         part = part_of(subject.module, self.part)
-        chosen, self._skipped = _chosen(part)
+        chosen, self._skipped = layers_of(part)
         what = f"'{self.part}'" if self.part else subject.info.name
         if not chosen:
             raise UserError(f"{what} has no linear layer to quantise: {', '.join(self._skipped) or 'none at all'}")
@@ -180,7 +181,7 @@ def _back(layers: Sequence[_Layer]) -> None:
         layer.to_own()
 
 
-def _chosen(part: nn.Module) -> tuple[list[nn.Linear], list[str]]:
+def layers_of(part: nn.Module) -> tuple[list[nn.Linear], list[str]]:
     """Return the layers to quantise, and those left as they are, in words."""
     chosen: list[nn.Linear] = []
     borders: dict[str, None] = {}
@@ -207,7 +208,7 @@ def _chosen(part: nn.Module) -> tuple[list[nn.Linear], list[str]]:
 
 def _share(part: nn.Module) -> float:
     """Return how much of the part's weights can be quantised."""
-    linear = sum(module.weight.numel() for module in _chosen(part)[0])
+    linear = sum(module.weight.numel() for module in layers_of(part)[0])
     return linear / max(1, sum(weight.numel() for weight in part.parameters()))
 
 
@@ -241,11 +242,11 @@ def observed(subject: Subject, layers: Iterable[nn.Module]) -> dict[int, Tensor]
 
 
 def require_fp8(device: torch.device) -> None:
-    """Raise UserError where the device has no products of float8, which torchao wants 8.9 for (Ada, Hopper, later)."""
+    """Raise UserError where the device has no products of float8."""
     if device.type != "cuda":
         raise UserError(f"fp8 needs CUDA and compute capability 8.9 or later; on {device.type} use int8")
     major, minor = torch.cuda.get_device_capability(device)
-    if (major, minor) < (8, 9):
+    if (major, minor) < LEAST_FP8:
         raise UserError(f"fp8 needs compute capability 8.9 or later, this device has {major}.{minor}: use int8")
 
 
