@@ -12,6 +12,7 @@ import sys
 import time
 from collections.abc import Iterator
 from functools import partial
+from importlib.metadata import PackageNotFoundError
 from multiprocessing.connection import Connection
 from types import SimpleNamespace
 from typing import Any
@@ -31,6 +32,7 @@ class Worker:
     def __init__(self) -> None:
         self.model: Any = None
         self.observations: list[tuple[Any, torch.Tensor]] = []
+        self.norms: dict[str, Any] = {}
 
     def versions(self) -> dict[str, str]:
         """Return the versions of what runs here."""
@@ -68,11 +70,14 @@ class Worker:
         with _sized(sizes) if sizes else contextlib.nullcontext():
             self.model = pi0_pytorch.PI0Pytorch(config)
         torch.set_default_dtype(torch.float32)
+        for name, module in self.model.named_children():
+            if name != "paligemma_with_expert":  # the projections: in float32 whatever the dtype
+                module.float()
         vars(self.model).pop("sample_actions", None)  # some versions compile it whatever the config says
         self.model.eval().requires_grad_(False)
         prepare = pi0_pytorch._preprocessing.preprocess_observation_pytorch
-        if not isinstance(prepare, partial):
-            pi0_pytorch._preprocessing.preprocess_observation_pytorch = partial(prepare, image_resolution=(side, side))
+        prepare = prepare.func if isinstance(prepare, partial) else prepare  # of an earlier model
+        pi0_pytorch._preprocessing.preprocess_observation_pytorch = partial(prepare, image_resolution=(side, side))
         if not weights:
             return [], []
         from safetensors import safe_open
@@ -85,12 +90,27 @@ class Worker:
                 places[name].copy_(file.get_tensor(names[name]))
         return sorted(places.keys() - names.keys()), sorted(names.keys() - places.keys())
 
-    def observe(self, images: list[np.ndarray], tokens: np.ndarray, mask: np.ndarray, noise: np.ndarray) -> int:
-        """Keep an observation with its noise: images (1, 3, H, W) in [-1, 1], tokens and mask (1, tokens)."""
+    def observe(
+        self,
+        images: list[np.ndarray],
+        tokens: np.ndarray,
+        mask: np.ndarray,
+        noise: np.ndarray,
+        state: np.ndarray | None = None,
+        cameras: int = len(IMAGES),
+    ) -> int:
+        """Keep an observation with its noise.
+
+        Args:
+            images: (1, 3, H, W) each, in [-1, 1]; those from ``cameras`` on are masked.
+            tokens, mask: (1, tokens).
+            noise: (1, horizon, 32).
+            state: (1, 32), normalised; None for zeros.
+        """
         seen = SimpleNamespace(
             images={name: torch.from_numpy(image) for name, image in zip(IMAGES, images, strict=True)},
-            image_masks={name: torch.ones(1, dtype=torch.bool) for name in IMAGES},
-            state=torch.zeros(1, 32),
+            image_masks={name: torch.tensor([index < cameras]) for index, name in enumerate(IMAGES)},
+            state=torch.zeros(1, 32) if state is None else torch.from_numpy(state),
             tokenized_prompt=torch.from_numpy(tokens),
             tokenized_prompt_mask=torch.from_numpy(mask),
             token_ar_mask=None,
@@ -98,6 +118,37 @@ class Worker:
         )
         self.observations.append((seen, torch.from_numpy(noise)))
         return len(self.observations)
+
+    def save(self, folder: str, asset: str, seed: int) -> None:
+        """Write a checkpoint as openpi's training does: weights, moved at random, and statistics of 32 values each."""
+        import safetensors.torch
+        from openpi.shared import normalize  # pyright: ignore[reportMissingImports]
+
+        drawn = torch.Generator().manual_seed(seed)
+        for weight in self.model.parameters():  # so that no gate is shut: the norms of a new model are zeros
+            weight.add_(0.05 * torch.randn(weight.shape, generator=drawn).to(weight.dtype))
+        safetensors.torch.save_model(self.model, f"{folder}/model.safetensors")
+        made = np.random.default_rng(seed)
+        for name in ("state", "actions"):
+            middle, width = made.normal(size=32), made.uniform(0.5, 2, 32)
+            self.norms[name] = normalize.NormStats(
+                mean=middle, std=width, q01=middle - 2 * width, q99=middle + 2.5 * width
+            )
+        normalize.save(f"{folder}/assets/{asset}", self.norms)
+
+    def normalised(self, state: np.ndarray) -> np.ndarray:
+        """Return a state, (1, values), as openpi's transforms give it to the model: (1, 32)."""
+        from openpi import transforms  # pyright: ignore[reportAttributeAccessIssue]
+
+        there = transforms.Normalize(self.norms, use_quantiles=self.model.pi05)
+        return transforms.pad_to_dim(there({"state": state})["state"], 32).astype(np.float32)
+
+    def in_units(self, actions: np.ndarray) -> np.ndarray:
+        """Return a model's actions, (1, horizon, 32), in the robot's units, as openpi's transform does."""
+        from openpi import transforms  # pyright: ignore[reportAttributeAccessIssue]
+
+        back = transforms.Unnormalize(self.norms, use_quantiles=self.model.pi05)
+        return back({"state": np.zeros((1, 32)), "actions": actions})["actions"]
 
     def sample(self, index: int) -> np.ndarray:
         """Return the chunk of observation ``index``, (1, 50, 32)."""
@@ -186,7 +237,8 @@ def main() -> None:
     sys.path.append(sys.path.pop(0))  # this folder has a file called openpi.py
     pipe = Connection(int(sys.argv[1]))
     os.dup2(2, 1)  # nothing printed here may get among the benchmark's figures
-    suit_transformers()
+    with contextlib.suppress(PackageNotFoundError):  # LeRobot may be absent in openpi's environment
+        suit_transformers()
     worker = Worker()
     with contextlib.suppress(EOFError):
         while True:

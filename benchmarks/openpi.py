@@ -15,6 +15,9 @@ transformers 5: two processes, which take turns. A tiny pi0.5 of random weights 
 - `strobe.compare` judges the two, with at least 8 pairs. openpi's calls go over a pipe. The pipe's time is in theirs,
   and shown.
 - Images of 480 x 640 as each makes them smaller, and the prompt's text as each writes it: shown, not judged.
+- A tiny pi0.5 and pi0 that openpi saves, with statistics, become LeRobot's by the code of docs/coming-from/openpi.md.
+  What LeRobot loads from that folder gives openpi's actions within 1e-4, in the model's numbers and in the robot's
+  units, in float32. `--only=checkpoint` looks at that alone.
 """
 
 from __future__ import annotations
@@ -250,6 +253,19 @@ def prompt(state: np.ndarray) -> str:
     return Pi05PrepareStateTokenizerProcessorStep()(given)[TransitionKey.COMPLEMENTARY_DATA]["task"][0]
 
 
+def checkpoints(remote: Remote, console: Console) -> tuple[dict[str, Any], bool]:
+    """Return how far converted policies are from openpi's, and whether the bar holds in float32."""
+    from _openpi_checkpoint import CASES, converted
+
+    figures: dict[str, Any] = {}
+    for kind, dtype in CASES:
+        with tempfile.TemporaryDirectory(prefix="strobe-openpi-") as folder:
+            figures[f"{kind} in {dtype}"] = converted(remote, kind, dtype, Path(folder))
+        console.print(f"converted {kind} in {dtype}: {figures[f'{kind} in {dtype}']}")
+    exact = [found for case, found in figures.items() if case.endswith("float32")]
+    return {"converted": figures}, all(found[which] <= SAME for found in exact for which in ("actions", "in units"))
+
+
 def study(remote: Remote, quick: bool, full: bool, console: Console) -> tuple[dict[str, Any], bool]:
     """Return the figures, and whether the bars hold."""
     figures: dict[str, Any] = {"openpi": remote("versions")}
@@ -284,6 +300,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true", help="only float32, and fewer calls")
     parser.add_argument("--full", action="store_true", help="a full-size pi0.5 in bfloat16: two of 7 GB")
+    parser.add_argument("--only", choices=("checkpoint",), help="look at converted checkpoints alone")
     parser.add_argument("--openpi-python", default="", help="the interpreter of openpi's environment")
     arguments = parser.parse_args()
     if not arguments.openpi_python:
@@ -294,7 +311,10 @@ def main() -> None:
     keep_memory(KINETO_LOG_LEVEL="5")
     remote = Remote(arguments.openpi_python)
     try:
-        figures, holds = study(remote, arguments.quick, arguments.full, Console())
+        figures, holds = ({}, True) if arguments.only else study(remote, arguments.quick, arguments.full, Console())
+        if not arguments.full:
+            more, converts = checkpoints(remote, Console())
+            figures, holds = figures | more, holds and converts
     finally:
         remote.close()
     finish(figures, holds)

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Flow(Capability):
-    """How a flow policy of LeRobot samples: a prefix pass fills a key-value cache, denoising steps read it.
+    """How a flow policy samples: a prefix pass fills a key-value cache, denoising steps read it.
 
     ``policy.model`` has ``embed_prefix``, ``embed_suffix``, ``denoise_step``, ``action_in_proj``, ``action_out_proj``;
     the module at ``joint`` runs both transformers on ``inputs_embeds=[prefix, suffix]``, one of which may be None.
@@ -31,6 +31,10 @@ class Flow(Capability):
         clone: the function of the model's module that copies the cache in every step; '' if steps share it.
         layers: whether a transformer's layers run as modules, or through methods of the joint module.
         repeated: model → projections (modules of one tensor) of the prefix's keys and values that every step repeats.
+        cache_on_request: whether layers call ``update`` of a step's cache only where they are given ``use_cache=True``,
+            and otherwise join their keys and values to what it holds by themselves.
+        times: number of denoising steps → the time of each, in the bits that the policy computes.
+        periods: shortest and longest period of the time's embedding; None where the model's config has both.
     """
 
     joint: str
@@ -43,6 +47,9 @@ class Flow(Capability):
     clone: str = ""
     layers: Literal["modules", "methods"] = "modules"
     repeated: Callable[[Any], Sequence[object]] = lambda _: ()
+    cache_on_request: bool = False
+    times: Callable[[int], Sequence[float]] = lambda steps: [1.0 + step * (-1.0 / steps) for step in range(steps)]
+    periods: tuple[float, float] | None = None
 
 
 @dataclass(frozen=True)

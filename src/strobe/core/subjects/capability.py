@@ -7,14 +7,14 @@ from typing import TypeVar
 from strobe.core.errors import UserError
 from strobe.core.families.capabilities import Capability
 from strobe.core.families.registry import types_with
-from strobe.core.subjects.subject import ActingSubject, Subject
+from strobe.core.subjects.subject import Subject
 
 C = TypeVar("C", bound=Capability)
 
 
 def capability(subject: Subject, kind: type[C]) -> C | None:
     """Return this capability of ``subject``'s family; None without it, and for a subject that does not act."""
-    return subject.family.get(kind) if isinstance(subject, ActingSubject) else None
+    return subject.family.get(kind) if subject.acting is not None else None
 
 
 def needed(subject: Subject, kind: type[C], what: str = "this") -> C:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from types import SimpleNamespace
 from typing import Any
 
 import torch
@@ -43,7 +44,7 @@ class PrefixCache(DynamicCache):
 
     def lay(self, filled: Any) -> PrefixCache:
         """Take ``filled``, a cache that holds the prefix, as what comes before the suffix."""
-        self.layers = filled.layers
+        self.layers = filled.layers if hasattr(filled, "layers") else _pairs(filled)
         self._laid.clear()
         return self
 
@@ -87,6 +88,12 @@ class PrefixCache(DynamicCache):
         """Nothing was appended."""
 
 
+def _pairs(filled: Any) -> list[Any]:
+    """Return the layers of a cache of transformers 4.53 (openpi's), which has two lists of tensors in their place."""
+    pairs = zip(filled.key_cache, filled.value_cache, strict=True)
+    return [SimpleNamespace(keys=keys, values=values) for keys, values in pairs]
+
+
 def _made(wanted: Sequence[tuple[tuple[int, ...], torch.dtype, torch.device]]) -> tuple[Tensor, ...]:
     """Memory that calls in and out of inference mode may write to; what that mode makes, only calls in it may."""
     if torch.compiler.is_compiling():
@@ -119,6 +126,8 @@ class StaticPrefixCache(Switch, key="prefix_cache", of=Flow):
 
         def around(forward: Call) -> Call:
             def call(*args: object, **kwargs: Any) -> object:
+                if flow.sampling.cache_on_request and isinstance(kwargs.get("past_key_values"), PrefixCache):
+                    kwargs["use_cache"] = True
                 outputs, filled = forward(*args, **kwargs)
                 embeddings = kwargs.get("inputs_embeds")
                 if deriving() or filled is None or embeddings is None or embeddings[1] is not None:

@@ -137,11 +137,10 @@ def _table(flow: FlowModules, norms: list[Any], steps: int) -> _Table:
     """Make the table row by row, as the policy computes each step, so that the bits are the same."""
     model = flow.model
     device = model.action_in_proj.weight.device
-    times = [
-        torch.tensor(1.0 + step * (-1.0 / steps), dtype=torch.float32, device=device)[None] for step in range(steps)
-    ]
+    times = [torch.tensor(time, dtype=torch.float32, device=device)[None] for time in flow.sampling.times(steps)]
     width = model.action_in_proj.out_features
-    periods = {"min_period": model.config.min_period, "max_period": model.config.max_period}
+    shortest, longest = flow.sampling.periods or (model.config.min_period, model.config.max_period)
+    periods = {"min_period": shortest, "max_period": longest}
     sinusoidal = flow.module_of(model).create_sinusoidal_pos_embedding
     embeddings = [sinusoidal(time, width, device=time.device, **periods) for time in times]
     if not hasattr(model, "time_mlp_in"):
@@ -244,7 +243,7 @@ class MasksOnce(Switch, key="masks", of=Flow):
         timestep: Tensor,
         **state: object,
     ) -> Tensor:
-        model, config = flow.model, flow.model.config
+        model = flow.model
         embedded, pads, order, *condition = model.embed_suffix(*state.values(), x_t, timestep)
         built = self._built.now().get(BUILT)
         if built is None or built.prefix is not prefix_pad_masks:
@@ -252,12 +251,13 @@ class MasksOnce(Switch, key="masks", of=Flow):
         suffix = flow.sampling.suffix_pass(
             model, past_key_values, embedded, built.attention, built.positions, condition
         )
-        return model.action_out_proj(suffix[:, -config.chunk_size :].to(dtype=torch.float32))
+        return model.action_out_proj(suffix[:, -x_t.shape[1] :].to(dtype=torch.float32))
 
     def _try(self, theirs: Tensor, ours: Tensor) -> None:
         if not torch.equal(theirs.nan_to_num(), ours.nan_to_num()):
             raise UserError(
-                "this LeRobot denoises in another way than 0.6.1 does: building the masks once is not exact"
+                "this policy denoises in another way than LeRobot 0.6.1 and openpi do: building the masks once is not"
+                " exact"
             )
         self._tried = True
 

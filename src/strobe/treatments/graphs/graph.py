@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from operator import attrgetter
 from types import FunctionType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
@@ -32,10 +32,12 @@ from strobe.core.treatments.switch import entry
 from strobe.core.treatments.treatment import FOR_INFERENCE, Spec, Treatment, Undo
 from strobe.core.treatments.words import GRAPHS
 from strobe.lerobot.policies.policy_of import policy_of
-from strobe.lerobot.policies.policy_subject import PolicySubject
 from strobe.treatments.graphs.captures import Cuda
 from strobe.treatments.graphs.regions import Capture, Regions
 from strobe.treatments.parts import EXPERT, PREFIX, STEP, VISION, is_flow
+
+if TYPE_CHECKING:
+    from strobe.lerobot.policies.policy_subject import PolicySubject
 
 LOOP = "denoising loop"  # the section around a replay of all steps
 
@@ -221,7 +223,7 @@ def _make(spec: Spec) -> CudaGraph:
 
 
 def _possible(subject: Subject) -> list[Spec]:
-    if not isinstance(subject, PolicySubject):
+    if subject.acting is None:
         return []
     graphs = Graphs.of(subject.family)
     there = {"loop": is_flow(subject) or graphs.loop, "prefix": is_flow(subject), "chunk": graphs.whole}
