@@ -58,6 +58,14 @@ def test_the_second_step_alone_is_counted_and_returns_what_it_would_without():
     assert found.warmup == 2
 
 
+def test_each_dtype_is_held_against_its_own_peak():
+    mixed = counted()
+    assert mixed.counter is not None
+    mixed.counter.flop["bfloat16"] = 8 * 10**9
+    found = utilisation_of(mixed, *steps(0.0), Ceiling(gflops={"float32": 100.0, "bfloat16": 400.0}))
+    assert found.least_ms == pytest.approx(30 + 20)
+
+
 @pytest.mark.parametrize(
     ("recorded", "compiled", "processes", "why"),
     [

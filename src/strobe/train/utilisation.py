@@ -14,7 +14,8 @@ from strobe.core.errors import in_a_line
 from strobe.core.measure.ceiling import measure
 from strobe.core.measure.compilations import CompileLog
 from strobe.core.measure.components import Iteration
-from strobe.core.measure.model_flop import ModelFlop, at_peak_ms
+from strobe.core.measure.model_flop import ModelFlop
+from strobe.core.measure.roofline import compute_ms
 from strobe.core.results.subject import Ceiling
 from strobe.core.studies.shared.machine_state import MULTIPLIED
 from strobe.train.results import Utilisation
@@ -97,16 +98,15 @@ def utilisation_of(
     counter = counted.counter
     if counter is None or counted.why_not:
         return Utilisation(not_judged=counted.why_not)
-    gflop = {dtype: count / 1e9 for dtype, count in counter.flop.items() if count}
-    again = {dtype: count / 1e9 for dtype, count in counter.again.items() if count}
-    least, passes = at_peak_ms(gflop, ceiling.gflops), fmean(computing)
-    why = ""
-    if least is None:
-        without = ", ".join(dtype for dtype in gflop if ceiling.gflops.get(dtype, 0.0) <= 0)
-        why = f"this machine's peak in {without} was not measured"
-    elif least > passes:
-        why = "the steps ran above the peak that was measured: other work had this machine meanwhile"
-    found = Utilisation(gflop=gflop, again_gflop=again, least_ms=least, not_judged=why)
-    if least is not None and not why:
-        found.share, found.passes_share = least / fmean(step.ms for step in steady), least / passes
+    gflop, again = ({dtype: n / 1e9 for dtype, n in of.items() if n} for of in (counter.flop, counter.again))
+    found = Utilisation(gflop=gflop, again_gflop=again)
+    without = [dtype for dtype in gflop if ceiling.gflops.get(dtype, 0.0) <= 0]
+    if without:
+        found.not_judged = f"this machine's peak in {', '.join(without)} was not measured"
+        return found
+    found.least_ms, passes = compute_ms(gflop, ceiling.gflops), fmean(computing)
+    if found.least_ms > passes:
+        found.not_judged = "the steps ran above the peak that was measured: other work had this machine meanwhile"
+    else:
+        found.share, found.passes_share = found.least_ms / fmean(step.ms for step in steady), found.least_ms / passes
     return found

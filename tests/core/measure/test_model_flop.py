@@ -11,7 +11,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.functional import scaled_dot_product_attention
 from torch.utils.checkpoint import checkpoint
 
-from strobe.core.measure.model_flop import ModelFlop, at_peak_ms
+from strobe.core.measure.model_flop import ModelFlop
 
 BATCH, IN, WIDTH, OUT = 5, 7, 11, 3
 FIRST, SECOND = 2 * BATCH * IN * WIDTH, 2 * BATCH * WIDTH * OUT  # FLOP of a layer's forward pass
@@ -97,8 +97,3 @@ def test_an_operator_of_which_nothing_is_known_is_named():
     with ModelFlop() as counter:
         torch.linalg.inv(torch.eye(4))
     assert counter.uncounted
-
-
-def test_the_time_at_the_peaks_adds_up_over_dtypes():
-    assert at_peak_ms({"float32": 3.0, "bfloat16": 8.0}, {"float32": 100.0, "bfloat16": 400.0}) == pytest.approx(50)
-    assert at_peak_ms({"float32": 3.0, "float64": 1.0}, {"float32": 100.0}) is None

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import sys
 from collections import Counter
-from collections.abc import Mapping
 from typing import Any
 
 import torch.autograd.graph
@@ -42,16 +41,6 @@ class ModelFlop(Operators):
             self.again[multiplied.dtype] += second
             self.flop[multiplied.dtype] += multiplied.flop - second
         return out
-
-
-def at_peak_ms(gflop: Mapping[str, float], gflops: Mapping[str, float]) -> float | None:
-    """Return the milliseconds that ``gflop`` (dtype → GFLOP) take at the peaks ``gflops`` (dtype → GFLOP/s).
-
-    None if the peak of one of the dtypes is not known.
-    """
-    if any(gflops.get(dtype, 0.0) <= 0 for dtype in gflop):
-        return None
-    return sum(count / gflops[dtype] * 1e3 for dtype, count in gflop.items())
 
 
 def _recomputing() -> bool:
