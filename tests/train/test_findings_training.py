@@ -17,6 +17,7 @@ from strobe.train.results import (
     TrainedOn,
     Training,
     TrainResult,
+    Utilisation,
 )
 
 HEALTHY = {"data": 2.0, "images to floats": 1.0, "preprocessing": 1.0, "forward": 30.0, "forward/backbone": 20.0,
@@ -79,6 +80,7 @@ def adapted(**more: Any) -> TrainResult:
 RESUMED = Resumed(checkpoint="000100", step=100)
 DECODING, STORED = part("video decoding", 0.4), [part("video decoding", 0.9, 0.8), part("collate", 0.1)]
 FROZEN = {"forward": 70.0, "forward/encoder": 50.0, "backward": 30.0, "backward/backbone": 15.0}
+LOW = Utilisation(share=0.1, passes_share=0.12, least_ms=10.0, gflop={"float32": 4.0})
 HOST = {"data": 0.02, "compute": 0.6, "host": 0.38, "interruptions": 0.0}
 
 
@@ -101,6 +103,10 @@ def test_each_cause_fires_its_rule_and_no_other() -> None:
         "the forward": ("slow-forward", trained(FROZEN)),
         "the forward of a part that is frozen": ("", trained(FROZEN, share=0.3)),
         "the optimizer": ("slow-optimizer", trained({"optimizer": 45.0})),
+        "a low MFU": ("low-mfu", trained(mfu=LOW)),
+        "a low MFU while the steps wait": ("slow-decoding", starved(mfu=LOW)),
+        "a high MFU": ("", trained(mfu=LOW.model_copy(update={"passes_share": 0.5}))),
+        "an MFU that is not judged": ("", trained(mfu=Utilisation(not_judged="the step is compiled"))),
         "checkpoints of 0.5 h": ("frequent-checkpoints", stalled("checkpoint", 0.5)),
         "checkpoints of 0.2 h": ("frequent-checkpoints", stalled("checkpoint", 0.2)),
         "checkpoints of 0.1 h": ("", stalled("checkpoint", 0.1)),

@@ -120,7 +120,11 @@ def test_a_healthy_training_is_whole_unchanged_and_finds_nothing(dataset, tmp_pa
         "the losses are those of a run without Strobe, bit for bit"
     )
 
-    step = result.measurement(STEP)
+    step, mfu = result.measurement(STEP), training.mfu
+    assert mfu.least_ms == pytest.approx(1e3 * mfu.gflop["float32"] / result.machine.ceiling.gflops["float32"])
+    assert mfu.share is not None or "other work" in mfu.not_judged, "of a busy machine no peak is known"
+    assert mfu.share is None or mfu.share == pytest.approx(mfu.least_ms / step.samples.summary.mean)
+    assert len(step.samples.warmup) >= 2, "the step that is counted is in no figure"
     top = [part for part in step.components if part.depth == 1]
     whole = sum(step.samples.values)
     assert sum(sum(part.values) for part in top) == pytest.approx(whole)

@@ -89,7 +89,7 @@ def parts(rows: Rows, annotations: Nest, lost: Sequence[HostCall] = ()) -> list[
     """
     of: dict[tuple[str, ...], _Part] = {}
     for around in annotations.paths():
-        if path := _path(around):
+        if path := path_of(around):
             part = of.setdefault(path, _Part())
             part.calls += 1
             part.host += around[0].end - around[0].start
@@ -117,14 +117,14 @@ def _add_device_work(of: dict[tuple[str, ...], _Part], rows: Rows, annotations: 
     calls = rows.callers()
     launched = [*((work, calls.get(work.correlation)) for work in rows.device), *((None, call) for call in lost)]
     for work, launch in launched:
-        path = _path(annotations.around_launch(launch)) if launch is not None else ()
+        path = path_of(annotations.around_launch(launch)) if launch is not None else ()
         for depth in range(1, len(path) + 1):
             part = of.setdefault(path[:depth], _Part())
             part.lost += work is None
             part.work += [] if work is None else [work]
 
 
-def _path(around: Iterable[HostCall]) -> tuple[str, ...]:
+def path_of(around: Iterable[HostCall]) -> tuple[str, ...]:
     """Return the names of annotations from the outermost in, without the profiler's steps."""
     return tuple(reversed([call.name for call in around if not STEP.fullmatch(call.name)]))
 

@@ -107,9 +107,15 @@ def without_early(rows: Rows) -> Rows:
     return replace(rows, device=late)
 
 
+def graph_launches(rows: Rows) -> dict[str, HostCall]:
+    """Return a correlation → the call that launched a graph, in the order of time."""
+    calls = sorted((call for call in rows.runtime if _GRAPH in call.name.lower()), key=lambda call: call.start)
+    return {call.correlation: call for call in calls if call.correlation is not None}
+
+
 def replayed(rows: Rows) -> list[DeviceWork]:
     """Return the kernels that a replayed graph launched: the host's launches do not set their pace."""
-    graphs = {call.correlation for call in rows.runtime if _GRAPH in call.name.lower()} - {None}
+    graphs = graph_launches(rows)
     return [work for work in rows.device if work.kind == "kernel" and (work.graph or work.correlation in graphs)]
 
 

@@ -22,10 +22,11 @@ from strobe.core.timeline.probe import Attached, Hook
 from strobe.core.timeline.trace import chrome_trace, exported, mark_clocks
 from strobe.core.treatments.treatment import Variant
 from strobe.traces.annotations import parts
+from strobe.traces.graph_parts import graph_times
 from strobe.traces.launches import lost_launches
 from strobe.traces.occupancy import Nest
 from strobe.traces.operator_table import MARK, operator_profile
-from strobe.traces.profiler_events import rows_of
+from strobe.traces.profiler_events import Rows, rows_of
 from strobe.traces.results import OperatorProfile, TracePart
 
 TRIES = 5  # most tries, while they fit in the time below
@@ -56,6 +57,21 @@ def operators_of(
     torch.profiler slows what it watches by up to several microseconds an operator: this run is for looking, not for
     numbers.
     """
+    sections, document = _fastest(subject, phase, variant, options, reporter)
+    events = json.loads(document)["traceEvents"]
+    seen = operator_profile(events, measurement)
+    seen.parts = device_parts(events, sections) if seen.kernel_calls else []
+    if seen.graph_kernels:  # what a graph runs is in no section: the same work without the graph is
+        beside, without = _fastest(subject, phase, variant.unbuilt(), options, reporter)
+        rows = [_in_sections(events, sections), _in_sections(json.loads(without)["traceEvents"], beside)]
+        seen.graphs = graph_times(*rows)
+    return ProfiledIteration(seen, sections, events, document)
+
+
+def _fastest(
+    subject: Subject, phase: Phase, variant: Variant, options: Options, reporter: Reporter | None
+) -> tuple[list[Section], bytes]:
+    """Return the sections of the fastest of a few watched calls, and torch.profiler's trace of it."""
     undo = variant.apply(subject)
     try:
         call = subject.call(phase, options.batch_size)
@@ -71,11 +87,7 @@ def operators_of(
         profiler, timeline, _ = min(watched, key=itemgetter(2))
     finally:
         undo()
-    document = exported(profiler)
-    events = json.loads(document)["traceEvents"]
-    seen, sections = operator_profile(events, measurement), timeline.sections()
-    seen.parts = device_parts(events, sections) if seen.kernel_calls else []
-    return ProfiledIteration(seen, sections, events, document)
+    return timeline.sections(), exported(profiler)
 
 
 def device_parts(events: Sequence[JsonObject], sections: Sequence[Section]) -> list[TracePart]:
@@ -83,11 +95,15 @@ def device_parts(events: Sequence[JsonObject], sections: Sequence[Section]) -> l
 
     The profiler of ``events`` and the timeline of ``sections`` ran over the same `mark_clocks`.
     """
+    rows = _in_sections(events, sections)
+    return parts(rows, Nest(rows.annotations), lost_launches(rows).calls)
+
+
+def _in_sections(events: Sequence[JsonObject], sections: Sequence[Section]) -> Rows:
+    """Return the events of the iteration in `MARK`, with our sections as its annotations."""
     rows, ours = (rows_of(chrome_trace(sections, profiled=more)["traceEvents"]) for more in (events, None))
     mark = next(call for call in rows.annotations if call.name == MARK)
-    inside = ours.inside(mark.start, mark.end).annotations
-    rows = replace(rows.inside(mark.start, mark.end), annotations=inside)
-    return parts(rows, Nest(inside), lost_launches(rows).calls)
+    return replace(rows.inside(mark.start, mark.end), annotations=ours.inside(mark.start, mark.end).annotations)
 
 
 def _watch(subject: Subject, call: Callable[[int], object], hooks: Sequence[Hook]) -> tuple[profile, Timeline, float]:

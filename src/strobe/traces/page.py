@@ -163,6 +163,7 @@ def _of_rank(rank: TracedRank, key: str, of: str, depth: int | None, *, detail: 
     if rank.iterations is not None:
         add("iterations", f"Iterations of {rank.iterations.name}", _iterations(rank.iterations))
     add("parts", "Parts (annotations)", profiles.parts(rank.parts, depth))
+    sections += profiles.graphs(rank.graphs, key, of, detail=detail)
     add("copies", "Copies", table(rank.copies, _COPIES).without_empty_columns())
     add("syncs", "Synchronisations", table(rank.syncs, _SYNCS))
     took = units.ms(rank.operators.iteration_ms, units.digits(rank.operators.iteration_ms))

@@ -9,6 +9,8 @@ from strobe.core.results import units
 from strobe.core.results.answer import BreakdownResult, CompareResult
 from strobe.traces.results import (
     Gaps,
+    GraphPart,
+    GraphTime,
     KernelClass,
     LongGap,
     OperatorProfile,
@@ -40,6 +42,7 @@ def _operators(seen: OperatorProfile) -> list[Section]:
     if any(part.work for part in seen.parts):
         about = "Work on the device belongs to the part that launched it."
         shown.append(Section("device-parts", "Parts on the device", parts(seen.parts), [about]))
+    shown += graphs(seen.graphs)
     if seen.device is not None:
         shown.append(Section("device-gaps", "Gaps on the device", gaps(seen.device, "iteration")))
     if seen.host is not None:
@@ -100,6 +103,34 @@ _PARTS: Columns[TracePart] = [
     figure("Per call", lambda part: part.work / part.calls if part.work and part.calls else None, units.calls),
     figure("Median µs", lambda part: part.median_us, units.places(1)),
     figure("Launches without a kernel", lambda part: part.lost or None),
+]
+
+
+def graphs(seen: Sequence[GraphTime], key: str = "", of: str = "", *, detail: bool = False) -> list[Section]:
+    """Return the section of replayed graphs, each with its parts; [] without a graph."""
+    rows: list[tuple[int, GraphTime | GraphPart]] = []
+    for graph in seen:
+        rows += [(0, graph), *((len(part.path), part) for part in graph.parts)]
+    if not rows:
+        return []
+    about = "A part's kernels are those that it launches without the graph, found in the replay by name and order."
+    lines = [
+        about,
+        *(f"Parts of {graph.name} are not judged: {graph.not_judged}." for graph in seen if graph.not_judged),
+    ]
+    decimals = units.digits(max(graph.device_ms for graph in seen))
+    shown = table(rows, _GRAPHS, decimals, depth=lambda row: row[0]).without_empty_columns()
+    return [Section(f"graphs{key}", f"Inside replayed graphs{of}", shown, lines, detail)]
+
+
+_GRAPHS: Columns[tuple[int, GraphTime | GraphPart]] = [
+    words("Graph, part", lambda row: row[1].name if isinstance(row[1], GraphTime) else row[1].path[-1]),
+    figure("Replays", lambda row: row[1].replays if isinstance(row[1], GraphTime) else None),
+    figure("Kernels, copies", lambda row: row[1].work),
+    scaled("Device ms", lambda row: row[1].device_ms),
+    scaled("Busy ms", lambda row: row[1].busy_ms),
+    figure("Median µs", lambda row: row[1].median_us, units.places(1)),
+    scaled("ms without the graph", lambda row: row[1].alone_ms if isinstance(row[1], GraphPart) else None),
 ]
 
 

@@ -75,6 +75,32 @@ class TracePart(Data):
     lost: int = Field(default=0, description="number of launches in it without a kernel: its device time is too short")
 
 
+class GraphWork(Data):
+    """Work on a device that replayed graphs launched."""
+
+    work: int = Field(description="kernels and copies of all replays")
+    device_ms: Finite = Field(description="sum of their time")
+    busy_ms: Finite = Field(description="time with any of them running")
+    median_us: Finite
+
+
+class GraphPart(GraphWork):
+    """A part of a graph: what the part launches where there is no graph."""
+
+    path: list[str]
+    alone_ms: Finite = Field(description="sum of the time of the same kernels launched one by one")
+
+
+class GraphTime(GraphWork):
+    """All replays of one graph, with its parts where the same kernels were seen without the graph."""
+
+    name: str = Field(description="annotation around its launches; 'graph' without one")
+    replays: int
+    matched: int = Field(description="kernels of a replay, from its first, that come in this order without the graph")
+    parts: list[GraphPart] = Field(default_factory=list, description="the longest first within each part")
+    not_judged: str = Field(default="", description="why it has no parts; '' if it has")
+
+
 class KernelClass(Data):
     """The kernels, or copies, that do one kind of work."""
 
@@ -98,6 +124,7 @@ class OperatorProfile(Data):
     kernel_classes: list[KernelClass] = Field(default_factory=list, description="by decreasing time")
     parts: list[TracePart] = Field(default_factory=list, description="parts with the device's work launched in each")
     graph_kernels: int = Field(default=0, description="kernels among them that a replayed graph launched")
+    graphs: list[GraphTime] = Field(default_factory=list, description="replayed graphs, with parts of a run without")
     host: Gaps | None = Field(default=None, description="gaps between torch's operators: Python, and other libraries")
     device: Gaps | None = Field(default=None, description="gaps between the accelerator's kernels and copies")
     device_not_judged: str = Field(default="", description="why the gaps on the device are not judged")
@@ -215,6 +242,7 @@ class TracedRank(Data):
     syncs: list[SyncTime] = Field(default_factory=list)
     iterations: TraceIterations | None = None
     parts: list[TracePart] = Field(default_factory=list)
+    graphs: list[GraphTime] = Field(default_factory=list, description="replayed graphs")
     left_out: dict[str, int] = Field(default_factory=dict, description="reason → count of events that were skipped")
     launches: int = Field(default=0, description="number of launches of kernels and graphs")
     lost_launches: int = Field(default=0, description="number of launches without a kernel in the trace")

@@ -13,6 +13,7 @@ from strobe.core.errors import UserError
 from strobe.core.results import units
 from strobe.traces.annotations import iterations, parts
 from strobe.traces.device_time import copies, device_time, rank_waits, syncs
+from strobe.traces.graph_parts import graph_times
 from strobe.traces.launches import holes, lost_launches, no_access, without_early
 from strobe.traces.occupancy import Nest, merged
 from strobe.traces.operator_table import profile_of
@@ -111,6 +112,7 @@ def _rank(name: str, file: TraceFile, rows: Rows) -> TracedRank:
         syncs=syncs(rows),
         iterations=iterations(judged, merged(hole for each in missing for hole in each)),
         parts=parts(judged, annotations, lost.calls),
+        graphs=graph_times(judged, judged),
         left_out=dict(rows.left_out),
         launches=lost.launches,
         lost_launches=len(lost.calls),
@@ -137,6 +139,8 @@ def _not_judged(rank: TracedRank) -> list[str]:
         )
     elif not rank.devices:
         lines.append(f"the device of {rank.name}: the trace has no work on a device")
+    if not rank.graphs and any(device.graph_kernels for device in rank.devices):
+        lines.append(f"graphs of {rank.name}: which launches replayed them is not known")
     if rank.iterations is None:
         lines.append(
             f"iterations of {rank.name}: it has no ProfilerStep, and no annotation repeats over half of its time"

@@ -26,6 +26,7 @@ MAX_EVALUATIONS = 0.2  # share of the planned training
 MAX_HOST = 0.2  # share of the time on the host, outside the policy
 STRAGGLER = 0.1  # excess time of a rank over the others
 MAX_COMMUNICATION = 0.2  # averaging gradients
+LOW_MFU = 0.3  # of forward and backward: PaLM's appendix B lists 21 to 46 % for large trainings that were tuned
 
 READS = ("video decoding", "row reads", "delta timestamps", "frame times")
 HOST = ("images to floats", "preprocessing", "logging", "to the device")
@@ -188,6 +189,28 @@ def optimizer(result: TrainResult, _: Thresholds) -> Found:
         yield {"gain_share": share}, {"step": step, "took": took, "millions": result.subject.parameters / 1e6}
 
 
+@finding("low-mfu", "info")
+def utilisation(result: TrainResult, thresholds: Thresholds) -> Found:
+    """Forward and backward pass reach {reached:percent} of this machine's peak.
+
+    Seen: {gflop:figures} GFLOP a step, which take {mfu.least_ms:ms} at the peak, take {took:ms}. The MFU of the whole
+        step is {mfu.share:percent}.
+    Why: The steps do not wait for data. In the rest of the time the passes do elementwise work, fetch memory, or wait
+        for launches.
+    Do: `strobe compare --levers=auto` measures what mixed precision, channels_last, torch.compile and other levers
+        save. `strobe batch` finds the batch size from which a larger one is no faster.
+    """
+    mfu, share = result.training.mfu, result.training.data_share
+    reached = mfu.passes_share if mfu is not None else None
+    if mfu is not None and reached is not None and reached < LOW_MFU and share < thresholds.data_bound:
+        gflop, least = sum(mfu.gflop.values()), mfu.least_ms or 0.0
+        took = least / reached if reached > 0 else 0.0
+        yield (
+            {"step_share": mfu.share, "passes_share": reached},
+            {"mfu": mfu, "reached": reached, "gflop": gflop, "took": took},
+        )
+
+
 @finding("{rule}", "warning", ("frequent-checkpoints", "frequent-evaluations"))
 def interruptions(result: TrainResult, _: Thresholds) -> Found:
     """Checkpoints and evaluations that come too often for what they cost.
@@ -347,6 +370,7 @@ RULES = (
     epochs,
     forward,
     optimizer,
+    utilisation,
     interruptions,
     host,
     ranks,

@@ -24,7 +24,7 @@ from strobe.core.report.frame import Plots
 from strobe.core.results import units
 from strobe.traces import profiles_page as profiles
 from strobe.train import inputs_page
-from strobe.train.results import LoaderPart, LoaderWorker, Rank, Stall, Training, TrainResult
+from strobe.train.results import LoaderPart, LoaderWorker, Rank, Stall, Training, TrainResult, Utilisation
 
 
 def outline(result: TrainResult, depth: int | None = None) -> Document:
@@ -41,13 +41,24 @@ def plots(result: TrainResult, depth: int | None = None) -> Plots:
 
 
 def answers(training: Training) -> list[str]:
-    """Return the verdict, then the rate and what it makes of the planned training."""
+    """Return the verdict, then the rate and what it makes of the planned training, then the MFU."""
     rate = f"{units.number(training.samples_per_s, 4)} samples/s"
     if (ends := training.samples_interval) is not None:
         rate += f" [{units.number(ends.low, 4)}, {units.number(ends.high, 4)}]"
     several = f" over {training.processes} processes" if training.processes > 1 else ""
     plan = f"{training.planned_steps:,} steps take {hours(training.planned_hours)}"
-    return [training.sentence, f"{rate}{several}; {plan} at this rate."]
+    return [training.sentence, f"{rate}{several}; {plan} at this rate.", *_utilisation(training.mfu)]
+
+
+def _utilisation(mfu: Utilisation | None) -> list[str]:
+    if mfu is None or mfu.share is None:
+        return []
+    gflop, dtypes = units.gflop(sum(mfu.gflop.values())), ", ".join(mfu.gflop)
+    took = f"a step's {gflop} GFLOP, forward and backward, take {units.short_ms(mfu.least_ms or 0.0)} ms"
+    sentence = f"MFU {units.percent(mfu.share)}: {took} at the peak that was measured here in {dtypes}"
+    passes = "" if mfu.passes_share is None else f"; {units.percent(mfu.passes_share)} of the two passes alone"
+    again = f"{units.gflop(sum(mfu.again_gflop.values()))} GFLOP that are computed a second time do not count."
+    return [f"{sentence}{passes}.{f' {again}' if mfu.again_gflop else ''}"]
 
 
 def hours(value: float) -> str:
@@ -76,11 +87,12 @@ def sections(training: Training) -> list[Section]:
 
 
 def notes(training: Training) -> list[str]:
-    """Return the price of watching it."""
+    """Return the price of watching it, and why its MFU is not judged."""
     text = f"recording took {_fraction(training.overhead)} of a step"
     if training.loader_overhead is not None and training.workers:
         text += f" and {_fraction(training.loader_overhead)} of loading in the workers"
-    return [f"{text}, computed from the price of a section on this machine"]
+    unjudged = [f"MFU: not judged: {training.mfu.not_judged}"] if training.mfu and training.mfu.not_judged else []
+    return [f"{text}, computed from the price of a section on this machine", *unjudged]
 
 
 def _fraction(share: float) -> str:

@@ -117,6 +117,24 @@ class TrainedOn(Data):
     transforms_each: int = Field(default=0, description="most transforms that an image gets")
 
 
+class Utilisation(Data):
+    """Model FLOP utilisation (MFU), as in PaLM's appendix B, of the peak that was measured (`machine.ceiling`)."""
+
+    share: Finite | None = Field(
+        default=None,
+        description="time of the model's FLOP at the peaks of their dtypes ÷ the mean step; None: not judged",
+    )
+    passes_share: Finite | None = Field(default=None, description="the same ÷ the mean forward and backward pass alone")
+    least_ms: Finite | None = Field(default=None, description="milliseconds of these FLOP at the peaks of their dtypes")
+    gflop: dict[str, Finite] = Field(
+        default_factory=dict, description="dtype → GFLOP of a forward and a backward pass, in the step that was counted"
+    )
+    again_gflop: dict[str, Finite] = Field(
+        default_factory=dict, description="dtype → GFLOP computed a second time by checkpointing or in fused attention"
+    )
+    not_judged: str = Field(default="", description="why there is no share; '' if there is one")
+
+
 class Training(Data):
     """Rate of a training, and where the time of its steps goes."""
 
@@ -145,6 +163,7 @@ class Training(Data):
     loader: list[LoaderWorker] = Field(default_factory=list)
     loader_parts: list[LoaderPart] = Field(default_factory=list)
     ranks: list[Rank] = Field(default_factory=list)
+    mfu: Utilisation | None = Field(default=None, description="None in older runs")
     trained_on: TrainedOn | None = Field(default=None, description="None in older runs")
     losses: list[Finite | None] = Field(
         default_factory=list, description="loss of each recorded step; None if it is infinite or not a number"

@@ -24,7 +24,7 @@ from strobe.core.measure.memory import kernel_use, peak_process, require_shared_
 from strobe.core.measure.statistics import describe, find_warmup, summarise
 from strobe.core.results.data import Samples
 from strobe.core.results.measurement import MeasuredPhase, Measurement, Memory, Span
-from strobe.core.results.subject import SubjectInfo
+from strobe.core.results.subject import Ceiling, SubjectInfo
 from strobe.core.results.traits import LoaderTraits, Traits
 from strobe.core.runs import store
 from strobe.core.timeline.timeline import Section
@@ -34,7 +34,16 @@ from strobe.lerobot.policies import lerobot_policies
 from strobe.lerobot.refusals import of_others, ran_out, refused
 from strobe.rollout.loops.header import subject_of
 from strobe.train.results import Rank, TrainResult
-from strobe.train.summary import WatchedTraining, kernel_use_of, record_of, summary_of, worker_facts, worker_names
+from strobe.train.summary import (
+    WatchedTraining,
+    kernel_use_of,
+    mfu_of,
+    record_of,
+    summary_of,
+    worker_facts,
+    worker_names,
+)
+from strobe.train.utilisation import peak
 from strobe.train.watch import TrainingWatch, loop
 from strobe.version import __version__
 
@@ -210,14 +219,17 @@ def answer_of(
         ended: the exception that ended the run early, with its ``reason`` in a line; None and empty where none did.
     """
     watch, steps, batches = recorded.watch, recorded.steps, recorded.batches
-    config, info = watch.config, _info(watch)
+    config, info, described = watch.config, _info(watch), machine.describe(watch.device)
+    described.ceiling = Ceiling() if ended is not None else peak(watch.counted, watch.device)
+    training = summary_of(recorded, planned_steps, reason)
+    training.mfu = mfu_of(recorded, described.ceiling)
     result = TrainResult(
         strobe_version=__version__,
         title=f"{info.name}: what {len(steps):,} steps of lerobot-train waited for",
         subject=info,
-        machine=machine.describe(watch.device),
+        machine=described,
         status="complete" if ended is None else "interrupted" if isinstance(ended, KeyboardInterrupt) else "failed",
-        training=summary_of(recorded, planned_steps, reason),
+        training=training,
         measurements=[_step(recorded, info, peak_process)],
     )
     if batches and config.num_workers:
@@ -225,6 +237,8 @@ def answer_of(
         result.measurements.append(_measurement(LOADING, "loading", batches, batches[warm:]))
     if watch.steps < config.steps and ended is None:
         result.notes.append(f"{watch.steps:,} of {config.steps:,} steps were recorded; the others ran without Strobe")
+    if recorded.warmup < watch.counted.warmup:
+        result.caveats.append("the run ended with the step whose FLOP were counted: its times are too long")
     return result
 
 

@@ -13,6 +13,7 @@ from lerobot.configs.train import TrainPipelineConfig
 
 from strobe.core.measure.components import Iteration, empty_section_ms, iterations
 from strobe.core.measure.statistics import find_warmup, summarise
+from strobe.core.results.subject import Ceiling
 from strobe.core.subjects.subject import ITERATION
 from strobe.core.timeline import Timeline
 from strobe.core.timeline.timeline import Section
@@ -20,8 +21,9 @@ from strobe.train import figures as measure
 from strobe.train import loader_probes
 from strobe.train import watch as loop
 from strobe.train.figures import loader_parts, loader_workers, mean_ms
-from strobe.train.results import Bound, Rank, Training
+from strobe.train.results import Bound, Rank, Training, Utilisation
 from strobe.train.trained_on import trained_on
+from strobe.train.utilisation import utilisation_of
 from strobe.train.watch import TrainingWatch
 
 NAMES = measure.Names(
@@ -52,7 +54,8 @@ class WatchedTraining:
 def record_of(watch: TrainingWatch, sections: Sequence[Section]) -> WatchedTraining:
     """Return the training that ``watch`` recorded as ``sections``."""
     steps = iterations(sections, ITERATION)
-    steady = steps[find_warmup([step.ms for step in steps]) :]
+    warmup = max(find_warmup([step.ms for step in steps]), watch.counted.warmup)
+    steady = steps[min(warmup, len(steps) - 1) :]
     return WatchedTraining(watch, steps, steady, _batches(watch, sections))
 
 
@@ -106,6 +109,13 @@ def summary_of(recorded: WatchedTraining, planned_steps: int, reason: str) -> Tr
     began = sum(part.name == loop.EPOCH for step in steps for part in step.parts)
     training.trained_on = trained_on(watch, measure.waits(steps[:1], NAMES)[0], batches, began, processes)
     return training
+
+
+def mfu_of(recorded: WatchedTraining, ceiling: Ceiling) -> Utilisation:
+    """Return the model FLOP utilisation of the steady steps; ``ceiling`` has the peak of each dtype."""
+    forward, backward = (measure.part_ms(recorded.steady, name) for name in (loop.FORWARD, loop.BACKWARD))
+    passes = [a + b for a, b in zip(forward, backward, strict=True)]
+    return utilisation_of(recorded.watch.counted, recorded.steady, passes, ceiling)
 
 
 def _plan(config: TrainPipelineConfig, planned_steps: int) -> measure.Plan:

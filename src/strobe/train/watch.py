@@ -39,6 +39,7 @@ from strobe.lerobot.policies.dataset_frames import locate_dataset
 from strobe.rollout.loops.instrument import Instrument
 from strobe.train import loader_probes
 from strobe.train.inputs import Inputs, resumed
+from strobe.train.utilisation import CountedStep
 
 # What would write or push, and what a measurement puts in its place.
 _WRITES = {
@@ -172,6 +173,7 @@ class TrainingWatch(Instrument):
         self._memory: DeviceMemory | None = None
         self._compiling, self.compiles = CompileWatch(), CompileLog()
         self.inputs = Inputs()
+        self.counted = CountedStep()
 
     def __enter__(self) -> Self:
         self._wrap(loop, "make_train_eval_datasets", self._datasets)
@@ -200,6 +202,7 @@ class TrainingWatch(Instrument):
 
     def _datasets(self, inner: Call, config: TrainPipelineConfig) -> object:
         self.config = config
+        self.counted.steps = min(config.steps, self.most_steps)
         datasets = inner(config)
         self.dataset = datasets[0]
         self.inputs.resumed = resumed(config) if config.resume else None
@@ -281,7 +284,8 @@ class TrainingWatch(Instrument):
     def _update(self, inner: Call, tracker: Any, policy: object, *args: object, **kwargs: object) -> object:
         self._close({FLOATS})
         self._look_at_memory()
-        output = inner(tracker, policy, *args, **kwargs)
+        step = self.steps if self._step is not None else -1
+        output = self.counted.run(step, self.compiles, lambda: inner(tracker, policy, *args, **kwargs))
         if self._step is not None:
             self.losses.append(tracker.metrics["loss"].val)
             self._communicated(policy)

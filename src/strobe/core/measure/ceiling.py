@@ -38,6 +38,8 @@ def measure(
     dtypes: Iterable[str],
     progress: Progress = lambda _, __: None,
     limit: TimeLimit | None = None,
+    *,
+    products_only: bool = False,
 ) -> Ceiling:
     """GFLOP/s of a square matrix product per dtype, GFLOP/s of elementwise arithmetic, and GB/s of a stream.
 
@@ -47,12 +49,13 @@ def measure(
         dtypes: torch's names, such as 'float32'; one that this device cannot multiply is left out.
         progress: called with the figures that are measured, and how many there are.
         limit: once it is over, each figure is measured once only; once it is spent, figures are left out.
+        products_only: whether elementwise arithmetic and the stream are left out.
     """
     limit = limit or TimeLimit()
     gflops: dict[str, float] = {}
     once = list(dict.fromkeys(dtypes))
     names = once * _PASSES
-    whole = len(names) + 2
+    whole = len(names) + 2 * (not products_only)
     for done, name in enumerate(names, 1):
         if limit.spent or (limit.over and done > len(once)):
             continue
@@ -60,6 +63,8 @@ def measure(
         if rate is not None:
             gflops[name] = max(rate, gflops.get(name, 0.0))
         progress(done, whole)
+    if products_only:
+        return Ceiling(gflops=gflops)
     vector = None if limit.spent else _vector(device)
     progress(whole - 1, whole)
     stream = None if limit.spent else _stream(device)

@@ -67,7 +67,7 @@ def _limit(measurement: Measurement, parts: Mapping[str, Sequence[Component]], c
 
 
 def _part(name: str, ms: float, gflop: Mapping[str, float], moved: int | None, ceiling: Ceiling) -> PartLimit:
-    compute, memory = _compute_ms(gflop, ceiling.gflops), _memory_ms(moved, ceiling)
+    compute, memory = compute_ms(gflop, ceiling.gflops), _memory_ms(moved, ceiling)
     return PartLimit(
         part=name,
         ms=ms,
@@ -121,10 +121,11 @@ def _changed_ms(
     # The bytes are taken for those of the dtype that most of the products are in.
     main = max(gflop, key=lambda name: gflop[name], default="")
     scale = BYTES[dtype] / BYTES[main] if main in changing else 1.0
-    return max(_compute_ms(counts, ceiling.gflops), memory_ms * scale)
+    return max(compute_ms(counts, ceiling.gflops), memory_ms * scale)
 
 
-def _compute_ms(gflop: Mapping[str, float], gflops: Mapping[str, float]) -> float:
+def compute_ms(gflop: Mapping[str, float], gflops: Mapping[str, float]) -> float:
+    """Return the milliseconds that ``gflop`` (dtype → GFLOP) take at the ceilings ``gflops`` (dtype → GFLOP/s)."""
     return sum(count / gflops[dtype] * 1e3 for dtype, count in gflop.items())
 
 
