@@ -173,6 +173,7 @@ WRONG = {
     "no such function": ([*ACT, "--python_profile=line", "--profile_functions=torch:lineer"], "lineer"),
     "function in C": ([*ACT, "--python_profile=line", "--profile_functions=torch:mm"], "written in Python"),
     "snapshot on a CPU": ([*ACT, "--memory-snapshot", "--device=cpu"], "runs on cpu"),
+    "NVTX on a CPU": ([*ACT, "--nvtx", "--device=cpu"], "needs CUDA"),
 }
 
 

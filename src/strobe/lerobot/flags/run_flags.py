@@ -134,8 +134,10 @@ class SamplingFlags:
 
 @dataclass
 class ProfilerFlags:
-    """Closer looks, once everything is measured."""
+    """Closer looks: ranges for another tool while calls are timed, profilers once everything is measured."""
 
+    # An NVTX range with the part's name around each call of a part, for Nsight Systems (CUDA only).
+    nvtx: bool = field(default=False, metadata={KEY: ("NVTX ranges",)})
     # One more iteration under torch.profiler. It shows the top operators and kernels and the gaps, and adds all of them
     # to the trace.
     operators: bool = False

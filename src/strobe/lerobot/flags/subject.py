@@ -107,6 +107,7 @@ def options_of(config: SamplingFlags, phases: int | None = None) -> Options:
         depth=config.depth,
         batch_size=config.batch_size or 8,
         serialised=config.serialised,
+        nvtx=getattr(config, "nvtx", False),
         counted=not config.skip_counting,
         pace_hz=config.pace,
         within=getattr(config, "as_fast_within", WITHIN),
@@ -152,12 +153,15 @@ class Profilers:
     """The profilers that the flags ask for, checked against the subject before it is measured. Raises UserError."""
 
     def __init__(self, subject: Subject, config: RunConfig, options: Options) -> None:
+        from strobe.core.timeline.ranges import require_ranges
         from strobe.traces.operators import require_allocator
         from strobe.traces.python_profile import functions_of
 
         self.subject, self.config, self.options = subject, config, options
         if config.memory_snapshot:
             require_allocator(subject)
+        if config.nvtx:
+            require_ranges(subject.device)
         names = [name.strip() for name in (config.profile_functions or "").split(",") if name.strip()]
         self.functions = functions_of(subject, names) if config.python_profile == "line" else []
 

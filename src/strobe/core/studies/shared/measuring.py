@@ -77,6 +77,7 @@ class Options:
     depth: int = 1
     batch_size: int = 8
     serialised: bool = False
+    nvtx: bool = False  # whether a range of NVTX is put around every section
     counted: bool = True
     probed: bool = True
     checked: bool = True  # whether a comparison also looks at the actions on observations that find faults
@@ -168,7 +169,7 @@ class Session:
         subject, options = self.subject, self.options
         self._call = subject.call(self.phase, options.batch_size)
         self._hooks = subject.hooks(self.phase, options.depth) if options.probed else []
-        self._timeline = Timeline(subject.device, serialised=options.serialised)
+        self._timeline = Timeline(subject.device, serialised=options.serialised, nvtx=options.nvtx)
         self._outputs = Outputs([variant.name for variant in self.variants])
         self._seen = {variant.name: Seen(variant) for variant in self.variants}
         pace_hz = options.pace_hz if self.phase == "inference" else None
@@ -365,6 +366,8 @@ class Session:
             measurement.notes += silent_probes(self._hooks, runs)
         if self.options.serialised:
             measurement.notes.append("serialised: the device was synchronised around every part, nothing overlapped")
+        if self.options.nvtx:
+            measurement.notes.append("NVTX ranges stood around the parts: take times from a run without --nvtx")
         policy = measurement.traits.policy
         measurement.notes += [line for line in (lost, policy.settings if policy is not None else "") if line]
 
