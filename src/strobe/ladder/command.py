@@ -93,7 +93,15 @@ if TYPE_CHECKING:
 
 REFUSED = {
     f"--{name}": f"--{name} is for a single measurement: give it to `strobe breakdown`"
-    for name in ("nvtx", "operators", "skip_detailed", "python_profile", "profile_functions", "memory_snapshot")
+    for name in (
+        "nvtx",
+        "operators",
+        "memory",
+        "skip_detailed",
+        "python_profile",
+        "profile_functions",
+        "memory_snapshot",
+    )
 } | {
     "--recipe": "strobe optimize writes a recipe and reads none: give the first treatments with "
     "--start='precision=bf16, …'"

@@ -141,6 +141,8 @@ class ProfilerFlags:
     # One more iteration under torch.profiler. It shows the top operators and kernels and the gaps, and adds all of them
     # to the trace.
     operators: bool = False
+    # Record each allocation of that iteration too: its trace shows memory over time. It switches --operators on.
+    memory: bool = False
     # Switch --operators off.
     skip_detailed: bool = False
     # More iterations under a profiler of Python: cprofile, pyinstrument or line (line_profiler).

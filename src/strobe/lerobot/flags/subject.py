@@ -186,14 +186,15 @@ class Profilers:
 
         config, result = self.config, answer.result
         assert isinstance(result, Profiled)
-        operators = config.operators and not config.skip_detailed
+        operators = (config.operators or config.memory) and not config.skip_detailed
         if not (operators or config.python_profile or config.memory_snapshot):
             return
         call_s = result.measurements[0].samples.summary.median / 1e3
         watched: Any = None
         if (operators or config.python_profile) and self._fits("operators were not recorded", WATCHED * call_s, result):
             live.stage("recording operators")
-            watched = operators_of(self.subject, phase, variant, result.measurements[0].name, self.options, live)
+            name, memory = result.measurements[0].name, operators and config.memory
+            watched = operators_of(self.subject, phase, variant, name, self.options, live, memory=memory)
         if operators and watched is not None:
             result.operators = watched.profile
             answer.sections, answer.profiled = [watched.sections], watched.events
