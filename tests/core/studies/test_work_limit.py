@@ -231,7 +231,13 @@ def test_a_profiler_that_does_not_fit_is_left_out(clock: Clock, monkeypatch: pyt
 
     monkeypatch.setattr(operators, "operators_of", watched)
     flags: Any = SimpleNamespace(
-        operators=True, skip_detailed=False, python_profile=None, memory_snapshot=False, profile_functions=None
+        operators=True,
+        nvtx=False,
+        memory=False,
+        skip_detailed=False,
+        python_profile=None,
+        memory_snapshot=False,
+        profile_functions=None,
     )
     subject: Any = None
     profilers = Profilers(subject, flags, options())
