@@ -100,11 +100,7 @@ def _watch(
 ) -> tuple[profile, Timeline, float]:
     timeline = Timeline(subject.device)
     # acc_events changes nothing for one cycle, and keeps torch from warning that there could be several.
-    with (
-        profile(record_shapes=True, profile_memory=memory, acc_events=True) as profiler,
-        Attached(hooks),
-        timeline,
-    ):
+    with profile(record_shapes=True, profile_memory=memory, acc_events=True) as profiler, Attached(hooks), timeline:
         mark_clocks()
         start = time.perf_counter()
         with record_function(MARK):
