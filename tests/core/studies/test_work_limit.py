@@ -225,7 +225,7 @@ class TestGradients:
 def test_a_profiler_that_does_not_fit_is_left_out(clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
     begun: list[str] = []
 
-    def watched(*_: Any) -> Any:
+    def watched(*_: Any, **__: Any) -> Any:
         begun.append("operators")
         return SimpleNamespace(profile=None, sections=[], events=[], document=b"")
 
