@@ -100,7 +100,7 @@ def _energy(m: Measurement) -> str:
         return ""
     return (
         f"A call of {m.name} takes {units.number(seen.joules, 3)} J (±{units.number(seen.within, 2)}), at "
-        f"{units.number(seen.watts, 3)} W. {seen.source}, its idle share and other programs included."
+        f"{units.number(seen.watts, 3)} W. {seen.source}; its idle share and other programs are in it."
     )
 
 
