@@ -325,3 +325,18 @@ def test_variants_that_take_turns_have_no_energy(clock, monkeypatch):
     variants = [Variant("a"), Variant("b", (Planted("b"),))]
     for each in measure(subject, "inference", variants, OPTIONS).measurements:
         assert each.energy is None
+
+
+def test_a_counter_is_read_no_more_often_than_it_moves(library, clock, monkeypatch):
+    asked = []
+    whole = library.nvmlDeviceGetTotalEnergyConsumption
+    monkeypatch.setattr(
+        library, "nvmlDeviceGetTotalEnergyConsumption", lambda card: (asked.append(card), whole(card))[1]
+    )
+
+    def step() -> None:
+        clock.now += 0.01
+        library.mj += 2_000
+
+    assert rounds(CUDA, step, count=1000, warmup=7).joules == pytest.approx(2)
+    assert len(asked) < 110

@@ -149,7 +149,7 @@ def _number(file: Path) -> int:
 
 
 class EnergyOfRounds:
-    """Reads the energy of ``device`` after each round, the first one included, until it is closed.
+    """Reads the energy of ``device`` after rounds, at most once in a step of its figure, until it is closed.
 
     What cannot be read costs no measurement: it is not judged, with the reason in a line.
     """
@@ -157,14 +157,18 @@ class EnergyOfRounds:
     def __init__(self, device: torch.device) -> None:
         self._device, self._why = device, ""
         self._meter: Meter | None = None
-        self._readings: list[tuple[float, float]] = []  # seconds and joules
+        self._rounds = 0
+        self._readings: list[tuple[int, float, float]] = []  # rounds that are done, seconds, joules
 
     def after_round(self) -> None:
-        """Read once more."""
+        """Read once more, if the figure can have moved."""
+        self._rounds += 1
         try:
             if not self._why:
                 self._meter = self._meter or meter_of(self._device)
-                self._readings.append((time.perf_counter(), self._meter.joules()))
+                now = time.perf_counter()
+                if not self._readings or now - self._readings[-1][1] >= self._meter.step_s:
+                    self._readings.append((self._rounds, now, self._meter.joules()))
         except Exception as error:  # a driver's own, too
             self._why = in_a_line(error)
 
@@ -175,15 +179,16 @@ class EnergyOfRounds:
 
     def of_calls(self, warmup: int) -> Energy:
         """Return the energy of one call of the rounds after ``warmup``, which is their number."""
-        calls = len(self._readings) - warmup
-        if self._why or self._meter is None or warmup < 1 or calls < 1:
-            return Energy(not_judged=self._why or "no round was measured after the warm-up")
+        if self._why or self._meter is None:
+            return Energy(not_judged=self._why or "no round was made")
         source, step = self._meter.source, self._meter.step_s
-        (begin, before), (end, after) = self._readings[warmup - 1], self._readings[-1]
-        seconds, joules = end - begin, after - before
-        if seconds < FEWEST_STEPS * step:
-            too_short = f"the measured rounds took {seconds:.3g} s, it takes {FEWEST_STEPS * step:g} s: more --seconds"
+        steady = [reading for reading in self._readings if reading[0] >= warmup > 0]
+        if not steady or steady[-1][1] - steady[0][1] < FEWEST_STEPS * step:
+            too_short = (
+                f"the measured rounds took less than the {FEWEST_STEPS * step:g} s that are needed: more --seconds"
+            )
             return Energy(source=source, not_judged=too_short)
+        calls, seconds, joules = (last - first for first, last in zip(steady[0], steady[-1], strict=True))
         if not 0 < joules <= MOST_W * seconds:
             return Energy(source=source, not_judged=f"{joules:.3g} J in {seconds:.3g} s is no reading")
         watts = joules / seconds
