@@ -88,6 +88,24 @@ def test_operators_and_cprofile_of_a_breakdown(tmp_path, capsys):
     assert "act_profile.json" in out
 
 
+@pytest.mark.slow("torch.profiler with allocations over a whole breakdown")
+def test_memory_over_time_is_in_the_trace_which_reads_as_one_without_it(tmp_path, capsys):
+    folder, result = run(tmp_path, "breakdown", "--policy.type=act", "--memory")
+    assert result.operators is not None
+    with gzip.open(folder / "trace.json.gz") as file:
+        points = [event["args"]["MiB"] for event in json.load(file)["traceEvents"] if event["ph"] == "C"]
+    assert len(points) > 100
+    assert max(points) > 0.1
+    profiled = json.loads((folder / "act_profile.json").read_text())
+    assert any(event.get("name") == "[memory]" for event in profiled["traceEvents"])
+    capsys.readouterr()
+    for name in ("act_profile.json", "trace.json.gz"):
+        assert main(["report", str(folder / name), "--json"]) == 0
+        (rank,) = json.loads(capsys.readouterr().out)["ranks"]
+        assert rank["operators"]["operator_calls"] >= result.operators.operator_calls
+        assert rank["left_out"] == {}
+
+
 @pytest.mark.slow("line_profiler over a whole comparison")
 def test_lines_of_a_comparison_and_functions_by_name(tmp_path):
     pytest.importorskip("line_profiler")
@@ -173,6 +191,7 @@ WRONG = {
     "no such function": ([*ACT, "--python_profile=line", "--profile_functions=torch:lineer"], "lineer"),
     "function in C": ([*ACT, "--python_profile=line", "--profile_functions=torch:mm"], "written in Python"),
     "snapshot on a CPU": ([*ACT, "--memory-snapshot", "--device=cpu"], "runs on cpu"),
+    "NVTX on a CPU": ([*ACT, "--nvtx", "--device=cpu"], "needs CUDA"),
 }
 
 

@@ -23,6 +23,13 @@ def test_a_trace_is_read_with_what_its_head_says(tmp_path: Path, name: str):
     assert file.events == [EVENTS[0], None]  # arrows take no memory
 
 
+def test_allocations_and_counters_take_no_memory_and_change_nothing(tmp_path: Path):
+    allocation = {"ph": "i", "cat": "cpu_instant_event", "name": "[memory]", "ts": 1, "args": {"Bytes": 2**80}}
+    counter = {"ph": "C", "name": "memory: CPU", "ts": 1, "args": {"MiB": 1}}
+    file = read_trace(write(tmp_path / "trace.json", document([*EVENTS, *[allocation, counter] * 500])))
+    assert file.events == [EVENTS[0], *[None] * 1001]
+
+
 def test_a_bare_list_of_events_is_a_trace_too(tmp_path: Path):
     file = write(tmp_path / "list.json", EVENTS)
     assert is_trace(file)

@@ -49,8 +49,8 @@ if TYPE_CHECKING:
     Treatments = tuple[RecipeTreatment, ...]
 
 UNTIMED = (
-    "iterations", "interval", "batch_size", "depth", "serialised", "skip_counting", "operators", "skip_detailed",
-    "python_profile", "profile_functions", "memory_snapshot", "pace", "rtc", "inference_delay",
+    "iterations", "interval", "batch_size", "depth", "serialised", "skip_counting", "nvtx", "operators", "memory",
+    "skip_detailed", "python_profile", "profile_functions", "memory_snapshot", "pace", "rtc", "inference_delay",
 )  # fmt: skip
 MANIFESTS = ("export.json", "manifest.json")  # manifests of Strobe's exports and of policy packages
 REFUSED = {

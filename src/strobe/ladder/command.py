@@ -78,6 +78,7 @@ from strobe.core.cli.live import Live, importing
 from strobe.core.cli.parse import take_repeated
 from strobe.core.cli.runner import Command, Studied
 from strobe.core.errors import UserError, nearest
+from strobe.lerobot.flags import run_flags
 from strobe.lerobot.flags.run_flags import GuidanceFlags, InputFlags, SamplingFlags, SubjectFlags, read_flags
 from strobe.lerobot.flags.subject import load_subject, options_of, studied
 from strobe.lerobot.flags.subject_flags import ModelFlags
@@ -93,7 +94,7 @@ if TYPE_CHECKING:
 
 REFUSED = {
     f"--{name}": f"--{name} is for a single measurement: give it to `strobe breakdown`"
-    for name in ("operators", "skip_detailed", "python_profile", "profile_functions", "memory_snapshot")
+    for name in run_flags.ProfilerFlags.__dataclass_fields__
 } | {
     "--recipe": "strobe optimize writes a recipe and reads none: give the first treatments with "
     "--start='precision=bf16, …'"

@@ -50,12 +50,17 @@ def operators_of(
     measurement: str,
     options: Options,
     reporter: Reporter | None = None,
+    *,
+    memory: bool = False,
 ) -> ProfiledIteration:
     """Run ``variant`` once more, warm, under torch.profiler with our probes on.
 
     Of short iterations it takes the fastest of a few: a moment without the core makes gaps that are not there.
     torch.profiler slows what it watches by up to several microseconds an operator: this run is for looking, not for
     numbers.
+
+    Args:
+        memory: also record allocations.
     """
     sections, document = _fastest(subject, phase, variant, options, reporter)
     events = json.loads(document)["traceEvents"]
@@ -82,7 +87,7 @@ def _fastest(
         steps, watched = Steps(reporter or Silent(), "calls"), []
         steps(1, 1 + tries)
         for number in range(tries):
-            watched.append(_watch(subject, call, hooks))
+            watched.append(_watch(subject, call, hooks, memory))
             steps(2 + number, 1 + tries)
         profiler, timeline, _ = min(watched, key=itemgetter(2))
     finally:
@@ -106,10 +111,12 @@ def _in_sections(events: Sequence[JsonObject], sections: Sequence[Section]) -> R
     return replace(rows.inside(mark.start, mark.end), annotations=ours.inside(mark.start, mark.end).annotations)
 
 
-def _watch(subject: Subject, call: Callable[[int], object], hooks: Sequence[Hook]) -> tuple[profile, Timeline, float]:
+def _watch(
+    subject: Subject, call: Callable[[int], object], hooks: Sequence[Hook], memory: bool
+) -> tuple[profile, Timeline, float]:
     timeline = Timeline(subject.device)
     # acc_events changes nothing for one cycle, and keeps torch from warning that there could be several.
-    with profile(record_shapes=True, acc_events=True) as profiler, Attached(hooks), timeline:
+    with profile(record_shapes=True, profile_memory=memory, acc_events=True) as profiler, Attached(hooks), timeline:
         mark_clocks()
         start = time.perf_counter()
         with record_function(MARK):

@@ -23,8 +23,8 @@ LARGEST = 2 * 2**30  # bytes, unpacked: several times as much memory reads it
 _GZIP = b"\x1f\x8b"
 _KEY = b'"traceEvents"'
 _PIECE = 2**22
-# Arrows between events: half of a trace, and no part of what is asked of it.
-_ARROWS = frozenset("sft")
+# Arrows between events, moments such as allocations, and counters: most of some traces, and no part of what is asked.
+_NOT_READ = frozenset("sftiIC")
 _AGAIN = "write it again, with export_chrome_trace after the profiler has stopped"
 
 
@@ -127,9 +127,9 @@ def _too_large(path: Path) -> str:
 
 
 def _event(fields: JsonObject) -> Any:
-    """Return an object of the JSON; None for an arrow, so that it takes no memory."""
+    """Return an object of the JSON; None for an event that is not read, so that it takes no memory."""
     phase = fields.get("ph")
-    return None if isinstance(phase, str) and phase in _ARROWS else fields
+    return None if isinstance(phase, str) and phase in _NOT_READ else fields
 
 
 def _devices(head: Mapping[str, object]) -> dict[str, str]:

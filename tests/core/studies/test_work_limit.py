@@ -225,13 +225,19 @@ class TestGradients:
 def test_a_profiler_that_does_not_fit_is_left_out(clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
     begun: list[str] = []
 
-    def watched(*_: Any) -> Any:
+    def watched(*_: Any, **__: Any) -> Any:
         begun.append("operators")
         return SimpleNamespace(profile=None, sections=[], events=[], document=b"")
 
     monkeypatch.setattr(operators, "operators_of", watched)
     flags: Any = SimpleNamespace(
-        operators=True, skip_detailed=False, python_profile=None, memory_snapshot=False, profile_functions=None
+        operators=True,
+        nvtx=False,
+        memory=False,
+        skip_detailed=False,
+        python_profile=None,
+        memory_snapshot=False,
+        profile_functions=None,
     )
     subject: Any = None
     profilers = Profilers(subject, flags, options())

@@ -56,3 +56,33 @@ def test_a_profiler_without_the_mark_is_refused():
         torch.ones(1) + 1
     with pytest.raises(ValueError, match="clocks"):
         chrome_trace(timeline.sections(), profiled=events_of(profiler))
+
+
+def test_allocations_are_counters_over_time_from_the_first_one_on():
+    made = [torch.empty(1) for _ in range(2)]
+    with profile(profile_memory=True, acc_events=True) as profiler, Timeline() as timeline:
+        mark_clocks()
+        with section("large"):
+            made += [torch.empty(2**20), torch.empty(2**20)]  # 4 MiB each
+            del made[-1]
+    profiled = events_of(profiler)
+    assert any(event.get("name") == "[memory]" for event in profiled)
+    events = chrome_trace(timeline.sections(), profiled=profiled)["traceEvents"]
+    assert not any(event.get("name") == "[memory]" for event in events)
+    points = [event for event in events if event["ph"] == "C"]
+    assert {event["name"] for event in points} == {"memory: CPU"}
+    large = next(event for event in events if event.get("name") == "large")
+    inside = [p["args"]["MiB"] for p in points if 0 <= p["ts"] - large["ts"] <= large["dur"] + 200]
+    assert inside == pytest.approx([4, 8, 4], abs=0.1)
+
+
+def test_memory_of_a_device_is_all_that_it_has_in_use():
+    with profile(acc_events=True) as profiler, Timeline() as timeline:
+        mark_clocks()
+    profiled = events_of(profiler)
+    seen = {"Device Type": 1, "Device Id": 0, "Total Allocated": 3 * 2**20, "Bytes": 2**20, "Total Reserved": 2**22}
+    at = next(event["ts"] for event in profiled if event.get("name") == "strobe: start")
+    profiled.append({"ph": "i", "name": "[memory]", "pid": 1, "tid": 1, "ts": at, "args": seen})
+    events = chrome_trace(timeline.sections(), profiled=profiled)["traceEvents"]
+    (point,) = (event for event in events if event["ph"] == "C")
+    assert (point["name"], point["args"]) == ("memory: device 0", {"MiB": 3.0})

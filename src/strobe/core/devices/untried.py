@@ -16,6 +16,7 @@ Feature = Literal[
     "TensorRT",
     "compile=reduce-overhead",
     "memory snapshots",
+    "NVTX ranges",
     "cudnn=benchmark",
     "preprocessing=device",
     "autocast in inference",
@@ -23,7 +24,7 @@ Feature = Literal[
 
 # All others ran on an H100 (docs/hardware.md).
 NOT_YET: frozenset[Feature] = frozenset(
-    {"TensorRT", "cudnn=benchmark", "preprocessing=device", "autocast in inference"}
+    {"TensorRT", "cudnn=benchmark", "preprocessing=device", "autocast in inference", "NVTX ranges"}
 )
 
 KEY = "strobe.untried"  # key of a flag's metadata: the features that it stands for

@@ -21,6 +21,7 @@ def outline(result: BreakdownResult, depth: int | None = None) -> Document:
     sections += memory.sections(result.measurements, depth)
     sections += more.sections(result)
     sentences = answers(result) + [limits.line(result.subject.name, m) for m in _limited(result)]
+    sentences += [text for m in result.measurements if (text := _energy(m))]
     return measured.document(result, sentences + pace.cadence_answers(result), sections)
 
 
@@ -90,6 +91,17 @@ def _biggest(result: Result, measurement: Measurement) -> str:
     subject_of = part.name if "_" in part.name or "." in part.name else part.name[:1].upper() + part.name[1:]
     parent = f" in {part.path[-2]}" if part.depth > 2 else ""
     return f"{subject_of}{parent} takes {share} of {subject}'s {name}: {took}."
+
+
+def _energy(m: Measurement) -> str:
+    """Return the energy of a call; '' if it is not judged."""
+    seen = m.energy
+    if seen is None or seen.joules is None or seen.watts is None or seen.within is None:
+        return ""
+    return (
+        f"A call of {m.name} takes {units.number(seen.joules, 3)} J (±{units.number(seen.within, 2)}), at "
+        f"{units.number(seen.watts, 3)} W. {seen.source}; its idle share and other programs are in it."
+    )
 
 
 def rate(m: Measurement) -> str:

@@ -181,6 +181,16 @@ class Compilation(Data):
         return list(dict.fromkeys(place.where for place in self.of("graph break", "not compiled")))
 
 
+class Energy(Data):
+    """Energy of a call: that of the whole device over the measured rounds, idle share included, divided by calls."""
+
+    joules: Finite | None = Field(default=None, description="energy of a call; None if it is not judged")
+    within: Finite | None = Field(default=None, description="joules by which the steps of the reading can be off")
+    watts: Finite | None = Field(default=None, description="mean power over the measured rounds")
+    source: str = Field(default="", description="what was read, and of what part of the machine")
+    not_judged: str = Field(default="", description="why the energy is not judged; '' if it is")
+
+
 class Measurement(Data):
     """One thing measured: a phase of a breakdown, or a variant of a comparison."""
 
@@ -199,4 +209,5 @@ class Measurement(Data):
     limit: Limit | None = Field(default=None, description="minimum time; None if FLOP or the ceiling are unknown")
     cadence: Cadence | None = Field(default=None, description="pace of the calls; None if they were back to back")
     compilation: Compilation | None = Field(default=None, description="what torch.compile did; None if nothing was")
+    energy: Energy | None = Field(default=None, description="energy of a call; None if nobody looked")
     notes: list[str] = Field(default_factory=list)

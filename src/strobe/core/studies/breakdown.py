@@ -43,7 +43,7 @@ def breakdown(
         variants = [Variant(phase, treatments if phase == "inference" else ())]
         if options.pace_hz and phase == "inference":
             variants.append(Variant(PACED, treatments))
-        how = replace(options, back_to_back=frozenset({phase}))
+        how = replace(options, back_to_back=frozenset({phase}), energy=True)
         run = measure(subject, phase, variants, how, result.machine.ceiling, reporter)
         measured.append(run)
         result.measurements += run.measurements

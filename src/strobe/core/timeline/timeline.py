@@ -14,6 +14,7 @@ from typing_extensions import Self
 from strobe.core.timeline import sections as sections_in_force
 from strobe.core.timeline import workers
 from strobe.core.timeline.clock import DeviceClock, device_clock, host_ns, synchronise
+from strobe.core.timeline.ranges import ranged
 from strobe.core.timeline.sections import MAIN, STOPS, Strand, entered, leave_strand, own, strands, thread_names
 
 if TYPE_CHECKING:
@@ -72,9 +73,12 @@ class Timeline:
         device: an accelerator whose time the sections also take, through events resolved after the run.
         serialised: synchronise the device around every section, so that host time is true per part. It changes what
             is measured (nothing overlaps any more) and must be said wherever its numbers are shown.
+        nvtx: put an NVTX range around every section (see `require_ranges`). Its cost is time of the section around it.
     """
 
-    def __init__(self, device: torch.device | str | None = None, *, serialised: bool = False) -> None:
+    def __init__(
+        self, device: torch.device | str | None = None, *, serialised: bool = False, nvtx: bool = False
+    ) -> None:
         self.device = _device(device)
         self.serialised = serialised
         self._clock: DeviceClock | None = None if serialised else device_clock(self.device)
@@ -82,7 +86,7 @@ class Timeline:
         self._foreign: list[workers.Foreign] = []
         self._spool: workers.Spool | None = None
         self._take_off: Callable[[], None] | None = None  # while it is in force, or was put below another one
-        self._opener = self._make_opener()
+        self._opener = ranged(self._make_opener()) if nvtx else self._make_opener()
         self._lost: dict[str, str] = {}
         self.worker_facts: list[dict[str, Any]] = []  # by worker processes, see `workers.tell`
 

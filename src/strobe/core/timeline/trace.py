@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import tempfile
 from collections.abc import Sequence
+from operator import itemgetter
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
     from torch.profiler import profile
 
 MARK = "strobe: start"  # a section and a profiler annotation of this name tie the two clocks together
+_ALLOCATION = "[memory]"  # an allocation, or the end of one, among the profiler's events
 _FAR_US = 86_400e6  # an event a day from the mark has no time
 
 
@@ -115,4 +117,21 @@ def _on_our_clock(events: Sequence[JsonObject], sections: Sequence[Section], bas
     shift = max((our - base) / 1e3 - their for our, their in zip(sorted(ours), sorted(theirs), strict=True))
     # A profiler that cannot read the device's clock gives its events the time 0: a viewer would show days of nothing.
     near = [e for e in events if e.get("ph") == "M" or abs(e.get("ts", theirs[0]) - theirs[0]) < _FAR_US]
-    return [{**event, "ts": event["ts"] + shift} if "ts" in event else event for event in near]
+    return [{**event, "ts": event["ts"] + shift} if "ts" in event else event for event in _memory_over_time(near)]
+
+
+def _memory_over_time(events: Sequence[JsonObject]) -> list[JsonObject]:
+    """Return the events with each allocation as a point of its device's counter, which viewers draw over time.
+
+    The CPU's memory counts from the first allocation, since torch does not know what was in use before.
+    """
+    allocations = [event for event in events if event.get("name") == _ALLOCATION]
+    begun: dict[str, int] = {}
+    points = []
+    for event in sorted(allocations, key=itemgetter("ts")):
+        seen = event["args"]
+        on_host, total = seen["Device Type"] == 0, seen["Total Allocated"]
+        name = "memory: CPU" if on_host else f"memory: device {seen['Device Id']}"
+        first = begun.setdefault(name, total - seen["Bytes"] if on_host else 0)
+        points.append({**event, "ph": "C", "name": name, "args": {"MiB": (total - first) / 2**20}})
+    return [*(event for event in events if event.get("name") != _ALLOCATION), *points]

@@ -134,11 +134,15 @@ class SamplingFlags:
 
 @dataclass
 class ProfilerFlags:
-    """Closer looks, once everything is measured."""
+    """Closer looks: ranges for another tool while calls are timed, profilers once everything is measured."""
 
+    # An NVTX range with the part's name around each call of a part, for Nsight Systems (CUDA only).
+    nvtx: bool = field(default=False, metadata={KEY: ("NVTX ranges",)})
     # One more iteration under torch.profiler. It shows the top operators and kernels and the gaps, and adds all of them
     # to the trace.
     operators: bool = False
+    # Record each allocation of that iteration too: its trace shows memory over time. It switches --operators on.
+    memory: bool = False
     # Switch --operators off.
     skip_detailed: bool = False
     # More iterations under a profiler of Python: cprofile, pyinstrument or line (line_profiler).

@@ -107,6 +107,7 @@ def options_of(config: SamplingFlags, phases: int | None = None) -> Options:
         depth=config.depth,
         batch_size=config.batch_size or 8,
         serialised=config.serialised,
+        nvtx=getattr(config, "nvtx", False),
         counted=not config.skip_counting,
         pace_hz=config.pace,
         within=getattr(config, "as_fast_within", WITHIN),
@@ -152,12 +153,15 @@ class Profilers:
     """The profilers that the flags ask for, checked against the subject before it is measured. Raises UserError."""
 
     def __init__(self, subject: Subject, config: RunConfig, options: Options) -> None:
+        from strobe.core.timeline.ranges import require_ranges
         from strobe.traces.operators import require_allocator
         from strobe.traces.python_profile import functions_of
 
         self.subject, self.config, self.options = subject, config, options
         if config.memory_snapshot:
             require_allocator(subject)
+        if config.nvtx:
+            require_ranges(subject.device)
         names = [name.strip() for name in (config.profile_functions or "").split(",") if name.strip()]
         self.functions = functions_of(subject, names) if config.python_profile == "line" else []
 
@@ -182,14 +186,15 @@ class Profilers:
 
         config, result = self.config, answer.result
         assert isinstance(result, Profiled)
-        operators = config.operators and not config.skip_detailed
+        operators = (config.operators or config.memory) and not config.skip_detailed
         if not (operators or config.python_profile or config.memory_snapshot):
             return
         call_s = result.measurements[0].samples.summary.median / 1e3
         watched: Any = None
         if (operators or config.python_profile) and self._fits("operators were not recorded", WATCHED * call_s, result):
             live.stage("recording operators")
-            watched = operators_of(self.subject, phase, variant, result.measurements[0].name, self.options, live)
+            name, memory = result.measurements[0].name, operators and config.memory
+            watched = operators_of(self.subject, phase, variant, name, self.options, live, memory=memory)
         if operators and watched is not None:
             result.operators = watched.profile
             answer.sections, answer.profiled = [watched.sections], watched.events

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import nullcontext
+from contextlib import closing, nullcontext
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -17,10 +17,11 @@ from strobe.core.families.capabilities import Unregistered
 from strobe.core.measure.agreement import Values
 from strobe.core.measure.compilations import CompileWatch
 from strobe.core.measure.components import iterations
+from strobe.core.measure.energy import EnergyOfRounds
 from strobe.core.measure.guard import Of
 from strobe.core.measure.memory import kernel_use, weight_bytes
 from strobe.core.measure.roofline import limits
-from strobe.core.measure.sampling import Collected, SamplingBudget, collect
+from strobe.core.measure.sampling import Collected, Progress, SamplingBudget, collect
 from strobe.core.measure.time_limit import TimeLimit, WorkLimit
 from strobe.core.measure.verdicts import WITHIN
 from strobe.core.results.agreement import ActionScale
@@ -77,6 +78,8 @@ class Options:
     depth: int = 1
     batch_size: int = 8
     serialised: bool = False
+    energy: bool = False  # whether to read the device's energy; only rounds of one variant can be read
+    nvtx: bool = False  # whether a range of NVTX is put around every section
     counted: bool = True
     probed: bool = True
     checked: bool = True  # whether a comparison also looks at the actions on observations that find faults
@@ -168,12 +171,13 @@ class Session:
         subject, options = self.subject, self.options
         self._call = subject.call(self.phase, options.batch_size)
         self._hooks = subject.hooks(self.phase, options.depth) if options.probed else []
-        self._timeline = Timeline(subject.device, serialised=options.serialised)
+        self._timeline = Timeline(subject.device, serialised=options.serialised, nvtx=options.nvtx)
         self._outputs = Outputs([variant.name for variant in self.variants])
         self._seen = {variant.name: Seen(variant) for variant in self.variants}
         pace_hz = options.pace_hz if self.phase == "inference" else None
         self._spacing = Spacing(pace_hz, options.back_to_back) if pace_hz else None
         self._compiling = CompileWatch()
+        self._energy = EnergyOfRounds(subject.device) if options.energy and len(self.variants) == 1 else None
         for variant in self.variants:
             variant.compiles.begin(subject.compiled_before(variant.name))
         self._interrupted = False
@@ -203,6 +207,8 @@ class Session:
             if self.subject.returns == "outputs" and not self._hooks:
                 measurement.components = []  # a whole that nothing divides has no rest
             self._annotate(measurement, collected.samples[measurement.name], complete, lost)
+            if self._energy is not None:
+                measurement.energy = self._energy.of_calls(collected.warmup_rounds)
             if measurement.name in counts:
                 measurement.notes += counts[measurement.name].notes
             if measurement.name in self._uncounted:
@@ -242,14 +248,19 @@ class Session:
                 self.options.limit.exclude(seen.first_s)
             if building:
                 self.reporter.stage(stage)
-            with self._timeline:
+            with self._timeline, nullcontext() if self._energy is None else closing(self._energy):
                 runners = {name: self._runner(seen) for name, seen in self._seen.items()}
-                collected = collect(runners, self.options.budget, self.reporter.progress)
+                collected = collect(runners, self.options.budget, self._after_round)
             self._interrupted = collected.interrupted
             self._allow_for_slow_rounds(collected)
             if not collected.interrupted:
                 self.afterwards(collected)
         return collected
+
+    def _after_round(self, progress: Progress) -> None:
+        if self._energy is not None:
+            self._energy.after_round()
+        self.reporter.progress(progress)
 
     def _allow_for_slow_rounds(self, collected: Collected) -> None:
         """Give the command's work more time where the fewest rounds took longer than they had."""
@@ -365,6 +376,8 @@ class Session:
             measurement.notes += silent_probes(self._hooks, runs)
         if self.options.serialised:
             measurement.notes.append("serialised: the device was synchronised around every part, nothing overlapped")
+        if self.options.nvtx:
+            measurement.notes.append("NVTX ranges stood around the parts: take times from a run without --nvtx")
         policy = measurement.traits.policy
         measurement.notes += [line for line in (lost, policy.settings if policy is not None else "") if line]
 
