@@ -62,7 +62,7 @@ def operators_of(
     Args:
         memory: also record allocations.
     """
-    sections, document = _fastest(subject, phase, variant, options, reporter)
+    sections, document = _fastest(subject, phase, variant, options, reporter, memory=memory)
     events = json.loads(document)["traceEvents"]
     seen = operator_profile(events, measurement)
     seen.parts = device_parts(events, sections) if seen.kernel_calls else []
@@ -74,7 +74,13 @@ def operators_of(
 
 
 def _fastest(
-    subject: Subject, phase: Phase, variant: Variant, options: Options, reporter: Reporter | None
+    subject: Subject,
+    phase: Phase,
+    variant: Variant,
+    options: Options,
+    reporter: Reporter | None,
+    *,
+    memory: bool = False,
 ) -> tuple[list[Section], bytes]:
     """Return the sections of the fastest of a few watched calls, and torch.profiler's trace of it."""
     undo = variant.apply(subject)
