@@ -273,8 +273,8 @@ def candidate_of(subject: Subject, specs: Sequence[Spec]) -> Candidate:
 
 def effect_of(specs: Sequence[Spec]) -> Effect:
     """Return the most that ``specs`` do to the actions. One of them may do more than its kind: an engine in fp8."""
-    entries = [catalogue.entry_of(next(iter(spec))).effect for spec in specs]
-    return strongest([*entries, *(catalogue.make(spec).effect for spec in specs)])
+    kinds: list[Effect] = [catalogue.entry_of(next(iter(spec))).effect for spec in specs]
+    return strongest([*kinds, *(catalogue.make(spec).effect for spec in specs)])
 
 
 def replaced(subject: Subject, specs: Sequence[Spec]) -> list[str]:

@@ -43,117 +43,71 @@ _GRAPH: Row = (
 )
 _IMAGES: Row = (("--model.img_size", ""), ("--image_size", "=HEIGHTxWIDTH, for synthetic images"))
 _SYNTHETIC = "comes with the data set; a synthetic robot's is"
-_CHECKPOINT: Row = (("--policy.path", ""), (f"{THEIRS}--policy.path", ""))
 _OPENPI: Row = (
-    ("", "openpi's policies run in openpi's environment, in Python or by --policy.factory=FILE.py:FUNCTION, and its "
-     "server is --policy.server=ws://HOST:PORT"),
-)  # fmt: skip
+    ("", "openpi's policies run by --policy.factory=FILE.py:MAKE, its server by --policy.server=ws://HOST:PORT"),
+)
 _SERVER: Row = (("", "a policy server is --policy.server=ws://HOST:PORT, in strobe breakdown and strobe compare"),)
 _ITERATIONS: Row = (
-    ("--iterations", "; without it Strobe samples until the interval is narrow enough"),
-    ("--passes", ""),
+    ("--iterations", "; without it Strobe samples until the interval is narrow enough"), ("--passes", ""),
     ("--latency_iterations", ""),
-)
-_EXECUTED: Row = (("--n_action_steps", "=5,10 to try besides the policy's own"), ("--policy.n_action_steps", ""))
+)  # fmt: skip
 _VIDEOS: Row = (("--videos", ": the number of starts to film; the run's folder has them"),)
 _DTYPE: Row = (
-    ("--policy.dtype", ""),
-    ("--model.dtype", ""),
-    ("--precision", "=fp32,bf16 to compare formats"),
+    ("--policy.dtype", ""), ("--model.dtype", ""), ("--precision", "=fp32,bf16 to compare formats"),
     ("", "strobe compare --precision=fp32,bf16 compares formats"),
-)
+)  # fmt: skip
 _RATE: Row = (("--target_hz", ""), ("--pace", ": calls at that rate, as on a robot"))
 _COMPILED: Row = (
     ("--compile", ", which adds compiled variants next to the eager ones"),
     (f"{THEIRS}--policy.compile_model", "=true, where the policy has it"),
     ("", "strobe compare --compile measures it, and strobe optimize tries it"),
 )
-_TRAINED_STEPS: Row = ((f"{THEIRS}--steps", ""),)
 
 # Former name → flags here, each with the rest of its sentence. The first that the command has is the hint; '' is for
 # commands without any of them.
 ROWS: dict[str, Row] = {
-    "accumulation_steps": _ACCUMULATE,
     "allow_tf32": (("--levers", "=tf32=false"), ("", "strobe compare --levers=tf32=false measures it")),
-    "amp": _AMP,
     "batch_size": (
         ("--batch_sizes", " for further sizes; the training's own comes after the --"),
         ("--parallel", ": episodes at the same time"),
     ),
-    "compile": _COMPILED,
-    "control_time_s": (("--duration", ""), (f"{THEIRS}--duration", "")),
-    "default_prompt": (
-        ("--task", ""),
-        (f"{THEIRS}--task", ""),
-        ("", "the task comes with the data set; a policy server is sent --prompt"),
-    ),
-    "denoising_steps": _DENOISING,
+    "default_prompt": ((f"{THEIRS}--task", ""), ("", "the task comes with the data set; a server is sent --prompt")),
     "device": ((f"{THEIRS}--policy.device", ""),),
-    "dtype": _DTYPE,
     "enable_rtc_profiling": (
         ("--rtc.execution_horizon", "=20, which turns RTC on and shows its inside"),
         (f"{THEIRS}--inference.type=rtc", "; its inside is always shown"),
     ),
-    "episode_time_s": (("--duration", ""), (f"{THEIRS}--duration", "")),
     "eval.batch_size": (("--parallel", ": episodes at the same time"),),
-    "eval.n_episodes": _EPISODES,
     "eval.use_async_envs": (("--parallel", ": episodes at the same time"),),
     "execution_horizon": (("--rtc.execution_horizon", ""), (f"{THEIRS}--inference.rtc.execution_horizon", "")),
     "exp_name": ((f"{THEIRS}--job_name", ""),),
-    "fps": _RATE,
-    "gradient_accumulation_steps": _ACCUMULATE,
-    "host": _SERVER,
-    "image_resolution": _IMAGES,
-    "img_size": _IMAGES,
-    "max_episodes_rendered": _VIDEOS,
-    "mixed_precision": _AMP,
     "model_path": (("", "a policy is --policy.path=FOLDER_OR_HUB_ID, a backbone --model.path=FOLDER_OR_HUB_ID"),),
-    "n_episodes": _EPISODES,
-    "n_runs": _ITERATIONS,
     "num_cameras": (("--cameras", ""),),
-    "num_denoising_steps": _DENOISING,
-    "num_episodes": _EPISODES,
     "num_frames": (
         ("--model.num_frames", ""),
         ("--frames", ""),
         ("", "clips are a backbone's: --model.type=vjepa2 --model.num_frames=16"),
     ),
-    "num_inference_steps": _DENOISING,
-    "num_iterations": _ITERATIONS,
-    "num_runs": _ITERATIONS,
-    "num_steps": _DENOISING,
     "num_steps_wait": (("", "LeRobot's LIBERO lets objects settle by itself"),),
-    "num_train_steps": _TRAINED_STEPS,
-    "num_trials_per_task": _EPISODES,
     "num_workers": (
         ("--workers", " for the numbers to try; the training's own comes after the --"),
         ("--parallel", ": episodes at the same time"),
         ("", "strobe dataloader and strobe train measure a loader: --num_workers comes after their --"),
     ),
-    "output_file": _FOLDER,
-    "output_path": _FOLDER,
     "pin_memory": (
         ("--skip_what_ifs", ", which leaves it out; without that, pinned memory is measured on CUDA"),
         ("", "strobe dataloader measures pinned memory on CUDA; lerobot-train has no flag for it"),
     ),
     "policy.action_dim": (("", f"the size of an action {_SYNTHETIC} --action_dim=14"),),
     "policy.compile": (("--policy.compile_model", "=true"), *_COMPILED),
-    "policy.config": _OPENPI,
-    "policy.dir": _OPENPI,
-    "policy.dtype": _DTYPE,
     "policy.image_size": (
         ("--policy.image_resolution", ": what the policy resizes to; a synthetic camera's is --image_size=480x640"),
         ("", f"the size of an image {_SYNTHETIC} --image_size=480x640"),
     ),
     "policy.num_cameras": (("", f"the number of cameras {_SYNTHETIC} --cameras=2"),),
     **{f"policy.{name}": (*_DENOISING[1:-1], ("", "this policy takes no denoising steps")) for name in _STEP_FIELDS},
-    "policy.precision": _DTYPE,
     "policy.state_dim": (("", f"the size of the state {_SYNTHETIC} --state_dim=14"),),
-    "port": _SERVER,
-    "precision": _DTYPE,
     "prefetch_factor": (("--prefetch", " for the factors to try; the training's own comes after the --"),),
-    "pretrained_policy_name_or_path": _CHECKPOINT,
-    "pytorch_training_precision": _DTYPE,
     "quick": (
         ("--episodes", "=3; the verdict says how many decide"),
         ("--iterations", "=10"),
@@ -161,22 +115,35 @@ ROWS: dict[str, Row] = {
         (f"{THEIRS}--steps", "=20"),
     ),
     "repeats": (("", "strobe sweep takes --repeats: each cell then runs in several processes"),),
-    "replan_steps": _EXECUTED,
     "resize_size": (*_IMAGES, ("", "an environment renders in its own size, such as --env.observation_height=256")),
     "robot.type": (("", "strobe rollout and strobe rehearse take a robot after their --; lerobot-record records one"),),
     "rtc": ((f"{THEIRS}--inference.type=rtc", ""),),
     "rtc.enabled": ((f"{THEIRS}--inference.type=rtc", ""),),
-    "server_address": _SERVER,
-    "target_fps": _RATE,
     "task_suite_name": (("--env.task", "=libero_spatial, with --env.type=libero"),),
-    "use_amp": _AMP,
-    "use_cuda_graph": _GRAPH,
-    "use_torch_compile": _COMPILED,
     "verbose": (("", "--full prints all that is measured"),),
-    "video_out_path": _VIDEOS,
-    "warmup": _WARM_UP,
-    "warmup_iterations": _WARM_UP,
 }
+for _names, _row in (
+    ("control_time_s episode_time_s", (("--duration", ""), (f"{THEIRS}--duration", ""))),
+    ("accumulation_steps gradient_accumulation_steps", _ACCUMULATE),
+    ("amp mixed_precision use_amp", _AMP),
+    ("pretrained_policy_name_or_path", (("--policy.path", ""), (f"{THEIRS}--policy.path", ""))),
+    ("compile use_torch_compile", _COMPILED),
+    ("denoising_steps num_denoising_steps num_inference_steps num_steps", _DENOISING),
+    ("dtype policy.dtype policy.precision precision pytorch_training_precision", _DTYPE),
+    ("eval.n_episodes n_episodes num_episodes num_trials_per_task", _EPISODES),
+    ("replan_steps", (("--n_action_steps", "=5,10 to try besides the policy's own"), ("--policy.n_action_steps", ""))),
+    ("output_file output_path", _FOLDER),
+    ("use_cuda_graph", _GRAPH),
+    ("image_resolution img_size", _IMAGES),
+    ("n_runs num_iterations num_runs", _ITERATIONS),
+    ("policy.config policy.dir", _OPENPI),
+    ("fps target_fps", _RATE),
+    ("host port server_address", _SERVER),
+    ("num_train_steps", ((f"{THEIRS}--steps", ""),)),
+    ("max_episodes_rendered video_out_path", _VIDEOS),
+    ("warmup warmup_iterations", _WARM_UP),
+):
+    ROWS.update(dict.fromkeys(_names.split(), _row))
 
 
 def hint(name: str, has: Callable[[str], bool]) -> str:

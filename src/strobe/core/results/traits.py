@@ -17,8 +17,6 @@ Facts = dict[str, Value]
 # it makes nothing.
 Builds = Literal["", "compiled", "built", "captured"]
 
-NAMED = 6  # operators that a label names; the record has all of them
-
 
 class Record(Data):
     """Base of the records below: the JSON leaves out what is as by default. A field's title is its label in reports."""
@@ -116,9 +114,7 @@ class TreatmentTraits(Record):
         engines = count(self.engines, "engine")
         if not self.torch_partitions:
             return f"{engines}, nothing in torch"
-        named, more = self.torch_operators[:NAMED], self.torch_operators[NAMED:]
-        operators = ", ".join([*named, *([f"{len(more)} more"] if more else [])])
-        return f"{engines}, {count(self.torch_partitions, 'partition')} in torch ({operators})"
+        return f"{engines}, {count(self.torch_partitions, 'partition')} in torch ({', '.join(self.torch_operators)})"
 
 
 class DelayTraining(Record):

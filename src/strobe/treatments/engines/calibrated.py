@@ -69,8 +69,7 @@ class _Calibrated(PartInEngine):
             return super()._made(subject, part, calls, places, keep)
 
     def _scaled(self, subject: Subject, part: nn.Module) -> AbstractContextManager[None]:
-        """Put scales on ``part`` while it is exported; by default the engine finds them itself."""
-        return nullcontext()
+        return nullcontext()  # the engine finds its scales itself
 
 
 @dataclass
