@@ -52,36 +52,14 @@ def times(steps: int) -> list[float]:
     return found
 
 
-def suffix_pass(
-    model: Any, cache: Any, embedded: Tensor, attention: Tensor, positions: Tensor, condition: Sequence[object]
-) -> Tensor:
-    """Run the action expert over the cache, as openpi's ``denoise_step`` does."""
-    joint = model.paligemma_with_expert
-    joint.gemma_expert.model.config._attn_implementation = "eager"  # as openpi sets it in every step
-    outputs, _ = joint.forward(
-        attention_mask=attention,
-        position_ids=positions,
-        past_key_values=cache,
-        inputs_embeds=[None, embedded],
-        use_cache=False,
-        adarms_cond=[None, *condition],
-    )
-    return outputs[1]
-
-
-def attention_mask(model: Any, mask: Tensor) -> Tensor:
-    """Return the additive mask, (B, 1, suffix, prefix + suffix), of a boolean one."""
-    return model._prepare_attention_masks_4d(mask)
-
-
 FLOW = Flow(
     joint=pi.JOINT,
     language=pi.LANGUAGE,
     expert=pi.EXPERT,
     chunk="predict_action_chunk",
     images="_preprocess_observation",
-    suffix_pass=suffix_pass,
-    attention_mask=attention_mask,
+    suffix_pass=pi.suffix_pass,
+    attention_mask=lambda model, mask: model._prepare_attention_masks_4d(mask),
     cache_on_request=True,
     times=times,
     periods=(4e-3, 4.0),  # as openpi's ``embed_suffix`` writes them
@@ -101,7 +79,7 @@ def sample(
 ) -> Tensor:
     """Return the actions, (B, horizon, action dim), of prepared inputs: all that a graph of the whole call holds."""
     embedded, pads, order = model.embed_prefix(images, image_masks, tokens, token_masks)
-    attention = attention_mask(model, _modeling(model).make_att_2d_masks(pads, order))
+    attention = model._prepare_attention_masks_4d(_modeling(model).make_att_2d_masks(pads, order))
     model.paligemma_with_expert.paligemma.language_model.config._attn_implementation = "eager"
     _, cache = model.paligemma_with_expert.forward(
         attention_mask=attention,

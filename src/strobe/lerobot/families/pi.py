@@ -130,13 +130,14 @@ def _tiny_paligemma(real: Call, side: int) -> Call:
 def suffix_pass(
     model: Any, cache: Any, embedded: Tensor, attention: Tensor, positions: Tensor, condition: Sequence[object]
 ) -> Tensor:
-    """Run the action expert over a copy of the cache, as LeRobot's ``denoise_step`` does."""
+    """Run the action expert over a copy of the cache, as LeRobot's ``denoise_step`` does; openpi's needs no copy."""
     modeling, joint = sys.modules[type(model).__module__], model.paligemma_with_expert
-    joint.gemma_expert.model.config._attn_implementation = "eager"  # as LeRobot sets it in every step
+    clone = getattr(modeling, "clone_past_key_values", None)
+    joint.gemma_expert.model.config._attn_implementation = "eager"  # as both set it in every step
     outputs, _ = joint.forward(
         attention_mask=attention,
         position_ids=positions,
-        past_key_values=modeling.clone_past_key_values(cache),
+        past_key_values=cache if clone is None else clone(cache),
         inputs_embeds=[None, embedded],
         use_cache=False,
         adarms_cond=[None, *condition],
