@@ -92,7 +92,7 @@ INFERENCE_ONLY = (
     "int8=dynamic", "fp8=dynamic", "padding=trimmed", "cameras=batched", "prefix_tail=skipped", "prefix_cache=static",
     "preprocessing=device", "timesteps=precomputed", "masks=once", "lm_head=skipped", "word_tables=apart",
     "context_keys=once", "words=once", "unread_half=skipped", "views=present", "prompt=once", "conditioning=once",
-    "last_block=read_rows",
+    "last_block=read_rows", "prompt_length=bucketed",
     "rotations=once", "guidance=closed form", "engine=openvino, engine.part=model.backbone",
     "int8_engine=openvino, int8_engine.part=model.backbone",
     "graph=loop", "rtc.execution_horizon=6", "weights=packed", "scores=products",

@@ -32,7 +32,7 @@ def engine(name):
     module = importlib.util.module_from_spec(spec)
     sys.modules[name] = module
     spec.loader.exec_module(module)
-    return module._openvino(sys.argv[2], "fp32", 1)
+    return module.ENGINES["openvino"](sys.argv[2], "fp32", 1)
 
 given = opset13.parameter([1, 4], numpy.float32, name="x")
 openvino.save_model(openvino.Model([opset13.relu(given)], [given]), sys.argv[2])

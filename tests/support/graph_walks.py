@@ -32,6 +32,7 @@ LENGTHS = (1, 3, 5, 8, 12, 20)  # of prompts, in words
 ROUNDS = 2  # each prompt comes so often, in random order
 KEPT = 3  # graphs where the bound is reached
 TRIMMED = "padding=trimmed, padding.multiple=1"  # each length of a prompt is a shape of its own
+BUCKETED = "prompt_length=bucketed"  # a shape for each 16 tokens
 
 
 @dataclass(frozen=True)
@@ -96,7 +97,9 @@ def walks(kind: str) -> list[Walk]:
     one = Walk(kind, graphs, names)
     found = [one, replace(one, kept=KEPT), replace(one, names=every, kept=KEPT), replace(one, policies=2)]
     found += [replace(one, policies=2, shared=True)]
-    return [*found, replace(one, guided=True, kept=KEPT)] if flow else found
+    if flow:
+        found += [replace(one, guided=True, kept=KEPT), replace(one, names=(TRIMMED, BUCKETED), kept=KEPT)]
+    return found
 
 
 def walk(device: EmulatedDevice, way: Walk) -> Walked:

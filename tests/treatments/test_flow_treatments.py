@@ -26,7 +26,7 @@ from strobe.core.treatments.treatment import Spec, Variant
 from strobe.lerobot.policies.loading import load_subject
 from strobe.lerobot.policies.options import InputOptions, PolicyOptions
 from strobe.lerobot.policies.policy_subject import PolicySubject
-from strobe.treatments.flow.prefix_inputs import TrimmedPadding
+from strobe.treatments.flow.prefix_inputs import BucketedPrompt, TrimmedPadding
 from strobe.treatments.flow.rtc import RealTimeChunking
 
 KINDS = ("pi05", "pi0", "smolvla")
@@ -236,6 +236,28 @@ def test_trimming_keeps_every_token_in_use_and_their_order(rows, multiple):
     assert torch.equal(trimmed[OBS_LANGUAGE_ATTENTION_MASK], mask[:, kept])
     assert not used or len(kept) == min(12, -(-len(used) // multiple) * multiple)
     assert trimmed["other"] == 1
+
+
+@given(length=st.integers(1, 60), multiple=st.integers(1, 24), most=st.sampled_from([0, 48]))
+def test_a_bucket_adds_masked_tokens_alone(length, multiple, most):
+    tokens, mask = torch.arange(2 * length).view(2, length), torch.ones(2, length, dtype=torch.bool)
+    batch = {OBS_LANGUAGE_TOKENS: tokens, OBS_LANGUAGE_ATTENTION_MASK: mask, "other": 1}
+    padded = BucketedPrompt(multiple).bucketed(batch, most)
+    tokens_now, mask_now = padded[OBS_LANGUAGE_TOKENS], padded[OBS_LANGUAGE_ATTENTION_MASK]
+    assert torch.equal(tokens_now[:, :length], tokens)
+    assert mask_now.dtype == torch.bool
+    assert mask_now.sum(1).tolist() == [length, length]
+    assert tokens_now.shape == mask_now.shape
+    assert tokens_now.shape[1] % multiple == 0 or tokens_now.shape[1] == most
+    assert tokens_now.shape[1] - length < multiple
+    assert padded["other"] == 1
+
+
+@pytest.mark.parametrize("kind", matrix(["smolvla", "pi05"]))
+def test_a_prompt_in_a_bucket_moves_no_action_beyond_the_rounding_of_float64(in_float64, kind):
+    specs = [{"padding": "trimmed", "padding.multiple": 1}, {"prompt_length": "bucketed", "prompt_length.multiple": 32}]
+    for before, after in zip(untouched(kind), treated(double(kind), specs), strict=True):
+        torch.testing.assert_close(after, before, rtol=0, atol=FLOAT64)
 
 
 def test_another_number_of_steps_is_another_table():

@@ -6,17 +6,19 @@ earlier ones come again.
 
 from __future__ import annotations
 
+import copy
 from typing import Any
 
 import pytest
 import torch
 from support.emulated_device import EmulatedDevice, Graph
 from support.graph_matrix import Case, exact, judge, observations, rounding, tiny
-from support.graph_walks import KEPT, TRIMMED, Walk, walk
+from support.graph_walks import BUCKETED, KEPT, LENGTHS, TRIMMED, Walk, prompted, walk
 from support.matrix import matrix
 from support.trained import all_levers, trained
 from torch import Tensor
 
+from strobe.core.treatments import catalogue
 from strobe.core.treatments.treatment import Variant
 from strobe.treatments.graphs.captures import Replayed
 from strobe.treatments.graphs.graph import CudaGraph
@@ -60,19 +62,44 @@ def test_a_graph_changes_no_bit(case: Case) -> None:
 WALKS = [
     Walk("smolvla", ("chunk",), (TRIMMED,), kept=KEPT),  # six lengths of prompts, three graphs
     Walk("pi05", ("chunk",), policies=2, shared=True),  # the second policy with the graphs of the first
+    Walk("smolvla", ("chunk",), (BUCKETED,), kept=KEPT, policies=2),  # 2 to 48 tokens: a graph for each 16
     Walk("act", ("chunk",)),  # a capture for each task
     Walk("smolvla", ("chunk",), (TRIMMED,), kept=KEPT, guided=True),
     Walk("pi05", ("prefix", "loop"), (TRIMMED,), kept=KEPT),
+    Walk("smolvla", ("prefix", "loop"), (BUCKETED,), kept=KEPT, guided=True),
+    Walk("pi05", ("chunk",), (TRIMMED, BUCKETED), kept=KEPT),
 ]
 
 
 @pytest.mark.slow("24 chunks for each way")
-@pytest.mark.parametrize("way", matrix(WALKS, keep=2), ids=str)
+@pytest.mark.parametrize("way", matrix(WALKS, keep=3), ids=str)
 def test_prompts_in_random_order_and_policies_in_turn_change_no_bit(way: Walk) -> None:
     with EmulatedDevice() as device:
         found = walk(device, way)
     assert found.holds, str(found)
     assert way.kind != "act" or found.captures == 1
+    assert way.names != (BUCKETED,) or way.guided or found.captures == 3 * way.policies
+
+
+@pytest.mark.slow("twelve chunks and three captures, against the policy without any treatment", each_change=True)
+@pytest.mark.parametrize("names", [(BUCKETED,), (TRIMMED, BUCKETED)])
+def test_prompts_in_buckets_act_as_the_policy_does(names: tuple[str, ...]) -> None:
+    """The padding is masked: no action moves by more than the last bits of its sums. A copy acts as its original."""
+    subject = copy.deepcopy(tiny("smolvla"))
+    numbers = range(len(LENGTHS))
+    plain = [subject.act(dict(prompted("smolvla", number)), number).clone() for number in numbers]
+    with EmulatedDevice() as device, device.holding(subject):
+        capture = Graph(device, 2)
+        composed = catalogue.compose([spec for name in names for spec in catalogue.parse(name)])
+        undo = Variant("v", (*composed, CudaGraph("chunk", capture))).apply(subject)
+        try:
+            found = [subject.act(dict(prompted("smolvla", number)), number).clone() for number in numbers]
+        finally:
+            undo()
+    assert capture.recorded == 3, "16, 32 and 48 tokens"
+    for ours, theirs in zip(found, plain, strict=True):
+        assert float((ours - theirs).abs().max()) <= 1e-5 * float(theirs.abs().max())
+    assert all(map(torch.equal, plain, [subject.act(dict(prompted("smolvla", n)), n) for n in numbers])), "left behind"
 
 
 def test_calls_in_and_out_of_inference_mode_share_a_graph() -> None:

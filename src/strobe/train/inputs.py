@@ -12,15 +12,9 @@ import torch
 from torch import Tensor, nn
 
 from strobe.core.json_text import parsed
+from strobe.lerobot.normalisation import READ
 from strobe.train.results import Adapter, Resumed
 
-# Mode of normalisation → the statistics that it reads, from which its offset and its scale come.
-_READ = {
-    "MEAN_STD": ("mean", "std"),
-    "MIN_MAX": ("min", "max"),
-    "QUANTILES": ("q01", "q99"),
-    "QUANTILE10": ("q10", "q90"),
-}
 # Settings that differ between a run and the one that continues it, and say nothing of what either trains on.
 _ITS_OWN = ("resume", "output_dir", "checkpoint_path", "policy.pretrained_path", "reward_model.pretrained_path")
 MOST_READ = 1_000_000  # bytes of a checkpoint's file
@@ -64,7 +58,7 @@ class Inputs:
             for name, feature in step.features.items():
                 mode = getattr(step.norm_map.get(feature.type), "name", "IDENTITY")
                 used, its = step._tensor_stats.get(name, {}), (dataset.meta.stats or {}).get(name, {})
-                read = _READ.get(mode, ())
+                read = READ.get(mode, ())
                 if not read or not all(key in used and key in its for key in read):
                     continue
                 found = _distance(mode, [used[key] for key in read], [its[key] for key in read])

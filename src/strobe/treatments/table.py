@@ -31,6 +31,10 @@ TABLE: tuple[HelpWords, ...] = (
     HelpWords("preprocessing", "strobe.treatments.inputs:PREPROCESSING", "rounding", SETTING,
           "device: images go to the device as bytes, and are resized and normalised there, not on the host",
           only="device", untried=("preprocessing=device",)),
+    HelpWords("prompt_length", "strobe.treatments.flow.prefix_inputs:BUCKETED", "rounding", SETTING,
+          "bucketed: prompts are padded, masked, to a multiple of 16 tokens (or prompt_length.multiple), so that few "
+          "CUDA graphs serve all lengths",
+          only="bucketed", options=("multiple",)),
     HelpWords("precision", "strobe.treatments.numbers.precision", "rounding", DTYPE,
           "fp32, tf32 (CUDA), bf16 or fp16; with precision.part=PATH for the module at PATH alone",
           options=("part",), untried=("TF32",)),

@@ -18,10 +18,9 @@ from lerobot.utils.constants import ACTION
 from torch import Tensor
 
 from strobe.core.timeline.layers import Call
+from strobe.lerobot.normalisation import ENDS
 
 IDENTITY = "IDENTITY"
-# LeRobot's way of normalising → the statistics at −1 and +1. MEAN_STD has its mean at 0 and one deviation for a unit.
-ENDS = {"MIN_MAX": ("min", "max"), "QUANTILES": ("q01", "q99"), "QUANTILE10": ("q10", "q90")}
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,8 @@ from lerobot.utils.constants import ACTION
 from torch import Tensor
 
 from strobe.core.results.agreement import ActionScale, JudgedBy
-from strobe.lerobot.policies.action_map import ENDS, IDENTITY, ActionMap, flat, map_of, nominal
+from strobe.lerobot.normalisation import ENDS
+from strobe.lerobot.policies.action_map import IDENTITY, ActionMap, flat, map_of, nominal
 
 OWN = "the policy's own normalisation statistics"
 MEASURED = "the untouched policy's actions over the observations, as there are no statistics of actions"

@@ -8,6 +8,7 @@ from typing import Literal
 from pydantic import Field
 
 from strobe.core.results.data import Data, Finite
+from strobe.lerobot.normalisation import READ
 from strobe.preflight.results.lag import Lag
 from strobe.preflight.results.reach import Reach
 from strobe.preflight.results.truth import DataTruth
@@ -29,15 +30,9 @@ class Normalisation(Data):
     @property
     def needed(self) -> tuple[str, ...]:
         """The statistics that the mode reads."""
-        return NEEDED.get(self.mode, ())
+        return READ.get(self.mode, ())
 
 
-NEEDED = {
-    "MEAN_STD": ("mean", "std"),
-    "MIN_MAX": ("min", "max"),
-    "QUANTILES": ("q01", "q99"),
-    "QUANTILE10": ("q10", "q90"),
-}
 MOST_SHIFT = 2.0  # σ of the data by which a mean may be off
 MOST_RATIO = 3.0  # largest ratio of the two spreads, either way
 FLAT = 1e-6  # share of a dimension's size: a spread below it is none
@@ -122,10 +117,10 @@ class WiredFeature(Data):
 
 def scales(mode: str, statistics: Mapping[str, Sequence[float | None]]) -> list[Scale | None]:
     """Return how ``mode`` normalises each dimension with these statistics; [] where they lack what it reads."""
-    if mode not in NEEDED or not all(statistics.get(name) for name in NEEDED[mode]):
+    if mode not in READ or not all(statistics.get(name) for name in READ[mode]):
         return []
     found: list[Scale | None] = []
-    for one, two in zip(*(statistics[name] for name in NEEDED[mode]), strict=False):
+    for one, two in zip(*(statistics[name] for name in READ[mode]), strict=False):
         if one is None or two is None:
             found.append(None)
         elif mode == "MEAN_STD":

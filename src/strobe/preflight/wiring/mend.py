@@ -19,7 +19,8 @@ import numpy as np
 
 from strobe.core.errors import UserError
 from strobe.core.json_text import JsonObject, parsed
-from strobe.preflight.results.wiring import NEEDED, Place, Wiring
+from strobe.lerobot.normalisation import READ
+from strobe.preflight.results.wiring import Place, Wiring
 from strobe.preflight.wiring.checkpoint import CONFIG, POSTPROCESSOR, PREPROCESSOR, Checkpoint, Normaliser, Processor
 from strobe.preflight.wiring.dataset import DatasetFeatures
 
@@ -239,7 +240,7 @@ def _mend_statistics(
 
 
 def _lacks(normaliser: Normaliser, feature: str, kind: str) -> bool:
-    needed = NEEDED.get(str(normaliser.modes.get(kind, "IDENTITY")), ())
+    needed = READ.get(str(normaliser.modes.get(kind, "IDENTITY")), ())
     known = normaliser.statistics.get(feature, {})
     return any(not known.get(name) or None in known[name] for name in needed)
 

@@ -7,8 +7,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from strobe.lerobot.normalisation import READ
 from strobe.preflight.results.reach import JointReach, RangeBasis, Reach
-from strobe.preflight.results.wiring import NEEDED, Feature, Wiring
+from strobe.preflight.results.wiring import Feature, Wiring
 from strobe.preflight.wiring.checkpoint import Checkpoint
 
 Ends = tuple[Sequence[float | None], Sequence[float | None]]
@@ -152,7 +153,7 @@ def _range(mode: str, statistics: Mapping[str, list[float | None]]) -> tuple[End
     """
     for quantiles, basis in _QUANTILES.items():
         low, high = (statistics.get(name) for name in quantiles)
-        if NEEDED.get(mode) == quantiles and low and high:
+        if READ.get(mode) == quantiles and low and high:
             return (low, high), basis
     if (found := _extremes(statistics)) is not None:
         return found

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from lerobot.utils.constants import OBS_LANGUAGE_ATTENTION_MASK, OBS_LANGUAGE_TOKENS
 from torch import Tensor
+from torch.nn.functional import pad
 
 from strobe.core.errors import UserError
 from strobe.core.families.sampling import Flow, Views
@@ -187,11 +188,61 @@ def _present(images: list[Tensor], masks: list[Tensor]) -> tuple[list[Tensor], l
     return [images[index] for index in chosen], [masks[index] for index in chosen]
 
 
-def _make(spec: Spec) -> TrimmedPadding:
-    multiple = spec.get("padding.multiple", MULTIPLE)
+def _multiple(spec: Spec, key: str) -> int:
+    """Return the option ``multiple`` of ``key``, in tokens. Raises UserError."""
+    multiple = spec.get(f"{key}.multiple", MULTIPLE)
     if isinstance(multiple, bool) or not isinstance(multiple, int) or multiple < 1:
-        raise UserError(f"padding.multiple={multiple}: a whole number of tokens, at least 1")
-    return TrimmedPadding(multiple)
+        raise UserError(f"{key}.multiple={multiple}: a whole number of tokens, at least 1")
+    return multiple
 
 
-PADDING = TrimmedPadding.entry(make=_make, parts=(PREFIX, VISION))
+PADDING = TrimmedPadding.entry(make=lambda spec: TrimmedPadding(_multiple(spec, "padding")), parts=(PREFIX, VISION))
+
+
+# Prompts of any length in few shapes. SmolVLA's is as long as its words, and each length would be a CUDA graph.
+#
+# The added tokens are masked, as padding is: nothing attends to them, and positions count valid tokens only. But
+# attention then sums over more columns, in another order, so the bits of the actions are not those without it.
+
+
+@dataclass
+class BucketedPrompt(Switch, key="prompt_length", of=Flow):
+    """Pad the prompt, masked, to a multiple of ``multiple`` tokens, or to the longest that the policy takes.
+
+    It is put on before all else, so that it acts on what `TrimmedPadding` left, and before a graph sees a tensor.
+    """
+
+    multiple: int = MULTIPLE
+
+    def apply(self, subject: Subject) -> Undo:
+        self.require(subject)
+        flow, patches = flow_of(subject), Patches()
+        most: int = getattr(flow.policy.config, "tokenizer_max_length", 0)
+
+        def bucketing(chunk: Call) -> Call:
+            def call(batch: Batch, *args: object, **kwargs: object) -> object:
+                return chunk(batch if deriving() else self.bucketed(batch, most), *args, **kwargs)
+
+            return call
+
+        patches.wrap(flow.policy, flow.sampling.chunk, bucketing)
+        return patches.undo
+
+    def bucketed(self, batch: Batch, most: int = 0) -> Batch:
+        """Return ``batch`` with its tokens and their mask, (B, L) each, padded to (B, l).
+
+        Prompts of up to ``most`` tokens are not made longer than that; 0 is no limit.
+        """
+        length = batch[OBS_LANGUAGE_TOKENS].shape[1]
+        wanted = -(-length // self.multiple) * self.multiple
+        if length <= most:
+            wanted = min(wanted, most)
+        if wanted == length:
+            return batch
+        names = (OBS_LANGUAGE_TOKENS, OBS_LANGUAGE_ATTENTION_MASK)
+        return {**batch, **{name: pad(batch[name], (0, wanted - length)) for name in names}}
+
+
+BUCKETED = BucketedPrompt.entry(
+    make=lambda spec: BucketedPrompt(_multiple(spec, "prompt_length")), candidates=lambda _: (), parts=(PREFIX,)
+)
