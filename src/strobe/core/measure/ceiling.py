@@ -111,7 +111,8 @@ def _product(device: torch.device, dtype: torch.dtype, most: int = _SIDES[-1]) -
         best = max(best or 0.0, 2 * side**3 / 1e9 / took)
         if took > _ENOUGH and side >= _LARGE:
             break
-        if took * 8 > _SECONDS:  # twice the side takes eight times as long
+        # Twice the side takes eight times as long. On busy cores the smallest product may wait longer than it computes.
+        if took * 8 > _SECONDS and side > _SIDES[0]:
             break
     return best
 
