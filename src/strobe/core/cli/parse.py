@@ -132,9 +132,8 @@ def parse(
     positional = [item for item in items.values() if positional_of(item)]
     words, argv = take_positional(config_class, argv) if positional else ([], argv)
     given = list(pairs(argv))
-    for name, _ in given:
-        if why := (refused or {}).get(name) or (refused or {}).get(name.partition(".")[0]):
-            raise UserError(why)
+    names = [name for name, _ in given]
+    _refuse(names, refused or {})
     lazy = groups(config_class)
     fields: dict[str, dict[str, str]] = {prefix: {} for prefix in lazy}  # of LeRobot's configs, parsed apart
     arguments = []
@@ -154,9 +153,6 @@ def parse(
         unused = [prefix for prefix in lazy if not fields[prefix]]
         return [*extra, *(f"--{prefix}.{name}" for prefix in unused for name in lazy[prefix].options())]
 
-    names = [name for name, _ in given]
-    if former := refusal_of_former(name.removeprefix("--thresholds.") for name in names):
-        raise UserError(former)
     check_names(known, names, others=others, exact=exact, behind=behind)
     with refusals():
         config: C = draccus.parse(config_class, args=arguments)  # type: ignore[assignment]
@@ -169,6 +165,15 @@ def parse(
     _set_positional(config, positional, words)
     check_bounds(config)
     return config
+
+
+def _refuse(names: Sequence[str], refused: Mapping[str, str]) -> None:
+    """Raise UserError for a flag in ``refused``, of other commands, and for one that is spelt as formerly."""
+    for name in names:
+        if why := refused.get(name) or refused.get(name.partition(".")[0]):
+            raise UserError(why)
+    if former := refusal_of_former(name.removeprefix("--thresholds.") for name in names):
+        raise UserError(former)
 
 
 def _set_positional(config: object, items: Sequence[dataclasses.Field[object]], words: Sequence[str]) -> None:

@@ -5,7 +5,7 @@ Both are raw: they go into the policy's preprocessor.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -187,17 +187,8 @@ def synthetic(
     if robot.instead and config.pretrained_path is None:
         seen = {key: feature for key, feature in arm.items() if feature.type is FeatureType.VISUAL}
         own = seen | {key: feature for key, feature in own.items() if feature.type is not FeatureType.VISUAL}
-    elif own and (image_size or cameras):
-        cameras_of_its_own = [key for key, feature in own.items() if feature.type is FeatureType.VISUAL]
-        raise UserError(
-            "--image_size and --cameras are for policies that take any cameras: this one takes "
-            + (", ".join(cameras_of_its_own) or "none")
-        )
-    fixed = own | (config.output_features or {})
-    if taken := [f"{key} of {fixed[key].shape[0]} numbers" for key in vectors or {} if key in fixed]:
-        raise UserError(
-            f"--state_dim and --action_dim are for policies that take any robot: this one has {' and '.join(taken)}"
-        )
+        image_size = cameras = None  # its cameras are those already
+    _require_free(own, config.output_features or {}, vectors or {}, other_cameras=bool(image_size or cameras))
     features = own or arm
     features |= config.output_features or {}
     for key in (OBS_STATE, ACTION):
@@ -225,6 +216,27 @@ def synthetic(
     named = f"{count} synthetic observations"
     source = _Ticks(features, ranges, lambda: ticks, 30, "joint_")
     return source.inputs(config, named, observations, make_checks, kind="made up", seed=seed)
+
+
+def _require_free(
+    inputs: Mapping[str, PolicyFeature],
+    outputs: Mapping[str, PolicyFeature],
+    vectors: Iterable[str],
+    *,
+    other_cameras: bool,
+) -> None:
+    """Raise UserError where a policy with features of its own should get other cameras, or vectors of other sizes."""
+    if inputs and other_cameras:
+        own = [key for key, feature in inputs.items() if feature.type is FeatureType.VISUAL]
+        raise UserError(
+            "--image_size and --cameras are for policies that take any cameras: this one takes "
+            + (", ".join(own) or "none")
+        )
+    fixed = {**inputs, **outputs}
+    if taken := [f"{key} of {fixed[key].shape[0]} numbers" for key in vectors if key in fixed]:
+        raise UserError(
+            f"--state_dim and --action_dim are for policies that take any robot: this one has {' and '.join(taken)}"
+        )
 
 
 @dataclass(frozen=True)
