@@ -15,7 +15,8 @@ from strobe.rollout.answer import answer_of
 from strobe.rollout.loops import device_probes
 from strobe.rollout.loops.device_probes import FRESH, FROZEN, SAME, UNKNOWN, CameraProbe
 from strobe.rollout.loops.reader import read_record
-from strobe.rollout.results.rollout import Rehearsal, RolloutResult, ServoLeft
+from strobe.rollout.results.arm import Rehearsal, ServoLeft
+from strobe.rollout.results.rollout import RolloutResult
 
 PERIOD = round(1e9 / 30)
 SECOND = 1000 * MS

@@ -28,7 +28,8 @@ from strobe.rehearse.faults import BusFault, Busy, SlowInference
 from strobe.rehearse.stage import RehearsalOptions, RehearsalPlan, RehearsalStage, plan, staged, with_policy
 from strobe.rollout.loops import rollout
 from strobe.rollout.loops.registry import ROLLOUT
-from strobe.rollout.results.rollout import Rehearsal, RolloutResult, ServoLeft
+from strobe.rollout.results.arm import Rehearsal, ServoLeft
+from strobe.rollout.results.rollout import RolloutResult
 from strobe.rollout.run import WatchedRollout, watch
 
 if TYPE_CHECKING:

@@ -24,9 +24,9 @@ from strobe.core.report.tables import QUANTILES, quantile_cells, quantile_table
 from strobe.core.results import units
 from strobe.core.results.data import Quantiles
 from strobe.rollout import page_calls
+from strobe.rollout.results.arm import Bus, Rehearsal
 from strobe.rollout.results.motion import FirstAction
 from strobe.rollout.results.rollout import (
-    Bus,
     Camera,
     Delays,
     Inference,
@@ -34,7 +34,6 @@ from strobe.rollout.results.rollout import (
     JointTracking,
     Pace,
     Queue,
-    Rehearsal,
     Rollout,
     RolloutResult,
     Series,

@@ -14,8 +14,9 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from strobe.rollout.measure.rollout import Tick, quantiles
+from strobe.rollout.results.arm import Bus
 from strobe.rollout.results.motion import FirstAction, JointJump, Motion
-from strobe.rollout.results.rollout import Bus, JointTracking
+from strobe.rollout.results.rollout import JointTracking
 
 MOST_LAG = 15  # ticks that are looked at: half a second at 30 Hz
 FEWEST = 10  # distances, for a figure

@@ -11,6 +11,7 @@ from strobe.core.results.answer import Result
 from strobe.core.results.comparison import Verdict
 from strobe.core.results.data import Data, Figure, Finite, Quantiles
 from strobe.core.results.measurement import Measurement
+from strobe.rollout.results.arm import Bus, Rehearsal
 from strobe.rollout.results.motion import FirstAction
 
 
@@ -101,66 +102,12 @@ class Remote(Data):
         return None if self.packing is None or self.sending is None else self.packing + self.sending
 
 
-class Bus(Data):
-    """Synchronous reads of all motors. A try is one question to them; LeRobot asks up to three times."""
-
-    arm: str = Field(default="", description="arm that the bus belongs to; '' if the robot has one bus")
-    ms: Quantiles = Field(description="milliseconds for reads answered at the first try")
-    on_cpu: Finite = Field(description="share of such a read in which its thread ran on a CPU (median)")
-    blocked: Finite = Field(
-        default=0.0, description="share of such a read in which its thread neither ran nor waited for a CPU (median)"
-    )
-    lost: int = Field(description="tries without an answer")
-    damaged: int = Field(description="tries with an answer that could not be read")
-    failed_reads: int = Field(description="reads with a try of either kind")
-    failed_ms: Quantiles | None = Field(default=None, description="milliseconds of those reads")
-    stale: int = Field(description="reads that found answers to an earlier request in the port's input")
-    stale_from_s: Finite | None = Field(default=None, description="seconds from the first tick to the first such read")
-    stale_at_end: bool = Field(default=False, description="the last read was such a read")
-
-
 class Turns(Data):
     """The use of the CPUs during a run."""
 
     waited_share: Finite = Field(description="share of the run in which the control thread waited for a CPU")
     own_cpus: Finite = Field(description="CPUs used by this process, on average")
     other_cpus: Finite = Field(description="CPUs used by other processes, on average")
-
-
-class ServoLeft(Data):
-    """A servo at the end of a rehearsal. Positions are counts of 4096 a turn, less the homing offset."""
-
-    joint: str
-    id: int
-    torque: bool
-    lock: bool = Field(description="the settings in its EEPROM are protected")
-    goal: int
-    present: int
-    celsius: int
-
-
-class Rehearsal(Data):
-    """The stand-ins for the robot, and the final state of its servos."""
-
-    frames: str = Field(description="source of the camera frames")
-    calibration: str = Field(description="calibration that the servos' registers agree with")
-    latency_ms: Finite = Field(description="milliseconds that the emulated adapter adds to each answer")
-    planted: list[str] = Field(default_factory=list, description="requested faults")
-    struck: dict[str, int] = Field(default_factory=dict, description="fault → number of bus requests that it struck")
-    arms: dict[str, list[ServoLeft]] = Field(default_factory=dict, description="state of the servos at the end, by arm")
-    goals: int = Field(default=0, description="number of goals sent to the servos of all arms")
-    ended: str = Field(default="", description="why the emulated arm could not report its final state")
-
-    @property
-    def holding(self) -> list[str]:
-        """Joints whose torque is still on at the end."""
-        several = len(self.arms) > 1
-        return [
-            f"{arm} {servo.joint}" if several else servo.joint
-            for arm, servos in self.arms.items()
-            for servo in servos
-            if servo.torque
-        ]
 
 
 Place = Literal["bench", "bench at the robot's pace", "robot"]
