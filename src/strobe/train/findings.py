@@ -26,7 +26,7 @@ MAX_EVALUATIONS = 0.2  # share of the planned training
 MAX_HOST = 0.2  # share of the time on the host, outside the policy
 STRAGGLER = 0.1  # excess time of a rank over the others
 MAX_COMMUNICATION = 0.2  # averaging gradients
-LOW_MFU = 0.3  # of forward and backward: PaLM's appendix B lists 21 to 46 % for large trainings that were tuned
+LOW_MFU = 0.3  # forward and backward reach less: PaLM's appendix B lists 21 to 46 % for large tuned trainings
 
 READS = ("video decoding", "row reads", "delta timestamps", "frame times")
 HOST = ("images to floats", "preprocessing", "logging", "to the device")

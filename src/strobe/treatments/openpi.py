@@ -38,7 +38,7 @@ from strobe.lerobot.families import pi
 from strobe.lerobot.other_projects import module_of_other_project
 
 EXACT = ("prefix_cache=static", "timesteps=precomputed", "masks=once", "graph=chunk")  # those that were held to the bit
-STEPS = 10  # of openpi's ``sample_actions`` where it is not told how many
+STEPS = 10  # denoising steps that openpi's ``sample_actions`` takes by default
 
 
 def times(steps: int) -> list[float]:

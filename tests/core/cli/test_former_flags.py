@@ -128,7 +128,7 @@ def test_each_hint_of_the_table_names_flags_that_there_are():
 def test_the_answers_to_old_spellings_are_those_that_a_person_read(monkeypatch: pytest.MonkeyPatch):
     """As users of the five kits, of LeRobot, openpi and Isaac-GR00T type them. A new one is a line of the file."""
     monkeypatch.setattr("sys.argv", ["strobe"])
-    file = APPROVED / "old-spellings.txt"
+    file = APPROVED / "cli" / "old-spellings.txt"
     typed = [line for line in file.read_text().splitlines() if line.startswith("strobe ")]
     assert len(typed) >= 50
     lines: list[str] = []
