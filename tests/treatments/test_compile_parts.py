@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 import torch
+from support.graph_matrix import exact, rounding
 
 from strobe.core.errors import UserError
 from strobe.core.measure.sampling import SamplingBudget
@@ -66,6 +67,19 @@ def test_one_part_is_compiled_once_and_nothing_is_left_behind(compiled: list[Any
     assert patched(subject.module)[1] == before
     owner, name = compile.target(subject.module, part)
     assert compiled[0].__func__ is getattr(type(owner), name)
+
+
+@pytest.mark.parametrize("kind", ["pi0", "pi05", "smolvla"])
+def test_what_is_put_on_again_is_known_again_so_that_nothing_is_built_twice(kind: str) -> None:
+    subject = tiny(kind)
+    for name in (*exact(kind), *rounding(kind)):
+        treatment = catalogue.compose(catalogue.parse(name))
+        seen = []
+        for _ in range(2):
+            undo = Variant(name, treatment).apply(subject)
+            seen.append(patched(subject.module))  # its calls live as long as the key is compared
+            undo()
+        assert seen[0][1] == seen[1][1], name
 
 
 def test_it_is_compiled_anew_for_another_function_and_not_for_its_like(compiled: list[Any]) -> None:

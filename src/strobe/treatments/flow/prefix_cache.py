@@ -117,7 +117,7 @@ class StaticPrefixCache(Switch, key="prefix_cache", of=Flow):
 
     def apply(self, subject: Subject) -> Undo:
         flow = flow_of(subject)
-        patches, crossed = Patches(), self._crossed
+        patches, crossed, on_request = Patches(), self._crossed, flow.sampling.cache_on_request
         patches.on_undo(self._cache.forget)
         patches.on_undo(crossed.forget)
         _once(flow.sampling.repeated(flow.model), patches, crossed)
@@ -126,7 +126,7 @@ class StaticPrefixCache(Switch, key="prefix_cache", of=Flow):
 
         def around(forward: Call) -> Call:
             def call(*args: object, **kwargs: Any) -> object:
-                if flow.sampling.cache_on_request and isinstance(kwargs.get("past_key_values"), PrefixCache):
+                if on_request and isinstance(kwargs.get("past_key_values"), PrefixCache):
                     kwargs["use_cache"] = True
                 outputs, filled = forward(*args, **kwargs)
                 embeddings = kwargs.get("inputs_embeds")
