@@ -123,7 +123,7 @@ def put_on(model: Any, played: Replayed, **more: Any) -> Any:
 
 
 class Doubling(Treatment):
-    """What is no exact treatment: the velocity is twice what it was."""
+    """A treatment that is not exact: it doubles the velocity."""
 
     key, effect = "masks", "exact"
 

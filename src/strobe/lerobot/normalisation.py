@@ -1,4 +1,4 @@
-"""What LeRobot's modes of normalisation read, by the names of its `NormalizationMode`. IDENTITY reads nothing.
+"""Statistics that LeRobot's modes of normalisation read, by the names of its `NormalizationMode`; IDENTITY reads none.
 
 Plain data: results of preflight and a training's inputs are read without LeRobot and torch.
 """

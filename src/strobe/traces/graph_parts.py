@@ -40,7 +40,7 @@ def graph_times(replay: Rows, eager: Rows) -> list[GraphTime]:
         found.setdefault((name, _text(_compared(works), known)), []).append(works)
     if not found:
         return []
-    alone = _alone(eager)
+    alone = _outside_graphs(eager)
     beside, paths = _text(alone, known), _paths(alone, eager)
     return [_graph(name, text, replays, alone, beside, paths) for (name, text), replays in found.items()]
 
@@ -52,7 +52,7 @@ def _replays(rows: Rows) -> list[tuple[HostCall, list[DeviceWork]]]:
     return [(call, works[number]) for number, call in graph_launches(rows).items() if number in works]
 
 
-def _alone(rows: Rows) -> list[DeviceWork]:
+def _outside_graphs(rows: Rows) -> list[DeviceWork]:
     graphs = graph_launches(rows)
     return _compared(
         sorted(

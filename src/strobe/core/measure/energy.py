@@ -30,7 +30,7 @@ _MODULES = ("VDD_IN", "POM_5V_IN", "VDD_GPU_SOC VDD_CPU_CV VIN_SYS_5V0", "GPU CP
 
 
 class Meter(NamedTuple):
-    """What reads the joules of one device since some moment; they change every ``step_s`` seconds or more often."""
+    """A reader of one device's joules since some moment; they change every ``step_s`` seconds or more often."""
 
     source: str
     step_s: float

@@ -1,4 +1,4 @@
-"""What torch-tensorrt made of a part: engines, and between them partitions that stayed with torch.
+"""The engines that torch-tensorrt made of a part, and the partitions between them that stayed with torch.
 
 By its source (https://github.com/pytorch/TensorRT, ``dynamo/_compiler.py``, ``dynamo/_exporter.py``): a part that was
 just built is a graph of submodules, ``_run_on_acc_N`` for an engine and ``_run_on_gpu_N`` for torch's operators. A part
@@ -29,7 +29,7 @@ class Partitions(NamedTuple):
 
 
 class OnCard:
-    """What torch-tensorrt built or loaded for ``device``. Raises RuntimeError where none of it is an engine."""
+    """A part that torch-tensorrt built or loaded for ``device``. Raises RuntimeError where none of it is an engine."""
 
     def __init__(self, module: Callable[..., Any], device: torch.device) -> None:
         self.module, self.device, self.partitions = module, device, partitions(module)
