@@ -22,7 +22,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from strobe import moved
 from strobe.version import __version__
 
 __all__ = [
@@ -35,9 +34,6 @@ if TYPE_CHECKING:
     from strobe.core.timeline import Probe, Timeline, attach, section, timed
     from strobe.deploy import load_policy, put_on, take_off
     from strobe.ladder.verb import optimize
-
-
-moved.install()
 
 
 # Loaded on first use: reading a result or printing help needs no torch, whose import takes seconds.

@@ -2,7 +2,6 @@
 
 import math
 from importlib.metadata import EntryPoint
-from pathlib import Path
 from typing import Any, get_args
 
 import draccus
@@ -12,8 +11,6 @@ from hypothesis import strategies as st
 from support.examples import scaled
 from support.findings_results import compared, measured, put_on, result, summary, treated
 
-from strobe.core.cli.parse import parse
-from strobe.core.errors import UserError
 from strobe.core.findings import Thresholds
 from strobe.core.kinds import advise
 from strobe.core.results.answer import BreakdownResult, CompareResult, Result
@@ -22,7 +19,6 @@ from strobe.core.results.data import Samples
 from strobe.core.results.finding import Finding
 from strobe.core.results.measurement import Component, Measurement
 from strobe.core.results.traits import PolicyTraits, RealTimeChunking, TreatmentTraits
-from strobe.evaluate.command import JudgeConfig
 from strobe.lerobot.flags.lazy_flags import kinds
 from strobe.lerobot.schema.registries import POLICY
 
@@ -53,14 +49,6 @@ def test_of_a_comparison_only_the_baseline_is_cut_into_parts():
 
 def test_thresholds_can_be_set_on_the_command_line():
     assert draccus.parse(Thresholds, args=["--backbone_dominates=0.9", "--delays=4"]).backbone_dominates == 0.9
-
-
-def test_a_limit_that_was_a_flag_once_is_refused_in_a_line(tmp_path: Path):
-    file = tmp_path / "config.yaml"
-    file.write_text("thresholds:\n  graph_growth: 0.1\n")
-    for flag in ("--thresholds.graph_growth=0.1", f"--config_path={file}"):
-        with pytest.raises(UserError, match=r"^--thresholds.graph_growth: this flag no longer exists. [^\n]*constant"):
-            parse(JudgeConfig, [flag])
 
 
 def always(result: Result, thresholds: Thresholds) -> list[Finding]:

@@ -13,16 +13,11 @@ from support.golden import ALL, name_of
 from strobe.core.runs import store
 from strobe.core.slices import kinds
 
-# Fields that loading converts into others, by their names. Whoever adds one tests its conversion by itself.
-CONVERTED = frozenset({"facts", "schema_version"})  # `tests.results.test_traits` holds the first
-
 
 def lost(before: Any, after: Any, where: str = "") -> Iterator[str]:
     """Yield the places of ``before`` whose values ``after`` has not. It may have more fields."""
     if isinstance(before, dict) and isinstance(after, dict):
         for name, value in before.items():
-            if name in CONVERTED:
-                continue
             # A field that was shared by all studies once may be left out where it is empty.
             if name in after or value not in (None, [], {}, ""):
                 yield from lost(value, after.get(name), f"{where}.{name}" if where else name)

@@ -27,7 +27,6 @@ from strobe.core.cli.former_flags import THEIRS
 from strobe.core.cli.former_flags import hint as former_flag
 from strobe.core.cli.placeholders import groups, option_names, refusals
 from strobe.core.errors import UserError, same_words
-from strobe.core.findings.thresholds import refusal_of_former
 
 # Whenever draccus parses, it searches the source of each class for the help of each field: half of its time.
 docstring.get_attribute_docstring = functools.cache(docstring.get_attribute_docstring)
@@ -168,12 +167,10 @@ def parse(
 
 
 def _refuse(names: Sequence[str], refused: Mapping[str, str]) -> None:
-    """Raise UserError for a flag in ``refused``, of other commands, and for one that is spelt as formerly."""
+    """Raise UserError for a flag in ``refused``: flags of other commands."""
     for name in names:
         if why := refused.get(name) or refused.get(name.partition(".")[0]):
             raise UserError(why)
-    if former := refusal_of_former(name.removeprefix("--thresholds.") for name in names):
-        raise UserError(former)
 
 
 def _set_positional(config: object, items: Sequence[dataclasses.Field[object]], words: Sequence[str]) -> None:

@@ -11,7 +11,6 @@ import dataclasses
 import functools
 import io
 import logging
-import re
 import typing
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
@@ -19,7 +18,6 @@ from typing import Any
 from draccus.argparsing import ArgumentParser
 
 from strobe.core.errors import UserError, in_a_line
-from strobe.core.findings.thresholds import refusal_of_former
 
 
 class Placeholder:
@@ -100,8 +98,7 @@ def refusals() -> Iterator[None]:
         # What a config itself refused says more than draccus around it.
         cause = error.__cause__ if isinstance(error.__cause__, ValueError) else error
         refused = cause if str(error).startswith("Couldn't instantiate class") else error
-        former = refusal_of_former(re.findall(r"\w+", str(refused))) if "for Thresholds" in str(refused) else ""
-        raise UserError(former or one_line(refused)) from None
+        raise UserError(one_line(refused)) from None
 
 
 def one_line(error: BaseException) -> str:

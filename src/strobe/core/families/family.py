@@ -9,10 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 from strobe.core.families.capabilities import Capability, Method
-from strobe.core.families.former import accepting_former, capability_named
 from strobe.core.timeline.probe import Hook, Probe, hooks_of
 
 Probes = Callable[[Any], Sequence[Probe]]
@@ -43,7 +42,6 @@ class Tiny:
     defaults: Mapping[str, Any] = field(default_factory=dict)
 
 
-@accepting_former
 @dataclass(frozen=True, eq=False)
 class Family:
     """One family of policies or backbones.
@@ -105,10 +103,3 @@ def transformer(path: str, name: str, *, attention: str = "self_attn", mlp: str 
         Probe.module(f"{path}.*.{attention}", "attention", level=level + 1),
         Probe.module(f"{path}.*.{mlp}", "MLP", level=level + 1),
     ]
-
-
-if not TYPE_CHECKING:
-
-    def __getattr__(name: str) -> type:
-        """Return what packages of others import from here, as they did before there were capabilities."""
-        return capability_named(name)

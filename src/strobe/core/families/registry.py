@@ -21,8 +21,7 @@ from strobe.core.families.family import Family
 from strobe.core.families.family import blocks as blocks
 from strobe.core.families.modules import along_modules
 
-GROUPS = ("strobe.families", "strobe.anatomies")  # the second is the former name of the first
-Anatomy = Family  # its former name, which packages of the second group import from here with `blocks` and `register`
+GROUP = "strobe.families"  # of entry points
 
 
 def _own_families() -> Iterator[Family]:
@@ -88,7 +87,7 @@ def _only(kind: str, entries: Sequence[EntryPoint]) -> EntryPoint:
     if len(packages) > 1:
         raise UserError(
             f"{' and '.join(packages)} each bring a record of the policy type '{kind}' (entry points of "
-            f"{GROUPS[0]}): uninstall one of them"
+            f"{GROUP}): uninstall one of them"
         )
     return entries[0]
 
@@ -172,9 +171,9 @@ def _named(config: object, field: Callable[[LiveFields], str]) -> str:
 
 @cache
 def _offered() -> dict[str, list[EntryPoint]]:
-    """Return type → the entry points that bring its record, of all installed packages, of `GROUPS` in their order."""
+    """Return type → the entry points that bring its record, of all installed packages."""
     offered: dict[str, list[EntryPoint]] = {}
-    for entry in (entry for group in GROUPS for entry in entry_points(group=group)):
+    for entry in entry_points(group=GROUP):
         offered.setdefault(entry.name, []).append(entry)
     return offered
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 
 
@@ -49,21 +48,3 @@ class Thresholds:
 
 
 DEFAULTS = Thresholds()
-
-# Limits that were flags once, as command lines and config files of that time have them.
-_FORMER = """
-    accumulation_saves attention_heavy autograd_expected backbone_small between_operators block_spread_ms camera_fresh
-    camera_frozen ceiling_low checkpoints_heavy communication_heavy cores_free delay_excess delays_cheap device_idle
-    drop_large drowned encoding_faster epoch_start evaluations_heavy forward_slow frames_stamped gap_costs graph_growth
-    half_faster host_bound host_heavy input_ignored kernel_time lever_cosine limit_far limit_near many_kernels
-    mps_policy_good mps_policy_poor mps_preprocessing_good mps_preprocessing_poor offset_least offset_share
-    optimizer_heavy other_large patch_embedding_slow policy_low precision_cosine precision_high precision_low
-    precision_rms preprocessing_heavy robot_slower rtc_expected rtc_poor serialisation_large small_kernel_us
-    stale_reads storage_waiting straggler transformer_expected underflow worker_slow
-"""
-
-
-def refusal_of_former(names: Iterable[str]) -> str:
-    """Return an error's line for those of ``names`` that were limits once and are constants now, '' for none."""
-    flags = ", ".join(f"--thresholds.{name}" for name in names if name in _FORMER.split())
-    return f"{flags}: this flag no longer exists. The limit is now a constant in the file of its rule" if flags else ""

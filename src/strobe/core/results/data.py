@@ -10,7 +10,7 @@ from typing import Annotated, NamedTuple
 
 from pydantic import BaseModel, ConfigDict, Field
 
-SCHEMA_VERSION = 2  # `results.schema_1` reads version 1
+SCHEMA_VERSION = 1
 
 # JSON has no infinities: a figure that could not be computed is None, never nan or inf.
 Finite = Annotated[float, Field(allow_inf_nan=False)]

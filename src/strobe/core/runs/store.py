@@ -7,7 +7,7 @@ import gzip
 import json
 import os
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -26,19 +26,6 @@ if TYPE_CHECKING:  # the classes of all answers, which a list of summaries does 
 RESULT = "result.json"
 TRACE = "trace.json.gz"
 REPORT = "report.html"
-
-# Fields that every measured answer had, whatever its study, before each study had a class of its own.
-_ONCE_SHARED = ("comparisons", "episodes", "operators", "python", "training", "ladder")
-
-
-def _of_schema_1(document: dict[str, object]) -> dict[str, object]:
-    from strobe.core.results.schema_1 import with_traits
-
-    return with_traits(document)
-
-
-# Schema version → the function that turns such a document into one of the next version.
-MIGRATIONS: dict[int, Callable[[dict[str, object]], dict[str, object]]] = {1: _of_schema_1}
 
 
 def new_run(root: Path, study: str, subject: str) -> Path:
@@ -110,9 +97,8 @@ def load(path: Path | str) -> Result:
 def load_answer(path: Path | str) -> Answer:
     """Read the answer of any study, given its folder or its ``result.json``. Raises UserError."""
     file = _find(Path(path))
-    document = _current(file, _parse(file))
-    # An empty field of these can go: a study that has it defaults to empty.
-    document = {name: value for name, value in document.items() if value or name not in _ONCE_SHARED}
+    document = _parse(file)
+    _refuse_other_schemas(file, document)
     try:
         return _answer_class(file, document.get("study")).model_validate(document)
     except ValidationError as error:
@@ -143,19 +129,14 @@ def below(folder: Path, *, parts: bool = True) -> Iterator[tuple[str, Path]]:
                 folders.clear()
 
 
-def _current(file: Path, document: dict[str, object]) -> dict[str, object]:
-    """Return the document in today's schema, whatever version of Strobe wrote it. Raises UserError."""
+def _refuse_other_schemas(file: Path, document: dict[str, object]) -> None:
+    """Raise UserError unless ``document`` is a result of this version's schema."""
     version = document.get("schema_version")
     if not isinstance(version, int) or isinstance(version, bool) or "strobe_version" not in document:
         raise UserError(f"{file} is JSON, but not a result of Strobe: name a run folder or its {RESULT}")
-    if version > SCHEMA_VERSION:
-        reads = f"schema {version}; this one reads up to {SCHEMA_VERSION}"
-        raise UserError(f"{file} was made by a newer Strobe ({reads}): upgrade Strobe to read it")
-    for step in range(version, SCHEMA_VERSION):
-        if step not in MIGRATIONS:
-            raise UserError(f"{file} has schema {version}, which no released Strobe wrote: run the study again")
-        document = MIGRATIONS[step](document) | {"schema_version": step + 1}
-    return document
+    if version != SCHEMA_VERSION:
+        reads = f"it has schema {version}, this Strobe reads schema {SCHEMA_VERSION}"
+        raise UserError(f"{file} was written by another version of Strobe ({reads}): run the study again")
 
 
 def _slug(text: str) -> str:
