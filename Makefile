@@ -55,7 +55,7 @@ durations: env ## measure how long each test takes, on a machine at rest: tests/
 test-all: env ## run all tests, as CI does
 	@$(PYTEST) $(ARGS)
 
-approve: env ## write what Strobe prints into tests/approved anew; read the diff before you commit it
+approve: env ## write what Strobe prints into tests/approved again; read the diff before you commit it
 	@STROBE_APPROVE=1 $(BIN)/python -m pytest tests/core/report tests/rollout/test_golden_events.py -k approved $(ARGS)
 	@git status --short tests/approved docs/examples
 

@@ -97,7 +97,7 @@ class Plan:
         seconds: of sampling.
         profiled: iterations under the profiler.
         outer: parts that hold nearly all: what is in none of their own parts is 'other', and they are not judged.
-        big: share of the whole from which a part is held against the profiler.
+        big: share of the whole from which a part is compared with the profiler.
     """
 
     title: str

@@ -1,4 +1,4 @@
-"""What simulations of a promised rate share: noise as machines have it, and a claim held against what it promised."""
+"""What simulations of a promised rate share: noise as machines have it, and a claim compared with what it promised."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Histories of runs that are the same, that creep, that step and are mended: what `strobe.history.trend` says of them.
+"""Histories of runs that are the same, that creep, that step and are fixed: what `strobe.history.trend` says of them.
 
 A trend is drawn from a pool of runs of one noise, each shifted by what differs between runs (normal, or with heavy
 tails), and judged as the product judges it. `strobe diff` is held to its promise for the parts of two runs.
@@ -83,7 +83,7 @@ def simulate(quick: bool) -> list[Claim]:
                    0.05, "at most", tries, lambda between=between: _cleared(random, pools["independent"], between))
         )  # fmt: skip
         claims.append(
-            _claim(f"a slow-down of 10 % that was mended still stands {WITHIN} runs later", "independent", between,
+            _claim(f"a slow-down of 10 % that was fixed still stands {WITHIN} runs later", "independent", between,
                    0.10, "at most", tries, lambda between=between: _mended(random, pools["independent"], between))
         )  # fmt: skip
     for between in BETWEEN:
@@ -152,7 +152,7 @@ def _let_through(random: np.random.Generator, pool: Pool, between: float) -> boo
 
 
 def _cleared(random: np.random.Generator, pool: Pool, between: float) -> bool:
-    """Whether a slow-down stands once it was shown, and not in some later run, though nothing was mended."""
+    """Whether a slow-down stands once it was shown, and not in some later run, though nothing was fixed."""
     judged = [one is not None and one.standing is not None for one in _stepped(random, pool, between, 1 + AFTER)]
     shown = judged.index(True) if True in judged else len(judged)
     return not all(judged[shown:])

@@ -1,6 +1,6 @@
 """Faults of the device path, each with what puts it back and what sees it.
 
-Beside each mend stands the behaviour before it, as a patch, and a check that says what it sees. With the patch the
+Beside each fix stands the behaviour before it, as a patch, and a check that says what it sees. With the patch the
 check must see the fault, without it nothing.
 """
 
@@ -43,7 +43,7 @@ class Fault:
     """A fault, by its number in docs/hardware.md.
 
     Args:
-        undone: a context in which its mend is undone.
+        undone: a context in which its fix is undone.
         seen: returns what is seen of it; "" for nothing.
     """
 

@@ -80,7 +80,7 @@ def looks_at_the_host() -> Iterator[None]:
 
 
 def graphs_of_the_first() -> AbstractContextManager[Any]:
-    """A treatment that is put on another policy keeps the graphs of the first."""
+    """A treatment that is applied another policy keeps the graphs of the first."""
     apply = graph.CudaGraph.apply
 
     def applied(self: Any, subject: Any) -> Any:

@@ -34,7 +34,7 @@ from strobe.lerobot.policies.loading import load_model, load_subject
 from strobe.lerobot.policies.options import ModelOptions, PolicyOptions
 from strobe.treatments.engines.backends import ENGINES
 
-LEROBOT, STROBE = "as it is", "Strobe's recipe"
+LEROBOT, STROBE = "baseline", "Strobe's recipe"
 MODELS = {"vjepa2": "encoder"}  # backbones of transformers, which strobe export does not take → their largest part
 BUILD_S = 600  # of building one engine; converters have no bound of their own
 PHYSICALAI = """
@@ -195,7 +195,7 @@ def _engines(
 def _physicalai(case: Case, subject: Any, made: Path, python: str) -> tuple[Treatment, ...]:
     """Let physicalai-train export the checkpoint, in the environment of ``python``."""
     if case.name != "act":
-        raise UserError("physicalai draws the noise inside its export: its actions cannot be held against LeRobot's")
+        raise UserError("physicalai draws the noise inside its export: its actions cannot be compared with LeRobot's")
     if not python:
         raise UserError("no environment with physicalai-train: --physicalai=PYTHON")
     checkpoint = made / "checkpoint"

@@ -20,7 +20,7 @@ Plant = Callable[[Patches, PolicySubject, dict[str, Any]], None]
 
 @dataclass
 class Planted(Treatment):
-    """A fault: ``plant`` is given the patches and the subject, whenever the treatment is put on.
+    """A fault: ``plant`` is given the patches and the subject, whenever the treatment is applied.
 
     Args:
         effect: what the fault claims to be: the effect of the treatment that it is an error of.

@@ -28,7 +28,7 @@ from strobe.lerobot.policies.policy_subject import PolicySubject
 from strobe.vision.model_subject import ModelSubject
 
 MASSIVE = 1e4  # of one channel, beside which the others hardly count in a cosine
-Case = tuple[str, str, Judgement]  # what is wrong, what it was held against, and the judgement
+Case = tuple[str, str, Judgement]  # what is wrong, what it was compared with, and the judgement
 
 
 def of_policies(subject: PolicySubject) -> Iterator[Case]:
@@ -53,7 +53,7 @@ def of_rulers() -> Iterator[Case]:
 
 
 def of_backbones() -> Iterator[Case]:
-    """Features that are wrong, held against the usual guard and against what users write."""
+    """Features that are wrong, compared with the usual guard and against what users write."""
     subject = load_model(ModelOptions(type="vjepa2", size="tiny"))
     untouched = Variant("untouched")
     reordered = features_reordered(subject, untouched, 1)
@@ -142,7 +142,7 @@ def _jumping(subject: PolicySubject) -> Judgement:
 
 
 def _zeros_beside_a_failure(subject: PolicySubject) -> Judgement:
-    """The untouched policy fails on one of the check's observations."""
+    """The baseline fails on one of the check's observations."""
     zeros = Planted("zeros", "exact", of_output(lambda chunk, _: torch.zeros_like(chunk)))
     same = Sameness(subject, count=4)
     same.checks.observations[1].pop("observation.state")

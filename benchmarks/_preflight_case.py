@@ -131,9 +131,9 @@ class Plant:
         kind: of the issue's list: "read", "hypotheses", "lag" or "truth".
         policy: the policy and the world that it is shown to.
         rules: of findings, any of which names it.
-        says: words of what the finding says to mend it.
+        says: words of what the finding says to fix it.
         make: plants it.
-        mend: does what the finding says.
+        fix: does what the finding says.
     """
 
     kind: str
@@ -163,7 +163,7 @@ def renamed(finding: Finding, case: Case) -> Case:
 
 def mended_copy(finding: Finding, case: Case, stage: Stage) -> Case:
     """Return ``case`` with the copy that --mend writes."""
-    new = stage.work / "mended"
+    new = stage.work / "fixed"
     shutil.rmtree(new, ignore_errors=True)
     preflight(case.reading(new))
     return replace(case, policy=new)

@@ -28,7 +28,7 @@ def _data(
     """Return a plant of the data.
 
     Args:
-        mend: applied to the planted data; where it takes another recording, to the sound one.
+        fix: applied to the planted data; where it takes another recording, to the sound one.
         slower: by how much its rate is lower than the training's.
         looked: episodes and frames that are looked at.
     """
@@ -78,7 +78,7 @@ def _pair(one: int, other: int, key: str) -> Change:
 
 
 def _in_order(key: str) -> Mend:
-    """Return the mend that brings a vector into the order that a finding names."""
+    """Return the fix that brings a vector into the order that a finding names."""
 
     def mend(finding: Finding, world: World) -> Change:
         text = finding.do or ""
@@ -100,7 +100,7 @@ def _mirror(dimension: int, total: float) -> Change:
 
 
 def _turned(total: float) -> Mend:
-    """Return the mend that turns the dimension whose name a finding has."""
+    """Return the fix that turns the dimension whose name a finding has."""
 
     def mend(finding: Finding, world: World) -> Change:
         name = re.search(r"Calibrate (\S+) again", finding.do or "")

@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 from typing import Any, NoReturn
 
-ENOUGH = 100  # tries, from which on a rate is held against its bar itself
+ENOUGH = 100  # tries, from which on a rate is compared with its bar itself
 COULD_NOT_RUN = 77  # the exit code by which test suites know a test that was skipped
 # Extra of Strobe → the modules that a benchmark imports of it.
 EXTRAS = {

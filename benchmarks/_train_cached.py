@@ -1,4 +1,4 @@
-"""lerobot-train as it is, which finds its samples in memory: for small datasets without images.
+"""lerobot-train unchanged, which finds its samples in memory: for small datasets without images.
 
 Reading a sample of 40 actions takes LeRobot 12 ms, which is most of a step of a small policy on one core. Here all
 columns are read at once. The first samples are compared with LeRobot's own.

@@ -31,7 +31,7 @@ from rich.table import Table
 from strobe.core.runs import store
 from strobe.ladder.results import OptimizeResult
 
-BARS = {"the first time": (15.0, 100), "again": (10.0, 60)}  # seconds, and chunks of the policy as it is
+BARS = {"the first time": (15.0, 100), "again": (10.0, 60)}  # seconds, and chunks of the baseline
 CASES = {
     "act": ["--policy.type=act"],
     "smolvla": ["--policy.type=smolvla"],
@@ -42,11 +42,11 @@ BEGINS = {
     "… importing": "imports",
     "… loading": "loading the policy",
     "… measuring what this machine": "what the machine can do",
-    "… the policy as it is": "the policy as it is",
-    "… how far the untouched policy's actions move by reordered": "its own rounding",
+    "… the baseline": "the baseline",
+    "… how far the baseline's actions move by reordered": "its own rounding",
     "as it is:": "tries",
     "… the closing run": "the closing run",
-    "… how far the untouched policy's actions move by": "the closer look",
+    "… how far the baseline's actions move by": "the closer look",
     "… the same actions?": "the closer look",
     "… are its chunks in time?": "chunks in time",
 }

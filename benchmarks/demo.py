@@ -66,14 +66,14 @@ def main() -> None:
     began = time.perf_counter()
     with tempfile.TemporaryDirectory() as work:
         data = record_states(Path(work) / "data", 20, 80, seed=SEED)
-        folders = {"as it is": CHECKPOINT} | {
+        folders = {"baseline": CHECKPOINT} | {
             name: damaged(Path(work) / name.replace(" ", "-"), change) for name, change in DAMAGES.items()
         }
-        played: dict[str, list[bool]] = {"as it is": play(CHECKPOINT, starts)}
-        figures = {"as it is": figures_of(played["as it is"], None)}
+        played: dict[str, list[bool]] = {"baseline": play(CHECKPOINT, starts)}
+        figures = {"baseline": figures_of(played["baseline"], None)}
         for name in DAMAGES:
-            played[name] = play(folders[name], pairs, played["as it is"])
-            figures[name] = figures_of(played[name], played["as it is"])
+            played[name] = play(folders[name], pairs, played["baseline"])
+            figures[name] = figures_of(played[name], played["baseline"])
         for name, folder in folders.items():
             figures[name] |= preflight(folder, data, Path(work) / "runs")
     show(figures)
@@ -82,7 +82,7 @@ def main() -> None:
 
 
 def holds(figures: dict[str, Any], quick: bool) -> bool:
-    own, harmless = figures["as it is"], figures["8 bits"]
+    own, harmless = figures["baseline"], figures["8 bits"]
     return (
         own["low"] >= (0.8 if quick else LEAST)
         and own["exit code"] == harmless["exit code"] == 0
@@ -193,7 +193,7 @@ def show(figures: dict[str, Any]) -> None:
     for name, one in figures.items():
         called = f"{one['exit code']}: {', '.join(one['rules']) or 'nothing'}"
         interval = f"[{one['low']:.0%}, {one['high']:.0%}]"
-        shown = "" if name == "as it is" else "yes" if one["shown worse"] else "no"
+        shown = "" if name == "baseline" else "yes" if one["shown worse"] else "no"
         table.add_row(name, f"{one['successes']} of {one['episodes']}", interval, shown, called)
     Console(width=160).print(table)
 

@@ -8,7 +8,7 @@ left out of the times.
     python benchmarks/deploy_lerobot.py [--quick] [--treatment precision=bf16 …]
 
 The last line is JSON: `holds` is whether the treated runs' actions stayed within 0.2 σ on the first tick, each run with
-the recipe said so in one line, and each run with the broken file said so and acted as the untouched policy did, to the
+the recipe said so in one line, and each run with the broken file said so and acted as the baseline did, to the
 bit.
 """
 

@@ -12,7 +12,7 @@ parts, each with a table.
    and no capture in each call.
 3. The training step with every lever but those that compile, and with activation checkpoints. Bar: loss, gradient and
    the optimizer's moments have the bits of the same on the plain CPU; what torch refuses is refused in the same words.
-4. Faults that were mended. Bar: with its mend undone each is seen, with it it is not.
+4. Faults that were fixed. Bar: with its fix undone each is seen, with it it is not.
 
 Ctrl-C keeps what was done: the tables are shown, and the answer is that it does not hold.
 """
@@ -54,7 +54,7 @@ FEW = (*TWINS, "groot")  # the quick run looks at less of them
 
 @dataclass(frozen=True)
 class Fault:
-    """A fault as it shows with its mend undone, and with it."""
+    """A fault as it shows with its fix undone, and with it."""
 
     name: str
     before: str
@@ -147,7 +147,7 @@ def on_training(kind: str, levers: list[str], checkpoints: bool) -> list[Found]:
 
 
 def on_faults(number: int) -> list[Found]:
-    """Look at a fault, with its mend undone and with it."""
+    """Look at a fault, with its fix undone and with it."""
     from _faults import faults
 
     fault = faults()[number]
@@ -208,7 +208,7 @@ def show(done: Done, console: Console) -> None:
         cells = [by_kind.get((kind, what)) for kind in trained_kinds]
         table.add_row(what, *("" if one is None else _trained(one) for one in cells))
     console.print(table)
-    table = Table("fault", "mend undone", "now", title="faults", title_justify="left")
+    table = Table("fault", "fix undone", "now", title="faults", title_justify="left")
     for fault in sorted(done.faults, key=lambda fault: int(fault.name.split(".")[0])):
         table.add_row(fault.name, fault.before[:90] or "NOT SEEN", fault.after[:90] or "gone")
     console.print(table)

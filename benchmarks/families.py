@@ -1,14 +1,14 @@
 """Every type of policy that the installed LeRobot has, and what Strobe can do with it: one row each, measured here.
 
 For each type, on its tiny version: a chunk and a training forward pass with their named parts and the time and FLOP
-that is in none of them; every exact treatment that Strobe offers it, held against the untouched policy; Real-Time
+that is in none of them; every exact treatment that Strobe offers it, compared with the baseline; Real-Time
 Chunking; the longest stretch of it that a CUDA graph holds, played on the CPU. At full size, with random weights: the
 memory of its weights, and its first chunk where they fit. Nothing is read from the Hub.
 
     python benchmarks/families.py [--quick] [--types=act,pi05] [--markdown=docs/families.md]
 
 The last line is JSON. `--quick` leaves the full sizes out. `--markdown` puts the table between the file's markers; with
-`--types` only those rows are made anew.
+`--types` only those rows are made again.
 Bars: each type gives a chunk and, where its loss is a policy's own, a training forward pass; at most 1 % of the FLOP
 are in no named part, and at full size at most 5 % of the time; each exact treatment is exact; RTC guides wherever
 LeRobot says it does.

@@ -3,18 +3,18 @@
 The policy is LeRobot's Diffusion Policy, which presses MetaWorld's button; without --policy it is recorded and trained
 here, by the commands in RECORD and TRAIN. Each change is looked at twice:
 
-- on observations of the dataset, with the same noise as the untouched policy: the error of each action dimension in σ,
+- on observations of the dataset, with the same noise as the baseline: the error of each action dimension in σ,
   the standard deviation of that dimension in the dataset. Shown are the RMS over all chunks, of the dimension where it
   is largest, and the largest error of any action. Dimensions that never move (σ = 0) are left out;
-- in episodes from the same seeds as the untouched policy's: success, and the 95 % interval of the difference.
+- in episodes from the same seeds as the baseline's: success, and the 95 % interval of the difference.
 
 The changes are treatments of Strobe's (bf16, int8, fewer denoising steps), all weights rounded to so many bits, other
 noise to start denoising from, which is the policy's own spread, and errors of known size: white noise on each action,
 and an offset that stays.
 
-Bars: the untouched policy succeeds in 80 % of its episodes or more; no change within the limits (RMS, LARGEST) is
+Bars: the baseline succeeds in 80 % of its episodes or more; no change within the limits (RMS, LARGEST) is
 shown to do worse; some change beyond them is, for else these episodes would forgive anything. With --quick a small
-policy with random weights is looked at in the first way alone: the untouched policy differs from itself by nothing,
+policy with random weights is looked at in the first way alone: the baseline differs from itself by nothing,
 bf16 stays within the limits, 4 bits and two steps do not.
 
 An episode ends after TICKS, half again as many as the expert needs. The camera is looked through when the policy asks
@@ -129,7 +129,7 @@ class Row:
 
     @property
     def ticks(self) -> tuple[int, int]:
-        """Control ticks of all episodes, the untouched policy's and its own."""
+        """Control ticks of all episodes, the baseline's and its own."""
         pairs = self.episodes.pairs if self.episodes is not None else []
         return sum(pair.baseline.ticks for pair in pairs), sum(pair.candidate.ticks for pair in pairs)
 
@@ -164,7 +164,7 @@ def holds(rows: list[Row]) -> bool:
 
 
 def holds_quick(rows: list[Row]) -> bool:
-    """Whether the untouched policy differs by nothing, bf16 stays within the limits, 4 bits and two steps do not."""
+    """Whether the baseline differs by nothing, bf16 stays within the limits, 4 bits and two steps do not."""
     named = {row.name: row for row in rows}
     nothing = named["untouched"].rms == named["untouched"].largest == 0
     return nothing and named["bf16"].within and not named["4 bits"].within and not named["2 steps"].within
@@ -234,7 +234,7 @@ class OtherNoise(Treatment):
         predict = policy.predict_action_chunk
 
         def other(*given: Any, **options: Any) -> Tensor:
-            torch.randn(4096)  # what the untouched policy gets comes from further ahead in the same stream
+            torch.randn(4096)  # what the baseline gets comes from further ahead in the same stream
             return predict(*given, **options)
 
         policy.predict_action_chunk = other

@@ -5,11 +5,11 @@ Run it with openpi's interpreter, in which Strobe is installed without an extra 
     openpi-env/bin/python benchmarks/openpi_core.py
 
 It makes a tiny `PI0Pytorch` of random weights. `strobe.breakdown` names its parts, `strobe.compare` judges 10 denoising
-steps against 5, `strobe.verify` holds the policy against itself and refuses the 5 steps, the report of a run and the
+steps against 5, `strobe.verify` compares the policy with itself and refuses the 5 steps, the report of a run and the
 difference of two are written, and nothing of LeRobot was imported.
 
 Each exact treatment, and all of them together, leave all bits of the actions of pi0 and pi0.5 as they are: with other
-observations and noise, over 10 and 3 denoising steps, after they were taken off, in a deep copy, and in a `Policy` with
+observations and noise, over 10 and 3 denoising steps, after they were reverted, in a deep copy, and in a `Policy` with
 a compiled model. A graph is played on the CPU. `--only=exact` looks at these alone.
 """
 
@@ -56,7 +56,7 @@ STEPS = (10, 3)
 
 
 def exact() -> dict[str, bool]:
-    """Return model and treatments → whether all bits of the actions are those of openpi's own, on and taken off."""
+    """Return model and treatments → whether all bits of the actions are those of openpi's own, on and reverted."""
     found: dict[str, bool] = {}
     for name, pi05, dtype in (
         ("pi0", False, "float32"),

@@ -1,4 +1,4 @@
-"""Does `strobe preflight` name what is wired wrongly and say what mends it, and claim nothing where all is wired well?
+"""Does `strobe preflight` name what is wired wrongly and say what fixes it, and claim nothing where all is wired well?
 
 Trains small policies on scripted PushT and on MetaWorld's pick-and-place, with two cameras of 48 × 48 each: an ACT and
 a Diffusion on each. --work keeps them and the data. It then looks at
@@ -15,7 +15,7 @@ a Diffusion on each. --work keeps them and the data. It then looks at
   frozen cameras, tasks without words, times of another rate. Twelve kinds of sound twins, five of each, have no
   finding, and 500 episodes with two cameras are read in 15 s.
 
-Bar: each is named by a finding of its kind that says how to mend it; what it says is done (--mend, the flag, the edit),
+Bar: each is named by a finding of its kind that says how to fix it; what it says is done (--mend, the flag, the edit),
 and a second look has no such finding.
 
 - sound looks: other episodes, those of the training and others, other seeds of noise, other cameras under other names
@@ -98,7 +98,7 @@ def arm(work: Path, scratch: Path) -> Stage:
 
 
 def outcome(plant: Plant, stage: Stage) -> tuple[bool, bool, str]:
-    """Return whether a plant is named, whether what the finding says mends it, and figures of it."""
+    """Return whether a plant is named, whether what the finding says fixes it, and figures of it."""
     case = plant.make(stage)
     result, findings = look(case)
     found = next((each for each in findings if each.rule in plant.rules and plant.says in (each.do or "")), None)
@@ -110,7 +110,7 @@ def outcome(plant: Plant, stage: Stage) -> tuple[bool, bool, str]:
     remaining = [rule for rule in serious(again) if rule in plant.rules or rule.startswith(OTHERWISE)]
     if found.level != "warning":  # what is not serious must be gone all the same
         remaining += [each.rule for each in again if each.rule in plant.rules]
-    return True, not remaining, f"{figures}; after mending: {', '.join(serious(again)) or 'nothing'}"
+    return True, not remaining, f"{figures}; after fixing: {', '.join(serious(again)) or 'nothing'}"
 
 
 def _figures(plant: Plant, result: PreflightResult) -> str:
@@ -130,7 +130,7 @@ def _figures(plant: Plant, result: PreflightResult) -> str:
 
 
 def planted(plants: Sequence[Plant], made: Stages) -> tuple[dict[str, str], dict[str, str], int, int]:
-    """Return the plants that were missed, those not mended, both with figures; how many there were, and were left out.
+    """Return the plants that were missed, those not fixed, both with figures; how many there were, and were left out.
 
     Those whose policy was not trained are left out.
     """
@@ -146,7 +146,7 @@ def planted(plants: Sequence[Plant], made: Stages) -> tuple[dict[str, str], dict
             missed[plant.name] = figures
         elif not mended:
             unmended[plant.name] = figures
-        verdict = "named, mended" if mended else "named, NOT MENDED" if named else "MISSED"
+        verdict = "named, fixed" if mended else "named, NOT MENDED" if named else "MISSED"
         print(f"{verdict}: {plant.name} [{'-'.join(plant.policy)}] {figures} "
               f"({time.monotonic() - began:.0f} s)", flush=True)  # fmt: skip
     return missed, unmended, count, left_out
@@ -278,7 +278,7 @@ def looks(
     figures |= {
         "planted": count,
         "named": count - len(missed),
-        "mended": count - len(missed) - len(unmended),
+        "fixed": count - len(missed) - len(unmended),
         "missed": missed,
         "not_mended": unmended,
         "left_out": left_out,

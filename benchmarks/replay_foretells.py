@@ -1,4 +1,4 @@
-"""Foretell a rollout from another one by `strobe replay`, then hold the forecast against the run itself.
+"""Foretell a rollout from another one by `strobe replay`, then compare the forecast with the run itself.
 
 A tiny SmolVLA of random weights drives an emulated arm under four settings: Real-Time Chunking with an execution
 horizon of 10 and of 20, with a queue threshold that is too small, and without Real-Time Chunking. Each run keeps its

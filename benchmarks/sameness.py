@@ -9,7 +9,7 @@ Then faults that a guard could once not see, for want of a figure, of a yardstic
 (`_planted_unseen.py`), and exports that act otherwise by less than rounding may (`_planted_exports.py`). Bar: each is
 refused, or called not judged.
 
-Then the other side: on pi0, pi0.5 and SmolVLA the untouched policy against itself, each exact treatment and all of
+Then the other side: on pi0, pi0.5 and SmolVLA the baseline against itself, each exact treatment and all of
 them together must pass in every try, with other weights every twenty tries, and other noise in each. So must 40 sound
 exports, of policies in float32 and bfloat16, for OpenVINO and ONNX Runtime.
 """
@@ -155,7 +155,7 @@ def planted(console: Console) -> dict[str, Any]:
 
 def unseen(console: Console) -> dict[str, Any]:
     """Plant what a guard could once not see, and print what the guards say. Returns the figures."""
-    table = Table("planted fault", "held against", "judgement")
+    table = Table("planted fault", "compared with", "judgement")
     act = subject_of("act")
     cases = [*of_policies(with_gripper("pi05")), *of_rulers(), *of_backbones(), *of_exports(act, written(act))]
     for name, guard, judged in cases:
@@ -166,9 +166,9 @@ def unseen(console: Console) -> dict[str, Any]:
 
 
 def same_acting(subject: PolicySubject) -> list[tuple[Sameness, Variant]]:
-    """The untouched policy, it with each exact treatment that applies, and with all; each with what it is held against.
+    """The baseline, it with each exact treatment that applies, and with all; each with what it is compared with.
 
-    RTC's guidance in closed form is held against the guidance as LeRobot computes it.
+    RTC's guidance in closed form is compared with the guidance as LeRobot computes it.
     """
     specs = [
         spec

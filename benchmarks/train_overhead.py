@@ -4,7 +4,7 @@ Bars: the named parts of a step add up to its wall time within 2 %, a step with 
 without, and the losses have the same bits.
 
 Real lerobot-train of ACT and Diffusion Policy at full size (random weights), on a dataset recorded here: MetaWorld,
-two cameras, 480x640, video. Within one training the probes are put on for every other step, so that steps with and
+two cameras, 480x640, video. Within one training the probes are applied for every other step, so that steps with and
 without alternate; another training without Strobe gives the losses.
 """
 

@@ -22,7 +22,7 @@ FOREIGN = ("lerobot", "transformers", "torch")
 
 
 def look(calls, given, guard, foreign):
-    """Compare two calls, break the first down twice, hold the second against it."""
+    """Compare two calls, break the first down twice, compare the second with it."""
     (_, first), (_, second) = calls.items()
     compared = strobe.compare(calls, given, seconds=2)
     assert compared.result.comparisons[0].verdict.pairs > 1

@@ -1,4 +1,4 @@
-"""Judge the example runs of docs/examples again, from their raw samples, and write their pages anew.
+"""Judge the example runs of docs/examples again, from their raw samples, and write their pages again.
 
 A verdict is kept as a sentence in its result, in the words of the Strobe that measured it. When verdicts or their words
 change, this brings the examples up to date: what was measured stays, what is said of it is said as today.

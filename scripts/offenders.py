@@ -1,10 +1,10 @@
 """Lists the files that do not hold ruff's rules yet, in scripts/offenders.toml; pyproject.toml reads the list.
 
-    .venv/bin/python scripts/offenders.py            # write the list again, after files were moved or mended
+    .venv/bin/python scripts/offenders.py            # write the list again, after files were moved or fixed
     .venv/bin/python scripts/offenders.py --show     # what the list hides: file, line and rule
 
 A file in the list keeps ruff silent about the rules named there, and `tests/docs/test_offenders.py` holds that the list
-only gets shorter. A new file, or a rule that a file holds today, is not spared: mend it, do not list it.
+only gets shorter. A new file, or a rule that a file holds today, is not spared: fix it, do not list it.
 """
 
 from __future__ import annotations

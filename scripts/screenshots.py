@@ -2,7 +2,7 @@
 
     python scripts/screenshots.py [NAME …]     all of them, or those named, e.g. report.png
 
-A report is rendered anew from its result.json, so that a picture shows what the page looks like today.
+A report is rendered again from its result.json, so that a picture shows what the page looks like today.
 """
 
 from __future__ import annotations

@@ -88,7 +88,7 @@ def on_page_content(html: str, *, page: Any, config: Any, files: Files) -> str:
 
 
 def on_post_build(config: Any) -> None:
-    """Render each example's report from its result, and mend the search's worker."""
+    """Render each example's report from its result, and fix the search's worker."""
     for worker in Path(config.site_dir).glob("assets/javascripts/workers/search.*.js"):
         worker.write_text(f"{worker.read_text()}\n{_TOKEN_SET}\n")
     from strobe.core.kinds import page

@@ -40,7 +40,7 @@ def test_parts_of_it(tmp_path):
     variants += ["--variant", f"two formats: {half}, precision=fp16, precision.part=model.encoder"]
     assert main([*TINY, "--skip_counting", *variants, f"--output_dir={tmp_path}"]) == 0
     result = only(tmp_path)
-    assert [m.name for m in result.measurements] == ["as it is", "half vision", "two formats"]
+    assert [m.name for m in result.measurements] == ["baseline", "half vision", "two formats"]
     assert result.measurements[1].traits.labelled()["precision.part"] == "model.backbone"
     assert result.measurements[2].traits.labelled()["precision"] == "bf16, fp16"
     assert result.measurements[2].traits.labelled()["precision.part"] == "model.backbone, model.encoder"

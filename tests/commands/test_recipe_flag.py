@@ -49,7 +49,7 @@ def test_breakdown_runs_with_it_and_says_so(fast: str, tmp_path: Path, capsys: p
 
 def test_by_itself_it_is_compared_with_the_policy_as_it_is(fast: str, tmp_path: Path) -> None:
     result = answer(tmp_path, "compare", "--policy.type=act", f"--recipe={fast}")
-    assert [measurement.name for measurement in result.measurements] == ["as it is", "recipe"]
+    assert [measurement.name for measurement in result.measurements] == ["baseline", "recipe"]
     as_it_is, treated = result.measurements
     assert as_it_is.traits.recipe == ""
     assert treated.traits.recipe == "fast.yaml"

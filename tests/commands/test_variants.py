@@ -51,18 +51,18 @@ def recipe(tmp_path: Path) -> Path:
 
 def test_what_is_asked_for_has_a_baseline_before_it(recipe: Path) -> None:
     five = drafts("five: policy.n_action_steps=5")
-    assert names("act", drafts=five) == ["as it is", "five"]
+    assert names("act", drafts=five) == ["baseline", "five"]
     assert names("act", drafts=five, compile_mode="default") == [
-        "as it is", "five", "as it is, compiled", "five, compiled",
+        "baseline", "five", "baseline, compiled", "five, compiled",
     ]  # fmt: skip
-    assert names("act", precision="bf16") == ["as it is", "bf16"]
+    assert names("act", precision="bf16") == ["baseline", "bf16"]
     assert names("act", precision="fp32, bf16", drafts=five) == ["fp32", "bf16", "five"]
-    assert names("act", recipe=recipe) == ["as it is", "recipe"]
+    assert names("act", recipe=recipe) == ["baseline", "recipe"]
     assert names("act", recipe=recipe, drafts=five) == ["recipe", "five"]
-    assert names("act", phase="training step", levers="amp,fused") == ["as it is", "amp", "fused"]
+    assert names("act", phase="training step", levers="amp,fused") == ["baseline", "amp", "fused"]
     assert names("smolvla") == ["without RTC", "with RTC"]
     assert names("smolvla", closed_form=True) == ["without RTC", "with RTC", "RTC in closed form"]
-    assert names("smolvla", rtc=RTCConfig(enabled=False), drafts=five) == ["as it is", "five"]
+    assert names("smolvla", rtc=RTCConfig(enabled=False), drafts=five) == ["baseline", "five"]
 
 
 def test_every_variant_has_its_own_treatments_in_the_order_of_their_ranks(recipe: Path) -> None:
@@ -79,7 +79,7 @@ def test_every_variant_has_its_own_treatments_in_the_order_of_their_ranks(recipe
 
 def test_levers_of_their_own_choice_say_what_they_left_out() -> None:
     composed = compose(subject(), RequestedVariants(phase="training step", levers="auto", batch_size=6))
-    assert [variant.name for variant in composed.variants][:2] == ["as it is", "amp"]
+    assert [variant.name for variant in composed.variants][:2] == ["baseline", "amp"]
     assert [why.split(":")[0] for why in composed.left_out] == ["accumulate=4", "checkpointing"]
 
 
@@ -184,13 +184,13 @@ def test_what_another_package_says_is_shown_and_never_decided_by(monkeypatch: py
     variant = Variant("foreign", (Foreign(),))
     assert (variant.builds, variant.dtypes, variant.weight_dtypes, variant.micro_batches) == ((), (), (), 1)
     sleeper: Any = Sleeper(Clock().wind(monkeypatch))
-    variants = [Variant("as it is"), variant, Variant("again", (Foreign(),))]
+    variants = [Variant("baseline"), variant, Variant("again", (Foreign(),))]
     result, _ = compare(sleeper, variants, INFERENCE, Options(SamplingBudget(iterations=3), counted=False))
     foreign = result.measurement("foreign")
     assert foreign.traits.labelled()["compiled"] is True
     assert not foreign.traits.compiled
     assert foreign.traits.build_s is None
-    assert [comparison.baseline for comparison in result.comparisons] == ["as it is"] * 2
+    assert [comparison.baseline for comparison in result.comparisons] == ["baseline"] * 2
 
 
 def test_the_python_api_is_held_against_the_phase_too() -> None:

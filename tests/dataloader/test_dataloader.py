@@ -361,7 +361,7 @@ def test_a_sample_is_written_anew_and_loaded(
     monkeypatch.setattr(encodings, "FORMATS", formats)
     monkeypatch.setattr(encodings, "TURNS", 1)
     rows = list(encodings.encodings(config, own, 1, 0.1, Silent()))
-    assert [row.name for row in rows] == ["as it is", *(one.name for one in formats)]
+    assert [row.name for row in rows] == ["baseline", *(one.name for one in formats)]
     assert [row.status for row in rows] == ["done", "done", "failed", "done"]
     assert "no such codec" in rows[2].reason
     assert rows[1].psnr_db is not None

@@ -48,7 +48,7 @@ def starts(spawn_s: float, persistent: bool = True) -> Dataloader:
 def encoded(spread: float) -> Dataloader:
     """An encoding that loads 1.8 times as fast, give or take."""
     return healthy(encodings=[
-        Encoding(name="as it is", status="done", rate=rate(100, 0.02), bytes_per_hour=1e9),
+        Encoding(name="baseline", status="done", rate=rate(100, 0.02), bytes_per_hour=1e9),
         Encoding(name="h264, key frame every 2", status="done", rate=rate(180, spread), bytes_per_hour=2e9, psnr_db=40),
     ])  # fmt: skip
 

@@ -27,7 +27,7 @@ def test_the_page_draws_in_a_browser(browse: Browse) -> None:
     answer = starved(
         start_ups=[StartUp(start_method="spawn", status="done", first_batch_s=9.0, epoch_start_s=0.3)],
         encodings=[
-            Encoding(name="as it is", status="done"),
+            Encoding(name="baseline", status="done"),
             Encoding(name="h264", status="failed", reason="no encoder"),
         ],
     )

@@ -1,6 +1,6 @@
-"""Two policies in one process, with treatments put on and taken off in any order: neither reaches the other.
+"""Two policies in one process, with treatments applied and reverted in any order: neither reaches the other.
 
-Whatever a program does in between (it copies a policy, loads other weights, trains it, moves it), an untouched policy
+Whatever a program does in between (it copies a policy, loads other weights, trains it, moves it), a baseline
 gives the bits that it gives alone, a treated one stays within its guard on the weights that it has then, or one line
 refuses what was wanted.
 """
@@ -51,7 +51,7 @@ Weights = dict[str, Tensor]
 
 @functools.cache
 def untouched(kind: str) -> PolicySubject:
-    """A policy that nothing is ever put on."""
+    """A policy that nothing is ever applied."""
     return made(kind)
 
 
@@ -172,7 +172,7 @@ class Two:
             one.applied = None
 
     def copy(self, one: One) -> None:
-        """The copy is the untouched policy, with weights of its own."""
+        """The copy is the baseline, with weights of its own."""
         other = copy.deepcopy(one.policy)
         assert torch.equal(chunk(other, one.subject, 0), alone(self.kind, one.weights, 0))
         part = copy.deepcopy(one.policy.model)
@@ -188,7 +188,7 @@ class Two:
         assert all(torch.equal(value, wanted[name]) for name, value in one.policy.state_dict().items())
 
     def train(self, one: One) -> None:
-        """An untouched policy takes the step that it takes alone; a treated one is neither trained nor pickled."""
+        """A baseline takes the step that it takes alone; a treated one is neither trained nor pickled."""
         if one.applied is None:
             found, wanted = gradient(one.policy, one.subject), gradient_alone(self.kind, one.weights)
             assert found.keys() == wanted.keys()
@@ -275,7 +275,7 @@ def test_what_casts_a_policy_casts_the_untouched_one(act: PolicySubject, keep: b
 
 def test_without_the_untouched_weights_there_is_no_copy_and_others_are_loaded(act: PolicySubject) -> None:
     applied(act, {"precision": "bf16"}, keep=False)
-    with pytest.raises(UserError, match=r"fast\.yaml on it cannot be copied, as its untouched weights were let go"):
+    with pytest.raises(UserError, match=r"fast\.yaml on it cannot be copied, as its original weights were let go"):
         copy.deepcopy(act.policy)
     act.policy.load_state_dict(checkpoints("act")[1])
     assert (chunk(act.policy, act, 0) - alone("act", 1, 0)).abs().max() < 0.2
@@ -285,7 +285,9 @@ def test_without_the_untouched_weights_there_is_no_copy_and_others_are_loaded(ac
 
 def test_treatments_that_do_not_fit_what_the_policy_has_become_stay_off(act: PolicySubject) -> None:
     applied(act, {"weights": "packed"})
-    with pytest.warns(UserWarning, match=r"fast.yaml cannot be put on again after to\(\): .*the policy runs as it is"):
+    with pytest.warns(
+        UserWarning, match=r"fast.yaml cannot be applied again after to\(\): .*the policy runs unchanged"
+    ):
         act.policy.double()
     assert torch.equal(chunk(act.policy.float(), act, 0), alone("act", 0, 0))
     act.policy.train()

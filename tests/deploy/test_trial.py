@@ -78,7 +78,7 @@ def test_the_first_observation_decides_and_one_line_tells(kind: str, saved: Save
     expected = act(plain, subject, 0)
     state = torch.get_rng_state()
     chunk = act(policy, subject, 0)
-    assert torch.equal(torch.get_rng_state(), state)  # as if the untouched policy alone had been called
+    assert torch.equal(torch.get_rng_state(), state)  # as if the baseline alone had been called
     assert 0 < (chunk - expected).abs().max() < 0.2
     count = len(exact) + 1
     (line,) = lines()
@@ -92,7 +92,7 @@ def test_the_first_observation_decides_and_one_line_tells(kind: str, saved: Save
 def test_a_recipe_that_fails_on_the_first_observation_is_taken_off(
     saved: Saved, tmp_path: Path, lines: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The robot gets the untouched policy's action, to the bit."""
+    """The robot gets the baseline's action, to the bit."""
     subject = saved["diffusion"][1]
     policy, found = tried(saved, tiny_recipe("diffusion", BF16), tmp_path)
     assert found is not None
@@ -103,7 +103,7 @@ def test_a_recipe_that_fails_on_the_first_observation_is_taken_off(
     state = torch.get_rng_state()
     (line,) = lines()
     assert line.startswith("strobe: recipe.yaml is not used: on the first observation rms ")
-    assert line.endswith("and it demands rms<=0.02, worst<=0.2, flips<=0; the policy runs as it is")
+    assert line.endswith("and it demands rms<=0.02, worst<=0.2, flips<=0; the policy runs unchanged")
     plain = load(saved["diffusion"][0])
     assert torch.equal(chunk, act(plain, subject, 0))
     assert torch.equal(torch.get_rng_state(), state)
@@ -137,7 +137,7 @@ def test_a_treated_call_that_raises_is_no_end(saved: Saved, tmp_path: Path, line
 
     policy.model.forward = failing  # where the treatment has put its own
     chunk = act(policy, subject, 0)
-    assert lines() == ["strobe: recipe.yaml is not used: RuntimeError: no such kernel; the policy runs as it is"]
+    assert lines() == ["strobe: recipe.yaml is not used: RuntimeError: no such kernel; the policy runs unchanged"]
     assert torch.equal(chunk, act(load(saved["act"][0]), subject, 0))
 
 
@@ -163,7 +163,7 @@ def test_the_first_call_with_rtc_decides_again(broken: bool, saved: Saved, tmp_p
     assert torch.equal(guided, expected) == broken
     assert len(lines()) == 1 + broken
     assert found is not None
-    assert found.applied.twin is None  # and the untouched weights with it
+    assert found.applied.twin is None  # and the original weights with it
     if broken:
         assert "on the first call with Real-Time Chunking" in lines()[1]
         assert torch.equal(act(policy, subject, 2), act(plain, subject, 2))
@@ -212,7 +212,7 @@ def test_whatever_is_wrong_with_a_recipe_the_policy_runs_as_it_is(
     (line,) = lines()
     assert line.startswith("strobe: fast.yaml is not used: ")
     assert re.search(words, line)
-    assert line.endswith("; the policy runs as it is")
+    assert line.endswith("; the policy runs unchanged")
     assert "\n" not in line
     assert torch.equal(act(policy, subject, 0), act(load(folder), subject, 0))
     assert "predict_action_chunk" not in vars(policy)
@@ -224,5 +224,7 @@ def test_what_nobody_foresaw_stops_no_robot_either(
     monkeypatch.setattr(lerobot_policies, "adopt", lambda *_: 1 / 0)
     policy, found = tried(saved, tiny_recipe("act", BF16), tmp_path)
     assert found is None
-    assert lines() == ["strobe: recipe.yaml is not used: ZeroDivisionError: division by zero; the policy runs as it is"]
+    assert lines() == [
+        "strobe: recipe.yaml is not used: ZeroDivisionError: division by zero; the policy runs unchanged"
+    ]
     assert checking.device_of(policy) == torch.device("cpu")

@@ -1,4 +1,4 @@
-"""A watched policy is compared with the untouched one while it runs, and goes back to it where they part."""
+"""A watched policy is compared with the baseline while it runs, and goes back to it where they part."""
 
 from __future__ import annotations
 
@@ -152,7 +152,7 @@ def test_a_chunk_that_breaks_the_guard_brings_the_untouched_policy_back(
     act(loaded, subject, 0)
     assert loaded.watch.wait()
     loaded.policy.model.action_head.bias.data[2] += 0.5  # of the copy in bfloat16
-    with pytest.warns(UserWarning, match="chunk 2 breaks its guard: rms .* > 0.02 σ .*joint_2.*untouched policy runs"):
+    with pytest.warns(UserWarning, match="chunk 2 breaks its guard: rms .* > 0.02 σ .*joint_2.*baseline runs"):
         act_and_wait(loaded, subject, 1)
     assert [r.getMessage() for r in caplog.records if r.name == "strobe"] == [f"strobe: {loaded.watch.fallen_back}"]
     untouched = strobe.load_policy(folder)
@@ -216,7 +216,7 @@ def test_where_the_untouched_policy_fails_watching_ends_and_the_robot_goes_on(
         raise RuntimeError("no memory\nleft")
 
     monkeypatch.setattr(Twin, "predict", failing)
-    with pytest.warns(UserWarning, match="watched no longer: the untouched policy fails: no memory left"):
+    with pytest.warns(UserWarning, match="watched no longer: the baseline fails: no memory left"):
         act_and_wait(loaded, subject, 0)
     assert next(loaded.policy.parameters()).dtype == torch.bfloat16
     act(loaded, subject, 0)

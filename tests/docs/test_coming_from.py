@@ -1,7 +1,7 @@
 """The pages for those who come from another kit: each of its flags, columns and files has a row that says what is here.
 
 The kits' documents are no part of this repository. What they name is listed here. Where the documents lie beside it,
-their flags, files and columns of tables are held against the list.
+their flags, files and columns of tables are compared with the list.
 """
 
 from __future__ import annotations

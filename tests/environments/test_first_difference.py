@@ -1,4 +1,4 @@
-"""Where two passes first differ: records of two environments held against each other."""
+"""Where two passes first differ: records of two environments compared with each other."""
 
 from __future__ import annotations
 

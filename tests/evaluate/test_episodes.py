@@ -32,7 +32,7 @@ def pair(before: bool, after: bool, *, reward: float = 0.0, same: int = 0) -> Ep
 
 
 def judged(*pairs: EpisodePair):
-    return judge(pairs, baseline="as it is", candidate="rung 1", environment="pusht")
+    return judge(pairs, baseline="baseline", candidate="rung 1", environment="pusht")
 
 
 @given(
@@ -173,14 +173,14 @@ def test_the_time_to_task_is_judged_in_the_same_pairs_with_success_first():
             for seed in range(count)
         ]
 
-    judged = judge(pairs(3.0), baseline="as it is", candidate="fast", environment="here")
+    judged = judge(pairs(3.0), baseline="baseline", candidate="fast", environment="here")
     assert judged.time is not None
     assert (judged.time.kind, judged.time.ratio) == ("sooner", pytest.approx(1.4))
     (said,) = answers([judged])
     assert said.endswith("Its success is undecided. In time, fast finishes 1.4 × sooner [1.4, 1.4].")
     older = {"baseline": pairs(3.0)[0].baseline.model_copy(update={"limit_s": None})}
     old = [pair.model_copy(update=older) for pair in pairs(3.0)]
-    judged = judge(old, baseline="as it is", candidate="fast", environment="here")
+    judged = judge(old, baseline="baseline", candidate="fast", environment="here")
     assert judged.time is None
     assert "did not save their limit" in judged.time_not_judged
     assert any(judged.time_not_judged in text for section in sections([judged]) for text in section.text)

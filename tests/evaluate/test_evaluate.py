@@ -77,7 +77,7 @@ def test_a_run_that_was_killed_goes_on_to_the_same_table(cut, torn, tmp_path):
         evaluated(tmp_path / "cut", plan(), before)
     file = tmp_path / "cut" / NAME
     if torn:
-        file.write_bytes(file.read_bytes() + b'{"variant": "as it is", "ta')
+        file.write_bytes(file.read_bytes() + b'{"variant": "baseline", "ta')
     resumed = evaluated(tmp_path / "cut", plan(), after, resume=True)
     assert table(resumed) == table(uncut)
     assert before.played + after.played == whole.played, "nothing is repeated, nothing left out"
@@ -143,7 +143,7 @@ def test_a_simulator_that_does_not_start_alike_makes_no_pairs(tmp_path):
         def start(self, candidate, task, seed):
             return f"{seed}" if candidate.name != "2 steps" or seed < 2 else "elsewhere"
 
-    with pytest.raises(UserError, match=r"the same seed gives different starts \(pusht, seed 2: 'as it is' and '2"):
+    with pytest.raises(UserError, match=r"the same seed gives different starts \(pusht, seed 2: 'baseline' and '2"):
         evaluated(tmp_path, plan(), Drifting())
     assert len((tmp_path / NAME).read_text().splitlines()) == 1 + 8, "the episode that has no pair is not kept"
 

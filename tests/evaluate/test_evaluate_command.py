@@ -42,7 +42,7 @@ def test_two_episodes_of_a_real_policy_are_played_timed_and_gone_on_with(tmp_pat
     assert lines[:3] == first
     played = [json.loads(line) for line in lines if "asked" not in json.loads(line)]
     assert [(one["variant"], one["seed"]) for one in played] == [
-        ("as it is", 3), ("1 step", 3), ("as it is", 4), ("1 step", 4),
+        ("baseline", 3), ("1 step", 3), ("baseline", 4), ("1 step", 4),
     ]  # fmt: skip
     assert played[0]["start"] == played[1]["start"] != played[2]["start"]
     rounds, left = divmod(len(denoised) - 2 * 2 * (4 + 1), 4 + 1)
@@ -75,7 +75,7 @@ def test_two_episodes_of_a_real_policy_are_played_timed_and_gone_on_with(tmp_pat
     assert "The weights are random" in " ".join(out.split())
     assert any("4 steps are the policy's own" in note for note in result.notes)
     assert {Path(one.file).suffix for one in result.videos} <= {".mp4", ".webp"}
-    assert [(one.variant, one.seed) for one in result.videos] == [("as it is", 4), ("1 step", 4)], "3 was not filmed"
+    assert [(one.variant, one.seed) for one in result.videos] == [("baseline", 4), ("1 step", 4)], "3 was not filmed"
     assert "data:video/mp4" in (folder / "report.html").read_text()
 
 

@@ -190,7 +190,7 @@ def test_a_simulator_that_fails_says_so_and_not_the_policy(diffusion, monkeypatc
     (vector,) = stage.simulators[FIRST].vectors.values()
     monkeypatch.setattr(vector, "step", lambda action: (_ for _ in ()).throw(RuntimeError("the table broke")))
     (one,) = timed(plan(1).candidates[:1], [timing(fixed(0))])
-    with pytest.raises(UserError, match="'as it is, sync, 0 ms' failed on pusht, seed 1: RuntimeError: the table"):
+    with pytest.raises(UserError, match="'baseline, sync, 0 ms' failed on pusht, seed 1: RuntimeError: the table"):
         stage.play(one, "pusht", 1)
     stage.close()
 
@@ -209,8 +209,8 @@ class Timed(MadeUp):
 
 ROWS = [timing(fixed(ms), engine) for engine in ("sync", "rtc") for ms in (0, 300, 100)]
 RATES = {
-    "as it is, sync, 0 ms": 0.9, "as it is, sync, 100 ms": 0.9, "as it is, sync, 300 ms": 0.2,
-    "as it is, rtc, 0 ms": 0.9, "as it is, rtc, 100 ms": 0.9, "as it is, rtc, 300 ms": 0.9,
+    "baseline, sync, 0 ms": 0.9, "baseline, sync, 100 ms": 0.9, "baseline, sync, 300 ms": 0.2,
+    "baseline, rtc, 0 ms": 0.9, "baseline, rtc, 100 ms": 0.9, "baseline, rtc, 300 ms": 0.9,
 }  # fmt: skip
 
 
@@ -230,10 +230,10 @@ def test_each_engine_at_each_latency_is_a_row_judged_against_the_first(tmp_path)
     assert slow.jump_ratio == pytest.approx(4 / 2, rel=0.06)
     page = document(result)
     pairs = result.variants[1].together.paired.decision.pairs
-    worse, time = [line for line in page.answers if line.startswith("as it is, sync, 300 ms: ")]
-    assert time.startswith("as it is, sync, 300 ms: it succeeds less"), "success comes before time"
+    worse, time = [line for line in page.answers if line.startswith("baseline, sync, 300 ms: ")]
+    assert time.startswith("baseline, sync, 300 ms: it succeeds less"), "success comes before time"
     assert worse.endswith(f"]: worse (decided at {pairs} pairs).")
-    (longest,) = [line for line in page.answers if line.startswith("as it is, sync: 100 ms is the longest latency")]
+    (longest,) = [line for line in page.answers if line.startswith("baseline, sync: 100 ms is the longest latency")]
     assert longest.endswith("points is not excluded."), "what is not shown to be worse comes with what it may lose"
     assert any("rtc: 300 ms is the longest latency not shown to be worse (none was); a" in it for it in page.answers)
     text = as_text(result)
@@ -242,7 +242,7 @@ def test_each_engine_at_each_latency_is_a_row_judged_against_the_first(tmp_path)
     assert "1e+" not in text
     (plot,) = plots(result)["realtime"]
     assert [trace["x"] for trace in plot.data] == [[0, 100, 300], [0, 100, 300]]
-    assert [trace["name"] for trace in plot.data] == ["as it is, sync", "as it is, rtc"]
+    assert [trace["name"] for trace in plot.data] == ["baseline, sync", "baseline, rtc"]
 
 
 def test_an_evaluation_that_is_gone_on_with_must_have_asked_for_the_same_timing(tmp_path):

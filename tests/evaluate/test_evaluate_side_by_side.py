@@ -243,6 +243,6 @@ def test_recipes_go_along_and_videos_come_back(monkeypatch):
     play = RemotePlayerSpec(spec, (b"fast", b"faster"))()
     assert seen == [[("fast.yaml", b"fast"), ("faster.yaml", b"faster")]]
     for seed in (0, 1):
-        line, files = play("as it is", "pusht", seed)
+        line, files = play("baseline", "pusht", seed)
         assert line.seed == seed
-        assert files == {f"videos/{seed}.mp4": b"as it is"}, "its own alone"
+        assert files == {f"videos/{seed}.mp4": b"baseline"}, "its own alone"

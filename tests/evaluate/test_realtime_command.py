@@ -37,7 +37,7 @@ def test_latencies_of_a_robots_run_and_fixed_ones_are_rows_and_a_run_is_gone_on_
     (folder,) = (tmp_path / "runs").iterdir()
     assert main([*argv, "--episodes=2", f"--resume={folder}", "--full"]) == 0
     lines = [json.loads(line) for line in (folder / NAME).read_text().splitlines()]
-    names = ["as it is, sync, 0 ms", f"as it is, sync, {run}"]
+    names = ["baseline, sync, 0 ms", f"as it is, sync, {run}"]
     assert [(one["variant"], one["seed"]) for one in lines if "asked" not in one] == [
         (name, seed) for seed in (3, 4) for name in names
     ]

@@ -194,7 +194,7 @@ def test_running_once_more_does_not_open_the_gate_and_accepting_or_mending_does(
     assert main(["history", "--fail-on-regression", str(slow), "--accept=run-10"]) in (0, 3)
     assert "regression" not in capsys.readouterr().out
     assert main(["history", str(slow), "--accept=run-99"]) == 2
-    mended = kept(tmp_path / "mended", *days(*CALM, 165, 165, 148, 148))
+    mended = kept(tmp_path / "fixed", *days(*CALM, 165, 165, 148, 148))
     assert main(["history", "--fail-on-regression", str(mended)]) == 0
 
 

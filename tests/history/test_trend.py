@@ -1,4 +1,4 @@
-"""A trend of runs: judged against where it began, and a slow-down stands until it is mended or accepted."""
+"""A trend of runs: judged against where it began, and a slow-down stands until it is fixed or accepted."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def test_a_slow_down_stands_until_it_is_mended():
     assert 12 <= first < 16
     assert all(stands[first - 1 : 29])
     assert not any(stands[33:])
-    assert [one.change for one in found if one.change] == ["slower", "mended"]
+    assert [one.change for one in found if one.change] == ["slower", "fixed"]
 
 
 def test_a_second_slow_down_is_shown_on_top_of_the_first():

@@ -30,7 +30,7 @@ FAST_HALF = Ceiling(gflops={"float32": 300.0, "bfloat16": 1500.0, "int8": 1200.0
 
 def counted(ceiling: Ceiling) -> Measurement:
     """100 ms, of which the backbone's arithmetic needs 50 in float32, and the encoder's bytes 10."""
-    made = measurement("as it is", {"policy": (1.0, {"backbone": 0.8, "encoder": 0.2})}, 100.0)
+    made = measurement("baseline", {"policy": (1.0, {"backbone": 0.8, "encoder": 0.2})}, 100.0)
     of_parts = {"policy": (15.3, None), "backbone": (15.0, 10**6), "encoder": (0.3, 3 * 10**8)}
     for part in made.components:
         gflop, part.moved_bytes = of_parts.get(part.name, (0.0, None))
@@ -106,7 +106,7 @@ def test_a_graph_comes_first_where_the_device_waits_for_the_host(host_ms: float,
 @pytest.mark.parametrize(("share", "first"), [(0.6, "preprocessing=device"), (0.3, "graph=chunk")])
 def test_preprocessing_that_holds_the_rate_comes_before_a_graph(share: float, first: str):
     parts = {"preprocessing": share, "policy": (1 - share, {"backbone": 1.0})}
-    now = measurement("as it is", parts, 100.0)
+    now = measurement("baseline", parts, 100.0)
     now.clock = "device"
     for part in now.components:
         part.host_ms = 99.0 * part.share
@@ -144,7 +144,7 @@ def test_a_target_that_arithmetic_alone_does_not_meet_is_told():
         part.gflop_by_dtype = {"bfloat16": sum(part.gflop_by_dtype.values())}
     [narrow.limit] = limits([narrow], SLOW_HALF)
     assert narrow.limit is not None
-    assert narrow.limit.least_ms > 85.0, "as it is"
+    assert narrow.limit.least_ms > 85.0, "baseline"
     assert "least 70 ms in float32 on this machine" in Bounds(narrow, SLOW_HALF).too_slow(40.0, lossy=False)
     assert Bounds(narrow, SLOW_HALF).too_slow(80.0, lossy=False) == "", "float32 takes less"
 
@@ -179,7 +179,7 @@ def test_a_climb_leaves_out_what_gains_nothing_here_unless_all_is_asked_for(act,
         result.ladder.ended
     )
     assert any("its arithmetic and memory alone take at least" in line for line in lines.lines)
-    assert names == ["as it is"], "it is counted once, at the start"
+    assert names == ["baseline"], "it is counted once, at the start"
     assert result.measurements[0].limit is not None, "and the closing run's figures have it"
     own = Aim(target_hz=1e6, choice=Choice(only=("precision",), own=(({"precision": "bf16"},),)), time_limit=20.0)
     result, _ = optimize(act, own, options)

@@ -79,12 +79,12 @@ def no_faster() -> OptimizeResult:
     result = climbed(target_hz=10.0)
     only = result.ladder.rungs[:1]
     result.measurements, result.comparisons = result.measurements[:1], []
-    result.ladder = result.ladder.model_copy(update={"rungs": only, "chosen": "as it is"})
+    result.ladder = result.ladder.model_copy(update={"rungs": only, "chosen": "baseline"})
     return result
 
 
 def played(ends: str, **more) -> PairedEpisodes:
-    """Pairs in pusht: S both succeed, L only the policy as it is, W only the rung, F neither."""
+    """Pairs in pusht: S both succeed, L only the baseline, W only the rung, F neither."""
     sides = {"S": (True, True), "L": (True, False), "W": (False, True), "F": (False, False)}
     pairs = []
     for seed, end in enumerate(ends):
@@ -95,7 +95,7 @@ def played(ends: str, **more) -> PairedEpisodes:
         pairs.append(
             EpisodePair(task="pusht", seed=seed, baseline=two[0], candidate=two[1], same_ticks=3, largest_error=0.25)
         )
-    judged = judge_episodes(pairs, baseline="as it is", candidate="rung 2", environment="pusht", planned=12)
+    judged = judge_episodes(pairs, baseline="baseline", candidate="rung 2", environment="pusht", planned=12)
     return judged.model_copy(update=more)
 
 

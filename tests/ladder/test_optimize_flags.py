@@ -107,7 +107,7 @@ def test_a_backbone_climbs_too(clock, tmp_path):
     assert main([*argv, "--skip_counting", "--iterations=8", "--time_limit=100"]) == 0
     result = stored(OptimizeResult, only(tmp_path))
     assert result.ladder.met
-    assert result.ladder.ended == "it meets the target as it is"
+    assert result.ladder.ended == "it meets the baseline"
     assert "blocks" in result.ladder.rungs[0].parts
     assert not (only(tmp_path) / "recipe.yaml").exists()
 
@@ -121,7 +121,7 @@ def test_paired_episodes_judge_the_treated_policy(clock, tmp_path, capsys):
     folder = only(tmp_path)
     result = stored(OptimizeResult, folder)
     (judged,) = result.episodes
-    assert (judged.baseline, judged.candidate, judged.environment) == ("as it is", "rung 1", "PushT-v0")
+    assert (judged.baseline, judged.candidate, judged.environment) == ("baseline", "rung 1", "PushT-v0")
     assert (len(judged.pairs), judged.kind, judged.broken) == (3, "too few", "")
     assert min(pair.largest_error for pair in judged.pairs) > 0
     recipe = yaml.safe_load((folder / "recipe.yaml").read_text())

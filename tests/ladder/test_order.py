@@ -44,7 +44,7 @@ def simulated(what: str, dtype: str) -> Measurement:
     80 ms.
     """
     host, memory, compute = KINDS[what]
-    made = measurement("as it is", {"policy": (1.0, PARTS)}, 100.0)
+    made = measurement("baseline", {"policy": (1.0, PARTS)}, 100.0)
     made.clock = "device"
     for part in made.components:
         if part.other:

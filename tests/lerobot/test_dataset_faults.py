@@ -1,4 +1,4 @@
-"""A fault of a dataset is found where it is, told with its size and what mends it, and what LeRobot reads is read."""
+"""A fault of a dataset is found where it is, told with its size and what fixes it, and what LeRobot reads is read."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One line, with the cause and what mends it, for whatever the Hub, a missing package or a policy does wrong."""
+"""One line, with the cause and what fixes it, for whatever the Hub, a missing package or a policy does wrong."""
 
 from __future__ import annotations
 

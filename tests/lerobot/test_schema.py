@@ -1,4 +1,4 @@
-"""LeRobot's configs as their source shows them, held against LeRobot itself: this guards the next version of it."""
+"""LeRobot's configs as their source shows them, compared with LeRobot itself: this guards the next version of it."""
 
 from __future__ import annotations
 

@@ -115,7 +115,7 @@ def test_cameras_that_a_config_makes_up_give_way_to_the_arms():
 @pytest.mark.parametrize("kind", matrix(KINDS))
 def test_the_memory_of_a_measurement_holds_the_weights_outside_of_the_tree(kind):
     owner = tiny(kind)
-    found = measure(owner, "inference", [Variant("as it is")], Options(SamplingBudget(iterations=2), counted=False))
+    found = measure(owner, "inference", [Variant("baseline")], Options(SamplingBudget(iterations=2), counted=False))
     weights = weight_bytes(owner.policy, *Unregistered.of(owner.family).outside(owner.policy))
     assert [one.memory.weights for one in found.measurements] == [weights]
     assert weights >= owner.info.weight_bytes > weight_bytes(owner.policy)

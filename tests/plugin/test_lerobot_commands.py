@@ -84,7 +84,7 @@ def test_a_robot_runs_the_recipe_that_lies_in_its_checkpoint(tmp_path: Path) -> 
     said, untouched, _ = rollout(folder, tmp_path / "broken.jsonl", "--duration=2", STROBE_RECIPE=str(broken))
     assert len(said) == 1
     assert "is not YAML" in said[0]
-    assert said[0].endswith("the policy runs as it is")
+    assert said[0].endswith("the policy runs unchanged")
     assert min(len(untouched), len(treated)) > 5
     assert 0 < moved(untouched, treated) < 3  # degrees, of a spread of 58
 

@@ -195,7 +195,7 @@ def test_the_copy_that_is_named_is_sound(name: str, stage: Wired, tmp_path: Path
 
 
 SOUND: dict[str, Plant] = {
-    "as it is": lambda stage: None,
+    "baseline": lambda stage: None,
     "its own statistics": Wired.take_statistics,
     "quantiles averaged, episodes alike": averaged_quantiles(1.1),
     "min and max": lambda stage: (stage.take_statistics(), normalised_by("MIN_MAX")(stage)),
@@ -336,8 +336,8 @@ def test_mend_writes_no_absolute_statistics_for_relative_actions(statistics: boo
     relative(stage, statistics=statistics, offset=30.0)
     (file,) = stage.policy.glob("policy_postprocessor*.safetensors")
     before = load_file(file)
-    preflight(Preflight(stage.policy, stage.dataset, mend=tmp_path / "mended"))  # of action_feature_names
-    after = load_file(tmp_path / "mended" / file.name)
+    preflight(Preflight(stage.policy, stage.dataset, mend=tmp_path / "fixed"))  # of action_feature_names
+    after = load_file(tmp_path / "fixed" / file.name)
     assert all(np.array_equal(before[name], after[name]) for name in before)
 
 
@@ -346,8 +346,8 @@ def test_a_relative_policy_without_statistics_gets_those_of_relative_actions(sta
     (file,) = stage.policy.glob("policy_postprocessor*.safetensors")
     before = load_file(file)["action.std"]
     stage.change_statistics("post", lambda tensors: {"other": np.zeros(1, np.float32)})
-    preflight(Preflight(stage.policy, stage.dataset, mend=tmp_path / "mended"))
-    np.testing.assert_allclose(load_file(tmp_path / "mended" / file.name)["action.std"], before, rtol=1e-3)
+    preflight(Preflight(stage.policy, stage.dataset, mend=tmp_path / "fixed"))
+    np.testing.assert_allclose(load_file(tmp_path / "fixed" / file.name)["action.std"], before, rtol=1e-3)
 
 
 def test_frames_that_cannot_be_read_are_not_judged(stage: Wired):

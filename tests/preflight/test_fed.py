@@ -1,4 +1,4 @@
-"""What a run gave the policy is held against the range of the training data, joint by joint."""
+"""What a run gave the policy is compared with the range of the training data, joint by joint."""
 
 from __future__ import annotations
 

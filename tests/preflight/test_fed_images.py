@@ -1,4 +1,4 @@
-"""The first images of a run are held against the statistics of the training's images."""
+"""The first images of a run are compared with the statistics of the training's images."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`strobe preflight --mend`: a copy without the planted fault, which LeRobot loads, beside an untouched original."""
+"""`strobe preflight --mend`: a copy without the planted fault, which LeRobot loads, beside a baseline original."""
 
 from __future__ import annotations
 
@@ -58,12 +58,12 @@ def checksum(folder: Path) -> dict[str, str]:
 def test_the_mended_copy_acts_as_the_sound_policy_does(name: str, policy: Path, stage: Wired, tmp_path: Path):
     PLANTED[name](stage)
     before = checksum(stage.policy)
-    look = Preflight(stage.policy, stage.dataset, stage.robot, mend=tmp_path / "mended")
+    look = Preflight(stage.policy, stage.dataset, stage.robot, mend=tmp_path / "fixed")
     result = preflight(look)
     assert isinstance(result, PreflightResult)
     assert result.mended
     assert checksum(stage.policy) == before
-    stage.policy = tmp_path / "mended"
+    stage.policy = tmp_path / "fixed"
     assert stage.findings() == []
     sound, mended = (
         load_subject(PolicyOptions(path=str(folder), overrides=["--device=cpu"])) for folder in (policy, stage.policy)
@@ -89,8 +89,8 @@ def test_a_copy_is_not_written_over_a_folder_that_is_there(stage: Wired):
 
 def test_nothing_to_mend_leaves_no_folder(stage: Wired, tmp_path: Path):
     with pytest.raises(UserError, match="nothing in"):
-        preflight(Preflight(stage.policy, mend=tmp_path / "mended"))
-    assert not (tmp_path / "mended").exists()
+        preflight(Preflight(stage.policy, mend=tmp_path / "fixed"))
+    assert not (tmp_path / "fixed").exists()
 
 
 def test_a_field_of_the_command_line_is_no_fault_of_the_file(stage: Wired):
@@ -106,5 +106,5 @@ def test_a_copy_that_cannot_be_finished_leaves_no_folder(stage: Wired, tmp_path:
     PLANTED["compiled"](stage)
     monkeypatch.setattr("strobe.preflight.wiring.mend.rename_weights", full)
     with pytest.raises(OSError, match="No space"):
-        preflight(Preflight(stage.policy, mend=tmp_path / "mended"))
-    assert not (tmp_path / "mended").exists()
+        preflight(Preflight(stage.policy, mend=tmp_path / "fixed"))
+    assert not (tmp_path / "fixed").exists()

@@ -68,10 +68,10 @@ def test_a_fault_of_the_data_ends_with_1_and_its_copy_with_0(stage: Wired, tmp_p
 def test_a_fault_ends_with_1_and_is_mended(stage: Wired, tmp_path: Path, capsys: pytest.CaptureFixture[str]):
     stage.configure(use_magic=True)
     argv = ["preflight", f"--policy.path={stage.policy}", f"--output_dir={tmp_path / 'runs'}"]
-    assert main([*argv, f"--mend={tmp_path / 'mended'}"]) == 1
+    assert main([*argv, f"--mend={tmp_path / 'fixed'}"]) == 1
     assert "config.json: left out use_magic." in " ".join(capsys.readouterr().out.split())
     assert loaded(tmp_path / "runs").serious == 1
-    argv[1:] = [f"--policy.path={tmp_path / 'mended'}", f"--output_dir={tmp_path / 'more'}"]
+    argv[1:] = [f"--policy.path={tmp_path / 'fixed'}", f"--output_dir={tmp_path / 'more'}"]
     assert main(argv) == 0
 
 

@@ -147,7 +147,7 @@ def narrow(ticks: dict) -> dict:
     return {key: values[begin:end] for key, values in ticks.items()}
 
 
-@pytest.mark.slow("a policy and its mended copy on recorded frames, twice")
+@pytest.mark.slow("a policy and its fixed copy on recorded frames, twice")
 def test_a_mended_copy_that_explains_less_is_not_written(
     checkpoint: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -156,7 +156,7 @@ def test_a_mended_copy_that_explains_less_is_not_written(
     new = tmp_path / "new"
     _, result = run(tmp_path / "a", f"--policy.path={checkpoint}", f"--dataset.root={other}", f"--mend={new}")
     assert "statistics-of-other-data" in {each["rule"] for each in result["findings"]}
-    assert result["mended"] == []
+    assert result["fixed"] == []
     assert "of the recorded actions, and the checkpoint explains" in result["unmended"]
     assert not new.exists()
 
@@ -167,7 +167,7 @@ def test_a_mended_copy_that_explains_less_is_not_written(
     save_file({name: each for name, each in load_file(file).items() if not name.startswith(STATE)}, file)
     _, result = run(tmp_path / "b", f"--policy.path={lacking}", f"--dataset.root={sound}", f"--mend={new}")
     assert result["unmended"] == ""
-    assert any("It explains" in line and "before it was" in line for line in result["mended"])
+    assert any("It explains" in line and "before it was" in line for line in result["fixed"])
     assert (new / "config.json").exists()
 
     def interrupted(*_: object) -> float:
@@ -176,6 +176,6 @@ def test_a_mended_copy_that_explains_less_is_not_written(
     monkeypatch.setattr("strobe.preflight.open_loop.explained_by", interrupted)
     newer = tmp_path / "newer"
     _, result = run(tmp_path / "c", f"--policy.path={lacking}", f"--dataset.root={sound}", f"--mend={newer}")
-    assert (result["status"], result["mended"]) == ("interrupted", [])
+    assert (result["status"], result["fixed"]) == ("interrupted", [])
     assert "Ctrl-C" in result["unmended"]
     assert not newer.exists(), "a copy that is not proven does not stay"

@@ -34,7 +34,7 @@ def answer(folder: Path, *argv: str, ends_with: int = 0) -> dict[str, Any]:
 @pytest.mark.parametrize("name", ["rtc", "sync", "remote"])
 def test_kept_events_are_read_as_approved(name: str, tmp_path: Path):
     rollout = answer(tmp_path, "rollout", f"--events={EVENTS / name}.jsonl.gz", ends_with=1)["rollout"]
-    del rollout["overhead_ms"]  # measured anew
+    del rollout["overhead_ms"]  # measured again
     rollout["series"] = {key: len(points) for key, points in rollout["series"].items()}
     approve(json.dumps(rollout, indent=1, ensure_ascii=False), APPROVED / "events" / f"{name}.json")
 

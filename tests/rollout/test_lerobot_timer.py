@@ -1,4 +1,4 @@
-"""What LeRobot's own timer says of a run is held against the ticks that Strobe saw."""
+"""What LeRobot's own timer says of a run is compared with the ticks that Strobe saw."""
 
 from __future__ import annotations
 

@@ -212,7 +212,7 @@ def test_every_planted_cause_is_named_alone() -> None:
             "healthy": ("", run(60.0)),
             "unwatched": ("", run(60.0, stamped=False)),
             "sending": ("serialisation", run(20.0, send_ms=25.0)),
-            # 409 ms are 13 actions of 20, and the value that the finding names mends it.
+            # 409 ms are 13 actions of 20, and the value that the finding names fixes it.
             "asking late": (starved, run(400.0, threshold=0.2)),
             "asking in time": ("", run(400.0, threshold=0.7)),
             "a server that sleeps": (starved, run(60.0, threshold=0.2, slept_ms=340.0)),

@@ -107,8 +107,8 @@ def test_a_recipe_that_the_robots_process_refuses_stands_beside_the_verdict(robo
     inner = ACTPolicy.reset
     monkeypatch.setattr(ACTPolicy, "reset", lambda self: (not_used("fast.yaml", "flips 1 > 0"), inner(self))[1])
     result = watch(arguments(checkpoints / "act", tmp_path / "told.jsonl"), tmp_path / "run.events").result
-    assert result.caveats == ["fast.yaml is not used: flips 1 > 0; the policy ran as it is"]
-    assert "Fast.yaml is not used: flips 1 > 0; the policy ran as it is." in document(result).answers
+    assert result.caveats == ["fast.yaml is not used: flips 1 > 0; the policy ran unchanged"]
+    assert "Fast.yaml is not used: flips 1 > 0; the policy ran unchanged." in document(result).answers
 
 
 @pytest.mark.slow("a rollout in real time")

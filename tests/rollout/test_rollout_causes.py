@@ -99,7 +99,7 @@ def test_every_planted_cause_is_named_alone() -> None:
             "calls of half a chunk": (starved, answered(rtc(lambda _: 1200.0, seconds=20))),
             "a first call that outlasts the run": (unfinished, answered(rtc(lambda _: 9000.0, seconds=8))),
             "calls that compile when the run ends": (unfinished, compiling()),
-            # 400 ms are 12 actions of 30 Hz, and the value that the finding names mends it.
+            # 400 ms are 12 actions of 30 Hz, and the value that the finding names fixes it.
             "calls that begin too late": (starved, begins(5)),
             "calls that begin in time": ("", begins(13)),
             "chunks that disagree": (

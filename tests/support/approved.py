@@ -1,6 +1,6 @@
 """Text that a person has approved, one file for each under ``tests/approved``.
 
-``make approve`` writes all of them anew: read the diff before you commit it.
+``make approve`` writes all of them again: read the diff before you commit it.
 """
 
 from __future__ import annotations

@@ -91,7 +91,7 @@ def shortened(root: Path, frames: int, camera: str = CAMERAS[0]) -> None:
 
 
 def rewritten(file: Path, *, frames: int | None = None, rate: int = FPS, size: int | None = None) -> None:
-    """Encode a video anew, of as many frames, at another rate, or with sides of ``size`` pixels."""
+    """Encode a video again, of as many frames, at another rate, or with sides of ``size`` pixels."""
     pictures: list[Any] = []
     with av.open(str(file)) as given:
         pictures += [frame.to_ndarray(format="rgb24") for frame in given.decode(video=0)][:frames]

@@ -20,7 +20,7 @@ def rung(name: str, treatment: str, m: Measurement, **more: Any) -> Rung:
 
 
 def climbed(target_hz: float = 8.0, **more: Any) -> OptimizeResult:
-    took = {"as it is": 200, "rung 1": 150, "rung 2": 120}
+    took = {"baseline": 200, "rung 1": 150, "rung 2": 120}
     measured = [measurement(name, PARTS, ms, seed=ms) for name, ms in took.items()]
     comparisons = [
         Comparison(
@@ -33,7 +33,7 @@ def climbed(target_hz: float = 8.0, **more: Any) -> OptimizeResult:
         for a, b in ((measured[0], measured[1]), (measured[0], measured[2]), (measured[1], measured[2]))
     ]
     rungs = [
-        rung("as it is", "", measured[0]),
+        rung("baseline", "", measured[0]),
         rung("rung 1", "cameras=batched", measured[1], part="vision tower", build_s=0.01),
         rung("rung 2", VISION, measured[2], part="vision tower", effect="rounding", build_s=3.24),
     ]

@@ -1,6 +1,6 @@
 """Results on disk, as earlier versions of Strobe wrote them: the committed examples, and those frozen for tests.
 
-What lies under ``tests/golden`` stays as it is for ever: it is never written anew, only added to.
+What lies under ``tests/golden`` stays unchanged for ever: it is never written again, only added to.
 """
 
 from __future__ import annotations

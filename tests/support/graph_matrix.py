@@ -1,6 +1,6 @@
 """Treatments under CUDA graphs on an emulated device: is each bit what the same treatments make without a graph?
 
-A policy is given observations that differ in prompt and its length, and earlier ones come again. Treatments are put on
+A policy is given observations that differ in prompt and its length, and earlier ones come again. Treatments are applied
 once, as on a robot, or around each call, as in a comparison.
 """
 

@@ -42,7 +42,7 @@ class Walk:
     Args:
         kept: graphs of a region that are kept at most.
         guided: Real-Time Chunking is on, with its guidance in closed form.
-        shared: one treatment is put on both policies, now on one and now on the other.
+        shared: one treatment is applied both policies, now on one and now on the other.
     """
 
     kind: str

@@ -8,8 +8,8 @@ from collections.abc import Mapping
 
 from strobe.evaluate.episode_log import EpisodeLine
 
-RATES = {"as it is": 0.9, "5 steps": 0.9, "2 steps": 0.3}
-MS = {"as it is": 20.0, "5 steps": 10.0, "2 steps": 4.0}
+RATES = {"baseline": 0.9, "5 steps": 0.9, "2 steps": 0.3}
+MS = {"baseline": 20.0, "5 steps": 10.0, "2 steps": 4.0}
 
 
 def made_up(name: str, task: str, seed: int, rates: Mapping[str, float] = RATES) -> EpisodeLine:

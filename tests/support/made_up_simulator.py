@@ -60,7 +60,7 @@ class Lines:
 
 
 def plan(episodes: int = 60, *, tasks: tuple[str, ...] = ("pusht",), margin: float = 0.1, seed: int = 0) -> Plan:
-    """The policy as it is with 10 denoising steps, 5 and 2 steps."""
+    """The baseline with 10 denoising steps, 5 and 2 steps."""
     steps = {FIRST: 10, "5 steps": 5, "2 steps": 2}
     made = [Candidate(Variant(name), "" if name == FIRST else name, count) for name, count in steps.items()]
     return Plan(made, tasks, episodes, margin, seed)

@@ -81,7 +81,7 @@ def test_the_same_bits_with_kept_memory_and_what_stays_is_in_the_result():
     )
     kept = Variant("kept", (process_settings.KeptMemory(),))
     options = Options(SamplingBudget(iterations=3), counted=False)
-    untreated, treated = measure(act, "inference", [Variant("as it is"), kept], options).measurements
+    untreated, treated = measure(act, "inference", [Variant("baseline"), kept], options).measurements
     assert untreated.memory.stays is None
     assert treated.memory.stays == kept.stays() > 0
     assert treated.traits.treatment("memory") is not None

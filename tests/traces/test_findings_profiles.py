@@ -45,7 +45,7 @@ def test_what_is_found() -> None:
         "a healthy GPU": ("", seen(gaps(90), gaps(19), python=True, kernel_median_us=9, kernel_calls=1000)),
         "a device that waits": ("device-idle", seen(gaps(5), gaps(35))),
         "a long gap of a device": ("device-idle", seen(device=gaps(35, long=30))),
-        # What the profiler added is not held against the run.
+        # What the profiler added is not compared with the run.
         "slowed by the profiler, and idle too": ("device-idle", seen(device=gaps(70, span=150))),
         "a device slowed by the profiler": ("", seen(device=slowed)),
         "a host slowed by the profiler": ("", seen(slowed)),

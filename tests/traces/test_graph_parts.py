@@ -141,7 +141,7 @@ def test_a_trace_without_graphs_has_no_such_table(tmp_path: Path):
 
 @dataclass
 class MadeUpGraph(Treatment):
-    """Stands for a graph, and notes when it is put on and taken off."""
+    """Stands for a graph, and notes when it is applied and reverted."""
 
     noted: list[str]
     builds = "captured"

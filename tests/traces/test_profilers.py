@@ -114,7 +114,7 @@ def test_lines_of_a_comparison_and_functions_by_name(tmp_path):
     named = f"--profile-functions={module}:DiffusionModel.conditional_sample, {module}:DiffusionRgbEncoder"
     folder, result = run(tmp_path, *argv, "--python_profile=line", named)
     python = result.python
-    assert (python.tool, python.measurement) == ("line", "as it is")
+    assert (python.tool, python.measurement) == ("line", "baseline")
     seen = {row.name for row in python.functions}
     assert seen == {"DiffusionModel.conditional_sample", "DiffusionRgbEncoder.forward"}
     assert any(row.source.startswith("model_output = self.unet(") and row.calls > 3 for row in python.functions)

@@ -122,7 +122,7 @@ def test_the_answer_says_so_and_does_not_hold_tf32_against_float32(monkeypatch: 
     """The ceiling of float32 is that of products without TF32: a step in TF32 has no share of it."""
     monkeypatch.setattr(Training, "sets_process", True)
     ceiling = Ceiling(gflops={"float32": 1e6}, memory_gbps=1e6)
-    variants, subject = [Variant("as it is"), Variant("wide", (Anywhere(on=False),))], tiny()
+    variants, subject = [Variant("baseline"), Variant("wide", (Anywhere(on=False),))], tiny()
     options = Options(SamplingBudget(iterations=2), batch_size=2)
     plain, wide = measure(subject, "training step", variants, options, ceiling).measurements
     [inference] = measure(subject, "inference", variants[:1], options, ceiling).measurements

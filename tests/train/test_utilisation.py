@@ -1,4 +1,4 @@
-"""MFU of a training: which step is counted, what it is held against, and what is not judged."""
+"""MFU of a training: which step is counted, what it is compared with, and what is not judged."""
 
 from __future__ import annotations
 

@@ -36,7 +36,7 @@ def tiny(kind: str) -> PolicySubject:
 
 @pytest.fixture
 def compiled(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
-    """What is compiled, by a compiler that leaves it as it is."""
+    """What is compiled, by a compiler that leaves it unchanged."""
     seen: list[Any] = []
 
     def record(call: Any, mode: str) -> Any:
@@ -92,7 +92,7 @@ def test_it_is_compiled_anew_for_another_function_and_not_for_its_like(compiled:
             return lambda *args, **kwargs: inner(*args, **kwargs) * factor
 
         patches = Patches()
-        patches.wrap(model, "denoise_step", around)  # a closure made anew for every call
+        patches.wrap(model, "denoise_step", around)  # a closure made again for every call
         try:
             return applied(subject, treatment)
         finally:
@@ -110,7 +110,7 @@ def test_it_is_compiled_anew_for_another_function_and_not_for_its_like(compiled:
 
 def test_the_part_is_timed_around_the_compiled_region(compiled: list[Any]) -> None:
     subject = tiny("pi05")
-    variants = [Variant("as it is"), Variant("compiled", (FusedAttention(), Compile("default", STEP)))]
+    variants = [Variant("baseline"), Variant("compiled", (FusedAttention(), Compile("default", STEP)))]
     measured = measure(subject, "inference", variants, Options(SamplingBudget(iterations=2), counted=False))
     plain, built = measured.measurements
     assert {"denoise step", "action expert"} <= {part.name for part in built.components}
@@ -159,7 +159,7 @@ def test_a_planted_branch_and_a_planted_item_are_named(monkeypatch: pytest.Monke
     patches = Patches()
     patches.wrap(head, "forward", around)
     try:
-        variants = [Variant("as it is"), Variant("compiled", (Compile(),))]
+        variants = [Variant("baseline"), Variant("compiled", (Compile(),))]
         measured = measure(subject, "inference", variants, Options(SamplingBudget(iterations=2), counted=False))
     finally:
         patches.undo()

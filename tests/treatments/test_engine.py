@@ -287,7 +287,7 @@ def test_the_part_is_timed_as_a_whole_and_its_inside_is_told_to_be_unseen() -> N
     subject = subject_of("act")
     able = engine.ENGINES["openvino"]().precisions(torch.device("cpu"))
     precision = "bf16" if "bf16" in able else "fp32"
-    variants = [Variant("as it is"), Variant("engine", (PartInEngine("openvino", "model.encoder", precision),))]
+    variants = [Variant("baseline"), Variant("engine", (PartInEngine("openvino", "model.encoder", precision),))]
     result, _ = compare(subject, variants, "inference", Options(SamplingBudget(iterations=3), depth=2))
     measurement = result.measurement("engine")
     names = [part.name for part in measurement.components]

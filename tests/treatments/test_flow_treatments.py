@@ -1,4 +1,4 @@
-"""The exact treatments of pi0, pi0.5 and SmolVLA against the untouched policies, alone and together, in any order."""
+"""The exact treatments of pi0, pi0.5 and SmolVLA against the baselines, alone and together, in any order."""
 
 from __future__ import annotations
 

@@ -245,7 +245,7 @@ def test_gradients_are_compared_on_the_same_weights_and_seed(monkeypatch):
     # A CPU takes seconds for a pass in float16: a scale that is too large once rather than seven times.
     monkeypatch.setattr("strobe.core.studies.shared.gradients.LARGEST_SCALE", 2048.0)
     owner = load_subject(PolicyOptions(type="act", size="tiny", overrides=["--device=cpu"]), SMALL)
-    variants = [Variant("as it is"), Variant("again"), *parse("amp=fp16,accumulate=2")]
+    variants = [Variant("baseline"), Variant("again"), *parse("amp=fp16,accumulate=2")]
     check = gradients(owner, variants, 2)
     assert not check.note
     found = check.agreements
@@ -270,14 +270,14 @@ def test_a_broken_lever_is_seen_in_the_gradient():
             subject.policy.__dict__["forward"] = lambda batch: (-forward(batch)[0], {})
             return lambda: subject.policy.__dict__.pop("forward")
 
-    found = gradients(subject("act"), [Variant("as it is"), Variant("broken", (Reversed(),))], 2).agreements
+    found = gradients(subject("act"), [Variant("baseline"), Variant("broken", (Reversed(),))], 2).agreements
     assert found["broken"].cosine == pytest.approx(-1)
     assert found["broken"].loss_error == pytest.approx(2)
 
 
 @pytest.mark.slow("a whole comparison of training steps")
 def test_a_comparison_of_levers_has_verdicts_memory_and_gradients():
-    variants = [Variant("as it is"), *parse("amp,fused,accumulate=2")]
+    variants = [Variant("baseline"), *parse("amp,fused,accumulate=2")]
     result, _ = compare(subject("act"), variants, "training step", Options(SamplingBudget(iterations=2), batch_size=2))
     assert [c.candidate for c in result.comparisons] == ["amp", "fused", "accumulate=2"]
     assert all(c.gradient is not None for c in result.comparisons)
@@ -358,7 +358,7 @@ def test_gradients_on_a_gpu_agree_but_for_noise_that_a_lever_draws_itself(dropou
         PolicyOptions(type="act", size="tiny", overrides=["--device=cuda", f"--dropout={dropout}"]),
         InputOptions(image_size=(64, 64)),
     )
-    variants = [Variant("as it is"), *parse("tf32,amp=fp16,amp=bf16,channels_last,fused")]
+    variants = [Variant("baseline"), *parse("tf32,amp=fp16,amp=bf16,channels_last,fused")]
     found = gradients(owner, variants, 4).agreements
     assert {name for name, one in found.items() if one.own_noise} == {"amp=fp16", "amp=bf16"}
     assert all(one.cosine > (0.999 if dropout == 0 else 0.95) for one in found.values())

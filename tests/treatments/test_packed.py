@@ -262,7 +262,7 @@ def test_what_does_not_fit_whole_is_offered_by_parts(monkeypatch: pytest.MonkeyP
     assert parts
     assert all(part in dict(subject.module.named_modules()) for part in parts)
     monkeypatch.setattr(packed, "fits", lambda needed, _: False)
-    assert candidates(subject) == [{"weights": "packed"}]  # refused when it is put on, with the sizes
+    assert candidates(subject) == [{"weights": "packed"}]  # refused when it is applied, with the sizes
 
 
 def test_it_is_for_cpus() -> None:

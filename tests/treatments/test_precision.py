@@ -1,4 +1,4 @@
-"""Precision: the same policy in another format, put on and taken off without leaving a trace."""
+"""Precision: the same policy in another format, put on and reverted without leaving a trace."""
 
 from __future__ import annotations
 

@@ -73,7 +73,7 @@ def test_a_backbone_s_frames_are_resized_on_the_device(kind: str, monkeypatch: p
         undo()
         again = call(0)
     assert list(dict.fromkeys(resized)) == ["cpu", "cuda"]
-    assert resized[-1] == "cpu", "it is taken off"
+    assert resized[-1] == "cpu", "it is reverted"
     assert torch.equal(plain, again)
     assert spread(plain, treated) < 0.02, "the guard of rounding"
 

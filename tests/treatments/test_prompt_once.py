@@ -1,4 +1,4 @@
-"""The prompt once a chunk, against the untouched policy: the same actions, for a fraction of the work."""
+"""The prompt once a chunk, against the baseline: the same actions, for a fraction of the work."""
 
 from __future__ import annotations
 

@@ -71,7 +71,7 @@ def test_a_policy_that_keeps_the_length_of_its_queue_gets_another_length(subject
 
 @pytest.mark.parametrize("coefficient", [None, 0.5], ids=["built without", "built with"])
 def test_an_average_of_chunks_is_lerobots_own(coefficient):
-    """ACT with temporal ensembling put on acts as ACT that was built with it, and as before once it is taken off."""
+    """ACT with temporal ensembling put on acts as ACT that was built with it, and as before once it is reverted."""
     flags = [f"--chunk_size={CHUNK}", "--n_action_steps=1"]
     own = [] if coefficient is None else [f"--temporal_ensemble_coeff={coefficient}"]
     (_, made, loaded), (_, _, wanted) = (

@@ -266,5 +266,5 @@ def test_a_rung_has_the_traits_of_the_treatment_in_it() -> None:
         if trait != "effect":
             assert getattr(inner, trait) != getattr(Treatment, trait), f"this test must set {trait}"
         assert getattr(rung, trait) == getattr(inner, trait)
-    inner.effect = "exact"  # as a precision finds when it is put on
+    inner.effect = "exact"  # as a precision finds when it is applied
     assert rung.effect == "exact"

@@ -29,7 +29,7 @@ BOTH = ("prefix", "loop")
 CASES = [
     Case("pi05", CACHE, ("loop",)),  # what a warm-up laid down was not captured
     Case("pi05", MASKS, ("loop",)),  # another prompt's mask
-    Case("pi05", MASKS, ("loop",), once=False),  # freed when the treatment was taken off
+    Case("pi05", MASKS, ("loop",), once=False),  # freed when the treatment was reverted
     Case("pi05", SDPA, ("loop",)),  # kept in a warm-up, and not in the capture
     Case("pi05", CACHE, ("prefix",), once=False),  # the living cache as the form of what a graph returns
     Case("pi05", ALL, BOTH, guided=True),

@@ -1,4 +1,4 @@
-"""Views without a camera, left out, against the untouched policy: the same actions, for less work."""
+"""Views without a camera, left out, against the baseline: the same actions, for less work."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The task's words read once, against the untouched policy: the same bits in later chunks, for less work."""
+"""The task's words read once, against the baseline: the same bits in later chunks, for less work."""
 
 from __future__ import annotations
 

@@ -74,10 +74,10 @@ def test_compare_a_backbone_eager_and_compiled(tmp_path):
     small = ["--model.type=vit", "--model.size=tiny", "--model.num_hidden_layers=2", "--iterations=6"]
     assert main(["compare", *small, "--compile", "--skip_counting", f"--output_dir={tmp_path}"]) == 0
     result = stored(CompareResult, only_run(tmp_path))
-    assert [m.name for m in result.measurements] == ["as it is", "as it is, compiled"]
+    assert [m.name for m in result.measurements] == ["baseline", "baseline, compiled"]
     assert result.comparisons[0].agreement.cosine == pytest.approx(1, abs=1e-4)
-    assert len(result.measurement("as it is").blocks) == 1
-    assert "block 1" in result.measurement("as it is, compiled").unseen
+    assert len(result.measurement("baseline").blocks) == 1
+    assert "block 1" in result.measurement("baseline, compiled").unseen
 
 
 def test_cells_of_a_sweep_count_clips(tmp_path):

@@ -40,7 +40,7 @@ Examples:
 With --policy.factory the policy is one of another project. Treatments that need only torch modules apply to it. What a
 variant may do to the outputs is then judged in σ of each column of an output, its own spread over the rows and calls.
 
-With --recipe every variant has the recipe's treatments. With --recipe alone, Strobe compares the policy as it is with
+With --recipe every variant has the recipe's treatments. With --recipe alone, Strobe compares the baseline with
 the recipe.
 
 With --pace=HZ Strobe calls every variant as on a robot of that control rate, with gaps between the calls.
@@ -85,14 +85,14 @@ class CompareConfig(RunConfig):
     closed_form: bool = False
     # Precisions to compare, the first one is the baseline: fp32,tf32,bf16,fp16, or auto.
     precision: str = field(default="", metadata={KEY: ("TF32",)})
-    # Levers of a training step, each compared with the step as it is: auto, or e.g. amp,fused,accumulate=4; '+' joins
+    # Levers of a training step, each compared with the baseline: auto, or e.g. amp,fused,accumulate=4; '+' joins
     # several.
     levers: str = field(default="", metadata={KEY: ("TF32",)})
     # What to compare: inference, training forward or training step (default: inference; with --levers training step).
     phase: str = ""
     # Equivalence margin: "as fast" means that the interval lies within ± this share.
     as_fast_within: float = field(default=0.02, metadata=above(0))
-    # What to compare with the policy as it is, 'NAME: key=value, key=value'; may be repeated (see above).
+    # What to compare with the baseline, 'NAME: key=value, key=value'; may be repeated (see above).
     variant: list[str] = field(default_factory=list)
 
 

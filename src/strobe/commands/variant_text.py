@@ -1,4 +1,4 @@
-"""A variant as it is written on the command line, split into its parts and checked by its words. Needs no torch."""
+"""A variant as written on the command line, split into its parts and checked by its words. Needs no torch."""
 
 from __future__ import annotations
 

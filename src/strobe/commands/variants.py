@@ -32,7 +32,7 @@ class Draft:
     Args:
         name: of the variant.
         first: treatments that are made already, put on before all others.
-        specs: of treatments that are put on by their ranks.
+        specs: of treatments that are applied by their ranks.
         recipe: a file, whose treatments join those of ``specs``.
     """
 
@@ -42,7 +42,7 @@ class Draft:
     recipe: Path | None = None
 
     def variant(self, rungs: Sequence[RecipeTreatment] = ()) -> Variant:
-        """Return the variant with ``rungs``, in the order in which all of it is put on. Raises UserError."""
+        """Return the variant with ``rungs``, in the order in which all of it is applied. Raises UserError."""
         return Variant(self.name, (*self.first, *with_specs(rungs, self.specs)))
 
 
@@ -59,7 +59,7 @@ class RequestedVariants:
         closed_form: RTC is also compared with its guidance in closed form.
         rtc: Real-Time Chunking as it is configured; None if nothing is said of it.
         inference_delay: of RTC, in control ticks.
-        recipe: a file whose treatments are on every variant; by itself it is compared with the subject as it is.
+        recipe: a file whose treatments are on every variant; by itself it is compared with the baseline.
         batch_size: samples in a training batch.
     """
 
@@ -85,7 +85,7 @@ class Composed:
     """The variants of a comparison, the baseline first.
 
     Args:
-        variants: ready to be put on.
+        variants: ready to be applied.
         left_out: levers that 'auto' did not take, each with the reason.
         recipes: the files that they carry, each once.
     """
@@ -145,26 +145,26 @@ def compose(subject: Subject, requested: RequestedVariants) -> Composed:
     if requested.compile_mode:
         compiled: Spec = {"compile": requested.compile_mode}
         drafts += [replace(draft, name=f"{draft.name}, compiled", specs=(*draft.specs, compiled)) for draft in drafts]
-    # Every variant has rungs of its own: a treatment may build on what was put on before it.
+    # Every variant has rungs of its own: a treatment may build on what was applied before it.
     paths = [[path for path in (requested.recipe, draft.recipe) if path is not None] for draft in drafts]
     variants = [
         draft.variant([rung for path in carried for rung in rungs_of(subject, path)])
         for draft, carried in zip(drafts, paths, strict=True)
     ]
     if against_recipe:
-        variants.insert(0, Variant("as it is"))
+        variants.insert(0, Variant("baseline"))
     return Composed(variants, left_out, list(dict.fromkeys(path for carried in paths for path in carried)))
 
 
 def _against_recipe(requested: RequestedVariants, drafts: Sequence[Draft]) -> bool:
-    """Return whether the recipe by itself is compared with the subject as it is."""
+    """Return whether the recipe by itself is compared with the baseline."""
     recipe_only = not drafts and not requested.closed_form and (requested.rtc is None or requested.without_rtc)
     return requested.recipe is not None and recipe_only
 
 
 def _with_baseline(subject: Subject, requested: RequestedVariants, drafts: list[Draft]) -> list[Draft]:
     """Return ``drafts`` with their baseline before them, or the comparison that goes without any."""
-    untouched = Draft("recipe" if requested.recipe else "as it is")
+    untouched = Draft("recipe" if requested.recipe else "baseline")
     if in_precisions := _in_precisions(requested, str(subject.device)):
         if len(in_precisions) == 1:
             in_precisions.insert(0, replace(untouched, first=in_precisions[0].first))

@@ -3,7 +3,7 @@
 Strobe runs both on at least 16 observations with the same noise. The observations differ in frame, state, prompt, its
 length, and in the cameras that are present. Strobe also runs earlier observations again, after a reset, with and
 without Real-Time Chunking if the policy has it, and with the treatments applied for a single call. Errors are per
-action dimension, in units of its spread (σ). Reference values come from the same run: how far the untouched policy's
+action dimension, in units of its spread (σ). Reference values come from the same run: how far the baseline's
 own actions move with sums in another order, with another noise draw, or with the next frame.
 
 The guard is --guard, or else the recipe's own. Exact treatments must agree as well as reordered sums do. If the recipe
@@ -76,7 +76,7 @@ class VerifyConfig(OutputFlags, RecipeFlags, InputFlags):
     exported: Path | None = None
     # The Python of an environment with physicalai, for such a package (default: this one).
     exported_python: str = ""
-    # How far the actions may be from the untouched policy's, e.g. "rms<=0.02, worst<=0.2, flips<=0" (default: the
+    # How far the actions may be from the baseline's, e.g. "rms<=0.02, worst<=0.2, flips<=0" (default: the
     # recipe's own guard, else by what its treatments do).
     guard: str = ""
     # How many observations to compare on.
@@ -148,7 +148,7 @@ def study(flags: SubjectFlags, config: VerifyConfig, live: Live) -> Studied:
 
 
 def verify_export(subject: Subject, config: VerifyConfig, folder: Path, live: Live) -> VerifyResult:
-    """Hold the export in ``folder`` against the untouched policy. Raises UserError."""
+    """Compare the export in ``folder`` with the baseline. Raises UserError."""
     from strobe.core.measure.guard import Guards
     from strobe.export import verify as study_of
     from strobe.lerobot.policies.policy_of import policy_of

@@ -73,7 +73,7 @@ class _Episodes:
 def encodings(
     config: TrainPipelineConfig, chosen: LoaderSettings, episodes: int, seconds: float, live: Stages
 ) -> Iterator[Encoding]:
-    """A row for every encoding that this machine's LeRobot can write, with the dataset as it is first.
+    """A row for every encoding that this machine's LeRobot can write, with the original dataset first.
 
     The sample is the first ``episodes``; what is written for it is removed, whatever happens.
 
@@ -87,8 +87,8 @@ def encodings(
     sample = _decode(config, episodes)
     with tempfile.TemporaryDirectory(prefix="strobe-encodings-") as folder:
         rows: dict[str, Encoding] = {}
-        roots: dict[str, Path | None] = {"as it is": None}
-        rows["as it is"] = Encoding(name="as it is", status="not run", bytes_per_hour=_own_size(config))
+        roots: dict[str, Path | None] = {"baseline": None}
+        rows["baseline"] = Encoding(name="baseline", status="not run", bytes_per_hour=_own_size(config))
         for image_format in FORMATS:
             live.stage(f"encoding: {image_format.name}")
             rows[image_format.name], root = _written(sample, image_format, Path(folder))
@@ -248,7 +248,7 @@ def _psnr(sample: _Episodes, root: Path) -> float | None:
 
 
 def _own_size(config: TrainPipelineConfig) -> float | None:
-    """Bytes of an hour of the dataset as it is."""
+    """Bytes of an hour of the original dataset."""
     from lerobot.datasets.dataset_metadata import LeRobotDatasetMetadata
 
     with quiet():

@@ -6,7 +6,7 @@ from strobe.core.findings.texts import Found, finding
 from strobe.core.findings.thresholds import Thresholds
 from strobe.dataloader.results import Dataloader, LoaderRow, Rate, Recommendation, StepNeed
 
-MIN_ENCODING_GAIN = 1.2  # × the samples per second of the dataset as it is: with less, encoding it again hardly pays
+MIN_ENCODING_GAIN = 1.2  # × the samples per second of the original dataset: with less, encoding it again hardly pays
 
 
 def _users_case(answer: Dataloader) -> tuple[Recommendation | None, StepNeed | None, LoaderRow | None]:

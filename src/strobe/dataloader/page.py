@@ -105,7 +105,7 @@ def _describe_gain(best: Recommendation) -> str:
 def _describe_cache(row: WhatIf) -> str:
     assert row.rate is not None
     change = units.change(_change(row, row.beside))
-    return f"No cache of decoded frames can deliver more than {_rate(row.rate)} here, {change} on the loader as it is."
+    return f"No cache of decoded frames can deliver more than {_rate(row.rate)} here, {change} on the original loader."
 
 
 def _rate(rate: Rate) -> str:

@@ -6,7 +6,7 @@ policy, preprocessor, postprocessor = strobe.load_policy("FOLDER_OR_HUB_ID", "re
 action = postprocessor(policy.select_action(preprocessor(observation)))
 
 The policy is LeRobot's own object of LeRobot's own class; the recipe's treatments are on it for as long as it lives. It
-is for inference: weights may be in another precision, so train and save the untouched policy.
+is for inference: weights may be in another precision, so train and save the baseline.
 """
 
 from strobe.deploy.live_check import Watch

@@ -1,4 +1,4 @@
-"""Put a recipe on a policy, and hold it against the untouched policy before anybody runs it."""
+"""Put a recipe on a policy, and compare it with the baseline before anybody runs it."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from strobe.lerobot.policies.policy_subject import PolicySubject
 SECONDS = 10.0  # approximate time of a check at loading, with short chunks
 SLOW = 1.0  # seconds of a chunk from which the check makes fewer calls
 FEW = 5  # calls without Real-Time Chunking
-_LIKE_ITSELF = 1e-3  # σ RMS that the copy of the untouched policy may differ by, for kernels that add in any order
+_LIKE_ITSELF = 1e-3  # σ RMS that the copy of the baseline may differ by, for kernels that add in any order
 
 
 @dataclass
@@ -41,7 +41,7 @@ class Applied:
         guard: what the actions are held to; ``reordered``: the yardstick that an exact guard measures by.
         scale: the spread of the actions; None if it was not looked for.
         agreement: as found by the check; None without one.
-        twin: the untouched policy; None if it is not kept.
+        twin: the baseline; None if it is not kept.
     """
 
     subject: PolicySubject
@@ -58,7 +58,7 @@ class Applied:
 
     @property
     def settled(self) -> bool:
-        """Whether the untouched weights were let go, so that `undo` does not bring them back."""
+        """Whether the original weights were let go, so that `undo` does not bring them back."""
         return self.treated.let_go
 
     def undo(self) -> None:
@@ -66,13 +66,13 @@ class Applied:
         self.treated.off()
 
     def settle(self) -> None:
-        """Let go of what only undoing needs: the untouched weights, where they are in another precision."""
+        """Let go of what only undoing needs: the original weights, where they are in another precision."""
         self.twin = None
         for treatment in self.treatments:
             self.treated.let_go |= treatment.settle()
 
     def compare(self, untouched: Tensor, treated: Tensor, call: str) -> tuple[Agreement, Judgement]:
-        """Hold a chunk of the treated policy, as the policy gave it, against the untouched one's of the same call.
+        """Compare a chunk of the treated policy, as the policy gave it, with the baseline's of the same call.
 
         Args:
             call: what the call was, in words.
@@ -114,8 +114,8 @@ def put_on(
     The program's generators and the policy's queues and mode are as they were.
 
     Args:
-        check: run it and the untouched policy on several observations and hold the recipe's guard.
-        twin: keep a copy of the untouched policy. What a comparison needs is then measured without ``check`` too.
+        check: run it and the baseline on several observations and hold the recipe's guard.
+        twin: keep a copy of the baseline. What a comparison needs is then measured without ``check`` too.
         seconds: that the check takes, about; `SECONDS` where it is None.
 
     Raises:
@@ -177,7 +177,7 @@ def _checked(
 
 
 def _time(subject: PolicySubject) -> float:
-    """Return the seconds of one untouched chunk: of the second, where the first was short."""
+    """Return the seconds of one baseline chunk: of the second, where the first was short."""
     taken = 0.0
     for _ in range(2):
         began = time.perf_counter()
@@ -205,7 +205,7 @@ def _agreement(same: Sameness, variant: Variant, visits: Sequence[CheckCall]) ->
 
 
 def _one_call(subject: PolicySubject) -> tuple[PolicyCall, Tensor]:
-    """Return a call of the untouched policy and its chunk, as the policy gave it."""
+    """Return a call of the baseline and its chunk, as the policy gave it."""
     policy: Any = subject.policy
     policy.reset()
     batch = subject.training.laid_out(subject.loaded.preprocessor(subject.observation(0)))
@@ -216,12 +216,12 @@ def _one_call(subject: PolicySubject) -> tuple[PolicyCall, Tensor]:
 
 
 def _require_untouched(applied: Applied, own: Tensor, expected: Tensor) -> None:
-    """Raise UserError unless the copy acts as the untouched policy did."""
+    """Raise UserError unless the copy acts as the baseline did."""
     agreement, _ = applied.compare(expected, own, "the copy")
     moved = agreement.rms if agreement.rms is not None else 1 - agreement.cosine
     if agreement.not_finite or moved > _LIKE_ITSELF:
         raise UserError(
-            f"{applied.name}: it cannot be watched, since the copy of the untouched policy does not act as the "
+            f"{applied.name}: it cannot be watched, since the copy of the baseline does not act as the "
             f"original ({in_words(agreement)}); load it without watch"
         )
 

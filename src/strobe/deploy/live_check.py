@@ -1,7 +1,7 @@
-"""A treated policy that is watched while it runs: a share of its chunks is computed again by the untouched policy.
+"""A treated policy that is watched while it runs: a share of its chunks is computed again by the baseline.
 
 That happens on a thread of its own, once the call has returned and the robot executes its actions. The program's thread
-never waits for it: where the untouched policy is still at work on one chunk, the next one is not looked at.
+never waits for it: where the baseline is still at work on one chunk, the next one is not looked at.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class Watch:
     Attributes:
         share: of the chunks that are computed again.
         seen: chunks of the policy since it was watched.
-        checked: of them, those compared with the untouched policy's; ``skipped``: chosen, while another was at work.
+        checked: of them, those compared with the baseline's; ``skipped``: chosen, while another was at work.
         worst: the agreement of the chunk that moved most; None before the first.
         broken: the limit of the guard that a chunk broke, in words; '' while none has.
         fallen_back: the line that was logged about it; '' while the treated policy runs.
@@ -90,7 +90,7 @@ class Watch:
         return True
 
     def close(self) -> None:
-        """End watching. The policy goes on as it is, and the untouched weights are let go.
+        """End watching. The policy goes on unchanged, and the original weights are let go.
 
         It waits some seconds for a chunk that is being compared.
         """
@@ -131,7 +131,7 @@ class Watch:
                 self._compare(*job)
             except Exception as error:
                 why = in_a_line(error, 200)
-                self.failed = f"{self._applied.name} is watched no longer: the untouched policy fails: {why}"
+                self.failed = f"{self._applied.name} is watched no longer: the baseline fails: {why}"
                 _tell(self.failed)
             del job
             self._busy = False
@@ -152,8 +152,8 @@ class Watch:
             _tell(self.failed)
         if judged.broken and not self.broken:
             self.fallen_back = (
-                f"{applied.name} on {applied.subject.info.kind} is taken off: chunk {number} breaks its guard: "
-                f"{judged.broken} ({in_words(agreement)}); the untouched policy runs from the next chunk on"
+                f"{applied.name} on {applied.subject.info.kind} is reverted: chunk {number} breaks its guard: "
+                f"{judged.broken} ({in_words(agreement)}); the baseline runs from the next chunk on"
             )
             self.broken = judged.broken  # what the program's thread looks at: last
             _tell(self.fallen_back)
@@ -180,7 +180,7 @@ def _close(ending: weakref.WeakMethod[Any]) -> None:
 class Outermost:
     """``around(inner)`` in the place of ``policy.predict_action_chunk``, outside of everything that is there now.
 
-    A program may put something of its own on top later (``torch.compile``); that stays when this is taken off.
+    A program may put something of its own on top later (``torch.compile``); that stays when this is reverted.
 
     Args:
         wait: returns once nothing is under way that needs the policy's weights as they are.
@@ -210,7 +210,7 @@ class Outermost:
             self._wait()
 
     def below_again(self) -> None:
-        """Take note that the treatments inside were put on again."""
+        """Take note that the treatments inside were applied again."""
         self._before, self.inner = vars(self.policy).get(METHOD), getattr(self.policy, METHOD)
 
     def off(self, *, treatments: bool = False) -> None:

@@ -30,7 +30,7 @@ class Loaded:
     """A policy in eval mode on its device with LeRobot's processors; unpacks as these three.
 
     Args:
-        agreement: with the untouched policy, as the check found it; None without a recipe, or where it was not checked.
+        agreement: with the baseline, as the check found it; None without a recipe, or where it was not checked.
         watch: the record of a policy that is watched; None for one that is not.
     """
 
@@ -61,14 +61,14 @@ def load_policy(
     Args:
         device: 'cpu', 'cuda', 'cuda:1', 'mps'; None for the checkpoint's own.
         overrides: settings of the policy's config, ``--name=value`` as on LeRobot's command line.
-        check: compare chunks with the untouched policy's, with the same noise, and hold them against the recipe's
+        check: compare chunks with the baseline's, with the same noise, and compare them with the recipe's
             guard: on several synthetic observations and prompts, on returning to one, and under Real-Time Chunking
             where the policy has it. It takes about ten seconds, longer where a chunk takes seconds, and the time of
             compiling, if the recipe compiles.
-        watch: share of the chunks that the untouched policy computes again while the robot moves, 0 to 1; 0.01 is one
+        watch: share of the chunks that the baseline computes again while the robot moves, 0 to 1; 0.01 is one
             in a hundred. That is done on a thread of its own, which competes with the program for cores. At the first
-            chunk that breaks the guard the policy goes back to the untouched one, with a warning. The price is that the
-            untouched weights are kept in memory besides those of the recipe's precision; and a sampled call takes the
+            chunk that breaks the guard the policy goes back to the baseline, with a warning. The price is that the
+            original weights are kept in memory besides those of the recipe's precision; and a sampled call takes the
             time of copying its observation.
 
     Raises:
@@ -98,7 +98,7 @@ def watch(loaded: Loaded, share: float) -> Watch:
     """Watch a policy that was loaded without: ``share`` of its chunks, as `load_policy` does with ``watch``.
 
     Raises:
-        UserError: there is no recipe on it, it is watched already, or its untouched weights were let go.
+        UserError: there is no recipe on it, it is watched already, or its original weights were let go.
     """
     require_share(share)
     applied = loaded._applied
@@ -108,7 +108,7 @@ def watch(loaded: Loaded, share: float) -> Watch:
         raise UserError(f"this policy is watched already: {loaded.watch}")
     if applied.settled:
         raise UserError(
-            f"{applied.name}: the untouched weights were freed when it was loaded, so there is nothing to compare "
+            f"{applied.name}: the original weights were freed when it was loaded, so there is nothing to compare "
             f"with: load it with watch={share:g}, which does not free them"
         )
     applied.undo()
@@ -126,8 +126,9 @@ def with_recipe(recipe: AnyRecipe, *, check: bool = True, watch: float = 0.0) ->
         with with_recipe("recipe.yaml"):
             lerobot_eval.main()
 
-    It is put on at the end of ``from_pretrained``, as by `load_policy`, and stays on after the block. LeRobot's program
-    makes its own processors: a treatment of those does not reach them. Where nothing was loaded, that is a warning.
+    It is applied at the end of ``from_pretrained``, as by `load_policy`, and stays on after the block. LeRobot's
+    program makes its own processors: a treatment of those does not reach them. Where nothing was loaded, that is a
+    warning.
 
     Args:
         check, watch: as of `load_policy`.

@@ -29,7 +29,7 @@ def put_on(recipe: Recipe | str | PathLike[str], policy: P, inputs: Any = None) 
     the versions of packages are others than those that it was found with. How far the outputs move is not checked here:
     `strobe.verify` does that.
 
-    The untouched weights stay in memory, so that `take_off` can bring them back. With a recipe on it the policy is for
+    The original weights stay in memory, so that `take_off` can bring them back. With a recipe on it the policy is for
     inference: call it under `torch.no_grad()`.
 
     Args:

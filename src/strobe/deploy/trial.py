@@ -1,7 +1,7 @@
-"""A recipe on trial: held against the untouched policy on the first observation that the program really gives.
+"""A recipe on trial: compared with the baseline on the first observation that the program really gives.
 
-For programs that load a policy themselves and do not use Strobe, such as LeRobot's commands with our plug-in.
-Nothing that is wrong with a recipe may stop the robot: the policy then runs as it is, and one line of the log says why.
+For programs that load a policy themselves and do not use Strobe, such as LeRobot's commands with our plug-in. Nothing
+that is wrong with a recipe may stop the robot: the policy then runs unchanged, and one line of the log says why.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ SECONDS = 3.0  # approximate time of the check on synthetic observations: the on
 def not_used(name: str, why: object) -> None:
     """Log the one line about a recipe that is not used. Whoever watches the run finds it in the record."""
     words = in_a_line(why).removeprefix(f"{name}: ")
-    line = "strobe: %s is not used: %s; the policy runs as it is"
+    line = "strobe: %s is not used: %s; the policy runs unchanged"
     logger.warning(line, name, words, extra={NOT_USED: f"{name} is not used: {words}"})
 
 
@@ -63,8 +63,8 @@ def put_on_trial(policy: object, path: object, recipe: str | PathLike[str], watc
 class RecipeTrial:
     """The treated policy until its first observation has been seen, and its first call with Real-Time Chunking.
 
-    On these the untouched policy runs as well, with the same noise: the program waits for both. The generators are
-    left as if the untouched policy alone had been called.
+    On these the baseline runs as well, with the same noise: the program waits for both. The generators are
+    left as if the baseline alone had been called.
 
     Args:
         again: puts the recipe on once more, where the program has moved the policy to another device.

@@ -1,4 +1,4 @@
-"""The untouched policy, to compare the treated one with: a copy of its modules whose weights lie in the same memory.
+"""The baseline, to compare the treated one with: a copy of its modules whose weights lie in the same memory.
 
 Treatments swap weights or methods on the policy's own objects, which the copy does not share; so it stays what the
 policy was when the copy was made, and costs next to no memory for as long as the policy's own weights are kept anyway.
@@ -75,7 +75,7 @@ class PolicyCall:
 
 
 class Twin:
-    """The policy as it is when this is made.
+    """The baseline when this is made.
 
     Raises:
         UserError: it cannot be copied.
@@ -87,7 +87,7 @@ class Twin:
             self.policy: Any = copy.deepcopy(policy, {id(tensor): _same_memory(tensor) for tensor in held})
         except Exception as error:
             why = in_a_line(error, 200)
-            raise UserError(f"the untouched policy cannot be copied to compare with: {why}") from error
+            raise UserError(f"the baseline cannot be copied to compare with: {why}") from error
         for module in self.policy.modules():
             _drop_replaced_methods(module)
         self._rtc: tuple[object, bool] | None = None

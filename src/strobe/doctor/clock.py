@@ -43,7 +43,7 @@ class Moment:
 
 @dataclass
 class Clocks:
-    """The clocks that Strobe times with, and the wall clock to hold them against.
+    """The clocks that Strobe times with, and the wall clock to compare them with.
 
     Args:
         device: stamps points on an accelerator's stream; None for a CPU.
@@ -102,7 +102,7 @@ def work_on(device: torch.device, host: Callable[[], int] = host_ns) -> Work:
 
 
 def at_once(clocks: Clocks, work: Work) -> Iterator[SelfCheck]:
-    """Hold the clocks against what is known: a sleep, and twice the same work."""
+    """Compare the clocks with what is known: a sleep, and twice the same work."""
     yield _sleeping(clocks)
     yield _twice(clocks, work)
     if clocks.device is not None:
@@ -110,7 +110,7 @@ def at_once(clocks: Clocks, work: Work) -> Iterator[SelfCheck]:
 
 
 def later(clocks: Clocks, first: Moment) -> Iterator[SelfCheck]:
-    """Hold the clocks against each other over the time since ``first``."""
+    """Compare the clocks with each other over the time since ``first``."""
     now = clocks.now()
     yield _drift("the host's clock over minutes", "the time of day", now.host - first.host, now.wall - first.wall)
     if now.device is not None and first.device is not None:

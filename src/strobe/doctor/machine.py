@@ -63,7 +63,7 @@ def _no_accelerator() -> SelfCheck:
 
 
 def _computes(device: torch.device) -> SelfCheck:
-    """Hold a product of matrices against the CPU's."""
+    """Compare a product of matrices with the CPU's."""
     generator = torch.Generator().manual_seed(0)
     first, second = (torch.randn(SIDE, SIDE, generator=generator) for _ in range(2))
     expected = first.double() @ second.double()

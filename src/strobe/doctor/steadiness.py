@@ -97,7 +97,7 @@ class Steadiness:
 
     Args:
         work: one call of something that takes milliseconds, always the same.
-        power: the machine's power facts, read anew (`measure.machine.describe`).
+        power: the machine's power facts, read again (`measure.machine.describe`).
     """
 
     work: Callable[[], object]

@@ -52,7 +52,7 @@ class Attempt:
         kind: type of the policy.
         specs: as they are written; their order does not matter.
         label: how they are called, where their specs would be long.
-        rtc: whether Real-Time Chunking is on, for the treated policy and the untouched one.
+        rtc: whether Real-Time Chunking is on, for the treated policy and the baseline.
         played: whether graphs are played on the CPU, where there is no device that has them.
         lever: a lever of training, such as 'amp'; then there are no specs.
     """
@@ -296,6 +296,6 @@ def _figures(agreement: Agreement) -> str:
 
 
 def _leave_out(attempt: Attempt) -> str:
-    """Advice on an attempt that fails: leave out what was put on last."""
+    """Advice on an attempt that fails: leave out what was applied last."""
     what = attempt.lever or ", ".join(f"{key}={value}" for key, value in list(attempt.specs[-1].items())[:1])
     return f"Do not use {what} here, and report it with this run's folder."

@@ -1,6 +1,6 @@
 """Versions: those that Strobe was tested with, newer ones, and those too old; and what is not installed.
 
-The names of LeRobot that Strobe uses are held against the LeRobot that is installed, by the source of both. So `strobe
+The names of LeRobot that Strobe uses are compared with the LeRobot that is installed, by the source of both. So `strobe
 doctor` says what a newer LeRobot lacks before a command meets it. A private name, which LeRobot may drop without a
 word, is listed here with its module. A test finds each one that Strobe's source uses and that is not listed.
 """

@@ -1,4 +1,4 @@
-"""Where two passes of the same policy first differ: records of two environments, held against each other.
+"""Where two passes of the same policy first differ: records of two environments, compared with each other.
 
 A record is what `strobe.environments.carried` writes: a sample of each tensor that a step or module is given or gives,
 in the order in which they came. Numbers differ where they are further apart than sums in another order move the first
@@ -84,7 +84,7 @@ class Compared:
 def compare(
     first: Sequence[Entry], second: Sequence[Entry], reordered: Sequence[Entry] = (), steps: int | None = None
 ) -> Compared:
-    """Hold the second record against the first, in the order of the first.
+    """Compare the second record with the first, in the order of the first.
 
     Two versions may compute the same in another way. So what a module is given counts where what it gives differs too,
     and a difference inside the policy counts where the policy's actions differ.

@@ -187,7 +187,7 @@ class _Study:
             comparison.gradient = gradients.get(comparison.candidate)
 
     def _hold(self) -> None:
-        """Hold the actions against the guard of rounding; what was not looked at is not judged."""
+        """Compare the actions with the guard of rounding; what was not looked at is not judged."""
         guard, looked = Guards().of([GUARDED]), self.looked
         self.result.yardsticks = looked.yardsticks
         for comparison in self.result.comparisons:

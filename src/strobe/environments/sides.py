@@ -45,7 +45,7 @@ class SidesOptions:
     """Which environments, and how the policy runs in each.
 
     Args:
-        sides: the first one is held against the others.
+        sides: the first one is compared with the others.
         threads: of torch in each; 0 for its own choice.
         overridden: whether flags change the config of a checkpoint.
         batch_size: of the training step.
@@ -95,7 +95,7 @@ def _scale(postprocessor: object, inputs: Inputs, chunks: Sequence[Tensor]) -> A
 
 @dataclass
 class Sides:
-    """The processes, one for each environment, with the policy loaded in each. The first is held against the others.
+    """The processes, one for each environment, with the policy loaded in each. The first is compared with the others.
 
     Raises:
         UserError: an environment cannot read the policy, or a process ends.
@@ -207,7 +207,7 @@ class Looked(ActionCheck):
     worst: dict[str, int] = field(default_factory=dict)
 
     def hold(self, judged: Comparison | Check, name: str, guard: Guard) -> None:
-        """Hold the actions of the side ``name`` against ``guard``; what was not looked at is not judged."""
+        """Compare the actions of the side ``name`` with ``guard``; what was not looked at is not judged."""
         if name not in self.agreements:
             self.unseen.setdefault(name, "it was stopped before the actions were compared")
         super().hold(judged, name, guard)

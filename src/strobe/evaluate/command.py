@@ -1,11 +1,11 @@
 """strobe evaluate: does it still do the task, and how fast is it there? Success against latency in a simulator.
 
-Plays the policy as it is and variants of it: other numbers of denoising steps (--steps), other numbers of executed
+Plays the baseline and variants of it: other numbers of denoising steps (--steps), other numbers of executed
 actions of each chunk (--n_action_steps), recipes (--recipe). All start from the same states with the same noise, and
 lerobot-eval's own rollout plays each episode, so a difference comes from the variant. Strobe checks that the first
 observation of each episode is the same.
 
-After every start Strobe judges each variant against the policy as it is: worse, better, or not worse by more than
+After every start Strobe judges each variant against the baseline: worse, better, or not worse by more than
 --margin, which you set beforehand. It stops playing a variant that is decided. The run ends when all are decided or the
 episodes are used up. You may look this often: the interval of the difference holds at every number of episodes at once,
 so a verdict is wrong with a chance of at most 5 %, for each variant. Before it starts, the command says what the
@@ -50,7 +50,7 @@ With --realtime episodes are true to time. Without it the simulator waits for th
 control loop is then LeRobot's, on a virtual clock. While the policy computes, the simulator goes on for the
 latency: it holds the last action, or executes the actions in Real-Time Chunking's queue. The latency is the call's own
 on this machine (live), or a number of ms or control ticks, or the latency of a saved run: you need not have that run's
-robot or machine. Strobe plays each variant with each engine at each latency, and judges it against the policy as it is
+robot or machine. Strobe plays each variant with each engine at each latency, and judges it against the baseline
 at the first latency.
 
 Examples:

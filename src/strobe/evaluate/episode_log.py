@@ -33,7 +33,7 @@ class EvaluationRequest(Data):
     settings: dict[str, object] = Field(description="the policy's config, without its location")
     environment: dict[str, object] = Field(description="LeRobot's EnvConfig")
     tasks: list[str]
-    variants: dict[str, str] = Field(description="name → treatments as written; '' for the untouched policy")
+    variants: dict[str, str] = Field(description="name → treatments as written; '' for the baseline")
     margin: Finite
     seed: int
     rename_map: dict[str, str] = Field(default_factory=dict)

@@ -142,7 +142,7 @@ def _fewest(result: EvaluateResult) -> list[str]:
     if fewest.chunk is not None:
         text += f" ({times.chunk_speed(fewest.chunk)})"
     if fewest.together.paired is None:
-        return [f"{text}, the policy as it is."]
+        return [f"{text}, the baseline."]
     return [f"{text}{rates.possible_loss(fewest.together)}."]
 
 

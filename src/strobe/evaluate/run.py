@@ -82,9 +82,9 @@ def evaluated_rows(
     executed: Sequence[int] = (),
     timings: Sequence[RequestedTiming] = (),
 ) -> list[Candidate]:
-    """Return the policy as it is and its variants, at each timing where there are any; what is its own is not repeated.
+    """Return the baseline and its variants, at each timing where there are any; what is its own is not repeated.
 
-    Each variant is put on ``subject`` once to see that it applies.
+    Each variant is applied ``subject`` once to see that it applies.
 
     Args:
         steps: numbers of denoising steps.

@@ -4,7 +4,7 @@ Writes the whole policy into a folder, for OpenVINO or ONNX Runtime: its process
 one model. A short program beside it, policy.py, runs it with that engine and NumPy, without torch and without
 LeRobot. A policy that reads a prompt also gets its tokenizer's file (pip install tokenizers).
 
-Then Strobe runs that program and the untouched policy on at least 16 observations with the same noise, and judges the
+Then Strobe runs that program and the baseline on at least 16 observations with the same noise, and judges the
 actions as `strobe verify` does: an export in float32 must agree as well as reordered sums do. The README in the folder
 holds what the check said. `strobe verify --exported=FOLDER` checks it again, on other observations or another machine.
 

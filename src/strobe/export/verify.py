@@ -55,9 +55,9 @@ def verify_export(
     passes: int = PASSES,
     seconds: float = math.inf,
 ) -> VerifyResult:
-    """Hold ``export`` against the untouched policy; `verify` says what the arguments are.
+    """Compare ``export`` with the baseline; `verify` says what the arguments are.
 
-    With settings in it, or of a policy that is not in float32, it is first held against the policy with these settings
+    With settings in it, or of a policy that is not in float32, it is first compared with the policy with these settings
     in float32: what they do to the actions must not hide what the export does.
 
     Raises:
@@ -105,7 +105,7 @@ SCALED = (
 
 
 def first_difference(subject: PolicySubject, export: ExportedPolicy, count: int) -> PassDifference:
-    """Return where ``export`` first differs from the untouched policy, on the ``count`` observations of a check."""
+    """Return where ``export`` first differs from the baseline, on the ``count`` observations of a check."""
     found = PassDifference(candidate="The exported policy", observation=1, compared=0, note=HIDDEN)
     checks = subject.checks(count)
     try:

@@ -83,7 +83,7 @@ def _gated(trend: Trend, allowed: float) -> Gated:
     what = f"{trend.subject}, {trend.measured}, in {last.run}"
     if last.standing is not None and last.standing > 1 + allowed:
         shown = f"slower by {100 * (last.standing - 1):.1f} % than {_listed(trend.reference)}"
-        where = "" if last.shown_in == last.run else f", shown in {last.shown_in} and not mended since"
+        where = "" if last.shown_in == last.run else f", shown in {last.shown_in} and not fixed since"
         return Gated("broken", what, f"{shown}{where}; --accept={last.shown_in} makes its times the reference")
     if last.change == "accepted":
         return Gated("held", what, "its times are the reference")
@@ -232,7 +232,7 @@ def _trend(group: _Group, accept: str) -> Trend:
         )
         if (judgement := judged.get(place)) is not None:
             _add_judgement(point, judgement, names)
-        elif points:  # what stands is not mended by a run of too few samples
+        elif points:  # what stands is not fixed by a run of too few samples
             point.standing, point.shown_in = points[-1].standing, points[-1].shown_in
         if after is not None and place == places[after]:
             point.change, point.standing, point.shown_in = "accepted", None, ""

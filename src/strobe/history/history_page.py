@@ -64,7 +64,7 @@ def _answer(name: str, trend: Trend) -> str:
         latest = changed[-1]
         assert latest.verdict is not None
         how = f"{latest.change} by {abs(100 * (latest.verdict.ratio - 1)):.3g} %"
-        how = "mended" if latest.change == "mended" else how
+        how = "fixed" if latest.change == "fixed" else how
         return f"{went}; the last change, in {latest.run}: {how}."
     if last.alone is None:
         return f"{went}; the last run is not judged."

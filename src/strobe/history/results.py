@@ -93,7 +93,7 @@ class Point(Data):
     alone: Interval | None = Field(
         default=None, description="interval of this run's ratio to the reference; each end holds in 95 %"
     )
-    change: Literal["slower", "faster", "mended", "accepted"] | None = Field(
+    change: Literal["slower", "faster", "fixed", "accepted"] | None = Field(
         default=None, description="change first shown in this run; *accepted*: the reference was moved here by hand"
     )
     standing: Finite | None = Field(
@@ -105,7 +105,7 @@ class Point(Data):
     @property
     def changes(self) -> bool:
         """Whether a change is shown here."""
-        return self.change in ("slower", "faster", "mended")
+        return self.change in ("slower", "faster", "fixed")
 
     @model_validator(mode="before")
     @classmethod

@@ -39,7 +39,7 @@ WEIGHT = 1.0
 OUTLIER = 12.0
 FEW = 3  # runs whose median one run cannot move far
 
-Change = Literal["slower", "faster", "mended"]
+Change = Literal["slower", "faster", "fixed"]
 
 
 @dataclass(frozen=True)
@@ -55,8 +55,8 @@ class Judged:
         spread: standard deviation between runs, as far as it is known.
         known: runs that it is known from.
         reference: places of the runs judged against.
-        change: what is shown here first; *mended* where a slow-down is shown to be gone, or to be less.
-        standing: the slow-down that was shown, here or before, and is not mended; None without one.
+        change: what is shown here first; *fixed* where a slow-down is shown to be gone, or to be less.
+        standing: the slow-down that was shown, here or before, and is not fixed; None without one.
         shown: place of the run in which it was shown.
     """
 
@@ -77,7 +77,7 @@ def judge(levels: Sequence[Level], accepted: int | None = None) -> list[Judged |
     """Judge each run by what was known when it was made: runs that follow never change a judgement.
 
     The reference is the first `REFERENCE` runs since it moved, and it moves only to runs that are shown to be faster
-    and to the one that is ``accepted``. So a creep is held against where it began, and a slow-down stands until later
+    and to the one that is ``accepted``. So a creep is compared with where it began, and a slow-down stands until later
     runs are shown to do better.
 
     Args:
@@ -158,7 +158,7 @@ class _Course:
                     self.move_to(first, at)
                     return replace(state, change="faster")
                 self._enter(first, state.ratio if level.ratio > level.least else None)
-                return replace(state, change="mended")
+                return replace(state, change="fixed")
         return None
 
     def _worse(self, at: int) -> Judged | None:

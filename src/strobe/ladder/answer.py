@@ -61,7 +61,7 @@ def compare_by_tries(steps: Sequence[Step]) -> list[Comparison]:
 
 
 def hold_guards(result: OptimizeResult, climb: Climb) -> None:
-    """Write down the guard that each rung's agreement with the untouched policy is held against, and its outcome."""
+    """Write down the guard that each rung's agreement with the baseline is compared with, and its outcome."""
     variants = {step.name: step.variant for step in climb.steps}
     for comparison in result.comparisons:
         variant = variants.get(comparison.candidate)
@@ -74,7 +74,7 @@ def hold_guards(result: OptimizeResult, climb: Climb) -> None:
 
 @dataclass
 class Choosing:
-    """Chooses the rung that the ladder ends with: the best of those that nothing is held against.
+    """Chooses the rung that the ladder ends with: the best of those that nothing is compared with.
 
     Args:
         result: its measurements are those of ``steps``; what broke a guard stands in its comparisons.
@@ -98,7 +98,7 @@ class Choosing:
         return self.steps[best_rung(times, [step.shown for step in self.steps], free, first)].name
 
     def against(self, name: str) -> str:
-        """Return in words what is held against a rung; '' if there is nothing."""
+        """Return in words what is compared with a rung; '' if there is nothing."""
         comparison = with_as_it_is(self.result, name)
         if name in self.refused:
             return self.refused[name]
@@ -152,7 +152,7 @@ def ladder_of(choosing: Choosing, climb: Climb, ended: str) -> Ladder:
 
 
 def with_as_it_is(result: OptimizeResult, name: str) -> Comparison | None:
-    """Return the comparison of the measurement ``name`` with the policy as it is; None for itself."""
+    """Return the comparison of the measurement ``name`` with the baseline; None for itself."""
     return next((c for c in result.comparisons if (c.baseline, c.candidate) == (AS_IT_IS, name)), None)
 
 
@@ -168,7 +168,7 @@ def _episodes_of(judged: PairedEpisodes) -> recipe.RecipeEpisodes:
 
 
 def recipe_of(result: OptimizeResult) -> Recipe | None:
-    """Return the recipe of the ladder's chosen rung; None if that is no faster than the policy as it is."""
+    """Return the recipe of the ladder's chosen rung; None if that is no faster than the baseline."""
     ladder = result.ladder
     if ladder is None or ladder.chosen == AS_IT_IS:
         return None

@@ -134,7 +134,7 @@ def in_order(
 
     Args:
         now: what the parts cost.
-        standing: a candidate as it is written → what earlier ladders showed of it.
+        standing: a candidate as written → what earlier ladders showed of it.
         times: a candidate → how many times as fast its dtypes can make its parts; None if that is not known.
         refused: dtypes in which a candidate broke the guard.
         limited: what holds the device up (`Bounds.limited_by`); '' where that is not known, as on a CPU.
@@ -292,11 +292,11 @@ def _build_s(rank: int) -> float:
 class Bounds:
     """The most that candidates can gain on one machine, by its ceilings.
 
-    FLOP and bytes are counted once, of the policy as it is. What decides is how the least times by the roofline compare
+    FLOP and bytes are counted once, of the baseline. What decides is how the least times by the roofline compare
     (`core/measure/roofline.py`). That holds for the rungs above it too, since fewer FLOP shrink both sides alike.
 
     Args:
-        counted: the policy as it is, with its FLOP and bytes where they were counted.
+        counted: the baseline, with its FLOP and bytes where they were counted.
         ceiling: of this machine; None if it is not known.
     """
 

@@ -35,7 +35,7 @@ from strobe.ladder.results import Try, TryOutcome
 from strobe.ladder.runner import ActionGuard, Runs
 from strobe.ladder.settings import Aim, Climbing
 
-AS_IT_IS = "as it is"
+AS_IT_IS = "baseline"
 
 
 @dataclass
@@ -44,7 +44,7 @@ class Step:
 
     Args:
         specs: of all that is on.
-        tried: the try that it was accepted by. The policy as it is, and what is on from the start, have one that the
+        tried: the try that it was accepted by. The baseline, and what is on from the start, have one that the
             ladder does not list.
         effect: of what was added.
         requested: whether it is on from the start, whatever it gains.
@@ -103,7 +103,7 @@ class TriedCandidate:
         self.tried.outcome, self.tried.reason, self.detail = outcome, reason, detail
 
     def fail(self, outcome: TryOutcome, reason: str) -> None:
-        """Write down that it could not be put on, or not run, without the figures of what was run until then."""
+        """Write down that it could not be applied, or not run, without the figures of what was run until then."""
         tried, self.figures, self.step = self.tried, "", None
         tried.verdict = tried.agreement = tried.build_s = tried.most_gain = None
         self.reject(outcome, reason)
@@ -121,11 +121,11 @@ class Climb:
     Args:
         earlier: ladders that order the candidates.
         bounds: of what candidates can gain on this machine.
-        start: the policy as it is, the lowest rung.
+        start: the baseline, the lowest rung.
         began: `time.perf_counter` when its time began to run.
         limit_s: seconds for climb and closing run.
         by_effect: whether candidates of one effect are tried together at first sight, or each by itself.
-        glanced: whether the policy as it is was only glanced at so far.
+        glanced: whether the baseline was only glanced at so far.
         trials: what was tried so far, in order.
         at_target: whether the climb ended because its highest rung reaches the target.
     """
@@ -150,7 +150,7 @@ class Climb:
 
     @property
     def steps(self) -> list[Step]:
-        """The accepted rungs, the policy as it is first."""
+        """The accepted rungs, the baseline first."""
         return [self.start, *(trial.step for trial in self.trials if trial.step is not None)]
 
     @property
@@ -202,7 +202,7 @@ class Climb:
         """Leave the other candidates untried. Return why the climb ends."""
         self.at_target = True
         self.leave("the target was reached before", self.remaining())
-        return "the target was reached" if len(self.steps) > 1 else "it meets the target as it is"
+        return "the target was reached" if len(self.steps) > 1 else "it meets the baseline"
 
     # Its candidates
 
@@ -318,7 +318,7 @@ class Climb:
         return candidate.effect == "lossy" or candidate.specs in self.aim.choice.own
 
     def _standing(self, treatment: str) -> Standing:
-        """Return what earlier ladders showed of ``treatment``, as it is written."""
+        """Return what earlier ladders showed of ``treatment``, as written."""
         return self.earlier.standing(treatment, {catalogue.written(spec) for spec in self.top.specs})
 
     def _settled(self, candidate: Candidate) -> bool:

@@ -158,7 +158,7 @@ def start_episodes(
 def prove(
     choosing: Choosing, variants: Sequence[Variant], episodes: Episodes, guards: Guards, watching: Climbing
 ) -> None:
-    """Play the chosen rung against the policy as it is; where it is refused, the next one below, until one is not.
+    """Play the chosen rung against the baseline; where it is refused, the next one below, until one is not.
 
     The result gets the episodes; one that Ctrl-C ended is interrupted.
 

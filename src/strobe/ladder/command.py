@@ -1,9 +1,9 @@
 """strobe optimize: a ladder to a target rate, and proof that the robot still acts the same.
 
-Climbs from the policy as it is. At each rung it measures where the time goes, and tries treatments for the part that
+Climbs from the baseline. At each rung it measures where the time goes, and tries treatments for the part that
 costs most: exact ones before rounding ones, those that are quick to build before slow ones. It runs the current best
 and the current best plus the candidate in alternation, and judges the paired ratio. It accepts what is shown to be
-faster. All accepted treatments together must hold the guard against the untouched policy, on the same observations with
+faster. All accepted treatments together must hold the guard against the baseline, on the same observations with
 the same noise. One interleaved run of all rungs gives the ladder's figures. The ladder ends with the best rung of that
 run, and recipe.yaml in the run's folder lists its treatments.
 
@@ -15,7 +15,7 @@ It skips dtypes that are slower on this machine (bfloat16 on some CPUs) and trea
 target is far. The report counts them. If the arithmetic alone takes longer than the target, the command says so at once
 and stops.
 
-The guard knows what a treatment may do. An exact treatment must agree with the untouched policy as well as that policy
+The guard knows what a treatment may do. An exact treatment must agree with the baseline as well as that policy
 agrees with itself when its sums are taken in another order. The others may move each action dimension by at most 0.02
 of its spread (RMS) and 0.2 at any single action, and may flip no decision (a gripper's). --guard sets other limits.
 Strobe checks the last rung more closely: other prompts, missing cameras, earlier observations again, calls with
@@ -39,7 +39,7 @@ With --pace=HZ Strobe times everything with gaps between the calls, as on a robo
 Rounding treatments are tried by default, and lossy ones (fewer denoising steps) only with --allow=lossy, always under
 the guard.
 
-With --eval.n_episodes Strobe also plays the resulting policy against the untouched one in the simulator of --env.*:
+With --eval.n_episodes Strobe also plays the resulting policy against the baseline in the simulator of --env.*:
 pairs of episodes from the same starts with the same noise. It judges after each pair, as `strobe evaluate` does. The
 episodes end as soon as they show that the policy does worse, better, or not worse by more than 10 points. Before it
 measures, the command prints what so many episodes can decide. If a rung does worse, the ladder ends below it. With
@@ -117,7 +117,7 @@ class OptimizeConfig(OutputFlags, SamplingFlags, GuidanceFlags, InputFlags):
     target_hz: float = field(default=20.0, metadata=above(0, finite=True))
     # Share of chunks that must be ready within that time to reach the target: 0.95 is 95 %.
     in_time: float = field(default=0.95, metadata=between(0, 1))
-    # Limits on the distance of the actions to the untouched policy's, e.g. rms<=0.02, worst<=0.2, flips<=0 (in σ, the
+    # Limits on the distance of the actions to the baseline's, e.g. rms<=0.02, worst<=0.2, flips<=0 (in σ, the
     # spread of each action dimension, and the share of flipped decisions); also p99 in σ, cosine>=0.999,
     # largest_error<=0.01, mean_error<=0.005 (errors in the action's own units). Separate them by commas; all must hold.
     # By default exact treatments must agree as well as reordered sums do, and the others hold the first three. With

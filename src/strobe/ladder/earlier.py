@@ -78,7 +78,7 @@ class _Document(Data):
 def circumstances(subject: Subject, options: Options, base: Sequence[Treatment], guards: Guards) -> dict[str, str]:
     """Return what a try depends on besides the machine: with all of it equal, its outcome is equal.
 
-    ``base``: treatments of the untouched policy itself.
+    ``base``: treatments of the baseline itself.
     """
     fed = getattr(subject, "input_source", None)  # of a policy
     traits = subject.traits("inference", options.batch_size)
@@ -133,7 +133,7 @@ class Earlier:
         return (alike or self.ladders)[-1].rungs if self.ladders else []
 
     def standing(self, treatment: str, on: Set[str]) -> Standing:
-        """Return what the ladders showed of ``treatment``, as it is written, where the treatments ``on`` are on.
+        """Return what the ladders showed of ``treatment``, as written, where the treatments ``on`` are on.
 
         A ladder leaves it out only if it was made in the same circumstances, and what was on below it then is on now:
         what broke the guard together with another treatment may hold it alone.

@@ -52,7 +52,7 @@ def _too_long(ladder: Ladder, last: Measurement, result: OptimizeResult) -> Foun
     """
     took, do = whole_ms(last), " ".join(_ways(ladder, result))
     largest = max(ladder.needs, key=lambda need: need.ms, default=None)
-    at, part = "as it is" if ladder.chosen == ladder.rungs[0].name else f"with {ladder.chosen}", ""
+    at, part = "baseline" if ladder.chosen == ladder.rungs[0].name else f"with {ladder.chosen}", ""
     if largest is not None and largest.needed_ms:
         part = f" {largest.part} alone would have to fall from {ms(largest.ms)} to {ms(largest.needed_ms)}."
     elif largest is not None:

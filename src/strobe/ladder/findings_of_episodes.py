@@ -15,7 +15,7 @@ def worse(result: OptimizeResult, _: Thresholds) -> Found:
     """{paired.candidate} is faster but succeeds less often in {paired.environment}.
 
     Seen: {paired.sentence}.
-    Why: Its chunks are close to those of the untouched policy, and its episodes are not. The errors of many chunks add
+    Why: Its chunks are close to those of the baseline, and its episodes are not. The errors of many chunks add
         up, and the robot reaches states that the policy was not trained for.
     Do: The recipe does not contain it. A tighter --guard refuses such a treatment before any episode is played.
     """

@@ -37,7 +37,7 @@ ENOUGH = 0.95  # level of an interval that is shown; five calls reach no more th
 REST = "other"
 MEANING = (
     "Hz are chunks per second of inference, 1000 / ms: for {hz:g} Hz a chunk must be ready within {ms} ms. "
-    "'So far' is against the policy as it is, 'this rung' against the rung before, both from one run in alternation, "
+    "'So far' is against the baseline, 'this rung' against the rung before, both from one run in alternation, "
     "with 99 % intervals."
 )
 APART = (
@@ -45,7 +45,7 @@ APART = (
     "were not measured in one run. 'This rung' is from its own try, and 'so far' compares two runs."
 )
 PRICE = (
-    "Cosine and errors compare all treatments up to that rung with the untouched policy, on the same observations "
+    "Cosine and errors compare all treatments up to that rung with the baseline, on the same observations "
     "with the same noise, in the action's own units. Guard: {guard}."
 )
 
@@ -303,12 +303,12 @@ def _comparison(result: OptimizeResult, baseline: str, candidate: str) -> Compar
 
 
 def _labelled(result: OptimizeResult, ladder: Ladder) -> list[limits.Named]:
-    """Return the rungs that were kept, from the policy as it is to the chosen one."""
+    """Return the rungs that were kept, from the baseline to the chosen one."""
     return [(_short(index, rung), result.measurement(rung.name)) for index, rung in enumerate(_accepted(ladder))]
 
 
 def _against_the_first(result: OptimizeResult, ladder: Ladder) -> list[sameness.Candidate]:
-    """Return each rung against the policy as it is."""
+    """Return each rung against the baseline."""
     labels = {rung.name: _label(index, rung) for index, rung in enumerate(ladder.rungs) if index}
     pairs = [_comparison(result, ladder.rungs[0].name, name) for name in labels]
     return [

@@ -74,7 +74,7 @@ class Try(Data):
         default=None, description="upper bound (95 %) of the share of the time that it saves; None if unbounded"
     )
     on: list[str] = Field(default_factory=list, description="treatments accepted before it, as on a command line")
-    agreement: Agreement | None = Field(default=None, description="all treatments against the untouched policy")
+    agreement: Agreement | None = Field(default=None, description="all treatments against the baseline")
     build_s: Finite | None = Field(default=None, description="extra time of its first call")
 
     @property
@@ -92,10 +92,10 @@ def tried_on(tries: Sequence[Try], part: str) -> list[str]:
 
 
 class Rung(Data):
-    """An accepted treatment with all below it. The first rung is the policy as it is."""
+    """An accepted treatment with all below it. The first rung is the baseline."""
 
     name: str = Field(description="name of its measurement")
-    treatment: str = Field(default="", description="treatment added to the rung below; '' for the untouched policy")
+    treatment: str = Field(default="", description="treatment added to the rung below; '' for the baseline")
     treatments: list[dict[str, str | int | float | bool | None]] = Field(
         default_factory=list, description="all treatments, in the order in which they are applied"
     )
@@ -128,7 +128,7 @@ class Ladder(Data):
     ended: str = Field(description="why the search ended, in words")
     interleaved: bool = Field(default=True, description="all rungs were measured in alternation, in one run")
     chosen: str = Field(description="the measurement of the best rung for which the guard held")
-    rungs: list[Rung] = Field(description="the policy as it is first")
+    rungs: list[Rung] = Field(description="the baseline first")
     tries: list[Try] = Field(default_factory=list, description="in the order in which they were made")
     needs: list[Need] = Field(default_factory=list, description="what is missing to the target")
 

@@ -1,10 +1,10 @@
-"""Optimize: climb from the policy as it is to a target rate, one treatment at a time, each shown and guarded.
+"""Optimize: climb from the baseline to a target rate, one treatment at a time, each shown and guarded.
 
-`optimize` measures the machine and the policy as it is, then climbs. A strategy, one by one or by effect, asks the
+`optimize` measures the machine and the baseline, then climbs. A strategy, one by one or by effect, asks the
 climb which candidates remain (`climb.py`, `candidates.py`): those for the part that costs most come first, and what
 earlier ladders showed counts (`earlier.py`). It tries the first of them (`trial.py`): on top of the accepted rungs,
 since treatments interact; screened on a few observations, where all that is on together must hold the guard against the
-untouched policy; then timed against the highest rung in alternation (`runner.py`). A faster one becomes the next rung,
+baseline; then timed against the highest rung in alternation (`runner.py`). A faster one becomes the next rung,
 and every try is listed. Where a chunk takes so long that few candidates could be tried, all of one effect are tried
 together at first sight. In the end one interleaved run of all rungs gives the ladder's figures and drops what it does
 not show (`closing.py`); the highest rung is looked at closely, played in the simulator, and timed by itself. Where it
@@ -52,7 +52,7 @@ from strobe.ladder.trial import attempt, begins_with_glance, failure, millisecon
 
 NOT_INTERLEAVED = (
     "the climb was interrupted before its closing run: a rung's figures are from its own try, in alternation with the "
-    "rung before it, and it is set against the policy as it is across two runs"
+    "rung before it, and it is compared with the baseline across two runs"
 )
 NOT_CONFIRMED = (
     "the climb ended because a rung reached the target, and the later runs do not show that: --all continues"
@@ -71,7 +71,7 @@ def optimize(
 
     Args:
         options: its budget is the closing run's.
-        base: treatments of the untouched policy itself (Real-Time Chunking), on in everything that is measured.
+        base: treatments of the baseline itself (Real-Time Chunking), on in everything that is measured.
         earlier: whether earlier ladders of this machine and policy are read, and this one is added to them.
 
     Returns:
@@ -80,7 +80,7 @@ def optimize(
     Raises:
         UserError: the start does not apply, or breaks the guard; the simulator cannot be started, or the episodes are
             too few for what the guard demands of them.
-        KeyboardInterrupt: before the policy as it is was measured.
+        KeyboardInterrupt: before the baseline was measured.
     """
     if aim.guards.success_drop is not None and not aim.episodes:
         raise UserError(f"--guard={aim.guards}: success_drop needs episodes: add --eval.n_episodes=50")
@@ -117,12 +117,12 @@ def optimize(
 
 
 def _start(aim: Aim, runs: Runs, guards: Guards, earlier: Earlier, began: float) -> tuple[Climb, bool]:
-    """Measure the policy as it is, with the treatments that are on from the start, and choose how to climb.
+    """Measure the baseline, with the treatments that are on from the start, and choose how to climb.
 
     Returns the climb, and whether Ctrl-C ended the measurement.
     """
     reporter = runs.reporter
-    reporter.stage("the policy as it is")
+    reporter.stage("the baseline")
     untouched = Variant(AS_IT_IS, runs.base)
     limit_s = aim.time_limit or settings.default_time_limit(runs.subject.device.type)
     tries = settings.ONE_BY_ONE_TRIES
@@ -253,7 +253,7 @@ def climb_one_by_one(climb: Climb) -> tuple[str, Measured | None]:
 
 
 def _measure_start_well(climb: Climb, measured: Measured | None) -> None:
-    """Put a good measurement of the policy as it is in the place of a glance: from ``measured``, or from a new run."""
+    """Put a good measurement of the baseline in the place of a glance: from ``measured``, or from a new run."""
     start, runs = climb.start, climb.runs
     if measured is None:
         seconds = (settings.TRY_ROUNDS + 1) * runs.spaced_s(start.ms / 1e3)
@@ -301,7 +301,7 @@ def climb_by_effect(climb: Climb) -> str:
 
 
 def _groups(climb: Climb, effect: Effect) -> list[Candidate]:
-    """Return the groups of ``effect`` without what cannot be put on together with the rest, which is listed.
+    """Return the groups of ``effect`` without what cannot be applied together with the rest, which is listed.
 
     Other forms of it, such as one for each part where the whole does not fit in memory, take its place.
     """
@@ -312,7 +312,7 @@ def _groups(climb: Climb, effect: Effect) -> list[Candidate]:
 
 
 def _drop_failing(climb: Climb, group: Candidate) -> bool:
-    """List those of ``group`` that cannot be put on together with the rest. Return whether there are any."""
+    """List those of ``group`` that cannot be applied together with the rest. Return whether there are any."""
     runs = climb.runs
     specs: tuple[Spec, ...] = ()
     for spec in catalogue.ordered(group.specs):

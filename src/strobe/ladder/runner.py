@@ -47,7 +47,7 @@ class Runs:
     """Puts variants on ``subject`` and runs them: once, or in alternation.
 
     Args:
-        base: treatments of the untouched policy itself, on in every variant.
+        base: treatments of the baseline itself, on in every variant.
         ceiling: of this machine.
     """
 
@@ -63,13 +63,13 @@ class Runs:
         self.ceiling = ceiling
         self._call = subject.call("inference", options.batch_size)
         self._treatments: dict[tuple[str, ...], Treatment] = {}  # by the specs up to their own, in order
-        self._counts: dict[str, Counted] = {}  # of the untouched policy, by its variant's name
+        self._counts: dict[str, Counted] = {}  # of the baseline, by its variant's name
         self._ticks = 1  # from call to call at the robot's pace
 
     def variant(self, number: int, specs: Sequence[Spec]) -> Variant:
         """Make a variant of ``specs``; treatments that begin like an earlier variant's are shared with it.
 
-        So a converted copy of the weights, or compiled code, is there once. What is put on before a treatment is the
+        So a converted copy of the weights, or compiled code, is there once. What is applied before a treatment is the
         same for all who share it, and it need not know what comes after it.
 
         Raises:
@@ -210,13 +210,13 @@ def prepare_checks(runs: Runs, chunk_s: float) -> tuple[Sameness | None, list[Ya
     """Choose the observations that a policy's actions are compared on, and measure how far rounding moves them.
 
     Args:
-        chunk_s: seconds that a chunk of the untouched policy takes.
+        chunk_s: seconds that a chunk of the baseline takes.
 
     Returns:
         The comparison, None for a backbone or where none is requested, and the yardsticks.
 
     Raises:
-        PolicyCallError: the untouched policy fails on one of the observations.
+        PolicyCallError: the baseline fails on one of the observations.
     """
     subject, reporter = runs.subject, runs.reporter
     if not runs.options.checked:
@@ -250,13 +250,13 @@ class Screened:
 
 @dataclass
 class ActionGuard:
-    """Compares variants' actions with the untouched policy's, and holds them against the guard.
+    """Compares variants' actions with the baseline's, and compares them with the guard.
 
     Args:
         guards: how far the actions may differ.
-        reference: chunks of the untouched policy, by the index of observation and noise.
-        same: checks a policy's actions on other observations; None for a backbone, or where the untouched policy fails.
-        yardsticks: how far something harmless moves the untouched policy's actions.
+        reference: chunks of the baseline, by the index of observation and noise.
+        same: checks a policy's actions on other observations; None for a backbone, or where the baseline fails.
+        yardsticks: how far something harmless moves the baseline's actions.
     """
 
     runs: Runs
@@ -266,26 +266,26 @@ class ActionGuard:
     yardsticks: list[Yardstick] = field(default_factory=list)
 
     def effect(self, variant: Variant) -> Effect:
-        """Return the most that ``variant`` does to the actions, beyond the untouched policy's own treatments."""
+        """Return the most that ``variant`` does to the actions, beyond the baseline's own treatments."""
         return strongest([treatment.effect for treatment in variant.treatments[len(self.runs.base) :]])
 
     def of(self, variant: Variant) -> Guard:
-        """Return the guard for what ``variant`` has beyond the untouched policy."""
+        """Return the guard for what ``variant`` has beyond the baseline."""
         return self.guards.of([self.effect(variant)])
 
     def judge(self, variant: Variant, agreement: Agreement) -> Judgement:
-        """Hold ``agreement`` against the guard's limits on actions; one on episodes is held at the end of the climb."""
+        """Compare ``agreement`` with the guard's limits on actions; one on episodes is held at the end of the climb."""
         return self.of(variant).of_actions.judge(agreement, yardstick(self.yardsticks, "reordered sums"))
 
     def agreement(self, measured: Measured, name: str) -> Agreement:
-        """Compare the chunks of ``name`` with the untouched policy's on the observations that both saw."""
+        """Compare the chunks of ``name`` with the baseline's on the observations that both saw."""
         return self._agreement(measured.variants[name], measured.outputs.first(name))
 
     def screen(self, variant: Variant) -> Screened:
         """Run ``variant`` on a few observations; on more where the guard does not hold, so that this is no chance.
 
         Raises:
-            PolicyCallError: a call fails on an observation that the untouched policy takes.
+            PolicyCallError: a call fails on an observation that the baseline takes.
         """
         outputs, seconds = Outputs([variant.name]), []
         for index in range(min(settings.GUARDED_OBSERVATIONS, len(self.reference))):

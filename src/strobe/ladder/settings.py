@@ -30,7 +30,7 @@ ONE_BY_ONE_TRIES = 3  # tries that must fit into the time limit at the policy's 
 FAR = 2.0  # × target: slower policies are measured coarsely and small candidates skipped
 MIN_SAVING = 0.15  # least saving, as a share of a chunk's time; smaller candidates are skipped while the target is far
 PREDICTED_MARGIN = 1.05  # rungs of an earlier ladder suffice if their predicted time × this meets the target
-LEAST_CHUNKS = 45.0  # least time for a climb without a requested limit, in chunks of the untouched policy
+LEAST_CHUNKS = 45.0  # least time for a climb without a requested limit, in chunks of the baseline
 
 # The closing run
 
@@ -61,7 +61,7 @@ class Aim:
     Args:
         target_hz: control loops per second: a chunk must be ready within one.
         in_time: share of chunks that must be ready within it, 0 to 1.
-        guards: how far the policy may move from the untouched one, by what its treatments do.
+        guards: how far the policy may move from the baseline, by what its treatments do.
         everything: go on through all candidates once the target is reached.
         time_limit: seconds for climb and closing run; None for what suits the subject. Episodes come after it.
         start: treatments that are on from the first rung, whatever they gain; the guard holds for them too.

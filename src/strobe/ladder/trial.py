@@ -291,7 +291,7 @@ def speedup(verdict: Verdict) -> str:
 
 
 def moved(agreement: Agreement) -> str:
-    """Return how far the actions are from the untouched policy's, in words."""
+    """Return how far the actions are from the baseline's, in words."""
     if agreement.rms is None or agreement.worst is None:
         return f"cosine {agreement.cosine:.6f}"
     if not agreement.worst:

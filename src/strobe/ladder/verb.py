@@ -42,7 +42,7 @@ def optimize(
         guard: limits on how far outputs may move, such as 'cosine>=0.999, largest_error<=1e-3'. By default exact
             treatments must agree as well as reordered sums do, and the others hold 'rms<=0.02, worst<=0.2'. These are
             in σ, the standard deviation of each column (a place along the last dimension) over the rows of all
-            untouched outputs. Without 8 different rows there is no σ: then such limits are not judged, and nothing is
+            baseline outputs. Without 8 different rows there is no σ: then such limits are not judged, and nothing is
             accepted that moves an output.
         seconds: for the ladder; by default 80 on a CPU and 300 elsewhere, or more where a call takes long.
         lossy: whether treatments are tried that move the outputs by more than rounding does, such as int8.
@@ -53,7 +53,7 @@ def optimize(
 
     Raises:
         UserError: nothing to call, no inputs, a bad number, a guard that cannot be read, or a target that fails.
-        KeyboardInterrupt: before the target as it is was measured.
+        KeyboardInterrupt: before the baseline was measured.
     """
     limit = seconds if seconds is not None else 1.0
     request = VerbArguments({"target": target}, inputs, limit, 0.1, device, "", seed)

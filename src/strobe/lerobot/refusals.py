@@ -1,4 +1,4 @@
-"""Report refusals of LeRobot, a policy or the Hub in one line: the cause, and the command that mends it."""
+"""Report refusals of LeRobot, a policy or the Hub in one line: the cause, and the command that fixes it."""
 
 from __future__ import annotations
 

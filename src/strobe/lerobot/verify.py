@@ -23,7 +23,7 @@ from strobe.core.treatments.recipe import RecipeTreatment, groups_of, treatments
 from strobe.core.treatments.treatment import Variant
 from strobe.lerobot.policies.policy_subject import PolicySubject
 
-YARDSTICKS_SHARE = 0.5  # share of the time for the untouched policy's own chunks and the yardsticks
+YARDSTICKS_SHARE = 0.5  # share of the time for the baseline's own chunks and the yardsticks
 PASSES = 2  # passes over the observations, each in another order
 
 
@@ -76,7 +76,7 @@ def verify_groups(
     treatments = groups[-1][1]
     same = Sameness(subject, count=count)
     try:
-        reporter.stage("the untouched policy's actions")
+        reporter.stage("the baseline's actions")
         planned = _planned(same, name, groups, passes)
         progress = CheckProgress(reporter, planned)
         if seconds < math.inf and (chunk_s := _chunk_s(same, progress)) is not None:
@@ -116,7 +116,7 @@ def _check_groups(
     """Add a check of each group to ``result``. Raises KeyboardInterrupt, after adding what was seen by then."""
     reordered = yardstick(result.yardsticks, "reordered sums")
     for number, (label, chosen) in enumerate(groups):
-        reporter.stage(f"{label} against the untouched policy")
+        reporter.stage(f"{label} against the baseline")
         same.limit.begin(1 / (len(groups) - number))
         effect = strongest([treatment.effect for treatment in chosen])
         guard = guards.of([effect])
@@ -148,7 +148,7 @@ def _planned(same: Sameness, name: str, groups: Sequence[tuple[str, tuple[Recipe
 
 
 def _chunk_s(same: Sameness, progress: Progress) -> float | None:
-    """Return the seconds of the untouched policy's second chunk, since the first also starts things; None: it fails."""
+    """Return the seconds of the baseline's second chunk, since the first also starts things; None: it fails."""
     ended: list[float] = []
 
     def note_end(done: int, planned: int) -> None:

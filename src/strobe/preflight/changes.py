@@ -47,7 +47,7 @@ class Change:
 
     Args:
         name: in words.
-        mend: how to wire it so.
+        fix: how to wire it so.
         observed: the name of an `Observed`; '' for the observation as it is.
         act: what is done to the predicted actions, (frames, actions, dimensions).
         state_added: how many times the state is added to them.

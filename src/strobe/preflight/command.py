@@ -2,7 +2,7 @@
 
 Reads the checkpoint's config, its processors with their statistics, the names of its weights, the data set, and the
 robot and cameras that lerobot-rollout would connect. It shows every feature side by side, and names what does not fit,
-with the flag or the file that mends it. LeRobot raises no error for most of these faults: a normaliser without
+with the flag or the file that fixes it. LeRobot raises no error for most of these faults: a normaliser without
 statistics does not change its input, and joints in another order move another arm. This part runs no policy and
 connects no robot. It takes seconds.
 
@@ -12,8 +12,8 @@ cameras swapped, channels, order, units, normalisation, signs, relative actions,
 prompt. A claim holds in pairs over episodes, at 5 % for all hypotheses together. It also names weights that the policy
 has and the file lacks, since their layers stay random. --read_only skips all this.
 
---mend=NEW writes a mended copy of the checkpoint. It mends statistics that have another name, are missing, belong to
-other data than --dataset.root, or are inside the weights. It mends weights that were saved from a compiled policy, and
+--mend=NEW writes a fixed copy of the checkpoint. It fixes statistics that have another name, are missing, belong to
+other data than --dataset.root, or are inside the weights. It fixes weights that were saved from a compiled policy, and
 fields of another version of LeRobot. The copy must have no new fault, and must explain the recorded frames no worse
 than the checkpoint does. If it does not, it is not written, and a line says why.
 
@@ -41,7 +41,7 @@ Examples:
   strobe preflight --policy.path=FOLDER --dataset.root=DATA
   strobe preflight --policy.path=FOLDER --dataset.root=DATA --dataset.episodes=[0,1,2,3] --held_out=[40,41,42,43]
   strobe preflight -- --robot.type=so101_follower --robot.port=/dev/ttyACM0 --policy.path=FOLDER --task="pick the cube"
-  strobe preflight --policy.path=FOLDER --dataset.root=DATA --mend=mended
+  strobe preflight --policy.path=FOLDER --dataset.root=DATA --mend=fixed
   strobe preflight --dataset.root=DATA
   strobe preflight --dataset.root=DATA --mend_data=mended-data
   strobe preflight --policy.path=FOLDER --dataset.root=DATA --rollout=runs/REHEARSAL
@@ -90,7 +90,7 @@ class PreflightConfig(OutputFlags):
     # A run of `strobe rollout` or `strobe rehearse` with this policy. Strobe compares its lags with those of the
     # recording, and the time of its calls with the chunk.
     rollout: Path | None = None
-    # Write a mended copy of the checkpoint to this folder.
+    # Write a fixed copy of the checkpoint to this folder.
     mend: Path | None = None
     # Write a copy of the data set to this folder, with the statistics and the frames' numbers that its frames have.
     mend_data: Path | None = None

@@ -1,4 +1,4 @@
-"""Is a mended checkpoint better? Its copy is held against the same table, and against recorded frames."""
+"""Is a fixed checkpoint better? Its copy is compared with the same table, and against recorded frames."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def hold_to_table(result: PreflightResult, mended: Wiring, target: Path) -> None
 def hold_to_frames(result: PreflightResult, target: Path, frames: Frames, progress: Callable[[Progress], None]) -> None:
     """Take the copy in ``target`` away if it explains less of the recorded actions than the checkpoint does.
 
-    A checkpoint that cannot be run, as it is often mended for that, has nothing to be held against: the copy must run.
+    A checkpoint that cannot be run, as it is often fixed for that, has nothing to be compared with: the copy must run.
     Ctrl-C takes the copy away too: none stays that is not proven.
     """
     from strobe.preflight.open_loop import explained_by
@@ -45,7 +45,7 @@ def hold_to_frames(result: PreflightResult, target: Path, frames: Frames, progre
         after = explained_by(target, frames, progress)
     except KeyboardInterrupt:
         result.status = "interrupted"
-        _take_away(result, target, "Ctrl-C came before it was held against the recorded frames")
+        _take_away(result, target, "Ctrl-C came before it was compared with the recorded frames")
         return
     except UserError as error:
         if loop.whole is not None:

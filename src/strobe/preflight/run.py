@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Preflight:
-    """The checkpoint to look at, and what to hold it against.
+    """The checkpoint to look at, and what to compare it with.
 
     Args:
         policy: the checkpoint's folder.
@@ -41,7 +41,7 @@ class Preflight:
         rename: names in the inputs → names that the policy knows.
         rollout: a run of this policy, whose lags stand beside the data set's, and whose calls are timed.
         settings: fields of the policy's config that the command line sets.
-        mend: the folder into which a mended copy of the checkpoint is written.
+        fix: the folder into which a fixed copy of the checkpoint is written.
         mend_data: the folder into which a copy of the data set is written.
         episodes: of the data set, that are used; all by default.
         decode: whether a few images of the data set are decoded.
@@ -67,7 +67,7 @@ class Preflight:
 
 
 def preflight(look: Preflight) -> PreflightResult:
-    """Read the wiring, and mend it in a copy if that is asked for. Raises UserError for files that cannot be read."""
+    """Read the wiring, and fix it in a copy if that is asked for. Raises UserError for files that cannot be read."""
     wiring = _wiring(look, look.policy)
     result = answer_of(wiring)
     if look.dataset is not None:
@@ -153,7 +153,7 @@ def look_at_frames(
     Args:
         policy: the checkpoint's folder.
         run: a run of this policy, whose first action stands beside those on the frames.
-        mended: the folder of a mended copy, which is taken away if it explains less of the frames.
+        fixed: the folder of a fixed copy, which is taken away if it explains less of the frames.
     """
     from strobe.preflight.first_actions import add_run
     from strobe.preflight.open_loop import open_loop

@@ -45,7 +45,7 @@ class VectorWiring:
     """How a vector is normalised.
 
     Args:
-        own: by the policy's processors; None if they leave it as it is.
+        own: by the policy's processors; None if they leave it unchanged.
         data: by the same mode with the data set's statistics; None if it has none.
         normalises: whether the processors should normalise it.
     """

@@ -26,7 +26,7 @@ class Scheme:
     Args:
         kinds: of the hypotheses on the state, on the action, and on both.
         words: makes a sentence about one of them.
-        mends: for each of the three.
+        fixes: for each of the three.
         state, action: what is done to the vector; None if nothing can be.
         action_by_itself: whether the action is looked at without the state.
         extra: whether it is left out where calls take long.
@@ -146,7 +146,7 @@ def _normalisations(wiring: SubjectWiring) -> Iterator[Scheme]:
              "The training data was normalised before it was recorded: unnormalise the actions once more.",
              "The training data was normalised before it was recorded: record or convert this data so.")  # fmt: skip
     ways: tuple[tuple[str, str, tuple[str, str, str], object, object], ...] = (
-        ("as it is", "{} should not be normalised", none, _raw, _already),
+        ("baseline", "{} should not be normalised", none, _raw, _already),
         ("twice", "{} should be normalised twice", twice, _normalised_again, _unnormalised_again),
         ("by this data", "{} should be normalised with this data's statistics", (mends[0], mends[1], mends[2]),
          _by_data, _from_data),

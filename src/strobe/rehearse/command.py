@@ -1,6 +1,6 @@
 r"""strobe rehearse: what would happen on the robot, tried without it?
 
-Runs `lerobot-rollout` as it is, with the robot's arguments, and watches it as `strobe rollout` does. The policy, the
+Runs `lerobot-rollout` unchanged, with the robot's arguments, and watches it as `strobe rollout` does. The policy, the
 loop and LeRobot's driver are real. Only the arm is not: Strobe emulates the servos of an SO, Koch or OMX arm, or of two
 SO arms, behind a serial port, with your calibration if there is one. The cameras replay a recording at their own rate
 (--frames), show a test pattern, or are your own (--frames=live).

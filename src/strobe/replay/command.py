@@ -19,7 +19,7 @@ Examples:
   strobe replay RUN --inference.queue_threshold=40 --fps=20
   strobe replay RUN --latency=x0.5                              calls half as long; +20: 20 ms longer; 120: all 120 ms
   strobe replay RUN --latency=OTHER                             the latencies of another rollout, on another machine
-  strobe replay RUN --rtc_version=4454                          Real-Time Chunking as LeRobot's pull request mends it
+  strobe replay RUN --rtc_version=4454                          Real-Time Chunking as LeRobot's pull request fixes it
   strobe replay RUN --inference_delay=4 --inference.rtc.execution_horizon=20
   strobe replay RUN --recipe=recipe.yaml --latency=x0.6         seams of the policy with these treatments
 

@@ -166,8 +166,8 @@ class Changes:
     Args:
         lerobot: flags of lerobot-rollout, name without -- → value.
         latency: 'recorded', 'x0.5', '+20', '-20' or '120' (milliseconds), or another recorded run.
-        delay, mended: as of `Setting`; None: as in the run.
-        recipe: the name of one that is put on the policy; '' without.
+        delay, fixed: as of `Setting`; None: as in the run.
+        recipe: the name of one that is applied the policy; '' without.
     """
 
     lerobot: dict[str, str] = dataclasses.field(default_factory=dict)

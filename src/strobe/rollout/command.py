@@ -1,19 +1,19 @@
 r"""strobe rollout: does the robot get its actions in time, and what is in the way?
 
-Runs `lerobot-rollout` as it is, with the arguments after --. It watches the control loop, the inference thread, and the
-queue of actions between them: each camera and motor bus, the processors, the policy's parts, the queue, the sleep. The
-first word after -- chooses another loop of LeRobot. It may be lerobot-record or lerobot-teleoperate: the answer shows
-their rate and recording in the same way. It may be one side of remote inference (lerobot.async_inference), robot_client
-or policy_server. The answer then shows what a round trip is made of, what the server drops, and what images as JPEG
-would save. Run both sides in Strobe, and the client's answer shows the server's steps too, on one clock. The robot gets
-the same commands. If a probe cannot be attached, the robot runs without it.
+Runs `lerobot-rollout` unchanged, with the arguments after --. It watches the control loop, the inference thread, and
+the queue of actions between them: each camera and motor bus, the processors, the policy's parts, the queue, the sleep.
+The first word after -- chooses another loop of LeRobot. It may be lerobot-record or lerobot-teleoperate: the answer
+shows their rate and recording in the same way. It may be one side of remote inference (lerobot.async_inference),
+robot_client or policy_server. The answer then shows what a round trip is made of, what the server drops, and what
+images as JPEG would save. Run both sides in Strobe, and the client's answer shows the server's steps too, on one clock.
+The robot gets the same commands. If a probe cannot be attached, the robot runs without it.
 
 Before it starts, it reads how the checkpoint is wired, as `strobe preflight` does, and shows serious faults. If the
 first action may already be wrong, it does not start, unless you give --anyway.
 
 The answer shows the rate of the loop, how long actions lasted and when there were none, and how old the observation
 behind each action was. It shows the delay that Real-Time Chunking assumed, the delay that happened, and how far the arm
-jumps from chunk to chunk. It names the flag, and the value, that would mend a fault.
+jumps from chunk to chunk. It names the flag, and the value, that would fix a fault.
 
 After the run, when the robot is at rest and disconnected, Strobe calls the policy for about ten more seconds on the
 last observation: back to back, and at the pace of the run. So the answer can say "25 ms on the bench, 41 ms here", and
@@ -136,7 +136,7 @@ def say_serious(look: WiringLook | None, live: Live) -> None:
 def first_look(
     look: WiringLook | None, live: Live, filmed: Collection[str] | None = None
 ) -> Callable[[Mapping[str, Any], bool], None] | None:
-    """Return what holds the first observation against the training, and prints what is wrong; None without a wiring.
+    """Return what compares the first observation with the training, and prints what is wrong; None without a wiring.
 
     Args:
         filmed: cameras of a rehearsal that show recorded or live images, '' for all. None: all do.

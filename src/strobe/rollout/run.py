@@ -116,7 +116,7 @@ def watch(
     if watching.failed and result.rollout.inference is not None:
         result.rollout.inference.errors = watching.failed
     result.notes += watching.notes
-    result.caveats += [f"{words}; the policy ran as it is" for words in dict.fromkeys(unused)]
+    result.caveats += [f"{words}; the policy ran unchanged" for words in dict.fromkeys(unused)]
     if keeper is not None:
         result.notes.append(_note_on_observations(keeper, len(record.turns)))
     if watching.stopped:

@@ -9,7 +9,7 @@ SLICE = Slice(
         Command(
             "rollout",
             ROBOT,
-            "lerobot-rollout as it is; also lerobot-record, lerobot-teleoperate and remote inference",
+            "lerobot-rollout unchanged; also lerobot-record, lerobot-teleoperate and remote inference",
             "strobe.rollout.command",
         ),
     ),

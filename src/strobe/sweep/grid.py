@@ -46,7 +46,7 @@ class Cell:
     @property
     def label(self) -> str:
         """The cell's settings in words."""
-        return label(self.settings) or "as it is"
+        return label(self.settings) or "baseline"
 
 
 def parse_axis(text: str) -> tuple[str, list[str]]:

@@ -1,6 +1,6 @@
 r"""strobe train: what do the steps of a training wait for?
 
-Runs `lerobot-train` as it is, with the arguments after --, and times the parts of each step: waiting for data,
+Runs `lerobot-train` unchanged, with the arguments after --, and times the parts of each step: waiting for data,
 transfer, preprocessing, forward and backward (by the policy's parts), clipping, optimizer, logging, checkpoint,
 evaluation. Inside the loader's workers it times video decoding, row reads, delta timestamps, image transforms and
 collate. The computation does not change: the losses are those of a run without Strobe.

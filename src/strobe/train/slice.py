@@ -9,7 +9,7 @@ SLICE = Slice(
         Command(
             "train",
             UNDERSTAND,
-            "what a training waits for: lerobot-train as it is, with the parts of its steps and of its loader's "
+            "what a training waits for: lerobot-train unchanged, with the parts of its steps and of its loader's "
             "workers",
             "strobe.train.command",
         ),

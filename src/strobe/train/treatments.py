@@ -233,7 +233,7 @@ class MixedPrecision(Treatment, key="amp"):
     def __post_init__(self) -> None:
         if self.dtype not in (*DTYPES, AUTO):
             raise UserError(f"amp={self.dtype}: {nearest(self.dtype, (*DTYPES, AUTO))}")
-        if self.dtype != AUTO:  # else the device decides, when it is put on
+        if self.dtype != AUTO:  # else the device decides, when it is applied
             self.dtypes = (str(DTYPES[self.dtype]).removeprefix("torch."),)
 
     def traits(self) -> TreatmentTraits:

@@ -135,7 +135,7 @@ class _Subject:
 class _Known(Treatment):
     """``sample_actions`` with its times known before; ``holder``: openpi's `Policy`, which has the method by itself.
 
-    The first call is made by the untouched model too.
+    The first call is made by the baseline too.
     """
 
     holder: Any = None
@@ -183,7 +183,7 @@ def put_on(
 
     Raises:
         UserError: no such model, another treatment, fewer than one step, or treatments are on already. The first call
-            raises it unless its actions are those of the untouched model to the bit.
+            raises it unless its actions are those of the baseline to the bit.
     """
     holder = given if hasattr(given, "_model") and hasattr(given, "_sample_actions") else None
     model = given if holder is None else given._model

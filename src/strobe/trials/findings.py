@@ -43,7 +43,7 @@ def other_order(result: TrialsResult, _: Thresholds) -> Found:
     Seen: The codes differ from those of the plan: {listed}.
     Why: A drawn order keeps what changes with time, such as a warm gripper, from favouring one setting. An order that
         somebody chose does not.
-    Do: Take the rows from the top. If the codes were only typed wrong, mend them.
+    Do: Take the rows from the top. If the codes were only typed wrong, fix them.
     """
     yield from _pairs(result.other_order, ("was", "were"))
 

@@ -47,7 +47,7 @@ def judge(plan: TrialPlan, trials: Sequence[Trial], key: TrialKey | None, source
         counted=len(pairs),
     )
     _record_deviations(result, plan, pairs)
-    # Without the key the two have no order: the second code is held against the first.
+    # Without the key the two have no order: the second code is compared with the first.
     default: Code = key.default if key is not None else "A"
     codes: tuple[Code, Code] = ("A", "B") if default == "A" else ("B", "A")
     _judge_success(result, pairs, codes, key)

@@ -106,7 +106,7 @@ def test_compare_other_settings_and_the_same_twice(tmp_path):
     assert same.agreement.largest_error == 0
     assert fewer.agreement.largest_error > 0
     calls = {m.name: next(c.calls for c in m.components if c.name == "denoise step") for m in result.measurements}
-    assert calls == {"as it is": 10, "as before": 10, "5 steps": 5}
+    assert calls == {"baseline": 10, "as before": 10, "5 steps": 5}
 
 
 @pytest.mark.matrix  # half a minute of compiling; test_models.py compares a compiled backbone
@@ -114,7 +114,7 @@ def test_compare_compiled_says_what_it_cannot_see(tmp_path):
     code = run("compare", "--policy.type=act", *TINY, "--compile", f"--output_dir={tmp_path}")
     assert code == 0
     result = stored(CompareResult, only_run(tmp_path))
-    compiled = result.measurement("as it is, compiled")
+    compiled = result.measurement("baseline, compiled")
     assert "torch.compile" in compiled.unseen["backbone"]
     assert "backbone" not in {c.name for c in compiled.components}
     assert result.comparisons[0].agreement.cosine == pytest.approx(1, abs=1e-4)

@@ -23,9 +23,9 @@ def way(name: str, attention: str, **settings: Any) -> Measurement:
 
 def against(name: str, ratio: float, kind: Any = "slower", attention: str = "one_way", **settings: Any) -> Any:
     """A way to train, called like it, against the policy's own, which is sampled."""
-    judged = compared(kind, candidate=name, baseline="as it is")
+    judged = compared(kind, candidate=name, baseline="baseline")
     judged.verdict.ratio, judged.verdict.interval = ratio, Interval(low=ratio - 0.02, high=ratio + 0.02, level=0.99)
-    ways = way("as it is", attention), way(name, attention, delay_training=name, **settings)
+    ways = way("baseline", attention), way(name, attention, delay_training=name, **settings)
     return result(*ways, of=CompareResult, comparisons=[judged])
 
 

@@ -23,11 +23,11 @@ def run(ratio: float, *levers: TreatmentTraits, kind: Any = "faster", held: floa
                       interval=Interval(low=ratio - 0.01, high=ratio + 0.01, level=0.99))  # fmt: skip
     gradient: dict[str, Any] = {"cosine": 0.9999, "seed_cosine": 0.995, "loss": 1.01, "baseline_loss": 1.0,
                                 "loss_error": 0.01, "error": 0.01}  # fmt: skip
-    judged = Comparison(baseline="as it is", candidate="it", verdict=verdict, difference_ms=1.0,
+    judged = Comparison(baseline="baseline", candidate="it", verdict=verdict, difference_ms=1.0,
                         gradient=GradientAgreement(**(gradient | same)))  # fmt: skip
     memory = [Memory(peak_activations=round(share * 2**30)) for share in (1.0, held)]
     return result(
-        measured(PARTS, name="as it is", phase=phase, traits=Traits(batch_size=8), memory=memory[0]),
+        measured(PARTS, name="baseline", phase=phase, traits=Traits(batch_size=8), memory=memory[0]),
         measured(PARTS, name="it", phase=phase, whole=100 * ratio, memory=memory[1],
                  traits=treated(*levers or [BF16], batch_size=8, build_s=1.0)),
         of=CompareResult, comparisons=[judged],

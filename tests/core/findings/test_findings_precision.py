@@ -15,7 +15,7 @@ def run(ratio: float, *names: str, width: float = 0.01, kind: Any = "faster", pa
         dtypes: Any = None, **more: Any) -> Any:  # fmt: skip
     """A comparison of precisions: ``names`` of candidate and baseline, else bf16 and fp32.
 
-    With ``dtypes`` the baseline is the policy as it is, with such weights. ``more`` is how the outputs agree, and how
+    With ``dtypes`` the baseline is the baseline, with such weights. ``more`` is how the outputs agree, and how
     ``fast`` the machine is at large products in half.
     """
     name, baseline = (*names, *("bf16", "fp32")[len(names) :])

@@ -23,11 +23,11 @@ FEATURES = Agreement(of="features", cosine=0.9995, largest_error=1, mean_error=1
 
 
 def variant(agreement: Agreement, names: Any = (), **more: Any) -> CompareResult:
-    """A comparison of 'bf16' with the policy as it is; ``names`` are those of two precisions."""
-    judged = compared("faster", candidate="bf16", baseline="as it is")
+    """A comparison of 'bf16' with the baseline; ``names`` are those of two precisions."""
+    judged = compared("faster", candidate="bf16", baseline="baseline")
     judged = judged.model_copy(update={"agreement": agreement, "effect": "rounding", "guard": GUARD} | more)
     made = result(
-        measured({"policy": 100.0}, name="as it is"), measured({"policy": 50.0}, name="bf16", whole=50.0),
+        measured({"policy": 100.0}, name="baseline"), measured({"policy": 50.0}, name="bf16", whole=50.0),
         of=CompareResult, comparisons=[judged], yardsticks=YARDSTICKS,
     )  # fmt: skip
     for measurement, name in zip(made.measurements, names, strict=False):

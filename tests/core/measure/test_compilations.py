@@ -176,7 +176,7 @@ def test_a_cuda_graph_that_was_skipped_has_its_reason() -> None:
 
 def test_each_variant_has_its_own() -> None:
     with torch.no_grad():
-        variants = {"as it is": Net(), "reading": eager(Reading()), "branching": eager(Branching())}
+        variants = {"baseline": Net(), "reading": eager(Reading()), "branching": eager(Branching())}
         plain, reading, branching = strobe.compare(variants, X, seconds=0.2).result.measurements
     assert plain.compilation is None
     assert reading.compilation.breaks == [line("the item")]

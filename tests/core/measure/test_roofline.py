@@ -84,7 +84,7 @@ def of(name: str, ms: float, gflop: dict[str, dict[str, float]], moved: dict[str
 
 def test_each_part_is_bound_by_the_slower_of_its_products_and_its_bytes():
     flop = {"policy": {"float32": 3.0}, "encoder": {"float32": 2.0}, "decoder": {"float32": 0.5}}
-    made = of("as it is", 100.0, flop, {"encoder": 10**7, "decoder": 10**8, "preprocessing": 10**6})
+    made = of("baseline", 100.0, flop, {"encoder": 10**7, "decoder": 10**8, "preprocessing": 10**6})
     [limit] = limits([made], CEILING)
     assert limit is not None
     parts = {part.part: part for part in limit.parts}
@@ -113,7 +113,7 @@ def test_a_part_that_beats_its_bound_has_its_own_time_for_it():
 
 def test_nothing_is_said_of_what_was_not_counted_or_has_no_ceiling():
     in_half = of("half", 10.0, {"policy": {"float16": 2.0}}, {})
-    assert limits([measurement("as it is", TREE, 10.0), in_half], CEILING) == [None, None]
+    assert limits([measurement("baseline", TREE, 10.0), in_half], CEILING) == [None, None]
 
 
 def test_nothing_is_said_where_products_ran_in_no_part_that_has_their_time():
@@ -124,7 +124,7 @@ def test_nothing_is_said_where_products_ran_in_no_part_that_has_their_time():
 
 def test_a_dtype_buys_what_its_ceiling_and_its_bytes_do():
     flop = {"encoder": {"float32": 2.0}, "decoder": {"float32": 0.5}}
-    made = of("as it is", 100.0, flop, {"encoder": 10**7, "decoder": 10**8})
+    made = of("baseline", 100.0, flop, {"encoder": 10**7, "decoder": 10**8})
     encoder, decoder = ([part for part in made.components if part.name == name] for name in flop)
     assert times_in("float32", [encoder], CEILING) == pytest.approx(1.0)
     assert times_in("bfloat16", [encoder], CEILING) == pytest.approx(4.0), "20 ms of products become 5"

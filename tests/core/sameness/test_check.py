@@ -87,7 +87,7 @@ def test_a_policy_without_words_keeps_its_prompt_and_its_cameras() -> None:
 
 @pytest.mark.parametrize("kind", matrix(["pi05", "act", "smolvla"], keep=2))
 def test_the_untouched_policy_is_the_same_as_itself_to_the_bit(kind: str) -> None:
-    agreement = same(kind).check(Variant("as it is"), plan(4, rtc=same(kind).rtc))
+    agreement = same(kind).check(Variant("baseline"), plan(4, rtc=same(kind).rtc))
     assert agreement.worst == 0
     assert agreement.rms == 0
     assert agreement.cosine == pytest.approx(1)
@@ -97,7 +97,7 @@ def test_the_untouched_policy_is_the_same_as_itself_to_the_bit(kind: str) -> Non
 def test_a_robot_at_rest_shows_nothing() -> None:
     one = Sameness(tiny("act"), count=4)
     one.checks.observations[:] = [one.checks.observations[0]] * 4
-    agreement = one.check(Variant("as it is"), plan(4, rtc=False))
+    agreement = one.check(Variant("baseline"), plan(4, rtc=False))
     assert agreement.distinct == 1
     judged = EXACT.judge(agreement)
     assert judged.outcome == "not judged"

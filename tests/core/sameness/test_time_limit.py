@@ -96,7 +96,7 @@ def test_looks_end_within_their_time_and_say_how_many_calls_they_made(slow: Slow
     """Planned for chunks of 0.2 s, which then take 1 s: 16 observations, some 100 calls, do not fit."""
     began = slow.clock.now
     limit = limit_of(20.0, 0.2)
-    check = check_actions(tiny(), [Variant("as it is"), Variant("same")], 0.2, 30.0, ProgressSeen(), limit)
+    check = check_actions(tiny(), [Variant("baseline"), Variant("same")], 0.2, 30.0, ProgressSeen(), limit)
     assert slow.clock.now - began < 20.0 + 10 * CHUNK_S
     agreement = check.agreements["same"]
     assert FEWEST <= (agreement.distinct or 0) < 16
@@ -109,7 +109,7 @@ def test_looks_end_within_their_time_and_say_how_many_calls_they_made(slow: Slow
 def test_too_few_calls_are_not_judged_whatever_they_show(slow: Slow) -> None:
     """From the eighth call on, each takes as long as all the looks may: the check of the variant has one call."""
     slow.seconds = lambda calls: 1.0 if calls < 8 else 100.0
-    check = check_actions(tiny(), [Variant("as it is"), Variant("same")], 0.1, 1.0, ProgressSeen(), limit_of(30.0, 0.1))
+    check = check_actions(tiny(), [Variant("baseline"), Variant("same")], 0.1, 1.0, ProgressSeen(), limit_of(30.0, 0.1))
     agreement = check.agreements.get("same")
     if agreement is not None:
         assert agreement.short
@@ -131,7 +131,7 @@ def test_figures_of_too_few_calls_break_no_limit() -> None:
 
 def test_a_variant_that_there_was_no_time_for_says_so(slow: Slow) -> None:
     slow.seconds = lambda _: 200.0
-    check = check_actions(tiny(), [Variant("as it is"), Variant("same")], 0.1, 1.0, ProgressSeen(), limit_of(30.0, 0.1))
+    check = check_actions(tiny(), [Variant("baseline"), Variant("same")], 0.1, 1.0, ProgressSeen(), limit_of(30.0, 0.1))
     assert not check.agreements
     assert "the time was over" in check.unseen["same"]
     assert slow.calls == 1, "nothing is begun once the time is spent"
@@ -155,7 +155,7 @@ def test_ctrl_c_in_a_yardstick_keeps_the_observations_that_it_had(slow: Slow) ->
 
 
 def test_ctrl_c_in_a_check_keeps_its_calls_and_they_are_not_judged(slow: Slow) -> None:
-    variants = [Variant("as it is"), Variant("one"), Variant("two")]
+    variants = [Variant("baseline"), Variant("one"), Variant("two")]
     kept = ProgressSeen()
     whole = check_actions(tiny(), variants, 0.1, 3.0, kept)
     assert not whole.interrupted
@@ -178,7 +178,7 @@ def test_ctrl_c_in_a_check_keeps_its_calls_and_they_are_not_judged(slow: Slow) -
 
 def test_every_look_tells_how_far_it_is_and_the_time_left(slow: Slow) -> None:
     kept = ProgressSeen()
-    check_actions(tiny(), [Variant("as it is"), Variant("same")], 0.1, 3.0, kept)
+    check_actions(tiny(), [Variant("baseline"), Variant("same")], 0.1, 3.0, kept)
     assert len(kept.stages) == 5
     for what, told in kept.stages.items():
         assert told, what

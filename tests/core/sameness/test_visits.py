@@ -33,6 +33,6 @@ def test_a_call_without_rtc_follows_each_call_with_it() -> None:
 
 def test_it_is_told_in_a_line() -> None:
     assert describe(plan(16, rtc=True)) == (
-        "43 calls on 16 observations: 15 on returning to an earlier one, 4 with RTC, 4 with the treatments put on for "
+        "43 calls on 16 observations: 15 on returning to an earlier one, 4 with RTC, 4 with the treatments applied for "
         "the call alone"
     )

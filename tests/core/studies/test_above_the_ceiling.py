@@ -49,23 +49,23 @@ def test_what_runs_above_the_ceiling_has_it_measured_again(again):
     subject = load_subject(PolicyOptions(type="act", size="tiny"))
     options = Options(SamplingBudget(iterations=2))
     known = low()
-    [found] = measure(subject, "inference", [Variant("as it is")], options, known).measurements
+    [found] = measure(subject, "inference", [Variant("baseline")], options, known).measurements
     assert len(asked) == 1
     assert ABOVE_CEILING in found.notes
     figures.gflops, figures.vector_gflops = {"float32": 1e6}, 5.0
-    [found] = measure(subject, "inference", [Variant("as it is")], options, known).measurements
+    [found] = measure(subject, "inference", [Variant("baseline")], options, known).measurements
     assert len(asked) == 2
     assert known == Ceiling(gflops={"float32": 1e6}, vector_gflops=5.0, memory_gbps=1e-6)
     assert max(part.ceiling_share or 0 for part in found.components) < 1
     assert found.limit.ceiling_share < 1
     assert ABOVE_CEILING not in found.notes
-    measure(subject, "inference", [Variant("as it is")], options, known)
+    measure(subject, "inference", [Variant("baseline")], options, known)
     assert len(asked) == 2
 
 
 def test_tf32_is_not_compared_with_the_ceiling_of_float32(monkeypatch, again):
     subject = load_subject(PolicyOptions(type="act", size="tiny"))
-    variants = [Variant("as it is"), Variant("tf32", (Anywhere(),))]
+    variants = [Variant("baseline"), Variant("tf32", (Anywhere(),))]
     found = measure(subject, "inference", variants, Options(SamplingBudget(iterations=2)), low()).measurements
     assert any(part.ceiling_share for part in found[0].components)
     assert not any(part.ceiling_share for part in found[1].components)
@@ -85,7 +85,7 @@ def test_a_note_names_the_products_that_are_not_counted(monkeypatch):
         return bare(batch, **options)
 
     monkeypatch.setattr(subject.policy, "predict_action_chunk", solving)
-    [found] = measure(subject, "inference", [Variant("as it is")], Options(SamplingBudget(iterations=2))).measurements
+    [found] = measure(subject, "inference", [Variant("baseline")], Options(SamplingBudget(iterations=2))).measurements
     assert any("not counted" in note and "aten::_linalg_solve_ex" in note for note in found.notes)
 
 

@@ -84,7 +84,7 @@ def test_a_policy_that_fails_where_faults_are_looked_for_keeps_its_timing(monkey
     assert result.status == "complete"
     assert len(result.comparisons[0].agreement.dimensions) == 6, "of the rounds"
     (note,) = [one for one in result.caveats if "closely" in one]
-    assert "the untouched policy fails on every observation: this observation is too hard" in note
+    assert "the baseline fails on every observation: this observation is too hard" in note
     assert not result.yardsticks
     assert result.comparisons[0].outcome == "held", "the same to the bit in the rounds, which needs no yardstick"
 
@@ -135,7 +135,7 @@ def test_a_setting_of_what_is_executed_is_compared_on_the_actions_that_both_pred
     subject = load_subject(PolicyOptions(type="diffusion", size="tiny", overrides=flags))
     longer = Variant("longer", (Settings({"n_action_steps": 6}),))
     result, _ = compare(
-        subject, [Variant("as it is"), longer], "inference", Options(SamplingBudget(iterations=3), counted=False)
+        subject, [Variant("baseline"), longer], "inference", Options(SamplingBudget(iterations=3), counted=False)
     )
     (comparison,) = result.comparisons
     assert comparison.outcome == "not judged"
@@ -148,9 +148,9 @@ def test_what_stands_beside_real_time_chunking_is_not_judged_rather_than_held_to
     flags = ["--device=cpu", "--num_steps=2"]
     subject = load_subject(PolicyOptions(type="smolvla", size="tiny", overrides=flags))
     guided = RealTimeChunking(RTCConfig(), 4)
-    variants = [Variant("as it is"), Variant("rtc", (guided,)), Variant("rtc, zeros", (guided, Zeros()))]
+    variants = [Variant("baseline"), Variant("rtc", (guided,)), Variant("rtc, zeros", (guided, Zeros()))]
     result, _ = compare(subject, variants, "inference", Options(SamplingBudget(iterations=3), counted=False))
-    found = {pair.candidate: pair for pair in result.comparisons if pair.baseline == "as it is"}
+    found = {pair.candidate: pair for pair in result.comparisons if pair.baseline == "baseline"}
     assert found["rtc"].outcome is None
     assert found["rtc, zeros"].outcome == "not judged"
     assert "beside it" in found["rtc, zeros"].unjudged

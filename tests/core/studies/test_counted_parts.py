@@ -26,9 +26,9 @@ def test_a_method_that_a_treatment_wraps_is_counted_in_its_part(treatments: str)
     )
     hooks, call = subject.hooks("inference", 2), subject.call("inference", 1)
     flop = {}
-    for variant in (Variant("as it is"), Variant("batched", catalogue.compose(catalogue.parse(treatments)))):
+    for variant in (Variant("baseline"), Variant("batched", catalogue.compose(catalogue.parse(treatments)))):
         accounts = count(subject, variant, call, hooks).accounts
         assert accounts is not None
         flop[variant.name] = {path: sum(account.flop.values()) for path, account in accounts.items() if account.flop}
-    assert any(path[-1] == "vision tower" for path in flop["as it is"])
-    assert flop["batched"] == flop["as it is"]
+    assert any(path[-1] == "vision tower" for path in flop["baseline"])
+    assert flop["batched"] == flop["baseline"]

@@ -112,7 +112,7 @@ def test_counting_that_would_not_end_in_time_is_left_out(clock: Clock, monkeypat
     subject: Any = Sleeper(clock)
     chosen = options(limit=WorkLimit(S))
     clock.sleep(WHOLE)
-    measured = measuring.measure(subject, "inference", [Variant("as it is")], chosen)
+    measured = measuring.measure(subject, "inference", [Variant("baseline")], chosen)
     assert not measured.counts
     (note,) = chosen.limit.left_out
     assert note.startswith("FLOP and memory of as it is were not counted: the time was used up")
@@ -173,13 +173,13 @@ class TestCeiling:
         subject: Any = Sleeper(clock)
         chosen = options(counted=False)
         clock.sleep(WHOLE)
-        measuring.measure(subject, "inference", [Variant("as it is")], chosen, Ceiling(gflops={"float32": 1e-6}))
+        measuring.measure(subject, "inference", [Variant("baseline")], chosen, Ceiling(gflops={"float32": 1e-6}))
         assert not slow
         assert any("not measured once more" in note for note in chosen.limit.left_out)
 
 
 class TestGradients:
-    variants = (Variant("as it is"), Variant("one"), Variant("two"))
+    variants = (Variant("baseline"), Variant("one"), Variant("two"))
 
     def test_variants_that_there_is_no_time_for_are_named(self, clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
         limit, subject = WorkLimit(S), tiny()
@@ -242,10 +242,10 @@ def test_a_profiler_that_does_not_fit_is_left_out(clock: Clock, monkeypatch: pyt
     subject: Any = None
     profilers = Profilers(subject, flags, options())
     answer = Studied(act().model_copy(update={"notes": []}), {}, None, None)
-    profilers.look(answer, "inference", Variant("as it is"), Live())
+    profilers.look(answer, "inference", Variant("baseline"), Live())
     assert (begun, answer.result.notes) == (["operators"], [])
     clock.sleep(WHOLE - 0.1)
-    profilers.look(answer, "inference", Variant("as it is"), Live())
+    profilers.look(answer, "inference", Variant("baseline"), Live())
     assert begun == ["operators"]
     (note,) = answer.result.notes
     assert note.startswith("operators were not recorded: the time was used up; give --seconds=")

@@ -22,7 +22,7 @@ class StateHistory:
 
         If no state was seen exactly ``frames`` ticks ago, it is interpolated between the neighbours: a policy that is
         called every 20th tick still gets a change over ``frames`` ticks. The state before the first call is taken to
-        equal the first one, as LeRobot's datasets do at an episode's start. A batch of another size starts anew.
+        equal the first one, as LeRobot's datasets do at an episode's start. A batch of another size starts again.
         """
         if self._seen and self._seen[-1][1].shape != state.shape:
             self.clear()

@@ -78,7 +78,7 @@ def _wrap(kind: Any) -> None:
         try:
             _put_on(policy, path, options)
         except Exception:  # a robot waits for its policy
-            logger.exception("strobe: no recipe was put on; the policy runs as it is")
+            logger.exception("strobe: no recipe was applied; the policy runs unchanged")
         return policy
 
     setattr(from_pretrained, _MARK, True)
@@ -87,7 +87,7 @@ def _wrap(kind: Any) -> None:
 
 def _put_on(policy: Any, path: Any, options: dict[str, Any]) -> None:
     by = sys.modules.get("strobe.lerobot.policies.lerobot_policies")
-    if by is not None and by.asked_for():  # Strobe measures the policy as it is, or puts a recipe on by itself
+    if by is not None and by.asked_for():  # Strobe measures the baseline, or puts a recipe on by itself
         return
     said = os.environ.get(RECIPE, "").strip()
     if said.lower() in _OFF:
@@ -138,7 +138,7 @@ def _share() -> float:
 
 
 def _not_used(name: str, why: str) -> None:
-    line = "strobe: %s is not used: %s; the policy runs as it is"
+    line = "strobe: %s is not used: %s; the policy runs unchanged"
     logger.warning(line, name, why, extra={"strobe_recipe_not_used": f"{name} is not used: {why}"})
 
 

@@ -34,7 +34,7 @@ def recompiles(result: Result, _: Thresholds) -> Found:
     """Code of '{name}' is compiled again {when}.
 
     Seen: {shown}; {late} of these in measured calls.
-    Why: Each compilation stops a call, for seconds or minutes. From the limit on, what is not compiled runs as it is.
+    Why: Each compilation stops a call, for seconds or minutes. From the limit on, what is not compiled runs unchanged.
     Do: {do} TORCH_LOGS=recompiles prints each guard that fails.
     """
     for name, seen in _compiled(result):
@@ -53,7 +53,7 @@ def skipped_graphs(result: Result, _: Thresholds) -> Found:
 
     Seen: {shown}.
     Why: Without the graph the host launches each kernel by itself, which is what the mode was chosen to spare.
-    Do: Mend the reason, or compile in the default mode. On a policy, `strobe optimize` also tries Strobe's own graphs.
+    Do: Fix the reason, or compile in the default mode. On a policy, `strobe optimize` also tries Strobe's own graphs.
     """
     for name, seen in _compiled(result):
         if skipped := seen.of("no CUDA graph"):

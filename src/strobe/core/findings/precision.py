@@ -157,7 +157,7 @@ def _seen(comparison: Comparison, before: Measurement, after: Measurement) -> st
 
 
 def _precision(measurement: Measurement) -> object:
-    """Return the precision that was put on; None if there is none, or parts have different ones."""
+    """Return the precision that was applied; None if there is none, or parts have different ones."""
     values = {treatment.value for treatment in measurement.traits.treatments if treatment.key == "precision"}
     return next(iter(values)) if len(values) == 1 else None
 

@@ -1,4 +1,4 @@
-"""Rules on how alike treated and untouched actions are: defects, broken guards, and what the figures cannot show."""
+"""Rules on how alike treated and baseline actions are: defects, broken guards, and what the figures cannot show."""
 
 from __future__ import annotations
 

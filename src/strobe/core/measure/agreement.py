@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 Values = Union["Tensor", np.ndarray]  # of an output: a tensor on any device, or an array
 V = TypeVar("V", bound=Values)
 
-# A decision counts as made where the untouched action is further from the middle than this share of the way from one
+# A decision counts as made where the baseline action is further from the middle than this share of the way from one
 # decision to the other. One that sits in the middle can fall to either side by rounding, and says nothing.
 UNDECIDED = 0.05
 
@@ -208,14 +208,14 @@ SHOWN_CHANNELS = 8  # channels that are listed, by their RMS
 # A channel rests whose own standard deviation is less than this share of its magnitude: 0.02 σ, which rounding may do,
 # would be three steps of float32, which no sum can go below.
 STILL_CHANNEL = 1e-5
-CHANNEL_SPREAD = "each channel's own standard deviation over the untouched tokens"
+CHANNEL_SPREAD = "each channel's own standard deviation over the baseline tokens"
 FEWEST_TOKENS = 8  # tokens whose standard deviation says something
 
 
 def agree_features(baseline: Sequence[Values], candidate: Sequence[Values]) -> Agreement:
     """Compare features of equal shape, pair by pair: (…, tokens, channels).
 
-    Errors of a channel are in units of its spread σ: its standard deviation over all untouched tokens. A channel that
+    Errors of a channel are in units of its spread σ: its standard deviation over all baseline tokens. A channel that
     does not move is judged by its own magnitude, and one that is 0 throughout by the others' least magnitude. Fewer
     than `FEWEST_TOKENS` tokens have no spread, and no figures in σ.
 
@@ -260,7 +260,7 @@ def _spread(features: np.ndarray) -> np.ndarray:
 
 # Comparing the outputs of an object in Python: column by column, each in its own spread.
 
-COLUMN_SPREAD = "each column's own standard deviation over the untouched outputs"
+COLUMN_SPREAD = "each column's own standard deviation over the baseline outputs"
 
 
 def agree_outputs(
@@ -269,7 +269,7 @@ def agree_outputs(
     """Compare outputs of equal shape, pair by pair. Nothing is known of what their numbers mean.
 
     A column is a place along the last dimension of an array; its rows are all that the array has there, in all outputs.
-    Errors of a column are in units of its spread σ: its standard deviation over its untouched rows. A column that does
+    Errors of a column are in units of its spread σ: its standard deviation over its baseline rows. A column that does
     not move among others that do is judged by its magnitude, as a channel of features is. An array with fewer than
     `FEWEST_TOKENS` different rows has no spread. If it differs at all, then there are no figures in σ, and the note
     says so.

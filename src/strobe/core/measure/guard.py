@@ -1,4 +1,4 @@
-"""The guard: how far a policy may move from the untouched one.
+"""The guard: how far a policy may move from the baseline.
 
 What a treatment does to the actions decides what is demanded of it. *exact* ones must agree as well as the untouched
 policy does with itself where its sums are taken in another order, which is measured in the same run. *rounding* ones
@@ -42,9 +42,7 @@ BLIND = (
     "returns its mean action: guard by rms, worst and flips instead"
 )
 EPISODES = "only paired episodes show success_drop, and none were played (strobe optimize --eval.n_episodes plays them)"
-NO_YARDSTICK = (
-    "an exact treatment is judged by how far reordered sums move the untouched policy, which was not measured"
-)
+NO_YARDSTICK = "an exact treatment is judged by how far reordered sums move the baseline, which was not measured"
 # Figure that actions, features, or outputs never have → why, and what to guard by.
 _OF_THE_OTHER = {
     "actions": {"token": "token is a figure of a backbone's features: guard actions by rms, worst and flips"},

@@ -43,7 +43,7 @@ _OPEN: list[Peak] = []  # the blocks that the process is in
 def peak_process() -> Iterator[Peak]:
     """The process's highest resident set inside the block.
 
-    On Linux the kernel keeps it: writing 5 to ``/proc/self/clear_refs`` starts its high-water mark anew (proc(5)).
+    On Linux the kernel keeps it: writing 5 to ``/proc/self/clear_refs`` starts its high-water mark again (proc(5)).
     Where that is not to be had, the resident set is sampled every 10 ms, and a shorter peak may be missed. One block
     may be inside another.
     """

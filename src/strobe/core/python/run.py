@@ -60,7 +60,7 @@ def broken_down(request: VerbArguments, depth: int, count: bool) -> ShownAnswer[
 
 
 def verified(request: VerbArguments, guard: Guard) -> ShownAnswer[VerifyResult]:
-    """Hold the second thing of ``request`` against the first. Raises UserError."""
+    """Compare the second thing of ``request`` with the first. Raises UserError."""
     return answer_of(request, lambda subject, live: (verify_outputs(subject, guard, live), None), {"guard": str(guard)})
 
 

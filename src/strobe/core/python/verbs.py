@@ -33,7 +33,7 @@ def compare(
 
     The variants are called in alternation (A B, B A, …) with the same input and the same seed in each round, and
     judged on the paired ratio of their times, as `strobe compare` does. Nothing is judged of parts: `breakdown` shows
-    them. A call is made as it is: wrap a torch module in `torch.no_grad()` where that is how it runs.
+    them. A call is made unchanged: wrap a torch module in `torch.no_grad()` where that is how it runs.
 
     Args:
         variants: name → a function, a torch module, or an object with `infer`, `get_action`, `predict_action_chunk`,
@@ -93,7 +93,7 @@ def breakdown(
         target: what is called, as a variant of `compare`.
         inputs, seconds, interval, device, seed: as in `compare`.
         depth: levels of parts.
-        count: whether FLOP and memory are counted, and the machine's ceiling measured to hold them against. That takes
+        count: whether FLOP and memory are counted, and the machine's ceiling measured to compare them with. That takes
             some seconds; without torch modules nothing is counted.
 
     Returns:

@@ -32,7 +32,7 @@ def render(document: Document) -> str:
 
 
 def escape(text: str) -> str:
-    """Return text that shows as it is: no markup, HTML or cell borders. Underscores inside words are harmless."""
+    """Return text that shows unchanged: no markup, HTML or cell borders. Underscores inside words are harmless."""
     text = re.sub(r"([\\`*<>\[\]|~])", r"\\\1", units.plain(text))
     text = re.sub(r"&(?=#?\w+;)", r"\&", text)
     text = re.sub(r"(?<!\w)_|_(?!\w)", r"\_", text)

@@ -1,4 +1,4 @@
-"""Agreement → its part of a document: how far treated actions are from the untouched policy's, and yardsticks."""
+"""Agreement → its part of a document: how far treated actions are from the baseline's, and yardsticks."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ EXACT = "'exact' allows a small multiple of the distance that reordered sums cau
 
 @dataclass(frozen=True)
 class Candidate:
-    """Treated actions, and what they were held against.
+    """Treated actions, and what they were compared with.
 
     Args:
         name: as tables and sentences have it, a plain line.
@@ -107,7 +107,7 @@ def answers(candidates: Sequence[Candidate], yardsticks: Sequence[Yardstick]) ->
 
 
 def describe_yardsticks(yardsticks: Sequence[Yardstick], of: str = "actions") -> str:
-    """Return how far each yardstick moves the untouched policy's actions, or a backbone's features, in a sentence."""
+    """Return how far each yardstick moves the baseline's actions, or a backbone's features, in a sentence."""
     listed = [
         f"{MOVES[yardstick.name]} moves the {of} by {units.sigma(yardstick.rms)} σ" for yardstick in yardsticks[:1]
     ]
@@ -123,10 +123,10 @@ def describe_agreement(same: Agreement) -> str:
         token = f"{units.sigma(same.token)} σ in the worst token"
         return f"Its features move by {units.sigma(same.rms)} σ, {token} (cosine {same.cosine:.6f})."
     if same.rms is None or same.worst is None:
-        return f"The cosine of its {same.of} to the untouched policy's is {same.cosine:.6f}."
+        return f"The cosine of its {same.of} to the baseline's is {same.cosine:.6f}."
     flips = f", {share_of_flips(same.flips)} of decisions flip" if same.flips else ""
     return (
-        f"Its {same.of} are {units.sigma(same.rms)} σ from the untouched policy's, {units.sigma(same.worst)} σ at most"
+        f"Its {same.of} are {units.sigma(same.rms)} σ from the baseline's, {units.sigma(same.worst)} σ at most"
         f"{flips} (cosine {same.cosine:.6f})."
     )
 
@@ -257,7 +257,7 @@ def _about(candidates: Sequence[Candidate], yardsticks: Sequence[Yardstick]) -> 
         described = [
             f"{yardstick.name} ({yardstick.about})" if yardstick.about else yardstick.name for yardstick in yardsticks
         ]
-        about.append(f"Yardsticks, the untouched policy against itself: {'; '.join(described)}.")
+        about.append(f"Yardsticks, the baseline against itself: {'; '.join(described)}.")
     guards: dict[str, list[str]] = {}
     for candidate in candidates:
         if candidate.guard:

@@ -30,7 +30,7 @@ class ActionScale(Data):
     width: list[Finite] = Field(description="distance between the two decisions, in the action's own units")
     judged_by: list[JudgedBy] = Field(
         default_factory=list,
-        description="where each dimension's σ comes from: dataset statistics, else the untouched policy's chunks, "
+        description="where each dimension's σ comes from: dataset statistics, else the baseline's chunks, "
         "else a multiple of their motion, else a share of their size",
     )
     inert: bool = Field(
@@ -62,7 +62,7 @@ class Agreement(Data):
 
     The first figures are over all numbers at once, in the action's own units. Those in units of the spread (σ) are of
     the dimension that is worst in them; they are None if no spread is known. The dimensions of features are their
-    channels, and the spread of a channel is its own standard deviation over the untouched tokens.
+    channels, and the spread of a channel is its own standard deviation over the baseline tokens.
     """
 
     of: Literal["actions", "features", "outputs"] = Field(
@@ -103,7 +103,7 @@ class Agreement(Data):
 
 
 class Yardstick(Data):
-    """How far a change without effect, or a harmless one, moves the untouched policy's own actions (σ)."""
+    """How far a change without effect, or a harmless one, moves the baseline's own actions (σ)."""
 
     name: YardstickName
     about: str = Field(default="", description="how the yardstick was made, in words")

@@ -97,11 +97,11 @@ class BreakdownResult(Result):
 
 @dataclass(frozen=True)
 class Held:
-    """Treated actions compared with the untouched policy's, and the guard that judged them.
+    """Treated actions compared with the baseline's, and the guard that judged them.
 
     Args:
         name: of the candidate, as the report has it.
-        treatment: as it is written on a command line; '' where that is not known.
+        treatment: as written on a command line; '' where that is not known.
     """
 
     name: str
@@ -114,17 +114,17 @@ class Held:
 
 
 class Guarded(Result, ABC):
-    """An answer in which treated actions were held against the untouched policy's."""
+    """An answer in which treated actions were compared with the baseline's."""
 
     stacked: ClassVar[bool] = False  # whether each holds those before it, so that the first that breaks is to blame
 
     yardsticks: list[Yardstick] = Field(
-        default_factory=list, description="how far the untouched policy's own actions move; none of a backbone"
+        default_factory=list, description="how far the baseline's own actions move; none of a backbone"
     )
 
     @abstractmethod
     def held(self) -> list[Held]:
-        """Return the treated actions that were held against the untouched policy's, in order."""
+        """Return the treated actions that were compared with the baseline's, in order."""
 
     def guards(self) -> list[str]:
         """Return guards of the whole answer, besides those of what was held."""
@@ -141,7 +141,7 @@ class Guarded(Result, ABC):
 
 
 def as_held(judged: Comparison | Check, name: str, treatment: str) -> Held:
-    """Return a comparison or a check as treated actions that were held against the untouched policy's."""
+    """Return a comparison or a check as treated actions that were compared with the baseline's."""
     return Held(name, treatment, judged.agreement, judged.effect, judged.guard, judged.broken, judged.unjudged)
 
 
@@ -180,7 +180,7 @@ class VerifyResult(Guarded):
     limited: str = Field(default="", description="why fewer observations were looked at than asked for, in words")
     exported: str = Field(default="", description="folder of an exported policy, in place of a recipe")
     environments: Annotated[list[Any], Recorded("environments", many=True)] = Field(
-        default_factory=list, description="the two that were held against each other, in place of a recipe"
+        default_factory=list, description="the two that were compared with each other, in place of a recipe"
     )
     passes: Annotated[list[Any], Recorded("passes", many=True)] = Field(
         default_factory=list, description="where the second one's pass first differs"

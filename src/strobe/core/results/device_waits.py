@@ -8,7 +8,7 @@ from strobe.core.results.measurement import Measurement
 
 AROUND = ("preprocessing", "postprocessing")  # both copy to and from the device, so host and device wait for another
 HOST_BOUND = 0.95  # host time over device time from which the device waits; below 1, for the noise in both
-MOST = 0.5  # share of the device's time in parts that wait, from which that is what to mend
+MOST = 0.5  # share of the device's time in parts that wait, from which that is what to fix
 
 
 @dataclass(frozen=True)

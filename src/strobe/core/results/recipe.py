@@ -24,21 +24,21 @@ class RecipeRung(Data):
     name: str
     ms: Finite = Field(description="median time of one chunk")
     hz: Finite = Field(description="chunks per second")
-    times: Finite = Field(description="speed relative to the untouched policy")
+    times: Finite = Field(description="speed relative to the baseline")
     effect: Effect
-    cosine: Finite | None = Field(default=None, description="cosine with the untouched policy's actions")
-    rms: Finite | None = Field(default=None, description="σ: RMS distance from the untouched policy's actions")
+    cosine: Finite | None = Field(default=None, description="cosine with the baseline's actions")
+    rms: Finite | None = Field(default=None, description="σ: RMS distance from the baseline's actions")
     worst: Finite | None = Field(default=None, description="σ: largest such distance")
     build_s: Finite | None = Field(default=None, description="seconds to put it on: compiling, building, calibrating")
 
 
 class RecipeEpisodes(Data):
-    """Episodes of the treated policy in a simulator, and the untouched one's from the same starts."""
+    """Episodes of the treated policy in a simulator, and the baseline's from the same starts."""
 
     environment: str
     pairs: int
     success: Finite = Field(description="share of the treated policy's episodes, 0 to 1")
-    baseline_success: Finite = Field(description="share of the untouched policy's")
+    baseline_success: Finite = Field(description="share of the baseline's")
     possible_drop: Finite = Field(description="loss of success rate that these pairs cannot exclude, 0 to 1")
     same: int = Field(description="pairs in which all actions were bit-identical")
 
@@ -56,9 +56,9 @@ class Recipe(Data):
         min_length=1, description="treatments as in --variant: a key with its value, then its options"
     )
     guard: str = Field(default="", description="what the agreement must satisfy, e.g. 'rms<=0.02, worst<=0.2'")
-    agreement: Agreement | None = Field(default=None, description="the treated policy against the untouched one")
+    agreement: Agreement | None = Field(default=None, description="the treated policy against the baseline")
     episodes: RecipeEpisodes | None = Field(default=None, description="paired episodes in a simulator, if requested")
-    baseline_ms: Finite | None = Field(default=None, description="median time of one chunk of the untouched policy")
+    baseline_ms: Finite | None = Field(default=None, description="median time of one chunk of the baseline")
     ms: Finite | None = Field(default=None, description="median time of one chunk of the treated policy")
     rungs: list[RecipeRung] = Field(default_factory=list, description="what each treatment gained, in order")
     device_name: str = ""

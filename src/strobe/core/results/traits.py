@@ -216,7 +216,7 @@ class Traits(Record):
     notes: Facts = Field(default_factory=dict, description="for display only: what no field above holds")
 
     def treatment(self, key: str) -> TreatmentTraits | None:
-        """Return the treatment written ``key``; of several, the one that was put on last."""
+        """Return the treatment written ``key``; of several, the one that was applied last."""
         return next((treatment for treatment in reversed(self.treatments) if treatment.key == key), None)
 
     def setting(self, name: str) -> Value:

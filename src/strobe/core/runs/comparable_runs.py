@@ -1,4 +1,4 @@
-"""Runs held against each other: what makes their times comparable."""
+"""Runs compared with each other: what makes their times comparable."""
 
 from __future__ import annotations
 

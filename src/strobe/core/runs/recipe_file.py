@@ -24,7 +24,7 @@ HEADER = """\
 #   policy, preprocessor, postprocessor = strobe.load_policy("FOLDER_OR_HUB_ID", "{name}")
 #
 # Change the treatments by hand if you like: `strobe compare --help` lists them. A policy that they take further from
-# the untouched one than `guard` allows is not loaded.
+# the baseline than `guard` allows is not loaded.
 """
 
 

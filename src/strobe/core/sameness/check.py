@@ -65,10 +65,10 @@ def guidance_of(subject: ActingSubject) -> Treatment | None:
 
 
 class Sameness:
-    """The untouched policy's chunks on the observations of a check, each computed once, and what is held against them.
+    """The baseline's chunks on the observations of a check, each computed once, and what is compared with them.
 
     Args:
-        base: treatments of the untouched policy itself (Real-Time Chunking), on in every call.
+        base: treatments of the baseline itself (Real-Time Chunking), on in every call.
         count: observations, at most.
         limit: once it is over, only the calls that a judgement needs are made (`visits.needed`); once it is spent,
             none. It may be put in place later.
@@ -91,7 +91,7 @@ class Sameness:
         self._guidance = guidance_of(subject) if not guided else None
         self.rtc = self._guidance is not None
         self._chunks: dict[tuple[int, bool], Tensor] = {}
-        self._failed: dict[tuple[int, bool], str] = {}  # the untouched policy's calls that fail, and why
+        self._failed: dict[tuple[int, bool], str] = {}  # the baseline's calls that fail, and why
         self._unmeasured: list[str] = []  # yardsticks that could not be measured, and why
         self._scale: ActionScale | None = None
 
@@ -102,7 +102,7 @@ class Sameness:
 
     @property
     def scale(self) -> ActionScale:
-        """The spread of the actions; that of the untouched chunks where there are no statistics of it."""
+        """The spread of the actions; that of the baseline chunks where there are no statistics of it."""
         if self._scale is None:
             self.prepare([CheckCall(index) for index in range(self.count)])
             scale = self.subject.scale([self._chunks[index, False] for index in self._plain(self.count)])
@@ -112,17 +112,17 @@ class Sameness:
 
     @property
     def notes(self) -> list[str]:
-        """Which observations and yardsticks the untouched policy fails on, and why; none where it takes all."""
+        """Which observations and yardsticks the baseline fails on, and why; none where it takes all."""
         if not self._failed:
             return list(self._unmeasured)
         (observation, rtc), why = next(iter(self._failed.items()))
         first = f"the first is observation {observation + 1}{' with RTC' if rtc else ''}: {why}"
         calls = f"{len(self._failed)} of {len(self._failed) + len(self._chunks)} calls"
-        left_out = f"the untouched policy itself fails in {calls} of the check, which do not count; {first}"
+        left_out = f"the baseline itself fails in {calls} of the check, which do not count; {first}"
         return [left_out, *self._unmeasured]
 
     def prepare(self, visits: Sequence[CheckCall], progress: Progress | None = None) -> None:
-        """Compute the untouched policy's chunks of ``visits``, as far as that was not done yet.
+        """Compute the baseline's chunks of ``visits``, as far as that was not done yet.
 
         What it fails on is left out of all that follows, and is in `notes`.
 
@@ -147,17 +147,15 @@ class Sameness:
                         progress(done, len(missing))
         if not any(not rtc for _, rtc in self._chunks):
             if not self._failed:
-                raise NotSeenError("the time was over before the untouched policy's first chunk")
-            raise PolicyCallError(
-                f"the untouched policy fails on every observation: {next(iter(self._failed.values()))}"
-            )
+                raise NotSeenError("the time was over before the baseline's first chunk")
+            raise PolicyCallError(f"the baseline fails on every observation: {next(iter(self._failed.values()))}")
 
     def _in_time(self, *, required: bool) -> bool:
         """Whether there is time for a call."""
         return not (self.limit.spent if required else self.limit.over)
 
     def _plain(self, count: int) -> list[int]:
-        """The first ``count`` observations that the untouched policy takes."""
+        """The first ``count`` observations that the baseline takes."""
         return [index for index in range(self.count) if (index, False) in self._chunks][:count]
 
     def check(
@@ -168,12 +166,12 @@ class Sameness:
         *,
         on_already: bool = False,
     ) -> Agreement:
-        """Compare ``variant`` with the untouched policy on ``visits``, with the same noise, in their order.
+        """Compare ``variant`` with the baseline on ``visits``, with the same noise, in their order.
 
-        ``variant`` is put on once for all of them, but for those that it is put on for alone.
+        ``variant`` is applied once for all of them, but for those that it is applied for alone.
 
         Args:
-            on_already: whether the treatments are on, and stay on; the untouched chunks were prepared before then.
+            on_already: whether the treatments are on, and stay on; the baseline chunks were prepared before then.
 
         Returns:
             Their agreement. Where time was too short for the calls that a judgement needs, it is `short`.
@@ -192,7 +190,7 @@ class Sameness:
             for place, visit in enumerate(visits)
             if (visit.observation, visit.rtc) not in self._failed
         ]
-        planned.sort(key=lambda one: one[0].isolated)  # the treatments are put on for these one by one, at the end
+        planned.sort(key=lambda one: one[0].isolated)  # the treatments are applied for these one by one, at the end
         put_on = Variant(variant.name) if on_already else variant
         calls = _Calls(self, variant, scale, len(planned), progress)
         try:
@@ -216,7 +214,7 @@ class Sameness:
         return calls.agreement(visits)
 
     def yardstick(self, name: YardstickName, count: int, progress: Progress | None = None) -> Yardstick | None:
-        """Measure how far the untouched policy's own actions move, on ``count`` observations that it takes.
+        """Measure how far the baseline's own actions move, on ``count`` observations that it takes.
 
         Returns:
             None for another noise draw of a policy that draws none; and where the policy fails or time is over, which
@@ -242,7 +240,7 @@ class Sameness:
         moved: list[Tensor] = []
         same = ""  # sums that were not reordered
         try:
-            with self._on(self.untouched), _naming_the_failure(f"the untouched policy fails, {name}"):
+            with self._on(self.untouched), _naming_the_failure(f"the baseline fails, {name}"):
                 for done, index in enumerate(chosen, 1):
                     if moved and self.limit.over:
                         break
@@ -263,7 +261,7 @@ class Sameness:
         return self._yardstick_of(name, chosen[: len(moved)], moved, same)
 
     def _moved(self, name: YardstickName, index: int) -> tuple[Tensor, str]:
-        """Return the untouched policy's chunk after what ``name`` says, and the sums that were not reordered."""
+        """Return the baseline's chunk after what ``name`` says, and the sums that were not reordered."""
         observations, seed = self.checks.observations, self.subject.seed + index
         if name == "reordered sums":
             from strobe.core.sameness.reordered import reordered  # needs torch
@@ -338,7 +336,7 @@ class _Calls:
         self.after: list[Tensor] = []
 
     def possible(self, visit: CheckCall, *, required: bool) -> bool:
-        """Return whether there is time for the call, and a chunk of the untouched policy to hold it against."""
+        """Return whether there is time for the call, and a chunk of the baseline to compare it with."""
         same = self._same
         possible = (visit.observation, visit.rtc) in same._chunks and same._in_time(required=required)
         self._lacking += required and not possible
@@ -373,7 +371,7 @@ class _Calls:
         if agreement.distinct == 1 < len(observations):
             agreement.unjudged = f"all {len(observations)} observations are one, as of a robot at rest: give others"
         if 2 * len(taken) < len(observations):
-            alone = f"the untouched policy takes {len(taken)} of {len(observations)} observations alone"
+            alone = f"the baseline takes {len(taken)} of {len(observations)} observations alone"
             agreement.unjudged = f"{alone}: give observations of its own (--dataset.root or --env.type)"
         if len(self.after) < self._planned:
             seen = f"{len(self.after)} of {self._planned} calls were made in time"

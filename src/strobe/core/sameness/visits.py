@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 FEWEST = 4  # observations that a judgement needs, however long a chunk takes
 SPECIAL = (
-    4  # one call with Real-Time Chunking, and one that the treatments are put on for alone, for so many observations
+    4  # one call with Real-Time Chunking, and one that the treatments are applied for alone, for so many observations
 )
 
 
@@ -20,7 +20,7 @@ class CheckCall:
         observation: its number among those that are checked; it draws the noise as well.
         words: what is special about the call, in words; '' for nothing.
         rtc: whether Real-Time Chunking guides it.
-        isolated: whether the treatments are put on for this call alone.
+        isolated: whether the treatments are applied for this call alone.
         reset: whether the policy is reset before it, as at the start of an episode.
     """
 
@@ -36,7 +36,7 @@ def plan(count: int, *, rtc: bool, passes: int = 1) -> list[CheckCall]:
 
     Each pass goes A B A C B D C …, so that each observation is followed by one seen before it; from the second pass on
     in another order. Half-way the policy is reset. Then come calls with Real-Time Chunking and without in turn, where
-    the policy has it, and calls that the treatments are put on for alone.
+    the policy has it, and calls that the treatments are applied for alone.
     """
     visits: list[CheckCall] = []
     for number in range(passes):
@@ -83,7 +83,7 @@ def describe(visits: Sequence[CheckCall]) -> str:
     kinds = {
         "on returning to an earlier one": sum("again" in visit.words for visit in visits),
         "with RTC": sum(visit.rtc for visit in visits),
-        "with the treatments put on for the call alone": sum(visit.isolated for visit in visits),
+        "with the treatments applied for the call alone": sum(visit.isolated for visit in visits),
     }
     named = ", ".join(f"{count} {kind}" for kind, count in kinds.items() if count)
     return f"{len(visits)} calls on {observations} observations: {named}" if named else f"{len(visits)} calls"

@@ -125,7 +125,7 @@ def _compare_gradients(
 
 
 def _hold_outputs(result: CompareResult, guard: Guard | None) -> None:
-    """Hold the outputs of targets in Python against the guard that the user gave; say so where there is none."""
+    """Compare the outputs of targets in Python with the guard that the user gave; say so where there is none."""
     for comparison in result.comparisons:
         agreement = comparison.agreement
         if guard is not None:
@@ -137,7 +137,7 @@ def _hold_outputs(result: CompareResult, guard: Guard | None) -> None:
 
 
 def _hold(result: CompareResult, measured: Measured, check: ActionCheck, guards: Guards) -> None:
-    """Hold the comparisons with the first variant against the guard of what the candidate has beyond it."""
+    """Compare the comparisons with the first variant with the guard of what the candidate has beyond it."""
     first = measured.variants[result.measurements[0].name]
     for comparison in result.comparisons:
         candidate = measured.variants[comparison.candidate]

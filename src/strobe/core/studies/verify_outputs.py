@@ -33,7 +33,7 @@ class _CallError(Exception):
 
 
 def verify_outputs(subject: CallableSubject, guard: Guard, reporter: Reporter) -> VerifyResult:
-    """Hold the outputs of the subject's second target against those of its first, on each input.
+    """Compare the outputs of the subject's second target with those of its first, on each input.
 
     A second target that fails, or returns other shapes, breaks the guard. Ctrl-C keeps the inputs that both were
     called with.
@@ -86,9 +86,9 @@ def verify_recipe(
     passes: int,
     seconds: float = math.inf,
 ) -> VerifyResult:
-    """Hold the outputs of a target with ``recipe`` on it against those without, in calls that find faults of caches.
+    """Compare the outputs of a target with ``recipe`` on it with those without, in calls that find faults of caches.
 
-    The calls return to earlier inputs, and some have the treatments put on for them alone. The same input and the same
+    The calls return to earlier inputs, and some have the treatments applied for them alone. The same input and the same
     random numbers go to both. Exact treatments are checked by themselves too, where there are others. Ctrl-C keeps the
     checks made.
 
@@ -106,7 +106,7 @@ def verify_recipe(
     result = begin_result(VerifyResult, subject, title, options, reporter, recipe=name, guard=str(guards))
     groups = groups_of(treatments_of(recipe, name))
     try:
-        reporter.stage("the untouched policy's outputs")
+        reporter.stage("the baseline's outputs")
         reference = _reference(subject, max(count, len(subject.inputs)), len(groups) * passes, seconds, reporter)
         if len(reference) < max(count, len(subject.inputs)):
             looked_at = f"{len(reference)} of {max(count, len(subject.inputs))} calls were looked at"
@@ -114,7 +114,7 @@ def verify_recipe(
         if any(treatment.effect == "exact" for _, chosen in groups for treatment in chosen):
             result.yardsticks += _reordered(subject, result)
         for label, chosen in groups:
-            reporter.stage(f"{label} against the untouched policy")
+            reporter.stage(f"{label} against the baseline")
             _check_group(result, subject, (label, chosen), guards, passes, reference, reporter)
     except KeyboardInterrupt:
         result.status = "interrupted"

@@ -1,4 +1,4 @@
-"""Probes: sections attached to code that we do not own, and always taken off again.
+"""Probes: sections attached to code that we do not own, and always reverted again.
 
 A probe replaces a callable where its callers find it (``module.forward`` on the instance, a method on a class, a
 function in its module) by a plain Python closure. wrapt's proxies were tried: torch.compile looks through them, so a

@@ -26,7 +26,7 @@ Opener = Callable[[str], AbstractContextManager[Any]]
 
 # The recorder in force, as the function that opens a section on it; None switches every section off.
 _open: Opener | None = None
-# All that were put on and not taken off, the one in force last. A list for each, so that two of the same are two.
+# All that were applied and not reverted, the one in force last. A list for each, so that two of the same are two.
 _put_on: list[list[Opener | None]] = []
 # Sections that were reached but cannot be timed → why, each reason once: variants of one policy may hide a part in
 # different ways. Kept for good: a region is traced once and run many times.
@@ -139,7 +139,7 @@ def recording(opener: Opener | None) -> Any:
 
 
 def put_on(opener: Opener | None) -> Callable[[], None]:
-    """Put ``opener`` in force; return what takes it off, in whatever order openers are taken off, and once at most."""
+    """Put ``opener`` in force; return what takes it off, in whatever order openers are reverted, and once at most."""
     openers = [opener]
     _put_on.append(openers)
     _choose()

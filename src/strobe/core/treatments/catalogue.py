@@ -101,17 +101,17 @@ def make(spec: Spec) -> Treatment:
 
 
 def ordered(specs: Iterable[Spec]) -> list[Spec]:
-    """Return ``specs`` in the order in which they are put on, which is no matter of how they were written."""
+    """Return ``specs`` in the order in which they are applied, which is no matter of how they were written."""
     return sorted(specs, key=rank_of)
 
 
 def rank_of(spec: Spec) -> int:
-    """Return where ``spec`` stands among those that are put on together."""
+    """Return where ``spec`` stands among those that are applied together."""
     return entry_of(next(iter(spec))).rank
 
 
 def compose(specs: Iterable[Spec]) -> tuple[Treatment, ...]:
-    """Return the treatments of ``specs``, in the order in which they are put on. Raises UserError."""
+    """Return the treatments of ``specs``, in the order in which they are applied. Raises UserError."""
     return tuple(make(spec) for spec in ordered(specs))
 
 
@@ -124,5 +124,5 @@ def parse(string: str) -> list[Spec]:
 
 
 def written(spec: Spec) -> str:
-    """Return ``spec`` as it is written on a command line."""
+    """Return ``spec`` as written on a command line."""
     return ", ".join(f"{key}={'true' if value is True else value}" for key, value in spec.items())

@@ -24,7 +24,7 @@ def lever(name: str, value: str = "") -> Treatment:
 
 
 def parse(text: str) -> list[Variant]:
-    """Return the variants of ``'amp=bf16,fused,amp=bf16+fused'``, each named as it is written. Raises UserError."""
+    """Return the variants of ``'amp=bf16,fused,amp=bf16+fused'``, each named as written. Raises UserError."""
     return [
         Variant(written, tuple(lever(name, value) for name, value in pairs)) for written, pairs in words.levers(text)
     ]

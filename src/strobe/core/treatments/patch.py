@@ -1,6 +1,6 @@
 """A method of one object in another form, for as long as a treatment is on.
 
-Only that object changes: another policy in the process, the untouched one above all, runs as it was. Where a policy
+Only that object changes: another policy in the process, the baseline above all, runs as it was. Where a policy
 calls a function of its module, which others call too, all who change it share one change (`share`).
 """
 
@@ -73,7 +73,7 @@ _changing = threading.RLock()
 def share(module: object, name: str, around: Callable[[Any], Any]) -> Undo:
     """Put ``around(the function)`` in the place of ``module``'s function ``name``, which other policies call as well.
 
-    What ``around`` returns is for its own policy: it hands calls of others on as they are. Wrappers are taken off in
+    What ``around`` returns is for its own policy: it hands calls of others on as they are. Wrappers are reverted in
     any order; with the last one the function itself is there again.
     """
     with _changing:
@@ -151,7 +151,7 @@ class Patches:
 def identity(call: Any, _above: tuple[int, ...] = ()) -> Hashable:
     """Return a key for what ``call`` does: equal for closures of the same code over the same objects.
 
-    Treatments are put on for every call, and may make new closures each time. What was built of one closure
+    Treatments are applied for every call, and may make new closures each time. What was built of one closure
     (compiled, captured) serves for another with the same key. The key is made of addresses: it is valid only while
     the callable is kept alive.
     """

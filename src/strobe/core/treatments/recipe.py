@@ -114,7 +114,7 @@ class RecipeTreatment(Treatment):
 
 
 def treatments_of(recipe: Recipe, name: str = "recipe") -> tuple[RecipeTreatment, ...]:
-    """Return the recipe's treatments in the order in which they are put on; they can be taken off and put on again.
+    """Return the recipe's treatments in the order in which they are applied; they can be reverted and applied again.
 
     Args:
         name: the file's name, for messages and facts.
@@ -148,7 +148,7 @@ def rungs_of(subject: Subject, path: Path | None) -> tuple[RecipeTreatment, ...]
 
 
 def with_specs(rungs: Sequence[RecipeTreatment], specs: Sequence[Spec]) -> tuple[Treatment, ...]:
-    """Return ``rungs`` and the treatments of ``specs``, in the order in which they are put on. Raises UserError."""
+    """Return ``rungs`` and the treatments of ``specs``, in the order in which they are applied. Raises UserError."""
     made: list[tuple[int, Treatment]] = [(rung.rank, rung) for rung in rungs]
     made += [(catalogue.rank_of(spec), catalogue.make(spec)) for spec in specs]
     return tuple(treatment for _, treatment in sorted(made, key=lambda ranked: ranked[0]))

@@ -29,7 +29,7 @@ class HelpWords:
         key: stands before the ``=``. One that ends in a dot stands for all keys that begin with it.
         at: the module that the entry is in, as ``ENTRY`` where no name follows a colon.
         effect: the most it does to the actions.
-        rank: treatments are put on in this order, whatever the order in which they are written.
+        rank: treatments are applied in this order, whatever the order in which they are written.
         help: one line: what it does, which values it takes.
         only: the one value that it takes, True for a key without a value; None where it takes others.
         options: the keys that may follow, written ``key.option``.

@@ -1,8 +1,8 @@
 """A policy with treatments on it: the one place that knows. What copies, loads, moves or trains it comes by here.
 
-What treatments put on a policy belongs to its own modules and their weights: closures that a copy would
+What treatments applied a policy belongs to its own modules and their weights: closures that a copy would
 share, engines built of the weights, copies of them in 16 bits. So a copy is made of, weights are loaded into, and a
-device is changed for the untouched policy: the treatments come off for it and go on again, when they make what they
+device is changed for the baseline: the treatments come off for it and go on again, when they make what they
 need of the weights as they are then. What cannot be done so is refused in a line.
 """
 
@@ -25,12 +25,12 @@ if TYPE_CHECKING:
 
 CALLED = "predict_action_chunk"
 CALLS = (CALLED, "sample_actions", "infer", "get_action")  # methods of a policy, or of a model in an object
-FOLLOWS = "engine"  # key of treatments that see by themselves that weights have changed, and build anew
+FOLLOWS = "engine"  # key of treatments that see by themselves that weights have changed, and build again
 UNTOUCHED = (
     "load_state_dict",
     "state_dict",
     "_apply",
-)  # done to the untouched policy; `_apply` is what moves and casts
+)  # done to the baseline; `_apply` is what moves and casts
 
 
 class OnTop(Protocol):
@@ -41,12 +41,12 @@ class OnTop(Protocol):
         ...
 
     def below_again(self) -> None:
-        """Note that the treatments below were put on again."""
+        """Note that the treatments below were applied again."""
         ...
 
 
 def treated(module: nn.Module) -> Treated | None:
-    """Return what is on the policy that ``module`` is or belongs to; None for an untouched one."""
+    """Return what is on the policy that ``module`` is or belongs to; None for a baseline one."""
     return getattr(vars(module).get(UNTOUCHED[0]), "treated", None)
 
 
@@ -54,7 +54,7 @@ class Treated:
     """``variant`` on ``subject``, until `off`.
 
     Attributes:
-        let_go: whether the untouched weights are there no longer: then nothing brings the untouched policy back.
+        let_go: whether the original weights are there no longer: then nothing brings the baseline back.
         on_top: what is around its call, or None.
 
     Raises:
@@ -84,7 +84,7 @@ class Treated:
     def untouched(self, what: str) -> Iterator[None]:
         """Inside, the policy is as it is without treatments, for ``what``. No call of it may be under way.
 
-        Where they cannot be put on again, they stay off with a warning; or, without the untouched weights, UserError.
+        Where they cannot be applied again, they stay off with a warning; or, without the original weights, UserError.
         """
         if self._undo is None:
             yield
@@ -131,10 +131,10 @@ class Treated:
             self._follow()
             self._put_on()
         except Exception as error:  # whatever it is, a program that has moved its policy goes on
-            line = f"{self.variant.name} cannot be put on again after {what}: {in_a_line(error, 200)}"
+            line = f"{self.variant.name} cannot be applied again after {what}: {in_a_line(error, 200)}"
             if self.let_go:
                 raise UserError(f"{line}; load the policy again, without it") from error
-            warnings.warn(f"{line}; the policy runs as it is", stacklevel=4)
+            warnings.warn(f"{line}; the policy runs unchanged", stacklevel=4)
 
     def _follow(self) -> None:
         """Let the config say where the weights are: treatments go by it."""
@@ -186,7 +186,7 @@ class Treated:
     def _copied(self, module: nn.Module, memo: dict[int, object]) -> object:
         if self.let_go:
             instead = "load it once more, or with watch=0.01, which keeps them"
-            self._refuse("cannot be copied, as its untouched weights were let go", instead)
+            self._refuse("cannot be copied, as its original weights were let go", instead)
         with self.untouched("deepcopy()"):
             return copy.deepcopy(module, memo)
 

@@ -60,7 +60,7 @@ FOR_TRAINING: frozenset[Phase] = ANY_PHASE - FOR_INFERENCE
 
 
 class Treatment(ABC):
-    """A change that can be put on a subject and taken off again, many times over, cheaply.
+    """A change that can be applied a subject and reverted again, many times over, cheaply.
 
     A subclass needs ``effect`` and `apply`. The other members are its traits: what studies decide by. They have
     defaults, and may be set on the class or on the object. Strobe's own take ``key`` and ``effect`` from the table of
@@ -122,7 +122,7 @@ class Treatment(ABC):
         return 0
 
     def of_recipe(self) -> None:  # noqa: B027  # most treatments are the same in a recipe
-        """Called once if a recipe holds it, before it is put on: what it needs may come after the policy is loaded."""
+        """Called once if a recipe holds it, before it is applied: what it needs may come after the policy is loaded."""
 
     @abstractmethod
     def apply(self, subject: Subject) -> Undo:
@@ -174,7 +174,7 @@ class Entry:
         key: stands before the ``=``. One that ends in a dot stands for all keys that begin with it.
         help: one line: what it does, which values it takes.
         effect: the most it does to the actions.
-        rank: treatments are put on in this order, whatever the order in which they are written.
+        rank: treatments are applied in this order, whatever the order in which they are written.
         make: its spec → the treatment; raises UserError.
         options: the keys that may follow, written ``key.option``.
         candidates: subject → the specs worth trying on it in inference, best first; none where it does not apply.
@@ -222,7 +222,7 @@ def switch(key: str, make: Callable[[], Treatment]) -> Callable[[Spec], Treatmen
 
 @dataclass(frozen=True)
 class Variant:
-    """A name for a list of treatments, applied in order; an empty list is the subject as it is."""
+    """A name for a list of treatments, applied in order; an empty list is the baseline."""
 
     name: str
     treatments: tuple[Treatment, ...] = ()
@@ -260,7 +260,7 @@ class Variant:
         return undo
 
     def traits(self) -> Traits:
-        """Return the traits of its treatments, in the order in which they are put on."""
+        """Return the traits of its treatments, in the order in which they are applied."""
         recipes = dict.fromkeys(treatment.recipe for treatment in self.treatments if treatment.recipe)
         traits = [treatment.traits() for treatment in self.treatments]
         for each, treatment in zip(traits, self.treatments, strict=True):
@@ -324,7 +324,7 @@ class Variant:
 
     @property
     def micro_batches(self) -> int:
-        """Number of parts that a training batch is divided into; the treatment put on last decides."""
+        """Number of parts that a training batch is divided into; the treatment applied last decides."""
         return next((t.micro_batches for t in reversed(self.treatments) if t.micro_batches > 1), 1)
 
     def require(self, phase: Phase, flag: str = "--phase") -> None:

@@ -22,7 +22,7 @@ if TYPE_CHECKING:  # torch is not needed here, and takes seconds
 Start = tuple[str, int]  # task, seed
 Episodes = Mapping[Key, EpisodeLine]
 Pairs = list[tuple[EpisodeLine, EpisodeLine]]  # of the first row and of another one, start by start
-FIRST = "as it is"  # name of the policy without a treatment
+FIRST = "baseline"  # name of the policy without a treatment
 MOST_SCORES = 4  # scores in a line of progress: of more variants, those that are played on
 
 
@@ -31,7 +31,7 @@ class Candidate:
     """A row of what is played: a variant of a policy, and what it is.
 
     Args:
-        written: its treatments as on a command line; '' for the policy as it is.
+        written: its treatments as on a command line; '' for the baseline.
         steps: denoising steps; None if the policy has none, or the variant is of another setting.
         recipe: the recipe's file; '' if it has none.
         timing: of its calls, true to time; None where the simulator waits for the policy.
@@ -49,7 +49,7 @@ class Candidate:
 
     @property
     def name(self) -> str:
-        """The variant's name, with its timing: 'as it is', or 'as it is, rtc, 100 ms'."""
+        """The variant's name, with its timing: 'baseline', or 'baseline, rtc, 100 ms'."""
         return self.title or ", ".join([self.variant.name, *([self.timing.name] if self.timing is not None else [])])
 
 

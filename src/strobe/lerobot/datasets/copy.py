@@ -1,4 +1,4 @@
-"""Write a copy of a data set in which ``meta/`` says what the frames say. The original is left as it is."""
+"""Write a copy of a data set in which ``meta/`` says what the frames say. The original is left unchanged."""
 
 from __future__ import annotations
 

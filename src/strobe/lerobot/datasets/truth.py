@@ -1,4 +1,4 @@
-"""Read the numbers of all frames of a data set, and hold what ``meta/`` says against them. Nothing is decoded."""
+"""Read the numbers of all frames of a data set, and compare what ``meta/`` says with them. Nothing is decoded."""
 
 from __future__ import annotations
 

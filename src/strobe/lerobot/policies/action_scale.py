@@ -15,10 +15,10 @@ from strobe.lerobot.normalisation import ENDS
 from strobe.lerobot.policies.action_map import IDENTITY, ActionMap, flat, map_of, nominal
 
 OWN = "the policy's own normalisation statistics"
-MEASURED = "the untouched policy's actions over the observations, as there are no statistics of actions"
+MEASURED = "the baseline's actions over the observations, as there are no statistics of actions"
 NORMALISED = "actions as the policy gives them, normalised"
 _TWO_VALUES = 0.02  # how far the variance may be from that of a dimension that only ever is at its two ends
-# σ is at most so many times the spread of the untouched policy's actions. An outlier in the statistics could hide all
+# σ is at most so many times the spread of the baseline's actions. An outlier in the statistics could hide all
 # that a dimension does: at 40, one that always gives its mean is 0.025 σ off and an inverted one 0.05 σ, and
 # 0.02 σ are allowed. Less refuses sound rounding of a dimension that rests in the observations: it moves by a hundredth
 # of its σ there, and rounding by up to half of that. Both sides: `benchmarks/_planted_scale.py: resting`. Policies of
@@ -47,7 +47,7 @@ def scale_of(
         stats: of the inputs, for a policy that has none.
         names: of the action's dimensions, if known.
         inputs: the source of the inputs' statistics, in words.
-        chunks: of the untouched policy, (…, action dim), finite or not.
+        chunks: of the baseline, (…, action dim), finite or not.
 
     Returns:
         None without statistics and chunks.
@@ -193,8 +193,8 @@ def _two_ends(spread: Tensor, low: Tensor, high: Tensor, mean: Tensor) -> list[b
 def _words(source: str, judged: Sequence[JudgedBy], names: Sequence[str], stated: bool) -> str:
     """Return the source of σ, and the dimensions whose σ has another source."""
     words = {
-        "chunks": "by what the untouched policy's actions spread over, as its statistics do not say",
-        "motion": f"by {MOST:g} times what the untouched policy's actions spread over, as its statistics say more",
+        "chunks": "by what the baseline's actions spread over, as its statistics do not say",
+        "motion": f"by {MOST:g} times what the baseline's actions spread over, as its statistics say more",
         "size": "by its own size, as it does not move",
     }
     parts = [source]

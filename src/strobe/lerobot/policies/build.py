@@ -227,7 +227,7 @@ class _PutOff(TorchDispatchMode):
 
 
 class _NoMeta(TorchFunctionMode):
-    """No tensor is a meta tensor to torch's initialisers: from torch 2.15 on they would leave it as it is."""
+    """No tensor is a meta tensor to torch's initialisers: from torch 2.15 on they would leave it unchanged."""
 
     def __torch_function__(self, func: Call, types: object, args: Any = (), kwargs: Any = None) -> Any:
         if func == _is_meta and sys._getframe(1).f_globals.get("__name__") == nn.init.__name__:

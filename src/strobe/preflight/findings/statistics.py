@@ -20,7 +20,7 @@ def absent(wiring: Wiring) -> Found:
     Why: LeRobot raises no error: the {place} {way}. The arm then moves a centimetre, or flails.
     Do: {do}
     """
-    # The normaliser returns its input as it is (lerobot #4446, #4415).
+    # The normaliser returns its input unchanged (lerobot #4446, #4415).
     for wire, place, named, norm in _normalised(wiring):
         if lacks := [name for name in norm.needed if not norm.statistics.get(name)]:
             others, lacking = _elsewhere(wiring, place, named), " or ".join(lacks)
@@ -137,7 +137,7 @@ def of_other_data(wiring: Wiring) -> Found:
             for index, (here, there) in wire.of_other_data(place).items()
         ]
         if far:
-            words = {"file": _file(wiring, place), "shown": _shown(far), "mend": _mend(wiring, [])}
+            words = {"file": _file(wiring, place), "shown": _shown(far), "fix": _mend(wiring, [])}
             yield {"feature": wire.name, "place": place, "dimensions": len(far)}, words
 
 

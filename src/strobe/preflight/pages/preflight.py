@@ -65,9 +65,9 @@ def _answers(result: PreflightResult) -> list[str]:
         sentences.append(f"{result.refused} did not start: no robot was connected. --anyway starts it.")
     sentences += open_loop.sentences(result)
     if result.unmended:
-        sentences.append(f"No mended copy was written: {result.unmended}.")
+        sentences.append(f"No fixed copy was written: {result.unmended}.")
     if result.mended:
-        sentences.append(f"A mended copy was written. {' '.join(result.mended)}")
+        sentences.append(f"A fixed copy was written. {' '.join(result.mended)}")
     return sentences
 
 

@@ -21,7 +21,7 @@ class PreflightResult(Answer):
     wiring: Wiring
     refused: str = Field(default="", description="the command that was not started, because of the findings")
     mended: list[str] = Field(default_factory=list, description="repairs in a copy of the checkpoint")
-    unmended: str = Field(default="", description="why a mended copy was not written, in words")
+    unmended: str = Field(default="", description="why a fixed copy was not written, in words")
     open_loop: OpenLoop | None = Field(
         default=None, description="errors of its actions on recorded frames; None if only files were read"
     )

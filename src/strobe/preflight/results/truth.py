@@ -50,7 +50,7 @@ class VectorTruth(Data):
         """Return statistic → the dimensions in which it is far from the measured one.
 
         Args:
-            other: statistics that are held against the measured ones; by default the stated ones.
+            other: statistics that are compared with the measured ones; by default the stated ones.
         """
         stated, found = self.stated if other is None else other, {}
         for name in ("mean", "std", "min", "max"):

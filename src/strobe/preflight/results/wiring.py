@@ -83,7 +83,7 @@ class WiredFeature(Data):
     def of_other_data(self, place: Place) -> dict[int, tuple[Scale, Scale]]:
         """Return the dimensions that ``place`` normalises in another way than the data set's statistics would.
 
-        The numbers that its mode reads are held against those of ``meta/stats.json`` and those of all frames: far off
+        The numbers that its mode reads are compared with those of ``meta/stats.json`` and those of all frames: far off
         is what is far from both. Of each such dimension the first scale is the one there, the second the data set's.
         """
         own, sources = self.ends.get(place), self._sources(place)
@@ -239,7 +239,7 @@ class FedImage(Data):
         default_factory=list, description="means of the training's images, by the statistics; empty if there are none"
     )
     trained_spread: list[Finite] = Field(default_factory=list, description="standard deviations of those images")
-    unjudged: str = Field(default="", description="why it was not held against the training's images; '' if it was")
+    unjudged: str = Field(default="", description="why it was not compared with the training's images; '' if it was")
     pattern: bool = Field(default=False, description="the test pattern of a rehearsal, which is not judged at all")
 
 

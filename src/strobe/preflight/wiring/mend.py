@@ -1,4 +1,4 @@
-"""Write a copy of a checkpoint in which what is wrong with its files is mended. The original is left as it is.
+"""Write a copy of a checkpoint in which what is wrong with its files is fixed. The original is left unchanged.
 
 Mended are fields that the installed LeRobot does not know, names that torch.compile has changed, statistics that stand
 under another name, are missing or of other data than the data set, and statistics inside the weights. LeRobot has a
@@ -30,13 +30,13 @@ _WEIGHTS = "model.safetensors"
 
 
 def mend(checkpoint: Checkpoint, wiring: Wiring, target: Path, recorded: DatasetFeatures | None) -> list[str]:
-    """Write the mended copy into the folder ``target``. Return what was mended, a sentence each.
+    """Write the fixed copy into the folder ``target``. Return what was fixed, a sentence each.
 
     Args:
         recorded: the data set whose statistics are taken where the checkpoint has none.
 
     Raises:
-        UserError: ``target`` is there already, or there is nothing that can be mended.
+        UserError: ``target`` is there already, or there is nothing that can be fixed.
     """
     if target.exists() and any(target.iterdir() if target.is_dir() else [target]):
         raise UserError(f"--mend={target}: exists already; name a new folder")
@@ -48,7 +48,7 @@ def mend(checkpoint: Checkpoint, wiring: Wiring, target: Path, recorded: Dataset
         done += _mend_processors(checkpoint, wiring, target, recorded)
         if not done:
             more = "" if recorded is not None else "; statistics that are missing are taken from --dataset.root=DATA"
-            raise UserError(f"--mend: nothing in {checkpoint.folder} can be mended by writing its files again{more}")
+            raise UserError(f"--mend: nothing in {checkpoint.folder} can be fixed by writing its files again{more}")
         _copy_weights(checkpoint, target)
     except BaseException:
         shutil.rmtree(target, ignore_errors=True)  # half a copy would look like a whole one

@@ -18,7 +18,7 @@ _TOKENIZER = "tokenizer_processor"
 _FILE = "tokenizer.json"
 _MOST = 50  # cut prompts that an answer holds
 _SHORTEST, _LONGEST = "0", "255"  # numbers of a state in a prompt: LeRobot's bins
-# Steps of LeRobot's in front of the tokenizer that leave the task as it is. Those of others may not.
+# Steps of LeRobot's in front of the tokenizer that leave the task unchanged. Those of others may not.
 _NEUTRAL = frozenset(
     {
         "rename_observations_processor", "to_batch_processor", "device_processor", "normalizer_processor",

@@ -1,4 +1,4 @@
-"""Rules on remote inference: what keeps the next chunk from the robot, and the value of the flag that mends it."""
+"""Rules on remote inference: what keeps the next chunk from the robot, and the value of the flag that fixes it."""
 
 from __future__ import annotations
 

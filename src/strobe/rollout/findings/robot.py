@@ -199,7 +199,7 @@ def real_time(result: RolloutResult, _: Thresholds) -> Found:
         container with SYS_NICE. No other thread gets that core while the thread runs: not the cameras, not the
         inference, and no thread that it starts later.
     Do: Use --dataset.rgb_encoder.vcodec=h264 or a hardware encoder. Or take the right away: do not run as root, or
-        start the container with --cap-drop=SYS_NICE. `chrt -o -p 0 PID` mends a running process.
+        start the container with --cap-drop=SYS_NICE. `chrt -o -p 0 PID` fixes a running process.
     """
     scheduling = result.rollout.scheduling
     if scheduling is not None and not scheduling.real_time_before and scheduling.real_time_after:

@@ -1,4 +1,4 @@
-"""Rules on a rollout: what keeps the robot from its actions, and the value of the flag that mends it."""
+"""Rules on a rollout: what keeps the robot from its actions, and the value of the flag that fixes it."""
 
 from __future__ import annotations
 

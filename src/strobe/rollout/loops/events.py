@@ -11,7 +11,7 @@ from typing import Any, NamedTuple, get_type_hints
 
 from strobe.rollout.measure.robot import BusRead
 
-Row = tuple[Any, ...]  # an event as it is written: its kind, then its fields
+Row = tuple[Any, ...]  # an event as written: its kind, then its fields
 UNKNOWN = -1  # value of a field that could not be measured
 
 

@@ -1,4 +1,4 @@
-"""The anatomy of LeRobot's robot client, run as it is, with probes: observations go to a server, actions come back.
+"""The anatomy of LeRobot's robot client, run unchanged, with probes: observations go to a server, actions come back.
 
 The control thread takes an action from the queue, and below a threshold sends an observation, which holds it until the
 server has received it. A second thread waits for chunks and puts them into the queue.

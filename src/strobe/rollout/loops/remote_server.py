@@ -1,4 +1,4 @@
-"""The anatomy of LeRobot's policy server, run as it is, with probes.
+"""The anatomy of LeRobot's policy server, run unchanged, with probes.
 
 Threads of gRPC's pool answer the client: one receives an observation, unpickles it and decides whether it is worth a
 call; another waits for one, calls the policy, pickles the chunk and sleeps up to ``--inference_latency``. Which thread

@@ -77,7 +77,7 @@ def play(
         latencies: nanoseconds of each call, without end; one is taken right after each call of the policy.
 
     Raises:
-        UserError: the policy failed. Whatever the world raises is raised as it is.
+        UserError: the policy failed. Whatever the world raises is raised unchanged.
     """
     loop = _Loop(setting, latencies, inputs, options)
     threads: list[Any] = []

@@ -26,7 +26,7 @@ class Step(Data):
 
 
 class Clocks(Data):
-    """How the server's times were put on the client's clock."""
+    """How the server's times were applied the client's clock."""
 
     shared: bool = Field(description="both sides have one clock: that of one machine")
     offset_ms: Finite = Field(description="server's clock − client's clock")

@@ -4,7 +4,7 @@ The server puts a robot's numbers together by the features that its client names
 set, from a file, or from the config of a checkpoint on this machine.
 
 A pickle can run any code. What a server sends is read with the few names that a chunk of actions needs, and all others
-are refused. What stands for those names is made anew for each message: a pickle can change whatever it names, also a
+are refused. What stands for those names is made again for each message: a pickle can change whatever it names, also a
 class or a function. Sizes are held to the message's own before anything is allocated.
 """
 

@@ -1,7 +1,7 @@
 """Rules on what profilers saw: a device that waits, operators too small for what they cost, Python that sets the pace.
 
 A profiler slows what it watches, and how much of that is idle time nobody knows. So a share is what remains if all that
-the profiler can have added to the gaps is taken off, over the time without it: it is at least that.
+the profiler can have added to the gaps is reverted, over the time without it: it is at least that.
 """
 
 from __future__ import annotations

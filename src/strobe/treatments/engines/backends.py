@@ -67,7 +67,7 @@ class Engine(Protocol):
     def build(self, model: object, calls: Sequence[Inputs], precision: str, keep: Path) -> Run:
         """Compile what `read` returned for the shapes and the device of ``calls``; write the engine to ``keep``.
 
-        ``model`` stays as it is. An engine in int8 is calibrated on ``calls``. No file is written where there is no
+        ``model`` stays unchanged. An engine in int8 is calibrated on ``calls``. No file is written where there is no
         room for it.
         """
         ...

@@ -122,7 +122,7 @@ class PartInEngine(Treatment, key="engine"):
         names = self._names
         weights = [weight for weight in part.parameters() if weight.requires_grad]
 
-        # The engine is no torch code: a compiled region around it calls it as it is.
+        # The engine is no torch code: a compiled region around it calls it unchanged.
         @torch.compiler.disable
         def forward(*args: object, **kwargs: object) -> object:
             if torch.compiler.is_exporting():  # an engine around this part is being built, of torch's own code
@@ -132,7 +132,7 @@ class PartInEngine(Treatment, key="engine"):
                 self._looked = False  # a training changes the weights
                 return inner(*args, **kwargs)  # training, and RTC's guidance, which derives through a denoising step
             if not self._looked and _state(part) != self._weights:
-                return inner(*args, **kwargs)  # until it is put on again
+                return inner(*args, **kwargs)  # until it is applied again
             self._looked = True
             if call.key not in self._built:
                 if self._cached or not self.grows or len(self._built) >= SHAPES:

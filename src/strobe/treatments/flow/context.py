@@ -144,7 +144,7 @@ KEYS = ContextOnce.entry(parts=(STEP,))
 class ConditioningOnce(Switch, key="conditioning", of=Conditioning):
     """Each layer's product is a sum: the observation's share is kept for the chunk, a step adds its own.
 
-    A layer that something else computes already, as with 8-bit weights, stays as it is.
+    A layer that something else computes already, as with 8-bit weights, stays unchanged.
     """
 
     # While a chunk is sampled: of each layer, how many inputs are the step's own, and the others' share, (B, out).

@@ -209,7 +209,7 @@ PADDING = TrimmedPadding.entry(make=lambda spec: TrimmedPadding(_multiple(spec, 
 class BucketedPrompt(Switch, key="prompt_length", of=Flow):
     """Pad the prompt, masked, to a multiple of ``multiple`` tokens, or to the longest that the policy takes.
 
-    It is put on before all else, so that it acts on what `TrimmedPadding` left, and before a graph sees a tensor.
+    It is applied before all else, so that it acts on what `TrimmedPadding` left, and before a graph sees a tensor.
     """
 
     multiple: int = MULTIPLE

@@ -47,7 +47,7 @@ class Cuda:
             raise UserError(f"graph={what} is a CUDA graph: {subject.info.name} is on {subject.device.type}")
 
     def record(self, warm: Run, run: Run, device: torch.device) -> tuple[Run, object]:
-        """Warm up, and capture ``run``. An exception of either is raised as it is, and nothing is left in capture."""
+        """Warm up, and capture ``run``. An exception of either is raised unchanged, and nothing is left in capture."""
         index = numbered(device).index
         with torch.cuda.device(device):
             # Not torch.cuda.graph's own stream: there is one for the process, on the device that captured first.

@@ -72,7 +72,7 @@ class Regions:
         self._weights: list[Tensor] = []
         self._state: Hashable = None
         self._holding: list[object] = []
-        self._guided = False  # whether RTC was on when the graph was put on
+        self._guided = False  # whether RTC was on when the graph was applied
         self._warned = False
         self._full: set[str] = set()  # regions of which it was said that no more graphs are kept
 

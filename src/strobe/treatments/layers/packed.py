@@ -112,7 +112,7 @@ def _bytes(part: nn.Module, dtypes: Sequence[torch.dtype]) -> int:
     return sum(dtype.itemsize * numbers(held) for dtype, held in zip(dtypes, plain, strict=True))
 
 
-@cache  # called for each layer, whenever the treatment is put on
+@cache  # called for each layer, whenever the treatment is applied
 def packable(device: torch.device) -> tuple[torch.dtype, ...]:
     """Return the dtypes whose products on ``device`` gain by packed weights."""
     if device.type != "cpu":

@@ -45,7 +45,7 @@ class FusedProjections(Switch, key="projections"):
     """Each group's weights stacked in one tensor, which is kept for as long as the treatment lives.
 
     The price is a second copy of these weights. They could be views of the stack only if their own storage were given
-    up, which could not be brought back when the treatment is taken off. Where gradients are recorded the projections
+    up, which could not be brought back when the treatment is reverted. Where gradients are recorded the projections
     run separately, since they have to reach the weights.
     """
 

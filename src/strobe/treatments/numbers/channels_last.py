@@ -26,7 +26,7 @@ class ChannelsLast(Switch, key="channels_last"):
     """``.data`` of convolution weights, and of what the optimizer keeps beside them, in another memory format.
 
     Both formats are kept, so that captured graphs find the weights where they left them. What a step changed in one is
-    copied to the other when the treatment is taken off: the values are the same to the bit.
+    copied to the other when the treatment is reverted: the values are the same to the bit.
     """
 
     _pairs: dict[int, _Pair] = field(default_factory=dict, init=False, repr=False)

@@ -1,7 +1,7 @@
 """Precision: the weights of a subject, or of one part of it, in another floating-point format.
 
 Applied and undone around every call, so both are a swap of ``.data``: the parameters, the modules and the probes on
-them stay the same objects, and the untouched weights come back as the same storage. The price is the memory of the
+them stay the same objects, and the original weights come back as the same storage. The price is the memory of the
 converted copy, kept for as long as the treatment lives.
 """
 
@@ -78,7 +78,7 @@ class Precision(Treatment, key="precision"):
             raise UserError(f"tf32 is a mode of CUDA's tensor cores; on {subject.device.type} use fp32 or bf16")
         if not self._prepared:
             self._prepare(subject)
-        # Which weights differ is looked up every time: another treatment may have been put on before.
+        # Which weights differ is looked up every time: another treatment may have been applied before.
         swaps = [swap for swap in self._swaps if swap.let_go or swap.tensor.dtype != swap.dtype]
         self.effect = "rounding" if swaps else "exact"
         stack = ExitStack()
@@ -102,7 +102,7 @@ class Precision(Treatment, key="precision"):
         return stack.close
 
     def settle(self) -> bool:
-        """Free the untouched weights, which only undoing needs: the treatment then stays on.
+        """Free the original weights, which only undoing needs: the treatment then stays on.
 
         Return whether there were any.
         """

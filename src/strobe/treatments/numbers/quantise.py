@@ -215,7 +215,7 @@ def _share(part: nn.Module) -> float:
 def observed(subject: Subject, layers: Iterable[nn.Module]) -> dict[int, Tensor]:
     """Return ``id`` of a layer → the largest number that it was given in ``CALIBRATED`` observations, a float32 scalar.
 
-    The policy runs as it is, with the treatments below this one on. Layers that were not called are left out.
+    The policy runs unchanged, with the treatments below this one on. Layers that were not called are left out.
     """
     seen: dict[int, Tensor] = {}
 

@@ -34,7 +34,7 @@ class QuantisedWeight(TorchAOBaseTensor):
         scale: float32, ``(out, 1)`` or, of the whole, ``(1, 1)``: the weights are ``qdata * scale``.
         dtype: of the weights it stands for.
         input_scale: of what the layer is given, ``()``, where that was measured beforehand.
-        inputs: 'float': what it is given stays as it is; 'dynamic': it is quantised row by row as it comes;
+        inputs: 'float': what it is given stays unchanged; 'dynamic': it is quantised row by row as it comes;
             'static': with ``input_scale``.
     """
 

@@ -1,1 +1,1 @@
-"""Helpers of several studies: sampling, counting, checking actions, profilers, and runs held against each other."""
+"""Helpers of several studies: sampling, counting, checking actions, profilers, and runs compared with each other."""

@@ -40,7 +40,7 @@ class ActionCheck:
         return yardstick(self.yardsticks, "reordered sums")
 
     def hold(self, judged: Comparison | Check, name: str, guard: Guard) -> None:
-        """Hold the actions of ``name`` against ``guard``; what was not looked at is not judged, whatever rounds say."""
+        """Compare the actions of ``name`` with ``guard``; what was not looked at is not judged, whatever rounds say."""
         judged.agreement = self.agreements.get(name, judged.agreement)
         judged.broken = self.failed.get(name, "")
         if not judged.broken:
@@ -96,7 +96,7 @@ def check_actions(
         check.notes += same.notes
     except NotSeenError as error:
         check.notes.append(f"the actions were not looked at closely: {error}")
-    except UserError as error:  # of the untouched policy: what was timed must not be lost for it
+    except UserError as error:  # of the baseline: what was timed must not be lost for it
         check.notes.append(f"the actions were not looked at closely: {error}")
         return check
     except KeyboardInterrupt:
@@ -181,7 +181,7 @@ def yardsticks(
         UserError: as `Sameness.yardstick` does.
     """
     for name in names:
-        reporter.stage(f"how far the untouched policy's actions move by {name}")
+        reporter.stage(f"how far the baseline's actions move by {name}")
         try:
             moved = same.yardstick(name, count, progress or CheckProgress(reporter))
         except LookInterrupted as stopped:

@@ -35,7 +35,7 @@ class Counted:
 def count(subject: Subject, variant: Variant, call: Callable[[int], object], hooks: Sequence[Hook]) -> Counted:
     """Call ``variant`` once, counted. What it builds is counted without being built.
 
-    The probes are attached before the treatments are put on, as they are where time is taken: a treatment that calls
+    The probes are attached before the treatments are applied, as they are where time is taken: a treatment that calls
     what a probe stands around would otherwise call it past the probe, and its FLOP would be in no part that has a time.
     """
     if variant.builds:  # operators inside a compiled region or an engine cannot be seen

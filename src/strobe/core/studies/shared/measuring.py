@@ -1,4 +1,4 @@
-"""Measure variants: run them in turn, count FLOP and memory, hold them against the machine's limits, note the rest.
+"""Measure variants: run them in turn, count FLOP and memory, compare them with the machine's limits, note the rest.
 
 `Session.measure` is the sequence, one method for each step; `rounds` makes a measurement of what was recorded.
 """
