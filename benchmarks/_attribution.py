@@ -60,11 +60,11 @@ def seen_by_both(call: Callable[[int], Any], hooks: Sequence[Hook]) -> tuple[lis
     """One iteration: our components of it, and what torch.profiler saw of the operators in each part."""
     seen = Operators(defaultdict(float), defaultdict(float), defaultdict(float))
 
-    def below(event: Any, path: tuple[str, ...]) -> tuple[float, float, float]:
+    def measure_below(event: Any, path: tuple[str, ...]) -> tuple[float, float, float]:
         if not event.is_user_annotation:
             return event.cpu_time_total, event.time_range.start, event.time_range.end
         inner = (*path, event.name)
-        found = [below(child, inner) for child in event.cpu_children]
+        found = [measure_below(child, inner) for child in event.cpu_children]
         total = sum(took for took, _, _ in found)
         start = min((start for _, start, _ in found), default=event.time_range.start)
         end = max((end for _, _, end in found), default=start)
@@ -85,7 +85,7 @@ def seen_by_both(call: Callable[[int], Any], hooks: Sequence[Hook]) -> tuple[lis
     empty_ms = median(event.time_range.elapsed_us() / 1e3 for event in events if event.name == EMPTY)
     for event in events:
         if event.cpu_parent is None and event.name == ITERATION:
-            below(event, ())
+            measure_below(event, ())
     return components(iterations(timeline.sections(), ITERATION)), seen
 
 

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from strobe.core.measure.betting import difference_sequence
 from strobe.core.measure.statistics import bonferroni
-from strobe.evaluate.measure.episodes import judge, least_of
+from strobe.evaluate.measure.episodes import judge, least_reward_difference
 from strobe.evaluate.measure.success_rates import LEVEL, decide, paired_rates, unpaired_rates
 from strobe.evaluate.pairs import Decision, EpisodePair
 from strobe.simulators.results import Episode
@@ -32,10 +32,12 @@ GAINS = (-0.38, 0.08, 0.2, 0.15, -0.05)
 def simulate(quick: bool) -> list[Claim]:
     """Simulate every promise about success rates and rewards."""
     random = np.random.default_rng(37)
-    return [*_while_played(random, 45 if quick else 1000), *_finished(random, 300 if quick else 5000)]
+    return [*_while_played(random, 45 if quick else 1000), *_finished_run_claims(random, 300 if quick else 5000)]
 
 
-def stopped(differences: Sequence[int] | NDArray[np.int_], margin: float | None, every: int = 1) -> Decision:
+def decide_sequentially(
+    differences: Sequence[int] | NDArray[np.int_], margin: float | None, every: int = 1
+) -> Decision:
     """Return the decision of who looks after each pair and stops at the first verdict, as `strobe evaluate` does."""
     low, high = difference_sequence(differences, LEVEL, every).T
     shown = (low > 0) | (high < 0) | (False if margin is None else low > -margin)
@@ -64,27 +66,29 @@ def _while_played(random: np.random.Generator, tries: int) -> list[Claim]:
         won = [*won, *[0.0] * (len(lost) - len(won))]
         loses = sum(won) < sum(lost)
         wrong = {"not worse by more than the margin", "better"} if loses else {"worse", "better"}
-        hits = sum(stopped(differences(lost, won, 160), MARGIN, len(lost)).kind in wrong for _ in range(tries))
+        hits = sum(
+            decide_sequentially(differences(lost, won, 160), MARGIN, len(lost)).kind in wrong for _ in range(tries)
+        )
         claims.append(Claim(name, noise, MOST, "at most", hits, tries))
     return claims
 
 
-def _finished(random: np.random.Generator, tries: int) -> list[Claim]:
+def _finished_run_claims(random: np.random.Generator, tries: int) -> list[Claim]:
     """Runs of lerobot-eval, sorted by task from easy to hard: a sequence's intervals would not hold there."""
     pairs, level = np.repeat(np.arange(len(TASKS)), 20), np.array(TASKS)
     level_gained = level + np.array(GAINS)
 
-    def drawn(rates: NDArray[np.float64], chance: NDArray[np.float64]) -> Outcomes:
+    def draw_outcomes(rates: NDArray[np.float64], chance: NDArray[np.float64]) -> Outcomes:
         return chance < rates[pairs]
 
-    def paired(after: NDArray[np.float64], shared: float) -> str:
+    def judge_paired(after: NDArray[np.float64], shared: float) -> str:
         """The verdict on pairs of which a share ends alike, as far as their rates allow it."""
         first = random.random(len(pairs))
         second = np.where(random.random(len(pairs)) < shared, first, random.random(len(pairs)))
-        rates = paired_rates(drawn(level, first), drawn(after, second), MARGIN, every=None)
+        rates = paired_rates(draw_outcomes(level, first), draw_outcomes(after, second), MARGIN, every=None)
         return rates.decision.kind
 
-    def alone(before: Sequence[float], after: Sequence[float], of: tuple[Sequence[int], Sequence[int]]) -> str:
+    def judge_unpaired(before: Sequence[float], after: Sequence[float], of: tuple[Sequence[int], Sequence[int]]) -> str:
         first, second = (
             list(zip(random.binomial(episodes, rates).tolist(), episodes, strict=True))
             for episodes, rates in zip(of, (before, after), strict=True)
@@ -96,34 +100,36 @@ def _finished(random: np.random.Generator, tries: int) -> list[Claim]:
     equal, loss = {"worse", "better"}, {"not worse by more than the margin", "better"}
     one, half = [0.5], [0.4]
     cases: list[tuple[str, str, Callable[[], str], set[str]]] = [
-        ("worse or better of equals, finished pairs", "tasks sorted by difficulty", partial(paired, level, 0.0), equal),
-        ("worse or better of equals, finished pairs", "and most pairs alike", partial(paired, level, 0.8), equal),
+        ("worse or better of equals, finished pairs", "tasks sorted by difficulty", partial(judge_paired, level, 0.0),
+         equal),
+        ("worse or better of equals, finished pairs", "and most pairs alike", partial(judge_paired, level, 0.8), equal),
         ("worse or better of equals, finished pairs", "tasks differ by −38 to +20 points, sorted",
-         partial(paired, level_gained, 0.5), equal),
+         partial(judge_paired, level_gained, 0.5), equal),
         ("not worse of a loss of the margin, finished pairs", "tasks sorted by difficulty",
-         partial(paired, lower, 0.5), loss),
+         partial(judge_paired, lower, 0.5), loss),
         ("worse or better of equals, not in pairs", "one task, 50 against 50",
-         partial(alone, one, one, ([50], [50])), equal),
+         partial(judge_unpaired, one, one, ([50], [50])), equal),
         ("worse or better of equals, not in pairs", "one task, 10 against 100",
-         partial(alone, [0.03], [0.03], ([10], [100])), equal),
+         partial(judge_unpaired, [0.03], [0.03], ([10], [100])), equal),
         ("worse or better of equals, not in pairs", "tasks played unequally often",
-         partial(alone, TASKS, TASKS, unequal), equal),
+         partial(judge_unpaired, TASKS, TASKS, unequal), equal),
         ("worse or better of equals, not in pairs", "40 tasks played once or twice",
-         partial(alone, [0.3, 0.7] * 20, [0.3, 0.7] * 20, ([1] * 40, [2] * 40)), equal),
+         partial(judge_unpaired, [0.3, 0.7] * 20, [0.3, 0.7] * 20, ([1] * 40, [2] * 40)), equal),
         ("worse or better of equals, not in pairs", "tasks differ by −38 to +20 points",
-         partial(alone, TASKS, level_gained.tolist(), even), equal),
-        ("not worse of a loss of the margin, not in pairs", "one task", partial(alone, one, half, ([60], [60])), loss),
+         partial(judge_unpaired, TASKS, level_gained.tolist(), even), equal),
+        ("not worse of a loss of the margin, not in pairs", "one task",
+         partial(judge_unpaired, one, half, ([60], [60])), loss),
         ("not worse of a loss of the margin, not in pairs", "tasks played unequally often",
-         partial(alone, [0.9, 0.7, 0.5, 0.3, 0.15], [0.8, 0.6, 0.4, 0.2, 0.05], unequal), loss),
+         partial(judge_unpaired, [0.9, 0.7, 0.5, 0.3, 0.15], [0.8, 0.6, 0.4, 0.2, 0.05], unequal), loss),
     ]  # fmt: skip
     claims = [
         Claim(name, noise, MOST, "at most", sum(verdict() in wrong for _ in range(tries)), tries)
         for name, noise, verdict, wrong in cases
     ]
-    return [*claims, _of_many_tasks(random, tries // 4), _of_rewards(random, tries // 4)]
+    return [*claims, _many_task_claim(random, tries // 4), _reward_claim(random, tries // 4)]
 
 
-def _of_many_tasks(random: np.random.Generator, tries: int) -> Claim:
+def _many_task_claim(random: np.random.Generator, tries: int) -> Claim:
     hits = 0
     for _ in range(tries):
         kinds = [
@@ -134,11 +140,11 @@ def _of_many_tasks(random: np.random.Generator, tries: int) -> Claim:
     return Claim("worse or better of equals, any of 10 tasks", "independent episodes", MOST, "at most", hits, tries)
 
 
-def _of_rewards(random: np.random.Generator, tries: int) -> Claim:
+def _reward_claim(random: np.random.Generator, tries: int) -> Claim:
     hits = 0
     for _ in range(tries):
         before = random.normal(100, 20, 48)
-        after = before - least_of(before.tolist()) + random.standard_t(3, 48)
+        after = before - least_reward_difference(before.tolist()) + random.standard_t(3, 48)
         sides = [
             [Episode(success=False, reward=float(got), best_reward=0.0, ticks=1) for got in pair]
             for pair in zip(before, after, strict=True)

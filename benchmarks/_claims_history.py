@@ -13,7 +13,7 @@ from typing import Literal
 import numpy as np
 from _claims import NOISES, Claim, Noise, times
 
-from strobe.core.measure.statistics import level_of, summarise
+from strobe.core.measure.statistics import run_level, summarise
 from strobe.core.results.answer import BreakdownResult, Result
 from strobe.core.results.data import Samples
 from strobe.core.results.measurement import Component, Measurement
@@ -56,7 +56,7 @@ def simulate(quick: bool) -> list[Claim]:
         )  # fmt: skip
     claims.append(
         _claim(f"a step of 5 % after {CALM} runs, within {WITHIN}", "independent", 0.01, 0.95, "at least", tries,
-               lambda: _changes(_stepped(random, pools["independent"], 0.01, WITHIN, SMALL, CALM)))
+               lambda: _changes(_judge_step(random, pools["independent"], 0.01, WITHIN, SMALL, CALM)))
     )  # fmt: skip
     for between in (0.0, 0.01):
         claims.append(
@@ -75,21 +75,23 @@ def simulate(quick: bool) -> list[Claim]:
     for name in ("independent", "AR(1) 0.5"):
         claims.append(
             _claim(f"a step of 10 % after 10 runs, within {WITHIN}", name, 0.02, 0.80, "at least", tries,
-                   lambda name=name: _changes(_stepped(random, pools[name], 0.02, WITHIN)))
+                   lambda name=name: _changes(_judge_step(random, pools[name], 0.02, WITHIN)))
         )  # fmt: skip
     for between in (0.01, 0.02):
         claims.append(
             _claim(f"a slow-down of 10 % that was shown no longer stands {AFTER} runs later", "independent", between,
-                   0.05, "at most", tries, lambda between=between: _cleared(random, pools["independent"], between))
+                   0.05, "at most", tries,
+                   lambda between=between: _is_falsely_cleared(random, pools["independent"], between))
         )  # fmt: skip
         claims.append(
             _claim(f"a slow-down of 10 % that was fixed still stands {WITHIN} runs later", "independent", between,
-                   0.10, "at most", tries, lambda between=between: _mended(random, pools["independent"], between))
+                   0.10, "at most", tries,
+                   lambda between=between: _is_fix_missed(random, pools["independent"], between))
         )  # fmt: skip
     for between in BETWEEN:
         claims.append(
             _claim("run 12 is slower than 'at most' says", "independent", between, 0.05, "at most", 4 * tries,
-                   lambda between=between: _missed(random, pools["independent"], between))
+                   lambda between=between: _is_slowdown_understated(random, pools["independent"], between))
         )  # fmt: skip
     for name in NOISES:
         claims.append(
@@ -113,7 +115,7 @@ def _claim(
 
 
 def _pool(noise: Noise, random: np.random.Generator) -> Pool:
-    levels = [level_of(times(noise, random, SAMPLES)) for _ in range(POOL)]
+    levels = [run_level(times(noise, random, SAMPLES)) for _ in range(POOL)]
     return [level for level in levels if level is not None]
 
 
@@ -139,7 +141,7 @@ def _changes(judged: Sequence[Judged | None]) -> bool:
     return any(one is not None and one.change is not None for one in judged)
 
 
-def _stepped(
+def _judge_step(
     random: np.random.Generator, pool: Pool, between: float, after: int, step: float = STEP, before: int = BEFORE
 ) -> list[Judged | None]:
     return _trend(random, pool, before + after, between, steps=[np.log1p(step)] * after)
@@ -151,21 +153,21 @@ def _let_through(random: np.random.Generator, pool: Pool, between: float) -> boo
     return any(one is not None and one.standing is None and one.alone[1] <= np.log1p(WIDEST) for one in judged)
 
 
-def _cleared(random: np.random.Generator, pool: Pool, between: float) -> bool:
+def _is_falsely_cleared(random: np.random.Generator, pool: Pool, between: float) -> bool:
     """Whether a slow-down stands once it was shown, and not in some later run, though nothing was fixed."""
-    judged = [one is not None and one.standing is not None for one in _stepped(random, pool, between, 1 + AFTER)]
+    judged = [one is not None and one.standing is not None for one in _judge_step(random, pool, between, 1 + AFTER)]
     shown = judged.index(True) if True in judged else len(judged)
     return not all(judged[shown:])
 
 
-def _mended(random: np.random.Generator, pool: Pool, between: float) -> bool:
+def _is_fix_missed(random: np.random.Generator, pool: Pool, between: float) -> bool:
     """Whether a slow-down that lasted for six runs stands after as many good ones as a step is found in."""
     steps = [np.log1p(STEP)] * 6 + [0.0] * WITHIN
     last = _trend(random, pool, BEFORE + len(steps), between, steps=steps)[-1]
     return last is not None and last.standing is not None
 
 
-def _missed(random: np.random.Generator, pool: Pool, between: float) -> bool:
+def _is_slowdown_understated(random: np.random.Generator, pool: Pool, between: float) -> bool:
     """Whether the twelfth run is slower by 5 %, and is said to be slower by less at most."""
     last = _trend(random, pool, 12, between, steps=[np.log1p(0.05)])[-1]
     assert last is not None

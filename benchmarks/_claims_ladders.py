@@ -14,13 +14,13 @@ from _claims import NOISES, Claim, Noise, Series, times
 
 from strobe.budget.figures import asynchrony
 from strobe.budget.results import Latency
-from strobe.core.measure.in_time import REQUIRED, InTimeLooks, best_rung, in_time
+from strobe.core.measure.in_time import REQUIRED, InTimeLooks, best_rung, judge_in_time
 from strobe.core.measure.sampling import Looking
 from strobe.core.measure.sequential import MATTERS, MISSED, Glance, Looks
 from strobe.ladder import settings
-from strobe.ladder.earlier import settled
+from strobe.ladder.earlier import is_settled
 from strobe.ladder.results import Try, TryOutcome
-from strobe.ladder.trial import outcome_of
+from strobe.ladder.trial import judge_try
 
 SEED = 37
 LATE = 0.001  # below what was asked for: as near to it as a false claim can be
@@ -49,25 +49,27 @@ def simulate(quick: bool) -> list[Claim]:
     found: list[Claim] = []
     for number, (name, noise) in enumerate(NOISES.items()):
         random = np.random.default_rng([SEED, number])
-        found += _reached(name, noise, random, tries)
+        found += _rate_claims(name, noise, random, tries)
         for spread in ("3 %",) if quick else tuple(SPREADS):
             of = f"{name}, {spread}"
             found += _left_out(of, partial(times, noise, spread=SPREADS[spread]), random, tries)
             found += _ends(of, partial(times, noise, spread=SPREADS[spread]), random, tries // 2)
-    return [*found, *_in_bursts(np.random.default_rng(SEED), tries)]
+    return [*found, *_burst_claims(np.random.default_rng(SEED), tries)]
 
 
-def _in_bursts(random: np.random.Generator, tries: int) -> Iterator[Claim]:
+def _burst_claims(random: np.random.Generator, tries: int) -> Iterator[Claim]:
     """Late chunks in a row: a rate is called reached, of bursts as long as these, that is missed."""
     for burst in BURSTS:
         for chunks, shares in WITH_BURSTS.items():
             for share in shares:
-                runs = [in_time(_states(random, chunks, share, burst), 50) for _ in range(tries)]
+                runs = [judge_in_time(_states(random, chunks, share, burst), 50) for _ in range(tries)]
                 wrong = sum(run.outcome == "reached" and (run.burst or 0) >= burst for run in runs)
                 given = f"{share:.0%} late, {burst} in a row, {chunks:,} chunks"
                 yield Claim("a rate is reached that is missed", given, 0.05, "at most", wrong, tries)
     for late in (1, 2):
-        runs = [in_time(np.where(random.random(CHUNKS * late) < late * RARELY_LATE, 60, 40), 50) for _ in range(tries)]
+        runs = [
+            judge_in_time(np.where(random.random(CHUNKS * late) < late * RARELY_LATE, 60, 40), 50) for _ in range(tries)
+        ]
         seen = sum(run.outcome == "reached" for run in runs)
         given = f"{late * RARELY_LATE:.0%} late, each by itself, {CHUNKS * late} chunks"
         yield Claim("a rate that is reached is shown", given, POWER, "at least", seen, tries)
@@ -83,7 +85,7 @@ def _states(random: np.random.Generator, chunks: int, late: float, burst: float)
     return times
 
 
-def _looked(looks: Looking, drawn: Mapping[str, Series]) -> Mapping[str, Series]:
+def _truncate_at_look(looks: Looking, drawn: Mapping[str, Series]) -> Mapping[str, Series]:
     """Return what was drawn, up to the look that ended the run; all of it where none did."""
     longest = len(next(iter(drawn.values())))
     for count in range(1, longest + 1):
@@ -93,18 +95,18 @@ def _looked(looks: Looking, drawn: Mapping[str, Series]) -> Mapping[str, Series]
     return drawn
 
 
-def _reached(name: str, noise: Noise, random: np.random.Generator, tries: int) -> Iterator[Claim]:
+def _rate_claims(name: str, noise: Noise, random: np.random.Generator, tries: int) -> Iterator[Claim]:
     """A rate is called reached where fewer chunks than asked for are in time, or missed where more are."""
     within_ms, wide_ms = np.quantile(times(noise, random, 200_000), (REQUIRED - LATE, REQUIRED + LATE)).tolist()
     alone, fixed, delayed, missed = 0, 0, 0, 0
     for _ in range(tries):
         drawn = times(noise, random, CHUNKS)
         looks = InTimeLooks("rung", within_ms)
-        alone += looks.judged(_looked(looks, {"rung": drawn})["rung"]).outcome == "reached"
-        closing = in_time(times(noise, random, settings.CLOSING_MIN_PAIRS), wide_ms).outcome
+        alone += looks.judge_run(_truncate_at_look(looks, {"rung": drawn})["rung"]).outcome == "reached"
+        closing = judge_in_time(times(noise, random, settings.CLOSING_MIN_PAIRS), wide_ms).outcome
         looks = InTimeLooks("rung", wide_ms)
-        missed += "missed" in (closing, looks.judged(_looked(looks, {"rung": drawn})["rung"]).outcome)
-        fixed += in_time(drawn[:100], within_ms).outcome == "reached"
+        missed += "missed" in (closing, looks.judge_run(_truncate_at_look(looks, {"rung": drawn})["rung"]).outcome)
+        fixed += judge_in_time(drawn[:100], within_ms).outcome == "reached"
         latency = Latency(steps=1, total_ms=float(np.median(drawn)), parts={})
         delay = asynchrony(latency, 2e3 / within_ms, drawn)  # two ticks are just too short
         delayed += delay.delay_ticks <= 2 and delay.in_time is not None and delay.in_time.outcome == "reached"
@@ -120,13 +122,13 @@ def _try(before: Series, after: Series, *, glanced: bool) -> Try:
     looks = Looks("before", "after")
     glance = Glance(looks) if glanced else None
     rounds = settings.TRY_ROUNDS + 1 if glanced else ROUNDS  # glances are for chunks that take long
-    taken = _looked(glance or looks, {"before": before[:rounds], "after": after[:rounds]})
+    taken = _truncate_at_look(glance or looks, {"before": before[:rounds], "after": after[:rounds]})
     both = list(taken["before"]), list(taken["after"])
     made = partial(Try, treatment="x", rung=1, before_ms=30)
     if glance is not None and glance.seen:
         return made(outcome=GLANCED[glance.seen], most_gain=glance.most_gain)
     verdict = looks.verdict(*both)
-    return made(outcome=outcome_of(verdict)[0], verdict=verdict, most_gain=looks.most_gain(*both))
+    return made(outcome=judge_try(verdict)[0], verdict=verdict, most_gain=looks.most_gain(*both))
 
 
 def _left_out(name: str, drawn: Drawn, random: np.random.Generator, tries: int) -> Iterator[Claim]:
@@ -136,7 +138,7 @@ def _left_out(name: str, drawn: Drawn, random: np.random.Generator, tries: int) 
             hits = 0
             for _ in range(tries):
                 before, after = drawn(random, ROUNDS), (1 - gain) * drawn(random, ROUNDS)
-                hits += settled(_try(before, after, glanced=glanced))
+                hits += is_settled(_try(before, after, glanced=glanced))
             rate = SMALL_WITH_MEMORY if gain == MATTERS and name.startswith("AR(1)") else MISSED
             yield Claim(f"{what}: a gain of {gain:.0%} is left out", name, rate, "at most", hits, tries)
     hits = 0

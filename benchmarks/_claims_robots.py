@@ -13,8 +13,8 @@ from collections.abc import Callable
 import numpy as np
 from _claims import Claim, Series, autoregressive, bimodal, heavy_tailed, independent, times
 
-from strobe.replay.run import MOST_STARVED, threshold_for
-from strobe.rollout.loops.virtual_rollout import Beat, Setting, no_policy
+from strobe.replay.run import MOST_STARVED, smallest_threshold
+from strobe.rollout.loops.virtual_rollout import Beat, Setting, make_zero_inputs
 from strobe.rollout.loops.virtual_time import PlayOptions, play
 
 MS = 1_000_000
@@ -40,7 +40,7 @@ def simulate(quick: bool) -> list[Claim]:
         starved = promised = 0
         for _ in range(tries):
             recorded = [round(ms * MS) for ms in law(random, CALLS)]
-            threshold, chance = threshold_for(SETTING, recorded, SECONDS, 0)
+            threshold, chance = smallest_threshold(SETTING, recorded, SECONDS, 0)
             if chance is not None and chance <= MOST_STARVED:
                 promised += 1
                 starved += _starves(threshold, law(random, 400))
@@ -56,6 +56,6 @@ def _starves(threshold: int, calls: Series) -> bool:
         dataclasses.replace(SETTING, threshold=threshold),
         itertools.repeat(Beat(MS, 2 * MS, 3 * MS, 4 * MS)),
     )
-    ticks = play(beats, setting, latencies, no_policy(setting), PlayOptions(until_ns=round(SECONDS * 1e9))).ticks
+    ticks = play(beats, setting, latencies, make_zero_inputs(setting), PlayOptions(until_ns=round(SECONDS * 1e9))).ticks
     first = next(at for at, tick in enumerate(ticks) if tick.sent)
     return any(not tick.sent for tick in ticks[first:])

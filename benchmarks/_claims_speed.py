@@ -16,7 +16,7 @@ from strobe.core.measure.sampling import SamplingBudget, collect
 from strobe.core.measure.sequential import MATTERS, Looks
 from strobe.core.measure.verdicts import LEVEL, WITHIN, paired_verdict, unpaired_verdict
 from strobe.core.results.comparison import Verdict
-from strobe.dataloader.throughput import rate_of
+from strobe.dataloader.throughput import block_rate
 
 FALSE = 1 - LEVEL
 PLANTED = 1.03
@@ -40,7 +40,7 @@ class Bench:
 
         return call
 
-    def collected(self, budget: SamplingBudget) -> dict[str, list[float]]:
+    def collect_samples(self, budget: SamplingBudget) -> dict[str, list[float]]:
         run = collect(self.calls, budget, clock=lambda: self.now)
         return {name: samples.values for name, samples in run.samples.items()}
 
@@ -51,7 +51,7 @@ def simulate(quick: bool) -> list[Claim]:
     claims: list[Claim] = []
     for name, noise in NOISES.items():
         claims += _one_look(name, noise, random, tries)
-        claims += _collected(name, noise, random, tries // 5)
+        claims += _stopping_claims(name, noise, random, tries // 5)
         claims += _others(name, noise, random, tries)
     return [*claims, *_power(random, tries), *_many_pairs(random, 10 if quick else 100)]
 
@@ -79,21 +79,21 @@ def _one_look(name: str, noise: Noise, random: np.random.Generator, tries: int) 
     return claims
 
 
-def _collected(name: str, noise: Noise, random: np.random.Generator, tries: int) -> list[Claim]:
+def _stopping_claims(name: str, noise: Noise, random: np.random.Generator, tries: int) -> list[Claim]:
     """Verdicts where the interval's width ends the run, and where looks do."""
     false = false_looks = missed = excluded = 0
     for _ in range(tries):
         pair = {"before": times(noise, random, MOST_CALLS), "after": times(noise, random, MOST_CALLS)}
-        run = Bench(pair).collected(SamplingBudget(seconds=SECONDS))
+        run = Bench(pair).collect_samples(SamplingBudget(seconds=SECONDS))
         same = paired_verdict(run["before"], run["after"])
         false += _differs(same)
         excluded += not same.interval.low <= 1 <= same.interval.high
         looks = Looks("before", "after")
-        run = Bench(pair).collected(SamplingBudget(seconds=SECONDS, looking=looks))
+        run = Bench(pair).collect_samples(SamplingBudget(seconds=SECONDS, looking=looks))
         false_looks += _differs(looks.verdict(run["before"], run["after"]))
         gains = {**pair, "after": pair["after"] * (1 - MATTERS)}
         looks = Looks("before", "after")
-        run = Bench(gains).collected(SamplingBudget(seconds=SECONDS, looking=looks))
+        run = Bench(gains).collect_samples(SamplingBudget(seconds=SECONDS, looking=looks))
         missed += looks.verdict(run["before"], run["after"]).kind != "faster"
     return [
         Claim("'faster' or 'slower' of the same, stopped early", name, FALSE, "at most", false, tries),
@@ -108,7 +108,7 @@ def _others(name: str, noise: Noise, random: np.random.Generator, tries: int) ->
     rates = slopes = 0
     at = _median(noise)
     for _ in range(tries):
-        rate = rate_of(10, np.maximum(1 + 0.05 * noise(random, 60), 0.1).tolist())
+        rate = block_rate(10, np.maximum(1 + 0.05 * noise(random, 60), 0.1).tolist())
         rates += rate.interval is None or not rate.interval.low <= 10 <= rate.interval.high
     lines = max(tries // 10, 20)
     for _ in range(lines):
@@ -128,7 +128,7 @@ def _power(random: np.random.Generator, tries: int) -> list[Claim]:
     found, runs = 0, tries // 5
     for _ in range(runs):
         pair = {"a": times(independent, random, MOST_CALLS), "b": PLANTED * times(independent, random, MOST_CALLS)}
-        run = Bench(pair).collected(SamplingBudget(seconds=SECONDS))
+        run = Bench(pair).collect_samples(SamplingBudget(seconds=SECONDS))
         found += paired_verdict(run["a"], run["b"]).kind == "slower"
     of_twenty = 0
     for _ in range(tries):

@@ -32,7 +32,7 @@ def simulate(quick: bool) -> list[Claim]:
             given = f"{name}, {calls} calls"
             claims.append(Claim("a median's 95 % interval misses it", given, 0.05, "at most", missed, tries))
         runs = tries // 4
-        missed = sum(_misses(_sampled(times(noise, random, MOST_CALLS)), middle) for _ in range(runs))
+        missed = sum(_misses(_collect_series(times(noise, random, MOST_CALLS)), middle) for _ in range(runs))
         claims.append(Claim("a median's 95 % interval misses it, stopped early", name, 0.05, "at most", missed, runs))
     return [*claims, *_states(random, tries // 4)]
 
@@ -44,9 +44,9 @@ def _states(random: np.random.Generator, tries: int) -> list[Claim]:
         calls = int(random.uniform(10, LONGEST_S / STATES / MEDIAN * 1e3))
         slow = np.where(np.arange(MOST_CALLS) < calls, STATES, 1.0)
         usual, other = (times(independent, random, MOST_CALLS, median=MEDIAN, spread=0.003) for _ in range(2))
-        off += bool(abs(np.median(_sampled(usual * slow)) / MEDIAN - 1) > 0.01)
+        off += bool(abs(np.median(_collect_series(usual * slow)) / MEDIAN - 1) > 0.01)
         shorter = np.where(np.arange(MOST_CALLS) < calls // 2, STATES, 1.0)  # a round has two calls
-        run = Bench({"a": usual, "b": other * shorter}).collected(SamplingBudget(seconds=30.0))
+        run = Bench({"a": usual, "b": other * shorter}).collect_samples(SamplingBudget(seconds=30.0))
         claimed += abs(paired_verdict(run["a"], run["b"]).ratio - 1) > 0.01
     given = f"first calls 5.5 % slower, up to {LONGEST_S:g} s"
     return [
@@ -55,8 +55,8 @@ def _states(random: np.random.Generator, tries: int) -> list[Claim]:
     ]
 
 
-def _sampled(series: np.ndarray) -> list[float]:
-    return Bench({"policy": series}).collected(SamplingBudget(seconds=20.0))["policy"]
+def _collect_series(series: np.ndarray) -> list[float]:
+    return Bench({"policy": series}).collect_samples(SamplingBudget(seconds=20.0))["policy"]
 
 
 def _misses(values: list[float] | np.ndarray, middle: float) -> bool:

@@ -36,7 +36,7 @@ def simulate(quick: bool) -> list[Claim]:
     ]
     claims += [_slower(random, cells, "time_ms", "independent", 1, 0.0, tries) for cells in (2, 20)]
     claims += [_any_variant(random, noise, name, 20, 12 if quick else 400) for name, noise in NOISES.items()]
-    claims += [_found(random, metric, tries) for metric in ("time_ms", "p95_ms")]
+    claims += [_slow_cell_claim(random, metric, tries) for metric in ("time_ms", "p95_ms")]
     return [*claims, *_growth(random, 60 if quick else 2000)]
 
 
@@ -45,7 +45,7 @@ def _slower(
 ) -> Claim:
     hits = 0
     for _ in range(tries):
-        rows, samples = _swept(random, [30.0] * cells, repeats, NOISES[apart], BETWEEN)
+        rows, samples = _simulate_sweep(random, [30.0] * cells, repeats, NOISES[apart], BETWEEN)
         found = best(parse(metric, [AXIS]), rows, samples)
         hits += len(found.ties) + len(found.unjudged) < cells - 1
     runs = f"{repeats} run{'s' * (repeats > 1)} of each, {BETWEEN:.0%} apart"
@@ -53,18 +53,18 @@ def _slower(
                  "at most", hits, tries)  # fmt: skip
 
 
-def _found(random: np.random.Generator, metric: str, tries: int) -> Claim:
+def _slow_cell_claim(random: np.random.Generator, metric: str, tries: int) -> Claim:
     """Of ten cells one takes a tenth longer."""
     hits = 0
     for _ in range(tries):
-        rows, samples = _swept(random, [30.0] * 9 + [33.0], REPEATS, NOISES["independent"], 0.01)
+        rows, samples = _simulate_sweep(random, [30.0] * 9 + [33.0], REPEATS, NOISES["independent"], 0.01)
         found = best(parse(metric, [AXIS]), rows, samples)
         hits += all(tie[AXIS] != "9" for tie in found.ties) and not found.unjudged
     return Claim(f"a cell slower by 10 % among ten, by {metric}", f"independent, {REPEATS} runs of each, 1% apart",
                  FOUND, "at least", hits, tries)  # fmt: skip
 
 
-def _swept(
+def _simulate_sweep(
     random: np.random.Generator, medians: list[float], repeats: int, apart: Noise, spread: float
 ) -> tuple[list[Cell], dict[tuple[str, str], list[list[float]]]]:
     cells, raw = [], {}

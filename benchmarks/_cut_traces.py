@@ -29,39 +29,39 @@ def answers(document: dict[str, Any], file: Path) -> dict[str, str]:
     removed = first_kernels(events)
     head = set(map(id, removed))
 
-    def seen(kept: list[Event]) -> tuple[TracedRank, set[str], str]:
+    def trace_events(kept: list[Event]) -> tuple[TracedRank, set[str], str]:
         file.write_text(json.dumps({**document, "traceEvents": kept}))
         answer = trace([file])
         return answer.ranks[0], {finding.rule for finding in advise(answer)}, " ".join(answer.not_judged)
 
-    whole, *_ = seen(events)
+    whole, *_ = trace_events(events)
     without = {
         "the first 15 % of kernels": [event for event in events if id(event) not in head],
         "all kernels": [event for event in events if event.get("cat") != "kernel"],
         "all work on the device": [event for event in events if event.get("cat") not in ON_DEVICE],
-        "correlations": [_unnumbered(event) for event in events],
+        "correlations": [_strip_correlation(event) for event in events],
     }
     wrong = {}
     for name, kept in without.items():
-        rank, ids, not_judged = seen(kept)
+        rank, ids, not_judged = trace_events(kept)
         if name.startswith("all"):
             right = not rank.devices and not ids & IDLE and "trace-lost-kernels" in ids and "no access" in not_judged
             right &= rank.lost_launches == rank.launches == whole.launches
             wrong[name] = "" if right else f"{len(rank.devices)} devices, {sorted(ids)}: {not_judged}"
         elif name == "correlations":
-            wrong[name] = _unmatched(rank, whole, not_judged)
+            wrong[name] = _describe_unmatched(rank, whole, not_judged)
         else:
             wrong[name] = _headless(rank, events, removed, ids)
     return wrong
 
 
-def _unnumbered(event: Event) -> Event:
+def _strip_correlation(event: Event) -> Event:
     if event.get("cat") not in ON_DEVICE:
         return event
     return {**event, "args": {name: value for name, value in event["args"].items() if name != "correlation"}}
 
 
-def _unmatched(rank: TracedRank, whole: TracedRank, not_judged: str) -> str:
+def _describe_unmatched(rank: TracedRank, whole: TracedRank, not_judged: str) -> str:
     """Without correlations: the same times, and not a word on launches."""
     (device,), (of_whole,) = rank.devices, whole.devices
     if (device.gaps.busy_ms, device.gaps.idle_ms) != (of_whole.gaps.busy_ms, of_whole.gaps.idle_ms):

@@ -69,7 +69,7 @@ def look(kind: str, size: str, image: tuple[int, int] | None = None) -> Looked:
     subject = load_subject(
         PolicyOptions(type=kind, size="tiny" if size == "tiny" else "full"), InputOptions(image_size=image)
     )
-    untrained = Calls.of(subject.family).untrained or ("" if size == "tiny" else "not tried at full size")
+    untrained = Calls.from_family(subject.family).untrained or ("" if size == "tiny" else "not tried at full size")
     inference, training = parts(subject, "inference", CHUNKS, full=size != "tiny"), None
     if not untrained:
         try:
@@ -96,9 +96,9 @@ def parts(subject: PolicySubject, phase: Phase, calls: int, full: bool = False) 
     """
     call, whole = subject.call(phase, 2), (ITERATION, "policy" if phase == "inference" else "forward")
     with Attached(subject.hooks(phase, 1)):
-        took, timeline = _timed(call, 1)
+        took, timeline = _time_calls(call, 1)
         if not full or took[0] < SLOW_S:
-            took, timeline = _timed(call, calls)
+            took, timeline = _time_calls(call, calls)
     found = components(iterations(timeline.sections(), ITERATION))
     mine = [one for one in found if tuple(one.path[:1]) == whole[1:]]
     share = next(one.share for one in mine if len(one.path) == 1)
@@ -108,7 +108,7 @@ def parts(subject: PolicySubject, phase: Phase, calls: int, full: bool = False) 
     return Parts(names, other / share, unseen, 1e3 * statistics.median(took))
 
 
-def _timed(call: Callable[[int], Any], calls: int) -> tuple[list[float], Timeline]:
+def _time_calls(call: Callable[[int], Any], calls: int) -> tuple[list[float], Timeline]:
     took = []
     with Timeline() as timeline:
         for index in range(calls):
@@ -136,15 +136,15 @@ def exact(subject: PolicySubject) -> list[Spec]:
     return found
 
 
-def treated(kind: str, spec: Spec) -> str:
+def compare_treated(kind: str, spec: Spec) -> str:
     """Return '' where a policy acts the same under an exact treatment, else what differs; '-' where it is refused."""
     try:
-        return treatments.tried(Attempt(kind, (spec,)), "cpu").broken
+        return treatments.try_attempt(Attempt(kind, (spec,)), "cpu").broken
     except UserError:
         return "-"
 
 
-def guided(kind: str) -> str:
+def check_guidance(kind: str) -> str:
     """Return how far Real-Time Chunking works: 'guided', and whether its guidance has a closed form here."""
     subject = load_subject(PolicyOptions(type=kind, size="tiny"), InputOptions(image_size=treatments.IMAGE))
     plain = subject.chunk(0)
@@ -154,17 +154,17 @@ def guided(kind: str) -> str:
     if torch.equal(plain, chunk) or not bool(chunk.isfinite().all()):
         return "changes nothing" if torch.equal(plain, chunk) else "not finite"
     try:
-        found = treatments.tried(Attempt(kind, (GUIDANCE,), rtc=True), "cpu")
+        found = treatments.try_attempt(Attempt(kind, (GUIDANCE,), rtc=True), "cpu")
     except UserError:
         return "guided"
     return found.broken or "guided, closed form"
 
 
-def captured(kind: str) -> str:
+def find_longest_capture(kind: str) -> str:
     """Return the longest stretch that a graph holds on the emulated device, with the number of graphs; '-' for none."""
     for what in GRAPHS:
         try:
-            found = treatments.tried(Attempt(kind, ({"graph": what},), played=True), "cpu")
+            found = treatments.try_attempt(Attempt(kind, ({"graph": what},), played=True), "cpu")
         except UserError:
             continue
         if not found.broken:

@@ -24,13 +24,13 @@ from _faults_graphs import (
     astray,
     casts_of_the_warm_up,
     closed_mappings,
+    drop_refusal_words,
     freed_casts,
     graphs_of_the_first,
     looks_at_the_host,
     noise_of_the_capture,
     refusal,
     tasks_as_inputs,
-    without_words,
     wrong,
 )
 from support.emulated_device import EmulatedDevice
@@ -78,7 +78,7 @@ def faults() -> list[Fault]:
         Fault(17, "more prompts than graphs: captures and captures", always_captured, astray(MANY)),
         Fault(18, "graph under autocast: casts that are freed", casts_of_the_warm_up, freed_casts),
         Fault(19, "groot, graph=loop: its mappings are refused", closed_mappings, wrong((), "loop", kind="groot")),
-        Fault(20, "a refusal names no line", without_words, refusal),
+        Fault(20, "a refusal names no line", drop_refusal_words, refusal),
     ]
 
 
@@ -96,7 +96,7 @@ def mask_of_the_warm_up() -> AbstractContextManager[Any]:
     """The last mask is kept in a warm-up, and made for each layer in a capture."""
     from strobe.treatments.layers import attention
 
-    def of(self: Any, mask: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
+    def additive_mask(self: Any, mask: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
         if mask.is_inference() or (mask.is_cuda and torch.cuda.is_current_stream_capturing()):
             return attention.additive(mask, dtype)
         source, version, made = self._kept.get(attention.LAST, (None, -1, None))
@@ -105,7 +105,7 @@ def mask_of_the_warm_up() -> AbstractContextManager[Any]:
             self._kept[attention.LAST] = mask, mask._version, made
         return made
 
-    return mock.patch.object(attention.Masks, "of", of)
+    return mock.patch.object(attention.Masks, "additive_mask", additive_mask)
 
 
 def living_moulds() -> AbstractContextManager[Any]:
@@ -116,11 +116,11 @@ def living_moulds() -> AbstractContextManager[Any]:
 
     init = regions.Structure.__init__
 
-    def kept(self: Any, value: Any, what: str) -> None:
+    def keep_leaves(self: Any, value: Any, what: str) -> None:
         init(self, value, what)
         self._leaves = tree_flatten(value, is_leaf=regions.is_cache)[0]
 
-    return mock.patch.object(regions.Structure, "__init__", kept)
+    return mock.patch.object(regions.Structure, "__init__", keep_leaves)
 
 
 # --- 7: numbers in 8 bits
@@ -133,7 +133,7 @@ def float8_of_zeros() -> str:
     row = torch.ones(32, 32)
     row[3] = 0
     for what, weight in (("a row of zeros", row), ("zeros", torch.zeros(32, 32))):
-        made = quantised_weights.quantised(weight, quantised_weights.FLOAT8, "float").dequantize()
+        made = quantised_weights.quantize_weight(weight, quantised_weights.FLOAT8, "float").dequantize()
         if not torch.equal(made, weight):
             return f"{what} in float8: {int(made.isnan().sum())} of {made.numel()} are no numbers"
     return ""
@@ -146,14 +146,14 @@ def zeros_as_scales() -> AbstractContextManager[Any]:
 
     from strobe.treatments.numbers import quantised_weights
 
-    def quantised(weight: torch.Tensor, kind: torch.dtype, inputs: str) -> Any:
+    def quantize_with_zeros(weight: torch.Tensor, kind: torch.dtype, inputs: str) -> Any:
         made: Any = Float8Tensor.from_hp(
             weight, float8_dtype=kind, granularity=PerRow(), kernel_preference=KernelPreference.TORCH
         )
         scale = made.scale.float().reshape(-1, 1)
         return quantised_weights.QuantisedWeight(made.qdata.contiguous(), scale, weight.dtype, inputs)
 
-    return mock.patch.object(quantised_weights, "quantised", quantised)
+    return mock.patch.object(quantised_weights, "quantize_weight", quantize_with_zeros)
 
 
 # --- 8: the clock

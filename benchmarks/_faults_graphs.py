@@ -14,8 +14,8 @@ from support.emulated_device import EmulatedDevice
 from support.graph_matrix import REFUSED, Case, Names, judge, tiny
 from support.graph_walks import KEPT, TRIMMED, Walk, Walked, walk
 
-from strobe.core.families.capabilities import nothing
-from strobe.core.families.registry import registered
+from strobe.core.families.capabilities import list_no_modules
+from strobe.core.families.registry import find_family
 from strobe.core.families.sampling import Graphs
 from strobe.treatments.graphs import graph, regions
 from strobe.treatments.graphs.captures import Replayed
@@ -25,20 +25,20 @@ from strobe.treatments.graphs.host_work import Host
 def wrong(names: Names, graph: str, *, once: bool = True, kind: str = "pi05") -> Callable[[], str]:
     """A check of one case: returns how it fails."""
 
-    def seen() -> str:
+    def judge_graph() -> str:
         with EmulatedDevice() as device:
             (verdict,) = judge(device, [Case(kind, names, (graph,), once)])
         if verdict.holds:
             return ""
         return verdict.error or "".join("=" if one else "X" for one in verdict.equal)
 
-    return seen
+    return judge_graph
 
 
 def astray(way: Walk, most: int | None = None) -> Callable[[], str]:
     """A check of one way: returns how it fails, which more than ``most`` captures are too."""
 
-    def seen() -> str:
+    def judge_walk() -> str:
         with EmulatedDevice() as device:
             walked: Walked = walk(device, way)
         if walked.holds and (most is None or walked.captures <= most):
@@ -46,7 +46,7 @@ def astray(way: Walk, most: int | None = None) -> Callable[[], str]:
         found = "".join("=" if one else "X" for one in walked.equal)
         return walked.error or f"{found}, {walked.captures} captures"
 
-    return seen
+    return judge_walk
 
 
 # One treatment on two policies, more prompts than graphs, tasks of six lengths: each is a way.
@@ -62,17 +62,17 @@ def noise_of_the_capture() -> AbstractContextManager[Any]:
 
 def tasks_as_inputs() -> AbstractContextManager[Any]:
     """The words of a task are an input of the region."""
-    return mock.patch.object(graph, "_with_tensors", lambda value: value)
+    return mock.patch.object(graph, "_drop_tensorless_entries", lambda value: value)
 
 
 @contextmanager
 def looks_at_the_host() -> Iterator[None]:
     """SmolVLA's vision tower looks at its mask on the host."""
-    family = registered("smolvla")
+    family = find_family("smolvla")
     assert family is not None
-    record = Graphs.of(family)
+    record = Graphs.from_family(family)
     before = record.without_waits
-    object.__setattr__(record, "without_waits", nothing)
+    object.__setattr__(record, "without_waits", list_no_modules)
     try:
         yield
     finally:
@@ -83,11 +83,11 @@ def graphs_of_the_first() -> AbstractContextManager[Any]:
     """A treatment that is applied another policy keeps the graphs of the first."""
     apply = graph.CudaGraph.apply
 
-    def applied(self: Any, subject: Any) -> Any:
+    def apply_and_remember(self: Any, subject: Any) -> Any:
         self._module = subject.module
         return apply(self, subject)
 
-    return mock.patch.object(graph.CudaGraph, "apply", applied)
+    return mock.patch.object(graph.CudaGraph, "apply", apply_and_remember)
 
 
 def always_captured() -> AbstractContextManager[Any]:
@@ -130,9 +130,9 @@ def closed_mappings() -> AbstractContextManager[Any]:
     return mock.patch.object(regions, "UserDict", Unknown)
 
 
-def without_words() -> AbstractContextManager[Any]:
+def drop_refusal_words() -> AbstractContextManager[Any]:
     """A refusal names neither operator nor line."""
-    return mock.patch.object(regions, "_where", return_value="")
+    return mock.patch.object(regions, "_failure_place", return_value="")
 
 
 def refusal() -> str:

@@ -60,15 +60,15 @@ def _packed_recording(folder: Path) -> Path:
 
 def _read_recording(file: Path) -> Any:
     from strobe.rollout.loops.recorded_run import load
-    from strobe.rollout.run import recovered
+    from strobe.rollout.run import recover_rollout
 
-    rollout = recovered(file).result.rollout
+    rollout = recover_rollout(file).result.rollout
     lost = load(file).record.lost
     assert bool(lost) == rollout.sentence.startswith(DAMAGED)
     return DAMAGED if lost else rollout.sentence
 
 
-def _played(file: Path) -> Any:
+def _replay_file(file: Path) -> Any:
     from strobe.replay.results import Changes
     from strobe.replay.run import Options, replay
 
@@ -91,10 +91,10 @@ def _read_observations(file: Path) -> Any:
     from strobe.rollout.loops.observations import Observations
 
     kept = Observations(file.parent)
-    return [kept.at(time) for time in kept.times[:4]] and len(list(kept.coded()))
+    return [kept.latest_observation(time) for time in kept.times[:4]] and len(list(kept.iter_encoded()))
 
 
-def _copied(example: str, name: str = "result.json") -> Callable[[Path], Path]:
+def _copy_example(example: str, name: str = "result.json") -> Callable[[Path], Path]:
     def write(folder: Path) -> Path:
         file = folder / name
         file.write_bytes((DOCS / example / name).read_bytes())
@@ -148,9 +148,9 @@ def _export(folder: Path) -> Path:
 
 
 def _read_export(file: Path) -> Any:
-    from strobe.export.exported import group_of
+    from strobe.export.exported import read_export_group
 
-    return group_of(file.parent)[0]
+    return read_export_group(file.parent)[0]
 
 
 def _checkpoint(folder: Path) -> Path:
@@ -176,7 +176,7 @@ def _checkpoint(folder: Path) -> Path:
     return folder / "config.json"
 
 
-def _of_checkpoint(name: str) -> Callable[[Path], Path]:
+def _checkpoint_file(name: str) -> Callable[[Path], Path]:
     return lambda folder: _checkpoint(folder).with_name(name)
 
 
@@ -258,7 +258,7 @@ def _read_actions(file: Path) -> Any:
     from strobe.servers.protocols import lerobot_messages
 
     lerobot_messages.check(file.read_bytes())
-    return lerobot_messages.actions_of(lerobot_messages.decode(file.read_bytes()))[1]
+    return lerobot_messages.extract_actions(lerobot_messages.decode(file.read_bytes()))[1]
 
 
 def _message(folder: Path) -> Path:
@@ -281,16 +281,16 @@ def _read_message(file: Path) -> Any:
 KINDS: dict[str, Kind] = {
     "recording": Kind(_recording, _read_recording, whole=True, exact=True),
     "packed recording": Kind(_packed_recording, _read_recording, whole=True, exact=True),
-    "replay": Kind(_recording, _played, whole=True, exact=True),
+    "replay": Kind(_recording, _replay_file, whole=True, exact=True),
     "observations": Kind(_observations, _read_observations),
-    "result": Kind(_copied("act-variations"), _read_result, whole=True),
-    "result of a rollout": Kind(_copied("rehearse-smolvla"), _read_result, whole=True),
+    "result": Kind(_copy_example("act-variations"), _read_result, whole=True),
+    "result of a rollout": Kind(_copy_example("rehearse-smolvla"), _read_result, whole=True),
     "trace": Kind(_trace, _read_trace, whole=True),
     "export": Kind(_export, _read_export, whole=True),
     "checkpoint": Kind(_checkpoint, _read_checkpoint, whole=True),
-    "processors": Kind(_of_checkpoint("policy_preprocessor.json"), _read_checkpoint, whole=True),
-    "statistics": Kind(_of_checkpoint("policy_preprocessor_step.safetensors"), _read_checkpoint, whole=True),
-    "recipe": Kind(_copied("optimize-act", "recipe.yaml"), _read_recipe),
+    "processors": Kind(_checkpoint_file("policy_preprocessor.json"), _read_checkpoint, whole=True),
+    "statistics": Kind(_checkpoint_file("policy_preprocessor_step.safetensors"), _read_checkpoint, whole=True),
+    "recipe": Kind(_copy_example("optimize-act", "recipe.yaml"), _read_recipe),
     "sweep": Kind(_sweep, _read_sweep),
     "trials": Kind(_trials, _read_trials),
     "episodes": Kind(_episodes, _read_episodes),

@@ -114,7 +114,9 @@ def look(case: Case, quick: bool, iterations: int) -> tuple[list[Seen], dict[str
             subject, variants, "inference", Options(budget, batch_size=1), live, Guards.parse(case.guard)
         )
     judged = {one.candidate: one for one in result.comparisons if one.baseline == LEROBOT}
-    seen = {m.name: _seen(m, judged.get(m.name)) for m in result.measurements} | {one.name: one for one in failed}
+    seen = {m.name: _summarize_rung(m, judged.get(m.name)) for m in result.measurements} | {
+        one.name: one for one in failed
+    }
     return [seen[name] for name, _ in case.variants()], _machine(result)
 
 
@@ -136,15 +138,15 @@ def _subject(case: Case, quick: bool) -> Subject:
 def _variant(name: str, specs: tuple[Spec, ...], made: dict[str, Treatment]) -> Variant:
     # Variants share what begins alike, so that a converted copy of the weights is there once: they must fit in memory.
     treatments, began = list[Treatment](), ""
-    for spec in catalogue.ordered(specs):
-        began += f"{catalogue.written(spec)}; "
+    for spec in catalogue.sort_specs(specs):
+        began += f"{catalogue.format_spec(spec)}; "
         if began not in made:
             made[began] = catalogue.make(spec)
         treatments.append(made[began])
     return Variant(name, tuple(treatments))
 
 
-def _seen(measured: Measurement, judged: Comparison | None) -> Seen:
+def _summarize_rung(measured: Measurement, judged: Comparison | None) -> Seen:
     seen = Seen(measured.name, ms=measured.samples.summary.median)
     if measured.limit is not None:
         seen.ceiling_share, seen.least_ms = measured.limit.ceiling_share, measured.limit.least_ms

@@ -30,7 +30,7 @@ def code(kind: str, folder: Path) -> str:
     return found.replace("pi05", kind).replace("PI05", kind.upper())
 
 
-def converted(remote: Callable[..., Any], kind: str, dtype: str, folder: Path) -> dict[str, float]:
+def measure_conversion_error(remote: Callable[..., Any], kind: str, dtype: str, folder: Path) -> dict[str, float]:
     """Return how far LeRobot's actions are from openpi's, as a share of their size: the model's, and in robot's units.
 
     Args:

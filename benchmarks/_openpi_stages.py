@@ -45,17 +45,17 @@ def stages(model: Any, sample: Callable[[], torch.Tensor]) -> Arrays:
 
     joint = model.paligemma_with_expert
     with (
-        _seen(joint, "embed_image", embed_image),
-        _seen(model, "embed_prefix", embed_prefix),
-        _seen(joint, "forward", transformers),
-        _seen(model, "denoise_step", denoise_step),
+        _observe_calls(joint, "embed_image", embed_image),
+        _observe_calls(model, "embed_prefix", embed_prefix),
+        _observe_calls(joint, "forward", transformers),
+        _observe_calls(model, "denoise_step", denoise_step),
     ):
         arrays["actions"] = _array(sample())
     return arrays
 
 
 @contextmanager
-def _seen(owner: Any, name: str, look: Callable[..., None]) -> Iterator[None]:
+def _observe_calls(owner: Any, name: str, look: Callable[..., None]) -> Iterator[None]:
     """Have ``look`` called with what each call of a method returns, and with its arguments."""
     inner = getattr(owner, name)
 

@@ -67,7 +67,7 @@ class Worker:
         torch.manual_seed(0)
         # openpi makes its weights in float32 and then rounds them: 15 GB at full size, where the rounded ones take 7.
         torch.set_default_dtype(getattr(torch, dtype))
-        with _sized(sizes) if sizes else contextlib.nullcontext():
+        with _use_model_sizes(sizes) if sizes else contextlib.nullcontext():
             self.model = pi0_pytorch.PI0Pytorch(config)
         torch.set_default_dtype(torch.float32)
         for name, module in self.model.named_children():
@@ -136,14 +136,14 @@ class Worker:
             )
         normalize.save(f"{folder}/assets/{asset}", self.norms)
 
-    def normalised(self, state: np.ndarray) -> np.ndarray:
+    def normalize_state(self, state: np.ndarray) -> np.ndarray:
         """Return a state, (1, values), as openpi's transforms give it to the model: (1, 32)."""
         from openpi import transforms  # pyright: ignore[reportAttributeAccessIssue]
 
         there = transforms.Normalize(self.norms, use_quantiles=self.model.pi05)
         return transforms.pad_to_dim(there({"state": state})["state"], 32).astype(np.float32)
 
-    def in_units(self, actions: np.ndarray) -> np.ndarray:
+    def convert_to_units(self, actions: np.ndarray) -> np.ndarray:
         """Return a model's actions, (1, horizon, 32), in the robot's units, as openpi's transform does."""
         from openpi import transforms  # pyright: ignore[reportAttributeAccessIssue]
 
@@ -171,14 +171,14 @@ class Worker:
         parts = {" > ".join(part.path): part.summary.median for part in measurement.components}
         return {"": measurement.samples.summary.median, **parts}
 
-    def profiled(self, count: int) -> list[dict[str, tuple[float, float, float]]]:
+    def profile_chunks(self, count: int) -> list[dict[str, tuple[float, float, float]]]:
         """Return, for each of ``count`` chunks, part → (ms in our section, in torch.profiler's range, share of all)."""
         from _attribution import seen_by_both
 
         from strobe.core.subjects.callable_subject import CallableSubject
-        from strobe.core.subjects.callables import target_of
+        from strobe.core.subjects.callables import make_target
 
-        subject = CallableSubject([target_of("openpi", self.model)], [("cpu", self.observations[0][0])])
+        subject = CallableSubject([make_target("openpi", self.model)], [("cpu", self.observations[0][0])])
         call, hooks, rows = subject.call("inference"), subject.hooks("inference", 1), []
         for _ in range(count + 1):  # the profiler's first start is slow
             parts, seen = seen_by_both(call, hooks)
@@ -186,7 +186,7 @@ class Worker:
             rows.append({" > ".join(path): (ms, seen.ranges[path], share) for path, (ms, share) in shares.items()})
         return rows[1:]
 
-    def resized(self, image: np.ndarray, side: int) -> np.ndarray:
+    def resize_image(self, image: np.ndarray, side: int) -> np.ndarray:
         """Return an image (H, W, 3) of bytes as openpi's transform makes it smaller, in [-1, 1]."""
         from openpi_client import image_tools  # pyright: ignore[reportMissingImports]
 
@@ -205,7 +205,7 @@ class Worker:
 
 
 @contextlib.contextmanager
-def _sized(sizes: dict[str, Any]) -> Iterator[None]:
+def _use_model_sizes(sizes: dict[str, Any]) -> Iterator[None]:
     """Have openpi build a model of LeRobot's sizes: it has only full ones."""
     from openpi.models_pytorch import gemma_pytorch, pi0_pytorch  # pyright: ignore[reportMissingImports]
 

@@ -18,14 +18,14 @@ from typing import Any
 import psutil
 
 from strobe.core.cli.live import Live
-from strobe.core.errors import UserError, in_a_line
+from strobe.core.errors import UserError, error_line
 from strobe.core.measure.guard import Guards
 from strobe.core.measure.sampling import SamplingBudget
 from strobe.core.measure.verdicts import paired_verdict
 from strobe.core.studies.compare import compare
 from strobe.core.studies.shared.measuring import Options
 from strobe.core.treatments import catalogue
-from strobe.core.treatments.recipe import rungs_of
+from strobe.core.treatments.recipe import load_rungs
 from strobe.core.treatments.treatment import Treatment, Variant
 from strobe.export import folder
 from strobe.export.exported import ExportedPolicy
@@ -105,7 +105,7 @@ def look(case: Case, quick: bool, seconds: float, python: str) -> list[Seen]:
             live.stage(f"{case.name}: building {name}")
             began, before = time.perf_counter(), psutil.Process().memory_info().rss
             try:
-                with _bounded(BUILD_S if name != STROBE else 2 * case.search_s + BUILD_S):
+                with _limit_seconds(BUILD_S if name != STROBE else 2 * case.search_s + BUILD_S):
                     variant = Variant(name, make())
                 undo = variant.apply(subject)
                 try:
@@ -114,7 +114,7 @@ def look(case: Case, quick: bool, seconds: float, python: str) -> list[Seen]:
                     undo()
             except Exception as error:  # whatever an engine fails with is its line, and the others are measured
                 traceback.print_exc()
-                one.why_not = in_a_line(error)[:200] or type(error).__name__
+                one.why_not = error_line(error)[:200] or type(error).__name__
                 live.say(f"{case.name}: {name}: {one.why_not}")
                 continue
             one.build_s = time.perf_counter() - began
@@ -143,7 +143,7 @@ def look(case: Case, quick: bool, seconds: float, python: str) -> list[Seen]:
 
 
 @contextlib.contextmanager
-def _bounded(seconds: float) -> Iterator[None]:
+def _limit_seconds(seconds: float) -> Iterator[None]:
     """Raise TimeoutError after so many seconds, as soon as Python code runs again."""
 
     def late(*_: Any) -> None:
@@ -163,32 +163,32 @@ def _engines(
 ) -> Iterator[tuple[str, Callable[[], tuple[Treatment, ...]]]]:
     """Yield each engine's name, and what builds its treatments. Raises there what says why it cannot be built."""
 
-    def treated(**spec: str) -> tuple[Treatment, ...]:
+    def make_treatments(**spec: str) -> tuple[Treatment, ...]:
         return (catalogue.make(spec),)
 
-    def exported(name: str, precision: str) -> tuple[Treatment, ...]:
+    def export_engine(name: str, precision: str) -> tuple[Treatment, ...]:
         at = made / f"{name}-{precision}"
         folder.write(subject, at, folder.ExportOptions(name, precision), live.stage)
         return (ExportedPolicy(at),)
 
     def recipe() -> tuple[Treatment, ...]:
-        return tuple(rungs_of(subject, case.recipe or _found(case, made, quick)))
+        return tuple(load_rungs(subject, case.recipe or _find_recipe(case, made, quick)))
 
     yield STROBE, recipe
-    yield "torch.compile", partial(treated, compile="default")
-    yield "torch.compile, max-autotune", partial(treated, compile="max-autotune-no-cudagraphs")
+    yield "torch.compile", partial(make_treatments, compile="default")
+    yield "torch.compile, max-autotune", partial(make_treatments, compile="max-autotune-no-cudagraphs")
     if case.name in MODELS:
         part = {"engine": "openvino", "engine.part": MODELS[case.name]}
-        yield "OpenVINO, fp32", partial(treated, **part, **{"engine.precision": "fp32"})
+        yield "OpenVINO, fp32", partial(make_treatments, **part, **{"engine.precision": "fp32"})
         if "bf16" in ENGINES["openvino"]().precisions(subject.device):
-            yield "OpenVINO, bf16", partial(treated, **part, **{"engine.precision": "bf16"})
+            yield "OpenVINO, bf16", partial(make_treatments, **part, **{"engine.precision": "bf16"})
         return
-    yield "OpenVINO, fp32", partial(exported, "openvino", "fp32")
+    yield "OpenVINO, fp32", partial(export_engine, "openvino", "fp32")
     if "bf16" in ENGINES["openvino"]().precisions(subject.device):
-        yield "OpenVINO, bf16", partial(exported, "openvino", "bf16")
-    yield "OpenVINO, int8", partial(exported, "openvino", "int8")
-    yield "ONNX Runtime, fp32", partial(exported, "onnx", "fp32")
-    yield "ExecuTorch (XNNPACK), fp32", partial(exported, "executorch", "fp32")
+        yield "OpenVINO, bf16", partial(export_engine, "openvino", "bf16")
+    yield "OpenVINO, int8", partial(export_engine, "openvino", "int8")
+    yield "ONNX Runtime, fp32", partial(export_engine, "onnx", "fp32")
+    yield "ExecuTorch (XNNPACK), fp32", partial(export_engine, "executorch", "fp32")
     yield "physicalai, fp32", partial(_physicalai, case, subject, made / "physicalai", python)
 
 
@@ -208,7 +208,7 @@ def _physicalai(case: Case, subject: Any, made: Path, python: str) -> tuple[Trea
     return (PolicyPackage(made / "export", python),)
 
 
-def _found(case: Case, made: Path, quick: bool) -> Path:
+def _find_recipe(case: Case, made: Path, quick: bool) -> Path:
     """Let ``strobe optimize`` find a recipe, as a user does. Raises UserError where it ends without one."""
     seconds = 20.0 if quick else case.search_s
     guard = [f"--guard={case.guard}"] if case.guard else []

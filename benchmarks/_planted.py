@@ -12,7 +12,7 @@ from torch import Tensor
 from strobe.core.subjects.subject import Subject
 from strobe.core.treatments.patch import Patches
 from strobe.core.treatments.treatment import Effect, Treatment, Undo
-from strobe.lerobot.policies.policy_of import policy_of
+from strobe.lerobot.policies.policy_of import require_policy
 from strobe.lerobot.policies.policy_subject import PolicySubject
 
 Plant = Callable[[Patches, PolicySubject, dict[str, Any]], None]
@@ -33,11 +33,11 @@ class Planted(Treatment):
 
     def apply(self, subject: Subject) -> Undo:
         patches = Patches()
-        self.plant(patches, policy_of(subject), self.kept)
+        self.plant(patches, require_policy(subject), self.kept)
         return patches.undo
 
 
-def of_output(change: Callable[[Tensor, dict[str, Any]], Tensor]) -> Plant:
+def plant_in_output(change: Callable[[Tensor, dict[str, Any]], Tensor]) -> Plant:
     """A fault of the chunk, (1, chunk, action dim), in the action's own units."""
 
     def plant(patches: Patches, subject: PolicySubject, kept: dict[str, Any]) -> None:
@@ -47,37 +47,37 @@ def of_output(change: Callable[[Tensor, dict[str, Any]], Tensor]) -> Plant:
     return plant
 
 
-def of_prefix(change: Callable[[tuple[Any, ...], dict[str, Any]], tuple[Any, ...]]) -> Plant:
+def plant_in_prefix(change: Callable[[tuple[Any, ...], dict[str, Any]], tuple[Any, ...]]) -> Plant:
     """A fault of what ``embed_prefix`` returns: embeddings, their mask, their order."""
 
     def plant(patches: Patches, subject: PolicySubject, kept: dict[str, Any]) -> None:
-        def around(call: Callable[..., Any]) -> Callable[..., Any]:
+        def wrap_call(call: Callable[..., Any]) -> Callable[..., Any]:
             return lambda *args, **kwargs: change(call(*args, **kwargs), kept)
 
-        patches.wrap(subject.policy.model, "embed_prefix", around)
+        patches.wrap(subject.policy.model, "embed_prefix", wrap_call)
 
     return plant
 
 
-def with_arguments(change: Callable[[list[Any], dict[str, Any]], list[Any]]) -> Plant:
+def plant_in_arguments(change: Callable[[list[Any], dict[str, Any]], list[Any]]) -> Plant:
     """A fault of what ``embed_prefix`` is given: images, their masks, tokens, their mask."""
 
     def plant(patches: Patches, subject: PolicySubject, kept: dict[str, Any]) -> None:
-        def around(call: Callable[..., Any]) -> Callable[..., Any]:
+        def wrap_call(call: Callable[..., Any]) -> Callable[..., Any]:
             return lambda *args, **kwargs: call(*change(list(args), kept), **kwargs)
 
-        patches.wrap(subject.policy.model, "embed_prefix", around)
+        patches.wrap(subject.policy.model, "embed_prefix", wrap_call)
 
     return plant
 
 
-def inverted(chunk: Tensor, dimension: int, middle: float) -> Tensor:
+def invert_decisions(chunk: Tensor, dimension: int, middle: float) -> Tensor:
     """The chunk with the decisions of one dimension inverted, about its ``middle``."""
     chunk[..., dimension] = 2 * middle - chunk[..., dimension]
     return chunk
 
 
-def shifted(chunk: Tensor) -> Tensor:
+def shift_early(chunk: Tensor) -> Tensor:
     """Each action one tick early; the last one is there twice."""
     return torch.cat([chunk[:, 1:], chunk[:, -1:]], dim=1)
 

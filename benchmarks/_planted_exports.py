@@ -31,7 +31,7 @@ POLICIES = {  # those in float32 and one in bfloat16, with draws and without, wi
 }
 
 
-def subject_of(kind: str, factor: float = 1.0) -> PolicySubject:
+def make_tiny_policy(kind: str, factor: float = 1.0) -> PolicySubject:
     """A tiny policy of random weights; ``factor``: of the spread of its actions."""
     config = lerobot_policies.config_from_type(kind, ["--device=cpu", *POLICIES[kind]])
     fed = inputs.synthetic(config, tiny=True)
@@ -40,14 +40,14 @@ def subject_of(kind: str, factor: float = 1.0) -> PolicySubject:
     return PolicySubject(lerobot_policies.load(config, fed, size="tiny", seed=0), fed, 0)
 
 
-def written(subject: PolicySubject, format: str = "openvino") -> Path:
+def export_policy(subject: PolicySubject, format: str = "openvino") -> Path:
     """Export ``subject`` into a new folder."""
     to = Path(tempfile.mkdtemp(prefix="strobe-export-")) / "export"
     folder.write(subject, to, folder.ExportOptions(format), lambda _: None)
     return to
 
 
-def judged(subject: PolicySubject, export: Path) -> Judgement:
+def judge_export(subject: PolicySubject, export: Path) -> Judgement:
     """Hold an export as `strobe verify --exported` does."""
     try:
         result = verify_export(subject, Export(export), Guards(), Silent(), count=4, passes=1)
@@ -57,10 +57,10 @@ def judged(subject: PolicySubject, export: Path) -> Judgement:
     return Judgement(result.outcome, words)
 
 
-def of_exports(subject: PolicySubject, export: Path) -> Iterator[Case]:
+def export_cases(subject: PolicySubject, export: Path) -> Iterator[Case]:
     """Exports that act otherwise by less than rounding may, and a damaged one."""
 
-    def scaled(at: Path) -> None:
+    def scale_outputs(at: Path) -> None:
         program = at / "policy.py"
         program.write_text(program.read_text().replace("return self._run(", "return 1.01 * self._run("))
 
@@ -70,7 +70,7 @@ def of_exports(subject: PolicySubject, export: Path) -> Iterator[Case]:
         (at / "policy.bin").write_bytes(held)
 
     faults: dict[str, tuple[Callable[[Path], None], bool]] = {
-        "all actions of an export 1 % off": (scaled, True),
+        "all actions of an export 1 % off": (scale_outputs, True),
         "4,000 bytes of an export's weights changed": (weights, True),
         "an export's weights damaged": (weights, False),
     }
@@ -81,8 +81,12 @@ def of_exports(subject: PolicySubject, export: Path) -> Iterator[Case]:
         plant(changed)
         if sealed:
             folder.seal(changed)
-        yield name, "reordered sums" if sealed else "its digests", judged(subject, changed)
-    yield "an export with a sister set's statistics", "reordered sums", judged(subject_of("act", 1.02), export)
+        yield name, "reordered sums" if sealed else "its digests", judge_export(subject, changed)
+    yield (
+        "an export with a sister set's statistics",
+        "reordered sums",
+        judge_export(make_tiny_policy("act", 1.02), export),
+    )
 
 
 def sound(checks: int, seconds: float) -> tuple[int, list[str]]:
@@ -97,12 +101,12 @@ def sound(checks: int, seconds: float) -> tuple[int, list[str]]:
     for kind, format in ways:
         if made and time.monotonic() - began > seconds:
             break
-        subject = subject_of(kind)
-        made.append((subject, f"{kind} in {format}", written(subject, format)))
+        subject = make_tiny_policy(kind)
+        made.append((subject, f"{kind} in {format}", export_policy(subject, format)))
     refused: list[str] = []
     for number in range(checks):
         subject, name, at = made[number % len(made)]
         subject.seed = SEED * number
-        if (found := judged(subject, at)).outcome != "held":
+        if (found := judge_export(subject, at)).outcome != "held":
             refused.append(f"{name}, check {number + 1}: {found.words}")
     return checks - len(refused), refused

@@ -13,7 +13,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import torch
-from _planted import Planted, of_output
+from _planted import Planted, plant_in_output
 from lerobot.configs import FeatureType, NormalizationMode, PolicyFeature
 from lerobot.utils.constants import ACTION
 from torch import Tensor
@@ -21,7 +21,7 @@ from torch import Tensor
 from strobe.core.measure.agreement import agree
 from strobe.core.measure.guard import Guards
 from strobe.lerobot.policies import inputs, lerobot_policies
-from strobe.lerobot.policies.action_scale import scale_of
+from strobe.lerobot.policies.action_scale import measure_action_scale
 from strobe.lerobot.policies.policy_subject import PolicySubject
 
 WIDTH = 7
@@ -32,12 +32,14 @@ PREFIX = "so100.buffer."  # of the statistics' names in a checkpoint that was tr
 def cases() -> list[tuple[str, Callable[[], PolicySubject], Planted]]:
     """What hides the fault and which it is, how the subject is made, and the fault as a treatment."""
     return [
-        ("one dimension of σ 10⁵: six joints inverted", one_huge, _planted(lambda chunk: chunk * _signs(range(6)))),
-        ("a gripper in metres beside degrees: 40 mm off", metres, _planted(lambda chunk: chunk + _at(6, 0.04))),
-        ("one infinite number: a dimension inverted", infinite, _planted(lambda chunk: chunk * _signs([0]))),
-        ("an outlier in min and max: a joint inverted", outlier, _planted(_inverted_about_its_mean)),
-        ("statistics under another name: int8's error", inert, _planted(_rounded)),
-        ("trained on a range with an outlier: a joint inverted", narrow, _planted(_inverted_about_its_mean)),
+        ("one dimension of σ 10⁵: six joints inverted", one_huge,
+         _plant_rounding(lambda chunk: chunk * _signs(range(6)))),
+        ("a gripper in metres beside degrees: 40 mm off", metres,
+         _plant_rounding(lambda chunk: chunk + _dimension_offset(6, 0.04))),
+        ("one infinite number: a dimension inverted", infinite, _plant_rounding(lambda chunk: chunk * _signs([0]))),
+        ("an outlier in min and max: a joint inverted", outlier, _plant_rounding(_inverted_about_its_mean)),
+        ("statistics under another name: int8's error", inert, _plant_rounding(_round_like_int8)),
+        ("trained on a range with an outlier: a joint inverted", narrow, _plant_rounding(_inverted_about_its_mean)),
     ]  # fmt: skip
 
 
@@ -47,14 +49,14 @@ def resting(tries: int) -> list[dict[str, float]]:
     ``rounding`` is the RMS error, in σ, of a treatment that does nothing else wrong (``sound``), of one that holds the
     dimension at its mean (``held``), and of one that inverts it (``inverted``).
     """
-    guard, random = Guards().of(["rounding"]), torch.Generator().manual_seed(0)
+    guard, random = Guards().strictest_guard(["rounding"]), torch.Generator().manual_seed(0)
     step = SimpleNamespace(stats={ACTION: {"mean": [0.0], "std": [1.0], "min": [-3.0], "max": [3.0]}})
     found = []
     for rests, rounding in itertools.product((1.0, 0.1, 0.02, 0.01), (0.002, 0.005)):
         refused = {"sound": 0, "held": 0, "inverted": 0}
         for _ in range(tries):
             before = [rests * torch.randn(50, 1, generator=random) for _ in range(16)]
-            scale = scale_of(SimpleNamespace(steps=[step]), {}, None, "", before)
+            scale = measure_action_scale(SimpleNamespace(steps=[step]), {}, None, "", before)
             for name, sign in zip(refused, (1.0, 0.0, -1.0), strict=True):
                 after = [sign * chunk + rounding * torch.randn(50, 1, generator=random) for chunk in before]
                 refused[name] += guard.judge(agree(before, after, scale)).outcome != "held"
@@ -124,8 +126,8 @@ def _spread_over(most: float) -> dict[str, float]:
     return {"min": -most, "max": most, "mean": 0.0, "std": most / 3**0.5, "q01": -0.98 * most, "q99": 0.98 * most}
 
 
-def _planted(change: Callable[[Tensor], Tensor]) -> Planted:
-    return Planted("", "rounding", of_output(lambda chunk, _: change(chunk)))
+def _plant_rounding(change: Callable[[Tensor], Tensor]) -> Planted:
+    return Planted("", "rounding", plant_in_output(lambda chunk, _: change(chunk)))
 
 
 def _signs(dimensions: Sequence[int]) -> Tensor:
@@ -134,7 +136,7 @@ def _signs(dimensions: Sequence[int]) -> Tensor:
     return signs
 
 
-def _at(dimension: int, by: float) -> Tensor:
+def _dimension_offset(dimension: int, by: float) -> Tensor:
     moved = torch.zeros(WIDTH)
     moved[dimension] = by
     return moved
@@ -145,6 +147,6 @@ def _inverted_about_its_mean(chunk: Tensor) -> Tensor:
     return torch.cat([2 * first.mean(dim=-2, keepdim=True) - first, chunk[..., 1:]], dim=-1)
 
 
-def _rounded(chunk: Tensor) -> Tensor:
+def _round_like_int8(chunk: Tensor) -> Tensor:
     """Errors as int8 makes them in a policy's own, normalised numbers: 0.05 of their spread."""
     return chunk + 0.05 * torch.randn(chunk.shape, generator=torch.Generator().manual_seed(0))

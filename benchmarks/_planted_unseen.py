@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import torch
-from _planted import Planted, of_output
+from _planted import Planted, plant_in_output
 from _planted_scale import cases
 from torch import Tensor
 
@@ -31,32 +31,32 @@ MASSIVE = 1e4  # of one channel, beside which the others hardly count in a cosin
 Case = tuple[str, str, Judgement]  # what is wrong, what it was compared with, and the judgement
 
 
-def of_policies(subject: PolicySubject) -> Iterator[Case]:
+def policy_cases(subject: PolicySubject) -> Iterator[Case]:
     """Policies that act wrongly, held as `strobe verify` and `strobe compare` hold them."""
-    negated = Planted("every action negated", "lossy", of_output(lambda chunk, _: -chunk))
+    negated = Planted("every action negated", "lossy", plant_in_output(lambda chunk, _: -chunk))
     same = Sameness(subject, count=4)
     found = same.check(Variant(negated.name, (negated,)), plan(same.count, rtc=False))
     drop = Guards.parse("success_drop<=0.1")
-    yield negated.name, str(drop), drop.of(["lossy"]).judge(found)
-    yield "exact treatment returns zeros, one observation fails", "exact", _zeros_beside_a_failure(subject)
-    yield "the 1 of 50 actions that is executed is off by 0.13 σ", "by effect", _executed(subject)
+    yield negated.name, str(drop), drop.strictest_guard(["lossy"]).judge(found)
+    yield "exact treatment returns zeros, one observation fails", "exact", _judge_baseline_failure(subject)
+    yield "the 1 of 50 actions that is executed is off by 0.13 σ", "by effect", _judge_executed_action(subject)
     yield "exact fault of 3 σ in a policy that jumps", "exact", _jumping(subject)
 
 
-def of_rulers() -> Iterator[Case]:
+def scale_cases() -> Iterator[Case]:
     """Policies whose statistics hide a fault (`_planted_scale.py`), held as `strobe verify` holds them."""
     for name, made, fault in cases():
         same = Sameness(made(), count=4)
         found = same.check(Variant(name, (fault,)), plan(same.count, rtc=False))
-        guard = Guards().of([fault.effect])
+        guard = Guards().strictest_guard([fault.effect])
         yield name, str(guard), guard.judge(found)
 
 
-def of_backbones() -> Iterator[Case]:
+def backbone_cases() -> Iterator[Case]:
     """Features that are wrong, compared with the usual guard and against what users write."""
     subject = load_model(ModelOptions(type="vjepa2", size="tiny"))
-    untouched = Variant("untouched")
-    reordered = features_reordered(subject, untouched, 1)
+    baseline = Variant("untouched")
+    reordered = features_reordered(subject, baseline, 1)
     features = _features(subject)
     noise = torch.Generator().manual_seed(0)
     wrong: dict[str, tuple[Tensor, Tensor]] = {
@@ -76,11 +76,11 @@ def of_backbones() -> Iterator[Case]:
         agreement = agree_features([before], [after])
         for text in ("", "rms<=0.02, worst<=0.2, flips<=0", "exact"):
             guards = Guards(Guard.parse(text) if text else None, kind="features")
-            yield f"backbone: {name}", text or "usual", guards.of(["rounding"]).judge(agreement, reordered)
+            yield f"backbone: {name}", text or "usual", guards.strictest_guard(["rounding"]).judge(agreement, reordered)
         yield (
             f"backbone: {name}",
             "usual, of exact ones",
-            Guards(kind="features").of(["exact"]).judge(agreement, reordered),
+            Guards(kind="features").strictest_guard(["exact"]).judge(agreement, reordered),
         )
 
 
@@ -88,21 +88,21 @@ def _features(subject: ModelSubject) -> Tensor:
     return subject.call("inference", 1)(0).float()
 
 
-def _executed(subject: PolicySubject) -> Judgement:
+def _judge_executed_action(subject: PolicySubject) -> Judgement:
     config: Any = subject.policy.config  # of a policy that predicts chunks
     before, config.n_action_steps = config.n_action_steps, 1
     try:
         same = Sameness(subject, count=4)
         spread = torch.tensor(same.scale.spread)
 
-        def off(chunk: Tensor, _: Any) -> Tensor:
+        def offset_first_action(chunk: Tensor, _: Any) -> Tensor:
             chunk[:, 0] += 0.13 * spread
             return chunk
 
-        fault = Planted("executed off", "rounding", of_output(off))
+        fault = Planted("executed off", "rounding", plant_in_output(offset_first_action))
         found = same.check(Variant(fault.name, (fault,)), plan(same.count, rtc=False))
         found.flips = found.executed_flips = 0.0  # the fault is in the sizes alone
-        return Guards().of(["rounding"]).judge(found)
+        return Guards().strictest_guard(["rounding"]).judge(found)
     finally:
         config.n_action_steps = before
 
@@ -136,17 +136,17 @@ def _jumping(subject: PolicySubject) -> Judgement:
     own = _Jumps(spread)
     same = Sameness(subject, [own], count=4)
     reordered = same.yardstick("reordered sums", 4)
-    fault = Planted("3 σ off", "exact", of_output(lambda chunk, _: chunk + 3 * torch.tensor(spread)))
+    fault = Planted("3 σ off", "exact", plant_in_output(lambda chunk, _: chunk + 3 * torch.tensor(spread)))
     found = same.check(Variant(fault.name, (own, fault)), plan(same.count, rtc=False))
-    return Guards().of(["exact"]).judge(found, reordered)
+    return Guards().strictest_guard(["exact"]).judge(found, reordered)
 
 
-def _zeros_beside_a_failure(subject: PolicySubject) -> Judgement:
+def _judge_baseline_failure(subject: PolicySubject) -> Judgement:
     """The baseline fails on one of the check's observations."""
-    zeros = Planted("zeros", "exact", of_output(lambda chunk, _: torch.zeros_like(chunk)))
+    zeros = Planted("zeros", "exact", plant_in_output(lambda chunk, _: torch.zeros_like(chunk)))
     same = Sameness(subject, count=4)
     same.checks.observations[1].pop("observation.state")
     found = same.check(Variant(zeros.name, (zeros,)), plan(same.count, rtc=False))
     assert same.notes, "the failure is said"
     reordered = same.yardstick("reordered sums", 4)
-    return Guards().of(["exact"]).judge(found, reordered)
+    return Guards().strictest_guard(["exact"]).judge(found, reordered)

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from _preflight_data import Ticks, World, with_vectors, write
+from _preflight_data import Ticks, World, rewrite_vectors, write
 
 from strobe.core.kinds import advise
 from strobe.core.results.finding import Finding
@@ -19,7 +19,7 @@ from strobe.preflight.results.preflight import PreflightResult
 from strobe.preflight.run import Preflight, look_at_frames, preflight
 from strobe.preflight.run_of_policy import read_run
 from strobe.preflight.wiring.dataset import read_dataset
-from strobe.preflight.wiring.of_run import settings_of
+from strobe.preflight.wiring.of_run import parse_settings
 from strobe.preflight.wiring.robot import Connected
 
 SECONDS = 900.0  # for the predictions of a look: enough on a busy machine
@@ -48,11 +48,11 @@ class Case:
     seed: int = 0
     decode: bool = False
 
-    def reading(self, mend: Path | None = None) -> Preflight:
+    def reading(self, fix: Path | None = None) -> Preflight:
         """Return the look that reads files."""
         run = read_run(self.rollout) if self.rollout is not None else None
         return Preflight(
-            self.policy, self.data, self.robot, self.rename, mend, run, self.settings, episodes=self.episodes,
+            self.policy, self.data, self.robot, self.rename, fix, run, self.settings, episodes=self.episodes,
             decode=self.decode,
         )  # fmt: skip
 
@@ -102,7 +102,7 @@ class Stage:
         shutil.copytree(self.policy, folder)
         return folder
 
-    def written(self, episodes: Sequence[Ticks], name: str, fps: int | None = None) -> Path:
+    def write_dataset(self, episodes: Sequence[Ticks], name: str, fps: int | None = None) -> Path:
         """Write the first episodes, changed, as a data set."""
         own = self.episodes[: len(episodes)]
         root, images = self.work / name, self.world.cameras
@@ -110,7 +110,7 @@ class Stage:
             source = self.data
             if len(own) < len(self.episodes):
                 source = write(self.world, self.data.parent / f"{self.world.name}-first-{len(own)}", own)
-            return with_vectors(root, source, episodes)
+            return rewrite_vectors(root, source, episodes)
         return write(self.world, root, episodes, fps=fps, again=True)
 
     def robot(self, **changed: Any) -> Connected:
@@ -142,7 +142,7 @@ class Plant:
     rules: tuple[str, ...]
     says: str
     make: Callable[[Stage], Case]
-    mend: Callable[[Finding, Case, Stage], Case]
+    fix: Callable[[Finding, Case, Stage], Case]
 
 
 def flag(finding: Finding, name: str) -> str:
@@ -151,18 +151,18 @@ def flag(finding: Finding, name: str) -> str:
     return found.group(1).rstrip(".'") if found else ""
 
 
-def with_settings(finding: Finding, case: Case, name: str) -> Case:
+def apply_policy_flag(finding: Finding, case: Case, name: str) -> Case:
     """Return ``case`` with the policy's flag that a finding names."""
-    return replace(case, settings=settings_of([f"--{name}={flag(finding, f'--policy.{name}')}"]))
+    return replace(case, settings=parse_settings([f"--{name}={flag(finding, f'--policy.{name}')}"]))
 
 
-def renamed(finding: Finding, case: Case) -> Case:
+def apply_rename_map(finding: Finding, case: Case) -> Case:
     """Return ``case`` with the rename map that a finding names."""
     return replace(case, rename=json.loads(flag(finding, "--rename_map") or "{}"))
 
 
-def mended_copy(finding: Finding, case: Case, stage: Stage) -> Case:
-    """Return ``case`` with the copy that --mend writes."""
+def use_fixed_copy(finding: Finding, case: Case, stage: Stage) -> Case:
+    """Return ``case`` with the copy that --fix writes."""
     new = stage.work / "fixed"
     shutil.rmtree(new, ignore_errors=True)
     preflight(case.reading(new))

@@ -59,14 +59,14 @@ def _pusht(episodes: int, ticks: int, seed: int) -> Iterator[Ticks]:
         states = np.stack([tick[STATE] for tick in made])
         yield {
             top: images,
-            hand: np.stack([_at_the_pusher(*each) for each in zip(images, states, strict=True)]),
+            hand: np.stack([_pusher_view(*each) for each in zip(images, states, strict=True)]),
             STATE: states,
             ACTION: np.stack([tick[ACTION] for tick in made]),
         }
     scripted.close()
 
 
-def _at_the_pusher(image: np.ndarray, position: np.ndarray) -> np.ndarray:
+def _pusher_view(image: np.ndarray, position: np.ndarray) -> np.ndarray:
     """Return the view of a camera at the pusher: a quarter of the table around it, twice as large."""
     half = SIZE // 4
     padded = np.pad(image, ((half, half), (half, half), (0, 0)))
@@ -154,7 +154,7 @@ def write(
     return root
 
 
-def with_vectors(root: Path, source: Path, episodes: Sequence[Ticks]) -> Path:
+def rewrite_vectors(root: Path, source: Path, episodes: Sequence[Ticks]) -> Path:
     """Write the data set ``source`` again with the states and the actions of ``episodes``, as many ticks as it has.
 
     Its images are copied as they are, which takes a hundredth of the time.

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from _preflight_case import Case, Plant, Stage, flag, mended_copy, renamed, with_settings
+from _preflight_case import Case, Plant, Stage, apply_policy_flag, apply_rename_map, flag, use_fixed_copy
 from _preflight_data import ACTION, METAWORLD, STATE
 from _preflight_plants import FRAMES, LOOKED_AT
 from _preflight_training import ACT, DIFFUSION
@@ -18,12 +18,12 @@ from strobe.core.results.finding import Finding
 from strobe.preflight.wiring.robot import Connected
 
 Tensors = dict[str, np.ndarray]
-Mend = Callable[[Finding, Case, Stage], Case]
+Fix = Callable[[Finding, Case, Stage], Case]
 ARM, DIFFUSER = (ACT, METAWORLD.name), (DIFFUSION, METAWORLD.name)
 TWICE = "normalised_twice.safetensors"
 
 
-def _file(name: str, rule: str, change: Callable[[Path], None], mend: Mend, says: str = "--mend", **more: Any) -> Plant:
+def _file(name: str, rule: str, change: Callable[[Path], None], fix: Fix, says: str = "--fix", **more: Any) -> Plant:
     """Return a plant of a copy of the checkpoint; ``more``: arguments of `Plant`, and ``frames``."""
     frames, policy = more.pop("frames", 0), more.pop("policy", ARM)
 
@@ -32,7 +32,7 @@ def _file(name: str, rule: str, change: Callable[[Path], None], mend: Mend, says
         change(folder)
         return Case(folder, stage.data, frames=frames, episodes=range(LOOKED_AT) if frames else None)
 
-    return Plant("hypotheses" if frames else "read", name, policy, (rule,), says, make, mend)
+    return Plant("hypotheses" if frames else "read", name, policy, (rule,), says, make, fix)
 
 
 def _json(file: Path, change: Callable[[dict[str, Any]], dict[str, Any]]) -> None:
@@ -46,13 +46,13 @@ def _config(**fields: Any) -> Callable[[Path], None]:
 def _statistics(change: Callable[[Tensors], Tensors]) -> Callable[[Path], None]:
     """Return the change of the statistics, ``feature.statistic`` → numbers, in the processors' files."""
 
-    def changed(folder: Path) -> None:
+    def change_statistics(folder: Path) -> None:
         from safetensors.numpy import load_file, save_file
 
         for file in folder.glob("policy_*processor_step_*.safetensors"):
             save_file(change(load_file(file)), file)
 
-    return changed
+    return change_statistics
 
 
 def _weights(folder: Path, change: Callable[[Tensors], Tensors]) -> None:
@@ -62,25 +62,25 @@ def _weights(folder: Path, change: Callable[[Tensors], Tensors]) -> None:
     save_file(change(load_file(file)), file, metadata={"format": "pt"})
 
 
-def _renamed(stats: Tensors) -> Tensors:
+def _rename_action(stats: Tensors) -> Tensors:
     own = f"{ACTION}."
     return {key.replace(own, "action.arm.", 1) if key.startswith(own) else key: stats[key] for key in stats}
 
 
-def _without_state(stats: Tensors) -> Tensors:
+def _drop_state(stats: Tensors) -> Tensors:
     return {key: value for key, value in stats.items() if not key.startswith(f"{STATE}.")}
 
 
-def _of_other_data(stats: Tensors) -> Tensors:
+def _shift_statistics(stats: Tensors) -> Tensors:
     vectors = [key for key in stats if key.startswith((STATE, ACTION)) and stats[key].dtype.kind == "f"]
     return stats | {key: (stats[key] * 9 + 40).astype(stats[key].dtype) for key in vectors}
 
 
-def _not_numbers(stats: Tensors) -> Tensors:
+def _set_std_nan(stats: Tensors) -> Tensors:
     return {key: np.full_like(value, np.nan) if key == f"{STATE}.std" else value for key, value in stats.items()}
 
 
-def _compiled(folder: Path) -> None:
+def _rename_compiled_weights(folder: Path) -> None:
     _weights(folder, lambda tensors: {name.replace("model.", "model._orig_mod.", 1): t for name, t in tensors.items()})
 
 
@@ -104,7 +104,7 @@ def _state_twice(folder: Path) -> None:
     """Let a second step of the preprocessor normalise the state once more."""
     from safetensors.numpy import load_file, save_file
 
-    def changed(processor: dict[str, Any]) -> dict[str, Any]:
+    def duplicate_normalizer(processor: dict[str, Any]) -> dict[str, Any]:
         own = next(step for step in processor["steps"] if step.get("registry_name") == "normalizer_processor")
         again = json.loads(json.dumps(own))
         again["config"]["norm_map"] = dict.fromkeys(own["config"]["norm_map"], "IDENTITY") | {"STATE": "MEAN_STD"}
@@ -113,23 +113,23 @@ def _state_twice(folder: Path) -> None:
         place = processor["steps"].index(own)
         return processor | {"steps": [*processor["steps"][: place + 1], again, *processor["steps"][place + 1 :]]}
 
-    _json(folder / "policy_preprocessor.json", changed)
+    _json(folder / "policy_preprocessor.json", duplicate_normalizer)
 
 
-def _left_as_it_is(finding: Finding, case: Case, stage: Stage) -> Case:
+def _set_state_identity(finding: Finding, case: Case, stage: Stage) -> Case:
     """Set STATE to IDENTITY in the norm_map of a normaliser, as the finding says."""
 
-    def changed(processor: dict[str, Any]) -> dict[str, Any]:
+    def set_state_identity(processor: dict[str, Any]) -> dict[str, Any]:
         step = next(step for step in processor["steps"] if "norm_map" in (step.get("config") or {}))
         step["config"]["norm_map"]["STATE"] = "IDENTITY"
         return processor
 
     if '"STATE": "IDENTITY"' in (finding.do or ""):
-        _json(case.policy / "policy_preprocessor.json", changed)
+        _json(case.policy / "policy_preprocessor.json", set_state_identity)
     return case
 
 
-def _of_bytes(stats: Tensors) -> Tensors:
+def _byte_image_statistics(stats: Tensors) -> Tensors:
     """Return statistics of images of 0 to 255."""
     images = [key for key in stats if key.startswith("observation.images") and stats[key].dtype.kind == "f"]
     return stats | {key: stats[key] * np.float32(255) for key in images}
@@ -145,8 +145,8 @@ def _sensible_rename(finding: Finding, case: Case, stage: Stage) -> Case:
     return replace(case, rename={camera: camera})
 
 
-def _connected(
-    name: str, rule: str, says: str, robot: Callable[[Stage], Connected], mend: Mend,
+def _robot_plant(
+    name: str, rule: str, says: str, robot: Callable[[Stage], Connected], fix: Fix,
     change: Callable[[Path], None] = lambda _: None, policy: tuple[str, str] = ARM,
 ) -> Plant:  # fmt: skip
     """Return a plant of the robot, its cameras or its loop."""
@@ -156,17 +156,17 @@ def _connected(
         change(folder)
         return Case(folder, stage.data, robot=robot(stage))
 
-    return Plant("read", name, policy, (rule,), says, make, mend)
+    return Plant("read", name, policy, (rule,), says, make, fix)
 
 
-def _robot_with(name: str, **changed: Any) -> Callable[[Stage], Connected]:
+def _change_robot_feature(name: str, **changed: Any) -> Callable[[Stage], Connected]:
     """Return the robot that differs in one feature."""
 
-    def made(stage: Stage) -> Connected:
+    def make_robot(stage: Stage) -> Connected:
         fits = stage.robot()
         return replace(fits, features=fits.features | {name: fits.features[name].model_copy(update=changed)})
 
-    return made
+    return make_robot
 
 
 def _other_camera(stage: Stage) -> Connected:
@@ -200,23 +200,25 @@ def _recorded_in_order(finding: Finding, case: Case, stage: Stage) -> Case:
     """
     order = (finding.do or "").rpartition(": ")[2].rstrip(".").split(", ")
 
-    def changed(info: dict[str, Any]) -> dict[str, Any]:
+    def reorder_action_names(info: dict[str, Any]) -> dict[str, Any]:
         info["features"][ACTION]["names"] = order
         return info
 
     places = [stage.world.dimensions.index(name) for name in order]
-    data = stage.written([ticks | {ACTION: ticks[ACTION][:, places]} for ticks in stage.episodes], "data-in-order")
-    _json(data / "meta" / "info.json", changed)
-    return mended_copy(finding, replace(case, data=data), stage)
+    data = stage.write_dataset(
+        [ticks | {ACTION: ticks[ACTION][:, places]} for ticks in stage.episodes], "data-in-order"
+    )
+    _json(data / "meta" / "info.json", reorder_action_names)
+    return use_fixed_copy(finding, replace(case, data=data), stage)
 
 
 def _named_in_order(finding: Finding, case: Case, stage: Stage) -> Case:
     """Name the robot's joints in the order that the finding has."""
     order = (finding.do or "").rpartition(": ")[2].rstrip(".").split(", ")
-    return replace(case, robot=_robot_with(STATE, dimensions=order)(stage))
+    return replace(case, robot=_change_robot_feature(STATE, dimensions=order)(stage))
 
 
-def _resized(finding: Finding, case: Case, stage: Stage) -> Case:
+def _resize_images_first(finding: Finding, case: Case, stage: Stage) -> Case:
     """Bring images to the crop's size first, by the flag that the finding names."""
     crop = json.loads((case.policy / "config.json").read_text())["crop_shape"]
     return replace(case, settings={"resize_shape": crop}) if "--policy.resize_shape" in (finding.do or "") else case
@@ -224,34 +226,35 @@ def _resized(finding: Finding, case: Case, stage: Stage) -> Case:
 
 BACKWARDS = [*METAWORLD.dimensions][::-1]
 IN_FILES: Sequence[Plant] = (
-    _file("action statistics under another name", "statistics-absent", _statistics(_renamed), mended_copy),
-    _file("no state statistics", "statistics-absent", _statistics(_without_state), mended_copy),
-    _file("statistics of other data", "statistics-of-other-data", _statistics(_of_other_data), mended_copy),
-    _file("NaN statistics", "statistics-not-numbers", _statistics(_not_numbers), mended_copy),
-    _file("statistics inside the weights", "statistics-in-weights", _inside_the_weights, mended_copy),
-    _file("compiled names", "weights-compiled", _compiled, mended_copy),
+    _file("action statistics under another name", "statistics-absent", _statistics(_rename_action), use_fixed_copy),
+    _file("no state statistics", "statistics-absent", _statistics(_drop_state), use_fixed_copy),
+    _file("statistics of other data", "statistics-of-other-data", _statistics(_shift_statistics), use_fixed_copy),
+    _file("NaN statistics", "statistics-not-numbers", _statistics(_set_std_nan), use_fixed_copy),
+    _file("statistics inside the weights", "statistics-in-weights", _inside_the_weights, use_fixed_copy),
+    _file("compiled names", "weights-compiled", _rename_compiled_weights, use_fixed_copy),
     _file("compiled names, Diffusion", "weights-compiled", lambda folder: _weights(
         folder, lambda tensors: {name.replace("unet.", "unet._orig_mod.", 1): t for name, t in tensors.items()}
-    ), mended_copy, policy=DIFFUSER),
-    _file("field of another LeRobot", "fields-unknown", _config(no_such_field=1), mended_copy),
+    ), use_fixed_copy, policy=DIFFUSER),
+    _file("field of another LeRobot", "fields-unknown", _config(no_such_field=1), use_fixed_copy),
     _file("more executed than predicted", "chunk-short", _config(n_action_steps=17),
-          lambda finding, case, stage: with_settings(finding, case, "n_action_steps"), "n_action_steps"),
-    _file("state normalised twice", "wired-otherwise-statistics", _state_twice, _left_as_it_is, "IDENTITY",
+          lambda finding, case, stage: apply_policy_flag(finding, case, "n_action_steps"), "n_action_steps"),
+    _file("state normalised twice", "wired-otherwise-statistics", _state_twice, _set_state_identity, "IDENTITY",
           frames=FRAMES),
-    _file("image statistics of 0 to 255", "wired-otherwise-image-range", _statistics(_of_bytes),
+    _file("image statistics of 0 to 255", "wired-otherwise-image-range", _statistics(_byte_image_statistics),
           _processors_of_the_training, "0 to 255", frames=FRAMES, policy=DIFFUSER),
     Plant("read", "rename that nobody knows", ARM, ("rename-unknown",), "rename_map",
           lambda stage: replace(stage.sound, rename={"observation.images.frnt": stage.world.cameras[0]}),
           _sensible_rename),
-    _connected("order of the robot's joints", "action-order", "in this order",
-               _robot_with(ACTION, dimensions=BACKWARDS), _recorded_in_order),
-    _connected("order of the robot's state", "state-order", "in this order", _robot_with(STATE, dimensions=BACKWARDS),
+    _robot_plant("order of the robot's joints", "action-order", "in this order",
+               _change_robot_feature(ACTION, dimensions=BACKWARDS), _recorded_in_order),
+    _robot_plant("order of the robot's state", "state-order", "in this order",
+                 _change_robot_feature(STATE, dimensions=BACKWARDS),
                _named_in_order),
-    _connected("rate of the loop", "rates-differ", "--fps", lambda stage: stage.robot(fps=30.0), _fps),
-    _connected("RTC's horizon beyond the chunk", "horizon-long", "--inference.rtc.execution_horizon",
+    _robot_plant("rate of the loop", "rates-differ", "--fps", lambda stage: stage.robot(fps=30.0), _fps),
+    _robot_plant("RTC's horizon beyond the chunk", "horizon-long", "--inference.rtc.execution_horizon",
                lambda stage: stage.robot(engine="rtc", execution_horizon=40), _horizon),
-    _connected("camera of another name", "camera-missing", "--rename_map", _other_camera,
-               lambda finding, case, stage: renamed(finding, case)),
-    _connected("crop of large images", "camera-cropped", "--policy.resize_shape", _large_images, _resized,
+    _robot_plant("camera of another name", "camera-missing", "--rename_map", _other_camera,
+               lambda finding, case, stage: apply_rename_map(finding, case)),
+    _robot_plant("crop of large images", "camera-cropped", "--policy.resize_shape", _large_images, _resize_images_first,
                _config(crop_shape=[84, 84]), DIFFUSER),
 )  # fmt: skip

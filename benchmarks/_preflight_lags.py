@@ -30,7 +30,7 @@ EPISODES, TICKS = 8, 64
 RUN_TICKS = 300
 
 
-def moved(fps: float, lag_s: float, ticks: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
+def simulate_motion(fps: float, lag_s: float, ticks: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
     """Return actions and states, degrees, (ticks, joints): a state is read, its action sent, and a tick passes."""
     random = np.random.default_rng(seed)
     times = np.arange(ticks)[:, None]
@@ -39,18 +39,18 @@ def moved(fps: float, lag_s: float, ticks: int, seed: int) -> tuple[np.ndarray, 
     at = actions[0].copy()
     for tick, action in enumerate(actions):
         states[tick] = at
-        left = [motion.after(each * COUNTS, 1 / fps, motion.max_speed) / COUNTS for each in action - at]
+        left = [motion.remaining_distance(each * COUNTS, 1 / fps, motion.max_speed) / COUNTS for each in action - at]
         at = action - np.array(left)
     return actions.astype(np.float32), states.astype(np.float32)
 
 
-def _recorded(episodes: int, ticks: int, seed: int) -> Iterator[Ticks]:
+def _record_episodes(episodes: int, ticks: int, seed: int) -> Iterator[Ticks]:
     for number in range(episodes):
-        actions, states = moved(FPS, LAG_S, ticks, seed * 1000 + number)
-        yield {ACTION: actions, STATE: states, CAMERA: _seen(states)}
+        actions, states = simulate_motion(FPS, LAG_S, ticks, seed * 1000 + number)
+        yield {ACTION: actions, STATE: states, CAMERA: _render_images(states)}
 
 
-def _seen(states: np.ndarray) -> np.ndarray:
+def _render_images(states: np.ndarray) -> np.ndarray:
     """Return a camera's images of the arm, (ticks, SIZE, SIZE, 3): a bright square where its first two joints are."""
     images = np.zeros((len(states), SIZE, SIZE, 3), np.uint8)
     images[:] = np.linspace(40, 120, SIZE, dtype=np.uint8)[None, None, :, None]
@@ -60,14 +60,14 @@ def _seen(states: np.ndarray) -> np.ndarray:
     return images
 
 
-EMULATED = World("emulated-arm", (CAMERA, CAMERA), JOINTS, FPS, "push", _recorded)
+EMULATED = World("emulated-arm", (CAMERA, CAMERA), JOINTS, FPS, "push", _record_episodes)
 
 
 def run(folder: Path, fps: float = FPS, lag_s: float = LAG_S, seed: int = 7) -> Path:
     """Save a run of the arm as `strobe rehearse` does, with its events; return its folder."""
     from strobe.core.results.subject import SubjectInfo
     from strobe.core.runs import store
-    from strobe.rollout.answer import answer_of
+    from strobe.rollout.answer import make_answer
     from strobe.rollout.files import EVENTS
     from strobe.rollout.loops.header import Header
     from strobe.rollout.loops.reader import read_record
@@ -77,21 +77,21 @@ def run(folder: Path, fps: float = FPS, lag_s: float = LAG_S, seed: int = 7) -> 
         subject=subject, robot="so101_follower", strategy="base", engine="sync", fps=fps, main=1, joints=list(JOINTS)
     )
     events: list[tuple] = [("run", 0)]
-    for tick, (action, state) in enumerate(zip(*moved(fps, lag_s, RUN_TICKS, seed), strict=True)):
+    for tick, (action, state) in enumerate(zip(*simulate_motion(fps, lag_s, RUN_TICKS, seed), strict=True)):
         start = round(tick * 1e9 / fps)
         events += [("tick", start), ("at", state.tolist()), ("pick", start + 1000, 1), ("sent", action.tolist())]
     events.append(("end", round(RUN_TICKS * 1e9 / fps)))
-    store.save(answer_of(header, read_record(header, events)), folder)
+    store.save(make_answer(header, read_record(header, events)), folder)
     with gzip.open(folder / EVENTS, "wt") as file:
         file.write(f"{json.dumps(header.to_json())}\n{json.dumps(events)}\n")
     return folder
 
 
-def _lagging(name: str, says: str, made: Callable[[Stage], Case], mend: Callable[[Case, Stage], Case]) -> Plant:
-    def mended(finding: Finding, case: Case, stage: Stage) -> Case:
-        return mend(case, stage)
+def _lagging(name: str, says: str, made: Callable[[Stage], Case], fix: Callable[[Case, Stage], Case]) -> Plant:
+    def apply_fix(finding: Finding, case: Case, stage: Stage) -> Case:
+        return fix(case, stage)
 
-    return Plant("lag", name, (ACT, EMULATED.name), ("lags-differ",), says, made, mended)
+    return Plant("lag", name, (ACT, EMULATED.name), ("lags-differ",), says, made, apply_fix)
 
 
 def _late_states(ticks: Ticks, by: int = 3) -> Ticks:
@@ -100,17 +100,17 @@ def _late_states(ticks: Ticks, by: int = 3) -> Ticks:
 
 
 def _recorded_late(stage: Stage) -> Case:
-    data = stage.written([_late_states(ticks) for ticks in stage.episodes], "data-late-states")
+    data = stage.write_dataset([_late_states(ticks) for ticks in stage.episodes], "data-late-states")
     return replace(stage.sound, data=data, rollout=run(stage.work / "run"))
 
 
 IN_LAGS: Sequence[Plant] = (
     _lagging("the run at a third of the rate", "--fps",
              lambda stage: replace(stage.sound, rollout=run(stage.work / "run-slow-loop", fps=10)),
-             lambda case, stage: replace(case, rollout=run(stage.work / "run-mended", fps=FPS))),
+             lambda case, stage: replace(case, rollout=run(stage.work / "run-fixed", fps=FPS))),
     _lagging("servos that accelerate slowly in the run", "acceleration",
              lambda stage: replace(stage.sound, rollout=run(stage.work / "run-slow-servos", lag_s=0.3)),
-             lambda case, stage: replace(case, rollout=run(stage.work / "run-mended"))),
+             lambda case, stage: replace(case, rollout=run(stage.work / "run-fixed"))),
     _lagging("states recorded three ticks late", "delays", _recorded_late,
              lambda case, stage: replace(case, data=stage.data)),
 )  # fmt: skip

@@ -51,9 +51,9 @@ def train(
     """
     if (folder / TRAINED).exists():
         return json.loads((folder / TRAINED).read_text())
-    subject = _built(kind, root, seed)
+    subject = _build_policy(kind, root, seed)
     policy: Any = subject.policy
-    data = _preprocessed(subject)
+    data = _preprocess_frames(subject)
     resnets = _resnets(kind, policy)
     for name, (owner, attribute, resnet) in zip(world.cameras, resnets, strict=True):
         data[name] = _features(resnet, data[name])
@@ -87,7 +87,7 @@ def train(
 
 def save_random(kind: str, root: Path, folder: Path, seed: int) -> Path:
     """Save a policy with random weights, as it would be before its training; return its folder."""
-    _save(_built(kind, root, seed), folder)
+    _save(_build_policy(kind, root, seed), folder)
     return folder
 
 
@@ -129,16 +129,16 @@ def _features(resnet: Any, images: torch.Tensor) -> torch.Tensor:
     return torch.cat([each["feature_map"] if isinstance(each, dict) else each for each in made])
 
 
-def _built(kind: str, root: Path, seed: int) -> PolicySubject:
+def _build_policy(kind: str, root: Path, seed: int) -> PolicySubject:
     data = SimpleNamespace(root=root, repo_id=f"local/{root.name}", episodes=None, video_backend=None)
     options = PolicyOptions(type=kind, overrides=["--device=cpu", *flags(kind)])
     return load_subject(options, InputOptions(dataset=data), seed=seed)
 
 
-def _preprocessed(subject: PolicySubject) -> dict[str, torch.Tensor]:
+def _preprocess_frames(subject: PolicySubject) -> dict[str, torch.Tensor]:
     """Return all frames of the data set as the policy's preprocessor makes them: key → (frames, …)."""
     frames: Any = subject.inputs.frames
-    made = subject.preprocessor(_collated([frames._training[index] for index in range(len(frames._training))]))
+    made = subject.preprocessor(_collate_items([frames._training[index] for index in range(len(frames._training))]))
     return {key: values for key, values in made.items() if isinstance(values, torch.Tensor) and values.ndim > 0}
 
 
@@ -148,7 +148,7 @@ def _save(subject: PolicySubject, folder: Path) -> None:
         part.save_pretrained(folder)
 
 
-def _collated(items: Sequence[dict[str, Any]]) -> dict[str, Any]:
+def _collate_items(items: Sequence[dict[str, Any]]) -> dict[str, Any]:
     """Return a batch; images float in [0, 1]."""
     batch: dict[str, Any] = {}
     for key, first in items[0].items():

@@ -17,11 +17,11 @@ from typing import Any
 import numpy as np
 from _preflight_case import Case, Plant, Stage, look, serious
 from _preflight_data import ACTION, STATE, Ticks
-from _preflight_lags import CAMERA, EMULATED, FPS, JOINTS, LAG_S, TICKS, moved
+from _preflight_lags import CAMERA, EMULATED, FPS, JOINTS, LAG_S, TICKS, simulate_motion
 from _preflight_training import ACT
 
 from strobe.core.results.finding import Finding
-from strobe.lerobot.datasets.numbers import statistics_of
+from strobe.lerobot.datasets.numbers import compute_statistics
 from strobe.lerobot.datasets.truth import RelativeActions, relative_to_state
 from strobe.preflight.run import preflight
 
@@ -46,26 +46,28 @@ def _json(file: Path, change: Callable[[Any], Any]) -> None:
 
 def _episodes(change: Change, seed: int = 0) -> list[Ticks]:
     made: list[Ticks] = [
-        dict(zip(VECTORS, moved(FPS, LAG_S, TICKS, 1000 * seed + at), strict=True)) for at in range(EPISODES)
+        dict(zip(VECTORS, simulate_motion(FPS, LAG_S, TICKS, 1000 * seed + at), strict=True)) for at in range(EPISODES)
     ]
     return [ticks | {key: ticks[key].astype(np.float32) for key in VECTORS} for ticks in change(made)]
 
 
-def _written(stage: Stage, name: str, episodes: list[Ticks], *, averaged: bool = False) -> Path:
+def _write_recording(stage: Stage, name: str, episodes: list[Ticks], *, averaged: bool = False) -> Path:
     """Write the recording with these vectors; ``averaged``: with quantiles as LeRobot 0.6.1 merges episodes' own."""
     own = [stage.episodes[at] | ticks for at, ticks in enumerate(episodes)]
-    root = stage.written(own, name)
+    root = stage.write_dataset(own, name)
     if averaged:
         mean: dict[str, dict[str, list[float]]] = {}
         for key in VECTORS:
-            each = [statistics_of(ticks[key]) for ticks in episodes]
+            each = [compute_statistics(ticks[key]) for ticks in episodes]
             quantiles = ("q01", "q10", "q50", "q90", "q99")
             mean[key] = {q: np.mean(np.array([one[q] for one in each], float), axis=0).tolist() for q in quantiles}
         _json(root / "meta" / "stats.json", lambda read: read | {key: read[key] | mean[key] for key in VECTORS})
     return root
 
 
-def _trained(stage: Stage, data: Path, mode: str = "MEAN_STD", more: Callable[[Path], None] | None = None) -> Path:
+def _make_trained_policy(
+    stage: Stage, data: Path, mode: str = "MEAN_STD", more: Callable[[Path], None] | None = None
+) -> Path:
     """Return a copy of the policy that normalises by ``mode``, with the statistics of ``data`` in its processors."""
     from safetensors.numpy import load_file, save_file
 
@@ -77,13 +79,13 @@ def _trained(stage: Stage, data: Path, mode: str = "MEAN_STD", more: Callable[[P
         save_file(load_file(file) | numbers, file)
     for file in folder.glob("policy_*processor.json"):
 
-        def changed(document: Any) -> Any:
+        def set_normalization_mode(document: Any) -> Any:
             for step in document["steps"]:
                 if "norm_map" in (step.get("config") or {}):
                     step["config"]["norm_map"] |= {"STATE": mode, "ACTION": mode}
             return document
 
-        _json(file, changed)
+        _json(file, set_normalization_mode)
     if more is not None:
         more(folder)
     return folder
@@ -107,8 +109,8 @@ def _case(
     stage: Stage, name: str, change: Change, mode: str = "MEAN_STD", *, averaged: bool = False, robot: bool = False,
     more: Callable[[Path], None] | None = None, seed: int = 0,
 ) -> Case:  # fmt: skip
-    data = _written(stage, name, _episodes(change, seed), averaged=averaged)
-    return Case(_trained(stage, data, mode, more), data, robot=_robot(stage) if robot else None)
+    data = _write_recording(stage, name, _episodes(change, seed), averaged=averaged)
+    return Case(_make_trained_policy(stage, data, mode, more), data, robot=_robot(stage) if robot else None)
 
 
 def _robot(stage: Stage, gripper: str = "degrees") -> Any:
@@ -124,27 +126,27 @@ def _robot(stage: Stage, gripper: str = "degrees") -> Any:
 # What a finding says is done.
 
 
-def _copied(finding: Finding, case: Case, stage: Stage, *, trained: str = "") -> Case:
-    assert "--mend_data=NEW" in finding.do
-    new = stage.work / "mended-data"
+def _use_fixed_copy(finding: Finding, case: Case, stage: Stage, *, trained: str = "") -> Case:
+    assert "--fix_data=FOLDER" in finding.do
+    new = stage.work / "fixed-data"
     shutil.rmtree(new, ignore_errors=True)
-    preflight(replace(case.reading(), mend_data=new))
-    mended = replace(case, data=new)
+    preflight(replace(case.reading(), fix_data=new))
+    fixed = replace(case, data=new)
     if not trained:
-        return mended
+        return fixed
     mode, more = ("MEAN_STD", _relative()) if trained == "relative" else (trained, None)
-    return replace(mended, policy=_trained(stage, new, mode, more))
+    return replace(fixed, policy=_make_trained_policy(stage, new, mode, more))
 
 
 def _tasks_in_words(finding: Finding, case: Case, stage: Stage) -> Case:
     from lerobot.datasets.dataset_tools import modify_tasks
     from lerobot.datasets.lerobot_dataset import LeRobotDataset
 
-    new = stage.work / "mended-data"
+    new = stage.work / "fixed-data"
     shutil.rmtree(new, ignore_errors=True)
     shutil.copytree(case.data, new)
     words = json.loads(finding.do.partition("task_replacements='")[2].partition("'")[0])
-    modify_tasks(LeRobotDataset("local/mended-data", root=new), task_replacements=words)
+    modify_tasks(LeRobotDataset("local/fixed-data", root=new), task_replacements=words)
     return replace(case, data=new)
 
 
@@ -174,8 +176,8 @@ def _shifted_as_it_says(finding: Finding, case: Case, stage: Stage) -> Case:
         {key: np.concatenate([values, values[-1:].repeat(TICKS - len(values), axis=0)]) for key, values in each.items()}
         for each in later(_episodes(lambda episodes: episodes))
     ]
-    data = _written(stage, "truth-shifted", padded)
-    return Case(_trained(stage, data), data)
+    data = _write_recording(stage, "truth-shifted", padded)
+    return Case(_make_trained_policy(stage, data), data)
 
 
 # What is planted.
@@ -209,7 +211,7 @@ def _standing(ticks: int) -> Change:
     return _each(lambda values, at: np.concatenate([values[ticks : ticks + 1].repeat(ticks, axis=0), values[ticks:]]))
 
 
-def _not_numbers(count: int) -> Callable[[Stage], Case]:
+def _plant_nonfinite_states(count: int) -> Callable[[Stage], Case]:
     import pandas as pd
 
     def make(stage: Stage) -> Case:
@@ -228,17 +230,17 @@ def _noisy(spread: float) -> Change:
     return _joint(STILL, lambda values, random: 12 + spread * random.uniform(-1, 1, len(values)))
 
 
-def _stated(name: str, times: float) -> Callable[[Stage], Case]:
+def _plant_scaled_statistics(name: str, times: float) -> Callable[[Stage], Case]:
     def make(stage: Stage) -> Case:
         case = _case(stage, "truth-stated", lambda episodes: episodes)
         scaled = lambda read: read | {STATE: read[STATE] | {name: [times * each for each in read[STATE][name]]}}  # noqa: E731
         _json(case.data / "meta" / "stats.json", scaled)
-        return replace(case, policy=_trained(stage, case.data))
+        return replace(case, policy=_make_trained_policy(stage, case.data))
 
     return make
 
 
-def _numbered(off: int, episodes: Sequence[int]) -> Callable[[Stage], Case]:
+def _plant_shifted_index(off: int, episodes: Sequence[int]) -> Callable[[Stage], Case]:
     import pandas as pd
 
     def make(stage: Stage) -> Case:
@@ -257,12 +259,12 @@ def _absolute(times: float) -> Callable[[Stage], Case]:
     return lambda stage: _case(stage, "truth-absolute", _each(lambda values, at: values + times * at), more=_relative())
 
 
-def _again(episodes: Sequence[int]) -> Change:
+def _duplicate_first_episode(episodes: Sequence[int]) -> Change:
     """These episodes are the first one again."""
     return lambda made: [made[0] if at in episodes else ticks for at, ticks in enumerate(made)]
 
 
-def _repeated(rate: float) -> Change:
+def _repeat_stale_states(rate: float) -> Change:
     """The state is read at a part of the loop's rate, and written again in between."""
     read = np.floor(np.arange(TICKS) * rate + 1e-9)
     index = np.searchsorted(read, read)
@@ -273,13 +275,13 @@ def _camera(change: Callable[[np.ndarray], np.ndarray], episodes: Sequence[int])
     """The camera's images of these episodes are changed."""
 
     def make(stage: Stage) -> Case:
-        def changed(made: list[Ticks]) -> list[Ticks]:
+        def change_camera(made: list[Ticks]) -> list[Ticks]:
             return [
                 ticks | ({CAMERA: change(stage.episodes[at][CAMERA])} if at in episodes else {})
                 for at, ticks in enumerate(made)
             ]
 
-        return replace(_case(stage, "truth-camera", changed), decode=True)
+        return replace(_case(stage, "truth-camera", change_camera), decode=True)
 
     return make
 
@@ -288,21 +290,21 @@ def _black(images: np.ndarray) -> np.ndarray:
     return np.zeros_like(images)
 
 
-def _frozen(images: np.ndarray) -> np.ndarray:
+def _freeze_images(images: np.ndarray) -> np.ndarray:
     return images[:1].repeat(len(images), axis=0)
 
 
-def _without_statistics(*names: str) -> Callable[[Stage], Case]:
+def _drop_camera_statistics(*names: str) -> Callable[[Stage], Case]:
     """The camera has none of these statistics; none at all without names."""
 
     def make(stage: Stage) -> Case:
         case = _case(stage, "truth-no-statistics", lambda made: made)
 
-        def changed(read: Any) -> Any:
+        def drop_statistics(read: Any) -> Any:
             own = read.pop(CAMERA)
             return read | ({CAMERA: {key: own[key] for key in own if key not in names}} if names else {})
 
-        _json(case.data / "meta" / "stats.json", changed)
+        _json(case.data / "meta" / "stats.json", drop_statistics)
         return case
 
     return make
@@ -360,29 +362,29 @@ def _late(ticks: float, frames: slice) -> Callable[[Stage], Case]:
     return make
 
 
-def _of(name: str, rule: str, says: str, make: Callable[[Stage], Case], mend: Any) -> Plant:
-    return Plant("truth", name, (ACT, EMULATED.name), (rule,), says, make, mend)
+def _truth_plant(name: str, rule: str, says: str, make: Callable[[Stage], Case], fix: Any) -> Plant:
+    return Plant("truth", name, (ACT, EMULATED.name), (rule,), says, make, fix)
 
 
 def _plant(change: Change, **more: Any) -> Callable[[Stage], Case]:
     return lambda stage: _case(stage, "truth-planted", change, **more)
 
 
-def _again_with(mode: str) -> Any:
-    return lambda finding, case, stage: _copied(finding, case, stage, trained=mode)
+def _retrain_fix(mode: str) -> Any:
+    return lambda finding, case, stage: _use_fixed_copy(finding, case, stage, trained=mode)
 
 
 IN_TRUTH: Sequence[Plant] = tuple(
-    _of(*plant)
+    _truth_plant(*plant)
     for plant in (
-        ("quantiles averaged, an episode 5 times as wide", "data-statistics-wrong", "--mend_data",
-         _plant(_wide(5.0), mode="QUANTILES", averaged=True), _again_with("QUANTILES")),
-        ("quantiles averaged, an episode 2.5 times as wide", "data-statistics-wrong", "--mend_data",
-         _plant(_wide(2.5), mode="QUANTILES", averaged=True), _again_with("QUANTILES")),
-        ("relative actions, absolute statistics, far places", "statistics-absolute", "--mend_data", _absolute(30.0),
-         _again_with("relative")),
-        ("relative actions, absolute statistics, near places", "statistics-absolute", "--mend_data", _absolute(3.0),
-         _again_with("relative")),
+        ("quantiles averaged, an episode 5 times as wide", "data-statistics-wrong", "--fix_data",
+         _plant(_wide(5.0), mode="QUANTILES", averaged=True), _retrain_fix("QUANTILES")),
+        ("quantiles averaged, an episode 2.5 times as wide", "data-statistics-wrong", "--fix_data",
+         _plant(_wide(2.5), mode="QUANTILES", averaged=True), _retrain_fix("QUANTILES")),
+        ("relative actions, absolute statistics, far places", "statistics-absolute", "--fix_data", _absolute(30.0),
+         _retrain_fix("relative")),
+        ("relative actions, absolute statistics, near places", "statistics-absolute", "--fix_data", _absolute(3.0),
+         _retrain_fix("relative")),
         ("a joint that stands", "statistics-flat", "in which it moves", _plant(_noisy(0.0), robot=True),
          _recorded_again),
         ("a joint that jitters by 0.02°", "statistics-flat", "in which it moves", _plant(_noisy(0.02), robot=True),
@@ -393,33 +395,41 @@ IN_TRUTH: Sequence[Plant] = tuple(
         ("24 of 64 frames stand at the start", "data-stands-at-starts", "motion", _plant(_standing(24)),
          _recorded_again),
         ("9 of 64 frames stand at the start", "data-stands-at-starts", "motion", _plant(_standing(9)), _recorded_again),
-        ("three episodes count as padding", "data-index", "--mend_data", _numbered(60, (1, 3, 5)), _copied),
-        ("four frames of one episode count as padding", "data-index", "--mend_data", _numbered(4, (2,)), _copied),
-        ("40 frames are no numbers", "data-not", "--dataset.episodes", _not_numbers(40), _left_out),
-        ("one frame is no number", "data-not", "--dataset.episodes", _not_numbers(1), _left_out),
-        ("spread five times too large", "data-statistics-wrong", "--mend_data", _stated("std", 5.0),
-         _again_with("MEAN_STD")),
-        ("spread 15 % too large", "data-statistics-wrong", "--mend_data", _stated("std", 1.15),
-         _again_with("MEAN_STD")),
-        ("four episodes are the first one again", "data-copy", "--dataset.episodes", _plant(_again((1, 3, 5, 7))),
+        ("three episodes count as padding", "data-index", "--fix_data", _plant_shifted_index(60, (1, 3, 5)),
+         _use_fixed_copy),
+        ("four frames of one episode count as padding", "data-index", "--fix_data", _plant_shifted_index(4, (2,)),
+         _use_fixed_copy),
+        ("40 frames are no numbers", "data-not", "--dataset.episodes", _plant_nonfinite_states(40), _left_out),
+        ("one frame is no number", "data-not", "--dataset.episodes", _plant_nonfinite_states(1), _left_out),
+        ("spread five times too large", "data-statistics-wrong", "--fix_data", _plant_scaled_statistics("std", 5.0),
+         _retrain_fix("MEAN_STD")),
+        ("spread 15 % too large", "data-statistics-wrong", "--fix_data", _plant_scaled_statistics("std", 1.15),
+         _retrain_fix("MEAN_STD")),
+        ("four episodes are the first one again", "data-copy", "--dataset.episodes",
+         _plant(_duplicate_first_episode((1, 3, 5, 7))),
          _left_out),
-        ("one episode is the first one again", "data-copy", "--dataset.episodes", _plant(_again((4,))), _left_out),
-        ("the state is read at half the rate", "data-repeats", "Record again", _plant(_repeated(0.5)),
+        ("one episode is the first one again", "data-copy", "--dataset.episodes",
+         _plant(_duplicate_first_episode((4,))), _left_out),
+        ("the state is read at half the rate", "data-repeats", "Record again", _plant(_repeat_stale_states(0.5)),
          _recorded_again),
-        ("the state is read at three quarters of the rate", "data-repeats", "Record again", _plant(_repeated(0.75)),
+        ("the state is read at three quarters of the rate", "data-repeats", "Record again",
+         _plant(_repeat_stale_states(0.75)),
          _recorded_again),
         ("a black camera", "data-dark", "remove_feature", _camera(_black, range(EPISODES)), _recorded_again),
         ("a camera that is black in one episode", "data-dark", "--dataset.episodes", _camera(_black, (2,)), _left_out),
-        ("a frozen camera", "data-camera-frozen", "Record again", _camera(_frozen, range(EPISODES)), _recorded_again),
-        ("a camera that is frozen in one episode", "data-camera-frozen", "--dataset.episodes", _camera(_frozen, (2,)),
+        ("a frozen camera", "data-camera-frozen", "Record again", _camera(_freeze_images, range(EPISODES)),
+         _recorded_again),
+        ("a camera that is frozen in one episode", "data-camera-frozen", "--dataset.episodes",
+         _camera(_freeze_images, (2,)),
          _left_out),
         ("no task", "data-task-empty", "modify_tasks", _task("", range(EPISODES)), _tasks_in_words),
         ("no task in one episode", "data-task-empty", "modify_tasks", _task("...", (2,)), _tasks_in_words),
         ("a task of one word", "data-task-one-word", "modify_tasks", _task("push", range(EPISODES)), _tasks_in_words),
         ("a task of one word in one episode", "data-task-one-word", "modify_tasks", _task("push", (2,)),
          _tasks_in_words),
-        ("a camera without statistics", "data-statistics", "--mend_data", _without_statistics(), _copied),
-        ("a camera without its spread", "data-statistics", "--mend_data", _without_statistics("std"), _copied),
+        ("a camera without statistics", "data-statistics", "--fix_data", _drop_camera_statistics(), _use_fixed_copy),
+        ("a camera without its spread", "data-statistics", "--fix_data", _drop_camera_statistics("std"),
+         _use_fixed_copy),
         ("twice the rate is said", "data-rate", "'fps'", _said_rate(2 * FPS), _rate_corrected),
         ("a rate is said that is one frame off", "data-rate", "'fps'", _said_rate(FPS + 1), _rate_corrected),
         ("an episode is a second late", "data-timestamps", "--dataset.episodes", _late(FPS, slice(None)), _left_out),
@@ -439,14 +449,14 @@ def _relative_trained(stage: Stage, seed: int) -> Case:
     actions, states = (np.concatenate([each[key] for each in made]) for key in VECTORS)
     bounds = [(at * TICKS, (at + 1) * TICKS) for at in range(EPISODES)]
     mask = [joint != "gripper.pos" for joint in JOINTS]
-    own = statistics_of(relative_to_state(actions, states, bounds, RelativeActions(CHUNK, mask)))
+    own = compute_statistics(relative_to_state(actions, states, bounds, RelativeActions(CHUNK, mask)))
     numbers = {f"{ACTION}.{name}": np.array(values, np.float32) for name, values in own.items()}
     for file in case.policy.glob("policy_*processor_step_*.safetensors"):
         save_file(load_file(file) | numbers, file)
     return case
 
 
-def _without_state(stage: Stage, seed: int) -> Case:
+def _stateless_case(stage: Stage, seed: int) -> Case:
     def change(folder: Path) -> None:
         file = folder / "config.json"
         _json(file, lambda read: read | {"input_features": {CAMERA: read["input_features"][CAMERA]}})
@@ -462,12 +472,12 @@ def _without_state(stage: Stage, seed: int) -> Case:
     return _case(stage, "truth-sound", _noisy(0.0), more=change, seed=seed)
 
 
-def _in_metres(stage: Stage, seed: int) -> Case:
+def _metre_case(stage: Stage, seed: int) -> Case:
     case = _case(stage, "truth-sound", _joint(GRIPPER, lambda values, _: values / 400), seed=seed)
     return replace(case, robot=_robot(stage, "metres"))
 
 
-def _with_gripper(stage: Stage, seed: int, extent: float = 15.0) -> Case:
+def _gripper_case(stage: Stage, seed: int, extent: float = 15.0) -> Case:
     """The gripper is in 0 to 100; the joints stay within ``extent`` degrees."""
 
     def change(values: np.ndarray, at: int) -> np.ndarray:
@@ -488,10 +498,10 @@ SOUND: dict[str, Callable[[Stage, int], Case]] = {
     "quantiles of all frames": _sound(_wide(3.0), mode="QUANTILES"),
     "min and max": _sound(lambda episodes: episodes, mode="MIN_MAX"),
     "relative actions": _relative_trained,
-    "no state": _without_state,
-    "a gripper in metres": _in_metres,
-    "a gripper in 0 to 100": _with_gripper,
-    "motions of 5 degrees": lambda stage, seed: _with_gripper(stage, seed, 5.0),
+    "no state": _stateless_case,
+    "a gripper in metres": _metre_case,
+    "a gripper in 0 to 100": _gripper_case,
+    "motions of 5 degrees": lambda stage, seed: _gripper_case(stage, seed, 5.0),
     "two robots merged": _sound(_each(lambda values, at: values + 25 * (at % 2)), robot=True),
     "the action is the next state": _sound(_equal(1)),
     "five frames stand": _sound(_standing(5)),
@@ -507,7 +517,7 @@ def sound_truth(stage: Stage, seeds: int) -> Iterator[str]:
             yield from (f"{name}, seed {seed}: {rule}" for rule in {*serious(found), *rules} - {"acts-long-unseen"})
 
 
-def reading_of(folder: Path, episodes: int) -> dict[str, Any]:
+def reading_arguments(folder: Path, episodes: int) -> dict[str, Any]:
     """Return what it takes to read a data set of two cameras, a file for each episode, in a process of its own."""
     write_large(folder, episodes, BIG_TICKS)
     read = subprocess.run([sys.executable, str(READER), str(folder)], stdout=subprocess.PIPE, check=True, text=True)
@@ -557,7 +567,7 @@ def write_large(root: Path, episodes: int, ticks: int) -> None:
     pd.DataFrame(rows).to_parquet(meta / "episodes" / "chunk-000" / "file-000.parquet")
     pd.DataFrame({"task_index": [0]}, index=pd.Index(["push"])).to_parquet(meta / "tasks.parquet")
     cuts = {ACTION: slice(2, None), STATE: slice(None, -2)}
-    numbers = {key: statistics_of(np.concatenate([path[cut] for path in every])) for key, cut in cuts.items()}
+    numbers = {key: compute_statistics(np.concatenate([path[cut] for path in every])) for key, cut in cuts.items()}
     grey = {name: [[[0.5]]] * 3 for name in ("mean", "std", "min", "max")}
     (meta / "stats.json").write_text(json.dumps(numbers | dict.fromkeys(cameras, grey)))
     info = {"codebase_version": "v3.0", "fps": FPS, "features": features, "total_tasks": 1}

@@ -24,14 +24,14 @@ from lerobot.envs.configs import EnvConfig, PushtEnv
 from strobe.evaluate.episode_log import EpisodeLine, Key
 from strobe.evaluate.episodes.play import Candidate
 from strobe.evaluate.episodes.runners import RealtimeEpisodeRunner
-from strobe.evaluate.episodes.timings import fixed
+from strobe.evaluate.episodes.timings import fixed_latency
 from strobe.lerobot.policies.loading import load_subject
 from strobe.lerobot.policies.options import InputOptions, PolicyOptions
 from strobe.lerobot.policies.policy_subject import PolicySubject
-from strobe.simulators.held_action import hold_for
+from strobe.simulators.held_action import choose_hold
 from strobe.simulators.metaworld_state import Read, StateArm, record_states
-from strobe.tune.run import facts_of, tuned_rows
-from strobe.tune.settings import TuneConfig, TunedSetting, grid, ticks_of
+from strobe.tune.run import policy_facts, tuned_rows
+from strobe.tune.settings import TuneConfig, TunedSetting, grid, latency_ticks
 
 TRAIN = "--policy.device=cpu --policy.push_to_hub=false --num_workers=0 --log_freq=500 --seed=1000"
 ACT = """
@@ -125,17 +125,17 @@ class Episodes:
 
     def rows(self, ms: float, settings: Sequence[TunedSetting] = ()) -> list[Candidate]:
         """Return the settings as candidates at a latency; by default the grid that `strobe tune` would play."""
-        latency = fixed(ms)
+        latency = fixed_latency(ms)
         if not settings:
-            facts = facts_of(self.subject)
+            facts = policy_facts(self.subject)
             flags = TuneConfig()
             if facts.guided:
                 flags = TuneConfig(execution_horizon=str(HORIZON), queue_threshold=",".join(map(str, THRESHOLDS)))
-            settings = grid(facts, flags, ticks_of(latency, self.env.fps)).settings
+            settings = grid(facts, flags, latency_ticks(latency, self.env.fps)).settings
         at_latency = [(latency, setting) for setting in settings]
-        return tuned_rows(self.subject, settings=at_latency, hold=hold_for(self.env), fps=self.env.fps)
+        return tuned_rows(self.subject, settings=at_latency, hold=choose_hold(self.env), fps=self.env.fps)
 
-    def of(self, candidate: Candidate, seed: int) -> EpisodeLine:
+    def play_once(self, candidate: Candidate, seed: int) -> EpisodeLine:
         """Return the candidate's episode from a start; it is played if it was not yet."""
         (task,) = self.stage.tasks
         key = (candidate.name, task, seed)
@@ -155,7 +155,7 @@ class Episodes:
         rows, begun = list(candidates), time.perf_counter()
         for number, seed in enumerate(seeds, start=1):
             for candidate in rows:
-                self.of(candidate, seed)
+                self.play_once(candidate, seed)
             if number % 10 == 0:
                 took = time.perf_counter() - begun
                 print(
@@ -168,7 +168,7 @@ class Episodes:
             self.stage.close()
 
 
-def arm_of(trained: Trained) -> EnvConfig:
+def make_env_config(trained: Trained) -> EnvConfig:
     """Return the task's simulator."""
     if trained.task == PUSHT:
         return PushtEnv(obs_type="environment_state_agent_pos", episode_length=trained.limit)

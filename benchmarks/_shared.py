@@ -77,15 +77,15 @@ def finish_rates(figures: dict[str, Any], count: int, false: tuple[int, float], 
     Args:
         false, found: how many there were, and the bar.
     """
-    finish(figures, at_most(count, *false) and at_least(count, *found))
+    finish(figures, meets_upper_bar(count, *false) and meets_lower_bar(count, *found))
 
 
-def at_most(count: int, seen: int, bar: float) -> bool:
+def meets_upper_bar(count: int, seen: int, bar: float) -> bool:
     """Return whether a rate of ``seen`` in ``count`` tries keeps to its bar; few tries, does not contradict it."""
     return seen / count <= bar if count >= ENOUGH else not _contradicts(count, seen, bar, "greater")
 
 
-def at_least(count: int, seen: int, bar: float) -> bool:
+def meets_lower_bar(count: int, seen: int, bar: float) -> bool:
     """Return whether a rate of ``seen`` in ``count`` tries reaches its bar; few tries, does not contradict it."""
     return seen / count >= bar if count >= ENOUGH else not _contradicts(count, seen, bar, "less")
 

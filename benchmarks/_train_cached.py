@@ -46,7 +46,7 @@ def sample(dataset: LeRobotDataset, index: int) -> dict[str, Any]:
     return {**found, "task": tasks.iloc[int(found["task_index"])].name}
 
 
-def checked(dataset: LeRobotDataset, index: int) -> dict[str, Any]:
+def check_sample(dataset: LeRobotDataset, index: int) -> dict[str, Any]:
     """Return the sample, compared with LeRobot's own for the first few. Raises AssertionError where they differ."""
     made = sample(dataset, index)
     seen = dataset.__dict__.setdefault("compared", [])
@@ -61,5 +61,5 @@ def checked(dataset: LeRobotDataset, index: int) -> dict[str, Any]:
 
 
 if __name__ == "__main__":
-    LeRobotDataset.__getitem__ = checked  # type: ignore[method-assign]
+    LeRobotDataset.__getitem__ = check_sample  # type: ignore[method-assign]
     lerobot_train.main()

@@ -53,7 +53,7 @@ BEGINS = {
 AFTER_LOOK = "the answer"
 
 
-def asked(argv: list[str], cache: Path, runs: Path) -> tuple[float, dict[str, float], OptimizeResult]:
+def time_command(argv: list[str], cache: Path, runs: Path) -> tuple[float, dict[str, float], OptimizeResult]:
     """Run the command: seconds to its recipe, or to its word that there is none; seconds of its phases; its result."""
     # As a user has it: with bytecode, which some machines are told not to keep.
     unusual = ("STROBE_CACHE", "PYTHONDONTWRITEBYTECODE")
@@ -94,7 +94,7 @@ def case(name: str, argv: list[str]) -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as temporary:
         for number, time_of in enumerate(BARS):
             folder = Path(temporary) / f"runs-{number}"
-            took[time_of], phases[time_of], results[time_of] = asked(argv, Path(temporary), folder)
+            took[time_of], phases[time_of], results[time_of] = time_command(argv, Path(temporary), folder)
     ladders = [result.ladder for result in results.values() if result.ladder is not None]
     chunk_ms = min(result.measurements[0].samples.summary.median for result in results.values())
     _print(name, chunk_ms, took, phases)
@@ -107,9 +107,10 @@ def case(name: str, argv: list[str]) -> dict[str, Any]:
     ]
     return {
         "chunk_ms": round(chunk_ms, 1),
-        "to_recipe_s": {time_of: _known(seconds, 1) for time_of, seconds in took.items()},
+        "to_recipe_s": {time_of: _round_finite(seconds, 1) for time_of, seconds in took.items()},
         "chunks_above_seconds": {
-            time_of: _known((took[time_of] - seconds) * 1000 / chunk_ms, 0) for time_of, (seconds, _) in BARS.items()
+            time_of: _round_finite((took[time_of] - seconds) * 1000 / chunk_ms, 0)
+            for time_of, (seconds, _) in BARS.items()
         },
         "phases_s": {of: {phase: round(took, 1) for phase, took in each.items()} for of, each in phases.items()},
         "rungs": rungs,
@@ -118,7 +119,7 @@ def case(name: str, argv: list[str]) -> dict[str, Any]:
     }
 
 
-def _known(value: float, digits: int) -> float | None:
+def _round_finite(value: float, digits: int) -> float | None:
     return round(value, digits) if math.isfinite(value) else None
 
 

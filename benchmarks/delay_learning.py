@@ -114,12 +114,12 @@ class Trained:
         calls: list[tuple[int, Any, Any]] = []
         predict = self.policy.predict_action_chunk
 
-        def recorded(batch: dict[str, Any], **options: Any) -> torch.Tensor:
+        def record_call(batch: dict[str, Any], **options: Any) -> torch.Tensor:
             chunk = predict(batch, **options)
             calls.append((options["inference_delay"], options["prev_chunk_left_over"], chunk))
             return chunk
 
-        self.policy.predict_action_chunk = recorded  # type: ignore[method-assign]
+        self.policy.predict_action_chunk = record_call  # type: ignore[method-assign]
         robot: Any = SimpleNamespace(robot_type="metaworld", action_features={})  # all that the engine asks of one
         engine = RTCInferenceEngine(
             self.policy, self.before, self.after, robot,
@@ -192,7 +192,7 @@ def expert(world: MetaWorld, seed: int, ticks: int) -> tuple[bool, float]:
     return success, total
 
 
-def parsed() -> argparse.Namespace:
+def parse_flags() -> argparse.Namespace:
     """Return the flags; those of a quick run are set."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--root", type=Path, help=f"dataset of {TASK} at {IMAGE}×{IMAGE}; recorded if there is none")
@@ -214,7 +214,7 @@ def parsed() -> argparse.Namespace:
     return arguments
 
 
-def table_of(figures: dict[str, Any], by_expert: tuple[float | None, float | None], title: str) -> Table:
+def make_table(figures: dict[str, Any], by_expert: tuple[float | None, float | None], title: str) -> Table:
     """Return a row for each way, and one for the scripted expert."""
     table = Table(
         "way", "loss, first", "last", "of first", "held-out", "s per step", "RTC chunks (prefixed)", "success",
@@ -227,14 +227,14 @@ def table_of(figures: dict[str, Any], by_expert: tuple[float | None, float | Non
         kept = f"{rtc['chunks']} ({rtc['with_prefix']}), {'exact' if rtc['exact'] else 'NOT KEPT'}"
         table.add_row(
             way, f"{first:.3f}", f"{last:.3f}", f"{last / first:.2f}", f"{figure['held_out']:.3f}",
-            f"{figure['seconds_per_step']:.2f}", kept, *shown(figure["success"], figure["return"]),
+            f"{figure['seconds_per_step']:.2f}", kept, *format_success(figure["success"], figure["return"]),
         )  # fmt: skip
-    table.add_row("expert", *[""] * 6, *shown(*by_expert))
+    table.add_row("expert", *[""] * 6, *format_success(*by_expert))
     return table
 
 
 def main() -> None:
-    arguments = parsed()
+    arguments = parse_flags()
     logging.disable(logging.WARNING)
     console = Console(width=120)
     with tempfile.TemporaryDirectory() as temporary:
@@ -268,7 +268,7 @@ def main() -> None:
         world.close()
 
     title = f"{TASK}, {arguments.steps} steps of {arguments.batch_size}, {DELAYS} delays"
-    console.print(table_of(figures, by_expert, title))
+    console.print(make_table(figures, by_expert, title))
     held_out = [figure["held_out"] for figure in figures.values()]
     spread = max(held_out) / min(held_out)
     console.print(f"largest held-out loss over the smallest: {spread:.3f}")
@@ -287,7 +287,7 @@ def mean(played: list[tuple[bool, float]]) -> tuple[float | None, float | None]:
     return sum(success for success, _ in played) / len(played), sum(total for _, total in played) / len(played)
 
 
-def shown(success: float | None, total: float | None) -> tuple[str, str]:
+def format_success(success: float | None, total: float | None) -> tuple[str, str]:
     return ("–", "–") if success is None or total is None else (f"{success:.0%}", f"{total:.0f}")
 
 

@@ -101,7 +101,7 @@ def stepper(policy: ACTRelativeRTCPolicy, batch: dict[str, Tensor]) -> Callable[
     return step
 
 
-def timed(call: Callable[[], Any], device: str) -> float:
+def time_call(call: Callable[[], Any], device: str) -> float:
     """Milliseconds of one call."""
     wait(device)
     start = time.perf_counter()
@@ -149,7 +149,7 @@ def backbone_share(policy: ACTRelativeRTCPolicy, batch: dict[str, Tensor], devic
     shares = []
     for _ in range(3):
         spent[0] = 0.0
-        total = timed(lambda: policy(batch), device)
+        total = time_call(lambda: policy(batch), device)
         shares.append(spent[0] / total)
     for handle in handles:
         handle.remove()
@@ -190,7 +190,7 @@ def rule(share: float) -> str:
     return "packing may be necessary" if share < 0.5 else "undecided"
 
 
-def parsed() -> argparse.Namespace:
+def parse_flags() -> argparse.Namespace:
     """Return the flags."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
@@ -204,7 +204,7 @@ def parsed() -> argparse.Namespace:
 
 
 def main() -> None:
-    arguments = parsed()
+    arguments = parse_flags()
     logging.disable(logging.WARNING)  # statistics that are made up are known of here
     device, quick = arguments.device, arguments.quick
     if device == "cpu" and not arguments.default_allocator:
@@ -218,7 +218,7 @@ def main() -> None:
 
     memory = {name: peak_bytes(policy, batch, device) for name, policy in policies.items()}
     budget = SamplingBudget(seconds=12 if quick else arguments.seconds, precision=0.005)
-    collected = collect({name: (lambda step=step: timed(step, device)) for name, step in steps.items()}, budget)
+    collected = collect({name: (lambda step=step: time_call(step, device)) for name, step in steps.items()}, budget)
     times = {name: collected.samples[name].values for name in names}
     attentions = {name.split("/")[1]: name for name in names if name.startswith("sampled")}
     shares = {attention: backbone_share(policies[name], batch, device) for attention, name in attentions.items()}

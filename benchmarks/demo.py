@@ -67,13 +67,13 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as work:
         data = record_states(Path(work) / "data", 20, 80, seed=SEED)
         folders = {"baseline": CHECKPOINT} | {
-            name: damaged(Path(work) / name.replace(" ", "-"), change) for name, change in DAMAGES.items()
+            name: damage_copy(Path(work) / name.replace(" ", "-"), change) for name, change in DAMAGES.items()
         }
         played: dict[str, list[bool]] = {"baseline": play(CHECKPOINT, starts)}
-        figures = {"baseline": figures_of(played["baseline"], None)}
+        figures = {"baseline": summarize_outcomes(played["baseline"], None)}
         for name in DAMAGES:
             played[name] = play(folders[name], pairs, played["baseline"])
-            figures[name] = figures_of(played[name], played["baseline"])
+            figures[name] = summarize_outcomes(played[name], played["baseline"])
         for name, folder in folders.items():
             figures[name] |= preflight(folder, data, Path(work) / "runs")
     show(figures)
@@ -113,7 +113,7 @@ def worse(outcomes: list[bool], first: list[bool]) -> bool:
     return bool(difference_sequence(differences, LEVEL)[-1][1] < 0)
 
 
-def figures_of(outcomes: list[bool], first: list[bool] | None) -> dict[str, Any]:
+def summarize_outcomes(outcomes: list[bool], first: list[bool] | None) -> dict[str, Any]:
     rate = success_rate(outcomes)
     found: dict[str, Any] = {"episodes": rate.episodes, "successes": rate.successes}
     found |= {"rate": rate.rate, "low": rate.interval.low, "high": rate.interval.high}
@@ -130,7 +130,7 @@ def preflight(folder: Path, data: Path, runs: Path) -> dict[str, Any]:
     return {"exit code": code, "rules": rules}
 
 
-def damaged(folder: Path, change: Callable[[Path], None]) -> Path:
+def damage_copy(folder: Path, change: Callable[[Path], None]) -> Path:
     """Return a copy of the demo's checkpoint in ``folder`` with a damage."""
     shutil.copytree(CHECKPOINT, folder)
     change(folder)
@@ -143,7 +143,7 @@ def half_normalised(folder: Path) -> None:
     save_file({name: each for name, each in statistics.items() if not name.startswith("observation.state.")}, file)
 
 
-def swapped(folder: Path) -> None:
+def swap_actions(folder: Path) -> None:
     order = torch.tensor([1, 0, 2, 3])
     _change(folder, lambda name, weight: weight[order] if name.startswith("model.action_head") else weight)
     (file,) = folder.glob("policy_postprocessor_step_*")
@@ -167,7 +167,7 @@ def noisy(folder: Path) -> None:
     _change(folder, change)
 
 
-def rounded(folder: Path) -> None:
+def round_weights(folder: Path) -> None:
     def change(_: str, weight: torch.Tensor) -> torch.Tensor:
         step = weight.abs().max() / 127
         return (weight / step).round() * step if step else weight
@@ -182,9 +182,9 @@ def _change(folder: Path, change: Callable[[str, torch.Tensor], torch.Tensor]) -
 
 DAMAGES: dict[str, Callable[[Path], None]] = {
     "half the normalisation": half_normalised,
-    "swapped joints": swapped,
+    "swapped joints": swap_actions,
     "noise on the weights": noisy,
-    "8 bits": rounded,
+    "8 bits": round_weights,
 }
 
 

@@ -39,11 +39,11 @@ from _shared import finish, need  # noqa: E402
 from rich.console import Console  # noqa: E402
 from rich.progress import Progress  # noqa: E402
 from rich.table import Table  # noqa: E402
-from support.graph_matrix import Case, Names, Verdict, exact, graphs_of, judge, kinds, rounding, together  # noqa: E402
+from support.graph_matrix import Case, Names, Verdict, exact, judge, kinds, possible_graphs, rounding, together  # noqa: E402
 from support.graph_walks import Walk, Walked, walk, walks  # noqa: E402
-from support.trained import Trained, all_levers, has_checkpoints, trained  # noqa: E402
+from support.trained import Trained, all_levers, has_checkpoints, train_both_ways  # noqa: E402
 
-from strobe.core.families.registry import types_with  # noqa: E402
+from strobe.core.families.registry import list_types_having  # noqa: E402
 from strobe.core.families.sampling import Flow  # noqa: E402
 
 KEEPING = ("prefix_cache=static", "masks=once")  # they keep values from step to step, where most faults were
@@ -96,14 +96,18 @@ def graph_work(quick: bool, only: Sequence[str]) -> Iterator[list[Case]]:
     for kind in only:
         every, more = exact(kind), rounding(kind)
         whole = [(), every, (*every, *more)]
-        flow = kind in types_with(Flow)
+        flow = kind in list_types_having(Flow)
         telling = whole if kind in FEW else [*whole, *((one,) for one in (*every, *more)), KEEPING[: 2 * flow]]
         for names in dict.fromkeys(telling) if quick else together(kind):
             both = not quick or len(names) > 1
-            yield [Case(kind, names, graphs, once) for graphs in graphs_of(kind) for once in (True, False)[: 1 + both]]
+            yield [
+                Case(kind, names, graphs, once)
+                for graphs in possible_graphs(kind)
+                for once in (True, False)[: 1 + both]
+            ]
         if flow:
             for names in dict.fromkeys([(), every] if quick else [*whole, *((one,) for one in (*every, *more))]):
-                yield [Case(kind, names, graphs, True, guided=True) for graphs in graphs_of(kind)]
+                yield [Case(kind, names, graphs, True, guided=True) for graphs in possible_graphs(kind)]
 
 
 def way_work(quick: bool, only: Sequence[str]) -> Iterator[Walk]:
@@ -125,7 +129,7 @@ def training_work(quick: bool, only: Sequence[str]) -> Iterator[tuple[str, list[
                 yield from ((kind, levers[start::3], checkpoints) for start in range(3))
 
 
-def on_graphs(cases: list[Case]) -> list[Found]:
+def judge_graphs(cases: list[Case]) -> list[Found]:
     """Judge ``cases``, on a device of their own."""
     from support.emulated_device import EmulatedDevice
 
@@ -133,7 +137,7 @@ def on_graphs(cases: list[Case]) -> list[Found]:
         return list(judge(device, cases))
 
 
-def on_way(way: Walk) -> list[Found]:
+def judge_way(way: Walk) -> list[Found]:
     """Go ``way``, on a device of its own."""
     from support.emulated_device import EmulatedDevice
 
@@ -141,12 +145,12 @@ def on_way(way: Walk) -> list[Found]:
         return [walk(device, way)]
 
 
-def on_training(kind: str, levers: list[str], checkpoints: bool) -> list[Found]:
+def judge_training(kind: str, levers: list[str], checkpoints: bool) -> list[Found]:
     """Judge steps of training."""
-    return [trained(kind, lever, checkpoints) for lever in levers]
+    return [train_both_ways(kind, lever, checkpoints) for lever in levers]
 
 
-def on_faults(number: int) -> list[Found]:
+def judge_fault(number: int) -> list[Found]:
     """Look at a fault, with its fix undone and with it."""
     from _faults import faults
 
@@ -170,10 +174,10 @@ def run(quick: bool, only: Sequence[str], workers: int) -> tuple[Done, bool]:
     done = Done()
     with ProcessPoolExecutor(workers, get_context("spawn"), begin) as pool, Progress(transient=True) as progress:
         try:
-            work: list[Future[list[Found]]] = [pool.submit(on_graphs, cases) for cases in graph_work(quick, only)]
-            work += [pool.submit(on_way, way) for way in way_work(quick, only)]
-            work += [pool.submit(on_training, *given) for given in training_work(quick, only)]
-            work += [pool.submit(on_faults, number) for number in range(len(faults()))]
+            work: list[Future[list[Found]]] = [pool.submit(judge_graphs, cases) for cases in graph_work(quick, only)]
+            work += [pool.submit(judge_way, way) for way in way_work(quick, only)]
+            work += [pool.submit(judge_training, *given) for given in training_work(quick, only)]
+            work += [pool.submit(judge_fault, number) for number in range(len(faults()))]
             shown = progress.add_task("the matrix", total=len(work))
             for one in as_completed(work):
                 done.add(one.result())
@@ -188,14 +192,14 @@ def show(done: Done, console: Console) -> None:
     """Print the four tables, and whatever does not hold."""
     for kind in sorted({one.case.kind for one in done.graphs}):
         mine = [one for one in done.graphs if one.case.kind == kind]
-        columns = [(graphs, once) for graphs in graphs_of(kind) for once in (True, False)]
+        columns = [(graphs, once) for graphs in possible_graphs(kind) for once in (True, False)]
         heads = [f"{'+'.join(graphs)}{'' if once else ', each call'}" for graphs, once in columns]
         table = Table("treatments", *heads, title=f"{kind}: graph=", title_justify="left")
         found = {(one.case.guided, one.case.names, one.case.graphs, one.case.once): one for one in mine}
         for guided, names in dict.fromkeys((one.case.guided, one.case.names) for one in sorted(mine, key=_order)):
             cells = [found.get((guided, names, *column)) for column in columns]
             marks = ["" if one is None else "equal" if one.holds else "FAILS" for one in cells]
-            table.add_row(_named(kind, names, guided), *marks)
+            table.add_row(_name_treatments(kind, names, guided), *marks)
         console.print(table)
     table = Table("way", "chunks equal", "captures", title="six prompts in random order", title_justify="left")
     for one in sorted(done.ways, key=lambda one: str(one.walk)):
@@ -203,10 +207,12 @@ def show(done: Done, console: Console) -> None:
     console.print(table)
     trained_kinds = sorted({one.kind for one in done.training})
     table = Table("training step", *trained_kinds, title="training", title_justify="left")
-    by_kind = {(one.kind, one.what): one for one in done.training}
-    for what in dict.fromkeys(one.what for one in sorted(done.training, key=lambda one: (one.checkpoints, one.lever))):
+    by_kind = {(one.kind, one.lever_text): one for one in done.training}
+    for what in dict.fromkeys(
+        one.lever_text for one in sorted(done.training, key=lambda one: (one.checkpoints, one.lever))
+    ):
         cells = [by_kind.get((kind, what)) for kind in trained_kinds]
-        table.add_row(what, *("" if one is None else _trained(one) for one in cells))
+        table.add_row(what, *("" if one is None else _describe_training(one) for one in cells))
     console.print(table)
     table = Table("fault", "fix undone", "now", title="faults", title_justify="left")
     for fault in sorted(done.faults, key=lambda fault: int(fault.name.split(".")[0])):
@@ -216,14 +222,14 @@ def show(done: Done, console: Console) -> None:
         console.print(f"does not hold: {wrong}", markup=False)
     for one in done.training:
         if one.refused:
-            console.print(f"refused by torch on the CPU too: {one.kind}, {one.what}: {one.refused}", markup=False)
+            console.print(f"refused by torch on the CPU too: {one.kind}, {one.lever_text}: {one.refused}", markup=False)
 
 
 def _order(one: Verdict) -> tuple[bool, int, str]:
     return one.case.guided, len(one.case.names), str(one.case)
 
 
-def _named(kind: str, names: Names, guided: bool) -> str:
+def _name_treatments(kind: str, names: Names, guided: bool) -> str:
     every = exact(kind)
     keys = [name.partition("=")[0] for name in names]
     if every and names[: len(every)] == every:
@@ -231,7 +237,7 @@ def _named(kind: str, names: Names, guided: bool) -> str:
     return " + ".join([*(["RTC"] if guided else []), *keys]) or "untouched"
 
 
-def _trained(one: Trained) -> str:
+def _describe_training(one: Trained) -> str:
     return "refused" if one.refused else "equal" if one.holds else "FAILS"
 
 

@@ -32,12 +32,12 @@ from _shared import finish, need
 # A package that brings a treatment: exact without a graph; in a graph it reads the first observation's mask for ever.
 WRONG_IN_GRAPHS = """
 from strobe.treatments.parts import is_flow
-from strobe.core.treatments.treatment import STRUCTURE, Entry, Treatment, policy_of, switch
+from strobe.core.treatments.treatment import STRUCTURE, Entry, Treatment, require_policy, switch
 
 class KeptMask(Treatment):
     effect, key = "exact", "kept_mask"
     def apply(self, subject):
-        model, kept = policy_of(subject).policy.model, {}
+        model, kept = require_policy(subject).policy.model, {}
         embed, step = model.embed_prefix, model.denoise_step
         def embedding(*args, **kwargs):
             kept.clear()
@@ -106,7 +106,7 @@ def drifting(_: Path) -> tuple[list[str], str, dict[str, str]]:
     return [], DRIFTING, {}
 
 
-def throttled(folder: Path) -> tuple[list[str], str, dict[str, str]] | None:
+def throttle_cpu(folder: Path) -> tuple[list[str], str, dict[str, str]] | None:
     for root in (Path("/sys/fs/cgroup/cpu"), Path("/sys/fs/cgroup")):
         group = root / f"strobe-{folder.name}"
         try:
@@ -121,7 +121,7 @@ def throttled(folder: Path) -> tuple[list[str], str, dict[str, str]] | None:
     return None
 
 
-def no_shared_memory(_: Path) -> tuple[list[str], str, dict[str, str]] | None:
+def drop_shared_memory(_: Path) -> tuple[list[str], str, dict[str, str]] | None:
     mount = "mount -t tmpfs -o size=16m tmpfs /dev/shm"
     if shutil.which("unshare") is None:
         return None
@@ -136,8 +136,8 @@ FAULTS: dict[str, Fault] = {
         "treatments", wrong_in_graphs, ("kept_mask=true + graph=loop, pi05 (played on the CPU)",)
     ),
     "a clock that drifts": Fault("clock", drifting, ("the host's clock over minutes",)),
-    "a throttled CPU": Fault("noise,steadiness,loaders", throttled, ("pace", "processor quota")),
-    "no shared memory": Fault("loaders", no_shared_memory, ("shared memory of loader workers",)),
+    "a throttled CPU": Fault("noise,steadiness,loaders", throttle_cpu, ("pace", "processor quota")),
+    "no shared memory": Fault("loaders", drop_shared_memory, ("shared memory of loader workers",)),
 }
 # What may need care on any machine that others use as well.
 UNEVEN = ("smallest difference that shows", "twice the work takes twice the time", "pace", "other programs")

@@ -34,7 +34,7 @@ WRONG, FOUND = 0.05, 0.90
 RATE, SMALL, LARGE = 0.65, 0.05, 0.15
 
 
-def simulated(rates: np.ndarray, random: np.random.Generator) -> SuccessiveElimination:
+def simulate_elimination(rates: np.ndarray, random: np.random.Generator) -> SuccessiveElimination:
     """Play checkpoints with these true rates to the end."""
     candidates: Any = [SimpleNamespace(name=f"{number}") for number in range(len(rates))]
     order = SuccessiveElimination(Plan(candidates, ["task"], STARTS, 0.1))
@@ -49,7 +49,7 @@ def simulated(rates: np.ndarray, random: np.random.Generator) -> SuccessiveElimi
             played[candidate.name, "task", seed] = episode(candidate.name, seed, success)
         for _ in order.advance(played):
             pass
-        if order.finished:
+        if order.is_finished:
             break
     return order
 
@@ -59,7 +59,7 @@ def episode(name: str, seed: int, success: bool) -> EpisodeLine:
     return EpisodeLine.model_construct(variant=name, task="task", seed=seed, start="", success=success)
 
 
-def alone(order: SuccessiveElimination) -> str:
+def sole_winner(order: SuccessiveElimination) -> str:
     """Return the checkpoint that is called the best; '' where none is."""
     return order.playing[0].name if len(order.playing) == 1 else ""
 
@@ -74,12 +74,12 @@ def main() -> None:
     for _ in track(range(count), "runs", console=Console(stderr=True)):
         place = int(random.integers(CHECKPOINTS))
         better = np.arange(CHECKPOINTS) == place
-        lost += f"{place}" in simulated(RATE + SMALL * better, random).by
-        alike = simulated(np.full(CHECKPOINTS, RATE), random)
-        called += bool(alone(alike))
+        lost += f"{place}" in simulate_elimination(RATE + SMALL * better, random).by
+        alike = simulate_elimination(np.full(CHECKPOINTS, RATE), random)
+        called += bool(sole_winner(alike))
         eliminated += bool(alike.by)
-        order = simulated(RATE + LARGE * better, random)
-        found += alone(order) == f"{place}"
+        order = simulate_elimination(RATE + LARGE * better, random)
+        found += sole_winner(order) == f"{place}"
         mistaken += f"{place}" in order.by
         cost.append(len(order.counted) / (CHECKPOINTS * STARTS))
     table = Table("runs", "seen", "bar", title=f"{count} of each, {CHECKPOINTS} checkpoints, {STARTS} starts")

@@ -79,13 +79,13 @@ class Row:
     rewards: list[float] = field(default_factory=list)
 
     @property
-    def per_minute(self) -> float:
+    def episode_rate(self) -> float:
         """Episodes per minute, the median of the rounds."""
         return 60 * len(self.rewards) / statistics.median(self.playing_s)
 
     def figures(self) -> dict[str, Any]:
         """Its figures, for the last line."""
-        found = {"episodes per minute": self.per_minute, "successes": sum(self.successes), "rewards": self.rewards}
+        found = {"episodes per minute": self.episode_rate, "successes": sum(self.successes), "rewards": self.rewards}
         return found | {"playing, s": self.playing_s, "with loading, s": self.whole_s}
 
 
@@ -102,15 +102,15 @@ def main() -> None:
     else:  # lerobot-eval chooses no OpenGL, and ends where there is no screen
         need("diffusion", "metaworld", opengl=True, cores=2)
     with tempfile.TemporaryDirectory() as folder:
-        rows = rows_of(arguments, Path(folder))
+        rows = make_rows(arguments, Path(folder))
         for number in range(arguments.rounds):
             for row in rows:
                 out = Path(folder) / f"{number} {rows.index(row)}"
                 print(f"round {number + 1}: {row.name}", file=sys.stderr, flush=True)
                 (ours if "strobe" in row.command else theirs)(row, out)
     show(rows)
-    theirs_best = max(row.per_minute for row in rows if not row.name.startswith("strobe"))
-    times = rows[-1].per_minute / theirs_best
+    theirs_best = max(row.episode_rate for row in rows if not row.name.startswith("strobe"))
+    times = rows[-1].episode_rate / theirs_best
     judged = [row for row in rows if row.judged]
     equal = all(row.successes == judged[0].successes for row in judged)
     apart = max(
@@ -122,7 +122,7 @@ def main() -> None:
     finish(figures, equal and apart <= SAME and (arguments.quick or times >= BAR))
 
 
-def rows_of(arguments: argparse.Namespace, folder: Path) -> list[Row]:
+def make_rows(arguments: argparse.Namespace, folder: Path) -> list[Row]:
     """The commands; the last one is judged."""
     kind, size = ("act", "tiny") if arguments.quick else ("diffusion", "full")
     env = ["--env.type=pusht", "--env.episode_length=40"]
@@ -130,7 +130,7 @@ def rows_of(arguments: argparse.Namespace, folder: Path) -> list[Row]:
     if not arguments.quick:
         env = ["--env.type=metaworld", f"--env.task={TASK}"]
     rename = [] if arguments.policy is None else [f"--rename_map={arguments.rename_map}"]
-    policy = arguments.policy or made(folder / "policy", kind, size, env)
+    policy = arguments.policy or make_checkpoint(folder / "policy", kind, size, env)
     shared = [*env, *rename, f"--policy.path={policy}", "--policy.device=cpu", f"--seed={SEED}"]
     lerobot = [*shared, f"--eval.n_episodes={episodes}"]
     strobe = [sys.executable, "-m", "strobe", "evaluate", *shared, f"--episodes={episodes}"]
@@ -148,7 +148,7 @@ def rows_of(arguments: argparse.Namespace, folder: Path) -> list[Row]:
     ]
 
 
-def made(folder: Path, kind: str, size: Any, env: list[str]) -> Path:
+def make_checkpoint(folder: Path, kind: str, size: Any, env: list[str]) -> Path:
     """A checkpoint with random weights that fits the simulator."""
     from lerobot.envs.factory import make_env_config
 
@@ -208,7 +208,7 @@ def show(rows: list[Row]) -> None:
     table = Table("command", "episodes per minute", "playing (s)", "with loading (s)", "successes")
     for row in rows:
         spent = [f"{statistics.median(seconds):.1f}" for seconds in (row.playing_s, row.whole_s)]
-        table.add_row(row.name, f"{row.per_minute:.2f}", *spent, f"{sum(row.successes)} of {len(row.successes)}")
+        table.add_row(row.name, f"{row.episode_rate:.2f}", *spent, f"{sum(row.successes)} of {len(row.successes)}")
     Console(width=140).print(table)
 
 

@@ -22,7 +22,7 @@ import argparse
 from typing import Any
 
 import numpy as np
-from _claims_episodes import stopped
+from _claims_episodes import decide_sequentially
 from _shared import finish
 from numpy.typing import NDArray
 from rich.console import Console
@@ -30,7 +30,7 @@ from rich.table import Table
 from scipy import stats
 
 from strobe.core.measure.betting import difference_sequence, rate_sequence
-from strobe.core.measure.planning import disagreement_of, fixed_pairs
+from strobe.core.measure.planning import chance_disagreement, fixed_pairs
 from strobe.evaluate.measure.success_rates import mcnemar_p, rate_interval, tango_interval
 
 EVALUATIONS, PAIRS, LEVEL, FALSE = 400, 200, 0.95, 0.05
@@ -44,9 +44,9 @@ def main() -> None:
     quick = parser.parse_args().quick
     random, console = np.random.default_rng(18), Console()
     same = the_same_twice(random, quick)
-    boundary = at_the_margin(random, quick)
+    boundary = margin_error_shares(random, quick)
     spoiled = a_spoiled_policy(random, quick)
-    coverage = of_every_interval(random, quick)
+    coverage = interval_coverage(random, quick)
     show(console, same, boundary, spoiled, coverage)
     tango = [one["coverage"] for one in coverage["Tango"].values()]
     holds = (
@@ -72,24 +72,27 @@ def the_same_twice(random: np.random.Generator, quick: bool) -> dict[str, Any]:
     apart = {f"success {rate:.0%}, {share:.0%} disagree": share for rate, share in settings(quick)}
     found = {}
     for name, share in apart.items():
-        differences = [drawn(random, [(share / 2, share / 2)]) for _ in range(EVALUATIONS)]
-        found[name] = {"called different": called(differences), "McNemar at each look": peeked(differences)}
+        differences = [draw_differences(random, [(share / 2, share / 2)]) for _ in range(EVALUATIONS)]
+        found[name] = {
+            "called different": decided_share(differences),
+            "McNemar at each look": peeking_error_rate(differences),
+        }
     # Five tasks in turn: what is lost on some is won on the others.
     tasks = [(0.3, 0.0), (0.0, 0.3), (0.2, 0.0), (0.0, 0.2), (0.1, 0.1)]
-    differences = [drawn(random, tasks) for _ in range(EVALUATIONS)]
+    differences = [draw_differences(random, tasks) for _ in range(EVALUATIONS)]
     found["5 tasks that differ, in turn"] = {
-        "called different": called(differences, every=len(tasks)),
-        "McNemar at each look": peeked(differences),
+        "called different": decided_share(differences, every=len(tasks)),
+        "McNemar at each look": peeking_error_rate(differences),
     }
     return found
 
 
-def at_the_margin(random: np.random.Generator, quick: bool) -> dict[str, Any]:
+def margin_error_shares(random: np.random.Generator, quick: bool) -> dict[str, Any]:
     """Shares of evaluations that called a loss of `MARGIN` not worse by more than it, at any number of pairs."""
     found = {}
     for share in (0.2,) if quick else (MARGIN, 0.2, 0.4):
         shares = ((share + MARGIN) / 2, (share - MARGIN) / 2)
-        decisions = [stopped(drawn(random, [shares]), MARGIN) for _ in range(EVALUATIONS)]
+        decisions = [decide_sequentially(draw_differences(random, [shares]), MARGIN) for _ in range(EVALUATIONS)]
         found[f"{share:.0%} disagree"] = {
             "called not worse": float(np.mean([one.within_margin for one in decisions])),
             "called worse": float(np.mean([one.kind == "worse" for one in decisions])),
@@ -100,22 +103,22 @@ def at_the_margin(random: np.random.Generator, quick: bool) -> dict[str, Any]:
 def settings(quick: bool) -> list[tuple[float, float]]:
     """Success rates with shares of pairs that disagree: as if independent, and a third of that."""
     rates = (0.5, 0.85) if quick else (0.5, 0.7, 0.85, 0.95)
-    both = [(rate, disagreement_of(rate, rate) / part) for rate in rates for part in (1, 3)]
+    both = [(rate, chance_disagreement(rate, rate) / part) for rate in rates for part in (1, 3)]
     return both[::3] if quick else both
 
 
-def drawn(random: np.random.Generator, tasks: list[Shares]) -> NDArray[np.int64]:
+def draw_differences(random: np.random.Generator, tasks: list[Shares]) -> NDArray[np.int64]:
     """`PAIRS` differences, −1, 0 or 1, of the tasks in turn."""
     lost, won = np.array([tasks[pair % len(tasks)] for pair in range(PAIRS)]).T
     chance = random.random(PAIRS)
     return (chance >= 1 - won).astype(int) - (chance < lost).astype(int)
 
 
-def called(evaluations: list[NDArray[np.int64]], every: int = 1) -> float:
-    return float(np.mean([stopped(one, None, every).kind in ("worse", "better") for one in evaluations]))
+def decided_share(evaluations: list[NDArray[np.int64]], every: int = 1) -> float:
+    return float(np.mean([decide_sequentially(one, None, every).kind in ("worse", "better") for one in evaluations]))
 
 
-def peeked(evaluations: list[NDArray[np.int64]]) -> float:
+def peeking_error_rate(evaluations: list[NDArray[np.int64]]) -> float:
     """Share of evaluations in which McNemar's exact test, done after each pair, shows a difference at least once."""
     known: dict[tuple[int, int], bool] = {}
 
@@ -131,11 +134,14 @@ def peeked(evaluations: list[NDArray[np.int64]]) -> float:
 def a_spoiled_policy(random: np.random.Generator, quick: bool) -> dict[str, Any]:
     """Pairs until a policy that lost 25 points was called worse, beside what a fixed design needs."""
     lost = SOUND - SPOILED
-    apart = disagreement_of(SOUND, SPOILED)
+    apart = chance_disagreement(SOUND, SPOILED)
     found = {}
     for name, share in {"pairs share nothing": apart, "pairs share much": lost + (apart - lost) / 3}.items():
         shares = ((share + lost) / 2, (share - lost) / 2)
-        decisions = [stopped(drawn(random, [shares]), None) for _ in range(EVALUATIONS // (2 if quick else 1))]
+        decisions = [
+            decide_sequentially(draw_differences(random, [shares]), None)
+            for _ in range(EVALUATIONS // (2 if quick else 1))
+        ]
         worse = np.array([one.pairs if one.kind == "worse" else np.inf for one in decisions])
         found[name] = {"disagree": share, "called worse": float(np.mean(worse <= PAIRS))}
         for power in (0.8, 0.9, None):
@@ -151,7 +157,7 @@ def a_spoiled_policy(random: np.random.Generator, quick: bool) -> dict[str, Any]
     return found
 
 
-def of_every_interval(random: np.random.Generator, quick: bool) -> dict[str, dict[str, Any]]:
+def interval_coverage(random: np.random.Generator, quick: bool) -> dict[str, dict[str, Any]]:
     """How often each interval holds the truth; of a sequence, at all numbers of pairs at once."""
     runs, sequences = (1000, 200) if quick else (5000, EVALUATIONS)
     found: dict[str, dict[str, Any]] = {"Clopper and Pearson": {}, "Tango": {}}
@@ -162,7 +168,7 @@ def of_every_interval(random: np.random.Generator, quick: bool) -> dict[str, dic
             for successes in random.binomial(episodes, rate, runs).tolist():
                 ends[successes] = ends.get(successes) or rate_interval(successes, episodes, LEVEL)
                 inside += ends[successes].low <= rate <= ends[successes].high
-            found["Clopper and Pearson"][f"{rate:.0%}, {episodes} episodes"] = judged(inside, runs, LEVEL)
+            found["Clopper and Pearson"][f"{rate:.0%}, {episodes} episodes"] = judge_coverage(inside, runs, LEVEL)
     for lost, won in ((0.05, 0.05), (0.34, 0.09), (0.02, 0.02), (0.10, 0.02)):
         for pairs in (20, 100):
             known, inside = {}, 0
@@ -170,21 +176,21 @@ def of_every_interval(random: np.random.Generator, quick: bool) -> dict[str, dic
                 if (key := (seen[0], seen[1])) not in known:
                     known[key] = tango_interval(seen[0], seen[1], pairs, LEVEL)
                 inside += known[key].low <= won - lost <= known[key].high
-            found["Tango"][f"{lost:.0%} lost, {won:.0%} won, {pairs} pairs"] = judged(inside, runs, 0.93)
+            found["Tango"][f"{lost:.0%} lost, {won:.0%} won, {pairs} pairs"] = judge_coverage(inside, runs, 0.93)
     found["sequence of a difference"] = {}
     for lost, won in ((0.05, 0.05), (0.34, 0.09)):
-        kept = [difference_sequence(drawn(random, [(lost, won)]), LEVEL) for _ in range(sequences)]
+        kept = [difference_sequence(draw_differences(random, [(lost, won)]), LEVEL) for _ in range(sequences)]
         inside = sum(low.max() <= won - lost <= high.min() for low, high in (one.T for one in kept))
-        found["sequence of a difference"][f"{lost:.0%} lost, {won:.0%} won"] = judged(inside, sequences, LEVEL)
+        found["sequence of a difference"][f"{lost:.0%} lost, {won:.0%} won"] = judge_coverage(inside, sequences, LEVEL)
     found["sequence of a rate"] = {}
     for rate in (0.5,) if quick else (0.5, 0.85, 0.97):
         kept = [rate_sequence(random.random(PAIRS) < rate, LEVEL) for _ in range(sequences)]
         inside = sum(low.max() <= rate <= high.min() for low, high in (one.T for one in kept))
-        found["sequence of a rate"][f"{rate:.0%}"] = judged(inside, sequences, LEVEL)
+        found["sequence of a rate"][f"{rate:.0%}"] = judge_coverage(inside, sequences, LEVEL)
     return found
 
 
-def judged(inside: int, runs: int, least: float) -> dict[str, Any]:
+def judge_coverage(inside: int, runs: int, least: float) -> dict[str, Any]:
     return {"coverage": inside / runs, "holds": bool(stats.binomtest(inside, runs, least, "less").pvalue >= 0.01)}
 
 

@@ -26,7 +26,7 @@ from typing import Any
 
 os.environ["HF_HUB_OFFLINE"] = "1"
 
-from _families import Looked, captured, guided, look, treated
+from _families import Looked, check_guidance, compare_treated, find_longest_capture, look
 from _shared import finish
 
 from strobe.core.errors import UserError
@@ -79,7 +79,7 @@ HEADS = [
 ]  # fmt: skip
 
 
-def asked(row: Row, what: str, call: Any, *arguments: Any, limit_s: float = LIMIT_S) -> Any:
+def ask_isolated(row: Row, what: str, call: Any, *arguments: Any, limit_s: float = LIMIT_S) -> Any:
     """Return an answer of a process of its own; None where there is none, which is written down as wrong."""
     try:
         return isolate.run(call, *arguments, limit_s=limit_s)
@@ -88,26 +88,26 @@ def asked(row: Row, what: str, call: Any, *arguments: Any, limit_s: float = LIMI
         return None
 
 
-def measured(kind: str, quick: bool) -> Row:
+def measure_type(kind: str, quick: bool) -> Row:
     """Return the row of one type."""
     row = Row(kind)
-    row.tiny = asked(row, "tiny", look, kind, "tiny")
+    row.tiny = ask_isolated(row, "tiny", look, kind, "tiny")
     if row.tiny is None:
         return row
     for phase in (row.tiny.inference, row.tiny.training):
         if phase is not None and phase.unseen > UNSEEN:
             row.wrong.append(f"{phase.unseen:.0%} of the FLOP are in no named part")
     for spec in row.tiny.exact:
-        name = catalogue.written(spec)
-        found = asked(row, name, treated, kind, spec)
+        name = catalogue.format_spec(spec)
+        found = ask_isolated(row, name, compare_treated, kind, spec)
         row.exact[name] = "failed" if found is None else found
         if found not in (None, "", "-"):
             row.wrong.append(f"{name}: {found}")
     if row.tiny.rtc:
-        row.rtc = asked(row, "RTC", guided, kind) or "failed"
+        row.rtc = ask_isolated(row, "RTC", check_guidance, kind) or "failed"
         if not row.rtc.startswith("guided"):
             row.wrong.append(f"RTC: {row.rtc}")
-    row.graph = asked(row, "graph", captured, kind) or "failed"
+    row.graph = ask_isolated(row, "graph", find_longest_capture, kind) or "failed"
     if not quick:
         full_size(row)
     return row
@@ -166,7 +166,7 @@ def main() -> None:
     rows: list[Row] = []
     try:
         for kind in kinds:
-            rows.append(measured(kind, told.quick))
+            rows.append(measure_type(kind, told.quick))
             print(f"{len(rows)}/{len(kinds)} {' | '.join(rows[-1].cells())}", file=sys.stderr, flush=True)
     except KeyboardInterrupt:
         print("interrupted: what was measured follows", file=sys.stderr)

@@ -17,7 +17,7 @@ from rich.table import Table
 from strobe.core.measure.agreement import agree_features
 from strobe.core.measure.guard import OF_FEATURES, Guard
 from strobe.core.results.agreement import Agreement
-from strobe.core.sameness.reordered import reordered
+from strobe.core.sameness.reordered import reorder_sums
 from strobe.core.treatments import catalogue
 from strobe.lerobot.policies.loading import load_model
 from strobe.lerobot.policies.options import ModelOptions
@@ -33,14 +33,14 @@ def main() -> None:
     need("pi", "quantise")
     subject = load_model(ModelOptions(type="vjepa2", size="tiny" if arguments.quick else "large"))
     call = subject.call("inference", 1)
-    untouched = call(0).float().clone()
+    baseline = call(0).float().clone()
     found: dict[str, Agreement] = {}
-    with reordered(0):
-        found["reordered sums"] = agree_features([untouched], [call(0).float().clone()])
+    with reorder_sums(0):
+        found["reordered sums"] = agree_features([baseline], [call(0).float().clone()])
     for spec in SPECS:
         undo = catalogue.make(spec).apply(subject)
         try:
-            found[catalogue.written(spec)] = agree_features([untouched], [call(0).float().clone()])
+            found[catalogue.format_spec(spec)] = agree_features([baseline], [call(0).float().clone()])
         finally:
             undo()
     guard = Guard.parse(OF_FEATURES)
@@ -51,7 +51,7 @@ def main() -> None:
         table.add_row(name, *figures, f"{one.cosine:.6f}", guard.judge(one).outcome)
     console = Console(width=150)
     console.print(table)
-    console.print(f"{tuple(untouched.shape)} features of {subject.info.name}")
+    console.print(f"{tuple(baseline.shape)} features of {subject.info.name}")
     sums = found["reordered sums"].rms
     held = all(guard.judge(one).outcome == "held" for one in found.values())
     figures = {name: {"rms": one.rms, "token": one.token, "cosine": one.cosine} for name, one in found.items()}

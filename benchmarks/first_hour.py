@@ -97,7 +97,7 @@ def busy_loops() -> Iterator[None]:
             loop.wait()
 
 
-def faults_of(name: str, ran: Ran, bar_s: float, when: str) -> list[str]:
+def list_faults(name: str, ran: Ran, bar_s: float, when: str) -> list[str]:
     """Return what a command did wrong, in words; none for one that holds."""
     faults = []
     if ran.code not in (0, 3):
@@ -108,11 +108,11 @@ def faults_of(name: str, ran: Ran, bar_s: float, when: str) -> list[str]:
         faults.append(f"silent for {ran.silent:.0f} s after '{ran.silent_after[:60]}'")
     if ran.busy_named != (when == "busy"):
         faults.append("does not name the busy cores" if when == "busy" else "names busy cores on a machine at rest")
-    missing = [study for study in studies_of(name, when) if not any(says_something(a, study) for a in ran.answers)]
+    missing = [study for study in command_studies(name, when) if not any(says_something(a, study) for a in ran.answers)]
     return [*faults, *(f"{study} says nothing" for study in missing)]
 
 
-def studies_of(name: str, when: str) -> tuple[str, ...]:
+def command_studies(name: str, when: str) -> tuple[str, ...]:
     """Return the studies whose answers a command leaves."""
     return STOPS[when] if name == "tour" else (name,)
 
@@ -130,7 +130,7 @@ def says_something(answer: dict[str, Any], study: str) -> bool:
     return True
 
 
-def commands_of(recipe: Path, *, quick: bool) -> dict[str, tuple[list[str], float]]:
+def plan_commands(recipe: Path, *, quick: bool) -> dict[str, tuple[list[str], float]]:
     """Return each command by name, with the seconds that it may take once its policy is there."""
     seconds = 4.0 if quick else 10.0
     verify_s = 20.0 if quick else 60.0
@@ -155,7 +155,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as made:
         recipe = Path(made) / "recipe.yaml"
         recipe.write_text(RECIPE)
-        commands = commands_of(recipe, quick=asked.quick)
+        commands = plan_commands(recipe, quick=asked.quick)
         chosen = [name for name in commands if name in (asked.only.split(",") if asked.only else commands)]
         for when, beside in (("rest", contextlib.nullcontext()), ("busy", busy_loops())):
             with beside:
@@ -163,7 +163,7 @@ def main() -> None:
                     argv, work_s = commands[name]
                     ran = run(argv, Path(made) / when / name)
                     bar_s = TOUR_S[when] if name == "tour" else work_s + START_S[when]
-                    faults = faults_of(name, ran, bar_s, when)
+                    faults = list_faults(name, ran, bar_s, when)
                     left_out = sum(line.startswith("left out:") for line in ran.lines)
                     figures[f"{name}, {when}"] = {
                         "seconds": round(ran.seconds, 1),

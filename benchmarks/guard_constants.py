@@ -54,7 +54,7 @@ from strobe.ladder.episodes import CandidateError, Episodes
 from strobe.lerobot.policies import inputs, lerobot_policies
 from strobe.lerobot.policies.loading import load_subject
 from strobe.lerobot.policies.options import PolicyOptions
-from strobe.lerobot.policies.policy_of import policy_of
+from strobe.lerobot.policies.policy_of import require_policy
 from strobe.lerobot.policies.policy_subject import PolicySubject
 from strobe.simulators.environments import choose_opengl
 
@@ -93,8 +93,8 @@ def main() -> None:
         if arguments.quick:
             subject = load_subject(PolicyOptions(type="diffusion", size="tiny", overrides=["--device=cpu"]))
         else:
-            policy, dataset = made(arguments.policy, arguments.dataset, arguments.keep or Path(folder))
-            subject = loaded(policy, dataset)
+            policy, dataset = make_checkpoint(arguments.policy, arguments.dataset, arguments.keep or Path(folder))
+            subject = load_policy(policy, dataset)
         sigma = torch.as_tensor(subject.inputs.stats[ACTION]["std"]).float().flatten()
         changes = [v for v in variants(subject, sigma, arguments.dimension) if re.search(arguments.only, v.name)]
         before = chunks(subject, Variant("untouched"))
@@ -118,7 +118,7 @@ class Row:
     episodes: PairedEpisodes | None = None
 
     @property
-    def within(self) -> bool:
+    def is_within_limits(self) -> bool:
         """Whether its errors are within the limits."""
         return self.rms <= RMS and self.largest <= LARGEST
 
@@ -146,7 +146,7 @@ class Row:
 
     def cells(self) -> list[str]:
         """The same in words, for the table."""
-        within = "yes" if self.within else ""
+        within = "yes" if self.is_within_limits else ""
         shown = [self.name, f"{self.rms:.4f}", f"{self.largest:.3f}", f"{self.cosine:.6f}", within]
         if (judged := self.episodes) is None:
             return [*shown, "", "", "", ""]
@@ -160,20 +160,25 @@ def holds(rows: list[Row]) -> bool:
     """Whether the policy succeeds, nothing within the limits is shown to do worse, and something beyond them is."""
     succeeded = [row.episodes.baseline_success for row in rows if row.episodes is not None]
     succeeds = bool(succeeded) and min(succeeded) >= SUCCEEDS
-    return succeeds and not any(row.worse for row in rows if row.within) and any(row.worse for row in rows)
+    return succeeds and not any(row.worse for row in rows if row.is_within_limits) and any(row.worse for row in rows)
 
 
 def holds_quick(rows: list[Row]) -> bool:
     """Whether the baseline differs by nothing, bf16 stays within the limits, 4 bits and two steps do not."""
     named = {row.name: row for row in rows}
     nothing = named["untouched"].rms == named["untouched"].largest == 0
-    return nothing and named["bf16"].within and not named["4 bits"].within and not named["2 steps"].within
+    return (
+        nothing
+        and named["bf16"].is_within_limits
+        and not named["4 bits"].is_within_limits
+        and not named["2 steps"].is_within_limits
+    )
 
 
 # --- the policy ---
 
 
-def made(policy: Path | None, dataset: Path | None, folder: Path) -> tuple[Path, Path]:
+def make_checkpoint(policy: Path | None, dataset: Path | None, folder: Path) -> tuple[Path, Path]:
     """The checkpoint and its dataset; recorded and trained in ``folder`` by LeRobot's own program where not given."""
     if dataset is None:
         dataset = folder / "button"
@@ -195,7 +200,7 @@ def run(module: str, *arguments: str) -> None:
     print(f"  {(time.perf_counter() - begun) / 60:.1f} minutes", flush=True)
 
 
-def loaded(policy: Path, dataset: Path) -> PolicySubject:
+def load_policy(policy: Path, dataset: Path) -> PolicySubject:
     """The policy with observations of its dataset."""
     config: PreTrainedConfig = lerobot_policies.config_from_path(policy, ["--device=cpu"])
     fed = inputs.from_dataset(config, dataset, count=OBSERVATIONS)
@@ -230,7 +235,7 @@ class OtherNoise(Treatment):
     effect = "lossy"
 
     def apply(self, subject: Subject) -> Undo:
-        policy: Any = policy_of(subject).policy
+        policy: Any = require_policy(subject).policy
         predict = policy.predict_action_chunk
 
         def other(*given: Any, **options: Any) -> Tensor:
@@ -281,15 +286,15 @@ class Disturbed(Treatment):
     effect = "lossy"
 
     def apply(self, subject: Subject) -> Undo:
-        owner = policy_of(subject).loaded
+        owner = require_policy(subject).loaded
         before = owner.postprocessor
 
-        def disturbed(actions: Tensor) -> Tensor:
+        def disturb_actions(actions: Tensor) -> Tensor:
             actions = before(actions)
             drawn = 1.0 if self.constant else torch.randn(actions.shape, generator=self.generator)
             return actions + drawn * self.size
 
-        owner.postprocessor = disturbed
+        owner.postprocessor = disturb_actions
 
         def undo() -> None:
             owner.postprocessor = before
@@ -327,7 +332,7 @@ def play(subject: PolicySubject, changes: list[Variant], rows: list[Row], task: 
         for change, row in zip(changes, rows, strict=True):
             begun = time.perf_counter()
             try:
-                row.episodes, interrupted = episodes.against(change, Unwatched())
+                row.episodes, interrupted = episodes.play_against_baseline(change, Unwatched())
             except CandidateError as error:
                 print(f"{change.name}: {error}", flush=True)
                 continue

@@ -69,7 +69,7 @@ def nodes(value: Any) -> list[tuple[Any, Any]]:
     return found
 
 
-def changed(sound: bytes, name: str, draw: Any, st: Any) -> tuple[str, bytes]:
+def change_file(sound: bytes, name: str, draw: Any, st: Any) -> tuple[str, bytes]:
     """Return how a file was changed, and the changed file."""
     how = draw(st.sampled_from(["cut", "flip", "blob", "again", "odd", "odd", "odd"]))
     at = draw(st.integers(0, len(sound) - 1))
@@ -131,7 +131,7 @@ def judge(kind: Kind, file: Path, sound: bytes, told: Any, how: str, data: bytes
     return "a part passes for the whole" if kind.whole and how == "cut" and says == told else ""
 
 
-def of_kind(name: str, examples: int) -> dict[str, Any]:
+def fuzz_kind(name: str, examples: int) -> dict[str, Any]:
     """Return what `examples` changes of a kind came to; run in a process of its own."""
     from hypothesis import HealthCheck, Phase, given, seed, settings
     from hypothesis import strategies as st
@@ -161,7 +161,7 @@ def of_kind(name: str, examples: int) -> dict[str, Any]:
         )  # fmt: skip
         @given(st.data())
         def change(data: Any) -> None:
-            how, hostile = changed(sound, file.name, data.draw, st)
+            how, hostile = change_file(sound, file.name, data.draw, st)
             ways[how] += 1
             if fault := judge(kind, file, sound, told, how, hostile):
                 faults[f"{how}: {fault}"] += 1
@@ -177,7 +177,7 @@ def main() -> None:
     parser.add_argument("--changes", type=int, default=0)
     arguments = parser.parse_args()
     if arguments.kind:
-        print(json.dumps(of_kind(arguments.kind, arguments.changes or QUICK)))
+        print(json.dumps(fuzz_kind(arguments.kind, arguments.changes or QUICK)))
         return
     total, weights = arguments.changes or (QUICK if arguments.quick else WHOLE), sum(SHARES.get(k, 1.0) for k in KINDS)
     figures: dict[str, Any] = {"changes": 0, "faults": {}, "ran": []}
@@ -188,7 +188,7 @@ def main() -> None:
         examples = max(1, round(total * SHARES.get(name, 1.0) / weights))
         with ProcessPoolExecutor(1, multiprocessing.get_context("fork")) as alone:
             try:
-                found = alone.submit(of_kind, name, examples).result()
+                found = alone.submit(fuzz_kind, name, examples).result()
             except BrokenProcessPool:
                 found = {"changes": 0, "faults": {"its process ended": 1}, "ran": []}
         print(f"{name}: {found['changes']:,} changes, {sum(found['faults'].values())} faults", flush=True)

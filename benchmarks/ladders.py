@@ -194,7 +194,7 @@ def main() -> None:
             found[case.name] = {"failed": str(error), "holds": False}
             continue
         wrong, beyond = judge(case, seen, quick=arguments.quick)
-        console.print(shown(case, seen))
+        console.print(make_table(case, seen))
         for text in [*wrong, *beyond]:
             console.print(f"  {text}", markup=False)
         found[case.name] = {
@@ -238,7 +238,7 @@ def judge(case: Case, seen: list[Seen], *, quick: bool) -> tuple[list[str], list
     return wrong, beyond
 
 
-def shown(case: Case, seen: list[Seen]) -> Table:
+def make_table(case: Case, seen: list[Seen]) -> Table:
     """The variants of one policy, a row each."""
     table = Table("", "ms", "Hz", "× LeRobot", "% of ceiling", "at least (ms)", "actions", title=f"\n{case.name}")
     for one in seen:
@@ -248,11 +248,11 @@ def shown(case: Case, seen: list[Seen]) -> Table:
         times = f"{one.times:.2f}" + (f" [{one.interval[0]:.2f}, {one.interval[1]:.2f}]" if one.interval else "")
         share = "–" if one.ceiling_share is None else f"{one.ceiling_share:.0%} {one.dtype}"
         least = "–" if one.least_ms is None else f"{one.least_ms:.1f}"
-        table.add_row(one.name, f"{one.ms:.1f}", f"{1e3 / one.ms:.2f}", times, share, least, _moved(one))
+        table.add_row(one.name, f"{one.ms:.1f}", f"{1e3 / one.ms:.2f}", times, share, least, _describe_error(one))
     return table
 
 
-def _moved(one: Seen) -> str:
+def _describe_error(one: Seen) -> str:
     if one.name == LEROBOT or one.cosine is None:
         return ""
     held = f"; breaks {one.broken}" if one.broken else ""

@@ -40,9 +40,9 @@ def main() -> None:
 
     process.warm_up()
     with tempfile.TemporaryDirectory() as temporary:
-        root = arguments.root or recorded(Path(temporary) / "reach", arguments.quick)
+        root = arguments.root or record_dataset(Path(temporary) / "reach", arguments.quick)
         kinds = [arguments.only] if arguments.only else POLICIES
-        figures = {kind: compared(kind, root, seconds) for kind in kinds}
+        figures = {kind: compare_searches(kind, root, seconds) for kind in kinds}
     show(figures)
     judged = {"reached": True, "time": seconds >= JUDGED_FROM_S}
     if not judged["time"]:
@@ -58,7 +58,7 @@ def holds(figures: Mapping[str, Mapping[str, float | str]], judged: Mapping[str,
     return (reached or not judged["reached"]) and (in_time or not judged["time"])
 
 
-def recorded(root: Path, quick: bool) -> Path:
+def record_dataset(root: Path, quick: bool) -> Path:
     """A dataset of MetaWorld's reach, two cameras of 480x640."""
     from strobe.simulators.scripted_metaworld import Scene, record_metaworld
 
@@ -66,18 +66,18 @@ def recorded(root: Path, quick: bool) -> Path:
     return record_metaworld(root, 2 if quick else 6, 40 if quick else 80, scene=Scene(width=640), image=480)
 
 
-def compared(kind: str, root: Path, seconds: float) -> dict[str, float | str]:
+def compare_searches(kind: str, root: Path, seconds: float) -> dict[str, float | str]:
     """The search and the grid for one policy, on the same candidates, each from cold workers."""
     from strobe.dataloader.bench import Bench
-    from strobe.dataloader.preparation import facts_of, fill_page_cache
+    from strobe.dataloader.preparation import fill_page_cache, read_dataset_facts
     from strobe.dataloader.settings import SearchOptions, candidates, cores_here, started_by_fork
-    from strobe.dataloader.train_loader import backends_here, settings_of
+    from strobe.dataloader.train_loader import backends_here, loader_settings
     from strobe.train.watch import train_config
 
     flags = [f"--dataset.repo_id=local/{root.name}", f"--dataset.root={root}", f"--policy.type={kind}"]
     config = train_config([*flags, "--policy.device=cpu"], measuring=True)
-    own = started_by_fork(settings_of(config))
-    facts, _ = facts_of(config, own)
+    own = started_by_fork(loader_settings(config))
+    facts, _ = read_dataset_facts(config, own)
     fill_page_cache(root)
     choice = candidates(own, backends_here(), cores_here(), SearchOptions())
 

@@ -187,7 +187,7 @@ def distances(ours: Ours, remote: Remote, dtype: str, console: Console) -> dict[
     return far
 
 
-def in_turn(ours: Ours, remote: Remote, seconds: float, console: Console) -> dict[str, Any]:
+def compare_alternately(ours: Ours, remote: Remote, seconds: float, console: Console) -> dict[str, Any]:
     """Judge both in alternation, then show the time of each by part."""
     piped: list[float] = []
 
@@ -223,7 +223,7 @@ def in_turn(ours: Ours, remote: Remote, seconds: float, console: Console) -> dic
     }
 
 
-def before_the_model(ours: Ours, remote: Remote, console: Console) -> dict[str, Any]:
+def compare_preprocessing(ours: Ours, remote: Remote, console: Console) -> dict[str, Any]:
     """Show how each makes images smaller, and which text each writes for the tokenizer."""
     made = np.random.default_rng(0)
     coarse = made.integers(0, 256, (60, 80, 3)).repeat(8, 0).repeat(8, 1)
@@ -255,12 +255,12 @@ def prompt(state: np.ndarray) -> str:
 
 def checkpoints(remote: Remote, console: Console) -> tuple[dict[str, Any], bool]:
     """Return how far converted policies are from openpi's, and whether the bar holds in float32."""
-    from _openpi_checkpoint import CASES, converted
+    from _openpi_checkpoint import CASES, measure_conversion_error
 
     figures: dict[str, Any] = {}
     for kind, dtype in CASES:
         with tempfile.TemporaryDirectory(prefix="strobe-openpi-") as folder:
-            figures[f"{kind} in {dtype}"] = converted(remote, kind, dtype, Path(folder))
+            figures[f"{kind} in {dtype}"] = measure_conversion_error(remote, kind, dtype, Path(folder))
         console.print(f"converted {kind} in {dtype}: {figures[f'{kind} in {dtype}']}")
     exact = [found for case, found in figures.items() if case.endswith("float32")]
     return {"converted": figures}, all(found[which] <= SAME for found in exact for which in ("actions", "in units"))
@@ -291,7 +291,9 @@ def study(remote: Remote, quick: bool, full: bool, console: Console) -> tuple[di
         if dtype == dtypes[0]:
             worst, judged = attribution(remote, 5 if quick else 15, console)
             figures["profiler_difference"] = worst
-            figures |= in_turn(ours, remote, 8 if quick else 40, console) | before_the_model(ours, remote, console)
+            figures |= compare_alternately(ours, remote, 8 if quick else 40, console) | compare_preprocessing(
+                ours, remote, console
+            )
             holds = holds and judged and worst <= AGREE and figures["pairs"] >= PAIRS
     return figures, holds
 

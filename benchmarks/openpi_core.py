@@ -63,22 +63,22 @@ def exact() -> dict[str, bool]:
         ("pi0.5", True, "float32"),
         ("pi0.5 in bfloat16", True, "bfloat16"),
     ):
-        worker = observed(pi05, dtype)
+        worker = make_tiny_worker(pi05, dtype)
         for steps in STEPS:
             plain = chunks(worker.observations, worker.model, steps)
             for treatments in (*EXACT, ALL) if steps == STEPS[0] else (ALL,):
-                played, on = put_on(worker.model, treatments, steps)
+                played, on = apply_treatments(worker.model, treatments, steps)
                 same = np.array_equal(plain, chunks(worker.observations, worker.model, steps))
                 on.off()
                 same = same and np.array_equal(plain, chunks(worker.observations, worker.model, steps))
                 found[f"{name}, {steps} steps, {treatments}"] = same and played.recorded == ("graph" in treatments)
                 print(list(found.items())[-1], file=sys.stderr, flush=True)
-        found[f"{name}, a copy of the treated model"] = copied(worker)
-        found[f"{name}, a compiled Policy"] = compiled(worker)
-    return found | {"nothing of LeRobot was imported": not_imported()}
+        found[f"{name}, a copy of the treated model"] = is_copy_untreated(worker)
+        found[f"{name}, a compiled Policy"] = is_compiled_equal(worker)
+    return found | {"nothing of LeRobot was imported": is_lerobot_unimported()}
 
 
-def observed(pi05: bool, dtype: str) -> Any:
+def make_tiny_worker(pi05: bool, dtype: str) -> Any:
     """Return a worker with a tiny model: observations that differ in all inputs, a camera masked in one; new noise."""
     from _openpi_worker import IMAGES, Worker
 
@@ -101,20 +101,22 @@ def chunks(observations: Sequence[tuple[Any, Any]], model: Any, steps: int) -> A
     return np.stack([model.sample_actions("cpu", seen, noise=noise, num_steps=steps).numpy() for seen, noise in given])
 
 
-def put_on(given: Any, treatments: str, steps: int | None = None) -> tuple[Any, Any]:
+def apply_treatments(given: Any, treatments: str, steps: int | None = None) -> tuple[Any, Any]:
     """Return the capture that plays a CUDA graph on the CPU, and what takes the treatments off."""
     from strobe.treatments import openpi
     from strobe.treatments.graphs.captures import Replayed
     from strobe.treatments.graphs.graph import CudaGraph
 
     played = Replayed()
-    return played, openpi.put_on(given, treatments, steps=steps, replacing={"graph": CudaGraph("chunk", played)})
+    return played, openpi.apply_treatments(
+        given, treatments, steps=steps, replacing={"graph": CudaGraph("chunk", played)}
+    )
 
 
-def copied(worker: Any) -> bool:
+def is_copy_untreated(worker: Any) -> bool:
     """Return whether a deep copy of a treated model is untouched, and both have the bits of openpi's own."""
     plain = chunks(worker.observations, worker.model, STEPS[0])
-    _, on = put_on(worker.model, ALL)
+    _, on = apply_treatments(worker.model, ALL)
     chunks(worker.observations, worker.model, STEPS[0])
     twin = copy.deepcopy(worker.model)
     both = [chunks(worker.observations, model, STEPS[0]) for model in (twin, worker.model)]
@@ -122,7 +124,7 @@ def copied(worker: Any) -> bool:
     return "sample_actions" not in vars(twin) and all(np.array_equal(plain, each) for each in both)
 
 
-def compiled(worker: Any) -> bool:
+def is_compiled_equal(worker: Any) -> bool:
     """Return whether a `Policy` with a compiled model has the same bits with treatments, and is compiled afterwards."""
     from openpi.policies.policy import Policy  # pyright: ignore[reportMissingImports]
 
@@ -131,7 +133,7 @@ def compiled(worker: Any) -> bool:
     policy = Policy(model, is_pytorch=True, pytorch_device="cpu")
     given = [(_raw(seen), noise.numpy()[0]) for seen, noise in worker.observations]
     plain = [policy.infer(seen, noise=noise)["actions"] for seen, noise in given]
-    played, on = put_on(policy, ALL)
+    played, on = apply_treatments(policy, ALL)
     treated = [policy.infer(seen, noise=noise)["actions"] for seen, noise in given]
     on.off()
     again = [policy.infer(seen, noise=noise)["actions"] for seen, noise in given]
@@ -151,7 +153,7 @@ def _raw(seen: Any) -> dict[str, Any]:
     }
 
 
-def made() -> tuple[Any, Any, Any]:
+def make_model_inputs() -> tuple[Any, Any, Any]:
     """Return the model, an observation and its noise."""
     from _openpi_worker import IMAGES, Worker
 
@@ -163,11 +165,11 @@ def made() -> tuple[Any, Any, Any]:
     return worker.model, *worker.observations[0]
 
 
-def held(seconds: float) -> dict[str, bool]:
+def check_all(seconds: float) -> dict[str, bool]:
     """Return each thing that was looked at, and whether it is so."""
     import strobe
 
-    model, observation, noise = made()
+    model, observation, noise = make_model_inputs()
     steps = {
         f"{count} steps": lambda seen, drawn, count=count: model.sample_actions(
             "cpu", seen, noise=drawn, num_steps=count
@@ -196,11 +198,11 @@ def held(seconds: float) -> dict[str, bool]:
         "5 steps are refused": not strobe.verify(ten, five, given, guard=GUARD).passed,
         "a run is reported": reported.returncode == 0,
         "two runs are compared": differed.returncode == 0,
-        "nothing of LeRobot was imported": not_imported(),
+        "nothing of LeRobot was imported": is_lerobot_unimported(),
     }
 
 
-def not_imported() -> bool:
+def is_lerobot_unimported() -> bool:
     """Return whether LeRobot was not imported so far."""
     return not [name for name in sys.modules if name.partition(".")[0] == "lerobot"]
 
@@ -214,7 +216,7 @@ def main() -> None:
     if find_spec("openpi") is None or find_spec("lerobot") is not None:
         could_not_run("this needs the interpreter of an environment with openpi and without LeRobot")
     torch.set_num_threads(1)
-    found = {} if arguments.only else held(QUICK_S if arguments.quick else SECONDS)
+    found = {} if arguments.only else check_all(QUICK_S if arguments.quick else SECONDS)
     found |= exact()
     versions = {name: version(name) for name in ("torch", "transformers", "numpy")}
     finish({**found, "python": sys.version.split()[0], **versions}, all(found.values()))

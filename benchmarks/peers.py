@@ -80,7 +80,7 @@ def main() -> None:
             found[case.name] = {"wrong": [str(error)]}
             continue
         best, wrong = judge(case, seen, quick=asked.quick)
-        console.print(shown(case, seen))
+        console.print(engine_table(case, seen))
         for text in wrong:
             console.print(f"  {text}", markup=False)
         found[case.name] = {"engines": [asdict(one) for one in seen], "best_peer_over_recipe": best, "wrong": wrong}
@@ -111,7 +111,7 @@ def judge(case: Case, seen: list[Seen], *, quick: bool) -> tuple[float | None, l
     return best, wrong
 
 
-def shown(case: Case, seen: list[Seen]) -> Table:
+def engine_table(case: Case, seen: list[Seen]) -> Table:
     """The engines of one policy, a row each."""
     columns = (
         "ms",
@@ -131,11 +131,13 @@ def shown(case: Case, seen: list[Seen]) -> Table:
         possible = "" if one.least_share is None else f"{one.least_share:.0%}"
         build = "" if one.build_s is None else f"{one.build_s:.0f}"
         memory = "" if one.memory_mib is None else f"{one.memory_mib:.0f}"
-        table.add_row(one.name, f"{one.ms:.1f}", f"{one.times:.2f}", over, possible, _moved(one), build, memory)
+        table.add_row(
+            one.name, f"{one.ms:.1f}", f"{one.times:.2f}", over, possible, _describe_action_change(one), build, memory
+        )
     return table
 
 
-def _moved(one: Seen) -> str:
+def _describe_action_change(one: Seen) -> str:
     if one.rms is None or one.worst is None:
         return ""
     word = f"breaks {one.broken}" if one.broken else one.unjudged or "within the guard"

@@ -75,8 +75,8 @@ def main() -> None:
     variants, so_far = [Variant(BASE)], list[Spec]()
     for name, specs in RUNGS:
         so_far += specs
-        made |= {catalogue.written(spec): catalogue.make(spec) for spec in specs}
-        shared = tuple(made[catalogue.written(spec)] for spec in catalogue.ordered(so_far))
+        made |= {catalogue.format_spec(spec): catalogue.make(spec) for spec in specs}
+        shared = tuple(made[catalogue.format_spec(spec)] for spec in catalogue.sort_specs(so_far))
         variants.append(Variant(f"+ {name}", shared))
     if arguments.ends:
         variants = [variants[0], variants[-1]]

@@ -15,7 +15,7 @@ a Diffusion on each. --work keeps them and the data. It then looks at
   frozen cameras, tasks without words, times of another rate. Twelve kinds of sound twins, five of each, have no
   finding, and 500 episodes with two cameras are read in 15 s.
 
-Bar: each is named by a finding of its kind that says how to fix it; what it says is done (--mend, the flag, the edit),
+Bar: each is named by a finding of its kind that says how to fix it; what it says is done (--fix, the flag, the edit),
 and a second look has no such finding.
 
 - sound looks: other episodes, those of the training and others, other seeds of noise, other cameras under other names
@@ -54,7 +54,7 @@ from _preflight_files import IN_FILES
 from _preflight_lags import EMULATED, EPISODES, FPS, IN_LAGS, LAG_S, TICKS, run
 from _preflight_plants import IN_DATA
 from _preflight_training import ACT, DIFFUSION, save_random, train
-from _preflight_truth import BIG_EPISODES, IN_TRUTH, MOST_S, reading_of, sound_truth
+from _preflight_truth import BIG_EPISODES, IN_TRUTH, MOST_S, reading_arguments, sound_truth
 from _shared import finish, need
 
 from strobe.preflight.results.preflight import PreflightResult
@@ -106,7 +106,7 @@ def outcome(plant: Plant, stage: Stage) -> tuple[bool, bool, str]:
     figures = f"{_figures(plant, result)}{'; also ' + ', '.join(others) if others else ''}"
     if found is None:
         return False, False, figures
-    again = look(plant.mend(found, case, stage))[1]
+    again = look(plant.fix(found, case, stage))[1]
     remaining = [rule for rule in serious(again) if rule in plant.rules or rule.startswith(OTHERWISE)]
     if found.level != "warning":  # what is not serious must be gone all the same
         remaining += [each.rule for each in again if each.rule in plant.rules]
@@ -129,27 +129,27 @@ def _figures(plant: Plant, result: PreflightResult) -> str:
     return said
 
 
-def planted(plants: Sequence[Plant], made: Stages) -> tuple[dict[str, str], dict[str, str], int, int]:
+def judge_plants(plants: Sequence[Plant], made: Stages) -> tuple[dict[str, str], dict[str, str], int, int]:
     """Return the plants that were missed, those not fixed, both with figures; how many there were, and were left out.
 
     Those whose policy was not trained are left out.
     """
-    missed, unmended, count, left_out = {}, {}, 0, 0
+    missed, unfixed, count, left_out = {}, {}, 0, 0
     for plant in plants:
         if plant.policy not in made:
             left_out += 1
             continue
         began = time.monotonic()
-        named, mended, figures = outcome(plant, made[plant.policy])
+        named, fixed, figures = outcome(plant, made[plant.policy])
         count += 1
         if not named:
             missed[plant.name] = figures
-        elif not mended:
-            unmended[plant.name] = figures
-        verdict = "named, fixed" if mended else "named, NOT MENDED" if named else "MISSED"
+        elif not fixed:
+            unfixed[plant.name] = figures
+        verdict = "named, fixed" if fixed else "named, NOT FIXED" if named else "MISSED"
         print(f"{verdict}: {plant.name} [{'-'.join(plant.policy)}] {figures} "
               f"({time.monotonic() - began:.0f} s)", flush=True)  # fmt: skip
-    return missed, unmended, count, left_out
+    return missed, unfixed, count, left_out
 
 
 def sound_cases(stage: Stage) -> Iterator[Case]:
@@ -246,7 +246,7 @@ def main() -> None:
         arguments.looks, arguments.policies = min(arguments.looks, 8), ACT
     if arguments.episodes:
         with tempfile.TemporaryDirectory() as temporary:
-            read = reading_of(Path(temporary) / "large", arguments.episodes)
+            read = reading_arguments(Path(temporary) / "large", arguments.episodes)
         fits = read["seconds"] <= MOST_S[arguments.episodes > BIG_EPISODES] and read["peak_gb"] <= 1.0
         finish(read | {"load": round(os.getloadavg()[0], 1)}, holds=fits and not read["said"])
         return
@@ -274,20 +274,20 @@ def looks(
     figures: dict[str, Any] = {"parts": list(parts), "policies": arguments.policies, "trainings": trainings}
     lagging = {(ACT, EMULATED.name): arm(work, scratch)} if {"lag", "truth"} & set(parts) else {}
     every = [each for each in (*IN_FILES, *IN_LAGS, *IN_TRUTH, *IN_DATA) if each.kind in parts]
-    missed, unmended, count, left_out = planted(every, made | lagging)
+    missed, unfixed, count, left_out = judge_plants(every, made | lagging)
     figures |= {
         "planted": count,
         "named": count - len(missed),
-        "fixed": count - len(missed) - len(unmended),
+        "fixed": count - len(missed) - len(unfixed),
         "missed": missed,
-        "not_mended": unmended,
+        "not_fixed": unfixed,
         "left_out": left_out,
     }
     wrong: list[str] = []
     claims: list[str] = []
     if "truth" in parts:
         said = list(sound_truth(arm(work, scratch), 1 if arguments.quick else 5))
-        read = reading_of(scratch / "large", BIG_EPISODES)
+        read = reading_arguments(scratch / "large", BIG_EPISODES)
         figures |= {"said_of_sound_data": said, "seconds_for_500_episodes": read["seconds"]}
         claims += (
             said
@@ -308,7 +308,7 @@ def looks(
         of_random = claims_of_random_weights(made, 1 if arguments.quick else 2)
         figures["claimed_of_random_weights"] = of_random
         claims += of_random
-    return figures, not (missed or unmended or wrong or claims)
+    return figures, not (missed or unfixed or wrong or claims)
 
 
 if __name__ == "__main__":

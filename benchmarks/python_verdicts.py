@@ -20,7 +20,7 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-from _shared import at_least, at_most, finish
+from _shared import finish, meets_lower_bar, meets_upper_bar
 from rich.console import Console
 from rich.progress import track
 from rich.table import Table
@@ -55,7 +55,7 @@ def _ms(call: Callable[[], Any]) -> float:
     return 1e3 * (time.perf_counter() - begun)
 
 
-def slowed(work: Callable[[np.ndarray], np.ndarray], extra_ms: Callable[[], float]) -> Callable[[np.ndarray], Any]:
+def slow_down(work: Callable[[np.ndarray], np.ndarray], extra_ms: Callable[[], float]) -> Callable[[np.ndarray], Any]:
     """Return ``work`` that keeps busy for ``extra_ms`` more."""
 
     def call(x: np.ndarray) -> np.ndarray:
@@ -114,8 +114,8 @@ def main() -> None:
 
     work, given = working(), np.full((64, 64), 1e-3, np.float32)
     median = statistics.median(_ms(lambda: work(given)) for _ in range(50))
-    candidates = {"itself": slowed(work, lambda: 0.0), "planted": slowed(work, lambda: PLANTED * median)}
-    plain = slowed(work, lambda: 0.0)
+    candidates = {"itself": slow_down(work, lambda: 0.0), "planted": slow_down(work, lambda: PLANTED * median)}
+    plain = slow_down(work, lambda: 0.0)
     claims, pairs = dict.fromkeys(candidates, 0), list[int]()
     kinds: dict[str, dict[str, int]] = {kind: {} for kind in candidates}
     for _ in track(range(count), "comparing", console=console, transient=True):
@@ -145,7 +145,7 @@ def main() -> None:
     simulated = queues(200 if arguments.quick else QUEUES)
     console.print(f"queues of actions, simulated: {simulated}")
     sound = all(rate <= WRONG for rate in simulated.values())
-    rates = at_most(count, claims["itself"], FALSE) and at_least(count, claims["planted"], FOUND)
+    rates = meets_upper_bar(count, claims["itself"], FALSE) and meets_lower_bar(count, claims["planted"], FOUND)
     finish(figures | simulated, sound and rates)
 
 

@@ -89,7 +89,7 @@ CASES = [
 ]  # fmt: skip
 
 
-def found(one: Case, folder: Path) -> tuple[set[str], str]:
+def find_fired_rules(one: Case, folder: Path) -> tuple[set[str], str]:
     """The rules that fired, and the answer's sentence."""
     ours = [f"--fault={fault}" for fault in one.faults]
     theirs = [
@@ -121,7 +121,7 @@ def main() -> None:
     for turn in range(1 if arguments.quick else 3):
         for one in cases:
             with tempfile.TemporaryDirectory() as folder:
-                rules, sentence = found(one, Path(folder))
+                rules, sentence = find_fired_rules(one, Path(folder))
             good = one.due <= rules <= one.due | one.may
             right += good
             if not good:

@@ -71,7 +71,9 @@ def overlap(one: dict[str, float] | None, other: dict[str, float] | None) -> boo
     return bool(one and other) and one["low"] <= other["high"] and other["low"] <= one["high"]  # type: ignore[index]
 
 
-def pairs_of(foretold: list[dict[str, Any]], seen: list[dict[str, Any]]) -> list[tuple[dict[str, Any], dict[str, Any]]]:
+def pair_jumps(
+    foretold: list[dict[str, Any]], seen: list[dict[str, Any]]
+) -> list[tuple[dict[str, Any], dict[str, Any]]]:
     """The jumps of each joint that both tell."""
     known = {one["joint"]: one for one in seen}
     return [(one, known[one["joint"]]) for one in foretold if one["joint"] in known]
@@ -99,7 +101,7 @@ def main() -> None:
         asked, seen = column(forecast, "as asked"), recorded[to]
         told, was = asked["figures"]["starved"], seen["queue"]["starved"]
         starved.append(told["low"] - 1 <= was <= told["high"] + 1)
-        pairs = pairs_of(asked["jumps"], seen["jumps"])
+        pairs = pair_jumps(asked["jumps"], seen["jumps"])
         good = [overlap(one["interval"], other["interval"]) for one, other in pairs]
         # A joint that one of both does not tell (a loop too slow for two seams) is not foretold.
         good += [False] * (max(len(asked["jumps"]), len(seen["jumps"])) - len(pairs))

@@ -60,10 +60,10 @@ def main() -> None:
             print((folder / "log").read_text()[-2000:], file=sys.stderr)
             finish({"seconds": seconds, "exit": process.returncode}, False)
 
-    def around(begin: float) -> float:
+    def median_memory(begin: float) -> float:
         return statistics.median(size for at, size in resident if begin <= at < begin + WINDOW_S)
 
-    first, last = around(FIRST_S), around(resident[-1][0] - WINDOW_S)
+    first, last = median_memory(FIRST_S), median_memory(resident[-1][0] - WINDOW_S)
     growth = last - first
     print(f"{first:,.1f} MiB after a minute, {last:,.1f} MiB at the end: {growth:+.2f} MiB")
     finish({"seconds": seconds, "first_mib": first, "last_mib": last, "growth_mib": growth}, growth <= GROWTH_MB)

@@ -26,7 +26,7 @@ TESTS = Path(__file__).parent.parent / "tests"
 BLOCK, FIRST = 40, 10  # ticks counted of a block, and those before them
 
 
-def built(folder: Path) -> tuple[Any, Any]:
+def build_rollout(folder: Path) -> tuple[Any, Any]:
     """LeRobot's context and strategy for the dummy robot and a small ACT whose chunk outlasts a run."""
     sys.path[:0] = [str(TESTS), str(TESTS / "support" / "robot")]
     from support.checkpoints import tiny_checkpoint  # type: ignore[import-not-found]
@@ -74,15 +74,15 @@ def main() -> None:
     from lerobot.utils.robot_utils import precise_sleep
 
     from strobe.rollout.loops.event_log import Log
-    from strobe.rollout.loops.header import header_of
+    from strobe.rollout.loops.header import make_header
     from strobe.rollout.loops.rollout import RolloutWatch
 
     with tempfile.TemporaryDirectory() as temporary:
         folder = Path(temporary)
-        context, strategy = built(folder)
+        context, strategy = build_rollout(folder)
         policy = context.policy.policy
         log = Log(folder / "run.events")
-        log.start(header_of(context))
+        log.start(make_header(context))
         took: dict[bool, list[float]] = {True: [], False: []}
         for block in range(2 * blocks):
             on = block % 2 == (block // 2) % 2  # off on, on off, …

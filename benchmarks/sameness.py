@@ -20,9 +20,18 @@ import argparse
 from typing import Any
 
 import torch
-from _planted import Planted, every, first, inverted, of_output, of_prefix, shifted, with_arguments
-from _planted_exports import of_exports, sound, subject_of, written
-from _planted_unseen import of_backbones, of_policies, of_rulers
+from _planted import (
+    Planted,
+    every,
+    first,
+    invert_decisions,
+    plant_in_arguments,
+    plant_in_output,
+    plant_in_prefix,
+    shift_early,
+)
+from _planted_exports import export_cases, export_policy, make_tiny_policy, sound
+from _planted_unseen import backbone_cases, policy_cases, scale_cases
 from _shared import finish, need
 from lerobot.policies.rtc.configuration_rtc import RTCConfig
 from rich.console import Console
@@ -65,45 +74,49 @@ def faults() -> list[Planted]:
         chunk[:, -1, JOINT] += WRONG
         return chunk
 
-    def not_a_number(chunk: torch.Tensor, _: Any) -> torch.Tensor:
+    def set_action_nan(chunk: torch.Tensor, _: Any) -> torch.Tensor:
         chunk[:, 10, 1] = float("nan")
         return chunk
 
     def sometimes(chunk: torch.Tensor, kept: dict[str, Any]) -> torch.Tensor:
         return chunk + WRONG if every(20, kept) else chunk
 
-    def again(chunk: torch.Tensor, kept: dict[str, Any]) -> torch.Tensor:
+    def repeat_first_chunk(chunk: torch.Tensor, kept: dict[str, Any]) -> torch.Tensor:
         return first(kept, "chunk", chunk)
 
     def stale(made: tuple[Any, ...], kept: dict[str, Any]) -> tuple[Any, ...]:
         return (made[0], first(kept, "mask", made[1]), *made[2:])
 
-    def reused(made: tuple[Any, ...], kept: dict[str, Any]) -> tuple[Any, ...]:
+    def reuse_first_prefix(made: tuple[Any, ...], kept: dict[str, Any]) -> tuple[Any, ...]:
         return first(kept, "prefix", tuple(one.clone() for one in made))
 
-    def swapped(given: list[Any], _: Any) -> list[Any]:
+    def swap_cameras(given: list[Any], _: Any) -> list[Any]:
         return [given[0][::-1], given[1][::-1], *given[2:]]
 
     def prompt(given: list[Any], kept: dict[str, Any]) -> list[Any]:
         return [*given[:2], first(kept, "tokens", given[2]), first(kept, "mask", given[3])]
 
     return [
-        Planted("inverted gripper", "rounding", of_output(lambda chunk, _: inverted(chunk, GRIPPER, (LOW + HIGH) / 2))),
-        Planted(f"one joint {DEGREES:g}° off", "rounding", of_output(offset)),
-        Planted("dead policy: always the mean", "rounding", of_output(lambda chunk, _: mean.expand_as(chunk))),
-        Planted("the first chunk again and again", "exact", of_output(again)),
-        Planted("first observation's prefix reused", "exact", of_prefix(reused)),
-        Planted("stale mask", "exact", of_prefix(stale)),
-        Planted("swapped cameras", "exact", with_arguments(swapped)),
-        Planted("wrong prompt", "exact", with_arguments(prompt)),
-        Planted("actions one tick early", "rounding", of_output(lambda chunk, _: shifted(chunk))),
-        Planted("last action of the chunk wrong", "rounding", of_output(last)),
-        Planted("not a number in one dimension", "rounding", of_output(not_a_number)),
-        Planted("one in twenty chunks wrong", "rounding", of_output(sometimes)),
+        Planted(
+            "inverted gripper",
+            "rounding",
+            plant_in_output(lambda chunk, _: invert_decisions(chunk, GRIPPER, (LOW + HIGH) / 2)),
+        ),
+        Planted(f"one joint {DEGREES:g}° off", "rounding", plant_in_output(offset)),
+        Planted("dead policy: always the mean", "rounding", plant_in_output(lambda chunk, _: mean.expand_as(chunk))),
+        Planted("the first chunk again and again", "exact", plant_in_output(repeat_first_chunk)),
+        Planted("first observation's prefix reused", "exact", plant_in_prefix(reuse_first_prefix)),
+        Planted("stale mask", "exact", plant_in_prefix(stale)),
+        Planted("swapped cameras", "exact", plant_in_arguments(swap_cameras)),
+        Planted("wrong prompt", "exact", plant_in_arguments(prompt)),
+        Planted("actions one tick early", "rounding", plant_in_output(lambda chunk, _: shift_early(chunk))),
+        Planted("last action of the chunk wrong", "rounding", plant_in_output(last)),
+        Planted("not a number in one dimension", "rounding", plant_in_output(set_action_nan)),
+        Planted("one in twenty chunks wrong", "rounding", plant_in_output(sometimes)),
     ]
 
 
-def with_gripper(kind: str, seed: int = 0) -> PolicySubject:
+def make_gripper_policy(kind: str, seed: int = 0) -> PolicySubject:
     """A tiny policy of two positions, four joints and a gripper, with random weights."""
     config = lerobot_policies.config_from_type(kind, [f"--{FLOW[kind]}={STEPS}", "--device=cpu"])
     from lerobot.configs import FeatureType, PolicyFeature
@@ -120,9 +133,9 @@ def with_gripper(kind: str, seed: int = 0) -> PolicySubject:
     return PolicySubject(lerobot_policies.load(config, fed, size="tiny", seed=seed), fed, seed)
 
 
-def planted(console: Console) -> dict[str, Any]:
+def plant_faults(console: Console) -> dict[str, Any]:
     """Plant each fault, and print what the guards say. Returns the figures."""
-    subject = with_gripper("pi05")
+    subject = make_gripper_policy("pi05")
     same = Sameness(subject)
     reordered = same.yardstick("reordered sums", same.count)
     assert reordered is not None
@@ -132,7 +145,7 @@ def planted(console: Console) -> dict[str, Any]:
     )
     refused, passed_cosine, found = 0, 0, faults()
     for fault in found:
-        guard = Guards().of([fault.effect])
+        guard = Guards().strictest_guard([fault.effect])
         try:
             agreement = same.check(Variant(fault.name, (fault,)), visits)
         except PolicyCallError as error:
@@ -156,8 +169,13 @@ def planted(console: Console) -> dict[str, Any]:
 def unseen(console: Console) -> dict[str, Any]:
     """Plant what a guard could once not see, and print what the guards say. Returns the figures."""
     table = Table("planted fault", "compared with", "judgement")
-    act = subject_of("act")
-    cases = [*of_policies(with_gripper("pi05")), *of_rulers(), *of_backbones(), *of_exports(act, written(act))]
+    act = make_tiny_policy("act")
+    cases = [
+        *policy_cases(make_gripper_policy("pi05")),
+        *scale_cases(),
+        *backbone_cases(),
+        *export_cases(act, export_policy(act)),
+    ]
     for name, guard, judged in cases:
         words = "PASSES" if judged.outcome == "held" else f"{judged.outcome}: {judged.words}"
         table.add_row(name, guard, words)
@@ -176,7 +194,9 @@ def same_acting(subject: PolicySubject) -> list[tuple[Sameness, Variant]]:
         if entry.effect == "exact" and entry.rank != PROCESS
         for spec in entry.candidates(subject)
     ]
-    made = [(catalogue.written(one), catalogue.make(one)) for one in catalogue.ordered(specs) if "graph" not in one]
+    made = [
+        (catalogue.format_spec(one), catalogue.make(one)) for one in catalogue.sort_specs(specs) if "graph" not in one
+    ]
     plain, guided = Sameness(subject, count=4), RealTimeChunking(RTCConfig(enabled=True, execution_horizon=10), 4)
     return [
         (plain, Variant("untouched", ())),
@@ -192,10 +212,10 @@ def passing(tries: int, console: Console) -> dict[str, Any]:
     counts: dict[str, int] = {}
     largest = 0.0
     for kind in FLOW:
-        subject = with_gripper(kind)
+        subject = make_gripper_policy(kind)
         for number in track(range(tries), f"{kind}: what acts the same", console=console, transient=True):
             if number % EVERY == 0:
-                subject = with_gripper(kind, seed=number)
+                subject = make_gripper_policy(kind, seed=number)
             subject.seed = 1000 * number
             yardsticks: dict[int, Yardstick | None] = {}
             for same, variant in same_acting(subject):
@@ -204,7 +224,7 @@ def passing(tries: int, console: Console) -> dict[str, Any]:
                 reordered = yardsticks[id(same)]
                 assert reordered is not None
                 agreement = same.check(variant, plan(same.count, rtc=same.rtc))
-                judged = Guards().of(["exact"]).judge(agreement, reordered)
+                judged = Guards().strictest_guard(["exact"]).judge(agreement, reordered)
                 counts[variant.name] = counts.get(variant.name, 0) + 1
                 largest = max(largest, (agreement.rms or 0.0) / max(reordered.rms, 1e-6))
                 if judged.outcome != "held":
@@ -232,7 +252,7 @@ def main() -> None:
     need("pi", "openvino", "onnx")
     torch.set_num_threads(1)
     console = Console(width=170)
-    figures = planted(console)
+    figures = plant_faults(console)
     figures |= unseen(console)
     figures |= passing(QUICK if arguments.quick else TRIES, console)
     figures |= exports(*((QUICK_EXPORTS, 0.0) if arguments.quick else (EXPORTS, EXPORTS_S)), console)

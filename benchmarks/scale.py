@@ -41,7 +41,7 @@ PLAN_S, TABLE_S = 30.0, 10.0
 CAMERAS = 10  # of the sweep's cells
 
 
-def measured(*arguments: str, code: int = 0) -> dict[str, float]:
+def measure_command(*arguments: str, code: int = 0) -> dict[str, float]:
     """Run Strobe, or Python where the first argument is ``-c``; return its seconds and its largest memory.
 
     Args:
@@ -77,31 +77,33 @@ def copies(folder: Path, count: int) -> None:
         (run / "report.html").write_text("")
 
 
-def of_runs(work: Path, count: int) -> dict[str, dict[str, float]]:
+def measure_runs(work: Path, count: int) -> dict[str, dict[str, float]]:
     folder = work / f"runs-{count}"
     copies(folder, count)
     figures = {
-        "first": measured("report", str(folder)),
-        "again": measured("report", str(folder)),
-        "history": measured("history", str(folder), "--output_dir=null"),
+        "first": measure_command("report", str(folder)),
+        "again": measure_command("report", str(folder)),
+        "history": measure_command("history", str(folder), "--output_dir=null"),
     }
     figures["again"]["page_mb"] = round((folder / "index.html").stat().st_size / 1e6, 2)
     return figures
 
 
-def of_rollout(work: Path, minutes: float) -> dict[str, float]:
+def measure_rollout(work: Path, minutes: float) -> dict[str, float]:
     file = work / f"{minutes:g}.events"
-    measured(MADE, str(file), str(60 * minutes))
-    figures = measured("rollout", f"--events={file}", f"--output_dir={work / 'rollouts'}", code=1)  # of a killed run
+    measure_command(MADE, str(file), str(60 * minutes))
+    figures = measure_command(
+        "rollout", f"--events={file}", f"--output_dir={work / 'rollouts'}", code=1
+    )  # of a killed run
     page = max((work / "rollouts").glob("*/report.html"), key=lambda page: page.stat().st_mtime)
     return figures | {"events_mb": round(file.stat().st_size / 1e6), "page_mb": round(page.stat().st_size / 1e6, 2)}
 
 
-def of_sweep(work: Path, count: int) -> dict[str, dict[str, float]]:
+def measure_sweep(work: Path, count: int) -> dict[str, dict[str, float]]:
     sizes, cameras = [str(size) for size in range(1, count // CAMERAS + 1)], [str(n) for n in range(1, CAMERAS + 1)]
     grid = [f"--grid=batch_size={','.join(sizes)}", f"--grid=cameras={','.join(cameras)}"]
     tiny = ["--policy.type=act", "--policy.size=tiny"]
-    planned = measured("sweep", "breakdown", *tiny, *grid, f"--sweep_dir={work / 'sweep'}", "--dry-run")
+    planned = measure_command("sweep", "breakdown", *tiny, *grid, f"--sweep_dir={work / 'sweep'}", "--dry-run")
     sweep = json.loads((EXAMPLES / "act-variations" / "result.json").read_text())
     done = [cell for cell in sweep["cells"] if cell["status"] == "done"]
     sweep["axes"] = [
@@ -116,7 +118,7 @@ def of_sweep(work: Path, count: int) -> dict[str, dict[str, float]]:
     folder = work / f"cells-{count}"
     folder.mkdir()
     (folder / "result.json").write_text(json.dumps(sweep))
-    shown = measured("report", str(folder))
+    shown = measure_command("report", str(folder))
     return {"plan": planned, "page": shown | {"page_mb": round((folder / "report.html").stat().st_size / 1e6, 2)}}
 
 
@@ -132,15 +134,15 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as temporary:
         work = Path(temporary)
         for count in (runs // 4, runs // 2, runs):
-            figures["runs"][count] = of_runs(work, count)
+            figures["runs"][count] = measure_runs(work, count)
             print(f"{count:,} runs: {figures['runs'][count]}", flush=True)
         for count in (cells // 4, cells // 2, cells):
-            figures["cells"][count] = of_sweep(work, count)
+            figures["cells"][count] = measure_sweep(work, count)
             print(f"{count:,} cells: {figures['cells'][count]}", flush=True)
-        imported = measured("-c", "import strobe.rollout.run")
+        imported = measure_command("-c", "import strobe.rollout.run")
         figures["imported"] = imported
         for length in (minutes / 4, minutes / 2, minutes):
-            figures["rollout_minutes"][length] = of_rollout(work, length)
+            figures["rollout_minutes"][length] = measure_rollout(work, length)
             print(f"{length:g} minutes: {figures['rollout_minutes'][length]}", flush=True)
     of_most, longest, widest = figures["runs"][runs], figures["rollout_minutes"][minutes], figures["cells"][cells]
     missed = [

@@ -60,7 +60,7 @@ def main() -> None:
     blocks, count = (40, 5_000) if arguments.quick else (200, 10_000)
     timeline = Timeline()
 
-    def timed(loop: Callable[[int], None], context: contextlib.AbstractContextManager[object]) -> float:
+    def time_loop(loop: Callable[[int], None], context: contextlib.AbstractContextManager[object]) -> float:
         with context:
             start = time.perf_counter_ns()
             loop(count)
@@ -69,11 +69,11 @@ def main() -> None:
         return took / count / 1e3
 
     ways: dict[str, Callable[[], float]] = {
-        "nothing": lambda: timed(loop_empty, contextlib.nullcontext()),
-        "section, on": lambda: timed(loop_section, timeline),
-        "section, off": lambda: timed(loop_section, contextlib.nullcontext()),
-        "record_function": lambda: timed(loop_record_function, contextlib.nullcontext()),
-        "bare Python context manager": lambda: timed(loop_bare, contextlib.nullcontext()),
+        "nothing": lambda: time_loop(loop_empty, contextlib.nullcontext()),
+        "section, on": lambda: time_loop(loop_section, timeline),
+        "section, off": lambda: time_loop(loop_section, contextlib.nullcontext()),
+        "record_function": lambda: time_loop(loop_record_function, contextlib.nullcontext()),
+        "bare Python context manager": lambda: time_loop(loop_bare, contextlib.nullcontext()),
     }
     samples: dict[str, list[float]] = {name: [] for name in ways}
     for _ in range(blocks):

@@ -48,7 +48,7 @@ from rich.table import Table
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
 if __name__ == "__main__":
     need("remote")  # before it is imported
-from support.openpi_server import TRACEBACK, Policy, actions, delayed, serving, serving_one_at_a_time
+from support.openpi_server import TRACEBACK, Policy, actions, delay_network, serving, serving_one_at_a_time
 
 from strobe.core.kinds import advise
 from strobe.servers.protocols.lerobot_messages import ServedPolicy
@@ -109,7 +109,7 @@ def message() -> dict[str, Any]:
     }
 
 
-def as_openpi(python: str) -> dict[str, bool]:
+def check_openpi_agreement(python: str) -> dict[str, bool]:
     """Return what agrees with the package openpi-client, by name."""
     ours = encode(message())
     with serving(Policy(answer=lambda seen, number: actions() if number == 1 else TRACEBACK)) as url:
@@ -165,7 +165,7 @@ KINDS = {
 
 
 @contextmanager
-def served(wire: str, folder: Path, infer_s: float, fault: str = "") -> Iterator[str]:
+def serve_protocol(wire: str, folder: Path, infer_s: float, fault: str = "") -> Iterator[str]:
     """Yield the address of a server of a protocol, with a fault from the third call on."""
     module, over = resolve_name(KINDS[wire].stand_in), threading.Event()
 
@@ -210,13 +210,15 @@ def slow_encoding(wire: str, delay_s: float) -> Iterator[None]:
         holder.encode = encode
 
 
-def answered(url: str, calls: int, folder: Path, **more: Any) -> ServerAnswer:
+def measure_server_calls(url: str, calls: int, folder: Path, **more: Any) -> ServerAnswer:
     """Return where the time of calls to a server goes."""
     policy = ServedPolicy(str(folder)) if url.startswith("grpc") else None
     return server(ServerOptions(url, iterations=calls, policy=policy, **more), read(ObservationOptions()), Nothing())
 
 
-def called(wire: str, folder: Path, where: str, delay_ms: float, calls: int) -> tuple[ServerAnswer, float]:
+def compare_with_stopwatch(
+    wire: str, folder: Path, where: str, delay_ms: float, calls: int
+) -> tuple[ServerAnswer, float]:
     """Return where the time of calls goes, and by which share the parts miss a stopwatch around each call.
 
     A delay is planted at one place; '' is none. The network is there without a delay too.
@@ -225,21 +227,21 @@ def called(wire: str, folder: Path, where: str, delay_ms: float, calls: int) -> 
     kind = resolve_name(KINDS[wire].wire)
     call = kind.call
 
-    def timed(self: Any, observation: Any) -> Any:
+    def time_exchange(self: Any, observation: Any) -> Any:
         began = time.perf_counter()
         exchange = call(self, observation)
         stopwatch.append(1e3 * (time.perf_counter() - began))
         return exchange
 
-    kind.call = timed
+    kind.call = time_exchange
     try:
         infer_s = 0.02 + delay_s * (where == "server")
         with (
-            served(wire, folder, infer_s) as url,
-            delayed(url, delay_s / 2 * (where == "network")) as far,
+            serve_protocol(wire, folder, infer_s) as url,
+            delay_network(url, delay_s / 2 * (where == "network")) as far,
             slow_encoding(wire, delay_s) if where == "encode" else nullcontext(),
         ):
-            answer = answered(far, calls, folder)
+            answer = measure_server_calls(far, calls, folder)
     finally:
         kind.call = call
     around = float(np.mean(stopwatch[-len(answer.values) :]))
@@ -252,24 +254,24 @@ def medians(answer: ServerAnswer) -> dict[str, float]:
     return found | ({"ping": answer.ping.summary.median} if answer.ping is not None else {})
 
 
-def _summed(answer: ServerAnswer, off: float) -> bool:
+def _is_sum_close(answer: ServerAnswer, off: float) -> bool:
     """Return whether the parts add up to the stopwatch, which they miss by the share ``off``."""
     return off <= SUM or off * answer.trip.summary.median <= SUM_MS  # type: ignore[union-attr]
 
 
-def attributed(wire: str, folder: Path, delays: tuple[float, ...], calls: int, table: Table) -> tuple[Any, bool]:
+def attribute_delays(wire: str, folder: Path, delays: tuple[float, ...], calls: int, table: Table) -> tuple[Any, bool]:
     """Return what was found of each planted delay, and whether the bars hold."""
-    plain, off = called(wire, folder, "", 0.0, calls)
-    before, holds, figures = medians(plain), _summed(plain, off), {}
+    plain, off = compare_with_stopwatch(wire, folder, "", 0.0, calls)
+    before, holds, figures = medians(plain), _is_sum_close(plain, off), {}
     ways, kind = PROTOCOLS[plain.protocol].ways, KINDS[wire]
     for where, part in (("encode", "encode"), ("network", kind.network), ("server", kind.inference)):
         for delay in delays:
-            answer, off = called(wire, folder, where, delay, calls)
+            answer, off = compare_with_stopwatch(wire, folder, where, delay, calls)
             grown = {name: value - before.get(name, 0.0) for name, value in medians(answer).items()}
             ping, expected = grown.pop("ping"), delay * (ways if where == "network" else 1)
             spilt = sum(grown.values()) - grown[part]
             held = abs(grown[part] / expected - 1) <= GROWS and abs(spilt) <= SPILLS * expected
-            held &= abs(ping - delay * (where == "network")) <= GROWS * delay and _summed(answer, off)
+            held &= abs(ping - delay * (where == "network")) <= GROWS * delay and _is_sum_close(answer, off)
             holds &= held
             figures[f"{where} {delay:g} ms"] = {
                 "found": round(grown[part] / expected, 4),
@@ -282,15 +284,15 @@ def attributed(wire: str, folder: Path, delays: tuple[float, ...], calls: int, t
     return figures, holds
 
 
-def faults_of(wire: str, folder: Path) -> dict[str, str]:
+def name_planted_faults(wire: str, folder: Path) -> dict[str, str]:
     """Return the rule and the exception's name that name each planted fault; '' for one that is not named."""
     named = {}
     for fault, rule in FAULTS.items():
         wanted = OF_LEROBOT.get(fault, rule) if wire == "LeRobot" else rule
-        with served(wire, folder, 0.0, fault) as url:
+        with serve_protocol(wire, folder, 0.0, fault) as url:
             # gRPC may take a second to tell its client that a server has ended.
             limit_s = 5.0 if fault == "breaks off" else TIMEOUT_S
-            answer = answered(url, 6, folder, timeout_s=limit_s)
+            answer = measure_server_calls(url, 6, folder, timeout_s=limit_s)
         rules = [each for each in advise(answer) if each.rule == wanted]
         exact = len(answer.faults) == 1 and answer.faults[0].call == 3
         named[fault] = f"{wanted}: {answer.faults[0].name}" if rules and exact else ""
@@ -321,10 +323,10 @@ def two_robots(folder: Path, calls: int) -> tuple[dict[str, Any], bool]:
     """Return what is found of the wait for another robot's calls of 80 ms, and whether the bars hold."""
     infer_s, way_s, figures, holds = 0.08, 0.004, {}, True
     for pause_s in (0.2, 0.05, 0.0):
-        with serving_one_at_a_time(Policy(infer_s=infer_s)) as url, delayed(url, way_s) as far:
-            alone = answered(far, calls, folder)
+        with serving_one_at_a_time(Policy(infer_s=infer_s)) as url, delay_network(url, way_s) as far:
+            alone = measure_server_calls(far, calls, folder)
             with second_robot(url, pause_s):
-                shared = answered(far, calls, folder)
+                shared = measure_server_calls(far, calls, folder)
         grew = {part.name: part.summary.mean - alone.part(part.name).summary.mean for part in shared.parts}  # type: ignore[union-attr]
         waited = shared.trip.summary.mean - alone.trip.summary.mean  # type: ignore[union-attr]
         named = [any(found.rule == "server-busy" for found in advise(answer)) for answer in (alone, shared)]
@@ -349,7 +351,7 @@ def slow_network(folder: Path, calls: int) -> tuple[dict[str, Any], bool]:
             template = {"observation/image": image, "observation/wrist_image": image}
             file = folder / "template.json"
             file.write_text(json.dumps(template | {"observation/state": {"shape": [8]}, "prompt": "fold"}))
-            with serving(Policy(infer_s=0.026)) as url, delayed(url, way_s, bytes_per_s=rate) as far:
+            with serving(Policy(infer_s=0.026)) as url, delay_network(url, way_s, bytes_per_s=rate) as far:
                 options = ServerOptions(far, iterations=calls)
                 answer = server(options, read(ObservationOptions(file=file)), Nothing())
             trips[dtype, f"{size[0]}×{size[1]}"] = answer
@@ -382,10 +384,10 @@ def slow_network(folder: Path, calls: int) -> tuple[dict[str, Any], bool]:
     return figures, holds
 
 
-def watched(folder: Path, calls: int) -> dict[str, float]:
+def measure_watched_server(folder: Path, calls: int) -> dict[str, float]:
     """Return the median of the server's own time, of a watched process with a tiny ACT, at two latencies."""
     from support.checkpoints import tiny_for_robot
-    from support.policy_server import wait_for, watched_server
+    from support.policy_server import wait_for_port, watched_server
 
     tiny_for_robot("act", folder / "act", 6, ("top",), 32)
     found = {}
@@ -393,8 +395,8 @@ def watched(folder: Path, calls: int) -> dict[str, float]:
         place = folder / str(latency_ms)
         place.mkdir()
         with watched_server(place, f"--inference_latency={latency_ms / 1e3}") as (process, port):
-            wait_for(port, process)
-            answer = answered(f"grpc://127.0.0.1:{port}", calls, folder / "act")
+            wait_for_port(port, process)
+            answer = measure_server_calls(f"grpc://127.0.0.1:{port}", calls, folder / "act")
         found[f"{latency_ms} ms"] = medians(answer).get("server", 0.0)
     return found
 
@@ -406,7 +408,7 @@ def main() -> None:
     parser.add_argument("--openpi-python", default="", help="an interpreter that has openpi-client")
     parser.add_argument("--watched", action="store_true", help="also a process of LeRobot's server, watched")
     given = parser.parse_args()
-    agrees = as_openpi(given.openpi_python) if given.openpi_python else {}
+    agrees = check_openpi_agreement(given.openpi_python) if given.openpi_python else {}
     delays, calls = (QUICK_MS, QUICK_CALLS) if given.quick else (DELAYS_MS, CALLS)
     holds, figures, named = all(agrees.values()), {}, {}
     table = Table(box=None, pad_edge=False)
@@ -417,14 +419,14 @@ def main() -> None:
         features = {"observation.state": {"shape": [6]}, "observation.images.top": {"shape": [3, 224, 224]}}
         (folder / "config.json").write_text(json.dumps({"type": "act", "input_features": features}))
         for wire in given.wires.split(","):
-            figures[wire], held = attributed(wire, folder, delays, calls, table)
-            named[wire] = faults_of(wire, folder)
+            figures[wire], held = attribute_delays(wire, folder, delays, calls, table)
+            named[wire] = name_planted_faults(wire, folder)
             holds &= held and all(named[wire].values())
         shared = slow = {}
         if "openpi" in given.wires.split(","):
             (shared, apart), (slow, foretold) = two_robots(folder, calls), slow_network(folder, calls)
             holds &= apart and foretold
-        own = watched(folder, calls) if given.watched else {}
+        own = measure_watched_server(folder, calls) if given.watched else {}
     if own:
         holds &= abs(own["400 ms"] - own["200 ms"] - 200) <= GROWS * 200
     Console(width=120).print(table)

@@ -34,7 +34,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from _settings_play import PUSHT, Episodes, Trained, arm_of, checkpoint
+from _settings_play import PUSHT, Episodes, Trained, checkpoint, make_env_config
 from _shared import finish, need
 from rich.console import Console
 from rich.table import Table
@@ -42,10 +42,10 @@ from rich.table import Table
 from strobe.core.measure.statistics import bonferroni
 from strobe.evaluate.episode_log import EpisodeLine, Key
 from strobe.evaluate.episodes.play import Candidate
-from strobe.evaluate.measure.best_arm import mean_s, ranked
+from strobe.evaluate.measure.best_arm import mean_s, rank_settings
 from strobe.evaluate.measure.success_rates import LEVEL, decide, rate_interval
-from strobe.evaluate.measure.time_to_task import Ended, ends_of, judge_times, why_not_judged
-from strobe.tune.run import facts_of
+from strobe.evaluate.measure.time_to_task import Ended, episode_ends, judge_times, time_unjudged_reason
+from strobe.tune.run import policy_facts
 from strobe.tune.search import FRESH, Search, SearchPlan
 from strobe.tune.settings import TunedSetting
 
@@ -95,13 +95,13 @@ def main() -> None:
         folder = arguments.folder or Path(temporary)
         for trained in tasks:
             policy = checkpoint(trained, folder)
-            episodes = Episodes(policy, arm_of(trained), folder / f"episodes-{trained.task}.jsonl")
+            episodes = Episodes(policy, make_env_config(trained), folder / f"episodes-{trained.task}.jsonl")
             try:
                 if arguments.cliff:
                     figures[trained.task] = cliff(episodes, arguments.cliff, console)
                     continue
                 judged = [
-                    at_latency(episodes, ms, arguments.starts, arguments.pairs, console)
+                    evaluate_at_latency(episodes, ms, arguments.starts, arguments.pairs, console)
                     for ms in (LATENCIES_MS[1:2] if arguments.quick else LATENCIES_MS)
                 ]
             finally:
@@ -137,12 +137,12 @@ class Replayed:
     checked: dict[str, Any] | None = None
 
     @property
-    def near(self) -> bool:
+    def is_near_best(self) -> bool:
         """Whether the winner is as good as the bars ask."""
         return self.behind <= NEAR_RATE + 1e-9 and self.longer <= NEAR_TIME
 
     @property
-    def kept(self) -> bool:
+    def has_sound_claim(self) -> bool:
         """Whether nothing is claimed that the further pairs contradict."""
         return self.checked is None or self.checked["same_sign"]
 
@@ -159,7 +159,7 @@ class AtLatency:
     @property
     def holds(self) -> bool:
         """Whether the bars are met."""
-        return all(each.near and each.share <= SHARE and each.kept for each in self.tunings)
+        return all(each.is_near_best and each.share <= SHARE and each.has_sound_claim for each in self.tunings)
 
     def figures(self) -> dict[str, Any]:
         """Return the figures for the last line."""
@@ -167,14 +167,14 @@ class AtLatency:
         return {"ms": self.ms, "best": self.best, "grid": rows, "tunings": [vars(each) for each in self.tunings]}
 
 
-def at_latency(episodes: Episodes, ms: float, starts: int, pairs: int, console: Console) -> AtLatency:
+def evaluate_at_latency(episodes: Episodes, ms: float, starts: int, pairs: int, console: Console) -> AtLatency:
     """Play the grid at a latency, search it with each seed, and check what is claimed."""
     rows = episodes.rows(ms)
     seeds = range(FIRST, FIRST + starts)
     episodes.play(rows, seeds)
-    grid = {row.name: ends_of([episodes.of(row, seed) for seed in seeds]) for row in rows}
-    best = ranked(grid)[0]
-    found = AtLatency(ms, grid, best, [replayed(episodes, rows, grid, pairs, seed) for seed in range(SEEDS)])
+    grid = {row.name: episode_ends([episodes.play_once(row, seed) for seed in seeds]) for row in rows}
+    best = rank_settings(grid)[0]
+    found = AtLatency(ms, grid, best, [replay_search(episodes, rows, grid, pairs, seed) for seed in range(SEEDS)])
     for tuning in found.tunings:
         if tuning.claim:
             tuning.checked = check(episodes, rows, tuning, pairs)
@@ -182,7 +182,7 @@ def at_latency(episodes: Episodes, ms: float, starts: int, pairs: int, console: 
     return found
 
 
-def replayed(
+def replay_search(
     episodes: Episodes, rows: Sequence[Candidate], grid: Mapping[str, list[Ended]], pairs: int, seed: int
 ) -> Replayed:
     """Search with the starts in an order of its own; what the closing pairs need is played."""
@@ -192,24 +192,24 @@ def replayed(
     (task,) = episodes.stage.tasks
     search = Search(SearchPlan(rows, [task], starts, MARGIN_OF_LOSS, fresh=pairs))
     seen: dict[Key, EpisodeLine] = {}
-    while not search.finished:
+    while not search.is_finished:
         while (due := search.due(seen)) is not None:
             candidate, _, number = due
             real = orders[1][number - FRESH] if number >= FRESH else orders[0][number]
             row = next(each for each in rows if each.name == candidate.name)
-            seen[candidate.name, task, number] = episodes.of(row, int(real))
+            seen[candidate.name, task, number] = episodes.play_once(row, int(real))
             if number >= FRESH and candidate.name == search.winner:
                 break  # the pairs end as soon as they are decided
         for _ in search.advance(seen):
             pass
-    best, winner = grid[ranked(grid)[0]], grid[search.winner] if search.winner else next(iter(grid.values()))
+    best, winner = grid[rank_settings(grid)[0]], grid[search.winner] if search.winner else next(iter(grid.values()))
     pairs_played = search.pairs()
     return Replayed(
         search.winner,
         sum(map(len, search.played_in_rounds().values())) / (len(rows) * starts),
         rate(best) - rate(winner),
         mean_s(winner) / mean_s(best),
-        verdict(*(ends_of(side) for side in zip(*pairs_played, strict=True)))["claim"] if pairs_played else "",
+        verdict(*(episode_ends(side) for side in zip(*pairs_played, strict=True)))["claim"] if pairs_played else "",
         len(pairs_played),
     )
 
@@ -219,7 +219,7 @@ def check(episodes: Episodes, rows: Sequence[Candidate], tuning: Replayed, pairs
     winner = next(row for row in rows if row.name == tuning.winner)
     seeds = range(CHECKED, CHECKED + pairs)
     episodes.play([rows[0], winner], seeds)
-    found = verdict(*(ends_of([episodes.of(row, seed) for seed in seeds]) for row in (rows[0], winner)))
+    found = verdict(*(episode_ends([episodes.play_once(row, seed) for seed in seeds]) for row in (rows[0], winner)))
     same = found["difference"] > 0 if tuning.claim == "better" else (found["ratio"] or 0) > 1
     return {**found, "pairs": pairs, "same_sign": same}
 
@@ -228,7 +228,7 @@ def verdict(default: Sequence[Ended], winner: Sequence[Ended]) -> dict[str, Any]
     """Return the difference of success, the middle ratio of times, and what `strobe tune` claims of these pairs."""
     differences = [int(b.success) - int(a.success) for a, b in zip(default, winner, strict=True)]
     success = decide(differences, MARGIN_OF_LOSS, bonferroni(2, LEVEL)).kind
-    times = None if why_not_judged(winner, default) else judge_times(default, winner, bonferroni(2, LEVEL))
+    times = None if time_unjudged_reason(winner, default) else judge_times(default, winner, bonferroni(2, LEVEL))
     sooner = times is not None and times.kind == "sooner" and success != "worse"
     return {
         "claim": "better" if success == "better" else "sooner" if sooner else "",
@@ -248,7 +248,7 @@ def show(found: AtLatency, console: Console) -> None:
     """Print the grid, and the tunings on it."""
     starts = len(next(iter(found.grid.values())))
     table = Table("setting", "success", "mean s to the task", "won", title=f"the grid, {starts} starts of each setting")
-    for name in ranked(found.grid):
+    for name in rank_settings(found.grid):
         won = sum(each.winner == name for each in found.tunings)
         played = found.grid[name]
         table.add_row(name, f"{rate(played):.1%}", f"{mean_s(played):.3f}", str(won or ""))
@@ -273,7 +273,7 @@ def show(found: AtLatency, console: Console) -> None:
 def cliff(episodes: Episodes, starts: int, console: Console) -> list[dict[str, Any]]:
     """Play a few settings at more delays; return and print success against delay, each against no delay."""
     fps, seeds = episodes.env.fps, range(FIRST, FIRST + starts)
-    facts = facts_of(episodes.subject)
+    facts = policy_facts(episodes.subject)
     able = {"sync": True, "rtc": facts.guided, "async": not facts.not_served}
     settings = [setting for setting in CLIFF if able[setting.engine]]
     figures: list[dict[str, Any]] = []
@@ -282,7 +282,7 @@ def cliff(episodes: Episodes, starts: int, console: Console) -> list[dict[str, A
         rows = episodes.rows(1e3 * ticks / fps, settings)
         episodes.play(rows, seeds)
         for row, setting in zip(rows, settings, strict=True):
-            played = ends_of([episodes.of(row, seed) for seed in seeds])
+            played = episode_ends([episodes.play_once(row, seed) for seed in seeds])
             pairs = zip(before.setdefault(setting.name, played), played, strict=True)
             kind = decide([int(b.success) - int(a.success) for a, b in pairs], MARGIN_OF_LOSS, LEVEL).kind
             won = sum(each.success for each in played)

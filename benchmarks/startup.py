@@ -96,7 +96,7 @@ def one_round(folder: Path) -> dict[str, float]:
     return took | breakdown(folder)
 
 
-def bar_of(name: str) -> tuple[str, float]:
+def startup_bar(name: str) -> tuple[str, float]:
     """Return the yardstick of a row, and the largest ratio to it."""
     if name == FIRST_ITERATION:
         return EVAL, BEGUN
@@ -122,7 +122,7 @@ def main() -> None:
         if name in (TORCH, EVAL):
             table.add_row(name, f"{usual:.2f}")
             continue
-        against, bar = bar_of(name)
+        against, bar = startup_bar(name)
         ratio = statistics.median(took[name] / took[against] for took in rounds)
         figures[name]["ratio"] = round(ratio, 3)
         holds &= ratio <= bar

@@ -32,9 +32,9 @@ from strobe.core.cli.runner import finish as finish_study
 from strobe.core.kinds import page
 from strobe.core.runs import store
 from strobe.sweep import command as sweep
-from strobe.sweep.execute import Outcome, outcome_of, write_outcome
+from strobe.sweep.execute import Outcome, read_outcome, write_outcome
 from strobe.sweep.run import launch
-from strobe.sweep.table import answer, folder_of
+from strobe.sweep.table import answer, execution_folder
 
 BAR_S = 0.2
 START_BAR_S = 1.0
@@ -67,12 +67,12 @@ def main() -> None:
         root = Path(temporary)
         asked = ["breakdown", *FLAGS, f"--grid=seed={','.join(str(seed) for seed in range(count))}"]
         study, _, cells = sweep.read(asked)
-        sweep.checked(study, cells)  # brings LeRobot in, once
+        sweep.check_cells(study, cells)  # brings LeRobot in, once
         once = {"the driver's start": time.time() - psutil.Process().create_time()}
 
         start = time.perf_counter()
         study, config, cells = sweep.read(asked)
-        invalid, _ = sweep.checked(study, cells)
+        invalid, _ = sweep.check_cells(study, cells)
         checking = (time.perf_counter() - start) / count
         assert not invalid
 
@@ -84,7 +84,7 @@ def main() -> None:
         complete, _ = launch(study, config, cells, invalid, root)
         assert complete
         whole = time.perf_counter() - start
-        order = sorted((folder_of(root, cell, 1) for cell in cells), key=lambda folder: _outcome(folder).started)
+        order = sorted((execution_folder(root, cell, 1) for cell in cells), key=lambda folder: _outcome(folder).started)
         # From the cell's last write but one (its result) to the start of the next cell's process.
         starts = [(store.load(folder).started - _outcome(folder).started).total_seconds() for folder in order]
         gaps = [
@@ -136,7 +136,7 @@ def main() -> None:
 
 
 def _outcome(folder: Path) -> Outcome:
-    found = outcome_of(folder)
+    found = read_outcome(folder)
     assert found is not None, folder
     return found
 

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from rich.console import Console
 from rich.table import Table
 
-from strobe.core.measure.betting import log_capital_of_gains, needed
+from strobe.core.measure.betting import decisive_log_capital, log_capital_of_gains
 from strobe.evaluate.measure.success_rates import LEVEL
 from strobe.evaluate.measure.time_to_task import Ended, judge_times, mean_interval, middle_interval
 
@@ -83,7 +83,7 @@ CENSORED = (
 )
 
 
-def ended(times: Times) -> list[Ended]:
+def make_ended_episodes(times: Times) -> list[Ended]:
     """Return seconds as episodes that ended."""
     return [Ended(min(float(each), LIMIT_S), bool(np.isfinite(each)), LIMIT_S) for each in times]
 
@@ -115,7 +115,9 @@ def mean_missed(before: Times, after: Times, truth: float, world: World) -> bool
     """Return whether a look excludes the ``truth``: an end lies beyond it where the bets against it are won."""
     first, second = (np.minimum(times, LIMIT_S) / LIMIT_S for times in (before, after))
     sides = (first / truth - second, second * truth - first)
-    missed = any(log_capital_of_gains(side[:count]) >= needed(LEVEL) for count in looks(world) for side in sides)
+    missed = any(
+        log_capital_of_gains(side[:count]) >= decisive_log_capital(LEVEL) for count in looks(world) for side in sides
+    )
     low, high = mean_interval(before, after, np.full(PAIRS, LIMIT_S))
     assert missed or (low <= truth * (1 + 1e-9) and truth * (1 - 1e-9) <= high)
     return missed
@@ -123,7 +125,7 @@ def mean_missed(before: Times, after: Times, truth: float, world: World) -> bool
 
 def first_verdict(world: World, random: np.random.Generator, kinds: set[str], pairs: int = PAIRS) -> int | None:
     """Return the number of pairs at which a verdict of ``kinds`` is said first; None: at none."""
-    before, after = map(ended, world.play(random, pairs))
+    before, after = map(make_ended_episodes, world.play(random, pairs))
     every, at = len(world.gain), looks(world, pairs)
     return next((n for n in at if judge_times(before[:n], after[:n], LEVEL, every).kind in kinds), None)
 
@@ -157,16 +159,16 @@ def verdicts(random: np.random.Generator, tries: int) -> list[Claim]:
 def power(random: np.random.Generator, tries: int) -> dict[str, dict[str, float | None]]:
     """Return the pairs after which 1.4 × sooner is shown in half of the simulations and in 90 %; None: more."""
 
-    def by_mean(world: World) -> int | None:
+    def pairs_by_mean(world: World) -> int | None:
         before, after = world.play(random, PAIRS_FOR_POWER)
         limit = np.full(PAIRS_FOR_POWER, LIMIT_S)
         at = looks(world, PAIRS_FOR_POWER)
         return next((n for n in at if mean_interval(before[:n], after[:n], limit[:n])[0] > 1), None)
 
-    def by_middle(world: World) -> int | None:
+    def pairs_by_median(world: World) -> int | None:
         return first_verdict(world, random, {"sooner"}, PAIRS_FOR_POWER)
 
-    ways: dict[str, Callable[[World], int | None]] = {"middle": by_middle, "mean": by_mean}
+    ways: dict[str, Callable[[World], int | None]] = {"middle": pairs_by_median, "mean": pairs_by_mean}
     figures = {}
     for own, fails in ((0.1, 0.0), (0.3, 0.0), (0.3, 0.5)):
         world = World(f"spread {own:g}, {fails:.0%} fail", gain=(GAIN,), own=own, fails=(fails, fails), shared=0.8)

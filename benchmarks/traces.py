@@ -60,7 +60,7 @@ print(json.dumps({name: float(value) for name, value in figures.items()}))
 NAMES = {"computing": "computation", "collectives": "communication", "copies": "memory"}
 
 
-def by_strobe(device: DeviceTime) -> dict[str, float]:
+def strobe_times(device: DeviceTime) -> dict[str, float]:
     """Return a device's times in milliseconds."""
     return {
         "span": device.gaps.span_ms,
@@ -89,7 +89,7 @@ def union(events: list[Mapping[str, Any]]) -> float:
     return float(np.sum(np.diff(edges)[np.cumsum(change)[:-1] > 0]))
 
 
-def by_hand(events: list[Mapping[str, Any]]) -> dict[str, float]:
+def hand_computed_times(events: list[Mapping[str, Any]]) -> dict[str, float]:
     """Return the same times from the events of a file, in milliseconds."""
     work = [event for event in events if event.get("ph") == "X" and event.get("cat") in ON_DEVICE]
     kernels = [event for event in work if event["cat"] == "kernel"]
@@ -104,7 +104,7 @@ def by_hand(events: list[Mapping[str, Any]]) -> dict[str, float]:
     }
 
 
-def by_hta(python: str, file: Path, unit_ms: float) -> dict[str, float]:
+def hta_times(python: str, file: Path, unit_ms: float) -> dict[str, float]:
     """Return the same times by HolisticTraceAnalysis, in milliseconds; ``unit_ms`` is that of the file's times."""
     ran = subprocess.run([python, "-c", REFERENCE, str(file)], capture_output=True, text=True, check=False)
     if ran.returncode:
@@ -116,7 +116,7 @@ def by_hta(python: str, file: Path, unit_ms: float) -> dict[str, float]:
     }
 
 
-def in_nanoseconds(document: dict[str, Any], file: Path) -> None:
+def write_nanosecond_trace(document: dict[str, Any], file: Path) -> None:
     """Write a trace with whole nanoseconds for times, and without the waits of the host."""
     events = [event for event in document["traceEvents"] if event.get("cat") != "cuda_sync"]
     scaled = [event | {name: nanoseconds(event[name]) for name in ("ts", "dur") if name in event} for event in events]
@@ -172,14 +172,14 @@ def main() -> None:
         if asked.quick and file.stat().st_size > 100_000:
             continue
         (device,) = trace([file]).ranks[0].devices
-        ours = by_strobe(device)
+        ours = strobe_times(device)
         document = json.loads(gzip.decompress(file.read_bytes()))
-        reference, plain = by_hand(document["traceEvents"]), {}
+        reference, plain = hand_computed_times(document["traceEvents"]), {}
         if asked.hta_python:
-            plain = by_hta(asked.hta_python, file, 1e-3)
+            plain = hta_times(asked.hta_python, file, 1e-3)
             with tempfile.TemporaryDirectory() as folder:
-                in_nanoseconds(document, Path(folder) / file.name)
-                reference = by_hta(asked.hta_python, Path(folder) / file.name, 1e-6)
+                write_nanosecond_trace(document, Path(folder) / file.name)
+                reference = hta_times(asked.hta_python, Path(folder) / file.name, 1e-6)
         with tempfile.TemporaryDirectory() as folder:
             wrong[file.name] = _cut_traces.answers(document, Path(folder) / "cut.json")
         holds &= not any(wrong[file.name].values())

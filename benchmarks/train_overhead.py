@@ -46,7 +46,7 @@ def main() -> None:
         figures = {}
         for policy in [arguments.only] if arguments.only else ["act", "diffusion"]:
             given = training(policy, data, arguments.device, quick=arguments.quick)
-            figures[policy] = measured(policy, given, pairs, Path(folder))
+            figures[policy] = measure_overhead(policy, given, pairs, Path(folder))
     # A quick run has too few pairs for the ratio: it judges what does not depend on time.
     held = [
         f["losses_equal"] and (arguments.quick or (f["other"] <= OTHER_BAR and f["ratio"] <= BAR))
@@ -74,7 +74,7 @@ def training(policy: str, data: Path, device: str, *, quick: bool) -> list[str]:
     return shared
 
 
-def measured(policy: str, given: Sequence[str], pairs: int, folder: Path) -> dict[str, Any]:
+def measure_overhead(policy: str, given: Sequence[str], pairs: int, folder: Path) -> dict[str, Any]:
     """The figures of one policy."""
     from strobe.core.measure.components import iterations
     from strobe.core.measure.statistics import find_warmup
@@ -121,8 +121,8 @@ def alternating() -> Any:
             self.every_loss: list[float] = []
             self.on, self.began = True, 0.0
 
-        def _made(self, inner: Any, config: Any, policy: Any) -> Any:
-            found = super()._made(inner, config, policy)
+        def _make_optimizer(self, inner: Any, config: Any, policy: Any) -> Any:
+            found = super()._make_optimizer(inner, config, policy)
             self._note_losses()
             return found
 
@@ -139,9 +139,9 @@ def alternating() -> Any:
             if self.began:
                 self.took[self.on].append((time.perf_counter() - self.began) * 1e3)
                 self.on = not self.on
-                self.take_off()
+                self.detach_probes()
                 if self.on:
-                    self.put_on()
+                    self.attach_probes()
                 self._note_losses()
             if self.on:
                 self._step, self._used = self._mark(), self.used()

@@ -21,7 +21,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
-from _shared import at_least, at_most, finish
+from _shared import finish, meets_lower_bar, meets_upper_bar
 from rich.console import Console
 from rich.progress import track
 from rich.table import Table
@@ -30,7 +30,7 @@ from strobe.core.measure.statistics import bonferroni
 from strobe.evaluate.episode_log import EpisodeLine, Key
 from strobe.evaluate.measure.best_arm import MARGIN
 from strobe.evaluate.measure.success_rates import LEVEL, decide
-from strobe.evaluate.measure.time_to_task import ends_of, judge_times
+from strobe.evaluate.measure.time_to_task import episode_ends, judge_times
 from strobe.tune.search import Search, SearchPlan
 
 TUNINGS, QUICK = 200, 20
@@ -47,14 +47,14 @@ class Arm:
     seconds: float
 
 
-def simulated(arms: list[Arm], random: np.random.Generator) -> Search:
+def simulate_tuning(arms: list[Arm], random: np.random.Generator) -> Search:
     """Tune ``arms``, the first of which is the default, on episodes that are drawn as they are asked for."""
     candidates: Any = [SimpleNamespace(name=f"setting {number}") for number in range(len(arms))]
     known = {candidate.name: arm for candidate, arm in zip(candidates, arms, strict=True)}
     search = Search(SearchPlan(candidates, ["task"], STARTS, MARGIN_OF_LOSS, fresh=PAIRS))
     difficulty = {}
     played: dict[Key, EpisodeLine] = {}
-    while not search.finished:
+    while not search.is_finished:
         while (due := search.due(played)) is not None:
             candidate, task, seed = due
             if seed not in difficulty:
@@ -80,12 +80,12 @@ def episode(arm: Arm, name: str, seed: int, difficulty: float, random: np.random
     )  # fmt: skip
 
 
-def claimed(search: Search) -> str:
+def winner_claim(search: Search) -> str:
     """Return what the closing pairs claim for the winner: 'better', 'sooner', or ''."""
     pairs = search.pairs()
     if not pairs:
         return ""
-    first, second = (ends_of(side) for side in zip(*pairs, strict=True))
+    first, second = (episode_ends(side) for side in zip(*pairs, strict=True))
     differences = [int(b.success) - int(a.success) for a, b in zip(first, second, strict=True)]
     success = decide(differences, MARGIN_OF_LOSS, bonferroni(2, LEVEL)).kind
     time = judge_times(first, second, bonferroni(2, LEVEL)).kind
@@ -102,7 +102,7 @@ def grid(random: np.random.Generator) -> list[Arm]:
     return [Arm(float(rates[number]), float(seconds[number])) for number in order]
 
 
-def near_best(arms: list[Arm], winner: int) -> bool:
+def is_near_best(arms: list[Arm], winner: int) -> bool:
     """Whether a winner is within 3 points and 5 % of the time to task of the best: the soonest of the leading ones."""
     highest = max(arm.rate for arm in arms)
     leading = [arm for arm in arms if arm.rate >= highest - MARGIN]
@@ -123,17 +123,17 @@ def main() -> None:
     false = found = named = near = 0
     cost, hopeless = [], []
     for _ in track(range(count), "tunings", console=Console(stderr=True)):
-        false += bool(claimed(simulated([Arm(0.65, 8.0)] * 12, random)))
+        false += bool(winner_claim(simulate_tuning([Arm(0.65, 8.0)] * 12, random)))
         place = int(random.integers(1, 12))
         arms = [Arm(0.65 + PLANTED * (number == place), 8.0) for number in range(12)]
-        search = simulated(arms, random)
+        search = simulate_tuning(arms, random)
         named += search.winner == f"setting {place}"
-        found += search.winner == f"setting {place}" and claimed(search) == "better"
+        found += search.winner == f"setting {place}" and winner_claim(search) == "better"
         arms = grid(random)
-        search = simulated(arms, random)
-        near += near_best(arms, int(search.winner.split()[1]))
+        search = simulate_tuning(arms, random)
+        near += is_near_best(arms, int(search.winner.split()[1]))
         cost.append(sum(map(len, search.played_in_rounds().values())) / (len(arms) * STARTS))
-        hopeless.append(len(simulated([Arm(0.0, 8.0)] * 12, random).counted))
+        hopeless.append(len(simulate_tuning([Arm(0.0, 8.0)] * 12, random).counted))
     table = Table("tunings", "seen", "bar", title=f"{count} of each")
     table.add_row("all alike: claimed", f"{false / count:.1%}", f"≤ {FALSE:.0%}")
     table.add_row("15 points more: the winner", f"{named / count:.1%}", "")
@@ -142,7 +142,11 @@ def main() -> None:
     table.add_row("a grid: episodes of the exhaustive search", f"{np.mean(cost):.1%}", f"≤ {COST:.0%}")
     table.add_row("none succeeds: episodes", f"{max(hopeless)}", "")
     Console(stderr=True).print(table)
-    held = at_most(count, false, FALSE) and at_least(count, min(found, near), FOUND) and np.mean(cost) <= COST
+    held = (
+        meets_upper_bar(count, false, FALSE)
+        and meets_lower_bar(count, min(found, near), FOUND)
+        and np.mean(cost) <= COST
+    )
     figures = {
         "tunings": count, "false": false / count, "found": found / count, "near_best": near / count,
         "cost": float(np.mean(cost)), "hopeless_episodes": max(hopeless),

@@ -27,7 +27,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from _shared import at_most, finish, need
+from _shared import finish, meets_upper_bar, need
 from rich.console import Console
 from rich.table import Table
 from safetensors.torch import load_file, save_file
@@ -102,7 +102,7 @@ FAULTS = (
 )  # fmt: skip
 
 
-def planted(fault: Fault, folder: Path) -> Path:
+def make_faulty_checkout(fault: Fault, folder: Path) -> Path:
     """Return a checkout of LeRobot with the fault in it."""
     import lerobot
 
@@ -119,7 +119,7 @@ def planted(fault: Fault, folder: Path) -> Path:
     return checkout
 
 
-def carried_of(kind: str, folder: Path, checks: int = CHECKS) -> tuple[Carried, int]:
+def pack_tiny_policy(kind: str, folder: Path, checks: int = CHECKS) -> tuple[Carried, int]:
     """Pack a tiny policy. Return it, and the bytes of its weights."""
     folder.mkdir()
     subject = load_subject(
@@ -132,13 +132,13 @@ def carried_of(kind: str, folder: Path, checks: int = CHECKS) -> tuple[Carried, 
     return carried, weight_bytes
 
 
-def with_odd_statistics(carried: Carried) -> None:
+def perturb_statistics(carried: Carried) -> None:
     """Change the saved statistics by a third of a percent: made-up ones are round, and float16 holds them."""
     for file in (carried.parcel.folder / "policy").glob("policy_*normalizer*.safetensors"):
         save_file({name: tensor * 1.00337 for name, tensor in load_file(file).items()}, file)
 
 
-def without_default(carried: Carried) -> None:
+def remove_default_setting(carried: Carried) -> None:
     """Take a setting out of the saved config, as one that was saved before the setting was there."""
     file = carried.parcel.folder / "policy" / "config.json"
     config = json.loads(file.read_text())
@@ -149,13 +149,13 @@ def without_default(carried: Carried) -> None:
 def faults(work: Path, chosen: tuple[Fault, ...], table: Table) -> dict[str, Any]:
     """Return for each fault the stage and the place that was named first, and whether that is where it was planted."""
     found: dict[str, Any] = {}
-    carried = {kind: carried_of(kind, work / f"parcel_{kind}") for kind in {fault.policy for fault in chosen}}
+    carried = {kind: pack_tiny_policy(kind, work / f"parcel_{kind}") for kind in {fault.policy for fault in chosen}}
     if PI05 in carried:
-        with_odd_statistics(carried[PI05][0])
+        perturb_statistics(carried[PI05][0])
     if ACT in carried:
-        without_default(carried[ACT][0])
+        remove_default_setting(carried[ACT][0])
     for fault in chosen:
-        sides = [SideOptions("sound"), SideOptions("planted", lerobot=str(planted(fault, work)))]
+        sides = [SideOptions("sound"), SideOptions("planted", lerobot=str(make_faulty_checkout(fault, work)))]
         parcel, weight_bytes = carried[fault.policy]
         with Sides(parcel, SidesOptions(sides), Silent(), weight_bytes) as running:
             (difference,) = passes(running, {}, Silent())
@@ -169,7 +169,7 @@ def faults(work: Path, chosen: tuple[Fault, ...], table: Table) -> dict[str, Any
 
 def false_stages(work: Path, count: int) -> int:
     """Return how many of ``count`` passes of the same environment twice differ at any stage, or in their chunk."""
-    carried, weight_bytes = carried_of(PI05, work / "parcel_same", count)
+    carried, weight_bytes = pack_tiny_policy(PI05, work / "parcel_same", count)
     sides = SidesOptions([SideOptions("one"), SideOptions("other")])
     wrong = 0
     with Sides(carried, sides, Silent(), weight_bytes) as running:
@@ -184,7 +184,7 @@ def false_stages(work: Path, count: int) -> int:
 
 def false_faster(work: Path, count: int) -> tuple[int, int, list[float]]:
     """Return how many comparisons of two processes were made, how many claim a difference, and the ratios."""
-    carried, weight_bytes = carried_of(ACT, work / "parcel_time")
+    carried, weight_bytes = pack_tiny_policy(ACT, work / "parcel_time")
     processes = next(number for number in itertools.count(2) if number * (number - 1) // 2 >= count)
     sides = SidesOptions([SideOptions(f"process {number}") for number in range(processes)], threads=1)
     claims, ratios = 0, list[float]()
@@ -192,7 +192,7 @@ def false_faster(work: Path, count: int) -> tuple[int, int, list[float]]:
         pairs = list(itertools.combinations(running.names, 2))[:count]
         for first, second in pairs:
             collected = collect(
-                {name: caller(running.timed(name)) for name in (first, second)}, SamplingBudget(iterations=ROUNDS)
+                {name: caller(running.timed_call(name)) for name in (first, second)}, SamplingBudget(iterations=ROUNDS)
             )
             before, after = (collected.samples[name].values for name in (first, second))
             verdict = paired_verdict(before, after)
@@ -231,7 +231,7 @@ def main() -> None:
         if "times" in wanted:
             made, claims, ratios = false_faster(work, 21 if asked.quick else 100)
             figures |= {"comparisons": made, "false_faster": claims, "ratios": [min(ratios), max(ratios)]}
-            holds &= at_most(made, claims, FALSE_FASTER)
+            holds &= meets_upper_bar(made, claims, FALSE_FASTER)
     Console(width=150).print(table)
     print(f"{time.monotonic() - began:.0f} s", file=sys.stderr)
     finish({"quick": asked.quick, **figures}, holds)

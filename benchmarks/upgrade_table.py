@@ -22,7 +22,7 @@ from pathlib import Path
 
 from _shared import finish, need
 
-from strobe.core.errors import UserError, in_a_line
+from strobe.core.errors import UserError, error_line
 from strobe.core.measure.sampling import SamplingBudget
 from strobe.core.results.answer import CompareResult
 from strobe.core.studies.shared.measuring import Options
@@ -49,7 +49,7 @@ class Row:
     differs: bool
 
 
-def compared(kind: str, size: Size, dtype: str, python: str, seconds: float) -> Row:
+def compare_type(kind: str, size: Size, dtype: str, python: str, seconds: float) -> Row:
     """Compare one type. What cannot run is a row too."""
     overrides = ["--device=cpu", *([f"--dtype={dtype}"] if dtype else [])]
     sides = [SideOptions("here"), SideOptions("next", python)]
@@ -64,14 +64,14 @@ def compared(kind: str, size: Size, dtype: str, python: str, seconds: float) -> 
                 Silent(),
             )
     except (UserError, NotImplementedError) as error:
-        why = in_a_line(error, 160).replace("|", "/")
+        why = error_line(error, 160).replace("|", "/")
         return Row((kind, size, f"not compared: {why}", *["–"] * (len(HEAD) - 3)), False, False)
     finally:
         gc.collect()
-    return row_of(kind, f"{size} {dtype}".strip(), result)
+    return make_row(kind, f"{size} {dtype}".strip(), result)
 
 
-def row_of(kind: str, size: str, result: CompareResult) -> Row:
+def make_row(kind: str, size: str, result: CompareResult) -> Row:
     """Return the row of a comparison."""
     (pair,), (one,) = result.comparisons, result.passes
     outcome = pair.outcome or "not judged"
@@ -99,7 +99,7 @@ def _percent(ratio: float) -> str:
     return f"{100 * (ratio - 1):+.1f} %"
 
 
-def lines_of(rows: list[tuple[str, ...]]) -> list[str]:
+def markdown_lines(rows: list[tuple[str, ...]]) -> list[str]:
     """Return a Markdown table."""
     return [_line(HEAD), _line(["---"] * len(HEAD)), *map(_line, rows)]
 
@@ -118,7 +118,7 @@ def put(file: Path, rows: list[Row], about: str) -> None:
     ]
     table = {(cells[0], cells[1].split()[0]): cells for cells in old[2:]}
     table |= {(row.cells[0], row.cells[1].split()[0]): row.cells for row in rows}
-    made = "\n".join(lines_of([table[key] for key in sorted(table, key=lambda key: (key[1] != "tiny", key[0]))]))
+    made = "\n".join(markdown_lines([table[key] for key in sorted(table, key=lambda key: (key[1] != "tiny", key[0]))]))
     file.write_text(f"{before}{BEGIN}\n{about}\n\n{made}\n{END}{after}")
 
 
@@ -138,11 +138,11 @@ def main() -> None:
     rows: list[Row] = []
     for kind in [kind for kind in asked.types.split(",") if kind] or own:
         began = time.monotonic()
-        rows.append(compared(kind, asked.size, asked.dtype, "" if asked.quick else asked.python, asked.seconds))
+        rows.append(compare_type(kind, asked.size, asked.dtype, "" if asked.quick else asked.python, asked.seconds))
         print(f"{_line(rows[-1].cells)}  {time.monotonic() - began:.0f} s", file=sys.stderr, flush=True)
         if asked.markdown is not None:
             put(asked.markdown, rows, asked.about)
-    print("\n".join(lines_of([row.cells for row in rows])))
+    print("\n".join(markdown_lines([row.cells for row in rows])))
     judged, differ = sum(row.judged for row in rows), sum(row.differs for row in rows)
     holds = judged == len(rows) and not (asked.quick and differ)
     finish({"quick": asked.quick, "types": len(rows), "judged": judged, "differ": differ}, holds)

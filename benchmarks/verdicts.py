@@ -25,7 +25,7 @@ from strobe.core.measure.verdicts import paired_verdict
 PLANTED, FALSE, FOUND, CLAIMED = 0.03, 0.05, 0.90, 0.02
 
 
-def timed(work: Callable[[], object], extra_ms: Callable[[], float]) -> Callable[[], float]:
+def make_timed_call(work: Callable[[], object], extra_ms: Callable[[], float]) -> Callable[[], float]:
     """A call that runs ``work``, keeps busy for some more, and returns its milliseconds."""
 
     def call() -> float:
@@ -58,7 +58,7 @@ def main() -> None:
         with torch.no_grad():
             return model(image)
 
-    plain = timed(work, lambda: 0.0)
+    plain = make_timed_call(work, lambda: 0.0)
     median = statistics.median(plain() for _ in range(50))
     planted_ms = lambda: PLANTED * median  # noqa: E731
     budget = SamplingBudget(seconds=1.5, precision=0.012)
@@ -69,7 +69,7 @@ def main() -> None:
     kinds: dict[str, dict[str, int]] = {"A/A": {}, "planted": {}}
     for _ in track(range(count), "comparing", console=console, transient=True):
         for kind, extra in (("A/A", lambda: 0.0), ("planted", planted_ms)):
-            candidate = timed(work, extra)
+            candidate = make_timed_call(work, extra)
             collected = collect({"A": plain, "B": candidate}, budget)
             a, b = collected.samples["A"].values, collected.samples["B"].values
             verdict = paired_verdict(a, b, baseline_name="A", candidate_name="B")

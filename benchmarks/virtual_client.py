@@ -27,7 +27,7 @@ import torch
 from _shared import finish, need
 from rich.console import Console
 
-from strobe.rollout.loops.virtual_client import without_network
+from strobe.rollout.loops.virtual_client import replace_network
 from strobe.rollout.loops.virtual_rollout import Beat, EngineInputs, RecordedWorld, Setting
 from strobe.rollout.loops.virtual_time import PlayOptions, play
 
@@ -134,7 +134,7 @@ def main() -> None:
     need("remote")
     console = Console(stderr=True, width=150)
     os.chdir(tempfile.mkdtemp())
-    with without_network():  # imports LeRobot's modules without their log files
+    with replace_network():  # imports LeRobot's modules without their log files
         logging.getLogger("robot_client").setLevel(logging.CRITICAL)
     rows = []
     for client in settings:

@@ -60,7 +60,7 @@ def benchmarks() -> list[str]:
     return sorted(path.stem for path in FOLDER.glob("[!_]*.py"))
 
 
-def ended(script: Path, arguments: list[str], limit_s: float) -> tuple[str, str, str]:
+def run_script(script: Path, arguments: list[str], limit_s: float) -> tuple[str, str, str]:
     """Run a script. Returns its outcome, the reason, and all that it printed."""
     with tempfile.TemporaryFile("w+", errors="replace") as output:
         command = [sys.executable, str(script), *arguments]
@@ -151,7 +151,7 @@ def commit_here() -> str:
     return subprocess.check_output(["git", "rev-parse", "--short=8", "HEAD"], cwd=ROOT, text=True).strip()
 
 
-def chosen(asked: argparse.Namespace) -> list[str]:
+def choose_benchmarks(asked: argparse.Namespace) -> list[str]:
     """Return the benchmarks to run; of a rota, print them with those that are left out."""
     if unknown := sorted(set(asked.names) - set(benchmarks())):
         sys.exit(f"no such benchmark: {', '.join(unknown)}")
@@ -183,11 +183,11 @@ def main() -> None:
     mode = "whole" if asked.whole else "quick"
     limit_s = asked.limit or (240.0 if asked.rota else 7200.0)
     outcomes: dict[str, str] = {}
-    for name in chosen(asked):
+    for name in choose_benchmarks(asked):
         print(f"== {name}", flush=True)
         began, before = time.monotonic(), os.times()
         arguments = [*(() if asked.whole else ("--quick",)), *shlex.split(asked.args)]
-        outcome, why, output = ended(FOLDER / f"{name}.py", arguments, limit_s)
+        outcome, why, output = run_script(FOLDER / f"{name}.py", arguments, limit_s)
         seconds, after = round(time.monotonic() - began), os.times()
         cpu_s = round(sum(after[2:4]) - sum(before[2:4]))  # of children that have ended
         if outcome not in (HOLDS, NOT_RUN) and (load_here := os.getloadavg()[0]) > BUSY * (os.cpu_count() or 1):

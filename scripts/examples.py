@@ -40,7 +40,7 @@ def main() -> None:
 def judge(result: Result) -> None:
     """Judge the comparisons whose samples alternate once more."""
     samples = {one.name: one.samples.values for one in result.measurements}
-    for one in result.judged():
+    for one in result.judged_comparisons():
         before, after = samples.get(one.baseline), samples.get(one.candidate)
         if before is None or after is None or not one.verdict.pairs or len(before) != len(after):
             continue

@@ -97,7 +97,7 @@ def main() -> int:
         parser.error(f"--only: no experiment is called {', '.join(sorted(unknown))}; --list shows them")
     if asked.rows:
         return write_rows()
-    card = asked.card or card_of(asked.device)
+    card = asked.card or card_name(asked.device)
     if card is None and not asked.list:
         print("make gpu: this machine has no such device; ARGS='--device=cpu --quick' tries the way", file=sys.stderr)
         return 2
@@ -107,7 +107,7 @@ def main() -> int:
     ahead = [each for each in experiments if each.name in (asked.only or ()) or not asked.only]
     ahead = [each for each in ahead if asked.only or not (each.name in ran and ran[each.name].counts)]
     if asked.list:
-        print(listed(experiments, ran, ahead))
+        print(list_agenda(experiments, ran, ahead))
         return 0
     return carry_out(ahead, folder, asked)
 
@@ -118,7 +118,7 @@ def agenda(file: Path = ROOT / "scripts" / "gpu_agenda.toml") -> list[Experiment
     return [Experiment(**{**one, "run": tuple(one["run"])}) for one in read]
 
 
-def card_of(device: str) -> str | None:
+def card_name(device: str) -> str | None:
     """A short name of the device, such as h100; None where there is none."""
     if device == "cpu":
         return "cpu"
@@ -137,7 +137,7 @@ def outcomes(folder: Path) -> dict[str, Outcome]:
     return {name: Outcome(**one) for name, one in json.loads(file.read_text()).items()} if file.is_file() else {}
 
 
-def listed(experiments: Iterable[Experiment], ran: dict[str, Outcome], ahead: Sequence[Experiment]) -> str:
+def list_agenda(experiments: Iterable[Experiment], ran: dict[str, Outcome], ahead: Sequence[Experiment]) -> str:
     """The agenda, a line for each experiment."""
     lines = []
     for each in experiments:
@@ -184,12 +184,12 @@ def run(one: Experiment, folder: Path, data: Path, asked: argparse.Namespace, li
             if "{data}" in text and not data.exists():
                 recording = [*strobe(), "record", f"--root={data}", "--image=96", "--episodes=8", "--frames=60"]
                 subprocess.run(recording, stdout=log, stderr=log, cwd=ROOT, timeout=120, check=True)
-            command = command_of(one, text, data, out, asked)
-            commands.append(shown(command, folder))
-            code, ended = bounded(command, log, limit_s - (time.monotonic() - began))
+            command = build_command(one, text, data, out, asked)
+            commands.append(format_command(command, folder))
+            code, ended = run_bounded(command, log, limit_s - (time.monotonic() - began))
             if code or ended != "done":
                 break
-    answers = kept(out, place) if one.run != ("pytest",) else tests_of(place / "log.txt")
+    answers = collect_answers(out, place) if one.run != ("pytest",) else count_tests(place / "log.txt")
     shutil.rmtree(out, ignore_errors=True)
     return Outcome(
         ended if ended != "done" or not code else f"exit code {code}",
@@ -201,7 +201,7 @@ def run(one: Experiment, folder: Path, data: Path, asked: argparse.Namespace, li
     )
 
 
-def command_of(one: Experiment, text: str, data: Path, out: Path, asked: argparse.Namespace) -> list[str]:
+def build_command(one: Experiment, text: str, data: Path, out: Path, asked: argparse.Namespace) -> list[str]:
     """The command as it is run: Strobe's flags of --quick follow its own ones, LeRobot's those behind ``--``."""
     if text == "pytest":
         # Only the files with such tests: pytest imports every file that it is given.
@@ -230,12 +230,12 @@ def strobe() -> list[str]:
     return [str(Path(sys.executable).with_name("strobe"))]
 
 
-def shown(command: Sequence[str], folder: Path) -> str:
+def format_command(command: Sequence[str], folder: Path) -> str:
     """The command for a reader: without this machine's paths."""
     return shlex.join(command).replace(str(strobe()[0]), "strobe").replace(str(folder), "RUNS").replace(f"{ROOT}/", "")
 
 
-def bounded(command: Sequence[str], log: Any, limit_s: float) -> tuple[int, str]:
+def run_bounded(command: Sequence[str], log: Any, limit_s: float) -> tuple[int, str]:
     """Run a command; at its bound, or with Ctrl-C here, it is interrupted and given `GRACE_S` to save."""
     process = subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT, cwd=ROOT, start_new_session=True)
     ended = "done"
@@ -255,7 +255,7 @@ def bounded(command: Sequence[str], log: Any, limit_s: float) -> tuple[int, str]
     return process.returncode, ended
 
 
-def kept(out: Path, place: Path) -> list[str]:
+def collect_answers(out: Path, place: Path) -> list[str]:
     """Bring the answers' files into ``place``, and return the first sentences of each."""
     from strobe.core.errors import UserError
     from strobe.core.kinds import document
@@ -277,7 +277,7 @@ def kept(out: Path, place: Path) -> list[str]:
     return sentences
 
 
-def tests_of(log: Path) -> list[str]:
+def count_tests(log: Path) -> list[str]:
     """How many tests passed, failed and were skipped."""
     found = re.findall(r"\d+ (?:passed|failed|skipped|errors?)", log.read_text()[-2000:])
     return [", ".join(found) or "no test ran"]

@@ -71,7 +71,7 @@ class Module:
         sources += [node.names[0].name for node in nodes if isinstance(node, ast.Import)]
         return sum(source.partition(".")[0] == "strobe" for source in sources)
 
-    def imported(self, names: set[str]) -> set[str]:
+    def find_imports(self, names: set[str]) -> set[str]:
         """Return the modules among ``names`` that it imports, at whatever level of its code."""
         found: set[str] = set()
         for node in ast.walk(self.tree):
@@ -89,16 +89,16 @@ class House:
     def __init__(self, sources: Path = SOURCES) -> None:
         self.modules = {module.name: module for module in _modules(sources)}
         names = set(self.modules)
-        self.imports = {name: module.imported(names) for name, module in self.modules.items()}
+        self.imports = {name: module.find_imports(names) for name, module in self.modules.items()}
 
     @property
-    def with_one_importer(self) -> list[str]:
+    def single_importer_modules(self) -> list[str]:
         importers = Counter(target for targets in self.imports.values() for target in targets)
         return sorted(name for name in self.modules if importers[name] == 1)
 
     @property
     def small_with_one_importer(self) -> list[str]:
-        return [name for name in self.with_one_importer if self.modules[name].lines < SMALL]
+        return [name for name in self.single_importer_modules if self.modules[name].lines < SMALL]
 
     @property
     def circle(self) -> list[str]:
@@ -114,12 +114,12 @@ class House:
             for function in module.functions:
                 yield f"{name}:{function.name}", function
 
-    def longer_than(self, lines: int) -> dict[str, int]:
+    def list_long_functions(self, lines: int) -> dict[str, int]:
         """Return functions of more than ``lines`` lines, with their lines."""
         sizes = {name: (f.end_lineno or f.lineno) - f.lineno + 1 for name, f in self.functions()}
         return {name: size for name, size in sizes.items() if size > lines}
 
-    def with_more_parameters_than(self, count: int) -> dict[str, int]:
+    def list_many_parameter_functions(self, count: int) -> dict[str, int]:
         """Return functions of more than ``count`` parameters, ``self`` not counted."""
         sizes = {name: _parameters(f) for name, f in self.functions()}
         return {name: size for name, size in sizes.items() if size > count}
@@ -149,7 +149,7 @@ class House:
         return dict(lines.most_common())
 
     @property
-    def budgeted(self) -> dict[str, int]:
+    def budgeted_figures(self) -> dict[str, int]:
         """The figures that have a budget: name → size."""
         modules = Counter(module.room for module in self.modules.values())
         return {
@@ -158,7 +158,7 @@ class House:
             "imports from strobe inside functions": sum(module.late_imports for module in self.modules.values()),
             "lines": sum(self.lines_by_room.values()),
             "modules": len(self.modules),
-            "modules with one importer": len(self.with_one_importer),
+            "modules with one importer": len(self.single_importer_modules),
             "modules with one importer, small": len(self.small_with_one_importer),
             **{f"lines of {room}": lines for room, lines in self.lines_by_room.items()},
             **{f"modules of {room}": count for room, count in modules.items() if count > 1},
@@ -201,9 +201,9 @@ class Budget:
             return f"the budget was raised from {self.least:,} to {self.budget:,}, and no line of `raised` says why"
         return ""
 
-    def fitted(self, figure: int, step: int, why: str) -> Budget:
+    def fit_to_figure(self, figure: int, step: int, why: str) -> Budget:
         """Return the budget lowered where it has room to spare; raised to the figure where there is a reason."""
-        needed = rounded(figure, step)
+        needed = round_up_step(figure, step)
         if figure > self.budget:
             return replace(self, budget=needed, raised={**self.raised, needed: why}) if why else self
         if self.budget - figure < 2 * step:
@@ -220,7 +220,7 @@ def judge(figures: Mapping[str, int], budgets: Mapping[str, Budget]) -> list[str
     lines = [f"{name}: nothing of the name is there any more (scripts/house.py --budgets)"
              for name in budgets.keys() - figures.keys()]  # fmt: skip
     for name, figure in figures.items():
-        if complaint := budgets.get(name, Budget(0, 0)).complaint(figure, step_of(name)):
+        if complaint := budgets.get(name, Budget(0, 0)).complaint(figure, figure_step(name)):
             lines.append(f"{name}: {complaint}")
     return sorted(lines)
 
@@ -231,18 +231,22 @@ def fit(figures: Mapping[str, int], budgets: Mapping[str, Budget], why: str = ""
     Where there are none at all, the figures of today become the budgets.
     """
     if not budgets:
-        return {name: Budget(most, most) for name, most in ((n, rounded(f, step_of(n))) for n, f in figures.items())}
+        return {
+            name: Budget(most, most)
+            for name, most in ((n, round_up_step(f, figure_step(n))) for n, f in figures.items())
+        }
     return {
-        name: budgets.get(name, Budget(0, 0)).fitted(figure, step_of(name), why) for name, figure in figures.items()
+        name: budgets.get(name, Budget(0, 0)).fit_to_figure(figure, figure_step(name), why)
+        for name, figure in figures.items()
     }
 
 
-def rounded(figure: int, step: int) -> int:
+def round_up_step(figure: int, step: int) -> int:
     """Return ``figure`` rounded up to a multiple of ``step``."""
     return -(-figure // step) * step
 
 
-def step_of(name: str) -> int:
+def figure_step(name: str) -> int:
     return STEPS.get(name.split()[0], 1)
 
 
@@ -297,13 +301,13 @@ def figures(house: House) -> dict[str, object]:
     """Return the table's rows: what is counted, and the count."""
     return {
         "modules": len(house.modules),
-        "modules with one importer": len(house.with_one_importer),
+        "modules with one importer": len(house.single_importer_modules),
         "modules under 100 lines with one importer": len(house.small_with_one_importer),
         "lines": sum(module.lines for module in house.modules.values()),
         "lines by room": house.lines_by_room,
-        f"functions over {LONG} lines": len(house.longer_than(LONG)),
-        f"functions over {LONGEST} lines": len(house.longer_than(LONGEST)),
-        f"functions over {MANY} parameters": len(house.with_more_parameters_than(MANY)),
+        f"functions over {LONG} lines": len(house.list_long_functions(LONG)),
+        f"functions over {LONGEST} lines": len(house.list_long_functions(LONGEST)),
+        f"functions over {MANY} parameters": len(house.list_many_parameter_functions(MANY)),
         "Any": house.anys,
         "public thresholds": public_thresholds(),
         "house words": len(house_words()),
@@ -321,7 +325,7 @@ def main() -> None:
     options = parser.parse_args()
     house = House()
     if options.budgets:
-        sizes = house.budgeted | budgeted_of_tests()
+        sizes = house.budgeted_figures | budgeted_of_tests()
         write_budgets(fit(sizes, read_budgets(), options.why))
         sys.exit("\n".join(judge(sizes, read_budgets())))
     rows = figures(house)
@@ -332,8 +336,8 @@ def main() -> None:
         print(f"{name:48} {value}")
     if options.names:
         for title, names in (
-            (f"over {LONG} lines", house.longer_than(LONG)),
-            (f"over {MANY} parameters", house.with_more_parameters_than(MANY)),
+            (f"over {LONG} lines", house.list_long_functions(LONG)),
+            (f"over {MANY} parameters", house.list_many_parameter_functions(MANY)),
             ("bare names", house.bare_names),
             ("small, one importer", house.small_with_one_importer),
         ):

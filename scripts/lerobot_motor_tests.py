@@ -69,7 +69,7 @@ class Stub:
         self._changed = threading.Condition()
 
     @property
-    def called(self) -> bool:
+    def is_called(self) -> bool:
         return self.calls > 0
 
     def hit(self) -> None:
@@ -80,7 +80,7 @@ class Stub:
 
     def wait_called(self, timeout: float = 1.0) -> bool:
         with self._changed:
-            return self._changed.wait_for(lambda: self.called, timeout)
+            return self._changed.wait_for(lambda: self.is_called, timeout)
 
     def wait_calls(self, min_calls: int = 1, timeout: float = 1.0) -> int:
         with self._changed:
@@ -103,7 +103,7 @@ class EmulatedMotors:
         self._wanted: dict[Packet, Stub] = {}
         self._width = width
         self._bus = Bus(wire, [Servo(model, Joint(id)) for id, model in enumerate(models, start=1)])
-        self._bus.on_packet = self._arrived
+        self._bus.on_packet = self._note_arrival
         self._terminal = Terminal()
         self._told, self._end = os.pipe()
         self._thread = threading.Thread(target=serve, args=(self._bus, self._terminal, self._told), daemon=True)
@@ -197,7 +197,7 @@ class EmulatedMotors:
         self.stubs[name] = self._wanted[packet] = Stub(prepare)
         return name
 
-    def _arrived(self, now: float, packet: Packet) -> None:
+    def _note_arrival(self, now: float, packet: Packet) -> None:
         self._bus.faults.clear()
         for servo in self._bus.servos.values():
             servo.error = 0

@@ -74,7 +74,7 @@ class Treated:
                 stack.enter_context(stand_ins(kind, random_weights=True, tiny=True))
             for kind, name in POLICIES.items():
                 choice = getattr(importlib.import_module(f"lerobot.policies.{kind}.modeling_{kind}"), name)
-                patch.setattr(choice, "__init__", self._built(choice.__init__))
+                patch.setattr(choice, "__init__", self._wrap_init(choice.__init__))
             if not self.plain:  # processors of no policy, for the tests of RTC alone
                 patch.setattr(RTCProcessor, "denoise_step", lambda rtc, *args, **told: Guidance(rtc)(*args, **told))
             yield
@@ -82,7 +82,7 @@ class Treated:
     def pytest_terminal_summary(self, terminalreporter: Any) -> None:
         terminalreporter.write_line(f"treated policies: {self.put_on}")
 
-    def _built(self, plain: Any) -> Any:
+    def _wrap_init(self, plain: Any) -> Any:
         @functools.wraps(plain)
         def init(policy: Any, config: Any, *args: Any, **options: Any) -> None:
             config.device = "cpu"
@@ -97,7 +97,7 @@ class Treated:
     def _treat(self, policy: Any, config: Any) -> None:
         info = SubjectInfo(name=config.type, kind=config.type, source="", inputs="", **lerobot_policies.count(policy))
         subject = PolicySubject(lerobot_policies.Loaded(policy, None, None, info), inputs.synthetic(config, count=1))
-        treatments: list[Treatment] = [catalogue.make(spec) for spec in catalogue.ordered(EXACT)]
+        treatments: list[Treatment] = [catalogue.make(spec) for spec in catalogue.sort_specs(EXACT)]
         if config.rtc_config is not None:
             treatments.append(ClosedFormGuidance())
         Variant("exact", tuple(treatments)).apply(subject)

@@ -15,7 +15,7 @@ NOTEBOOK = Path(__file__).resolve().parents[1] / "docs" / "notebook.ipynb"
 SECONDS = 300  # that a cell may take
 
 
-def executed(path: Path) -> nbformat.NotebookNode:
+def execute_notebook(path: Path) -> nbformat.NotebookNode:
     """Return the notebook at ``path`` with the outputs of a new run. Raises CellExecutionError where a cell fails."""
     book = nbformat.read(path, as_version=4)
     NotebookClient(
@@ -32,7 +32,7 @@ def executed(path: Path) -> nbformat.NotebookNode:
 
 def main() -> None:
     """Run the notebook and write it."""
-    nbformat.write(executed(NOTEBOOK), NOTEBOOK)
+    nbformat.write(execute_notebook(NOTEBOOK), NOTEBOOK)
     print(f"{NOTEBOOK.name}: {NOTEBOOK.stat().st_size / 1024:.0f} KiB", file=sys.stderr)
 
 

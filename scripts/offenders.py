@@ -44,7 +44,7 @@ def offenders(root: Path = ROOT) -> Offenders:
     return {file: sorted(names) for file, names in rules.items()}
 
 
-def listed(path: Path = LIST) -> Offenders:
+def read_listed(path: Path = LIST) -> Offenders:
     """Return the files that are listed, with the rules."""
     table = tomllib.loads(path.read_text())["lint"]["per-file-ignores"]
     return {pattern.removeprefix("../"): rules for pattern, rules in table.items()}
@@ -66,7 +66,7 @@ def main() -> None:
             print(f"{file}:{line} {rule}")
         return
     write(offenders())
-    files, rules = len(listed()), Counter(rule for _, _, rule in offences())
+    files, rules = len(read_listed()), Counter(rule for _, _, rule in offences())
     print(f"{files} files: {', '.join(f'{count} {rule}' for rule, count in sorted(rules.items()))}")
 
 

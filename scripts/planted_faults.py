@@ -56,7 +56,7 @@ class Fault:
         first, *others = Path(self.file).relative_to("src/strobe").parts
         return f"core/{others[0].removesuffix('.py')}" if first == "core" else first.removesuffix(".py")
 
-    def planted(self, source: str) -> str | None:
+    def plant_fault(self, source: str) -> str | None:
         """Return ``source`` with the fault; None if its text does not occur exactly once."""
         return source.replace(self.text, self.faulty) if source.count(self.text) == 1 else None
 
@@ -66,7 +66,7 @@ def faults() -> list[Fault]:
     return [Fault(**fields) for fields in tomllib.loads(LIST.read_text())["fault"]]
 
 
-def copied(folder: Path) -> list[Path]:
+def copy_sources(folder: Path) -> list[Path]:
     """Copy all sources into ``folder``. Return what Python is to import from there, Strobe first."""
     sources = [ROOT / "src", *sorted(ROOT.glob("packages/*/src"))]
     return [Path(shutil.copytree(source, folder / source.relative_to(ROOT))) for source in sources]
@@ -103,11 +103,11 @@ def end(process: subprocess.Popen[bytes]) -> None:
     process.wait()
 
 
-def tried(fault: Fault, folder: Path, paths: Sequence[Path]) -> str:
+def try_fault(fault: Fault, folder: Path, paths: Sequence[Path]) -> str:
     """Plant a fault in the copy in ``folder``, run its test, and take it out. Return what became of it."""
     file = folder / fault.file
     whole, times = file.read_text(), file.stat()
-    if (faulty := fault.planted(whole)) is None:
+    if (faulty := fault.plant_fault(whole)) is None:
         return GONE
     file.write_text(faulty)
     code = run([fault.seen_by], paths, LIMIT_S, bytecode=False)
@@ -131,12 +131,12 @@ def main() -> int:
         signal.signal(number, lambda *_: sys.exit(130))
     began, rows = time.monotonic(), Counter[str]()
     with tempfile.TemporaryDirectory(prefix="planted-faults-") as name:
-        folder, paths = Path(name), copied(Path(name))
+        folder, paths = Path(name), copy_sources(Path(name))
         tests = sorted({fault.seen_by for fault in chosen})
         all_pass = run(tests, paths, LIMIT_S * len(tests), bytecode=True) == 0
         sound = {test for test in tests if all_pass or run([test], paths, LIMIT_S, bytecode=True) == 0}
         for fault in chosen:
-            row = tried(fault, folder, paths) if fault.seen_by in sound else UNSOUND
+            row = try_fault(fault, folder, paths) if fault.seen_by in sound else UNSOUND
             print(f"{row:12} {fault.room:12} {fault.name}: {fault.seen_by}", flush=True)
             rows[row] += 1
     counts = {row: rows[row] for row in (SEEN, NOT_SEEN, GONE, NOT_RUN, UNSOUND)}

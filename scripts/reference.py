@@ -55,12 +55,15 @@ def navigation() -> list[Any]:
 def commands_page() -> str:
     """Return the list of all commands, as `strobe --help` has it, and the flags that all of them take."""
     from strobe.core.cli import display
-    from strobe.core.cli.groups import grouped
+    from strobe.core.cli.groups import group_commands
 
     lines = ["# Every command", "", "As `strobe COMMAND --help` has them.", ""]
-    for group, commands in grouped().items():
+    for group, commands in group_commands().items():
         lines += [f"## {group}", "", "| command | answers |", "|---|---|"]
-        lines += [f"| [`strobe {each.name}`](commands/{each.name}.md) | {escaped(each.answers)} |" for each in commands]
+        lines += [
+            f"| [`strobe {each.name}`](commands/{each.name}.md) | {escape_markdown(each.answers)} |"
+            for each in commands
+        ]
         lines.append("")
     lines += _flags(display.HELP)
     return "\n".join(lines).rstrip() + "\n"
@@ -68,7 +71,7 @@ def commands_page() -> str:
 
 def command_page(name: str) -> str:
     """Return the page of one command: its words, its examples, and its flags with their defaults."""
-    text = help_of(name)
+    text = command_help(name)
     about, _, flags = text.partition("\nFlags:\n")
     about, listed, _ = about.partition("\nTreatments (")
     lines = [f"# strobe {name}", "", *_prose(_capital(about.removeprefix(f"strobe {name}: ")))]
@@ -86,7 +89,7 @@ def command_page(name: str) -> str:
 
 
 @functools.cache
-def help_of(command: str) -> str:
+def command_help(command: str) -> str:
     """Return what ``strobe COMMAND --help`` prints."""
     return slices.load(slices.commands()[command].module).run.help()
 
@@ -101,12 +104,12 @@ def _prose(text: str) -> Iterator[str]:
         lines = block.splitlines()
         heading = lines[0].endswith(":") and len(lines) > 1 and all(line.startswith("  ") for line in lines[1:])
         if heading:
-            yield from ("", f"**{escaped(lines[0].removesuffix(':'))}**", "")
+            yield from ("", f"**{escape_markdown(lines[0].removesuffix(':'))}**", "")
             lines = lines[1:]
         if heading or lines[0].startswith("  "):
             yield from ("```text", *textwrap.dedent("\n".join(lines)).splitlines(), "```", "")
         else:
-            yield from (*map(escaped, lines), "")
+            yield from (*map(escape_markdown, lines), "")
 
 
 def _flags(text: str) -> Iterator[str]:
@@ -120,12 +123,14 @@ def _flags(text: str) -> Iterator[str]:
             name, value, default, about = found.groups()
             yield from ("", f"### `{name}{value or ''}` {{: #{name.lstrip('-')} }}", "")
             if default:
-                yield from (f"{_capital(escaped(default))}.", "")
+                yield from (f"{_capital(escape_markdown(default))}.", "")
             if about:
-                yield escaped(_capital(about))
+                yield escape_markdown(_capital(about))
         elif line.strip() and line != "Flags:":
             yield from (
-                [escaped(line.strip())] if line.startswith(" ") else ["", f"## {escaped(line.rstrip(':'))}", ""]
+                [escape_markdown(line.strip())]
+                if line.startswith(" ")
+                else ["", f"## {escape_markdown(line.rstrip(':'))}", ""]
             )
 
 
@@ -134,11 +139,11 @@ def _flags(text: str) -> Iterator[str]:
 
 def findings_page() -> str:
     """Return what each rule looks for, the findings that it may make, where it runs, and its limits."""
-    from strobe.core.kinds import rules_on
+    from strobe.core.kinds import study_rules
 
     studies: dict[Callable[..., Any], list[str]] = {}
     for study in slices.kinds():
-        for rule in rules_on(study):
+        for rule in study_rules(study):
             studies.setdefault(rule, []).append(study)
     modules: dict[ModuleType, list[Callable[..., Any]]] = {}
     for rule in studies:
@@ -153,13 +158,13 @@ def findings_page() -> str:
     ]
     for module, rules in modules.items():
         title, _, more = _first_line(module.__doc__).removeprefix("Rules on ").rstrip(".").partition(": ")
-        lines += [f"## {escaped(_capital(title))}", ""]
-        lines += [f"{escaped(_capital(more))}.", ""] if more else []
+        lines += [f"## {escape_markdown(_capital(title))}", ""]
+        lines += [f"{escape_markdown(_capital(more))}.", ""] if more else []
         lines += ["| finding | what it says, or looks for | in | limits |", "|---|---|---|---|"]
         for rule in rules:
-            names, limits = made_by(rule)
-            limits += [f"{name} = {value:g}" for name, value in constants_of(rule).items()]
-            about = re.sub(r"\{([\w.\\]+)[^}]*\}", _named, escaped(_first_line(rule.__doc__)))
+            names, limits = find_rule_outputs(rule)
+            limits += [f"{name} = {value:g}" for name, value in rule_constants(rule).items()]
+            about = re.sub(r"\{([\w.\\]+)[^}]*\}", _field_words, escape_markdown(_first_line(rule.__doc__)))
             lines.append(
                 f"| {'<br>'.join(f'`{name}`' for name in names)} | {about} "
                 f"| {', '.join(dict.fromkeys(studies[rule]))} | {', '.join(f'`{limit}`' for limit in limits)} |"
@@ -168,7 +173,7 @@ def findings_page() -> str:
     return "\n".join(lines).rstrip() + "\n"
 
 
-def _named(field: re.Match[str]) -> str:
+def _field_words(field: re.Match[str]) -> str:
     """A finding's field in words."""
     return f"*{re.sub(r'[._\\]+', ' ', field[1])}*"
 
@@ -180,15 +185,23 @@ def limits_page() -> str:
     from strobe.core.findings.thresholds import DEFAULTS, Thresholds
 
     about, _, units = inspect.getdoc(Thresholds).partition("\n\n")  # type: ignore[union-attr]
-    lines = ["# Every limit", "", "Change one with `--thresholds.NAME=VALUE`.", "", escaped(about), "", escaped(units)]
+    lines = [
+        "# Every limit",
+        "",
+        "Change one with `--thresholds.NAME=VALUE`.",
+        "",
+        escape_markdown(about),
+        "",
+        escape_markdown(units),
+    ]
     lines += ["", "| limit | default | |", "|---|---|---|"]
     for item in dataclasses.fields(Thresholds):
         words = " ".join(get_attribute_docstring(Thresholds, item.name).comment_above.split())
-        lines.append(f"| `{item.name}` | {getattr(DEFAULTS, item.name):g} | {escaped(words)} |")
+        lines.append(f"| `{item.name}` | {getattr(DEFAULTS, item.name):g} | {escape_markdown(words)} |")
     return "\n".join(lines) + "\n"
 
 
-def made_by(rule: Callable[..., Any]) -> tuple[list[str], list[str]]:
+def find_rule_outputs(rule: Callable[..., Any]) -> tuple[list[str], list[str]]:
     """Return the ids of the findings that ``rule`` may make, and the limits that it reads.
 
     Ids are of the findings that the rule declares or names. Limits are read from its source and from the functions of
@@ -201,7 +214,7 @@ def made_by(rule: Callable[..., Any]) -> tuple[list[str], list[str]]:
     functions = _functions(module)
     names: dict[str, None] = {}
     limits: dict[str, None] = {}
-    for function in _called(rule.__name__, functions):
+    for function in _reachable_functions(rule.__name__, functions):
         named = [function.name, *(node.id for node in ast.walk(function) if isinstance(node, ast.Name))]
         for each in (getattr(module, name, None) for name in named):
             names |= dict.fromkeys(declared.get((getattr(each, "__module__", ""), getattr(each, "__name__", "")), ()))
@@ -211,12 +224,12 @@ def made_by(rule: Callable[..., Any]) -> tuple[list[str], list[str]]:
     return list(names), list(limits)
 
 
-def constants_of(rule: Callable[..., Any]) -> dict[str, float]:
+def rule_constants(rule: Callable[..., Any]) -> dict[str, float]:
     """Return the constants that ``rule`` compares what it sees with; private ones are no limits."""
     module = inspect.getmodule(rule)
     nodes = (
         node
-        for function in _called(rule.__name__, _functions(module))  # type: ignore[arg-type]
+        for function in _reachable_functions(rule.__name__, _functions(module))  # type: ignore[arg-type]
         for comparison in ast.walk(function)
         if isinstance(comparison, ast.Compare)
         for node in ast.walk(comparison)
@@ -232,7 +245,7 @@ def _functions(module: ModuleType) -> dict[str, ast.FunctionDef]:
     return {node.name: node for node in tree.body if isinstance(node, ast.FunctionDef)}
 
 
-def _called(name: str, functions: dict[str, ast.FunctionDef]) -> list[ast.FunctionDef]:
+def _reachable_functions(name: str, functions: dict[str, ast.FunctionDef]) -> list[ast.FunctionDef]:
     """``name``'s function and those of its file that it reaches."""
     reached: dict[str, ast.FunctionDef] = {}
     left = [name]
@@ -250,7 +263,7 @@ def _called(name: str, functions: dict[str, ast.FunctionDef]) -> list[ast.Functi
 
 def treatments_page() -> str:
     """Return every treatment of the catalogue, as ``--variant``, a recipe and `strobe optimize` know it."""
-    from strobe.core.devices.untried import untried
+    from strobe.core.devices.untried import describe_untried
     from strobe.core.treatments.catalogue import own_entries
 
     lines = [
@@ -267,8 +280,8 @@ def treatments_page() -> str:
         key = f"{entry.key}FIELD" if entry.key.endswith(".") else entry.key
         options = ", ".join(f"`{entry.key}.{option}`" for option in entry.options)
         lines.append(
-            f"| `{key}` | {options} | {entry.effect} | {entry.rank} | {escaped(entry.help)} "
-            f"| {escaped(untried(*entry.untried) or '')} |"
+            f"| `{key}` | {options} | {entry.effect} | {entry.rank} | {escape_markdown(entry.help)} "
+            f"| {escape_markdown(describe_untried(*entry.untried) or '')} |"
         )
     return "\n".join(lines) + "\n"
 
@@ -295,7 +308,7 @@ def results_page() -> str:
     first = list(dict.fromkeys(studies.values()))
     for name in (*first, *sorted(set(defined) - set(first))):
         form = defined[name]
-        lines += [f"## {name}", "", escaped(_first_line(form.get("description"))), ""]
+        lines += [f"## {name}", "", escape_markdown(_first_line(form.get("description"))), ""]
         if fields := form.get("properties"):
             lines += ["| field | type | default | |", "|---|---|---|---|"]
             lines += [_field(key, item, key in form.get("required", ())) for key, item in fields.items()]
@@ -307,7 +320,7 @@ def results_page() -> str:
 
 def _field(name: str, item: dict[str, Any], required: bool) -> str:
     default = "" if required or "default" not in item else f"`{json.dumps(item['default'], ensure_ascii=False)}`"
-    return f"| `{name}` | {_type(item)} | {default} | {escaped(item.get('description', ''))} |"
+    return f"| `{name}` | {_type(item)} | {default} | {escape_markdown(item.get('description', ''))} |"
 
 
 def _type(item: dict[str, Any]) -> str:
@@ -347,7 +360,7 @@ def _capital(text: str) -> str:
     return text[:1].upper() + text[1:]
 
 
-def escaped(text: str) -> str:
+def escape_markdown(text: str) -> str:
     """``text`` as Markdown that shows it as it is; what stands in backticks stays code."""
     pieces = re.split(r"(``.+?``|`[^`]+`)", text)
     for i, piece in enumerate(pieces):

@@ -43,7 +43,7 @@ def on_files(files: Files, config: Any) -> Files:
     """Add the pages that docs/ does not hold."""
     for source, place in OUTSIDE.items():
         if (ROOT / source).exists():
-            text = _moved((ROOT / source).read_text(), Path(source), Path(place))
+            text = _move_links((ROOT / source).read_text(), Path(source), Path(place))
             files.append(File.generated(config, place, content=text))
     for place, text in reference.pages().items():
         files.append(File.generated(config, place, content=text))
@@ -54,25 +54,25 @@ def on_config(config: Any) -> Any:
     """Put the reference's pages into the navigation, and under About what mkdocs.yml does not name."""
     sections = {name: pages for section in config.nav for name, pages in section.items()}
     sections["Reference"] += reference.navigation()
-    named = set(_named(config.nav))
+    named = set(_entry_pages(config.nav))
     sections["About"] += [path.name for path in sorted((ROOT / "docs").glob("*.md")) if path.name not in named]
     return config
 
 
-def _named(entry: Any) -> Iterator[str]:
+def _entry_pages(entry: Any) -> Iterator[str]:
     """The pages that an entry of the navigation names."""
     if isinstance(entry, str):
         yield entry
     else:
         for inner in entry.values() if isinstance(entry, dict) else entry:
-            yield from _named(inner)
+            yield from _entry_pages(inner)
 
 
 def on_page_markdown(markdown: str, *, page: Any, config: Any, files: Files) -> str:
     """Turn links that leave docs/, and say where a run's page with plots is."""
     place = Path(page.file.src_uri)
     if page.file.generated_by is None:
-        markdown = _moved(markdown, Path("docs") / place, place)
+        markdown = _move_links(markdown, Path("docs") / place, place)
     if _is_report(place):
         title, _, rest = markdown.partition("\n")
         # In HTML, since the page is there only once the site is built.
@@ -117,10 +117,10 @@ def _is_report(place: Path) -> bool:
     return place.parts[0] == "examples" and place.name == "report.md"
 
 
-def _moved(text: str, source: Path, place: Path) -> str:
+def _move_links(text: str, source: Path, place: Path) -> str:
     """Return ``text`` of the repository's file ``source`` with its links as they must be at ``place`` on the site."""
 
-    def turned(link: re.Match[str]) -> str:
+    def turn_link(link: re.Match[str]) -> str:
         target = link[2]
         if "://" in target or target.startswith(("mailto:", "/")):
             return link[0]
@@ -133,7 +133,7 @@ def _moved(text: str, source: Path, place: Path) -> str:
             return link[0]
         return f"{link[1]}{_relative(on_site, place.parent)}{link[3]}"
 
-    return _LINK.sub(turned, text)
+    return _LINK.sub(turn_link, text)
 
 
 def _normal(path: Path) -> Path:

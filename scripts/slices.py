@@ -25,28 +25,28 @@ QUICK_S = 4.0
 
 
 @cache
-def allowed() -> dict[str, list[str]]:
+def allowed_imports() -> dict[str, list[str]]:
     """Return each slice, a folder besides the core, with the other slices that it may import."""
     listed = tomllib.loads((ROOT / "scripts" / "slices.toml").read_text())["imports"]
     folders = {path.parent.name for path in (ROOT / "src" / "strobe").glob("*/__init__.py")} - {CORE}
     return {name: listed.get(name, []) for name in sorted(folders | listed.keys())}
 
 
-def of_module(module: str) -> set[str]:
+def module_slices(module: str) -> set[str]:
     """Return the slice that ``module``, a dotted name below strobe, lies in; none for the core's."""
-    return {module.partition(".")[0]} & allowed().keys()
+    return {module.partition(".")[0]} & allowed_imports().keys()
 
 
-def of_test(path: Path) -> set[str]:
+def tested_slices(path: Path) -> set[str]:
     """Return the slices that a file of tests is of, by its folder and its imports; the core where it is of none."""
-    found = {part for part in path.relative_to(TESTS).parts[:-1] if part in allowed()}
-    for module in imported(path):
-        found |= of_module(module)
+    found = {part for part in path.relative_to(TESTS).parts[:-1] if part in allowed_imports()}
+    for module in find_imports(path):
+        found |= module_slices(module)
     return found or {CORE}
 
 
 @cache
-def imported(path: Path) -> set[str]:
+def find_imports(path: Path) -> set[str]:
     """Return the modules below strobe that a file names in its imports, with and without the names it takes of them."""
     found: set[str] = set()
     for node in ast.walk(ast.parse(path.read_text())):
@@ -59,19 +59,19 @@ def imported(path: Path) -> set[str]:
 
 def imports() -> dict[str, set[str]]:
     """Return each slice with the other slices that it imports, at whatever level."""
-    found: dict[str, set[str]] = {name: set() for name in allowed()}
+    found: dict[str, set[str]] = {name: set() for name in allowed_imports()}
     for name in found:
         for path in (ROOT / "src" / "strobe" / name).rglob("*.py"):
-            for module in imported(path):
-                found[name] |= of_module(module) - {name}
+            for module in find_imports(path):
+                found[name] |= module_slices(module) - {name}
     return found
 
 
 def table() -> dict[str, list[str]]:
     """Return each slice with its files of tests, the core last."""
-    rows: dict[str, list[str]] = {name: [] for name in (*allowed(), CORE)}
+    rows: dict[str, list[str]] = {name: [] for name in (*allowed_imports(), CORE)}
     for path in sorted(TESTS.rglob("test_*.py")):
-        for name in of_test(path):
+        for name in tested_slices(path):
             rows[name].append(str(path.relative_to(ROOT)))
     return rows
 
@@ -99,8 +99,8 @@ def main() -> int:
         for name, rows in table().items():
             print(f"{name:14} {len(rows):4} files {sum(took.get(path, 0.0) for path in rows):7.0f} s")
         return 0
-    if wanted not in (*allowed(), CORE):
-        print(f"SLICE={wanted}: there are {', '.join((*allowed(), CORE))}", file=sys.stderr)
+    if wanted not in (*allowed_imports(), CORE):
+        print(f"SLICE={wanted}: there are {', '.join((*allowed_imports(), CORE))}", file=sys.stderr)
         return 2
     print("\n".join(files(wanted)))
     return 0

@@ -52,7 +52,7 @@ def main() -> int:
         drawn = picture(asked.of, stops)
     else:
         with tempfile.TemporaryDirectory() as folder:
-            toured(Path(folder), max(number for number, _, _ in stops))
+            run_tour(Path(folder), max(number for number, _, _ in stops))
             drawn = picture(Path(folder) / FOLDER, stops)
     if len(drawn.encode()) > 1000 * MOST_KB:
         print(f"the picture would have {len(drawn) / 1000:.0f} kB, more than {MOST_KB}: fewer stops", file=sys.stderr)
@@ -62,7 +62,7 @@ def main() -> int:
     return 0
 
 
-def toured(folder: Path, last: int) -> None:
+def run_tour(folder: Path, last: int) -> None:
     """Run `strobe tour` in ``folder`` until stop ``last`` is done. Raises RuntimeError where it fails."""
     command = [sys.executable, "-u", "-m", "strobe", "tour"]  # a pipe would hold the headings back
     with subprocess.Popen(command, cwd=folder, stdout=subprocess.PIPE, text=True) as tour:

@@ -38,10 +38,10 @@ def main(paths: list[str]) -> int:
 
 def faults(path: Path) -> list[str]:
     """Return what is wrong with a wheel or an sdist, in words."""
-    return of_wheel(path) if path.suffix == ".whl" else of_sdist(path)
+    return check_wheel(path) if path.suffix == ".whl" else check_sdist(path)
 
 
-def of_wheel(path: Path) -> list[str]:
+def check_wheel(path: Path) -> list[str]:
     """Return what is wrong with a wheel."""
     with zipfile.ZipFile(path) as wheel:
         files = {info.filename: info.file_size for info in wheel.infolist()}
@@ -60,7 +60,7 @@ def of_wheel(path: Path) -> list[str]:
     return wrong + ["METADATA is missing"] * (not described)
 
 
-def of_sdist(path: Path) -> list[str]:
+def check_sdist(path: Path) -> list[str]:
     """Return what is wrong with an sdist."""
     with tarfile.open(path) as sdist:
         files = {member.name.partition("/")[2]: member.size for member in sdist.getmembers() if member.isfile()}

@@ -114,7 +114,7 @@ def _logs_as_before() -> Iterator[None]:
 
 
 @pytest.fixture(autouse=True)
-def _no_cache_of_the_users(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+def _isolated_cache(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """Keep earlier ladders and engines out of the user's cache: none is read there, and none is left."""
     if "STROBE_CACHE" not in os.environ:
         base = request.config._tmp_path_factory.getbasetemp()  # type: ignore[attr-defined]
@@ -124,9 +124,9 @@ def _no_cache_of_the_users(request: pytest.FixtureRequest, monkeypatch: pytest.M
 @pytest.fixture(scope="module")
 def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
     """Headless Chromium for the pages of a file of tests. Skips where there is none."""
-    from support.browser import NAMES, Browser, installed
+    from support.browser import NAMES, Browser, find_browser
 
-    if installed() is None:
+    if find_browser() is None:
         pytest.skip(f"no Chromium on the PATH (looked for {', '.join(NAMES)}): apt-get install chromium")
     with Browser(tmp_path_factory.mktemp("browser")) as opened:
         yield opened
@@ -145,7 +145,7 @@ def browse(browser: Browser, tmp_path: Path) -> Browse:
 
 
 @pytest.fixture(scope="session")
-def saved(tmp_path_factory: pytest.TempPathFactory) -> Any:
+def saved_policies(tmp_path_factory: pytest.TempPathFactory) -> Any:
     """Tiny policies of random weights as LeRobot saves them, and what they were, by their kinds."""
     from support.checkpoints import FEW_STEPS, tiny_checkpoint
 
@@ -173,7 +173,7 @@ def recording(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(autouse=True)
-def nothing_beside(monkeypatch: pytest.MonkeyPatch) -> None:
+def idle_machine(monkeypatch: pytest.MonkeyPatch) -> None:
     """Commands find this machine at rest, whatever runs beside the tests."""
     from strobe.core.measure import other_work
 

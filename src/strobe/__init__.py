@@ -25,14 +25,25 @@ from typing import TYPE_CHECKING, Any
 from strobe.version import __version__
 
 __all__ = [
-    "Probe", "Timeline", "__version__", "attach", "breakdown", "compare", "load_policy", "optimize", "put_on",
-    "section", "take_off", "timed", "verify",
+    "Probe",
+    "Timeline",
+    "__version__",
+    "apply_recipe",
+    "attach",
+    "breakdown",
+    "compare",
+    "load_policy",
+    "optimize",
+    "revert_recipe",
+    "section",
+    "timed",
+    "verify",
 ]  # fmt: skip
 
 if TYPE_CHECKING:
     from strobe.core.python import breakdown, compare, verify
     from strobe.core.timeline import Probe, Timeline, attach, section, timed
-    from strobe.deploy import load_policy, put_on, take_off
+    from strobe.deploy import apply_recipe, load_policy, revert_recipe
     from strobe.ladder.verb import optimize
 
 

@@ -50,7 +50,7 @@ def checkpoint(dataset, tmp_path_factory) -> Path:
 
 
 @pytest.fixture
-def loaded(checkpoint):
+def loaded_policy(checkpoint):
     import lerobot_policy_act_relative_rtc  # noqa: F401
 
     config = PreTrainedConfig.from_pretrained(checkpoint)
@@ -60,8 +60,8 @@ def loaded(checkpoint):
 
 
 @pytest.mark.slow("a training by lerobot-train, and its checkpoint")
-def test_a_checkpoint_holds_the_statistics_and_the_same_policy(loaded, tmp_path):
-    policy, _, _ = loaded
+def test_a_checkpoint_holds_the_statistics_and_the_same_policy(loaded_policy, tmp_path):
+    policy, _, _ = loaded_policy
     assert all(
         getattr(policy, f"{what}_{which}").isfinite().all() for what in ("action", "delta") for which in ("mean", "std")
     )
@@ -74,9 +74,9 @@ def test_a_checkpoint_holds_the_statistics_and_the_same_policy(loaded, tmp_path)
     assert torch.equal(policy.predict_action_chunk(seen, 3, prefix), again.predict_action_chunk(seen, 3, prefix))
 
 
-def test_what_was_learnt_is_where_the_robot_goes(loaded, dataset):
+def test_what_was_learnt_is_where_the_robot_goes(loaded_policy, dataset):
     """At 1000 units from any state it was trained at: only relative values can know."""
-    policy, _, _ = loaded
+    policy, _, _ = loaded_policy
     speed = torch.tensor([[1.0, -1.0]])
     state = torch.full((1, 2), 1000.0)
     seen = {"observation.state": torch.stack([state - 2 * speed, state], 1), "observation.environment_state": speed}
@@ -104,19 +104,19 @@ def test_the_processors_normalise_images_and_leave_states_and_actions(make):
 
 
 @pytest.mark.slow("LeRobot's own engine in real time")
-def test_the_rollouts_rtc_engine_continues_each_chunk(loaded):
-    policy, before, after = loaded
+def test_the_rollouts_rtc_engine_continues_each_chunk(loaded_policy):
+    policy, before, after = loaded_policy
     assert supports_rtc_inference(policy)
     names = {"observation.state": ["x.pos", "y.pos"], "observation.environment_state": ["u.pos", "v.pos"]}
     features = {k: {"dtype": "float32", "shape": (2,), "names": n} for k, n in names.items()}
     calls, predict = [], policy.predict_action_chunk
 
-    def recorded(batch, **options):
+    def record_call(batch, **options):
         chunk = predict(batch, **options)
         calls.append((options["inference_delay"], options["prev_chunk_left_over"], chunk))
         return chunk
 
-    policy.predict_action_chunk = recorded
+    policy.predict_action_chunk = record_call
     robot: Any = SimpleNamespace(robot_type="none", action_features={})  # all that the engine asks of one
     engine = RTCInferenceEngine(
         policy, before, after, robot, RTCConfig(execution_horizon=10),

@@ -34,7 +34,7 @@ def test_one_number_of_steps_gives_no_line():
 @given(positive, st.dictionaries(st.text("abc", min_size=1, max_size=3), positive, min_size=1, max_size=4), positive)
 def test_a_part_that_falls_to_its_need_meets_the_target(target, parts, rest):
     total_ms = sum(parts.values()) + rest
-    for need in Need.of(parts, total_ms, target):
+    for need in Need.list_needs(parts, total_ms, target):
         if need.needed_ms is not None:
             assert total_ms - need.ms + need.needed_ms == pytest.approx(target)
             assert need.needed_ms < need.ms
@@ -43,7 +43,7 @@ def test_a_part_that_falls_to_its_need_meets_the_target(target, parts, rest):
 
 
 def test_a_target_that_is_met_needs_nothing():
-    assert Need.of({"a": 30.0}, 40.0, 50.0) == []
+    assert Need.list_needs({"a": 30.0}, 40.0, 50.0) == []
 
 
 @given(st.floats(1, 1000), st.floats(5, 200))

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 from support.refused import assert_refused
-from support.stored import stored
+from support.stored import load_stored
 
 from strobe.core.cli.main import main
 from strobe.core.results.answer import CompareResult
@@ -14,15 +14,15 @@ from strobe.core.results.answer import CompareResult
 TINY = ["compare", "--policy.type=act", "--policy.size=tiny", "--iterations=6", "--seconds=20"]
 
 
-def only(folder: Path):
+def load_only_answer(folder: Path):
     (found,) = [path.parent for path in folder.rglob("result.json")]
-    return stored(CompareResult, found)
+    return load_stored(CompareResult, found)
 
 
 @pytest.mark.slow("three dtypes in turn")
 def test_precisions_side_by_side(tmp_path, capsys):
     assert main([*TINY, "--precision", "auto", "--full", f"--output_dir={tmp_path}"]) == 0
-    result = only(tmp_path)
+    result = load_only_answer(tmp_path)
     assert [m.name for m in result.measurements] == ["fp32", "bf16"]
     full, half = result.measurements
     assert [m.traits.treatment("precision").value for m in (full, half)] == ["fp32", "bf16"]
@@ -39,11 +39,11 @@ def test_parts_of_it(tmp_path):
     variants = ["--variant", f"half vision: {half}"]
     variants += ["--variant", f"two formats: {half}, precision=fp16, precision.part=model.encoder"]
     assert main([*TINY, "--skip_counting", *variants, f"--output_dir={tmp_path}"]) == 0
-    result = only(tmp_path)
+    result = load_only_answer(tmp_path)
     assert [m.name for m in result.measurements] == ["baseline", "half vision", "two formats"]
-    assert result.measurements[1].traits.labelled()["precision.part"] == "model.backbone"
-    assert result.measurements[2].traits.labelled()["precision"] == "bf16, fp16"
-    assert result.measurements[2].traits.labelled()["precision.part"] == "model.backbone, model.encoder"
+    assert result.measurements[1].traits.labelled_values()["precision.part"] == "model.backbone"
+    assert result.measurements[2].traits.labelled_values()["precision"] == "bf16, fp16"
+    assert result.measurements[2].traits.labelled_values()["precision.part"] == "model.backbone, model.encoder"
     assert all(comparison.agreement.cosine > 0.999 for comparison in result.comparisons)
 
 

@@ -135,7 +135,7 @@ REFUSED |= {text: {} for text in ANYWHERE}
 
 
 def test_the_table_of_phases_has_every_treatment() -> None:
-    listed = {catalogue.entry_of(text.split("=")[0]).key for text in REFUSED if not text.startswith("rtc.")}
+    listed = {catalogue.find_entry(text.split("=")[0]).key for text in REFUSED if not text.startswith("rtc.")}
     assert listed == {entry.key for entry in catalogue.own_entries()}
 
 
@@ -187,8 +187,8 @@ def test_what_another_package_says_is_shown_and_never_decided_by(monkeypatch: py
     variants = [Variant("baseline"), variant, Variant("again", (Foreign(),))]
     result, _ = compare(sleeper, variants, INFERENCE, Options(SamplingBudget(iterations=3), counted=False))
     foreign = result.measurement("foreign")
-    assert foreign.traits.labelled()["compiled"] is True
-    assert not foreign.traits.compiled
+    assert foreign.traits.labelled_values()["compiled"] is True
+    assert not foreign.traits.is_compiled
     assert foreign.traits.build_s is None
     assert [comparison.baseline for comparison in result.comparisons] == ["baseline"] * 2
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from support.progress_seen import ProgressSeen
-from support.required import required
+from support.required import require_value
 
 from strobe.core.cli import live
 from strobe.core.cli import main as cli
@@ -20,8 +20,8 @@ from strobe.core.runs import store
 from strobe.core.runs.recipe_file import dump
 from strobe.core.sameness.check import YARDSTICKS
 from strobe.core.treatments import catalogue, known, spec
-from strobe.core.treatments.recipe import ALL, EXACT_ALONE, guards_of
-from strobe.core.treatments.treatment import STRUCTURE, Entry, Treatment, policy_of
+from strobe.core.treatments.recipe import ALL, EXACT_ALONE, recipe_guards
+from strobe.core.treatments.treatment import STRUCTURE, Entry, Treatment, require_policy
 from strobe.lerobot.policies.loading import load_subject
 from strobe.lerobot.policies.options import PolicyOptions
 from strobe.lerobot.verify import verify
@@ -41,7 +41,7 @@ class Reused(Treatment):
     key = "reused"
 
     def apply(self, subject):
-        model: Any = policy_of(subject).policy.model
+        model: Any = require_policy(subject).policy.model
         kept, before = {}, model.embed_prefix
 
         def embed(*args, **kwargs):
@@ -52,7 +52,7 @@ class Reused(Treatment):
 
 
 @pytest.fixture
-def reused(monkeypatch):
+def reused_treatment(monkeypatch):
     entry = Entry("reused", "a planted fault", "exact", STRUCTURE, lambda _: Reused())
     entries = (*catalogue.own_entries(), entry)
     monkeypatch.setattr(catalogue, "own_entries", lambda: entries)
@@ -67,21 +67,21 @@ def subject():
 
 def test_a_recipe_that_acts_the_same_passes_and_its_exact_treatments_are_held_to_more(subject):
     found = recipe(MIXED)
-    result = verify(subject, found, "fast.yaml", guards_of(found), count=4, passes=1)
-    assert result.passed
+    result = verify(subject, found, "fast.yaml", recipe_guards(found), count=4, passes=1)
+    assert result.has_passed
     assert [(check.name, check.effect) for check in result.checks] == [(EXACT_ALONE, "exact"), (ALL, "rounding")]
     exact, together = (check.agreement for check in result.checks)
-    assert required(exact).rms < 1e-5 < required(required(together).rms) < 0.02
+    assert require_value(exact).rms < 1e-5 < require_value(require_value(together).rms) < 0.02
     assert [one.name for one in result.yardsticks] == [
         "reordered sums", "another noise draw", "neighbouring frame", "another observation",
     ]  # fmt: skip
     assert not result.measurements
 
 
-def test_a_wrong_exact_treatment_is_not_hidden_by_rounding(subject, reused):
+def test_a_wrong_exact_treatment_is_not_hidden_by_rounding(subject, reused_treatment):
     found = recipe([{"reused": True}, {"precision": "bf16"}], guard="rms<=1, worst<=3")
-    result = verify(subject, found, "fast.yaml", guards_of(found), count=4, passes=1)
-    assert not result.passed
+    result = verify(subject, found, "fast.yaml", recipe_guards(found), count=4, passes=1)
+    assert not result.has_passed
     exact, together = result.checks
     assert "it is not exact" in exact.broken
     assert exact.agreement.worst_at
@@ -103,15 +103,15 @@ def test_ctrl_c_keeps_the_checks_that_were_made(subject):
         def progress(self, progress) -> None: ...
 
     found = recipe(MIXED)
-    result = verify(subject, found, "fast.yaml", guards_of(found), Stops(), count=2, passes=1)
+    result = verify(subject, found, "fast.yaml", recipe_guards(found), Stops(), count=2, passes=1)
     assert result.status == "interrupted"
     assert [check.name for check in result.checks] == [EXACT_ALONE]
-    assert not result.passed
+    assert not result.has_passed
 
 
 def test_every_phase_tells_how_far_the_whole_is_and_how_long_it_will_take(subject):
     found, kept = recipe(MIXED), ProgressSeen()
-    verify(subject, found, "fast.yaml", guards_of(found), kept, count=2, passes=1)
+    verify(subject, found, "fast.yaml", recipe_guards(found), kept, count=2, passes=1)
     calling = {what: told for what, told in kept.stages.items() if "ceiling" not in what}
     assert len(calling) == 1 + len(YARDSTICKS) + 2
     assert all(calling.values())
@@ -124,7 +124,7 @@ def test_every_phase_tells_how_far_the_whole_is_and_how_long_it_will_take(subjec
 
 def test_where_time_is_short_fewer_observations_are_looked_at_and_the_answer_says_so(subject):
     found = recipe([{"precision": "bf16"}])
-    result = verify(subject, found, "fast.yaml", guards_of(found), count=5, passes=1, seconds=1e-3)
+    result = verify(subject, found, "fast.yaml", recipe_guards(found), count=5, passes=1, seconds=1e-3)
     assert [check.agreement.distinct for check in result.checks] == [4]
     assert any(sentence.startswith("4 of 5 observations were looked at") for sentence in answers(result))
 
@@ -139,7 +139,7 @@ def test_a_log_is_told_how_far_it_is_too(monkeypatch, capsys):
     assert lines[1:] == ["… its exact part: 1 of 8 chunks, about 3 s left"], "and then now and then"
 
 
-def test_the_command_ends_in_a_run_and_an_exit_code(tmp_path: Path, capsys, reused):
+def test_the_command_ends_in_a_run_and_an_exit_code(tmp_path: Path, capsys, reused_treatment):
     path = tmp_path / "fast.yaml"
     common = [f"--recipe={path}", *BOUND, f"--output_dir={tmp_path / 'runs'}", "--observations=2", "--passes=1"]
     dump(recipe(MIXED), path)

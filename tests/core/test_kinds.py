@@ -12,16 +12,16 @@ from importlib.metadata import EntryPoint
 import pytest
 from support import example_runs as runs
 from support import example_sweeps as sweeps
-from support.example_ladder import climbed
-from support.example_loader import starved
-from support.example_sameness import verified
-from support.findings_results import measured, result
+from support.example_ladder import make_climb
+from support.example_loader import starving_loader
+from support.example_sameness import make_verification
+from support.findings_results import make_measurement, result
 from support.golden import golden
 
 from strobe.budget.results import Budget
 from strobe.core import kinds, slices
 from strobe.core.findings import Thresholds
-from strobe.core.findings.rules import rule_for
+from strobe.core.findings.rules import declare_answers
 from strobe.core.results.answer import Answer, Result
 from strobe.core.results.finding import Finding
 from strobe.history.diff import diff
@@ -30,35 +30,36 @@ from strobe.sweep.results import Sweep
 from strobe.train.results import Training, TrainResult
 
 
-def trained() -> TrainResult:
+def make_train_result() -> TrainResult:
     training = Training(
         batch_size=8, workers=0, steps=20, run_steps=20, planned_steps=100, samples_per_s=80, planned_hours=1,
         bound="compute", sentence="", data_share=0, overhead=0,
     )  # fmt: skip
-    return result(measured({}, name="training step", phase="training step"), of=TrainResult, training=training)
+    return result(make_measurement({}, name="training step", phase="training step"), of=TrainResult, training=training)
 
 
 ONE_OF_EACH: dict[str, Callable[[], Answer]] = {
     "breakdown": runs.act,
     "compare": runs.rtc,
-    "train": trained,
+    "train": make_train_result,
     "preflight": lambda: golden("preflight"),
     "rollout": lambda: golden("rollout"),
     "replay": lambda: golden("replay"),
-    "optimize": climbed,
-    "verify": verified,
+    "optimize": make_climb,
+    "verify": make_verification,
     "evaluate": lambda: golden("evaluate-button"),
     "evaluate results": lambda: golden("judged"),
     "trials": lambda: golden("trials"),
     "tune": lambda: golden("tune"),
     "sweep": sweeps.square,
-    "dataloader": starved,
+    "dataloader": starving_loader,
     "budget": lambda: golden("budget"),
     "doctor": lambda: golden("doctor"),
     "trace": lambda: golden("trace"),
     "server": lambda: golden("server"),
     "history": lambda: history(
-        [runs.saved("one", runs.act()), runs.saved("two", runs.act(started=datetime(2026, 11, 22, tzinfo=UTC)))], "runs"
+        [runs.make_run("one", runs.act()), runs.make_run("two", runs.act(started=datetime(2026, 11, 22, tzinfo=UTC)))],
+        "runs",
     ),
     "diff": lambda: diff(runs.act(), runs.act(), judge=runs.judge),
 }
@@ -82,27 +83,27 @@ def test_every_kind_is_shown_and_judged(study: str):
 # Rules of another package, each for other answers.
 
 
-def said(rule: str) -> Iterator[Finding]:
+def yield_finding(rule: str) -> Iterator[Finding]:
     yield Finding(rule=rule, level="good", title=rule, seen="1 thing", why="It does.")
 
 
-def unmarked(answer: Answer, _: Thresholds) -> Iterator[Finding]:
-    return said("unmarked")
+def unmarked_rule(answer: Answer, _: Thresholds) -> Iterator[Finding]:
+    return yield_finding("unmarked")
 
 
-@rule_for(TrainResult, Sweep)
+@declare_answers(TrainResult, Sweep)
 def asks_for_two(answer: TrainResult | Sweep, _: Thresholds) -> Iterator[Finding]:
-    return said("asks for two")
+    return yield_finding("asks for two")
 
 
-@rule_for(Result)
+@declare_answers(Result)
 def asks_for_what_is_measured(answer: Result, _: Thresholds) -> Iterator[Finding]:
-    return said("asks for what is measured")
+    return yield_finding("asks for what is measured")
 
 
-@rule_for(Budget)
+@declare_answers(Budget)
 def breaks(answer: Budget, _: Thresholds) -> Iterator[Finding]:
-    yield from said("before it breaks")
+    yield from yield_finding("before it breaks")
     raise RuntimeError("broken")
 
 

@@ -14,8 +14,8 @@ import psutil
 import pytest
 import torch
 from lerobot.configs.train import TrainPipelineConfig
-from support.broken_datasets import copied, late
-from support.example_loader import rate, starved
+from support.broken_datasets import copy_dataset, late
+from support.example_loader import rate, starving_loader
 
 from strobe.core.errors import UserError
 from strobe.core.measure import memory
@@ -27,18 +27,18 @@ from strobe.dataloader import run as search
 from strobe.dataloader.bench import Bench
 from strobe.dataloader.caches import caches
 from strobe.dataloader.encodings import ImageFormat
-from strobe.dataloader.preparation import StepNeeds, facts_of
+from strobe.dataloader.preparation import StepNeeds, read_dataset_facts
 from strobe.dataloader.process import LoaderError, LoaderProcess
 from strobe.dataloader.results import LoaderSettings, Rate, StepNeed
-from strobe.dataloader.run import changes, what_ifs
+from strobe.dataloader.run import changes, measure_what_ifs
 from strobe.dataloader.settings import SearchOptions, candidates, started_by_fork
 from strobe.dataloader.train_loader import (
     KeptSamples,
     keep_samples,
+    loader_settings,
     open_dataset,
     open_loader,
     sample_bytes,
-    settings_of,
 )
 from strobe.lerobot.policies.training_step import Training
 from strobe.train.watch import train_config
@@ -65,7 +65,7 @@ def config(tmp_path_factory: pytest.TempPathFactory) -> TrainPipelineConfig:
 
 @pytest.fixture(scope="module")
 def own(config: TrainPipelineConfig) -> LoaderSettings:
-    return started_by_fork(settings_of(config))
+    return started_by_fork(loader_settings(config))
 
 
 def machine() -> Machine:
@@ -146,7 +146,7 @@ def test_ctrl_c_keeps_what_was_measured(config: TrainPipelineConfig) -> None:
 def test_a_loader_that_needs_too_much_shared_memory_is_refused_and_the_rest_go_on(
     config: TrainPipelineConfig, own: LoaderSettings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    facts, _ = facts_of(config, own)
+    facts, _ = read_dataset_facts(config, own)
     monkeypatch.setattr(memory, "shared_free", lambda: 3 * 4 * facts.sample_bytes)
     choice = [own.model_copy(update={"prefetch_factor": ahead}) for ahead in (2, 3, 4)]
     with Bench(config, facts, choice, choice[0]) as bench:
@@ -155,7 +155,7 @@ def test_a_loader_that_needs_too_much_shared_memory_is_refused_and_the_rest_go_o
         assert "--shm-size" in bench.rows[choice[2]].reason
 
 
-def halted(worker: psutil.Process) -> bool:
+def is_halted(worker: psutil.Process) -> bool:
     """Whether a process is stopped, once the kernel has got round to it."""
     end = time.monotonic() + 300
     while worker.status() != psutil.STATUS_STOPPED and time.monotonic() < end:
@@ -163,7 +163,7 @@ def halted(worker: psutil.Process) -> bool:
     return worker.status() == psutil.STATUS_STOPPED
 
 
-def ended(process: psutil.Process) -> bool:
+def has_ended(process: psutil.Process) -> bool:
     """Whether a process is gone, or soon will be; nobody may be there to take note of its end."""
     end = time.monotonic() + 300
     while process.is_running() and process.status() != psutil.STATUS_ZOMBIE and time.monotonic() < end:
@@ -177,7 +177,7 @@ def test_a_worker_that_dies_and_one_that_hangs_are_reasons(config: TrainPipeline
         process.start()
         worker = psutil.Process(process.worker_pids[0])
         process.sample(0.01)
-        assert halted(worker), "it waits without taking time"
+        assert is_halted(worker), "it waits without taking time"
         worker.kill()
         with pytest.raises(LoaderError, match=r"worker.*(killed|exited)"):
             process.sample(5)
@@ -189,7 +189,7 @@ def test_a_worker_that_dies_and_one_that_hangs_are_reasons(config: TrainPipeline
         worker.suspend()
         with pytest.raises(LoaderError, match=r"hung: no batch for 0\.5 s"):
             process.sample(0.1)
-    assert ended(worker), "closing ends a halted worker"
+    assert has_ended(worker), "closing ends a halted worker"
 
 
 @pytest.mark.slow("a loader's real processes")
@@ -203,14 +203,14 @@ def test_a_broken_video_is_named_in_one_line(config: TrainPipelineConfig, tmp_pa
     flags = ["--policy.type=diffusion", "--policy.device=cpu"]
     broken = train_config(["--dataset.repo_id=local/pusht", f"--dataset.root={root}", *flags], measuring=True)
     with pytest.raises(UserError, match=r"file-000\.mp4"):
-        facts_of(broken, started_by_fork(settings_of(broken)))
+        read_dataset_facts(broken, started_by_fork(loader_settings(broken)))
 
 
 @pytest.mark.slow("a loader's real processes")
 def test_a_dataset_that_cannot_be_read_is_refused_before_a_loader_is_blamed(
     config: TrainPipelineConfig, tmp_path: Path
 ) -> None:
-    root = copied(Path(str(config.dataset.root)), tmp_path / "late")
+    root = copy_dataset(Path(str(config.dataset.root)), tmp_path / "late")
     late(root, 1, 1, "observation.image")
     flags = ["--policy.type=diffusion", "--policy.device=cpu", "--num_workers=0", "--batch_size=4"]
     given = train_config(["--dataset.repo_id=local/pusht", f"--dataset.root={root}", *flags], measuring=True)
@@ -245,7 +245,7 @@ def test_workers_are_doubled_while_that_is_faster_and_the_step_is_not_fed(
     own: LoaderSettings, needed: float, most: int, tried: list[int]
 ) -> None:
     four = own.model_copy(update={"num_workers": 4})
-    with Waiting(None, starved().dataset, [four], own, needed) as bench:  # type: ignore[arg-type]
+    with Waiting(None, starving_loader().dataset, [four], own, needed) as bench:  # type: ignore[arg-type]
         bench.sample(four, 1.0)
         grown = [(row.settings.num_workers, faster) for row, faster in bench.grow(four, most, 1.0)]
     assert grown == [(count, count <= 16) for count in tried]
@@ -278,9 +278,9 @@ def test_only_changes_that_can_matter_are_tried(
 
 @pytest.mark.slow("two more loaders for as long as a verdict takes")
 def test_what_ifs_are_measured_beside_the_chosen_loader(config: TrainPipelineConfig, own: LoaderSettings) -> None:
-    facts, _ = facts_of(config, own)
+    facts, _ = read_dataset_facts(config, own)
     with Bench(config, facts, [own], own) as bench:
-        rows = list(what_ifs(bench, own, 0.1, transforms=False, live=Silent()))
+        rows = list(measure_what_ifs(bench, own, 0.1, transforms=False, live=Silent()))
         assert list(bench.rows) == [own], "the search's own rows are left alone"
         assert list(bench.alive) == [own]
     assert [(row.name.split()[1], row.status) for row in rows] == [("decoder", "done"), ("torch", "done")]
@@ -294,7 +294,7 @@ def test_the_bounds_of_a_cache_are_measured_and_nothing_stays(
     shared = tmp_path / "shm"
     shared.mkdir()
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
-    facts, root = facts_of(config, own)
+    facts, root = read_dataset_facts(config, own)
     with Bench(config, facts, [own], own) as bench:
         decoded, copied = caches(bench, own, root, 0.2, Silent(), shared)
         assert list(bench.rows) == [own]
@@ -343,7 +343,7 @@ def test_a_bound_without_room_is_not_judged(
     monkeypatch.setattr(memory, "shared_free", lambda *_: free)
     monkeypatch.setattr(memory, "available_bytes", lambda: 1 << 40 if free == 1 << 40 else 1 << 12)
     shared = root.parent / where if where else root.parent
-    with Bench(config, starved().dataset, [own], own) as bench:
+    with Bench(config, starving_loader().dataset, [own], own) as bench:
         if free == 1 << 40:
             bench.facts.sample_bytes = 1 << 30  # a batch is more than the most that is kept
         decoded, copied = caches(bench, own, root, 0.1, Silent(), shared)
@@ -378,12 +378,12 @@ def test_the_step_is_measured_as_lerobot_train_runs_it_and_the_notes_say_so(
 
     seen, settings, forward = set(), set(), ACTPolicy.forward
 
-    def watched(*args: Any, **kwargs: Any) -> Any:
+    def watch_forward(*args: Any, **kwargs: Any) -> Any:
         settings.add((torch.backends.cudnn.benchmark, torch.backends.cudnn.deterministic))
         seen.add(torch.get_autocast_dtype("cpu") if torch.is_autocast_enabled("cpu") else None)
         return forward(*args, **kwargs)
 
-    monkeypatch.setattr(ACTPolicy, "forward", watched)
+    monkeypatch.setattr(ACTPolicy, "forward", watch_forward)
     monkeypatch.setattr(preparation, "BUDGET", SamplingBudget(iterations=1))
     data = ["--dataset.repo_id=local/pusht", f"--dataset.root={config.dataset.root}", f"--policy.use_amp={amp}"]
     small = ["--policy.dim_model=64", "--policy.n_heads=4", "--policy.pretrained_backbone_weights=null"]
@@ -426,5 +426,5 @@ def test_a_killed_search_leaves_no_process(config: TrainPipelineConfig) -> None:
         family = [psutil.Process(int(pid)) for pid in running.stdout.readline().split()]
         assert len(family) == 2
         running.kill()
-    assert all(map(ended, family)), "a halted worker ends with its loader, the loader with the search"
+    assert all(map(has_ended, family)), "a halted worker ends with its loader, the loader with the search"
     assert os.path.isdir(str(config.dataset.root))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from support.example_loader import rate, starved
+from support.example_loader import rate, starving_loader
 from support.findings_results import approve_findings
 
 from strobe.core.kinds import advise, document
@@ -14,7 +14,7 @@ from strobe.dataloader.results import Dataloader, Encoding, StartUp, StepNeed
 
 def healthy(own: Any = None, now: float = 8000 / 120, **more: Any) -> Dataloader:
     """The user's loader feeds the step; ``own`` and ``now`` are its rate and the step's time with it."""
-    answer = starved()
+    answer = starving_loader()
     answer.rows = [row for row in answer.rows if row.settings.num_workers <= 4]
     answer.rows[3].rate = rate(152, 0.02)
     update = {"own": own or rate(152, 0.02), "step_ms_now": now}
@@ -22,14 +22,14 @@ def healthy(own: Any = None, now: float = 8000 / 120, **more: Any) -> Dataloader
     return answer.model_copy(update=more)
 
 
-def without_workers() -> Dataloader:
+def own_loader_without_workers() -> Dataloader:
     answer = healthy(rate(500, 0.01), 8000 / 500 + 8000 / 120)
     for row in answer.rows:
         row.own = row.settings.num_workers == 0
     return answer
 
 
-def that_fails() -> Dataloader:
+def own_loader_failing() -> Dataloader:
     answer = healthy()
     own = next(row for row in answer.rows if row.own)
     own.status, own.reason, own.rate = "refused", "needs up to 9,000 MiB of shared memory", None
@@ -45,7 +45,7 @@ def starts(spawn_s: float, persistent: bool = True) -> Dataloader:
     return answer.model_copy(update={"own": answer.own.model_copy(update={"persistent_workers": persistent})})
 
 
-def encoded(spread: float) -> Dataloader:
+def encoding_answer(spread: float) -> Dataloader:
     """An encoding that loads 1.8 times as fast, give or take."""
     return healthy(encodings=[
         Encoding(name="baseline", status="done", rate=rate(100, 0.02), bytes_per_hour=1e9),
@@ -63,12 +63,12 @@ def growing(needed: float = 300, last: float = 150) -> Dataloader:
 
 
 def test_the_edge_of_a_search_is_not_taken_for_the_best_there_is() -> None:
-    def said(answer: Dataloader) -> Finding:
+    def unfed_step_finding(answer: Dataloader) -> Finding:
         return next(each for each in advise(answer) if each.rule == "no-loader-feeds-step")
 
-    assert "--workers=4,8,16" in said(growing()).do
-    assert "that was tried" in said(growing()).title
-    assert "More cores" in said(growing(last=80)).do, "four workers are no faster than two"
+    assert "--workers=4,8,16" in unfed_step_finding(growing()).do
+    assert "that was tried" in unfed_step_finding(growing()).title
+    assert "More cores" in unfed_step_finding(growing(last=80)).do, "four workers are no faster than two"
 
 
 def test_a_rate_that_is_enough_without_workers_is_not_called_too_little() -> None:
@@ -84,16 +84,16 @@ def test_a_rate_that_is_enough_without_workers_is_not_called_too_little() -> Non
 def test_what_is_found() -> None:
     feeds, slower = "loader-feeds-step", "loader-slower-than-step"
     approve_findings("loading", {".*": {
-        "slower than the step": (f"{slower} more-workers-slower", starved()),
+        "slower than the step": (f"{slower} more-workers-slower", starving_loader()),
         "feeds the step": (feeds, healthy()),
         "no step": ("", healthy(needs=[])),
-        "no workers": (slower, without_workers()),  # takes turns with the step
+        "no workers": (slower, own_loader_without_workers()),  # takes turns with the step
         "nothing feeds the step": (f"no-loader-feeds-step {slower}", healthy(
             needs=[StepNeed(batch_size=8, samples_per_s=300, source="given")])),
-        "the user's loader fails": ("own-loader-fails", that_fails()),
+        "the user's loader fails": ("own-loader-fails", own_loader_failing()),
         "a long start": (f"start-up-long {feeds}", starts(20.0)),
         "a long start at every epoch": (f"start-up-long {feeds}", starts(20.0, persistent=False)),
         "a start of 2 s at every epoch": (feeds, starts(2.0, persistent=False)),
-        "another encoding is faster": (f"encoding-faster {feeds}", encoded(0.02)),
-        "another encoding may be faster": (feeds, encoded(0.9)),
+        "another encoding is faster": (f"encoding-faster {feeds}", encoding_answer(0.02)),
+        "another encoding may be faster": (feeds, encoding_answer(0.9)),
     }})  # fmt: skip

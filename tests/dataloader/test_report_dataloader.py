@@ -5,26 +5,28 @@ from __future__ import annotations
 import pytest
 from support.approved import approve_cases
 from support.browser import Browse
-from support.example_loader import starved
-from support.shown import drawn, root, whole
+from support.example_loader import starving_loader
+from support.shown import count_plots, root, whole
 
 from strobe.core import kinds
 from strobe.dataloader.results import Encoding, StartUp
 
 
 def test_it_is_shown_as_it_was_approved() -> None:
-    refused = starved()
+    refused = starving_loader()
     refused.rows[-1].status, refused.rows[-1].reason, refused.rows[-1].rate = (
         "refused",
         "too little shared memory",
         None,
     )
-    approve_cases("dataloader", {"starved": whole(starved(), ""), "a row that was refused": whole(refused, "loaders")})
+    approve_cases(
+        "dataloader", {"starved": whole(starving_loader(), ""), "a row that was refused": whole(refused, "loaders")}
+    )
 
 
 @pytest.mark.matrix
 def test_the_page_draws_in_a_browser(browse: Browse) -> None:
-    answer = starved(
+    answer = starving_loader(
         start_ups=[StartUp(start_method="spawn", status="done", first_batch_s=9.0, epoch_start_s=0.3)],
         encodings=[
             Encoding(name="baseline", status="done"),
@@ -32,5 +34,5 @@ def test_the_page_draws_in_a_browser(browse: Browse) -> None:
         ],
     )
     dom = browse(kinds.page(answer))
-    assert drawn(dom) == 2
+    assert count_plots(dom) == 2
     assert "error" not in root(dom)

@@ -7,14 +7,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from strobe.dataloader.throughput import merged, rate_of
+from strobe.dataloader.throughput import block_rate, merge_rates
 
 times = st.lists(st.floats(1e-4, 1e3), min_size=1, max_size=200)
 
 
 @given(st.integers(1, 1000), times)
 def test_the_rate_is_all_samples_over_all_time_and_lies_in_its_interval(samples: int, blocks: list[float]) -> None:
-    rate = rate_of(samples, blocks)
+    rate = block_rate(samples, blocks)
     assert rate.samples_per_s == pytest.approx(samples * len(blocks) / sum(blocks))
     assert rate.low <= rate.samples_per_s <= rate.high
     assert (rate.interval is None) == (len(blocks) < 3)
@@ -23,8 +23,8 @@ def test_the_rate_is_all_samples_over_all_time_and_lies_in_its_interval(samples:
 
 @given(times, times)
 def test_two_looks_are_one_longer_look(first: list[float], second: list[float]) -> None:
-    assert merged(rate_of(8, first), rate_of(8, second)) == rate_of(8, [*first, *second])
-    assert merged(None, rate_of(8, second)) == rate_of(8, second)
+    assert merge_rates(block_rate(8, first), block_rate(8, second)) == block_rate(8, [*first, *second])
+    assert merge_rates(None, block_rate(8, second)) == block_rate(8, second)
 
 
 def test_the_interval_covers_the_truth_even_where_neighbours_hang_together() -> None:
@@ -33,7 +33,7 @@ def test_the_interval_covers_the_truth_even_where_neighbours_hang_together() -> 
     for _ in range(300):
         noise = random.normal(0, 0.05, 241)
         blocks = 1 + noise[1:] - 0.6 * noise[:-1]  # a late block shortens the next
-        rate = rate_of(10, blocks.tolist())
+        rate = block_rate(10, blocks.tolist())
         covered += rate.low <= 10 <= rate.high
     assert covered / 300 >= 0.9
 
@@ -41,6 +41,6 @@ def test_the_interval_covers_the_truth_even_where_neighbours_hang_together() -> 
 def test_what_is_no_time_is_refused() -> None:
     for blocks in ([], [0.0], [-1.0], [float("nan")]):
         with pytest.raises(ValueError, match="blocks"):
-            rate_of(8, blocks)
+            block_rate(8, blocks)
     with pytest.raises(ValueError, match="not alike"):
-        merged(rate_of(8, [1.0]), rate_of(16, [1.0]))
+        merge_rates(block_rate(8, [1.0]), block_rate(16, [1.0]))

@@ -21,7 +21,7 @@ from strobe.core.errors import UserError
 from strobe.core.results.agreement import Agreement
 from strobe.core.results.recipe import Recipe
 from strobe.core.runs.recipe_file import dump
-from strobe.deploy import checking, with_recipe
+from strobe.deploy import attach_recipe_on_load, checking
 from strobe.lerobot.policies.policy_subject import PolicySubject
 
 # A robot's program: loads a policy with a recipe, and prints what of the lab that brought in.
@@ -54,8 +54,8 @@ def observation(subject: PolicySubject) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("kind", matrix(FEW_STEPS))
-def test_lerobots_own_calls_work_on_the_treated_policy(kind: str, saved: Saved, tmp_path: Path) -> None:
-    folder, subject = saved[kind]
+def test_lerobots_own_calls_work_on_the_treated_policy(kind: str, saved_policies: Saved, tmp_path: Path) -> None:
+    folder, subject = saved_policies[kind]
     exact = EXACT if kind in ("smolvla", "pi05") else []
     dump(recipe(kind, *exact, {"precision": "bf16"}, guard="cosine>=0.99"), tmp_path / "fast.yaml")
     loaded = strobe.load_policy(folder, tmp_path / "fast.yaml", device="cpu")
@@ -80,23 +80,23 @@ def test_lerobots_own_calls_work_on_the_treated_policy(kind: str, saved: Saved, 
         assert chunk.dtype == torch.float32
 
 
-def test_the_preprocessor_is_the_treated_one(saved: Saved, tmp_path: Path) -> None:
-    folder, subject = saved["act"]
+def test_the_preprocessor_is_the_treated_one(saved_policies: Saved, tmp_path: Path) -> None:
+    folder, subject = saved_policies["act"]
     dump(recipe("act", {"images": 24}), tmp_path / "small.yaml")
     loaded = strobe.load_policy(folder, tmp_path / "small.yaml", device="cpu", check=False)
     batch = loaded.preprocessor(observation(subject))
     assert {min(batch[key].shape[-2:]) for key in loaded.policy.config.image_features} == {24}
 
 
-def test_a_robots_process_loads_nothing_of_the_lab(saved: Saved, tmp_path: Path) -> None:
+def test_a_robots_process_loads_nothing_of_the_lab(saved_policies: Saved, tmp_path: Path) -> None:
     dump(recipe("act", {"precision": "bf16"}), tmp_path / "fast.yaml")
-    ran = warm.run("-c", ROBOT, saved["act"][0], tmp_path / "fast.yaml")
+    ran = warm.run("-c", ROBOT, saved_policies["act"][0], tmp_path / "fast.yaml")
     assert ran.returncode == 0, ran.stderr
     assert ran.stdout.splitlines()[-1] == ""
 
 
-def test_without_a_recipe_it_is_lerobots_policy(saved: Saved) -> None:
-    folder, subject = saved["act"]
+def test_without_a_recipe_it_is_lerobots_policy(saved_policies: Saved) -> None:
+    folder, subject = saved_policies["act"]
     state = torch.random.get_rng_state()
     loaded = strobe.load_policy(str(folder))
     assert loaded.agreement is None
@@ -107,15 +107,15 @@ def test_without_a_recipe_it_is_lerobots_policy(saved: Saved) -> None:
     assert torch.equal(torch.random.get_rng_state(), state)  # the check drew nothing from the program's generator
 
 
-def test_overrides_reach_the_policy(saved: Saved) -> None:
-    loaded = strobe.load_policy(saved["act"][0], overrides=["--n_action_steps=7"])
+def test_overrides_reach_the_policy(saved_policies: Saved) -> None:
+    loaded = strobe.load_policy(saved_policies["act"][0], overrides=["--n_action_steps=7"])
     assert loaded.policy.config.n_action_steps == 7
 
 
-def test_the_untouched_weights_are_let_go(saved: Saved) -> None:
+def test_the_untouched_weights_are_let_go(saved_policies: Saved) -> None:
     """A policy deployed in bfloat16 takes bfloat16's memory."""
     before = _living_float32()
-    loaded = strobe.load_policy(saved["act"][0], recipe("act", {"precision": "bf16"}))
+    loaded = strobe.load_policy(saved_policies["act"][0], recipe("act", {"precision": "bf16"}))
     gc.collect()
     weights = sum(parameter.numel() for parameter in loaded.policy.parameters())
     assert _living_float32() - before < weights / 4
@@ -148,36 +148,36 @@ def _living_float32() -> int:
         (recipe("pi05", {"precision": "bf16"}), "recipe is a recipe for the type 'pi05', and this is 'act'"),
     ],
 )
-def test_it_never_runs_another_policy_in_silence(made: Recipe, words: str, saved: Saved) -> None:
+def test_it_never_runs_another_policy_in_silence(made: Recipe, words: str, saved_policies: Saved) -> None:
     with pytest.raises(UserError, match=words) as caught:
-        strobe.load_policy(saved["act"][0], made)
+        strobe.load_policy(saved_policies["act"][0], made)
     assert "\n" not in str(caught.value)
 
 
-def test_without_the_check_it_is_loaded_all_the_same(saved: Saved) -> None:
+def test_without_the_check_it_is_loaded_all_the_same(saved_policies: Saved) -> None:
     demanding = recipe("act", {"precision": "bf16"}, guard="cosine>=0.99999999")
-    loaded = strobe.load_policy(saved["act"][0], demanding, check=False)
+    loaded = strobe.load_policy(saved_policies["act"][0], demanding, check=False)
     assert loaded.agreement is None
     assert next(loaded.policy.parameters()).dtype == torch.bfloat16
 
 
-def test_other_versions_are_a_warning(saved: Saved) -> None:
+def test_other_versions_are_a_warning(saved_policies: Saved) -> None:
     with pytest.warns(UserWarning, match=r"recipe was made with torch 1.0 \(here .*its agreement may not hold"):
-        strobe.load_policy(saved["act"][0], recipe("act", {"channels_last": True}, versions={"torch": "1.0"}))
+        strobe.load_policy(saved_policies["act"][0], recipe("act", {"channels_last": True}, versions={"torch": "1.0"}))
 
 
-def test_what_is_no_checkpoint_or_no_recipe_is_told(saved: Saved, tmp_path: Path) -> None:
+def test_what_is_no_checkpoint_or_no_recipe_is_told(saved_policies: Saved, tmp_path: Path) -> None:
     with pytest.raises(UserError, match="no config"):
         strobe.load_policy(tmp_path)
     with pytest.raises(UserError, match="cannot read the recipe"):
-        strobe.load_policy(saved["act"][0], tmp_path / "none.yaml")
+        strobe.load_policy(saved_policies["act"][0], tmp_path / "none.yaml")
 
 
-def test_closed_form_guidance_waits_for_rtc(saved: Saved) -> None:
+def test_closed_form_guidance_waits_for_rtc(saved_policies: Saved) -> None:
     """lerobot-rollout turns RTC on after it has loaded the policy."""
     from lerobot.policies.rtc.configuration_rtc import RTCConfig
 
-    folder, subject = saved["smolvla"]
+    folder, subject = saved_policies["smolvla"]
     loaded = strobe.load_policy(folder, recipe("smolvla", {"guidance": "closed form"}))
     assert loaded.agreement is not None
     assert loaded.agreement.largest_error == 0
@@ -194,15 +194,15 @@ def test_closed_form_guidance_waits_for_rtc(saved: Saved) -> None:
     assert ["denoise_step" in vars(policy.model.rtc_processor) for policy in policies] == [True, False]
 
 
-def test_policies_that_lerobot_loads_carry_the_recipe(saved: Saved) -> None:
+def test_policies_that_lerobot_loads_carry_the_recipe(saved_policies: Saved) -> None:
     from lerobot.configs import PreTrainedConfig
     from lerobot.policies.factory import get_policy_class, make_policy
 
-    folder, subject = saved["act"]
+    folder, subject = saved_policies["act"]
     kind: Any = get_policy_class("act")
     config = PreTrainedConfig.from_pretrained(folder)
     config.pretrained_path = folder
-    with with_recipe(recipe("act", {"precision": "bf16"})):
+    with attach_recipe_on_load(recipe("act", {"precision": "bf16"})):
         policy = make_policy(config, ds_meta=subject.inputs.meta)
     assert type(policy) is kind
     assert next(policy.parameters()).dtype == torch.bfloat16
@@ -217,23 +217,23 @@ def test_policies_that_lerobot_loads_carry_the_recipe(saved: Saved) -> None:
 def test_a_recipe_that_was_put_on_nothing_is_told() -> None:
     with (
         pytest.warns(UserWarning, match="no policy of the type 'act' was loaded"),
-        with_recipe(recipe("act", {"precision": "bf16"})),
+        attach_recipe_on_load(recipe("act", {"precision": "bf16"})),
     ):
         pass
     with (
         pytest.raises(UserError, match="recipe: no policy type 'atc': did you mean 'act'"),
-        with_recipe(recipe("atc", {"precision": "bf16"})),
+        attach_recipe_on_load(recipe("atc", {"precision": "bf16"})),
     ):
         pass
 
 
-def test_within_the_block_the_guard_holds_too(saved: Saved) -> None:
+def test_within_the_block_the_guard_holds_too(saved_policies: Saved) -> None:
     from lerobot.policies.factory import get_policy_class
 
-    folder, _ = saved["act"]
+    folder, _ = saved_policies["act"]
     kind: Any = get_policy_class("act")
     with (
         pytest.raises(UserError, match="not the policy that the recipe promises"),
-        with_recipe(recipe("act", {"precision": "bf16"}, guard="cosine>=0.99999999")),
+        attach_recipe_on_load(recipe("act", {"precision": "bf16"}, guard="cosine>=0.99999999")),
     ):
         kind.from_pretrained(folder)

@@ -27,7 +27,7 @@ from support.matrix import matrix
 
 from strobe.core.errors import UserError
 from strobe.deploy import Watch
-from strobe.deploy.checking import Applied, put_on
+from strobe.deploy.checking import Applied, apply_checked_recipe
 from strobe.lerobot.policies.loading import load_subject
 from strobe.lerobot.policies.options import InputOptions, PolicyOptions
 from strobe.lerobot.policies.policy_subject import PolicySubject
@@ -50,12 +50,12 @@ Weights = dict[str, Tensor]
 
 
 @functools.cache
-def untouched(kind: str) -> PolicySubject:
+def baseline_policy(kind: str) -> PolicySubject:
     """A policy that nothing is ever applied."""
-    return made(kind)
+    return load_tiny_policy(kind)
 
 
-def made(kind: str) -> PolicySubject:
+def load_tiny_policy(kind: str) -> PolicySubject:
     overrides = ["--device=cpu", *STEPS[kind]]
     return load_subject(PolicyOptions(type=kind, size="tiny", overrides=overrides), InputOptions(image_size=(48, 64)))
 
@@ -63,7 +63,7 @@ def made(kind: str) -> PolicySubject:
 @functools.cache
 def checkpoints(kind: str) -> tuple[Weights, Weights]:
     """The weights that the policies are made with, and others."""
-    first = {name: value.clone() for name, value in untouched(kind).policy.state_dict().items()}
+    first = {name: value.clone() for name, value in baseline_policy(kind).policy.state_dict().items()}
     generator = torch.Generator().manual_seed(1)
     other = {
         name: value + 0.02 * torch.randn(value.shape, generator=generator).to(value.dtype)
@@ -83,22 +83,22 @@ def chunk(policy: Any, subject: PolicySubject, seed: int, *, inference: bool = F
 
 
 @functools.cache
-def alone(kind: str, weights: int, seed: int) -> Tensor:
+def baseline_actions(kind: str, weights: int, seed: int) -> Tensor:
     """What the policy does by itself."""
-    subject = untouched(kind)
+    subject = baseline_policy(kind)
     subject.policy.load_state_dict(checkpoints(kind)[weights])
     return chunk(subject.policy, subject, seed)
 
 
 @functools.cache
-def batch_of(kind: str) -> dict[str, Any]:
-    return untouched(kind).inputs.batch(2)
+def make_batch(kind: str) -> dict[str, Any]:
+    return baseline_policy(kind).inputs.batch(2)
 
 
 def gradient(policy: Any, subject: PolicySubject) -> Weights:
     """Of a training step; the policy is in eval mode again after it."""
     torch.manual_seed(3)
-    batch = subject.loaded.preprocessor(dict(batch_of(subject.info.kind)))
+    batch = subject.loaded.preprocessor(dict(make_batch(subject.info.kind)))
     policy.train()
     policy.forward(batch)[0].backward()
     found = {name: weight.grad for name, weight in policy.named_parameters() if weight.grad is not None}
@@ -109,7 +109,7 @@ def gradient(policy: Any, subject: PolicySubject) -> Weights:
 
 @functools.cache
 def gradient_alone(kind: str, weights: int) -> Weights:
-    subject = untouched(kind)
+    subject = baseline_policy(kind)
     subject.policy.load_state_dict(checkpoints(kind)[weights])
     return gradient(subject.policy, subject)
 
@@ -118,13 +118,15 @@ def gradient_alone(kind: str, weights: int) -> Weights:
 def ruler(kind: str) -> tuple[Any, Any]:
     """The spread of the actions, and how far reordered sums move them: what guards measure by."""
     spec = EXACT[0] if kind in FLOW else {"channels_last": True}
-    measured = put_on(made(kind), tiny_recipe(kind, spec), "fast.yaml", check=False, twin=True)
+    measured = apply_checked_recipe(
+        load_tiny_policy(kind), tiny_recipe(kind, spec), "fast.yaml", check=False, twin=True
+    )
     return measured.scale, measured.reordered
 
 
 @functools.cache
 def pair(kind: str) -> tuple[PolicySubject, PolicySubject]:
-    return made(kind), made(kind)
+    return load_tiny_policy(kind), load_tiny_policy(kind)
 
 
 @dataclass
@@ -152,7 +154,7 @@ class Two:
 
     def holds(self, one: One) -> None:
         seed, one.inference = self.chance.randrange(2), not one.inference
-        expected = alone(self.kind, one.weights, seed)
+        expected = baseline_actions(self.kind, one.weights, seed)
         got = chunk(one.policy, one.subject, seed, inference=one.inference)
         if one.applied is None:
             assert torch.equal(got, expected)
@@ -160,13 +162,13 @@ class Two:
             found, judged = one.applied.compare(expected, got, "call")
             assert judged.outcome == "held", (judged, found)
 
-    def put_on(self, one: One) -> None:
+    def apply_recipe(self, one: One) -> None:
         if one.applied is None:
             some = self.chance.sample(self.specs, self.chance.randint(1, len(self.specs)))
-            one.applied = put_on(one.subject, tiny_recipe(self.kind, *some), "fast.yaml", check=False)
+            one.applied = apply_checked_recipe(one.subject, tiny_recipe(self.kind, *some), "fast.yaml", check=False)
             one.applied.scale, one.applied.reordered = ruler(self.kind)
 
-    def take_off(self, one: One) -> None:
+    def revert_recipe(self, one: One) -> None:
         if one.applied is not None:
             one.applied.undo()
             one.applied = None
@@ -174,11 +176,11 @@ class Two:
     def copy(self, one: One) -> None:
         """The copy is the baseline, with weights of its own."""
         other = copy.deepcopy(one.policy)
-        assert torch.equal(chunk(other, one.subject, 0), alone(self.kind, one.weights, 0))
+        assert torch.equal(chunk(other, one.subject, 0), baseline_actions(self.kind, one.weights, 0))
         part = copy.deepcopy(one.policy.model)
         for weight in (*other.parameters(), *part.parameters()):
             weight.data.zero_()
-        assert not torch.equal(chunk(other, one.subject, 0), alone(self.kind, one.weights, 0))
+        assert not torch.equal(chunk(other, one.subject, 0), baseline_actions(self.kind, one.weights, 0))
 
     def load(self, one: One) -> None:
         one.weights = 1 - one.weights
@@ -207,23 +209,27 @@ class Two:
         one.policy.share_memory()
 
 
-def globals_of(kind: str) -> dict[str, Any]:
+def read_globals(kind: str) -> dict[str, Any]:
     """What others in the process call too."""
-    modeling = vars(sys.modules[type(untouched(kind).policy).__module__])
+    modeling = vars(sys.modules[type(baseline_policy(kind).policy).__module__])
     drawing = {name: getattr(torch, name) for name in ("randn", "randn_like", "rand", "rand_like", "normal")}
     return {**{name: value for name, value in modeling.items() if callable(value)}, **drawing}
 
 
-def played(kind: str, specs: list[Spec], seed: int) -> None:
-    chance, before, threads = random.Random(f"{seed} {specs}"), globals_of(kind), torch.get_num_threads()
+def play_sequence(kind: str, specs: list[Spec], seed: int) -> None:
+    chance, before, threads = random.Random(f"{seed} {specs}"), read_globals(kind), torch.get_num_threads()
     two = Two(kind, specs, chance)
-    deck = [(what, at) for what in (two.put_on, two.take_off, two.copy, two.load, two.train, two.move) for at in (0, 1)]
+    deck = [
+        (what, at)
+        for what in (two.apply_recipe, two.revert_recipe, two.copy, two.load, two.train, two.move)
+        for at in (0, 1)
+    ]
     chance.shuffle(deck)
     done: list[str] = []
     try:
         for one in two.both:
-            two.put_on(one)
-        for what, at in [*deck, (two.take_off, 0), (two.take_off, 1)]:
+            two.apply_recipe(one)
+        for what, at in [*deck, (two.revert_recipe, 0), (two.revert_recipe, 1)]:
             done.append(f"{what.__name__} {'AB'[at]}")
             what(two.both[at])
             for one in two.both:
@@ -232,8 +238,8 @@ def played(kind: str, specs: list[Spec], seed: int) -> None:
         raise AssertionError(f"seed {seed}, {specs}, {', '.join(done)}: {error}") from error
     finally:
         for one in two.both:
-            two.take_off(one)
-    after = globals_of(kind)
+            two.revert_recipe(one)
+    after = read_globals(kind)
     assert [name for name, value in before.items() if after[name] is not value] == []
     assert torch.get_num_threads() == threads
 
@@ -242,17 +248,17 @@ def played(kind: str, specs: list[Spec], seed: int) -> None:
 @pytest.mark.parametrize("spec", matrix([None, *ALL]), ids=lambda spec: next(iter(spec)) if spec else "all of them")
 @pytest.mark.parametrize("kind", matrix(FLOW))
 def test_exact_treatments_on_two_flow_policies(kind: str, spec: Spec | None) -> None:
-    played(kind, [spec] if spec else ALL, seed=1)
+    play_sequence(kind, [spec] if spec else ALL, seed=1)
 
 
 @pytest.mark.slow("two policies under each precision")
 @pytest.mark.parametrize("spec", matrix(ROUNDING, keep=2), ids=lambda spec: next(iter(spec)))
 def test_rounding_treatments_on_two_policies(spec: Spec) -> None:
-    played("act", [spec], seed=1)
+    play_sequence("act", [spec], seed=1)
 
 
-def applied(subject: PolicySubject, *specs: Spec, keep: bool = True) -> Applied:
-    found = put_on(subject, tiny_recipe("act", *specs), "fast.yaml", check=False)
+def apply_specs(subject: PolicySubject, *specs: Spec, keep: bool = True) -> Applied:
+    found = apply_checked_recipe(subject, tiny_recipe("act", *specs), "fast.yaml", check=False)
     if not keep:
         found.settle()
     return found
@@ -260,44 +266,44 @@ def applied(subject: PolicySubject, *specs: Spec, keep: bool = True) -> Applied:
 
 @pytest.fixture
 def act() -> PolicySubject:
-    return made("act")
+    return load_tiny_policy("act")
 
 
 @pytest.mark.parametrize("keep", [True, False])
 def test_what_casts_a_policy_casts_the_untouched_one(act: PolicySubject, keep: bool) -> None:
-    found = applied(act, {"precision": "bf16"}, keep=keep)
+    found = apply_specs(act, {"precision": "bf16"}, keep=keep)
     act.policy.double()
     assert next(act.policy.parameters()).dtype is torch.bfloat16
-    assert (chunk(act.policy, act, 0) - alone("act", 0, 0)).abs().max() < 0.2
+    assert (chunk(act.policy, act, 0) - baseline_actions("act", 0, 0)).abs().max() < 0.2
     found.undo()
     assert {weight.dtype for weight in act.policy.parameters()} == {torch.float64}
 
 
 def test_without_the_untouched_weights_there_is_no_copy_and_others_are_loaded(act: PolicySubject) -> None:
-    applied(act, {"precision": "bf16"}, keep=False)
+    apply_specs(act, {"precision": "bf16"}, keep=False)
     with pytest.raises(UserError, match=r"fast\.yaml on it cannot be copied, as its original weights were let go"):
         copy.deepcopy(act.policy)
     act.policy.load_state_dict(checkpoints("act")[1])
-    assert (chunk(act.policy, act, 0) - alone("act", 1, 0)).abs().max() < 0.2
+    assert (chunk(act.policy, act, 0) - baseline_actions("act", 1, 0)).abs().max() < 0.2
     with pytest.raises(UserError, match="leave out assign=True"):
         act.policy.load_state_dict(checkpoints("act")[0], assign=True)
 
 
 def test_treatments_that_do_not_fit_what_the_policy_has_become_stay_off(act: PolicySubject) -> None:
-    applied(act, {"weights": "packed"})
+    apply_specs(act, {"weights": "packed"})
     with pytest.warns(
         UserWarning, match=r"fast.yaml cannot be applied again after to\(\): .*the policy runs unchanged"
     ):
         act.policy.double()
-    assert torch.equal(chunk(act.policy.float(), act, 0), alone("act", 0, 0))
+    assert torch.equal(chunk(act.policy.float(), act, 0), baseline_actions("act", 0, 0))
     act.policy.train()
 
 
 @pytest.mark.parametrize("spec", [{"weights": "packed"}, {"channels_last": True}])
 def test_weights_that_are_changed_in_place_are_refused_rather_than_stale(spec: Spec) -> None:
     """As the average of a training's weights is put into a policy; what packed them would go on with the old ones."""
-    subject = made("act")
-    applied = put_on(subject, tiny_recipe("act", spec), "fast.yaml", check=False)
+    subject = load_tiny_policy("act")
+    applied = apply_checked_recipe(subject, tiny_recipe("act", spec), "fast.yaml", check=False)
     subject.chunk(0)
     with torch.no_grad():
         next(subject.policy.parameters()).copy_(torch.ones(()))
@@ -308,23 +314,23 @@ def test_weights_that_are_changed_in_place_are_refused_rather_than_stale(spec: S
 
 
 def test_a_second_recipe_on_one_policy_is_refused(act: PolicySubject) -> None:
-    found = applied(act, {"channels_last": True})
+    found = apply_specs(act, {"channels_last": True})
     with pytest.raises(UserError, match=r"fast\.yaml is on this policy already"):
-        applied(act, {"precision": "bf16"})
+        apply_specs(act, {"precision": "bf16"})
     found.undo()
-    applied(act, {"precision": "bf16"}).undo()
+    apply_specs(act, {"precision": "bf16"}).undo()
 
 
 def test_a_watched_policy_is_watched_on_after_other_weights_are_loaded(act: PolicySubject) -> None:
     recipe = tiny_recipe("act", {"precision": "bf16"})
-    watch = Watch(put_on(act, recipe, "fast.yaml", check=False, twin=True), 1.0)
+    watch = Watch(apply_checked_recipe(act, recipe, "fast.yaml", check=False, twin=True), 1.0)
     try:
         for weights in (0, 1):
             act.policy.load_state_dict(checkpoints("act")[weights])
             got = chunk(act.policy, act, 0)
-            assert 0 < (got - alone("act", weights, 0)).abs().max() < 0.2
+            assert 0 < (got - baseline_actions("act", weights, 0)).abs().max() < 0.2
             assert watch.wait()
-        assert torch.equal(chunk(copy.deepcopy(act.policy), act, 0), alone("act", 1, 0))
+        assert torch.equal(chunk(copy.deepcopy(act.policy), act, 0), baseline_actions("act", 1, 0))
         assert (watch.checked, watch.fallen_back) == (2, "")
     finally:
         watch.close()
@@ -333,9 +339,9 @@ def test_a_watched_policy_is_watched_on_after_other_weights_are_loaded(act: Poli
 def test_an_engine_is_one_of_the_weights_that_the_policy_has(act: PolicySubject) -> None:
     """Loaded ones, and those that a training of the part has changed; its gradients are all there."""
     pytest.importorskip("openvino")
-    applied(act, {"engine": "openvino", "engine.part": "model.encoder.layers.0", "engine.precision": "fp32"})
+    apply_specs(act, {"engine": "openvino", "engine.part": "model.encoder.layers.0", "engine.precision": "fp32"})
     act.policy.load_state_dict(checkpoints("act")[1])
-    assert (chunk(act.policy, act, 0) - alone("act", 1, 0)).abs().max() < 1e-3
+    assert (chunk(act.policy, act, 0) - baseline_actions("act", 1, 0)).abs().max() < 1e-3
     part: Any = act.policy.get_submodule("model.encoder.layers.0")
     part(torch.randn(3, 1, part.linear1.in_features)).sum().backward()
     assert all(weight.grad is not None for weight in part.parameters())
@@ -351,7 +357,9 @@ def test_a_recipe_of_what_is_executed_is_checked_on_what_both_predict_and_loads(
     subject = load_subject(
         PolicyOptions(type="diffusion", size="tiny", overrides=["--device=cpu", "--n_action_steps=4"])
     )
-    applied = put_on(subject, tiny_recipe("diffusion", {"policy.n_action_steps": 6}), "fast.yaml", seconds=0.1)
+    applied = apply_checked_recipe(
+        subject, tiny_recipe("diffusion", {"policy.n_action_steps": 6}), "fast.yaml", seconds=0.1
+    )
     assert applied.agreement is not None
     assert applied.agreement.predicted == 4
     assert applied.agreement.worst == 0

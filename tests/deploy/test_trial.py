@@ -21,7 +21,7 @@ from support.matrix import matrix
 from strobe.core.results.recipe import Recipe
 from strobe.core.runs.recipe_file import dump
 from strobe.deploy import checking, trial
-from strobe.deploy.trial import RecipeTrial, put_on_trial
+from strobe.deploy.trial import RecipeTrial, apply_on_trial
 from strobe.lerobot.policies import inputs, lerobot_policies
 from strobe.lerobot.policies.policy_subject import PolicySubject
 from strobe.lerobot.policies.standins import stand_ins
@@ -54,12 +54,12 @@ def load(folder: Path) -> Any:
     return lerobot_policies.load(config, inputs.synthetic(config, count=1), size="tiny").policy
 
 
-def tried(saved: Saved, made: Recipe, folder: Path, watch: float = 0.0) -> tuple[Any, RecipeTrial | None]:
+def apply_trial_recipe(saved: Saved, made: Recipe, folder: Path, watch: float = 0.0) -> tuple[Any, RecipeTrial | None]:
     """A policy with the recipe on trial."""
     dump(made, folder / "recipe.yaml")
     source = saved[made.policy][0]
     policy = load(source)
-    return policy, put_on_trial(policy, source, folder / "recipe.yaml", watch)
+    return policy, apply_on_trial(policy, source, folder / "recipe.yaml", watch)
 
 
 def act(policy: Any, subject: PolicySubject, seed: int, **options: Any) -> Tensor:
@@ -69,12 +69,14 @@ def act(policy: Any, subject: PolicySubject, seed: int, **options: Any) -> Tenso
 
 
 @pytest.mark.parametrize("kind", matrix(FEW_STEPS))
-def test_the_first_observation_decides_and_one_line_tells(kind: str, saved: Saved, tmp_path: Path, lines: Any) -> None:
-    subject = saved[kind][1]
+def test_the_first_observation_decides_and_one_line_tells(
+    kind: str, saved_policies: Saved, tmp_path: Path, lines: Any
+) -> None:
+    subject = saved_policies[kind][1]
     exact = EXACT if kind in ("smolvla", "pi05") else []
-    policy, _ = tried(saved, tiny_recipe(kind, *exact, BF16), tmp_path)
+    policy, _ = apply_trial_recipe(saved_policies, tiny_recipe(kind, *exact, BF16), tmp_path)
     assert lines() == []
-    plain = load(saved[kind][0])
+    plain = load(saved_policies[kind][0])
     expected = act(plain, subject, 0)
     state = torch.get_rng_state()
     chunk = act(policy, subject, 0)
@@ -90,11 +92,11 @@ def test_the_first_observation_decides_and_one_line_tells(kind: str, saved: Save
 
 
 def test_a_recipe_that_fails_on_the_first_observation_is_taken_off(
-    saved: Saved, tmp_path: Path, lines: Any, monkeypatch: pytest.MonkeyPatch
+    saved_policies: Saved, tmp_path: Path, lines: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The robot gets the baseline's action, to the bit."""
-    subject = saved["diffusion"][1]
-    policy, found = tried(saved, tiny_recipe("diffusion", BF16), tmp_path)
+    subject = saved_policies["diffusion"][1]
+    policy, found = apply_trial_recipe(saved_policies, tiny_recipe("diffusion", BF16), tmp_path)
     assert found is not None
     weight = next(policy.parameters())
     assert weight.dtype == torch.bfloat16
@@ -104,7 +106,7 @@ def test_a_recipe_that_fails_on_the_first_observation_is_taken_off(
     (line,) = lines()
     assert line.startswith("strobe: recipe.yaml is not used: on the first observation rms ")
     assert line.endswith("and it demands rms<=0.02, worst<=0.2, flips<=0; the policy runs unchanged")
-    plain = load(saved["diffusion"][0])
+    plain = load(saved_policies["diffusion"][0])
     assert torch.equal(chunk, act(plain, subject, 0))
     assert torch.equal(torch.get_rng_state(), state)
     assert torch.equal(act(policy, subject, 1), act(plain, subject, 1))
@@ -112,11 +114,11 @@ def test_a_recipe_that_fails_on_the_first_observation_is_taken_off(
     assert "predict_action_chunk" not in vars(policy)
 
 
-def test_queues_are_those_of_the_untouched_policy_after_a_fall(saved: Saved, tmp_path: Path) -> None:
-    subject = saved["diffusion"][1]
-    policy, _ = tried(saved, tiny_recipe("diffusion", BF16), tmp_path)
+def test_queues_are_those_of_the_untouched_policy_after_a_fall(saved_policies: Saved, tmp_path: Path) -> None:
+    subject = saved_policies["diffusion"][1]
+    policy, _ = apply_trial_recipe(saved_policies, tiny_recipe("diffusion", BF16), tmp_path)
     next(policy.parameters()).data *= 3
-    plain = load(saved["diffusion"][0])
+    plain = load(saved_policies["diffusion"][0])
     seen = {k: v[:, -1] if isinstance(v, Tensor) else v for k, v in subject.observation(0).items()}
     for one in (policy, plain):
         one.reset()
@@ -128,9 +130,9 @@ def test_queues_are_those_of_the_untouched_policy_after_a_fall(saved: Saved, tmp
         assert torch.equal(*actions)
 
 
-def test_a_treated_call_that_raises_is_no_end(saved: Saved, tmp_path: Path, lines: Any) -> None:
-    subject = saved["act"][1]
-    policy, _ = tried(saved, tiny_recipe("act", BF16), tmp_path)
+def test_a_treated_call_that_raises_is_no_end(saved_policies: Saved, tmp_path: Path, lines: Any) -> None:
+    subject = saved_policies["act"][1]
+    policy, _ = apply_trial_recipe(saved_policies, tiny_recipe("act", BF16), tmp_path)
 
     def failing(*_: Any) -> Any:
         raise RuntimeError("no such\nkernel")
@@ -138,16 +140,18 @@ def test_a_treated_call_that_raises_is_no_end(saved: Saved, tmp_path: Path, line
     policy.model.forward = failing  # where the treatment has put its own
     chunk = act(policy, subject, 0)
     assert lines() == ["strobe: recipe.yaml is not used: RuntimeError: no such kernel; the policy runs unchanged"]
-    assert torch.equal(chunk, act(load(saved["act"][0]), subject, 0))
+    assert torch.equal(chunk, act(load(saved_policies["act"][0]), subject, 0))
 
 
 @pytest.mark.parametrize("broken", [False, True])
-def test_the_first_call_with_rtc_decides_again(broken: bool, saved: Saved, tmp_path: Path, lines: Any) -> None:
+def test_the_first_call_with_rtc_decides_again(broken: bool, saved_policies: Saved, tmp_path: Path, lines: Any) -> None:
     from lerobot.policies.rtc.configuration_rtc import RTCConfig
 
-    subject = saved["smolvla"][1]
-    policy, found = tried(saved, tiny_recipe("smolvla", {"guidance": "closed form"}, BF16), tmp_path)
-    plain = load(saved["smolvla"][0])
+    subject = saved_policies["smolvla"][1]
+    policy, found = apply_trial_recipe(
+        saved_policies, tiny_recipe("smolvla", {"guidance": "closed form"}, BF16), tmp_path
+    )
+    plain = load(saved_policies["smolvla"][0])
     for one in (policy, plain):  # as lerobot-rollout does, once it has loaded the policy
         one.config.rtc_config = RTCConfig(enabled=True, execution_horizon=6)
         one.init_rtc_processor()
@@ -169,9 +173,9 @@ def test_the_first_call_with_rtc_decides_again(broken: bool, saved: Saved, tmp_p
         assert torch.equal(act(policy, subject, 2), act(plain, subject, 2))
 
 
-def test_it_may_be_watched_from_then_on(saved: Saved, tmp_path: Path) -> None:
-    subject = saved["act"][1]
-    policy, found = tried(saved, tiny_recipe("act", BF16), tmp_path, watch=1.0)
+def test_it_may_be_watched_from_then_on(saved_policies: Saved, tmp_path: Path) -> None:
+    subject = saved_policies["act"][1]
+    policy, found = apply_trial_recipe(saved_policies, tiny_recipe("act", BF16), tmp_path, watch=1.0)
     assert found is not None
     for seed in range(3):
         act(policy, subject, seed)
@@ -182,13 +186,13 @@ def test_it_may_be_watched_from_then_on(saved: Saved, tmp_path: Path) -> None:
     found.watch.close()
 
 
-def test_the_untouched_weights_are_let_go_once_it_has_passed(saved: Saved, tmp_path: Path) -> None:
-    policy, found = tried(saved, tiny_recipe("act", BF16), tmp_path)
+def test_the_untouched_weights_are_let_go_once_it_has_passed(saved_policies: Saved, tmp_path: Path) -> None:
+    policy, found = apply_trial_recipe(saved_policies, tiny_recipe("act", BF16), tmp_path)
     assert found is not None
     assert found.applied.twin is not None
-    act(policy, saved["act"][1], 0)
+    act(policy, saved_policies["act"][1], 0)
     assert found.applied.twin is None
-    assert found.applied.settled
+    assert found.applied.is_settled
 
 
 @pytest.mark.parametrize(
@@ -203,12 +207,12 @@ def test_the_untouched_weights_are_let_go_once_it_has_passed(saved: Saved, tmp_p
     ],
 )
 def test_whatever_is_wrong_with_a_recipe_the_policy_runs_as_it_is(
-    content: str, words: str, saved: Saved, tmp_path: Path, lines: Any
+    content: str, words: str, saved_policies: Saved, tmp_path: Path, lines: Any
 ) -> None:
-    folder, subject = saved["act"]
+    folder, subject = saved_policies["act"]
     (tmp_path / "fast.yaml").write_text(content)
     policy = load(folder)
-    assert put_on_trial(policy, folder, tmp_path / "fast.yaml") is None
+    assert apply_on_trial(policy, folder, tmp_path / "fast.yaml") is None
     (line,) = lines()
     assert line.startswith("strobe: fast.yaml is not used: ")
     assert re.search(words, line)
@@ -219,12 +223,12 @@ def test_whatever_is_wrong_with_a_recipe_the_policy_runs_as_it_is(
 
 
 def test_what_nobody_foresaw_stops_no_robot_either(
-    saved: Saved, tmp_path: Path, lines: Any, monkeypatch: pytest.MonkeyPatch
+    saved_policies: Saved, tmp_path: Path, lines: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(lerobot_policies, "adopt", lambda *_: 1 / 0)
-    policy, found = tried(saved, tiny_recipe("act", BF16), tmp_path)
+    policy, found = apply_trial_recipe(saved_policies, tiny_recipe("act", BF16), tmp_path)
     assert found is None
     assert lines() == [
         "strobe: recipe.yaml is not used: ZeroDivisionError: division by zero; the policy runs unchanged"
     ]
-    assert checking.device_of(policy) == torch.device("cpu")
+    assert checking.policy_device(policy) == torch.device("cpu")

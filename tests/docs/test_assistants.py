@@ -28,11 +28,11 @@ STUDIES = {"rehearse": "rollout", "optimize": "ladder"}
 STOPS = ("breakdown", "compare", "train", "rehearse", "evaluate")  # whose exit codes the tour hands on
 
 
-def tree_of(module: str) -> ast.Module:
+def parse_module(module: str) -> ast.Module:
     return ast.parse((SOURCES.parent / f"{module.replace('.', '/')}.py").read_text())
 
 
-def set_in(tree: ast.AST) -> set[int]:
+def find_set_codes(tree: ast.AST) -> set[int]:
     """The exit codes that a module sets: by EXIT_CODES, as ``code=``, or by an answer that has failed."""
     found: set[int] = set()
     for node in ast.walk(tree):
@@ -59,18 +59,18 @@ def holds(node: ast.AST, text: str) -> bool:
 
 
 @cache
-def codes_of(command: str) -> frozenset[int]:
+def exit_codes(command: str) -> frozenset[int]:
     """A command's exit codes as its code has them."""
     if command == "tour":
-        return frozenset().union(*map(codes_of, STOPS))
-    tree = tree_of(commands()[command].module)
-    found = ALWAYS | set_in(tree)
+        return frozenset().union(*map(exit_codes, STOPS))
+    tree = parse_module(commands()[command].module)
+    found = ALWAYS | find_set_codes(tree)
     for node in ast.walk(tree):
         if isinstance(node, ast.ImportFrom) and node.module in HELPERS:
-            found |= set_in(tree_of(node.module))
+            found |= find_set_codes(parse_module(node.module))
     for path in sorted((SOURCES / STUDIES.get(command, command)).glob("*.py")):
         if not path.stem.endswith(("command", "flags")):
-            found |= set_in(ast.parse(path.read_text()))
+            found |= find_set_codes(ast.parse(path.read_text()))
     return frozenset(found)
 
 
@@ -85,12 +85,12 @@ def rows() -> dict[str, tuple[str, set[int]]]:
 
 
 def test_every_command_stands_on_the_page_with_the_exit_codes_of_the_code():
-    assert {command: row[1] for command, row in rows().items()} == {name: set(codes_of(name)) for name in commands()}
+    assert {command: row[1] for command, row in rows().items()} == {name: set(exit_codes(name)) for name in commands()}
 
 
 def test_every_command_stands_in_the_list_with_the_exit_codes_of_the_code():
     found = re.findall(r"^- `strobe (\w+)`: [^.]+\. Exit codes: ([\d, ]+)$", LIST.read_text(), re.MULTILINE)
-    assert {name: codes(numbers) for name, numbers in found} == {name: set(codes_of(name)) for name in commands()}
+    assert {name: codes(numbers) for name, numbers in found} == {name: set(exit_codes(name)) for name in commands()}
 
 
 def test_the_exit_codes_of_the_code_are_those_that_help_states():
@@ -99,14 +99,14 @@ def test_the_exit_codes_of_the_code_are_those_that_help_states():
         _, told, text = doc.partition("Exit code: ")
         if told:
             stated = {int(number) for number in re.findall(r"\b(0|1|2|3|130)\b(?! %)", text.partition("\n\n")[0])}
-            assert stated <= codes_of(name), name
-            assert (3 in stated) == (3 in codes_of(name)), name
-            assert (1 in stated) == (1 in codes_of(name)), name
+            assert stated <= exit_codes(name), name
+            assert (3 in stated) == (3 in exit_codes(name)), name
+            assert (1 in stated) == (1 in exit_codes(name)), name
 
 
 @pytest.mark.parametrize("command", ["verify", "diff", "history", "train", "doctor", "preflight"])
 def test_the_codes_are_read_from_the_code(command: str):
-    assert codes_of(command) > ALWAYS
+    assert exit_codes(command) > ALWAYS
 
 
 def test_every_field_is_one_of_an_answer():
@@ -133,21 +133,21 @@ def test_a_field_that_no_answer_has_is_seen():
 
 def resolve(schema: dict[str, Any], reference: str, path: str) -> None:
     """Raises AssertionError where the answer has no field at ``path``."""
-    places = [reached(schema, {"$ref": reference})]
+    places = [resolve_objects(schema, {"$ref": reference})]
     for name in path.replace("[]", "").split("."):
         fields = [
             place["properties"][name] for options in places for place in options if name in place.get("properties", {})
         ]
         assert fields, f"no field {name} in {path}"
-        places = [reached(schema, field) for field in fields]
+        places = [resolve_objects(schema, field) for field in fields]
 
 
-def reached(schema: dict[str, Any], field: dict[str, Any]) -> list[dict[str, Any]]:
+def resolve_objects(schema: dict[str, Any], field: dict[str, Any]) -> list[dict[str, Any]]:
     """The objects that a field leads to, through references, options and lists."""
     if "$ref" in field:
-        return reached(schema, schema["$defs"][field["$ref"].rpartition("/")[2]])
+        return resolve_objects(schema, schema["$defs"][field["$ref"].rpartition("/")[2]])
     inner = [*field.get("anyOf", []), *([field["items"]] if isinstance(field.get("items"), dict) else [])]
-    return [field, *(place for part in inner for place in reached(schema, part))]
+    return [field, *(place for part in inner for place in resolve_objects(schema, part))]
 
 
 def test_every_link_of_the_list_leads_to_a_page():

@@ -10,7 +10,7 @@ from datetime import date, timedelta
 from pathlib import Path
 
 import pytest
-from support.patched_names import gone
+from support.patched_names import find_missing_names
 from support.places import ROOT
 from support.scripts import load_script
 
@@ -31,7 +31,7 @@ def test_every_name_that_a_benchmark_patches_is_there(lerobot: Path) -> None:
     folders = (ROOT / "src" / "strobe", lerobot)
     sources = "\n".join(path.read_text() for folder in folders for path in sorted(folder.rglob("*.py")))
     files = sorted(FOLDER.glob("*.py"))
-    found = [f"{path.name}, {one}" for path in files for one in gone(path.read_text(), sources)]
+    found = [f"{path.name}, {one}" for path in files for one in find_missing_names(path.read_text(), sources)]
     assert not found, "\n".join(found)
 
 
@@ -59,7 +59,7 @@ def test_every_name_that_a_benchmark_patches_is_there(lerobot: Path) -> None:
 )
 def test_a_name_that_is_gone_is_seen(line: str, name: str) -> None:
     text = f"from strobe.sweep import cell_command as cell\nmodel = make()\n{line}\n"
-    (found,) = gone(text, "def embed_prefix(self): ...")
+    (found,) = find_missing_names(text, "def embed_prefix(self): ...")
     assert found.endswith(f": {name}")
 
 
@@ -118,11 +118,11 @@ def test_the_page_and_the_record_say_the_same_of_every_benchmark() -> None:
 
 
 def test_the_rota_takes_each_short_benchmark_in_turn_and_no_other() -> None:
-    def seen(outcome: str, cpu_s: int) -> dict[str, object]:
+    def make_record(outcome: str, cpu_s: int) -> dict[str, object]:
         return {"quick": bench.Seen("a", "2026-11-27", outcome, cpu_s=cpu_s)}
 
-    record = {name: seen("holds", 20) for name in "abcde"}
-    record |= {"long": seen("holds", 300), "broken": seen("does not hold", 20), "never run": {}}
+    record = {name: make_record("holds", 20) for name in "abcde"}
+    record |= {"long": make_record("holds", 300), "broken": make_record("does not hold", 20), "never run": {}}
     days = [date(2026, 11, 27) + timedelta(number) for number in range(3)]
     turns = [bench.rota(record, 2, day) for day in days]
     assert {name for turn in turns for name in turn} == set("abcde")

@@ -21,12 +21,12 @@ CORE_TESTS = ("measure", "results", "timeline")  # folders in tests/core
 slices = load_script("slices")
 
 
-def of_all(file: Path) -> bool:
+def covers_all_slices(file: Path) -> bool:
     """Return whether a file of tests has the answers of all slices."""
     return "any_result" in file.read_text() or not OF_ALL.isdisjoint(file.parts)
 
 
-def without(name: str, folder: Path) -> str:
+def copy_lacking_slice(name: str, folder: Path) -> str:
     """Copy the sources into ``folder`` without one slice. Return the PYTHONPATH of the copy."""
     assert not [other for other, used in slices.allowed().items() if name in used]
     shutil.copytree(ROOT / "src", folder / "src", ignore=shutil.ignore_patterns("__pycache__", "*.egg-info", name))
@@ -36,7 +36,7 @@ def without(name: str, folder: Path) -> str:
 
 @pytest.mark.slow("Strobe starts three times on a copy of the sources, whose bytecode is made", each_change=True)
 def test_without_a_slice_its_command_is_gone_and_nothing_else(tmp_path: Path) -> None:
-    environment = {**os.environ, "PYTHONPATH": without("history", tmp_path)}
+    environment = {**os.environ, "PYTHONPATH": copy_lacking_slice("history", tmp_path)}
     run = next((ROOT / "docs" / "examples").glob("*breakdown*/result.json")).parent
     shutil.copytree(run, tmp_path / "run")
     helped = warm.run("-m", "strobe", "--help", cwd=tmp_path, env=environment)
@@ -53,11 +53,11 @@ def test_without_a_slice_its_command_is_gone_and_nothing_else(tmp_path: Path) ->
 @pytest.mark.slow("the tests of the core and of another slice, on sources without one of three slices")
 @pytest.mark.parametrize("name", GONE)
 def test_without_a_slice_the_tests_of_the_others_pass(name: str, tmp_path: Path) -> None:
-    path = without(name, tmp_path)
+    path = copy_lacking_slice(name, tmp_path)
     rooms = {("core", room) for room in CORE_TESTS}
     files = [file for file in slices.table()["core"] if Path(file).parts[1:3] in rooms]
     files += slices.table()[GONE[name]]
-    kept = [file for file in files if name not in slices.of_test(ROOT / file) and not of_all(ROOT / file)]
+    kept = [file for file in files if name not in slices.of_test(ROOT / file) and not covers_all_slices(ROOT / file)]
     assert len(kept) > 20
     command = [sys.executable, "-m", "pytest", "-q", "-n0", "-p", "no:cacheprovider", "-m", "not slow and not matrix"]
     ran = subprocess.run(

@@ -134,18 +134,18 @@ def strobe(words: list[str]) -> None:
             loop = theirs.pop(0).removeprefix("lerobot-")
         lerobots(loop, theirs)
     study = next((word for word in ours if word in ("breakdown", "compare")), "") if name == "sweep" else ""
-    known = flags_of(name) | (flags_of(study) if study else frozenset())
+    known = command_flags(name) | (command_flags(study) if study else frozenset())
     if name == "sweep" and not study:
-        known |= flags_of("compare") | flags_of("breakdown")
+        known |= command_flags("compare") | command_flags("breakdown")
     own = list(flags(ours))
     if (config := other_form(name, ours)) is not None:
         inside = [f"--{group}.{one}" for group, where in groups(config).items() for one in where.options()]
         check_names([*option_names(config), *inside, *EVERYWHERE], [flag for flag, _ in own])
         for _, text in (pair for pair in own if pair[0] == "--variant"):
-            compare_environments.side_of(text or "")
+            compare_environments.parse_side(text or "")
         return
     for flag, value in own:
-        understood(flag, value, known)
+        check_flag(flag, value, known)
     values = dict(own)
     kind = values.get("--policy.type")
     if kind in known_types():
@@ -155,14 +155,14 @@ def strobe(words: list[str]) -> None:
             treatments(value, flag)
         if flag == "--grid" and value and "=" in value and not value.startswith("NAME"):
             axis = f"--{value.partition('=')[0]}"
-            understood(axis, None, known)
+            check_flag(axis, None, known)
             if kind in known_types():
                 fields(kind, [axis])
 
 
 def other_form(name: str, argv: list[str]) -> type | None:
     """The flags of the command's form for the subjects that ``argv`` names; None for its own."""
-    form = next((one.forms[name] for one in sources() if one.forms.get(name) and one.named_by(argv)), None)
+    form = next((one.forms[name] for one in sources() if one.forms.get(name) and one.find_flag(argv)), None)
     return load(form).config if form is not None else None
 
 
@@ -177,7 +177,7 @@ def flags(words: list[str]) -> Iterator[tuple[str, str | None]]:
             yield from pairs([word] if after is None or after.startswith("--") else [word, after])
 
 
-def understood(flag: str, value: str | None, known: frozenset[str]) -> None:
+def check_flag(flag: str, value: str | None, known: frozenset[str]) -> None:
     if flag in known or flag in EVERYWHERE:
         return
     prefix = flag.partition(".")[0]
@@ -207,7 +207,7 @@ def treatments(value: str, flag: str) -> None:
 
 
 @cache
-def flags_of(command: str) -> frozenset[str]:
+def command_flags(command: str) -> frozenset[str]:
     """The flags of a command, with '--policy.*' where it takes a policy's fields."""
     module = load(all_commands()[command].module)
     configs = [
@@ -219,9 +219,9 @@ def flags_of(command: str) -> frozenset[str]:
     known |= {
         f"--{group}.{name}" for one in configs for group, where in groups(one).items() for name in where.options()
     }
-    known |= set(re.findall(r"^  (--[a-z]\w*)", helped(command), re.MULTILINE))
+    known |= set(re.findall(r"^  (--[a-z]\w*)", print_help(command), re.MULTILINE))
     more = {
-        "batch": flags_of("breakdown") if command == "batch" else (),
+        "batch": command_flags("breakdown") if command == "batch" else (),
         "evaluate": {"--results", "--same_seeds", "--inference", "--policy.*"},
         "rehearse": {"--fault", "--frames"},
         "compare": {"--variant"},
@@ -234,7 +234,7 @@ def flags_of(command: str) -> frozenset[str]:
     return frozenset(known)
 
 
-def helped(command: str) -> str:
+def print_help(command: str) -> str:
     import contextlib
     import io
 

@@ -24,7 +24,7 @@ def test_one(number):
 
 
 def test_what_is_slow_has_a_reason(request: pytest.FixtureRequest) -> None:
-    times = durations.recorded()
+    times = durations.recorded_times()
     unmarked = []
     for item in request.session.items:
         name, _, test = item.nodeid.partition("::")
@@ -39,17 +39,17 @@ def test_what_is_slow_has_a_reason(request: pytest.FixtureRequest) -> None:
 def test_the_record_names_the_files_that_are_there() -> None:
     """A new file is measured by `make durations ARGS=FILE`."""
     there = {str(path.relative_to(ROOT)) for path in (ROOT / "tests").rglob("test_*.py")}
-    assert set(durations.recorded()) == there
+    assert set(durations.recorded_times()) == there
 
 
 def test_a_run_is_recorded_by_file_and_by_slow_test() -> None:
     reports = [("tests/a.py::test_x[1]", 0.5, 0.25, True), ("tests/a.py::test_x[1]", 1.0, 0.25, True)]  # set up, called
     more = [("tests/b.py::test_y", 4.0, 3.5, False), ("tests/b.py::test_z", 0.25, 0.25, True)]
-    took = durations.measured([*reports, *more])
+    took = durations.collect_times([*reports, *more])
     assert took["tests/a.py"] == durations.FileTimes(1.5, 0.5, 1.5, {"test_x[1]": 1.5})
     assert took["tests/b.py"].each_change == 0.25
-    assert '"test_y": 4.0' in durations.written(took)
-    assert "test_z" not in durations.written(took), "a quick test is in its file's sum alone"
+    assert '"test_y": 4.0' in durations.format_times(took)
+    assert "test_z" not in durations.format_times(took), "a quick test is in its file's sum alone"
 
 
 def test_a_file_has_one_worker_and_a_worker_that_dies_holds_nobody_up(tmp_path: Path) -> None:

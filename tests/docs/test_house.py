@@ -167,4 +167,4 @@ def test_json_of_files_and_peers_is_read_by_what_refuses_deep_nesting() -> None:
         str(file.relative_to(SOURCES)) for file in SOURCES.rglob("*.py")
         if re.search(r"json\.loads?\(", file.read_text()) and "carried" not in file.parts
     }  # fmt: skip
-    assert reads == OWN_JSON, "use strobe.core.json_text.parsed"
+    assert reads == OWN_JSON, "use strobe.core.json_text.parse_json"

@@ -26,7 +26,7 @@ def plain(text: str) -> str:
     return " ".join(text.split())
 
 
-def promised() -> dict[str, str]:
+def find_promises() -> dict[str, str]:
     """Sentence → the room and file that says it."""
     return {
         plain(text): str(path.relative_to(SOURCES))
@@ -37,7 +37,7 @@ def promised() -> dict[str, str]:
     }
 
 
-def listed() -> list[tuple[str, str]]:
+def list_rows() -> list[tuple[str, str]]:
     """The rows of the list: the sentence, and what shows it."""
     _, _, rest = LIST.read_text().partition(HEADING)
     rows = re.findall(r"^\| `(.+?)` \| (.+?) \| (.+?) \|$", rest.partition("\n## ")[0], re.MULTILINE)
@@ -45,18 +45,18 @@ def listed() -> list[tuple[str, str]]:
 
 
 def test_every_sentence_that_promises_a_rate_is_listed():
-    known = {sentence for sentence, _ in listed()}
-    missing = {sentence: where for sentence, where in promised().items() if sentence not in known}
+    known = {sentence for sentence, _ in list_rows()}
+    missing = {sentence: where for sentence, where in find_promises().items() if sentence not in known}
     assert not missing, "add to docs/benchmarks.md what shows it, or do not promise it"
 
 
 def test_nothing_is_listed_that_is_not_said():
-    said = promised()
-    assert not [sentence for sentence, _ in listed() if sentence not in said]
+    said = find_promises()
+    assert not [sentence for sentence, _ in list_rows() if sentence not in said]
 
 
 def test_what_shows_a_rate_is_there():
-    for sentence, shown in listed():
+    for sentence, shown in list_rows():
         named = re.findall(r"`((?:benchmarks|tests)/[\w./]+\.py)`", shown)
         assert named or shown.startswith("no promise"), sentence
         assert all((ROOT / name).is_file() for name in named), sentence

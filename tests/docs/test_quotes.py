@@ -25,15 +25,15 @@ def test_each_quoted_sentence_is_said_by_an_example():
     assert not [sentence for sentence in found if sentence not in said]
 
 
-def planted(text: str, cell: str) -> dict[str, list[str]]:
+def table_rows(text: str, cell: str) -> dict[str, list[str]]:
     """The rows of a table by their first cell, in a page's ``text`` whose cells are divided by ``cell``."""
     rows = ([part.strip() for part in line.strip(f"{cell} ").split(cell)] for line in text.splitlines())
     return {row[0]: row[1:] for row in rows if len(row) > 3}
 
 
 def test_the_readmes_planted_faults_are_those_of_the_benchmarks_run():
-    readme = planted((ROOT / "README.md").read_text().partition("| planted fault |")[2], "|")
-    run = planted((ROOT / "docs" / "benchmarks.md").read_text().partition("## Planted faults")[2], "│")
+    readme = table_rows((ROOT / "README.md").read_text().partition("| planted fault |")[2], "|")
+    run = table_rows((ROOT / "docs" / "benchmarks.md").read_text().partition("## Planted faults")[2], "│")
     faults = {fault: row for fault, row in readme.items() if fault in run}
     assert len(faults) >= 6
     for fault, (cosine, old_guard, error, ours) in faults.items():

@@ -20,7 +20,7 @@ from support.places import ROOT
 from support.scripts import load_script
 from support.site_search import pages, search
 
-from strobe.core.kinds import rules_on
+from strobe.core.kinds import study_rules
 from strobe.core.slices import commands, kinds
 from strobe.core.treatments.catalogue import own_entries
 
@@ -80,7 +80,7 @@ def test_every_rule_names_its_findings_and_every_limit_that_is_used_has_a_defaul
     from strobe.core.findings.thresholds import Thresholds
 
     for study in kinds():
-        for rule in rules_on(study):
+        for rule in study_rules(study):
             names, limits = reference.made_by(rule)
             assert names, f"{rule.__module__}.{rule.__name__}"
             assert "…" not in names, f"{rule.__module__}.{rule.__name__}"
@@ -90,7 +90,7 @@ def test_every_rule_names_its_findings_and_every_limit_that_is_used_has_a_defaul
 def test_every_limit_that_is_a_flag_is_read_by_a_rule():
     from strobe.core.findings.thresholds import Thresholds
 
-    read = {limit for study in kinds() for rule in rules_on(study) for limit in reference.made_by(rule)[1]}
+    read = {limit for study in kinds() for rule in study_rules(study) for limit in reference.made_by(rule)[1]}
     assert read == set(Thresholds.__dataclass_fields__)
 
 
@@ -174,7 +174,7 @@ FOUND_FIRST = {
 
 
 @pytest.fixture
-def served(site: Path) -> Iterator[str]:
+def site_address(site: Path) -> Iterator[str]:
     """The site's address: a search runs in a worker, which a file may not start."""
     handler = functools.partial(Silent, directory=str(site))
     with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
@@ -188,13 +188,13 @@ class Silent(http.server.SimpleHTTPRequestHandler):
 
 
 @pytest.mark.slow("the whole site in a browser")
-def test_a_search_of_a_flag_finds_its_heading_first_with_and_without_dashes(served: str, browser: Browser):
+def test_a_search_of_a_flag_finds_its_heading_first_with_and_without_dashes(site_address: str, browser: Browser):
     answered = "/match|No/.test(document.querySelector('.md-search-result__meta')?.textContent)"
     link = re.compile(r'<a href="([^"?#]*)(?:\?[^"#]*)?(#[^"]*)?" class="md-search-result__link"')
     found = {}
     for asked in FOUND_FIRST:
-        page = browser.document(f"{served}?q={quote(asked)}", answered)
+        page = browser.document(f"{site_address}?q={quote(asked)}", answered)
         # The best page comes with its title, then with its best section.
-        found[asked] = [place.removeprefix(served) + section for place, section in link.findall(page)][:2]
+        found[asked] = [place.removeprefix(site_address) + section for place, section in link.findall(page)][:2]
     for asked, first in FOUND_FIRST.items():
         assert first in found[asked], (asked, found[asked])

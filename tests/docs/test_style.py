@@ -53,7 +53,7 @@ def test_the_page_of_style_shows_thirty_before_and_after_and_takes_its_own_advic
     assert not [after for _, after in pairs() for phrase in STUMBLES if re.search(phrase, after)]
 
 
-def _shown(path: Path, tree: ast.AST) -> Iterator[str]:
+def _shown_literals(path: Path, tree: ast.AST) -> Iterator[str]:
     if {path.stem, *path.relative_to(ROOT / "src" / "strobe").parent.parts} & set(SHOWN_ROOMS):
         yield from literals(tree)
         return
@@ -64,7 +64,7 @@ def _shown(path: Path, tree: ast.AST) -> Iterator[str]:
                 yield from literals(node)
 
 
-def with_house_words(texts: Iterable[tuple[str, str]]) -> list[str]:
+def find_house_words(texts: Iterable[tuple[str, str]]) -> list[str]:
     """Return "where: text" of each of ``texts`` (where, text) that has one."""
     return [f"{where}: {text}" for where, text in texts for word in HOUSE_WORDS if re.search(word, text, re.IGNORECASE)]
 
@@ -72,19 +72,21 @@ def with_house_words(texts: Iterable[tuple[str, str]]) -> list[str]:
 def test_no_finding_error_or_caption_has_house_words():
     strobe = [path for path in SOURCES if (ROOT / "src" / "strobe") in path.parents]
     texts = [
-        (str(path.relative_to(ROOT)), text) for path in strobe for text in _shown(path, ast.parse(path.read_text()))
+        (str(path.relative_to(ROOT)), text)
+        for path in strobe
+        for text in _shown_literals(path, ast.parse(path.read_text()))
     ]
     assert len(texts) > 3000
-    assert with_house_words(texts) == []
+    assert find_house_words(texts) == []
 
 
 def test_no_help_has_house_words():
     helps = sorted((ROOT / "tests" / "approved" / "help").glob("*.txt"))
     assert len(helps) > 20
-    assert with_house_words((path.name, " ".join(path.read_text().split())) for path in helps) == []
+    assert find_house_words((path.name, " ".join(path.read_text().split())) for path in helps) == []
 
 
 def test_a_house_word_is_seen():
     code = 'raise UserError(f"{name}: what was kept is not of this recipe; start anew")'
     (text,) = (text for text in literals(ast.parse(code)) if " " in text)
-    assert len(with_house_words([("here", text)])) == 2
+    assert len(find_house_words([("here", text)])) == 2

@@ -34,11 +34,11 @@ class Time:
         self.true_ns = 1e12
         self._host, self._device = host, device
 
-    def go_on(self, seconds: float) -> None:
+    def advance(self, seconds: float) -> None:
         self.true_ns += seconds * 1e9
 
     def work(self, units: int) -> None:
-        self.go_on(0.02 * units)
+        self.advance(0.02 * units)
 
     def read(self) -> float:
         assert self._device is not None
@@ -53,7 +53,7 @@ class Time:
             device=device,
             host=lambda: round(self._host(self.true_ns)),
             wall=lambda: round(self.true_ns),
-            sleep=self.go_on,
+            sleep=self.advance,
         )
 
 
@@ -91,8 +91,8 @@ def test_a_clock_that_is_wrong_is_named(name: str) -> None:
     own = Time(host, device)
     clocks = own.clocks()
     first = clocks.now()
-    found = list(clock.at_once(clocks, own.work))
-    own.go_on(150)
+    found = list(clock.check_clocks(clocks, own.work))
+    own.advance(150)
     found += list(clock.later(clocks, first))
     assert [check.name for check in found if check.outcome == "fails"] == expected
     assert all(check.means and check.do for check in found if check.outcome == "fails")
@@ -100,14 +100,16 @@ def test_a_clock_that_is_wrong_is_named(name: str) -> None:
 
 def test_work_that_is_uneven_is_not_blamed_on_the_clock() -> None:
     own, calls = Time(), iter(range(1000))
-    found = outcomes(clock.at_once(own.clocks(), lambda units: own.go_on(0.02 * units * (3 if next(calls) % 5 else 1))))
+    found = outcomes(
+        clock.check_clocks(own.clocks(), lambda units: own.advance(0.02 * units * (3 if next(calls) % 5 else 1)))
+    )
     assert found["twice the work takes twice the time"] in ("holds", "doubtful")
 
 
 def test_the_same_against_the_same_shows_no_difference_on_a_steady_machine() -> None:
     own = Time()
     jitter = iter([1 + 0.01 * ((7 * index) % 11 - 5) / 5 for index in range(100_000)])
-    found = outcomes(steadiness.examine_noise(lambda: own.go_on(0.005 * next(jitter)), lambda: own.true_ns / 1e9))
+    found = outcomes(steadiness.examine_noise(lambda: own.advance(0.005 * next(jitter)), lambda: own.true_ns / 1e9))
     assert set(found.values()) == {"holds"}
 
 
@@ -117,14 +119,14 @@ def test_a_pace_that_changes_with_the_place_of_a_call_spoils_verdicts_and_is_nam
     jitter = iter([1 + 0.01 * ((7 * index) % 11 - 5) / 5 for index in range(100_000)])
 
     def call() -> None:
-        own.go_on(0.005 * next(jitter) * (1.1 if next(calls) % 4 in (1, 2) else 1))
+        own.advance(0.005 * next(jitter) * (1.1 if next(calls) % 4 in (1, 2) else 1))
 
     assert outcomes(steadiness.examine_noise(call, lambda: own.true_ns / 1e9))["verdicts on the same (A/A)"] == "fails"
 
 
 def test_noise_on_a_machine_with_slow_calls_ends_in_time() -> None:
     own = Time()
-    list(steadiness.examine_noise(lambda: own.go_on(1), lambda: own.true_ns / 1e9))
+    list(steadiness.examine_noise(lambda: own.advance(1), lambda: own.true_ns / 1e9))
     assert (own.true_ns - 1e12) / 1e9 <= steadiness.TRIES * 10
 
 
@@ -132,7 +134,7 @@ def test_ctrl_c_while_the_same_is_compared_ends_it() -> None:
     own, calls = Time(), count()
 
     def call() -> None:
-        own.go_on(0.005)
+        own.advance(0.005)
         if next(calls) == 20:
             raise KeyboardInterrupt
 
@@ -150,7 +152,7 @@ def machine(tmp_path: Path, **files: str) -> steadiness.System:
 
 def steady(own: Time, system: steadiness.System, slow: Callable[[], float], **power: str) -> steadiness.Steadiness:
     return steadiness.Steadiness(
-        lambda: own.go_on(0.01 * slow()),
+        lambda: own.advance(0.01 * slow()),
         lambda: {name.replace("_", " "): value for name, value in power.items()},
         system,
         lambda: own.true_ns / 1e9,
@@ -309,41 +311,41 @@ CACHED_IN_A_GRAPH = Attempt("pi05", ({"prefix_cache": "static"}, {"graph": "loop
 @pytest.mark.filterwarnings("ignore:graph=loop steps aside in calls with RTC")
 def test_a_treatment_that_is_wrong_in_graphs_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     """The fault that was there: what a warm-up left is found in the capture, so its work is missing in the graph."""
-    assert not treatments.tried(CACHED_IN_A_GRAPH, "cpu").broken
+    assert not treatments.try_attempt(CACHED_IN_A_GRAPH, "cpu").broken
     monkeypatch.setattr(EpochCache, "now", lambda self: self)
-    found = treatments.judged(CACHED_IN_A_GRAPH, "cpu", lambda call, *given: call(*given))
+    found = treatments.judge_attempt(CACHED_IN_A_GRAPH, "cpu", lambda call, *given: call(*given))
     assert found.outcome == "fails"
     assert found.name == "prefix_cache=static + graph=loop, pi05 (played on the CPU)"
 
 
 def test_treatments_that_do_not_apply_or_crash_are_told_apart() -> None:
-    here = treatments.judged(Attempt("act", ({"tf32": True},)), "cpu", lambda call, *given: call(*given))
+    here = treatments.judge_attempt(Attempt("act", ({"tf32": True},)), "cpu", lambda call, *given: call(*given))
     assert here.outcome == "not here"
-    assert treatments.judged(Attempt("act", ({"tf32": True},)), "cpu", dies).outcome == "fails"
+    assert treatments.judge_attempt(Attempt("act", ({"tf32": True},)), "cpu", dies).outcome == "fails"
 
 
 @pytest.mark.parametrize("lever", ["amp", "accumulate"])
 def test_a_lever_of_training_is_tried_on_gradients(lever: str) -> None:
-    found = treatments.tried(Attempt("act", lever=lever), "cpu")
+    found = treatments.try_attempt(Attempt("act", lever=lever), "cpu")
     assert not found.broken
     assert "gradient's cosine" in found.seen
 
 
-def held(name: str, outcome: str = "holds") -> SelfCheck:
+def check_result(name: str, outcome: str = "holds") -> SelfCheck:
     return SelfCheck.model_validate({"area": "clock", "name": name, "outcome": outcome, "seen": "1 ms"})
 
 
-def examined(tmp_path: Path, **first: Callable[[], Iterator[SelfCheck]]) -> Any:
-    areas: Any = Areas(first=dict(first), last={"clock": lambda: iter([held("later")])})  # type: ignore[arg-type]
+def run_doctor(tmp_path: Path, **first: Callable[[], Iterator[SelfCheck]]) -> Any:
+    areas: Any = Areas(first=dict(first), last={"clock": lambda: iter([check_result("later")])})  # type: ignore[arg-type]
     return doctor(torch.device("cpu"), tmp_path, areas=areas, only=["clock", "noise", "machine"])
 
 
 def test_an_area_that_fails_ends_no_other(tmp_path: Path) -> None:
-    def broken() -> Iterator[SelfCheck]:
+    def broken_area() -> Iterator[SelfCheck]:
         raise OSError("no such file")
         yield
 
-    found = examined(tmp_path, clock=lambda: iter([held("at once")]), noise=broken)
+    found = run_doctor(tmp_path, clock=lambda: iter([check_result("at once")]), noise=broken_area)
     assert [(check.name, check.outcome) for check in found.checks] == [
         ("at once", "holds"), ("later", "holds"), ("the same work compared with itself", "fails"),
     ]  # fmt: skip
@@ -352,9 +354,9 @@ def test_an_area_that_fails_ends_no_other(tmp_path: Path) -> None:
 
 
 def test_ctrl_c_keeps_the_self_checks_that_were_made(tmp_path: Path) -> None:
-    def interrupted() -> Iterator[SelfCheck]:
-        yield held("first")
+    def interrupted_area() -> Iterator[SelfCheck]:
+        yield check_result("first")
         raise KeyboardInterrupt
 
-    found = examined(tmp_path, clock=interrupted)
+    found = run_doctor(tmp_path, clock=interrupted_area)
     assert (found.status, outcomes(found.checks), found.trusted) == ("interrupted", {"first": "holds"}, False)

@@ -23,7 +23,7 @@ from strobe.doctor.tour_command import (
     Stop,
     TourConfig,
     run_stops,
-    stops_of,
+    tour_stops,
 )
 
 
@@ -52,7 +52,7 @@ class Tour:
 
 @pytest.fixture
 def stops(tmp_path: Path) -> list[Stop]:
-    made = stops_of(TourConfig(output_dir=tmp_path), tmp_path / "pusht", Console(file=io.StringIO()))
+    made = tour_stops(TourConfig(output_dir=tmp_path), tmp_path / "pusht", Console(file=io.StringIO()))
     return [Stop(stop.title, stop.usual_s, stop.argv, stop.run) for stop in made]
 
 

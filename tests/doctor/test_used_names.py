@@ -58,7 +58,7 @@ def private_names_of_lerobot() -> set[str]:
     }
 
 
-def private_names_in(file: Path) -> Iterator[tuple[str, int]]:
+def find_private_names(file: Path) -> Iterator[tuple[str, int]]:
     """Yield the private names that a file uses of other objects: as an attribute, or as a part of a name in quotes."""
     tree = ast.parse(file.read_text())
     own = {node.name for node in ast.walk(tree) if isinstance(node, ast.FunctionDef | ast.ClassDef)}
@@ -76,5 +76,5 @@ def test_a_private_name_of_lerobot_that_is_used_is_listed():
     theirs = private_names_of_lerobot() - set(OF_OTHERS)
     listed = {name for names in (*PRIVATE.values(), *OPTIONAL.values()) for name in names}
     for file in STROBE.rglob("*.py"):
-        for name, line in private_names_in(file):
+        for name, line in find_private_names(file):
             assert name not in theirs or name in listed, f"{file.relative_to(STROBE)}, line {line}: {name}"

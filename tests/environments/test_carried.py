@@ -71,14 +71,14 @@ def test_a_draw_of_another_shape_changes_no_other_draw(noise):
 
 
 def test_noise_of_a_seed_is_the_same_again_and_that_of_another_is_not(noise):
-    def drawn(seed: int) -> torch.Tensor:
+    def draw_noise(seed: int) -> torch.Tensor:
         with noise.same_noise(seed):
             return torch.cat(
                 [torch.rand(8), torch.normal(torch.zeros(8), torch.ones(8)), torch.nn.functional.dropout(torch.ones(8))]
             )
 
-    assert torch.equal(drawn(3), drawn(3))
-    assert not torch.equal(drawn(3), drawn(4))
+    assert torch.equal(draw_noise(3), draw_noise(3))
+    assert not torch.equal(draw_noise(3), draw_noise(4))
 
 
 def test_a_training_step_drops_nothing_and_dropout_comes_back(noise):

@@ -31,9 +31,9 @@ def test_a_variant_names_an_environment_by_its_keys(argv: list[str], expected: b
 
 
 def test_one_variant_is_held_against_this_environment_and_several_against_the_first():
-    (here, there) = compare_environments.sides_of([f"next: python={PYTHON}"])
+    (here, there) = compare_environments.parse_sides([f"next: python={PYTHON}"])
     assert (here.name, here.python, there.name, there.python) == ("this environment", "", "next", PYTHON)
-    sides = compare_environments.sides_of([f"base: python={PYTHON}", f"head: python={PYTHON}"])
+    sides = compare_environments.parse_sides([f"base: python={PYTHON}", f"head: python={PYTHON}"])
     assert [side.name for side in sides] == ["base", "head"]
 
 
@@ -50,7 +50,7 @@ def test_one_variant_is_held_against_this_environment_and_several_against_the_fi
 )
 def test_wrong_variants_are_one_line(variants: list[str], words: str):
     with pytest.raises(UserError, match=words) as raised:
-        compare_environments.sides_of(variants)
+        compare_environments.parse_sides(variants)
     assert "\n" not in str(raised.value)
 
 

@@ -50,7 +50,7 @@ for line in sys.stdin:
 
 
 @pytest.fixture(scope="module", autouse=True)
-def kept() -> Iterator[None]:
+def shared_sides() -> Iterator[None]:
     """Comparisons take running sides, and give them back."""
     sides = KeptSides()
     with pytest.MonkeyPatch.context() as patch:
@@ -78,7 +78,7 @@ def checkout(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def compared(checkout: Path, tmp_path_factory: pytest.TempPathFactory):
+def three_side_comparison(checkout: Path, tmp_path_factory: pytest.TempPathFactory):
     """Three sides: this environment twice, and the copy. Most of its time is their imports of LeRobot."""
     sides = [HERE, SideOptions("same"), SideOptions("changed", lerobot=str(checkout))]
     return compare_environments(
@@ -86,47 +86,47 @@ def compared(checkout: Path, tmp_path_factory: pytest.TempPathFactory):
     )
 
 
-def test_the_same_environment_acts_the_same_to_the_bit(compared):
-    same = next(pair for pair in compared.comparisons if pair.candidate == "same")
+def test_the_same_environment_acts_the_same_to_the_bit(three_side_comparison):
+    same = next(pair for pair in three_side_comparison.comparisons if pair.candidate == "same")
     assert same.agreement is not None
     assert same.agreement.largest_error == 0
     assert same.outcome == "held"
     assert same.gradient is not None
     assert same.gradient.error == 0
-    one = next(one for one in compared.passes if one.candidate == "same")
+    one = next(one for one in three_side_comparison.passes if one.candidate == "same")
     assert (one.stages, one.settings, one.training, one.note) == ([], [], [], "")
     assert one.compared > 50
 
 
-def test_a_change_is_named_by_its_stage_and_breaks_the_guard(compared):
-    changed = next(one for one in compared.passes if one.candidate == "changed")
+def test_a_change_is_named_by_its_stage_and_breaks_the_guard(three_side_comparison):
+    changed = next(one for one in three_side_comparison.passes if one.candidate == "changed")
     assert changed.first is not None
     assert changed.first.stage == "decoder"
     assert changed.first.place == "model.decoder gives"
     assert changed.first.distance == pytest.approx(0.1, rel=0.2)
-    pair = next(pair for pair in compared.comparisons if pair.candidate == "changed")
+    pair = next(pair for pair in three_side_comparison.comparisons if pair.candidate == "changed")
     assert pair.outcome == "broken"
     assert pair.gradient is not None
     assert pair.gradient.error is not None
     assert pair.gradient.error > 0.01
 
 
-def test_each_side_is_timed_by_itself_in_three_parts(compared):
-    assert [m.name for m in compared.measurements] == ["here", "same", "changed"]
-    for measurement in compared.measurements:
+def test_each_side_is_timed_by_itself_in_three_parts(three_side_comparison):
+    assert [m.name for m in three_side_comparison.measurements] == ["here", "same", "changed"]
+    for measurement in three_side_comparison.measurements:
         assert [part.path for part in measurement.components] == [["preprocessing"], ["policy"], ["postprocessing"]]
         parts = zip(*(part.values for part in measurement.components), strict=True)
         assert [sum(one) for one in parts] == pytest.approx(measurement.samples.values)
     # A round that was taken for warm-up meanwhile may turn out to be none: 8 at least, and as many of each side.
-    (count,) = {len(measurement.samples.values) for measurement in compared.measurements}
+    (count,) = {len(measurement.samples.values) for measurement in three_side_comparison.measurements}
     assert count >= 8
-    assert all(pair.verdict.pairs == count for pair in compared.comparisons)
+    assert all(pair.verdict.pairs == count for pair in three_side_comparison.comparisons)
 
 
-def test_the_environments_describe_themselves(compared, checkout: Path):
-    assert [one.name for one in compared.environments] == ["here", "same", "changed"]
-    assert all(one.packages["torch"] for one in compared.environments)
-    assert [bool(one.checkout) for one in compared.environments] == [False, False, True]
+def test_the_environments_describe_themselves(three_side_comparison, checkout: Path):
+    assert [one.name for one in three_side_comparison.environments] == ["here", "same", "changed"]
+    assert all(one.packages["torch"] for one in three_side_comparison.environments)
+    assert [bool(one.checkout) for one in three_side_comparison.environments] == [False, False, True]
 
 
 class Killer(Silent):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from support.findings_results import approve_findings, compared, measured, result
+from support.findings_results import approve_findings, make_comparison, make_measurement, result
 
 from strobe.core.results.answer import CompareResult
 from strobe.core.results.comparison import GradientAgreement
@@ -18,7 +18,7 @@ SETTING = StageDifference(kind="setting", stage="settings", place="policy.n_acti
 
 def answer(*stages: StageDifference, settings: Any = (), broken: str = "", error: float | None = 0.0) -> CompareResult:
     gradient = GradientAgreement(loss=1.0, baseline_loss=1.0, loss_error=0.0, cosine=1.0, error=error)
-    pair = compared("no difference shown", baseline="here", candidate="next").model_copy(
+    pair = make_comparison("no difference shown", baseline="here", candidate="next").model_copy(
         update={"guard": "rms<=0.02", "broken": broken, "gradient": gradient}
     )
     sides = [
@@ -26,7 +26,9 @@ def answer(*stages: StageDifference, settings: Any = (), broken: str = "", error
         for name, version in (("here", "5.5.4"), ("next", "5.24.0"))
     ]
     one = PassDifference(candidate="next", observation=1, compared=9, stages=list(stages), settings=list(settings))
-    made = result(measured({}, name="here"), measured({}, name="next"), of=CompareResult, comparisons=[pair])
+    made = result(
+        make_measurement({}, name="here"), make_measurement({}, name="next"), of=CompareResult, comparisons=[pair]
+    )
     return made.model_copy(update={"environments": sides, "passes": [one]})
 
 
@@ -43,4 +45,4 @@ def test_what_is_found() -> None:
 
 
 def test_no_rule_on_parts_speaks_of_what_the_sides_timed_themselves() -> None:
-    assert answer().advised() == ()
+    assert answer().advised_measurements() == ()

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from strobe.environments.first_difference import Entry, compare, of_gradients, read, settings, stage_of
+from strobe.environments.first_difference import Entry, compare, compare_gradients, read, settings, stage_name
 
 
 def entry(
@@ -34,7 +34,7 @@ PASS = [
 ]
 
 
-def changed(place: int, factor: float) -> list[Entry]:
+def change_pass(place: int, factor: float) -> list[Entry]:
     """Return the pass with all that comes from ``place`` on multiplied."""
     return [
         dataclasses.replace(one, sample=one.sample * np.float32(factor))
@@ -62,15 +62,15 @@ def test_a_pass_does_not_differ_from_itself():
     ],
 )
 def test_the_first_stage_that_differs_comes_first(place: int, stage: str):
-    found = compare(PASS, changed(place, 1.01), steps=4).stages
+    found = compare(PASS, change_pass(place, 1.01), steps=4).stages
     assert found[0].stage == stage
     assert found[0].distance == pytest.approx(0.01, rel=0.01)
 
 
 def test_what_rounding_moves_as_far_is_no_difference():
-    apart = changed(1, 1.0001)
+    apart = change_pass(1, 1.0001)
     assert compare(PASS, apart, steps=4).stages
-    assert not compare(PASS, apart, reordered=changed(1, 1.00005), steps=4).stages
+    assert not compare(PASS, apart, reordered=change_pass(1, 1.00005), steps=4).stages
 
 
 def test_half_precision_has_a_wider_floor():
@@ -145,11 +145,11 @@ ACTIONS = entry("", VALUES, what="normalised actions")
 
 
 def test_another_way_to_the_same_actions_is_inside():
-    found = compare([*PASS, ACTIONS], [*changed(1, 1.5)[:3], *PASS[3:], ACTIONS], steps=4)
+    found = compare([*PASS, ACTIONS], [*change_pass(1, 1.5)[:3], *PASS[3:], ACTIONS], steps=4)
     assert found.stages == []
     assert [one.stage for one in found.inside] == ["vision", "prefix"]
     other = entry("", VALUES * 2, what="normalised actions")
-    found = compare([*PASS, ACTIONS], [*changed(1, 1.5), other], steps=4)
+    found = compare([*PASS, ACTIONS], [*change_pass(1, 1.5), other], steps=4)
     assert found.stages[0].stage == "vision"
     assert found.inside == []
 
@@ -172,7 +172,7 @@ def test_weights_that_were_renamed_and_read_are_no_difference():
 
 def test_weights_that_were_renamed_and_not_read_are_the_first_difference():
     before = [weight("model.vision_model.proj", VALUES), weight("model.head", VALUES * 2), *PASS]
-    after = [weight("model.proj", VALUES[::-1]), weight("model.head", VALUES * 2), *changed(1, 2.0)]
+    after = [weight("model.proj", VALUES[::-1]), weight("model.head", VALUES * 2), *change_pass(1, 2.0)]
     found = compare(before, after, steps=4).stages
     assert (found[0].stage, found[0].place) == ("weights", "model.vision_model.proj")
     assert found[1].stage == "vision"
@@ -187,8 +187,8 @@ def test_modules_that_only_one_side_has_are_named_once():
 
 
 def test_stages_of_a_policy_without_denoising_are_its_modules():
-    assert stage_of(("policy", "model.encoder.layers.3", "gives", 1), 1, None) == "encoder"
-    assert stage_of(("policy", "model.backbone.layer1", "gives", 1), 1, None) == "vision"
+    assert stage_name(("policy", "model.encoder.layers.3", "gives", 1), 1, None) == "encoder"
+    assert stage_name(("policy", "model.backbone.layer1", "gives", 1), 1, None) == "vision"
 
 
 def test_settings_that_only_one_side_has_do_not_differ():
@@ -198,12 +198,12 @@ def test_settings_that_only_one_side_has_do_not_differ():
 
 def test_gradients_are_compared_by_what_both_sides_have():
     before = [entry("", VALUES, group="gradient", what="w"), entry("", VALUES, group="gradient", what="only here")]
-    same = of_gradients(2.0, before, 2.0, before[:1])
+    same = compare_gradients(2.0, before, 2.0, before[:1])
     assert (same.cosine, same.error, same.loss_error) == (pytest.approx(1.0), 0.0, 0.0)
     doubled = [entry("", 2 * VALUES, group="gradient", what="w")]
-    apart = of_gradients(2.0, before, 2.2, doubled)
+    apart = compare_gradients(2.0, before, 2.2, doubled)
     assert (apart.error, apart.loss_error) == (pytest.approx(1.0), pytest.approx(0.1))
-    assert of_gradients(2.0, before, float("nan"), []).cosine == 0
+    assert compare_gradients(2.0, before, float("nan"), []).cosine == 0
 
 
 def test_a_record_is_read_as_it_was_written(tmp_path: Path):

@@ -9,9 +9,9 @@ from typing import Any
 
 import torch
 from support.example_runs import SUBJECT
-from support.made_up_simulator import Lines, MadeUp, asked
+from support.made_up_simulator import Lines, MadeUp, make_request
 
-from strobe.core.cli.keep import as_text
+from strobe.core.cli.keep import render_text
 from strobe.evaluate.eliminate import checkpoint_rows, eliminate
 from strobe.evaluate.episode_log import EpisodeLog
 from strobe.evaluate.episodes.play import Plan, Session
@@ -29,7 +29,7 @@ class Slower(MadeUp):
         return line.model_copy(update={"seconds": 1.0 if candidate.name == list(self.rates)[-1] else 2.0})
 
 
-def eliminated(
+def run_elimination(
     folder: Path, rates: Mapping[str, float], episodes: int = 100, cut: int | None = None, resume: bool = False
 ) -> EvaluateResult:
     kinds = ["act", *["diffusion"] * (len(rates) - 1)]
@@ -44,7 +44,7 @@ def eliminated(
     }
     named = [NamedCheckpoint(name, f"outputs/train/checkpoints/{name}/pretrained_model") for name in rates]
     plan = Plan(checkpoint_rows(names=list(rates)), ["pusht"], episodes, 0.1)
-    log = EpisodeLog.resume(folder, asked(plan)) if resume else EpisodeLog.begin(folder, asked(plan))
+    log = EpisodeLog.resume(folder, make_request(plan)) if resume else EpisodeLog.begin(folder, make_request(plan))
     try:
         return eliminate(named, subjects, Session("PushT-v0", plan, Slower(rates, cut), log, Lines(), 10.0))
     finally:
@@ -52,11 +52,11 @@ def eliminated(
 
 
 def text(result: EvaluateResult) -> str:
-    return " ".join(as_text(result).split())
+    return " ".join(render_text(result).split())
 
 
 def test_the_best_one_is_named_with_when_the_others_went(tmp_path: Path) -> None:
-    result = eliminated(tmp_path, UNEQUAL)
+    result = run_elimination(tmp_path, UNEQUAL)
     assert result.elimination is not None
     first, second, third = result.elimination.checkpoints
     assert (first.by, second.by, third.by) == ("000300", "000300", "")
@@ -76,7 +76,7 @@ def test_the_best_one_is_named_with_when_the_others_went(tmp_path: Path) -> None
 
 
 def test_equal_ones_are_not_told_apart_and_time_is_shown(tmp_path: Path) -> None:
-    result = eliminated(tmp_path, {"a": 0.6, "b": 0.6})
+    result = run_elimination(tmp_path, {"a": 0.6, "b": 0.6})
     assert result.elimination is not None
     assert [each.by for each in result.elimination.checkpoints] == ["", ""]
     assert result.elimination.best == "b", "of equal ones the one that takes less time"
@@ -90,36 +90,36 @@ def test_equal_ones_are_not_told_apart_and_time_is_shown(tmp_path: Path) -> None
 def test_a_cut_says_what_was_seen_and_goes_on_to_the_same_answer(tmp_path: Path) -> None:
     (tmp_path / "whole").mkdir()
     (tmp_path / "cut").mkdir()
-    whole = eliminated(tmp_path / "whole", UNEQUAL)
-    cut = eliminated(tmp_path / "cut", UNEQUAL, cut=10)
+    whole = run_elimination(tmp_path / "whole", UNEQUAL)
+    cut = run_elimination(tmp_path / "cut", UNEQUAL, cut=10)
     assert cut.status == "interrupted"
     assert "000100, 000200 and 000300 are not told apart after 3 starts" in text(cut)
-    again = eliminated(tmp_path / "cut", UNEQUAL, resume=True)
+    again = run_elimination(tmp_path / "cut", UNEQUAL, resume=True)
     assert again.elimination == whole.elimination
     assert again.variants == whole.variants
 
 
 def test_before_a_start_is_complete_nothing_is_judged(tmp_path: Path) -> None:
-    result = eliminated(tmp_path, UNEQUAL, cut=2)
+    result = run_elimination(tmp_path, UNEQUAL, cut=2)
     assert result.elimination is not None
     assert all(each.rates is None for each in result.elimination.checkpoints)
     assert "not judged: no start was played by all checkpoints" in text(result)
 
 
 def test_without_a_success_nothing_tells_them_apart(tmp_path: Path) -> None:
-    result = eliminated(tmp_path, {"a": 0.0, "b": 0.0}, 20)
+    result = run_elimination(tmp_path, {"a": 0.0, "b": 0.0}, 20)
     assert "nothing tells the checkpoints apart" in text(result)
-    assert [finding.rule for finding in _advised(result)] == ["evaluation-never-succeeds"]
+    assert [finding.rule for finding in _advise_result(result)] == ["evaluation-never-succeeds"]
 
 
 def test_a_checkpoint_that_fails_where_the_other_succeeds_goes_whatever_its_place(tmp_path: Path) -> None:
-    result = eliminated(tmp_path, {"good": 0.9, "bad": 0.1})
+    result = run_elimination(tmp_path, {"good": 0.9, "bad": 0.1})
     assert result.elimination is not None
     assert result.elimination.best == "good"
     assert result.elimination.checkpoints[1].by == "good"
 
 
-def _advised(result: EvaluateResult) -> list[Any]:
+def _advise_result(result: EvaluateResult) -> list[Any]:
     from strobe.core.findings.thresholds import DEFAULTS
     from strobe.core.kinds import advise
 

@@ -34,7 +34,7 @@ def play(
     """Play to the end, with ``ahead`` episodes before each look. Return the episodes and the verdicts."""
     episodes: dict[Key, EpisodeLine] = {}
     said: list[str] = []
-    while not of.finished:
+    while not of.is_finished:
         for _ in range(ahead):
             if (due := of.due(episodes)) is not None:
                 candidate, task, seed = due
@@ -44,18 +44,18 @@ def play(
     return episodes, said
 
 
-def wins(name: str, seed: int) -> bool:
+def is_success(name: str, seed: int) -> bool:
     """'c' always does it, 'a' from every other start, 'b' never."""
     return name == "c" or (name == "a" and seed % 2 == 0)
 
 
 def test_the_worst_goes_first_and_the_run_ends_with_the_last_but_one() -> None:
     of = order("abc")
-    episodes, said = play(of, wins)
+    episodes, said = play(of, is_success)
     assert of.by == {"a": "c", "b": "c"}
     assert of.starts["b"] < of.starts["a"] < 100
     assert [candidate.name for candidate in of.playing] == ["c"]
-    assert of.played("c") == of.starts["a"]
+    assert of.count_complete_starts("c") == of.starts["a"]
     assert {name: sum(key[0] == name for key in episodes) for name in "abc"} == {
         "a": of.starts["a"], "b": of.starts["b"], "c": of.starts["a"],
     }  # fmt: skip
@@ -66,8 +66,8 @@ def test_the_worst_goes_first_and_the_run_ends_with_the_last_but_one() -> None:
 @pytest.mark.parametrize("ahead", [2, 7, 50])
 def test_who_plays_ahead_decides_nothing_else(ahead: int) -> None:
     one, many = order("abc"), order("abc")
-    play(one, wins)
-    play(many, wins, ahead)
+    play(one, is_success)
+    play(many, is_success, ahead)
     assert (one.by, one.starts, one.counted) == (many.by, many.starts, many.counted)
 
 

@@ -15,7 +15,7 @@ from strobe.core.results.agreement import Agreement
 from strobe.evaluate.measure.episodes import judge
 from strobe.evaluate.page_episodes import answers, sections
 from strobe.evaluate.pairs import EpisodePair
-from strobe.ladder.episodes import lost
+from strobe.ladder.episodes import rejection_reason
 from strobe.simulators.results import Episode
 
 SAME = Agreement(cosine=1.0, largest_error=0.0, mean_error=0.0, observations=4)
@@ -31,7 +31,7 @@ def pair(before: bool, after: bool, *, reward: float = 0.0, same: int = 0) -> Ep
     return EpisodePair(task="t", seed=0, baseline=sides[0], candidate=sides[1], same_ticks=same, largest_error=0.5)
 
 
-def judged(*pairs: EpisodePair):
+def judge_pairs(*pairs: EpisodePair):
     return judge(pairs, baseline="baseline", candidate="rung 1", environment="pusht")
 
 
@@ -51,7 +51,7 @@ def judged(*pairs: EpisodePair):
     )
 )
 def test_a_verdict_is_finite_holds_its_estimate_and_turns_with_its_sides(pairs):
-    one = judged(*pairs)
+    one = judge_pairs(*pairs)
     assert -1 <= one.success_interval.low <= one.success_interval.high <= 1
     if one.reward_interval is not None:
         assert one.reward_interval.low <= one.reward <= one.reward_interval.high
@@ -62,7 +62,7 @@ def test_a_verdict_is_finite_holds_its_estimate_and_turns_with_its_sides(pairs):
     assert (one.reward_interval is None) == (len(pairs) < 6)
     if len(pairs) < 6:
         assert one.kind in ("too few", "not worse by more than the margin")
-    turned = judged(*(p.model_copy(update={"baseline": p.candidate, "candidate": p.baseline}) for p in pairs))
+    turned = judge_pairs(*(p.model_copy(update={"baseline": p.candidate, "candidate": p.baseline}) for p in pairs))
     opposite = {"worse": "better", "better": "worse"}
     # Only a loss has a margin: its mirror image is undecided yet.
     if "not worse by more than the margin" not in (one.kind, turned.kind):
@@ -71,16 +71,16 @@ def test_a_verdict_is_finite_holds_its_estimate_and_turns_with_its_sides(pairs):
 
 
 def test_lost_episodes_are_told_as_worse_and_won_ones_as_better():
-    lost = judged(*[pair(True, False)] * 8, *[pair(True, True)] * 12)
+    lost = judge_pairs(*[pair(True, False)] * 8, *[pair(True, True)] * 12)
     assert (lost.kind, lost.by) == ("worse", "success")
     assert lost.success == pytest.approx(-0.4)
     assert "rung 1 does worse than as it is in 20 paired episodes of pusht: success 60 % against 100 %" in lost.sentence
-    assert judged(*[pair(False, True)] * 8, *[pair(True, True)] * 12).kind == "better"
-    assert judged(*[pair(True, False)] * 2, *[pair(True, True)] * 18).kind == "no difference shown"
+    assert judge_pairs(*[pair(False, True)] * 8, *[pair(True, True)] * 12).kind == "better"
+    assert judge_pairs(*[pair(True, False)] * 2, *[pair(True, True)] * 18).kind == "no difference shown"
 
 
 def test_without_a_success_the_reward_decides():
-    one = judged(*[pair(False, False, reward=-1.0 - 0.1 * index) for index in range(8)])
+    one = judge_pairs(*[pair(False, False, reward=-1.0 - 0.1 * index) for index in range(8)])
     assert (one.kind, one.by) == ("worse", "reward")
     assert one.reward == pytest.approx(-1.35)
     assert "neither ever succeeded" in one.sentence
@@ -90,7 +90,7 @@ def test_without_a_success_the_reward_decides():
 def test_a_reward_lower_by_what_does_not_matter_is_not_called_worse(rewards, loss):
     def lower(by: float):
         sides = [[Episode(success=False, reward=got - of, best_reward=0, ticks=9) for of in (0, by)] for got in rewards]
-        return judged(*[EpisodePair(task="t", seed=0, baseline=a, candidate=b, same_ticks=0, largest_error=0.1)
+        return judge_pairs(*[EpisodePair(task="t", seed=0, baseline=a, candidate=b, same_ticks=0, largest_error=0.1)
                         for a, b in sides * (20 // len(rewards))])  # fmt: skip
 
     assert lower(loss).kind == "no difference shown"
@@ -106,25 +106,25 @@ def test_pairs_of_an_incomplete_round_of_tasks_do_not_count():
 
 
 def test_actions_that_are_the_same_to_the_bit_leave_nothing_to_judge():
-    one = judged(*[pair(True, True, same=10)] * 3)
+    one = judge_pairs(*[pair(True, True, same=10)] * 3)
     assert one.kind == "the same"
     assert one.possible_drop > 0.1, "three starts say nothing of the others"
-    assert judged(pair(True, True, same=10), pair(True, True, same=9)).kind == "too few"
+    assert judge_pairs(pair(True, True, same=10), pair(True, True, same=9)).kind == "too few"
     with pytest.raises(ValueError, match="no pairs"):
-        judged()
+        judge_pairs()
 
 
 def test_a_verdict_is_that_of_an_evaluation_at_any_number_of_pairs():
     alike = [pair(True, True)] * 60
-    one = judged(*alike)
+    one = judge_pairs(*alike)
     assert (one.kind, one.decided, one.margin) == ("not worse by more than the margin", fewest_pairs(0.1), 0.1)
     assert "not worse by more than 10 points in 60 paired episodes of pusht: success 100 %" in one.sentence
     assert "95 % interval, valid at any number of pairs" in one.sentence
-    assert judged(*alike[: fewest_pairs(0.1) - 1]).kind == "no difference shown"
+    assert judge_pairs(*alike[: fewest_pairs(0.1) - 1]).kind == "no difference shown"
     lost = [pair(True, False)] * fewest_pairs_apart()
-    assert judged(*lost).kind == "worse"
-    assert judged(*lost[1:]).kind == "too few"
-    assert judged(*lost, *alike).kind == "worse"
+    assert judge_pairs(*lost).kind == "worse"
+    assert judge_pairs(*lost[1:]).kind == "too few"
+    assert judge_pairs(*lost, *alike).kind == "worse"
 
 
 def test_a_guard_on_success_is_held_against_what_is_not_excluded():
@@ -133,19 +133,23 @@ def test_a_guard_on_success_is_held_against_what_is_not_excluded():
     assert str(guard) == "cosine>=0.9, success_drop<=0.1"
     assert guard.success_drop == 0.1
     assert guard.judge(SAME).outcome == "not judged", "episodes show a drop, and no agreement does"
-    assert guard.of_actions.judge(SAME).outcome == "held"
-    few = judged(*[pair(True, True)] * 10)
-    assert lost(guards, few).startswith("success drop 0.38")
-    assert lost(guards, few).endswith(f"> 0.1 is not excluded by 10 pairs, which takes {fewest_pairs(0.1)} or more")
-    assert lost(guards, judged(*[pair(True, True)] * 47)) != ""
-    assert lost(guards, judged(*[pair(True, True)] * 48)) == ""
-    assert lost(guards, judged(*[pair(True, True, same=10)] * 3)) != "", "what was not looked at is not held"
-    assert lost(Guards.parse("cosine>=0.9"), few) == ""
+    assert guard.action_guard.judge(SAME).outcome == "held"
+    few = judge_pairs(*[pair(True, True)] * 10)
+    assert rejection_reason(guards, few).startswith("success drop 0.38")
+    assert rejection_reason(guards, few).endswith(
+        f"> 0.1 is not excluded by 10 pairs, which takes {fewest_pairs(0.1)} or more"
+    )
+    assert rejection_reason(guards, judge_pairs(*[pair(True, True)] * 47)) != ""
+    assert rejection_reason(guards, judge_pairs(*[pair(True, True)] * 48)) == ""
+    assert rejection_reason(guards, judge_pairs(*[pair(True, True, same=10)] * 3)) != "", (
+        "what was not looked at is not held"
+    )
+    assert rejection_reason(Guards.parse("cosine>=0.9"), few) == ""
 
 
 def test_what_is_shown_to_be_worse_is_refused_by_every_guard():
-    worse = judged(*[pair(True, False)] * 9)
-    assert lost(Guards.parse("cosine>=-1"), worse) == "it does worse in pusht"
+    worse = judge_pairs(*[pair(True, False)] * 9)
+    assert rejection_reason(Guards.parse("cosine>=-1"), worse) == "it does worse in pusht"
 
 
 @pytest.mark.parametrize(

@@ -6,10 +6,10 @@ import json
 from pathlib import Path
 
 import pytest
-from support.made_up_simulator import Lines, MadeUp, asked, evaluated, plan
+from support.made_up_simulator import Lines, MadeUp, make_request, plan, run_evaluation
 from support.matrix import matrix
 
-from strobe.core.cli.keep import as_text
+from strobe.core.cli.keep import render_text
 from strobe.core.errors import UserError
 from strobe.core.findings.thresholds import DEFAULTS
 from strobe.core.kinds import advise, document
@@ -25,14 +25,14 @@ def table(result: EvaluateResult) -> list[dict]:
 
 def test_all_variants_play_a_seed_before_the_next_and_tasks_take_turns(tmp_path):
     player = MadeUp()
-    evaluated(tmp_path, plan(2, tasks=("a", "b"), seed=7), player)
+    run_evaluation(tmp_path, plan(2, tasks=("a", "b"), seed=7), player)
     names = (FIRST, "5 steps", "2 steps")
     assert player.played == [(name, task, seed) for seed in (7, 8) for task in ("a", "b") for name in names]
 
 
 def test_a_decided_variant_is_played_no_further_and_the_run_ends_with_the_last(tmp_path):
     player, lines = MadeUp(), Lines()
-    result = evaluated(tmp_path, plan(200), player, lines=lines)
+    result = run_evaluation(tmp_path, plan(200), player, lines=lines)
     _, five, two = result.variants
     held = five.together.paired.decision
     assert (held.kind, held.pairs) == ("not worse by more than the margin", 48)
@@ -49,7 +49,7 @@ def test_a_decided_variant_is_played_no_further_and_the_run_ends_with_the_last(t
 
 
 def test_tasks_are_decided_only_when_a_round_is_complete(tmp_path):
-    result = evaluated(tmp_path, plan(60, tasks=("a", "b", "c")), MadeUp())
+    result = run_evaluation(tmp_path, plan(60, tasks=("a", "b", "c")), MadeUp())
     for one in result.variants[1:]:
         assert one.together.paired.decision.pairs % 3 == 0
         assert one.together.paired.pairs == one.together.paired.decision.pairs
@@ -59,7 +59,7 @@ def test_tasks_are_decided_only_when_a_round_is_complete(tmp_path):
 def test_the_policy_alone_plays_all_its_episodes(tmp_path):
     alone = plan(9)
     alone = type(alone)(alone.candidates[:1], alone.tasks, 9, 0.1)
-    result = evaluated(tmp_path, alone, MadeUp())
+    result = run_evaluation(tmp_path, alone, MadeUp())
     assert [one.together.success.episodes for one in result.variants] == [9]
     assert result.foresight == ""
     spoken = document(result).answers
@@ -72,38 +72,38 @@ def test_a_run_that_was_killed_goes_on_to_the_same_table(cut, torn, tmp_path):
     whole, before, after = MadeUp(), MadeUp(cut=cut, ends=SystemExit), MadeUp()
     (tmp_path / "whole").mkdir()
     (tmp_path / "cut").mkdir()
-    uncut = evaluated(tmp_path / "whole", plan(), whole)
+    uncut = run_evaluation(tmp_path / "whole", plan(), whole)
     with pytest.raises(SystemExit):
-        evaluated(tmp_path / "cut", plan(), before)
+        run_evaluation(tmp_path / "cut", plan(), before)
     file = tmp_path / "cut" / NAME
     if torn:
         file.write_bytes(file.read_bytes() + b'{"variant": "baseline", "ta')
-    resumed = evaluated(tmp_path / "cut", plan(), after, resume=True)
+    resumed = run_evaluation(tmp_path / "cut", plan(), after, resume=True)
     assert table(resumed) == table(uncut)
     assert before.played + after.played == whole.played, "nothing is repeated, nothing left out"
     assert file.read_bytes() == (tmp_path / "whole" / NAME).read_bytes()
 
 
 def test_ctrl_c_keeps_what_was_played_and_judges_whole_pairs(tmp_path):
-    result = evaluated(tmp_path, plan(), MadeUp(cut=8))  # in the third round: two variants have played it
+    result = run_evaluation(tmp_path, plan(), MadeUp(cut=8))  # in the third round: two variants have played it
     assert result.status == "interrupted"
     assert [one.together.success.episodes for one in result.variants] == [3, 3, 2]
     assert document(result).banner.startswith("Interrupted")
     assert len((tmp_path / NAME).read_text().splitlines()) == 9
     (tmp_path / "none").mkdir()
     with pytest.raises(KeyboardInterrupt):
-        evaluated(tmp_path / "none", plan(), MadeUp(cut=0))
+        run_evaluation(tmp_path / "none", plan(), MadeUp(cut=0))
 
 
 def test_more_episodes_may_be_asked_for_later(tmp_path):
     (tmp_path / "at once").mkdir()
     (tmp_path / "later").mkdir()
-    at_once = evaluated(tmp_path / "at once", plan(60), MadeUp())
-    few = evaluated(tmp_path / "later", plan(20), MadeUp())
+    at_once = run_evaluation(tmp_path / "at once", plan(60), MadeUp())
+    few = run_evaluation(tmp_path / "later", plan(20), MadeUp())
     assert few.variants[1].together.paired.decision.kind == "undecided"
-    assert table(evaluated(tmp_path / "later", plan(60), MadeUp(), resume=True)) == table(at_once)
+    assert table(run_evaluation(tmp_path / "later", plan(60), MadeUp(), resume=True)) == table(at_once)
     with pytest.raises(UserError, match="began with other flags: episodes 60 there, 20 here"):
-        EpisodeLog.resume(tmp_path / "later", asked(plan(20)))
+        EpisodeLog.resume(tmp_path / "later", make_request(plan(20)))
 
 
 OTHERWISE = {
@@ -118,24 +118,24 @@ OTHERWISE = {
 @pytest.mark.parametrize("name", OTHERWISE)
 def test_a_run_that_was_asked_otherwise_is_not_gone_on_with(name, tmp_path):
     changed, said = OTHERWISE[name]
-    EpisodeLog.begin(tmp_path, asked(plan())).close()
+    EpisodeLog.begin(tmp_path, make_request(plan())).close()
     with pytest.raises(UserError, match="began with other flags") as caught:
-        EpisodeLog.resume(tmp_path, asked(plan(), **changed))
+        EpisodeLog.resume(tmp_path, make_request(plan(), **changed))
     assert said in str(caught.value)
     assert "\n" not in str(caught.value)
 
 
 def test_a_file_that_is_none_of_ours_is_a_line(tmp_path):
     with pytest.raises(UserError, match="no evaluation to resume at"):
-        EpisodeLog.resume(tmp_path, asked(plan()))
+        EpisodeLog.resume(tmp_path, make_request(plan()))
     (tmp_path / NAME).write_text('{"asked"')
     with pytest.raises(UserError, match="line 1 is not a valid request; run again without --resume"):
-        EpisodeLog.resume(tmp_path, asked(plan()))
+        EpisodeLog.resume(tmp_path, make_request(plan()))
     (tmp_path / NAME).unlink()
-    EpisodeLog.begin(tmp_path, asked(plan())).close()
+    EpisodeLog.begin(tmp_path, make_request(plan())).close()
     (tmp_path / NAME).write_bytes((tmp_path / NAME).read_bytes() + b'{"variant": 3}\n')
     with pytest.raises(UserError, match="line 2 is not a valid episode"):
-        EpisodeLog.resume(tmp_path, asked(plan()))
+        EpisodeLog.resume(tmp_path, make_request(plan()))
 
 
 def test_a_simulator_that_does_not_start_alike_makes_no_pairs(tmp_path):
@@ -144,13 +144,13 @@ def test_a_simulator_that_does_not_start_alike_makes_no_pairs(tmp_path):
             return f"{seed}" if candidate.name != "2 steps" or seed < 2 else "elsewhere"
 
     with pytest.raises(UserError, match=r"the same seed gives different starts \(pusht, seed 2: 'baseline' and '2"):
-        evaluated(tmp_path, plan(), Drifting())
+        run_evaluation(tmp_path, plan(), Drifting())
     assert len((tmp_path / NAME).read_text().splitlines()) == 1 + 8, "the episode that has no pair is not kept"
 
 
 def test_it_says_each_verdict_with_its_speed(tmp_path):
-    result = evaluated(tmp_path, plan(), MadeUp())
-    text = as_text(result)
+    result = run_evaluation(tmp_path, plan(), MadeUp())
+    text = render_text(result)
     said = document(result).answers
     assert "50 pairs" not in result.foresight
     assert result.foresight.startswith(
@@ -164,7 +164,7 @@ def test_it_says_each_verdict_with_its_speed(tmp_path):
 
 
 def test_a_policy_that_never_succeeds_has_nothing_to_lose(tmp_path):
-    result = evaluated(tmp_path, plan(), MadeUp(dict.fromkeys((FIRST, "5 steps", "2 steps"), 0.0)))
+    result = run_evaluation(tmp_path, plan(), MadeUp(dict.fromkeys((FIRST, "5 steps", "2 steps"), 0.0)))
     result.subject = result.subject.model_copy(update={"source": "random weights"})
     said = " ".join(document(result).answers)
     assert "no success could be lost" in said
@@ -174,7 +174,7 @@ def test_a_policy_that_never_succeeds_has_nothing_to_lose(tmp_path):
 
 
 def test_what_is_undecided_says_how_to_go_on(tmp_path):
-    result = evaluated(tmp_path, plan(10), MadeUp())
+    result = run_evaluation(tmp_path, plan(10), MadeUp())
     (found,) = advise(result, DEFAULTS)
     assert found.rule == "evaluation-undecided"
     assert "--resume=RUN and more --episodes" in found.do
@@ -189,4 +189,4 @@ def test_each_line_is_there_before_the_next_episode_begins(tmp_path: Path):
             assert [json.loads(line)["variant"] for line in lines[1:]] == [name for name, _, _ in self.played]
             return super().play(candidate, task, seed)
 
-    evaluated(tmp_path, plan(5), Looking())
+    run_evaluation(tmp_path, plan(5), Looking())

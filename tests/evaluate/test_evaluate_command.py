@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.stored import only
+from support.stored import sole_run
 
 from strobe.core.cli.main import main
 from strobe.core.runs import store
@@ -35,7 +35,7 @@ def test_two_episodes_of_a_real_policy_are_played_timed_and_gone_on_with(tmp_pat
     assert main([*argv, "--episodes=1", "--seed=3", "--latency_iterations=0", "--videos=0"]) == 0
     assert len(denoised) == 2 * (4 + 1), "an episode of two calls, in 4 steps and in 1; no latency apart from it"
     assert "LATENCY OF A CHUNK" not in capsys.readouterr().out
-    folder = only(tmp_path)
+    folder = sole_run(tmp_path)
     first = (folder / NAME).read_text().splitlines()
     assert main([*argv, "--episodes=2", "--seed=3", "--latency_iterations=6", f"--resume={folder}"]) == 0
     lines = (folder / NAME).read_text().splitlines()
@@ -86,8 +86,8 @@ def test_two_processes_play_the_same_table(tmp_path, capsys):
     assert main([*argv, f"--output_dir={tmp_path / 'one'}"]) == 0
     assert main([*argv, f"--output_dir={tmp_path / 'two'}", "--parallel=2"]) == 0
     assert "2 processes play episodes side by side" in capsys.readouterr().err
-    asked, *one = map(json.loads, (only(tmp_path / "one") / NAME).read_text().splitlines())
-    again, *two = map(json.loads, (only(tmp_path / "two") / NAME).read_text().splitlines())
+    asked, *one = map(json.loads, (sole_run(tmp_path / "one") / NAME).read_text().splitlines())
+    again, *two = map(json.loads, (sole_run(tmp_path / "two") / NAME).read_text().splitlines())
     assert asked == again
     assert asked["asked"]["threads"] == 1
     assert {line["beside"] for line in two} == {1}
@@ -98,7 +98,7 @@ def test_two_processes_play_the_same_table(tmp_path, capsys):
     assert sorted(two, key=lambda line: (line["seed"], line["variant"])) == sorted(
         one, key=lambda line: (line["seed"], line["variant"])
     )
-    played: Any = store.load_answer(only(tmp_path / "two"))
+    played: Any = store.load_answer(sole_run(tmp_path / "two"))
     assert [row.together.success.episodes for row in played.variants] == [2, 2]
 
 

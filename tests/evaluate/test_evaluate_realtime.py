@@ -11,21 +11,21 @@ from typing import Any
 import pytest
 import torch
 from lerobot.envs.configs import PushtEnv
-from support.made_up_simulator import MadeUp, asked, evaluated, plan
+from support.made_up_simulator import MadeUp, make_request, plan, run_evaluation
 
-from strobe.core.cli.keep import as_text
+from strobe.core.cli.keep import render_text
 from strobe.core.errors import UserError
 from strobe.core.kinds import document
 from strobe.evaluate.episode_log import NAME, EpisodeLog
 from strobe.evaluate.episodes.play import FIRST
 from strobe.evaluate.episodes.runners import RealtimeEpisodeRunner, RealtimeSimulator, require_engine
-from strobe.evaluate.episodes.timings import RequestedTiming, fixed, parse_latency, parse_ticks
+from strobe.evaluate.episodes.timings import RequestedTiming, fixed_latency, parse_latency, parse_ticks
 from strobe.evaluate.page import plots
 from strobe.evaluate.results import Engine, EpisodeTiming
-from strobe.evaluate.run import timed
+from strobe.evaluate.run import combine_with_timings
 from strobe.lerobot.policies import loading
 from strobe.lerobot.policies.options import InputOptions, PolicyOptions
-from strobe.simulators.held_action import hold_for
+from strobe.simulators.held_action import choose_hold
 from strobe.simulators.simulator import Simulator
 
 ENV = PushtEnv(episode_length=20, observation_height=96, observation_width=96)
@@ -33,7 +33,7 @@ TICK_MS = 100.0  # of PushT
 
 
 def timing(latency, engine: Engine = "sync", **more):
-    return RequestedTiming(engine, latency, hold_for(ENV), ENV.fps, **more)
+    return RequestedTiming(engine, latency, choose_hold(ENV), ENV.fps, **more)
 
 
 @pytest.fixture(scope="module")
@@ -52,7 +52,7 @@ def simulators(diffusion):
         one.close()
 
 
-def played(simulators, latency, seed=3):
+def play_episode(simulators, latency, seed=3):
     _, true = simulators
     true.use(timing(latency), FIRST)
     return true.play_true("pusht", seed)
@@ -60,7 +60,7 @@ def played(simulators, latency, seed=3):
 
 def test_without_latency_an_episode_is_lerobot_evals_to_the_bit(simulators):
     plain = simulators[0].play("pusht", 3)
-    true, times, told = played(simulators, fixed(0))
+    true, times, told = play_episode(simulators, fixed_latency(0))
     assert torch.equal(true.actions, plain.actions)
     assert true.actions.dtype == plain.actions.dtype
     assert (true.start, true.episode.ticks, true.episode.success) == (plain.start, 20, plain.episode.success)
@@ -77,10 +77,10 @@ def test_drawing_what_is_looked_at_changes_no_action(simulators, ms):
     _, true = simulators
     true.rendering = "always"
     try:
-        every, _, _ = played(simulators, fixed(ms))
+        every, _, _ = play_episode(simulators, fixed_latency(ms))
     finally:
         true.rendering = "needed"
-    needed, _, _ = played(simulators, fixed(ms))
+    needed, _, _ = play_episode(simulators, fixed_latency(ms))
     assert torch.equal(needed.actions, every.actions)
     assert every.drawn == 20
     assert needed.drawn is not None
@@ -88,7 +88,7 @@ def test_drawing_what_is_looked_at_changes_no_action(simulators, ms):
 
 
 def test_a_call_lets_the_simulator_go_on_with_the_last_action_held(simulators):
-    true, _, told = played(simulators, fixed(3 * TICK_MS))
+    true, _, told = play_episode(simulators, fixed_latency(3 * TICK_MS))
     actions = true.actions.tolist()
     # Three ticks pass in each call. Its first action is followed by the second at once: the loop was late, and does
     # not wait. Then come four ticks with actions, and the next call.
@@ -103,31 +103,31 @@ def test_a_call_lets_the_simulator_go_on_with_the_last_action_held(simulators):
 
 def test_less_than_half_a_tick_costs_no_tick(simulators):
     plain = simulators[0].play("pusht", 3)
-    true, _, told = played(simulators, fixed(0.4 * TICK_MS))
+    true, _, told = play_episode(simulators, fixed_latency(0.4 * TICK_MS))
     assert torch.equal(true.actions, plain.actions)
     assert told.age_ms[:2] == [40, 100]
 
 
 def test_live_latency_is_what_the_call_and_its_processors_took(simulators):
-    _, times, told = played(simulators, parse_latency("live")[0])
+    _, times, told = play_episode(simulators, parse_latency("live")[0])
     assert all(imposed > 0.999 * call for imposed, call in zip(told.imposed_ms, times.call_ms, strict=True))
 
 
 def test_the_same_seed_draws_the_same_latencies_of_a_run_and_another_one_others(tmp_path):
-    evaluated(tmp_path, plan(5), MadeUp())
+    run_evaluation(tmp_path, plan(5), MadeUp())
     (source,) = parse_latency(str(tmp_path))
 
-    def drawn(variant, seed):
+    def draw_latencies(variant, seed):
         return list(itertools.islice(source.source(variant, seed, lambda: 0), 40))
 
-    assert drawn(FIRST, 1) == drawn(FIRST, 1) != drawn(FIRST, 2)
-    assert set(drawn(FIRST, 1)) == {20_000_000, 21_000_000}
-    assert set(drawn("2 steps", 1)) == {4_000_000, 5_000_000}, "its own calls, where the run has them"
-    assert drawn("fast.yaml", 1) == drawn(FIRST, 1)
+    assert draw_latencies(FIRST, 1) == draw_latencies(FIRST, 1) != draw_latencies(FIRST, 2)
+    assert set(draw_latencies(FIRST, 1)) == {20_000_000, 21_000_000}
+    assert set(draw_latencies("2 steps", 1)) == {4_000_000, 5_000_000}, "its own calls, where the run has them"
+    assert draw_latencies("fast.yaml", 1) == draw_latencies(FIRST, 1)
     file = tmp_path / NAME
     line = json.loads(file.read_text().splitlines()[1]) | {"seed": 99, "call_ms": [500.0]}
     file.write_text(f"{file.read_text()}{json.dumps(line)}\n")
-    assert parse_latency(str(tmp_path))[0].written != source.written
+    assert parse_latency(str(tmp_path))[0].source_with_digest != source.source_with_digest
 
 
 def test_real_time_chunking_acts_from_its_queue_and_leaves_the_policy_as_it_was():
@@ -141,7 +141,7 @@ def test_real_time_chunking_acts_from_its_queue_and_leaves_the_policy_as_it_was(
     simulator = RealtimeSimulator(replace(ENV, episode_length=45), subject)
     config: Any = subject.policy.config
     before = config.rtc_config
-    simulator.use(timing(fixed(3 * TICK_MS), "rtc", rtc={"execution_horizon": 10}, threshold=20), FIRST)
+    simulator.use(timing(fixed_latency(3 * TICK_MS), "rtc", rtc={"execution_horizon": 10}, threshold=20), FIRST)
     _, times, told = simulator.play_true("pusht", 3)
     simulator.close()
     assert len(times.call_ms) == len(told.imposed_ms) == 2
@@ -160,12 +160,12 @@ def test_lerobots_robot_client_acts_from_its_queue():
     )
     require_engine(subject.policy, "async")
     simulator = RealtimeSimulator(ENV, subject)
-    simulator.use(timing(fixed(3 * TICK_MS), "async", client={"aggregate_fn_name": "latest_only"}), FIRST)
+    simulator.use(timing(fixed_latency(3 * TICK_MS), "async", client={"aggregate_fn_name": "latest_only"}), FIRST)
     true, times, told = simulator.play_true("pusht", 3)
     assert told.held == 4, "only the first call is waited for, from the tick after the one that it sees"
     assert told.lost == 0
     assert len(times.call_ms) == len(told.imposed_ms) >= 3
-    simulator.use(timing(fixed(3 * TICK_MS), "async", client={"aggregate_fn_name": "conservative"}), FIRST)
+    simulator.use(timing(fixed_latency(3 * TICK_MS), "async", client={"aggregate_fn_name": "conservative"}), FIRST)
     joined, _, _ = simulator.play_true("pusht", 3)
     simulator.close()
     first = 4 + 10  # ticks until the second chunk is there
@@ -189,7 +189,7 @@ def test_a_simulator_that_fails_says_so_and_not_the_policy(diffusion, monkeypatc
     stage = RealtimeEpisodeRunner(ENV, {"": diffusion})
     (vector,) = stage.simulators[FIRST].vectors.values()
     monkeypatch.setattr(vector, "step", lambda action: (_ for _ in ()).throw(RuntimeError("the table broke")))
-    (one,) = timed(plan(1).candidates[:1], [timing(fixed(0))])
+    (one,) = combine_with_timings(plan(1).candidates[:1], [timing(fixed_latency(0))])
     with pytest.raises(UserError, match="'baseline, sync, 0 ms' failed on pusht, seed 1: RuntimeError: the table"):
         stage.play(one, "pusht", 1)
     stage.close()
@@ -207,7 +207,7 @@ class Timed(MadeUp):
         return line.model_copy(update={"timing": told})
 
 
-ROWS = [timing(fixed(ms), engine) for engine in ("sync", "rtc") for ms in (0, 300, 100)]
+ROWS = [timing(fixed_latency(ms), engine) for engine in ("sync", "rtc") for ms in (0, 300, 100)]
 RATES = {
     "baseline, sync, 0 ms": 0.9, "baseline, sync, 100 ms": 0.9, "baseline, sync, 300 ms": 0.2,
     "baseline, rtc, 0 ms": 0.9, "baseline, rtc, 100 ms": 0.9, "baseline, rtc, 300 ms": 0.9,
@@ -216,16 +216,16 @@ RATES = {
 
 def rows(latencies=ROWS):
     alone = plan(60)
-    return replace(alone, candidates=timed(alone.candidates[:1], latencies))
+    return replace(alone, candidates=combine_with_timings(alone.candidates[:1], latencies))
 
 
 def test_each_engine_at_each_latency_is_a_row_judged_against_the_first(tmp_path):
-    result = evaluated(tmp_path, rows(), Timed(RATES))
+    result = run_evaluation(tmp_path, rows(), Timed(RATES))
     assert [one.name for one in result.variants] == [row for name in ("sync", "rtc") for row in (
         f"as it is, {name}, 0 ms", f"as it is, {name}, 300 ms", f"as it is, {name}, 100 ms")]  # fmt: skip
     slow = result.variants[1].timing
     assert slow.imposed.median == 300
-    assert slow.starved == 0.25
+    assert slow.starved_share == 0.25
     assert slow.age.median == 1300
     assert slow.jump_ratio == pytest.approx(4 / 2, rel=0.06)
     page = document(result)
@@ -236,7 +236,7 @@ def test_each_engine_at_each_latency_is_a_row_judged_against_the_first(tmp_path)
     (longest,) = [line for line in page.answers if line.startswith("baseline, sync: 100 ms is the longest latency")]
     assert longest.endswith("points is not excluded."), "what is not shown to be worse comes with what it may lose"
     assert any("rtc: 300 ms is the longest latency not shown to be worse (none was); a" in it for it in page.answers)
-    text = as_text(result)
+    text = render_text(result)
     assert "TRUE TO TIME" in text
     assert "25.0 %" in text
     assert "1e+" not in text
@@ -248,12 +248,12 @@ def test_each_engine_at_each_latency_is_a_row_judged_against_the_first(tmp_path)
 def test_an_evaluation_that_is_gone_on_with_must_have_asked_for_the_same_timing(tmp_path):
     whole, before, after = Timed(RATES), Timed(RATES, cut=7), Timed(RATES)
     (tmp_path / "whole").mkdir()
-    uncut = evaluated(tmp_path / "whole", rows(), whole)
-    assert evaluated(tmp_path, rows(), before).status == "interrupted"
-    assert evaluated(tmp_path, rows(), after, resume=True).variants == uncut.variants
+    uncut = run_evaluation(tmp_path / "whole", rows(), whole)
+    assert run_evaluation(tmp_path, rows(), before).status == "interrupted"
+    assert run_evaluation(tmp_path, rows(), after, resume=True).variants == uncut.variants
     held = [replace(one, hold=replace(one.hold, kind="zero")) for one in ROWS]
     with pytest.raises(UserError, match="began with other flags: variants: another as it is, sync, 0 ms"):
-        EpisodeLog.resume(tmp_path, asked(rows(held)))
+        EpisodeLog.resume(tmp_path, make_request(rows(held)))
 
 
 WRONG = {
@@ -276,7 +276,7 @@ def test_a_latency_that_is_none_is_a_line(text):
 def test_a_folder_without_calls_is_a_line(tmp_path: Path):
     with pytest.raises(UserError, match=r"holds neither events.jsonl.gz of a rollout nor episodes.jsonl of an eval"):
         parse_latency(str(tmp_path))
-    EpisodeLog.begin(tmp_path, asked(plan())).close()
+    EpisodeLog.begin(tmp_path, make_request(plan())).close()
     with pytest.raises(UserError, match="no episode has ended in it"):
         parse_latency(str(tmp_path))
     (tmp_path / NAME).write_text("{}\n")

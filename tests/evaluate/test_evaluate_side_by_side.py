@@ -17,14 +17,14 @@ from pathlib import Path
 import psutil
 import pytest
 from support.made_up_episodes import made_up
-from support.made_up_simulator import Lines, MadeUp, asked, evaluated, plan
+from support.made_up_simulator import Lines, MadeUp, make_request, plan, run_evaluation
 from support.places import TESTS
 from support.side_by_side import Slow
 
 from strobe.core.errors import UserError
-from strobe.evaluate.episode_flags import EpisodeFlags, parse_parallel, threads_of
+from strobe.evaluate.episode_flags import EpisodeFlags, episode_threads, parse_parallel
 from strobe.evaluate.episode_log import NAME, EpisodeLog
-from strobe.evaluate.episodes.crews import PoolEpisodeRunner, _RayActor, _shared, _versions
+from strobe.evaluate.episodes.crews import PoolEpisodeRunner, _RayActor, _share_out_device, _versions
 from strobe.evaluate.run import evaluated_rows
 from strobe.lerobot.policies.options import PolicyOptions
 
@@ -44,7 +44,7 @@ class Shuffled:
     def hand(self, candidate, task, seed) -> None:
         self.handed.append((candidate, task, seed))
 
-    def ended(self):
+    def wait_for_episode(self):
         if self.cut is not None and len(self.player.played) >= self.cut:
             raise KeyboardInterrupt
         # The first to be handed out ends last, as far as the lot goes: others play far ahead of it.
@@ -60,11 +60,11 @@ def table(result) -> list[dict]:
 
 
 @cache
-def alone(tasks: tuple[str, ...] = ("pusht",), episodes: int = 60) -> tuple[list[dict], frozenset[tuple]]:
+def play_alone(tasks: tuple[str, ...] = ("pusht",), episodes: int = 60) -> tuple[list[dict], frozenset[tuple]]:
     """The table of one player, and what it played."""
     player = MadeUp()
     with tempfile.TemporaryDirectory() as folder:
-        return table(evaluated(Path(folder), plan(episodes, tasks=tasks), player)), frozenset(player.played)
+        return table(run_evaluation(Path(folder), plan(episodes, tasks=tasks), player)), frozenset(player.played)
 
 
 @pytest.mark.parametrize("tasks", [("pusht",), ("a", "b", "c")], ids=["a task", "three tasks"])
@@ -72,9 +72,9 @@ def alone(tasks: tuple[str, ...] = ("pusht",), episodes: int = 60) -> tuple[list
 def test_the_table_is_that_of_one_player_whoever_ends_first(size, tasks, tmp_path):
     (tmp_path / "many").mkdir()
     many, lines = MadeUp(), Lines()
-    wanted, played = alone(tasks)
+    wanted, played = play_alone(tasks)
     crew = Shuffled(size, size, many)
-    together = evaluated(tmp_path / "many", plan(tasks=tasks), crew, lines=lines)
+    together = run_evaluation(tmp_path / "many", plan(tasks=tasks), crew, lines=lines)
     assert table(together) == wanted
     assert played <= set(many.played), "what counts was played"
     assert len(many.played) == len(set(many.played)), "and nothing twice"
@@ -90,14 +90,14 @@ def test_what_was_cut_goes_on_to_the_same_table_alone_or_together(cut, tmp_path)
     (tmp_path / "many").mkdir()
     before, after = MadeUp(), MadeUp()
     try:
-        halted = evaluated(tmp_path / "many", plan(), Shuffled(4, cut, before, cut))
+        halted = run_evaluation(tmp_path / "many", plan(), Shuffled(4, cut, before, cut))
         assert halted.status == "interrupted"
         sizes = [row.together.success.episodes for row in halted.variants]
         assert sizes == sorted(sizes, reverse=True), "no episode counts whose predecessor is missing"
     except KeyboardInterrupt:  # none of them counts
         assert cut == 1
-    resumed = evaluated(tmp_path / "many", plan(), after, resume=True)
-    assert table(resumed) == alone()[0]
+    resumed = run_evaluation(tmp_path / "many", plan(), after, resume=True)
+    assert table(resumed) == play_alone()[0]
     assert not set(before.played) & set(after.played)
 
 
@@ -107,12 +107,12 @@ def test_processes_play_the_same_table_and_leave_none_behind(tmp_path):
     with PoolEpisodeRunner(2, ()) as workers:
         pids = [one.pid for one in workers.pool.workers]
         workers.begin(Slow(tmp_path / "begun", {0: 0.3}))
-        together = evaluated(tmp_path / "many", plan(20), workers)
+        together = run_evaluation(tmp_path / "many", plan(20), workers)
     assert {row.calls.beside for row in together.variants} == {1}
     assert "timed beside up to 1 other process that" in " ".join(together.notes)
     for row in together.variants:
         row.calls.beside = 0
-    assert table(together) == alone(episodes=20)[0]
+    assert table(together) == play_alone(episodes=20)[0]
     played = {int(pid) for file in (tmp_path / "begun").iterdir() for pid in file.read_text().split()}
     assert played == set(pids), "both played"
     assert not any(psutil.pid_exists(pid) for pid in pids)
@@ -132,7 +132,7 @@ def test_what_goes_wrong_in_a_process_is_a_line_and_keeps_the_episodes(how, said
         pids = [one.pid for one in workers.pool.workers]
         workers.begin(Slow(tmp_path / "begun", **how))
         with pytest.raises(UserError) as caught:
-            evaluated(tmp_path, plan(), workers)
+            run_evaluation(tmp_path, plan(), workers)
     assert said in str(caught.value)
     assert "\n" not in str(caught.value)
     assert len((tmp_path / NAME).read_text().splitlines()) >= 1 + 8
@@ -144,7 +144,7 @@ def test_what_goes_wrong_in_a_process_is_a_line_and_keeps_the_episodes(how, said
 def test_processes_end_with_the_one_that_plays_and_what_ended_is_kept(ends, tmp_path):
     (tmp_path / "begun").mkdir()
     (tmp_path / "many").mkdir()
-    request = asked(plan()).model_dump_json()
+    request = make_request(plan()).model_dump_json()
     folders = [str(tmp_path / "many"), str(tmp_path / "begun")]
     argv = [sys.executable, "-m", "support.side_by_side", *folders, request, "0.05"]
     paths = os.pathsep.join([str(TESTS), *filter(None, sys.path)])
@@ -156,7 +156,7 @@ def test_processes_end_with_the_one_that_plays_and_what_ended_is_kept(ends, tmp_
         assert driver.poll() is None, "the driver ended before it was told to"
         return len(list((tmp_path / "begun").iterdir())) == 11 and len(log.read_text().splitlines()) == 10
 
-    until(nine_have_ended)
+    wait_until_true(nine_have_ended)
     family = psutil.Process(driver.pid).children(recursive=True)
     assert len(family) >= 2
     if ends == signal.SIGINT:  # a terminal sends it to all of them
@@ -167,14 +167,14 @@ def test_processes_end_with_the_one_that_plays_and_what_ended_is_kept(ends, tmp_
     _, alive = psutil.wait_procs(family, timeout=300)
     assert not alive
     kept = log.read_bytes()
-    resumed = evaluated(tmp_path / "many", plan(), MadeUp(), resume=True)
+    resumed = run_evaluation(tmp_path / "many", plan(), MadeUp(), resume=True)
     assert log.read_bytes().startswith(kept[: kept.rfind(b"\n") + 1])
     for row in resumed.variants:
         row.calls.beside = 0
-    assert table(resumed) == alone()[0]
+    assert table(resumed) == play_alone()[0]
 
 
-def until(true) -> None:
+def wait_until_true(true) -> None:
     deadline = time.monotonic() + 600
     while not true():
         assert time.monotonic() < deadline
@@ -182,21 +182,21 @@ def until(true) -> None:
 
 
 def test_a_run_is_played_by_one_command_at_a_time(tmp_path):
-    first = EpisodeLog.begin(tmp_path, asked(plan()))
+    first = EpisodeLog.begin(tmp_path, make_request(plan()))
     with pytest.raises(UserError, match="another strobe evaluate is running in"):
-        EpisodeLog.resume(tmp_path, asked(plan()))
+        EpisodeLog.resume(tmp_path, make_request(plan()))
     first.close()
-    EpisodeLog.resume(tmp_path, asked(plan())).close()
+    EpisodeLog.resume(tmp_path, make_request(plan())).close()
 
 
 def test_threads_are_part_of_what_was_asked(tmp_path):
-    EpisodeLog.begin(tmp_path, asked(plan(), threads=3)).close()
-    assert threads_of(None, 1, tmp_path) == threads_of(None, 2, tmp_path) == 3
+    EpisodeLog.begin(tmp_path, make_request(plan(), threads=3)).close()
+    assert episode_threads(None, 1, tmp_path) == episode_threads(None, 2, tmp_path) == 3
     with pytest.raises(UserError, match="that run used 3 torch threads, this one 1; pass --threads=3"):
-        EpisodeLog.resume(tmp_path, asked(plan(), threads=1))
-    assert threads_of(5, 4, None) == 5
-    assert threads_of(None, 1, None) is None
-    assert threads_of(None, 10**6, None) == 1
+        EpisodeLog.resume(tmp_path, make_request(plan(), threads=1))
+    assert episode_threads(5, 4, None) == 5
+    assert episode_threads(None, 1, None) is None
+    assert episode_threads(None, 10**6, None) == 1
     assert parse_parallel("auto") >= 1
     for wrong in ("0", "-1", "two", ""):
         with pytest.raises(UserError, match="write a number of processes from 1 on, or auto"):
@@ -217,11 +217,11 @@ def test_a_node_without_the_checkpoint_or_with_other_versions_says_so(tmp_path, 
 
 
 def test_the_players_of_a_device_share_it():
-    assert _shared({"num_cpus": 8}, 1) == [{"num_cpus": 8}]
-    assert _shared({"num_cpus": 8}, 3) == [{"num_cpus": 2.6666}] * 3
-    assert _shared({"num_gpus": 1, "num_cpus": 0}, 3) == [{"num_gpus": 0.3333, "num_cpus": 0}] * 3
-    assert _shared({"num_cpus": 8}, None) == [{"num_cpus": 1}] * 8
-    assert _shared({"num_gpus": 1, "num_cpus": 0}, None) == [{"num_gpus": 1, "num_cpus": 0}]
+    assert _share_out_device({"num_cpus": 8}, 1) == [{"num_cpus": 8}]
+    assert _share_out_device({"num_cpus": 8}, 3) == [{"num_cpus": 2.6666}] * 3
+    assert _share_out_device({"num_gpus": 1, "num_cpus": 0}, 3) == [{"num_gpus": 0.3333, "num_cpus": 0}] * 3
+    assert _share_out_device({"num_cpus": 8}, None) == [{"num_cpus": 1}] * 8
+    assert _share_out_device({"num_gpus": 1, "num_cpus": 0}, None) == [{"num_gpus": 1, "num_cpus": 0}]
 
 
 def test_recipes_go_along_and_videos_come_back(monkeypatch):

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 from support.made_up_episodes import made_up
-from support.made_up_simulator import MadeUp, evaluated, plan
+from support.made_up_simulator import MadeUp, plan, run_evaluation
 
-from strobe.core.cli.keep import as_text
+from strobe.core.cli.keep import render_text
 from strobe.core.findings.thresholds import DEFAULTS
 from strobe.core.kinds import advise, document, figures, page
 from strobe.core.results.data import Interval, Summary
@@ -42,11 +42,11 @@ class Timed(MadeUp):
         )
 
 
-def result_of(folder: Path, seconds: dict[str, float], **more) -> EvaluateResult:
-    return evaluated(folder, plan(60), Timed(seconds, **more))
+def evaluate_timed(folder: Path, seconds: dict[str, float], **more) -> EvaluateResult:
+    return run_evaluation(folder, plan(60), Timed(seconds, **more))
 
 
-def with_chunk(result: EvaluateResult, times: float) -> EvaluateResult:
+def set_chunk_times(result: EvaluateResult, times: float) -> EvaluateResult:
     ms = Summary(n=10, median=10, mean=10, std=1, min=9, max=11, p95=11)
     ends = Interval(low=0.9 * times, high=1.1 * times, level=0.99)
     for variant in result.variants[1:]:
@@ -59,7 +59,7 @@ def rules(result: EvaluateResult) -> dict[str, str]:
 
 
 def test_each_variant_is_judged_in_pairs_and_said_with_its_success_first(tmp_path):
-    result = result_of(tmp_path, {FIRST: 4.2, "5 steps": 3.0, "2 steps": 6.3})
+    result = evaluate_timed(tmp_path, {FIRST: 4.2, "5 steps": 3.0, "2 steps": 6.3})
     first, five, two = result.variants
     assert first.time is not None
     assert first.time.paired is None
@@ -70,7 +70,7 @@ def test_each_variant_is_judged_in_pairs_and_said_with_its_success_first(tmp_pat
     assert "5 steps: it is not worse by more than 10 points, and it finishes 1.4 × sooner [1.4, 1.4]." in said
     assert "2 steps: it is not worse by more than 10 points, and it finishes 1.5 × later [1.5, 1.5]." in said
     assert any(line.startswith(f"{FIRST}: the task is done after 4.61 s (mean of") for line in said)
-    text = " ".join(as_text(result).split())
+    text = " ".join(render_text(result).split())
     assert "a failure counted as its limit of 10 s" in text
     assert {"at_s", "not_done"} <= set(first.time.model_dump())
     store.save(result, tmp_path)
@@ -79,17 +79,17 @@ def test_each_variant_is_judged_in_pairs_and_said_with_its_success_first(tmp_pat
 
 def test_a_faster_time_never_hides_a_loss_of_success(tmp_path):
     rates = {FIRST: 0.95, "5 steps": 0.95, "2 steps": 0.4}
-    result = result_of(tmp_path, {FIRST: 4.0, "5 steps": 4.0, "2 steps": 1.0}, rates=rates)
+    result = evaluate_timed(tmp_path, {FIRST: 4.0, "5 steps": 4.0, "2 steps": 1.0}, rates=rates)
     (line,) = [line for line in document(result).answers if line.startswith("2 steps: ")]
     assert line.startswith("2 steps: it succeeds less. In time, it ")
     (tmp_path / "few").mkdir()
-    few = evaluated(tmp_path / "few", plan(20), Timed({FIRST: 4.2, "5 steps": 3.0, "2 steps": 3.0}))
+    few = run_evaluation(tmp_path / "few", plan(20), Timed({FIRST: 4.2, "5 steps": 3.0, "2 steps": 3.0}))
     (line,) = [line for line in document(few).answers if line.startswith("5 steps: ")]
     assert line == "5 steps: its success is undecided. In time, it finishes 1.4 × sooner [1.4, 1.4]."
 
 
 def test_the_planted_paradox_is_called_and_a_waiting_button_too(tmp_path):
-    result = with_chunk(result_of(tmp_path, {FIRST: 3.0, "5 steps": 4.2, "2 steps": 3.0}), 2.0)
+    result = set_chunk_times(evaluate_timed(tmp_path, {FIRST: 3.0, "5 steps": 4.2, "2 steps": 3.0}), 2.0)
     found = rules(result)
     assert "A chunk is 1.8 to 2.2 times as fast. The task: it finishes 1.4 × later" in found["faster-chunk-slower-task"]
     assert "does not finish sooner" in found["faster-chunk-not-sooner"]
@@ -102,7 +102,7 @@ def test_the_planted_paradox_is_called_and_a_waiting_button_too(tmp_path):
     ids=["sooner with a faster chunk", "a chunk that is not shown to be faster"],
 )
 def test_the_finding_on_a_faster_chunk_is_silent_where_there_is_none(seconds, times, tmp_path):
-    found = rules(with_chunk(result_of(tmp_path, seconds), times))
+    found = rules(set_chunk_times(evaluate_timed(tmp_path, seconds), times))
     assert not {"faster-chunk-slower-task", "faster-chunk-not-sooner"} & set(found)
 
 
@@ -115,7 +115,7 @@ def test_the_finding_on_a_faster_chunk_is_silent_where_there_is_none(seconds, ti
     ],
 )
 def test_what_cannot_be_judged_says_why_in_the_answer_and_on_the_page(reason, more, tmp_path):
-    result = evaluated(tmp_path, plan(2), Timed(dict.fromkeys(SAME, 3.0), **more))
+    result = run_evaluation(tmp_path, plan(2), Timed(dict.fromkeys(SAME, 3.0), **more))
     assert all(variant.time is None for variant in result.variants)
     said = [line for line in document(result).answers if line.startswith("Time to task is not judged: ")]
     assert len(said) == 1
@@ -125,7 +125,7 @@ def test_what_cannot_be_judged_says_why_in_the_answer_and_on_the_page(reason, mo
 
 
 def test_the_page_has_survival_curves_and_smoothness_in_seconds(tmp_path):
-    result = result_of(tmp_path, {FIRST: 4.2, "5 steps": 3.0, "2 steps": 6.3})
+    result = evaluate_timed(tmp_path, {FIRST: 4.2, "5 steps": 3.0, "2 steps": 6.3})
     (plot,) = figures(result)["time"]
     assert [trace["name"] for trace in plot.data] == [FIRST, "5 steps", "2 steps"]
     assert plot.data[0]["y"][0] == 100
@@ -139,6 +139,6 @@ def test_the_page_has_survival_curves_and_smoothness_in_seconds(tmp_path):
 
 
 def test_actions_that_were_not_kept_are_not_judged(tmp_path):
-    result = result_of(tmp_path, {FIRST: 4.2, "5 steps": 3.0, "2 steps": 6.3})
+    result = evaluate_timed(tmp_path, {FIRST: 4.2, "5 steps": 3.0, "2 steps": 6.3})
     result.variants[1].motion = None
     assert "5 steps: not judged, since its actions were not saved or are not finite." in page(result)

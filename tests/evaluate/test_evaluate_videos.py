@@ -28,7 +28,7 @@ def vector(draw=lambda: np.full((120, 641, 3), 7, np.uint8)):
     return SimpleNamespace(envs=[SimpleNamespace(render=draw)])
 
 
-def decoded(content: bytes) -> tuple[int, tuple[int, int]]:
+def decode_video(content: bytes) -> tuple[int, tuple[int, int]]:
     import av
 
     frames: list[Any] = []
@@ -55,7 +55,7 @@ def test_a_real_episode_is_filmed_and_its_times_and_its_end_stay_as_they_are(tmp
     assert plain.model_dump(include=same) == shown.model_dump(include=same)
     (video,) = filming.videos({(FIRST, "pusht", 0): shown, (FIRST, "pusht", 1): shown})
     assert (video.seed, video.success, video.seconds) == (0, False, 0.9)
-    assert decoded((tmp_path / video.file).read_bytes()) == (9, (320, 320)), "10 Hz: each tick but the last"
+    assert decode_video((tmp_path / video.file).read_bytes()) == (9, (320, 320)), "10 Hz: each tick but the last"
     assert filming.notes == []
 
 
@@ -65,12 +65,12 @@ def test_drawing_between_ticks_is_not_in_the_simulators_times():
 
     now, inside, watch = SimpleNamespace(), SimpleNamespace(), _Stopwatch(torch.device("cpu"))
 
-    def around(name, inner):
+    def wrap_inner(name, inner):
         return watch.wrap(inner, Hook(now, "x", name), False)
 
-    inside.render = around(RENDER, lambda: None)
-    step = around(STEP, inside.render)
-    around(RESET, inside.render)()
+    inside.render = wrap_inner(RENDER, lambda: None)
+    step = wrap_inner(STEP, inside.render)
+    wrap_inner(RESET, inside.render)()
     inside.render()
     assert watch.times().render_ms is None, "a frame of the film after the reset"
     step()
@@ -124,7 +124,7 @@ def test_without_h264_a_video_is_an_animated_image(monkeypatch):
     assert image.n_frames == 3
 
 
-def shown(folder: Path, *files: str):
+def result_with_videos(folder: Path, *files: str):
     result = example()
     (folder / "videos").mkdir()
     for file in files:
@@ -137,7 +137,7 @@ def shown(folder: Path, *files: str):
 
 
 def test_the_page_shows_the_variants_of_a_start_side_by_side(tmp_path, monkeypatch):
-    result = shown(tmp_path, "a.mp4", "b.anim.webp")
+    result = result_with_videos(tmp_path, "a.mp4", "b.anim.webp")
     text = page(result, folder=tmp_path)
     assert '<video src="data:video/mp4;base64,' in text
     assert '<img src="data:image/webp;base64,' in text
@@ -151,7 +151,7 @@ def test_the_page_shows_the_variants_of_a_start_side_by_side(tmp_path, monkeypat
 def test_a_result_from_elsewhere_reads_no_other_file(tmp_path):
     (tmp_path / "secret.mp4").write_bytes(b"secret")
     (tmp_path / "run").mkdir()
-    result = shown(tmp_path / "run", "a.mp4", "b.mp4")
+    result = result_with_videos(tmp_path / "run", "a.mp4", "b.mp4")
     result.videos[0].file = "../secret.mp4"
     result.videos[1].file = str(tmp_path / "secret.mp4")
     assert "data:video" not in page(result, folder=tmp_path / "run")

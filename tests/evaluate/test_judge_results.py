@@ -8,13 +8,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
-from support.eval_info import judged, write
-from support.stored import stored
+from support.eval_info import make_judged, write
+from support.stored import load_stored
 
 from strobe.core.cli.main import main
 from strobe.core.kinds import document
 from strobe.core.measure.planning import fewest_pairs
-from strobe.evaluate.judge import find_runs, judge, names_of
+from strobe.evaluate.judge import distinct_names, find_runs, judge
 from strobe.evaluate.measure.success_rates import exact_p, score_interval, unpaired_rates
 from strobe.evaluate.results import Judged
 
@@ -28,7 +28,7 @@ def test_two_runs_are_judged_kept_and_shown_without_playing_anything(tmp_path, c
     assert "second succeeds in 20 of 50 episodes (40.0 %): worse, difference −50.0 [" in out
     assert "Not in pairs: the files do not say which seeds the runs had; if they had the same, --same_seeds" in out
     (folder,) = (tmp_path / "runs").iterdir()
-    kept = stored(Judged, folder)
+    kept = load_stored(Judged, folder)
     assert kept.runs[1].together.paired is None
     assert kept.runs[1].together.unpaired.kind == "worse"
     assert (folder / "report.html").exists()
@@ -37,7 +37,7 @@ def test_two_runs_are_judged_kept_and_shown_without_playing_anything(tmp_path, c
 
 
 def test_pairs_go_by_task_and_episode_and_tasks_take_turns():
-    found = judged()
+    found = make_judged()
     first, second = found.runs
     assert first.together.paired is first.together.unpaired is None
     assert found.tasks == ["spatial 0", "spatial 1"]
@@ -105,7 +105,7 @@ def test_what_is_wrong_is_a_line(name, tmp_path, capsys):
 def test_a_folder_of_runs_names_all_of_them_by_what_tells_them_apart(tmp_path):
     files = [write(tmp_path, f"{day}/run", {"pusht 0": [1]}) for day in ("monday", "tuesday")]
     assert find_runs(str(tmp_path)) == files
-    assert names_of(files) == ["monday/run", "tuesday/run"]
+    assert distinct_names(files) == ["monday/run", "tuesday/run"]
 
 
 def test_results_sorted_by_outcome_or_difficulty_show_nothing_that_is_not_there(tmp_path):

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from scipy import optimize, stats
 from statsmodels.stats.contingency_tables import mcnemar
 from statsmodels.stats.proportion import proportion_confint
-from support.examples import scaled
+from support.examples import scale_count
 
 from strobe.evaluate.measure.success_rates import mcnemar_p, rate_interval, tango_interval, tango_score
 
@@ -69,7 +69,7 @@ def test_tango_without_a_disagreement_is_what_the_score_test_gives_by_hand():
     assert interval.high == pytest.approx(square / (50 + square)) == -interval.low
 
 
-@settings(max_examples=scaled(60), deadline=None)
+@settings(max_examples=scale_count(60), deadline=None)
 @given(counts, st.sampled_from([0.9, 0.95, 0.99]))
 def test_tango_holds_what_the_score_test_does_not_reject(seen, level):
     lost, won, _ = seen

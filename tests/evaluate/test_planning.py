@@ -8,7 +8,7 @@ from scipy import stats
 
 from strobe.core.measure.betting import difference_sequence
 from strobe.core.measure.planning import (
-    disagreement_of,
+    chance_disagreement,
     expected_pairs,
     fewest_pairs,
     fewest_pairs_apart,
@@ -87,7 +87,7 @@ def test_it_is_said_beforehand_when_the_pairs_cannot_decide():
 
 
 def test_a_difference_takes_pairs_that_disagree():
-    assert disagreement_of(0.85, 0.6) == pytest.approx(0.43)
+    assert chance_disagreement(0.85, 0.6) == pytest.approx(0.43)
     for call in (lambda: fixed_pairs(0.3, 0.2), lambda: fixed_pairs(0.0, 0.2), lambda: expected_pairs(0.3, 0.2)):
         with pytest.raises(ValueError, match="difference"):
             call()

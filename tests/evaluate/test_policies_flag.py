@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from support.checkpoints import pusht_checkpoint
-from support.stored import only, played
+from support.stored import logged_episodes, sole_run
 
 from strobe.core.cli.main import main
 from strobe.core.runs import store
@@ -18,7 +18,7 @@ PLAYS = ["--env.type=pusht", "--env.episode_length=8", "--threads=1", "--videos=
 
 
 @pytest.fixture(scope="module")
-def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def trained_checkpoints(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """LeRobot's folder of checkpoints: a diffusion policy of two seeds, an ACT, and the link to the last one."""
     folder = tmp_path_factory.mktemp("train") / "checkpoints"
     pusht_checkpoint(folder / "000100" / "pretrained_model", kind="diffusion", seed=1)
@@ -33,17 +33,25 @@ def policies(folder: Path, *names: str) -> list[str]:
 
 
 def outcomes(folder: Path) -> dict[tuple[str, int], tuple[str, float]]:
-    return {(line["variant"], line["seed"]): (line["start"], line["motion"]["path"]) for line in played(folder)}
+    return {
+        (line["variant"], line["seed"]): (line["start"], line["motion"]["path"]) for line in logged_episodes(folder)
+    }
 
 
 def test_checkpoints_of_two_types_play_the_same_starts_and_a_killed_run_goes_on(
-    trained: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    trained_checkpoints: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     names = ["000100", "000200", "000300"]
-    flags = [*PLAYS, "--episodes=3", f"--output_dir={tmp_path}", "--policies", *policies(trained, *names, "last")]
+    flags = [
+        *PLAYS,
+        "--episodes=3",
+        f"--output_dir={tmp_path}",
+        "--policies",
+        *policies(trained_checkpoints, *names, "last"),
+    ]
     assert main(["evaluate", *flags]) == 0
-    folder = only(tmp_path)
-    episodes = played(folder)
+    folder = sole_run(tmp_path)
+    episodes = logged_episodes(folder)
     assert [(line["variant"], line["seed"]) for line in episodes] == [
         (name, seed) for seed in range(3) for name in names
     ]
@@ -66,22 +74,27 @@ def test_checkpoints_of_two_types_play_the_same_starts_and_a_killed_run_goes_on(
     (folder / NAME).write_bytes(b"".join(lines[:5]) + lines[5][:30])  # as a kill leaves it
     assert main(["evaluate", *flags, f"--resume={folder}"]) == 0
     assert outcomes(folder) == before
-    assert len(played(folder)) == 9, "no episode is played twice"
+    assert len(logged_episodes(folder)) == 9, "no episode is played twice"
 
     capsys.readouterr()
-    fewer = [*PLAYS, "--episodes=3", f"--policies={','.join(policies(trained, *names[:2]))}", f"--resume={folder}"]
+    fewer = [
+        *PLAYS,
+        "--episodes=3",
+        f"--policies={','.join(policies(trained_checkpoints, *names[:2]))}",
+        f"--resume={folder}",
+    ]
     assert main(["evaluate", *fewer]) == 2
     assert "began with other flags" in capsys.readouterr().err.strip().splitlines()[-1]
 
 
 @pytest.mark.slow("two real processes that import LeRobot")
-def test_side_by_side_each_process_plays_all_checkpoints(trained: Path, tmp_path: Path) -> None:
-    flags = [*PLAYS, "--episodes=2", f"--policies={','.join(policies(trained, '000100', '000300'))}"]
+def test_side_by_side_each_process_plays_all_checkpoints(trained_checkpoints: Path, tmp_path: Path) -> None:
+    flags = [*PLAYS, "--episodes=2", f"--policies={','.join(policies(trained_checkpoints, '000100', '000300'))}"]
     folders = [tmp_path / "one", tmp_path / "two"]
     for folder, more in zip(folders, ([], ["--parallel=2"]), strict=True):
         assert main(["evaluate", *flags, *more, f"--output_dir={folder}"]) == 0
-    assert outcomes(only(folders[0])) == outcomes(only(folders[1]))
-    both: Any = [store.load_answer(only(folder)) for folder in folders]
+    assert outcomes(sole_run(folders[0])) == outcomes(sole_run(folders[1]))
+    both: Any = [store.load_answer(sole_run(folder)) for folder in folders]
     files = [[video.file for video in each.videos] for each in both]
     assert files[0] == files[1]
     assert len(files[0]) == 2
@@ -106,9 +119,9 @@ def test_side_by_side_each_process_plays_all_checkpoints(trained: Path, tmp_path
     ],
 )
 def test_wrong_input_is_one_line_before_anything_is_loaded(
-    flags: list[str], named: str, trained: Path, capsys: pytest.CaptureFixture[str]
+    flags: list[str], named: str, trained_checkpoints: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    given = [flag.format(*policies(trained, "000100", "000200")) for flag in flags]
+    given = [flag.format(*policies(trained_checkpoints, "000100", "000200")) for flag in flags]
     assert main(["evaluate", *PLAYS, *given]) == 2
     said = capsys.readouterr().err.strip().splitlines()
     assert named in said[-1]

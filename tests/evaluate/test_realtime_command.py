@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from support.made_up_rollout import header, rtc
-from support.stored import stored
+from support.stored import load_stored
 
 from strobe.core.cli.main import main
 from strobe.evaluate.episode_log import NAME
@@ -41,13 +41,13 @@ def test_latencies_of_a_robots_run_and_fixed_ones_are_rows_and_a_run_is_gone_on_
     assert [(one["variant"], one["seed"]) for one in lines if "asked" not in one] == [
         (name, seed) for seed in (3, 4) for name in names
     ]
-    result = stored(EvaluateResult, folder)
+    result = load_stored(EvaluateResult, folder)
     own, robots = result.variants
     assert (own.timing.held, own.timing.imposed.max) == (0, 0)
     assert own.times is robots.times is None, "what calls took here was not imposed"
     assert robots.timing.imposed.median == pytest.approx(220, rel=0.01)
     assert robots.timing.imposed.max < 1000, "the run's first call is left out"
-    assert robots.timing.starved == pytest.approx(2 * 2 / 10)
+    assert robots.timing.starved_share == pytest.approx(2 * 2 / 10)
     out, _ = capsys.readouterr()
     assert "TRUE TO TIME" in out
     assert "a tick without an action repeats the last one" in out
@@ -76,7 +76,7 @@ def test_horizons_and_thresholds_are_rows():
     assert [(timing.rtc["execution_horizon"], timing.threshold) for timing in made[2::2]] == [
         (10, 30), (10, 40), (20, 30), (20, 40),
     ]  # fmt: skip
-    assert len({timing.written for timing in made}) == len(made)
+    assert len({timing.settings_text for timing in made}) == len(made)
 
 
 def test_ways_to_join_chunks_are_rows():
@@ -92,7 +92,7 @@ def test_ways_to_join_chunks_are_rows():
         f"async, {join}, below {share}" for join in ("average", "latest_only") for share in (0.5, 0.8)
     ]
     assert made[-1].client == {"aggregate_fn_name": "latest_only", "chunk_size_threshold": 0.8}
-    assert len({timing.written for timing in made}) == len(made)
+    assert len({timing.settings_text for timing in made}) == len(made)
 
 
 def test_one_horizon_has_no_words_of_its_own():

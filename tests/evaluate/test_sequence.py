@@ -10,7 +10,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from strobe.core.measure.betting import difference_sequence, log_capital, mean_bounds, needed, rate_sequence
+from strobe.core.measure.betting import (
+    decisive_log_capital,
+    difference_sequence,
+    log_capital,
+    mean_bounds,
+    rate_sequence,
+)
 from strobe.evaluate.measure.success_rates import decide, paired_rates, success_rate
 
 differences = st.lists(st.sampled_from([-1, 0, 1]), min_size=1, max_size=60)
@@ -47,8 +53,12 @@ def test_each_end_is_the_last_claim_that_the_bets_have_shown_wrong(lowest, middl
     low, high = map(float, mean_bounds(lowest, middle, highest, level))
     for end, counts in ((low, (lowest, middle, highest)), (1 - high, (highest, middle, lowest))):
         if end > 0:
-            assert log_capital(*counts, end) >= needed(level) - 1e-9, "a claim is excluded that was not shown wrong"
-        assert log_capital(*counts, end + 1e-6) < needed(level), "the interval is wider than it needs to be"
+            assert log_capital(*counts, end) >= decisive_log_capital(level) - 1e-9, (
+                "a claim is excluded that was not shown wrong"
+            )
+        assert log_capital(*counts, end + 1e-6) < decisive_log_capital(level), (
+            "the interval is wider than it needs to be"
+        )
 
 
 @given(differences)
@@ -100,8 +110,8 @@ def test_the_chance_of_ever_leaving_the_truth_out_is_at_most_a_twentieth(lost, w
     values = random.choice([-1, 0, 1], p=[lost, 1 - lost - won, won], size=(600, 150))
     lows, highs = np.cumsum(values < 0, axis=1), np.cumsum(values > 0, axis=1)
     middles, truth = np.arange(1, 151) - lows - highs, (1 + won - lost) / 2
-    out = (log_capital(lows, middles, highs, truth) >= needed(0.95)).any(1)
-    out |= (log_capital(highs, middles, lows, 1 - truth) >= needed(0.95)).any(1)
+    out = (log_capital(lows, middles, highs, truth) >= decisive_log_capital(0.95)).any(1)
+    out |= (log_capital(highs, middles, lows, 1 - truth) >= decisive_log_capital(0.95)).any(1)
     assert out.mean() <= 0.05
 
 

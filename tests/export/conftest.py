@@ -7,7 +7,7 @@ import sys
 from functools import cache
 
 import pytest
-from support.exports import TINY, Export, Exports, answer_of
+from support.exports import TINY, Export, Exports, load_only_answer
 
 from strobe.core.cli.main import main
 
@@ -17,12 +17,12 @@ def exports(tmp_path_factory: pytest.TempPathFactory) -> Exports:
     """Give the export of a tiny policy by the flags of `strobe export`."""
 
     @cache
-    def exported(*flags: str) -> Export:
+    def run_export(*flags: str) -> Export:
         root = tmp_path_factory.mktemp("export")
         code = main(["export", *flags, *TINY, f"--to={root / 'export'}", f"--output_dir={root / 'runs'}"])
-        return Export(root / "export", answer_of(root / "runs"), code)
+        return Export(root / "export", load_only_answer(root / "runs"), code)
 
-    return exported
+    return run_export
 
 
 @pytest.fixture(scope="session")
@@ -33,4 +33,4 @@ def act(tmp_path_factory: pytest.TempPathFactory) -> Export:
     command = [sys.executable, "-m", "strobe", "export", "--policy.type=act", *TINY, *folders]
     ran = subprocess.run(command, capture_output=True, text=True, check=False)
     assert ran.returncode == 0, ran.stderr[-2000:]
-    return Export(root / "export", answer_of(root / "runs"), ran.returncode, ran.stderr)
+    return Export(root / "export", load_only_answer(root / "runs"), ran.returncode, ran.stderr)

@@ -36,7 +36,7 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def program_of(folder: Path) -> Any:
+def load_echo_program(folder: Path) -> Any:
     """The folder's program with an engine that returns what it is given."""
     spec = importlib.util.spec_from_file_location("carried_by_export", folder / "policy.py")
     assert spec is not None
@@ -73,13 +73,13 @@ def test_the_damaged_file_is_named_before_anything_is_run(
     damage: Callable[[Path], None], named: str, folder: Path
 ) -> None:
     ExportedPolicy(folder)
-    program_of(folder)
+    load_echo_program(folder)
     damage(folder)
     with pytest.raises(UserError, match=named):
         ExportedPolicy(folder)
     if "policy.py" not in named:
         with pytest.raises(ValueError, match=named):
-            program_of(folder)
+            load_echo_program(folder)
 
 
 @pytest.mark.parametrize(
@@ -112,7 +112,7 @@ def test_what_an_export_may_do_is_not_taken_from_its_folder(folder: Path) -> Non
 def test_numbers_of_another_kind_and_what_is_not_finite_are_refused(
     name: str, given: Any, said: str, folder: Path
 ) -> None:
-    program = program_of(folder)
+    program = load_echo_program(folder)
     assert len(program.act(FITTING)) == 2
     with pytest.raises(ValueError, match=rf"^{name} {said}"):
         program.act({**FITTING, name: given})

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from support.exports import TINY, Export, Exports, answer_of
+from support.exports import TINY, Export, Exports, load_only_answer
 from support.refused import assert_refused
 
 pytest.importorskip("openvino", reason="needs the extra 'openvino'")
@@ -20,7 +20,7 @@ pytest.importorskip("openvino", reason="needs the extra 'openvino'")
 from strobe.core.cli.main import main
 from strobe.core.errors import UserError
 from strobe.export.folder import seal
-from strobe.export.whole import exported, record
+from strobe.export.whole import export_program, record
 from strobe.lerobot.policies.loading import load_subject
 from strobe.lerobot.policies.options import PolicyOptions
 
@@ -76,7 +76,7 @@ def test_its_program_runs_without_torch(act: Export, tmp_path: Path) -> None:
 
 def scaled_actions(folder: Path) -> None:
     """All actions 1 % off."""
-    edited(folder / "policy.py", "return self._run(", "return 1.01 * self._run(")
+    edit_file(folder / "policy.py", "return self._run(", "return 1.01 * self._run(")
 
 
 def other_numbers(folder: Path) -> None:
@@ -89,10 +89,10 @@ def other_numbers(folder: Path) -> None:
 def other_inputs(folder: Path) -> None:
     """The model's inputs are 0.1 % off."""
     cast = "array = np.ascontiguousarray(found, dtype)"
-    edited(folder / "policy.py", cast, f"{cast} * np.float32(1.001)")
+    edit_file(folder / "policy.py", cast, f"{cast} * np.float32(1.001)")
 
 
-def edited(file: Path, old: str, new: str) -> None:
+def edit_file(file: Path, old: str, new: str) -> None:
     text = file.read_text()
     assert old in text
     file.write_text(text.replace(old, new))
@@ -116,7 +116,7 @@ def test_what_rounding_would_hide_is_found_with_its_stage(
     seal(changed)
     flags = ["--policy.type=act", *TINY, f"--exported={changed}", f"--output_dir={tmp_path / 'runs'}"]
     assert main(["verify", *flags]) == 1
-    answer = answer_of(tmp_path / "runs")
+    answer = load_only_answer(tmp_path / "runs")
     assert (answer.outcome, answer.exported) == ("broken", "changed")
     (check,), (found,) = answer.checks, answer.passes
     assert check.agreement is not None
@@ -194,7 +194,7 @@ def test_numbers_that_change_before_the_tokens_are_refused() -> None:
     normalizer = next(step for step in steps if "Normalizer" in type(step).__name__)
     subject.preprocessor.steps = [normalizer, *(step for step in steps if step is not normalizer)]
     with pytest.raises(UserError, match=r"change observation\.state before they make tokens"):
-        exported(subject, record(subject))
+        export_program(subject, record(subject))
 
 
 @pytest.mark.matrix

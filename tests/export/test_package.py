@@ -11,7 +11,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
-from support.exports import TINY, Export, answer_of
+from support.exports import TINY, Export, load_only_answer
 from support.places import TESTS
 from support.refused import assert_refused
 
@@ -51,13 +51,13 @@ def new(folder: Path) -> Path:
     return folder
 
 
-def verified(package: Path, runs: Path) -> tuple[int, VerifyResult]:
+def run_verify(package: Path, runs: Path) -> tuple[int, VerifyResult]:
     code = main(["verify", "--policy.type=act", *TINY, f"--exported={package}", f"--output_dir={runs}"])
-    return code, answer_of(runs)
+    return code, load_only_answer(runs)
 
 
 def test_a_package_is_held_against_the_policy(package: Path, tmp_path: Path) -> None:
-    code, answer = verified(package, tmp_path / "runs")
+    code, answer = run_verify(package, tmp_path / "runs")
     assert (code, answer.outcome) == (0, "held")
     assert answer.checks[0].agreement.rms < 1e-4
 
@@ -71,7 +71,7 @@ def test_inputs_are_found_by_the_names_that_physicalai_gives_them(package: Path,
     }
     features = [{"name": names[name]} for name in inputs]
     write(package, {"artifacts": {"openvino": "policy.xml"}, "input_features": features})
-    code, answer = verified(package, tmp_path / "runs")
+    code, answer = run_verify(package, tmp_path / "runs")
     assert (code, answer.outcome) == (0, "held")
 
 
@@ -81,7 +81,7 @@ def test_a_package_with_other_weights_breaks_the_guard(package: Path, tmp_path: 
     middle = len(weights) // 2 // 4 * 4
     weights[middle : middle + 800_000] = bytes(800_000)
     (package / "policy.bin").write_bytes(weights)
-    code, answer = verified(package, tmp_path / "runs")
+    code, answer = run_verify(package, tmp_path / "runs")
     assert (code, answer.outcome) == (1, "broken")
 
 

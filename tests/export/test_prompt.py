@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from strobe.core.errors import UserError
-from strobe.export.prompt import prompt_of
+from strobe.export.prompt import find_prompt
 from strobe.export.whole import split
 from strobe.lerobot.policies.loading import load_subject
 from strobe.lerobot.policies.options import PolicyOptions
@@ -21,7 +21,7 @@ def pi05() -> Any:
 
 def test_the_state_is_put_in_the_bins_that_lerobot_takes(pi05: Any) -> None:
     processors = split(pi05)
-    prompt = prompt_of(pi05, processors.prepare, processors.words)
+    prompt = find_prompt(pi05, processors.prepare, processors.words)
     assert prompt.state is not None
     (maker,) = [step for step in processors.words.steps if "StateTokenizer" in type(step).__name__]
     written: list[str] = []
@@ -35,7 +35,7 @@ def test_the_state_is_put_in_the_bins_that_lerobot_takes(pi05: Any) -> None:
             transition = step(transition)
         wanted = tokenizer.get_task(transition)[0]
         numbers = {name: v.numpy() for name, v in processors.prepare(dict(observation)).items() if hasattr(v, "numpy")}
-        written.append(prompt.written("pick_up the cube\n", numbers))
+        written.append(prompt.write_prompt("pick_up the cube\n", numbers))
         assert written[-1] == wanted
     assert len(set(written)) == 20
 
@@ -45,4 +45,4 @@ def test_a_form_that_is_not_known_is_refused(pi05: Any, monkeypatch: pytest.Monk
     (normalizer,) = [step for step in processors.words.steps if hasattr(step, "norm_map")]
     monkeypatch.setattr(normalizer, "stats", None)
     with pytest.raises(UserError, match="in a form that Strobe does not know"):
-        prompt_of(pi05, processors.prepare, processors.words)
+        find_prompt(pi05, processors.prepare, processors.words)

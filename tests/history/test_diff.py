@@ -21,7 +21,7 @@ from strobe.history.results import Difference
 SLOW = {"preprocess": 0.03, "policy": (0.96, {"image backbone": 0.6, "new encoder": 0.3, "decoder": 0.06})}
 
 
-def again(**more: object) -> Result:
+def rerun_result(**more: object) -> Result:
     """Another run of the same thing on the same machine: other noise, no change."""
     return runs.act(
         measurements=[
@@ -41,7 +41,7 @@ def slower() -> Result:
     )
 
 
-def judged(before: Result, after: Result) -> Difference:
+def judge_change(before: Result, after: Result) -> Difference:
     return diff(before, after, judge=runs.judge)
 
 
@@ -49,7 +49,7 @@ def outcomes(difference: Difference, allowed: float = 0.0) -> dict[str, str]:
     return {one.what: one.outcome for one in gate(difference, allowed)}
 
 
-def of(count: int, ms: float, seed: int = 0) -> Result:
+def sized_result(count: int, ms: float, seed: int = 0) -> Result:
     """A run of ``count`` samples."""
     measured = runs.measurement("inference", runs.ACT, ms)
     measured.samples, measured.components = runs.samples(ms, n=count, seed=seed), []
@@ -57,7 +57,7 @@ def of(count: int, ms: float, seed: int = 0) -> Result:
 
 
 def test_a_run_against_itself_shows_nothing():
-    difference = judged(runs.act(), again())
+    difference = judge_change(runs.act(), rerun_result())
     assert [m.verdict.kind for m in difference.measurements] == ["no difference shown"] * 2
     assert not any(m.components for m in difference.measurements)
     assert set(outcomes(difference).values()) == {"held"}
@@ -69,7 +69,7 @@ def test_a_run_against_itself_shows_nothing():
 
 
 def test_what_changed_is_said():
-    difference = judged(runs.act(), slower())
+    difference = judge_change(runs.act(), slower())
     (only,) = difference.measurements
     assert only.verdict.kind == "slower"
     changes = {c.path[-1]: c.change for c in only.components}
@@ -86,7 +86,7 @@ def test_what_changed_is_said():
 def test_another_machine_is_noted():
     other = runs.act()
     other.machine = runs.MACHINE.model_copy(update={"cpu": "Ryzen", "versions": {"torch": "2.12.0"}})
-    notes = judged(runs.act(), other).notes
+    notes = judge_change(runs.act(), other).notes
     assert "other machine: cpu was AMD EPYC 9B14, is Ryzen" in notes
     assert "version torch: 2.11.0 before, 2.12.0 after" in notes
     assert "version python: 3.12.9 before, not there after" in notes
@@ -94,33 +94,33 @@ def test_another_machine_is_noted():
 
 def test_runs_that_share_nothing_are_refused():
     with pytest.raises(UserError, match="name two runs of the same study"):
-        judged(runs.act(), runs.rtc())
+        judge_change(runs.act(), runs.rtc())
     before, after = runs.act(), runs.act()
     before.measurements, after.measurements = before.measurements[:1], after.measurements[1:]
     with pytest.raises(UserError, match=r"inference before, training forward after"):
-        judged(before, after)
+        judge_change(before, after)
 
 
 def test_the_gate_asks_for_a_shown_slow_down_above_the_threshold():
-    difference = judged(runs.act(), slower())
+    difference = judge_change(runs.act(), slower())
     ratio = difference.measurements[0].verdict.ratio
     assert outcomes(difference)["inference"] == "broken"
     assert outcomes(difference, ratio - 1.001)["inference"] == "broken"
     assert outcomes(difference, ratio - 0.999)["inference"] != "broken"
-    assert outcomes(judged(slower(), runs.act()))["inference"] == "held"
+    assert outcomes(judge_change(slower(), runs.act()))["inference"] == "held"
 
 
 @pytest.mark.parametrize("count", [1, 2, 5])
 @pytest.mark.parametrize("after", [148.0, 1480.0])
 def test_too_few_samples_are_not_judged(count, after):
-    (one,) = gate(diff(of(60, 148.0), of(count, after, seed=1)))
+    (one,) = gate(diff(sized_result(60, 148.0), sized_result(count, after, seed=1)))
     assert one.outcome == "not judged"
     assert f"{count} samples" in one.why
     assert "--iterations" in one.why
 
 
 def test_noise_that_hides_a_slow_down_is_not_judged_unless_as_much_is_allowed():
-    before, after = of(60, 148.0), of(60, 148.0, seed=1)
+    before, after = sized_result(60, 148.0), sized_result(60, 148.0, seed=1)
     chance = random.Random(3)
     for result in (before, after):
         values = [148 * (1 + abs(chance.gauss(0, 0.6))) for _ in range(60)]
@@ -133,9 +133,9 @@ def test_noise_that_hides_a_slow_down_is_not_judged_unless_as_much_is_allowed():
 
 
 def test_what_the_run_after_did_not_measure_is_not_judged():
-    after = again()
+    after = rerun_result()
     after.measurements = after.measurements[:1]
-    assert outcomes(judged(runs.act(), after)) == {"inference": "held", "training forward": "not judged"}
+    assert outcomes(judge_change(runs.act(), after)) == {"inference": "held", "training forward": "not judged"}
 
 
 @pytest.mark.parametrize(
@@ -148,16 +148,16 @@ def test_what_the_run_after_did_not_measure_is_not_judged():
 )  # fmt: skip
 def test_runs_of_unlike_work_are_not_judged_and_what_differs_is_said(change):
     """Whichever is the slower one: a larger policy, or a slower machine, is no regression."""
-    for after in (again(), slower()):
+    for after in (rerun_result(), slower()):
         owner = "machine" if hasattr(after.machine, next(iter(change))) else "subject"
         setattr(after, owner, getattr(after, owner).model_copy(update=change))
-        found = [one for one in gate(judged(runs.act(), after)) if one.what == "inference"]
+        found = [one for one in gate(judge_change(runs.act(), after)) if one.what == "inference"]
         assert [one.outcome for one in found] == ["not judged"]
         assert found[0].why.count("→") == 1
 
 
 def test_a_difference_that_rounds_to_none_has_no_negative_zero():
-    before, after = of(60, 148.0), of(60, 148.0, seed=1)
+    before, after = sized_result(60, 148.0), sized_result(60, 148.0, seed=1)
     after.measurements[0].samples.values = [0.99999 * ms for ms in before.measurements[0].samples.values]
     after.subject = after.subject.model_copy(update={"parameters": 7})
     (one,) = gate(diff(before, after))
@@ -165,17 +165,20 @@ def test_a_difference_that_rounds_to_none_has_no_negative_zero():
 
 
 def test_a_run_is_not_its_own_proof():
-    assert set(outcomes(judged(runs.act(), runs.act())).values()) == {"not judged"}
+    assert set(outcomes(judge_change(runs.act(), runs.act())).values()) == {"not judged"}
 
 
 def test_the_exit_code_says_broken_held_or_not_judged(tmp_path, capsys):
-    def kept(name: str, result: Result) -> str:
+    def save_result(name: str, result: Result) -> str:
         (tmp_path / name).mkdir()
         store.save(result, tmp_path / name)
         return str(tmp_path / name)
 
-    before, same = kept("before", of(60, 148.0)), kept("same", of(60, 148.0, seed=1))
-    slow, few = kept("slow", of(60, 1480.0, seed=2)), kept("few", of(2, 1480.0, seed=3))
+    before, same = save_result("before", sized_result(60, 148.0)), save_result("same", sized_result(60, 148.0, seed=1))
+    slow, few = (
+        save_result("slow", sized_result(60, 1480.0, seed=2)),
+        save_result("few", sized_result(2, 1480.0, seed=3)),
+    )
     flag = "--fail-on-regression=5"
     assert [main(["diff", before, after, flag]) for after in (same, slow, few)] == [0, 1, 3]
     said = capsys.readouterr().out
@@ -188,7 +191,7 @@ def test_the_exit_code_says_broken_held_or_not_judged(tmp_path, capsys):
 
 
 def test_parts_are_judged_at_a_level_that_allows_for_their_number():
-    (only,) = judged(runs.act(), slower()).measurements
+    (only,) = judge_change(runs.act(), slower()).measurements
     levels = {c.verdict.interval.level for c in only.components if c.verdict}
     assert levels == {1 - 0.05 / only.judged}
     assert only.verdict.interval.level == 0.95
@@ -206,7 +209,7 @@ def test_many_parts_without_a_change_rarely_claim_one():
                 part.values = [10 * (1 + chance.gauss(0, 0.05)) for _ in range(40)]
                 part.summary, part.share = runs.summary(part.values), 0.1
         before, after = runs.act(measurements=trees[:1]), runs.act(measurements=trees[1:])
-        claims += bool(judged(before, after).measurements[0].components)
+        claims += bool(judge_change(before, after).measurements[0].components)
     assert claims <= 6
 
 
@@ -218,11 +221,11 @@ def test_the_real_verdict_fits():
 
 
 def test_the_difference_is_plain_data():
-    difference = judged(runs.act(), slower())
+    difference = judge_change(runs.act(), slower())
     assert Difference.model_validate_json(difference.model_dump_json()) == difference
     assert "</html>" in kinds.page(difference)
 
 
 def test_interrupted_runs_are_named_at_the_top():
-    text = markdown.render(kinds.document(judged(runs.act(), runs.act(status="interrupted"))))
+    text = markdown.render(kinds.document(judge_change(runs.act(), runs.act(status="interrupted"))))
     assert text.index("Interrupted:") < text.index("## ")

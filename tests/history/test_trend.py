@@ -6,42 +6,42 @@ import math
 
 import numpy as np
 import pytest
-from support.required import required
+from support.required import require_value
 
-from strobe.core.measure.statistics import level_of
+from strobe.core.measure.statistics import run_level
 from strobe.history.trend import Judged, Level, judge, runs_needed
 
 ERROR = 0.003
 
 
-def judged(logs: list[float], accepted: int | None = None) -> list[Judged]:
+def judge_logs(logs: list[float], accepted: int | None = None) -> list[Judged]:
     """Judge runs whose medians differ from 30 ms by these logarithms; all but the first."""
     levels = [Level(log_ms=math.log(30.0) + log, error=ERROR) for log in logs]
     return [one for one in judge(levels, accepted) if one is not None]
 
 
-def scattered(runs: int, between: float, seed: int = 4) -> list[float]:
+def scattered_logs(runs: int, between: float, seed: int = 4) -> list[float]:
     return (between * np.random.default_rng(seed).standard_normal(runs)).tolist()
 
 
 @pytest.mark.parametrize("between", [0.0, 0.01, 0.05])
 def test_runs_that_scatter_show_no_change_and_their_spread_is_seen(between):
-    found = judged(scattered(40, between))
+    found = judge_logs(scattered_logs(40, between))
     assert not [one for one in found if one.change]
     assert found[-1].spread == pytest.approx(between, rel=0.4, abs=0.006)
 
 
 def test_a_creep_is_held_against_where_it_began():
-    found = judged([log + 0.008 * run for run, log in enumerate(scattered(40, 0.005))])
+    found = judge_logs([log + 0.008 * run for run, log in enumerate(scattered_logs(40, 0.005))])
     shown = [one.change for one in found]
     assert shown.index("slower") + 1 < 15
     assert found[-1].standing == pytest.approx(0.008 * 37, abs=0.06)
 
 
-def test_a_slow_down_stands_until_it_is_mended():
-    logs = scattered(40, 0.01)
+def test_a_slow_down_stands_until_it_is_fixed():
+    logs = scattered_logs(40, 0.01)
     slow = [log + (0.1 if 12 <= run < 30 else 0.0) for run, log in enumerate(logs)]
-    found = judged(slow)
+    found = judge_logs(slow)
     stands = [one.standing is not None for one in found]
     first = stands.index(True) + 1
     assert 12 <= first < 16
@@ -51,29 +51,31 @@ def test_a_slow_down_stands_until_it_is_mended():
 
 
 def test_a_second_slow_down_is_shown_on_top_of_the_first():
-    found = judged([log + 0.1 * (run >= 10) + 0.1 * (run >= 20) for run, log in enumerate(scattered(30, 0.005))])
+    found = judge_logs(
+        [log + 0.1 * (run >= 10) + 0.1 * (run >= 20) for run, log in enumerate(scattered_logs(30, 0.005))]
+    )
     assert [one.change for one in found if one.change] == ["slower", "slower"]
     assert found[-1].standing == pytest.approx(0.2, abs=0.02)
 
 
 def test_a_gain_moves_the_reference_so_that_its_loss_is_a_slow_down():
-    found = judged([log - 0.1 * (10 <= run < 20) for run, log in enumerate(scattered(30, 0.005))])
+    found = judge_logs([log - 0.1 * (10 <= run < 20) for run, log in enumerate(scattered_logs(30, 0.005))])
     assert [one.change for one in found if one.change] == ["faster", "slower"]
     assert found[-1].standing is not None
 
 
 def test_one_run_that_is_far_off_is_no_change_and_the_next_runs_tell():
-    off = scattered(30, 0.01)
+    off = scattered_logs(30, 0.01)
     off[14] += 0.08
-    assert not [one for one in judged(off) if one.change]
-    found = judged([*off[:14], *(log + 0.08 for log in off[15:])])
+    assert not [one for one in judge_logs(off) if one.change]
+    found = judge_logs([*off[:14], *(log + 0.08 for log in off[15:])])
     assert [one.change for one in found if one.change] == ["slower"]
 
 
 @pytest.mark.parametrize("good", [1, 2, 3, 4])
 def test_a_slow_down_while_the_reference_is_made_never_becomes_the_reference(good):
     """Whatever was judged by then: none of the slow runs passes for as fast as the first ones."""
-    found = judged([log + 0.11 * (run >= good) for run, log in enumerate(scattered(30, 0.004))])
+    found = judge_logs([log + 0.11 * (run >= good) for run, log in enumerate(scattered_logs(30, 0.004))])
     changes = [one.change for one in found if one.change]
     assert changes == ["slower"]
     assert found[-1].standing == pytest.approx(0.11, abs=0.02)
@@ -81,19 +83,19 @@ def test_a_slow_down_while_the_reference_is_made_never_becomes_the_reference(goo
 
 
 def test_what_is_accepted_is_the_reference():
-    slow = [log + 0.1 * (run >= 10) for run, log in enumerate(scattered(20, 0.005))]
-    assert judged(slow)[-1].standing is not None
-    assert judged(slow, accepted=10)[-1].standing is None
-    assert judged(slow, accepted=10)[-1].reference == (10, 11, 12, 13, 14)
+    slow = [log + 0.1 * (run >= 10) for run, log in enumerate(scattered_logs(20, 0.005))]
+    assert judge_logs(slow)[-1].standing is not None
+    assert judge_logs(slow, accepted=10)[-1].standing is None
+    assert judge_logs(slow, accepted=10)[-1].reference == (10, 11, 12, 13, 14)
 
 
 def test_a_judgement_does_not_change_when_runs_follow():
-    logs = [log + 0.1 * (run >= 10) for run, log in enumerate(scattered(24, 0.02))]
-    assert judged(logs)[:14] == judged(logs[:15])
+    logs = [log + 0.1 * (run >= 10) for run, log in enumerate(scattered_logs(24, 0.02))]
+    assert judge_logs(logs)[:14] == judge_logs(logs[:15])
 
 
 def test_a_run_of_few_samples_reaches_further_than_its_neighbours():
-    levels = [Level(log_ms=math.log(30.0) + log, error=ERROR) for log in scattered(12, 0.005)]
+    levels = [Level(log_ms=math.log(30.0) + log, error=ERROR) for log in scattered_logs(12, 0.005)]
     steady, noisy = judge(levels)[-1], judge([*levels[:-1], Level(log_ms=levels[-1].log_ms, error=0.1)])[-1]
     assert steady is not None
     assert noisy is not None
@@ -101,12 +103,12 @@ def test_a_run_of_few_samples_reaches_further_than_its_neighbours():
 
 
 def test_few_samples_and_times_of_zero_have_no_level():
-    assert level_of([30.0] * 5) is None
-    assert level_of([30.0] * 9 + [0.0]) is None
-    assert level_of([30.0] * 6) == Level(log_ms=math.log(30.0), error=0.0)
+    assert run_level([30.0] * 5) is None
+    assert run_level([30.0] * 9 + [0.0]) is None
+    assert run_level([30.0] * 6) == Level(log_ms=math.log(30.0), error=0.0)
 
 
 def test_more_runs_exclude_smaller_slow_downs_until_what_differs_between_them_is_all_that_is_left():
-    few, more, most = (required(runs_needed(noise, 0.10)) for noise in (0.01, 0.02, 0.03))
+    few, more, most = (require_value(runs_needed(noise, 0.10)) for noise in (0.01, 0.02, 0.03))
     assert few < more < most
     assert runs_needed(0.05, 0.05) is None

@@ -16,7 +16,7 @@ from strobe.core.results.subject import Ceiling
 from strobe.core.studies.shared import counting as counts
 from strobe.core.studies.shared.measuring import Options
 from strobe.core.treatments.treatment import CAPTURED
-from strobe.ladder.candidates import Bounds, Candidate, Choice, in_order
+from strobe.ladder.candidates import Bounds, Candidate, Choice, sort_candidates
 from strobe.ladder.run import optimize
 from strobe.ladder.settings import Aim
 from strobe.lerobot.policies.loading import load_subject
@@ -28,7 +28,7 @@ GRAPHS = {"prefix": ("backbone",), "chunk": ()}  # what each captures
 FAST_HALF = Ceiling(gflops={"float32": 300.0, "bfloat16": 1500.0, "int8": 1200.0}, memory_gbps=30.0)
 
 
-def counted(ceiling: Ceiling) -> Measurement:
+def make_counted_measurement(ceiling: Ceiling) -> Measurement:
     """100 ms, of which the backbone's arithmetic needs 50 in float32, and the encoder's bytes 10."""
     made = measurement("baseline", {"policy": (1.0, {"backbone": 0.8, "encoder": 0.2})}, 100.0)
     of_parts = {"policy": (15.3, None), "backbone": (15.0, 10**6), "encoder": (0.3, 3 * 10**8)}
@@ -45,26 +45,28 @@ def candidate(key: str, *parts: str, dtype: str = "", arithmetic: float = 1.0) -
 
 
 def test_a_dtype_that_this_machine_is_slower_in_is_left_out_where_products_are_the_limit():
-    bounds = Bounds(counted(SLOW_HALF), SLOW_HALF)
-    said = bounds.why_not(candidate("engine", "backbone", dtype="bfloat16"))
+    bounds = Bounds(make_counted_measurement(SLOW_HALF), SLOW_HALF)
+    said = bounds.rejection_reason(candidate("engine", "backbone", dtype="bfloat16"))
     assert said == "in bfloat16, which this machine is slower in (100 GFLOP/s, float32 300)"
-    assert bounds.why_not(candidate("precision", dtype="bfloat16")), "most of the whole is products"
-    assert not bounds.why_not(candidate("engine", "encoder", dtype="bfloat16")), "half the bytes may pay"
-    assert not bounds.why_not(candidate("engine", "backbone", dtype="float32"))
-    assert not bounds.why_not(candidate("int8", "backbone", dtype="int8"))
-    assert not bounds.why_not(candidate("channels_last", "backbone"))
-    fast = Bounds(counted(FAST_HALF), FAST_HALF)
-    assert not fast.why_not(candidate("engine", "backbone", dtype="bfloat16"))
-    assert not Bounds(measurement("uncounted", {"policy": 1.0}, 100.0), None).why_not(candidate("x", dtype="bfloat16"))
+    assert bounds.rejection_reason(candidate("precision", dtype="bfloat16")), "most of the whole is products"
+    assert not bounds.rejection_reason(candidate("engine", "encoder", dtype="bfloat16")), "half the bytes may pay"
+    assert not bounds.rejection_reason(candidate("engine", "backbone", dtype="float32"))
+    assert not bounds.rejection_reason(candidate("int8", "backbone", dtype="int8"))
+    assert not bounds.rejection_reason(candidate("channels_last", "backbone"))
+    fast = Bounds(make_counted_measurement(FAST_HALF), FAST_HALF)
+    assert not fast.rejection_reason(candidate("engine", "backbone", dtype="bfloat16"))
+    assert not Bounds(measurement("uncounted", {"policy": 1.0}, 100.0), None).rejection_reason(
+        candidate("x", dtype="bfloat16")
+    )
 
 
 def test_fewer_cores_than_the_arithmetic_needs_are_left_out():
-    bounds = Bounds(counted(SLOW_HALF), SLOW_HALF)  # half the time is arithmetic at its ceiling
-    assert bounds.why_not(candidate("threads", arithmetic=0.5)) == "on fewer cores than the arithmetic needs"
-    assert not bounds.why_not(candidate("threads", arithmetic=0.75))
+    bounds = Bounds(make_counted_measurement(SLOW_HALF), SLOW_HALF)  # half the time is arithmetic at its ceiling
+    assert bounds.rejection_reason(candidate("threads", arithmetic=0.5)) == "on fewer cores than the arithmetic needs"
+    assert not bounds.rejection_reason(candidate("threads", arithmetic=0.75))
     assert bounds.counted.limit is not None
     bounds.counted.limit.ceiling_share = 1.2  # convolutions that need less arithmetic than is counted
-    assert not bounds.why_not(candidate("channels_last", "backbone"))
+    assert not bounds.rejection_reason(candidate("channels_last", "backbone"))
 
 
 def test_what_a_machine_is_fast_in_is_tried_first():
@@ -76,8 +78,8 @@ def test_what_a_machine_is_fast_in_is_tried_first():
     ]
 
     def first(ceiling: Ceiling) -> list[str]:
-        now = counted(ceiling)
-        return [one.text for one in in_order(made, now, times=Bounds(now, ceiling).times)]
+        now = make_counted_measurement(ceiling)
+        return [one.text for one in sort_candidates(made, now, times=Bounds(now, ceiling).times)]
 
     assert first(FAST_HALF)[:2] == ["engine=bfloat16", "precision=bfloat16"]
     assert first(SLOW_HALF)[:2] == ["engine=float32", "channels_last="]
@@ -85,20 +87,20 @@ def test_what_a_machine_is_fast_in_is_tried_first():
 
 def test_what_the_guard_refused_of_a_dtype_makes_it_come_last():
     made = [candidate("engine", "backbone", dtype=dtype) for dtype in ("bfloat16", "float32")]
-    now = counted(FAST_HALF)
+    now = make_counted_measurement(FAST_HALF)
     for refused, first in (((), "engine=bfloat16"), (("bfloat16",), "engine=float32")):
-        assert in_order(made, now, times=Bounds(now, FAST_HALF).times, refused=refused)[0].text == first
+        assert sort_candidates(made, now, times=Bounds(now, FAST_HALF).times, refused=refused)[0].text == first
 
 
 @pytest.mark.parametrize(("host_ms", "first"), [(99.0, "graph=chunk"), (40.0, "channels_last=")])
 def test_a_graph_comes_first_where_the_device_waits_for_the_host(host_ms: float, first: str):
-    now = counted(SLOW_HALF)
+    now = make_counted_measurement(SLOW_HALF)
     now.clock = "device"
     for part in now.components:
         part.host_ms = host_ms * part.share
     graphs = [replace(candidate("graph", *parts, dtype=what), rank=CAPTURED) for what, parts in GRAPHS.items()]
-    limited = Bounds(now, SLOW_HALF).limited_by(now)
-    made = in_order([candidate("channels_last", "backbone"), *graphs], now, limited=limited)
+    limited = Bounds(now, SLOW_HALF).limiting_factor(now)
+    made = sort_candidates([candidate("channels_last", "backbone"), *graphs], now, limited=limited)
     assert made[0].text == first
     assert {one.text for one in made} == {"graph=prefix", "graph=chunk", "channels_last="}
 
@@ -111,13 +113,15 @@ def test_preprocessing_that_holds_the_rate_comes_before_a_graph(share: float, fi
     for part in now.components:
         part.host_ms = 99.0 * part.share
     whole = replace(candidate("graph", dtype="chunk"), rank=CAPTURED)
-    made = in_order([whole, candidate("preprocessing", "preprocessing", dtype="device")], now, limited="launches")
+    made = sort_candidates(
+        [whole, candidate("preprocessing", "preprocessing", dtype="device")], now, limited="launches"
+    )
     assert made[0].text == first
 
 
 def test_the_bound_of_several_dtypes_is_not_told_as_that_of_one():
     """Half the parts in bfloat16, which this machine is slow in: all of it in float32 may take less."""
-    mixed = counted(SLOW_HALF)
+    mixed = make_counted_measurement(SLOW_HALF)
     for part in mixed.components:
         if part.name in ("backbone", "policy"):
             whole = sum(part.gflop_by_dtype.values())
@@ -127,26 +131,32 @@ def test_the_bound_of_several_dtypes_is_not_told_as_that_of_one():
     assert mixed.limit is not None
     bounds = Bounds(mixed, SLOW_HALF)
     assert mixed.limit.least_ms > 61.0
-    assert "at least 60 ms in float32" in bounds.too_slow(1.0, lossy=False), "in float32 it is the same work"
+    assert "at least 60 ms in float32" in bounds.slow_arithmetic_reason(1.0, lossy=False), (
+        "in float32 it is the same work"
+    )
 
 
 def test_a_target_that_arithmetic_alone_does_not_meet_is_told():
-    bounds = Bounds(counted(SLOW_HALF), SLOW_HALF)  # 50 + 10 ms; in int8 12.5 + 2.5
-    said = bounds.too_slow(20.0, lossy=False)
+    bounds = Bounds(make_counted_measurement(SLOW_HALF), SLOW_HALF)  # 50 + 10 ms; in int8 12.5 + 2.5
+    said = bounds.slow_arithmetic_reason(20.0, lossy=False)
     assert "at least 60 ms in float32 on this machine, in int8 15 ms (--allow=lossy tries that)" in said
     assert said.endswith("to reach 20 ms, less must be computed")
-    assert bounds.too_slow(20.0, lossy=True) == "", "int8 may reach it"
-    assert "in int8 15 ms: to reach 5 ms" in bounds.too_slow(5.0, lossy=True)
-    assert bounds.too_slow(61.0, lossy=False) == ""
-    assert Bounds(counted(FAST_HALF), FAST_HALF).too_slow(20.0, lossy=False) == "", "bfloat16 takes 15 ms"
-    narrow = counted(SLOW_HALF)
+    assert bounds.slow_arithmetic_reason(20.0, lossy=True) == "", "int8 may reach it"
+    assert "in int8 15 ms: to reach 5 ms" in bounds.slow_arithmetic_reason(5.0, lossy=True)
+    assert bounds.slow_arithmetic_reason(61.0, lossy=False) == ""
+    assert Bounds(make_counted_measurement(FAST_HALF), FAST_HALF).slow_arithmetic_reason(20.0, lossy=False) == "", (
+        "bfloat16 takes 15 ms"
+    )
+    narrow = make_counted_measurement(SLOW_HALF)
     for part in narrow.components:
         part.gflop_by_dtype = {"bfloat16": sum(part.gflop_by_dtype.values())}
     [narrow.limit] = limits([narrow], SLOW_HALF)
     assert narrow.limit is not None
     assert narrow.limit.least_ms > 85.0, "baseline"
-    assert "least 70 ms in float32 on this machine" in Bounds(narrow, SLOW_HALF).too_slow(40.0, lossy=False)
-    assert Bounds(narrow, SLOW_HALF).too_slow(80.0, lossy=False) == "", "float32 takes less"
+    assert "least 70 ms in float32 on this machine" in Bounds(narrow, SLOW_HALF).slow_arithmetic_reason(
+        40.0, lossy=False
+    )
+    assert Bounds(narrow, SLOW_HALF).slow_arithmetic_reason(80.0, lossy=False) == "", "float32 takes less"
 
 
 @pytest.fixture

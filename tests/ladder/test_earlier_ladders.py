@@ -44,7 +44,7 @@ def climb(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(settings, "TRY_S", (0.2, 0.4))
     clock = Clock().wind(monkeypatch)
 
-    def climbed(*entries, hz: float = 1000.0, fresh: bool = False, reporter: Stages | None = None, **aim):
+    def run_climb(*entries, hz: float = 1000.0, fresh: bool = False, reporter: Stages | None = None, **aim):
         monkeypatch.setattr(catalogue, "own_entries", lambda: entries)
         options = Options(SamplingBudget(seconds=10.0, precision=0.025, settle_s=0), batch_size=1, counted=False)
         wanted = Aim(target_hz=hz, **{"time_limit": 30.0, **aim})
@@ -59,10 +59,10 @@ def climb(monkeypatch: pytest.MonkeyPatch):
         )
         return result, clock.now - began
 
-    return climbed
+    return run_climb
 
 
-def tried(result) -> list[tuple[str, str]]:
+def tried_outcomes(result) -> list[tuple[str, str]]:
     return [(one.treatment, one.outcome) for one in result.ladder.tries]
 
 
@@ -74,11 +74,11 @@ def kept_file() -> Path:
 def test_what_was_kept_is_put_on_together_and_its_run_shows_each_rung(climb):
     planted = entry(Planted("idle"), "vision"), entry(SKIP, "vision"), entry(TIDY, "head")
     first, took = climb(*planted, hz=400.0)
-    assert ("idle=true", "no difference shown") in tried(first)
+    assert ("idle=true", "no difference shown") in tried_outcomes(first)
     lines = Stages()
     second, took_again = climb(*planted, hz=400.0, reporter=lines)
     assert [rung.treatments for rung in second.ladder.rungs] == [rung.treatments for rung in first.ladder.rungs]
-    assert tried(second)[:2] == [("skip=true", "kept"), ("tidy=true", "kept")]
+    assert tried_outcomes(second)[:2] == [("skip=true", "kept"), ("tidy=true", "kept")]
     assert (second.ladder.met, second.ladder.interleaved) == (True, True)
     assert {(c.baseline, c.candidate): c.verdict.kind for c in second.comparisons} == {
         ("baseline", "rung 1"): "faster",
@@ -98,20 +98,20 @@ def test_the_search_goes_on_from_there_and_closes_anew(climb):
     climb(entry(SKIP, "vision"))
     lines = Stages()
     result, _ = climb(entry(SKIP, "vision"), entry(TIDY, "head"), reporter=lines)
-    assert tried(result) == [("skip=true", "kept"), ("tidy=true", "kept")]
+    assert tried_outcomes(result) == [("skip=true", "kept"), ("tidy=true", "kept")]
     assert "the closing run: as it is, rung 1, rung 2" in lines.lines
 
 
 def test_what_was_refused_is_left_out_unless_all_is_asked_for(climb):
     planted = entry(WRONG, "vision"), entry(Planted("slow", lambda _: {"vision": 14.0}), "vision"), entry(TIDY, "head")
     first, _ = climb(*planted)
-    assert [name for name, _ in tried(first)] == ["wrong=true", "slow=true", "tidy=true"]
+    assert [name for name, _ in tried_outcomes(first)] == ["wrong=true", "slow=true", "tidy=true"]
     idle = entry(Planted("idle"), "vision")
     second, _ = climb(*planted, idle)
-    assert [name for name, _ in tried(second)] == ["tidy=true", "idle=true"]
+    assert [name for name, _ in tried_outcomes(second)] == ["tidy=true", "idle=true"]
     assert second.ladder.ended.startswith("no treatment remained to try; left out: 2 that an earlier ladder has shown")
     third, _ = climb(*planted, idle, everything=True)
-    assert [name for name, _ in tried(third)] == ["tidy=true", "wrong=true", "slow=true", "idle=true"]
+    assert [name for name, _ in tried_outcomes(third)] == ["tidy=true", "wrong=true", "slow=true", "idle=true"]
     assert third.ladder.ended == "no treatment remained to try"
 
 
@@ -122,14 +122,14 @@ def test_what_was_tried_in_other_circumstances_leaves_nothing_out(climb, monkeyp
     climb(*planted)
     lines = Stages()
     loose, _ = climb(*planted, guards=Guards.parse("cosine>=0.9"), reporter=lines)
-    assert dict(tried(loose)) == {"tidy=true": "kept", "wrong=true": "kept", "slow=true": "slower"}
+    assert dict(tried_outcomes(loose)) == {"tidy=true": "kept", "wrong=true": "kept", "slow=true": "slower"}
     (line,) = [line for line in lines.lines if line.startswith("ordered by")]
     assert "1 of them with another guard" in line
     again, _ = climb(*planted)
-    assert "slow=true" not in dict(tried(again)), "an older ladder was made as this one is"
+    assert "slow=true" not in dict(tried_outcomes(again)), "an older ladder was made as this one is"
     monkeypatch.setattr(earlier_ladders, "fingerprint", lambda _: "other weights")
     other, _ = climb(*planted)
-    assert {"wrong=true", "slow=true"} <= set(dict(tried(other))), "another checkpoint"
+    assert {"wrong=true", "slow=true"} <= set(dict(tried_outcomes(other))), "another checkpoint"
 
 
 @pytest.mark.parametrize("name", ["checkpoint", "dtype", "guard", "inputs", "settings", "pace"])
@@ -150,8 +150,8 @@ def test_what_broke_the_guard_beside_another_is_tried_without_it(climb):
         entry(Planted("first", lambda _: {"vision": 1.0}, clash), "vision"),
         entry(Planted("second", lambda _: {"head": 1.0}), "head"),
     )
-    assert tried(climb(*planted)[0]) == [("first=true", "kept"), ("second=true", "guard")]
-    assert tried(climb(*planted, choice=Choice(skip=("first",)))[0]) == [("second=true", "kept")]
+    assert tried_outcomes(climb(*planted)[0]) == [("first=true", "kept"), ("second=true", "guard")]
+    assert tried_outcomes(climb(*planted, choice=Choice(skip=("first",)))[0]) == [("second=true", "kept")]
 
 
 SETTLED = {
@@ -186,7 +186,7 @@ def test_what_is_undecided_comes_last(climb):
     climb(loud)
     new = entry(Planted("new", lambda _: {"head": 3.0}), "head")
     result, _ = climb(loud, new)
-    assert [name for name, _ in tried(result)][:2] == ["new=true", "loud=true"], "though vision costs more"
+    assert [name for name, _ in tried_outcomes(result)][:2] == ["new=true", "loud=true"], "though vision costs more"
 
 
 def test_what_another_version_did_not_keep_is_tried_again(climb, monkeypatch):
@@ -196,31 +196,31 @@ def test_what_another_version_did_not_keep_is_tried_again(climb, monkeypatch):
     other = {"versions": {"torch": "another"}}
     monkeypatch.setattr(machine, "describe", lambda device: described(device).model_copy(update=other))
     again, _ = climb(*planted)
-    assert tried(again) == [("tidy=true", "kept"), ("wrong=true", "guard")]
+    assert tried_outcomes(again) == [("tidy=true", "kept"), ("wrong=true", "guard")]
 
 
 def test_what_was_too_noisy_is_tried_again(climb):
     random = np.random.default_rng(0)
     loud = entry(Planted("loud", lambda _: {"vision": float(random.uniform(2, 14))}), "vision")
     first, _ = climb(loud)
-    assert tried(first) == [("loud=true", "too noisy")]
+    assert tried_outcomes(first) == [("loud=true", "too noisy")]
     second, _ = climb(loud)
-    assert [name for name, _ in tried(second)] == ["loud=true"]
+    assert [name for name, _ in tried_outcomes(second)] == ["loud=true"]
 
 
 def test_what_is_wrong_now_is_refused_whatever_it_once_was(climb):
     climb(entry(SKIP, "vision"), entry(TIDY, "head"))
     wrong = Planted("skip", lambda _: {"vision": 0.0}, WRONG.change)
     result, _ = climb(entry(wrong, "vision"), entry(TIDY, "head"))
-    assert tried(result) == [("skip=true, tidy=true", "guard"), ("skip=true", "guard"), ("tidy=true", "kept")]
+    assert tried_outcomes(result) == [("skip=true, tidy=true", "guard"), ("skip=true", "guard"), ("tidy=true", "kept")]
     again, _ = climb(entry(wrong, "vision"), entry(TIDY, "head"))
-    assert tried(again)[0] == ("tidy=true", "kept")
+    assert tried_outcomes(again)[0] == ("tidy=true", "kept")
 
 
 def test_no_faster_now_means_not_kept(climb):
     climb(entry(SKIP, "vision"))
     result, _ = climb(entry(Planted("skip"), "vision"))
-    assert tried(result)[0] == ("skip=true", "no difference shown")
+    assert tried_outcomes(result)[0] == ("skip=true", "no difference shown")
     assert [rung.name for rung in result.ladder.rungs] == ["baseline"]
     assert result.measurements[0].samples.summary.n >= settings.CLOSING_MIN_PAIRS, "the first glance was not enough"
 
@@ -229,7 +229,7 @@ def test_no_more_rungs_are_put_on_than_the_target_takes(climb):
     planted = entry(SKIP, "vision"), entry(TIDY, "head")
     climb(*planted)
     result, _ = climb(*planted, hz=150.0)
-    assert tried(result) == [("skip=true", "kept"), ("tidy=true", "not tried")]
+    assert tried_outcomes(result) == [("skip=true", "kept"), ("tidy=true", "not tried")]
     result, _ = climb(*planted, hz=50.0)
     assert result.ladder.ended == "it meets the baseline"
     assert result.measurements[0].samples.summary.n >= settings.CLOSING_MIN_PAIRS
@@ -239,7 +239,7 @@ def test_what_the_user_leaves_out_stays_out_and_fresh_knows_nothing(climb):
     planted = entry(SKIP, "vision"), entry(TIDY, "head")
     climb(*planted)
     result, _ = climb(*planted, choice=Choice(skip=("skip",)))
-    assert tried(result) == [("tidy=true", "kept")]
+    assert tried_outcomes(result) == [("tidy=true", "kept")]
     lines = Stages()
     result, _ = climb(*planted, fresh=True, reporter=lines)
     assert not [line for line in lines.lines if "earlier" in line or "last time" in line]
@@ -249,10 +249,10 @@ def test_what_the_user_leaves_out_stays_out_and_fresh_knows_nothing(climb):
 def test_where_chunks_take_long_its_rungs_are_tried_first(climb):
     planted = entry(WRONG, "vision"), entry(TIDY, "head")
     first, _ = climb(*planted, time_limit=0.85)
-    assert tried(first)[0] == ("wrong=true, tidy=true", "guard")
+    assert tried_outcomes(first)[0] == ("wrong=true, tidy=true", "guard")
     second, _ = climb(*planted, time_limit=0.5)
-    assert tried(second)[0] == ("tidy=true", "kept")
-    assert "guard" not in {outcome for _, outcome in tried(second)}
+    assert tried_outcomes(second)[0] == ("tidy=true", "kept")
+    assert "guard" not in {outcome for _, outcome in tried_outcomes(second)}
 
 
 @pytest.mark.parametrize("damage", ["{", "[]", "", '{"version": 1, "of": "", "ladders": []}', None])
@@ -264,7 +264,7 @@ def test_a_damaged_file_is_as_good_as_none(climb, damage, monkeypatch):
         kept_file().write_text(damage)
     lines = Stages()
     result, _ = climb(entry(SKIP, "vision"), reporter=lines)
-    assert tried(result) == [("skip=true", "kept")]
+    assert tried_outcomes(result) == [("skip=true", "kept")]
     assert not [line for line in lines.lines if "earlier" in line]
     assert len(json.loads(kept_file().read_text())["ladders"]) == 1
 

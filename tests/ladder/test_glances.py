@@ -22,7 +22,7 @@ from strobe.core.timeline import section
 from strobe.core.treatments import catalogue
 from strobe.core.treatments.treatment import PROCESS
 from strobe.ladder import settings
-from strobe.ladder.answer import recipe_of
+from strobe.ladder.answer import build_recipe
 from strobe.ladder.results import OptimizeResult
 from strobe.ladder.run import optimize
 from strobe.ladder.settings import Aim
@@ -36,10 +36,10 @@ IDLE = Planted("idle")
 def climb(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(settings, "TRY_S", (0.2, 0.4))
     monkeypatch.setattr(settings, "GLANCE_FROM_S", 0.03)  # a chunk takes 12 ms: a try 0.3 s
-    return functools.partial(climbed, monkeypatch, Clock().wind(monkeypatch))
+    return functools.partial(run_climb, monkeypatch, Clock().wind(monkeypatch))
 
 
-def climbed(
+def run_climb(
     monkeypatch, clock, *entries, lines: Lines | None = None, kind=Sleeper, **aim
 ) -> tuple[OptimizeResult, float]:
     monkeypatch.setattr(catalogue, "own_entries", lambda: entries)
@@ -67,14 +67,14 @@ def test_a_clear_gain_takes_two_pairs_and_the_closing_run_judges_it(climb, monke
     (idle,) = [one for one in result.ladder.tries if one.treatment == "idle=true"]
     assert idle.reason.startswith("saves less than 3 %: 1.0")
     assert 0 <= idle.most_gain < 0.03
-    assert recipe_of(result) is not None
+    assert build_recipe(result) is not None
     monkeypatch.setattr(settings, "GLANCE_FROM_S", 10.0)
     thorough, took_thoroughly = climb(*planted)
     assert outcomes(thorough) == outcomes(result)
     assert took < 0.6 * took_thoroughly
 
 
-def glanced(*ratios: float) -> tuple[str, int]:
+def judge_glance(*ratios: float) -> tuple[str, int]:
     """Return the judgement of a glance on pairs with these ratios of times, and the number of pairs it took."""
     glance = Glance(Looks("before", "after"))
     for pairs in range(1, len(ratios) + 1):
@@ -86,17 +86,17 @@ def glanced(*ratios: float) -> tuple[str, int]:
 
 
 def test_six_pairs_deny_a_gain_and_fewer_never_do():
-    assert glanced(0.99, 1.01, 1.0, 0.99, 1.02) == ("", 4)
-    assert glanced(0.99, 1.01, 1.0, 0.99, 1.02, 0.98) == ("no gain", 6)
-    assert glanced(0.99, 1.01, 1.0, 0.99, 1.02, 0.96) == ("", 6)  # a gain of 4 % is not excluded
-    assert glanced(1.12, 1.30) == ("a clear loss", 2)
+    assert judge_glance(0.99, 1.01, 1.0, 0.99, 1.02) == ("", 4)
+    assert judge_glance(0.99, 1.01, 1.0, 0.99, 1.02, 0.98) == ("no gain", 6)
+    assert judge_glance(0.99, 1.01, 1.0, 0.99, 1.02, 0.96) == ("", 6)  # a gain of 4 % is not excluded
+    assert judge_glance(1.12, 1.30) == ("a clear loss", 2)
 
 
 def test_four_pairs_tell_what_two_cannot_and_one_spike_does_not():
-    assert glanced(0.95, 0.80, 0.84, 0.86) == ("a clear gain", 4)
-    assert glanced(0.95, 0.95, 0.20, 0.95) == ("", 4)  # a spike of the one before
-    assert glanced(0.80, 2.00, 0.80, 0.85) == ("a clear gain", 4)  # a spike of the one after
-    assert glanced(0.89, 0.88) == ("a clear gain", 2)
+    assert judge_glance(0.95, 0.80, 0.84, 0.86) == ("a clear gain", 4)
+    assert judge_glance(0.95, 0.95, 0.20, 0.95) == ("", 4)  # a spike of the one before
+    assert judge_glance(0.80, 2.00, 0.80, 0.85) == ("a clear gain", 4)  # a spike of the one after
+    assert judge_glance(0.89, 0.88) == ("a clear gain", 2)
 
 
 def test_what_glances_cannot_tell_gets_a_whole_try(climb):

@@ -5,11 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from support.approved import approve_cases
-from support.example_ladder import climbed
-from support.shown import printed, spoken, whole
+from support.example_ladder import make_climb
+from support.shown import answer_text, console_text, whole
 
 from strobe.core import kinds
-from strobe.core.measure.in_time import in_time
+from strobe.core.measure.in_time import judge_in_time
 from strobe.core.measure.verdicts import unpaired_verdict
 from strobe.core.results.measurement import Limit, Lower
 from strobe.evaluate.measure.episodes import judge as judge_episodes
@@ -21,46 +21,46 @@ from strobe.simulators.results import Episode
 
 def late(chunks: int, late: int, within_ms: float = 125.0) -> OptimizeResult:
     """A ladder of which ``late`` of ``chunks`` came after the target."""
-    result = climbed()
+    result = make_climb()
     assert result.ladder is not None
     times = np.array([within_ms - 1] * chunks)
     times[np.random.default_rng(0).choice(chunks, late, replace=False)] = within_ms + 1
-    result.ladder.in_time = in_time(times, within_ms)
+    result.ladder.in_time = judge_in_time(times, within_ms)
     result.ladder.met = result.ladder.in_time.outcome == "reached"
     return result
 
 
 def test_it_is_shown_as_it_was_approved():
-    interrupted = climbed(interleaved=False, ended="interrupted")
+    interrupted = make_climb(interleaved=False, ended="interrupted")
     interrupted.status = "interrupted"
-    refused = climbed(chosen="rung 1")
+    refused = make_climb(chosen="rung 1")
     refused.ladder.rungs[2].guarded, refused.ladder.rungs[2].refused = False, "cosine 0.9 < 0.999 in the closing run"
-    loses = climbed(chosen="rung 1")
-    loses.episodes = [played("LLLLLLLLSSSS", broken="it does worse in pusht")]
+    loses = make_climb(chosen="rung 1")
+    loses.episodes = [make_paired_episodes("LLLLLLLLSSSS", broken="it does worse in pusht")]
     loses.ladder.rungs[2].guarded, loses.ladder.rungs[2].refused = False, "it does worse in pusht"
     approve_cases(
         "ladder",
         {
-            "a target that is reached": whole(climbed(), "ladder", "needs", "episodes"),
-            "a target that is missed": whole(climbed(target_hz=10.0), "ladder", "needs", "episodes"),
-            "3 of 300 chunks are late": spoken(late(300, 3)),
-            "125 of 269 chunks are late": spoken(late(269, 125)),
-            "none of 12 chunks is late": spoken(late(12, 0)),
-            "interrupted": spoken(interrupted),
+            "a target that is reached": whole(make_climb(), "ladder", "needs", "episodes"),
+            "a target that is missed": whole(make_climb(target_hz=10.0), "ladder", "needs", "episodes"),
+            "3 of 300 chunks are late": answer_text(late(300, 3)),
+            "125 of 269 chunks are late": answer_text(late(269, 125)),
+            "none of 12 chunks is late": answer_text(late(12, 0)),
+            "interrupted": answer_text(interrupted),
             "too few calls": whole(hardly_called(), "ladder", "needs", "episodes"),
-            "nothing made it faster": whole(no_faster(), "ladder", "needs", "episodes"),
-            "a rung that broke the guard": spoken(refused),
-            "paired episodes": whole(with_episodes("SSSSSSSSSLWF"), "ladder", "needs", "episodes"),
-            "episodes that are lost": spoken(loses),
-            "episodes that end early without a success": spoken(with_episodes("FFFFFFF")),
-            "episodes that are decided early": spoken(with_episodes("LLLLLLLL")),
-            "a machine that is faster in integers": spoken(in_integers()),
+            "nothing made it faster": whole(make_unimproved_result(), "ladder", "needs", "episodes"),
+            "a rung that broke the guard": answer_text(refused),
+            "paired episodes": whole(make_result_with_episodes("SSSSSSSSSLWF"), "ladder", "needs", "episodes"),
+            "episodes that are lost": answer_text(loses),
+            "episodes that end early without a success": answer_text(make_result_with_episodes("FFFFFFF")),
+            "episodes that are decided early": answer_text(make_result_with_episodes("LLLLLLLL")),
+            "a machine that is faster in integers": answer_text(make_integer_ladder()),
         },
     )
 
 
 def test_parts_of_every_rung_add_up_to_its_milliseconds():
-    result = climbed()
+    result = make_climb()
     (plot,) = ladder.plots(result)["ladder"]
     assert [trace["name"] for trace in plot.data][-1] == "other"
     for index, m in enumerate(result.measurements):
@@ -68,22 +68,22 @@ def test_parts_of_every_rung_add_up_to_its_milliseconds():
 
 
 def hardly_called() -> OptimizeResult:
-    result = climbed()
+    result = make_climb()
     for one in result.comparisons:
         one.verdict = unpaired_verdict([200.0], [1e3 / 6], baseline_name=one.baseline, candidate_name=one.candidate)
     return result
 
 
-def no_faster() -> OptimizeResult:
+def make_unimproved_result() -> OptimizeResult:
     """A policy that nothing made faster."""
-    result = climbed(target_hz=10.0)
+    result = make_climb(target_hz=10.0)
     only = result.ladder.rungs[:1]
     result.measurements, result.comparisons = result.measurements[:1], []
     result.ladder = result.ladder.model_copy(update={"rungs": only, "chosen": "baseline"})
     return result
 
 
-def played(ends: str, **more) -> PairedEpisodes:
+def make_paired_episodes(ends: str, **more) -> PairedEpisodes:
     """Pairs in pusht: S both succeed, L only the baseline, W only the rung, F neither."""
     sides = {"S": (True, True), "L": (True, False), "W": (False, True), "F": (False, False)}
     pairs = []
@@ -99,39 +99,39 @@ def played(ends: str, **more) -> PairedEpisodes:
     return judged.model_copy(update=more)
 
 
-def with_episodes(ends: str) -> OptimizeResult:
-    result = climbed()
-    result.episodes = [played(ends)]
+def make_result_with_episodes(ends: str) -> OptimizeResult:
+    result = make_climb()
+    result.episodes = [make_paired_episodes(ends)]
     return result
 
 
 def test_paired_episodes_stand_beside_the_actions():
-    result = with_episodes("SSSSSSSSSLWF")
-    assert "PAIR BY PAIR" not in printed(result)
+    result = make_result_with_episodes("SSSSSSSSSLWF")
+    assert "PAIR BY PAIR" not in console_text(result)
     page = kinds.page(result)
     assert "pair by pair" in page
     assert "Reward of each pair" in page
 
 
 def test_rewards_as_large_as_a_float_can_be_leave_a_page():
-    result = climbed()
-    result.episodes = [played("SLWFSS")]
+    result = make_climb()
+    result.episodes = [make_paired_episodes("SLWFSS")]
     for index, pair in enumerate(result.episodes[0].pairs):
         pair.baseline.reward, pair.candidate.reward = 1.7e308 * (-1) ** index, 1.7e308 * (-1) ** (index // 2)
     assert "Reward of each pair" in kinds.page(result)
-    assert "PAIRED EPISODES" in printed(result)
+    assert "PAIRED EPISODES" in console_text(result)
 
 
-def in_integers() -> OptimizeResult:
+def make_integer_ladder() -> OptimizeResult:
     """A ladder on a machine that is faster in integers."""
-    result = climbed(target_hz=10.0)
+    result = make_climb(target_hz=10.0)
     lower = [Lower(dtype="int8", least_ms=31.0)]
     result.measurements[-1].limit = Limit(dtype="float32", parts=[], ceiling_share=0.5, least_ms=90.0, lower=lower)
     return result
 
 
 def test_integers_are_offered_where_the_machine_is_faster_in_them_and_they_were_not_allowed():
-    result = in_integers()
+    result = make_integer_ladder()
 
     def way() -> str:
         return next(finding.do for finding in kinds.advise(result) if finding.rule == "target-missed")
@@ -142,7 +142,7 @@ def test_integers_are_offered_where_the_machine_is_faster_in_them_and_they_were_
 
 
 def test_the_page_draws_the_ladder_in_a_browser(browse):
-    dom = browse(kinds.page(climbed(target_hz=10.0)))
+    dom = browse(kinds.page(make_climb(target_hz=10.0)))
     assert 'data-settled="true"' in dom
     assert "data-errors" not in dom
     assert "Milliseconds per rung, by part" in dom

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 import torch
-from support.required import required
+from support.required import require_value
 from support.sleeper import HEAD_MS, Clock, Lines, Planted, Sleeper, entry
 
 from strobe.budget.run import budget
@@ -23,9 +23,9 @@ from strobe.core.studies.shared.measuring import Options
 from strobe.core.treatments import catalogue
 from strobe.core.treatments.treatment import COMPILED
 from strobe.ladder import runner, settings
-from strobe.ladder.answer import recipe_of
+from strobe.ladder.answer import build_recipe
 from strobe.ladder.candidates import Choice, together
-from strobe.ladder.climb import AS_IT_IS
+from strobe.ladder.climb import BASELINE
 from strobe.ladder.run import optimize
 from strobe.ladder.settings import Aim, Climbing, SilentClimb
 
@@ -44,18 +44,18 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
 
 @pytest.fixture
 def plant(monkeypatch: pytest.MonkeyPatch):
-    def planted(*entries):
+    def plant_entries(*entries):
         monkeypatch.setattr(catalogue, "own_entries", lambda: entries)
 
-    return planted
+    return plant_entries
 
 
 @pytest.fixture
 def climb(clock):
-    return functools.partial(climbed, clock)
+    return functools.partial(run_climb, clock)
 
 
-def climbed(clock, hz: float = 1000.0, iterations: int = 10, reporter: Climbing | None = None, **aim):
+def run_climb(clock, hz: float = 1000.0, iterations: int = 10, reporter: Climbing | None = None, **aim):
     options = Options(SamplingBudget(iterations=iterations, seconds=10.0), batch_size=1, counted=False)
     result, _ = optimize(Sleeper(clock), Aim(target_hz=hz, **{"time_limit": 30.0, **aim}), options, reporter=reporter)
     return result
@@ -71,7 +71,7 @@ def test_what_is_faster_and_exact_is_kept_and_told(plant, climb):
     result = climb(hz=150.0, reporter=lines)
     ladder = result.ladder
     assert [rung.treatment for rung in ladder.rungs] == ["", "skip=true"]
-    assert [m.name for m in result.measurements] == [AS_IT_IS, "rung 1"]
+    assert [m.name for m in result.measurements] == [BASELINE, "rung 1"]
     assert (ladder.met, ladder.chosen, ladder.interleaved) == (True, "rung 1", True)
     assert ladder.ended == "the target was reached"
     assert ladder.rungs[1].treatments == [{"skip": True}]
@@ -117,8 +117,8 @@ def test_what_is_faster_but_wrong_is_refused_with_its_cosine(plant, climb):
     assert one.reason.startswith("guard: cosine 0.9")
     assert one.reason.endswith("< 0.999")
     assert one.agreement.cosine < 0.999
-    assert [rung.name for rung in result.ladder.rungs] == [AS_IT_IS]
-    assert recipe_of(result) is None
+    assert [rung.name for rung in result.ladder.rungs] == [BASELINE]
+    assert build_recipe(result) is None
 
 
 def test_a_looser_guard_keeps_it_and_another_figure_refuses_it_again(plant, climb):
@@ -155,15 +155,15 @@ def test_two_rungs_are_judged_against_the_first_and_the_one_before(plant, climb)
     result = climb()
     assert [rung.treatment for rung in result.ladder.rungs] == ["", "skip=true", "tidy=true"], "the costly part first"
     assert {(c.baseline, c.candidate) for c in result.comparisons} == {
-        (AS_IT_IS, "rung 1"),
-        (AS_IT_IS, "rung 2"),
+        (BASELINE, "rung 1"),
+        (BASELINE, "rung 2"),
         ("rung 1", "rung 2"),
     }
     assert result.ladder.met, "1000 Hz are nothing where nothing is left to do"
-    recipe = recipe_of(result)
+    recipe = build_recipe(result)
     assert recipe is not None
     assert recipe.treatments == [{"skip": True}, {"tidy": True}]
-    assert required(recipe.ms) < required(recipe.baseline_ms)
+    assert require_value(recipe.ms) < require_value(recipe.baseline_ms)
     assert [rung.name for rung in recipe.rungs] == ["skip=true", "tidy=true"]
     assert recipe.agreement.cosine == pytest.approx(1)
 
@@ -206,7 +206,7 @@ def test_the_target_stops_the_climb_unless_all_is_asked_for(plant, climb):
     assert outcomes(climb(hz=150.0, everything=True)) == {"skip=true": "kept", "tidy=true": "kept"}
     met = climb(hz=10.0)
     assert met.ladder.ended == "it meets the baseline"
-    assert [m.name for m in met.measurements] == [AS_IT_IS]
+    assert [m.name for m in met.measurements] == [BASELINE]
 
 
 def test_the_ladder_does_not_end_on_a_rung_that_its_closing_run_shows_slower(plant, climb):
@@ -228,7 +228,7 @@ def test_the_ladder_does_not_end_on_a_rung_that_its_closing_run_shows_slower(pla
     (one,) = [one for one in ladder.tries if one.treatment == "tiring=true"]
     assert one.outcome == "slower"
     assert one.reason.endswith("in the closing run")
-    recipe = recipe_of(result)
+    recipe = build_recipe(result)
     assert recipe is not None
     assert recipe.treatments == [{"skip": True}]
 
@@ -318,7 +318,7 @@ def test_ctrl_c_while_the_policy_as_it_is_is_measured_ends_it(plant, clock):
     options = Options(SamplingBudget(iterations=10, seconds=10.0), batch_size=1, counted=False)
     result, _ = optimize(sleeper, Aim(target_hz=1000.0, time_limit=30.0), options)
     assert (result.status, result.ladder.ended, result.ladder.tries) == ("interrupted", "interrupted", [])
-    assert [m.name for m in result.measurements] == [AS_IT_IS]
+    assert [m.name for m in result.measurements] == [BASELINE]
 
 
 def test_ctrl_c_in_a_try_keeps_what_was_climbed(plant, climb):
@@ -328,11 +328,11 @@ def test_ctrl_c_in_a_try_keeps_what_was_climbed(plant, climb):
     plant(entry(SKIP, "vision"), entry(Planted("pressed", on_apply=press), "head"))
     result = climb()
     assert result.status == "interrupted"
-    assert [m.name for m in result.measurements] == [AS_IT_IS, "rung 1"]
+    assert [m.name for m in result.measurements] == [BASELINE, "rung 1"]
     assert (result.ladder.ended, result.ladder.interleaved) == ("interrupted", False)
     assert result.comparisons[0].verdict.kind == "faster"
     assert result.comparisons[0].agreement.cosine == pytest.approx(1)
-    assert recipe_of(result) is not None
+    assert build_recipe(result) is not None
     assert any("interrupted before its closing run" in note for note in result.notes)
 
 
@@ -355,7 +355,7 @@ def test_ctrl_c_in_the_closing_run_keeps_the_tries(plant, climb):
     plant(entry(skip, "vision"), entry(TIDY, "head"))
     result = climb(reporter=reporter)
     assert result.status == "interrupted"
-    assert [m.name for m in result.measurements] == [AS_IT_IS, "rung 1", "rung 2"]
+    assert [m.name for m in result.measurements] == [BASELINE, "rung 1", "rung 2"]
     assert {c.verdict.pairs == 0 for c in result.comparisons} == {True, False}, "two runs are not paired"
 
 
@@ -391,7 +391,7 @@ def test_a_rung_that_breaks_the_guard_on_more_observations_is_not_chosen(plant, 
     assert outcomes(result) == {"skip=true": "kept", "late=true": "kept"}
     assert [rung.guarded for rung in result.ladder.rungs] == [True, True, False]
     assert result.ladder.chosen == "rung 1"
-    recipe = recipe_of(result)
+    recipe = build_recipe(result)
     assert recipe is not None
     assert recipe.treatments == [{"skip": True}]
 
@@ -451,7 +451,10 @@ def test_a_guard_says_which_limit_is_overstepped():
     assert str(guard) == "cosine>=0.999, largest_error<=0.01, mean_error<=0.005"
     fine: dict[str, Any] = {"cosine": 0.9999, "largest_error": 0.01, "mean_error": 0.001, "observations": 4}
     assert guard.judge(Agreement(**fine)).outcome == "held"
-    assert guard.judge(Agreement.model_validate(fine | {"cosine": 0.998999999})).broken == "cosine 0.998999999 < 0.999"
+    assert (
+        guard.judge(Agreement.model_validate(fine | {"cosine": 0.998999999})).broken_limit
+        == "cosine 0.998999999 < 0.999"
+    )
     assert guard.judge(Agreement.model_validate(fine | {"mean_error": 0.02})).words == "mean error 0.02 > 0.005"
 
 

@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 import yaml
 from support.refused import assert_refused
-from support.stored import stored
+from support.stored import load_stored
 
 from strobe.core.cli.main import main
 from strobe.core.results.subject import Ceiling
 from strobe.core.runs import store
-from strobe.ladder.command import OptimizeConfig, aim_of, read
+from strobe.ladder.command import OptimizeConfig, parse_aim, read
 from strobe.ladder.results import OptimizeResult
 
 TINY = ["optimize", "--policy.type=act", "--policy.size=tiny"]
@@ -49,7 +49,7 @@ def clock(monkeypatch):
     monkeypatch.setattr("strobe.core.timeline.timeline.host_ns", lambda: round(read() * 1e9))
 
 
-def only(folder: Path) -> Path:
+def find_only_run(folder: Path) -> Path:
     (found,) = [path.parent for path in folder.rglob("result.json")]
     return found
 
@@ -60,8 +60,8 @@ def test_a_run_of_a_real_policy_has_a_ladder_and_a_recipe(clock, tmp_path, capsy
     argv += ["--guard=cosine>=-1", "--only=tf32", "--candidate", "policy.num_steps=2", "--time-limit=100"]
     argv += ["--iterations=12", "--threads=1", f"--output_dir={tmp_path / 'runs'}"]
     assert main([*argv, f"--recipe_out={tmp_path / 'mine' / 'fast.yaml'}"]) == 0
-    folder = only(tmp_path)
-    result = stored(OptimizeResult, folder)
+    folder = find_only_run(tmp_path)
+    result = load_stored(OptimizeResult, folder)
     assert result.study == "optimize"
     assert [rung.treatment for rung in result.ladder.rungs] == ["", "policy.num_steps=2"]
     assert result.ladder.guard == "cosine>=-1"
@@ -95,7 +95,7 @@ def test_with_rtc_its_guidance_is_on_and_its_closed_form_a_candidate(tmp_path):
     argv = ["optimize", "--policy.type=smolvla", "--policy.size=tiny", "--policy.device=cpu", "--only=guidance"]
     argv += ["--rtc.execution_horizon=10", "--target_hz=5000", "--time_limit=40", "--skip_counting", "--threads=1"]
     assert main([*argv, f"--output_dir={tmp_path}", "--iterations=8"]) == 0
-    result = stored(OptimizeResult, only(tmp_path))
+    result = load_stored(OptimizeResult, find_only_run(tmp_path))
     (tried,) = {one.treatment: one for one in result.ladder.tries}.values()
     assert (tried.treatment, tried.part) == ("guidance=closed form", "RTC step")
     assert tried.agreement.largest_error == 0
@@ -105,11 +105,11 @@ def test_with_rtc_its_guidance_is_on_and_its_closed_form_a_candidate(tmp_path):
 def test_a_backbone_climbs_too(clock, tmp_path):
     argv = ["optimize", "--model.type=vjepa2", "--model.size=tiny", "--target_hz=0.01", f"--output_dir={tmp_path}"]
     assert main([*argv, "--skip_counting", "--iterations=8", "--time_limit=100"]) == 0
-    result = stored(OptimizeResult, only(tmp_path))
+    result = load_stored(OptimizeResult, find_only_run(tmp_path))
     assert result.ladder.met
     assert result.ladder.ended == "it meets the baseline"
     assert "blocks" in result.ladder.rungs[0].parts
-    assert not (only(tmp_path) / "recipe.yaml").exists()
+    assert not (find_only_run(tmp_path) / "recipe.yaml").exists()
 
 
 @pytest.mark.slow("a climb that ends in episodes")
@@ -118,8 +118,8 @@ def test_paired_episodes_judge_the_treated_policy(clock, tmp_path, capsys):
     argv += ["--guard=cosine>=-1", "--only=tf32", "--candidate", "policy.num_steps=2", "--time-limit=100"]
     argv += ["--iterations=8", "--threads=1", "--skip_counting", f"--output_dir={tmp_path}"]
     assert main([*argv, "--env.type=pusht", "--env.episode_length=8", "--eval.n_episodes=3", "--full"]) == 0
-    folder = only(tmp_path)
-    result = stored(OptimizeResult, folder)
+    folder = find_only_run(tmp_path)
+    result = load_stored(OptimizeResult, folder)
     (judged,) = result.episodes
     assert (judged.baseline, judged.candidate, judged.environment) == ("baseline", "rung 1", "PushT-v0")
     assert (len(judged.pairs), judged.kind, judged.broken) == (3, "too few", "")
@@ -143,7 +143,7 @@ def test_a_dataset_can_feed_the_climb_and_its_policy_must_do_for_the_simulator(t
     argv = [*TINY, f"--dataset.root={tmp_path / 'pusht'}", "--env.type=pusht", "--env.episode_length=5"]
     argv += ["--skip_counting", "--iterations=2", "--time_limit=1", "--eval.n_episodes=1", "--target_hz=0.01"]
     assert main([*argv, f"--output_dir={tmp_path / 'runs'}"]) == 0
-    assert "frames of the dataset" in store.load(only(tmp_path / "runs")).subject.inputs
+    assert "frames of the dataset" in store.load(find_only_run(tmp_path / "runs")).subject.inputs
     assert main([*argv, "--env.obs_type=environment_state_agent_pos"]) == 2
     assert "wants 'observation.image', which 4 observations of the environment pusht do not have" in (
         capsys.readouterr().err
@@ -203,10 +203,10 @@ def test_flags_choose_what_is_tried():
     _, config = read(
         [*argv, "--candidate=policy.n_action_steps=5", "--candidate", "precision=bf16, channels_last=true"]
     )
-    aim = aim_of(config)
+    aim = parse_aim(config)
     assert aim.choice.effects == ("exact", "rounding", "lossy")
     assert aim.choice.skip == ("compile", "policy.")
     assert aim.choice.own == (({"policy.n_action_steps": 5},), ({"precision": "bf16"}, {"channels_last": True}))
     assert aim.everything
-    assert aim_of(OptimizeConfig()).choice.effects == ("exact", "rounding")
-    assert aim_of(OptimizeConfig(effects="exact", allow="lossy")).choice.effects == ("exact", "lossy")
+    assert parse_aim(OptimizeConfig()).choice.effects == ("exact", "rounding")
+    assert parse_aim(OptimizeConfig(effects="exact", allow="lossy")).choice.effects == ("exact", "lossy")

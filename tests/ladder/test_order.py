@@ -19,7 +19,16 @@ from strobe.core.studies.shared.measuring import Options
 from strobe.core.treatments import catalogue
 from strobe.core.treatments.treatment import CAPTURED, Entry, Spec, Treatment
 from strobe.ladder import settings
-from strobe.ladder.candidates import Bounds, Candidate, Choice, candidate_of, candidates, covered, in_order, together
+from strobe.ladder.candidates import (
+    Bounds,
+    Candidate,
+    Choice,
+    candidates,
+    is_slot_covered,
+    make_candidate,
+    sort_candidates,
+    together,
+)
 from strobe.ladder.run import optimize
 from strobe.ladder.settings import Aim
 from strobe.lerobot.policies.loading import load_subject
@@ -37,7 +46,7 @@ def tiny(kind: str, *overrides: str) -> PolicySubject:
     return load_subject(PolicyOptions(type=kind, size="tiny", overrides=["--device=cpu", *overrides]))  # type: ignore[return-value]
 
 
-def simulated(what: str, dtype: str) -> Measurement:
+def make_measurement(what: str, dtype: str) -> Measurement:
     """A chunk of 100 ms of the device's time, which ``what`` takes most of.
 
     The host needs 30 times as long to launch it, or is done before it; products and bytes at their ceilings take 20 or
@@ -63,14 +72,14 @@ def first(subject: PolicySubject, now: Measurement, on: tuple[str, ...] = ()) ->
     specs = [spec for text in on for spec in catalogue.parse(text)]
     with EmulatedDevice() as device, device.holding(subject):
         offered = candidates(subject, Choice(effects=("exact", "rounding")), now)
-    limited = bounds.limited_by(now, captured=any("graph" in spec for spec in specs))
-    offered = [one for one in offered if not all(covered(spec, specs) for spec in one.specs)]
-    return [one.text for one in in_order(offered, now, times=bounds.times, limited=limited)]
+    limited = bounds.limiting_factor(now, captured=any("graph" in spec for spec in specs))
+    offered = [one for one in offered if not all(is_slot_covered(spec, specs) for spec in one.specs)]
+    return [one.text for one in sort_candidates(offered, now, times=bounds.times, limited=limited)]
 
 
 @pytest.mark.parametrize("kind", ["pi05", "act"])
 def test_a_device_that_waits_for_launches_gets_one_graph_of_the_whole_call_first(kind: str):
-    tried = first(tiny(kind), simulated("launches", "float32"))
+    tried = first(tiny(kind), make_measurement("launches", "float32"))
     assert tried[0] == "graph=chunk"
     if kind == "pi05":
         assert tried[1:3] == ["graph=loop", "graph=prefix"], "what is smaller follows, the costlier part first"
@@ -78,21 +87,21 @@ def test_a_device_that_waits_for_launches_gets_one_graph_of_the_whole_call_first
 
 
 def test_a_device_that_moves_bytes_gets_fewer_bytes_first():
-    assert first(tiny("pi05"), simulated("memory", "float32"))[0] == "precision=bf16", "half of all bytes"
-    tried = first(tiny("pi05", "--dtype=bfloat16"), simulated("memory", "bfloat16"))
+    assert first(tiny("pi05"), make_measurement("memory", "float32"))[0] == "precision=bf16", "half of all bytes"
+    tried = first(tiny("pi05", "--dtype=bfloat16"), make_measurement("memory", "bfloat16"))
     assert tried[0] == "prefix_cache=static", "no copy in each step"
     assert tried.index("attention=sdpa") < tried.index("masks=once")
 
 
 def test_a_device_that_computes_gets_faster_or_fewer_products_first():
-    assert first(tiny("pi05"), simulated("compute", "float32"))[0] == "precision=bf16", "eight times as fast"
-    tried = first(tiny("pi05", "--dtype=bfloat16"), simulated("compute", "bfloat16"))
+    assert first(tiny("pi05"), make_measurement("compute", "float32"))[0] == "precision=bf16", "eight times as fast"
+    tried = first(tiny("pi05", "--dtype=bfloat16"), make_measurement("compute", "bfloat16"))
     assert tried[0] in ("padding=trimmed", "tf32=true")
     assert tried.index("padding=trimmed") < min(map(tried.index, ("masks=once", "prefix_cache=static", "graph=chunk")))
 
 
 def test_with_a_graph_on_nothing_waits_for_launches():
-    now = simulated("launches", "bfloat16")
+    now = make_measurement("launches", "bfloat16")
     tried = first(tiny("pi05", "--dtype=bfloat16"), now, on=("graph=chunk",))
     assert not [text for text in tried if text.startswith("graph=")], "smaller graphs are inside it"
     assert tried.index("prefix_cache=static") < tried.index("masks=once"), "the roofline decides: as much memory"
@@ -102,29 +111,29 @@ def test_where_the_whole_is_refused_two_smaller_graphs_go_together():
     subject = tiny("pi05")
 
     def graph(what: str) -> Candidate:
-        return candidate_of(subject, [{"graph": what}])
+        return make_candidate(subject, [{"graph": what}])
 
     both = together(graph("loop").specs, graph("prefix").specs)
     assert both == ({"graph": "loop"}, {"graph": "prefix"})
-    assert not covered({"graph": "prefix"}, graph("loop").specs)
+    assert not is_slot_covered({"graph": "prefix"}, graph("loop").specs)
     assert together(both, graph("chunk").specs) == ({"graph": "chunk"},), "the whole takes their place"
 
 
 def test_without_a_clock_of_the_device_nothing_is_said_of_its_limit():
-    now = simulated("launches", "float32")
+    now = make_measurement("launches", "float32")
     now.clock = "host"
-    assert Bounds(now, CARD).limited_by(now) == ""
+    assert Bounds(now, CARD).limiting_factor(now) == ""
     assert first(tiny("pi05"), now)[0] != "graph=chunk"
 
 
 @pytest.fixture
-def planted(monkeypatch: pytest.MonkeyPatch):
+def planted_climb(monkeypatch: pytest.MonkeyPatch):
     """A climb on a simulated device that is held up by ``limited``, with these entries and no others."""
 
     def climb(limited: str, *entries: Entry):
         monkeypatch.setattr(settings, "TRY_S", (0.2, 0.4))
         monkeypatch.setattr(catalogue, "own_entries", lambda: entries)
-        monkeypatch.setattr(Bounds, "limited_by", lambda *_, captured=False: "" if captured else limited)
+        monkeypatch.setattr(Bounds, "limiting_factor", lambda *_, captured=False: "" if captured else limited)
         options = Options(SamplingBudget(iterations=10, seconds=10.0), batch_size=1, counted=False)
         result, _ = optimize(Sleeper(Clock().wind(monkeypatch)), Aim(target_hz=1e3, time_limit=60.0), options)
         assert result.ladder is not None
@@ -133,14 +142,17 @@ def planted(monkeypatch: pytest.MonkeyPatch):
     return climb
 
 
-def test_a_climb_tries_what_eases_the_limit_before_what_eases_the_costliest_part(planted):
+def test_a_climb_tries_what_eases_the_limit_before_what_eases_the_costliest_part(planted_climb):
     costly = entry(Planted("costly", lambda _: {"vision": 1.0}), "vision")
     easing = replace(entry(Planted("easing", lambda _: {"head": 1.0}), "head"), eases=("memory",))
-    assert [one.treatment for one in planted("memory", costly, easing).tries][:2] == ["easing=true", "costly=true"]
-    assert next(one.treatment for one in planted("compute", costly, easing).tries) == "costly=true"
+    assert [one.treatment for one in planted_climb("memory", costly, easing).tries][:2] == [
+        "easing=true",
+        "costly=true",
+    ]
+    assert next(one.treatment for one in planted_climb("compute", costly, easing).tries) == "costly=true"
 
 
-def test_a_climb_falls_from_the_whole_call_to_both_of_its_parts_and_says_why(planted):
+def test_a_climb_falls_from_the_whole_call_to_both_of_its_parts_and_says_why(planted_climb):
     why = "graph=chunk: the chunk cannot be captured: item in smolvla/modeling.py:12 (looking): not permitted"
     ms = {"loop": {"head": 1.0}, "prefix": {"vision": 1.0}}
 
@@ -157,7 +169,7 @@ def test_a_climb_falls_from_the_whole_call_to_both_of_its_parts_and_says_why(pla
         candidates=lambda _: [{"graph": "loop"}, {"graph": "prefix"}, {"graph": "chunk"}],
         parts=lambda _, spec: parts.get(str(spec["graph"]), ()),
     )  # fmt: skip
-    ladder = planted("launches", graphs)
+    ladder = planted_climb("launches", graphs)
     whole, *others = ladder.tries
     assert (whole.treatment, whole.outcome, whole.reason) == ("graph=chunk", "does not apply", why)
     assert {one.treatment: one.outcome for one in others} == {"graph=prefix": "kept", "graph=loop": "kept"}

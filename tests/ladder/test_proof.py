@@ -17,7 +17,7 @@ from strobe.core.treatments.treatment import Variant
 from strobe.evaluate.measure.episodes import judge
 from strobe.evaluate.pairs import EpisodePair
 from strobe.ladder.answer import Choosing
-from strobe.ladder.climb import AS_IT_IS, Step
+from strobe.ladder.climb import BASELINE, Step
 from strobe.ladder.closing import prove, start_episodes
 from strobe.ladder.episodes import CandidateError, Episodes
 from strobe.ladder.results import OptimizeResult, Try
@@ -26,7 +26,7 @@ from strobe.lerobot.policies.loading import load_subject
 from strobe.lerobot.policies.options import InputOptions, PolicyOptions
 from strobe.simulators.results import Episode
 
-VARIANTS = [Variant(AS_IT_IS), Variant("rung 1"), Variant("rung 2")]
+VARIANTS = [Variant(BASELINE), Variant("rung 1"), Variant("rung 2")]
 
 
 class Lines(SilentClimb):
@@ -49,7 +49,7 @@ def subject(env):
 
 @pytest.fixture
 def episodes(env, subject):
-    made = Episodes(env, subject, Variant(AS_IT_IS), 2, seed=5)
+    made = Episodes(env, subject, Variant(BASELINE), 2, seed=5)
     yield made
     made.close()
 
@@ -89,7 +89,7 @@ def test_an_exact_treatment_acts_the_same_to_the_bit_and_a_lossy_one_does_not(ep
 def test_a_rung_is_played_until_it_is_decided(tasks, ends, played, kind, episodes, monkeypatch):
     starts: list[tuple[str, int]] = []
 
-    def scripted(_self, _other, _candidate, task: str, seed: int) -> EpisodePair:
+    def play_scripted_pair(_self, _other, _candidate, task: str, seed: int) -> EpisodePair:
         starts.append((task, seed))
         sides = [
             Episode(success=success, reward=0.0, best_reward=0.0, ticks=3)
@@ -97,7 +97,7 @@ def test_a_rung_is_played_until_it_is_decided(tasks, ends, played, kind, episode
         ]
         return EpisodePair(task=task, seed=seed, baseline=sides[0], candidate=sides[1], same_ticks=0, largest_error=1.0)
 
-    monkeypatch.setattr(Episodes, "_pair", scripted)
+    monkeypatch.setattr(Episodes, "_pair", play_scripted_pair)
     episodes.tasks, episodes.count = tasks, len(ends) // len(tasks)
     judged, interrupted = episodes.against(Variant("rung 1"), Lines())
     assert judged is not None
@@ -149,7 +149,7 @@ def test_a_guard_that_the_episodes_cannot_meet_is_refused_before_anything_runs(e
         start_episodes(subject, env, 5, Guards.parse("success_drop<=0.1"))
     made = start_episodes(subject, env, 50, Guards.parse("success_drop<=0.1"))
     made.close()
-    assert (made.margin, made.planned) == (0.1, 50)
+    assert (made.margin, made.planned_pairs) == (0.1, 50)
 
 
 @dataclass
@@ -161,7 +161,7 @@ class Scripted:
     asked: list[str] = field(default_factory=list)
     environment: str = "pusht"
 
-    def against(self, candidate: Variant, _):
+    def play_against_baseline(self, candidate: Variant, _):
         self.asked.append(candidate.name)
         lost: Any = self.ends[candidate.name]
         if isinstance(lost, Exception):
@@ -175,18 +175,18 @@ class Scripted:
             )
             for n in range(12)
         ]  # fmt: skip
-        judged = judge(pairs, baseline=AS_IT_IS, candidate=candidate.name, environment="pusht")
+        judged = judge(pairs, baseline=BASELINE, candidate=candidate.name, environment="pusht")
         return judged, self.interrupted
 
 
 class Chosen(Choosing):
     """Nothing but episodes and what is refused from the start speaks against a rung."""
 
-    def against(self, name: str) -> str:
+    def rejection_reason(self, name: str) -> str:
         return self.refused.get(name, "")
 
 
-def proved(ends: dict[str, object], guard: str = "cosine>=0.9", interrupted: bool = False, top: int = 2):
+def prove_rungs(ends: dict[str, object], guard: str = "cosine>=0.9", interrupted: bool = False, top: int = 2):
     result = OptimizeResult(
         strobe_version="0", title="t",
         subject=SubjectInfo(name="s", kind="s", source="here", parameters=1, weight_bytes=1, inputs=""),
@@ -204,52 +204,52 @@ def proved(ends: dict[str, object], guard: str = "cosine>=0.9", interrupted: boo
 
 
 def test_the_highest_rung_stays_where_nothing_speaks_against_it():
-    choosing, asked = proved({"rung 2": 0})
-    assert (choosing.chosen, asked) == ("rung 2", ["rung 2"])
+    choosing, asked = prove_rungs({"rung 2": 0})
+    assert (choosing.chosen_rung, asked) == ("rung 2", ["rung 2"])
     assert [one.kind for one in choosing.result.episodes] == ["no difference shown"]
 
 
 def test_what_does_worse_is_refused_and_the_next_one_below_is_played():
-    choosing, asked = proved({"rung 2": 9, "rung 1": 1})
-    assert (choosing.chosen, asked) == ("rung 1", ["rung 2", "rung 1"])
+    choosing, asked = prove_rungs({"rung 2": 9, "rung 1": 1})
+    assert (choosing.chosen_rung, asked) == ("rung 1", ["rung 2", "rung 1"])
     assert choosing.refused["rung 2"] == "it does worse in pusht"
-    choosing, asked = proved({"rung 2": 9, "rung 1": 9})
-    assert choosing.chosen == AS_IT_IS
+    choosing, asked = prove_rungs({"rung 2": 9, "rung 1": 9})
+    assert choosing.chosen_rung == BASELINE
 
 
 def test_a_drop_that_is_not_excluded_counts_only_where_the_guard_asks():
-    assert proved({"rung 2": 2})[0].chosen == "rung 2"
-    choosing, _ = proved({"rung 2": 2, "rung 1": 0}, "success_drop<=0.4")
-    assert choosing.chosen == "rung 1"
+    assert prove_rungs({"rung 2": 2})[0].chosen_rung == "rung 2"
+    choosing, _ = prove_rungs({"rung 2": 2, "rung 1": 0}, "success_drop<=0.4")
+    assert choosing.chosen_rung == "rung 1"
     assert "is not excluded by 12 pairs" in choosing.refused["rung 2"]
 
 
 def test_a_rung_whose_episodes_fail_is_refused_and_a_simulator_that_fails_costs_no_rung():
-    choosing, _ = proved({"rung 2": CandidateError("the environment 'pusht' failed"), "rung 1": 0})
-    assert choosing.chosen == "rung 1"
+    choosing, _ = prove_rungs({"rung 2": CandidateError("the environment 'pusht' failed"), "rung 1": 0})
+    assert choosing.chosen_rung == "rung 1"
     assert choosing.refused["rung 2"] == "the environment 'pusht' failed"
-    choosing, _ = proved({"rung 2": UserError("it does not start alike")})
-    assert choosing.chosen == "rung 2"
+    choosing, _ = prove_rungs({"rung 2": UserError("it does not start alike")})
+    assert choosing.chosen_rung == "rung 2"
     assert choosing.result.notes == ["no paired episodes: it does not start alike"]
 
 
 def test_what_was_not_shown_is_not_promised():
-    choosing, asked = proved({"rung 2": UserError("it does not start alike")}, "success_drop<=0.4")
-    assert (choosing.chosen, asked) == (AS_IT_IS, ["rung 2"])
-    choosing, asked = proved({"rung 2": 6}, "success_drop<=0.4", interrupted=True)
-    assert (choosing.chosen, choosing.result.status, asked) == (AS_IT_IS, "interrupted", ["rung 2"])
+    choosing, asked = prove_rungs({"rung 2": UserError("it does not start alike")}, "success_drop<=0.4")
+    assert (choosing.chosen_rung, asked) == (BASELINE, ["rung 2"])
+    choosing, asked = prove_rungs({"rung 2": 6}, "success_drop<=0.4", interrupted=True)
+    assert (choosing.chosen_rung, choosing.result.status, asked) == (BASELINE, "interrupted", ["rung 2"])
     assert choosing.refused["rung 1"] == "no episodes show what it loses"
-    choosing, _ = proved({"rung 2": 0}, interrupted=True)
-    assert (choosing.chosen, choosing.result.status) == ("rung 2", "interrupted")
+    choosing, _ = prove_rungs({"rung 2": 0}, interrupted=True)
+    assert (choosing.chosen_rung, choosing.result.status) == ("rung 2", "interrupted")
 
 
 def test_ctrl_c_before_the_first_pair_leaves_the_ladder_and_a_note():
-    choosing, _ = proved({"rung 2": None})
-    assert (choosing.chosen, choosing.result.status, choosing.result.episodes) == ("rung 2", "interrupted", [])
+    choosing, _ = prove_rungs({"rung 2": None})
+    assert (choosing.chosen_rung, choosing.result.status, choosing.result.episodes) == ("rung 2", "interrupted", [])
     assert choosing.result.notes == ["no paired episodes: interrupted before the first pair was played"]
 
 
 def test_a_ladder_without_a_rung_has_nothing_to_play_and_says_so():
-    choosing, asked = proved({}, top=0)
+    choosing, asked = prove_rungs({}, top=0)
     assert asked == []
     assert choosing.result.notes == ["no paired episodes: the ladder has no rung to play"]

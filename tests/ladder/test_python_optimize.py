@@ -58,7 +58,7 @@ def slow(arm: Any, monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.Tem
     return policy, observations
 
 
-def called(policy: Any, observation: Any) -> np.ndarray:
+def call_policy(policy: Any, observation: Any) -> np.ndarray:
     torch.manual_seed(0)
     return policy.infer(observation)["actions"]
 
@@ -79,12 +79,12 @@ def test_a_ladder_finds_a_recipe_and_put_on_applies_it(slow: Any, tmp_path: Path
     folder = answer.save(tmp_path)
     assert "strobe.put_on" in (folder / "recipe.yaml").read_text()
 
-    before = called(policy, observations[0])
-    assert strobe.put_on(folder, policy) is policy
+    before = call_policy(policy, observations[0])
+    assert strobe.apply_recipe(folder, policy) is policy
     assert policy.vision.near.weight.is_contiguous(memory_format=torch.channels_last)
-    assert np.abs(called(policy, observations[0]) - before).max() < 1e-3
-    assert strobe.take_off(policy) is policy
-    assert np.array_equal(called(policy, observations[0]), before)
+    assert np.abs(call_policy(policy, observations[0]) - before).max() < 1e-3
+    assert strobe.revert_recipe(policy) is policy
+    assert np.array_equal(call_policy(policy, observations[0]), before)
 
 
 def test_a_treatment_that_moves_the_outputs_too_far_is_refused(slow: Any):
@@ -106,14 +106,14 @@ def test_the_command_writes_the_recipe_too(slow: Any, monkeypatch: pytest.Monkey
     (run,) = tmp_path.iterdir()
     assert recipe_file.load(run / "recipe.yaml").object == "ArmPolicy"
     assert "strobe.put_on" in (run / "recipe.yaml").read_text()
-    strobe.take_off(strobe.put_on(run, slow[0]))
+    strobe.revert_recipe(strobe.apply_recipe(run, slow[0]))
 
 
 def test_a_recipe_names_the_module_that_is_missing_and_leaves_nothing_on(arm: Any):
     policy, _ = arm.make()
     made = recipe({"channels_last": True}, {"precision": "bf16", "precision.part": "expret"})
     with pytest.raises(UserError, match=r"rung 2 \(precision=bf16, .*\): no part 'expret' in ArmPolicy"):
-        strobe.put_on(made, policy)
+        strobe.apply_recipe(made, policy)
     assert not policy.vision.near.weight.is_contiguous(memory_format=torch.channels_last)
     assert "forward" not in vars(policy.vision)
 
@@ -123,7 +123,7 @@ def test_other_versions_and_another_class_are_warnings(arm: Any):
     made.versions = {"torch": "1.0"}
     with warnings.catch_warnings(record=True) as seen:
         warnings.simplefilter("always")
-        strobe.put_on(made, arm.make()[0])
+        strobe.apply_recipe(made, arm.make()[0])
     said = [str(each.message) for each in seen]
     assert any("was made with torch 1.0" in line for line in said)
     assert any("was found on a OtherPolicy, and this is a ArmPolicy" in line for line in said)
@@ -139,22 +139,22 @@ def test_other_versions_and_another_class_are_warnings(arm: Any):
 )
 def test_what_cannot_be_put_on_is_one_line(arm: Any, made: Recipe, words: str):
     with pytest.raises(UserError, match=words) as refused:
-        strobe.put_on(made, arm.make()[0])
+        strobe.apply_recipe(made, arm.make()[0])
     assert "\n" not in str(refused.value)
 
 
 def test_a_second_recipe_and_a_second_removal_are_refused(arm: Any, tmp_path: Path):
     policy, _ = arm.make()
-    strobe.put_on(recipe({"channels_last": True}), policy)
+    strobe.apply_recipe(recipe({"channels_last": True}), policy)
     with pytest.raises(UserError, match="is on this policy already"):
-        strobe.put_on(recipe({"channels_last": True}), policy)
-    strobe.take_off(policy)
+        strobe.apply_recipe(recipe({"channels_last": True}), policy)
+    strobe.revert_recipe(policy)
     with pytest.raises(UserError, match="there is nothing to take off"):
-        strobe.take_off(policy)
+        strobe.revert_recipe(policy)
     with pytest.raises(UserError, match=r"there is no recipe.yaml in"):
-        strobe.put_on(tmp_path, policy)
+        strobe.apply_recipe(tmp_path, policy)
     with pytest.raises(UserError, match="cannot read the recipe"):
-        strobe.put_on(tmp_path / "none.yaml", policy)
+        strobe.apply_recipe(tmp_path / "none.yaml", policy)
 
 
 def test_a_module_is_its_own_subject(arm: Any):
@@ -162,12 +162,12 @@ def test_a_module_is_its_own_subject(arm: Any):
     x = torch.randn(9, 8)
     before = module(x)
     made = Recipe(policy="torch module", object="Sequential", treatments=[{"precision": "bf16"}])
-    strobe.put_on(made, module)
+    strobe.apply_recipe(made, module)
     after = module(x)
     assert module[0].weight.dtype is torch.bfloat16
     assert after.dtype is torch.float32
     assert 0 < float((after - before).abs().max()) < 0.05
-    assert torch.equal(strobe.take_off(module)(x), before)
+    assert torch.equal(strobe.revert_recipe(module)(x), before)
 
 
 def test_a_function_has_nothing_to_optimize():

@@ -14,9 +14,9 @@ from strobe.core.measure.sampling import SamplingBudget
 from strobe.core.studies.shared.measuring import Options
 from strobe.core.treatments import catalogue
 from strobe.ladder import settings
-from strobe.ladder.answer import recipe_of
+from strobe.ladder.answer import build_recipe
 from strobe.ladder.candidates import Candidate, groups, together
-from strobe.ladder.climb import AS_IT_IS
+from strobe.ladder.climb import BASELINE
 from strobe.ladder.run import optimize
 from strobe.ladder.settings import Aim, Climbing
 
@@ -29,10 +29,10 @@ HALF = Planted("half", lambda now: {"vision": now.ms["vision"] / 2}, effect="rou
 def climb(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(settings, "TRY_S", (0.02, 0.04))
     clock = Clock().wind(monkeypatch)
-    return functools.partial(climbed, monkeypatch, clock)
+    return functools.partial(run_climb, monkeypatch, clock)
 
 
-def climbed(monkeypatch, clock, *entries, hz: float = 1000.0, reporter: Climbing | None = None, **aim):
+def run_climb(monkeypatch, clock, *entries, hz: float = 1000.0, reporter: Climbing | None = None, **aim):
     monkeypatch.setattr(catalogue, "own_entries", lambda: entries)
     options = Options(SamplingBudget(iterations=10, seconds=10.0), batch_size=1, counted=False)
     # A chunk takes 12 ms: a try of one candidate 0.3 s.
@@ -54,7 +54,7 @@ def test_those_of_one_effect_are_one_rung_and_all_are_judged_in_one_run(climb):
     assert {c.verdict.kind for c in result.comparisons} == {"faster"}
     assert all(c.verdict.pairs >= 6 for c in result.comparisons)
     assert all(one.verdict is not None for one in ladder.tries[1:])
-    assert recipe_of(result).treatments == ladder.rungs[2].treatments
+    assert build_recipe(result).treatments == ladder.rungs[2].treatments
     assert "no treatments remained to try together" in ladder.ended
 
 
@@ -67,7 +67,7 @@ def test_what_spoils_a_group_is_left_out(climb):
     wrong = Planted("wrong", lambda _: {"head": 0.0}, lambda chunk, _, __: chunk + torch.tensor([0.5, 0.0]))
     result = climb(entry(SKIP, "vision"), entry(wrong, "head"), time_limit=0.8)
     assert outcomes(result) == {"skip=true, wrong=true": "guard", "skip=true": "kept", "wrong=true": "guard"}
-    assert recipe_of(result).treatments == [{"skip": True}]
+    assert build_recipe(result).treatments == [{"skip": True}]
 
 
 def test_what_cannot_be_put_on_costs_its_group_nothing(climb):
@@ -88,10 +88,10 @@ def test_what_cannot_be_put_on_costs_its_group_nothing(climb):
     }
     told = "large=true: not accepted, does not apply: takes 9.0 GiB more, and 4.0 GiB are free on this machine"
     assert told in lines.lines
-    assert recipe_of(result).treatments == [{"skip": True}, {"tidy": True}]
+    assert build_recipe(result).treatments == [{"skip": True}, {"tidy": True}]
     alone = climb(entry(large, "vision"), entry(broken, "head"))
     assert outcomes(alone) == {"large=true": "does not apply", "broken=true": "failed"}
-    assert [rung.name for rung in alone.ladder.rungs] == [AS_IT_IS]
+    assert [rung.name for rung in alone.ladder.rungs] == [BASELINE]
 
 
 def test_another_form_takes_the_place_of_one_that_cannot_be_put_on(climb):
@@ -145,16 +145,16 @@ def test_a_group_that_is_slower_or_no_faster_is_not_kept(climb):
     (one,) = [one for one in result.ladder.tries if one.treatment == "same=true"]
     assert one.outcome == "no difference shown"
     assert one.verdict.pairs >= 6
-    assert [rung.name for rung in result.ladder.rungs] == [AS_IT_IS, "rung 1"]
-    assert [m.name for m in result.measurements] == [AS_IT_IS, "rung 1"]
-    assert [(c.baseline, c.candidate) for c in result.comparisons] == [(AS_IT_IS, "rung 1")]
+    assert [rung.name for rung in result.ladder.rungs] == [BASELINE, "rung 1"]
+    assert [m.name for m in result.measurements] == [BASELINE, "rung 1"]
+    assert [(c.baseline, c.candidate) for c in result.comparisons] == [(BASELINE, "rung 1")]
 
 
 def test_a_start_stays_whatever_it_buys(climb):
     result = climb(entry(Planted("same"), "vision", offered=False), start=({"same": True},))
     assert [rung.treatment for rung in result.ladder.rungs] == ["", "same=true"]
-    assert [m.name for m in result.measurements] == [AS_IT_IS, "rung 1"]
-    assert recipe_of(result) is None
+    assert [m.name for m in result.measurements] == [BASELINE, "rung 1"]
+    assert build_recipe(result) is None
 
 
 def test_it_ends_where_the_target_is_reached(climb):
@@ -170,8 +170,8 @@ def test_ctrl_c_keeps_what_was_put_on(climb):
     pressed = Planted("pressed", on_apply=press, effect="rounding")
     result = climb(entry(SKIP, "vision"), entry(pressed, "vision", effect="rounding"))
     assert result.status == "interrupted"
-    assert [m.name for m in result.measurements] == [AS_IT_IS, "rung 1"]
-    assert recipe_of(result) is None, "nothing was shown yet"
+    assert [m.name for m in result.measurements] == [BASELINE, "rung 1"]
+    assert build_recipe(result) is None, "nothing was shown yet"
 
 
 def test_of_several_forms_the_one_for_the_whole_is_taken_else_one_for_each_part():

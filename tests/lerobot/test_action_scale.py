@@ -15,12 +15,12 @@ from torch import Tensor
 
 from strobe.core.measure.agreement import agree
 from strobe.core.measure.guard import Guards
-from strobe.lerobot.policies.action_scale import MEASURED, OWN, scale_of
+from strobe.lerobot.policies.action_scale import MEASURED, OWN, measure_action_scale
 from strobe.lerobot.policies.loading import load_subject
 from strobe.lerobot.policies.options import PolicyOptions
 
 ACTION = "action"
-ROUNDING = Guards().of(["rounding"])
+ROUNDING = Guards().strictest_guard(["rounding"])
 INF, NAN = float("inf"), float("nan")
 
 
@@ -42,39 +42,39 @@ JOINT = {"min": -90.0, "max": 90.0, "mean": 3.0, "std": 25.0}
 
 def test_the_policys_own_statistics_come_first_then_the_inputs_then_its_actions() -> None:
     own, data = stats(JOINT, JOINT), {ACTION: stats({**JOINT, "std": 9.0}, JOINT)}
-    found = scale_of(post(own), data, None, "20 frames")
+    found = measure_action_scale(post(own), data, None, "20 frames")
     assert (found.source, found.spread) == (OWN, [25.0, 25.0])
-    found = scale_of(post(None), data, ["pan", "lift"], "20 frames")
+    found = measure_action_scale(post(None), data, ["pan", "lift"], "20 frames")
     assert found.source == "the statistics of 20 frames"
     assert (found.names, found.spread) == (["pan", "lift"], [9.0, 25.0])
     chunks = [torch.tensor([[[0.0, 1.0], [2.0, 1.5]]])]
-    found = scale_of(post(None), {}, None, "nothing", chunks)
+    found = measure_action_scale(post(None), {}, None, "nothing", chunks)
     assert found.source == MEASURED
     assert found.spread == pytest.approx([1.0, 0.25])
     assert found.names == ["action 0", "action 1"]
-    assert scale_of(post(None), {}, None, "nothing") is None
+    assert measure_action_scale(post(None), {}, None, "nothing") is None
 
 
 @pytest.mark.parametrize(("low", "high", "share"), [(0, 1, 0.4), (-1, 1, 0.5), (0, 100, 0.02)])
 def test_a_dimension_that_only_ever_is_at_its_ends_decides(low: float, high: float, share: float) -> None:
-    found = scale_of(post(stats(JOINT, two_valued(low, high, share))), {}, None, "")
+    found = measure_action_scale(post(stats(JOINT, two_valued(low, high, share))), {}, None, "")
     assert found.decides == [False, True]
     assert (found.middle[1], found.width[1]) == ((low + high) / 2, high - low)
 
 
 def test_a_gripper_that_closes_slowly_decides_by_its_name() -> None:
     slow = {"min": 0.0, "max": 100.0, "mean": 40.0, "std": 20.0}
-    assert scale_of(post(stats(JOINT, slow)), {}, ["pan.pos", "gripper.pos"], "").decides == [False, True]
-    assert scale_of(post(stats(JOINT, slow)), {}, None, "").decides == [False, False]
+    assert measure_action_scale(post(stats(JOINT, slow)), {}, ["pan.pos", "gripper.pos"], "").decides == [False, True]
+    assert measure_action_scale(post(stats(JOINT, slow)), {}, None, "").decides == [False, False]
 
 
 def test_statistics_without_a_standard_deviation_give_one() -> None:
     own = {"min": [0.0], "max": [12**0.5]}
-    assert scale_of(post(own), {}, None, "").spread == pytest.approx([1.0])
-    assert scale_of(post({"q01": [0.0], "q99": [2 * 12**0.5]}), {}, None, "").spread == pytest.approx([2.0])
+    assert measure_action_scale(post(own), {}, None, "").spread == pytest.approx([1.0])
+    assert measure_action_scale(post({"q01": [0.0], "q99": [2 * 12**0.5]}), {}, None, "").spread == pytest.approx([2.0])
 
 
-def inverted(chunks: Sequence[Tensor], dimensions: Sequence[int]) -> list[Tensor]:
+def invert_dimensions(chunks: Sequence[Tensor], dimensions: Sequence[int]) -> list[Tensor]:
     signs = torch.ones(chunks[0].shape[-1])
     signs[list(dimensions)] = -1
     means = torch.cat(list(chunks)).mean(0)
@@ -103,18 +103,18 @@ def test_no_dimension_hides_what_another_does(
     own: list[dict[str, float]], spreads: list[float], wrong: Sequence[int]
 ) -> None:
     chunks = moving(*spreads)
-    found = scale_of(post({key: [one[key] for one in own] for key in own[0]}), {}, None, "", chunks)
+    found = measure_action_scale(post({key: [one[key] for one in own] for key in own[0]}), {}, None, "", chunks)
     assert found is not None
     assert ROUNDING.judge(agree(chunks, chunks, found)).outcome == "held"
     for dimension in wrong:
-        seen = agree(chunks, inverted(chunks, [dimension]), found)
+        seen = agree(chunks, invert_dimensions(chunks, [dimension]), found)
         assert ROUNDING.judge(seen).words, dimension
         assert seen.worst_dimension == f"action {dimension}"
 
 
 def test_rounding_of_a_dimension_that_rests_is_no_fault_and_to_hold_it_still_is() -> None:
     resting = moving(25.0, 0.25)  # a joint that the observations leave where it is, at a hundredth of what it can do
-    found = scale_of(post(stats(JOINT, JOINT)), {}, None, "", resting)
+    found = measure_action_scale(post(stats(JOINT, JOINT)), {}, None, "", resting)
     assert found.judged_by == ["statistics", "motion"]
     rounded = [chunk + 0.003 * 25 * torch.randn(50, 2, generator=torch.Generator().manual_seed(1)) for chunk in resting]
     assert ROUNDING.judge(agree(resting, rounded, found)).outcome == "held"
@@ -126,7 +126,7 @@ def test_a_dimension_that_never_moves_may_not_begin_to() -> None:
     chunks = [torch.cat([chunk, torch.full((50, 1), 500.0), torch.zeros(50, 1)], -1) for chunk in moving(25.0)]
     still = {"min": 500.0, "max": 500.0, "mean": 500.0, "std": 0.0}
     own = stats(JOINT, still, {**still, "min": 0.0, "max": 0.0, "mean": 0.0})
-    found = scale_of(post(own), {}, ["pan", "lift", "spare"], "", chunks)
+    found = measure_action_scale(post(own), {}, ["pan", "lift", "spare"], "", chunks)
     assert found.judged_by == ["statistics", "size", "size"]
     assert "lift, spare by its own size" in found.source
     for dimension, by in ((1, 0.1), (2, 1e-4)):
@@ -135,7 +135,7 @@ def test_a_dimension_that_never_moves_may_not_begin_to() -> None:
 
 
 def test_a_number_that_is_none_is_named() -> None:
-    found = scale_of(post(stats(JOINT, {**JOINT, "std": INF})), {}, ["pan", "lift"], "", moving(25.0, 25.0))
+    found = measure_action_scale(post(stats(JOINT, {**JOINT, "std": INF})), {}, ["pan", "lift"], "", moving(25.0, 25.0))
     assert "lift" in found.note
     assert "pan" not in found.note
     assert "lift" in agree(moving(1.0, 1.0), moving(1.0, 1.0), found).note
@@ -169,10 +169,10 @@ def test_statistics_that_the_postprocessor_does_not_find_leave_the_actions_and_t
     mode: str, normalised: list[float]
 ) -> None:
     sound, inert = unnormaliser(mode, WIDE), unnormaliser(mode, WIDE, "so100.buffer.action")
-    found = scale_of(sound, {ACTION: WIDE}, ["pan", "gripper"], "20 frames", moving(25.0, 0.5))
+    found = measure_action_scale(sound, {ACTION: WIDE}, ["pan", "gripper"], "20 frames", moving(25.0, 0.5))
     assert (found.spread, found.inert, found.note) == ([25.0, 0.5], False, "")
     assert (found.middle[1], found.width[1]) == (0.5, 1.0)
-    found = scale_of(inert, {ACTION: WIDE}, ["pan", "gripper"], "20 frames", moving(1.0, 1.0))
+    found = measure_action_scale(inert, {ACTION: WIDE}, ["pan", "gripper"], "20 frames", moving(1.0, 1.0))
     assert found.spread == pytest.approx(normalised)
     assert found.inert
     assert "so100.buffer.action" in agree(moving(1.0, 1.0), moving(1.0, 1.0), found).note
@@ -181,17 +181,23 @@ def test_statistics_that_the_postprocessor_does_not_find_leave_the_actions_and_t
     before = moving(1.0, 1.0)
     after = [chunk + 0.05 for chunk in before]
     said = [
-        agree([post(c) for c in before], [post(c) for c in after], scale_of(post, {ACTION: WIDE}, None, "", before))
+        agree(
+            [post(c) for c in before],
+            [post(c) for c in after],
+            measure_action_scale(post, {ACTION: WIDE}, None, "", before),
+        )
         for post in (sound, inert)
     ]
     assert said[0].rms == pytest.approx(said[1].rms)
     # Without statistics of the inputs the mode alone tells.
-    alone = scale_of(inert, {}, None, "", moving(1.0, 1.0))
+    alone = measure_action_scale(inert, {}, None, "", moving(1.0, 1.0))
     assert alone.spread == pytest.approx([1.0, 1.0] if mode == "MEAN_STD" else [3**-0.5] * 2)
 
 
 def test_actions_that_are_not_normalised_have_the_spread_of_the_data() -> None:
-    found = scale_of(unnormaliser("IDENTITY", {}, "other"), {ACTION: WIDE}, None, "20 frames", moving(25.0, 0.5))
+    found = measure_action_scale(
+        unnormaliser("IDENTITY", {}, "other"), {ACTION: WIDE}, None, "20 frames", moving(25.0, 0.5)
+    )
     assert (found.spread, found.inert, found.source) == ([25.0, 0.5], False, "the statistics of 20 frames")
 
 
@@ -209,12 +215,12 @@ def test_what_comes_after_the_unnormaliser_counts() -> None:
             return {**found, ACTION: torch.where(found[ACTION] > 10, 1.0, -1.0)}
 
     after.steps[0].__class__ = Radians
-    found = scale_of(after, {}, None, "", moving(0.4, 0.01))
+    found = measure_action_scale(after, {}, None, "", moving(0.4, 0.01))
     assert found.spread == pytest.approx([25 * torch.pi / 180, 0.5 * torch.pi / 180])
     assert found.middle == pytest.approx([10 * torch.pi / 180, 0.5 * torch.pi / 180])
     after.steps[0].__class__ = OpenOrShut
     shut = [torch.sign(chunk) for chunk in moving(1.0, 1.0)]
-    found = scale_of(after, {}, None, "", shut)
+    found = measure_action_scale(after, {}, None, "", shut)
     assert found.spread == pytest.approx([1.0, 1.0], rel=0.01)
     assert found.decides == [True, True]
 

@@ -13,7 +13,7 @@ from strobe.lerobot.families.answers import predict
 from strobe.lerobot.policies.loading import load_subject
 from strobe.lerobot.policies.options import PolicyOptions
 from strobe.lerobot.policies.policy_subject import PolicySubject
-from strobe.lerobot.refusals import in_a_line
+from strobe.lerobot.refusals import convert_errors
 
 
 class Recurrent:
@@ -108,7 +108,7 @@ def test_a_loss_that_lerobot_train_could_not_unpack_is_a_line(
 def test_a_constructor_that_ends_the_program_is_a_line() -> None:
     with (
         pytest.raises(UserError, match=r"type 'made_up' ends the program while it is made: exit code 3"),
-        in_a_line("made_up"),
+        convert_errors("made_up"),
     ):
         raise SystemExit(3)
 

@@ -174,7 +174,7 @@ def test_a_constructor_tries_its_layers_out_where_it_made_them(monkeypatch: pyte
 
     # The device "meta" stands for a card: it is not the CPU, and it is everywhere. It has no generator and no memory.
     monkeypatch.setattr(build, "generators_restored", lambda _: contextlib.nullcontext())
-    monkeypatch.setattr(build, "memory_of", lambda _: None)
+    monkeypatch.setattr(build, "find_device_memory", lambda _: None)
     with pytest.raises(FastBuildError, match="no values"):
         build_fast(Tries, "meta", above=1000)
     assert outputs[0].device.type == "cpu"

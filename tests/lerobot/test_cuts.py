@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 import torch
 from lerobot.policies.rtc.configuration_rtc import RTCConfig
-from support.family_checks import sections_of
+from support.family_checks import section_paths
 from support.matrix import matrix
 from torch import nn
 
-from strobe.core.families.modules import along_modules
-from strobe.core.families.registry import family_of
+from strobe.core.families.modules import build_module_family
+from strobe.core.families.registry import policy_family
 from strobe.core.timeline import ProbeError, Timeline
 from strobe.core.timeline.probe import Attached
 from strobe.lerobot.families.answers import predict
@@ -28,7 +28,7 @@ def test_rtc_wraps_every_denoising_step(policy_type):
     rtc = RealTimeChunking(RTCConfig(execution_horizon=4), inference_delay=2)
     plain = subject.chunk(0)
     undo = rtc.apply(subject)
-    found = sections_of(subject, "inference")
+    found = section_paths(subject, "inference")
     guided = subject.chunk(0)
     undo()
     steps = [path for path in found if path[-1] == "RTC step"]
@@ -43,7 +43,7 @@ def test_rtc_wraps_every_denoising_step(policy_type):
 @pytest.mark.parametrize("policy_type", matrix(["act", "diffusion", "smolvla", "pi0", "pi05"]))
 def test_a_policy_that_nobody_here_has_seen_is_cut_along_its_modules(policy_type):
     subject = load_subject(PolicyOptions(type=policy_type, size="tiny"))
-    generic = along_modules(subject.policy)
+    generic = build_module_family(subject.policy)
     hooks = generic.hooks(subject.policy, training=False, depth=1)
     with Attached(hooks), Timeline() as timeline:
         subject.chunk(0)
@@ -57,7 +57,7 @@ def test_an_anatomy_that_does_not_fit_fails_with_the_probes_name():
     policy.model.trunk = policy.model.backbone
     del policy.model.backbone
     with pytest.raises(ProbeError, match=r"^probe 'backbone' does not fit lerobot's ACTPolicy"):
-        family_of(subject.policy).hooks(subject.policy, training=False)
+        policy_family(subject.policy).hooks(subject.policy, training=False)
 
 
 def test_containers_are_looked_through_in_a_generic_cut():
@@ -76,7 +76,7 @@ def test_containers_are_looked_through_in_a_generic_cut():
             return sum(head(self.model.trunk(x)) for head in self.model.heads.values())
 
     policy = Policy()
-    with Attached(family_of(policy).hooks(policy, training=False)), Timeline() as timeline:
+    with Attached(policy_family(policy).hooks(policy, training=False)), Timeline() as timeline:
         policy(torch.ones(1, 2))
     assert [s.name for s in timeline.sections()] == ["trunk", "heads.left", "trunk", "heads.right"]
 
@@ -105,7 +105,7 @@ def test_a_generic_cut_names_the_methods_in_which_a_policys_own_modules_work(mon
     for kind in (Policy, Backbone):
         monkeypatch.setattr(kind, "__module__", "lerobot_policy_made_up.modeling")
     policy = Policy()
-    with Attached(along_modules(policy).hooks(policy, training=False)), Timeline() as timeline:
+    with Attached(build_module_family(policy).hooks(policy, training=False)), Timeline() as timeline:
         policy(torch.ones(1, 2))
     assert [section.name for section in timeline.sections()] == ["model.backbone.adapt", "model.head"]
 

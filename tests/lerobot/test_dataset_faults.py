@@ -26,7 +26,7 @@ FRONT = CAMERAS[0]
 
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return broken.written(tmp_path_factory.mktemp("dataset") / "whole")
+    return broken.write_dataset(tmp_path_factory.mktemp("dataset") / "whole")
 
 
 def _file(root: Path, pattern: str) -> Path:
@@ -89,7 +89,7 @@ STOPS: dict[str, tuple[Callable[[Path], None], list[str]]] = {
         ["episode 0, frame 0 of", CAMERAS[1], "1 frame (100 ms) too early"],
     ),
     "a short video": (
-        lambda root: broken.shortened(root, 40),
+        lambda root: broken.shorten_video(root, 40),
         ["episode 3, frame 4 of", VIDEO, "8 frames (800 ms)", "after 40 frames of 48"],
     ),
     "another rate": (
@@ -98,7 +98,7 @@ STOPS: dict[str, tuple[Callable[[Path], None], list[str]]] = {
     ),
     "no video": (lambda root: _file(root, f"videos/{FRONT}/*/*.mp4").unlink(), [VIDEO, "is missing"]),
     "a cut video": (lambda root: _cut(root, f"videos/{FRONT}/*/*.mp4"), [VIDEO, "is cut off: it has 700 bytes of"]),
-    "an empty episode": (lambda root: broken.emptied(root, 2), ["episode 2 has no frames in", DATA, "says 12"]),
+    "an empty episode": (lambda root: broken.empty_episode(root, 2), ["episode 2 has no frames in", DATA, "says 12"]),
     "a frame's time": (
         _column("data", "timestamp", 20, 0.83),
         ["episode 1, frame 8", DATA, "0.83 s", "0.3 frames (30 ms) off 0.8 s"],
@@ -118,10 +118,11 @@ STOPS: dict[str, tuple[Callable[[Path], None], list[str]]] = {
 }  # fmt: skip
 READ_ALL_THE_SAME: dict[str, tuple[Callable[[Path], None], list[str]]] = {
     "frames that the encoder lost": (
-        lambda root: broken.lost(root, 1, 2),
+        lambda root: broken.lose_frames(root, 1, 2),
         ["episode 1 has 10 frames of", FRONT, "and 12 rows", "--dataset.episodes=[0,2,3]"],
     ),
-    "a frame that the encoder lost": (lambda root: broken.lost(root, 2, 1), ["episode 2 has 11 frames of", "12 rows"]),
+    "a frame that the encoder lost": (lambda root: broken.lose_frames(root, 2, 1),
+                                      ["episode 2 has 11 frames of", "12 rows"]),
     "numbers of another episode": (
         _column("meta/episodes", "dataset_to_index", 1, 15),
         ["episode 1 is frames 12 to 23", "75 % of its actions count as padding"],
@@ -136,7 +137,7 @@ READ_ALL_THE_SAME: dict[str, tuple[Callable[[Path], None], list[str]]] = {
     ),
     "infinite statistics": (
         lambda root: _statistics(root, lambda found: found["action"].update(std=[np.inf, 1.0])),
-        ["meta/stats.json", "'std' of action is inf", "--mend_data=NEW"],
+        ["meta/stats.json", "'std' of action is inf", "--fix_data=FOLDER"],
     ),
     "another rate of the whole": (
         lambda root: broken.info(root, fps=30),
@@ -165,7 +166,7 @@ def test_a_whole_dataset_has_no_fault(whole: Path) -> None:
 @pytest.mark.parametrize("name", STOPS)
 def test_what_lerobot_cannot_read_is_told_in_a_line_and_left_out_by_the_flag(name: str, whole: Path, tmp_path: Path):
     change, words = STOPS[name]
-    root = broken.copied(whole, tmp_path / "data set")
+    root = broken.copy_dataset(whole, tmp_path / "data set")
     change(root)
     (fault, told), *_ = finder.look(root)
     assert fault.stops
@@ -182,40 +183,40 @@ def test_what_lerobot_cannot_read_is_told_in_a_line_and_left_out_by_the_flag(nam
 @pytest.mark.parametrize("name", READ_ALL_THE_SAME)
 def test_what_lerobot_reads_all_the_same_is_a_note(name: str, whole: Path, tmp_path: Path) -> None:
     change, words = READ_ALL_THE_SAME[name]
-    root = broken.copied(whole, tmp_path / "data")
+    root = broken.copy_dataset(whole, tmp_path / "data")
     change(root)
-    (told,) = finder.checked(root)
+    (told,) = finder.note_dataset_faults(root)
     assert [word for word in words if word not in told] == []
     assert _read(root) == EPISODES * FRAMES
     assert finder.stopping(root) == ""
 
 
 def test_statistics_that_normalisation_lacks_stop(whole: Path, tmp_path: Path) -> None:
-    root = broken.copied(whole, tmp_path / "data")
+    root = broken.copy_dataset(whole, tmp_path / "data")
     _statistics(root, lambda found: found.pop("observation.state"))
-    with pytest.raises(UserError, match=r"stats\.json has no 'observation\.state'.+--mend_data=NEW"):
-        finder.checked(root)
+    with pytest.raises(UserError, match=r"stats\.json has no 'observation\.state'.+--fix_data=FOLDER"):
+        finder.note_dataset_faults(root)
     (root / "meta/stats.json").unlink()
     with pytest.raises(UserError, match=r"meta/stats\.json is missing.+lerobot-edit-dataset"):
-        finder.checked(root)
+        finder.note_dataset_faults(root)
 
 
 def test_a_column_that_policies_read_must_be_there(whole: Path, tmp_path: Path) -> None:
-    root = broken.copied(whole, tmp_path / "data")
+    root = broken.copy_dataset(whole, tmp_path / "data")
     broken.table(root, "data", lambda columns: columns.pop("observation.state"))
     with pytest.raises(UserError, match=rf"{DATA} has no column 'observation\.state'"):
         inputs.from_dataset(_act(), root)
 
 
 def test_what_nobody_foresaw_in_a_dataset_is_no_traceback(whole: Path, tmp_path: Path) -> None:
-    root = broken.copied(whole, tmp_path / "data")
+    root = broken.copy_dataset(whole, tmp_path / "data")
     broken.info(root, features={"observation.state": 3, "action": {"dtype": "float32", "shape": "two"}})
     with pytest.raises(UserError, match=r"the dataset at .+ cannot be read"):
         inputs.from_dataset(_act(), root)
 
 
 def test_frames_that_are_listed_and_cannot_be_decoded_are_found_once_reading_fails(whole: Path, tmp_path: Path) -> None:
-    root = broken.copied(whole, tmp_path / "data")
+    root = broken.copy_dataset(whole, tmp_path / "data")
     _noise(root)
     assert finder.look(root) == []
     assert re.search(
@@ -224,10 +225,10 @@ def test_frames_that_are_listed_and_cannot_be_decoded_are_found_once_reading_fai
 
 
 def test_faults_of_one_kind_are_told_together_and_a_file_of_the_hub_s_is_fetched_again(whole: Path, tmp_path: Path):
-    root = broken.copied(whole, tmp_path / "data")
+    root = broken.copy_dataset(whole, tmp_path / "data")
     for row in (20, 40):
         broken.number(root, "action", row, np.nan)
-    broken.shortened(root, 40)
+    broken.shorten_video(root, 40)
     (stop, short), (note, numbers) = finder.look(root, "me/arm")
     assert stop.stops
     assert not note.stops
@@ -246,7 +247,7 @@ def _act() -> Any:
 
 
 def test_a_policy_s_inputs_end_in_the_fault_s_sentence_or_carry_it_as_a_note(whole: Path, tmp_path: Path) -> None:
-    root = broken.copied(whole, tmp_path / "data")
+    root = broken.copy_dataset(whole, tmp_path / "data")
     broken.late(root, 1, 1 / 3)
     with pytest.raises(
         UserError, match=r"is broken: episode 1, frame 0 of .+ms\) too late.+episodes=\[0,2,3\]"
@@ -264,16 +265,16 @@ def test_a_policy_s_inputs_end_in_the_fault_s_sentence_or_carry_it_as_a_note(who
 
 
 def test_clips_of_a_broken_dataset_end_in_a_sentence(whole: Path, tmp_path: Path) -> None:
-    root = broken.copied(whole, tmp_path / "data")
-    broken.shortened(root, 5)
+    root = broken.copy_dataset(whole, tmp_path / "data")
+    broken.shorten_video(root, 5)
     with pytest.raises(UserError, match=r"is broken: episode 0, frame 5 of .+ends"):
         clips.from_dataset(root, None, 2)
 
 
 @pytest.mark.parametrize(("frames", "apart"), [(2, "2 ticks"), (1, "1 tick")])
 def test_preflight_names_the_frames_that_a_video_lost(frames: int, apart: str, whole: Path, tmp_path: Path):
-    root = broken.copied(whole, tmp_path / "lost")
-    broken.lost(root, 1, frames)
+    root = broken.copy_dataset(whole, tmp_path / "lost")
+    broken.lose_frames(root, 1, frames)
     (finding,) = [each for each in advise(preflight_of_data(root)) if each.level == "warning"]
     assert finding.rule == "data-lost"
     assert finding.title == f"Episode 1 has {12 - frames} frames of front for 12 rows"

@@ -14,7 +14,7 @@ import pytest
 import torch
 from support.places import TESTS
 from support.sleeper import Clock
-from support.stored import stored
+from support.stored import load_stored
 
 from strobe.core.cli.main import main
 from strobe.core.results.answer import Answer, BreakdownResult, CompareResult, VerifyResult
@@ -43,7 +43,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     monkeypatch.syspath_prepend(str(FACTORIES))
     import arm  # pyright: ignore[reportMissingImports]
 
-    def slowed(module: torch.nn.Module, ms: float) -> None:
+    def slow_module(module: torch.nn.Module, ms: float) -> None:
         plain = module.forward
 
         def forward(*args):
@@ -55,8 +55,8 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
 
     def make():
         policy, observations = arm.make()
-        slowed(policy.vision, 4.0)
-        slowed(policy.expert, 1.0)
+        slow_module(policy.vision, 4.0)
+        slow_module(policy.expert, 1.0)
         return policy, observations
 
     timed = ModuleType("timed_arm")
@@ -65,19 +65,19 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     return clock
 
 
-def ran(command: str, folder: Path, *flags: str, factory: object = f"{ARM}:make") -> int:
+def run_command(command: str, folder: Path, *flags: str, factory: object = f"{ARM}:make") -> int:
     return main([command, f"--policy.factory={factory}", f"--output_dir={folder}", *flags])
 
 
-def kept[A: Answer](kind: type[A], folder: Path) -> A:
+def load_only_answer[A: Answer](kind: type[A], folder: Path) -> A:
     """Return the answer of the one run in ``folder``."""
     (run,) = [each for each in folder.iterdir() if each.is_dir()]
-    return stored(kind, run)
+    return load_stored(kind, run)
 
 
-def refused(capsys: pytest.CaptureFixture[str], command: str, folder: Path, *flags: str, **how: object) -> str:
+def refusal_line(capsys: pytest.CaptureFixture[str], command: str, folder: Path, *flags: str, **how: object) -> str:
     """Return the line that a command ends with."""
-    assert ran(command, folder, *flags, **how) == 2
+    assert run_command(command, folder, *flags, **how) == 2
     out = capsys.readouterr()
     assert not list(folder.glob("*"))
     (line,) = [line for line in out.err.splitlines() if line.startswith("strobe: ")]
@@ -86,8 +86,8 @@ def refused(capsys: pytest.CaptureFixture[str], command: str, folder: Path, *fla
 
 
 def test_breakdown_cuts_it_along_the_modules_inside(clock: Clock, tmp_path: Path):
-    assert ran("breakdown", tmp_path, "--seconds=1", factory="timed_arm:make") == 0
-    result = kept(BreakdownResult, tmp_path)
+    assert run_command("breakdown", tmp_path, "--seconds=1", factory="timed_arm:make") == 0
+    result = load_only_answer(BreakdownResult, tmp_path)
     parts = {" > ".join(part.path): part for part in result.measurements[0].components}
     assert parts["vision"].summary.median == pytest.approx(4.0, rel=0.05)
     assert parts["expert"].summary.median == pytest.approx(4.0, rel=0.05)
@@ -101,8 +101,10 @@ def test_breakdown_cuts_it_along_the_modules_inside(clock: Clock, tmp_path: Path
 
 
 def test_compare_judges_a_treatment_of_its_modules(clock: Clock, tmp_path: Path):
-    assert ran("compare", tmp_path, "--seconds=2", "--variant=half: precision=bf16", factory="timed_arm:make") == 0
-    result = kept(CompareResult, tmp_path)
+    assert (
+        run_command("compare", tmp_path, "--seconds=2", "--variant=half: precision=bf16", factory="timed_arm:make") == 0
+    )
+    result = load_only_answer(CompareResult, tmp_path)
     (comparison,) = result.comparisons
     assert comparison.verdict.kind == "faster"
     assert (comparison.effect, comparison.outcome) == ("rounding", "held")
@@ -114,7 +116,7 @@ def test_compare_judges_a_treatment_of_its_modules(clock: Clock, tmp_path: Path)
 
 
 def test_a_treatment_for_a_policy_of_lerobot_says_so(capsys, tmp_path: Path):
-    line = refused(capsys, "compare", tmp_path, "--iterations=2", "--variant=fewer: policy.num_inference_steps=2")
+    line = refusal_line(capsys, "compare", tmp_path, "--iterations=2", "--variant=fewer: policy.num_inference_steps=2")
     assert "ArmPolicy is not a policy: this applies to policies only" in line
 
 
@@ -125,8 +127,8 @@ RECIPE = "version: 1\npolicy: object with infer()\ntreatments:\n- {precision: bf
 def test_verify_holds_a_recipe_against_it(tmp_path: Path, guard: str, code: int, outcome: str):
     (tmp_path / "recipe.yaml").write_text(RECIPE)
     flags = (f"--recipe={tmp_path / 'recipe.yaml'}", "--observations=4", "--passes=1", f"--guard={guard}")
-    assert ran("verify", tmp_path / "runs", *flags) == code
-    result = kept(VerifyResult, tmp_path / "runs")
+    assert run_command("verify", tmp_path / "runs", *flags) == code
+    result = load_only_answer(VerifyResult, tmp_path / "runs")
     assert result.outcome == outcome
     (check,) = result.checks
     assert check.treatments == ["precision=bf16", "channels_last=true"]
@@ -136,7 +138,7 @@ def test_verify_holds_a_recipe_against_it(tmp_path: Path, guard: str, code: int,
 
 def test_verify_says_that_a_recipe_is_for_another_kind(capsys, tmp_path: Path):
     (recipe := tmp_path / "recipe.yaml").write_text(RECIPE.replace("object with infer()", "act"))
-    line = refused(capsys, "verify", tmp_path / "runs", f"--recipe={recipe}")
+    line = refusal_line(capsys, "verify", tmp_path / "runs", f"--recipe={recipe}")
     assert line.endswith("recipe.yaml is a recipe for the type 'act', and this is 'object with infer()'")
 
 
@@ -152,8 +154,8 @@ def test_a_treatment_that_fails_in_a_call_breaks_the_check(tmp_path: Path):
         "def make(): return Strict(), np.ones((9, 4), np.float32)\n"
     )
     flags = (f"--recipe={tmp_path / 'recipe.yaml'}", "--observations=2", "--passes=1")
-    assert ran("verify", tmp_path / "runs", *flags, factory=f"{tmp_path / 'strict.py'}:make") == 1
-    (check,) = kept(VerifyResult, tmp_path / "runs").checks
+    assert run_command("verify", tmp_path / "runs", *flags, factory=f"{tmp_path / 'strict.py'}:make") == 1
+    (check,) = load_only_answer(VerifyResult, tmp_path / "runs").checks
     assert check.broken == "'Strict' failed on input 1 of 1: TypeError: only float32"
 
 
@@ -166,8 +168,8 @@ def test_what_a_module_returns_has_the_dtype_that_the_object_expects(tmp_path: P
         "def make(): return Plain(), np.random.default_rng(0).normal(size=(9, 4)).astype(np.float32)\n"
     )
     flags = ("--variant=half: precision=bf16", "--iterations=3", "--skip_counting")
-    assert ran("compare", tmp_path / "runs", *flags, factory=f"{tmp_path / 'plain.py'}:make") == 0
-    assert kept(CompareResult, tmp_path / "runs").comparisons[0].agreement.largest_error > 0
+    assert run_command("compare", tmp_path / "runs", *flags, factory=f"{tmp_path / 'plain.py'}:make") == 0
+    assert load_only_answer(CompareResult, tmp_path / "runs").comparisons[0].agreement.largest_error > 0
 
 
 def test_a_policy_of_lerobot_without_observations_is_run_as_one(tmp_path: Path):
@@ -184,10 +186,12 @@ def test_a_policy_of_lerobot_without_observations_is_run_as_one(tmp_path: Path):
         "    return ACTPolicy(config)\n"
     )
     assert (
-        ran("breakdown", tmp_path / "runs", "--iterations=2", "--skip_counting", factory=f"{tmp_path}/mine.py:make")
+        run_command(
+            "breakdown", tmp_path / "runs", "--iterations=2", "--skip_counting", factory=f"{tmp_path}/mine.py:make"
+        )
         == 0
     )
-    result = kept(BreakdownResult, tmp_path / "runs")
+    result = load_only_answer(BreakdownResult, tmp_path / "runs")
     assert (result.subject.kind, result.subject.anatomy) == ("act", "act")
     assert {"preprocessing", "policy"} <= {part.name for part in result.measurements[0].components}
 
@@ -216,7 +220,7 @@ def test_a_policy_of_lerobot_without_observations_is_run_as_one(tmp_path: Path):
     ],
 )
 def test_a_wrong_factory_is_one_line(capsys, tmp_path: Path, factory: str, words: str):
-    assert words in refused(capsys, "breakdown", tmp_path, factory=factory)
+    assert words in refusal_line(capsys, "breakdown", tmp_path, factory=factory)
 
 
 @pytest.mark.parametrize(
@@ -229,7 +233,7 @@ def test_a_wrong_factory_is_one_line(capsys, tmp_path: Path, factory: str, words
 )
 def test_a_file_that_cannot_be_imported_is_one_line(capsys, tmp_path: Path, text: str, words: str):
     (tmp_path / "broken.py").write_text(text)
-    assert words in refused(capsys, "breakdown", tmp_path / "runs", factory=f"{tmp_path / 'broken.py'}:make")
+    assert words in refusal_line(capsys, "breakdown", tmp_path / "runs", factory=f"{tmp_path / 'broken.py'}:make")
 
 
 @pytest.mark.parametrize(
@@ -256,7 +260,7 @@ def test_a_file_that_cannot_be_imported_is_one_line(capsys, tmp_path: Path, text
     ],
 )
 def test_what_needs_lerobot_says_so_in_a_line(capsys, tmp_path: Path, command: str, flags: list[str], words: str):
-    assert words in refused(capsys, command, tmp_path, *flags)
+    assert words in refusal_line(capsys, command, tmp_path, *flags)
 
 
 def test_the_seed_makes_the_same_weights(tmp_path: Path):

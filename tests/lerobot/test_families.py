@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import pytest
 import torch
-from support.family_checks import parts_of, require_parts, require_the_same_actions_under_probes, sections_of
+from support.family_checks import part_names, require_parts, require_the_same_actions_under_probes, section_paths
 from support.matrix import matrix
 
 from strobe.core.families.capabilities import LiveFields
@@ -104,16 +104,16 @@ def subject(request: pytest.FixtureRequest) -> PolicySubject:
     return load_subject(PolicyOptions(type=request.param, size="tiny", overrides=flags))
 
 
-def kind_of(subject: PolicySubject) -> Kind:
+def find_kind(subject: PolicySubject) -> Kind:
     return KINDS[subject.info.kind]
 
 
 def test_the_parts_of_inference_hold_all_of_its_work(subject: PolicySubject) -> None:
-    require_parts(subject, "inference", set(kind_of(subject).inference.split(", ")))
+    require_parts(subject, "inference", set(find_kind(subject).inference.split(", ")))
 
 
 def test_the_parts_of_training_hold_all_of_its_work(subject: PolicySubject) -> None:
-    kind = kind_of(subject)
+    kind = find_kind(subject)
     if kind.training:
         require_parts(subject, kind.learns, set(kind.training.split(", ")))
 
@@ -127,14 +127,14 @@ TOP = {
 
 @pytest.mark.parametrize("phase", TOP)
 def test_the_steps_around_the_policy(subject: PolicySubject, phase: Phase) -> None:
-    if phase in ("inference", kind_of(subject).learns) and (phase == "inference" or kind_of(subject).training):
-        assert {path[1] for path in sections_of(subject, phase) if len(path) == 2} == TOP[phase]
+    if phase in ("inference", find_kind(subject).learns) and (phase == "inference" or find_kind(subject).training):
+        assert {path[1] for path in section_paths(subject, phase) if len(path) == 2} == TOP[phase]
 
 
 def test_denoising_steps_are_counted(subject: PolicySubject) -> None:
-    steps = kind_of(subject).steps
-    assert parts_of(subject, "inference").count("denoise step") == steps
-    if LiveFields.of(subject.family).steps and subject.info.kind != "lingbot_va":
+    steps = find_kind(subject).steps
+    assert part_names(subject, "inference").count("denoise step") == steps
+    if LiveFields.from_family(subject.family).steps and subject.info.kind != "lingbot_va":
         assert subject.traits("inference", 1).denoising_steps == steps
 
 
@@ -142,18 +142,18 @@ def test_probes_change_no_action_and_leave_nothing_behind(subject: PolicySubject
     before = [(module, set(vars(module))) for module in subject.policy.modules()]
     require_the_same_actions_under_probes(subject)
     assert all(set(vars(module)) == names for module, names in before)
-    shape = kind_of(subject).shape
+    shape = find_kind(subject).shape
     assert shape is None or subject.chunk(0).shape == shape
 
 
 def test_deeper_cuts_have_more_parts_and_hold_the_shallower_ones(subject: PolicySubject) -> None:
-    names = [{path[-1] for path in sections_of(subject, "inference", depth)} for depth in (1, 2, 3)]
+    names = [{path[-1] for path in section_paths(subject, "inference", depth)} for depth in (1, 2, 3)]
     assert names[0] <= names[1] <= names[2]
     assert names[0] < names[2]
 
 
 def test_the_words_of_a_task_count_and_are_varied_where_actions_are_compared(subject: PolicySubject) -> None:
-    reads = kind_of(subject).reads
+    reads = find_kind(subject).reads
     if reads is None:
         return
     assert len({str(observation["task"]) for observation in subject.checks(8).observations}) > 1

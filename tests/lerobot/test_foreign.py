@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from support.places import TESTS
 from support.sleeper import Clock
-from support.stored import stored
+from support.stored import load_stored
 
 from strobe.core.cli.main import main
 from strobe.core.families import registry
@@ -27,11 +27,11 @@ SUBJECT = ["--policy.type=small_flow", "--policy.size=tiny", "--device=cpu", "--
 
 
 @pytest.fixture
-def installed(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def installed_package(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """The package is installed. A later test in this process does not find it."""
     for folder in ("foreign", "foreign_records"):
         monkeypatch.syspath_prepend(str(SUPPORT / folder))
-    cached = (lerobot_policies._register_plugins, registry._offered, catalogue.plug_in_entries)
+    cached = (lerobot_policies._register_plugins, registry._family_entry_points, catalogue.plug_in_entries)
     for function in cached:
         function.cache_clear()
     lerobot_policies.known_types()
@@ -42,7 +42,7 @@ def installed(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 @pytest.fixture
-def clock(installed: None, monkeypatch: pytest.MonkeyPatch) -> Clock:
+def clock(installed_package: None, monkeypatch: pytest.MonkeyPatch) -> Clock:
     """Its encoder takes 4 ms a step, its velocity 1 ms."""
     from lerobot_policy_small_flow import modeling_small_flow as modeling
 
@@ -57,14 +57,14 @@ def clock(installed: None, monkeypatch: pytest.MonkeyPatch) -> Clock:
     return clock
 
 
-def ran(command: str, folder: Path, *flags: str) -> tuple[int, Path]:
+def run_command(command: str, folder: Path, *flags: str) -> tuple[int, Path]:
     code = main([command, *SUBJECT, f"--output_dir={folder}", *flags])
     (run,) = folder.iterdir()
     return code, run
 
 
 def test_its_parts_have_the_names_of_its_record(clock: Clock, tmp_path: Path) -> None:
-    code, run = ran("breakdown", tmp_path, "--iterations=6", "--phases=[inference, training forward]")
+    code, run = run_command("breakdown", tmp_path, "--iterations=6", "--phases=[inference, training forward]")
     assert code == 0
     result = store.load(run)
     assert result.subject.anatomy == "small flow"
@@ -80,27 +80,27 @@ def test_its_parts_have_the_names_of_its_record(clock: Clock, tmp_path: Path) ->
 
 def test_its_treatment_and_its_steps_are_compared(clock: Clock, tmp_path: Path) -> None:
     variants = ["--variant=once: context=once", "--variant=half: policy.euler_steps=4"]
-    code, run = ran("compare", tmp_path, "--iterations=10", *variants)
+    code, run = run_command("compare", tmp_path, "--iterations=10", *variants)
     assert code == 0
-    once, half = stored(CompareResult, run).comparisons
+    once, half = load_stored(CompareResult, run).comparisons
     assert (once.verdict.kind, half.verdict.kind) == ("faster", "faster")
     assert once.verdict.ratio == pytest.approx(12 / 40, rel=0.1)
     assert once.agreement is not None
     assert once.agreement.largest_error == 0
-    treatments = stored(CompareResult, run).measurement("once").traits.treatments
+    treatments = load_stored(CompareResult, run).measurement("once").traits.treatments
     assert [treatment.package for treatment in treatments] == ["strobe_small_flow 1.0"]
     assert half.agreement is not None
     assert half.agreement.largest_error > 0
 
 
 def test_a_ladder_finds_its_treatment_and_a_recipe_keeps_it(clock: Clock, tmp_path: Path) -> None:
-    code, run = ran("optimize", tmp_path / "ladder", "--target-hz=1000", "--only=context", "--iterations=10")
+    code, run = run_command("optimize", tmp_path / "ladder", "--target-hz=1000", "--only=context", "--iterations=10")
     assert code == 0
     ladder = json.loads((run / "result.json").read_text())["ladder"]
     assert [rung["treatment"] for rung in ladder["rungs"]] == ["", "context=once"]
-    code, run = ran("compare", tmp_path / "again", "--iterations=10", f"--recipe={run / 'recipe.yaml'}")
+    code, run = run_command("compare", tmp_path / "again", "--iterations=10", f"--recipe={run / 'recipe.yaml'}")
     assert code == 0
-    (comparison,) = stored(CompareResult, run).comparisons
+    (comparison,) = load_stored(CompareResult, run).comparisons
     assert comparison.verdict.kind == "faster"
 
 
@@ -141,12 +141,16 @@ BROUGHT = {
 
 @pytest.mark.parametrize("what", BROUGHT)
 def test_two_packages_of_one_type_are_refused_and_both_are_named(
-    what: str, installed: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    what: str,
+    installed_package: None,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     name, entry_points, module, first = BROUGHT[what]
     package(tmp_path, name, entry_points, module=module)
     monkeypatch.syspath_prepend(str(tmp_path))
-    registry._offered.cache_clear()
+    registry._family_entry_points.cache_clear()
     monkeypatch.delitem(registry.records(), "small_flow", raising=False)
     assert main(["breakdown", *SUBJECT, "--iterations=2", f"--output_dir={tmp_path / 'runs'}"]) == 2
     (line,) = [line for line in capsys.readouterr().err.splitlines() if line.startswith("strobe: ")]
@@ -154,14 +158,14 @@ def test_two_packages_of_one_type_are_refused_and_both_are_named(
     assert f"{name} 2.5" in line
     assert "'small_flow'" in line
     assert "act" in lerobot_policies.known_types()  # other types go on
-    assert registry.registered("act") is not None
+    assert registry.find_family("act") is not None
     assert registry.known_families()
 
 
 def test_diff_sees_another_version_of_a_package(
     clock: Clock, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    _, run = ran("compare", tmp_path / "runs", "--iterations=10", "--variant=once: context=once")
+    _, run = run_command("compare", tmp_path / "runs", "--iterations=10", "--variant=once: context=once")
     before, after = tmp_path / "before", tmp_path / "after"
     for folder, version in ((before, "1.0"), (after, "1.1")):
         folder.mkdir()

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from support.broken_datasets import CAMERAS, EPISODES, FRAMES, copied, emptied, shortened, written
+from support.broken_datasets import CAMERAS, EPISODES, FRAMES, copy_dataset, empty_episode, shorten_video, write_dataset
 from support.openpi_server import Policy, serving
 
 from strobe.core.cli.main import main
@@ -17,15 +17,15 @@ from strobe.lerobot.datasets.frames import frames
 
 
 @pytest.fixture(scope="module")
-def recorded(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return written(tmp_path_factory.mktemp("frames") / "sound")
+def recorded_dataset(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_dataset(tmp_path_factory.mktemp("frames") / "sound")
 
 
-def test_each_frame_is_the_one_that_lerobot_reads(recorded: Path):
+def test_each_frame_is_the_one_that_lerobot_reads(recorded_dataset: Path):
     from lerobot.datasets.lerobot_dataset import LeRobotDataset
 
-    read = frames(recorded, 1000)
-    theirs = LeRobotDataset("local/sound", root=recorded)
+    read = frames(recorded_dataset, 1000)
+    theirs = LeRobotDataset("local/sound", root=recorded_dataset)
     assert len(read) == len(theirs) == EPISODES * FRAMES
     for index, ours in enumerate(read):
         frame: Any = theirs[index]
@@ -66,23 +66,23 @@ def test_images_in_the_table_are_those_that_lerobot_reads(tmp_path: Path):
         assert np.array_equal(ours["observation.state"], frame["observation.state"].numpy())
 
 
-def test_few_frames_lie_in_all_of_the_data_set(recorded: Path):
-    read = frames(recorded, 4)
+def test_few_frames_lie_in_all_of_the_data_set(recorded_dataset: Path):
+    read = frames(recorded_dataset, 4)
     values = [int(np.median(seen[CAMERAS[0]])) for seen in read]
     assert len(read) == 4
     assert values == pytest.approx([20 * 6] * 4, abs=6)  # the middle of each of four episodes
 
 
-def test_a_missing_frame_is_a_line(recorded: Path, tmp_path: Path):
-    broken = copied(recorded, tmp_path / "short")
-    shortened(broken, FRAMES)
+def test_a_missing_frame_is_a_line(recorded_dataset: Path, tmp_path: Path):
+    broken = copy_dataset(recorded_dataset, tmp_path / "short")
+    shorten_video(broken, FRAMES)
     with pytest.raises(UserError, match=r"frame \d+ of episode \d is not in|cannot be read"):
         frames(broken, 1000)
 
 
-def test_a_data_set_without_an_episode_is_a_line(recorded: Path, tmp_path: Path):
-    broken = copied(recorded, tmp_path / "less")
-    emptied(broken, 1)
+def test_a_data_set_without_an_episode_is_a_line(recorded_dataset: Path, tmp_path: Path):
+    broken = copy_dataset(recorded_dataset, tmp_path / "less")
+    empty_episode(broken, 1)
     with pytest.raises(UserError, match=f"the dataset at {broken}"):
         frames(broken, 1000)
 
@@ -92,11 +92,11 @@ def run(url: str, recorded: Path, tmp_path: Path, *flags: str) -> int:
     return main([*argv, f"--output_dir={tmp_path}", *flags])
 
 
-def test_frames_are_sent_under_openpis_names(recorded: Path, tmp_path: Path):
+def test_frames_are_sent_under_openpis_names(recorded_dataset: Path, tmp_path: Path):
     policy = Policy()
     names = {CAMERAS[0]: "images.cam_high", CAMERAS[1]: "observation/wrist", "observation.state": "state"}
     with serving(policy) as url:
-        assert run(url, recorded, tmp_path, f"--rename_map={json.dumps(names)}") == 0
+        assert run(url, recorded_dataset, tmp_path, f"--rename_map={json.dumps(names)}") == 0
     seen = policy.seen
     assert set(seen[0]) == {"images", "observation/wrist", "state", "prompt"}
     assert seen[0]["images"]["cam_high"][b"shape"] == [64, 64, 3]
@@ -109,10 +109,10 @@ def test_frames_are_sent_under_openpis_names(recorded: Path, tmp_path: Path):
     assert [each["kind"] for each in result["encodings"]] == ["as sent", "as float32", "JPEG"]
 
 
-def test_without_a_map_the_names_are_liberos(recorded: Path, tmp_path: Path):
+def test_without_a_map_the_names_are_liberos(recorded_dataset: Path, tmp_path: Path):
     policy = Policy()
     with serving(policy) as url:
-        assert run(url, recorded, tmp_path, "--prompt=fold") == 0
+        assert run(url, recorded_dataset, tmp_path, "--prompt=fold") == 0
     assert set(policy.seen[0]) == {"observation/image", "observation/wrist_image", "observation/state", "prompt"}
     assert policy.seen[0]["prompt"] == "fold"
 
@@ -126,7 +126,7 @@ def test_without_a_map_the_names_are_liberos(recorded: Path, tmp_path: Path):
     ],
 )
 def test_a_map_that_does_not_fit_is_a_line(
-    names: dict[str, str], why: str, recorded: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    names: dict[str, str], why: str, recorded_dataset: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ):
-    assert run("ws://127.0.0.1:9", recorded, tmp_path, f"--rename_map={json.dumps(names)}") == 2
+    assert run("ws://127.0.0.1:9", recorded_dataset, tmp_path, f"--rename_map={json.dumps(names)}") == 2
     assert why in capsys.readouterr().err

@@ -10,12 +10,12 @@ from lerobot.configs import FeatureType, PolicyFeature
 from lerobot.envs.factory import make_env_config
 
 from strobe.core.errors import UserError
-from strobe.core.families.registry import types_with
+from strobe.core.families.registry import list_types_having
 from strobe.lerobot.policies import inputs, lerobot_policies
 from strobe.simulators.scripted_pusht import record_pusht
 
 
-def config_of(kind: str, ticks: int | None = None):
+def make_config(kind: str, ticks: int | None = None):
     return lerobot_policies.config_from_type(kind, ["--device=cpu", *([f"--n_obs_steps={ticks}"] if ticks else [])])
 
 
@@ -25,7 +25,7 @@ def config_of(kind: str, ticks: int | None = None):
 def test_frames_of_a_recording_run_a_policy(
     kind: str, ticks: int | None, lead: tuple[int, ...], recording: Path
 ) -> None:
-    config = config_of(kind, ticks)
+    config = make_config(kind, ticks)
     made = inputs.from_dataset(config, recording, count=3)
     assert len(made.observations) == 3
     image = made.observations[0]["observation.image"]
@@ -50,7 +50,7 @@ def test_frames_of_a_recording_run_a_policy(
 
 @pytest.mark.parametrize("ticks", [1, 2])
 def test_frames_of_an_environment_run_a_policy(ticks: int) -> None:
-    config = config_of("diffusion", ticks)
+    config = make_config("diffusion", ticks)
     made = inputs.from_env(config, make_env_config("pusht"), count=2)
     assert made.features["observation.image"].shape == (3, 96, 96)
     loaded = lerobot_policies.load(config, made, size="tiny")
@@ -60,7 +60,7 @@ def test_frames_of_an_environment_run_a_policy(ticks: int) -> None:
 
 
 def test_synthetic_inputs_are_seeded() -> None:
-    config = config_of("act")
+    config = make_config("act")
     first, again, other = (inputs.synthetic(config, tiny=True, seed=s) for s in (1, 1, 2))
     key = "observation.images.front"
     assert torch.equal(first.observations[0][key], again.observations[0][key])
@@ -69,7 +69,7 @@ def test_synthetic_inputs_are_seeded() -> None:
 
 
 def test_full_size_synthetic_inputs_are_an_so101() -> None:
-    made = inputs.synthetic(config_of("act"), count=1)
+    made = inputs.synthetic(make_config("act"), count=1)
     assert made.observations[0]["observation.images.front"].shape == (1, 3, 480, 640)
     assert made.observations[0]["observation.state"].shape == (1, 6)
 
@@ -77,7 +77,7 @@ def test_full_size_synthetic_inputs_are_an_so101() -> None:
 @given(size=st.integers(1, 5), kind=st.sampled_from(["act", "diffusion", "smolvla"]))
 @settings(max_examples=12, deadline=None)
 def test_a_batch_has_the_shape_of_the_policys_deltas(size: int, kind: str) -> None:
-    config = config_of(kind)
+    config = make_config(kind)
     batch = inputs.synthetic(config, tiny=True).batch(size)
     deltas = config.observation_delta_indices
     state = (size, 6) if deltas is None else (size, len(deltas), 6)
@@ -99,24 +99,24 @@ def test_a_batch_has_the_shape_of_the_policys_deltas(size: int, kind: str) -> No
 )
 def test_a_mistake_is_one_clear_line(call, message: str, tmp_path: Path) -> None:
     with pytest.raises(UserError, match=message) as caught:
-        call(config_of("act"), tmp_path)
+        call(make_config("act"), tmp_path)
     assert "\n" not in str(caught.value)
     assert list(tmp_path.iterdir()) == []
 
 
 def test_a_tiny_policy_gets_as_many_cameras_of_the_same_names_and_small_ones() -> None:
     def cameras(kind: str, tiny: bool) -> dict[str, tuple[int, ...]]:
-        made = inputs.synthetic(config_of(kind), tiny=tiny, count=1).features
+        made = inputs.synthetic(make_config(kind), tiny=tiny, count=1).features
         return {name: one.shape for name, one in made.items() if one.type is FeatureType.VISUAL}
 
-    for kind in set(types_with(lambda family: family.tiny)) & set(lerobot_policies.known_types()):
+    for kind in set(list_types_having(lambda family: family.tiny)) & set(lerobot_policies.known_types()):
         small, usual = cameras(kind, True), cameras(kind, False)
         assert small.keys() == usual.keys(), kind
         assert {shape[1:] for shape in small.values()} == {(64, 64)}, kind
 
 
 def test_a_policy_with_features_of_its_own_says_which_cameras_it_takes() -> None:
-    config = config_of("act")
+    config = make_config("act")
     config.input_features = {"observation.state": PolicyFeature(FeatureType.STATE, (6,))}
     with pytest.raises(UserError, match="this one takes none"):
         inputs.synthetic(config, cameras=1)
@@ -127,10 +127,10 @@ def test_a_policy_with_features_of_its_own_says_which_cameras_it_takes() -> None
 
 def test_the_synthetic_robot_has_as_many_joints_as_are_named_where_the_policy_takes_any() -> None:
     two_arms = {"observation.state": 14, "action": 16}
-    made = inputs.synthetic(config_of("act"), tiny=True, vectors=two_arms, count=1)
+    made = inputs.synthetic(make_config("act"), tiny=True, vectors=two_arms, count=1)
     assert made.observations[0]["observation.state"].shape == (1, 14)
     assert made.features["action"].shape == made.batch(2)["action"].shape[-1:] == (16,)
-    config = config_of("act")
+    config = make_config("act")
     config.input_features = {"observation.state": PolicyFeature(FeatureType.STATE, (6,))}
     with pytest.raises(UserError, match=r"this one has observation\.state of 6 numbers$"):
         inputs.synthetic(config, vectors=two_arms)
@@ -140,7 +140,7 @@ def test_a_broken_dataset_is_named(tmp_path: Path) -> None:
     (tmp_path / "meta").mkdir()
     (tmp_path / "meta" / "info.json").write_text("{")
     with pytest.raises(UserError, match="cannot be read"):
-        inputs.from_dataset(config_of("act"), tmp_path)
+        inputs.from_dataset(make_config("act"), tmp_path)
 
 
 def test_a_recording_is_never_overwritten(recording: Path) -> None:
@@ -166,7 +166,7 @@ def test_an_environment_draws_the_images_that_are_read_and_they_are_the_right_on
     drawn: list[int] = []
     render = PushTEnv._render
     monkeypatch.setattr(PushTEnv, "_render", lambda *args, **more: (drawn.append(1), render(*args, **more))[1])
-    config = config_of(kind, ticks)
+    config = make_config(kind, ticks)
     seldom = inputs.from_env(config, make_env_config("pusht"))
     of_each = 1 if ticks is None else ticks
     assert len(drawn) == inputs.EPISODES * of_each, "four observations, one of each episode"

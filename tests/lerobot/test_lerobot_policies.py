@@ -186,7 +186,7 @@ def test_a_broken_checkpoint_is_named(checkpoint, tmp_path: Path, change, messag
     assert "\n" not in str(caught.value)
 
 
-def without_its_tokenizer(checkpoint: Path) -> None:
+def remove_tokenizer(checkpoint: Path) -> None:
     """Take away what LeRobot after 0.6.1 saves beside the weights, so that the tokenizer must come from the Hub."""
     shutil.rmtree(checkpoint / "tokenizer", ignore_errors=True)
     file = checkpoint / "policy_preprocessor.json"
@@ -203,15 +203,15 @@ def test_real_weights_do_not_get_a_stand_in_tokenizer(tmp_path: Path) -> None:
 
     _, made, loaded = build("pi05")
     save(loaded, tmp_path)
-    without_its_tokenizer(tmp_path)
+    remove_tokenizer(tmp_path)
     config = lerobot_policies.config_from_path(tmp_path, ["--device=cpu"])
     wanted = pytest.raises(UserError, match="the tokenizer 'google/paligemma")
-    with wanted as caught, stand_ins("pi05", random_weights=False), lerobot_policies.in_a_line("pi05"):
+    with wanted as caught, stand_ins("pi05", random_weights=False), lerobot_policies.convert_errors("pi05"):
         lerobot_policies._processors(config, made)
     assert "\n" not in str(caught.value)
 
 
-def changed(made: inputs.Inputs, **features: PolicyFeature | None) -> inputs.Inputs:
+def change_features(made: inputs.Inputs, **features: PolicyFeature | None) -> inputs.Inputs:
     merged = made.features | {k.replace("__", "."): v for k, v in features.items()}
     return inputs.Inputs(
         made.description,
@@ -236,18 +236,18 @@ def changed(made: inputs.Inputs, **features: PolicyFeature | None) -> inputs.Inp
 def test_inputs_that_do_not_match_are_named(tmp_path: Path, features, message: str) -> None:
     _, made, loaded = build("act")
     save(loaded, tmp_path)
-    without_its_tokenizer(tmp_path)
+    remove_tokenizer(tmp_path)
     config = lerobot_policies.config_from_path(tmp_path, ["--device=cpu"])
     with pytest.raises(UserError, match=message):
-        lerobot_policies.load(config, changed(made, **features), size="tiny")
+        lerobot_policies.load(config, change_features(made, **features), size="tiny")
 
 
 def test_rename_maps_the_inputs_names(tmp_path: Path) -> None:
     _, made, loaded = build("act")
     save(loaded, tmp_path)
-    without_its_tokenizer(tmp_path)
+    remove_tokenizer(tmp_path)
     config = lerobot_policies.config_from_path(tmp_path, ["--device=cpu"])
-    top = changed(
+    top = change_features(
         made,
         observation__images__front=None,
         observation__images__top=made.features["observation.images.front"],

@@ -9,7 +9,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from support.family_checks import parts_of
+from support.family_checks import part_names
 
 from strobe.core.treatments.catalogue import make
 from strobe.lerobot.families.pi0_fast import fast_tokens
@@ -27,7 +27,7 @@ def subject() -> PolicySubject:
 
 
 def test_each_token_is_a_part(subject: PolicySubject) -> None:
-    found = parts_of(subject, "inference")
+    found = part_names(subject, "inference")
     assert [found.count(name) for name in ("prefix KV cache", "token", "token head")] == [1, TOKENS - 1, TOKENS]
     assert subject.traits("inference", 1).policy.max_tokens == TOKENS
 
@@ -37,7 +37,7 @@ def test_without_the_cache_every_token_runs_the_whole_sequence_and_the_actions_a
 ) -> None:
     cached = subject.chunk(0)
     undo = make({"policy.use_kv_cache": False}).apply(subject)
-    found, again = parts_of(subject, "inference"), subject.chunk(0)
+    found, again = part_names(subject, "inference"), subject.chunk(0)
     undo()
     assert (found.count("prefix KV cache"), found.count("token")) == (0, TOKENS)
     assert torch.equal(again, cached)

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 import torch
-from support.family_checks import parts_of, require_parts
+from support.family_checks import part_names, require_parts
 from support.matrix import matrix
 
 from strobe.core.errors import UserError
@@ -66,7 +66,7 @@ def test_vqbets_later_training_steps_are_one_setting_away() -> None:
         PolicyOptions(type="vqbet", size="tiny", overrides=["--device=cpu", "--n_vqvae_training_steps=1"])
     )
     made.call("training forward", 2)(0)
-    assert {"image encoder", "GPT", "action head", "loss"} <= set(parts_of(made, "training forward"))
+    assert {"image encoder", "GPT", "action head", "loss"} <= set(part_names(made, "training forward"))
 
 
 def test_the_value_of_a_plan_depends_on_its_weights() -> None:
@@ -87,9 +87,9 @@ def test_each_objective_of_the_dit_has_its_own_number_of_steps() -> None:
     for subject, name, built in ((made, "num_inference_steps", 10), (flowing, "num_integration_steps", 100)):
         assert subject.traits("inference", 1).denoising_steps == built
         undo = make({f"policy.{name}": 3}).apply(subject)
-        assert parts_of(subject, "inference").count("denoise step") == 3
+        assert part_names(subject, "inference").count("denoise step") == 3
         undo()
-    assert {"vision encoder 0", "vision encoder 1"} <= set(parts_of(flowing, "inference"))
+    assert {"vision encoder 0", "vision encoder 1"} <= set(part_names(flowing, "inference"))
     require_parts(flowing, "inference", {"text encoder"})
 
 

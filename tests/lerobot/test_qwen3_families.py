@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 from lerobot.policies.rtc.configuration_rtc import RTCConfig
-from support.family_checks import parts_of
+from support.family_checks import part_names
 from support.matrix import matrix
 
 from strobe.core.families.registry import building
@@ -35,10 +35,10 @@ def test_fewer_steps_are_fewer_parts(kind):
     owner = tiny(kind)
     undo = catalogue.make({"policy.num_inference_timesteps": 2}).apply(owner)
     try:
-        assert parts_of(owner, "inference").count("denoise step") == 2
+        assert part_names(owner, "inference").count("denoise step") == 2
     finally:
         undo()
-    assert parts_of(owner, "inference").count("denoise step") == 4
+    assert part_names(owner, "inference").count("denoise step") == 4
     assert owner.traits("inference", 1).denoising_steps == 4
 
 

@@ -18,11 +18,11 @@ from strobe.core.errors import UserError
 from strobe.core.families import registry
 from strobe.core.timeline.probe import Attached, Hook
 from strobe.lerobot.policies import lerobot_policies
-from strobe.lerobot.refusals import in_a_line, of_others, refused
+from strobe.lerobot.refusals import convert_errors, make_refusal, outside_error_line
 
 
 @pytest.fixture(autouse=True)
-def _no_hub(monkeypatch: pytest.MonkeyPatch) -> None:
+def _offline_hub(monkeypatch: pytest.MonkeyPatch) -> None:
     from huggingface_hub import constants
 
     monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
@@ -55,11 +55,11 @@ def test_a_policy_that_cannot_be_made_is_a_line(
     assert said in line
 
 
-def raised_from(error: Exception, cause: Exception | None = None) -> None:
+def raise_with_cause(error: Exception, cause: Exception | None = None) -> None:
     raise error from cause
 
 
-def asked_for(pretrained_model_name_or_path: str) -> Exception:
+def make_hub_error(pretrained_model_name_or_path: str) -> Exception:
     """Return an error that says that the Hub is not there, as transformers raises it, raised while this was asked."""
     try:
         raise OSError("We couldn't connect to 'https://huggingface.co' to load the files")
@@ -68,29 +68,32 @@ def asked_for(pretrained_model_name_or_path: str) -> Exception:
 
 
 def test_a_repository_that_was_asked_for_is_named_from_where_the_error_came() -> None:
-    with pytest.raises(UserError, match="`hf download owner/name`"), in_a_line("act"):
-        raised_from(RuntimeError("no tokenizer"), asked_for("owner/name"))
+    with pytest.raises(UserError, match="`hf download owner/name`"), convert_errors("act"):
+        raise_with_cause(RuntimeError("no tokenizer"), make_hub_error("owner/name"))
 
 
 def test_weights_that_torch_downloads_are_named_by_their_address(tmp_path: Path) -> None:
     url = "file:///no/such/resnet18-made-up.pth"
-    with pytest.raises(UserError, match=f"reads {url}, which cannot be reached: .*TORCH_HOME"), in_a_line("made_up"):
+    with (
+        pytest.raises(UserError, match=f"reads {url}, which cannot be reached: .*TORCH_HOME"),
+        convert_errors("made_up"),
+    ):
         torch.hub.load_state_dict_from_url(url, model_dir=str(tmp_path))
 
 
 def test_a_line_of_ours_stays_as_it_is_however_deep() -> None:
-    with pytest.raises(UserError, match=r"^no such file$"), in_a_line("act"):
-        raised_from(RuntimeError("LeRobot's own words"), UserError("no such file"))
+    with pytest.raises(UserError, match=r"^no such file$"), convert_errors("act"):
+        raise_with_cause(RuntimeError("LeRobot's own words"), UserError("no such file"))
 
 
 def test_want_of_memory_is_no_fault_of_the_policys() -> None:
-    with pytest.raises(RuntimeError, match="can't allocate"), in_a_line("act"):
-        raised_from(RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to allocate 10 bytes"))
+    with pytest.raises(RuntimeError, match="can't allocate"), convert_errors("act"):
+        raise_with_cause(RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to allocate 10 bytes"))
 
 
 def test_packages_that_are_missing_are_named() -> None:
     missing = ModuleNotFoundError("No module named 'thing'", name="thing.a")
-    assert "needs the package thing," in str(refused(missing, ""))
+    assert "needs the package thing," in str(make_refusal(missing, ""))
 
 
 @dataclass
@@ -122,7 +125,7 @@ def test_a_config_that_cannot_be_made_says_what_it_misses(
 
 
 @pytest.fixture
-def plug_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def plugin_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """An installed plug-in that asks for the package ``made.up-tools`` and has no module of its own but one."""
     about = tmp_path / "lerobot_policy_halved-1.2.dist-info"
     about.mkdir()
@@ -132,23 +135,23 @@ def plug_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(tmp_path)
 
 
-@pytest.mark.usefixtures("plug_in")
+@pytest.mark.usefixtures("plugin_package")
 def test_a_package_that_a_plug_in_asks_for_is_named_as_it_is_installed() -> None:
     missing = ModuleNotFoundError("No module named 'made_up_tools'", name="made_up_tools")
-    assert str(refused(missing, "")).endswith("made_up_tools, which is not installed: pip install made.up-tools")
+    assert str(make_refusal(missing, "")).endswith("made_up_tools, which is not installed: pip install made.up-tools")
 
 
-@pytest.mark.usefixtures("plug_in")
+@pytest.mark.usefixtures("plugin_package")
 def test_a_plug_in_without_all_its_modules_is_not_told_to_be_of_another_version() -> None:
     said = "the plug-in lerobot_policy_halved 1.2 is incomplete: it has no 'lerobot_policy_halved.processor_halved'"
-    with pytest.raises(UserError, match=said), in_a_line("halved"):
+    with pytest.raises(UserError, match=said), convert_errors("halved"):
         importlib.import_module("lerobot_policy_halved.processor_halved")
 
 
 @pytest.mark.parametrize("asked", ["import lerobot.datasets.gone", "from lerobot.datasets import gone"])
 def test_a_plug_in_that_was_made_for_another_lerobot_is_told_what_is_gone(asked: str) -> None:
     said = r"made for another version: lerobot [\d.]+ has no 'lerobot\.datasets\.gone'"
-    with pytest.raises(UserError, match=said), in_a_line("made_up"):
+    with pytest.raises(UserError, match=said), convert_errors("made_up"):
         exec(asked)
 
 
@@ -178,8 +181,8 @@ def test_a_probe_between_a_policys_calls_does_not_make_its_fault_ours() -> None:
     layer = torch.nn.Linear(1, 1)
     with Attached([Hook(layer, "forward", "layer")]), pytest.raises(TypeError) as caught:
         module.forward(layer)
-    assert "failed in lerobot_policy_made_up, line 2: TypeError" in of_others(caught.value)
+    assert "failed in lerobot_policy_made_up, line 2: TypeError" in outside_error_line(caught.value)
 
 
 def test_what_is_wrong_in_strobe_is_not_a_policys() -> None:
-    assert of_others(ValueError("ours")) == ""
+    assert outside_error_line(ValueError("ours")) == ""

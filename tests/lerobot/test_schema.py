@@ -97,7 +97,7 @@ def test_written_defaults_are_lerobot_s() -> None:
     ],
 )
 def test_a_value_of_the_wrong_kind_is_refused_in_the_same_words(where: str, given: dict[str, str]) -> None:
-    plain = shapes.nested(given)
+    plain = shapes.nest_fields(given)
     with pytest.raises(Exception) as real:  # noqa: PT011  # draccus has many
         shapes.build_real(shapes.Request(where, plain, ("x",)))
     with pytest.raises(type(real.value)) as read:
@@ -106,10 +106,10 @@ def test_a_value_of_the_wrong_kind_is_refused_in_the_same_words(where: str, give
 
 
 def test_what_was_asked_for_becomes_lerobot_s_own() -> None:
-    given = shapes.nested({"type": "pusht", "fps": "5", "observation_height": "96"})
+    given = shapes.nest_fields({"type": "pusht", "fps": "5", "observation_height": "96"})
     shape = shapes.build(registries.ENVIRONMENT, given)
     assert (shape.type, shape.fps, shape.observation_height, shape.task) == ("pusht", 5, 96, "PushT-v0")
-    asked = shapes.request_of(shape)
+    asked = shapes.read_request(shape)
     assert asked is not None
     env = shapes.build_real(asked)
     assert isinstance(env, EnvConfig)
@@ -173,7 +173,7 @@ def test_the_types_of_backbones_are_transformers_own() -> None:
     read = 0
     for kind in registries.vision_types():
         with contextlib.suppress(UnreadableSourceError):
-            assert registries.fields_of(kind) == set(names(CONFIG_MAPPING[kind])), kind
+            assert registries.config_fields(kind) == set(names(CONFIG_MAPPING[kind])), kind
             read += 1
     assert read >= 0.9 * len(registries.vision_types())
 

@@ -22,7 +22,7 @@ from strobe.treatments.flow.rtc import require
 )
 def test_a_version_that_was_never_tried_is_told(monkeypatch: pytest.MonkeyPatch, installed: str, told: bool) -> None:
     monkeypatch.setattr(versions.metadata, "version", lambda _: installed)
-    said = versions.untried()
+    said = versions.describe_untried()
     assert bool(said) is told
     assert not told or f"never run on LeRobot {installed}, only on 0.6.1 and 0.6.2" in said
 

@@ -38,7 +38,7 @@ def tiny(kind: str) -> PolicySubject:
 @pytest.mark.parametrize("kind", matrix(KINDS))
 def test_what_stands_outside_of_the_tree_is_counted_and_in_eval_mode(kind):
     owner = tiny(kind)
-    outside = Unregistered.of(owner.family).outside(owner.policy)
+    outside = Unregistered.from_family(owner.family).outside(owner.policy)
     registered = {id(module) for module in owner.policy.modules()}
     assert len(outside) == 2
     assert not registered & {id(module) for module in outside}
@@ -116,6 +116,6 @@ def test_cameras_that_a_config_makes_up_give_way_to_the_arms():
 def test_the_memory_of_a_measurement_holds_the_weights_outside_of_the_tree(kind):
     owner = tiny(kind)
     found = measure(owner, "inference", [Variant("baseline")], Options(SamplingBudget(iterations=2), counted=False))
-    weights = weight_bytes(owner.policy, *Unregistered.of(owner.family).outside(owner.policy))
+    weights = weight_bytes(owner.policy, *Unregistered.from_family(owner.family).outside(owner.policy))
     assert [one.memory.weights for one in found.measurements] == [weights]
     assert weights >= owner.info.weight_bytes > weight_bytes(owner.policy)

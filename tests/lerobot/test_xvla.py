@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from strobe.core.errors import UserError
-from strobe.core.treatments.catalogue import entry_of, make
+from strobe.core.treatments.catalogue import find_entry, make
 from strobe.lerobot.families.xvla import FLORENCE
 from strobe.lerobot.policies.loading import load_subject
 from strobe.lerobot.policies.options import PolicyOptions
@@ -56,13 +56,13 @@ def test_the_last_block_for_the_read_rows_gives_the_same_actions_for_less(subjec
     policy: Any = subject.policy
     block = policy.model.transformer.blocks[-1]
     x = torch.randn(2, 90, 64)
-    whole, bare, cost = block(x), subject.chunk(1), accounted(subject, Accounting())
+    whole, bare, cost = block(x), subject.chunk(1), count_gflop(subject, Accounting())
     undo = make({"last_block": "read_rows"}).apply(subject)
     try:
         rows = block(x)
         torch.testing.assert_close(rows, whole[:, :32])
         torch.testing.assert_close(subject.chunk(1), bare, rtol=1e-4, atol=1e-5)
-        assert accounted(subject, Accounting()) < 0.9 * cost
+        assert count_gflop(subject, Accounting()) < 0.9 * cost
         with torch.enable_grad():
             assert block(x).shape == whole.shape  # training learns from all rows' gradients
     finally:
@@ -70,14 +70,14 @@ def test_the_last_block_for_the_read_rows_gives_the_same_actions_for_less(subjec
     assert torch.equal(subject.chunk(1), bare)
 
 
-def accounted(subject: PolicySubject, accounting: Any) -> float:
+def count_gflop(subject: PolicySubject, accounting: Any) -> float:
     accounting.run(lambda: subject.chunk(1))
     return sum(account.gflop for path, account in accounting.accounts.items() if len(path) == 2)
 
 
 def test_it_is_offered_where_a_step_reads_some_rows_and_refused_elsewhere(subject: PolicySubject) -> None:
     act = load_subject(PolicyOptions(type="act", size="tiny", overrides=["--device=cpu"]))
-    assert list(entry_of("last_block").candidates(subject)) == [{"last_block": "read_rows"}]
-    assert not entry_of("last_block").candidates(act)
+    assert list(find_entry("last_block").candidates(subject)) == [{"last_block": "read_rows"}]
+    assert not find_entry("last_block").candidates(act)
     with pytest.raises(UserError, match="last_block is for xvla"):
         make({"last_block": "read_rows"}).apply(act)

@@ -21,7 +21,7 @@ from support.checkpoints import tiny_checkpoint, tiny_recipe
 
 import strobe
 from strobe.core.runs.recipe_file import dump
-from strobe.deploy import checking, trial, with_recipe
+from strobe.deploy import attach_recipe_on_load, checking, trial
 from strobe.lerobot.policies.policy_subject import PolicySubject
 
 pytestmark = pytest.mark.skipif(
@@ -48,7 +48,7 @@ print("strobe" in sys.modules)
 
 
 @pytest.fixture(autouse=True)
-def _plugged_in(monkeypatch: pytest.MonkeyPatch) -> None:
+def _installed_hook(monkeypatch: pytest.MonkeyPatch) -> None:
     import lerobot_policy_strobe  # noqa: F401
 
     monkeypatch.setattr(trial, "SECONDS", 0.3)
@@ -59,7 +59,7 @@ def _plugged_in(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture(scope="module")
-def saved(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, PolicySubject]:
+def saved_policy(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, PolicySubject]:
     folder = tmp_path_factory.mktemp("act")
     subject = tiny_checkpoint("act", folder)
     dump(tiny_recipe("act", BF16), folder / "recipe.yaml")
@@ -98,66 +98,69 @@ def test_classes_to_come_are_looked_at() -> None:
     assert ran.stdout.splitlines() == ["True True", "False"]
 
 
-def test_a_checkpoint_that_holds_a_recipe_runs_with_it(saved: tuple[Path, PolicySubject], lines: Any) -> None:
-    policy = load(saved[0])
+def test_a_checkpoint_that_holds_a_recipe_runs_with_it(saved_policies: tuple[Path, PolicySubject], lines: Any) -> None:
+    policy = load(saved_policies[0])
     assert dtype(policy) == torch.bfloat16
     assert lines() == []
-    act(policy, saved[1])
+    act(policy, saved_policies[1])
     assert lines()[0].startswith("strobe: recipe.yaml on act: 1 treatment, ")
 
 
 def test_the_environment_names_another_or_none(
-    saved: tuple[Path, PolicySubject], tmp_path: Path, lines: Any, monkeypatch: pytest.MonkeyPatch
+    saved_policies: tuple[Path, PolicySubject], tmp_path: Path, lines: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     dump(tiny_recipe("act", {"channels_last": True}), tmp_path / "other.yaml")
     monkeypatch.setenv("STROBE_RECIPE", str(tmp_path / "other.yaml"))
-    policy = load(saved[0])
-    act(policy, saved[1])
+    policy = load(saved_policies[0])
+    act(policy, saved_policies[1])
     assert dtype(policy) == torch.float32
     assert lines()[0].startswith("strobe: other.yaml on act: ")
     monkeypatch.setenv("STROBE_RECIPE", "off")
-    assert "predict_action_chunk" not in vars(load(saved[0]))
+    assert "predict_action_chunk" not in vars(load(saved_policies[0]))
     monkeypatch.setenv("STROBE_RECIPE", str(tmp_path / "none.yaml"))
-    assert "predict_action_chunk" not in vars(load(saved[0]))
+    assert "predict_action_chunk" not in vars(load(saved_policies[0]))
     assert lines()[1].startswith("strobe: none.yaml is not used: cannot read the recipe")
     assert len(lines()) == 2
 
 
 def test_a_share_that_is_none_is_told(
-    saved: tuple[Path, PolicySubject], lines: Any, monkeypatch: pytest.MonkeyPatch
+    saved_policies: tuple[Path, PolicySubject], lines: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("STROBE_WATCH", "often")
-    assert dtype(load(saved[0])) == torch.bfloat16
+    assert dtype(load(saved_policies[0])) == torch.bfloat16
     assert lines() == ["strobe: STROBE_WATCH=often is not a share of the chunks, 0 to 1: nothing is watched"]
 
 
-def test_strobe_itself_loads_policies_as_they_are(saved: tuple[Path, PolicySubject], lines: Any) -> None:
+def test_strobe_itself_loads_policies_as_they_are(saved_policies: tuple[Path, PolicySubject], lines: Any) -> None:
     """It measures them, or puts a recipe of its own on."""
     from strobe.lerobot.policies.loading import load_subject
     from strobe.lerobot.policies.options import PolicyOptions
 
-    assert dtype(strobe.load_policy(saved[0]).policy) == torch.float32
-    assert dtype(load_subject(PolicyOptions(path=str(saved[0]), overrides=["--device=cpu"])).policy) == torch.float32
-    with with_recipe(tiny_recipe("act", {"channels_last": True})):
-        assert dtype(load(saved[0])) == torch.float32
+    assert dtype(strobe.load_policy(saved_policies[0]).policy) == torch.float32
+    assert (
+        dtype(load_subject(PolicyOptions(path=str(saved_policies[0]), overrides=["--device=cpu"])).policy)
+        == torch.float32
+    )
+    with attach_recipe_on_load(tiny_recipe("act", {"channels_last": True})):
+        assert dtype(load(saved_policies[0])) == torch.float32
     assert lines() == []
 
 
 def test_a_training_is_left_alone(
-    saved: tuple[Path, PolicySubject], lines: Any, monkeypatch: pytest.MonkeyPatch
+    saved_policies: tuple[Path, PolicySubject], lines: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, "lerobot.scripts.lerobot_train", ModuleType("lerobot_train"))
-    assert dtype(load(saved[0])) == torch.float32
+    assert dtype(load(saved_policies[0])) == torch.float32
     assert lines() == [
         "strobe: recipe.yaml is not used: it is for inference, and this is a training; the policy runs unchanged"
     ]
 
 
 def test_without_strobe_the_policy_runs_as_it_is(
-    saved: tuple[Path, PolicySubject], lines: Any, monkeypatch: pytest.MonkeyPatch
+    saved_policies: tuple[Path, PolicySubject], lines: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, "strobe.deploy.trial", None)
-    assert dtype(load(saved[0])) == torch.float32
+    assert dtype(load(saved_policies[0])) == torch.float32
     assert "Strobe is not there" in lines()[0]
 
 

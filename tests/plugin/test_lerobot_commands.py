@@ -64,7 +64,7 @@ def rollout(
     return lines(said), actions, said
 
 
-def moved(one: list[list[float]], other: list[list[float]]) -> float:
+def largest_difference(one: list[list[float]], other: list[list[float]]) -> float:
     """The largest difference of two runs' actions, as far as both go."""
     pairs = list(zip(one, other, strict=False))
     return max(abs(a - b) for left, right in pairs for a, b in zip(left[1:], right[1:], strict=True))
@@ -81,12 +81,12 @@ def test_a_robot_runs_the_recipe_that_lies_in_its_checkpoint(tmp_path: Path) -> 
     assert said[0].startswith("recipe.yaml on act: 1 treatment, on the first observation actions move by 0.00")
     broken = tmp_path / "broken.yaml"
     broken.write_text("policy: act\ntreatments: [")
-    said, untouched, _ = rollout(folder, tmp_path / "broken.jsonl", "--duration=2", STROBE_RECIPE=str(broken))
+    said, baseline, _ = rollout(folder, tmp_path / "broken.jsonl", "--duration=2", STROBE_RECIPE=str(broken))
     assert len(said) == 1
     assert "is not YAML" in said[0]
     assert said[0].endswith("the policy runs unchanged")
-    assert min(len(untouched), len(treated)) > 5
-    assert 0 < moved(untouched, treated) < 3  # degrees, of a spread of 58
+    assert min(len(baseline), len(treated)) > 5
+    assert 0 < largest_difference(baseline, treated) < 3  # degrees, of a spread of 58
 
 
 @pytest.mark.slow("lerobot-rollout in real time")

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 from support.arm_policy import save_act
-from support.wired import Wired, wired
+from support.wired import Wired, make_wired
 
 
 @pytest.fixture(scope="session")
@@ -20,4 +20,4 @@ def policy(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def stage(policy: Path, tmp_path: Path) -> Wired:
     """It executes 10 actions of a chunk of 30, at 30 Hz."""
-    return wired(policy, tmp_path)
+    return make_wired(policy, tmp_path)

@@ -14,16 +14,16 @@ from support.findings_results import approve_findings
 from support.wired import Wired
 
 from strobe.core.results.finding import Finding
-from strobe.preflight.findings.wiring import findings_of
+from strobe.preflight.findings.wiring import wiring_findings
 from strobe.preflight.results.wiring import CallTime, DeviceHere, Wiring
-from strobe.preflight.run import answer_of
+from strobe.preflight.run import make_answer
 from strobe.preflight.wiring import device
 from strobe.preflight.wiring.read import read_wiring
 
 RULE = "call-longer-than-chunk"
 
 
-def called(stage: Wired, ms: float, **robot: Any) -> Wiring:
+def read_timed_wiring(stage: Wired, ms: float, **robot: Any) -> Wiring:
     """A call of the policy takes so long; ``robot`` are facts of the loop."""
     wiring = replace(stage, robot=replace(stage.robot, **robot)).read()
     wiring.timing.call = CallTime(ms=ms)
@@ -31,16 +31,16 @@ def called(stage: Wired, ms: float, **robot: Any) -> Wiring:
 
 
 def late(wiring: Wiring) -> Finding | None:
-    return next((each for each in findings_of(wiring) if each.rule == RULE), None)
+    return next((each for each in wiring_findings(wiring) if each.rule == RULE), None)
 
 
-def without_a_robot(stage: Wired, **call: Any) -> Wiring:
+def read_robotless_wiring(stage: Wired, **call: Any) -> Wiring:
     wiring = read_wiring(stage.policy, stage.dataset)
     wiring.timing.call = CallTime(ms=1200.0, **call)
     return wiring
 
 
-def of_a_flow_policy(folder: Path) -> Wiring:
+def read_flow_wiring(folder: Path) -> Wiring:
     wiring = read_wiring(folder, None, None)
     assert (wiring.guidable, wiring.timing.steps) == (True, 2)
     wiring.timing.data_fps, wiring.timing.executed, wiring.timing.chunk = 30.0, 10, 50
@@ -48,28 +48,30 @@ def of_a_flow_policy(folder: Path) -> Wiring:
     return wiring
 
 
-def test_a_call_longer_than_its_actions_is_named(stage: Wired, saved: Any):
+def test_a_call_longer_than_its_actions_is_named(stage: Wired, saved_policies: Any):
     rtc: dict[str, Any] = {"engine": "rtc", "execution_horizon": 10}
     run = {"run": "runs/rehearsal", "fps": 30.0, "engine": "rtc"}
     cases = {
         "no call was measured": ("", stage.read()),
-        **{f"a call of {ms:.0f} ms": ("", called(stage, ms)) for ms in (0.0, 5.0, 330.0)},
-        "a call of 36 ticks": (RULE, called(stage, 1200.0)),
-        "a call of 18 ticks": (RULE, called(stage, 600.0)),
+        **{f"a call of {ms:.0f} ms": ("", read_timed_wiring(stage, ms)) for ms in (0.0, 5.0, 330.0)},
+        "a call of 36 ticks": (RULE, read_timed_wiring(stage, 1200.0)),
+        "a call of 18 ticks": (RULE, read_timed_wiring(stage, 600.0)),
         # Real-Time Chunking needs a chunk for two calls.
-        "a call of 15 ticks with RTC": ("", called(stage, 500.0, **rtc)),
-        "a call of 18 ticks with RTC": (RULE, called(stage, 600.0, **rtc)),
-        "a call of 30 ticks with RTC": (RULE, called(stage, 1000.0, **rtc)),
-        "no robot": (RULE, without_a_robot(stage)),  # it is no fault of the robot
-        "a run and no robot": (RULE, without_a_robot(stage, **run)),
-        "a flow policy": (RULE, of_a_flow_policy(saved["smolvla"][0])),
+        "a call of 15 ticks with RTC": ("", read_timed_wiring(stage, 500.0, **rtc)),
+        "a call of 18 ticks with RTC": (RULE, read_timed_wiring(stage, 600.0, **rtc)),
+        "a call of 30 ticks with RTC": (RULE, read_timed_wiring(stage, 1000.0, **rtc)),
+        "no robot": (RULE, read_robotless_wiring(stage)),  # it is no fault of the robot
+        "a run and no robot": (RULE, read_robotless_wiring(stage, **run)),
+        "a flow policy": (RULE, read_flow_wiring(saved_policies["smolvla"][0])),
     }
-    answers = {name: (expected, answer_of(wiring)) for name, (expected, wiring) in cases.items()}
-    approve_findings("calls", {RULE: answers}, {str(stage.policy): "POLICY", str(saved["smolvla"][0]): "SMOLVLA"})
+    answers = {name: (expected, make_answer(wiring)) for name, (expected, wiring) in cases.items()}
+    approve_findings(
+        "calls", {RULE: answers}, {str(stage.policy): "POLICY", str(saved_policies["smolvla"][0]): "SMOLVLA"}
+    )
 
 
-def test_the_longer_chunk_that_is_named_mends_it(stage: Wired):
-    finding = late(called(stage, 600.0))
+def test_the_longer_chunk_that_is_named_fixes_it(stage: Wired):
+    finding = late(read_timed_wiring(stage, 600.0))
     assert finding is not None
     assert "--policy.n_action_steps=18, of a chunk of 30. Or" in finding.do
     wiring = read_wiring(stage.policy, stage.dataset, stage.robot, settings={"n_action_steps": 18})
@@ -77,15 +79,15 @@ def test_the_longer_chunk_that_is_named_mends_it(stage: Wired):
     assert late(wiring) is None
 
 
-def test_the_lower_rate_that_is_named_mends_it(stage: Wired):
-    finding = late(called(stage, 600.0))
+def test_the_lower_rate_that_is_named_fixes_it(stage: Wired):
+    finding = late(read_timed_wiring(stage, 600.0))
     assert finding is not None
     assert "--fps=16, at which 10 ticks cover a call, with data that was recorded at that rate" in finding.do
-    assert late(called(stage, 600.0, fps=16.0)) is None
+    assert late(read_timed_wiring(stage, 600.0, fps=16.0)) is None
 
 
 def absent(wiring: Wiring) -> Finding | None:
-    return next((each for each in findings_of(wiring) if each.rule == "device-absent"), None)
+    return next((each for each in wiring_findings(wiring) if each.rule == "device-absent"), None)
 
 
 def test_a_device_that_is_there_is_no_finding(stage: Wired):
@@ -107,7 +109,7 @@ def test_a_device_that_is_there_is_no_finding(stage: Wired):
 def test_a_device_that_is_not_there_is_named_with_its_flag(
     asked: dict[str, str], by: str, flag: str, stage: Wired, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr(device, "_of_torch", lambda name: (name == "cpu", f"torch has no {name} here"))
+    monkeypatch.setattr(device, "_check_torch_device", lambda name: (name == "cpu", f"torch has no {name} here"))
     stage.configure(device=asked.get("configured", "cpu"))
     stage.set_robot(device="cpu", device_flag=asked.get("flag", ""))
     settings = {"device": asked["setting"]} if "setting" in asked else {}

@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from safetensors.numpy import load_file
-from support.wired import DATA, EPISODES, JOINTS, TICKS, Wired, change_json, described
+from support.wired import DATA, EPISODES, JOINTS, TICKS, Wired, change_json, compute_statistics
 
 from strobe.core.kinds import advise, document
 from strobe.core.results.finding import Finding
@@ -21,22 +21,22 @@ STATE = "observation.state"
 Plant = Callable[[Wired], Any]
 
 
-def found(stage: Wired) -> dict[str, Finding]:
+def findings_by_rule(stage: Wired) -> dict[str, Finding]:
     """Serious findings, and those on the data, by rule; without those on the reach, which follows the statistics."""
     every = stage.preflight().findings
     return {each.rule: each for each in every if each.level == "warning" and each.rule != "reach-beyond-limits"}
 
 
-def normalised_by(mode: str) -> Plant:
+def set_normalisation(mode: str) -> Plant:
     def plant(stage: Wired) -> None:
-        def changed(processor: dict[str, Any]) -> dict[str, Any]:
+        def change_modes(processor: dict[str, Any]) -> dict[str, Any]:
             for step in processor["steps"]:
                 if "norm_map" in step["config"]:
                     step["config"]["norm_map"] |= {"STATE": mode, "ACTION": mode}
             return processor
 
         for kind in ("pre", "post"):
-            change_json(stage.policy / f"policy_{kind}processor.json", changed)
+            change_json(stage.policy / f"policy_{kind}processor.json", change_modes)
 
     return plant
 
@@ -51,19 +51,19 @@ def averaged_quantiles(times: float) -> Plant:
 
     def plant(stage: Wired) -> None:
         both(stage, lambda values, episode: np.where(episode[:, None] == 0, times, 1.0) * np.clip(values, -9, 9))
-        normalised_by("QUANTILES")(stage)
+        set_normalisation("QUANTILES")(stage)
         stage.take_statistics()
         frames = pd.read_parquet(stage.dataset / DATA)
 
-        def averaged(read: dict[str, Any]) -> dict[str, Any]:
+        def average_quantiles(read: dict[str, Any]) -> dict[str, Any]:
             for name in ("action", STATE):
-                each = [described(np.stack(own[name].to_list())) for _, own in frames.groupby("episode_index")]
+                each = [compute_statistics(np.stack(own[name].to_list())) for _, own in frames.groupby("episode_index")]
                 for key in ("q01", "q10", "q50", "q90", "q99"):
                     read[name][key] = np.mean([one[key] for one in each], axis=0).tolist()
             return read
 
-        change_json(stage.dataset / "meta/stats.json", averaged)
-        stats = averaged({name: {} for name in ("action", STATE)})
+        change_json(stage.dataset / "meta/stats.json", average_quantiles)
+        stats = average_quantiles({name: {} for name in ("action", STATE)})
         for kind in ("pre", "post"):
             numbers = {f"{n}.{k}": np.array(v, np.float32) for n in stats for k, v in stats[n].items()}
             stage.change_statistics(kind, lambda tensors, numbers=numbers: tensors | numbers)
@@ -71,21 +71,21 @@ def averaged_quantiles(times: float) -> Plant:
     return plant
 
 
-def stated(name: str, times: float, joint: int | None = 2) -> Plant:
+def scale_statistic(name: str, times: float, joint: int | None = 2) -> Plant:
     """The data set says another number of its state."""
 
     def plant(stage: Wired) -> None:
-        def changed(read: dict[str, Any]) -> dict[str, Any]:
+        def change_statistic(read: dict[str, Any]) -> dict[str, Any]:
             numbers = read[STATE][name]
             read[STATE][name] = [times * one if joint in (None, at) else one for at, one in enumerate(numbers)]
             return read
 
-        change_json(stage.dataset / "meta/stats.json", changed)
+        change_json(stage.dataset / "meta/stats.json", change_statistic)
 
     return plant
 
 
-def shifted(ticks: int) -> Plant:
+def shift_state(ticks: int) -> Plant:
     """The state of a tick is the action ``ticks`` before it."""
 
     def plant(stage: Wired) -> None:
@@ -110,17 +110,17 @@ def standing(frames: int) -> Plant:
     return plant
 
 
-def joint_of(noise: float, scale: float = 0.0) -> Plant:
+def plant_noisy_joint(noise: float, scale: float = 0.0) -> Plant:
     """One joint stands at 12 with so much noise; or it moves, in a unit of its own (metres)."""
 
     def plant(stage: Wired) -> None:
         random = np.random.default_rng(0)
 
-        def changed(values: np.ndarray, _: np.ndarray) -> np.ndarray:
+        def change_joint(values: np.ndarray, _: np.ndarray) -> np.ndarray:
             values[:, 3] = scale * values[:, 3] if scale else 12 + noise * random.normal(size=len(values)).clip(-1, 1)
             return values
 
-        both(stage, changed)
+        both(stage, change_joint)
         stage.take_statistics()
         if scale:  # a robot that says no unit
             for name in ("action", STATE):
@@ -137,13 +137,13 @@ def indices(stage: Wired, episodes: tuple[int, ...], off: int) -> None:
     table.to_parquet(file)
 
 
-def not_a_number(count: int) -> Plant:
+def plant_nan(count: int) -> Plant:
     def plant(stage: Wired) -> None:
-        def changed(values: np.ndarray, _: np.ndarray) -> np.ndarray:
+        def set_nan(values: np.ndarray, _: np.ndarray) -> np.ndarray:
             values[7 : 7 + count, 1] = np.nan
             return values
 
-        stage.change_vector(STATE, changed)
+        stage.change_vector(STATE, set_nan)
 
     return plant
 
@@ -154,20 +154,21 @@ PLANTED: dict[str, tuple[Plant, set[str], tuple[str, ...]]] = {
         averaged_quantiles(5.0), {"data-statistics-wrong"}, ("q99", "% of the frames lie outside ±1, up to")),
     "quantiles averaged, one episode 2.5 times as wide": (
         averaged_quantiles(2.5), {"data-statistics-wrong"}, ("q99", "% of the frames lie outside ±1, up to")),
-    "mean": (stated("std", 5.0), {"data-statistics-wrong"}, ("elbow_flex", "std 25 (frames: 4.9")),
-    "spread a little off": (stated("std", 1.15), {"data-statistics-wrong"}, ("elbow_flex", "std 5.75")),
-    "the action is the state": (shifted(0), {"data-action-is-state"}, ("In 100 % of the frames", "same tick")),
-    "the action is an earlier state": (shifted(-2), {"data-action-is-state"}, ("the state 2 ticks before",)),
+    "mean": (scale_statistic("std", 5.0), {"data-statistics-wrong"}, ("elbow_flex", "std 25 (frames: 4.9")),
+    "spread a little off": (scale_statistic("std", 1.15), {"data-statistics-wrong"}, ("elbow_flex", "std 5.75")),
+    "the action is the state": (shift_state(0), {"data-action-is-state"}, ("In 100 % of the frames", "same tick")),
+    "the action is an earlier state": (shift_state(-2), {"data-action-is-state"}, ("the state 2 ticks before",)),
     "forty standing frames": (standing(40), {"data-stands-at-starts"}, ("In 3", "% of all frames")),
     "fifteen standing frames": (standing(15), {"data-stands-at-starts"}, ("In 1", "% of all frames")),
-    "a joint that stands": (joint_of(0.0), {"statistics-flat"}, ("wrist_flex.pos", "1° beside it is 1e+08 σ")),
-    "a joint that jitters": (joint_of(0.02), {"statistics-flat"}, ("wrist_flex.pos", "1° beside it is", "hardly")),
+    "a joint that stands": (plant_noisy_joint(0.0), {"statistics-flat"}, ("wrist_flex.pos", "1° beside it is 1e+08 σ")),
+    "a joint that jitters": (plant_noisy_joint(0.02), {"statistics-flat"},
+                             ("wrist_flex.pos", "1° beside it is", "hardly")),
     "an episode's numbers": (
         lambda stage: indices(stage, (1, 3, 5), 119), {"data-index"}, ("99 % of its actions", "3 of 8 episodes")),
     "one episode's numbers, a little": (
         lambda stage: indices(stage, (2,), 6), {"data-index"}, ("5 % of its actions", "1 of 8 episodes")),
-    "a state without numbers": (not_a_number(40), {"data-not"}, ("number 1 of observation.state", "39 more")),
-    "one number": (not_a_number(1), {"data-not"}, ("number 1 of observation.state",)),
+    "a state without numbers": (plant_nan(40), {"data-not"}, ("number 1 of observation.state", "39 more")),
+    "one number": (plant_nan(1), {"data-not"}, ("number 1 of observation.state",)),
 }  # fmt: skip
 
 
@@ -176,7 +177,7 @@ PLANTED: dict[str, tuple[Plant, set[str], tuple[str, ...]]] = {
 def test_a_planted_fault_of_the_data_is_named(name: str, stage: Wired):
     plant, rules, words = PLANTED[name]
     plant(stage)
-    serious = found(stage)
+    serious = findings_by_rule(stage)
     assert set(serious) == rules
     text = " ".join(f"{each.title} {each.seen}" for each in serious.values())
     assert [word for word in words if word not in text] == []
@@ -187,9 +188,9 @@ def test_a_planted_fault_of_the_data_is_named(name: str, stage: Wired):
                                                                                      "data-index"}])  # fmt: skip
 def test_the_copy_that_is_named_is_sound(name: str, stage: Wired, tmp_path: Path):
     PLANTED[name][0](stage)
-    (finding,) = found(stage).values()
-    assert f"--dataset.root={stage.dataset} --mend_data=NEW" in finding.do
-    preflight(Preflight(stage.policy, stage.dataset, mend_data=tmp_path / "new"))
+    (finding,) = findings_by_rule(stage).values()
+    assert f"--dataset.root={stage.dataset} --fix_data=FOLDER" in finding.do
+    preflight(Preflight(stage.policy, stage.dataset, fix_data=tmp_path / "new"))
     stage.dataset = tmp_path / "new"
     assert {each.rule for each in stage.preflight().findings if each.rule.startswith("data-")} == set()
 
@@ -198,11 +199,11 @@ SOUND: dict[str, Plant] = {
     "baseline": lambda stage: None,
     "its own statistics": Wired.take_statistics,
     "quantiles averaged, episodes alike": averaged_quantiles(1.1),
-    "min and max": lambda stage: (stage.take_statistics(), normalised_by("MIN_MAX")(stage)),
-    "an action that the next state repeats": shifted(1),
-    "a slow arm": shifted(6),
+    "min and max": lambda stage: (stage.take_statistics(), set_normalisation("MIN_MAX")(stage)),
+    "an action that the next state repeats": shift_state(1),
+    "a slow arm": shift_state(6),
     "five standing frames": standing(5),
-    "a joint in metres beside degrees": joint_of(0.0, scale=0.002),
+    "a joint in metres beside degrees": plant_noisy_joint(0.0, scale=0.002),
 }
 
 
@@ -216,22 +217,22 @@ def test_nothing_is_said_of_a_sound_data_set(name: str, stage: Wired):
 
 
 def test_a_constant_joint_that_the_policy_ignores_is_no_fault(stage: Wired):
-    joint_of(0.0)(stage)
+    plant_noisy_joint(0.0)(stage)
 
-    def changed(processor: dict[str, Any]) -> dict[str, Any]:
+    def change_state_mode(processor: dict[str, Any]) -> dict[str, Any]:
         for step in processor["steps"]:
             if "norm_map" in step["config"]:
                 step["config"]["norm_map"]["STATE"] = "IDENTITY"
         return processor
 
-    change_json(stage.policy / "policy_preprocessor.json", changed)
-    assert found(stage) == {}
+    change_json(stage.policy / "policy_preprocessor.json", change_state_mode)
+    assert findings_by_rule(stage) == {}
 
 
 @pytest.mark.parametrize(("name", "level"), [("q99", None), ("max", "info"), ("std", "warning")])
 def test_statistics_that_the_policy_does_not_read_are_no_serious_fault(name: str, level: str | None, stage: Wired):
     stage.take_statistics()
-    stated(name, 4.0)(stage)
+    scale_statistic(name, 4.0)(stage)
     every = {each.rule: each.level for each in stage.preflight().findings if each.rule.startswith("data-")}
     assert every == ({"data-statistics-wrong": level} if level else {})
     alone = preflight_of_data(stage.dataset)
@@ -243,23 +244,23 @@ def test_statistics_that_the_policy_does_not_read_are_no_serious_fault(name: str
 def test_statistics_that_are_not_there_or_no_numbers_are_written_into_the_copy(
     value: float | None, stage: Wired, tmp_path: Path
 ):
-    def changed(read: dict[str, Any]) -> dict[str, Any]:
+    def spoil_statistics(read: dict[str, Any]) -> dict[str, Any]:
         if value is None:
             del read[STATE]
         else:
             read[STATE]["std"][2] = value
         return read
 
-    change_json(stage.dataset / "meta/stats.json", changed)
-    serious = found(stage)
-    assert "--mend_data=NEW" in serious["data-statistics"].do
-    preflight(Preflight(stage.policy, stage.dataset, mend_data=tmp_path / "new"))
+    change_json(stage.dataset / "meta/stats.json", spoil_statistics)
+    serious = findings_by_rule(stage)
+    assert "--fix_data=FOLDER" in serious["data-statistics"].do
+    preflight(Preflight(stage.policy, stage.dataset, fix_data=tmp_path / "new"))
     assert [each.level for each in advise(preflight_of_data(tmp_path / "new"))] == []
 
 
-def test_leaving_the_episodes_out_that_are_named_mends_it(stage: Wired):
-    not_a_number(3)(stage)
-    finding = found(stage)["data-not"]
+def test_leaving_the_episodes_out_that_are_named_fixes_it(stage: Wired):
+    plant_nan(3)(stage)
+    finding = findings_by_rule(stage)["data-not"]
     assert "--dataset.episodes=[1,2,3,4,5,6,7]" in finding.do
     result = preflight(Preflight(stage.policy, stage.dataset, episodes=range(1, EPISODES)))
     assert [each.rule for each in advise(result)] == []
@@ -289,7 +290,7 @@ def relative(stage: Wired, *, statistics: bool, offset: float, exclude: tuple[st
         actions, states = (np.stack(own[name].to_list()) for name in ("action", STATE))
         mask = np.array([not any(word in joint for word in exclude) for joint in JOINTS])
         chunks += [actions[at : at + 5] - states[at] * mask for at in range(len(own) - 4)]
-    made = described(np.concatenate(chunks))
+    made = compute_statistics(np.concatenate(chunks))
     for kind in ("pre", "post"):
         numbers = {f"action.{key}": np.array(values, np.float32) for key, values in made.items()}
         stage.change_statistics(kind, lambda tensors, numbers=numbers: tensors | numbers)
@@ -300,7 +301,7 @@ def relative(stage: Wired, *, statistics: bool, offset: float, exclude: tuple[st
 def test_a_sound_policy_of_relative_actions_has_no_fault(offset: float, exclude: tuple[str, ...], stage: Wired):
     """As in lerobot #4700: its statistics are of other numbers than the data set's."""
     relative(stage, statistics=True, offset=offset, exclude=exclude)
-    assert set(found(stage)) - {"fields-unknown"} == set()
+    assert set(findings_by_rule(stage)) - {"fields-unknown"} == set()
 
 
 @pytest.mark.slow("a copy of a data set with statistics of relative actions, read again", each_change=True)
@@ -309,17 +310,17 @@ def test_relative_actions_with_absolute_statistics_are_named_and_a_copy_has_the_
     offset: float, stage: Wired, tmp_path: Path
 ):
     relative(stage, statistics=False, offset=offset)
-    serious = found(stage)
+    serious = findings_by_rule(stage)
     assert set(serious) - {"fields-unknown"} == {"statistics-absolute"}
     assert "action[t + k] − state[t], k < 5" in serious["statistics-absolute"].seen
-    assert "--mend_data=NEW" in serious["statistics-absolute"].do
-    preflight(Preflight(stage.policy, stage.dataset, mend_data=tmp_path / "new"))
+    assert "--fix_data=FOLDER" in serious["statistics-absolute"].do
+    preflight(Preflight(stage.policy, stage.dataset, fix_data=tmp_path / "new"))
     stage.dataset = tmp_path / "new"
-    retrained(stage)
-    assert set(found(stage)) - {"fields-unknown"} == set()
+    retrain(stage)
+    assert set(findings_by_rule(stage)) - {"fields-unknown"} == set()
 
 
-def retrained(stage: Wired) -> None:
+def retrain(stage: Wired) -> None:
     """The policy is trained again: its processors get the data set's statistics."""
     read = json.loads((stage.dataset / "meta/stats.json").read_text())
     for kind in ("pre", "post"):
@@ -332,11 +333,11 @@ def retrained(stage: Wired) -> None:
 
 
 @pytest.mark.parametrize("statistics", [True, False])
-def test_mend_writes_no_absolute_statistics_for_relative_actions(statistics: bool, stage: Wired, tmp_path: Path):
+def test_fix_writes_no_absolute_statistics_for_relative_actions(statistics: bool, stage: Wired, tmp_path: Path):
     relative(stage, statistics=statistics, offset=30.0)
     (file,) = stage.policy.glob("policy_postprocessor*.safetensors")
     before = load_file(file)
-    preflight(Preflight(stage.policy, stage.dataset, mend=tmp_path / "fixed"))  # of action_feature_names
+    preflight(Preflight(stage.policy, stage.dataset, fix=tmp_path / "fixed"))  # of action_feature_names
     after = load_file(tmp_path / "fixed" / file.name)
     assert all(np.array_equal(before[name], after[name]) for name in before)
 
@@ -346,7 +347,7 @@ def test_a_relative_policy_without_statistics_gets_those_of_relative_actions(sta
     (file,) = stage.policy.glob("policy_postprocessor*.safetensors")
     before = load_file(file)["action.std"]
     stage.change_statistics("post", lambda tensors: {"other": np.zeros(1, np.float32)})
-    preflight(Preflight(stage.policy, stage.dataset, mend=tmp_path / "fixed"))
+    preflight(Preflight(stage.policy, stage.dataset, fix=tmp_path / "fixed"))
     np.testing.assert_allclose(load_file(tmp_path / "fixed" / file.name)["action.std"], before, rtol=1e-3)
 
 
@@ -360,27 +361,27 @@ def test_frames_that_cannot_be_read_are_not_judged(stage: Wired):
 
 
 def test_a_robot_of_which_nothing_is_known_makes_a_still_joint_a_note(stage: Wired):
-    joint_of(0.0)(stage)
+    plant_noisy_joint(0.0)(stage)
     result = preflight(Preflight(stage.policy, stage.dataset))
     assert {each.rule: each.level for each in advise(result)} == {"statistics-flat": "info"}
 
 
-def again(episodes: tuple[int, ...]) -> Plant:
+def repeat_first_episode(episodes: tuple[int, ...]) -> Plant:
     """These episodes are the first one again."""
 
     def plant(stage: Wired) -> None:
-        def copied(values: np.ndarray, _: np.ndarray) -> np.ndarray:
+        def copy_first_episode(values: np.ndarray, _: np.ndarray) -> np.ndarray:
             every = values.reshape(EPISODES, TICKS, 6)
             every[list(episodes)] = every[0]
             return every.reshape(-1, 6)
 
-        both(stage, copied)
+        both(stage, copy_first_episode)
         stage.take_statistics()
 
     return plant
 
 
-def repeated(rate: float) -> Plant:
+def lower_state_rate(rate: float) -> Plant:
     """The state is read at a part of the loop's rate, and written again in between."""
 
     def plant(stage: Wired) -> None:
@@ -395,15 +396,15 @@ def repeated(rate: float) -> Plant:
 @pytest.mark.parametrize(
     ("plant", "rule", "words"),
     [
-        (again((1, 3, 5)), "data-copy", "Episode 1 is episode 0 again, and 2 more episodes so"),
-        (again((4,)), "data-copy", "Episode 4 is episode 0 again"),
-        (repeated(0.5), "data-repeats", "a new value in 50 % of the ticks: 15 Hz, where the data set says 30"),
-        (repeated(0.75), "data-repeats", "a new value in 75 % of the ticks: 22.6 Hz"),
+        (repeat_first_episode((1, 3, 5)), "data-copy", "Episode 1 is episode 0 again, and 2 more episodes so"),
+        (repeat_first_episode((4,)), "data-copy", "Episode 4 is episode 0 again"),
+        (lower_state_rate(0.5), "data-repeats", "a new value in 50 % of the ticks: 15 Hz, where the data set says 30"),
+        (lower_state_rate(0.75), "data-repeats", "a new value in 75 % of the ticks: 22.6 Hz"),
     ],
 )
 def test_episodes_twice_and_a_loop_that_was_slower_are_named(plant: Plant, rule: str, words: str, stage: Wired):
     plant(stage)
-    serious = found(stage)
+    serious = findings_by_rule(stage)
     assert set(serious) == {rule}
     assert words in serious[rule].title
     assert serious[rule].why
@@ -415,7 +416,7 @@ def test_a_sensor_that_rounds_and_commands_that_jump_are_no_slow_loop(grain: flo
     """Numbers of a slow motion stand where the sensor rounds them; keys that are pressed now and then hold theirs."""
     both(stage, lambda values, _: np.round(np.clip(values, -9, 9) / grain) * grain)
     stage.take_statistics()
-    assert "data-repeats" not in found(stage)
+    assert "data-repeats" not in findings_by_rule(stage)
 
 
 def picture(number: int, change: Callable[[np.ndarray], np.ndarray]) -> dict[str, Any]:
@@ -428,15 +429,17 @@ def picture(number: int, change: Callable[[np.ndarray], np.ndarray]) -> dict[str
     return {"bytes": cv2.imencode(".png", change(image))[1].tobytes(), "path": None}
 
 
-def seen(stage: Wired, change: Callable[[int, int], tuple[int, Callable[[np.ndarray], np.ndarray]]]) -> None:
+def draw_camera_images(
+    stage: Wired, change: Callable[[int, int], tuple[int, Callable[[np.ndarray], np.ndarray]]]
+) -> None:
     """Both cameras see an arm; ``change``: of an episode and a tick, the place that the front one shows, and how."""
 
-    def changed(frames: pd.DataFrame) -> None:
+    def change_images(frames: pd.DataFrame) -> None:
         pairs = list(zip(frames["episode_index"], frames["frame_index"], strict=True))
         frames["observation.images.wrist"] = [picture(tick, np.copy) for _, tick in pairs]
         frames["observation.images.front"] = [picture(*change(episode, tick)) for episode, tick in pairs]
 
-    stage.change_frames(changed)
+    stage.change_frames(change_images)
 
 
 @pytest.mark.parametrize(
@@ -453,8 +456,8 @@ def seen(stage: Wired, change: Callable[[int, int], tuple[int, Callable[[np.ndar
 def test_a_camera_that_froze_or_shows_nothing_is_named_where_images_are_decoded(
     change: Any, rule: str, share: str, stage: Wired
 ):
-    seen(stage, change)
-    assert found(stage) == {}
+    draw_camera_images(stage, change)
+    assert findings_by_rule(stage) == {}
     result = preflight(Preflight(stage.policy, stage.dataset, decode=True))
     assert [each.rule for each in advise(result)] == ([rule] if rule else [])
     assert [share in each.title for each in advise(result)] == ([True] if rule else [])
@@ -492,14 +495,14 @@ def test_a_task_without_words_is_named_for_a_policy_that_reads_them(text: str, l
 def test_statistics_that_a_camera_lacks_are_written_into_the_copy(lacking: str, stage: Wired, tmp_path: Path):
     front = "observation.images.front"
 
-    def changed(read: dict[str, Any]) -> dict[str, Any]:
+    def drop_camera_statistic(read: dict[str, Any]) -> dict[str, Any]:
         own = read.pop(front)
         return read | ({front: {key: own[key] for key in own if key != lacking}} if lacking else {})
 
-    seen(stage, lambda episode, tick: (tick, np.copy))
-    change_json(stage.dataset / "meta/stats.json", changed)
-    assert "--mend_data=NEW" in found(stage)["data-statistics"].do
-    preflight(Preflight(stage.policy, stage.dataset, mend_data=tmp_path / "new"))
+    draw_camera_images(stage, lambda episode, tick: (tick, np.copy))
+    change_json(stage.dataset / "meta/stats.json", drop_camera_statistic)
+    assert "--fix_data=FOLDER" in findings_by_rule(stage)["data-statistics"].do
+    preflight(Preflight(stage.policy, stage.dataset, fix_data=tmp_path / "new"))
     assert [each.level for each in advise(preflight_of_data(tmp_path / "new")) if each.level == "warning"] == []
     read = json.loads((tmp_path / "new/meta/stats.json").read_text())[front]
     assert np.shape(read["mean"]) == (3, 1, 1)

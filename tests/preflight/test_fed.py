@@ -6,7 +6,7 @@ import pytest
 from support.wired import JOINTS, Wired
 
 from strobe.core.results.finding import Finding
-from strobe.preflight.findings.wiring import findings_of
+from strobe.preflight.findings.wiring import wiring_findings
 from strobe.preflight.pages import fed
 from strobe.preflight.results.wiring import Wiring
 from strobe.preflight.wiring.fed import add_fed
@@ -26,13 +26,13 @@ def run(stage: Wired, joint: int, first: float, later: float) -> Wiring:
     return wiring
 
 
-def found(wiring: Wiring) -> list[Finding]:
-    return [each for each in findings_of(wiring) if each.rule in RULES]
+def relevant_findings(wiring: Wiring) -> list[Finding]:
+    return [each for each in wiring_findings(wiring) if each.rule in RULES]
 
 
 @pytest.mark.parametrize(("first", "sigma"), [(HIGH + 6, "+9.2 σ"), (-400.0, "-80 σ")])
 def test_a_joint_that_starts_elsewhere_is_named_with_its_size(first: float, sigma: str, stage: Wired):
-    (finding,) = found(run(stage, 2, first, 0.0))
+    (finding,) = relevant_findings(run(stage, 2, first, 0.0))
     assert finding.rule == "starts-outside-training"
     assert finding.level == "warning"
     assert finding.title.endswith(f": elbow_flex.pos, {sigma}")
@@ -48,7 +48,7 @@ def test_a_joint_that_stays_elsewhere_is_named_with_the_share_of_ticks(share: fl
         [0.0, 0.0, 0.0, 0.0, HIGH + 4 if tick >= TICKS * (1 - share) and tick else 0.0, 0.0] for tick in range(TICKS)
     ]
     add_fed(wiring, JOINTS, rows)
-    (finding,) = found(wiring)
+    (finding,) = relevant_findings(wiring)
     assert finding.rule == "runs-outside-training"
     assert "wrist_roll.pos" in finding.title
 
@@ -58,14 +58,14 @@ def test_nothing_is_said_inside_of_the_range_or_at_its_edge(at: float, stage: Wi
     wiring = run(stage, 2, at, at)
     assert wiring.fed is not None
     assert [each.joint for each in wiring.fed] == JOINTS
-    assert found(wiring) == []
+    assert relevant_findings(wiring) == []
 
 
 def test_positions_follow_the_names_of_the_robot(stage: Wired):
     stage.take_statistics()
     wiring = stage.read()
     add_fed(wiring, JOINTS[::-1], [[HIGH + 20, 0.0, 0.0, 0.0, 0.0, 0.0]] * TICKS)
-    (finding,) = found(wiring)
+    (finding,) = relevant_findings(wiring)
     assert JOINTS[-1] in finding.title
 
 
@@ -74,7 +74,7 @@ def test_without_positions_nothing_is_judged(stage: Wired):
     wiring = stage.read()
     add_fed(wiring, JOINTS, [None] * TICKS)
     assert wiring.fed is None
-    assert found(wiring) == []
+    assert relevant_findings(wiring) == []
 
 
 def test_the_page_of_a_run_has_a_row_for_each_joint(stage: Wired):

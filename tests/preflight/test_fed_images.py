@@ -9,7 +9,7 @@ import pytest
 from support.wired import CAMERAS, JOINTS, SIZE, Wired
 
 from strobe.core.results.finding import Finding
-from strobe.preflight.findings.fed import first_of
+from strobe.preflight.findings.fed import first_observation_findings
 from strobe.preflight.pages import fed
 from strobe.preflight.results.wiring import Wiring
 from strobe.preflight.wiring.fed_images import add_first
@@ -43,7 +43,7 @@ def look(stage: Wired, statistics: bool = True, scale: float = 1.0, **frames: np
 
 
 def rules(wiring: Wiring) -> dict[str, Finding]:
-    return {each.rule: each for each in first_of(wiring)}
+    return {each.rule: each for each in first_observation_findings(wiring)}
 
 
 @pytest.mark.parametrize(
@@ -102,6 +102,6 @@ def test_a_rehearsals_test_pattern_is_not_judged(stage: Wired):
     wiring = look(stage)
     black = {name: frame((0, 0, 0), 0.0) for name in MEANS}
     add_first(wiring, black, filmed=["wrist"])
-    assert [each.title for each in first_of(wiring)] == ["Camera wrist is black"]
+    assert [each.title for each in first_observation_findings(wiring)] == ["Camera wrist is black"]
     add_first(wiring, black, filmed=[""])
-    assert len(first_of(wiring)) == 2
+    assert len(first_observation_findings(wiring)) == 2

@@ -103,18 +103,18 @@ def test_actions_without_units_and_of_another_joint_jump(fault: str) -> None:
     assert silent < SEEDS * 0.3
 
 
-def off(data: Recording, by: Any) -> FirstJump:
+def offset_jump(data: Recording, by: Any) -> FirstJump:
     """The jump of a policy that predicts the recorded first actions, and so much more."""
     return data.jump(data.actions[data.firsts] + by)
 
 
-def claimed(jump: FirstJump, outcome: Any) -> PreflightResult:
+def make_hypothesis_result(jump: FirstJump, outcome: Any) -> PreflightResult:
     result = answer(jump)
     result.hypotheses = [Hypothesis(kind="cameras", name="two cameras change places", outcome=outcome)]
     return result
 
 
-def limited(low: float, high: float) -> Reach:
+def limited_reach(low: float, high: float) -> Reach:
     """A joint that may go 80 degrees each way and is sent ``low`` to ``high`` by the statistics."""
     joint = JointReach(joint="lift.pos", low=low, high=high, limit_low=-80, limit_high=80)
     return Reach(joints=[joint], unit="degrees", basis="min and max", calibration="my_arm.json")
@@ -122,30 +122,30 @@ def limited(low: float, high: float) -> Reach:
 
 def test_what_is_found() -> None:
     data, still = recording(1, plain=True), recording(2)
-    lift, jump, beyond = off(data, [0, 80, 0, 0]), "first-jump-far", "predicted-beyond-limits"
+    lift, jump, beyond = offset_jump(data, [0, 80, 0, 0]), "first-jump-far", "predicted-beyond-limits"
     mean = data.jump(np.broadcast_to(data.actions.mean(axis=0), (len(data.firsts), 4)))
     still.actions[:, 3] = still.states[:, 3] = 5.0
-    gripper, below = off(still, [0, 0, 0, 40]), ActionRange(name="lift.pos", low=-100.0, high=20.0)
+    gripper, below = offset_jump(still, [0, 0, 0, 40]), ActionRange(name="lift.pos", low=-100.0, high=20.0)
     assert gripper.joints[3].spread == 0
     approve_findings("first-actions", {"|".join(OURS): {
         "80 degrees off": (jump, answer(lift)),
         "80 degrees off, and capped": (jump, answer(lift, reach=Reach(joints=[], capped=True))),
         "the mean action": (jump, answer(mean)),  # from a rest pose that is far from it
-        "what a claim explains": ("", claimed(lift, "claimed")),
-        "what no claim explains": (jump, claimed(lift, "not better")),
-        "three episodes": ("", answer(off(recording(1, episodes=3, plain=True), 90))),
+        "what a claim explains": ("", make_hypothesis_result(lift, "claimed")),
+        "what no claim explains": (jump, make_hypothesis_result(lift, "not better")),
+        "three episodes": ("", answer(offset_jump(recording(1, episodes=3, plain=True), 90))),
         "a joint that never moves": ("", answer(gripper)),  # it has no measure
-        "predictions beyond the calibration": (beyond, answer(None, below, reach=limited(-70, 70))),
+        "predictions beyond the calibration": (beyond, answer(None, below, reach=limited_reach(-70, 70))),
         "predictions that push against a limit": (
-            "", answer(None, ActionRange(name="lift.pos", low=-82.0, high=20.0), reach=limited(-70, 70))),
-        "statistics beyond it already": ("", answer(None, below, reach=limited(-120, 70))),
+            "", answer(None, ActionRange(name="lift.pos", low=-82.0, high=20.0), reach=limited_reach(-70, 70))),
+        "statistics beyond it already": ("", answer(None, below, reach=limited_reach(-120, 70))),
     }})  # fmt: skip
 
 
 def test_the_report_shows_jumps_and_ranges_and_what_was_not_judged() -> None:
     data = recording(1, plain=True)
     lift = ActionRange(name="lift.pos", low=-60.0, high=20.0)
-    result = answer(data.jump(data.actions[data.firsts]), lift, reach=limited(-70, 70))
+    result = answer(data.jump(data.actions[data.firsts]), lift, reach=limited_reach(-70, 70))
     sections = {section.key: section for section in document(result).sections}
     assert [column.title for column in sections["reach"].table.columns] == [
         "Joint",

@@ -37,7 +37,7 @@ def answer(*parts: PartErrors, hypotheses: tuple[Hypothesis, ...] = ()) -> Prefl
 
 
 CLAIMED = Hypothesis(
-    kind="cameras", name="the cameras top and wrist change places", outcome="claimed", mend="--rename_map=…",
+    kind="cameras", name="the cameras top and wrist change places", outcome="claimed", fix="--rename_map=…",
     explained=0.9, wired=0.1, paired=ratio(0.3),
 )  # fmt: skip
 

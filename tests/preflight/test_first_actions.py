@@ -20,14 +20,14 @@ LOOK = open_loop.Frames(Path("unused"), seconds=120.0, most=12)
 GOLDEN = TESTS / "golden"
 
 
-def judged(frames: Frames, **settings: Any) -> OpenLoop:
+def judge_frames(frames: Frames, **settings: Any) -> OpenLoop:
     return open_loop.judge_subject(subject(frames, **settings), LOOK, lambda _: None)[0]
 
 
 @pytest.mark.parametrize("first", [0, 50])
 def test_a_sound_policy_starts_as_the_demonstrations_do(first: int) -> None:
     frames = recording(first=first)
-    jump = judged(frames).first_jump
+    jump = judge_frames(frames).first_jump
     assert jump is not None
     assert (jump.episodes, [joint.joint for joint in jump.joints], jump.unjudged) == (8, JOINTS, [])
     starts = np.arange(8) * 30
@@ -44,14 +44,14 @@ def test_a_policy_that_is_wired_to_other_statistics_jumps() -> None:
     frames = recording()
     far = {key: {of: np.asarray(value) * (1 if of == "std" else 4) + 200 for of, value in each.items()}
            for key, each in frames.meta.stats.items()}  # fmt: skip
-    jump = judged(frames, stats=far).first_jump
+    jump = judge_frames(frames, stats=far).first_jump
     assert jump is not None
     assert any(is_far(joint) for joint in jump.joints)
 
 
 def test_ranges_are_of_the_actions_that_are_executed() -> None:
     frames = recording()
-    result = judged(frames)
+    result = judge_frames(frames)
     assert result.executed == result.chunk
     assert [own.name for own in result.ranges] == JOINTS
     for own, values in zip(result.ranges, frames.whole[ACTION].T, strict=True):
@@ -67,7 +67,7 @@ def test_ranges_are_of_the_actions_that_are_executed() -> None:
 def test_a_state_of_other_dimensions_is_not_judged_and_ranges_are() -> None:
     frames = recording()
     frames.meta.features[STATE] = frames.meta.features[STATE] | {"names": [f"{name} of the base" for name in JOINTS]}
-    result = judged(frames)
+    result = judge_frames(frames)
     assert result.first_jump is not None
     assert result.first_jump.joints == []
     assert result.first_jump.unjudged == ["The first action: the state and the action have other dimensions."]
@@ -87,7 +87,7 @@ def test_ctrl_c_on_the_first_frames_ends_it() -> None:
 
 
 def test_a_runs_first_action_stands_beside() -> None:
-    jump = judged(recording()).first_jump
+    jump = judge_frames(recording()).first_jump
     assert jump is not None
     run = read_run(GOLDEN / "rollout")
     first_actions.add_run(jump, run)

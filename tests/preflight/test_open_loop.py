@@ -13,7 +13,7 @@ import pytest
 import torch
 from support.turning_arm import ACTION, STATE, TOP, WRIST, Frames, Ticks, recording, subject
 
-from strobe.lerobot.policies.recorded_actions import in_turn
+from strobe.lerobot.policies.recorded_actions import spread_frames
 from strobe.preflight import open_loop, predictions
 from strobe.preflight.results.hypothesis import Hypothesis
 from strobe.preflight.results.open_loop import OpenLoop
@@ -24,7 +24,7 @@ RADIANS = np.array([np.pi / 180] * 3 + [1])
 Change = Callable[[Ticks], Ticks]
 
 
-def judged(frames: Frames, stats: dict | None = None, look: open_loop.Frames = LOOK, **settings: object):
+def judge_frames(frames: Frames, stats: dict | None = None, look: open_loop.Frames = LOOK, **settings: object):
     return open_loop.judge_subject(subject(frames, stats, **settings), look, lambda _: None)
 
 
@@ -45,7 +45,7 @@ def both(*changes: Change) -> Change:
     return change
 
 
-def mirrored(dimension: int, total: float) -> Callable[[np.ndarray], np.ndarray]:
+def make_mirror(dimension: int, total: float) -> Callable[[np.ndarray], np.ndarray]:
     def change(values: np.ndarray) -> np.ndarray:
         values = values.copy()
         values[:, dimension] = total - values[:, dimension]
@@ -83,8 +83,8 @@ PLANTS: dict[str, tuple[Change, str, str]] = {
     "state in radians": (each(STATE, lambda v: v * RADIANS), "the state should be in degrees, not in radians",
                          "use_degrees"),
     # lerobot #2753, #1424, #4047: a reversed gripper
-    "gripper": (each(ACTION, mirrored(3, 100)), "gripper is reversed", "gripper"),
-    "sign": (each(ACTION, mirrored(0, 0)), "pan has the other sign", "pan"),
+    "gripper": (each(ACTION, make_mirror(3, 100)), "gripper is reversed", "gripper"),
+    "sign": (each(ACTION, make_mirror(0, 0)), "pan has the other sign", "pan"),
     "relative": (lambda t: t | {ACTION: t[ACTION] - t[STATE]},
                  "this data's actions are relative to the state, the policy's are absolute", "absolute"),
     "later": (later(2), "the policy's actions are those recorded 2 ticks earlier", "tick"),
@@ -95,12 +95,12 @@ PLANTS: dict[str, tuple[Change, str, str]] = {
 
 
 @pytest.mark.parametrize("planted", PLANTS)
-def test_a_planted_miswiring_is_named_with_how_to_mend_it(planted: str) -> None:
-    change, name, mend = PLANTS[planted]
-    result, hypotheses = judged(recording(change))
+def test_a_planted_miswiring_is_named_with_how_to_fix_it(planted: str) -> None:
+    change, name, fix = PLANTS[planted]
+    result, hypotheses = judge_frames(recording(change))
     assert claims(hypotheses) == [name]
     first = hypotheses[0]
-    assert mend in first.mend
+    assert fix in first.fix
     assert result.whole is not None
     assert (first.explained or 0) > 0.9
     assert (first.explained or 0) > result.whole.explained
@@ -108,13 +108,13 @@ def test_a_planted_miswiring_is_named_with_how_to_mend_it(planted: str) -> None:
 
 def test_a_field_is_named_only_where_the_config_has_it() -> None:
     change = PLANTS["action order"][0]
-    _, hypotheses = judged(recording(change))
-    assert "config.json" not in hypotheses[0].mend  # LeRobot would refuse the checkpoint
+    _, hypotheses = judge_frames(recording(change))
+    assert "config.json" not in hypotheses[0].fix  # LeRobot would refuse the checkpoint
     named = subject(recording(change), None)
     config: Any = named.policy.config
     config.action_feature_names = None
     _, hypotheses = open_loop.judge_subject(named, LOOK, lambda _: None)
-    assert '"action_feature_names": ["lift", "wrist", "pan", "gripper"]' in hypotheses[0].mend
+    assert '"action_feature_names": ["lift", "wrist", "pan", "gripper"]' in hypotheses[0].fix
 
 
 @pytest.mark.parametrize(
@@ -127,21 +127,21 @@ def test_a_field_is_named_only_where_the_config_has_it() -> None:
 )
 def test_a_normaliser_without_statistics_is_seen_in_the_actions(missing: tuple[str, ...], name: str) -> None:
     stats = {key: value for key, value in recording().meta.stats.items() if key not in missing} | {"other": {}}
-    _, hypotheses = judged(recording(), stats)
+    _, hypotheses = judge_frames(recording(), stats)
     assert claims(hypotheses) == [name]
-    assert "--mend" in hypotheses[0].mend
+    assert "--fix" in hypotheses[0].fix
 
 
 def test_statistics_of_other_data_are_seen_in_the_actions() -> None:
     stats = {key: {of: np.asarray(value) * 1.7 + 9 for of, value in each.items()}
              for key, each in recording().meta.stats.items()}  # fmt: skip
-    _, hypotheses = judged(recording(), stats)
+    _, hypotheses = judge_frames(recording(), stats)
     assert claims(hypotheses) == ["state and action should be normalised with this data's statistics"]
 
 
 @pytest.mark.parametrize("first", [0, 100, 200])
 def test_a_sound_policy_explains_the_data_and_nothing_is_claimed(first: int) -> None:
-    result, hypotheses = judged(recording(first=first), look=MORE)
+    result, hypotheses = judge_frames(recording(first=first), look=MORE)
     assert claims(hypotheses) == []
     part = result.whole
     assert part is not None
@@ -152,7 +152,7 @@ def test_a_sound_policy_explains_the_data_and_nothing_is_claimed(first: int) -> 
 def test_a_policy_that_explains_nothing_claims_nothing() -> None:
     random = np.random.default_rng(0)
     frames = recording(each(ACTION, lambda values: random.normal(size=values.shape) * 20))
-    result, hypotheses = judged(frames, look=MORE)
+    result, hypotheses = judge_frames(frames, look=MORE)
     assert hypotheses
     # Of these, actions relative to the state would be explained by the state itself: it takes more than to hold still.
     assert claims(hypotheses) == []
@@ -161,13 +161,13 @@ def test_a_policy_that_explains_nothing_claims_nothing() -> None:
 
 
 def test_of_an_input_that_the_policy_does_not_look_at_nothing_is_claimed() -> None:
-    _, hypotheses = judged(recording(PLANTS["channels"][0]), look=MORE, blind=True)
+    _, hypotheses = judge_frames(recording(PLANTS["channels"][0]), look=MORE, blind=True)
     assert claims(hypotheses) == []
     assert {each.outcome for each in hypotheses if each.kind in ("channels", "cameras")} == {"not looked at"}
 
 
 def test_with_fewer_than_four_episodes_nothing_is_judged_and_it_says_how_many_it_takes() -> None:
-    result, hypotheses = judged(recording(PLANTS["cameras"][0], episodes=3), look=MORE)
+    result, hypotheses = judge_frames(recording(PLANTS["cameras"][0], episodes=3), look=MORE)
     assert {each.outcome for each in hypotheses} == {"not judged"}
     assert "4 episodes" in result.unjudged
     assert any("it takes 4 episodes, not 3" in each.why for each in hypotheses)
@@ -175,14 +175,14 @@ def test_with_fewer_than_four_episodes_nothing_is_judged_and_it_says_how_many_it
 
 def test_episodes_that_were_held_out_stand_beside_the_others() -> None:
     look = open_loop.Frames(Path("unused"), seconds=120.0, most=32, held_out=[6, 7])
-    result, _ = judged(recording(), look=look)
+    result, _ = judge_frames(recording(), look=look)
     assert [(part.name, part.episodes) for part in result.parts] == [("all", 8), ("training", 6), ("held out", 2)]
     assert [each.episode for each in result.by_episode if each.held_out] == [6, 7]
 
 
 def test_errors_are_in_spreads_and_strips_in_the_actions_own_units() -> None:
     frames = recording()
-    result, _ = judged(frames)
+    result, _ = judge_frames(frames)
     pan = result.dimensions[0]
     assert pan.name == "pan"
     assert pan.spread == pytest.approx(float(frames.whole[ACTION][:, 0].std()))
@@ -211,7 +211,7 @@ def test_where_calls_take_long_changes_of_inputs_are_not_judged_and_it_says_what
 
     clock = iter(np.arange(0, 1e6, 2.0))
     monkeypatch.setattr(predictions.time, "monotonic", lambda: next(clock))
-    result, hypotheses = judged(recording(), look=open_loop.Frames(Path("unused"), seconds=150.0, most=32))
+    result, hypotheses = judge_frames(recording(), look=open_loop.Frames(Path("unused"), seconds=150.0, most=32))
     assert result.frames >= 8
     outcomes = {each.kind: each for each in hypotheses}
     assert "--seconds=" in outcomes["channels"].why
@@ -237,14 +237,14 @@ def test_a_camera_of_another_size_is_left_out_with_its_reason() -> None:
 
 def test_frames_are_looked_at_in_turn() -> None:
     episodes = np.repeat([3, 5, 9], [10, 4, 7])
-    chosen = in_turn(episodes, 12)
+    chosen = spread_frames(episodes, 12)
     assert len(set(chosen)) == 12
     assert sorted(episodes[chosen[:3]]) == [3, 5, 9]
-    assert len(in_turn(episodes, 100)) == 21
+    assert len(spread_frames(episodes, 100)) == 21
 
 
 def test_an_answer_survives_json() -> None:
-    result, hypotheses = judged(recording())
+    result, hypotheses = judge_frames(recording())
     assert OpenLoop.model_validate_json(result.model_dump_json()) == result
     assert [Hypothesis.model_validate_json(each.model_dump_json()) for each in hypotheses] == hypotheses
 
@@ -252,14 +252,14 @@ def test_an_answer_survives_json() -> None:
 def test_the_time_of_a_call_is_that_of_calls_as_the_policy_is_wired(monkeypatch: pytest.MonkeyPatch) -> None:
     """By a clock of the test's own: the call that warms up takes long, and reading a frame takes none of it."""
     now = [0.0]
-    real = predictions._Work._predicted
+    real = predictions._Work._predict_actions
     durations = itertools.chain([60.0], itertools.repeat(0.25))
 
-    def predicted(self: predictions._Work, seen: dict, frame: int) -> np.ndarray:
+    def predict_slowly(self: predictions._Work, seen: dict, frame: int) -> np.ndarray:
         now[0] += next(durations)
         return real(self, seen, frame)
 
-    monkeypatch.setattr(predictions._Work, "_predicted", predicted)
+    monkeypatch.setattr(predictions._Work, "_predict_actions", predict_slowly)
     monkeypatch.setattr(predictions, "time", SimpleNamespace(monotonic=lambda: now[0]))
-    result, _ = judged(recording(), look=open_loop.Frames(Path("unused"), seconds=1000.0, most=6))
+    result, _ = judge_frames(recording(), look=open_loop.Frames(Path("unused"), seconds=1000.0, most=6))
     assert result.call_ms == pytest.approx(250.0)

@@ -11,7 +11,7 @@ import pandas as pd
 import pytest
 from support.arm_policy import save_act
 from support.refused import assert_refused
-from support.wired import EPISODES, TICKS, Wired, change_json, wired
+from support.wired import EPISODES, TICKS, Wired, change_json, make_wired
 
 from strobe.core.cli.main import main
 from strobe.core.runs import store
@@ -28,10 +28,10 @@ def policy(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def stage(policy: Path, tmp_path: Path) -> Wired:
-    return wired(policy, tmp_path / "stage")
+    return make_wired(policy, tmp_path / "stage")
 
 
-def loaded(folder: Path) -> PreflightResult:
+def load_only_answer(folder: Path) -> PreflightResult:
     (found,) = folder.iterdir()
     result: Any = store.load_answer(found)
     assert isinstance(result, PreflightResult)
@@ -45,7 +45,7 @@ def test_a_sound_policy_ends_with_0(stage: Wired, tmp_path: Path, capsys: pytest
     assert "Nothing wrong was found in the wiring of act, as far as it was read" in printed
     assert "Not looked at: the data set, the robot, whether the policy has all its weights" in " ".join(printed.split())
     assert "EVERY FEATURE, SIDE BY SIDE" in printed
-    assert loaded(tmp_path / "runs").findings == []
+    assert load_only_answer(tmp_path / "runs").findings == []
 
 
 def test_a_fault_of_the_data_ends_with_1_and_its_copy_with_0(stage: Wired, tmp_path: Path, capsys):
@@ -54,23 +54,23 @@ def test_a_fault_of_the_data_ends_with_1_and_its_copy_with_0(stage: Wired, tmp_p
     pd.read_parquet(file).assign(**ends).to_parquet(file)
     both = [f"--dataset.root={stage.dataset}", "--read_only", f"--policy.path={stage.policy}"]
     for number, flags in enumerate((both, both[:1])):  # with a policy, and the data set by itself
-        mended = tmp_path / f"mended-{number}"
+        fixed = tmp_path / f"fixed-{number}"
         argv = ["preflight", *flags, f"--output_dir={tmp_path / f'runs-{number}'}"]
-        assert main([*argv, f"--mend_data={mended}"]) == 1
+        assert main([*argv, f"--fix_data={fixed}"]) == 1
         printed = " ".join(capsys.readouterr().out.split())
         assert "The data set has 1 fault. 83 % of episode 2's actions count as padding." in printed
         assert "Nothing wrong" not in printed
-        argv[1] = f"--dataset.root={mended}"
+        argv[1] = f"--dataset.root={fixed}"
         assert main(argv) == 0
         capsys.readouterr()
 
 
-def test_a_fault_ends_with_1_and_is_mended(stage: Wired, tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+def test_a_fault_ends_with_1_and_is_fixed(stage: Wired, tmp_path: Path, capsys: pytest.CaptureFixture[str]):
     stage.configure(use_magic=True)
     argv = ["preflight", f"--policy.path={stage.policy}", f"--output_dir={tmp_path / 'runs'}"]
-    assert main([*argv, f"--mend={tmp_path / 'fixed'}"]) == 1
+    assert main([*argv, f"--fix={tmp_path / 'fixed'}"]) == 1
     assert "config.json: left out use_magic." in " ".join(capsys.readouterr().out.split())
-    assert loaded(tmp_path / "runs").serious == 1
+    assert load_only_answer(tmp_path / "runs").serious == 1
     argv[1:] = [f"--policy.path={tmp_path / 'fixed'}", f"--output_dir={tmp_path / 'more'}"]
     assert main(argv) == 0
 
@@ -90,11 +90,11 @@ def test_files_alone_need_no_torch_and_no_lerobot(stage: Wired, tmp_path: Path):
     assert done.stdout.splitlines()[-1] == "[] 0"
 
 
-def no_folder(stage: Wired) -> list[str]:
+def missing_folder(stage: Wired) -> list[str]:
     return ["--policy.path=./nowhere"]
 
 
-def no_config(stage: Wired) -> list[str]:
+def missing_config(stage: Wired) -> list[str]:
     (stage.policy / "config.json").unlink()
     return [f"--policy.path={stage.policy}"]
 
@@ -115,7 +115,7 @@ def broken_statistics(stage: Wired) -> list[str]:
     return [f"--policy.path={stage.policy}"]
 
 
-def only_on_the_hub(stage: Wired) -> list[str]:
+def hub_only_policy(stage: Wired) -> list[str]:
     return ["--policy.path=somebody/some_policy"]
 
 
@@ -124,11 +124,11 @@ def old_dataset(stage: Wired) -> list[str]:
     return [f"--policy.path={stage.policy}", f"--dataset.root={stage.dataset}"]
 
 
-def no_dataset(stage: Wired) -> list[str]:
+def missing_dataset(stage: Wired) -> list[str]:
     return [f"--policy.path={stage.policy}", f"--dataset.root={stage.policy}"]
 
 
-def no_policy(stage: Wired) -> list[str]:
+def missing_policy(stage: Wired) -> list[str]:
     return []
 
 
@@ -151,14 +151,14 @@ def odd_data(stage: Wired) -> list[str]:
 
 
 def a_copy_that_changes_nothing(stage: Wired) -> list[str]:
-    return [f"--dataset.root={stage.dataset}", f"--mend_data={stage.dataset}-new"]
+    return [f"--dataset.root={stage.dataset}", f"--fix_data={stage.dataset}-new"]
 
 
 def a_copy_of_no_data(stage: Wired) -> list[str]:
-    return [f"--policy.path={stage.policy}", "--mend_data=new"]
+    return [f"--policy.path={stage.policy}", "--fix_data=new"]
 
 
-def no_port(stage: Wired) -> list[str]:
+def missing_port(stage: Wired) -> list[str]:
     return [f"--policy.path={stage.policy}", "--", "--robot.type=so101_follower", "--task=x"]
 
 
@@ -174,18 +174,18 @@ WRONG = {
     odd_data: "hold what LeRobot does not write there",
     a_copy_that_changes_nothing: "nothing in",
     a_copy_of_no_data: "name it with --dataset.root=DATA",
-    no_port: "lerobot-rollout lacks --robot.port=…",
+    missing_port: "lerobot-rollout lacks --robot.port=…",
     episodes_of_no_data_set: "name it with --dataset.root=DATA",
     misspelt_setting: "unknown flag --policy.chunk_sise: did you mean --policy.chunk_size?",
-    no_folder: "there is no folder ./nowhere; give a policy's folder or its Hub id",
-    no_config: "there is no config.json in it",
+    missing_folder: "there is no folder ./nowhere; give a policy's folder or its Hub id",
+    missing_config: "there is no config.json in it",
     broken_config: "config.json cannot be read",
     broken_processor: "policy_preprocessor.json holds no JSON object",
     broken_statistics: "safetensors cannot be read",
-    only_on_the_hub: "somebody/some_policy is no folder, and the Hub does not give it",
+    hub_only_policy: "somebody/some_policy is no folder, and the Hub does not give it",
     old_dataset: "it is in LeRobot's format v2.1",
-    no_dataset: "no LeRobotDataset at",
-    no_policy: "--policy.path=FOLDER",
+    missing_dataset: "no LeRobotDataset at",
+    missing_policy: "--policy.path=FOLDER",
     a_model: "a model drives no robot",
     odd_features: "hold what LeRobot does not write there",
     unknown_rollout_flag: "lerobot-rollout has no flag --durration: did you mean '--duration'?",
@@ -200,9 +200,9 @@ def test_wrong_input_ends_in_one_line(wrong: Any, stage: Wired, tmp_path: Path, 
 
 
 def test_ctrl_c_ends_with_130(stage: Wired, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]):
-    def interrupted(*_: object, **__: object) -> None:
+    def raise_interrupt(*_: object, **__: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(run, "read_wiring", interrupted)
+    monkeypatch.setattr(run, "read_wiring", raise_interrupt)
     assert main(["preflight", f"--policy.path={stage.policy}"]) == 130
     assert "Traceback" not in capsys.readouterr().err

@@ -14,7 +14,7 @@ import pytest
 from lerobot.configs.default import DatasetConfig
 from safetensors.numpy import load_file, save_file
 from support.places import TESTS
-from support.turning_arm import STATE, TOP, WRIST, recording, saved, written
+from support.turning_arm import STATE, TOP, WRIST, recording, save_policy, write_dataset
 
 from strobe.core.cli.main import main
 from strobe.core.runs import store
@@ -26,14 +26,14 @@ GOLDEN = TESTS / "golden" / "rollout"
 
 @pytest.fixture(scope="module")
 def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return saved(tmp_path_factory.mktemp("turning") / "policy", recording().meta.stats)
+    return save_policy(tmp_path_factory.mktemp("turning") / "policy", recording().meta.stats)
 
 
 @pytest.fixture(scope="module")
-def swapped(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def swapped_cameras(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Recorded by a robot whose cameras change places."""
     root = tmp_path_factory.mktemp("turning") / "swapped"
-    return written(root, recording(lambda ticks: ticks | {TOP: ticks[WRIST], WRIST: ticks[TOP]}, episodes=6))
+    return write_dataset(root, recording(lambda ticks: ticks | {TOP: ticks[WRIST], WRIST: ticks[TOP]}, episodes=6))
 
 
 def run(folder: Path, *flags: str) -> tuple[int, dict]:
@@ -43,61 +43,68 @@ def run(folder: Path, *flags: str) -> tuple[int, dict]:
 
 
 @pytest.mark.slow("a trained policy on frames, with and without the flag", each_change=True)
-def test_a_miswiring_that_no_file_shows_is_named_and_its_flag_mends_it(
-    checkpoint: Path, swapped: Path, tmp_path: Path
+def test_a_miswiring_that_no_file_shows_is_named_and_its_flag_fixes_it(
+    checkpoint: Path, swapped_cameras: Path, tmp_path: Path
 ) -> None:
-    flags = [f"--policy.path={checkpoint}", f"--dataset.root={swapped}", "--held_out=[4,5]"]
+    flags = [f"--policy.path={checkpoint}", f"--dataset.root={swapped_cameras}", "--held_out=[4,5]"]
     code, result = run(tmp_path / "first", *flags)
     (finding,) = [each for each in result["findings"] if each["level"] == "warning"]
     assert code == 1
     assert finding["rule"] == "wired-otherwise-cameras"
     assert [part["name"] for part in result["open_loop"]["parts"]] == ["all", "training", "held out"]
     assert result["hypotheses"][0]["outcome"] == "claimed"
-    mend = finding["do"].replace("'", "")  # as a shell hands it on
-    code, result = run(tmp_path / "second", *flags, mend)
+    fix = finding["do"].replace("'", "")  # as a shell hands it on
+    code, result = run(tmp_path / "second", *flags, fix)
     assert code == 0
     assert result["open_loop"]["parts"][0]["explained"] > 0.95
 
 
 @pytest.mark.slow("a policy played on recorded frames")
 def test_a_run_of_the_policy_is_read_once(
-    checkpoint: Path, swapped: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    checkpoint: Path, swapped_cameras: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     load, reads = store.load_answer, []
 
-    def counted(path: Path | str) -> object:
+    def load_counted(path: Path | str) -> object:
         reads.append(path)
         return load(path)
 
-    monkeypatch.setattr(store, "load_answer", counted)
-    flags = [f"--policy.path={checkpoint}", f"--dataset.root={swapped}", f"--rollout={GOLDEN}", "--seconds=4"]
+    monkeypatch.setattr(store, "load_answer", load_counted)
+    flags = [f"--policy.path={checkpoint}", f"--dataset.root={swapped_cameras}", f"--rollout={GOLDEN}", "--seconds=4"]
     _, result = run(tmp_path, *flags)
     assert reads == [GOLDEN]
     shown = [result["wiring"]["lag"]["run"], result["wiring"]["timing"]["call"]["run"]]
     assert [*shown, result["open_loop"]["first_jump"]["run"]] == [str(GOLDEN)] * 3
 
 
-def test_files_alone_are_read_where_that_is_asked_for(checkpoint: Path, swapped: Path, tmp_path: Path) -> None:
-    code, result = run(tmp_path, f"--policy.path={checkpoint}", f"--dataset.root={swapped}", "--read_only")
+def test_files_alone_are_read_where_that_is_asked_for(checkpoint: Path, swapped_cameras: Path, tmp_path: Path) -> None:
+    code, result = run(tmp_path, f"--policy.path={checkpoint}", f"--dataset.root={swapped_cameras}", "--read_only")
     assert code == 0
     assert result["open_loop"] is None
     assert result["hypotheses"] == []
 
 
-def test_files_are_read_without_torch(checkpoint: Path, swapped: Path, tmp_path: Path) -> None:
-    flags = [f"--policy.path={checkpoint}", f"--dataset.root={swapped}", "--read_only", f"--output_dir={tmp_path}"]
+def test_files_are_read_without_torch(checkpoint: Path, swapped_cameras: Path, tmp_path: Path) -> None:
+    flags = [
+        f"--policy.path={checkpoint}",
+        f"--dataset.root={swapped_cameras}",
+        "--read_only",
+        f"--output_dir={tmp_path}",
+    ]
     script = f"import sys; from strobe.core.cli.main import main; main(['preflight', *{flags}])"
     script += "; sys.exit('torch' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
 
 
-def test_an_episode_that_is_not_there_is_said(checkpoint: Path, swapped: Path, tmp_path: Path) -> None:
-    _, result = run(tmp_path, f"--policy.path={checkpoint}", f"--dataset.root={swapped}", "--dataset.episodes=[0,99]")
+def test_an_episode_that_is_not_there_is_said(checkpoint: Path, swapped_cameras: Path, tmp_path: Path) -> None:
+    _, result = run(
+        tmp_path, f"--policy.path={checkpoint}", f"--dataset.root={swapped_cameras}", "--dataset.episodes=[0,99]"
+    )
     assert "no episode 99" in result["open_loop"]["unjudged"]
 
 
-def weights_of(policy: Path, folder: Path, change: Callable[[dict[str, np.ndarray]], object]) -> Path:
+def copy_with_weights(policy: Path, folder: Path, change: Callable[[dict[str, np.ndarray]], object]) -> Path:
     """Return a copy of a checkpoint with changed weights."""
     shutil.copytree(policy, folder)
     weights = load_file(folder / "model.safetensors")
@@ -106,7 +113,7 @@ def weights_of(policy: Path, folder: Path, change: Callable[[dict[str, np.ndarra
     return folder
 
 
-def act_of(dataset: Path, folder: Path) -> Path:
+def save_act(dataset: Path, folder: Path) -> Path:
     """Save an ACT of random weights for a data set in ``folder``."""
     source = InputOptions(dataset=DatasetConfig(repo_id="local/data", root=str(dataset)))
     subject = load_subject(PolicyOptions(type="act", size="tiny", overrides=["--device=cpu"]), source)
@@ -116,12 +123,12 @@ def act_of(dataset: Path, folder: Path) -> Path:
 
 
 @pytest.mark.slow("a policy loaded three times")
-def test_weights_that_are_not_read_are_named(swapped: Path, tmp_path: Path) -> None:
-    policy = act_of(swapped, tmp_path / "policy")
-    flags = [f"--dataset.root={swapped}", "--seconds=1"]
+def test_weights_that_are_not_read_are_named(swapped_cameras: Path, tmp_path: Path) -> None:
+    policy = save_act(swapped_cameras, tmp_path / "policy")
+    flags = [f"--dataset.root={swapped_cameras}", "--seconds=1"]
 
     def names(kind: str, change: Callable[[dict[str, np.ndarray]], object]) -> dict[str, dict]:
-        changed = weights_of(policy, tmp_path / kind, change)
+        changed = copy_with_weights(policy, tmp_path / kind, change)
         _, result = run(tmp_path / f"{kind}-runs", f"--policy.path={changed}", *flags)
         assert result["wiring"]["weights"]["missing"] is not None
         return {each["rule"]: each for each in result["findings"] if each["rule"].startswith("weights")}
@@ -148,34 +155,34 @@ def narrow(ticks: dict) -> dict:
 
 
 @pytest.mark.slow("a policy and its fixed copy on recorded frames, twice")
-def test_a_mended_copy_that_explains_less_is_not_written(
+def test_a_fixed_copy_that_explains_less_is_not_written(
     checkpoint: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Statistics of other frames would be put in the place of those of the training; those that lack are filled in."""
-    other = written(tmp_path / "other", recording(narrow, episodes=6))
+    other = write_dataset(tmp_path / "other", recording(narrow, episodes=6))
     new = tmp_path / "new"
-    _, result = run(tmp_path / "a", f"--policy.path={checkpoint}", f"--dataset.root={other}", f"--mend={new}")
+    _, result = run(tmp_path / "a", f"--policy.path={checkpoint}", f"--dataset.root={other}", f"--fix={new}")
     assert "statistics-of-other-data" in {each["rule"] for each in result["findings"]}
     assert result["fixed"] == []
-    assert "of the recorded actions, and the checkpoint explains" in result["unmended"]
+    assert "of the recorded actions, and the checkpoint explains" in result["unfixed"]
     assert not new.exists()
 
-    sound = written(tmp_path / "sound", recording(episodes=6))
+    sound = write_dataset(tmp_path / "sound", recording(episodes=6))
     lacking = tmp_path / "lacking"
     shutil.copytree(checkpoint, lacking)
     (file,) = lacking.glob("policy_preprocessor*.safetensors")
     save_file({name: each for name, each in load_file(file).items() if not name.startswith(STATE)}, file)
-    _, result = run(tmp_path / "b", f"--policy.path={lacking}", f"--dataset.root={sound}", f"--mend={new}")
-    assert result["unmended"] == ""
+    _, result = run(tmp_path / "b", f"--policy.path={lacking}", f"--dataset.root={sound}", f"--fix={new}")
+    assert result["unfixed"] == ""
     assert any("It explains" in line and "before it was" in line for line in result["fixed"])
     assert (new / "config.json").exists()
 
-    def interrupted(*_: object) -> float:
+    def raise_interrupt(*_: object) -> float:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("strobe.preflight.open_loop.explained_by", interrupted)
+    monkeypatch.setattr("strobe.preflight.open_loop.explained_share", raise_interrupt)
     newer = tmp_path / "newer"
-    _, result = run(tmp_path / "c", f"--policy.path={lacking}", f"--dataset.root={sound}", f"--mend={newer}")
+    _, result = run(tmp_path / "c", f"--policy.path={lacking}", f"--dataset.root={sound}", f"--fix={newer}")
     assert (result["status"], result["fixed"]) == ("interrupted", [])
-    assert "Ctrl-C" in result["unmended"]
+    assert "Ctrl-C" in result["unfixed"]
     assert not newer.exists(), "a copy that is not proven does not stay"

@@ -10,13 +10,13 @@ import numpy as np
 import pytest
 from support.arm_policy import save_act
 from support.places import TESTS
-from support.wired import JOINTS, LATE, Wired, wired
+from support.wired import JOINTS, LATE, Wired, make_wired
 
 from strobe.core.errors import UserError
 from strobe.core.kinds import advise
 from strobe.core.runs import store
-from strobe.preflight.findings.wiring import findings_of
-from strobe.preflight.lag import call_in
+from strobe.preflight.findings.wiring import wiring_findings
+from strobe.preflight.lag import measured_call_time
 from strobe.preflight.run import Preflight, preflight
 from strobe.preflight.run_of_policy import read_run
 from strobe.rollout.files import EVENTS
@@ -28,7 +28,7 @@ GOLDEN = TESTS / "golden"
 def stage(tmp_path: Path) -> Wired:
     folder = tmp_path / "trained"
     save_act(folder, 64, 64)
-    return wired(folder, tmp_path)
+    return make_wired(folder, tmp_path)
 
 
 def test_a_recordings_lag_is_found_joint_by_joint(stage: Wired):
@@ -97,15 +97,15 @@ def test_a_runs_calls_are_held_against_its_chunk(stage: Wired):
     assert call.ms == rollout.inference.latency.median
     assert (call.fps, call.engine, call.run) == (rollout.fps, rollout.engine, str(GOLDEN / "rollout"))
     wiring.timing.chunk = rollout.inference.chunk
-    assert "call-longer-than-chunk" not in {finding.rule for finding in findings_of(wiring)}
+    assert "call-longer-than-chunk" not in {finding.rule for finding in wiring_findings(wiring)}
     wiring.timing.chunk = 30
-    (found,) = [finding for finding in findings_of(wiring) if finding.rule == "call-longer-than-chunk"]
+    (found,) = [finding for finding in wiring_findings(wiring) if finding.rule == "call-longer-than-chunk"]
     assert found.level == "warning"
     assert f"in {GOLDEN / 'rollout'}" in found.seen
 
 
 def test_calls_of_a_server_are_not_judged():
-    assert call_in(read_run(GOLDEN / "rollout-remote")) is None
+    assert measured_call_time(read_run(GOLDEN / "rollout-remote")) is None
 
 
 def test_another_answer_is_no_run():

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.wired import Wired, change_json, wired
+from support.wired import Wired, change_json, make_wired
 
 from strobe.preflight.results.wiring import Prompt
 from strobe.preflight.wiring.checkpoint import read_checkpoint
@@ -29,16 +29,16 @@ def tokenizer(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def with_tokenizer(policy: Path, folder: Path, name: str, **config: Any) -> Path:
+def copy_with_tokenizer(policy: Path, folder: Path, name: str, **config: Any) -> Path:
     """Return a copy of ``policy`` whose tokenizer step has this name and these settings."""
     shutil.copytree(policy, folder)
 
-    def changed(document: dict[str, Any]) -> dict[str, Any]:
+    def change_tokenizer(document: dict[str, Any]) -> dict[str, Any]:
         (step,) = [step for step in document["steps"] if step["registry_name"] == "tokenizer_processor"]
         step["config"] |= {"tokenizer_name": name, **config}
         return document
 
-    change_json(folder / "policy_preprocessor.json", changed)
+    change_json(folder / "policy_preprocessor.json", change_tokenizer)
     return folder
 
 
@@ -50,12 +50,14 @@ def prompt(policy: Path, given: str | None = None, tasks: tuple[str, ...] = ()) 
 
 @pytest.mark.parametrize("kind", ["smolvla", "pi05"])
 @pytest.mark.parametrize("most", [6, 20, 200])
-def test_what_is_cut_is_what_lerobots_own_steps_cut(kind: str, most: int, saved: Any, tokenizer: Path, tmp_path: Path):
+def test_what_is_cut_is_what_lerobots_own_steps_cut(
+    kind: str, most: int, saved_policies: Any, tokenizer: Path, tmp_path: Path
+):
     import torch
     from lerobot.policies.factory import make_pre_post_processors
 
-    policy = with_tokenizer(saved[kind][0], tmp_path / "policy", str(tokenizer), max_length=most)
-    config = saved[kind][1].policy.config
+    policy = copy_with_tokenizer(saved_policies[kind][0], tmp_path / "policy", str(tokenizer), max_length=most)
+    config = saved_policies[kind][1].policy.config
     pre, _ = make_pre_post_processors(config, pretrained_path=str(policy))
     state = torch.full((1, 6), -100.0)  # far below: its numbers have one digit
     batch = {"observation.state": state, "task": LONG}
@@ -82,11 +84,15 @@ def test_what_is_cut_is_what_lerobots_own_steps_cut(kind: str, most: int, saved:
     assert cut.text[: len(cut.text) - len(cut.cut)] == text
 
 
-def test_a_state_of_long_numbers_may_be_what_is_cut(saved: Any, tokenizer: Path, tmp_path: Path):
-    found = prompt(with_tokenizer(saved["pi05"][0], tmp_path / "one", str(tokenizer), max_length=1), SHORT)
+def test_a_state_of_long_numbers_may_be_what_is_cut(saved_policies: Any, tokenizer: Path, tmp_path: Path):
+    found = prompt(
+        copy_with_tokenizer(saved_policies["pi05"][0], tmp_path / "one", str(tokenizer), max_length=1), SHORT
+    )
     assert found.cut is not None
     fits = found.cut[0].tokens  # with numbers of one digit
-    found = prompt(with_tokenizer(saved["pi05"][0], tmp_path / "all", str(tokenizer), max_length=fits), SHORT)
+    found = prompt(
+        copy_with_tokenizer(saved_policies["pi05"][0], tmp_path / "all", str(tokenizer), max_length=fits), SHORT
+    )
     assert found.cut is not None
     (cut,) = found.cut
     assert not cut.always
@@ -94,74 +100,80 @@ def test_a_state_of_long_numbers_may_be_what_is_cut(saved: Any, tokenizer: Path,
     assert "255" in cut.cut
 
 
-def test_without_its_tokenizer_it_is_not_judged(saved: Any, tmp_path: Path):
-    policy = saved["smolvla"][0]
+def test_without_its_tokenizer_it_is_not_judged(saved_policies: Any, tmp_path: Path):
+    policy = saved_policies["smolvla"][0]
     found = prompt(policy, LONG * 9)
     assert found.cut is None
     assert "HuggingFaceTB/SmolVLM2-500M-Video-Instruct is not on this machine" in found.uncounted
     broken = tmp_path / "broken"
     broken.mkdir()
     (broken / "tokenizer.json").write_text("{}")
-    found = prompt(with_tokenizer(policy, tmp_path / "policy", str(broken)), LONG * 9)
+    found = prompt(copy_with_tokenizer(policy, tmp_path / "policy", str(broken)), LONG * 9)
     assert found.cut is None
     assert "cannot be read" in found.uncounted
 
 
-def test_a_step_of_somebody_else_may_change_the_text(saved: Any, tokenizer: Path, tmp_path: Path):
-    policy = with_tokenizer(saved["smolvla"][0], tmp_path / "policy", str(tokenizer))
+def test_a_step_of_somebody_else_may_change_the_text(saved_policies: Any, tokenizer: Path, tmp_path: Path):
+    policy = copy_with_tokenizer(saved_policies["smolvla"][0], tmp_path / "policy", str(tokenizer))
 
-    def changed(document: dict[str, Any]) -> dict[str, Any]:
+    def insert_step(document: dict[str, Any]) -> dict[str, Any]:
         document["steps"].insert(0, {"registry_name": "rewords_the_task", "config": {}})
         return document
 
-    change_json(policy / "policy_preprocessor.json", changed)
+    change_json(policy / "policy_preprocessor.json", insert_step)
     assert "rewords_the_task" in prompt(policy, LONG).uncounted
 
 
-def test_a_line_end_that_is_cut_off_is_no_word(saved: Any, tokenizer: Path, tmp_path: Path):
+def test_a_line_end_that_is_cut_off_is_no_word(saved_policies: Any, tokenizer: Path, tmp_path: Path):
     """SmolVLA's processor puts one behind every task."""
-    found = prompt(with_tokenizer(saved["smolvla"][0], tmp_path / "one", str(tokenizer), max_length=1), LONG)
+    found = prompt(
+        copy_with_tokenizer(saved_policies["smolvla"][0], tmp_path / "one", str(tokenizer), max_length=1), LONG
+    )
     assert found.cut is not None
     whole = found.cut[0].tokens
     for most, cut in ((whole, 0), (whole - 1, 0), (whole - 2, 1)):
-        policy = with_tokenizer(saved["smolvla"][0], tmp_path / str(most), str(tokenizer), max_length=most)
+        policy = copy_with_tokenizer(
+            saved_policies["smolvla"][0], tmp_path / str(most), str(tokenizer), max_length=most
+        )
         assert len(prompt(policy, LONG).cut or []) == cut
 
 
-def test_a_tokenizer_that_cuts_nothing_cuts_nothing(saved: Any, tokenizer: Path, tmp_path: Path):
-    policy = with_tokenizer(saved["smolvla"][0], tmp_path / "p", str(tokenizer), max_length=3, truncation=False)
+def test_a_tokenizer_that_cuts_nothing_cuts_nothing(saved_policies: Any, tokenizer: Path, tmp_path: Path):
+    policy = copy_with_tokenizer(
+        saved_policies["smolvla"][0], tmp_path / "p", str(tokenizer), max_length=3, truncation=False
+    )
     assert prompt(policy, LONG).cut == []
 
 
 @pytest.fixture
-def stage(saved: Any, tokenizer: Path, tmp_path: Path) -> Wired:
+def stage(saved_policies: Any, tokenizer: Path, tmp_path: Path) -> Wired:
     """A SmolVLA that sees 24 tokens, and a robot without cameras."""
-    policy = with_tokenizer(saved["smolvla"][0], tmp_path / "smolvla", str(tokenizer), max_length=24)
-    made = wired(policy, tmp_path / "stage")
+    policy = copy_with_tokenizer(saved_policies["smolvla"][0], tmp_path / "smolvla", str(tokenizer), max_length=24)
+    made = make_wired(policy, tmp_path / "stage")
     kept = {name: made.robot.features[name] for name in ("action", "observation.state")}
     made.robot = replace(made.robot, features=kept)
     return made
 
 
-def found(stage: Wired) -> dict[str, Any]:
+def prompt_findings(stage: Wired) -> dict[str, Any]:
     return {finding.rule: finding for finding in stage.findings() if finding.rule.startswith("prompt")}
 
 
 def test_a_long_task_of_a_rollout_is_a_serious_finding_that_shows_the_end(stage: Wired):
     stage.robot = replace(stage.robot, task=LONG)
-    cut = found(stage)["prompt-cut"]
+    cut = prompt_findings(stage)["prompt-cut"]
     assert cut.level == "warning"
-    assert "prompt-unknown" in found(stage)
+    assert "prompt-unknown" in prompt_findings(stage)
     assert "of which the policy sees 24" in cut.seen
     assert "left arm'." in cut.seen
     stage.robot = replace(stage.robot, task=SHORT)
-    assert found(stage) == {}
+    assert prompt_findings(stage) == {}
 
 
 def test_a_task_that_the_data_has_too_was_cut_in_training(stage: Wired):
     stage.set_tasks([LONG])
     stage.robot = replace(stage.robot, task=LONG)
-    cut = found(stage)["prompt-cut"]
+    cut = prompt_findings(stage)["prompt-cut"]
     assert cut.level == "info"
     assert "That happens to 1 of the data set's 1 tasks." in cut.seen
 
@@ -169,6 +181,6 @@ def test_a_task_that_the_data_has_too_was_cut_in_training(stage: Wired):
 def test_two_tasks_that_read_the_same_once_they_are_cut_are_a_serious_finding(stage: Wired):
     stage.set_tasks([LONG, f"{LONG}, slowly"])
     stage.robot = replace(stage.robot, task=LONG)
-    cut = found(stage)["prompt-cut"]
+    cut = prompt_findings(stage)["prompt-cut"]
     assert cut.level == "warning"
     assert "Two of them become the same text" in cut.seen

@@ -11,8 +11,8 @@ import pytest
 from support.wired import JOINTS, Wired, change_json
 
 from strobe.core.kinds import document
-from strobe.preflight.findings.wiring import findings_of
-from strobe.preflight.run import answer_of
+from strobe.preflight.findings.wiring import wiring_findings
+from strobe.preflight.run import make_answer
 from strobe.preflight.wiring.read import read_wiring
 from strobe.rehearse.emulator import calibration as cal
 
@@ -83,7 +83,7 @@ def test_without_statistics_the_joints_stand_there_with_the_reason(stage: Wired)
     assert [joint.joint for joint in reach.joints] == JOINTS
     assert reach.basis is None
     assert "has no statistics of the action" in reach.unjudged[0]
-    text = [note for section in document(answer_of(stage.read())).sections for note in section.text]
+    text = [note for section in document(make_answer(stage.read())).sections for note in section.text]
     assert any(note.startswith("Not judged. What will be sent: ") for note in text)
 
 
@@ -130,4 +130,4 @@ def test_limits_are_those_that_lerobots_driver_makes_of_the_file(stage: Wired, t
     for joint in ("shoulder_pan", "wrist_roll"):
         degrees = made.bus._normalize({joints[joint].id: joints[joint].range_max})[joints[joint].id]
         assert robot.limits.joints[joint] == pytest.approx((-degrees, degrees))
-    assert findings_of(read_wiring(stage.policy, stage.dataset, robot)) == []
+    assert wiring_findings(read_wiring(stage.policy, stage.dataset, robot)) == []

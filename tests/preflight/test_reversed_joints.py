@@ -63,7 +63,7 @@ def _tiny(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
         yield
 
 
-def rehearsed(policy: Path, folder: Path, *flags: str, theirs: tuple[str, ...] = ()) -> tuple[int, Any]:
+def run_rehearsal(policy: Path, folder: Path, *flags: str, theirs: tuple[str, ...] = ()) -> tuple[int, Any]:
     """Return the exit code of a rehearsal and its answer."""
     code = main(
         [
@@ -76,7 +76,7 @@ def rehearsed(policy: Path, folder: Path, *flags: str, theirs: tuple[str, ...] =
     return code, store.load_answer(run)
 
 
-def sent(result: Any) -> dict[str, float]:
+def first_sent_action(result: Any) -> dict[str, float]:
     """Return the first action that the arm was sent, by its joint."""
     assert isinstance(result, RolloutResult)
     assert result.rollout.rehearsal is not None
@@ -88,8 +88,8 @@ def sent(result: Any) -> dict[str, float]:
 def test_with_the_sync_engine_it_is_stopped_before_the_arm_is_there(
     backwards: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr(rehearse, "staged", lambda *_: pytest.fail("an arm was started"))
-    code, result = rehearsed(backwards, tmp_path)
+    monkeypatch.setattr(rehearse, "stage_rehearsal", lambda *_: pytest.fail("an arm was started"))
+    code, result = run_rehearsal(backwards, tmp_path)
     assert code == 1
     assert isinstance(result, PreflightResult)
     assert result.refused == "strobe rehearse"
@@ -102,15 +102,15 @@ def test_with_the_sync_engine_it_is_stopped_before_the_arm_is_there(
 
 @pytest.mark.slow("a rollout in real time")
 def test_anyway_the_sync_engine_sends_each_action_to_another_joint_as_the_finding_says(backwards: Path, tmp_path: Path):
-    code, result = rehearsed(backwards, tmp_path, "--anyway")
+    code, result = run_rehearsal(backwards, tmp_path, "--anyway")
     assert code == 0
-    assert sent(result) == pytest.approx(dict(zip(JOINTS, CENTRES, strict=True)), abs=1)
+    assert first_sent_action(result) == pytest.approx(dict(zip(JOINTS, CENTRES, strict=True)), abs=1)
     assert "action-order" in {finding.rule for finding in result.findings}
 
 
 @pytest.mark.slow("a rollout in real time")
 def test_real_time_chunking_sends_by_the_policys_names_and_is_not_stopped(backwards: Path, tmp_path: Path):
-    code, result = rehearsed(backwards, tmp_path, theirs=RTC)
+    code, result = run_rehearsal(backwards, tmp_path, theirs=RTC)
     assert code == 0
-    assert sent(result) == pytest.approx(dict(zip(JOINTS[::-1], CENTRES, strict=True)), abs=1)
+    assert first_sent_action(result) == pytest.approx(dict(zip(JOINTS[::-1], CENTRES, strict=True)), abs=1)
     assert not [each.rule for each in result.findings if each.rule.startswith("action-order") and each.level != "info"]

@@ -73,12 +73,12 @@ def parses(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     ports: list[str] = []
     parsed = header.parsed_flags
 
-    def counted(*args: Any) -> Any:
+    def parse_counted(*args: Any) -> Any:
         config = parsed(*args)
         ports.append(config.robot.port)
         return config
 
-    monkeypatch.setattr(header, "parsed_flags", counted)
+    monkeypatch.setattr(header, "parsed_flags", parse_counted)
     return ports
 
 
@@ -103,7 +103,7 @@ def answer(folder: Path) -> Any:
 def test_a_rehearsal_with_an_inert_normaliser_ends_before_an_arm_is_emulated(
     inert: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ):
-    monkeypatch.setattr(rehearse, "staged", lambda *_: pytest.fail("an arm was started"))
+    monkeypatch.setattr(rehearse, "stage_rehearsal", lambda *_: pytest.fail("an arm was started"))
     assert main(["rehearse", f"--output_dir={tmp_path}", "--", *arguments(inert)]) == 1
     printed = " ".join(capsys.readouterr().out.split())
     assert "! Nothing normalises observation.state" in printed
@@ -161,10 +161,10 @@ def test_a_rollout_is_refused_before_lerobot_connects(
 def test_wiring_that_cannot_be_read_costs_a_note_and_not_the_run(
     inert: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    def broken(*_: object, **__: object) -> None:
+    def raise_planted_error(*_: object, **__: object) -> None:
         raise RuntimeError("as planted")
 
-    monkeypatch.setattr("strobe.preflight.wiring.of_run.read_wiring", broken)
+    monkeypatch.setattr("strobe.preflight.wiring.of_run.read_wiring", raise_planted_error)
     assert main(["rehearse", f"--output_dir={tmp_path}", "--", *arguments(inert)]) == 0
     result = answer(tmp_path)
     assert result.wiring is None

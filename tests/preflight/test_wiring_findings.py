@@ -25,10 +25,10 @@ from support.wired import (
 )  # fmt: skip
 
 from strobe.core.kinds import document
-from strobe.preflight.findings.wiring import DANGEROUS, findings_of
+from strobe.preflight.findings.wiring import DANGEROUS, wiring_findings
 from strobe.preflight.results.wiring import Weights
-from strobe.preflight.run import answer_of
-from strobe.preflight.wiring.of_run import settings_of
+from strobe.preflight.run import make_answer
+from strobe.preflight.wiring.of_run import parse_settings
 from strobe.preflight.wiring.read import read_wiring
 
 BACKWARDS = JOINTS[::-1]
@@ -73,11 +73,11 @@ def extents(pose: float, gripper: float) -> Plant:
     return plant
 
 
-def normalised_by(mode: str, names: tuple[str, str], low: float, high: float) -> Plant:
+def set_normalisation(mode: str, names: tuple[str, str], low: float, high: float) -> Plant:
     """The processors normalise by ``mode``, and have these ends for every joint."""
 
     def plant(stage: Wired) -> None:
-        def changed(processor: dict[str, Any]) -> dict[str, Any]:
+        def change_modes(processor: dict[str, Any]) -> dict[str, Any]:
             for step in processor["steps"]:
                 if "norm_map" in step["config"]:
                     step["config"]["norm_map"] |= {"STATE": mode, "ACTION": mode}
@@ -85,7 +85,7 @@ def normalised_by(mode: str, names: tuple[str, str], low: float, high: float) ->
 
         ends = dict(zip(names, (low, high), strict=True))
         for kind in ("pre", "post"):
-            change_json(stage.policy / f"policy_{kind}processor.json", changed)
+            change_json(stage.policy / f"policy_{kind}processor.json", change_modes)
             for feature in ("action", "observation.state"):
                 for name, end in ends.items():
                     statistics(kind, f"{feature}.{name}", end)(stage)
@@ -93,12 +93,12 @@ def normalised_by(mode: str, names: tuple[str, str], low: float, high: float) ->
     return plant
 
 
-def with_quantiles(stage: Wired) -> None:
+def add_quantiles(stage: Wired) -> None:
     ends = {"q01": [-12.0] * 6, "q99": [12.0] * 6, "q10": [-8.0] * 6, "q90": [8.0] * 6}
     change_json(stage.dataset / "meta/stats.json", lambda read: {name: each | ends for name, each in read.items()})
 
 
-def with_cameras(names: dict[str, str]) -> Plant:
+def rename_cameras(names: dict[str, str]) -> Plant:
     """The robot's cameras have ``names`` → those of the sound robot's."""
 
     def plant(stage: Wired) -> None:
@@ -132,8 +132,8 @@ PLANTED: dict[str, tuple[Plant, str]] = {
         lambda stage: stage.connect("action", shape=[7], dimensions=[*JOINTS, "extra.pos"]), "joints-differ"),
     "radians": (radians, "units-differ"),
     "radians beside a gripper of 0 to 100": (extents(1.6, 98.0), "units-differ"),
-    "camera missing": (with_cameras({WRIST: WRIST}), "camera-missing"),  # lerobot #3181, #2318
-    "camera unused": (with_cameras(FRONT_AND_TOP), "camera-unused"),
+    "camera missing": (rename_cameras({WRIST: WRIST}), "camera-missing"),  # lerobot #3181, #2318
+    "camera unused": (rename_cameras(FRONT_AND_TOP), "camera-unused"),
     "rename unknown": (renaming({NOBODY: FRONT}), "rename-unknown"),  # lerobot #1620
     "cameras swapped": (renaming({FRONT: WRIST, WRIST: FRONT}), "cameras-swapped"),
     # of an ACT; lerobot #2918
@@ -152,8 +152,8 @@ PLANTED: dict[str, tuple[Plant, str]] = {
     # What is sound, however it looks at first.
     "motions of 5 degrees": (extents(5.0, 98.0), ""),
     "motions of 5 degrees, the gripper too": (extents(5.0, 5.0), ""),
-    "min and max": (normalised_by("MIN_MAX", ("min", "max"), -38.0, 44.0), ""),
-    "more data than the policy's": (normalised_by("MIN_MAX", ("min", "max"), -14.0, 15.0), ""),
+    "min and max": (set_normalisation("MIN_MAX", ("min", "max"), -38.0, 44.0), ""),
+    "more data than the policy's": (set_normalisation("MIN_MAX", ("min", "max"), -14.0, 15.0), ""),
 }  # fmt: skip
 
 
@@ -174,29 +174,29 @@ def test_a_planted_fault_is_named_and_no_sound_setting(name: str, stage: Wired):
 def test_statistics_are_judged_by_what_their_mode_reads(
     mode: str, ends: tuple[str, str], sound: float, times: float, found: bool, stage: Wired
 ):
-    with_quantiles(stage)
-    normalised_by(mode, ends, -sound * times, sound * times)(stage)
+    add_quantiles(stage)
+    set_normalisation(mode, ends, -sound * times, sound * times)(stage)
     rules = [finding.rule for finding in stage.findings() if finding.rule != "reach-beyond-limits"]
     assert rules == ["statistics-of-other-data"] * (2 if found else 0)  # of the state, of the action
 
 
 def test_what_the_data_has_no_numbers_for_is_not_judged(stage: Wired):
-    normalised_by("QUANTILES", ("q01", "q99"), -90.0, 90.0)(stage)
+    set_normalisation("QUANTILES", ("q01", "q99"), -90.0, 90.0)(stage)
     assert "statistics-of-other-data" not in {finding.rule for finding in stage.findings()}
     wire = stage.read().wire("action")
     assert wire is not None
-    assert wire.unjudged("postprocessor") == "q01 and q99"
-    text = " ".join(note for section in document(answer_of(stage.read())).sections for note in section.text)
+    assert wire.missing_statistics("postprocessor") == "q01 and q99"
+    text = " ".join(note for section in document(make_answer(stage.read())).sections for note in section.text)
     assert "whether the statistics of action are those of this data; it has no q01 and q99" in text
 
 
-def test_cameras_that_lerobot_fills_in_are_not_missing(saved, stage: Wired):
+def test_cameras_that_lerobot_fills_in_are_not_missing(saved_policies, stage: Wired):
     names = [f"observation.images.empty_camera_{at}" for at in range(2)]
     features = {name: {"type": "VISUAL", "shape": [3, 64, 64]} for name in (*CAMERAS, *names)}
 
     def missing(count: int) -> list[str]:
         settings = {"empty_cameras": count, "input_features": features}
-        found = findings_of(read_wiring(saved["smolvla"][0], stage.dataset, settings=settings))
+        found = wiring_findings(read_wiring(saved_policies["smolvla"][0], stage.dataset, settings=settings))
         return [finding.title for finding in found if finding.rule == "camera-missing"]
 
     assert missing(2) == []
@@ -214,33 +214,35 @@ def test_a_policys_own_order_is_kept_by_rtc_alone(stage: Wired):
 
 def test_weights_that_are_missing_are_named(stage: Wired):
     wiring = stage.read().model_copy(update={"weights": Weights(tensors=10, missing=["model.head"], unexpected=[])})
-    assert [finding.rule for finding in findings_of(wiring)] == ["weights-missing"]
+    assert [finding.rule for finding in wiring_findings(wiring)] == ["weights-missing"]
 
 
 @pytest.mark.parametrize(
     ("observed", "executed", "there"), [(1, 33, 32), (1, 32, None), (2, 32, 31), (2, 31, None), (1, 8, None)]
 )
 def test_a_horizon_has_as_many_actions_as_its_observations_leave(
-    observed: int, executed: int, there: int | None, saved, stage: Wired
+    observed: int, executed: int, there: int | None, saved_policies, stage: Wired
 ):
     """As in lerobot #2277: 33 actions of a Diffusion Policy's 32."""
     settings = {"n_obs_steps": observed, "n_action_steps": executed, "horizon": 32}
-    wiring = read_wiring(saved["diffusion"][0], settings=settings)
-    found = [finding for finding in findings_of(wiring) if finding.rule == "chunk-short"]
+    wiring = read_wiring(saved_policies["diffusion"][0], settings=settings)
+    found = [finding for finding in wiring_findings(wiring) if finding.rule == "chunk-short"]
     assert [finding.evidence["there"] for finding in found] == ([there] if there else [])
     assert all(f"--policy.n_action_steps={there} or fewer" in finding.do for finding in found)
 
 
 @pytest.mark.parametrize(("executed", "found"), [(50, True), (10, False)])
-def test_fifty_executed_actions_are_many_and_ten_are_not(executed: int, found: bool, saved, stage: Wired):
+def test_fifty_executed_actions_are_many_and_ten_are_not(executed: int, found: bool, saved_policies, stage: Wired):
     """As in lerobot #1316, #4614."""
-    wiring = read_wiring(saved["smolvla"][0], stage.dataset, settings={"n_action_steps": executed, "chunk_size": 50})
-    assert ("acts-long-unseen" in {finding.rule for finding in findings_of(wiring)}) is found
+    wiring = read_wiring(
+        saved_policies["smolvla"][0], stage.dataset, settings={"n_action_steps": executed, "chunk_size": 50}
+    )
+    assert ("acts-long-unseen" in {finding.rule for finding in wiring_findings(wiring)}) is found
 
 
 def test_names_of_cameras_that_differ_are_matched_by_the_flag_that_is_named(stage: Wired):
     """As in lerobot #3181, #2318, #1620: a policy of front and wrist, a robot whose front camera is called top."""
-    with_cameras({WRIST: WRIST, "observation.images.top": FRONT})(stage)
+    rename_cameras({WRIST: WRIST, "observation.images.top": FRONT})(stage)
     (found,) = stage.findings()
     assert found.rule == "camera-missing"
     assert found.do.startswith('--rename_map=\'{"observation.images.top": "observation.images.front"}\'')
@@ -249,18 +251,18 @@ def test_names_of_cameras_that_differ_are_matched_by_the_flag_that_is_named(stag
 
 
 @pytest.mark.parametrize(("task", "rule"), [("", "prompt-empty"), ("dance", "prompt-unknown"), ("push the cube", "")])
-def test_the_prompt_is_one_of_the_data(task: str, rule: str, saved, stage: Wired):
+def test_the_prompt_is_one_of_the_data(task: str, rule: str, saved_policies, stage: Wired):
     """As in lerobot #2753."""
     kept = {name: stage.robot.features[name] for name in ("action", "observation.state")}
     stage.set_robot(task=task, features=kept)
-    stage.policy = saved["smolvla"][0]
+    stage.policy = saved_policies["smolvla"][0]
     assert {finding.rule for finding in stage.findings() if finding.rule.startswith("prompt")} == {rule} - {""}
 
 
-def test_a_flag_that_mends_a_finding_mends_it(stage: Wired):
+def test_a_flag_that_fixes_a_finding_fixes_it(stage: Wired):
     stage.configure(n_action_steps=31)
     settings = {"n_action_steps": 10}
-    assert findings_of(read_wiring(stage.policy, stage.dataset, stage.robot, settings=settings)) == []
+    assert wiring_findings(read_wiring(stage.policy, stage.dataset, stage.robot, settings=settings)) == []
 
 
 def test_every_dangerous_finding_is_planted_here():
@@ -270,7 +272,7 @@ def test_every_dangerous_finding_is_planted_here():
 @pytest.mark.parametrize("kind", matrix(TYPES))
 def test_every_type_of_lerobot_is_sound_as_it_is_saved(kind: str, tmp_path: Path):
     tiny_checkpoint(kind, tmp_path)
-    found = {(finding.rule, finding.level) for finding in findings_of(read_wiring(tmp_path))}
+    found = {(finding.rule, finding.level) for finding in wiring_findings(read_wiring(tmp_path))}
     assert found - {("camera-cropped", "info")} == set(), "a tiny multi_task_dit cuts a quarter out of its images"
 
 
@@ -282,6 +284,6 @@ def test_settings_are_read_as_lerobot_reads_its_flags():
         "--optimizer.lr=1",
         "--device=[cpu",
     ]
-    assert settings_of(flags) == {
+    assert parse_settings(flags) == {
         "n_action_steps": 10, "compile_model": False, "crop_shape": [84, 84], "device": "[cpu",
     }  # fmt: skip

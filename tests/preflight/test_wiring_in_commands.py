@@ -16,7 +16,7 @@ from strobe.core.results.recipe import Recipe
 from strobe.core.runs import store
 from strobe.core.runs.recipe_file import dump
 from strobe.evaluate.results import EvaluateResult
-from strobe.preflight.findings.wiring import findings_of
+from strobe.preflight.findings.wiring import wiring_findings
 from strobe.preflight.wiring.of_run import wiring_of_run
 
 
@@ -54,9 +54,9 @@ def test_a_breakdown_shows_serious_faults_alone(tmp_path: Path):
 @pytest.mark.parametrize("fault", [True, False])
 def test_a_breakdown_shows_the_faults_of_the_data_set_that_is_named(fault: bool, tmp_path: Path):
     """As findings, of random weights too; nothing of a sound data set."""
-    root = broken.written(tmp_path / "data", episodes=3)
+    root = broken.write_dataset(tmp_path / "data", episodes=3)
     if fault:
-        broken.lost(root, 1, 2)
+        broken.lose_frames(root, 1, 2)
     source = ["--policy.type=act", "--policy.size=tiny", f"--dataset.root={root}", "--dataset.repo_id=local/data"]
     flags = ["--iterations=1", "--skip_counting", "--skip_detailed", f"--output_dir={tmp_path / 'runs'}"]
     assert main(["breakdown", *source, *flags]) == 0
@@ -66,26 +66,28 @@ def test_a_breakdown_shows_the_faults_of_the_data_set_that_is_named(fault: bool,
 
 
 def test_a_glance_at_the_data_set_is_added_to_the_wiring_of_a_checkpoint(tmp_path: Path):
-    root = broken.written(tmp_path / "data", episodes=3)
+    root = broken.write_dataset(tmp_path / "data", episodes=3)
     save_act(tmp_path / "policy", 64, 64)
     look = wiring_of_run(tmp_path / "policy", root)
     assert look.wiring is not None
     assert look.wiring.truth is None
-    broken.lost(root, 1, 2)
+    broken.lose_frames(root, 1, 2)
     look = wiring_of_run(tmp_path / "policy", root)
     assert look.wiring is not None
     assert look.wiring.policy == "act"
-    assert [finding.rule for finding in findings_of(look.wiring) if finding.rule.startswith("data-")] == ["data-lost"]
+    assert [finding.rule for finding in wiring_findings(look.wiring) if finding.rule.startswith("data-")] == [
+        "data-lost"
+    ]
     others = wiring_of_run(tmp_path / "policy", root, episodes=[0, 2]).wiring
     assert others is not None
     assert others.truth is None
 
 
 def test_wiring_that_cannot_be_read_costs_a_note(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    def broken(*_: object, **__: object) -> None:
+    def raise_planted_error(*_: object, **__: object) -> None:
         raise OSError("as planted")
 
-    monkeypatch.setattr("strobe.preflight.wiring.of_run.read_wiring", broken)
+    monkeypatch.setattr("strobe.preflight.wiring.of_run.read_wiring", raise_planted_error)
     save_act(tmp_path / "policy", 64, 64)
     result = breakdown(tmp_path / "policy", tmp_path / "runs")
     assert result.wiring is None

@@ -7,7 +7,7 @@ import pytest
 from strobe.rehearse import faults
 from strobe.rehearse.emulator import arms
 from strobe.rehearse.emulator import dynamixel as r
-from strobe.rehearse.emulator.bus import Bus, bus_of
+from strobe.rehearse.emulator.bus import Bus, make_bus
 from strobe.rehearse.emulator.calibration import Joint
 from strobe.rehearse.emulator.dynamixel import ACCESS_ERROR, STATUS, X_SERIES, Packet, Parser, build
 from strobe.rehearse.emulator.servo import Register, Servo
@@ -18,7 +18,7 @@ ALL = tuple(joint.id for joint in KOCH.plausible.values())
 
 
 def bus() -> Bus:
-    made = bus_of(KOCH.plausible, KOCH.models)
+    made = make_bus(KOCH.plausible, KOCH.models)
     for servo in made.servos.values():
         servo.set(r.RETURN_DELAY, 0)
     return made
@@ -28,12 +28,12 @@ def ask(bus: Bus, packet: Packet, now: float = 0.0) -> list[Packet]:
     return Parser().feed(b"".join(each.data for each in bus.receive(build(packet), now)))
 
 
-def at(register: Register, size: bool = False) -> bytes:
+def address_bytes(register: Register, size: bool = False) -> bytes:
     return register.address.to_bytes(2, "little") + (register.size.to_bytes(2, "little") if size else b"")
 
 
 def write(id: int, register: Register, value: int) -> Packet:
-    return Packet(id, Instruction.WRITE, at(register) + register.encode(value))
+    return Packet(id, Instruction.WRITE, address_bytes(register) + register.encode(value))
 
 
 def test_each_instruction_gets_the_answer_of_the_protocol() -> None:
@@ -45,12 +45,14 @@ def test_each_instruction_gets_the_answer_of_the_protocol() -> None:
     ]  # fmt: skip
     offset = KOCH.plausible["shoulder_lift"].homing_offset
     told = offset.to_bytes(4, "little", signed=True)
-    assert ask(arm, Packet(2, Instruction.READ, at(r.HOMING_OFFSET, True))) == [Packet(2, STATUS, b"\0" + told)]
+    assert ask(arm, Packet(2, Instruction.READ, address_bytes(r.HOMING_OFFSET, True))) == [
+        Packet(2, STATUS, b"\0" + told)
+    ]
     assert ask(arm, write(1, r.TORQUE_ENABLE, 1)) == [Packet(1, STATUS, b"\0")]
-    asked = Packet(BROADCAST, Instruction.SYNC_READ, at(r.PRESENT_POSITION, True) + bytes([6, 2]))
+    asked = Packet(BROADCAST, Instruction.SYNC_READ, address_bytes(r.PRESENT_POSITION, True) + bytes([6, 2]))
     assert [each.id for each in ask(arm, asked)] == [6, 2]
     goals = b"".join(bytes([id]) + r.GOAL_POSITION.encode(id - 3000) for id in ALL)
-    assert ask(arm, Packet(BROADCAST, Instruction.SYNC_WRITE, at(r.GOAL_POSITION, True) + goals)) == []
+    assert ask(arm, Packet(BROADCAST, Instruction.SYNC_WRITE, address_bytes(r.GOAL_POSITION, True) + goals)) == []
     assert [arm.servos[id].get(r.GOAL_POSITION) for id in ALL] == [id - 3000 for id in ALL]
     assert ask(arm, Packet(1, 0x92)) == []
     assert arm.state(0.0).packets == {
@@ -106,7 +108,7 @@ def test_a_restart_keeps_the_eeprom_and_lets_go() -> None:
 
 def test_faults_are_the_shared_ones() -> None:
     arm = bus()
-    asked = Packet(BROADCAST, Instruction.SYNC_READ, at(r.PRESENT_POSITION, True) + bytes(ALL))
+    asked = Packet(BROADCAST, Instruction.SYNC_READ, address_bytes(r.PRESENT_POSITION, True) + bytes(ALL))
     arm.plant(faults.ErrorBits(servo=2))
     assert [each.parameters[0] for each in ask(arm, asked)] == [0, 0x80, 0, 0, 0, 0]
     arm.faults.clear()

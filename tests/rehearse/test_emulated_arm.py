@@ -44,7 +44,7 @@ def talk(fd: int, packet: Packet, answers: int = 1, wait_s: float = 10.0) -> lis
     return found
 
 
-def gone(pid: int) -> bool:
+def has_ended(pid: int) -> bool:
     try:
         return psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
     except psutil.NoSuchProcess:
@@ -171,7 +171,7 @@ def test_a_signal_to_the_servos_leaves_no_process_and_no_link(sent: signal.Signa
         assert arm.pid is not None
         folder = Path(arm.port).parent
         os.kill(arm.pid, sent)
-        assert soon(lambda: gone(arm.pid or 0))
+        assert soon(lambda: has_ended(arm.pid or 0))
         assert not folder.exists()
         with pytest.raises(ArmEndedError):
             arm.state()
@@ -210,7 +210,7 @@ def test_the_servos_end_with_the_program_however_it_ends(sent: signal.Signals) -
     try:
         os.kill(parent.pid, sent)
         parent.wait(60)
-        assert soon(lambda: gone(int(servos)))
+        assert soon(lambda: has_ended(int(servos)))
         assert not Path(port).parent.exists()
     finally:
         os.kill(int(fork), signal.SIGKILL)

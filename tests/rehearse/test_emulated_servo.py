@@ -12,7 +12,7 @@ from strobe.rehearse.emulator.feetech import STS3215
 from strobe.rehearse.emulator.servo import Motion, Register, Servo
 
 
-def held(present: int | None = None, *, low: int = 0, high: int = TURN - 1) -> Servo:
+def make_holding_servo(present: int | None = None, *, low: int = 0, high: int = TURN - 1) -> Servo:
     servo = Servo(STS3215, Joint(1, range_min=low, range_max=high), present=present)
     servo.write(r.TORQUE_ENABLE.address, b"\1")
     return servo
@@ -29,7 +29,7 @@ def test_signs_are_a_bit_of_the_register(register: Register, value: int) -> None
 
 
 def test_the_first_order_answer_is_the_textbooks() -> None:
-    servo = held(present=2000)
+    servo = make_holding_servo(present=2000)
     servo.motion = Motion(max_speed=1000, lag_s=0.1)
     goal(servo, 2600)
     servo.advance(0.5)  # 500 counts at full speed, 100 left
@@ -44,7 +44,7 @@ def test_the_first_order_answer_is_the_textbooks() -> None:
 
 @given(st.integers(0, 4095), st.lists(st.floats(0, 2), min_size=1, max_size=20))
 def test_where_the_shaft_is_does_not_depend_on_how_often_one_looks(to: int, steps: list[float]) -> None:
-    often, once = held(), held()
+    often, once = make_holding_servo(), make_holding_servo()
     for servo in (often, once):
         goal(servo, to)
     at = 0.0
@@ -66,7 +66,7 @@ def test_without_torque_nothing_moves_and_torque_holds_where_it_is() -> None:
 
 
 def test_the_servo_keeps_to_its_limits_whatever_the_goal() -> None:
-    servo = held(low=900, high=3000)
+    servo = make_holding_servo(low=900, high=3000)
     goal(servo, 13345)
     servo.advance(10.0)
     assert servo.get(r.PRESENT_POSITION) == 3000
@@ -89,7 +89,7 @@ def test_measured_registers_cannot_be_written() -> None:
 
 
 def test_a_restart_forgets_the_torque_and_what_was_written_under_lock() -> None:
-    servo = held()
+    servo = make_holding_servo()
     servo.write(r.MAX_LIMIT.address, (3000).to_bytes(2, "little"))  # Lock is 1
     servo.write(r.LOCK.address, b"\0")
     servo.write(r.MIN_LIMIT.address, (500).to_bytes(2, "little"))
@@ -100,7 +100,7 @@ def test_a_restart_forgets_the_torque_and_what_was_written_under_lock() -> None:
 
 
 def test_work_shows_as_load_current_voltage_and_heat() -> None:
-    servo = held(present=0)
+    servo = make_holding_servo(present=0)
     servo.motion = Motion(max_speed=10)
     goal(servo, 4000)
     servo.advance(1.0)

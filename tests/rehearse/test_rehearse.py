@@ -34,7 +34,7 @@ from strobe.core.runs import store
 from strobe.rehearse import run as rehearsal
 from strobe.rehearse import stage
 from strobe.rehearse.emulator import calibration
-from strobe.rehearse.faults import Busy, Planned, SlowInference, planned
+from strobe.rehearse.faults import Busy, Planned, SlowInference, plan_fault
 from strobe.rehearse.stage import RehearsalOptions
 from strobe.replay.policy import fed_policy
 from strobe.rollout.files import EVENTS, OBSERVATIONS
@@ -354,13 +354,13 @@ def test_a_package_that_is_missing_is_a_line(missing: str, act: Path, monkeypatc
 @given(st.text(max_size=30) | st.from_regex(r"(late|busy|inference|camera-gap|dead),[a-z]{2,8}=[a-z0-9.]{0,4}"))
 def test_any_text_is_a_fault_or_a_line(text: str) -> None:
     with contextlib.suppress(UserError):
-        assert isinstance(planned(text, ARMS, ["front"]), Planned)
+        assert isinstance(plan_fault(text, ARMS, ["front"]), Planned)
 
 
 def test_a_joints_name_is_its_servos_id() -> None:
-    found: Any = planned("dead,servo=gripper,when=end", ARMS, [])
+    found: Any = plan_fault("dead,servo=gripper,when=end", ARMS, [])
     assert (found.fault.servo, found.when) == (6, "end")
-    assert planned("busy,threads=1", ARMS, []) == Busy(threads=1)
+    assert plan_fault("busy,threads=1", ARMS, []) == Busy(threads=1)
 
 
 def test_a_users_own_calibration_is_what_the_servos_hold(act: Path, tmp_path: Path) -> None:
@@ -369,7 +369,7 @@ def test_a_users_own_calibration_is_what_the_servos_hold(act: Path, tmp_path: Pa
     asked = arguments(act, "--robot.id=mine", f"--robot.calibration_dir={tmp_path}")
     made = stage.plan(asked, RehearsalOptions())
     assert (made.arms["robot"].calibration, made.arms["robot"].file) == (mine, tmp_path / "mine.json")
-    with stage.staged(made, 1.0) as found:
+    with stage.stage_rehearsal(made, 1.0) as found:
         assert f"--robot.calibration_dir={tmp_path}" in found.arguments
         cameras = json.loads(next(one for one in found.arguments if "cameras" in one).partition("=")[2])
         assert cameras["front"]["type"] == "strobe_replay"

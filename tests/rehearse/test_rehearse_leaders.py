@@ -21,7 +21,7 @@ from strobe.core.kinds import advise
 from strobe.core.runs import store
 from strobe.rehearse.run import rehearse
 from strobe.rehearse.stage import RehearsalOptions
-from strobe.rollout.page import about_rehearsal
+from strobe.rollout.page import describe_rehearsal
 
 pytest.importorskip("scservo_sdk", reason="Strobe's extra 'robot' is not installed")
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="emulated arms need Linux")
@@ -68,7 +68,7 @@ def test_a_follower_follows_its_leader(brand: str, arms: list[str], tmp_path: Pa
     assert told.holding == []
     tick = result.measurement("control tick")
     assert tick.traits.loop.leader == f"{brand}_leader"
-    assert "leader, whose joints a hand swung" in about_rehearsal(told)[0]
+    assert "leader, whose joints a hand swung" in describe_rehearsal(told)[0]
     parts = {part.name for part in tick.components}
     assert "leader" in parts
     assert len(rollout.tracking) == 6 * len(arms) / 2

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from strobe.rehearse import faults
 from strobe.rehearse.emulator import calibration
 from strobe.rehearse.emulator import feetech as r
-from strobe.rehearse.emulator.bus import Bus, UnpluggedError, bus_of
+from strobe.rehearse.emulator.bus import Bus, UnpluggedError, make_bus
 from strobe.rehearse.emulator.feetech import BROADCAST, Feetech, Packet, Parser, build
 from strobe.rehearse.emulator.servo import Register
 from strobe.rehearse.emulator.wire import Instruction
@@ -21,7 +21,7 @@ ALL = (1, 2, 3, 4, 5, 6)
 
 def bus(latency_s: float = 0.0) -> Bus:
     joints = calibration.so101()
-    made = bus_of(joints, dict.fromkeys(joints, "sts3215"), latency_s=latency_s)
+    made = make_bus(joints, dict.fromkeys(joints, "sts3215"), latency_s=latency_s)
     for servo in made.servos.values():
         servo.set(r.RETURN_DELAY, 0)
     return made
@@ -191,7 +191,7 @@ def test_an_unplugged_adapter_ends_the_bus() -> None:
 
 @pytest.mark.parametrize("fault", [kind() for kind in faults.FAULTS.values()], ids=list(faults.FAULTS))
 def test_a_fault_can_be_written_down(fault: faults.Fault) -> None:
-    assert faults.from_content(faults.content_of(fault)) == fault
+    assert faults.from_content(faults.fault_content(fault)) == fault
 
 
 @pytest.mark.parametrize(

@@ -23,7 +23,7 @@ from support.places import TESTS
 from strobe.core.cli.main import main
 from strobe.core.runs import store
 from strobe.lerobot.policies.standins import stand_ins
-from strobe.replay.policy import fed_policy, merged
+from strobe.replay.policy import fed_policy, merge_arguments
 from strobe.replay.results import ReplayResult
 from strobe.rollout.files import EVENTS, OBSERVATIONS
 from strobe.rollout.loops.observations import Observations
@@ -65,7 +65,7 @@ def test_a_rollout_leaves_its_events_and_what_the_robot_saw(run):
     observations = Observations(run / OBSERVATIONS)
     assert len(observations.times) > 5  # a busy machine drops some
     assert set(observations.times) <= set(ticks), "stamped with the tick that they belong to"
-    observation, _ = observations.at(ticks[-1])
+    observation, _ = observations.latest_observation(ticks[-1])
     assert {"joint_0.pos", "front", "wrist"} <= set(observation)
     assert observation["front"].shape == (64, 64, 3)
     assert any("observations of" in note for note in store.load(run).notes)
@@ -87,7 +87,7 @@ def test_the_policy_gets_what_lerobots_engine_would_give_it(run):
     def chunk(call, seed: int, **rtc):
         """One call by hand, on the observation that was the latest when it began."""
         told = max(t for t in (tick.start_ns for tick in played.ticks) if t + found.beats[0].notify_ns <= call.start_ns)
-        raw, _ = observations.at(found.origin + told + 1_000_000)
+        raw, _ = observations.latest_observation(found.origin + told + 1_000_000)
         frame = build_dataset_frame(inputs.hw_features, raw, prefix="observation")
         batch = prepare_observation_for_inference(frame, torch.device("cpu"), "push", "dummy") | {"task": ["push"]}
         torch.manual_seed(seed)
@@ -131,8 +131,8 @@ def test_a_policy_that_is_gone_is_a_line(run, capsys):
 
 def test_arguments_are_changed_by_name():
     recorded = ["--fps", "30", "--inference.type=rtc", "--inference.rtc.execution_horizon=10"]
-    assert merged(recorded, ["--fps=20"]) == ["--fps=20", *recorded[2:]]
-    assert merged(recorded, ["--inference.type=sync"]) == ["--fps=30", "--inference.type=sync"]
+    assert merge_arguments(recorded, ["--fps=20"]) == ["--fps=20", *recorded[2:]]
+    assert merge_arguments(recorded, ["--inference.type=sync"]) == ["--fps=30", "--inference.type=sync"]
 
 
 @pytest.fixture

@@ -19,7 +19,7 @@ from strobe.core.kinds import advise, document, figures, page
 from strobe.core.runs import store
 from strobe.core.timeline.clock import ThreadUse, cpu_ns, waited_ns
 from strobe.rollout import run as benches
-from strobe.rollout.answer import answer_of
+from strobe.rollout.answer import make_answer
 from strobe.rollout.loops.bench_calls import call_times, compare_places
 from strobe.rollout.loops.reader import read_record
 from strobe.rollout.run import WatchedRollout
@@ -30,7 +30,7 @@ def use(wall: float, cpu: float, waited: float | None = 0.0) -> ThreadUse:
     return ThreadUse(round(wall * MS), round(cpu * MS), None if waited is None else round(waited * MS))
 
 
-def watched(call: ThreadUse, *, seconds: float = 12.0) -> WatchedRollout:
+def make_watched_rollout(call: ThreadUse, *, seconds: float = 12.0) -> WatchedRollout:
     """A run at 30 Hz with calls of 90 ms every 667 ms; each of them used its thread as ``call``."""
     events = []
     for event in rtc(lambda _: 90.0, seconds=seconds):
@@ -39,7 +39,7 @@ def watched(call: ThreadUse, *, seconds: float = 12.0) -> WatchedRollout:
         events.append(event)
     facts = header()
     record = read_record(facts, events)
-    return WatchedRollout(answer_of(facts, record), record=record)
+    return WatchedRollout(make_answer(facts, record), record=record)
 
 
 class Calls:
@@ -69,8 +69,10 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     return wound
 
 
-def benched(clock: Clock, robot: ThreadUse, call: ThreadUse, colder_ms: float = 0.0, **more: Any) -> WatchedRollout:
-    found = watched(robot, **more)
+def make_benched_rollout(
+    clock: Clock, robot: ThreadUse, call: ThreadUse, colder_ms: float = 0.0, **more: Any
+) -> WatchedRollout:
+    found = make_watched_rollout(robot, **more)
     calls: Any = Calls(clock, call, colder_ms)
     found.calls = calls
     benches.bench(found)
@@ -93,12 +95,12 @@ def slower(found: WatchedRollout) -> Any:
     ],
 )
 def test_the_difference_is_given_to_what_the_thread_did_meanwhile(clock, robot, cause, said, do):
-    found = benched(clock, robot, use(25, 25))
+    found = make_benched_rollout(clock, robot, use(25, 25))
     bench = found.result.rollout.bench
     assert bench is not None
     assert {one.place for one in bench.times} == {"bench", "bench at the robot's pace", "robot"}
     assert bench.shares[0].cause == cause
-    here, there = bench.of("robot"), bench.of("bench")
+    here, there = bench.call_times("robot"), bench.call_times("bench")
     assert here is not None
     assert there is not None
     assert sum(one.ms for one in bench.shares) == pytest.approx(here.wall_ms - there.wall_ms)
@@ -114,7 +116,7 @@ def test_the_difference_is_given_to_what_the_thread_did_meanwhile(clock, robot, 
 
 
 def test_a_price_of_the_gaps_is_clocks_and_not_the_robots_company(clock):
-    found = benched(clock, use(41, 41), use(25, 25), colder_ms=16)
+    found = make_benched_rollout(clock, use(41, 41), use(25, 25), colder_ms=16)
     bench = found.result.rollout.bench
     assert bench is not None
     assert next((one.cause, round(one.ms, 3)) for one in bench.shares) == ("clocks and gaps", 16.0)
@@ -125,7 +127,7 @@ def test_a_price_of_the_gaps_is_clocks_and_not_the_robots_company(clock):
 
 
 def test_calls_that_are_as_fast_on_the_robot_are_no_finding(clock, tmp_path):
-    found = benched(clock, use(25.1, 25), use(25, 25))
+    found = make_benched_rollout(clock, use(25.1, 25), use(25, 25))
     assert slower(found) is None
     assert any("no difference that these calls can show" in line for line in document(found.result).answers)
     assert "Bench, paced" in page(found.result)
@@ -137,16 +139,16 @@ def test_calls_that_are_as_fast_on_the_robot_are_no_finding(clock, tmp_path):
 
 def test_a_bench_takes_about_ten_seconds_and_leaves_out_what_does_not_fit(clock):
     begun = clock.now
-    found = benched(clock, use(41, 25), use(25, 25))
+    found = make_benched_rollout(clock, use(41, 25), use(25, 25))
     assert clock.now - begun <= 12.5
     begun = clock.now
-    slow = benched(clock, use(900, 900), use(700, 700))
+    slow = make_benched_rollout(clock, use(900, 900), use(700, 700))
     assert clock.now - begun <= 12.5
     bench = slow.result.rollout.bench
     assert bench is not None
     assert [one.place for one in bench.times] == ["bench", "robot"]
     assert any("does not fit in" in note for note in slow.result.notes)
-    slower_still = benched(clock, use(3000, 3000), use(3000, 3000))
+    slower_still = make_benched_rollout(clock, use(3000, 3000), use(3000, 3000))
     bench = slower_still.result.rollout.bench
     assert bench is not None
     assert [one.place for one in bench.times] == ["robot"]
@@ -157,7 +159,7 @@ def test_a_bench_takes_about_ten_seconds_and_leaves_out_what_does_not_fit(clock)
 
 @pytest.mark.parametrize("number", [None, signal.SIGTERM])
 def test_what_ends_the_bench_costs_only_the_bench(clock, number):
-    found = watched(use(41, 25))
+    found = make_watched_rollout(use(41, 25))
     calls: Any = Calls(clock, use(25, 25))
     found.calls = calls
 
@@ -181,7 +183,7 @@ def test_what_ends_the_bench_costs_only_the_bench(clock, number):
 
 
 def test_a_bench_that_is_cut_short_shows_what_it_has(clock):
-    found = watched(use(41, 25))
+    found = make_watched_rollout(use(41, 25))
     calls: Any = Calls(clock, use(25, 25))
     found.calls = calls
 
@@ -195,14 +197,14 @@ def test_a_bench_that_is_cut_short_shows_what_it_has(clock):
 
 
 def test_too_few_calls_are_not_set_beside_the_bench(clock):
-    found = benched(clock, use(41, 25), use(25, 25), seconds=3.0)
+    found = make_benched_rollout(clock, use(41, 25), use(25, 25), seconds=3.0)
     assert found.result.notes == ["no bench comparison: it needs at least 6 policy calls after the first"]
     assert found.result.rollout.bench is None
     assert "bench" not in {section.key for section in document(found.result).sections}
 
 
 def test_nothing_is_called_while_the_robot_is_connected(clock):
-    found = watched(use(41, 25))
+    found = make_watched_rollout(use(41, 25))
     calls: Any = Calls(clock, use(25, 25))
     calls.refused = "the robot is still connected"
     found.calls = calls

@@ -11,10 +11,10 @@ from support.made_up_rollout import header, rtc
 
 from strobe.core.errors import UserError
 from strobe.replay.results import Changes
-from strobe.replay.run import Options, replayed
+from strobe.replay.run import Options, replay_run
 from strobe.rollout.loops.event_log import Log
 from strobe.rollout.loops.recorded_run import load
-from strobe.rollout.run import recovered
+from strobe.rollout.run import recover_rollout
 
 DAMAGED = "Not judged as a whole"
 FEW = Options(draws=2)
@@ -45,12 +45,12 @@ def _cut_at_a_line(data: bytes) -> bytes:
     return b"".join(data.splitlines(keepends=True)[:40])
 
 
-def _without_a_line(data: bytes) -> bytes:
+def _drop_line(data: bytes) -> bytes:
     lines = data.splitlines(keepends=True)
     return b"".join([*lines[:-3], *lines[-2:]])
 
 
-def _without_its_end(data: bytes) -> bytes:
+def _drop_end(data: bytes) -> bytes:
     return b"".join(data.splitlines(keepends=True)[:-1])
 
 
@@ -69,24 +69,24 @@ def _more_after_the_end(data: bytes) -> bytes:
 
 @pytest.mark.parametrize(
     "damage",
-    [_cut, _cut_at_a_line, _without_a_line, _without_its_end, _another_digit, _another_byte, _more_after_the_end],
+    [_cut, _cut_at_a_line, _drop_line, _drop_end, _another_digit, _another_byte, _more_after_the_end],
 )
 def test_what_is_lost_is_said_first(damage, sound: Path) -> None:
-    whole = recovered(sound).result.rollout
+    whole = recover_rollout(sound).result.rollout
     assert whole.queue.starved > 100
     assert DAMAGED not in whole.sentence
-    replay = replayed(load(sound), "run", Changes(), FEW)
+    replay = replay_run(load(sound), "run", Changes(), FEW)
     assert DAMAGED not in replay.verdict
     assert replay.tried
     damaged = damage(sound.read_bytes())
     assert damaged != sound.read_bytes()
     sound.write_bytes(damaged)
-    assert recovered(sound).result.rollout.sentence.startswith(DAMAGED)
-    replay = replayed(load(sound), "run", Changes(), FEW)
+    assert recover_rollout(sound).result.rollout.sentence.startswith(DAMAGED)
+    replay = replay_run(load(sound), "run", Changes(), FEW)
     assert replay.verdict.startswith(DAMAGED)
     assert replay.least_threshold is None
     with pytest.raises(UserError, match="damaged"):
-        replayed(load(sound), "run", Changes(latency=str(sound)), FEW)
+        replay_run(load(sound), "run", Changes(latency=str(sound)), FEW)
 
 
 def test_a_packed_recording_that_is_cut_says_so_too(sound: Path) -> None:
@@ -102,7 +102,7 @@ def test_a_recording_of_an_older_strobe_has_no_end_and_no_fault(sound: Path) -> 
     first, *lines = sound.read_text().splitlines()
     older = {name: value for name, value in json.loads(first).items() if name != "ends"}
     sound.write_text("\n".join([json.dumps(older), *lines[:-1]]))
-    result = recovered(sound).result
+    result = recover_rollout(sound).result
     assert DAMAGED not in result.rollout.sentence
     assert any("does not tell its end" in note for note in result.notes)
 
@@ -116,10 +116,10 @@ ODD = [
 
 
 def test_odd_events_are_counted_and_left_out(sound: Path) -> None:
-    figures = recovered(sound).result.rollout
+    figures = recover_rollout(sound).result.rollout
     first, began, *lines = sound.read_text().splitlines()
     sound.write_text("\n".join([first, began, json.dumps(ODD), *lines]))
-    told = recovered(sound).result.rollout
+    told = recover_rollout(sound).result.rollout
     assert told.sentence.startswith(DAMAGED)
     assert told.queue == figures.queue
 
@@ -135,7 +135,7 @@ def test_an_odd_header_is_one_line(odd, sound: Path) -> None:
     first, *lines = sound.read_text().splitlines()
     sound.write_text("\n".join([json.dumps(json.loads(first) | odd), *lines]))
     with pytest.raises(UserError) as caught:
-        recovered(sound)
+        recover_rollout(sound)
     assert "\n" not in str(caught.value)
 
 

@@ -53,11 +53,11 @@ def test_one_observation_is_looked_at_and_before_torque_where_it_can_be_read(
 
 
 def test_a_look_that_fails_does_not_keep_the_arm_from_its_run(monkeypatch: pytest.MonkeyPatch):
-    def broken(_: Mapping[str, Any], __: bool) -> None:
+    def raise_planted_error(_: Mapping[str, Any], __: bool) -> None:
         raise RuntimeError("as planted")
 
     arm = Arm()
-    run(arm, monkeypatch, broken)
+    run(arm, monkeypatch, raise_planted_error)
     assert arm.reads == 5
 
 

@@ -16,19 +16,19 @@ from strobe.core.runs import store
 EVENTS = TESTS / "golden" / "events"
 
 
-def rounded(value: Any) -> Any:
+def round_numbers(value: Any) -> Any:
     """The same with four digits of every number, which no rounding on another machine moves."""
     if isinstance(value, dict):
-        return {name: rounded(inside) for name, inside in value.items()}
+        return {name: round_numbers(inside) for name, inside in value.items()}
     if isinstance(value, list):
-        return [rounded(inside) for inside in value]
+        return [round_numbers(inside) for inside in value]
     return float(f"{value:.4g}") if isinstance(value, float) else value
 
 
 def answer(folder: Path, *argv: str, ends_with: int = 0) -> dict[str, Any]:
     assert main([*argv, f"--output_dir={folder}", "--quiet"]) == ends_with
     (file,) = folder.glob(f"*/{store.RESULT}")
-    return rounded(json.loads(file.read_bytes()))
+    return round_numbers(json.loads(file.read_bytes()))
 
 
 @pytest.mark.parametrize("name", ["rtc", "sync", "remote"])

@@ -6,8 +6,8 @@ import pytest
 from support.made_up_rollout import header, rtc
 
 from strobe.core.kinds import advise
-from strobe.rollout.answer import answer_of
-from strobe.rollout.findings.lerobot_timer import rate_of
+from strobe.rollout.answer import make_answer
+from strobe.rollout.findings.lerobot_timer import parse_last_summary
 from strobe.rollout.loops.reader import read_record
 
 # Printed by CycleTimer of LeRobot 0.6.2 (commit 7427f3180) over 40 ticks, with a multiplier of 1 and of 2.
@@ -19,30 +19,30 @@ DOUBLED = """Cadence summary — whole run · target 30 Hz × 2 (16.7 ms tick sl
   effective cadence: 29.88 Hz policy / 59.75 Hz commands over 0.7 s measured"""
 
 
-def said(rate: str, seconds: str) -> list[str]:
+def timer_findings(rate: str, seconds: str) -> list[str]:
     """Findings of a made-up run of 8 s at 30 Hz whose timer says so."""
     report = PLAIN.replace("29.28 Hz", rate).replace("1.3 s", seconds)
     events = rtc(lambda _: 90.0)
     facts = header()
-    result = answer_of(facts, read_record(facts, [*events[:-1], ("cadence", report), events[-1]]))
+    result = make_answer(facts, read_record(facts, [*events[:-1], ("cadence", report), events[-1]]))
     assert result.rollout.cadence == report
     return [each.rule for each in advise(result) if each.rule == "timers-disagree"]
 
 
 def test_a_rate_that_differs_is_named() -> None:
-    assert said("25.00 Hz", "8.0 s") == ["timers-disagree"]
+    assert timer_findings("25.00 Hz", "8.0 s") == ["timers-disagree"]
 
 
 @pytest.mark.parametrize(("rate", "seconds"), [("30.00 Hz", "8.0 s"), ("29.60 Hz", "8.0 s"), ("25.00 Hz", "80.0 s")])
 def test_the_same_rate_and_another_run_are_not(rate: str, seconds: str) -> None:
-    assert said(rate, seconds) == []
+    assert timer_findings(rate, seconds) == []
 
 
 def test_ticks_are_commands_and_not_calls_of_the_policy() -> None:
-    assert rate_of(DOUBLED) == (59.75, 0.7)
-    assert rate_of(PLAIN) == (29.28, 1.3)
+    assert parse_last_summary(DOUBLED) == (59.75, 0.7)
+    assert parse_last_summary(PLAIN) == (29.28, 1.3)
 
 
 @pytest.mark.parametrize("report", ["", "too short to measure a rate", "effective cadence: 1.2.3 Hz over 4 s"])
 def test_a_report_without_a_rate_says_nothing(report: str) -> None:
-    assert rate_of(report) is None
+    assert parse_last_summary(report) is None

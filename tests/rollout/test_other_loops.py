@@ -19,7 +19,7 @@ from strobe.core.errors import UserError
 from strobe.core.findings.thresholds import Thresholds
 from strobe.core.kinds import advise, document
 from strobe.core.runs import store
-from strobe.rollout.loops.registry import chosen, loop_of
+from strobe.rollout.loops.registry import load_loop, split_command
 from strobe.rollout.run import watch
 
 RECORD, TELEOPERATE = "lerobot-record", "lerobot-teleoperate"
@@ -48,7 +48,7 @@ def arguments(command: str, folder: Path, *more: str) -> list[str]:
     return [*given, *more]
 
 
-def told(folder: Path) -> list[Any]:
+def read_log(folder: Path) -> list[Any]:
     return [json.loads(line) for line in (folder / "told.jsonl").read_text().splitlines()]
 
 
@@ -59,7 +59,7 @@ def test_a_recording_is_watched_and_its_true_rate_told(robot, tmp_path):
     result = watch(given, tmp_path / "run.events", command=RECORD).result
     assert dict(vars(lerobot_record)) == before
     assert not robot.made[-1].is_connected
-    rollout, sent = result.rollout, told(tmp_path)
+    rollout, sent = result.rollout, read_log(tmp_path)
     assert (result.status, rollout.command, rollout.engine) == ("complete", RECORD, "none")
     assert (rollout.inference, rollout.age, rollout.seams) == (None, None, [])
     assert rollout.pace is not None
@@ -118,7 +118,7 @@ def test_a_teleoperation_is_watched(robot, tmp_path):
     rollout = result.rollout
     assert rollout.pace is not None
     assert (rollout.command, rollout.pace.asked_hz, rollout.recording) == (TELEOPERATE, 30, None)
-    assert rollout.pace.ticks == len(told(tmp_path)) > 10
+    assert rollout.pace.ticks == len(read_log(tmp_path)) > 10
     assert result.title == f"dummy: {rollout.pace.seconds:.0f} s of lerobot-teleoperate at 30 Hz"
     assert {"leader", "action"} <= {part.name for part in result.measurement("control tick").components}
 
@@ -126,11 +126,11 @@ def test_a_teleoperation_is_watched(robot, tmp_path):
 @pytest.mark.parametrize(("command", "number"), [(RECORD, signal.SIGTERM), (TELEOPERATE, signal.SIGTERM),
                                                  (TELEOPERATE, signal.SIGINT)])  # fmt: skip
 def test_a_signal_disconnects_the_robot_and_keeps_the_profile(robot, tmp_path, monkeypatch, command, number):
-    def before(tick: int) -> None:
+    def interrupt_at_tick(tick: int) -> None:
         if tick >= 12:  # again, should the first one get lost where Python must not raise
             os.kill(os.getpid(), number)
 
-    monkeypatch.setattr(robot, "before", staticmethod(before))
+    monkeypatch.setattr(robot, "before", staticmethod(interrupt_at_tick))
     leave = robot.disconnect
 
     def disconnect(self):
@@ -150,7 +150,7 @@ def test_a_signal_disconnects_the_robot_and_keeps_the_profile(robot, tmp_path, m
     (folder,) = (tmp_path / "runs").iterdir()
     kept = store.load(folder)
     assert kept.status == "interrupted"
-    assert 12 <= len(told(tmp_path)) <= 14
+    assert 12 <= len(read_log(tmp_path)) <= 14
 
 
 @pytest.mark.parametrize(
@@ -165,8 +165,8 @@ def test_a_signal_disconnects_the_robot_and_keeps_the_profile(robot, tmp_path, m
 )  # fmt: skip
 def test_wrong_words_are_a_line_before_anything_is_connected(robot, words, said):
     def check() -> None:
-        command, rest = chosen(words)
-        loop_of(command).check(rest)
+        command, rest = split_command(words)
+        load_loop(command).check(rest)
 
     with pytest.raises(UserError) as refused:
         check()

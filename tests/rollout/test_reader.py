@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from support.made_up_rollout import MAIN, header, rtc
 
-from strobe.rollout.answer import rollout_of
+from strobe.rollout.answer import make_rollout
 from strobe.rollout.loops import events
 from strobe.rollout.loops.event_log import read
 from strobe.rollout.loops.header import Header
@@ -30,7 +30,7 @@ OLDER = {
 }  # fmt: skip
 
 
-def written(file: Path, first: dict[str, Any], *lines: list[Any]) -> Path:
+def write_events(file: Path, first: dict[str, Any], *lines: list[Any]) -> Path:
     file.write_bytes(gzip.compress("\n".join(json.dumps(line) for line in (first, *lines)).encode()))
     return file
 
@@ -45,7 +45,7 @@ def test_the_file_of_an_older_strobe_is_read(tmp_path: Path) -> None:
         ["pick", 20, 1],
         ["end", 30],
     ]
-    found, lines = read(written(tmp_path / "events.jsonl.gz", OLDER, rows))
+    found, lines = read(write_events(tmp_path / "events.jsonl.gz", OLDER, rows))
     assert (found.command, found.engine, found.main, found.arguments) == ("lerobot-rollout", "sync", MAIN, None)
     record = read_record(found, lines)
     assert [(tick.start_ns, tick.sent) for tick in record.ticks] == [(10, True)]
@@ -85,7 +85,7 @@ def test_a_camera_counts_the_longest_time_of_one_frame_and_of_one_picture() -> N
         at = number * second
         rows += [("tick", at), ("s", "camera front", at, at + 1, MAIN), ("camera", at, "front", seen), ("pick", at, 1)]
     rows += [("tick", len(fresh) * second), ("pick", len(fresh) * second, 1), ("end", 9 * second)]
-    (camera,) = rollout_of(header(), read_record(header(), rows)).cameras
+    (camera,) = make_rollout(header(), read_record(header(), rows)).cameras
     assert (camera.longest_ms, camera.longest_from_s) == (2000, 2), "from its first read to the last of the same frame"
     assert (camera.frozen_ms, camera.frozen_from_s, camera.frozen_frames) == (4000, 2, 3)
     assert camera.fresh_hz == pytest.approx(4 / 8)

@@ -9,7 +9,7 @@ from support.findings_results import approve_findings
 from support.made_up_rollout import MAIN, MS, OTHER, header
 
 from strobe.core.kinds import document, figures
-from strobe.rollout.answer import answer_of
+from strobe.rollout.answer import make_answer
 from strobe.rollout.loops.reader import read_record
 from strobe.rollout.loops.remote_stamps import KEPT, SIMILAR
 from strobe.rollout.remote import clocks, offset
@@ -92,7 +92,7 @@ def run(
         command="robot_client", engine="remote", threshold=int(threshold * CHUNK), share=threshold, chunk=CHUNK,
         strategy="weighted_average", horizon=None, can_rtc=False, joints=["pan"],
     )  # fmt: skip
-    return answer_of(facts, read_record(facts, events))
+    return make_answer(facts, read_record(facts, events))
 
 
 def test_a_healthy_run_finds_nothing_and_its_round_trips_add_up():
@@ -171,7 +171,7 @@ def test_the_offset_is_taken_from_the_exchange_that_spent_least_on_its_ways():
     assert offset([]) is None
 
 
-def unanswered(*more: tuple[object, ...], empty: int = 3, uploads: int = 60) -> RolloutResult:
+def make_unanswered_result(*more: tuple[object, ...], empty: int = 3, uploads: int = 60) -> RolloutResult:
     """The answer of a client whose server took each observation and answered ``empty`` times with nothing."""
     events: list = [("run", 0)]
     for number in range(uploads):
@@ -182,7 +182,7 @@ def unanswered(*more: tuple[object, ...], empty: int = 3, uploads: int = 60) -> 
     events += [("empty", number * PERIOD, (number + 1) * PERIOD) for number in range(empty)]
     events += [*more, ("end", uploads * PERIOD)]
     facts = header(command="robot_client", engine="remote", chunk=CHUNK, share=0.5, joints=["pan"])
-    return answer_of(facts, read_record(facts, events))
+    return make_answer(facts, read_record(facts, events))
 
 
 def failing(*failures: tuple[str, str, str], kind: str = "act", of: RolloutResult | None = None) -> RolloutResult:
@@ -194,10 +194,10 @@ def failing(*failures: tuple[str, str, str], kind: str = "act", of: RolloutResul
         assert of.rollout.remote is not None
         of.rollout.remote.failures = [failed]
         return of
-    return unanswered(*[("failed", 5, "GetActions", *failure) for failure in failures])
+    return make_unanswered_result(*[("failed", 5, "GetActions", *failure) for failure in failures])
 
 
-def with_empty_answers() -> RolloutResult:
+def make_empty_answer_result() -> RolloutResult:
     result = run(60.0)
     assert result.rollout.remote is not None
     result.rollout.remote.empty = 2  # no observation came for two seconds
@@ -218,23 +218,23 @@ def test_every_planted_cause_is_named_alone() -> None:
             "a server that sleeps": (starved, run(60.0, threshold=0.2, slept_ms=340.0)),
             "round trips longer than a chunk": (starved, run(900.0)),
             "dropped as similar": ("similar-filter", run(100.0, similar=True)),
-            "answers with nothing beside chunks": ("", with_empty_answers()),
-            "answers with nothing": ("no-chunk", unanswered()),
+            "answers with nothing beside chunks": ("", make_empty_answer_result()),
+            "answers with nothing": ("no-chunk", make_unanswered_result()),
             "an exception in the server": ("requests-fail", failing(told, told)),
-            "a status of gRPC": ("requests-fail", unanswered(
+            "a status of gRPC": ("requests-fail", make_unanswered_result(
                 ("failed", 5, "SendObservations", "UNAVAILABLE: Socket closed", "", ""), empty=0)),
         },
         "no-chunk": {
-            "a first call that goes on": ("", unanswered(empty=0)),
-            "a client that sent nothing": ("", unanswered(empty=2, uploads=0)),
+            "a first call that goes on": ("", make_unanswered_result(empty=0)),
+            "a client that sent nothing": ("", make_unanswered_result(empty=2, uploads=0)),
         },
         "requests-fail": {  # a policy with a history is sent to lerobot-rollout, unless it does run behind the server
-            "a policy with a history": ("requests-fail", failing(kind="vqbet", of=unanswered())),
+            "a policy with a history": ("requests-fail", failing(kind="vqbet", of=make_unanswered_result())),
             "a policy with a history that made chunks": ("requests-fail", failing(kind="vqbet", of=run(60.0))),
         },
     })  # fmt: skip
 
 
 def test_answers_with_nothing_are_counted():
-    (table,) = [section for section in document(unanswered()).sections if section.key == "observations"]
+    (table,) = [section for section in document(make_unanswered_result()).sections if section.key == "observations"]
     assert ["answers without a chunk", "3"] in [row.cells for row in table.table.rows]  # type: ignore[union-attr]

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from support.checkpoints import tiny_for_robot
 from support.matrix import matrix
-from support.policy_server import CLIENT, client_arguments, wait_for, watched_server
+from support.policy_server import CLIENT, client_arguments, wait_for_port, watched_server
 from support.watched_robot import watched_robot
 
 from strobe.core.cli.main import main
@@ -36,7 +36,7 @@ def robot(monkeypatch):
     yield from watched_robot(monkeypatch)
 
 
-def failure_in(folder: Path, kind: str) -> tuple[RolloutResult, Failure]:
+def load_failure(folder: Path, kind: str) -> tuple[RolloutResult, Failure]:
     (run,) = folder.iterdir()
     result = store.load(run)
     assert isinstance(result, RolloutResult)
@@ -59,25 +59,25 @@ def test_a_policy_of_several_observations_behind_the_server_names_its_exception_
     tiny_for_robot(kind, tmp_path / kind, 6, cameras, 64)
     monkeypatch.chdir(tmp_path)  # LeRobot's client makes a folder of logs when it is imported
 
-    def before(tick: int) -> None:
+    def terminate_at_tick(tick: int) -> None:
         if tick == TICKS:
             os.kill(os.getpid(), signal.SIGTERM)
 
-    monkeypatch.setattr(robot, "before", staticmethod(before))
+    monkeypatch.setattr(robot, "before", staticmethod(terminate_at_tick))
     previous = signal.getsignal(signal.SIGTERM)
     with watched_server(tmp_path, "--obs_queue_timeout=0.3") as (process, port):
-        wait_for(port, process)
+        wait_for_port(port, process)
         try:
             given = client_arguments(tmp_path, port, kind)
             code = main(["rollout", f"--output_dir={tmp_path / 'runs'}", "--", CLIENT, *given])
         finally:
             signal.signal(signal.SIGTERM, previous)
         process.send_signal(signal.SIGTERM)
-        ended = process.ended(300)
+        ended = process.wait_for_end(300)
     printed = ended.stdout + ended.stderr
     assert (code, ended.returncode) == (0, 0), printed
 
-    served, failure = failure_in(tmp_path / "served", kind)
+    served, failure = load_failure(tmp_path / "served", kind)
     assert failure.error == error
     assert ("Error in StreamActions: \n" not in printed) is logged, "LeRobot logs the message alone"
     assert failure.place.startswith(f"lerobot.policies.{kind}.modeling_{kind}.")
@@ -85,7 +85,7 @@ def test_a_policy_of_several_observations_behind_the_server_names_its_exception_
     assert served.rollout.sentence == "The server made no chunk: the one request for one failed."
     assert "interrupted before anything was measured" not in printed
 
-    client, told = failure_in(tmp_path / "runs", kind)
+    client, told = load_failure(tmp_path / "runs", kind)
     assert told == failure, "a watched server tells its client"
     assert client.rollout.remote is not None
     assert client.rollout.remote.empty > 1, "after it, waits that were over"
@@ -98,11 +98,11 @@ def test_a_server_that_cannot_load_the_policy_says_so_on_both_sides(
 ):
     monkeypatch.chdir(tmp_path)
     with watched_server(tmp_path) as (process, port):
-        wait_for(port, process)
+        wait_for_port(port, process)
         given = client_arguments(tmp_path, port, "xvla")
         assert main(["rollout", "--", CLIENT, *given]) == 2
         process.send_signal(signal.SIGTERM)
-        ended = process.ended(300)
+        ended = process.wait_for_end(300)
     printed = ended.stdout + ended.stderr
     error = capsys.readouterr().err
     assert f"the policy is refused by 127.0.0.1:{port}: UNKNOWN: " in error

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 from support import warm
 from support.checkpoints import tiny_checkpoint
-from support.policy_server import CLIENT, SERVER, client_arguments, free_port, wait_for, watched_server
+from support.policy_server import CLIENT, SERVER, client_arguments, free_port, wait_for_port, watched_server
 from support.watched_robot import watched_robot
 
 from strobe.core.cli.main import main
@@ -60,7 +60,7 @@ def test_client_and_server_each_tell_their_part(robot, server, tmp_path, monkeyp
         return send(self, action)
 
     monkeypatch.setattr(robot, "send_action", count)
-    wait_for(port, process)
+    wait_for_port(port, process)
     previous = signal.getsignal(signal.SIGTERM)
     try:
         code = main(["rollout", f"--output_dir={tmp_path / 'runs'}", "--", CLIENT, *client_arguments(tmp_path, port)])

@@ -11,7 +11,7 @@ from support.findings_results import approve_findings
 from support.made_up_rollout import MS, header, rtc
 
 from strobe.core.kinds import advise, document
-from strobe.rollout.answer import answer_of
+from strobe.rollout.answer import make_answer
 from strobe.rollout.loops import device_probes
 from strobe.rollout.loops.device_probes import FRESH, FROZEN, SAME, UNKNOWN, CameraProbe
 from strobe.rollout.loops.reader import read_record
@@ -24,13 +24,13 @@ TICKS = range(200)
 Frames = Callable[[int], tuple[int, float]]  # by the tick's number: fresh, and age in ms
 
 
-def answered(events: list[Any], first: Any = (), last: Any = ()) -> RolloutResult:
+def answer_events(events: list[Any], first: Any = (), last: Any = ()) -> RolloutResult:
     """``first`` come after the start of the run, ``last`` before its end."""
     begin, *rest, end = events
-    return answer_of(header(), read_record(header(), [begin, *first, *rest, *last, end]))
+    return make_answer(header(), read_record(header(), [begin, *first, *rest, *last, end]))
 
 
-def seen(frames: Frames, *scheduled: Any) -> RolloutResult:
+def make_camera_result(frames: Frames, *scheduled: Any) -> RolloutResult:
     """A camera's frames; how the control thread was ``scheduled`` first and last."""
     number, events = 0, []
     for event in rtc(lambda _: 90.0):
@@ -38,7 +38,7 @@ def seen(frames: Frames, *scheduled: Any) -> RolloutResult:
             fresh, age = frames(number)
             event, number = (*event[:3], fresh, round(age * MS)), number + 1
         events.append(event)
-    return answered(events, scheduled[:1], scheduled[1:])
+    return answer_events(events, scheduled[:1], scheduled[1:])
 
 
 def read(tick: int, ms: float = 2.0, lost: int = 0, damaged: int = 0, waiting: int = 0, cpu: float = 0.95,
@@ -47,26 +47,26 @@ def read(tick: int, ms: float = 2.0, lost: int = 0, damaged: int = 0, waiting: i
     return ("bus", start, start + round(took), lost, damaged, waiting, round(cpu * took), round(waited * took))
 
 
-def on_bus(*reads: Any, turns: Any = ()) -> RolloutResult:
+def make_bus_result(*reads: Any, turns: Any = ()) -> RolloutResult:
     """What the bus did; how often the CPU was waited for and used at the first and at the last of two ``turns``."""
     marks = [("turns", at, *each) for at, each in zip((0, 10 * SECOND), turns, strict=False)]
-    return answered(rtc(lambda _: 90.0), [*marks[:1], *reads], marks[1:])
+    return answer_events(rtc(lambda _: 90.0), [*marks[:1], *reads], marks[1:])
 
 
-def that_fails_at_times(kind: str) -> RolloutResult:
-    return on_bus(*[read(tick, 52.0, **{kind: 1}) if tick % 50 == 0 else read(tick) for tick in TICKS])  # type: ignore[arg-type]
+def make_flaky_bus_result(kind: str) -> RolloutResult:
+    return make_bus_result(*[read(tick, 52.0, **{kind: 1}) if tick % 50 == 0 else read(tick) for tick in TICKS])  # type: ignore[arg-type]
 
 
-def without_motors() -> RolloutResult:
-    made = on_bus(*map(read, range(60)), read(60, 152.0, lost=3))
+def make_motorless_result() -> RolloutResult:
+    made = make_bus_result(*map(read, range(60)), read(60, 152.0, lost=3))
     made.status = "failed"
     error = "ConnectionError: Failed to sync read 'Present_Position' on ids=[1]. There is no status packet!"
     made.rollout.error = error
     return made
 
 
-def with_torque() -> RolloutResult:
-    made = on_bus(*map(read, range(60)))
+def make_torque_result() -> RolloutResult:
+    made = make_bus_result(*map(read, range(60)))
     left = [ServoLeft(joint=name, id=id, torque=id > 1, lock=True, goal=2047, present=2047, celsius=30)
             for id, name in enumerate(("pan", "lift", "elbow"), start=1)]  # fmt: skip
     made.rollout.rehearsal = Rehearsal(frames="", calibration="", latency_ms=1.0, arms={"robot": left})
@@ -82,7 +82,7 @@ def late_ticks(bus: bool) -> RolloutResult:
         ("bus", start, start + round((51 if tick in late else 2) * MS), int(tick in late), 0, 0, 2 * MS, 0)
         for tick, start in enumerate(starts)
     ]
-    return answered(events, reads)
+    return answer_events(events, reads)
 
 
 def test_what_is_found() -> None:
@@ -92,30 +92,34 @@ def test_what_is_found() -> None:
     at_once = [read(tick) for tick in TICKS]
     approve_findings("robot", {
         ".*": {
-            "frames of 5 to 24 ms": ("", seen(lambda tick: (FRESH, 5 + tick % 20))),
-            "new frames that are old": ("old-frames", seen(lambda _: (FRESH, 160.0))),
-            "repeated frames": ("repeated-frames", seen(
+            "frames of 5 to 24 ms": ("", make_camera_result(lambda tick: (FRESH, 5 + tick % 20))),
+            "new frames that are old": ("old-frames", make_camera_result(lambda _: (FRESH, 160.0))),
+            "repeated frames": ("repeated-frames", make_camera_result(
                 lambda tick: (SAME if tick % 5 else FRESH, 33.0 * (tick % 5) + 30))),
             "12 pictures that repeat": (
-                "camera-frozen", seen(lambda tick: (FROZEN if 100 < tick <= 112 else FRESH, 10.0))),
-            "a scene that rests for a moment": ("", seen(lambda tick: (FROZEN if tick % 4 else FRESH, 10.0))),
-            "a thread that became real-time": ("real-time-thread", seen(lambda _: (FRESH, 10.0), other, fifo)),
-            "a thread that was real-time": ("", seen(lambda _: (FRESH, 10.0), fifo, fifo)),
-            "a thread that is not real-time": ("", seen(lambda _: (FRESH, 10.0), other, other)),
-            "a bus that answers at once": ("", on_bus(*at_once)),
-            "answers to an earlier question": ("stale-observations", on_bus(*stale)),  # before all else
-            "bytes left over once": ("", on_bus(*[read(tick, waiting=12 if tick == 50 else 0) for tick in TICKS])),
-            "lost answers": ("lost-answers", that_fails_at_times("lost")),
-            "damaged answers": ("damaged-answers", that_fails_at_times("damaged")),
-            "slow reads on the bus": ("slow-bus", on_bus(*[read(tick, 12.0) for tick in TICKS])),
-            "slow reads off the CPU": ("threads-fight", on_bus(*[read(tick, 12.0, cpu=0.2) for tick in TICKS])),
-            "other processes have the CPUs": ("busy-machine", on_bus(
+                "camera-frozen", make_camera_result(lambda tick: (FROZEN if 100 < tick <= 112 else FRESH, 10.0))),
+            "a scene that rests for a moment": ("",
+                                                make_camera_result(lambda tick: (FROZEN if tick % 4 else FRESH, 10.0))),
+            "a thread that became real-time": ("real-time-thread",
+                                               make_camera_result(lambda _: (FRESH, 10.0), other, fifo)),
+            "a thread that was real-time": ("", make_camera_result(lambda _: (FRESH, 10.0), fifo, fifo)),
+            "a thread that is not real-time": ("", make_camera_result(lambda _: (FRESH, 10.0), other, other)),
+            "a bus that answers at once": ("", make_bus_result(*at_once)),
+            "answers to an earlier question": ("stale-observations", make_bus_result(*stale)),  # before all else
+            "bytes left over once": ("",
+                                     make_bus_result(*[read(tick, waiting=12 if tick == 50 else 0) for tick in TICKS])),
+            "lost answers": ("lost-answers", make_flaky_bus_result("lost")),
+            "damaged answers": ("damaged-answers", make_flaky_bus_result("damaged")),
+            "slow reads on the bus": ("slow-bus", make_bus_result(*[read(tick, 12.0) for tick in TICKS])),
+            "slow reads off the CPU": ("threads-fight",
+                                       make_bus_result(*[read(tick, 12.0, cpu=0.2) for tick in TICKS])),
+            "other processes have the CPUs": ("busy-machine", make_bus_result(
                 *slow, turns=((0, 0, 0), (2 * SECOND, 3 * SECOND, 19 * SECOND)))),
-            "this process has the CPUs": ("busy-process", on_bus(
+            "this process has the CPUs": ("busy-process", make_bus_result(
                 *slow, turns=((0, 0, 0), (2 * SECOND, 16 * SECOND, 18 * SECOND)))),
-            "a calm machine": ("", on_bus(*at_once, turns=((0, 0, 0), (SECOND // 10, SECOND, 2 * SECOND)))),
-            "motors that end the run": ("motors-gone", without_motors()),
-            "torque that was left on": ("torque-left-on", with_torque()),
+            "a calm machine": ("", make_bus_result(*at_once, turns=((0, 0, 0), (SECOND // 10, SECOND, 2 * SECOND)))),
+            "motors that end the run": ("motors-gone", make_motorless_result()),
+            "torque that was left on": ("torque-left-on", make_torque_result()),
             "ticks that lost answers made late": ("lost-answers", late_ticks(bus=True)),
         },
         "slow-loop": {"late ticks": ("slow-loop", late_ticks(bus=False))},
@@ -124,7 +128,7 @@ def test_what_is_found() -> None:
 
 def test_no_policy_is_blamed_where_none_runs() -> None:
     slow = [read(tick, 12.0, cpu=0.2, waited=0.7) for tick in TICKS]
-    result = on_bus(*slow, turns=((0, 0, 0), (2 * SECOND, 16 * SECOND, 18 * SECOND)))
+    result = make_bus_result(*slow, turns=((0, 0, 0), (2 * SECOND, 16 * SECOND, 18 * SECOND)))
     for engine in ("none", "remote", "server"):
         result.rollout.engine = engine
         (finding,) = [each for each in advise(result) if each.rule == "busy-process"]
@@ -132,7 +136,7 @@ def test_no_policy_is_blamed_where_none_runs() -> None:
 
 
 def test_the_age_of_frames_is_told_beside_that_of_observations() -> None:
-    result = seen(lambda tick: (FRESH, 5 + tick % 20))
+    result = make_camera_result(lambda tick: (FRESH, 5 + tick % 20))
     age = result.rollout.cameras[0].age
     assert age is not None
     assert (age.median, age.p95) == (pytest.approx(14, abs=1), pytest.approx(23, abs=1))
@@ -143,12 +147,12 @@ def test_the_age_of_frames_is_told_beside_that_of_observations() -> None:
 
 
 def test_figures_of_the_bus_and_of_the_cpu() -> None:
-    bus = on_bus(*map(read, TICKS)).rollout.bus
+    bus = make_bus_result(*map(read, TICKS)).rollout.bus
     assert (bus.lost, bus.damaged, bus.stale, bus.failed_reads) == (0, 0, 0, 0)
     assert (bus.ms.median, bus.on_cpu) == pytest.approx((2.0, 0.95))
-    turns = on_bus(turns=((0, 0, 0), (2 * SECOND, 3 * SECOND, 19 * SECOND))).rollout.turns
+    turns = make_bus_result(turns=((0, 0, 0), (2 * SECOND, 3 * SECOND, 19 * SECOND))).rollout.turns
     assert (turns.waited_share, turns.own_cpus, turns.other_cpus) == pytest.approx((0.2, 0.3, 1.6))
-    assert on_bus(turns=((-1, 0, 0), (-1, 0, 0))).rollout.turns is None  # not Linux
+    assert make_bus_result(turns=((-1, 0, 0), (-1, 0, 0))).rollout.turns is None  # not Linux
 
 
 class Camera:
@@ -162,7 +166,7 @@ class Camera:
         return self.frames.pop(0)
 
 
-def written(appended: list[Any]) -> list[Any]:
+def logged_events(appended: list[Any]) -> list[Any]:
     """Events that the log's thread makes of what a probe appended."""
     return [event for make, *rest in appended for event in make(*rest)]
 
@@ -178,11 +182,11 @@ def test_a_read_says_whether_frame_and_picture_are_new_and_how_old_it_is(monkeyp
     for tick in range(1, 7):
         clock[0] = tick * 1_000_000_000 + 20 * MS
         read()
-    told = [event[3:] for event in written(events) if event[0] == "camera"]
+    told = [event[3:] for event in logged_events(events) if event[0] == "camera"]
     assert told == [
         (FRESH, 20 * MS), (SAME, 20 * MS), (FROZEN, 20 * MS), (FRESH, 20 * MS), (FRESH, 120 * MS), (FRESH, 20 * MS),
     ]  # fmt: skip
     del camera.latest_timestamp
     read = CameraProbe("front", "camera front", camera, events.append).reading(lambda: first)
     read()
-    assert written(events)[-1][4] == UNKNOWN
+    assert logged_events(events)[-1][4] == UNKNOWN

@@ -32,7 +32,7 @@ from strobe.core.cli.main import main
 from strobe.core.errors import UserError
 from strobe.core.kinds import advise, document
 from strobe.core.runs import store
-from strobe.deploy.trial import not_used
+from strobe.deploy.trial import log_unused_recipe
 from strobe.lerobot.flags.lerobot_flags import patched_arguments
 from strobe.lerobot.policies.standins import stand_ins
 from strobe.rollout import run as benches
@@ -105,7 +105,9 @@ def test_the_robot_is_told_the_same_and_every_probe_comes_off(robot, checkpoints
 
 def test_a_recipe_that_the_robots_process_refuses_stands_beside_the_verdict(robot, checkpoints, tmp_path, monkeypatch):
     inner = ACTPolicy.reset
-    monkeypatch.setattr(ACTPolicy, "reset", lambda self: (not_used("fast.yaml", "flips 1 > 0"), inner(self))[1])
+    monkeypatch.setattr(
+        ACTPolicy, "reset", lambda self: (log_unused_recipe("fast.yaml", "flips 1 > 0"), inner(self))[1]
+    )
     result = watch(arguments(checkpoints / "act", tmp_path / "told.jsonl"), tmp_path / "run.events").result
     assert result.caveats == ["fast.yaml is not used: flips 1 > 0; the policy ran unchanged"]
     assert "Fast.yaml is not used: flips 1 > 0; the policy ran unchanged." in document(result).answers
@@ -164,11 +166,11 @@ def test_once_the_robot_is_at_rest_its_calls_are_made_again(robot, checkpoints, 
     made_again: list[float] = []
     again = bench_calls.CallWatch.repeat_call
 
-    def noted(self):
+    def note_call(self):
         made_again.append(time.perf_counter())
         return again(self)
 
-    monkeypatch.setattr(bench_calls.CallWatch, "repeat_call", noted)
+    monkeypatch.setattr(bench_calls.CallWatch, "repeat_call", note_call)
     given = arguments(checkpoints / policy, tmp_path / "told.jsonl", *more, "--duration=4")
     try:
         found = watch(given, tmp_path / "run.events")
@@ -176,9 +178,9 @@ def test_once_the_robot_is_at_rest_its_calls_are_made_again(robot, checkpoints, 
         run_over.set()
     assert not made_again
     assert found.calls is not None
-    assert found.calls.refused == ""
+    assert found.calls.refusal_reason == ""
     robot.made[-1]._connected = True
-    assert found.calls.refused == "the robot is still connected"
+    assert found.calls.refusal_reason == "the robot is still connected"
     held = weakref.ref(robot.made.pop())
     gc.collect()
     assert held() is None, "a robot switches its torque off when nobody holds it any more"
@@ -188,7 +190,7 @@ def test_once_the_robot_is_at_rest_its_calls_are_made_again(robot, checkpoints, 
     assert made_again
     told = found.result.rollout.bench
     assert told is not None, "seven calls or more"
-    here, there = told.of("robot"), told.of("bench")
+    here, there = told.call_times("robot"), told.call_times("bench")
     assert here is not None
     assert there is not None, found.result.notes
     for one in told.times:
@@ -239,10 +241,10 @@ def test_a_robot_that_fails_is_put_to_rest_and_named(robot, checkpoints, tmp_pat
 
 
 def test_an_inference_thread_that_gives_up_fails_the_run(robot, checkpoints, tmp_path, monkeypatch):
-    def broken(self, batch, *, inference_delay=None, prev_chunk_left_over=None, **kwargs):
+    def raise_planted_error(self, batch, *, inference_delay=None, prev_chunk_left_over=None, **kwargs):
         raise ValueError("a shape of its own")
 
-    monkeypatch.setattr(SmolVLAPolicy, "predict_action_chunk", broken)
+    monkeypatch.setattr(SmolVLAPolicy, "predict_action_chunk", raise_planted_error)
     monkeypatch.setattr(rtc, "_RTC_ERROR_RETRY_DELAY_S", 0.01)
     given = arguments(checkpoints / "smolvla", tmp_path / "told.jsonl", *RTC, "--duration=30")
     result = watch(given, tmp_path / "run.events").result
@@ -252,7 +254,7 @@ def test_an_inference_thread_that_gives_up_fails_the_run(robot, checkpoints, tmp
 
 
 def test_a_probe_that_cannot_be_attached_leaves_the_robot_alone(robot, checkpoints, tmp_path, monkeypatch):
-    monkeypatch.setattr(rollout, "buses_of", lambda robot: 1 / 0)
+    monkeypatch.setattr(rollout, "motor_buses", lambda robot: 1 / 0)
     with pytest.raises(UserError, match="not watched: ZeroDivisionError"):
         watch(arguments(checkpoints / "act", tmp_path / "told.jsonl"), tmp_path / "run.events")
     assert len(actions(tmp_path / "told.jsonl")) > 5

@@ -13,25 +13,25 @@ from support.made_up_rollout import MAIN, MS, header, rtc, sync
 from strobe.core.errors import UserError
 from strobe.core.kinds import document, figures
 from strobe.history.diff import diff
-from strobe.rollout.answer import answer_of
+from strobe.rollout.answer import make_answer
 from strobe.rollout.loops.event_log import Log, read
 from strobe.rollout.loops.reader import read_record
 from strobe.rollout.results.rollout import Rollout, RolloutResult
-from strobe.rollout.run import recovered
+from strobe.rollout.run import recover_rollout
 
 
-def answered(events, **facts) -> RolloutResult:
+def answer_events(events, **facts) -> RolloutResult:
     facts = header(**facts)
-    return answer_of(facts, read_record(facts, events))
+    return make_answer(facts, read_record(facts, events))
 
 
-def figures_of(events, **facts) -> Rollout:
-    return answered(events, **facts).rollout
+def rollout_figures(events, **facts) -> Rollout:
+    return answer_events(events, **facts).rollout
 
 
 def test_two_rollouts_stand_side_by_side():
-    slow = answered(rtc(lambda _: 700.0, threshold=5), threshold=5)
-    difference = diff(slow, answered(rtc(lambda _: 90.0)))
+    slow = answer_events(rtc(lambda _: 700.0, threshold=5), threshold=5)
+    difference = diff(slow, answer_events(rtc(lambda _: 90.0)))
     found = {one.name: (one.before, one.after) for one in difference.figures}
     before, after = found["time without an action"]
     assert before is not None
@@ -49,9 +49,9 @@ def test_two_rollouts_stand_side_by_side():
 SYNC = {"engine": "sync", "threshold": None, "guided": False, "joints": ["pan"]}
 
 
-def slowed(part: str, ms: Callable[[int], float] = lambda _: 50.0) -> RolloutResult:
+def make_slow_result(part: str, ms: Callable[[int], float] = lambda _: 50.0) -> RolloutResult:
     """A part of each tick that takes so long, by the tick's number."""
-    return answered(rtc(lambda _: 90.0, extra=lambda tick: [(part, ms(tick))]))
+    return answer_events(rtc(lambda _: 90.0, extra=lambda tick: [(part, ms(tick))]))
 
 
 def busy_and_slow() -> RolloutResult:
@@ -59,30 +59,32 @@ def busy_and_slow() -> RolloutResult:
     events = rtc(lambda _: 90.0, extra=lambda _: [("leader", 50.0)])
     end = events[-1][1]
     turns = ("turns", 0, 0, 0, 0), ("turns", end, round(0.12 * end), end // 10, end)
-    return answered([events[0], turns[0], *events[1:-1], turns[1], events[-1]])
+    return answer_events([events[0], turns[0], *events[1:-1], turns[1], events[-1]])
 
 
 def compiling() -> RolloutResult:
     """Until the policy is warm the loop wants no action, and the chunks of those calls are thrown away."""
     wants = {"get", "values", "pick"}
-    return answered([event for event in rtc(lambda call: 5000.0, seconds=8) if event[0] not in wants], compiled=True)
+    return answer_events(
+        [event for event in rtc(lambda call: 5000.0, seconds=8) if event[0] not in wants], compiled=True
+    )
 
 
 def begins(threshold: int) -> RolloutResult:
     """Calls of 400 ms that begin at so many actions left."""
-    return answered(rtc(lambda _: 400.0, threshold=threshold, seconds=12), threshold=threshold)
+    return answer_events(rtc(lambda _: 400.0, threshold=threshold, seconds=12), threshold=threshold)
 
 
-def stamped(**facts: Any) -> RolloutResult:
+def make_recorded_result(**facts: Any) -> RolloutResult:
     """A run that records a frame for each action."""
     events = []
     for event in rtc(lambda _: 90.0):
         events += [event, ("frame", event[1])] if event[0] == "pick" and event[2] else [event]
-    return answered(events, strategy="sentry", multiplier=facts.pop("multiplier", 1), **facts)
+    return answer_events(events, strategy="sentry", multiplier=facts.pop("multiplier", 1), **facts)
 
 
 def short(ms: Callable[[int], float] | float, ticks: int = 60, every: int = 15) -> RolloutResult:
-    return answered(sync(ms, every=every, ticks=ticks), engine="sync")
+    return answer_events(sync(ms, every=every, ticks=ticks), engine="sync")
 
 
 def test_every_planted_cause_is_named_alone() -> None:
@@ -91,47 +93,48 @@ def test_every_planted_cause_is_named_alone() -> None:
     assert [made.rollout.pace.late for made in few] == [1, 2, 3]
     approve_findings("rollout", {
         ".*": {
-            "healthy": ("", answered(rtc(lambda _: 90.0))),
-            "a slow first call poisons the delay": ("poisoned-delay", answered(
+            "healthy": ("", answer_events(rtc(lambda _: 90.0))),
+            "a slow first call poisons the delay": ("poisoned-delay", answer_events(
                 rtc(lambda call: 700.0 if call == 0 else 90.0, seconds=12))),
             # Half a chunk of 50 covers 2 s at 12.5 Hz, and 1.2 s at 20.8.
-            "calls longer than a chunk": ("never-moves", answered(rtc(lambda _: 2000.0, seconds=12))),
-            "calls of half a chunk": (starved, answered(rtc(lambda _: 1200.0, seconds=20))),
-            "a first call that outlasts the run": (unfinished, answered(rtc(lambda _: 9000.0, seconds=8))),
+            "calls longer than a chunk": ("never-moves", answer_events(rtc(lambda _: 2000.0, seconds=12))),
+            "calls of half a chunk": (starved, answer_events(rtc(lambda _: 1200.0, seconds=20))),
+            "a first call that outlasts the run": (unfinished, answer_events(rtc(lambda _: 9000.0, seconds=8))),
             "calls that compile when the run ends": (unfinished, compiling()),
             # 400 ms are 12 actions of 30 Hz, and the value that the finding names fixes it.
             "calls that begin too late": (starved, begins(5)),
             "calls that begin in time": ("", begins(13)),
             "chunks that disagree": (
-                "seam-jumps", answered(rtc(lambda _: 90.0, offset=lambda call: 15.0 * (call % 2)))),
-            "a slow camera": ("slow-camera", slowed("camera wrist")),
-            "slow motors": ("slow-bus", slowed("read motors")),
-            "slow processing": ("slow-loop", slowed("process action")),
+                "seam-jumps", answer_events(rtc(lambda _: 90.0, offset=lambda call: 15.0 * (call % 2)))),
+            "a slow camera": ("slow-camera", make_slow_result("camera wrist")),
+            "slow motors": ("slow-bus", make_slow_result("read motors")),
+            "slow processing": ("slow-loop", make_slow_result("process action")),
             "motors that are slow now and then": (
-                "slow-bus", slowed("read motors", lambda tick: 60.0 if tick % 10 == 5 else 1.0)),
+                "slow-bus", make_slow_result("read motors", lambda tick: 60.0 if tick % 10 == 5 else 1.0)),
             "a slow leader on a busy machine": ("slow-leader busy-machine", busy_and_slow()),
-            "slow calls of the sync engine": ("slow-inference", answered(sync(300.0), **SYNC)),
-            "fast calls of the sync engine": ("", answered(sync(20.0), **SYNC)),
+            "slow calls of the sync engine": ("slow-inference", answer_events(sync(300.0), **SYNC)),
+            "fast calls of the sync engine": ("", answer_events(sync(20.0), **SYNC)),
             "a camera that repeats its frames": (
-                "repeated-frames", answered(rtc(lambda _: 90.0, fresh=lambda tick: tick % 2 == 0))),
-            "frames stamped right": ("", stamped(dataset_fps=30)),
-            "frames stamped at another rate": ("dataset-fps", stamped(dataset_fps=50)),
-            "interpolated frames": ("interpolated-recording", stamped(dataset_fps=15, multiplier=2, fps=15.0)),
+                "repeated-frames", answer_events(rtc(lambda _: 90.0, fresh=lambda tick: tick % 2 == 0))),
+            "frames stamped right": ("", make_recorded_result(dataset_fps=30)),
+            "frames stamped at another rate": ("dataset-fps", make_recorded_result(dataset_fps=50)),
+            "interpolated frames": ("interpolated-recording",
+                                    make_recorded_result(dataset_fps=15, multiplier=2, fps=15.0)),
             # A run of 2 s that a fault cut off: its first call warms the policy up, something held another up.
             **{f"{count} slow calls of a short run": ("", made) for count, made in enumerate(few, 1)},
             "slow calls of a short run": ("slow-inference", short(150.0)),
             "slow calls of a long run": ("slow-inference", short(150.0, ticks=240, every=30)),
         },
         unfinished: {
-            "a first call that returned at 7 s": ("", answered(rtc(lambda _: 7000.0, seconds=8))),
-            "other calls that are late too": ("", answered(rtc(lambda _: 2000.0, seconds=11))),
-            "the last call is unfinished": ("", answered(rtc(lambda _: 990.0, seconds=10))),
+            "a first call that returned at 7 s": ("", answer_events(rtc(lambda _: 7000.0, seconds=8))),
+            "other calls that are late too": ("", answer_events(rtc(lambda _: 2000.0, seconds=11))),
+            "the last call is unfinished": ("", answer_events(rtc(lambda _: 990.0, seconds=10))),
         },
     })  # fmt: skip
 
 
 def test_a_healthy_run_is_whole_and_finds_nothing():
-    result = answered(rtc(lambda _: 90.0))
+    result = answer_events(rtc(lambda _: 90.0))
     rollout = result.rollout
     assert rollout.pace is not None
     assert rollout.pace.held_hz == pytest.approx(30, rel=1e-3)
@@ -156,9 +159,9 @@ def test_a_healthy_run_is_whole_and_finds_nothing():
 
 
 def test_figures_of_calls_that_come_late():
-    poisoned = figures_of(rtc(lambda call: 700.0 if call == 0 else 90.0, seconds=12))
+    poisoned = rollout_figures(rtc(lambda call: 700.0 if call == 0 else 90.0, seconds=12))
     assert poisoned.inference.first_ms == pytest.approx(700)
-    never = figures_of(rtc(lambda _: 2000.0, seconds=12))
+    never = rollout_figures(rtc(lambda _: 2000.0, seconds=12))
     assert never.queue.first_action_ms is None
     assert never.sentence == "The robot was never sent an action."
     assert compiling().rollout.inference.useless == 1
@@ -166,21 +169,21 @@ def test_figures_of_calls_that_come_late():
     assert queue.starved > 10
     assert queue.starved_ms == pytest.approx(queue.starved * 1e3 / 30, rel=0.01)
     assert queue.longest_ms < 400
-    repeated = figures_of(rtc(lambda _: 90.0, fresh=lambda tick: tick % 2 == 0))
+    repeated = rollout_figures(rtc(lambda _: 90.0, fresh=lambda tick: tick % 2 == 0))
     assert repeated.cameras[0].fresh_hz == pytest.approx(15, abs=0.3)
 
 
 def test_a_call_that_failed_or_was_no_longer_recorded_is_not_unfinished():
     events = rtc(lambda _: 9000.0, seconds=8)
     raised = [*events[:-1], ("raised", 7_900 * MS), events[-1]]
-    assert answered(raised).rollout.unfinished is None
+    assert answer_events(raised).rollout.unfinished is None
     cut_off = [*events, ("end", 20_000 * MS)]  # the second end is the run's own
-    assert answered(cut_off).rollout.unfinished is None
-    assert answered(events[:-1]).rollout.unfinished is None, "killed: the run had no end"
+    assert answer_events(cut_off).rollout.unfinished is None
+    assert answer_events(events[:-1]).rollout.unfinished is None, "killed: the run had no end"
 
 
 def test_calls_of_the_sync_engine_hold_up_the_loop():
-    result = answered(sync(300.0), **SYNC)
+    result = answer_events(sync(300.0), **SYNC)
     rollout = result.rollout
     assert rollout.inference is not None
     assert (rollout.inference.calls, rollout.inference.chunk) == (10, 20)
@@ -200,7 +203,7 @@ def test_ticks_across_a_reset_or_a_pause_are_no_slow_ticks():
              for event in events[at:]]  # fmt: skip
     turn_without_action = [("tick", now), ("s", "observation", now, now + MS, MAIN)]
     for between in (turn_without_action, [("reset", now)], [("end", now), ("run", now + 10**10)]):
-        pace = figures_of([*events[:at], *between, *later]).pace
+        pace = rollout_figures([*events[:at], *between, *later]).pace
         assert pace is not None
         assert pace.period.max == pytest.approx(1e3 / 30)
         assert pace.held_hz == pytest.approx(30, rel=1e-3)
@@ -216,18 +219,18 @@ def test_what_a_killed_run_wrote_is_an_answer(tmp_path: Path):
     assert not log.failed
     found, rows = read(log.file)
     assert (found, list(rows)) == (header(), [tuple(event) for event in events])
-    whole = recovered(log.file).result
-    assert whole.rollout.pace == figures_of(events).pace
+    whole = recover_rollout(log.file).result
+    assert whole.rollout.pace == rollout_figures(events).pace
     text = log.file.read_text()
     log.file.write_text(text[: int(0.6 * len(text))])  # killed while it wrote
-    cut = recovered(log.file).result
+    cut = recover_rollout(log.file).result
     assert cut.status == "failed"
     assert cut.rollout.pace is not None
     assert 100 < cut.rollout.pace.ticks < 240
     other = tmp_path / "other.events"
     other.write_text("[]\n")
     with pytest.raises(UserError, match="not the log of a rollout"):
-        recovered(other)
+        recover_rollout(other)
 
 
 def test_a_log_that_cannot_be_written_keeps_the_latest_events_and_never_raises(tmp_path: Path):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from strobe.rollout.measure.robot import motion, over_episodes
+from strobe.rollout.measure.robot import mean_motion, motion
 
 
 def test_a_straight_line_has_a_path_and_no_jerk_and_a_cubic_has_a_constant_one():
@@ -33,7 +33,7 @@ def test_episodes_without_figures_are_left_out():
     assert short is not None
     assert long is not None
     assert short.jerk is None
-    both = over_episodes([short, long])
+    both = mean_motion([short, long])
     assert both.jerk == pytest.approx(6)
     assert both.path == pytest.approx((1 + long.path) / 2)
-    assert over_episodes([]) is None
+    assert mean_motion([]) is None

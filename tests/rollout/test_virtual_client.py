@@ -44,7 +44,7 @@ class Unchanged:
         pass
 
 
-def executed(policy: Any, ticks: int, latency: int, **client: Any) -> list[float | None]:
+def play_virtual_loop(policy: Any, ticks: int, latency: int, **client: Any) -> list[float | None]:
     """Play ``ticks`` of a loop whose calls last ``latency`` ticks; return what each executed."""
     setting = Setting("async", 10.0, client=client)
     world = RecordedWorld(lambda moment: lambda: {"tick": moment // TICK_NS})
@@ -63,23 +63,23 @@ FIRST = [0, 1, 2, 3, 4, 5]  # the next observation is sent at half a chunk, and 
 
 def test_the_latest_chunk_replaces_what_it_overlaps() -> None:
     policy = Numbered()
-    assert executed(policy, 13, 2, aggregate_fn_name="latest_only") == [*WAITED, *FIRST, 103, 104, 203, 204]
+    assert play_virtual_loop(policy, 13, 2, aggregate_fn_name="latest_only") == [*WAITED, *FIRST, 103, 104, 203, 204]
     # The server is busy for two ticks, and then takes the newest observation.
     assert policy.saw[:3] == [0, 6, 8]
 
 
 def test_chunks_are_joined_as_lerobot_joins_them() -> None:
-    found = executed(Numbered(), 12, 2, aggregate_fn_name="weighted_average")
+    found = play_virtual_loop(Numbered(), 12, 2, aggregate_fn_name="weighted_average")
     assert found[9:11] == pytest.approx([0.3 * 6 + 0.7 * 103, 0.3 * 7 + 0.7 * 104])
-    assert executed(Numbered(), 12, 2) == found, "it is LeRobot's own"
+    assert play_virtual_loop(Numbered(), 12, 2) == found, "it is LeRobot's own"
     # Two chunks that were joined are joined with a third.
     assert found[11] == pytest.approx(0.3 * 105 + 0.7 * 203)
 
 
 def test_the_threshold_says_when_the_next_observation_is_sent() -> None:
     early, late = Numbered(), Numbered()
-    executed(early, 14, 2, chunk_size_threshold=0.9)
-    found = executed(late, 16, 2, chunk_size_threshold=0.0)
+    play_virtual_loop(early, 14, 2, chunk_size_threshold=0.9)
+    found = play_virtual_loop(late, 16, 2, chunk_size_threshold=0.0)
     # In tick 3 the first action is executed, whose number the first observation has: the server drops it as predicted.
     assert early.saw[:3] == [0, 4, 6]
     assert late.saw[:2] == [0, 10]
@@ -92,17 +92,17 @@ def test_a_policy_that_fails_is_a_line() -> None:
             raise ValueError("no such weights")
 
     with pytest.raises(UserError, match="the policy failed: ValueError: no such weights"):
-        executed(Failing(), 10, 2)
+        play_virtual_loop(Failing(), 10, 2)
 
 
 def test_a_value_that_lerobot_refuses_is_a_line() -> None:
     with pytest.raises(UserError, match=r"--inference.type=async: chunk_size_threshold must be between 0 and 1"):
-        executed(Numbered(), 10, 2, chunk_size_threshold=7.0)
+        play_virtual_loop(Numbered(), 10, 2, chunk_size_threshold=7.0)
 
 
 def test_nothing_is_left_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     handlers = list(logging.getLogger().handlers)
-    executed(Numbered(), 5, 1)
+    play_virtual_loop(Numbered(), 5, 1)
     assert not list(tmp_path.iterdir()), "LeRobot's own modules make a folder for logs as they are imported"
     assert logging.getLogger().handlers == handlers

@@ -35,7 +35,7 @@ def test_flags_that_do_not_fit_are_a_line(flags: list[str], why: str):
         compare.run(flags)
 
 
-def compared(tmp_path: Path, first: Policy, second: Policy, *flags: str) -> dict[str, Any]:
+def run_comparison(tmp_path: Path, first: Policy, second: Policy, *flags: str) -> dict[str, Any]:
     with serving(first) as a, serving(second) as b:
         argv = ["compare", f"--policy.server={a}", f"--against.server={b}", f"--output_dir={tmp_path / 'runs'}"]
         assert main([*argv, "--image_size=16x16", *flags]) == 0
@@ -43,15 +43,15 @@ def compared(tmp_path: Path, first: Policy, second: Policy, *flags: str) -> dict
     return json.loads(kept.read_text())
 
 
-def moved(seen: dict[str, Any], number: int) -> dict[str, Any]:
+def shift_actions(seen: dict[str, Any], number: int) -> dict[str, Any]:
     return {"actions": array(np.linspace(-1, 1, 70).reshape(10, 7) + 0.25)}
 
 
 @pytest.mark.slow("two real servers for as long as a verdict takes", each_change=True)
 def test_the_slower_of_two_servers_is_named_and_their_actions_are_compared(tmp_path: Path):
     # Two processes need 4 s of taking turns for a verdict on their times.
-    first, second = Policy(infer_s=0.1), Policy(infer_s=0.5, answer=moved)
-    result = compared(tmp_path, first, second, "--iterations=7")
+    first, second = Policy(infer_s=0.1), Policy(infer_s=0.5, answer=shift_actions)
+    result = run_comparison(tmp_path, first, second, "--iterations=7")
     (comparison,) = result["comparisons"]
     assert comparison["verdict"]["kind"] == "slower"
     assert comparison["agreement"]["largest_error"] == pytest.approx(0.25)
@@ -95,13 +95,13 @@ def test_a_server_is_compared_with_a_policy_on_this_machine(tmp_path: Path):
     source = Source(ObservationOptions(dataset=tmp_path), [frame])
     subject = load_subject(PolicyOptions(path=str(tmp_path / "act")))
 
-    def served(observation: dict[str, Any], number: int) -> Any:
+    def serve_slowly(observation: dict[str, Any], number: int) -> Any:
         time.sleep(0.05)
         batch = {name: value for name, value in observation.items() if name != "task"}
         return subject.answer({**batch, "task": "x", "robot_type": ""}, 0)
 
     policy = ServedPolicy(str(tmp_path / "act"))
-    with lerobot_serving(Served(answer=served), tmp_path) as url, connect(url, 20.0, policy) as wire:
+    with lerobot_serving(Served(answer=serve_slowly), tmp_path) as url, connect(url, 20.0, policy) as wire:
         first = ServerSide(wire, source)
         sides = {"server": first, "here": LocalSide(subject, source.frames)}
         budget = SamplingBudget(iterations=8, seconds=30.0)

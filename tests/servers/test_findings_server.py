@@ -9,7 +9,7 @@ from support.findings_results import approve_findings
 
 from strobe.core.kinds import advise
 from strobe.core.results.data import Quantiles
-from strobe.servers.figures import Trip, action_age, parts, timed
+from strobe.servers.figures import Trip, action_age, parts, summarize_times
 from strobe.servers.results import DroppedObservations, ImageEncoding, ImageSent, ServerAnswer, ServerFault
 
 PROTOCOLS = ("openpi", "GR00T", "LeRobot")
@@ -17,12 +17,12 @@ BALANCED = Trip(encode=1, away=60, decode=1, server=40)  # a third network, two 
 FAR = Trip(encode=1, away=60, decode=1, server=10)
 
 
-def answered(trip: Trip = BALANCED, count: int = 20, *, ping: float | None = None, **more: Any) -> ServerAnswer:
+def make_answer(trip: Trip = BALANCED, count: int = 20, *, ping: float | None = None, **more: Any) -> ServerAnswer:
     """An answer of so many equal round trips; ``more`` are its other fields."""
     size = Quantiles(n=count, median=3e5, p95=3e5, p99=3e5, max=3e5)
     fields: dict[str, Any] = {
-        "values": [trip.whole] * count, "trip": timed([trip.whole] * count), "parts": parts([trip] * count),
-        "ping": None if ping is None else timed([ping]), "sent_bytes": size, "received_bytes": size,
+        "values": [trip.whole] * count, "trip": summarize_times([trip.whole] * count), "parts": parts([trip] * count),
+        "ping": None if ping is None else summarize_times([ping]), "sent_bytes": size, "received_bytes": size,
         "images": [image("uint8", 150_528)], "chunk": [10, 7], "first_ms": trip.whole,
     }  # fmt: skip
     return ServerAnswer(
@@ -40,50 +40,50 @@ def jpeg(size: int) -> dict[str, Any]:
     return {"encodings": [sent, ImageEncoding(kind="JPEG", payload_bytes=size, ms=3)]}
 
 
-def with_robot(hz: float, *trips: float) -> ServerAnswer:
+def make_robot_answer(hz: float, *trips: float) -> ServerAnswer:
     """A robot that uses ten actions at so many Hz."""
-    answer = answered()
+    answer = make_answer()
     answer.age = action_age([*trips] or answer.values, 10, hz)
     return answer
 
 
 def mostly(encode: float, network: float, server: float, count: int = 20) -> ServerAnswer:
-    return answered(Trip(encode=encode, away=network + server, decode=0.5, server=server), count)
+    return make_answer(Trip(encode=encode, away=network + server, decode=0.5, server=server), count)
 
 
 def waiting(waits: list[float], uneven: float = 0.0) -> ServerAnswer:
     """Round trips of 40 ms of server, 8 ms of network or more, and a wait."""
     trips = [Trip(1, 48 + wait + uneven * number, 1, 40, wait) for number, wait in enumerate(waits)]
     values = [trip.whole for trip in trips]
-    answer = answered(count=len(trips), values=values, parts=parts(trips))
-    answer.trip = timed(values)
+    answer = make_answer(count=len(trips), values=values, parts=parts(trips))
+    answer.trip = summarize_times(values)
     return answer
 
 
 def dropping(count: int, farthest: float | None = None) -> ServerAnswer:
     dropped = DroppedObservations(sent=3, dropped=count, nearest=0.1, farthest_dropped=farthest)
-    return answered(protocol="LeRobot", dropped=dropped)
+    return make_answer(protocol="LeRobot", dropped=dropped)
 
 
 def test_what_is_found() -> None:
     network, twice = "server-network", Trip(encode=1, away=100, decode=1, server=10)
     approve_findings("server", {
         ".*": {
-            "a balanced round trip": ("", answered(ping=5)),
-            "a server that tells no time": ("", answered(Trip(encode=1, away=60, decode=1), ping=2)),
+            "a balanced round trip": ("", make_answer(ping=5)),
+            "a server that tells no time": ("", make_answer(Trip(encode=1, away=60, decode=1), ping=2)),
             "a filter that drops nothing": ("", dropping(0)),
             "a filter that drops observations": ("server-drops-observations", dropping(2, 0.25)),
         },
         network: {
-            "bytes that take time": (network, answered(FAR, ping=2, **jpeg(30_000))),
-            "a form that is hardly smaller": (network, answered(FAR, ping=2, **jpeg(290_000))),
-            "a long way": (network, answered(FAR, ping=40, **jpeg(30_000))),
-            "a call that goes there and back once": (network, answered(twice, ping=30, protocol="openpi")),
-            "a call that goes there and back twice": (network, answered(twice, ping=30, protocol="LeRobot")),
+            "bytes that take time": (network, make_answer(FAR, ping=2, **jpeg(30_000))),
+            "a form that is hardly smaller": (network, make_answer(FAR, ping=2, **jpeg(290_000))),
+            "a long way": (network, make_answer(FAR, ping=40, **jpeg(30_000))),
+            "a call that goes there and back once": (network, make_answer(twice, ping=30, protocol="openpi")),
+            "a call that goes there and back twice": (network, make_answer(twice, ping=30, protocol="LeRobot")),
         },
         "server-network|server-inference|server-encoding": {
-            "mostly inference": ("server-inference", answered(Trip(encode=1, away=60, decode=1, server=58))),
-            "much encoding": ("server-encoding", answered(Trip(encode=30, away=60, decode=1, server=40))),
+            "mostly inference": ("server-inference", make_answer(Trip(encode=1, away=60, decode=1, server=58))),
+            "much encoding": ("server-encoding", make_answer(Trip(encode=30, away=60, decode=1, server=40))),
             "0.9 ms of network, on one machine": ("", mostly(0.1, 0.9, 0.1)),
             "2 ms of encoding": ("", mostly(2, 0.5, 0.1)),
             "90 ms of network": (network, mostly(1, 90, 5)),
@@ -101,25 +101,25 @@ def test_what_is_found() -> None:
             "waits in three calls": ("", waiting([40.0] * 3)),
         },
         "server-float-images": {
-            "images of bytes": ("", answered(images=[image("uint8")])),
-            "images of float32": ("server-float-images", answered(images=[image("float32")])),
-            "images of int16": ("server-float-images", answered(images=[image("int16")])),
+            "images of bytes": ("", make_answer(images=[image("uint8")])),
+            "images of float32": ("server-float-images", make_answer(images=[image("float32")])),
+            "images of int16": ("server-float-images", make_answer(images=[image("int16")])),
         },
         "server-slower-than-robot": {  # ten actions last 100 or 50 ms; a round trip 62
-            "a robot of 100 Hz": ("", with_robot(100.0)),
-            "a robot of 200 Hz": ("server-slower-than-robot", with_robot(200.0)),
-            "some slow round trips": ("server-slower-than-robot", with_robot(100.0, *[62.0] * 60, *[120.0] * 4)),
+            "a robot of 100 Hz": ("", make_robot_answer(100.0)),
+            "a robot of 200 Hz": ("server-slower-than-robot", make_robot_answer(200.0)),
+            "some slow round trips": ("server-slower-than-robot", make_robot_answer(100.0, *[62.0] * 60, *[120.0] * 4)),
         },
         "server-keepalive": {  # openpi's client pings
-            "a first call of 39 s": ("", answered(first_ms=39_000.0)),
-            "a first call of 41 s": ("server-keepalive", answered(first_ms=41_000.0)),
-            "one of 50 s with openpi": ("server-keepalive", answered(ping=5, first_ms=50_000.0, protocol="openpi")),
-            "one of 50 s with GR00T": ("", answered(ping=5, first_ms=50_000.0, protocol="GR00T")),
-            "one of 50 s with LeRobot": ("", answered(ping=5, first_ms=50_000.0, protocol="LeRobot")),
+            "a first call of 39 s": ("", make_answer(first_ms=39_000.0)),
+            "a first call of 41 s": ("server-keepalive", make_answer(first_ms=41_000.0)),
+            "one of 50 s with openpi": ("server-keepalive", make_answer(ping=5, first_ms=50_000.0, protocol="openpi")),
+            "one of 50 s with GR00T": ("", make_answer(ping=5, first_ms=50_000.0, protocol="GR00T")),
+            "one of 50 s with LeRobot": ("", make_answer(ping=5, first_ms=50_000.0, protocol="LeRobot")),
         },
         "server-first-call": {
-            "a first call of 0.9 s": ("", answered(first_ms=900.0)),
-            "a first call of 1.1 s": ("server-first-call", answered(first_ms=1100.0)),
+            "a first call of 0.9 s": ("", make_answer(first_ms=900.0)),
+            "a first call of 1.1 s": ("server-first-call", make_answer(first_ms=1100.0)),
         },
     })  # fmt: skip
 
@@ -128,6 +128,6 @@ def test_what_is_found() -> None:
 @pytest.mark.parametrize("protocol", PROTOCOLS)
 def test_a_fault_is_explained_with_the_servers_own_client(protocol: str, kind: Any) -> None:
     fault = ServerFault(kind=kind, error="OddError: x", call=3, waited_ms=5)
-    findings = {each.rule: each for each in advise(answered(protocol=protocol, faults=[fault]))}
+    findings = {each.rule: each for each in advise(make_answer(protocol=protocol, faults=[fault]))}
     finding = findings[f"server-{kind.replace(' ', '-')}"]
     assert not [other for other in {*PROTOCOLS} - {protocol} if f"{other}'s" in finding.why + finding.do]

@@ -66,7 +66,7 @@ def test_what_cannot_be_sent_is_refused(value: Any, form: ArrayForm):
         encode({"x": value}, form)
 
 
-def pickled() -> bytes:
+def make_pickled_array() -> bytes:
     file = io.BytesIO()
     np.save(file, np.array([{"a": 1}], object), allow_pickle=True)
     return file.getvalue()
@@ -82,7 +82,7 @@ def huge() -> bytes:
 @pytest.mark.parametrize(
     "message",
     [
-        {"__ndarray_class__": True, "as_npy": pickled()},
+        {"__ndarray_class__": True, "as_npy": make_pickled_array()},
         {"__ndarray_class__": True},
         {b"nd": True, b"type": "|O", b"kind": b"O", b"shape": [1], b"data": b"x"},
         {b"nd": True, b"type": "<f4", b"kind": b"", b"shape": [2], b"data": b"1234"},

@@ -19,7 +19,7 @@ SMALL = read(ObservationOptions(image_size=(16, 24)))
 
 
 GROOT = Protocol("GR00T", SMALL, [10, 7], needs="zmq")
-called, asked = GROOT.called, GROOT.asked
+called, asked = GROOT.call_server, GROOT.ask_policy
 
 
 @pytest.mark.parametrize("generation", ["N1.5", "N1.6", "later"])

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from lerobot.async_inference.helpers import TimedAction
 from torch._utils import _rebuild_tensor_v2
 
-from strobe.servers.protocols.lerobot_messages import actions_of, check, decode
+from strobe.servers.protocols.lerobot_messages import check, decode, extract_actions
 
 CHUNK = torch.arange(12.0).reshape(4, 3)
 ANSWER = pickle.dumps([TimedAction(1.0, step, action) for step, action in enumerate(CHUNK)])
@@ -26,7 +26,7 @@ ANSWER = pickle.dumps([TimedAction(1.0, step, action) for step, action in enumer
 
 def _read(data: bytes) -> tuple[np.ndarray | None, str]:
     check(data)
-    return actions_of(decode(data))
+    return extract_actions(decode(data))
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.float16, torch.bfloat16, torch.int64])

@@ -35,14 +35,14 @@ def moving(step: float, frames: int = 4) -> Source:
 
 
 def test_one_observation_cannot_be_similar_to_another(lerobot: Protocol):
-    answer = lerobot.asked()
+    answer = lerobot.ask_policy()
     assert answer.dropped is None
     assert any("filter" in line for line in answer.not_judged)
 
 
 def test_the_server_gets_what_a_robot_gives(lerobot: Protocol):
     served = Policy()
-    lerobot.asked(served, 2)
+    lerobot.ask_policy(served, 2)
     wanted = served.asked_for
     assert (wanted.policy_type, wanted.pretrained_name_or_path, wanted.device) == (
         "act",
@@ -58,14 +58,14 @@ def test_the_server_gets_what_a_robot_gives(lerobot: Protocol):
 
 def test_a_data_sets_joints_and_task_are_sent(lerobot: Protocol):
     served = Policy()
-    lerobot.asked(served, 1, source=moving(5.0))
+    lerobot.ask_policy(served, 1, source=moving(5.0))
     assert served.asked_for.lerobot_features["observation.state"]["names"] == [f"j{i}.pos" for i in range(6)]
     assert served.seen[0]["task"] == "push"
 
 
 @pytest.mark.parametrize(("step", "drops"), [(0.2, 3), (5.0, 0)])
 def test_the_filter_drops_what_is_similar_alone(step: float, drops: int, lerobot: Protocol):
-    answer = lerobot.asked(Policy(), 2, source=moving(step))
+    answer = lerobot.ask_policy(Policy(), 2, source=moving(step))
     assert answer.dropped is not None
     assert (answer.dropped.sent, answer.dropped.dropped) == (3, drops)
     assert answer.dropped.nearest == pytest.approx(step, rel=1e-3)
@@ -78,7 +78,7 @@ def test_a_policy_that_fails_on_an_observation_is_not_taken_for_the_filter(lerob
             raise ValueError
         return actions()
 
-    answered = lerobot.asked(Policy(answer=answer), 4, source=moving(5.0))
+    answered = lerobot.ask_policy(Policy(answer=answer), 4, source=moving(5.0))
     assert answered.dropped is None
     assert "server-drops-observations" not in rules(answered)
 
@@ -86,14 +86,14 @@ def test_a_policy_that_fails_on_an_observation_is_not_taken_for_the_filter(lerob
 def test_a_policy_that_cannot_be_loaded_is_a_line(lerobot: Protocol):
     refused = Policy(refuses=ValueError("Policy type act not supported"))
     with pytest.raises(UserError, match=r"does not load .*Policy type act not supported"):
-        lerobot.asked(refused)
+        lerobot.ask_policy(refused)
 
 
 @pytest.mark.parametrize("source", [None, moving(1.0)])
 def test_a_policy_that_reads_what_the_server_drops_is_a_line_before_the_first_call(source: Any, lerobot: Protocol):
     served, demo = Policy(), ServedPolicy(str(CHECKPOINT))
     with lerobot.serving(served) as url, pytest.raises(UserError, match=r"also reads observation\.environment_state\."):
-        lerobot.called(url, policy=demo, source=source)
+        lerobot.call_server(url, policy=demo, source=source)
     assert not served.seen
 
 
@@ -107,4 +107,4 @@ def test_a_policy_that_reads_what_the_server_drops_is_a_line_before_the_first_ca
 )
 def test_what_nobody_tells_the_server_is_a_line(policy: ServedPolicy, source: Any, why: str, lerobot: Protocol):
     with lerobot.serving(Policy()) as url, pytest.raises(UserError, match=why):
-        lerobot.called(url, policy=policy, source=source)
+        lerobot.call_server(url, policy=policy, source=source)

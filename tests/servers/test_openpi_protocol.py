@@ -78,21 +78,23 @@ def test_what_cannot_be_sent_is_refused(value: Any):
         encode({"x": value})
 
 
-def of(**fields: Any) -> bytes:
+def pack_array(**fields: Any) -> bytes:
     whole = {"__ndarray__": True, "data": b"\0" * 8, "dtype": "<f4", "shape": [2]} | fields
     return bytes(msgpack.packb({name.encode(): value for name, value in whole.items()}) or b"")
 
 
 def test_the_array_that_the_next_test_breaks_is_sound():
-    assert np.array_equal(decode(of()), np.zeros(2, np.float32))
+    assert np.array_equal(decode(pack_array()), np.zeros(2, np.float32))
 
 
 @pytest.mark.parametrize(
     "data",
     [
-        of(dtype="|O"), of(dtype="|V8"), of(dtype="nonsense"), of(dtype=3), of(dtype=None),
-        of(shape=[3]), of(shape=[-2]), of(shape=[2**62, 2**62]), of(shape=2), of(shape=["a"]), of(shape=None),
-        of(data="text"), of(data=None), of(data=b""), of(data=b"\0" * 12),
+        pack_array(dtype="|O"), pack_array(dtype="|V8"), pack_array(dtype="nonsense"), pack_array(dtype=3),
+        pack_array(dtype=None),
+        pack_array(shape=[3]), pack_array(shape=[-2]), pack_array(shape=[2**62, 2**62]), pack_array(shape=2),
+        pack_array(shape=["a"]), pack_array(shape=None),
+        pack_array(data="text"), pack_array(data=None), pack_array(data=b""), pack_array(data=b"\0" * 12),
         b"", b"\xc1", b"\x81", encode(MESSAGE)[:-1], encode(MESSAGE) + b"\0", b"\x91" * 5000, b"\x81\x01\x02",
         b"\xa2\xff\xff",
     ],

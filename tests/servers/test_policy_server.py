@@ -11,7 +11,7 @@ from typing import Any
 import msgpack
 import numpy as np
 import pytest
-from support.openpi_server import Policy, actions, array, delayed, serving, serving_one_at_a_time
+from support.openpi_server import Policy, actions, array, delay_network, serving, serving_one_at_a_time
 from support.served import Protocol, rules
 
 from strobe.core.errors import UserError
@@ -26,7 +26,7 @@ SMALL: Source = read(ObservationOptions(image_size=(16, 16)))
 
 
 OPENPI = Protocol("openpi", SMALL, [10, 7], needs="websockets")
-called, asked = OPENPI.called, OPENPI.asked
+called, asked = OPENPI.call_server, OPENPI.ask_policy
 
 
 def median(answer: ServerAnswer, name: str) -> float:
@@ -52,13 +52,13 @@ def test_the_calls_lie_within_the_study_and_the_answer_says_who_asked_and_how_ol
 def test_the_parts_are_what_a_stopwatch_around_the_call_shows(monkeypatch: pytest.MonkeyPatch):
     call, stopwatch = openpi.OpenpiWire.call, []
 
-    def timed(client: openpi.OpenpiWire, observation: Any) -> Exchange:
+    def time_call(client: openpi.OpenpiWire, observation: Any) -> Exchange:
         began = time.perf_counter()
         exchange = call(client, observation)
         stopwatch.append(1e3 * (time.perf_counter() - began))
         return exchange
 
-    monkeypatch.setattr(openpi.OpenpiWire, "call", timed)
+    monkeypatch.setattr(openpi.OpenpiWire, "call", time_call)
     answer = asked(Policy(infer_s=0.03), 10)
     around = float(np.mean(stopwatch[-len(answer.values) :]))
     assert sum(part.summary.mean for part in answer.parts) == pytest.approx(around, rel=0.02)
@@ -88,13 +88,13 @@ def slow_encoding(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @contextmanager
-def planted(where: str) -> Iterator[str]:
+def plant_delay(where: str) -> Iterator[str]:
     """A server with 60 ms planted at one place."""
     with serving(Policy(infer_s=0.06 if where == "server" else 0.0)) as url:
         if where != "network":
             yield url
             return
-        with delayed(url, 0.03) as far:
+        with delay_network(url, 0.03) as far:
             yield far
 
 
@@ -102,7 +102,7 @@ def planted(where: str) -> Iterator[str]:
 def test_a_planted_delay_is_found_in_its_part_alone(where: str, request: pytest.FixtureRequest):
     if where == "encode":
         request.getfixturevalue("slow_encoding")
-    with planted(where) as url:
+    with plant_delay(where) as url:
         answer = called(url, 8)
     shares = {part.name: part.share for part in answer.parts}
     assert max(shares, key=shares.__getitem__) == where
@@ -112,7 +112,7 @@ def test_a_planted_delay_is_found_in_its_part_alone(where: str, request: pytest.
 
 
 def test_a_way_without_data_is_measured_apart():
-    with serving(Policy()) as url, delayed(url, 0.03) as far:
+    with serving(Policy()) as url, delay_network(url, 0.03) as far:
         answer = called(far, 12)
     assert answer.ping is not None
     assert answer.ping.summary.min >= 60
@@ -202,7 +202,7 @@ def another_client(url: str) -> Iterator[None]:
 
 
 def test_waiting_for_another_robots_call_is_told_from_computing_and_from_the_network():
-    with serving_one_at_a_time(Policy(infer_s=0.04)) as url, delayed(url, 0.004) as far:
+    with serving_one_at_a_time(Policy(infer_s=0.04)) as url, delay_network(url, 0.004) as far:
         alone = called(far, 8)
         with another_client(url):
             shared = called(far, 10)
@@ -216,7 +216,7 @@ def test_waiting_for_another_robots_call_is_told_from_computing_and_from_the_net
 
 def test_a_slow_network_is_no_wait_and_says_what_smaller_messages_save():
     source = read(ObservationOptions(image_size=(240, 320)))
-    with serving(Policy(infer_s=0.01)) as url, delayed(url, 0.005, bytes_per_s=5e6) as far:
+    with serving(Policy(infer_s=0.01)) as url, delay_network(url, 0.005, bytes_per_s=5e6) as far:
         answer = called(far, 8, source=source)
         sent = {each.kind: each for each in answer.encodings}
     assert median(answer, "wait") < 10

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from support.openpi_server import TRACEBACK, array, delayed
+from support.openpi_server import TRACEBACK, array, delay_network
 from support.served import Protocol, protocols, rules
 
 from strobe.core.errors import UserError
@@ -32,7 +32,7 @@ def protocol(request: pytest.FixtureRequest, every: dict[str, Protocol]) -> Prot
 
 
 def test_a_sound_server_has_parts_that_add_up_and_no_fault(protocol: Protocol) -> None:
-    answer = protocol.asked(protocol.stand_in.Policy(infer_s=0.02), 10, control_hz=30.0)
+    answer = protocol.ask_policy(protocol.stand_in_module.Policy(infer_s=0.02), 10, control_hz=30.0)
     apart = ["network", "wait", "server"] if protocol.name == "openpi" else ["network and server"]
     assert answer.protocol == protocol.name
     assert [part.name for part in answer.parts] == ["encode", *apart, "decode"]
@@ -45,9 +45,9 @@ def test_a_sound_server_has_parts_that_add_up_and_no_fault(protocol: Protocol) -
 
 
 def test_a_network_delay_is_in_the_ping_as_often_as_in_a_call_and_one_of_the_server_is_not(protocol: Protocol) -> None:
-    with protocol.serving(protocol.stand_in.Policy()) as url, delayed(url, 0.03) as far:
-        distant = protocol.called(far)
-    slow = protocol.asked(protocol.stand_in.Policy(infer_s=0.1))
+    with protocol.serving(protocol.stand_in_module.Policy()) as url, delay_network(url, 0.03) as far:
+        distant = protocol.call_server(far)
+    slow = protocol.ask_policy(protocol.stand_in_module.Policy(infer_s=0.1))
     assert distant.ping is not None
     assert distant.ping.summary.min >= 60
     assert distant.trip is not None
@@ -137,7 +137,7 @@ def test_what_goes_wrong_is_named(name: str, bad: Any, kind: str, error: str, co
 def test_a_server_that_says_nothing_is_silent(protocol: Protocol) -> None:
     wait = threading.Event()
     with protocol.serving(protocol.from_third(lambda module, number: [wait.wait(9), module.actions()][1])) as url:
-        answer = protocol.called(url, timeout_s=0.6)
+        answer = protocol.call_server(url, timeout_s=0.6)
         wait.set()
     (fault,) = answer.faults
     assert (fault.kind, fault.name) == ("silent", "TimeoutError")
@@ -151,7 +151,7 @@ def test_a_server_that_fails_at_every_call_ends_the_run_as_failed(protocol: Prot
             return TRACEBACK  # and closes the connection
         raise KeyError("video")
 
-    answer = protocol.asked(protocol.stand_in.Policy(answer=fails), 500)
+    answer = protocol.ask_policy(protocol.stand_in_module.Policy(answer=fails), 500)
     assert (answer.status, answer.calls) == ("failed", 1 if protocol.name == "openpi" else 6)
     assert (answer.first_ms, answer.trip, answer.values) == (None, None, [])
     assert any(line.startswith("round trips") for line in answer.not_judged)
@@ -170,13 +170,13 @@ def test_a_server_that_fails_at_every_call_ends_the_run_as_failed(protocol: Prot
 def test_nobody_there_and_a_listener_that_says_nothing_are_a_line(
     name: str, scheme: str, listens: bool, why: str, every: dict[str, Protocol]
 ) -> None:
-    assert every[name].stand_in
+    assert every[name].stand_in_module
     with socket.create_server(("127.0.0.1", 0)) as mute:
         url = f"{scheme}://127.0.0.1:{mute.getsockname()[1]}"
         if not listens:
             mute.close()
         with pytest.raises(UserError, match=why.format(url=url)):
-            every[name].called(url, timeout_s=0.3)
+            every[name].call_server(url, timeout_s=0.3)
 
 
 @pytest.mark.parametrize(

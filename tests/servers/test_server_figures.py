@@ -59,16 +59,16 @@ def test_images_are_arrays_with_colours_in_maps_too():
     assert [image.name for image in images(observation)] == ["a", "in.b", "grey", "float"]
 
 
-def size_of(value: Any) -> bytes:
+def message_bytes(value: Any) -> bytes:
     """A message of as many bytes as its arrays and strings of bytes have."""
     if isinstance(value, dict):
-        return b"".join(size_of(each) for each in value.values())
+        return b"".join(message_bytes(each) for each in value.values())
     return value if isinstance(value, bytes) else value.tobytes()
 
 
 @pytest.mark.parametrize("image", [IMAGE, np.moveaxis(IMAGE, 2, 0), (IMAGE / 255).astype(np.float32)])
 def test_forms_are_of_the_whole_observation(image: np.ndarray):
-    rows = {row.kind: row for row in encodings({"in": {"image": image}, "state": np.zeros(4)}, size_of)}
+    rows = {row.kind: row for row in encodings({"in": {"image": image}, "state": np.zeros(4)}, message_bytes)}
     assert rows["as sent"].payload_bytes == image.nbytes + 32
     assert rows["resized"].payload_bytes == 224 * 224 * 3 + 32
     assert rows["JPEG"].payload_bytes < image.nbytes / 20
@@ -78,6 +78,6 @@ def test_forms_are_of_the_whole_observation(image: np.ndarray):
 
 def test_a_small_image_is_not_resized_and_noise_gets_no_jpeg():
     small = {"image": IMAGE[:224, :224]}
-    assert [row.kind for row in encodings(small, size_of)] == ["as sent", "as float32", "JPEG"]
-    assert [row.kind for row in encodings(small, size_of, recorded=False)] == ["as sent", "as float32"]
-    assert encodings({"state": np.zeros(3)}, size_of) == []
+    assert [row.kind for row in encodings(small, message_bytes)] == ["as sent", "as float32", "JPEG"]
+    assert [row.kind for row in encodings(small, message_bytes, recorded=False)] == ["as sent", "as float32"]
+    assert encodings({"state": np.zeros(3)}, message_bytes) == []

@@ -25,7 +25,7 @@ class MadeUp(EnvConfig):
 
 
 @pytest.fixture
-def plug_in(tmp_path, monkeypatch):
+def made_up_plugin(tmp_path, monkeypatch):
     (tmp_path / "lerobot_env_made_up").mkdir()
     (tmp_path / "lerobot_env_made_up" / "__init__.py").write_text(PLUGIN)
     info = tmp_path / "lerobot_env_made_up-1.0.dist-info"
@@ -37,7 +37,7 @@ def plug_in(tmp_path, monkeypatch):
     sys.modules.pop("lerobot_env_made_up", None)
 
 
-def test_a_plug_in_environment_and_its_fields_are_flags(plug_in):
+def test_a_plug_in_environment_and_its_fields_are_flags(made_up_plugin):
     config: Any = parse(RunConfig, ["--env.type=made_up_env", "--env.wheels=6"])
     assert (config.env.type, config.env.wheels) == ("made_up_env", 6)
     assert "lerobot_env_made_up" not in sys.modules, "its source is read"
@@ -46,7 +46,7 @@ def test_a_plug_in_environment_and_its_fields_are_flags(plug_in):
     assert isinstance(config.env, EnvConfig)
 
 
-def test_a_misspelt_field_of_a_plug_in_s_environment_is_answered(plug_in):
+def test_a_misspelt_field_of_a_plug_in_s_environment_is_answered(made_up_plugin):
     with pytest.raises(UserError, match=r"unknown flag --env\.wheesl: did you mean --env\.wheels"):
         parse(RunConfig, ["--env.type=made_up_env", "--env.wheesl=6"])
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from strobe.simulators.held_action import Hold, hold_for
+from strobe.simulators.held_action import Hold, choose_hold
 from strobe.simulators.realtime_simulator import TICKET, ActedWorld
 
 PERIOD = 100_000_000  # 10 Hz
@@ -49,7 +49,7 @@ def world(vector, hold=None):
     return made
 
 
-def seen(made, ms):
+def observed_lag(made, ms):
     assert made.observe(ms * MS)() == {TICKET: 0.0}
     return next(float(value[0, 0]) - 7 for key, value in made.looked.items() if key != "task")
 
@@ -61,12 +61,12 @@ def act(made, ms, value):
 def test_each_tick_takes_the_action_sent_last_before_its_middle_and_the_first_ones_hold_the_position():
     simulator = Counting()
     made = world(simulator)
-    assert seen(made, 0) == 0
+    assert observed_lag(made, 0) == 0
     act(made, 140, 1)  # after the middle of the tick from 0, before that of the tick from 100
-    assert seen(made, 200) == 2
+    assert observed_lag(made, 200) == 2
     act(made, 200, 2)
     act(made, 240, 3)
-    assert seen(made, 510) == 5
+    assert observed_lag(made, 510) == 5
     assert simulator.got == [[7.0, 7.0], [1, 1], [3, 3], [3, 3], [3, 3]]
     assert made.taken == [None, 0, 2, None, None]
     assert made.lost == 1, "the action that another one followed at once"
@@ -74,20 +74,20 @@ def test_each_tick_takes_the_action_sent_last_before_its_middle_and_the_first_on
 
 def test_an_observation_is_the_last_that_had_passed_though_the_tick_has_its_action():
     made = world(Counting())
-    seen(made, 0)
+    observed_lag(made, 0)
     act(made, 0, 1)
     act(made, 60, 2)  # past the middle: the tick from 0 is over with the first action
-    assert seen(made, 80) == 0
-    assert seen(made, 100) == 1
+    assert observed_lag(made, 80) == 0
+    assert observed_lag(made, 100) == 1
     assert made.taken == [0]
 
 
 def test_movements_are_held_by_none_and_a_gripper_keeps_its_goal():
     simulator = Counting(position=False)
     made = world(simulator, Hold("zero", gripper=1))
-    seen(made, 0)
+    observed_lag(made, 0)
     act(made, 100, 5)
-    seen(made, 300)
+    observed_lag(made, 300)
     assert simulator.got == [[0, 0], [5, 5], [0, 5]]
     assert made.rests
 
@@ -95,9 +95,9 @@ def test_movements_are_held_by_none_and_a_gripper_keeps_its_goal():
 def test_where_no_position_is_known_it_stands_still_until_the_first_action():
     simulator = Counting(position=False)
     made = world(simulator)
-    assert seen(made, 300) == 0
+    assert observed_lag(made, 300) == 0
     act(made, 300, 4)
-    assert seen(made, 500) == 2
+    assert observed_lag(made, 500) == 2
     assert simulator.got == [[4, 4], [4, 4]]
     assert not made.rests
 
@@ -105,10 +105,10 @@ def test_where_no_position_is_known_it_stands_still_until_the_first_action():
 @pytest.mark.parametrize(("success", "ticks"), [(3, 3), (None, 6)])
 def test_it_ends_by_success_or_by_its_own_limit_though_nothing_is_sent(success, ticks):
     made = world(Counting(success=success, most=6))
-    seen(made, 0)
+    observed_lag(made, 0)
     act(made, 5000, 1)
     assert made.over
-    episode = made.played().episode
+    episode = made.finished_episode().episode
     assert (episode.success, episode.ticks, episode.reward) == (success is not None, ticks, float(ticks))
 
 
@@ -126,9 +126,9 @@ def test_the_default_fits_the_actions_of_the_simulator():
     def env(kind: str, **more: str) -> Any:
         return SimpleNamespace(type=kind, **more)
 
-    assert hold_for(env("pusht")) == Hold("last")
-    assert hold_for(env("metaworld")) == Hold("zero", gripper=3)
-    assert hold_for(env("libero", control_mode="relative")) == Hold("zero", gripper=6)
-    assert hold_for(env("libero", control_mode="absolute")) == Hold("last")
-    assert hold_for(env("metaworld"), "last") == Hold("last")
-    assert not hold_for(env("a plug-in's")).known
+    assert choose_hold(env("pusht")) == Hold("last")
+    assert choose_hold(env("metaworld")) == Hold("zero", gripper=3)
+    assert choose_hold(env("libero", control_mode="relative")) == Hold("zero", gripper=6)
+    assert choose_hold(env("libero", control_mode="absolute")) == Hold("last")
+    assert choose_hold(env("metaworld"), "last") == Hold("last")
+    assert not choose_hold(env("a plug-in's")).known

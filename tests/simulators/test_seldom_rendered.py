@@ -107,7 +107,7 @@ def test_a_video_and_a_simulator_that_nobody_knows_are_drawn():
         def step(self):
             return self.render()
 
-    def played(module: str) -> tuple[int, int]:
+    def play_ticks(module: str) -> tuple[int, int]:
         env = type("Env", (Counting,), {"__module__": module})()
         vector: Any = SimpleNamespace(envs=[env], step=env.step)
         looks: Any = SimpleNamespace(looks_next=lambda: False)
@@ -118,5 +118,5 @@ def test_a_video_and_a_simulator_that_nobody_knows_are_drawn():
             video = env.render()
         return in_ticks[-1], video
 
-    assert played("gym_pusht.envs.pusht") == (1, 2)
-    assert played("somebody.envs") == (4, 5)
+    assert play_ticks("gym_pusht.envs.pusht") == (1, 2)
+    assert play_ticks("somebody.envs") == (4, 5)

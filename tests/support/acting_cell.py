@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy
 
 from strobe.core.processes.command import PARENT
-from strobe.core.processes.lifetime import end_with
+from strobe.core.processes.lifetime import bind_to_parent
 from strobe.sweep.cell_command import attempt
 from strobe.sweep.execute import NOT_KEPT, Outcome, write_outcome
 
@@ -27,7 +27,7 @@ def log(file: str, event: str, name: str) -> None:
 def main() -> None:
     folder = Path(sys.argv[1])
     flags = dict(flag.removeprefix("--").split("=", 1) for flag in sys.argv[3:])
-    end_with(int(os.environ[PARENT]))
+    bind_to_parent(int(os.environ[PARENT]))
     log(flags["log"], "begin", flags["name"])
     print("light cell begins", flush=True)
     act = flags.get("act", "")

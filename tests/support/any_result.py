@@ -52,10 +52,10 @@ COUNTED_FROM_ONE = "batch|batch_size|block_samples|prefetch_factor|chunks|repeat
 NEVER_EMPTY = "path|pairs"  # lists
 
 
-def any_of(model: type[BaseModel], **given: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
+def model_strategy(model: type[BaseModel], **given: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
     """Return a strategy for instances of ``model``; ``given`` replaces those of single fields."""
     fields = {
-        name: given[name] if name in given else _of_field(name, field)
+        name: given[name] if name in given else _field_strategy(name, field)
         for name, field in model.model_fields.items()
         if name not in ("schema_version", "study")
     }
@@ -63,16 +63,16 @@ def any_of(model: type[BaseModel], **given: st.SearchStrategy[Any]) -> st.Search
 
 
 @cache
-def _any_of(model: type[BaseModel]) -> st.SearchStrategy[Any]:
-    return st.deferred(RELATED.get(model, lambda: any_of(model)))
+def _deferred_strategy(model: type[BaseModel]) -> st.SearchStrategy[Any]:
+    return st.deferred(RELATED.get(model, lambda: model_strategy(model)))
 
 
-def _of_field(name: str, field: FieldInfo) -> st.SearchStrategy[Any]:
+def _field_strategy(name: str, field: FieldInfo) -> st.SearchStrategy[Any]:
     record = next((mark for mark in field.metadata if isinstance(mark, Recorded)), None)
     if record is None:
-        strategy = _of_type(name, field.annotation)
+        strategy = _type_strategy(name, field.annotation)
     else:
-        made = _any_of(slices.record_class(record.name))  # type: ignore[arg-type]
+        made = _deferred_strategy(slices.record_class(record.name))  # type: ignore[arg-type]
         strategy = st.lists(made, max_size=MOST) if record.many else st.none() | made
     least = next((bound.ge for bound in field.metadata if isinstance(bound, Ge)), None)
     most = next((bound.le for bound in field.metadata if isinstance(bound, Le)), None)
@@ -85,27 +85,27 @@ def _of_field(name: str, field: FieldInfo) -> st.SearchStrategy[Any]:
     return default | default | strategy  # so that answers stay small
 
 
-def _of_type(name: str, kind: Any) -> st.SearchStrategy[Any]:
+def _type_strategy(name: str, kind: Any) -> st.SearchStrategy[Any]:
     """Return a strategy for values of the type ``kind`` in a field ``name``."""
     origin, inside = get_origin(kind), get_args(kind)
     if origin is Literal:
         return st.sampled_from(inside)
     if origin in (Union, types.UnionType):
-        return st.one_of(*(_of_type(name, one) for one in inside))
+        return st.one_of(*(_type_strategy(name, one) for one in inside))
     if kind is Any:  # a record that a slice adds
         return st.none()
     if hasattr(kind, "__metadata__"):  # Annotated
-        return _of_type(name, kind.__origin__)
+        return _type_strategy(name, kind.__origin__)
     if origin is list:
         by_name = (lambda one: one.name) if "name" in getattr(inside[0], "model_fields", ()) else None
         least = 1 if re.fullmatch(NEVER_EMPTY, name) else 0
-        return st.lists(_of_type(name, inside[0]), min_size=least, max_size=MOST, unique_by=by_name)
+        return st.lists(_type_strategy(name, inside[0]), min_size=least, max_size=MOST, unique_by=by_name)
     if origin is tuple:
-        return st.tuples(*(_of_type(name, one) for one in inside))
+        return st.tuples(*(_type_strategy(name, one) for one in inside))
     if origin in (dict, Mapping):
-        return st.dictionaries(_of_type("", inside[0]), _of_type(name, inside[1]), max_size=MOST)
+        return st.dictionaries(_type_strategy("", inside[0]), _type_strategy(name, inside[1]), max_size=MOST)
     if isinstance(kind, type) and issubclass(kind, BaseModel):
-        return _any_of(kind)
+        return _deferred_strategy(kind)
     if kind is float:
         return next(numbers for pattern, numbers in RANGES if re.fullmatch(pattern, name))
     if kind is int:
@@ -120,17 +120,17 @@ def _of_type(name: str, kind: Any) -> st.SearchStrategy[Any]:
     return plain[kind]
 
 
-def _measured() -> st.SearchStrategy[Measurement]:
+def _measurement_strategy() -> st.SearchStrategy[Measurement]:
     phases = st.sampled_from(["inference", "training forward", "training step", "loading"])  # those of these answers
-    return any_of(Measurement, phase=phases)
+    return model_strategy(Measurement, phase=phases)
 
 
 @st.composite
-def _optimized(draw: st.DrawFn) -> OptimizeResult:
+def _optimize_strategy(draw: st.DrawFn) -> OptimizeResult:
     """Most have a ladder, whose rungs are measurements, one of them chosen; now and then it has others."""
-    result = draw(any_of(OptimizeResult, ladder=st.none()))
+    result = draw(model_strategy(OptimizeResult, ladder=st.none()))
     if result.measurements and draw(st.integers(0, 3)):
-        ladder = draw(_any_of(Ladder))
+        ladder = draw(_deferred_strategy(Ladder))
         for rung, measurement in zip(ladder.rungs, result.measurements, strict=False):
             rung.name = measurement.name if draw(st.integers(0, 9)) else rung.name
         ladder.chosen = draw(st.sampled_from([rung.name for rung in ladder.rungs])) if ladder.rungs else ""
@@ -139,44 +139,47 @@ def _optimized(draw: st.DrawFn) -> OptimizeResult:
 
 
 @st.composite
-def _evaluated(draw: st.DrawFn) -> EvaluateResult:
+def _evaluate_strategy(draw: st.DrawFn) -> EvaluateResult:
     """The first variant, where one was played, is judged against nothing; the others are judged on its tasks."""
     tasks = draw(st.lists(TEXT, min_size=1, max_size=3, unique=True))
-    alone, paired = any_of(VariantOnTask, paired=st.none()), any_of(VariantOnTask, paired=_any_of(PairedRates))
-    first = any_of(EvaluatedVariant, together=alone, tasks=st.just({}))
+    alone, paired = (
+        model_strategy(VariantOnTask, paired=st.none()),
+        model_strategy(VariantOnTask, paired=_deferred_strategy(PairedRates)),
+    )
+    first = model_strategy(EvaluatedVariant, together=alone, tasks=st.just({}))
     judged = st.dictionaries(st.sampled_from(tasks), paired, max_size=MOST)
-    others = st.lists(any_of(EvaluatedVariant, together=paired, tasks=judged), max_size=MOST)
+    others = st.lists(model_strategy(EvaluatedVariant, together=paired, tasks=judged), max_size=MOST)
     variants = [draw(first), *draw(others)] if draw(st.integers(0, 3)) else []
-    return draw(any_of(EvaluateResult, tasks=st.just(tasks), variants=st.just(variants)))
+    return draw(model_strategy(EvaluateResult, tasks=st.just(tasks), variants=st.just(variants)))
 
 
 @st.composite
-def _swept(draw: st.DrawFn) -> Sweep:
+def _sweep_strategy(draw: st.DrawFn) -> Sweep:
     """Most cells have a value for each of the axes, and each ran on a machine that is there."""
-    axes = draw(_of_type("axes", list[Axis]))
+    axes = draw(_type_strategy("axes", list[Axis]))
     settings = st.fixed_dictionaries(
         {}, optional={axis.name: st.sampled_from(axis.values) if axis.values else TEXT for axis in axes}
     )
-    machines = draw(st.lists(_any_of(Machine), min_size=1, max_size=MOST))
-    cells = draw(st.lists(any_of(Cell, settings=settings), max_size=4))
+    machines = draw(st.lists(_deferred_strategy(Machine), min_size=1, max_size=MOST))
+    cells = draw(st.lists(model_strategy(Cell, settings=settings), max_size=4))
     for run in (run for cell in cells for run in cell.runs):
         run.machine = None if run.machine is None else run.machine % len(machines)
-    return draw(any_of(Sweep, axes=st.just(axes), cells=st.just(cells), machines=st.just(machines)))
+    return draw(model_strategy(Sweep, axes=st.just(axes), cells=st.just(cells), machines=st.just(machines)))
 
 
 # Model → the strategy for one whose fields must agree with each other, or with what no type says.
 RELATED: dict[type[BaseModel], Callable[[], st.SearchStrategy[Any]]] = {
-    Measurement: _measured,
-    OptimizeResult: _optimized,
-    EvaluateResult: _evaluated,
-    Sweep: _swept,
+    Measurement: _measurement_strategy,
+    OptimizeResult: _optimize_strategy,
+    EvaluateResult: _evaluate_strategy,
+    Sweep: _sweep_strategy,
 }
 SINGLE = (BreakdownResult, CompareResult, TrainResult, OptimizeResult, EvaluateResult, TuneResult, VerifyResult)
 
-results = st.one_of(*map(_any_of, SINGLE))
-with_checks = st.one_of(*map(_any_of, (CompareResult, OptimizeResult, VerifyResult)))
-sweeps = _any_of(Sweep)
-loaders = _any_of(Dataloader)
-traces = _any_of(TraceAnswer)
-servers = _any_of(ServerAnswer)
-trials = _any_of(TrialsResult)
+results = st.one_of(*map(_deferred_strategy, SINGLE))
+with_checks = st.one_of(*map(_deferred_strategy, (CompareResult, OptimizeResult, VerifyResult)))
+sweeps = _deferred_strategy(Sweep)
+loaders = _deferred_strategy(Dataloader)
+traces = _deferred_strategy(TraceAnswer)
+servers = _deferred_strategy(ServerAnswer)
+trials = _deferred_strategy(TrialsResult)

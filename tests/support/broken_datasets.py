@@ -17,7 +17,7 @@ CAMERAS = ("observation.images.front", "observation.images.wrist")
 EPISODES, FRAMES, FPS = 4, 12, 10
 
 
-def written(root: Path, *, episodes: int = EPISODES, frames: int = FRAMES, side: int = 64) -> Path:
+def write_dataset(root: Path, *, episodes: int = EPISODES, frames: int = FRAMES, side: int = 64) -> Path:
     """A data set of two cameras and two joints at ``root``, as lerobot-record writes it. Returns ``root``."""
     from lerobot.datasets.lerobot_dataset import LeRobotDataset
 
@@ -41,7 +41,7 @@ def written(root: Path, *, episodes: int = EPISODES, frames: int = FRAMES, side:
     return root
 
 
-def copied(root: Path, to: Path) -> Path:
+def copy_dataset(root: Path, to: Path) -> Path:
     """A copy at ``to``, to be broken."""
     return Path(shutil.copytree(root, to))
 
@@ -72,7 +72,7 @@ def late(root: Path, episode: int, frames: float, camera: str = CAMERAS[0]) -> N
     table(root, "meta/episodes", change)
 
 
-def lost(root: Path, episode: int, frames: int, camera: str = CAMERAS[0]) -> None:
+def lose_frames(root: Path, episode: int, frames: int, camera: str = CAMERAS[0]) -> None:
     """The encoder lost ``frames`` of an episode, so that the later ones begin sooner in the video (lerobot #4462)."""
 
     def change(columns: dict[str, list[Any]]) -> None:
@@ -84,7 +84,7 @@ def lost(root: Path, episode: int, frames: int, camera: str = CAMERAS[0]) -> Non
     table(root, "meta/episodes", change)
 
 
-def shortened(root: Path, frames: int, camera: str = CAMERAS[0]) -> None:
+def shorten_video(root: Path, frames: int, camera: str = CAMERAS[0]) -> None:
     """The camera's video ends after ``frames`` frames."""
     (file,) = (root / "videos" / camera).rglob("*.mp4")
     rewritten(file, frames=frames)
@@ -114,7 +114,7 @@ def number(root: Path, name: str, row: int, value: float, dimension: int = 0) ->
     table(root, "data", change)
 
 
-def emptied(root: Path, episode: int) -> None:
+def empty_episode(root: Path, episode: int) -> None:
     """The episode has no rows, as where recording broke off."""
 
     def change(columns: dict[str, list[Any]]) -> None:

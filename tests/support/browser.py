@@ -31,7 +31,7 @@ SETTLED = "document.documentElement.dataset.settled === 'true' || 'errors' in do
 PATIENCE_S = 600  # of a machine with other work to do; a page that settles is not waited for any longer
 
 
-def installed() -> str | None:
+def find_browser() -> str | None:
     return next(filter(None, map(shutil.which, NAMES)), None)
 
 
@@ -41,7 +41,7 @@ class Browser:
     def __init__(self, folder: Path) -> None:
         reads, self._out = os.pipe()
         self._in, writes = os.pipe()
-        command = [str(installed()), *QUIET, f"--user-data-dir={folder / 'profile'}", "about:blank"]
+        command = [str(find_browser()), *QUIET, f"--user-data-dir={folder / 'profile'}", "about:blank"]
         # Chromium reads from descriptor 3 and writes to 4, which pass_fds cannot choose. Not sh: dash knows one digit.
         self._process = subprocess.Popen(
             ["bash", "-c", f'exec "$@" 3<&{reads} 4>&{writes}', "bash", *command],

@@ -66,22 +66,22 @@ class FileTimes:
 
 
 @cache
-def recorded() -> dict[str, FileTimes]:
+def recorded_times() -> dict[str, FileTimes]:
     """The record, by file; empty where there is none."""
     if not RECORD.is_file():
         return {}
     return {name: FileTimes(**times) for name, times in json.loads(RECORD.read_text()).items()}
 
 
-def file_of(nodeid: str) -> str:
+def nodeid_file(nodeid: str) -> str:
     """Return the file of a test by its id."""
     return nodeid.partition("::")[0]
 
 
-def group_of(nodeid: str) -> str:
+def worker_group(nodeid: str) -> str:
     """Return the group of a test: all of its tests run on one worker."""
-    name = file_of(nodeid)
-    return WAITING if recorded().get(name, FileTimes()).waits else TOGETHER.get(name, name)
+    name = nodeid_file(nodeid)
+    return WAITING if recorded_times().get(name, FileTimes()).waits else TOGETHER.get(name, name)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -107,7 +107,7 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
 
     class Groups(LoadScopeScheduling):
         def _split_scope(self, nodeid: str) -> str:
-            return group_of(nodeid)
+            return worker_group(nodeid)
 
     return Groups(config, log) if config.getvalue("dist") == "loadgroup" else None
 
@@ -121,15 +121,15 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             item.add_marker(pytest.mark.matrix)
     if "PYTEST_XDIST_WORKER" not in os.environ:
         return
-    times = recorded()
-    groups = {item: group_of(item.nodeid) for item in items}
+    times = recorded_times()
+    groups = {item: worker_group(item.nodeid) for item in items}
     seconds: dict[str, float] = dict.fromkeys(groups.values(), 0.0)
-    for name, group in {file_of(item.nodeid): group for item, group in groups.items()}.items():
+    for name, group in {nodeid_file(item.nodeid): group for item, group in groups.items()}.items():
         seconds[group] += times.get(name, FileTimes()).wall
-    turn = turns({file_of(item.nodeid) for item in items}) if config.getoption("--left-s") is not None else {}
+    turn = turns({nodeid_file(item.nodeid) for item in items}) if config.getoption("--left-s") is not None else {}
     first = dict.fromkeys(seconds, SHARDS)
     for item, group in groups.items():
-        first[group] = min(first[group], turn.get(file_of(item.nodeid), 0))
+        first[group] = min(first[group], turn.get(nodeid_file(item.nodeid), 0))
     items.sort(key=lambda item: (first[groups[item]], -seconds[groups[item]], groups[item]))
 
 
@@ -179,20 +179,20 @@ def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.Tes
 def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> None:
     """Write how long each file and each slow test took, and name the files that were left out."""
     reports = [one for found in terminalreporter.stats.values() for one in found if isinstance(one, pytest.TestReport)]
-    took = measured(
+    took = collect_times(
         (one.nodeid, one.duration, getattr(one, "cpu_s", 0.0), "matrix" not in one.keywords) for one in reports
     )
     if (store := getattr(config, "cache", None)) is not None:  # pytest was not started with -p no:cacheprovider
-        store.mkdir("durations").joinpath("last.json").write_text(written(took))
+        store.mkdir("durations").joinpath("last.json").write_text(format_times(took))
     if config.getoption("--record-durations"):
-        kept = {name: times for name, times in recorded().items() if (ROOT / name).is_file()}
-        RECORD.write_text(written(kept | took))
-    late = sorted({file_of(report.nodeid) for report in reports if LEFT_OUT in str(report.longrepr)})
+        kept = {name: times for name, times in recorded_times().items() if (ROOT / name).is_file()}
+        RECORD.write_text(format_times(kept | took))
+    late = sorted({nodeid_file(report.nodeid) for report in reports if LEFT_OUT in str(report.longrepr)})
     if late:
         terminalreporter.write_line(f"{LEFT_OUT}: {' '.join(late)}")
 
 
-def measured(reports: Iterable[tuple[str, float, float, bool]]) -> dict[str, FileTimes]:
+def collect_times(reports: Iterable[tuple[str, float, float, bool]]) -> dict[str, FileTimes]:
     """Return each file's times, from reports: id, seconds by the clock, of CPU, whether `make test` runs it."""
     took: dict[str, FileTimes] = {}
     for nodeid, seconds, cpu_s, each_change in reports:
@@ -205,7 +205,7 @@ def measured(reports: Iterable[tuple[str, float, float, bool]]) -> dict[str, Fil
     return took
 
 
-def written(took: dict[str, FileTimes]) -> str:
+def format_times(took: dict[str, FileTimes]) -> str:
     """Return ``took`` as JSON, by name; of quick tests nothing but their part of the sums."""
     rows = {
         name: {

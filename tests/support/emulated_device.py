@@ -123,10 +123,10 @@ class EmulatedDevice:
 
     def _instead(self) -> Iterator[tuple[Any, str, Any]]:
         """Yield what takes the place of torch's own: owner, name, value."""
-        yield Tensor, "device", property(device_of)
-        yield Tensor, "is_cuda", property(lambda tensor: device_of(tensor).type == "cuda")
-        yield Tensor, "is_cpu", property(lambda tensor: device_of(tensor).type == "cpu")
-        yield Tensor, "get_device", lambda tensor: 0 if on(tensor) else -1
+        yield Tensor, "device", property(tensor_device)
+        yield Tensor, "is_cuda", property(lambda tensor: tensor_device(tensor).type == "cuda")
+        yield Tensor, "is_cpu", property(lambda tensor: tensor_device(tensor).type == "cpu")
+        yield Tensor, "get_device", lambda tensor: 0 if is_on_device(tensor) else -1
         cuda = torch.cuda
         yield cuda, "is_available", lambda: True
         yield cuda, "device_count", lambda: 1
@@ -170,14 +170,14 @@ class Graph(Replayed):
         self._device = device
 
     def record(self, warm: Callable[[], Any], run: Callable[[], Any], device: torch.device) -> tuple[Any, Any]:
-        def captured() -> Any:
+        def run_captured() -> Any:
             with self._device.capturing():
                 return run()
 
-        return super().record(warm, captured, device)
+        return super().record(warm, run_captured, device)
 
 
-def on(tensor: Tensor) -> bool:
+def is_on_device(tensor: Tensor) -> bool:
     """Whether the memory of ``tensor`` is tagged as the device's."""
     return hasattr(_storage(tensor), "emulated")
 
@@ -189,13 +189,13 @@ def put(tensor: Tensor) -> None:
 
 def take(tensor: Tensor) -> None:
     """Take the tag off again."""
-    if on(tensor):
+    if is_on_device(tensor):
         del _storage(tensor).emulated
 
 
-def device_of(tensor: Tensor) -> torch.device:
+def tensor_device(tensor: Tensor) -> torch.device:
     """Return ``cuda:0`` for what is tagged, else the device that torch knows."""
-    if on(tensor):
+    if is_on_device(tensor):
         return CUDA
     with torch._C.DisableTorchFunction():
         return torch._C.TensorBase.device.__get__(tensor)
@@ -210,12 +210,12 @@ class _Functions(TorchFunctionMode):
         self._own: dict[Any, Callable[[Any, dict[str, Any]], Any]] = {
             Tensor.to: self._to,
             Tensor.type_as: self._to,
-            Tensor.cpu: lambda args, kwargs: self._moved(args[0], "cpu", None),
-            Tensor.cuda: lambda args, kwargs: self._moved(args[0], "cuda", None),
-            Tensor.tolist: self._listed,
-            Tensor.numpy: self._as_array(Tensor.numpy),
-            Tensor.__array__: self._as_array(Tensor.__array__),
-            Tensor.__deepcopy__: self._copied,
+            Tensor.cpu: lambda args, kwargs: self._move_tensor(args[0], "cpu", None),
+            Tensor.cuda: lambda args, kwargs: self._move_tensor(args[0], "cuda", None),
+            Tensor.tolist: self._convert_to_list,
+            Tensor.numpy: self._guard_array(Tensor.numpy),
+            Tensor.__array__: self._guard_array(Tensor.__array__),
+            Tensor.__deepcopy__: self._deep_copy,
         }
 
     def __torch_function__(
@@ -228,20 +228,20 @@ class _Functions(TorchFunctionMode):
             if func in self._own:
                 return self._own[func](args, kwargs)
             if (target := _type(kwargs.get("device"))) in ("cuda", "cpu"):
-                return self._placed(func, args, kwargs, target)
+                return self._create_on_target(func, args, kwargs, target)
             return func(*args, **kwargs)
         finally:
             self._device.given, self._device.attending = before
 
-    def _placed(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], target: str) -> Any:
+    def _create_on_target(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], target: str) -> Any:
         if func in _MADE_OF_DATA:
             data, *more = args or (kwargs["data" if "data" in kwargs else "obj"],)
             others = {key: value for key, value in kwargs.items() if key not in ("device", "data", "obj")}
             if isinstance(data, Tensor) and func is not torch.tensor:
-                return self._moved(func(data, *more, **others), target, None)
+                return self._move_tensor(func(data, *more, **others), target, None)
             if target == "cuda":
                 self._device.note(TO_DEVICE, func.__name__)
-        with self._to_be_on(target):
+        with self._set_placement(target):
             made = func(*args, **{**kwargs, "device": CPU})
         for tensor in _tensors(made):
             (put if target == "cuda" else take)(tensor)
@@ -253,46 +253,46 @@ class _Functions(TorchFunctionMode):
         copy = options.pop("copy", False)
         other = options.pop("other", asked[0] if asked and isinstance(asked[0], Tensor) else None)
         if other is not None:
-            return self._moved(source, device_of(other).type, other.dtype, copy)
+            return self._move_tensor(source, tensor_device(other).type, other.dtype, copy)
         if len(asked) > 1 and isinstance(asked[-1], bool) and isinstance(asked[-2], bool):
             copy = asked.pop()
         parse: Any = torch._C._nn._parse_to  # pyright: ignore[reportAttributeAccessIssue]
         device, dtype, _, layout = parse(*asked, **options)
-        return self._moved(source, _type(device), dtype, copy, layout)
+        return self._move_tensor(source, _type(device), dtype, copy, layout)
 
-    def _moved(
+    def _move_tensor(
         self, source: Tensor, target: str | None, dtype: torch.dtype | None, copy: bool = False, layout: Any = None
     ) -> Tensor:
         """``source`` on ``target`` (None: where it is) in ``dtype`` (None: its own)."""
-        here = device_of(source).type
+        here = tensor_device(source).type
         options = {} if layout is None else {"memory_format": layout}
         if target in (None, here):
             return source.to(dtype=dtype or source.dtype, copy=copy, **options)
         self._device.note(TO_HOST if target == "cpu" else TO_DEVICE, "to")
-        with self._to_be_on(target):
+        with self._set_placement(target):
             return source.to(dtype=dtype or source.dtype, copy=True, **options)
 
-    def _listed(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        if on(args[0]):
+    def _convert_to_list(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        if is_on_device(args[0]):
             self._device.note(WAIT, "tolist")
         return args[0].tolist()
 
-    def _as_array(self, func: Any) -> Callable[[Any, dict[str, Any]], Any]:
+    def _guard_array(self, func: Any) -> Callable[[Any, dict[str, Any]], Any]:
         def array(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-            if on(args[0]):
+            if is_on_device(args[0]):
                 raise TypeError("can't convert cuda:0 device type tensor to numpy. Use Tensor.cpu() first")
             return func(*args, **kwargs)
 
         return array
 
-    def _copied(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def _deep_copy(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         copied = Tensor.__deepcopy__(*args, **kwargs)
-        if on(args[0]):
+        if is_on_device(args[0]):
             put(copied)
         return copied
 
     @contextmanager
-    def _to_be_on(self, target: str | None) -> Iterator[None]:
+    def _set_placement(self, target: str | None) -> Iterator[None]:
         before, self._device.placing = self._device.placing, target
         try:
             yield
@@ -312,7 +312,7 @@ class _Operators(TorchDispatchMode):
     ) -> Any:
         kwargs = kwargs or {}
         given = _tensors((args, kwargs))
-        here = [on(one) for one in given]
+        here = [is_on_device(one) for one in given]
         if self._device.placing is not None:
             there = self._device.placing == "cuda"
         elif given:
@@ -321,7 +321,7 @@ class _Operators(TorchDispatchMode):
                 self._check(func, args, kwargs, given, here)
         else:  # a factory: of the host's, or one that torch calls on the way, as backward does; numbers stay the host's
             number = func._schema.name == "aten::scalar_tensor" and not self._device.attending
-            there = not number and any(map(on, _tensors(self._device.given)))
+            there = not number and any(map(is_on_device, _tensors(self._device.given)))
         made = func(*args, **kwargs)
         if there:
             places = {id(_storage(one)) for one in given}
@@ -357,15 +357,15 @@ class _Operators(TorchDispatchMode):
                 )
 
     def _check_indices(self, name: str, indices: list[Tensor], source: Tensor, values: Sequence[Any]) -> None:
-        if not on(source):
+        if not is_on_device(source):
             raise RuntimeError(
                 f"indices should be either on cpu or on the same device as the indexed tensor ({_line()})"
             )
         if any(one.dtype in (torch.bool, torch.uint8) for one in indices):
             self._device.note(WAIT, f"{name} by a mask")
-        if not all(on(one) for one in indices):
+        if not all(is_on_device(one) for one in indices):
             self._device.note(TO_DEVICE, f"indices of {name}")
-        if values and isinstance(values[0], Tensor) and not on(values[0]) and values[0].dim():
+        if values and isinstance(values[0], Tensor) and not is_on_device(values[0]) and values[0].dim():
             raise RuntimeError(f"Expected all tensors to be on the same device: values of {name} ({_line()})")
 
 

@@ -27,7 +27,7 @@ def write(folder: Path, name: str, tasks: Mapping[str, Sequence[int]]) -> Path:
     return path
 
 
-def judged() -> Judged:
+def make_judged() -> Judged:
     """Two runs of 20 episodes on each of two tasks, in pairs; the second loses half of them."""
     with tempfile.TemporaryDirectory() as folder:
         files = [

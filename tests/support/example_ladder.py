@@ -19,7 +19,7 @@ def rung(name: str, treatment: str, m: Measurement, **more: Any) -> Rung:
     return Rung(name=name, treatment=treatment, parts=common_parts([m])[0], **more)
 
 
-def climbed(target_hz: float = 8.0, **more: Any) -> OptimizeResult:
+def make_climb(target_hz: float = 8.0, **more: Any) -> OptimizeResult:
     took = {"baseline": 200, "rung 1": 150, "rung 2": 120}
     measured = [measurement(name, PARTS, ms, seed=ms) for name, ms in took.items()]
     comparisons = [
@@ -50,7 +50,7 @@ def climbed(target_hz: float = 8.0, **more: Any) -> OptimizeResult:
     )  # fmt: skip
     last = measured[2].samples.summary.median
     met = last <= 1e3 / target_hz
-    missing = [] if met else Need.of(rungs[2].parts, last, 1e3 / target_hz)
+    missing = [] if met else Need.list_needs(rungs[2].parts, last, 1e3 / target_hz)
     for need in missing:
         need.treatments = ["int8=true: guard: cosine 0.9971 < 0.999"]
     result.ladder = Ladder(

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from strobe.dataloader import results as data
-from strobe.dataloader.throughput import rate_of
+from strobe.dataloader.throughput import block_rate
 from support.example_runs import MACHINE
 
 
 def rate(per_s: float, spread: float = 0.0) -> data.Rate:
     """A rate over eight blocks, their times alternating ``spread`` about the mean."""
-    return rate_of(8, [8 / per_s * (1 + spread * (-1) ** i) for i in range(8)])
+    return block_rate(8, [8 / per_s * (1 + spread * (-1) ** i) for i in range(8)])
 
 
-def starved(**more: object) -> data.Dataloader:
+def starving_loader(**more: object) -> data.Dataloader:
     """Diffusion on a machine of two cores: 4 workers are too many, 2 would feed the step."""
     own = data.LoaderSettings(
         num_workers=4, prefetch_factor=4, batch_size=8, video_backend="pyav", start_method="spawn"

@@ -134,7 +134,7 @@ def measurement(name: str, tree: Tree, median: float, phase: str = "inference", 
     return Measurement.model_validate(fields | more)
 
 
-def limited(measurements: Sequence[Measurement], dtypes: Sequence[str]) -> None:
+def assign_limits(measurements: Sequence[Measurement], dtypes: Sequence[str]) -> None:
     """Give ``measurements`` their limits, as if their products were in ``dtypes``, one for each."""
     for m, dtype in zip(measurements, dtypes, strict=True):
         for part in m.components:
@@ -223,7 +223,7 @@ def judge(
     return Verdict(kind=kind, ratio=ratio, interval=interval, pairs=0, sentence=sentence)
 
 
-def saved(name: str, result: Result) -> Run:
+def make_run(name: str, result: Result) -> Run:
     """Return a run as a history reads it."""
     summary = summarise(result)
     assert summary.subject is not None

@@ -22,7 +22,7 @@ def dimension(name: str, rms: float, *, offset: float = 0.0, flips: float | None
     return made.model_copy(update=more)
 
 
-def apart(dimensions: Sequence[DimensionAgreement], **more: Any) -> Agreement:
+def make_agreement(dimensions: Sequence[DimensionAgreement], **more: Any) -> Agreement:
     """The agreement whose dimensions these are."""
     worst = max(dimensions, key=lambda one: one.worst)
     flips = [one.flips for one in dimensions if one.flips is not None]
@@ -61,7 +61,7 @@ YARDSTICKS = [
 def check(name: str = "all treatments", rms: float = 0.004, **more: Any) -> Check:
     made = Check(
         name=name, treatments=["precision=bf16", "padding=trimmed"], effect="rounding", guard=GUARD,
-        agreement=apart(joints(rms)),
+        agreement=make_agreement(joints(rms)),
     )  # fmt: skip
     return made.model_copy(update=more)
 
@@ -72,7 +72,7 @@ def exact(rms: float = 4e-7, **more: Any) -> Check:
     return check("padding=trimmed", rms, **fields)
 
 
-def verified(*checks: Check, **more: Any) -> VerifyResult:
+def make_verification(*checks: Check, **more: Any) -> VerifyResult:
     """A verification; of a recipe that passes where nothing else is said."""
     made = VerifyResult(
         strobe_version="0.1.0", title="act: recipe.yaml", recipe="recipe.yaml", guard="", subject=SUBJECT,

@@ -8,6 +8,6 @@ ALL = 100  # of a property that asks for no number of its own; Hypothesis's defa
 FEWEST = 5
 
 
-def scaled(count: int) -> int:
+def scale_count(count: int) -> int:
     """Return ``count``, scaled as the profile that is loaded scales `ALL`, and at least `FEWEST`."""
     return max(FEWEST, count * settings().max_examples // ALL)

@@ -28,7 +28,7 @@ class Export:
 Exports = Callable[..., Export]
 
 
-def answer_of(runs: Path) -> VerifyResult:
+def load_only_answer(runs: Path) -> VerifyResult:
     """Return the answer of the one run in ``runs``."""
     (written,) = runs.glob("*/result.json")
     answer = store.load(written.parent)

@@ -11,22 +11,22 @@ from strobe.core.timeline.probe import Attached
 from strobe.lerobot.policies.policy_subject import PolicySubject
 
 
-def sections_of(subject: PolicySubject, phase: Phase, depth: int = 1) -> list[tuple[str, ...]]:
+def section_paths(subject: PolicySubject, phase: Phase, depth: int = 1) -> list[tuple[str, ...]]:
     """Return the paths of the sections of one call of ``phase``, in their order."""
     with Attached(subject.hooks(phase, depth)), Timeline() as timeline:
         subject.call(phase, 2)(0)
     return [section.path for section in timeline.sections()]
 
 
-def parts_of(subject: PolicySubject, phase: Phase, depth: int = 1) -> list[str]:
+def part_names(subject: PolicySubject, phase: Phase, depth: int = 1) -> list[str]:
     """Return the names of the sections inside the policy."""
     whole = (ITERATION, "policy" if phase == "inference" else "forward")
-    return [path[-1] for path in sections_of(subject, phase, depth) if path[:2] == whole and len(path) > 2]
+    return [path[-1] for path in section_paths(subject, phase, depth) if path[:2] == whole and len(path) > 2]
 
 
 def require_parts(subject: PolicySubject, phase: Phase, parts: set[str]) -> None:
     """Fail unless ``phase`` shows ``parts``, and all of its FLOP but 1 % are inside of parts of the first level."""
-    assert parts <= set(parts_of(subject, phase))
+    assert parts <= set(part_names(subject, phase))
     accounting = Accounting()
     with Attached(subject.hooks(phase, 1)):
         accounting.run(lambda: subject.call(phase, 2)(0))

@@ -28,7 +28,8 @@ def summary(ms: float, n: int = N) -> Summary:
     return Summary(n=n, median=ms, interval=interval, mean=ms, std=0.0, min=ms, max=ms, p95=ms)
 
 
-def measured(parts: dict[str, float], *, name: str = "inference", phase: Any = "inference", whole: float = 100.0,
+def make_measurement(parts: dict[str, float], *, name: str = "inference", phase: Any = "inference",
+                     whole: float = 100.0,
              n: int = N, more: dict[str, dict[str, Any]] | None = None, notes: list[str] | None = None,
              **fields: Any) -> Measurement:  # fmt: skip
     """A measurement of ``whole`` ms, with parts such as {"policy": 95, "policy/backbone": 50, "other": 1}."""
@@ -41,11 +42,11 @@ def measured(parts: dict[str, float], *, name: str = "inference", phase: Any = "
     return Measurement(name=name, phase=phase, samples=samples, components=components, **fields)
 
 
-def treated(*treatments: TreatmentTraits, **fields: Any) -> Traits:
+def make_treated_traits(*treatments: TreatmentTraits, **fields: Any) -> Traits:
     return Traits(treatments=list(treatments), **fields)
 
 
-def put_on(key: str, value: Value = True, **fields: Any) -> TreatmentTraits:
+def make_applied_treatment(key: str, value: Value = True, **fields: Any) -> TreatmentTraits:
     return TreatmentTraits(key=key, value=value, **fields)
 
 
@@ -63,7 +64,7 @@ def result(
     )  # fmt: skip
 
 
-def compared(kind: Any, *, candidate: str = "with RTC", baseline: str = "without RTC") -> Comparison:
+def make_comparison(kind: Any, *, candidate: str = "with RTC", baseline: str = "without RTC") -> Comparison:
     verdict = Verdict(
         kind=kind, ratio=1.2, interval=Interval(low=1.1, high=1.3), pairs=N, sentence="1.2 times as long [1.1, 1.3]"
     )

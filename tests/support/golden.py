@@ -16,7 +16,7 @@ GOLDEN = sorted((TESTS / "golden").glob("*/result.json"))
 ALL = [*EXAMPLES, *GOLDEN]
 
 
-def name_of(file: Path) -> str:
+def result_name(file: Path) -> str:
     """Return the name of a result: its folder's, and where that lies."""
     return f"{file.parent.parent.name}/{file.parent.name}"
 

@@ -18,7 +18,7 @@ from torch import Tensor
 
 from strobe.core.errors import UserError
 from strobe.core.families.capabilities import LiveFields
-from strobe.core.families.registry import registered, types_with
+from strobe.core.families.registry import find_family, list_types_having
 from strobe.core.families.sampling import Flow, Graphs
 from strobe.core.subjects.check_inputs import PROMPTS
 from strobe.core.treatments import catalogue
@@ -84,14 +84,14 @@ class Verdict:
 
 def kinds() -> list[str]:
     """Return the types of policy that graphs are for: flow policies, and those whose whole sampling can be captured."""
-    return sorted({*types_with(Flow), *types_with(lambda family: Graphs.of(family).whole)})
+    return sorted({*list_types_having(Flow), *list_types_having(lambda family: Graphs.from_family(family).whole)})
 
 
-def graphs_of(kind: str) -> list[Names]:
+def possible_graphs(kind: str) -> list[Names]:
     """Return the graphs, alone and together, that a type of policy can have."""
-    family = registered(kind)
+    family = find_family(kind)
     assert family is not None
-    graphs = Graphs.of(family)
+    graphs = Graphs.from_family(family)
     flow: list[Names] = [("loop",), ("prefix",), ("prefix", "loop")] if family.get(Flow) is not None else []
     loop: list[Names] = [("loop",)] if graphs.loop is not None else []
     return [*flow, *loop, *([("chunk",)] if graphs.whole is not None and kind not in REFUSED else [])]
@@ -100,7 +100,7 @@ def graphs_of(kind: str) -> list[Names]:
 @cache
 def tiny(kind: str) -> PolicySubject:
     """A tiny policy on the CPU, of few denoising steps."""
-    field = LiveFields.of(registered(kind)).steps
+    field = LiveFields.from_family(find_family(kind)).steps
     steps = [f"--{field}={STEPS}"] if field else []
     return load_subject(
         PolicyOptions(type=kind, size="tiny", overrides=["--device=cpu", *steps]), InputOptions(image_size=(64, 64))
@@ -122,13 +122,13 @@ def observations(kind: str) -> list[dict[str, Any]]:
 @cache
 def exact(kind: str) -> Names:
     """Return the exact treatments that a type of policy is offered, without those of the process."""
-    return _offered(kind, lambda entry: entry.effect == "exact" and entry.rank != PROCESS)
+    return _offered_names(kind, lambda entry: entry.effect == "exact" and entry.rank != PROCESS)
 
 
 @cache
 def rounding(kind: str) -> Names:
     """Return those of `ROUNDING` that a type of policy is offered."""
-    return _offered(kind, lambda entry: entry.key in ROUNDING)
+    return _offered_names(kind, lambda entry: entry.key in ROUNDING)
 
 
 def together(kind: str) -> Iterator[Names]:
@@ -200,6 +200,6 @@ def _same(found: Tensor, plain: Tensor, case: Case) -> bool:
     return bool((found - plain).abs().max() <= LAST_BITS * plain.abs().max())
 
 
-def _offered(kind: str, wanted: Any) -> Names:
+def _offered_names(kind: str, wanted: Any) -> Names:
     specs = [spec for entry in catalogue.entries() if wanted(entry) for spec in entry.candidates(tiny(kind))]
-    return tuple(catalogue.written(spec) for spec in catalogue.ordered(specs) if "graph" not in spec)
+    return tuple(catalogue.format_spec(spec) for spec in catalogue.sort_specs(specs) if "graph" not in spec)

@@ -18,14 +18,14 @@ from unittest import mock
 import torch
 from torch import Tensor
 
-from strobe.core.families.registry import registered
+from strobe.core.families.registry import find_family
 from strobe.core.families.sampling import Flow, Graphs
 from strobe.core.treatments.treatment import Variant
 from strobe.lerobot.policies.policy_subject import PolicySubject
 from strobe.treatments.graphs import regions
 from strobe.treatments.graphs.graph import CudaGraph
 from support.emulated_device import EmulatedDevice, Graph
-from support.graph_matrix import WARMUPS, Case, Names, exact, graphs_of, observations, tiny, treatments
+from support.graph_matrix import WARMUPS, Case, Names, exact, observations, possible_graphs, tiny, treatments
 
 TASK = "pick up the small red cube that lies there and put it onto the upper shelf of the wooden cabinet now"
 LENGTHS = (1, 3, 5, 8, 12, 20)  # of prompts, in words
@@ -89,9 +89,9 @@ class Walked:
 
 def walks(kind: str) -> list[Walk]:
     """Return the ways of a type of policy: the bound not reached and reached, RTC, two policies."""
-    family = registered(kind)
+    family = find_family(kind)
     flow = family is not None and family.get(Flow) is not None
-    graphs = graphs_of(kind)[-1]
+    graphs = possible_graphs(kind)[-1]
     every = (*exact(kind), TRIMMED) if flow else exact(kind)
     names = (TRIMMED,) if flow else ()
     one = Walk(kind, graphs, names)
@@ -126,8 +126,8 @@ def walk(device: EmulatedDevice, way: Walk) -> Walked:
     each = len(set(order[:half])) + len(set(order[half:])) if way.shared else len(LENGTHS)
     each = half if way.kept < len(LENGTHS) else each
     # A graph of the prefix is two where its embedding can be captured too.
-    family = registered(way.kind)
-    embedded = family is not None and Graphs.of(family).embedding is not None
+    family = find_family(way.kind)
+    embedded = family is not None and Graphs.from_family(family).embedding is not None
     regions_of_each = [1 + (what == "prefix" and embedded) for what in way.graphs]
     most = each * sum(regions_of_each) * (len(graphs) // len(way.graphs))
     return Walked(way, tuple(map(torch.equal, found, plain)), captures, most)
@@ -170,7 +170,7 @@ def _chunks(
             for variant, subject in both if not way.shared else both[2 * place // len(order) :][:1]:
                 undo = variant.apply(subject) if way.shared else None
                 try:
-                    found.append(subject.act(dict(prompted(way.kind, number)), number).clone())
+                    found.append(subject.act(dict(prompted_observation(way.kind, number)), number).clone())
                 finally:
                     if undo is not None:
                         undo()
@@ -178,7 +178,7 @@ def _chunks(
 
 
 @cache
-def prompted(kind: str, number: int) -> dict[str, Any]:
+def prompted_observation(kind: str, number: int) -> dict[str, Any]:
     """The observation with the prompt of that number in `LENGTHS`."""
     seen = observations(kind)
     one, prompt = seen[number % len(seen)], " ".join(TASK.split()[: LENGTHS[number]])

@@ -52,7 +52,7 @@ class Policy:
     seen: list[dict[str, Any]] = field(default_factory=list)
 
 
-def _packed(message: Any, generation: Generation) -> bytes:
+def _pack_message(message: Any, generation: Generation) -> bytes:
     def default(value: Any) -> Any:
         assert isinstance(value, np.ndarray)
         if generation == "later":
@@ -65,7 +65,7 @@ def _packed(message: Any, generation: Generation) -> bytes:
     return bytes(msgpack.packb(message, default=default) or b"")
 
 
-def _unpacked(data: bytes) -> Any:
+def _unpack_message(data: bytes) -> Any:
     def hook(value: dict[Any, Any]) -> Any:
         if "__ndarray_class__" in value:
             return np.load(io.BytesIO(value["as_npy"]), allow_pickle=False)
@@ -97,14 +97,14 @@ def serving(policy: Policy) -> Iterator[str]:
         while not over.is_set():
             if not server.poll(20) or policy.mute:
                 continue
-            request = _unpacked(server.recv())
+            request = _unpack_message(server.recv())
             try:
-                answer = _answered(policy, request)
+                answer = _answer_request(policy, request)
             except Break:
                 break
             except Exception as error:
                 answer = {"error": str(error)}
-            server.send(answer if isinstance(answer, bytes) else _packed(answer, policy.generation))
+            server.send(answer if isinstance(answer, bytes) else _pack_message(answer, policy.generation))
         server.close(0)
 
     thread = threading.Thread(target=run, daemon=True)
@@ -117,7 +117,7 @@ def serving(policy: Policy) -> Iterator[str]:
         context.term()
 
 
-def _answered(policy: Policy, request: dict[str, Any]) -> Any:
+def _answer_request(policy: Policy, request: dict[str, Any]) -> Any:
     match request["endpoint"]:
         case "ping":
             return {"status": "ok", "message": "Server is running"}

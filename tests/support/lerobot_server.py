@@ -52,7 +52,7 @@ class Policy:
     seen: list[dict[str, Any]] = field(default_factory=list)
 
 
-def _as_it_is(value: Any) -> Any:
+def _return_unchanged(value: Any) -> Any:
     return value
 
 
@@ -80,7 +80,7 @@ def _server(policy: Policy, folder: Path) -> Any:
                 if feature["dtype"] == "image"
             }
             self.policy = SimpleNamespace(config=SimpleNamespace(image_features=images))
-            vars(self).update(preprocessor=_as_it_is, postprocessor=_as_it_is)
+            vars(self).update(preprocessor=_return_unchanged, postprocessor=_return_unchanged)
             return messages.Empty()
 
         def _get_action_chunk(self, observation: dict[str, Any]) -> torch.Tensor:
@@ -130,7 +130,7 @@ def _ending(policy: Policy, server: grpc.Server) -> Policy:
     """Have a `Break` end the server."""
     answer = policy.answer
 
-    def ended(observation: dict[str, Any], number: int) -> torch.Tensor | bytes:
+    def answer_until_break(observation: dict[str, Any], number: int) -> torch.Tensor | bytes:
         try:
             return answer(observation, number)
         except Break:
@@ -138,5 +138,5 @@ def _ending(policy: Policy, server: grpc.Server) -> Policy:
             time.sleep(0.2)  # else LeRobot's empty answer may be sent before the connection ends
             raise
 
-    policy.answer = ended
+    policy.answer = answer_until_break
     return policy

@@ -14,12 +14,12 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from strobe.core.processes.command import PARENT
-from strobe.core.processes.lifetime import end_with
+from strobe.core.processes.lifetime import bind_to_parent
 from strobe.sweep.execute import Outcome, write_outcome
 
 
 def main() -> None:
-    end_with(int(os.environ[PARENT]))
+    bind_to_parent(int(os.environ[PARENT]))
     folder, flags = Path(sys.argv[1]), dict(flag.removeprefix("--").split("=") for flag in sys.argv[3:])
     say("begin", flags["name"])
     print("here I am", flush=True)
@@ -29,7 +29,7 @@ def main() -> None:
     time.sleep(float(flags.get("sleep", 0.1)))
     if "until" in flags:
         node, devices = flags["until"].split(":")
-        while len(busy_on(node)) < int(devices):
+        while len(busy_devices(node)) < int(devices):
             time.sleep(0.05)
     if "exit" in flags:
         say("end", flags["name"])
@@ -47,7 +47,7 @@ def main() -> None:
     say("end", flags["name"])
 
 
-def busy_on(node: str) -> set[str]:
+def busy_devices(node: str) -> set[str]:
     """The devices of ``node`` that cells have begun on."""
     lines = [json.loads(line) for line in Path(os.environ["LIGHT_LOG"]).read_text().splitlines()]
     return {line["gpu"] for line in lines if line["node"] == node}

@@ -10,7 +10,7 @@ from filelock import FileLock
 from strobe.core.processes.command import CommandLimits
 from strobe.sweep import grid
 from strobe.sweep.execute import Job, run_here
-from strobe.sweep.table import ended, folder_of
+from strobe.sweep.table import execution_folder, read_cell_outcome
 
 
 class Quiet:
@@ -18,7 +18,7 @@ class Quiet:
 
     def say(self, job: Job, line: str) -> None: ...
 
-    def lost(self, job: Job, why: str) -> None: ...
+    def report_lost(self, job: Job, why: str) -> None: ...
 
 
 def main() -> None:
@@ -27,10 +27,10 @@ def main() -> None:
     cells = grid.cells("light", [log, "--sleep=0.2"], {"name": [str(i) for i in range(count)]})
     with FileLock(root / ".lock", timeout=0):
         jobs = [
-            Job(cell.key, repeat, "light", cell.argv, cell.label, folder_of(root, cell, repeat),
+            Job(cell.key, repeat, "light", cell.argv, cell.label, execution_folder(root, cell, repeat),
                 CommandLimits(600, 2**40), module="support.acting_cell")
-            for cell, repeat in grid.in_blocks(cells, 1)
-            if ended(root, cell, repeat) is None
+            for cell, repeat in grid.shuffle_in_blocks(cells, 1)
+            if read_cell_outcome(root, cell, repeat) is None
         ]  # fmt: skip
         for _ in run_here(jobs, Quiet()):
             pass

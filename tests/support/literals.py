@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import Any
 
-from strobe.core.findings.texts import Texts, without_fields
+from strobe.core.findings.texts import Texts, blank_fields
 
 
 def literals(tree: ast.AST) -> Iterator[str]:
@@ -16,7 +16,7 @@ def literals(tree: ast.AST) -> Iterator[str]:
     for node in ast.walk(tree):
         if isinstance(node, ast.FunctionDef) and any(_is_finding(each) for each in node.decorator_list):
             condition: Any = SimpleNamespace(__doc__=ast.get_docstring(node))
-            yield from (without_fields(text) for text in Texts("", "", condition).texts.values())
+            yield from (blank_fields(text) for text in Texts("", "", condition).texts.values())
         if isinstance(node, ast.Expr):
             skipped.add(id(node.value))
         if isinstance(node, ast.JoinedStr):

@@ -18,12 +18,13 @@ def made_up(name: str, task: str, seed: int, rates: Mapping[str, float] = RATES)
     success = lot < rates[name]
     ms = MS.get(name, 7.0)
     return EpisodeLine(
-        variant=name, task=task, seed=seed, start=start_of(task, seed), success=success, reward=10.0 * success + lot,
+        variant=name, task=task, seed=seed, start=start_digest(task, seed), success=success,
+        reward=10.0 * success + lot,
         ticks=20, call_ms=[ms, ms, ms + 1], policy_ms=3 * ms, step_ms=40.0, render_ms=20.0, reset_ms=5.0,
         seconds=2.0, limit_s=4.0,
     )  # fmt: skip
 
 
-def start_of(task: str, seed: int) -> str:
+def start_digest(task: str, seed: int) -> str:
     """A digest of the first observation."""
     return hashlib.sha256(f"{task} {seed}".encode()).hexdigest()

@@ -17,7 +17,7 @@ from strobe.evaluate.episodes.play import FIRST, Candidate, Plan, Session
 from strobe.evaluate.results import EvaluateResult
 from strobe.evaluate.run import evaluate
 from support.example_runs import SUBJECT
-from support.made_up_episodes import RATES, made_up, start_of
+from support.made_up_episodes import RATES, made_up, start_digest
 
 
 class MadeUp:
@@ -39,7 +39,7 @@ class MadeUp:
         return line.model_copy(update={"start": self.start(candidate, task, seed)})
 
     def start(self, candidate: Candidate, task: str, seed: int) -> str:
-        return start_of(task, seed)
+        return start_digest(task, seed)
 
 
 class Lines:
@@ -66,7 +66,7 @@ def plan(episodes: int = 60, *, tasks: tuple[str, ...] = ("pusht",), margin: flo
     return Plan(made, tasks, episodes, margin, seed)
 
 
-def asked(of: Plan, **more: Any) -> EvaluationRequest:
+def make_request(of: Plan, **more: Any) -> EvaluationRequest:
     """The facts that ``of`` asks for, of a policy that does not exist."""
     variants = {one.name: one.written for one in of.candidates}
     said = EvaluationRequest(
@@ -83,11 +83,11 @@ def asked(of: Plan, **more: Any) -> EvaluationRequest:
     return said.model_copy(update=more)
 
 
-def evaluated(
+def run_evaluation(
     folder: Path, of: Plan, player: Any, *, resume: bool = False, lines: Lines | None = None
 ) -> EvaluateResult:
     """Play ``of`` in ``folder``."""
-    log = EpisodeLog.resume(folder, asked(of)) if resume else EpisodeLog.begin(folder, asked(of))
+    log = EpisodeLog.resume(folder, make_request(of)) if resume else EpisodeLog.begin(folder, make_request(of))
     subject: Any = SimpleNamespace(
         info=SUBJECT.model_copy(update={"source": "pusht-diffusion"}), device=torch.device("cpu"), notes=[], caveats=[]
     )
@@ -100,4 +100,4 @@ def evaluated(
 def example() -> EvaluateResult:
     """An evaluation of 60 episodes with both verdicts."""
     with tempfile.TemporaryDirectory() as folder:
-        return evaluated(Path(folder), plan(), MadeUp())
+        return run_evaluation(Path(folder), plan(), MadeUp())

@@ -36,7 +36,7 @@ def array(value: np.ndarray) -> dict[bytes, Any]:
     return {b"__ndarray__": True, **data}
 
 
-def packed(message: dict[str, Any] | bytes | str) -> bytes | str:
+def pack_message(message: dict[str, Any] | bytes | str) -> bytes | str:
     """Return a message as it is sent: a map as msgpack, all else as it is."""
     return bytes(msgpack.packb(message) or b"") if isinstance(message, dict) else message
 
@@ -97,7 +97,7 @@ def serving(policy: Policy) -> Iterator[str]:
 
 def _handle(connection: ServerConnection, policy: Policy) -> None:
     if policy.metadata is not None:
-        connection.send(packed(policy.metadata))
+        connection.send(pack_message(policy.metadata))
     number, before_ms = 0, None
     while True:
         data = connection.recv()
@@ -119,7 +119,7 @@ def _handle(connection: ServerConnection, policy: Policy) -> None:
                 answer.setdefault("server_timing", {"infer_ms": infer_ms})
             if before_ms is not None and policy.tells:
                 answer["server_timing"]["prev_total_ms"] = before_ms
-        connection.send(packed(answer))
+        connection.send(pack_message(answer))
         if isinstance(answer, str):
             connection.close(1011, "Internal server error. Traceback included in previous frame.")
             return
@@ -134,7 +134,7 @@ def serving_one_at_a_time(policy: Policy) -> Iterator[str]:
     loop, started, port = asyncio.new_event_loop(), threading.Event(), []
 
     async def handle(connection: Any) -> None:
-        await connection.send(packed(policy.metadata or {}))
+        await connection.send(pack_message(policy.metadata or {}))
         number = 0
         with suppress(ConnectionClosed):
             while True:
@@ -145,7 +145,7 @@ def serving_one_at_a_time(policy: Policy) -> Iterator[str]:
                 infer_ms = (time.monotonic() - begun) * 1e3
                 if isinstance(answer, dict) and policy.tells:
                     answer.setdefault("server_timing", {"infer_ms": infer_ms})
-                await connection.send(packed(answer))
+                await connection.send(pack_message(answer))
 
     async def serve_until_stopped() -> None:
         async with serve_in_loop(handle, "127.0.0.1", 0, compression=None, max_size=None, close_timeout=0.2) as server:
@@ -171,7 +171,7 @@ def serving_one_at_a_time(policy: Policy) -> Iterator[str]:
 
 
 @contextmanager
-def delayed(address: str, delay_s: float, bytes_per_s: float = math.inf) -> Iterator[str]:
+def delay_network(address: str, delay_s: float, bytes_per_s: float = math.inf) -> Iterator[str]:
     """Put a network before a server that delays what passes, each way by ``delay_s``. Yields its address.
 
     Args:
@@ -189,7 +189,9 @@ def delayed(address: str, delay_s: float, bytes_per_s: float = math.inf) -> Iter
                 for end, other in ((client, server), (server, client)):
                     # Else a small write waits up to 40 ms for the acknowledgement of the one before it.
                     end.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-                    threading.Thread(target=_pass_on, args=(end, other, delay_s, bytes_per_s), daemon=True).start()
+                    threading.Thread(
+                        target=_forward_bytes, args=(end, other, delay_s, bytes_per_s), daemon=True
+                    ).start()
 
     thread = threading.Thread(target=accept, daemon=True)
     thread.start()
@@ -202,7 +204,7 @@ def delayed(address: str, delay_s: float, bytes_per_s: float = math.inf) -> Iter
         thread.join(5)
 
 
-def _pass_on(end: socket.socket, other: socket.socket, delay_s: float, bytes_per_s: float) -> None:
+def _forward_bytes(end: socket.socket, other: socket.socket, delay_s: float, bytes_per_s: float) -> None:
     """Pass bytes on, each so long after it came: none waits for those before it to be delayed, only to be sent."""
     with suppress(OSError):
         free = 0.0  # when the line has sent all that came before

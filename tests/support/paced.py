@@ -43,19 +43,19 @@ def pace(subject: ModelSubject, clock: Clock) -> None:
         return call
 
     # A module's own hooks run around its forward, where a part's section is opened: those of its inside run within.
-    def within(module: Any, ms: float) -> None:
+    def add_pause(module: Any, ms: float) -> None:
         module.register_forward_pre_hook(lambda *_: clock.sleep(ms / 1e3))
 
     subject.clips.read = taking(DECODE, subject.clips.read)
     subject._prepare = taking(PREPROCESSING, subject._prepare)
     encoder: Any = subject.module.get_submodule("encoder")
-    within(encoder.embeddings.patch_embeddings, EMBEDDING)
+    add_pause(encoder.embeddings.patch_embeddings, EMBEDDING)
     for block in encoder.layer:
-        within(block.attention.query, ATTENTION)
-        within(block.mlp.fc1, MLP)
+        add_pause(block.attention.query, ATTENTION)
+        add_pause(block.mlp.fc1, MLP)
 
 
-def retimed(document: bytes) -> bytes:
+def retime_trace(document: bytes) -> bytes:
     """torch.profiler's trace of one thread with the same events in the same order, at times that are made up.
 
     An operator takes ``OPERATOR_US``, a `pause` its own time, and from one beginning or end to the next it is

@@ -16,7 +16,7 @@ PATH = re.compile(rf"({'|'.join(ROOMS)})(\.[A-Za-z_]\w*)+")  # a text that is th
 PATCHES = ("object", "setattr", "delattr", "put", "wrap")  # called with an owner and a name
 
 
-def gone(source: str, defined: str) -> list[str]:
+def find_missing_names(source: str, defined: str) -> list[str]:
     """Return the patched names that are not there, each with its line.
 
     Looked at are `mock.patch` and its kin, `setattr` and its kin, the file's own functions that call these on what they
@@ -51,12 +51,12 @@ class _Finder(ast.NodeVisitor):
         for alias in node.names:
             path = alias.name if alias.asname else alias.name.partition(".")[0]
             self._scopes[-1][alias.asname or path] = path
-            self._of_text(alias.name, node)
+            self._add_text_import(alias.name, node)
 
     def visit_ImportFrom(self, node: ast.ImportFrom) -> None:
         for alias in node.names:
             self._scopes[-1][alias.asname or alias.name] = path = f"{node.module}.{alias.name}"
-            self._of_text(path, node)
+            self._add_text_import(path, node)
 
     def visit_FunctionDef(self, node: ast.FunctionDef) -> None:
         self._scopes.append(dict.fromkeys(one.arg for one in ast.walk(node.args) if isinstance(one, ast.arg)))
@@ -92,7 +92,7 @@ class _Finder(ast.NodeVisitor):
         text = node.value
         if not isinstance(text, str):
             return
-        if PATH.fullmatch(text) and not there(text):
+        if PATH.fullmatch(text) and not is_defined(text):
             self._miss(text, node)
         elif "import " in text and "\n" in text:
             try:
@@ -102,9 +102,9 @@ class _Finder(ast.NodeVisitor):
             inside = _Finder(self._defined, text=True).look(program)
             self._gone += [f"line {node.lineno}, in its program {one}" for one in inside]
 
-    def _of_text(self, path: str, node: ast.AST) -> None:
+    def _add_text_import(self, path: str, node: ast.AST) -> None:
         """Look an import of a program in text up; those of files are seen by the checker of types."""
-        if self._text and not there(path):
+        if self._text and not is_defined(path):
             self._miss(path, node)
 
     def _value(self, node: ast.expr) -> Any:
@@ -125,7 +125,9 @@ class _Finder(ast.NodeVisitor):
 
     def _look(self, owner: Any, name: str, node: ast.AST) -> None:
         ours = isinstance(owner, str) and owner.partition(".")[0] in ROOMS
-        if ours and not (there(f"{owner}.{name}") and self._is_word(name)):  # a base of another package hides a rename
+        if ours and not (
+            is_defined(f"{owner}.{name}") and self._is_word(name)
+        ):  # a base of another package hides a rename
             self._miss(f"{owner}.{name}", node)
 
     def _is_word(self, name: str) -> bool:
@@ -135,7 +137,7 @@ class _Finder(ast.NodeVisitor):
         self._gone.append(f"line {node.lineno}: {name}")
 
 
-def there(path: str) -> bool:
+def is_defined(path: str) -> bool:
     """Return whether sources define ``path``; also True where they cannot say: of other packages, and of values."""
     root, *names = path.split(".")
     spec = importlib.util.find_spec(root) if root in ROOMS else None
@@ -147,29 +149,29 @@ def there(path: str) -> bool:
         file = folder.with_suffix(".py") if folder.with_suffix(".py").is_file() else folder / "__init__.py"
         if not file.is_file() and not folder.is_dir():
             return False
-    return not names or _of_name(file, names)
+    return not names or _has_path(file, names)
 
 
-def _of_name(file: Path, names: list[str]) -> bool:
+def _has_path(file: Path, names: list[str]) -> bool:
     """Return whether what the first name stands for in ``file`` has the rest of the path."""
     node = _members(file).get(names[0])
     if node is None and (builtin := getattr(builtins, names[0], None)) is not None:
         return hasattr(builtin, names[1])
     if isinstance(node, ast.ImportFrom) and not node.level:
-        return there(".".join([f"{node.module}.{node.names[0].name}", *names[1:]]))
-    if isinstance(node, ast.ClassDef) and len(names) > 1 and names[1] not in dict(_defined(node.body)):
+        return is_defined(".".join([f"{node.module}.{node.names[0].name}", *names[1:]]))
+    if isinstance(node, ast.ClassDef) and len(names) > 1 and names[1] not in dict(_iter_definitions(node.body)):
         bases = [ast.unparse(base).partition("[")[0].split(".") for base in node.bases]
-        return any(_of_name(file, [*base, names[1]]) for base in bases)
+        return any(_has_path(file, [*base, names[1]]) for base in bases)
     return True
 
 
 @cache
 def _members(file: Path) -> dict[str, ast.AST]:
     """Return what defines each name of a module."""
-    return dict(_defined(ast.parse(file.read_text()).body)) if file.is_file() else {}
+    return dict(_iter_definitions(ast.parse(file.read_text()).body)) if file.is_file() else {}
 
 
-def _defined(body: list[ast.stmt]) -> Iterator[tuple[str, ast.AST]]:
+def _iter_definitions(body: list[ast.stmt]) -> Iterator[tuple[str, ast.AST]]:
     """Yield each name that statements define, with the statement."""
     for node in body:
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
@@ -183,7 +185,7 @@ def _defined(body: list[ast.stmt]) -> Iterator[tuple[str, ast.AST]]:
                 yield from ((one.id, node) for one in ast.walk(target) if isinstance(one, ast.Name))
         else:
             inner = [one for one in ast.iter_child_nodes(node) if isinstance(one, ast.stmt | ast.ExceptHandler)]
-            yield from _defined([one for part in inner for one in getattr(part, "body", [part])])
+            yield from _iter_definitions([one for part in inner for one in getattr(part, "body", [part])])
 
 
 def _last(called: ast.expr) -> str:

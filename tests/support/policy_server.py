@@ -28,14 +28,14 @@ def watched_server(folder: Path, *more: str) -> Iterator[tuple[warm.Program, int
         yield process, port
 
 
-def wait_for(port: int, process: warm.Program) -> None:
+def wait_for_port(port: int, process: warm.Program) -> None:
     end = time.monotonic() + 300
     while time.monotonic() < end and process.poll() is None:
         with socket.socket() as one:
             if one.connect_ex(("127.0.0.1", port)) == 0:
                 return
         time.sleep(0.05)
-    raise AssertionError(f"no server: {process.ended() if process.poll() is not None else 'it hangs'}")
+    raise AssertionError(f"no server: {process.wait_for_end() if process.poll() is not None else 'it hangs'}")
 
 
 def client_arguments(folder: Path, port: int, kind: str = "act") -> list[str]:

@@ -26,7 +26,7 @@ from strobe.treatments import glibc, process_settings
 from support.checkpoints import tiny_checkpoint
 
 KEPT = {"memory": "kept"}
-ON_GLIBC = pytest.mark.skipif(bool(glibc.why_not()), reason=glibc.why_not() or "glibc")
+ON_GLIBC = pytest.mark.skipif(bool(glibc.unsupported_reason()), reason=glibc.unsupported_reason() or "glibc")
 # Only the device of a subject is looked at.
 ON_CPU: Any = SimpleNamespace(device=torch.device("cpu"))
 ON_CUDA: Any = SimpleNamespace(device=torch.device("cuda"))
@@ -46,8 +46,8 @@ def faults() -> int:
 @ON_GLIBC
 def test_page_faults_end_while_memory_is_kept_and_are_back_in_between():
     alone = [faults() for _ in range(10)]  # glibc's threshold for mapping rises in the first ones
-    untouched = min(alone)
-    assert untouched > 10_000
+    baseline = min(alone)
+    assert baseline > 10_000
     kept = Variant("kept", (process_settings.KeptMemory(),))
     alternating: list[tuple[int, int]] = []
     for _ in range(4):
@@ -56,11 +56,11 @@ def test_page_faults_end_while_memory_is_kept_and_are_back_in_between():
         undo()
         alternating.append((treated, faults()))
     # A few thousand are left: what was held comes back in other holes than those that the next call uses.
-    assert min(treated for treated, _ in alternating[1:]) < untouched / 5
-    assert max(treated for treated, _ in alternating[1:]) < untouched / 2
+    assert min(treated for treated, _ in alternating[1:]) < baseline / 5
+    assert max(treated for treated, _ in alternating[1:]) < baseline / 2
     # The layout of so small a heap drifts: seen were 0.79 to 1.3 of what it was alone, and next to 0 without the undo.
-    assert min(plain for _, plain in alternating) > 0.5 * untouched, "the untreated one is untreated"
-    assert kept.stays() > 50 * 2**20
+    assert min(plain for _, plain in alternating) > 0.5 * baseline, "the untreated one is untreated"
+    assert kept.retained_bytes() > 50 * 2**20
 
 
 @ON_GLIBC
@@ -83,7 +83,7 @@ def test_the_same_bits_with_kept_memory_and_what_stays_is_in_the_result():
     options = Options(SamplingBudget(iterations=3), counted=False)
     untreated, treated = measure(act, "inference", [Variant("baseline"), kept], options).measurements
     assert untreated.memory.stays is None
-    assert treated.memory.stays == kept.stays() > 0
+    assert treated.memory.stays == kept.retained_bytes() > 0
     assert treated.traits.treatment("memory") is not None
     before = act.chunk(0)
     undo = process_settings.KeptMemory().apply(act)
@@ -95,51 +95,51 @@ def test_the_same_bits_with_kept_memory_and_what_stays_is_in_the_result():
 
 def test_kept_memory_is_for_glibc_on_the_cpu(monkeypatch, tmp_path):
     treatment = catalogue.make(KEPT)
-    offered = catalogue.entry_of("memory").candidates
+    offered = catalogue.find_entry("memory").candidates
     assert offered(ON_CUDA) == []
     with pytest.raises(UserError, match="on cuda torch keeps memory by itself"):
         treatment.apply(ON_CUDA)
     with pytest.raises(UserError, match="'kept' is the only value"):
         catalogue.make({"memory": True})
-    if not glibc.why_not():
+    if not glibc.unsupported_reason():
         assert offered(ON_CPU) == [KEPT]
 
     maps = tmp_path / "maps"
     maps.write_text("7f00 r-xp /usr/lib/libjemalloc.so.2\n")
 
-    def refused(words: str) -> None:
+    def assert_refused(words: str) -> None:
         assert offered(ON_CPU) == []
         with pytest.raises(UserError, match=words):
             treatment.apply(ON_CPU)
 
     with monkeypatch.context() as patch:
         patch.setattr(glibc, "_is_glibc", lambda: False)
-        refused("the C library is not glibc")
+        assert_refused("the C library is not glibc")
     with monkeypatch.context() as patch:
         patch.setattr(sys, "platform", "darwin")
-        refused("the C library is not glibc")
+        assert_refused("the C library is not glibc")
     monkeypatch.setattr(glibc, "_is_glibc", lambda: True)
     monkeypatch.setattr(sys, "platform", "linux")
     with monkeypatch.context() as patch:
         patch.setattr(glibc, "_MAPS", maps)
-        refused("jemalloc is loaded")
+        assert_refused("jemalloc is loaded")
     maps.write_text("")
     monkeypatch.setattr(glibc, "_MAPS", maps)
     monkeypatch.setenv("MALLOC_MMAP_MAX_", "0")
-    refused("MALLOC_MMAP_MAX_ is set")
+    assert_refused("MALLOC_MMAP_MAX_ is set")
 
 
 def test_kept_memory_is_tried_where_there_are_page_faults_for_what_the_kernel_takes():
-    saves = catalogue.entry_of("memory").saves
+    saves = catalogue.find_entry("memory").saves
     samples = SimpleNamespace(summary=SimpleNamespace(median=200.0))
 
-    def saved(faults: int | None, kernel_ms: float | None = None) -> float:
+    def estimate_savings(faults: int | None, kernel_ms: float | None = None) -> float:
         memory = Memory(page_faults=faults, kernel_ms=kernel_ms)
         return saves(SimpleNamespace(memory=memory, samples=samples))  # type: ignore[arg-type]
 
-    assert [saved(count) for count in (None, 10, 50_000)] == [0.0, 0.0, 1.0]
-    assert saved(50_000, 20.0) == pytest.approx(0.1)
-    assert saved(50_000, 300.0) == 1.0
+    assert [estimate_savings(count) for count in (None, 10, 50_000)] == [0.0, 0.0, 1.0]
+    assert estimate_savings(50_000, 20.0) == pytest.approx(0.1)
+    assert estimate_savings(50_000, 300.0) == 1.0
 
 
 @ON_GLIBC
@@ -181,7 +181,7 @@ class OnCpuOnce:
 
 
 def test_threads_that_are_offered(monkeypatch):
-    offered = catalogue.entry_of("threads").candidates
+    offered = catalogue.find_entry("threads").candidates
     monkeypatch.setattr(process_settings, "_siblings", lambda processor: f"{processor % 4},{processor % 4 + 4}")
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(8)), raising=False)
     monkeypatch.setattr(torch, "get_num_threads", lambda: 8)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 
-def required[V](value: V | None) -> V:
+def require_value[V](value: V | None) -> V:
     """Return ``value``, which is not None."""
     assert value is not None
     return value

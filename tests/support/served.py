@@ -39,28 +39,28 @@ class Protocol:
     more: dict[str, Any] = field(default_factory=dict)
 
     @property
-    def stand_in(self) -> Any:
+    def stand_in_module(self) -> Any:
         """The module of its stand-in: `Policy`, `Break`, `actions` and `serving`."""
         pytest.importorskip(self.needs, reason="Strobe's extra 'remote' is missing")
         return import_module(f"support.{self.name.lower().replace('0', 'o')}_server")
 
     def serving(self, policy: Any) -> AbstractContextManager[str]:
-        return self.stand_in.serving(policy, *([self.folder] if self.folder else []))
+        return self.stand_in_module.serving(policy, *([self.folder] if self.folder else []))
 
-    def called(self, url: str, calls: int = 6, reporter: Any = None, **more: Any) -> ServerAnswer:
+    def call_server(self, url: str, calls: int = 6, reporter: Any = None, **more: Any) -> ServerAnswer:
         """So many calls; ``more`` are other options, or another ``source``."""
         given: dict[str, Any] = {"timeout_s": 5.0, "source": None} | self.more | more
         source = given.pop("source") or self.source
         return server(ServerOptions(url, iterations=calls, **given), source, reporter or Silent())
 
-    def asked(self, policy: Any = None, calls: int = 6, **more: Any) -> ServerAnswer:
+    def ask_policy(self, policy: Any = None, calls: int = 6, **more: Any) -> ServerAnswer:
         """Calls to a server of ``policy``, else of a sound one."""
-        with self.serving(policy or self.stand_in.Policy()) as url:
-            return self.called(url, calls, **more)
+        with self.serving(policy or self.stand_in_module.Policy()) as url:
+            return self.call_server(url, calls, **more)
 
     def from_third(self, bad: Callable[[Any, int], Any]) -> Any:
         """A server whose answers are sound twice; ``bad`` is of its module and the call's number."""
-        module = self.stand_in
+        module = self.stand_in_module
         return module.Policy(answer=lambda seen, number: module.actions() if number <= 2 else bad(module, number))
 
 

@@ -20,13 +20,13 @@ FIXED = {"phase", "clock", "cause", "level", "size", "study", "status", "started
 KINDS = {"faster", "slower", "no difference shown", "too noisy"}
 
 
-def printed(answer: Any, width: int = 130, depth: int | None = None, **more: Any) -> str:
+def console_text(answer: Any, width: int = 130, depth: int | None = None, **more: Any) -> str:
     out = io.StringIO()
     console.render(kinds.document(answer, depth), Console(file=out, width=width, **more))
     return out.getvalue()
 
 
-def spoken(answer: Any) -> str:
+def answer_text(answer: Any) -> str:
     """What an answer says in sentences: its own, what is written in its sections, its notes, and what rules find."""
     document = kinds.document(answer)
     lines = [document.banner or "", *document.answers]
@@ -41,7 +41,7 @@ def spoken(answer: Any) -> str:
 
 def whole(answer: Any, *keys: str, depth: int | None = None) -> str:
     """The sentences of an answer, then tables and plots of the sections whose keys begin with one of ``keys``."""
-    lines = [spoken(answer)]
+    lines = [answer_text(answer)]
     for section in kinds.document(answer, depth).sections:
         if section.table is not None and section.key.startswith(keys):
             title = f"{section.title} ({section.key}{', not on the console' if section.detail else ''})"
@@ -51,11 +51,13 @@ def whole(answer: Any, *keys: str, depth: int | None = None) -> str:
                       for row in section.table.rows]  # fmt: skip
     for key, plots in kinds.figures(answer, depth).items():
         if key.startswith(keys):
-            lines += [line for one in plots for line in ("", f"{key}: {one.title}", f"  {one.caption}", *in_words(one))]
+            lines += [
+                line for one in plots for line in ("", f"{key}: {one.title}", f"  {one.caption}", *describe_plot(one))
+            ]
     return "\n".join(lines)
 
 
-def in_words(plot: Any) -> list[str]:
+def describe_plot(plot: Any) -> list[str]:
     """The drawing of a plot in words: a line for its axes and one for each trace, with its first figures."""
     axes = {key: {name: value for name, value in axis.items() if name in ("type", "range", "ticktext")}
             for key, axis in plot.layout.items() if re.fullmatch("[xy]axis", key)}  # fmt: skip
@@ -87,21 +89,21 @@ def root(dom: str) -> str:
     return dom[dom.index("<html") : dom.index(">", dom.index("<html"))]
 
 
-def without_policy(page: str) -> str:
+def drop_content_policy(page: str) -> str:
     """The page without its content policy: what is left is the escaping alone."""
     return re.sub(r'<meta http-equiv="Content-Security-Policy".*?>', "", page)
 
 
-def drawn(dom: str) -> int:
+def count_plots(dom: str) -> int:
     return len(re.findall(r'<div class="plot js-plotly-plot"', dom))
 
 
-def poisoned(data: Any, key: str = "") -> Any:
+def poison_texts(data: Any, key: str = "") -> Any:
     """The same data with the payload before every string and key that is free."""
     if isinstance(data, dict):
         free = key in ("dtypes", "power", "versions", "gflops", "notes", "unseen", "config", "evidence")
-        return {(PAYLOAD + k if free else k): poisoned(v, k) for k, v in data.items()}
+        return {(PAYLOAD + k if free else k): poison_texts(v, k) for k, v in data.items()}
     if isinstance(data, list):
-        return [poisoned(v, key) for v in data]
+        return [poison_texts(v, key) for v in data]
     fixed = not isinstance(data, str) or key in FIXED or (key == "kind" and data in KINDS)
     return data if fixed else PAYLOAD + data

@@ -36,7 +36,7 @@ class Slow:
     fails: int | None = None
 
     def __call__(self) -> Callable[[str, str, int], Any]:
-        def played(name: str, task: str, seed: int) -> Any:
+        def play_episode(name: str, task: str, seed: int) -> Any:
             with open(self.folder / f"{name} {task} {seed}", "a") as file:
                 file.write(f"{os.getpid()}\n")
             time.sleep(self.took.get(seed, 0.0))
@@ -46,7 +46,7 @@ class Slow:
                 raise UserError(f"'{name}' failed on {task}, seed {seed}: no torque")
             return made_up(name, task, seed)
 
-        return played
+        return play_episode
 
 
 @dataclass(frozen=True)
@@ -63,7 +63,7 @@ class OnNodes:
     def __call__(self) -> Callable[[str, str, int], Any]:
         play = self.slow()
 
-        def played(name: str, task: str, seed: int) -> Any:
+        def play_episode(name: str, task: str, seed: int) -> Any:
             with open(self.slow.folder / "nodes", "a") as file:
                 file.write(f"{os.environ['LIGHT_NODE']} {os.getpid()} {seed}\n")
             if seed in self.once and not (been := self.slow.folder / f"been {seed}").exists():
@@ -71,7 +71,7 @@ class OnNodes:
                 time.sleep(self.once[seed])
             return play(name, task, seed), {f"videos/{seed}-{name}.mp4": name.encode()}
 
-        return played
+        return play_episode
 
 
 def main(folder: Path, begun: Path, asked: str, seconds: float, address: str = "") -> None:

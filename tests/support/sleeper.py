@@ -25,7 +25,7 @@ from strobe.core.timeline import section
 from strobe.core.timeline.probe import Hook
 from strobe.core.treatments.treatment import STRUCTURE, Entry, Treatment
 from strobe.ladder.settings import SilentClimb
-from support.required import required
+from support.required import require_value
 
 VISION_MS, HEAD_MS = 8.0, 4.0
 
@@ -44,7 +44,7 @@ class Clock:
         monkeypatch.setattr(time, "perf_counter", lambda: self.now)
         monkeypatch.setattr("strobe.core.timeline.timeline.host_ns", lambda: round(self.now * 1e9))
         # The sampler's budget is counted by a default that was bound when the function was made.
-        monkeypatch.setitem(required(collect.__kwdefaults__), "clock", lambda: self.now)
+        monkeypatch.setitem(require_value(collect.__kwdefaults__), "clock", lambda: self.now)
         # A climb collects garbage after each refusal: with torch and LeRobot loaded, a third of a second for nothing.
         monkeypatch.setattr("strobe.ladder.runner.gc.collect", lambda: 0)
         return self
@@ -72,7 +72,7 @@ class Sleeper(Abilities):
         )
         self.notes: list[str] = []
         self.device = torch.device("cpu")
-        self.compiled: Sequence[tuple[str, str]] = ()
+        self.compiled_methods: Sequence[tuple[str, str]] = ()
         self.input_source = InputSource("made up")
         self.family = Family("modules", ())
 

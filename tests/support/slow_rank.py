@@ -44,11 +44,11 @@ def train(arguments: Sequence[str]) -> None:
     from strobe.core.cli.main import main
 
     if os.environ["RANK"] == "1":
-        ACTEncoder.forward = _slowed(ACTEncoder.forward)
+        ACTEncoder.forward = _slow_down(ACTEncoder.forward)
     sys.exit(main(["train", *arguments]))
 
 
-def _slowed(encode):
+def _slow_down(encode):
     steps_s: list[float] = []  # without their pauses
     ended: list[float] = []  # when the last pause was over
 

@@ -10,20 +10,20 @@ from strobe.core.results.answer import Answer
 from strobe.core.runs import store
 
 
-def stored[A: Answer](kind: type[A], path: Path | str) -> A:
+def load_stored[A: Answer](kind: type[A], path: Path | str) -> A:
     """Return the answer of a run, which must be of this class."""
     answer = store.load_answer(path)
     assert isinstance(answer, kind), f"{type(answer).__name__}, not {kind.__name__}"
     return answer
 
 
-def only(folder: Path) -> Path:
+def sole_run(folder: Path) -> Path:
     """Return the one run in a folder."""
     (found,) = folder.iterdir()
     return found
 
 
-def played(run: Path) -> list[dict[str, Any]]:
+def logged_episodes(run: Path) -> list[dict[str, Any]]:
     """Return the episodes that a run has logged, in order."""
     from strobe.evaluate.episode_log import NAME
 

@@ -18,9 +18,9 @@ from strobe.lerobot.policies.policy_subject import PolicySubject
 from support.emulated_device import EmulatedDevice
 
 CHECKPOINTS = "gradient_checkpointing"  # a setting of the policy's config, where there is one
-UNTOUCHED = "untouched"
+ON_BASELINE = "untouched"
 # Lever on the device → the same on a CPU, where it is written in another way.
-ON_A_CPU = {"amp": "amp=fp16", "tf32": UNTOUCHED, "tf32=false": UNTOUCHED, "cudnn=default": UNTOUCHED}
+ON_A_CPU = {"amp": "amp=fp16", "tf32": ON_BASELINE, "tf32=false": ON_BASELINE, "cudnn=default": ON_BASELINE}
 WRITTEN = {"tf32": "tf32=false", "cudnn": "cudnn=default"}  # what a training step has on already
 BATCH = 2
 
@@ -45,7 +45,7 @@ class Trained:
         return not self.error and not self.unequal
 
     @property
-    def what(self) -> str:
+    def lever_text(self) -> str:
         """The lever, and whether activations are computed again."""
         return f"{self.lever}{', activation checkpoints' if self.checkpoints else ''}"
 
@@ -57,7 +57,7 @@ def all_levers(*, half: bool = True) -> list[str]:
     """
     alone = [WRITTEN.get(name, name) for name in levers.LEVERS if name not in ("amp", "compile", "accumulate")]
     halves = ["amp", "amp=fp16"] if half else []
-    return [UNTOUCHED, *alone, *halves, "amp=bf16", "accumulate=2", "tf32+amp=bf16+channels_last+fused+accumulate=2"]
+    return [ON_BASELINE, *alone, *halves, "amp=bf16", "accumulate=2", "tf32+amp=bf16+channels_last+fused+accumulate=2"]
 
 
 def has_checkpoints(kind: str) -> bool:
@@ -78,12 +78,12 @@ def pair(kind: str, checkpoints: bool) -> tuple[PolicySubject, PolicySubject]:
     return one, other
 
 
-def trained(kind: str, lever: str, checkpoints: bool = False) -> Trained:
+def train_both_ways(kind: str, lever: str, checkpoints: bool = False) -> Trained:
     """Take a step both ways, and compare."""
     plain, held = pair(kind, checkpoints)
-    expected = _tried(plain, "+".join(ON_A_CPU.get(one, one) for one in _alone(lever)))
+    expected = _try_step(plain, "+".join(ON_A_CPU.get(one, one) for one in _effective_levers(lever)))
     with EmulatedDevice() as device, device.holding(held):
-        found = _tried(held, lever)
+        found = _try_step(held, lever)
     if isinstance(found, str) or isinstance(expected, str):
         if found == expected:
             return Trained(kind, lever, checkpoints, (), refused=str(found))
@@ -92,7 +92,7 @@ def trained(kind: str, lever: str, checkpoints: bool = False) -> Trained:
     return Trained(kind, lever, checkpoints, unequal)
 
 
-def _tried(subject: PolicySubject, lever: str) -> dict[str, list[Tensor]] | str:
+def _try_step(subject: PolicySubject, lever: str) -> dict[str, list[Tensor]] | str:
     try:
         return _step(subject, lever)
     except Exception as error:  # of whatever kind: it is the answer
@@ -103,13 +103,13 @@ def _word(found: dict[str, list[Tensor]] | str) -> str:
     return found if isinstance(found, str) else "it runs"
 
 
-def _alone(lever: str) -> Sequence[str]:
+def _effective_levers(lever: str) -> Sequence[str]:
     parts = lever.split("+")
-    return [one for one in parts if ON_A_CPU.get(one) != UNTOUCHED] or [UNTOUCHED]
+    return [one for one in parts if ON_A_CPU.get(one) != ON_BASELINE] or [ON_BASELINE]
 
 
 def _step(subject: PolicySubject, lever: str) -> dict[str, list[Tensor]]:
-    variant = Variant(UNTOUCHED) if lever == UNTOUCHED else levers.parse(lever)[0]
+    variant = Variant(ON_BASELINE) if lever == ON_BASELINE else levers.parse(lever)[0]
     training: Any = subject.training
     undo = variant.apply(subject)
     try:

@@ -34,7 +34,7 @@ def arguments(dataset: Path, output: Path, *more: str, steps: int = 14, workers:
     return [f"{name}={value}" for name, value in given.items()]
 
 
-def trained(dataset: Path, output: Path, *more: str, options: WatchOptions | None = None, **run: int) -> Trained:
+def run_training(dataset: Path, output: Path, *more: str, options: WatchOptions | None = None, **run: int) -> Trained:
     """Train and watch, in this process."""
     return train(arguments(dataset, output, *more, **run), options or WatchOptions())
 

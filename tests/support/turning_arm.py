@@ -108,7 +108,7 @@ def subject(frames: Frames, stats: dict[str, Any] | None = None, **settings: Any
     return PolicySubject(Loaded(made, before, after, info), inputs)
 
 
-def saved(folder: Path, stats: dict[str, Any]) -> Path:
+def save_policy(folder: Path, stats: dict[str, Any]) -> Path:
     """Save the policy with its processors as LeRobot saves them."""
     made = policy(stats)
     before, after = make_pre_post_processors(made.config, dataset_stats=stats)
@@ -117,7 +117,7 @@ def saved(folder: Path, stats: dict[str, Any]) -> Path:
     return folder
 
 
-def written(root: Path, frames: Frames) -> Path:
+def write_dataset(root: Path, frames: Frames) -> Path:
     """Write a recording as a LeRobotDataset of images."""
     from lerobot.datasets.lerobot_dataset import LeRobotDataset
 

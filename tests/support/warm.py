@@ -70,7 +70,7 @@ class Program:
             self.returncode = self.reap(timeout)
         return self.returncode
 
-    def ended(self, timeout: float | None = LIMIT_S) -> subprocess.CompletedProcess[str]:
+    def wait_for_end(self, timeout: float | None = LIMIT_S) -> subprocess.CompletedProcess[str]:
         """Wait for its end. Return its exit code and all that it printed."""
         code = self.wait(timeout)
         return subprocess.CompletedProcess(self.args, code, *(self._text(stream) for stream in self.streams))
@@ -120,7 +120,7 @@ def start(
 def run(*arguments: str | Path, timeout: float = LIMIT_S, **options: Any) -> subprocess.CompletedProcess[str]:
     """Start ``python ARGUMENTS…`` with the options of `start`, and wait for its end."""
     with start(*arguments, **options) as program:
-        return program.ended(timeout)
+        return program.wait_for_end(timeout)
 
 
 def _stream() -> IO[str]:

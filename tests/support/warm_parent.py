@@ -21,13 +21,13 @@ from typing import Any
 Variables = Mapping[str, str]
 
 
-def served(connection: socket.socket) -> dict[str, Any]:
+def serve_orders(connection: socket.socket) -> dict[str, Any]:
     """Fork at each order that comes. Returns in the forks alone, with the order; ends with the connection."""
     while True:
         message, streams, _, _ = socket.recv_fds(connection, 2**20, 2)
         if not message:
             os._exit(0)
-        order, is_fork = json.loads(message), _forked()
+        order, is_fork = json.loads(message), _fork_detached()
         if is_fork:
             for number, stream in enumerate(streams, start=1):
                 os.dup2(stream, number)
@@ -41,7 +41,7 @@ def served(connection: socket.socket) -> dict[str, Any]:
             return order
 
 
-def _forked() -> bool:
+def _fork_detached() -> bool:
     """Return whether this is the fork. It is no child of this process, but of the one that gave the order.
 
     That one adopts orphans meanwhile, and the process between the two ends at once.
@@ -63,7 +63,7 @@ def _forked() -> bool:
     return is_fork
 
 
-def become(order: Mapping[str, Any], began_with: Variables, imports_set: Variables) -> None:
+def replace_process_state(order: Mapping[str, Any], began_with: Variables, imports_set: Variables) -> None:
     """Be a fresh Python: its folder, variables, random numbers and paths, and then its program.
 
     Args:
@@ -113,7 +113,7 @@ def main() -> None:
     gc.freeze()  # else each fork would copy what a look at it touches
     connection = socket.socket(fileno=int(sys.argv[1]))
     connection.send(b"ready")
-    become(served(connection), began_with, imports_set)
+    replace_process_state(serve_orders(connection), began_with, imports_set)
 
 
 if __name__ == "__main__":

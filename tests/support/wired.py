@@ -46,9 +46,9 @@ class Wired:
         return read_wiring(self.policy, self.dataset, self.robot, rename=self.rename)
 
     def findings(self) -> list[Finding]:
-        from strobe.preflight.findings.wiring import findings_of
+        from strobe.preflight.findings.wiring import wiring_findings
 
-        return findings_of(self.read())
+        return wiring_findings(self.read())
 
     def configure(self, **fields: Any) -> None:
         """Set fields of the policy's config."""
@@ -68,11 +68,11 @@ class Wired:
         change_json(self.dataset / recording.INFO, lambda info: info | fields)
 
     def describe_feature(self, name: str, **fields: Any) -> None:
-        def changed(info: dict[str, Any]) -> dict[str, Any]:
+        def change_info(info: dict[str, Any]) -> dict[str, Any]:
             info["features"][name] |= fields
             return info
 
-        change_json(self.dataset / recording.INFO, changed)
+        change_json(self.dataset / recording.INFO, change_info)
 
     def change_frames(self, change: Callable[[pd.DataFrame], Any]) -> None:
         """Change the table of frames: vectors are arrays in their cells. Statistics stay as they are."""
@@ -84,16 +84,16 @@ class Wired:
     def change_vector(self, name: str, change: Callable[[np.ndarray, np.ndarray], np.ndarray]) -> None:
         """Change a vector of all frames: of its (frames, 6) numbers and each frame's episode."""
 
-        def changed(frames: pd.DataFrame) -> None:
+        def change_column(frames: pd.DataFrame) -> None:
             numbers = change(np.stack(frames[name].to_list()), frames["episode_index"].to_numpy())
             frames[name] = list(numbers.astype(np.float32))
 
-        self.change_frames(changed)
+        self.change_frames(change_column)
 
     def take_statistics(self) -> None:
         """Write the statistics of the frames into the data set and into the policy's processors."""
         frames = pd.read_parquet(self.dataset / DATA)
-        made = {name: described(np.stack(frames[name].to_list())) for name in ("action", "observation.state")}
+        made = {name: compute_statistics(np.stack(frames[name].to_list())) for name in ("action", "observation.state")}
         change_json(self.dataset / recording.STATS, lambda read: read | made)
         for kind in ("pre", "post"):
             numbers = {
@@ -170,7 +170,7 @@ def change_json(file: Path, change: Callable[[dict[str, Any]], dict[str, Any]]) 
     file.write_text(json.dumps(change(json.loads(file.read_text()))))
 
 
-def wired(policy: Path, folder: Path) -> Wired:
+def make_wired(policy: Path, folder: Path) -> Wired:
     """Return a copy of ``policy`` (of `support.arm_policy`) in ``folder``, with its data set and its robot."""
     shutil.copytree(policy, folder / "policy")
     write_dataset(folder / "data")
@@ -195,7 +195,7 @@ def robot() -> Connected:
     )  # fmt: skip
 
 
-def described(values: np.ndarray) -> dict[str, list[float]]:
+def compute_statistics(values: np.ndarray) -> dict[str, list[float]]:
     """Return LeRobot's statistics of (frames, dimensions)."""
     made = {"mean": values.mean(0), "std": values.std(0), "min": values.min(0), "max": values.max(0)}
     made |= {f"q{q:02d}": np.quantile(values, q / 100, axis=0) for q in (1, 10, 50, 90, 99)}

@@ -23,9 +23,9 @@ from typing import Any
 
 import psutil
 import pytest
-from support.made_up_simulator import Lines, MadeUp, asked, evaluated, plan
+from support.made_up_simulator import Lines, MadeUp, make_request, plan, run_evaluation
 from support.places import TESTS
-from support.required import required
+from support.required import require_value
 from support.side_by_side import OnNodes, Slow
 
 import strobe
@@ -37,7 +37,7 @@ from strobe.core.runs import store
 from strobe.core.runs.recipe_file import dump
 from strobe.evaluate.episodes.crews import RayEpisodeRunner
 from strobe.sweep import ray_backend
-from strobe.sweep.execute import Job, outcome_of, run_on_ray
+from strobe.sweep.execute import Job, read_outcome, run_on_ray
 from strobe.sweep.ray_backend import load_ray
 
 pytestmark = pytest.mark.slow("a real cluster of Ray")
@@ -64,7 +64,7 @@ class Nodes:
 
     @property
     def address(self) -> str:
-        return required(self.cluster.address)
+        return require_value(self.cluster.address)
 
     def add(self, name: str, wait: bool = True, **more: Any) -> None:
         variables = {"LIGHT_NODE": name, **more.pop("env_vars", {})}
@@ -108,7 +108,7 @@ class Heard:
 
     def say(self, job: Job, line: str) -> None: ...
 
-    def lost(self, job: Job, why: str) -> None:
+    def report_lost(self, job: Job, why: str) -> None:
         self.lost_.append((job.key, why))
 
 
@@ -125,12 +125,12 @@ def light(tmp_path: Path) -> Callable[..., Job]:
     return job
 
 
-def told(folder: Path) -> list[dict[str, Any]]:
+def read_log(folder: Path) -> list[dict[str, Any]]:
     log = folder / "log"
     return [json.loads(line) for line in log.read_text().splitlines()] if log.exists() else []
 
 
-def wait_for(what: Callable[[], Any], seconds: float = 600) -> Any:
+def wait_for_result(what: Callable[[], Any], seconds: float = 600) -> Any:
     until = time.monotonic() + seconds
     while time.monotonic() < until:
         if found := what():
@@ -171,7 +171,7 @@ def test_every_job_runs_once_and_its_files_come_home(
     assert sorted(key for key, _ in heard.began_) == sorted(ended)
     assert not heard.lost_
     for job in jobs[:5]:
-        assert outcome_of(job.folder) == ended[job.key]
+        assert read_outcome(job.folder) == ended[job.key]
         assert ended[job.key].status == "done"
         assert ended[job.key].node in ("one", "two")
         assert (job.folder / "log.txt").read_text() == "here I am\n"
@@ -182,7 +182,7 @@ def test_every_job_runs_once_and_its_files_come_home(
     assert "of 0.2 GiB" in ended["large"].reason
     for job in jobs[5:]:
         assert sorted(file.name for file in job.folder.iterdir()) == ["log.txt", "outcome.json"]
-    lines = [line for line in told(tmp_path) if line["name"] != "large"]
+    lines = [line for line in read_log(tmp_path) if line["name"] != "large"]
     assert len(lines) == 2 * 6
     assert {line["node"] for line in lines} == {"one", "two"}
     assert {line["threads"] for line in lines} == {None}  # Ray would say 1, and torch would obey
@@ -201,13 +201,13 @@ def two(nodes: Nodes) -> Nodes:
 
 
 @pytest.fixture
-def begun(tmp_path: Path) -> Path:
+def begun_folder(tmp_path: Path) -> Path:
     """A folder in which players say what they have begun."""
     (tmp_path / "begun").mkdir()
     return tmp_path / "begun"
 
 
-def of_nodes(begun: Path) -> list[list[str]]:
+def begun_episodes(begun: Path) -> list[list[str]]:
     """Node, process and seed of each episode that was begun, in order."""
     file = begun / "nodes"
     return [line.split() for line in file.read_text().splitlines()] if file.exists() else []
@@ -219,25 +219,25 @@ def table(result: Any) -> list[dict]:
 
 @pytest.mark.matrix
 def test_two_nodes_play_the_table_of_one_process_though_one_of_them_dies(
-    two: Nodes, begun: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+    two: Nodes, begun_folder: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     for name in ("one", "many"):
         (tmp_path / name).mkdir()
-    alone = evaluated(tmp_path / "one", plan(12), MadeUp())
+    alone = run_evaluation(tmp_path / "one", plan(12), MadeUp())
     files: dict[str, bytes] = {}
     lines, lost = Lines(), []
 
     def kill() -> None:
-        node, pid, _ = wait_for(lambda: [line for line in of_nodes(begun) if line[2] == "4"])[0]
+        node, pid, _ = wait_for_result(lambda: [line for line in begun_episodes(begun_folder) if line[2] == "4"])[0]
         two.kill(node)
-        wait_for(lambda: not psutil.pid_exists(int(pid)))
+        wait_for_result(lambda: not psutil.pid_exists(int(pid)))
         lost.append(node)
 
     killer = threading.Thread(target=kill)
     killer.start()
     with RayEpisodeRunner(two.address, 1, lines.say) as players:
-        players.begin(OnNodes(Slow(begun), once={4: 600.0}), True, files.update)
-        together = evaluated(tmp_path / "many", plan(12), players, lines=lines)
+        players.begin(OnNodes(Slow(begun_folder), once={4: 600.0}), True, files.update)
+        together = run_evaluation(tmp_path / "many", plan(12), players, lines=lines)
     killer.join()
     two.add(lost[0])
 
@@ -255,34 +255,36 @@ def test_two_nodes_play_the_table_of_one_process_though_one_of_them_dies(
 
 @pytest.mark.matrix
 def test_players_end_with_a_driver_that_is_killed_and_what_ended_is_gone_on_with(
-    two: Nodes, begun: Path, tmp_path: Path
+    two: Nodes, begun_folder: Path, tmp_path: Path
 ) -> None:
     for name in ("one", "many"):
         (tmp_path / name).mkdir()
-    alone = evaluated(tmp_path / "one", plan(8), MadeUp())
-    argv = [str(tmp_path / "many"), str(begun), asked(plan(8)).model_dump_json(), "0.05", two.address]
+    alone = run_evaluation(tmp_path / "one", plan(8), MadeUp())
+    argv = [str(tmp_path / "many"), str(begun_folder), make_request(plan(8)).model_dump_json(), "0.05", two.address]
     driver = subprocess.Popen([sys.executable, "-m", "support.side_by_side", *argv], start_new_session=True)
     # Nine have ended, and both nodes are in one that takes ten minutes.
-    wait_for(lambda: len(of_nodes(begun)) == 11)
-    playing = {int(pid) for _, pid, seed in of_nodes(begun) if int(seed) >= 3}
+    wait_for_result(lambda: len(begun_episodes(begun_folder)) == 11)
+    playing = {int(pid) for _, pid, seed in begun_episodes(begun_folder) if int(seed) >= 3}
     assert len(playing) == 2
-    wait_for(lambda: len((tmp_path / "many" / "episodes.jsonl").read_text().splitlines()) == 10)
+    wait_for_result(lambda: len((tmp_path / "many" / "episodes.jsonl").read_text().splitlines()) == 10)
 
     driver.kill()
     driver.wait(300)
 
-    wait_for(lambda: not any(psutil.pid_exists(pid) for pid in playing))
-    resumed = evaluated(tmp_path / "many", plan(8), MadeUp(), resume=True)
+    wait_for_result(lambda: not any(psutil.pid_exists(pid) for pid in playing))
+    resumed = run_evaluation(tmp_path / "many", plan(8), MadeUp(), resume=True)
     assert table(resumed) == table(alone)
 
 
-def test_an_episode_that_fails_on_a_node_is_a_line_that_names_it(two: Nodes, begun: Path, tmp_path: Path) -> None:
+def test_an_episode_that_fails_on_a_node_is_a_line_that_names_it(
+    two: Nodes, begun_folder: Path, tmp_path: Path
+) -> None:
     with RayEpisodeRunner(two.address, 1, print) as players:
-        players.begin(OnNodes(Slow(begun, fails=3)), True, lambda files: None)
+        players.begin(OnNodes(Slow(begun_folder, fails=3)), True, lambda files: None)
         with pytest.raises(UserError, match=r"^node (one|two): '.*' failed on pusht, seed 3: no torque$"):
-            evaluated(tmp_path, plan(12), players)
-        playing = {int(pid) for _, pid, _ in of_nodes(begun)}
-        wait_for(lambda: not any(psutil.pid_exists(pid) for pid in playing))  # ended before the context does
+            run_evaluation(tmp_path, plan(12), players)
+        playing = {int(pid) for _, pid, _ in begun_episodes(begun_folder)}
+        wait_for_result(lambda: not any(psutil.pid_exists(pid) for pid in playing))  # ended before the context does
 
 
 @pytest.mark.matrix
@@ -324,9 +326,9 @@ def test_a_lost_node(
     begin: dict[str, Any] = {}
     for job, outcome in run_on_ray(jobs, heard, nodes.address):
         if not ended:
-            begin = wait_for(lambda: [line for line in told(tmp_path) if line["name"] == "first"])[0]
+            begin = wait_for_result(lambda: [line for line in read_log(tmp_path) if line["name"] == "first"])[0]
             nodes.kill(begin["node"])
-            wait_for(lambda pid=begin["pid"]: not psutil.pid_exists(pid))
+            wait_for_result(lambda pid=begin["pid"]: not psutil.pid_exists(pid))
             nodes.add("three", wait=False, num_gpus=2, num_cpus=2)
         ended.append((job.key, outcome.status, outcome.node))
 
@@ -334,7 +336,7 @@ def test_a_lost_node(
     assert {status for _, status, _ in ended} == {"done"}
     assert [key for key, _ in heard.lost_] == ["first"]
     assert heard.lost_[0][1].startswith(f"node {begin['node']}: ")
-    lines = told(tmp_path)
+    lines = read_log(tmp_path)
     again = [line for line in lines if line["name"] == "first"]
     assert [line["what"] for line in again] == ["begin", "begin", "end"]
     assert again[1]["node"] != begin["node"]
@@ -354,7 +356,7 @@ def test_a_cell_that_takes_its_node_with_it_is_given_up(nodes: Nodes, light: Cal
     assert ended["good"].status == "done"
     assert ended["killer"].status == "crashed"
     assert ended["killer"].reason.startswith("given up after 3 nodes that ran it were lost; node ")
-    assert outcome_of(jobs[0].folder) == ended["killer"]
+    assert read_outcome(jobs[0].folder) == ended["killer"]
     assert [key for key, _ in heard.lost_] == ["killer"] * 2
 
 
@@ -366,12 +368,12 @@ def test_stopping_ends_the_cells(nodes: Nodes, light: Callable[..., Job], tmp_pa
         [light("quick"), *(light(f"slow{index}", sleep=600) for index in range(3))], Heard(), nodes.address
     )
     assert next(running)[0].key == "quick"
-    begun = wait_for(lambda: [line for line in told(tmp_path) if line["name"].startswith("slow")])
+    begun = wait_for_result(lambda: [line for line in read_log(tmp_path) if line["name"].startswith("slow")])
 
     running.close()
 
     assert not ray.is_initialized()
-    wait_for(lambda: not any(psutil.pid_exists(line["pid"]) for line in begun))
+    wait_for_result(lambda: not any(psutil.pid_exists(line["pid"]) for line in begun))
     assert not list((tmp_path / "cells").glob("slow*"))
 
 

@@ -21,12 +21,12 @@ from strobe.core.cli.runner import Studied
 from strobe.core.errors import UserError
 from strobe.core.measure import other_work
 from strobe.core.runs import store
-from strobe.lerobot.flags.subject import studied
+from strobe.lerobot.flags.subject import build_study_answer
 from strobe.lerobot.policies.options import PolicyOptions
 from strobe.sweep import cell_command as cell
 from strobe.sweep import command
 from strobe.sweep import run as sweep_run
-from strobe.sweep.execute import NOT_KEPT, Job, Outcome, _bring_home, outcome_of
+from strobe.sweep.execute import NOT_KEPT, Job, Outcome, _bring_home, read_outcome
 from strobe.sweep.results import Sweep
 from strobe.train import batch_command as batch
 
@@ -45,7 +45,7 @@ def test_interrupted_it_keeps_what_has_ended_and_the_same_command_ends_with_one_
         while not list(root.glob("cells/*/outcome.json")) and time.monotonic() < deadline:
             time.sleep(0.05)
         driver.send_signal(signal.SIGINT)
-        ended = driver.ended()
+        ended = driver.wait_for_end()
     assert ended.returncode == 130, ended
     assert "continue with the same command" in ended.stdout + ended.stderr
     answer = store.load_answer(root)
@@ -164,19 +164,19 @@ def test_a_cell_says_by_its_exit_code_that_it_could_not_write(
 ) -> None:
     def study(*_arguments: object) -> Studied:
         _, config = breakdown.read(TINY)
-        return studied(runs.act(), PolicyOptions(type="act"), config)
+        return build_study_answer(runs.act(), PolicyOptions(type="act"), config)
 
     def ends(code: int) -> None:
         raise SystemExit(code)
 
     monkeypatch.setattr(breakdown, "study", study)
-    monkeypatch.setattr(cell, "end_with", lambda _: None)
+    monkeypatch.setattr(cell, "bind_to_parent", lambda _: None)
     monkeypatch.setattr(cell, "end_first", lambda: None)
     monkeypatch.setattr(cell.os, "_exit", ends)
     monkeypatch.setattr(sys, "argv", ["cell", str(tmp_path), "breakdown", *TINY])
     with pytest.raises(SystemExit, match="0"):
         cell.main()
-    assert outcome_of(tmp_path) is not None
+    assert read_outcome(tmp_path) is not None
     assert store.load(tmp_path).command[:2] == ["strobe", "breakdown"]
 
     write, lacking = store.replace, [store.RESULT]
@@ -201,7 +201,7 @@ def test_files_from_another_node_that_have_no_room_here_leave_no_folder(
     done = Outcome(status="done", started=NOW, duration_s=1, node="there")
     files = {"result.json": b"{}", "outcome.json": b"{}"}
     assert _bring_home(tmp_path / "cell", done, files) == done
-    assert outcome_of(tmp_path / "cell") == done
+    assert read_outcome(tmp_path / "cell") == done
     assert _bring_home(tmp_path / "other", done, {}) == done, "what could not be kept there has no files"
     assert not (tmp_path / "other").exists()
     monkeypatch.setattr(store, "replace", lambda *_: (_ for _ in ()).throw(OSError(errno.ENOSPC, "")))
@@ -219,11 +219,11 @@ def test_a_busy_machine_is_named_once_by_the_parent(
 ) -> None:
     monkeypatch.setattr(other_work, "look", lambda: other_work.OtherWork(2, 2.0, 2.0))
 
-    def stopped(*_: object, **__: object) -> Iterator[tuple[Job, Outcome]]:
+    def raise_interrupt(*_: object, **__: object) -> Iterator[tuple[Job, Outcome]]:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(sweep_run, "_launcher", stopped)
-    monkeypatch.setattr(batch, "execute", stopped)
+    monkeypatch.setattr(sweep_run, "_launcher", raise_interrupt)
+    monkeypatch.setattr(batch, "execute", raise_interrupt)
     root = tmp_path / "sweep"
     flags = [flag for flag in TINY if study == "sweep" or "counting" not in flag]
     asked = [study, *(["breakdown"] if study == "sweep" else []), *flags, *more, f"--sweep_dir={root}"]

@@ -19,8 +19,8 @@ from support.places import TESTS
 
 from strobe.core.processes.command import CommandLimits
 from strobe.sweep import grid
-from strobe.sweep.execute import Job, execute, outcome_of
-from strobe.sweep.table import ended, folder_of
+from strobe.sweep.execute import Job, execute, read_outcome
+from strobe.sweep.table import execution_folder, read_cell_outcome
 
 
 @pytest.fixture(autouse=True)
@@ -50,7 +50,7 @@ def test_a_cell_that_ends_is_done(tmp_path: Path) -> None:
     said: list[str] = []
     outcome = execute(job(tmp_path, sleep=1), said.append, node="here")
     assert (outcome.status, outcome.reason, outcome.node) == ("done", "", "here")
-    assert outcome_of(tmp_path / "cell") == outcome
+    assert read_outcome(tmp_path / "cell") == outcome
     assert outcome.duration_s >= 1
     assert "light cell begins" in said
 
@@ -102,19 +102,19 @@ def test_killed_three_times_a_sweep_loses_no_cell_and_runs_none_twice(tmp_path: 
     command = [sys.executable, "-m", "support.light_sweep", str(tmp_path), str(cells)]
     log = tmp_path / "log"
 
-    def ended() -> int:
+    def count_ended() -> int:
         return log.read_text().count("end ") if log.exists() else 0
 
     for _ in range(3):
-        before = ended()
+        before = count_ended()
         with subprocess.Popen(command, stdout=subprocess.PIPE) as driver:
             deadline = time.monotonic() + 600
-            while ended() < before + 2 and time.monotonic() < deadline:
+            while count_ended() < before + 2 and time.monotonic() < deadline:
                 time.sleep(0.02)
             time.sleep(dice.uniform(0, 0.8))
             driver.send_signal(signal.SIGKILL)
             driver.wait()
-        assert ended() < cells, "the driver was to be killed in the middle"
+        assert count_ended() < cells, "the driver was to be killed in the middle"
         deadline = time.monotonic() + 600
         while alive(tmp_path) and time.monotonic() < deadline:  # the kernel ends it, in its own time
             time.sleep(0.02)
@@ -123,7 +123,7 @@ def test_killed_three_times_a_sweep_loses_no_cell_and_runs_none_twice(tmp_path: 
     assert done.stdout.strip() == "complete"
     lines = [line.split() for line in log.read_text().splitlines()]
     ends = Counter(name for event, name, *_ in lines if event == "end")
-    folders = [folder for folder in (tmp_path / "cells").iterdir() if outcome_of(folder)]
+    folders = [folder for folder in (tmp_path / "cells").iterdir() if read_outcome(folder)]
     assert len(folders) == cells
     assert set(ends) == {str(i) for i in range(cells)}
     # A cell that was cut after its last line but before its outcome is as if it had never run; all others ran once.
@@ -141,15 +141,16 @@ def test_a_folder_that_an_earlier_strobe_began_is_gone_on_with(tmp_path: Path) -
     """What is in it are files that name no module of Strobe's."""
     done, failed, cut = grid.cells("light", [], {"name": ["done", "failed", "cut"]})
     for cell in (done, failed, cut):
-        folder_of(tmp_path, cell, 1).mkdir(parents=True)
-        (folder_of(tmp_path, cell, 1) / "log.txt").write_text("light cell begins")
+        execution_folder(tmp_path, cell, 1).mkdir(parents=True)
+        (execution_folder(tmp_path, cell, 1) / "log.txt").write_text("light cell begins")
     begun = '"started": "2026-11-20T10:00:00Z", "duration_s": 1.5, "node": ""'
-    (folder_of(tmp_path, done, 1) / "result.json").write_text("{}")
-    (folder_of(tmp_path, done, 1) / "outcome.json").write_text(f'{{"status": "done", "reason": "", {begun}}}')
+    (execution_folder(tmp_path, done, 1) / "result.json").write_text("{}")
+    (execution_folder(tmp_path, done, 1) / "outcome.json").write_text(f'{{"status": "done", "reason": "", {begun}}}')
     killed = f'{{"status": "out of memory", "reason": "killed", {begun}, "afresh": "imports started threads: hum"}}'
-    (folder_of(tmp_path, failed, 1) / "outcome.json").write_text(killed)
+    (execution_folder(tmp_path, failed, 1) / "outcome.json").write_text(killed)
 
-    assert [outcome and outcome.status for cell in (done, failed, cut) for outcome in [ended(tmp_path, cell, 1)]] == [
+    assert [outcome and outcome.status for cell in (done, failed,
+                                                    cut) for outcome in [read_cell_outcome(tmp_path, cell, 1)]] == [
         "done", "out of memory", None,
     ]  # fmt: skip
 

@@ -27,7 +27,7 @@ def cell(batch: int, ms: float | None, *repeats: float, backbone: float = 0.6, *
     return sweeps.cell(settings, [forward(ms, batch, backbone, repeats)])
 
 
-def swept(*cells: Cell, axes: tuple[Axis, ...] = (BATCH,)) -> Sweep:
+def make_sweep(*cells: Cell, axes: tuple[Axis, ...] = (BATCH,)) -> Sweep:
     return sweeps.line().model_copy(update={"axes": list(axes), "cells": list(cells)})
 
 
@@ -37,17 +37,17 @@ def test_what_is_found() -> None:
     apart, alike = (cell(8, 100, 100, 112), cell(16, 200, 200, 201)), (cell(8, 100, 100, 101),)
     approve_findings("sweep", {
         "throughput-flat": {
-            "a throughput that grows": ("", swept(cell(8, 100), cell(16, 110), cell(32, 120))),
+            "a throughput that grows": ("", make_sweep(cell(8, 100), cell(16, 110), cell(32, 120))),
             "the smallest batch that gives nearly all": (
-                "throughput-flat", swept(cell(8, 100), cell(16, 130), cell(32, 255))),
-            "each line of the grid by itself": ("throughput-flat", swept(*lines, axes=(BATCH, CAMERAS))),
+                "throughput-flat", make_sweep(cell(8, 100), cell(16, 130), cell(32, 255))),
+            "each line of the grid by itself": ("throughput-flat", make_sweep(*lines, axes=(BATCH, CAMERAS))),
         },
-        "backbone-share": {"over all variations": ("backbone-share", swept(
+        "backbone-share": {"over all variations": ("backbone-share", make_sweep(
             cell(8, 100, backbone=0.45), cell(16, 200), cell(32, 400, backbone=0.72)))},
-        "cells-failed": {"two of three": ("cells-failed", swept(cell(8, 100), cell(16, None), cell(32, None)))},
+        "cells-failed": {"two of three": ("cells-failed", make_sweep(cell(8, 100), cell(16, None), cell(32, None)))},
         "repeats-differ": {
-            "12 % apart": ("repeats-differ", swept(*apart)),
-            "1 % apart": ("", swept(*alike)),
+            "12 % apart": ("repeats-differ", make_sweep(*apart)),
+            "1 % apart": ("", make_sweep(*alike)),
         },
-        ".*": {"one cell": ("", swept(cell(8, 100)))},
+        ".*": {"one cell": ("", make_sweep(cell(8, 100)))},
     })  # fmt: skip

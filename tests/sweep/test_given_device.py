@@ -12,17 +12,17 @@ from strobe.sweep import cell_command as cell
 from strobe.sweep import command as sweep
 from strobe.sweep import grid
 from strobe.sweep.execute import ONE_DEVICE
-from strobe.sweep.ray_backend import devices_of
+from strobe.sweep.ray_backend import device_resources
 
 NODE = {"Resources": {"GPU": 4.0, "CPU": 32.0}}
 
 
 def test_cells_on_accelerators_run_side_by_side_and_those_on_the_cpu_do_not():
-    assert devices_of(NODE, {False}) == [{"num_gpus": 1, "num_cpus": 0}] * 4
-    assert devices_of(NODE, {True}) == [{"num_cpus": 32.0}]  # accelerators may be somebody else's
-    assert devices_of(NODE, {True, False}) == [{"num_gpus": 1, "num_cpus": 32.0}]
-    assert devices_of({"Resources": {"CPU": 8.0}}, {False}) == [{"num_cpus": 8.0}]
-    assert devices_of({"Resources": {"memory": 1.0}}, {True}) == []
+    assert device_resources(NODE, {False}) == [{"num_gpus": 1, "num_cpus": 0}] * 4
+    assert device_resources(NODE, {True}) == [{"num_cpus": 32.0}]  # accelerators may be somebody else's
+    assert device_resources(NODE, {True, False}) == [{"num_gpus": 1, "num_cpus": 32.0}]
+    assert device_resources({"Resources": {"CPU": 8.0}}, {False}) == [{"num_cpus": 8.0}]
+    assert device_resources({"Resources": {"memory": 1.0}}, {True}) == []
 
 
 @pytest.mark.parametrize(
@@ -38,13 +38,13 @@ def test_cells_on_accelerators_run_side_by_side_and_those_on_the_cpu_do_not():
     ],
 )
 def test_the_device_that_flags_ask_for(flags, device):
-    assert grid.device_of(flags) == device
+    assert grid.requested_device(flags) == device
 
 
 def test_a_checkpoint_s_device_is_its_config_s(tmp_path):
     (tmp_path / "config.json").write_text(json.dumps({"type": "act", "device": "cpu"}))
-    assert grid.device_of([f"--policy.path={tmp_path}"]) == "cpu"
-    assert grid.device_of([f"--policy.path={tmp_path / 'elsewhere'}"]) is None
+    assert grid.requested_device([f"--policy.path={tmp_path}"]) == "cpu"
+    assert grid.requested_device([f"--policy.path={tmp_path / 'elsewhere'}"]) is None
 
 
 @pytest.mark.parametrize("alone", [True, False])
@@ -74,7 +74,7 @@ def test_a_cell_with_one_card_runs_on_it_and_says_what_was_asked(monkeypatch, tm
 
 def test_a_driver_without_the_device_hands_out_cells_for_it():
     cells = grid.cells("breakdown", ["--policy.type=act", "--policy.device=cuda:7"], {"batch_size": ["8", "0"]})
-    here, there = (sweep.checked("breakdown", cells, elsewhere=away)[0] for away in (False, True))
+    here, there = (sweep.check_cells("breakdown", cells, elsewhere=away)[0] for away in (False, True))
     assert len(here) == 2
     assert [why for why in there.values() if "cuda" in why] == []
     assert len(there) == 1  # what is wrong everywhere is still refused: a batch of none

@@ -77,10 +77,10 @@ def test_a_factory_whose_file_or_neighbour_changed_is_another_cell(tmp_path: Pat
     keys.append(key())
     assert keys[0] == keys[1]
     assert len(set(keys)) == 3
-    assert grid.subject_of(grid.cells("breakdown", [flag], {"a": ["1"]})) == "mine"
+    assert grid.swept_subject(grid.cells("breakdown", [flag], {"a": ["1"]})) == "mine"
     of_module = grid.cells("breakdown", ["--policy.factory=mine.policies:make"], {"a": ["1"]})
-    assert grid.subject_of(of_module) == "mine.policies"
-    assert grid.subject_of(grid.cells("breakdown", [], {"policy.factory": ["a.py:make", "b.py:make"]})) == "policies"
+    assert grid.swept_subject(of_module) == "mine.policies"
+    assert grid.swept_subject(grid.cells("breakdown", [], {"policy.factory": ["a.py:make", "b.py:make"]})) == "policies"
 
 
 def test_an_axis_that_is_also_a_flag_and_an_empty_grid_are_refused() -> None:
@@ -95,31 +95,31 @@ def test_an_axis_that_is_also_a_flag_and_an_empty_grid_are_refused() -> None:
 def test_blocks_hold_every_cell_once_and_stay_when_the_grid_grows(count: int, repeats: int, seed: int) -> None:
     few = grid.cells("breakdown", [], {"a": [str(i) for i in range(count)]})
     many = grid.cells("breakdown", [], {"a": [str(i) for i in range(count + 5)]})
-    order = grid.in_blocks(few, repeats, seed)
+    order = grid.shuffle_in_blocks(few, repeats, seed)
     for block in range(repeats):
         of_block = order[block * count : (block + 1) * count]
         assert {repeat for _, repeat in of_block} == {block + 1}
         assert {cell.key for cell, _ in of_block} == {cell.key for cell in few}
     keys = {cell.key for cell in few}
-    grown = [(cell.key, repeat) for cell, repeat in grid.in_blocks(many, repeats, seed) if cell.key in keys]
+    grown = [(cell.key, repeat) for cell, repeat in grid.shuffle_in_blocks(many, repeats, seed) if cell.key in keys]
     assert grown == [(cell.key, repeat) for cell, repeat in order]
 
 
 def test_blocks_are_shuffled_each_in_its_own_way() -> None:
     made = grid.cells("breakdown", [], {"a": [str(i) for i in range(12)]})
-    order = [cell.settings["a"] for cell, _ in grid.in_blocks(made, 2)]
+    order = [cell.settings["a"] for cell, _ in grid.shuffle_in_blocks(made, 2)]
     assert order[:12] != [str(i) for i in range(12)]
     assert order[:12] != order[12:]
 
 
 def test_numbers_of_axes() -> None:
     cells = grid.cells("breakdown", [], {"image_size": ["240x320", "480x640"], "policy.vision_backbone": ["resnet18"]})
-    size, backbone = grid.axes_of(cells)
+    size, backbone = grid.grid_axes(cells)
     assert size.numbers == [76800.0, 307200.0]
     assert size.unit == "pixels"
     assert backbone.numbers is None
-    assert grid.number_of("1e-4") == pytest.approx(1e-4)
-    assert grid.number_of("1:2") is None
+    assert grid.axis_number("1e-4") == pytest.approx(1e-4)
+    assert grid.axis_number("1:2") is None
 
 
 def test_a_file_says_the_same_as_flags(tmp_path: Path) -> None:

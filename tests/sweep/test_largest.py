@@ -17,7 +17,7 @@ from strobe.train import batch_command as command
 from strobe.train.batch_command import Search, knee
 
 
-def searched(
+def search_largest(
     fits: int, start: float, slope: float, *, most: int = 1024, within: float = 0.05, limit: int | None
 ) -> Search:
     """Search where sizes up to ``fits`` fit and take start + slope × size."""
@@ -29,7 +29,7 @@ def searched(
         assert 1 <= size <= most
         assert size not in search.fitted
         assert size not in search.failed
-        search.tried(size, size <= fits, round(start + slope * size) if size <= fits else None)
+        search.record_attempt(size, size <= fits, round(start + slope * size) if size <= fits else None)
     raise AssertionError("the search does not end")
 
 
@@ -44,7 +44,7 @@ def searched(
 def test_the_answer_is_right_whatever_was_foretold(
     fits: int, start: float, slope: float, most: int, within: float, limit: int | None
 ):
-    search = searched(fits, start, slope, most=most, within=within, limit=limit)
+    search = search_largest(fits, start, slope, most=most, within=within, limit=limit)
     expected = min(fits, most)
     if expected == 0:
         assert search.largest is None
@@ -60,8 +60,8 @@ def test_the_answer_is_right_whatever_was_foretold(
 def test_where_memory_is_a_line_the_foretold_size_saves_tries(fits: int):
     start, slope = 2e9, 1e7
     limit = int(start + slope * fits)
-    known = searched(fits, start, slope, limit=limit)
-    blind = searched(fits, start, slope, limit=None)
+    known = search_largest(fits, start, slope, limit=limit)
+    blind = search_largest(fits, start, slope, limit=None)
     assert known.largest is not None
     assert fits - known.largest <= max(1, int(0.05 * known.largest))
     tries = [len(search.fitted) + len(search.failed) for search in (known, blind)]

@@ -7,7 +7,7 @@ from itertools import product
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from support.examples import scaled
+from support.examples import scale_count
 
 from strobe.core.errors import UserError
 from strobe.core.measure.statistics import summarise
@@ -34,7 +34,7 @@ def cell(values: list[float], batch: int = 1, memory: int | None = None, machine
     return Cell(key=key, settings=wanted, status="done", runs=[run], rows=[row])
 
 
-@settings(deadline=None, max_examples=scaled(20))
+@settings(deadline=None, max_examples=scale_count(20))
 @given(st.floats(-1, 3), st.floats(0.1, 100), st.integers(1, 3))
 def test_a_power_is_found_over_groups_of_any_height(exponent: float, height: float, groups: int) -> None:
     cells = [
@@ -124,12 +124,12 @@ def test_the_best_under_a_constraint_and_those_not_shown_to_be_worse() -> None:
     assert "no cell meets" in none.sentence
 
 
-def measured(runs: dict[str, list[list[float]]]) -> tuple[list[Cell], dict[tuple[str, str], list[list[float]]]]:
+def measured_cells(runs: dict[str, list[list[float]]]) -> tuple[list[Cell], dict[tuple[str, str], list[list[float]]]]:
     cells = [cell([ms for run in of_cell for ms in run], where=name) for name, of_cell in runs.items()]
     return cells, {(one.key, "training step"): of_cell for one, of_cell in zip(cells, runs.values(), strict=True)}
 
 
-def again(run: list[float], runs: int = 3, apart: float = 0.001) -> list[list[float]]:
+def repeat_run(run: list[float], runs: int = 3, apart: float = 0.001) -> list[list[float]]:
     """So many runs, each slower than the one before by ``apart``."""
     return [[ms * (1 + at * apart) for ms in run] for at in range(runs)]
 
@@ -137,7 +137,7 @@ def again(run: list[float], runs: int = 3, apart: float = 0.001) -> list[list[fl
 def test_the_best_p95_is_judged_by_its_p95_and_not_by_the_median() -> None:
     steady, spiky = [100.0 + index % 5 for index in range(100)], [99.0 + index % 3 for index in range(100)]
     spiky[::8] = [300.0 + 7 * index % 50 for index in range(13)]
-    cells, times = measured({"steady": again(steady), "spiky": again(spiky)})
+    cells, times = measured_cells({"steady": repeat_run(steady), "spiky": repeat_run(spiky)})
     tail, middle = best(parse("p95_ms", ["where"]), cells, times), best(parse("time_ms", ["where"]), cells, times)
     assert tail.settings["where"] == "steady"
     assert (tail.ties, tail.unjudged) == ([], [])
@@ -145,7 +145,9 @@ def test_the_best_p95_is_judged_by_its_p95_and_not_by_the_median() -> None:
 
 
 def test_one_run_of_a_cell_is_not_judged_however_many_samples_it_has() -> None:
-    cells, times = measured({"a": [[100.0 + i % 3 for i in range(400)]], "b": [[300.0 + i % 3 for i in range(400)]]})
+    cells, times = measured_cells(
+        {"a": [[100.0 + i % 3 for i in range(400)]], "b": [[300.0 + i % 3 for i in range(400)]]}
+    )
     found = best(parse("time_ms", ["where"]), cells, times)
     assert (found.ties, [one["where"] for one in found.unjudged]) == ([], ["b"])
     assert "slower" not in found.sentence
@@ -153,12 +155,12 @@ def test_one_run_of_a_cell_is_not_judged_however_many_samples_it_has() -> None:
 
 
 def test_too_few_samples_for_a_p95_are_not_judged_and_what_is_not_shown_comes_with_its_size() -> None:
-    few = {"a": again([100.0 + i % 3 for i in range(19)]), "b": again([300.0 + i % 3 for i in range(19)])}
-    found = best(parse("p95_ms", ["where"]), *measured(few))
+    few = {"a": repeat_run([100.0 + i % 3 for i in range(19)]), "b": repeat_run([300.0 + i % 3 for i in range(19)])}
+    found = best(parse("p95_ms", ["where"]), *measured_cells(few))
     assert (found.ties, [one["where"] for one in found.unjudged]) == ([], ["b"])
     assert "20 samples of each run; there are 19" in found.sentence
-    near = {"a": again([100.0] * 9, apart=0.01), "b": again([101.0] * 9, apart=0.01)}
-    found = best(parse("time_ms", ["where"]), *measured(near))
+    near = {"a": repeat_run([100.0] * 9, apart=0.01), "b": repeat_run([101.0] * 9, apart=0.01)}
+    found = best(parse("time_ms", ["where"]), *measured_cells(near))
     (interval,) = found.tie_intervals
     assert interval.low <= 1.01 <= interval.high
     assert f"up to {100 * (interval.high - 1):.3g} % slower" in found.sentence
@@ -166,7 +168,9 @@ def test_too_few_samples_for_a_p95_are_not_judged_and_what_is_not_shown_comes_wi
 
 def test_repeats_that_differ_leave_a_difference_open_that_equal_ones_show() -> None:
     for apart, shown in ((0.04, False), (0.002, True)):
-        cells, times = measured({"a": again([100.0] * 60, apart=apart), "b": again([108.0] * 60, apart=apart)})
+        cells, times = measured_cells(
+            {"a": repeat_run([100.0] * 60, apart=apart), "b": repeat_run([108.0] * 60, apart=apart)}
+        )
         assert bool(best(parse("time_ms", ["where"]), cells, times).ties) is not shown
 
 

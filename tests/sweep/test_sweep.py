@@ -9,15 +9,15 @@ from support import example_sweeps as examples
 from support.approved import approve_cases
 from support.browser import Browse
 from support.matrix import matrix
-from support.shown import drawn, poisoned, printed, root, spoken, whole, without_policy
+from support.shown import answer_text, console_text, count_plots, drop_content_policy, poison_texts, root, whole
 
 from strobe.core import kinds
-from strobe.core.cli.keep import as_markdown
+from strobe.core.cli.keep import render_markdown
 from strobe.sweep import page as report
 from strobe.sweep.results import PartFigure, Sweep
 
 
-@pytest.mark.parametrize("show", [printed, as_markdown, kinds.page], ids=["console", "markdown", "html"])
+@pytest.mark.parametrize("show", [console_text, render_markdown, kinds.page], ids=["console", "markdown", "html"])
 def test_the_best_comes_first_then_growth_then_what_failed(show):
     text = show(examples.square()).replace("\n", " ").replace("&#39;", "'")
     said = ["Most samples per second under 8 GiB", "Inference's time grows", "7 of 9 cells are done.",
@@ -27,7 +27,7 @@ def test_the_best_comes_first_then_growth_then_what_failed(show):
     assert places == sorted(places)
 
 
-def failed(*reasons: str) -> Sweep:
+def crashed_sweep(*reasons: str) -> Sweep:
     """A sweep whose cells have all crashed."""
     some = examples.line()
     for cell, reason in zip(some.cells, reasons, strict=True):
@@ -40,8 +40,8 @@ def test_it_is_shown_as_it_was_approved():
     interrupted.cells[2].status, interrupted.cells[2].rows = "not run", []
     second.cells[0].status, second.cells[0].reason = "timed out", "no result within 9 s"
     said = {
-        "all crashed alike": failed("signal 11", "signal 11", "signal 11"),
-        "all crashed otherwise": failed("signal 11", "exit code 3", ""),
+        "all crashed alike": crashed_sweep("signal 11", "signal 11", "signal 11"),
+        "all crashed otherwise": crashed_sweep("signal 11", "exit code 3", ""),
         "interrupted": interrupted,
     }
     shown = {
@@ -51,7 +51,7 @@ def test_it_is_shown_as_it_was_approved():
         "a comparison": examples.comparison(),
         "unlike machines": examples.unlike(),
     }
-    texts = {name: spoken(sweep) for name, sweep in said.items()}
+    texts = {name: answer_text(sweep) for name, sweep in said.items()}
     approve_cases("sweep", texts | {name: whole(sweep, "") for name, sweep in shown.items()})
 
 
@@ -85,9 +85,9 @@ def test_the_parts_worth_a_column(first: dict[str, float], second: dict[str, flo
 
 
 def test_a_wide_table_is_whole_in_a_file_and_says_what_a_terminal_has_no_room_for():
-    in_file = printed(examples.square(), width=80)
+    in_file = console_text(examples.square(), width=80)
     assert re.search(r"8 +240x320 +inference +123\.92 +123\.46 to 124\.70 .* 40\.6 %", in_file)
-    terminal = printed(examples.square(), width=80, force_terminal=True, color_system=None)
+    terminal = console_text(examples.square(), width=80, force_terminal=True, color_system=None)
     assert re.search(r"64 +720x960 +out of memory", terminal)
     assert re.search(r"no room here for: .*GFLOP", terminal.replace("\n", " "))
 
@@ -107,14 +107,14 @@ def test_the_bars_of_each_cell_add_up():
 def test_the_page_draws_all_its_plots(make, plots: int, browse: Browse):
     dom = browse(kinds.page(make()))
     assert "data-errors" not in root(dom)
-    assert drawn(dom) == plots
+    assert count_plots(dom) == plots
 
 
 @pytest.mark.matrix
 def test_the_lines_follow_the_colour_scheme(browse: Browse):
     dom = browse(kinds.page(examples.unlike()), dark=True)
     assert "data-errors" not in root(dom)
-    assert drawn(dom) == 8
+    assert count_plots(dom) == 8
     assert "fill: rgb(27, 31, 36)" not in dom
     assert "stroke: rgb(47, 111, 176)" not in dom  # the first line and its error bars are lighter on a dark ground
     assert "stroke: rgb(130, 169, 208)" in dom
@@ -123,7 +123,7 @@ def test_the_lines_follow_the_colour_scheme(browse: Browse):
 def hostile() -> Sweep:
     """Every name, value, reason and sentence with markup in it, and the settings still those of the axes."""
     some = examples.square()
-    raw = poisoned(some.model_dump(mode="json"))
+    raw = poison_texts(some.model_dump(mode="json"))
     raw["axes"][0]["name"] += "$x^2$"  # what Plotly takes for a formula, where it can
     names = {axis.name: new["name"] for axis, new in zip(some.axes, raw["axes"], strict=True)}
     for cell, was in zip(raw["cells"], some.cells, strict=True):
@@ -138,12 +138,12 @@ def hostile() -> Sweep:
 @pytest.mark.parametrize("guarded", matrix([False, True]), ids=["escaping alone", "with policy"])
 def test_nothing_from_outside_runs_or_becomes_markup(guarded: bool, browse: Browse):
     page = kinds.page(hostile())
-    dom = browse(page if guarded else without_policy(page))
+    dom = browse(page if guarded else drop_content_policy(page))
     assert "data-pwned" not in root(dom)
     assert "data-errors" not in root(dom)
     body = re.sub(r"<script\b.*?</script>", "", dom, flags=re.S)
     assert not re.search(r"<img|<i>|<script", body)
     assert re.findall(r"<b>(.*?)</b>", body) == re.findall(r"<figcaption><b>(.*?)</b>", body)
-    assert drawn(dom) == 6
+    assert count_plots(dom) == 6
     labels = re.findall(r"<text[^>]*>([^<]*)", re.sub(r"</?tspan[^>]*>", "", body))
     assert any("&lt;b&gt;bold&lt;/b&gt;" in label and label.endswith("batch_size$x^2$") for label in labels)

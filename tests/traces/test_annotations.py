@@ -9,21 +9,21 @@ from support.made_trace import annotation, operator, step, training, work
 
 from strobe.traces.annotations import iterations, parts
 from strobe.traces.occupancy import Nest
-from strobe.traces.profiler_events import rows_of
+from strobe.traces.profiler_events import parse_rows
 from strobe.traces.results import TraceIterations, TracePart
 
 
-def found(events: list[dict[str, Any]]) -> TraceIterations | None:
-    return iterations(rows_of(events))
+def find_iterations(events: list[dict[str, Any]]) -> TraceIterations | None:
+    return iterations(parse_rows(events))
 
 
 def cut(events: list[dict[str, Any]]) -> dict[tuple[str, ...], TracePart]:
-    rows = rows_of(events)
+    rows = parse_rows(events)
     return {tuple(part.path): part for part in parts(rows, Nest(rows.annotations))}
 
 
 def test_the_profilers_steps_are_the_iterations():
-    seen = found([*training(steps=4), step(4, 4000, 40)])
+    seen = find_iterations([*training(steps=4), step(4, 4000, 40)])
     assert seen is not None
     assert seen.name == "ProfilerStep"
     assert seen.ms == pytest.approx([0.99] * 4), "a step without an operator is none"
@@ -34,7 +34,7 @@ def test_the_profilers_steps_are_the_iterations():
 def test_an_annotation_that_fills_the_trace_is_the_iterations():
     loop = [annotation("train step", place * 100, 90) for place in range(5)]
     inside = [annotation("forward", place * 100 + 5, 30) for place in range(5)]
-    seen = found([operator("aten::mm", 0, 490), *loop, *inside])
+    seen = find_iterations([operator("aten::mm", 0, 490), *loop, *inside])
     assert seen is not None
     assert (seen.name, seen.ms, seen.busy_ms) == ("train step", pytest.approx([0.09] * 5), [])
 
@@ -49,7 +49,7 @@ def test_an_annotation_that_fills_the_trace_is_the_iterations():
     ],
 )
 def test_other_annotations_are_no_iterations(events: list[dict[str, Any]]):
-    assert found(events) is None
+    assert find_iterations(events) is None
 
 
 def test_parts_have_the_work_that_is_launched_in_them():

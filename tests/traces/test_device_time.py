@@ -12,15 +12,15 @@ from support.made_trace import ORIGIN, annotation, chain, event, operator, train
 
 from strobe.traces import device_time as module
 from strobe.traces.occupancy import Nest
-from strobe.traces.profiler_events import rows_of
+from strobe.traces.profiler_events import parse_rows
 from strobe.traces.results import DeviceTime
 
 COPY: dict[str, Any] = {"cat": "gpu_memcpy", "call": "cudaMemcpyAsync"}
 PAGEABLE = "Memcpy HtoD (Pageable -> Device)"
 
 
-def timed(events: list[dict[str, Any]]) -> DeviceTime:
-    rows = rows_of(events)
+def time_device(events: list[dict[str, Any]]) -> DeviceTime:
+    rows = parse_rows(events)
     return module.device_time(rows, "card", Nest(rows.annotations))
 
 
@@ -44,18 +44,18 @@ def test_times_are_those_of_unions_by_hand(made):
         for each in work(number, 0, start, took, name, cat=cat, stream=number % 3)
     ]
 
-    def of(*names: str) -> float:
+    def total_time(*names: str) -> float:
         return union([(start, start + took) for (_, name), start, took in made if name in names]) / 1e3
 
-    seen = timed(events)
-    everything = of("gemm", "ncclDevKernel_AllReduce", "Memcpy", "Memset")
+    seen = time_device(events)
+    everything = total_time("gemm", "ncclDevKernel_AllReduce", "Memcpy", "Memset")
     span = (max(start + took for _, start, took in made) - min(start for _, start, _ in made)) / 1e3
     assert seen.gaps.span_ms == pytest.approx(span)
     assert seen.gaps.busy_ms == pytest.approx(everything)
-    assert seen.compute_ms == pytest.approx(of("gemm"))
-    assert seen.communication_ms == pytest.approx(of("ncclDevKernel_AllReduce"))
-    assert seen.copies_ms == pytest.approx(of("Memcpy", "Memset"))
-    assert seen.kernels_ms == pytest.approx(of("gemm", "ncclDevKernel_AllReduce"))
+    assert seen.compute_ms == pytest.approx(total_time("gemm"))
+    assert seen.communication_ms == pytest.approx(total_time("ncclDevKernel_AllReduce"))
+    assert seen.copies_ms == pytest.approx(total_time("Memcpy", "Memset"))
+    assert seen.kernels_ms == pytest.approx(total_time("gemm", "ncclDevKernel_AllReduce"))
     # What runs alone and what is computed add up to all busy time.
     assert seen.compute_ms + seen.exposed_communication_ms + seen.exposed_copies_ms == pytest.approx(everything)
     slices = np.array(seen.busy_shares)
@@ -64,7 +64,7 @@ def test_times_are_those_of_unions_by_hand(made):
 
 def test_a_stretch_is_launch_bound_where_each_kernel_begins_at_once():
     busy = [each for number in range(100) for each in work(number, number * 5, 500 + number * 50, 49)]
-    seen = timed([annotation("head", 6000, 900), *busy, *chain(40, begin=6000)])
+    seen = time_device([annotation("head", 6000, 900), *busy, *chain(40, begin=6000)])
     bound = seen.launch_bound
     assert bound is not None
     assert (bound.stretches, bound.kernels, bound.within) == (1, 40, "head")
@@ -85,16 +85,16 @@ def test_a_stretch_is_launch_bound_where_each_kernel_begins_at_once():
     ],
 )
 def test_other_stretches_are_not(events: list[dict[str, Any]], why: str):
-    assert timed(events).launch_bound is None, why
+    assert time_device(events).launch_bound is None, why
 
 
 def test_another_stream_that_works_is_no_idle_time():
     beside = work(1, 0, 6, 39 * 20, "other", stream=9)
-    assert timed([*chain(40), *beside]).launch_bound is None
+    assert time_device([*chain(40), *beside]).launch_bound is None
 
 
 def test_copies_are_summed_by_kind_with_what_held_the_host():
-    rows = rows_of(
+    rows = parse_rows(
         [
             operator("aten::to", 0, 300),
             operator("aten::copy_", 5, 290),
@@ -111,30 +111,30 @@ def test_copies_are_summed_by_kind_with_what_held_the_host():
 
 def test_the_profilers_own_wait_at_its_end_is_no_synchronisation_of_the_program():
     end = [event("cuda_runtime", "cudaDeviceSynchronize", 5000, 100)]
-    assert module.syncs(rows_of([*training(), *end])) == []
+    assert module.syncs(parse_rows([*training(), *end])) == []
     sync = event("cuda_runtime", "cudaStreamSynchronize", 830, 50)
-    (seen,) = module.syncs(rows_of([*training(), sync, *end]))
+    (seen,) = module.syncs(parse_rows([*training(), sync, *end]))
     assert (seen.name, seen.calls, seen.callers) == ("cudaStreamSynchronize", 1, ["aten::item"])
 
 
 def test_a_long_gap_says_what_the_host_was_in():
     host = [operator("aten::empty", 30, 4000), event("cuda_runtime", "cudaMalloc", 40, 3900)]
-    seen = timed([*host, *work(1, 0, 5, 10), *work(2, 4000, 4020, 10)])
+    seen = time_device([*host, *work(1, 0, 5, 10), *work(2, 4000, 4020, 10)])
     assert [(gap.after, gap.before, gap.host) for gap in seen.gaps.longest] == [("gemm", "gemm", "cudaMalloc")]
 
 
 def test_calls_around_a_moment_are_found_on_each_thread():
     nest = Nest(
-        rows_of(
+        parse_rows(
             [annotation("a", 0, 100), annotation("b", 10, 20), annotation("c", 12, 3), annotation("d", 50, 9, 2)]
         ).annotations
     )
 
-    def around(thread: str, at: float) -> list[str]:
-        return [call.name for call in nest.around(thread, int((ORIGIN + at) * 1000))]
+    def open_call_names(thread: str, at: float) -> list[str]:
+        return [call.name for call in nest.calls_at_moment(thread, int((ORIGIN + at) * 1000))]
 
-    assert around("1/1", 13) == ["c", "b", "a"]
-    assert around("1/1", 20) == ["b", "a"]
-    assert around("1/1", 30) == ["a"]
-    assert around("1/1", 100) == around("1/1", -1) == around("1/9", 13) == []
+    assert open_call_names("1/1", 13) == ["c", "b", "a"]
+    assert open_call_names("1/1", 20) == ["b", "a"]
+    assert open_call_names("1/1", 30) == ["a"]
+    assert open_call_names("1/1", 100) == open_call_names("1/1", -1) == open_call_names("1/9", 13) == []
     assert nest.busiest == "1/1"

@@ -13,7 +13,7 @@ from strobe.traces.run import trace
 Events = list[dict[str, Any]]
 
 
-def queued(count: int = 100, took: float = 49, name: str = "gemm") -> Events:
+def queued_kernels(count: int = 100, took: float = 49, name: str = "gemm") -> Events:
     """Kernels that the host launches long before they begin."""
     return [each for n in range(count) for each in work(n, n * 2, 500 + n * 50, took, name)]
 
@@ -30,14 +30,14 @@ def small(steps: int) -> Events:
     return events
 
 
-def beside(name: str, cat: str = "kernel", took: float = 400) -> Events:
+def add_exposed_work(name: str, cat: str = "kernel", took: float = 400) -> Events:
     """A queue of kernels, then other work of the device alone."""
-    return [*queued(), *work(999, 5000, 5500, took, name, cat=cat)]
+    return [*queued_kernels(), *work(999, 5000, 5500, took, name, cat=cat)]
 
 
-def hidden(name: str, took: float, **more: Any) -> Events:
+def add_hidden_work(name: str, took: float, **more: Any) -> Events:
     """The same work under the queue, on a stream of its own."""
-    return [*queued(), *work(999, 400, 1000, took, name, stream=9, **more)]
+    return [*queued_kernels(), *work(999, 400, 1000, took, name, stream=9, **more)]
 
 
 def taking_turns(rank: int) -> Events:
@@ -49,10 +49,14 @@ def test_what_is_found(tmp_path: Path) -> None:
     copy, collective = {"cat": "gpu_memcpy"}, "ncclDevKernel_AllReduce"
     pinned, pageable = "Memcpy HtoD (Pinned -> Device)", "Memcpy HtoD (Pageable -> Device)"
     waits = event("cuda_runtime", "cudaStreamSynchronize", 90, 800)
-    ahead = [event("cuda_runtime", "cudaStreamSynchronize", 250, 5000), operator("aten::item", 240, 5020), *queued()]
+    ahead = [
+        event("cuda_runtime", "cudaStreamSynchronize", 250, 5000),
+        operator("aten::item", 240, 5020),
+        *queued_kernels(),
+    ]
     cases: dict[str, dict[str, tuple[str, *tuple[Events, ...]]]] = {
         ".*": {
-            "a busy device": ("trace-device-busy", [operator("aten::mm", 0, 400), *queued()]),
+            "a busy device": ("trace-device-busy", [operator("aten::mm", 0, 400), *queued_kernels()]),
             "an idle device": ("trace-device-idle", [
                 event("cuda_runtime", "cudaMalloc", 100, 4800), *work(1, 0, 5, 100), *work(2, 5000, 5010, 100)]),
             "a busy CPU": ("", [operator("aten::mm", n * 1000, 900) for n in range(9)]),
@@ -61,10 +65,10 @@ def test_what_is_found(tmp_path: Path) -> None:
             "trace-device-idle", [waits, *work(1, 0, 5, 100), *work(2, 800, 905, 100)])},
         "trace-lost-kernels|trace-device-idle": {
             "the first kernels are lost": ("trace-lost-kernels", [
-                e for e in queued() if e["cat"] != "kernel" or e["args"]["correlation"] >= 15]),
+                e for e in queued_kernels() if e["cat"] != "kernel" or e["args"]["correlation"] >= 15]),
             "one of very many is lost": ("", [
-                e for e in queued(200) if e["cat"] != "kernel" or e["args"]["correlation"] != 7]),
-            "no access to the device": ("trace-lost-kernels", [e for e in queued() if e["cat"] != "kernel"]),
+                e for e in queued_kernels(200) if e["cat"] != "kernel" or e["args"]["correlation"] != 7]),
+            "no access to the device": ("trace-lost-kernels", [e for e in queued_kernels() if e["cat"] != "kernel"]),
             "only copies without their launches": ("trace-device-idle", [
                 event("gpu_memcpy", pinned, n * 2000, 10, 7, device=0) for n in range(5)]),
         },
@@ -85,11 +89,11 @@ def test_what_is_found(tmp_path: Path) -> None:
             "a host that is ahead": ("", ahead),
         },
         "trace-exposed-.*": {
-            "copies from pageable memory": ("trace-exposed-copies", beside(pageable, "gpu_memcpy")),
-            "copies from pinned memory": ("trace-exposed-copies", beside(pinned, "gpu_memcpy")),
-            "copies under other work": ("", hidden(pinned, 400, **copy)),
-            "collectives": ("trace-exposed-collectives", beside(collective, took=800)),
-            "collectives under other work": ("", hidden(collective, 800)),
+            "copies from pageable memory": ("trace-exposed-copies", add_exposed_work(pageable, "gpu_memcpy")),
+            "copies from pinned memory": ("trace-exposed-copies", add_exposed_work(pinned, "gpu_memcpy")),
+            "copies under other work": ("", add_hidden_work(pinned, 400, **copy)),
+            "collectives": ("trace-exposed-collectives", add_exposed_work(collective, took=800)),
+            "collectives under other work": ("", add_hidden_work(collective, 800)),
         },
         "trace-late-rank": {
             "a late rank": ("trace-late-rank", training(300), training(100), training(280)),

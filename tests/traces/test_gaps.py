@@ -6,7 +6,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from strobe.traces.occupancy import Stretch, length, merged, occupancy, overlap
+from strobe.traces.occupancy import Stretch, length, merge_stretches, occupancy, overlap
 
 stretches = st.lists(
     st.builds(
@@ -93,5 +93,5 @@ def test_what_two_unions_share_is_counted_once(some, others):
     def moments(stretches):
         return {moment for start, stop in stretches for moment in range(start, stop)}
 
-    assert length(merged(some)) == len(moments(some))
-    assert overlap(merged(some), merged(others)) == len(moments(some) & moments(others))
+    assert length(merge_stretches(some)) == len(moments(some))
+    assert overlap(merge_stretches(some), merge_stretches(others)) == len(moments(some) & moments(others))

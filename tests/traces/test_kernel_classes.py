@@ -10,7 +10,7 @@ from strobe.core.timeline.trace import MARK as CLOCKS
 from strobe.traces.kernel_classes import kernel_class, kernel_classes
 from strobe.traces.operator_table import MARK, operator_profile
 from strobe.traces.operators import device_parts
-from strobe.traces.profiler_events import rows_of
+from strobe.traces.profiler_events import parse_rows
 
 
 @pytest.mark.parametrize(
@@ -44,7 +44,7 @@ def test_classes_have_calls_time_and_median():
     events = [*chain(3, took=4), *work(1, 100, 110, 40, "ampere_sgemm_128x64_tn"),
               *work(2, 200, 210, 5, "Memcpy HtoD (Pinned -> Device)", cat="gpu_memcpy"),
               *work(3, 300, 310, 7, "ncclDevKernel_AllReduce_Sum_f32")]  # fmt: skip
-    seen = [(each.name, each.calls, each.ms, each.median_us) for each in kernel_classes(rows_of(events).device)]
+    seen = [(each.name, each.calls, each.ms, each.median_us) for each in kernel_classes(parse_rows(events).device)]
     assert seen == [
         ("matrix products, float32", 1, 0.04, 40),
         ("elementwise and norms", 3, pytest.approx(0.012), 4),

@@ -11,7 +11,7 @@ from support.made_trace import annotation, chain, document, event, operator, ste
 from strobe.core.cli.main import main
 from strobe.traces.launches import lost_launches
 from strobe.traces.operator_table import MARK, operator_profile
-from strobe.traces.profiler_events import rows_of
+from strobe.traces.profiler_events import parse_rows
 from strobe.traces.results import TraceAnswer, TracedRank
 from strobe.traces.run import trace
 
@@ -31,7 +31,7 @@ def steps(count: int = 4, each: int = 10) -> Events:
     return events
 
 
-def without_kernels(events: Events, *numbers: int) -> Events:
+def remove_kernels(events: Events, *numbers: int) -> Events:
     return [e for e in events if e["cat"] != "kernel" or e["args"]["correlation"] not in numbers]
 
 
@@ -41,7 +41,7 @@ def read(events: Events, tmp_path: Path) -> tuple[TracedRank, TraceAnswer]:
 
 
 def test_the_time_of_lost_kernels_is_not_judged(tmp_path: Path):
-    rank, answer = read(without_kernels(steps(), *range(12)), tmp_path)
+    rank, answer = read(remove_kernels(steps(), *range(12)), tmp_path)
     (device,) = rank.devices
     assert (rank.launches, rank.lost_launches, rank.lost_first) == (40, 12, True)
     # From the copy, which began with the first launch, to the 13th kernel, which began after 1,210 µs.
@@ -59,7 +59,7 @@ def test_the_time_of_lost_kernels_is_not_judged(tmp_path: Path):
 
 
 def test_kernels_that_are_lost_later_cost_their_own_time_alone(tmp_path: Path):
-    rank, _ = read(without_kernels(steps(), 20, 25), tmp_path)
+    rank, _ = read(remove_kernels(steps(), 20, 25), tmp_path)
     (device,) = rank.devices
     assert (rank.lost_launches, rank.lost_first) == (2, False)
     # Each ran after its launch and before the next kernel began.
@@ -69,13 +69,13 @@ def test_kernels_that_are_lost_later_cost_their_own_time_alone(tmp_path: Path):
 
 def test_kernels_that_are_lost_from_a_queue_cost_no_time_of_those_before_them(tmp_path: Path):
     queued = [each for n in range(20) for each in work(n, n * 5, 200 + n * 100, 90)]
-    (device,) = read(without_kernels(queued, 10), tmp_path)[0].devices
+    (device,) = read(remove_kernels(queued, 10), tmp_path)[0].devices
     assert device.gaps.unjudged_ms == pytest.approx(0.11)  # from the end of the kernel before to the next one
     assert device.gaps.busy_ms == pytest.approx(19 * 0.09)
 
 
 def test_a_stretch_that_lacks_kernels_is_not_idle_where_they_are_missing(tmp_path: Path):
-    bound = read(without_kernels(chain(60), *range(1020, 1030)), tmp_path)[0].devices[0].launch_bound
+    bound = read(remove_kernels(chain(60), *range(1020, 1030)), tmp_path)[0].devices[0].launch_bound
     assert bound is not None
     assert bound.kernels == 50
     # The pauses between kernels that are there, and that up to the launch of the first missing one.
@@ -83,7 +83,7 @@ def test_a_stretch_that_lacks_kernels_is_not_idle_where_they_are_missing(tmp_pat
 
 
 def test_a_device_of_which_the_profiler_saw_nothing_is_not_idle(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
-    for cut in (without_kernels(steps(), *range(40)), [e for e in steps() if e["cat"] not in ("kernel", "gpu_memcpy")]):
+    for cut in (remove_kernels(steps(), *range(40)), [e for e in steps() if e["cat"] not in ("kernel", "gpu_memcpy")]):
         rank, answer = read(cut, tmp_path)
         assert rank.devices == []
         assert any("it had no access to the device" in line for line in answer.not_judged)
@@ -95,12 +95,12 @@ def test_a_device_of_which_the_profiler_saw_nothing_is_not_idle(tmp_path: Path, 
 
 
 def test_without_correlations_nothing_is_said_of_launches(tmp_path: Path):
-    def unnumbered(each: dict[str, Any]) -> dict[str, Any]:
+    def remove_correlation(each: dict[str, Any]) -> dict[str, Any]:
         args = {name: value for name, value in each["args"].items() if name != "correlation"}
         return {**each, "args": args} if each["cat"] == "kernel" else each
 
     whole, _ = read(chain(40), tmp_path)
-    rank, answer = read([unnumbered(each) for each in chain(40)], tmp_path)
+    rank, answer = read([remove_correlation(each) for each in chain(40)], tmp_path)
     (device,) = rank.devices
     assert whole.devices[0].launch_bound is not None
     assert (device.launch_bound, rank.lost_launches, rank.launches_known) == (None, 0, False)
@@ -127,7 +127,7 @@ NODES = [event("cuda_runtime", "cudaGraphLaunch", 5000, 20, correlation=900),
     ids=["while a graph is captured", "a call of the driver inside", "a callback", "nodes without a number"],
 )
 def test_calls_that_lack_no_kernel(more: Events, launches: int):
-    lost = lost_launches(rows_of([*chain(10), *more]))
+    lost = lost_launches(parse_rows([*chain(10), *more]))
     assert (lost.launches, list(lost.calls)) == (launches, [])
 
 
@@ -151,10 +151,10 @@ def test_kernels_of_replayed_graphs_are_not_bound_by_launches(tmp_path: Path):
 
 def test_a_run_that_is_watched_knows_it_too():
     mark = annotation(MARK, 0, 4100)
-    seen = operator_profile([mark, *without_kernels(steps(), *range(12))], "inference")
+    seen = operator_profile([mark, *remove_kernels(steps(), *range(12))], "inference")
     assert seen.device is not None
     assert seen.device.unjudged_ms == pytest.approx(1.21)
     assert seen.device.idle_ms == pytest.approx(4.1 - 1.21 - 28 * 0.08)
-    blind = operator_profile([mark, *without_kernels(steps(), *range(40))], "inference")
+    blind = operator_profile([mark, *remove_kernels(steps(), *range(40))], "inference")
     assert blind.device is None
     assert "it had no access to the device" in blind.device_not_judged

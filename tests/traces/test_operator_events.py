@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch.profiler import profile, record_function
 
-from strobe.core.timeline.trace import exported
+from strobe.core.timeline.trace import export_trace
 from strobe.traces.operator_table import MARK, operator_profile
 
 ORIGIN = 5_241_338_716_021.337  # µs: torch's times are since boot or since 1970
@@ -20,7 +20,7 @@ def event(cat, name, start, took, tid: Any = 1, **args: Any):
     return {"ph": "X", "cat": cat, "name": name, "pid": 1, "tid": tid, "ts": ORIGIN + start, "dur": took, "args": args}
 
 
-def launched(correlation, launch, start, took, name="gemm", stream=7):
+def launched_kernel(correlation, launch, start, took, name="gemm", stream=7):
     """A kernel with the call that launched it, as CUPTI reports them."""
     return [
         event("cuda_runtime", "cudaLaunchKernel", launch, 4, correlation=correlation),
@@ -35,12 +35,12 @@ CUDA = [
     event("gpu_user_annotation", MARK, 100, 900, tid=7),
     event("cpu_op", "aten::linear", 80, 20, **{"Input Dims": [[8, 64], [64, 64], []]}),
     event("cpu_op", "aten::addmm", 85, 10, **{"Input Dims": [[64], [8, 64], [64, 64]]}),
-    *launched(1, 90, 100, 150),
-    *launched(2, 95, 200, 100, name="elementwise", stream=8),
-    *launched(3, 380, 400, 100),
-    *launched(4, 300, 520, 80),
+    *launched_kernel(1, 90, 100, 150),
+    *launched_kernel(2, 95, 200, 100, name="elementwise", stream=8),
+    *launched_kernel(3, 380, 400, 100),
+    *launched_kernel(4, 300, 520, 80),
     event("cuda_runtime", "cudaStreamSynchronize", 500, 105),
-    *launched(5, 640, 650, 50),
+    *launched_kernel(5, 640, 650, 50),
     event("gpu_memcpy", "Memcpy DtoH (Device -> Pageable)", 700.005, 100, tid=7, correlation=6),
     event("kernel", "before the iteration", -50, 10, tid=7, correlation=99),
 ]
@@ -78,7 +78,11 @@ def test_kernels_without_a_time_are_not_judged():
 
 
 def test_a_long_gap_is_named_by_what_is_around_it():
-    late = [*launched(1, 90, 100, 150), *launched(2, 3700, 3750, 50, name="late"), *launched(3, 3810, 3900, 20)]
+    late = [
+        *launched_kernel(1, 90, 100, 150),
+        *launched_kernel(2, 3700, 3750, 50, name="late"),
+        *launched_kernel(3, 3810, 3900, 20),
+    ]
     seen = operator_profile([event("user_annotation", MARK, 0, 6000), *late], "inference")
     assert seen.device is not None
     named = [(gap.after, gap.before, pytest.approx(gap.ms, abs=1e-5)) for gap in seen.device.longest]
@@ -105,7 +109,7 @@ def test_operators_of_a_run_and_the_python_between_them():
                 a @ a
             time.sleep(0.05)
             torch.cat([a, a])
-    seen = operator_profile(json.loads(exported(profiler))["traceEvents"], "x")
+    seen = operator_profile(json.loads(export_trace(profiler))["traceEvents"], "x")
     rows = {row.name: row for row in seen.operators}
     assert rows["aten::mm"].calls == 5
     assert rows["aten::mm"].shapes == "200×200, 200×200"

@@ -12,12 +12,12 @@ from hypothesis import strategies as st
 from support.made_trace import ORIGIN, annotation, event, operator, work
 
 from strobe.traces.operator_table import blocking_calls, launches
-from strobe.traces.profiler_events import rows_of
+from strobe.traces.profiler_events import parse_rows
 
 
 def test_each_category_has_its_rows():
     own = {"ph": "M", "name": "thread_name", "pid": 1, "tid": 9, "args": {"name": "strobe: main, on the device"}}
-    rows = rows_of(
+    rows = parse_rows(
         [
             own,
             operator("aten::mm", 0, 10, **{"Input Dims": [[2, 3], [3, 4]]}),
@@ -41,9 +41,9 @@ def test_each_category_has_its_rows():
 
 
 def test_times_since_1970_keep_their_nanoseconds():
-    (whole,) = rows_of([{**operator("a", 0, 3), "ts": ORIGIN + 1}]).operators
+    (whole,) = parse_rows([{**operator("a", 0, 3), "ts": ORIGIN + 1}]).operators
     assert (whole.start, whole.end) == ((ORIGIN + 1) * 1000, (ORIGIN + 4) * 1000)
-    (fraction,) = rows_of([{**operator("a", 0, 0.125), "ts": 4203669604595.407}]).operators
+    (fraction,) = parse_rows([{**operator("a", 0, 0.125), "ts": 4203669604595.407}]).operators
     assert fraction.start == 4203669604595407
     assert fraction.end - fraction.start == 125
 
@@ -63,27 +63,27 @@ def test_times_since_1970_keep_their_nanoseconds():
     ],
 )
 def test_an_event_that_cannot_be_used_is_counted(changed: dict[str, Any], why: str):
-    rows = rows_of([operator("good", 0, 1), {**operator("bad", 0, 1), **changed}])
+    rows = parse_rows([operator("good", 0, 1), {**operator("bad", 0, 1), **changed}])
     assert [call.name for call in rows.operators] == ["good"]
     assert dict(rows.left_out) == {why: 1}
 
 
 def test_an_event_of_another_day_is_left_out():
-    rows = rows_of([*(operator("a", place, 1) for place in range(3)), {**operator("stray", 0, 1), "ts": 0}])
-    near = rows.without_far()
+    rows = parse_rows([*(operator("a", place, 1) for place in range(3)), {**operator("stray", 0, 1), "ts": 0}])
+    near = rows.drop_distant_events()
     assert [call.name for call in near.operators] == ["a"] * 3
     assert dict(near.left_out) == {"a day and more from the other events": 1}
 
 
 def test_names_that_cannot_be_written_are_made_so():
-    (call,) = rows_of(json.loads(json.dumps([operator("a\ud800b" + "x" * 9999, 0, 1)]))).operators
+    (call,) = parse_rows(json.loads(json.dumps([operator("a\ud800b" + "x" * 9999, 0, 1)]))).operators
     assert call.name.startswith("a?b")
     assert len(call.name.encode()) == 4000
 
 
 def test_a_copy_holds_the_host_only_where_its_call_outlasts_it():
     copy: dict[str, Any] = {"cat": "gpu_memcpy", "call": "cudaMemcpyAsync"}
-    rows = rows_of(
+    rows = parse_rows(
         [
             *work(1, 0, 50, 10, "Memcpy DtoH", **copy),  # the call returns at once
             *work(2, 100, 150, 10, "Memcpy DtoH", call_took=61, **copy),
@@ -121,7 +121,7 @@ anything = junk | st.fixed_dictionaries(
 
 @given(st.lists(anything, max_size=8))
 def test_no_event_breaks_the_reading(events: list[Any]):
-    rows = rows_of(events).without_far()
+    rows = parse_rows(events).drop_distant_events()
     for call in (*rows.operators, *rows.runtime, *rows.device, *rows.annotations):
         assert call.end >= call.start
         call.name.encode()

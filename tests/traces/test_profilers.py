@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 import torch
 from support.refused import assert_refused
-from support.required import required
+from support.required import require_value
 
 from strobe.core import kinds
 from strobe.core.cli.main import main
@@ -24,7 +24,7 @@ from strobe.core.runs import store
 from strobe.core.studies.shared.measuring import Options
 from strobe.core.treatments.treatment import Variant
 from strobe.traces import operators, python_profile
-from strobe.traces.python_profile import functions_of, place
+from strobe.traces.python_profile import place, timed_functions
 
 TINY = ["--policy.size=tiny", "--iterations=6", "--skip_counting", "--threads=1"]
 STEPS = ["--policy.num_inference_steps=4"]
@@ -44,7 +44,7 @@ def run(folder: Path, *argv: str, code: int = 0) -> tuple[Path, Profiled]:
     return found, result
 
 
-def no_paths_of_this_machine(result: Profiled) -> None:
+def assert_no_local_paths(result: Profiled) -> None:
     assert result.python is not None
     for row in result.python.functions:
         assert row.where == "built in" or row.where[0] in "<" or not Path(row.where).is_absolute()
@@ -74,10 +74,10 @@ def test_operators_and_cprofile_of_a_breakdown(tmp_path, capsys):
     assert (python.tool, python.files) == ("cprofile", ["profile.prof"])
     assert python.iterations >= 3
     assert any(row.where.startswith("torch/") for row in python.functions)
-    no_paths_of_this_machine(result)
+    assert_no_local_paths(result)
     stats: Any = pstats.Stats(str(folder / "profile.prof"))
     assert any(file.endswith("modeling_act.py") for file, _, _ in stats.stats)
-    top = max(required(row.cumulative_ms) for row in python.functions)
+    top = max(require_value(row.cumulative_ms) for row in python.functions)
     assert top == pytest.approx(python.iteration_ms, rel=0.05)
     assert stats.total_tt * 1e3 / python.iterations == pytest.approx(python.iteration_ms, rel=0.05)
 
@@ -119,7 +119,7 @@ def test_lines_of_a_comparison_and_functions_by_name(tmp_path):
     assert seen == {"DiffusionModel.conditional_sample", "DiffusionRgbEncoder.forward"}
     assert any(row.source.startswith("model_output = self.unet(") and row.calls > 3 for row in python.functions)
     assert all(row.own_ms is None for row in python.functions)
-    no_paths_of_this_machine(result)
+    assert_no_local_paths(result)
     assert "model_output = self.unet(" in (folder / "profile.txt").read_text()
     assert result.operators is None
 
@@ -133,8 +133,8 @@ def test_pyinstrument_and_skip_detailed(tmp_path):
     assert not list(folder.glob("*_profile.json"))
     assert result.python.files == ["profile.html", "profile.txt"]
     assert any("modeling_diffusion.py" in row.where for row in result.python.functions)
-    no_paths_of_this_machine(result)
-    assert sum(required(row.own_ms) for row in result.python.functions) <= result.python.iteration_ms * 1.1
+    assert_no_local_paths(result)
+    assert sum(require_value(row.own_ms) for row in result.python.functions) <= result.python.iteration_ms * 1.1
     assert "<html" in (folder / "profile.html").read_text().lower()
     assert "conditional_sample" in (folder / "profile.txt").read_text()
 
@@ -151,10 +151,10 @@ def test_default_functions_are_those_of_the_policys_own_classes():
 
     Inner.__module__ = f"{__name__}.other"
     subject: Any = SimpleNamespace(module=torch.nn.Sequential(Inner()))
-    assert not [f for f in functions_of(subject) if "Inner" in f.__qualname__]
+    assert not [f for f in timed_functions(subject) if "Inner" in f.__qualname__]
     subject.module = Inner()
-    assert [f.__name__ for f in functions_of(subject)] == ["width", "forward"]
-    assert all(f.__code__.co_filename == __file__ for f in functions_of(subject))
+    assert [f.__name__ for f in timed_functions(subject)] == ["width", "forward"]
+    assert all(f.__code__.co_filename == __file__ for f in timed_functions(subject))
 
 
 def test_a_place_is_relative_to_what_was_imported():
@@ -164,20 +164,20 @@ def test_a_place_is_relative_to_what_was_imported():
 
 
 def test_ctrl_c_and_a_failing_profiler_keep_what_was_measured(tmp_path, monkeypatch):
-    def interrupted(*_):
+    def raise_interrupt(*_):
         raise KeyboardInterrupt
 
-    def broken(*_):
+    def raise_profiler_error(*_):
         raise RuntimeError("another profiling tool is active")
 
     argv = ["breakdown", "--policy.type=act", "--python_profile=cprofile"]
-    monkeypatch.setattr(python_profile, "python_profile", interrupted)
+    monkeypatch.setattr(python_profile, "python_profile", raise_interrupt)
     _, result = run(tmp_path / "a", *argv, "--operators", code=130)
     assert result.status == "interrupted"
     assert len(result.measurements[0].samples.values) >= 6
     assert result.operators is not None
     assert result.python is None
-    monkeypatch.setattr(python_profile, "python_profile", broken)
+    monkeypatch.setattr(python_profile, "python_profile", raise_profiler_error)
     assert main([*argv, *TINY, f"--output_dir={tmp_path / 'b'}"]) == 0
     (found,) = (tmp_path / "b").rglob("result.json")
     assert any("another profiling tool" in note for note in store.load(found).notes)

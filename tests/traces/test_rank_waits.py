@@ -6,12 +6,12 @@ import pytest
 from support.made_trace import training, work
 
 from strobe.traces.device_time import rank_waits
-from strobe.traces.profiler_events import rows_of
+from strobe.traces.profiler_events import parse_rows
 from strobe.traces.results import RankWaits
 
 
 def test_the_rank_with_the_shortest_collectives_came_last():
-    waits = rank_waits({"0": rows_of(training(160)), "1": rows_of(training(60)), "2": rows_of(training(90))})
+    waits = rank_waits({"0": parse_rows(training(160)), "1": parse_rows(training(60)), "2": parse_rows(training(90))})
     assert isinstance(waits, RankWaits)
     assert waits.collectives == 4
     assert {rank.name: (pytest.approx(rank.waiting_ms), rank.last) for rank in waits.ranks} == {
@@ -24,7 +24,7 @@ def test_the_rank_with_the_shortest_collectives_came_last():
 def test_streams_are_laid_side_by_side_one_by_one():
     def rank(first: float, second: float):
         a = work(1, 0, first, 10, "ncclKernel_A", stream=1)
-        return rows_of([*work(9, 0, 0, 1), *a, *work(2, 0, second, 20, "ncclKernel_B", stream=2)])
+        return parse_rows([*work(9, 0, 0, 1), *a, *work(2, 0, second, 20, "ncclKernel_B", stream=2)])
 
     waits = rank_waits({"0": rank(10, 50), "1": rank(10, 15)})
     assert isinstance(waits, RankWaits)
@@ -40,7 +40,7 @@ def test_streams_are_laid_side_by_side_one_by_one():
     ],
 )
 def test_what_cannot_be_compared_is_not_judged(others, why: str):
-    ranks = {str(place): rows_of(events) for place, events in enumerate([training(), *others])}
+    ranks = {str(place): parse_rows(events) for place, events in enumerate([training(), *others])}
     waits = rank_waits(ranks)
     assert isinstance(waits, str)
     assert why in waits

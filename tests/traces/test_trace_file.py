@@ -11,7 +11,7 @@ from support.made_trace import annotation, document, operator, write
 
 from strobe.core.errors import UserError
 from strobe.traces import trace_file
-from strobe.traces.trace_file import is_trace, read_trace, traces_in
+from strobe.traces.trace_file import find_traces, is_trace, read_trace
 
 EVENTS = [operator("aten::mm", 0, 10), {"ph": "s", "cat": "ac2g", "name": "ac2g", "ts": 1, "id": 1}]
 
@@ -93,6 +93,6 @@ def test_results_and_other_json_are_no_traces(tmp_path: Path):
     plain = write(tmp_path / "rank1.json", document([annotation("a", 0, 1)]))
     write(tmp_path / "other.json", {"a": 1})
     write(tmp_path / "result.json", {"traceEvents": []})
-    assert traces_in(tmp_path) == [trace, plain]
+    assert find_traces(tmp_path) == [trace, plain]
     assert not is_trace(tmp_path)
     assert not is_trace(tmp_path / "none.json")

@@ -30,7 +30,7 @@ AS_LEROBOT_TRAIN, AS_TORCH = ("high", True), ("highest", False)
 
 
 @pytest.fixture(autouse=True)
-def _as_torch_sets() -> Iterator[None]:
+def _torch_default_settings() -> Iterator[None]:
     """Trainings of other tests in this process may have set it otherwise, as lerobot-train does for good."""
     before = now()
     torch.set_float32_matmul_precision(AS_TORCH[0])
@@ -49,7 +49,7 @@ def now() -> Setting:
     return torch.get_float32_matmul_precision(), torch.backends.cudnn.benchmark
 
 
-def seen_in(subject: PolicySubject, run: Any) -> set[Setting]:
+def observed_settings(subject: PolicySubject, run: Any) -> set[Setting]:
     """Return the settings under which the layers of ``subject`` ran."""
     seen: set[Setting] = set()
     layers = [m for m in subject.module.modules() if isinstance(m, nn.Linear)]
@@ -81,13 +81,13 @@ def test_a_step_on_a_card_is_as_lerobot_train_sets_it(levers: str, wanted: Setti
     with EmulatedDevice() as device, device.holding(tiny()) as subject:
         undo = parse(levers)[0].apply(subject) if levers else lambda: None
         step, forward = subject.call("training step", 2), subject.call("training forward", 2)
-        assert seen_in(subject, lambda: step(0)) == {wanted}
-        assert seen_in(subject, lambda: forward(0)) == {wanted}
-        assert seen_in(subject, lambda: subject.gradient(subject.inputs.batch(2))) == {wanted}
+        assert observed_settings(subject, lambda: step(0)) == {wanted}
+        assert observed_settings(subject, lambda: forward(0)) == {wanted}
+        assert observed_settings(subject, lambda: subject.gradient(subject.inputs.batch(2))) == {wanted}
         undo()
         assert now() == AS_TORCH
-        assert seen_in(subject, lambda: step(0)) == {AS_LEROBOT_TRAIN}
-        assert seen_in(subject, lambda: subject.chunk(0)) == {AS_TORCH}, "a rollout sets neither"
+        assert observed_settings(subject, lambda: step(0)) == {AS_LEROBOT_TRAIN}
+        assert observed_settings(subject, lambda: subject.chunk(0)) == {AS_TORCH}, "a rollout sets neither"
 
 
 def test_the_settings_are_put_back_after_a_step_that_fails(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -104,7 +104,7 @@ def test_the_settings_are_put_back_after_a_step_that_fails(monkeypatch: pytest.M
 def test_a_step_on_a_cpu_sets_nothing() -> None:
     subject = tiny()
     step = subject.call("training step", 2)
-    assert seen_in(subject, lambda: step(0)) == {AS_TORCH}
+    assert observed_settings(subject, lambda: step(0)) == {AS_TORCH}
     for name, value in (("tf32", "false"), ("cudnn", "benchmark")):
         with pytest.raises(UserError, match="CUDA"):
             lever(name, value).apply(subject)
@@ -131,7 +131,9 @@ def test_the_answer_says_so_and_does_not_hold_tf32_against_float32(monkeypatch: 
     assert not any("cudnn.benchmark" in note for note in inference.notes)
     assert not any(part.ceiling_share for part in plain.components)
     assert any(part.ceiling_share for part in wide.components)
-    assert plain.traits.without("tf32") == wide.traits.without("tf32"), "else no finding judges the lever"
+    assert plain.traits.drop_treatments("tf32") == wide.traits.drop_treatments("tf32"), (
+        "else no finding judges the lever"
+    )
 
 
 @pytest.mark.parametrize("kind", matrix(["diffusion", "fastwam", "pi05", "pi0"], keep=2))
@@ -140,7 +142,7 @@ def test_activations_that_are_computed_again_give_the_same_gradient(kind: str) -
     subject, own = tiny(kind), tiny(kind, flag)
     batch = subject.inputs.batch(2)
 
-    def taken(of: PolicySubject) -> tuple[int, list[torch.Tensor]]:
+    def measure_gradient(of: PolicySubject) -> tuple[int, list[torch.Tensor]]:
         passes: list[int] = []
         leaves = [module for module in of.module.modules() if not list(module.children())]
         hooks = [module.register_forward_hook(lambda *_: passes.append(1)) for module in leaves]
@@ -155,9 +157,9 @@ def test_activations_that_are_computed_again_give_the_same_gradient(kind: str) -
     treatment, again = lever("checkpointing"), (0, list[torch.Tensor]())
     for _ in range(2):
         undo = treatment.apply(subject)
-        again = taken(subject)
+        again = measure_gradient(subject)
         undo()
-    plain, lerobots = taken(subject), taken(own)
+    plain, lerobots = measure_gradient(subject), measure_gradient(own)
     assert again[0] == lerobots[0] > plain[0], "layers run once more, as with LeRobot's own flag"
     assert treatment.traits().lerobot_flag == flag.replace("--", "--policy.")
     assert all(torch.equal(a, b) for a, b in zip(lerobots[1], again[1], strict=True))

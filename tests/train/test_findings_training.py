@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from support.findings_results import approve_findings, measured, result
+from support.findings_results import approve_findings, make_measurement, result
 
 from strobe.core.findings import Thresholds
 from strobe.train.results import (
@@ -25,9 +25,9 @@ HEALTHY = {"data": 2.0, "images to floats": 1.0, "preprocessing": 1.0, "forward"
            "optimizer": 9.0, "logging": 1.0, "other": 1.0}  # fmt: skip
 
 
-def trained(parts: dict[str, float] | None = None, share: float = 1.0, **more: Any) -> TrainResult:
+def training_result(parts: dict[str, float] | None = None, share: float = 1.0, **more: Any) -> TrainResult:
     """100 ms a step, two workers that decode, unless said otherwise."""
-    step = measured(HEALTHY | (parts or {}), name="training step", phase="training step")
+    step = make_measurement(HEALTHY | (parts or {}), name="training step", phase="training step")
     step.traits.trained_share = share
     figures: dict[str, Any] = {
         "batch_size": 8, "workers": 2, "steps": 20, "run_steps": 20, "planned_steps": 100_000, "samples_per_s": 80.0,
@@ -40,10 +40,10 @@ def trained(parts: dict[str, float] | None = None, share: float = 1.0, **more: A
     return result(step, of=TrainResult, training=Training.model_validate(figures | more))
 
 
-def starved(*parts: LoaderPart, **more: Any) -> TrainResult:
+def starved_result(*parts: LoaderPart, **more: Any) -> TrainResult:
     """Half of its time waits for data."""
     loader: dict[str, Any] = {"loader_parts": parts} if parts else {}
-    return trained(data_share=0.5, bound="data", **loader | more)
+    return training_result(data_share=0.5, bound="data", **loader | more)
 
 
 def worker(index: int, ms: float = 80.0, fastest: float | None = None) -> LoaderWorker:
@@ -61,20 +61,24 @@ def ranks(*own: float, **parts: tuple[float, ...]) -> TrainResult:
              parts={name: each[place] for name, each in parts.items()})
         for place, ms in enumerate(own)
     ]  # fmt: skip
-    return trained(processes=2, ranks=made)
+    return training_result(processes=2, ranks=made)
 
 
-def stalled(cause: str, hours: float | None = None) -> TrainResult:
-    return trained(stalls=[Stall(cause=cause, steps=2, each_ms=500, share=0.1, planned_hours=hours, sentence="")])
+def stalled_result(cause: str, hours: float | None = None) -> TrainResult:
+    return training_result(
+        stalls=[Stall(cause=cause, steps=2, each_ms=500, share=0.1, planned_hours=hours, sentence="")]
+    )
 
 
-def fed(**more: Any) -> TrainResult:
+def input_result(**more: Any) -> TrainResult:
     """Trained on 3 episodes, as its flags say unless said otherwise."""
-    return trained(trained_on=TrainedOn(dataset="local/arm", episodes_there=3, samples_per_step=8, **more))
+    return training_result(trained_on=TrainedOn(dataset="local/arm", episodes_there=3, samples_per_step=8, **more))
 
 
-def adapted(**more: Any) -> TrainResult:
-    return fed(adapter=Adapter.model_validate({"method": "LORA", "applied": True, "loaded": True, "layers": 4} | more))
+def adapter_result(**more: Any) -> TrainResult:
+    return input_result(
+        adapter=Adapter.model_validate({"method": "LORA", "applied": True, "loaded": True, "layers": 4} | more)
+    )
 
 
 RESUMED = Resumed(checkpoint="000100", step=100)
@@ -86,53 +90,55 @@ HOST = {"data": 0.02, "compute": 0.6, "host": 0.38, "interruptions": 0.0}
 
 def test_each_cause_fires_its_rule_and_no_other() -> None:
     approve_findings("training", {".*": {
-        "healthy": ("", trained()),
+        "healthy": ("", training_result()),
         "healthy ranks": ("", ranks(98, 96)),
-        "decoding": ("slow-decoding", starved()),
-        "storage": ("slow-storage", starved(*STORED)),
-        "what waits while all cores are busy": ("slow-decoding", starved(*STORED, machine_cpu=0.95)),
-        "transforms": ("slow-transforms", starved(part("image transforms", 0.6), DECODING)),
-        "rows": ("slow-rows", starved(part("delta timestamps", 0.6), DECODING)),
-        "collate": ("slow-collate", starved(part("collate", 0.6), DECODING)),
-        "a worker": ("slow-worker", starved(loader=[worker(0), worker(1, 200.0)])),
-        "a worker that others hold up": ("slow-decoding", starved(
+        "decoding": ("slow-decoding", starved_result()),
+        "storage": ("slow-storage", starved_result(*STORED)),
+        "what waits while all cores are busy": ("slow-decoding", starved_result(*STORED, machine_cpu=0.95)),
+        "transforms": ("slow-transforms", starved_result(part("image transforms", 0.6), DECODING)),
+        "rows": ("slow-rows", starved_result(part("delta timestamps", 0.6), DECODING)),
+        "collate": ("slow-collate", starved_result(part("collate", 0.6), DECODING)),
+        "a worker": ("slow-worker", starved_result(loader=[worker(0), worker(1, 200.0)])),
+        "a worker that others hold up": ("slow-decoding", starved_result(
             loader=[worker(0, fastest=70), worker(1, 200.0, fastest=80)])),
-        "a worker that is always slow": ("slow-worker", starved(
+        "a worker that is always slow": ("slow-worker", starved_result(
             loader=[worker(0, fastest=70), worker(1, 200.0, fastest=190)])),
-        "no workers": ("loads-itself", starved(workers=0, loader=[])),
-        "the forward": ("slow-forward", trained(FROZEN)),
-        "the forward of a part that is frozen": ("", trained(FROZEN, share=0.3)),
-        "the optimizer": ("slow-optimizer", trained({"optimizer": 45.0})),
-        "a low MFU": ("low-mfu", trained(mfu=LOW)),
-        "a low MFU while the steps wait": ("slow-decoding", starved(mfu=LOW)),
-        "a high MFU": ("", trained(mfu=LOW.model_copy(update={"passes_share": 0.5}))),
-        "an MFU that is not judged": ("", trained(mfu=Utilisation(not_judged="the step is compiled"))),
-        "checkpoints of 0.5 h": ("frequent-checkpoints", stalled("checkpoint", 0.5)),
-        "checkpoints of 0.2 h": ("frequent-checkpoints", stalled("checkpoint", 0.2)),
-        "checkpoints of 0.1 h": ("", stalled("checkpoint", 0.1)),
-        "epochs": ("slow-epochs", stalled("start of an epoch")),
-        "the host": ("host-work", trained(shares=HOST)),
-        "memory": ("memory-churn", trained(bound="memory", kernel_share=0.4)),
+        "no workers": ("loads-itself", starved_result(workers=0, loader=[])),
+        "the forward": ("slow-forward", training_result(FROZEN)),
+        "the forward of a part that is frozen": ("", training_result(FROZEN, share=0.3)),
+        "the optimizer": ("slow-optimizer", training_result({"optimizer": 45.0})),
+        "a low MFU": ("low-mfu", training_result(mfu=LOW)),
+        "a low MFU while the steps wait": ("slow-decoding", starved_result(mfu=LOW)),
+        "a high MFU": ("", training_result(mfu=LOW.model_copy(update={"passes_share": 0.5}))),
+        "an MFU that is not judged": ("", training_result(mfu=Utilisation(not_judged="the step is compiled"))),
+        "checkpoints of 0.5 h": ("frequent-checkpoints", stalled_result("checkpoint", 0.5)),
+        "checkpoints of 0.2 h": ("frequent-checkpoints", stalled_result("checkpoint", 0.2)),
+        "checkpoints of 0.1 h": ("", stalled_result("checkpoint", 0.1)),
+        "epochs": ("slow-epochs", stalled_result("start of an epoch")),
+        "the host": ("host-work", training_result(shares=HOST)),
+        "memory": ("memory-churn", training_result(bound="memory", kernel_share=0.4)),
         "a rank": ("straggler", ranks(60, 99, forward=(30, 70), backward=(60, 25))),
         "communication": ("communication", ranks(70, 71)),
-        "losses": ("", trained(losses=[0.5, 0.4])),
-        "a loss that is no number": ("loss-not-finite", trained(losses=[0.5, None, None])),
-        "no named part": ("other-large", trained({"other": 12.0})),
-        "resumed on other data": ("statistics-of-other-data", fed(resumed=RESUMED, statistics_off={"action": 0.2})),
-        "resumed on nearly the same data": ("", fed(resumed=RESUMED, statistics_off={"action": 0.05})),
-        "statistics that a policy adapts": ("", fed(statistics_off={"action": 0.2})),
-        "episodes that were not asked for": ("episodes-not-asked", fed(episodes_asked=1, not_asked=[1, 2])),
-        "a stream that reads all": ("episodes-not-asked", fed(streaming=True, episodes_asked=1, not_asked=[1, 2])),
-        "an episode that never came": ("episodes-missing", fed(streaming=True, never_came=[2])),
-        "many that never came": ("episodes-missing", fed(streaming=True, never_came=list(range(9)))),
-        "an adapter that does nothing": ("adapter-idle", adapted(idle=4)),
-        "an adapter of which one layer does something": ("", adapted(idle=3)),
-        "an adapter that this run made": ("", adapted(idle=4, loaded=False)),
-        "an adapter of which nothing is known": ("", adapted(not_judged=4)),
-        "an adapter that is not applied": ("adapter-not-applied", adapted(applied=False, layers=0)),
-        "accumulation": ("accumulation-ignored", fed(accumulation=4)),
-        "workers that start slowly": ("slow-start", fed(startup_ms=700)),
-        "workers that start at once": ("", fed(startup_ms=100)),
-        "a lower limit": ("slow-decoding", trained(data_share=0.05), Thresholds(data_bound=0.04)),
-        "a higher limit": ("", starved(), Thresholds(data_bound=0.6)),
+        "losses": ("", training_result(losses=[0.5, 0.4])),
+        "a loss that is no number": ("loss-not-finite", training_result(losses=[0.5, None, None])),
+        "no named part": ("other-large", training_result({"other": 12.0})),
+        "resumed on other data": ("statistics-of-other-data",
+                                  input_result(resumed=RESUMED, statistics_off={"action": 0.2})),
+        "resumed on nearly the same data": ("", input_result(resumed=RESUMED, statistics_off={"action": 0.05})),
+        "statistics that a policy adapts": ("", input_result(statistics_off={"action": 0.2})),
+        "episodes that were not asked for": ("episodes-not-asked", input_result(episodes_asked=1, not_asked=[1, 2])),
+        "a stream that reads all": ("episodes-not-asked",
+                                    input_result(streaming=True, episodes_asked=1, not_asked=[1, 2])),
+        "an episode that never came": ("episodes-missing", input_result(streaming=True, never_came=[2])),
+        "many that never came": ("episodes-missing", input_result(streaming=True, never_came=list(range(9)))),
+        "an adapter that does nothing": ("adapter-idle", adapter_result(idle=4)),
+        "an adapter of which one layer does something": ("", adapter_result(idle=3)),
+        "an adapter that this run made": ("", adapter_result(idle=4, loaded=False)),
+        "an adapter of which nothing is known": ("", adapter_result(not_judged=4)),
+        "an adapter that is not applied": ("adapter-not-applied", adapter_result(applied=False, layers=0)),
+        "accumulation": ("accumulation-ignored", input_result(accumulation=4)),
+        "workers that start slowly": ("slow-start", input_result(startup_ms=700)),
+        "workers that start at once": ("", input_result(startup_ms=100)),
+        "a lower limit": ("slow-decoding", training_result(data_share=0.05), Thresholds(data_bound=0.04)),
+        "a higher limit": ("", starved_result(), Thresholds(data_bound=0.6)),
     }})  # fmt: skip

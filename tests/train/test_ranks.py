@@ -5,22 +5,22 @@ from __future__ import annotations
 import threading
 
 import pytest
-from support.required import required
+from support.required import require_value
 
 from strobe.train.results import Rank
 from strobe.train.run import Meeting
 
 
-def of(rank, own=10.0):
+def make_rank(rank, own=10.0):
     return Rank(rank=rank, steps=5, step_ms=20.0, own_ms=own, communication_ms=1.0)
 
 
 def test_the_first_gathers_all_and_the_folder_is_gone(tmp_path):
     folder = tmp_path / "meeting"
-    others = [threading.Timer(0.2, Meeting(folder, rank, 3).hand_over, [of(rank)]) for rank in (2, 1)]
+    others = [threading.Timer(0.2, Meeting(folder, rank, 3).hand_over, [make_rank(rank)]) for rank in (2, 1)]
     for other in others:
         other.start()
-    met = required(Meeting(folder, 0, 3).hand_over(of(0)))
+    met = require_value(Meeting(folder, 0, 3).hand_over(make_rank(0)))
     assert [rank.rank for rank in met] == [0, 1, 2]
     assert Meeting(folder, 0, 3).missing(met) == []
     assert not folder.exists()
@@ -28,7 +28,7 @@ def test_the_first_gathers_all_and_the_folder_is_gone(tmp_path):
 
 def test_one_that_does_not_come_is_told(tmp_path):
     meeting = Meeting(tmp_path / "meeting", 0, 2, patience_s=0.3)
-    met = required(meeting.hand_over(of(0)))
+    met = require_value(meeting.hand_over(make_rank(0)))
     assert [rank.rank for rank in met] == [0]
     assert meeting.missing(met) == ["nothing came from rank 1: it ended early or sees other files"]
 
@@ -36,12 +36,12 @@ def test_one_that_does_not_come_is_told(tmp_path):
 def test_what_an_earlier_launch_left_is_not_taken(tmp_path, monkeypatch):
     for name, value in {"WORLD_SIZE": "2", "RANK": "1", "MASTER_ADDR": "here", "MASTER_PORT": "1"}.items():
         monkeypatch.setenv(name, value)
-    Meeting.of_environment(tmp_path).hand_over(of(1, own=99.0))
-    assert Meeting.of_environment(tmp_path).rank == 1  # the same rank of the next launch
+    Meeting.from_environment(tmp_path).hand_over(make_rank(1, own=99.0))
+    assert Meeting.from_environment(tmp_path).rank == 1  # the same rank of the next launch
     monkeypatch.setenv("RANK", "0")
-    first = Meeting.of_environment(tmp_path)
+    first = Meeting.from_environment(tmp_path)
     first.patience_s = 0.3
-    assert [rank.rank for rank in first.hand_over(of(0))] == [0]
+    assert [rank.rank for rank in first.hand_over(make_rank(0))] == [0]
 
 
 @pytest.mark.parametrize("size", [None, "1"])
@@ -50,4 +50,4 @@ def test_a_process_that_trains_alone_meets_nobody(tmp_path, monkeypatch, size):
         monkeypatch.delenv("WORLD_SIZE", raising=False)
     else:
         monkeypatch.setenv("WORLD_SIZE", size)
-    assert Meeting.of_environment(tmp_path) is None
+    assert Meeting.from_environment(tmp_path) is None

@@ -25,7 +25,7 @@ from lerobot.policies.act.modeling_act import ACTPolicy
 from support.broken_datasets import late, number, table
 from support.matrix import matrix
 from support.slow_rank import run_ranks
-from support.training_run import arguments, rules, trained
+from support.training_run import arguments, rules, run_training
 from torch.utils.data import get_worker_info
 
 from strobe.core.errors import UserError
@@ -52,7 +52,7 @@ CAUSES = {  # of which one training's waits have one
 }  # fmt: skip
 
 
-def slowed(function, seconds, when=lambda: True):
+def slow_down(function, seconds, when=lambda: True):
     """``function``, after a pause of ``seconds()``."""
 
     def call(*args, **kwargs):
@@ -66,7 +66,7 @@ def slowed(function, seconds, when=lambda: True):
 
 
 @pytest.fixture
-def steps_of(monkeypatch):
+def step_pauses(monkeypatch):
     """Pauses counted in steps, in workers too: what is slow beside an idle machine's step must be so on a busy one.
 
     A step is the mean of those done, without the pauses planted in them, or each would be longer than the one before,
@@ -75,14 +75,14 @@ def steps_of(monkeypatch):
     original, mean = watched_training.loop.update_policy, multiprocessing.Value("d", 0.0)
     took = []
 
-    def timed(*args, **kwargs):
+    def time_update(*args, **kwargs):
         started, slept_before = time.perf_counter(), slept[0]
         found = original(*args, **kwargs)
         took.append(time.perf_counter() - started - (slept[0] - slept_before))
         mean.value = fmean(took[1:]) if len(took) > 1 else 0.0
         return found
 
-    monkeypatch.setattr(watched_training.loop, "update_policy", timed)
+    monkeypatch.setattr(watched_training.loop, "update_policy", time_update)
     return lambda steps, least: lambda: max(steps * mean.value, least)
 
 
@@ -94,12 +94,12 @@ def bare(dataset, output, **run):
 
     losses, original = [], lerobot_train.update_policy
 
-    def noted(*args, **kwargs):
+    def record_loss(*args, **kwargs):
         found = original(*args, **kwargs)
         losses.append(found[0].metrics["loss"].val)
         return found
 
-    lerobot_train.update_policy = noted
+    lerobot_train.update_policy = record_loss
     try:
         with patched_arguments(arguments(dataset, output, **run)):
             lerobot_train.main()
@@ -112,7 +112,7 @@ def bare(dataset, output, **run):
 def test_a_healthy_training_is_whole_unchanged_and_finds_nothing(dataset, tmp_path):
     from lerobot.scripts import lerobot_train
 
-    found = trained(dataset, tmp_path / "watched", "--save_checkpoint=true", steps=FEW)
+    found = run_training(dataset, tmp_path / "watched", "--save_checkpoint=true", steps=FEW)
     result, training = found.result, found.result.training
     assert result.status == "complete"
     assert training.steps == training.run_steps == FEW
@@ -143,7 +143,7 @@ def test_a_healthy_training_is_whole_unchanged_and_finds_nothing(dataset, tmp_pa
     assert training.overhead < 0.1  # benchmarks/train_overhead.py holds it to less, on a machine of its own
     unwanted = rules(advise(result)) & {*CAUSES, "slow-optimizer", "frequent-checkpoints", "straggler", "slow-epochs"}
     if unwanted:  # a busy machine starves a loader once; a rule that is wrong fires again
-        unwanted &= rules(advise(trained(dataset, tmp_path / "again", steps=FEW).result))
+        unwanted &= rules(advise(run_training(dataset, tmp_path / "again", steps=FEW).result))
     assert not unwanted
     # The rule adds up all steps, of which a busy machine holds up some; half of them it leaves alone.
     both = [next(c for c in step.components if c.path == [way, "backbone"]) for way in ("forward", "backward")]
@@ -155,22 +155,24 @@ def test_a_healthy_training_is_whole_unchanged_and_finds_nothing(dataset, tmp_pa
 
 
 @pytest.mark.matrix
-def test_a_slow_image_transform_is_named(dataset, tmp_path, monkeypatch, steps_of):
+def test_a_slow_image_transform_is_named(dataset, tmp_path, monkeypatch, step_pauses):
     from lerobot.transforms.transforms import ImageTransforms
 
-    monkeypatch.setattr(ImageTransforms, "forward", slowed(ImageTransforms.forward, steps_of(0.8, least=0.1)))
-    result = trained(dataset, tmp_path / "out", "--dataset.image_transforms.enable=true", NONE_AHEAD, steps=FEW).result
+    monkeypatch.setattr(ImageTransforms, "forward", slow_down(ImageTransforms.forward, step_pauses(0.8, least=0.1)))
+    result = run_training(
+        dataset, tmp_path / "out", "--dataset.image_transforms.enable=true", NONE_AHEAD, steps=FEW
+    ).result
     assert rules(advise(result)) & CAUSES == {"slow-transforms"}
     assert result.training.bound == "data"
 
 
 @pytest.mark.matrix
-def test_slow_storage_is_named(dataset, tmp_path, monkeypatch, steps_of):
+def test_slow_storage_is_named(dataset, tmp_path, monkeypatch, step_pauses):
     # A stand-in for a slow disk: opening a file takes long, and no core is busy meanwhile.
     import av
 
-    monkeypatch.setattr(av, "open", slowed(av.open, steps_of(0.8, least=0.15)))
-    result = trained(dataset, tmp_path / "out", NONE_AHEAD, steps=FEW).result
+    monkeypatch.setattr(av, "open", slow_down(av.open, step_pauses(0.8, least=0.15)))
+    result = run_training(dataset, tmp_path / "out", NONE_AHEAD, steps=FEW).result
     found = rules(advise(result)) & CAUSES
     if result.training.machine_cpu > 0.75:  # others are busy on this machine: then nobody can tell
         assert found == {"slow-decoding"}
@@ -179,13 +181,15 @@ def test_slow_storage_is_named(dataset, tmp_path, monkeypatch, steps_of):
 
 
 @pytest.mark.slow("pauses in real time")
-def test_one_slow_worker_is_named(dataset, tmp_path, monkeypatch, steps_of):
+def test_one_slow_worker_is_named(dataset, tmp_path, monkeypatch, step_pauses):
     from torch.utils.data._utils.fetch import _MapDatasetFetcher
 
     mine = lambda: get_worker_info().id == 1  # noqa: E731
-    monkeypatch.setattr(_MapDatasetFetcher, "fetch", slowed(_MapDatasetFetcher.fetch, steps_of(4, least=0.5), mine))
+    monkeypatch.setattr(
+        _MapDatasetFetcher, "fetch", slow_down(_MapDatasetFetcher.fetch, step_pauses(4, least=0.5), mine)
+    )
     # The first step takes long, and hides the first pause: that one step in two waits must show without it.
-    result = trained(dataset, tmp_path / "out", NONE_AHEAD, SHORT, steps=20).result
+    result = run_training(dataset, tmp_path / "out", NONE_AHEAD, SHORT, steps=20).result
     assert rules(advise(result)) & CAUSES == {"slow-worker"}
     finding = next(f for f in advise(result) if f.rule == "slow-worker")
     assert "worker 1 takes" in finding.seen
@@ -193,22 +197,22 @@ def test_one_slow_worker_is_named(dataset, tmp_path, monkeypatch, steps_of):
 
 
 @pytest.mark.matrix
-def test_a_slow_forward_is_named(dataset, tmp_path, monkeypatch, steps_of):
+def test_a_slow_forward_is_named(dataset, tmp_path, monkeypatch, step_pauses):
     from lerobot.policies.act.modeling_act import ACTEncoder
 
-    monkeypatch.setattr(ACTEncoder, "forward", slowed(ACTEncoder.forward, steps_of(1, least=0.3)))
-    result = trained(dataset, tmp_path / "out", steps=FEW).result
+    monkeypatch.setattr(ACTEncoder, "forward", slow_down(ACTEncoder.forward, step_pauses(1, least=0.3)))
+    result = run_training(dataset, tmp_path / "out", steps=FEW).result
     assert rules(advise(result)) & {*CAUSES, "slow-forward", "slow-optimizer"} == {"slow-forward"}
     titles = [f.title for f in advise(result) if f.rule == "slow-forward"]
     assert any(title.startswith("encoder takes") for title in titles)
 
 
 @pytest.mark.matrix
-def test_a_slow_optimizer_is_named(dataset, tmp_path, monkeypatch, steps_of):
+def test_a_slow_optimizer_is_named(dataset, tmp_path, monkeypatch, step_pauses):
     from accelerate.optimizer import AcceleratedOptimizer
 
-    monkeypatch.setattr(AcceleratedOptimizer, "step", slowed(AcceleratedOptimizer.step, steps_of(1, least=0.6)))
-    found = rules(advise(trained(dataset, tmp_path / "out", steps=FEW).result))
+    monkeypatch.setattr(AcceleratedOptimizer, "step", slow_down(AcceleratedOptimizer.step, step_pauses(1, least=0.6)))
+    found = rules(advise(run_training(dataset, tmp_path / "out", steps=FEW).result))
     assert found & {*CAUSES, "slow-optimizer"} == {"slow-optimizer"}
 
 
@@ -216,7 +220,7 @@ def test_a_slow_optimizer_is_named(dataset, tmp_path, monkeypatch, steps_of):
 def test_what_splits_a_compiled_training_is_named(dataset, tmp_path, monkeypatch):
     # LeRobot's loss reads its terms with .item() (its issue 2159). Compiled by torch's front end, and run as traced.
     monkeypatch.setattr(ACTPolicy, "forward", torch.compile(ACTPolicy.forward, backend="eager"))
-    result = trained(dataset, tmp_path / "out", NONE_AHEAD, SHORT, steps=4, workers=0).result
+    result = run_training(dataset, tmp_path / "out", NONE_AHEAD, SHORT, steps=4, workers=0).result
     seen = result.measurement(STEP).compilation
     lines = Path(inspect.getfile(ACTPolicy)).read_text().splitlines()
     reading = [number for number, text in enumerate(lines, 1) if '_loss"' in text and ".item()" in text]
@@ -229,12 +233,12 @@ def test_what_splits_a_compiled_training_is_named(dataset, tmp_path, monkeypatch
 
 
 @pytest.mark.matrix
-def test_frequent_checkpoints_are_named(dataset, tmp_path, monkeypatch, steps_of):
+def test_frequent_checkpoints_are_named(dataset, tmp_path, monkeypatch, step_pauses):
     def save(checkpoint_dir, **_):  # takes its time and writes nothing: real ones took most of this test
         checkpoint_dir.mkdir(parents=True)
 
-    monkeypatch.setattr(watched_training.loop, "save_checkpoint", slowed(save, steps_of(1, least=0.3)))
-    result = trained(dataset, tmp_path / "out", "--save_checkpoint=true", "--save_freq=2", steps=FEW).result
+    monkeypatch.setattr(watched_training.loop, "save_checkpoint", slow_down(save, step_pauses(1, least=0.3)))
+    result = run_training(dataset, tmp_path / "out", "--save_checkpoint=true", "--save_freq=2", steps=FEW).result
     assert rules(advise(result)) >= {"frequent-checkpoints"}
     checkpoint = next(stall for stall in result.training.stalls if stall.cause == "checkpoint")
     assert checkpoint.steps == FEW // 2
@@ -261,8 +265,10 @@ def test_one_slow_rank_of_two_is_named(dataset, tmp_path):
 def failed_without_workers(dataset, tmp_path_factory):
     """A training that loads its own data and fails in its fourth step."""
     with pytest.MonkeyPatch.context() as monkeypatch:
-        monkeypatch.setattr(watched_training.loop, "update_policy", raising_in(4, RuntimeError("CUDA out of memory")))
-        return trained(dataset, tmp_path_factory.mktemp("failed") / "out", SHORT, workers=0).result
+        monkeypatch.setattr(
+            watched_training.loop, "update_policy", make_raising_update(4, RuntimeError("CUDA out of memory"))
+        )
+        return run_training(dataset, tmp_path_factory.mktemp("failed") / "out", SHORT, workers=0).result
 
 
 def test_without_workers_the_training_process_loads(failed_without_workers):
@@ -276,7 +282,9 @@ def test_without_workers_the_training_process_loads(failed_without_workers):
 
 @pytest.mark.matrix
 def test_spawned_workers_are_seen_too(dataset, tmp_path):
-    result = trained(dataset, tmp_path / "out", "--dataloader_multiprocessing_context=spawn", steps=4, workers=1).result
+    result = run_training(
+        dataset, tmp_path / "out", "--dataloader_multiprocessing_context=spawn", steps=4, workers=1
+    ).result
     assert [worker.name for worker in result.training.loader] == ["worker 0"]
     assert {part.name for part in result.training.loader_parts} >= {"video decoding", "collate"}
 
@@ -286,7 +294,7 @@ def partly_recorded(dataset, tmp_path_factory):
     """A training with an evaluation, of which four steps of six are recorded, and its folder."""
     output = tmp_path_factory.mktemp("partly") / "out"
     more = ("--save_checkpoint=true", "--dataset.eval_split=0.4", "--eval_steps=3")
-    return trained(dataset, output, *more, options=WatchOptions(most_steps=4), steps=6).result, output
+    return run_training(dataset, output, *more, options=WatchOptions(most_steps=4), steps=6).result, output
 
 
 @pytest.mark.slow("a training with evaluation and checkpoints")
@@ -307,7 +315,7 @@ def test_evaluation_is_a_part_of_its_own(partly_recorded):
     assert len(result.training.loader) == 2
 
 
-def raising_in(step, error):
+def make_raising_update(step, error):
     """LeRobot's ``update_policy``, raising ``error`` in the step of that number."""
     original, calls = watched_training.loop.update_policy, []
 
@@ -321,8 +329,8 @@ def raising_in(step, error):
 
 
 def test_an_interrupted_run_keeps_its_steps(dataset, tmp_path, monkeypatch):
-    monkeypatch.setattr(watched_training.loop, "update_policy", raising_in(5, KeyboardInterrupt()))
-    result = trained(dataset, tmp_path / "out", SHORT, workers=1).result
+    monkeypatch.setattr(watched_training.loop, "update_policy", make_raising_update(5, KeyboardInterrupt()))
+    result = run_training(dataset, tmp_path / "out", SHORT, workers=1).result
     assert result.status == "interrupted"
     assert result.training.steps == 4
     assert result.training.loader, "what the workers recorded is there"
@@ -336,8 +344,10 @@ def test_a_failed_run_keeps_its_steps_and_says_why(failed_without_workers):
 
 
 def test_one_step_is_enough_to_be_kept(dataset, tmp_path, monkeypatch):
-    monkeypatch.setattr(watched_training.loop, "update_policy", raising_in(2, RuntimeError("CUDA out of memory")))
-    result = trained(dataset, tmp_path / "out", SHORT, workers=0).result
+    monkeypatch.setattr(
+        watched_training.loop, "update_policy", make_raising_update(2, RuntimeError("CUDA out of memory"))
+    )
+    result = run_training(dataset, tmp_path / "out", SHORT, workers=0).result
     assert result.training.steps == 1
     assert "CUDA out of memory" in markdown.render(document(result))
     assert isinstance(advise(result), list)
@@ -359,23 +369,23 @@ def test_what_a_policy_does_wrong_is_told_as_everywhere(raised, said, dataset, t
     plug_in.error = raised
     monkeypatch.setattr(ACTPolicy, "forward", plug_in.forward)
     with pytest.raises(UserError, match=f"lerobot-train failed: {said}"):
-        trained(dataset, tmp_path / "out", workers=0)
+        run_training(dataset, tmp_path / "out", workers=0)
 
 
 @pytest.fixture
-def damaged(dataset, tmp_path):
+def damaged_dataset(dataset, tmp_path):
     """A copy to damage."""
     return Path(shutil.copytree(dataset, tmp_path / "damaged"))
 
 
 @pytest.mark.parametrize("workers", matrix([1, 0]))
-def test_a_broken_video_is_named_with_its_episode(damaged, tmp_path, workers):
-    (video,) = damaged.glob("videos/*/*/*.mp4")
+def test_a_broken_video_is_named_with_its_episode(damaged_dataset, tmp_path, workers):
+    (video,) = damaged_dataset.glob("videos/*/*/*.mp4")
     video.write_bytes(video.read_bytes()[:3000])
     with pytest.raises(
         UserError, match=r"is broken: videos/observation\.image/\S+\.mp4 is cut off: it has 3,000 bytes of"
     ):
-        trained(damaged, tmp_path / "out", workers=workers)
+        run_training(damaged_dataset, tmp_path / "out", workers=workers)
 
 
 def test_a_decoder_that_fails_on_whole_files_is_not_called_a_broken_dataset(dataset, tmp_path, monkeypatch):
@@ -387,14 +397,14 @@ def test_a_decoder_that_fails_on_whole_files_is_not_called_a_broken_dataset(data
     monkeypatch.setattr("lerobot.datasets.dataset_reader.decode_video_frames", failing)
     said = r"cannot be read by \w+: videos/.+beyond the end; Strobe found no fault in its files: try \S+=pyav, or leave"
     with pytest.raises(UserError, match=said):
-        trained(dataset, tmp_path / "out", "--dataset.video_backend=torchcodec", workers=0)
+        run_training(dataset, tmp_path / "out", "--dataset.video_backend=torchcodec", workers=0)
 
 
 @pytest.mark.parametrize("workers", matrix([1, 0]))
-def test_what_was_measured_before_a_fault_of_the_dataset_is_kept_with_the_fault(damaged, tmp_path, workers):
-    late(damaged, 4, 12, "observation.image")  # its last twelve frames are not there
+def test_what_was_measured_before_a_fault_of_the_dataset_is_kept_with_the_fault(damaged_dataset, tmp_path, workers):
+    late(damaged_dataset, 4, 12, "observation.image")  # its last twelve frames are not there
     said = []
-    given = arguments(damaged, tmp_path / "out", "--batch_size=4", "--seed=10", steps=40, workers=workers)
+    given = arguments(damaged_dataset, tmp_path / "out", "--batch_size=4", "--seed=10", steps=40, workers=workers)
     run = train(given, WatchOptions(), report=said.append)
     assert run.mistake
     assert run.result.status == "failed"
@@ -406,30 +416,30 @@ def test_what_was_measured_before_a_fault_of_the_dataset_is_kept_with_the_fault(
     assert re.search(told, said[0]), "and before the first step"
 
 
-def test_a_training_tells_what_it_reads_and_what_is_wrong_all_the_same(damaged, tmp_path):
-    number(damaged, "observation.state", 50, float("nan"))
-    run = trained(damaged, tmp_path / "out", SHORT, steps=2, workers=0)
+def test_a_training_tells_what_it_reads_and_what_is_wrong_all_the_same(damaged_dataset, tmp_path):
+    number(damaged_dataset, "observation.state", 50, float("nan"))
+    run = run_training(damaged_dataset, tmp_path / "out", SHORT, steps=2, workers=0)
     assert not run.mistake
     assert any("episode 1, frame 10: number 0 of observation.state" in each for each in run.result.caveats)
 
 
-def test_a_loss_that_is_no_number_costs_nothing_that_was_measured(damaged, tmp_path):
+def test_a_loss_that_is_no_number_costs_nothing_that_was_measured(damaged_dataset, tmp_path):
     def change(columns):
         columns["observation.state"] = [[float("nan")] * len(row) for row in columns["observation.state"]]
 
-    table(damaged, "data", change)
-    result = trained(damaged, tmp_path / "out", SHORT, steps=2, workers=0).result
+    table(damaged_dataset, "data", change)
+    result = run_training(damaged_dataset, tmp_path / "out", SHORT, steps=2, workers=0).result
     assert result.status == "complete"
     assert result.training.losses == [None, None]
     assert any("observation.state" in each for each in result.caveats)
     assert "The loss is infinite or not a number from step 1 on" in [finding.title for finding in advise(result)]
 
 
-def test_a_broken_table_is_named_with_its_episodes(damaged, tmp_path):
-    (table,) = damaged.glob("data/*/*.parquet")
+def test_a_broken_table_is_named_with_its_episodes(damaged_dataset, tmp_path):
+    (table,) = damaged_dataset.glob("data/*/*.parquet")
     table.write_bytes(table.read_bytes()[:1000])
     with pytest.raises(UserError, match=r"data/chunk-000/file-000\.parquet \(episodes 0 to 4\) cannot be read"):
-        trained(damaged, tmp_path / "out")
+        run_training(damaged_dataset, tmp_path / "out")
 
 
 def test_too_little_shared_memory_is_told_before_workers_start(dataset, tmp_path, monkeypatch):
@@ -438,7 +448,7 @@ def test_too_little_shared_memory_is_told_before_workers_start(dataset, tmp_path
     usage = shutil.disk_usage("/")
     monkeypatch.setattr(memory.shutil, "disk_usage", lambda _: usage._replace(free=2**16))
     with pytest.raises(UserError, match=r"2 workers × 4 batches of \S+ MiB need .+ of shared memory"):
-        trained(dataset, tmp_path / "out")
+        run_training(dataset, tmp_path / "out")
 
 
 def test_the_size_of_a_batch_is_that_of_the_batch(dataset):

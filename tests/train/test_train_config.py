@@ -12,14 +12,21 @@ from strobe.train.watch import train_config
 
 
 @pytest.fixture(scope="module")
-def given(recording: Path) -> list[str]:
+def training_flags(recording: Path) -> list[str]:
     return ["--dataset.repo_id=local/pusht", f"--dataset.root={recording}", "--policy.type=act", "--policy.device=cpu"]
 
 
-def test_flags_arrive_as_lerobot_train_takes_them_and_nothing_global_is_left(given: list[str]) -> None:
+def test_flags_arrive_as_lerobot_train_takes_them_and_nothing_global_is_left(training_flags: list[str]) -> None:
     before = list(sys.argv)
     config = train_config(
-        [*given, "--policy.repo_id=me/act", "--num_workers", "2", "--dataset.episodes=[1]", "--policy.chunk_size=120"]
+        [
+            *training_flags,
+            "--policy.repo_id=me/act",
+            "--num_workers",
+            "2",
+            "--dataset.episodes=[1]",
+            "--policy.chunk_size=120",
+        ]
     )
     assert (config.num_workers, config.dataset.episodes, config.prefetch_factor) == (2, [1], 4)
     assert config.policy is not None
@@ -30,18 +37,20 @@ def test_flags_arrive_as_lerobot_train_takes_them_and_nothing_global_is_left(giv
     assert sys.argv == before
 
 
-def test_measuring_asks_for_no_repository_and_leaves_an_output_folder_be(given: list[str], tmp_path: Path) -> None:
+def test_measuring_asks_for_no_repository_and_leaves_an_output_folder_be(
+    training_flags: list[str], tmp_path: Path
+) -> None:
     with pytest.raises(UserError, match="repo_id"):
-        train_config(given)
+        train_config(training_flags)
     with pytest.raises(UserError, match="already exists"):
-        train_config([*given, "--policy.repo_id=me/act", f"--output_dir={tmp_path}"])
-    config = train_config([*given, f"--output_dir={tmp_path}", "--policy.push_to_hub"], measuring=True)
+        train_config([*training_flags, "--policy.repo_id=me/act", f"--output_dir={tmp_path}"])
+    config = train_config([*training_flags, f"--output_dir={tmp_path}", "--policy.push_to_hub"], measuring=True)
     assert config.policy is not None
     assert not config.policy.push_to_hub
 
 
-def test_a_saved_config_is_read_and_flags_override_it(given: list[str], tmp_path: Path) -> None:
-    train_config(given, measuring=True)._save_pretrained(tmp_path)
+def test_a_saved_config_is_read_and_flags_override_it(training_flags: list[str], tmp_path: Path) -> None:
+    train_config(training_flags, measuring=True)._save_pretrained(tmp_path)
     saved = f"--config_path={tmp_path / 'train_config.json'}"
     config = train_config([saved, "--batch_size=3"], measuring=True)
     assert config.batch_size == 3
@@ -83,15 +92,15 @@ def test_a_checkpoint_s_config_is_taken_and_overridden(recording: Path, tmp_path
         ("--help", "lerobot-train --help"),
     ],
 )
-def test_a_wrong_flag_is_one_line(given: list[str], wrong: str, said: str) -> None:
-    kept = [flag for flag in given if flag.split("=")[0] != wrong.split("=")[0]]
+def test_a_wrong_flag_is_one_line(training_flags: list[str], wrong: str, said: str) -> None:
+    kept = [flag for flag in training_flags if flag.split("=")[0] != wrong.split("=")[0]]
     with pytest.raises(UserError, match=said) as caught:
         train_config([*kept, wrong], measuring=True)
     assert "\n" not in str(caught.value)
 
 
-def test_what_is_missing_is_named(given: list[str]) -> None:
+def test_what_is_missing_is_named(training_flags: list[str]) -> None:
     with pytest.raises(UserError, match="name the policy"):
-        train_config(given[:2])
+        train_config(training_flags[:2])
     with pytest.raises(UserError, match=r"name the dataset.*--dataset\.repo_id"):
-        train_config(given[1:])
+        train_config(training_flags[1:])

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 from safetensors.torch import load_file, save_file
-from support.training_run import arguments, rules, trained
+from support.training_run import arguments, rules, run_training
 
 from strobe.core.errors import UserError
 from strobe.core.kinds import advise, document
@@ -26,7 +26,7 @@ OURS = {"statistics-of-other-data", "episodes-not-asked", "episodes-missing", "a
         "accumulation-ignored"}  # fmt: skip
 
 
-def recorded(root: Path, shift: float) -> Path:
+def record_dataset(root: Path, shift: float) -> Path:
     """Three episodes of eight frames with one small image each; ``shift`` moves states and actions."""
     from lerobot.datasets.lerobot_dataset import LeRobotDataset
 
@@ -47,58 +47,58 @@ def recorded(root: Path, shift: float) -> Path:
 
 @pytest.fixture(scope="module")
 def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return recorded(tmp_path_factory.mktemp("trained_on") / "tiny", 0.0)
+    return record_dataset(tmp_path_factory.mktemp("trained_on") / "tiny", 0.0)
 
 
 @pytest.fixture(scope="module")
 def checkpoint(data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A checkpoint after two steps."""
     out = tmp_path_factory.mktemp("checkpoint") / "out"
-    trained(data, out, *TINY, "--save_checkpoint=true", steps=2, workers=0)
+    run_training(data, out, *TINY, "--save_checkpoint=true", steps=2, workers=0)
     return out / "checkpoints" / "last" / "pretrained_model"
 
 
-def continued(checkpoint: Path, *more: str) -> tuple[TrainedOn, set[str], str]:
+def continue_training(checkpoint: Path, *more: str) -> tuple[TrainedOn, set[str], str]:
     run = [f"--config_path={checkpoint / 'train_config.json'}", "--resume=true", "--steps=3",
            "--save_checkpoint=false", *more]  # fmt: skip
-    return told(train(run, WatchOptions()).result)
+    return read_answer(train(run, WatchOptions()).result)
 
 
-def finetuned(data: Path, path: Path, out: Path, *more: str) -> tuple[TrainedOn, set[str], str]:
+def finetune(data: Path, path: Path, out: Path, *more: str) -> tuple[TrainedOn, set[str], str]:
     given = arguments(data, out, "--batch_size=4", *more, steps=1, workers=0)
     given = [argument for argument in given if not argument.startswith("--policy.")]
-    return told(train([*given, f"--policy.path={path}", "--policy.push_to_hub=false"], WatchOptions()).result)
+    return read_answer(train([*given, f"--policy.path={path}", "--policy.push_to_hub=false"], WatchOptions()).result)
 
 
-def told(result: Any) -> tuple[TrainedOn, set[str], str]:
+def read_answer(result: Any) -> tuple[TrainedOn, set[str], str]:
     """The record, the rules on it that fired, and the page."""
     return result.training.trained_on, rules(advise(result)) & OURS, markdown.render(document(result))
 
 
 @pytest.mark.slow("three trainings: LeRobot's own resume", each_change=True)
 def test_a_run_that_continues_on_other_data_has_the_statistics_of_the_first(data, checkpoint, tmp_path):
-    sound, unwanted, page = continued(checkpoint)
+    sound, unwanted, page = continue_training(checkpoint)
     assert (sound.statistics_off, unwanted) == ({}, set())
     assert sound.resumed is not None
     assert sound.resumed.step == 2
     assert set(sound.resumed.changed or {}) == {"steps", "save_checkpoint"}
     assert "changed: steps | 2 → 3" in page
 
-    other = recorded(tmp_path / "other", 3.0)
-    found, fired, _ = continued(checkpoint, f"--dataset.root={other}")
+    other = record_dataset(tmp_path / "other", 3.0)
+    found, fired, _ = continue_training(checkpoint, f"--dataset.root={other}")
     assert fired == {"statistics-of-other-data"}
     assert found.normalised_by == "the checkpoint's statistics"
     assert min(found.statistics_off[name] for name in ("action", "observation.state")) > 1
     assert (found.resumed.changed or {})["dataset.root"] == (json.dumps(str(data)), json.dumps(str(other)))
 
-    mended, unwanted, _ = finetuned(other, checkpoint, tmp_path / "new")  # the advice of the finding
-    assert (mended.normalised_by, mended.statistics_off, unwanted) == ("the data's statistics", {}, set())
+    fixed, unwanted, _ = finetune(other, checkpoint, tmp_path / "new")  # the advice of the finding
+    assert (fixed.normalised_by, fixed.statistics_off, unwanted) == ("the data's statistics", {}, set())
 
 
 @pytest.mark.slow("two trainings, with a worker")
 def test_a_stream_that_ignores_the_episodes_is_told_from_files_that_do_not(data, tmp_path, monkeypatch):
     given = (*TINY, "--dataset.episodes=[0]", "--dataset.image_transforms.enable=true")
-    sound, unwanted, page = told(trained(data, tmp_path / "files", *given, steps=2, workers=1).result)
+    sound, unwanted, page = read_answer(run_training(data, tmp_path / "files", *given, steps=2, workers=1).result)
     assert (sound.episodes_asked, sound.episodes_seen, sound.not_asked, unwanted) == (1, 1, [], set())
     assert sound.startup_ms is not None
     assert sound.first_batch_ms is not None
@@ -110,7 +110,7 @@ def test_a_stream_that_ignores_the_episodes_is_told_from_files_that_do_not(data,
     assert "image transforms | at most 3 of brightness" in page
 
     monkeypatch.setenv("ACCELERATE_GRADIENT_ACCUMULATION_STEPS", "4")
-    found, fired, _ = told(trained(data, tmp_path / "stream", *given, "--dataset.streaming=true", steps=7,
+    found, fired, _ = read_answer(run_training(data, tmp_path / "stream", *given, "--dataset.streaming=true", steps=7,
                                    workers=1).result)  # fmt: skip
     assert fired == {"episodes-not-asked", "accumulation-ignored"}
     assert (found.not_asked, found.frames_distinct, found.accumulation) == ([1, 2], 24, 4)
@@ -119,14 +119,14 @@ def test_a_stream_that_ignores_the_episodes_is_told_from_files_that_do_not(data,
 
 def test_a_stream_without_workers_reads_nothing(data, tmp_path):
     with pytest.raises(UserError, match="--num_workers=1"):
-        trained(data, tmp_path / "out", *TINY, "--dataset.streaming=true", steps=1, workers=0)
+        run_training(data, tmp_path / "out", *TINY, "--dataset.streaming=true", steps=1, workers=0)
 
 
 @pytest.mark.slow("trainings with a PEFT adapter")
 def test_an_adapter_that_does_nothing_is_told_from_one_that_was_trained(data, checkpoint, tmp_path):
     out = tmp_path / "made"
     peft = ("--peft.r=2", '--peft.target_modules=["linear1","linear2"]', "--peft.full_training_modules=[]")
-    fresh, unwanted, _ = finetuned(data, checkpoint, out, *peft, "--save_checkpoint=true")
+    fresh, unwanted, _ = finetune(data, checkpoint, out, *peft, "--save_checkpoint=true")
     assert fresh.adapter is not None
     assert not fresh.adapter.loaded
     assert unwanted == set()
@@ -137,12 +137,12 @@ def test_an_adapter_that_does_nothing_is_told_from_one_that_was_trained(data, ch
     weights = load_file(renamed / "adapter_model.safetensors")
     others = {name.replace("linear", "dense"): one for name, one in weights.items()}
     save_file(others, renamed / "adapter_model.safetensors")
-    sound, unwanted, _ = finetuned(data, made, tmp_path / "sound")
+    sound, unwanted, _ = finetune(data, made, tmp_path / "sound")
     assert sound.adapter is not None
     assert sound.adapter.loaded
     assert sound.adapter.idle == 0
     assert unwanted == set()
-    idle, fired, page = finetuned(data, renamed, tmp_path / "idle")
+    idle, fired, page = finetune(data, renamed, tmp_path / "idle")
     assert fired == {"adapter-idle"}
     assert idle.adapter is not None
     assert f"{idle.adapter.layers} of {idle.adapter.layers} have the base's bits" in page
@@ -152,5 +152,5 @@ def test_an_adapter_that_does_nothing_is_told_from_one_that_was_trained(data, ch
     shutil.copy(checkpoint / "model.safetensors", left)
     settings = json.loads((left / "config.json").read_text())
     (left / "config.json").write_text(json.dumps(settings | {"use_peft": False}))
-    _, fired, _ = finetuned(data, left, tmp_path / "unread")
+    _, fired, _ = finetune(data, left, tmp_path / "unread")
     assert fired == {"adapter-not-applied"}

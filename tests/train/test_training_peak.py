@@ -8,7 +8,7 @@ from typing import Any
 import psutil
 import torch
 
-from strobe.core.devices.accelerators import memory_of
+from strobe.core.devices.accelerators import find_device_memory
 from strobe.core.timeline import Timeline
 from strobe.train.summary import section_price_ms
 from strobe.train.watch import TrainingWatch
@@ -18,10 +18,10 @@ def test_the_highest_of_all_steps_counts_and_of_what_lies_between_them(made_up):
     card = made_up.cards[1]
     tracker: Any = SimpleNamespace(metrics={"loss": SimpleNamespace(val=1.0)})
 
-    def peak_of(updates: list[int], between: list[int], before: int = 0) -> int | None:
+    def measured_peak(updates: list[int], between: list[int], before: int = 0) -> int | None:
         watch = TrainingWatch()
         watch.config = SimpleNamespace(steps=len(updates))
-        watch._memory = memory = memory_of(torch.device("cuda:1"))
+        watch._memory = memory = find_device_memory(torch.device("cuda:1"))
         watch.timeline, watch._cores = Timeline(), psutil.cpu_times()
         assert memory is not None
         memory.reset_peak()
@@ -41,10 +41,10 @@ def test_the_highest_of_all_steps_counts_and_of_what_lies_between_them(made_up):
         watch._end_step()
         return watch.peak_device
 
-    assert peak_of([500, 9000, 700], [0, 0, 0]) == 9000
-    assert peak_of([500, 600, 700], [0, 4000, 0]) == 4000
-    assert peak_of([500, 600, 700], [0, 0, 5000]) == 5000
-    assert peak_of([500, 600, 700], [0, 0, 0], before=3000) == 3000
+    assert measured_peak([500, 9000, 700], [0, 0, 0]) == 9000
+    assert measured_peak([500, 600, 700], [0, 4000, 0]) == 4000
+    assert measured_peak([500, 600, 700], [0, 0, 5000]) == 5000
+    assert measured_peak([500, 600, 700], [0, 0, 0], before=3000) == 3000
 
 
 def test_a_training_on_the_cpu_has_no_device_peak():

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import torch
-from support.findings_results import measured, result
+from support.findings_results import make_measurement, result
 from torch import nn
 
 from strobe.core.kinds import document
@@ -17,13 +17,13 @@ from strobe.core.report import markdown
 from strobe.core.results.subject import Ceiling
 from strobe.core.timeline.timeline import Section
 from strobe.train.results import Training, TrainResult, Utilisation
-from strobe.train.utilisation import CountedStep, peak, utilisation_of
+from strobe.train.utilisation import CountedStep, peak, step_utilisation
 
 MODEL = 3e9  # FLOP of the step that is counted below, at 100 GFLOP/s in 30 ms
 PEAK = Ceiling(gflops={"float32": 100.0})
 
 
-def counted(flop: float = MODEL) -> CountedStep:
+def make_counted_step(flop: float = MODEL) -> CountedStep:
     found = CountedStep(steps=10)
     found.run(1, CompileLog(), lambda: torch.ones(2, 2) @ torch.ones(2, 2))
     assert found.counter is not None
@@ -39,7 +39,7 @@ def steps(wait_ms: float, passes_ms: float = 60.0) -> tuple[list[Iteration], lis
 
 
 def test_mfu_falls_when_the_step_waits_and_that_of_its_passes_does_not():
-    at_once, waiting = (utilisation_of(counted(), *steps(wait), PEAK) for wait in (0.0, 40.0))
+    at_once, waiting = (step_utilisation(make_counted_step(), *steps(wait), PEAK) for wait in (0.0, 40.0))
     assert at_once.share == pytest.approx(0.5)
     assert waiting.share == pytest.approx(0.3)
     assert at_once.passes_share == waiting.passes_share == pytest.approx(0.5)
@@ -59,10 +59,10 @@ def test_the_second_step_alone_is_counted_and_returns_what_it_would_without():
 
 
 def test_each_dtype_is_held_against_its_own_peak():
-    mixed = counted()
+    mixed = make_counted_step()
     assert mixed.counter is not None
     mixed.counter.flop["bfloat16"] = 8 * 10**9
-    found = utilisation_of(mixed, *steps(0.0), Ceiling(gflops={"float32": 100.0, "bfloat16": 400.0}))
+    found = step_utilisation(mixed, *steps(0.0), Ceiling(gflops={"float32": 100.0, "bfloat16": 400.0}))
     assert found.least_ms == pytest.approx(30 + 20)
 
 
@@ -82,7 +82,7 @@ def test_a_step_that_cannot_be_counted_runs_as_it_is_and_says_why(monkeypatch, r
     assert found.counter is None
     assert found.warmup == 0
     assert peak(found, torch.device("cpu")).gflops == {}
-    judged = utilisation_of(found, *steps(0.0), PEAK)
+    judged = step_utilisation(found, *steps(0.0), PEAK)
     assert judged.share is None
     assert why in judged.not_judged
 
@@ -90,18 +90,20 @@ def test_a_step_that_cannot_be_counted_runs_as_it_is_and_says_why(monkeypatch, r
 def test_an_unknown_operator_and_a_missing_peak_leave_it_unjudged():
     unknown = CountedStep(steps=10)
     unknown.run(1, CompileLog(), lambda: torch.linalg.inv(torch.eye(4) @ torch.eye(4)))
-    judged = utilisation_of(unknown, *steps(0.0), PEAK)
+    judged = step_utilisation(unknown, *steps(0.0), PEAK)
     assert judged.share is None
     assert "linalg" in judged.not_judged
-    judged = utilisation_of(counted(), *steps(0.0), Ceiling())
+    judged = step_utilisation(make_counted_step(), *steps(0.0), Ceiling())
     assert judged.share is None
     assert "float32" in judged.not_judged
-    judged = utilisation_of(counted(), *steps(0.0, passes_ms=20.0), PEAK)  # of which the products alone take 30
+    judged = step_utilisation(
+        make_counted_step(), *steps(0.0, passes_ms=20.0), PEAK
+    )  # of which the products alone take 30
     assert judged.share is judged.passes_share is None
     assert "above the peak" in judged.not_judged
     nothing = CountedStep(steps=10)
     nothing.run(1, CompileLog(), lambda: None)
-    assert utilisation_of(nothing, *steps(0.0), PEAK).not_judged
+    assert step_utilisation(nothing, *steps(0.0), PEAK).not_judged
 
 
 def test_the_page_has_the_figure_or_the_reason():
@@ -109,10 +111,10 @@ def test_the_page_has_the_figure_or_the_reason():
         figures: dict[str, Any] = {"batch_size": 8, "workers": 2, "steps": 20, "run_steps": 20, "planned_steps": 1000}
         figures |= {"samples_per_s": 80.0, "planned_hours": 1.0, "bound": "compute", "sentence": "It computes."}
         training = Training.model_validate(figures | {"data_share": 0.0, "overhead": 0.0, "mfu": mfu})
-        step = measured({"forward": 40.0, "other": 60.0}, name="training step", phase="training step")
+        step = make_measurement({"forward": 40.0, "other": 60.0}, name="training step", phase="training step")
         return markdown.render(document(result(step, of=TrainResult, training=training)))
 
-    known = utilisation_of(counted(), *steps(40.0), PEAK)
+    known = step_utilisation(make_counted_step(), *steps(40.0), PEAK)
     assert "MFU 30.0 %" in page(known)
     assert "50.0 % of the two passes" in page(known)
     assert "MFU: not judged: because" in page(Utilisation(not_judged="because"))

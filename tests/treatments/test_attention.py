@@ -67,7 +67,7 @@ def test_it_is_eager_attention(heads: int, shared: int, mask: str) -> None:
         "boolean": look,
         "of another dtype": torch.where(look, 0.0, LOW),
     }[mask]
-    added = None if given is None else attention.Masks().of(given, query.dtype)
+    added = None if given is None else attention.Masks().additive_mask(given, query.dtype)
     ours = attend(query, key, value, added, 0.4)
     scores = query @ key.repeat_interleave(heads // shared, 1).transpose(2, 3) * 0.4
     if given is not None:
@@ -84,7 +84,7 @@ def test_no_mask_makes_nan_in_16_bits(dtype: torch.dtype) -> None:
     query, key, value = (torch.randn(1, heads, 4, 8).to(dtype) * 10 for heads in (4, 1, 1))
     nothing = torch.zeros(1, 1, 4, 4, dtype=torch.bool)
     for mask in (nothing, torch.where(nothing, 0.0, LOW), torch.full((1, 1, 4, 4), torch.finfo(torch.float32).min)):
-        made = attention.Masks().of(mask, dtype)
+        made = attention.Masks().additive_mask(mask, dtype)
         assert made.dtype == dtype
         assert attend(query, key, value, made, None).isfinite().all()
 
@@ -92,11 +92,11 @@ def test_no_mask_makes_nan_in_16_bits(dtype: torch.dtype) -> None:
 def test_a_mask_is_prepared_once_and_again_when_it_changes() -> None:
     masks = attention.Masks()
     mask = torch.zeros(1, 1, 4, 4)
-    first = masks.of(mask, torch.bfloat16)
-    assert masks.of(mask, torch.bfloat16) is first
+    first = masks.additive_mask(mask, torch.bfloat16)
+    assert masks.additive_mask(mask, torch.bfloat16) is first
     mask[..., 2:] = LOW
-    assert masks.of(mask, torch.bfloat16)[0, 0, 0, 3] < -1e30
-    assert masks.of(mask, torch.float32).dtype == torch.float32
+    assert masks.additive_mask(mask, torch.bfloat16)[0, 0, 0, 3] < -1e30
+    assert masks.additive_mask(mask, torch.float32).dtype == torch.float32
 
 
 # Two transformers' layers in the prefix and in each of two steps; SmolVLA's vision tower is fused as it is, ACT has a
@@ -154,16 +154,16 @@ def test_a_transformers_model_that_is_eager() -> None:
 
 def test_attention_with_something_added_is_left_alone() -> None:
     module = nn.Module()
-    assert attention._same(module, functools.partial(_grouped, eager_attention_forward))
+    assert attention._same(module, functools.partial(_attend_grouped, eager_attention_forward))
 
-    def with_a_sink(*args: Any, **kwargs: Any) -> Any:
-        out, weights = _grouped(eager_attention_forward, *args, **kwargs)
+    def attend_with_sink(*args: Any, **kwargs: Any) -> Any:
+        out, weights = _attend_grouped(eager_attention_forward, *args, **kwargs)
         return out * 0.9, weights
 
-    assert not attention._same(module, with_a_sink)
+    assert not attention._same(module, attend_with_sink)
 
 
-def _grouped(eager: Any, module: Any, *args: Any, **kwargs: Any) -> Any:
+def _attend_grouped(eager: Any, module: Any, *args: Any, **kwargs: Any) -> Any:
     module.num_key_value_groups = 1
     return eager(module, *args, **kwargs)
 

@@ -16,7 +16,7 @@ from strobe.core.measure.agreement import agree
 from strobe.core.results.recipe import Recipe
 from strobe.core.treatments import catalogue
 from strobe.core.treatments.treatment import Variant
-from strobe.ladder.candidates import slot_of, together
+from strobe.ladder.candidates import together, treatment_slot
 from strobe.lerobot.policies.loading import load_subject
 from strobe.lerobot.policies.options import InputOptions, PolicyOptions
 from strobe.treatments.engines import backends
@@ -35,7 +35,7 @@ def own_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         yield engines_folder()
 
 
-def subject_of(kind: str, fed: Any = "made up") -> Any:
+def load_tiny_subject(kind: str, fed: Any = "made up") -> Any:
     subject: Any = load_subject(
         PolicyOptions(type=kind, size="tiny", overrides=["--device=cpu"]), InputOptions(cameras=1)
     )
@@ -55,13 +55,13 @@ def run(subject: Any, *treatments: Any, index: int = 0) -> Tensor:
         undo()
 
 
-def kept(folder: Path) -> set[str]:
+def list_kept_files(folder: Path) -> set[str]:
     return {one.name.split(".", 1)[1] for one in folder.iterdir()}
 
 
 def test_it_is_close_to_torchs_and_comes_from_the_cache(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("STROBE_CACHE", str(tmp_path))
-    subject = subject_of("act")
+    subject = load_tiny_subject("act")
     plain = [run(subject, index=index) for index in range(3)]
     first = part()
     got = [run(subject, first, index=index) for index in range(3)]
@@ -82,7 +82,7 @@ def test_its_scales_are_of_all_recorded_calls(monkeypatch: pytest.MonkeyPatch) -
         seen.append(calls)
         raise UserError("it was seen what it is calibrated on")
 
-    monkeypatch.setattr("strobe.treatments.engines.backends.calibrated", watching)
+    monkeypatch.setattr("strobe.treatments.engines.backends.quantize_calibrated", watching)
     subject = load_subject(
         PolicyOptions(type="diffusion", size="tiny", overrides=["--num_inference_steps=2"]), InputOptions(cameras=1)
     )
@@ -94,7 +94,11 @@ def test_its_scales_are_of_all_recorded_calls(monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_each_data_set_has_an_engine_of_its_own_and_a_robot_takes_none_of_made_up_pictures(own_cache: Path) -> None:
-    made_up, recorded, robot = subject_of("act"), subject_of("act", "data"), subject_of("act", "pending")
+    made_up, recorded, robot = (
+        load_tiny_subject("act"),
+        load_tiny_subject("act", "data"),
+        load_tiny_subject("act", "pending"),
+    )
     for one in (recorded, robot):
         one.policy.load_state_dict(made_up.policy.state_dict())
     run(made_up, part(ENCODER))
@@ -109,7 +113,7 @@ def test_each_data_set_has_an_engine_of_its_own_and_a_robot_takes_none_of_made_u
             ]  # a dark room
     of_data = part(ENCODER)
     expected = run(recorded, of_data)
-    assert kept(own_cache) >= {"made-up.blob", f"{recorded.input_source.digest}.blob"}
+    assert list_kept_files(own_cache) >= {"made-up.blob", f"{recorded.input_source.digest}.blob"}
     taken = part(ENCODER)
     run(robot, taken)
     assert taken.traits().from_cache is True
@@ -121,20 +125,20 @@ def test_a_recipe_is_refused_in_a_line_where_nothing_was_calibrated(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setenv("STROBE_CACHE", str(tmp_path))
-    from strobe.deploy.checking import put_on
+    from strobe.deploy.checking import apply_checked_recipe
 
-    subject = subject_of("act", "pending")
+    subject = load_tiny_subject("act", "pending")
     before = run(subject)
     recipe = Recipe(policy="act", treatments=[{"int8_engine": "openvino", "int8_engine.part": BACKBONE}])
     with pytest.raises(UserError, match=r"rung 1 \(int8_engine=openvino.*calibrated on observations"):
-        put_on(subject, recipe, "r", seconds=0.1)
+        apply_checked_recipe(subject, recipe, "r", seconds=0.1)
     assert torch.equal(run(subject), before)
 
 
 def test_shapes_that_no_observation_had_are_torchs(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("STROBE_CACHE", str(tmp_path))
-    monkeypatch.setattr(backends, "calibrated", lambda model, calls: model)  # seconds, and no part of this
-    subject = subject_of("act")
+    monkeypatch.setattr(backends, "quantize_calibrated", lambda model, calls: model)  # seconds, and no part of this
+    subject = load_tiny_subject("act")
     treatment = part()
     undo = treatment.apply(subject)
     try:
@@ -151,12 +155,12 @@ def test_shapes_that_no_observation_had_are_torchs(monkeypatch: pytest.MonkeyPat
 def test_it_takes_the_place_of_an_engine_of_the_same_part() -> None:
     specs = catalogue.parse("channels_last=true, engine=openvino, engine.part=model.backbone, engine.precision=bf16")
     [added] = catalogue.parse("int8_engine=openvino, int8_engine.part=model.backbone")
-    assert slot_of(added) == ("engine", BACKBONE)
+    assert treatment_slot(added) == ("engine", BACKBONE)
     assert together(specs, (added,)) == (specs[0], added)
-    entry = catalogue.entry_of("int8_engine")
-    specs = entry.candidates(subject_of("act"))
+    entry = catalogue.find_entry("int8_engine")
+    specs = entry.candidates(load_tiny_subject("act"))
     assert {spec["int8_engine.part"] for spec in specs} >= {BACKBONE, "model.encoder"}
-    assert all(entry.parts(subject_of("act"), spec) for spec in specs)
+    assert all(entry.parts(load_tiny_subject("act"), spec) for spec in specs)
 
 
 @pytest.mark.parametrize(
@@ -173,8 +177,8 @@ def test_wrong_words_are_a_line(text: str, why: str) -> None:
 
 def test_a_missing_package_names_its_extra(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(backends, "find_spec", lambda _: None)
-    subject = subject_of("act")
-    assert catalogue.entry_of("int8_engine").candidates(subject) == []
+    subject = load_tiny_subject("act")
+    assert catalogue.find_entry("int8_engine").candidates(subject) == []
     with pytest.raises(UserError, match=r"int8_engine needs a package: .*openvino"):
         run(subject, part())
 
@@ -184,7 +188,7 @@ def test_what_stays_floating_is_in_the_dtype_that_this_machine_is_faster_in(
     faster: bool, rest: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setenv("STROBE_CACHE", str(tmp_path))
-    monkeypatch.setattr(backends, "calibrated", lambda model, calls: model)  # its scales are no part of this
+    monkeypatch.setattr(backends, "quantize_calibrated", lambda model, calls: model)  # its scales are no part of this
     monkeypatch.setattr(backends, "faster_in_bfloat16", lambda: faster)
     monkeypatch.setattr(backends.OpenVINO, "precisions", lambda self, device: ("fp32", "bf16", "int8"))
     asked, core = list[str](), backends._core()
@@ -195,7 +199,7 @@ def test_what_stays_floating_is_in_the_dtype_that_this_machine_is_faster_in(
             return core.compile_model(model, device, options)
 
     monkeypatch.setattr(backends, "_core", Core)
-    subject = subject_of("act")
+    subject = load_tiny_subject("act")
     run(subject, part(ENCODER))
     assert asked == [rest]
     (file,) = engines_folder().iterdir()

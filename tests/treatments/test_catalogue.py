@@ -20,7 +20,7 @@ from strobe.core.errors import UserError
 from strobe.core.results.recipe import Recipe
 from strobe.core.runs.recipe_file import dump
 from strobe.core.treatments import catalogue, known
-from strobe.core.treatments.recipe import rungs_of
+from strobe.core.treatments.recipe import load_rungs
 from strobe.core.treatments.treatment import STRUCTURE, Entry, Treatment, Variant, switch
 from strobe.ladder.candidates import Choice, candidates
 from strobe.treatments import table
@@ -77,10 +77,10 @@ SPECS = (
 @given(st.permutations(SPECS))
 @settings(deadline=None)  # other packages are asked for theirs the first time
 def test_what_is_told_is_read_back_and_the_order_is_no_matter(specs):
-    assert catalogue.parse(", ".join(map(catalogue.written, specs))) == list(specs)
-    ranks = [catalogue.entry_of(next(iter(spec))).rank for spec in catalogue.ordered(specs)]
+    assert catalogue.parse(", ".join(map(catalogue.format_spec, specs))) == list(specs)
+    ranks = [catalogue.find_entry(next(iter(spec))).rank for spec in catalogue.sort_specs(specs)]
     assert ranks == sorted(ranks)
-    assert next(iter(catalogue.ordered(specs)[-1])) == "compile"
+    assert next(iter(catalogue.sort_specs(specs)[-1])) == "compile"
 
 
 class Halved(Treatment):
@@ -93,22 +93,27 @@ class Halved(Treatment):
 
     def apply(self, subject: Any) -> Any:
         subject.halved = True
-        return lambda: setattr(subject, "halved", False)
+        return lambda: setattr(subject, "make_halved_entry", False)
 
 
-def halved(key: str) -> Entry:
+def make_halved_entry(key: str) -> Entry:
     candidates = [{key: True}]
     return Entry(key, "everything by halves", "lossy", STRUCTURE, switch(key, Halved), candidates=lambda _: candidates)
 
 
-ONE = halved("halved")
-SEVERAL = (halved("thirds"), halved("halved"))  # one of them is there already
-SHADOWS = (halved("precision"), halved("policy.x"), halved("rtc.x"), halved("fifths"))
+ONE = make_halved_entry("halved")
+SEVERAL = (make_halved_entry("thirds"), make_halved_entry("halved"))  # one of them is there already
+SHADOWS = (
+    make_halved_entry("precision"),
+    make_halved_entry("policy.x"),
+    make_halved_entry("rtc.x"),
+    make_halved_entry("fifths"),
+)
 NO_ENTRY = "halved"
 
 
 @pytest.fixture
-def installed(monkeypatch: pytest.MonkeyPatch):
+def install_plugins(monkeypatch: pytest.MonkeyPatch):
     def install(*names: str) -> None:
         points = [EntryPoint(name, f"{__name__}:{name}", "strobe.treatments") for name in names]
         asked: list[str] = []
@@ -122,8 +127,8 @@ def installed(monkeypatch: pytest.MonkeyPatch):
     catalogue.plug_in_entries.cache_clear()
 
 
-def test_another_package_brings_a_treatment(installed, capsys: pytest.CaptureFixture[str], tmp_path: Path):
-    installed("ONE")
+def test_another_package_brings_a_treatment(install_plugins, capsys: pytest.CaptureFixture[str], tmp_path: Path):
+    install_plugins("ONE")
     assert catalogue.entries() == (*catalogue.own_entries(), ONE)
     subject: Any = SimpleNamespace(info=SimpleNamespace(kind="act"), module=nn.Linear(1, 1))
     (treatment,) = parse_variant("a: halved=true", 4).variant().treatments
@@ -137,15 +142,15 @@ def test_another_package_brings_a_treatment(installed, capsys: pytest.CaptureFix
     assert [candidate.text for candidate in found] == ["halved=true"]
     path = tmp_path / "x.yaml"
     dump(Recipe(policy="act", treatments=[{"halved": True}]), path)
-    (rung,) = rungs_of(subject, path)
-    assert Variant("x", (rung,)).traits().labelled() == {"recipe": "x.yaml", "halved": True}
+    (rung,) = load_rungs(subject, path)
+    assert Variant("x", (rung,)).traits().labelled_values() == {"recipe": "x.yaml", "halved": True}
     assert main(["compare", "--help"]) == 0
     assert "\n  halved (lossy)\n      everything by halves\n" in capsys.readouterr().out
 
 
-def test_what_another_package_brings_wrongly_costs_a_warning_each(installed):
+def test_what_another_package_brings_wrongly_costs_a_warning_each(install_plugins):
     with pytest.warns(UserWarning, match="left out") as caught:
-        installed("ONE", "MISSING", "SEVERAL", "SHADOWS", "NO_ENTRY")
+        install_plugins("ONE", "MISSING", "SEVERAL", "SHADOWS", "NO_ENTRY")
     assert [entry.key for entry in catalogue.entries()[len(catalogue.own_entries()) :]] == [
         "halved",
         "thirds",

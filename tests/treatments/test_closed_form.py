@@ -65,7 +65,9 @@ def test_a_lerobot_that_differentiates_through_the_denoiser_is_noticed(monkeypat
     processor = RTCProcessor(RTCConfig(enabled=True))
     require_identity(processor)
 
-    def through(x_t: Any, prev_chunk_left_over: Any, inference_delay: int, time: float, **rest: Any) -> Any:
+    def differentiate_denoiser(
+        x_t: Any, prev_chunk_left_over: Any, inference_delay: int, time: float, **rest: Any
+    ) -> Any:
         with torch.enable_grad():
             latent = x_t.clone().requires_grad_(True)
             velocity = rest["original_denoise_step_partial"](latent)
@@ -73,7 +75,7 @@ def test_a_lerobot_that_differentiates_through_the_denoiser_is_noticed(monkeypat
             error = (prev_chunk_left_over - clean).detach()
             return velocity - torch.autograd.grad(clean, latent, error)[0]
 
-    monkeypatch.setattr(processor, "denoise_step", through)
+    monkeypatch.setattr(processor, "denoise_step", differentiate_denoiser)
     with pytest.raises(UserError, match="not exact"):
         require_identity(processor)
 

@@ -17,7 +17,7 @@ from strobe.core.families.sampling import WordTables
 from strobe.core.measure.accounting import Accounting
 from strobe.core.timeline.probe import Attached
 from strobe.core.treatments import catalogue
-from strobe.core.treatments.patch import patched
+from strobe.core.treatments.patch import find_replacements
 from strobe.core.treatments.treatment import Spec, Treatment, Variant
 from strobe.lerobot.policies.loading import load_subject
 from strobe.lerobot.policies.options import PolicyOptions
@@ -39,7 +39,7 @@ def tiny(kind: str) -> PolicySubject:
     return load_subject(PolicyOptions(type=kind, size="tiny", overrides=["--device=cpu", *few]))
 
 
-def treated(owner: PolicySubject, *treatments: Treatment) -> list[Tensor]:
+def treated_chunks(owner: PolicySubject, *treatments: Treatment) -> list[Tensor]:
     """Chunks as the policy gave them: what comes behind cuts large actions off."""
     undo = Variant("it", treatments).apply(owner)
     try:
@@ -50,7 +50,7 @@ def treated(owner: PolicySubject, *treatments: Treatment) -> list[Tensor]:
 
 def trace(owner: PolicySubject) -> list[Any]:
     """Everything that a treatment could leave behind: what replaces methods, and names."""
-    return [patched(owner.policy), [set(vars(child)) for child in owner.policy.modules()]]
+    return [find_replacements(owner.policy), [set(vars(child)) for child in owner.policy.modules()]]
 
 
 def gflop(owner: PolicySubject, *treatments: Treatment) -> float:
@@ -67,19 +67,21 @@ def gflop(owner: PolicySubject, *treatments: Treatment) -> float:
 @pytest.mark.parametrize(("kind", "spec"), matrix(EACH, keep=2))
 def test_each_keeps_all_bits_does_less_and_leaves_nothing_behind(kind, spec):
     owner, treatment = tiny(kind), catalogue.make(spec)
-    wanted, before = treated(owner), trace(owner)
+    wanted, before = treated_chunks(owner), trace(owner)
     assert not torch.equal(wanted[0], wanted[1])
-    assert all(map(torch.equal, treated(owner, treatment), wanted))
+    assert all(map(torch.equal, treated_chunks(owner, treatment), wanted))
     assert trace(owner) == before
-    assert all(map(torch.equal, treated(owner), wanted))
+    assert all(map(torch.equal, treated_chunks(owner), wanted))
     assert gflop(owner, treatment) < gflop(owner)
 
 
 @pytest.mark.parametrize("kind", matrix(KINDS))
 def test_together_with_another_number_of_steps_too(kind):
     owner = tiny(kind)
-    steps = catalogue.make({f"policy.{LiveFields.of(owner.family).steps}": 2})
-    assert all(map(torch.equal, treated(owner, steps, *catalogue.compose(KINDS[kind])), treated(owner, steps)))
+    steps = catalogue.make({f"policy.{LiveFields.from_family(owner.family).steps}": 2})
+    assert all(
+        map(torch.equal, treated_chunks(owner, steps, *catalogue.compose(KINDS[kind])), treated_chunks(owner, steps))
+    )
 
 
 def test_nothing_of_a_context_is_kept_from_one_chunk_to_the_next():
@@ -132,7 +134,7 @@ def test_who_reads_the_words_of_a_skipped_head_fails(reads, monkeypatch):
     monkeypatch.setitem(model.__dict__, "forward", lambda **given: _read(inner(**given), reads))
     owner.chunk(0)
     with pytest.raises(UserError, match="reads what its language head says"):
-        treated(owner, catalogue.make(HEAD))
+        treated_chunks(owner, catalogue.make(HEAD))
 
 
 def _read(output: Any, reads: Any) -> Any:
@@ -150,7 +152,7 @@ def test_a_context_that_is_written_over_is_projected_again(monkeypatch):
         return inner(hidden_states, encoder_hidden_states, timestep)
 
     monkeypatch.setitem(step.__dict__, "forward", forward)
-    assert all(map(torch.equal, treated(owner, catalogue.make(KEYS)), treated(owner)))
+    assert all(map(torch.equal, treated_chunks(owner, catalogue.make(KEYS)), treated_chunks(owner)))
 
 
 @pytest.mark.parametrize(("spec", "kind"), [(HEAD, "groot, vla_jepa"), (KEYS, "fastwam"), (HALF, "lingbot_va")])
@@ -158,7 +160,7 @@ def test_other_policies_are_refused_in_a_line_and_other_values_too(spec, kind):
     act = load_subject(PolicyOptions(type="act", size="tiny", overrides=["--device=cpu"]))
     with pytest.raises(UserError, match=rf"is for .*{kind}"):
         catalogue.make(spec).apply(act)
-    assert not catalogue.entry_of(next(iter(spec))).candidates(act)
+    assert not catalogue.find_entry(next(iter(spec))).candidates(act)
     with pytest.raises(UserError, match="is the only value"):
         catalogue.make({next(iter(spec)): "sometimes"})
 
@@ -184,18 +186,18 @@ def test_an_episode_of_lingbot_va_goes_on_as_without_them():
 @pytest.mark.parametrize("settings", [{"policy.action_guidance_scale": 2.0}, {"policy.guidance_scale": 1.0}])
 def test_a_half_that_is_read_or_not_there_is_left_alone(settings):
     owner, setting = tiny("lingbot_va"), catalogue.make(settings)
-    plain, wanted = treated(owner), treated(owner, setting)
+    plain, wanted = treated_chunks(owner), treated_chunks(owner, setting)
     assert not torch.equal(plain[0], wanted[0])
     undo = setting.apply(owner)
     try:
-        assert not catalogue.entry_of("unread_half").candidates(owner)
+        assert not catalogue.find_entry("unread_half").candidates(owner)
         with pytest.raises(UserError, match="no half of a pass goes unread"):
             catalogue.make(HALF).apply(owner)
     finally:
         undo()
     undo = catalogue.make(HALF).apply(owner)  # and where the setting comes later
     try:
-        assert all(map(torch.equal, treated(owner, setting), wanted))
+        assert all(map(torch.equal, treated_chunks(owner, setting), wanted))
     finally:
         undo()
 
@@ -211,11 +213,11 @@ def test_torchs_own_attention_gives_the_same_sums_with_keys_that_were_kept(needs
         given["key_padding_mask"] = torch.arange(9)[None, :] >= torch.tensor([[9], [6]])
     made: list[Any] = []
 
-    def once(make: Any, kept: Tensor) -> Any:
+    def make_once(make: Any, kept: Tensor) -> Any:
         made[:] = made or [make(kept)]
         return made[0]
 
-    call = context_treatments._attending(attention, attention.forward, once)
+    call = context_treatments._attending(attention, attention.forward, make_once)
     with torch.no_grad():
         for _ in range(2):
             theirs, ours = attention(query, context, context, **given), call(query, context, context, **given)
@@ -231,7 +233,7 @@ def test_two_tables_of_words_give_the_same_rows_without_being_joined(monkeypatch
     table: Any = owner.policy.get_submodule(owner.family.get(WordTables).path)
     count, further = table.embedding.shape[0], table.new_embedding.shape[0]
     words = torch.tensor([[0, count - 1, count, count + further - 1]])
-    wanted, wanted_rows = treated(owner), table(words)
+    wanted, wanted_rows = treated_chunks(owner), table(words)
     with torch.no_grad():
         undo = Variant("it", (catalogue.make(TABLES),)).apply(owner)
         joined = torch.cat

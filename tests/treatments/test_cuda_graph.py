@@ -104,7 +104,7 @@ def test_other_weights_settings_and_treatments_are_captured_anew() -> None:
     traits = graph.traits()
     assert traits.captures == 4
     assert traits.capture_s
-    assert {"graph captures", "graph capture s"} <= traits.labelled().keys(), "a report shows what they cost"
+    assert {"graph captures", "graph capture s"} <= traits.labelled_values().keys(), "a report shows what they cost"
 
 
 def test_at_the_bound_other_shapes_run_without_a_graph_until_they_come_again(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -113,7 +113,7 @@ def test_at_the_bound_other_shapes_run_without_a_graph_until_they_come_again(mon
     place = regions.Regions("chunk", tiny("act"), capture)
     place.look()
 
-    def made(length: int) -> int:
+    def count_graphs(length: int) -> int:
         """Return how many graphs there were after a call of ``length``, whose result must be right."""
         given = torch.arange(float(length))
         with torch.no_grad():
@@ -122,13 +122,15 @@ def test_at_the_bound_other_shapes_run_without_a_graph_until_they_come_again(mon
         assert torch.equal(found, given * 2 + 1)
         return capture.recorded
 
-    assert [made(length) for length in (1, 2, 1)] == [1, 2, 2]
+    assert [count_graphs(length) for length in (1, 2, 1)] == [1, 2, 2]
     with pytest.warns(UserWarning, match="2 graphs of the chunk are there, the most that are kept"):
-        assert made(3) == 2
-    assert [made(length) for _ in range(4) for length in (1, 2, 3)] == [2] * 12, "in turn: no capture in each call"
-    assert [made(length) for length in (3, 3)] == [3, 3], "it comes again before the least recently used one"
-    assert [made(length) for length in (2, 3)] == [3, 3], "the other one is still there"
-    assert [made(length) for length in (4, 5, 6, 7, 8)] == [3] * 5, "each once: eager"
+        assert count_graphs(3) == 2
+    assert [count_graphs(length) for _ in range(4) for length in (1, 2, 3)] == [2] * 12, (
+        "in turn: no capture in each call"
+    )
+    assert [count_graphs(length) for length in (3, 3)] == [3, 3], "it comes again before the least recently used one"
+    assert [count_graphs(length) for length in (2, 3)] == [3, 3], "the other one is still there"
+    assert [count_graphs(length) for length in (4, 5, 6, 7, 8)] == [3] * 5, "each once: eager"
 
 
 def test_autocast_keeps_no_cast_that_a_graph_reads() -> None:

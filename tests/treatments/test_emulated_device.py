@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from strobe.core.errors import UserError
 from strobe.core.subjects.subject import Subject
 from strobe.core.treatments.patch import Patches
-from strobe.core.treatments.treatment import Effect, Treatment, Undo, policy_of
+from strobe.core.treatments.treatment import Effect, Treatment, Undo, require_policy
 from strobe.treatments.graphs.graph import CudaGraph
 
 
@@ -170,7 +170,7 @@ class Faulty(Treatment):
     def apply(self, subject: Subject) -> Undo:
         patches = Patches()
         patches.wrap(
-            policy_of(subject).policy.model,
+            require_policy(subject).policy.model,
             "denoise_step",
             lambda step: lambda *args, **kwargs: self.fault(step(*args, **kwargs)),
         )

@@ -23,7 +23,7 @@ from strobe.core.errors import UserError
 from strobe.core.families.family import Family
 from strobe.core.measure.agreement import agree
 from strobe.core.measure.sampling import SamplingBudget
-from strobe.core.sameness.check import Sameness, guidance_of
+from strobe.core.sameness.check import Sameness, make_guidance
 from strobe.core.sameness.visits import plan
 from strobe.core.studies.compare import compare
 from strobe.core.studies.shared.measuring import Options
@@ -113,7 +113,7 @@ FEW_STEPS = {
 
 
 @functools.cache
-def subject_of(kind: str) -> Any:
+def load_tiny_subject(kind: str) -> Any:
     overrides = ["--device=cpu", *FEW_STEPS.get(kind, [])]
     return load_subject(PolicyOptions(type=kind, size="tiny", overrides=overrides), InputOptions(cameras=1))
 
@@ -183,14 +183,14 @@ IMPORTED_FIRST = """
 import os
 import openvino
 import torch
-from strobe.treatments.engines.backends import OpenVINO, converted
+from strobe.treatments.engines.backends import OpenVINO, convert_to_openvino
 OpenVINO().require(torch.device("cpu"))
 x = torch.randn(2, 8)
 program = torch.export.export(torch.nn.Linear(8, 4), (x,))
-converted(program, (x,))
+convert_to_openvino(program, (x,))
 before = len(os.listdir("/proc/self/fd"))
 for _ in range(3):
-    converted(program, (x,))
+    convert_to_openvino(program, (x,))
 assert len(os.listdir("/proc/self/fd")) == before
 """
 
@@ -256,11 +256,11 @@ WRONG = {
 def test_an_engine_that_computes_something_else_is_refused(monkeypatch: pytest.MonkeyPatch, wrong: str) -> None:
     build = engine.ENGINES["openvino"]().__class__.build
 
-    def built(self: Any, *args: Any) -> Any:
+    def build_wrong_engine(self: Any, *args: Any) -> Any:
         right = build(self, *args)
         return lambda inputs: [WRONG[wrong](v) if v.is_floating_point() else v for v in right(inputs)]
 
-    monkeypatch.setattr("strobe.treatments.engines.backends.OpenVINO.build", built)
+    monkeypatch.setattr("strobe.treatments.engines.backends.OpenVINO.build", build_wrong_engine)
     torch.manual_seed(2)
     subject = Small()
     before = state(subject.module)
@@ -271,7 +271,7 @@ def test_an_engine_that_computes_something_else_is_refused(monkeypatch: pytest.M
 
 @pytest.mark.parametrize(("kind", "part", "below"), matrix([("act", "model.encoder", ("bf16",)), ("pi05", VISION, ())]))
 def test_real_architectures(kind: str, part: str, below: tuple[str, ...]) -> None:
-    subject = subject_of(kind)
+    subject = load_tiny_subject(kind)
     before, plain = state(subject.module), subject.call("inference")(0)
     treatments = [*map(Precision, below), PartInEngine("openvino", part)]
     got = run(subject, *treatments)
@@ -284,7 +284,7 @@ def test_real_architectures(kind: str, part: str, below: tuple[str, ...]) -> Non
 
 @pytest.mark.slow("an engine in a whole comparison")
 def test_the_part_is_timed_as_a_whole_and_its_inside_is_told_to_be_unseen() -> None:
-    subject = subject_of("act")
+    subject = load_tiny_subject("act")
     able = engine.ENGINES["openvino"]().precisions(torch.device("cpu"))
     precision = "bf16" if "bf16" in able else "fp32"
     variants = [Variant("baseline"), Variant("engine", (PartInEngine("openvino", "model.encoder", precision),))]
@@ -333,7 +333,7 @@ LANGUAGE, EXPERT = f"{JOINT}.paligemma.model.language_model", f"{JOINT}.gemma_ex
 )
 def test_parts_with_a_cache_give_the_same_actions(kind: str, parts: tuple[str, ...]) -> None:
     """Two builds of real architectures each, which take most of the 10 s."""
-    subject = subject_of(kind)
+    subject = load_tiny_subject(kind)
     plain = [run(subject, index=index) for index in range(2)]
     engines = [PartInEngine("openvino", part, "fp32") for part in parts]
     spread = torch.stack(plain).std()
@@ -341,7 +341,7 @@ def test_parts_with_a_cache_give_the_same_actions(kind: str, parts: tuple[str, .
         for index in range(2):
             got = run(subject, *more, *engines, index=index)
             assert (got - plain[index]).abs().max() < 0.02 * spread  # the policy computes in bfloat16
-    rtc = guidance_of(subject)
+    rtc = make_guidance(subject)
     guided = run(subject, rtc)
     assert (run(subject, rtc, *engines) - guided).abs().max() < 0.02 * spread
     assert not torch.equal(guided, plain[0]), "the guidance derives through the step"
@@ -355,19 +355,23 @@ def test_parts_with_a_cache_give_the_same_actions(kind: str, parts: tuple[str, .
 
 
 def test_parts_with_a_cache_are_candidates_where_they_are_called() -> None:
-    entry = catalogue.entry_of("engine")
+    entry = catalogue.find_entry("engine")
     found = {
-        spec["engine.part"]: entry.parts(subject_of("pi05"), spec) for spec in entry.candidates(subject_of("pi05"))
+        spec["engine.part"]: entry.parts(load_tiny_subject("pi05"), spec)
+        for spec in entry.candidates(load_tiny_subject("pi05"))
     }
     assert found == {
         VISION: ("vision tower",),
         LANGUAGE: ("prefix KV cache",),
         EXPERT: ("denoise step", "action expert"),
     }
-    subject = subject_of("smolvla")
+    subject = load_tiny_subject("smolvla")
     parts = {spec["engine.part"] for spec in entry.candidates(subject)}
     assert parts == {"model.vlm_with_expert.vlm.model.vision_model", "model.vlm_with_expert"}
-    assert {spec["engine.part"] for spec in entry.candidates(subject_of("act"))} >= {"model.backbone", "model.encoder"}
+    assert {spec["engine.part"] for spec in entry.candidates(load_tiny_subject("act"))} >= {
+        "model.backbone",
+        "model.encoder",
+    }
 
 
 @pytest.mark.slow("a whole ACT in OpenVINO")
@@ -381,10 +385,10 @@ def test_a_network_that_is_called_as_one_module_is_a_candidate_and_takes_what_it
     assert paths["act"][0] == "model"
     assert "diffusion" not in paths["diffusion"], "its forward pass is training's"
     subject = load_subject(PolicyOptions(type="act", size="tiny", overrides=["--device=cpu"]))
-    untouched = [subject.chunk(index) for index in range(3)]
+    baseline = [subject.chunk(index) for index in range(3)]
     undo = PartInEngine("openvino", "model", "fp32").apply(subject)
     try:
-        for index, wanted in enumerate(untouched):
+        for index, wanted in enumerate(baseline):
             torch.testing.assert_close(subject.chunk(index), wanted, rtol=1e-3, atol=1e-3 * float(wanted.abs().max()))
     finally:
         undo()
@@ -424,7 +428,7 @@ def test_an_engine_can_be_built_around_another_one() -> None:
 def test_a_part_that_cannot_be_exported_is_a_line_and_nothing_else(capfd: pytest.CaptureFixture[str]) -> None:
     part = catalogue.make({"engine": "openvino", "engine.part": "model.qwen.model.model.visual"})
     with pytest.raises(UserError, match=r"cannot be built in openvino: its shapes hang on values of its inputs"):
-        run(subject_of("vla_jepa"), part)
+        run(load_tiny_subject("vla_jepa"), part)
     assert "def forward" not in capfd.readouterr().err, "torch's graph"
 
 

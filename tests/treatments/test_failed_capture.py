@@ -151,7 +151,7 @@ def model(monkeypatch: pytest.MonkeyPatch) -> Model:
     return model
 
 
-def nothing_left(model: Model) -> None:
+def assert_capture_ended(model: Model) -> None:
     assert model.current == [("default", 0), ("default", 1)]
     assert not model.capturing
     assert not model.filling
@@ -166,7 +166,7 @@ def test_a_failed_capture_leaves_stream_pool_and_generator_as_they_were(model: M
     earlier, _ = capture.record(model.draw, model.draw, device)
     with pytest.raises(RuntimeError, match="not permitted when stream is capturing"):  # the cause, not what follows
         capture.record(model.draw, model.fail, device)
-    nothing_left(model)
+    assert_capture_ended(model)
     assert len(capture.pools) == 1
     failed = [count for (_, pool), count in model.held.items() if pool not in capture.pools and pool[0] == 0]
     assert failed == [0], "memory of a capture that failed is held for ever"
@@ -174,17 +174,17 @@ def test_a_failed_capture_leaves_stream_pool_and_generator_as_they_were(model: M
     replay, made = capture.record(model.draw, lambda: 5, device)
     replay()
     assert (made, model.replayed) == (5, 2)
-    nothing_left(model)
+    assert_capture_ended(model)
 
 
 def test_what_fails_in_python_alone_ends_its_capture_as_ever(model: Model) -> None:
-    def changed() -> None:
+    def raise_changed_error() -> None:
         raise KeyError("it does other things now")
 
     capture = captures.Cuda()
     with pytest.raises(KeyError):
-        capture.record(model.draw, changed, torch.device("cuda:0"))
-    nothing_left(model)
+        capture.record(model.draw, raise_changed_error, torch.device("cuda:0"))
+    assert_capture_ended(model)
     assert list(model.held.values()) == [1]  # the graph's own, until it is collected
 
 
@@ -197,7 +197,7 @@ def test_a_region_that_leaves_another_stream_behind(model: Model) -> None:
 
     with pytest.raises(RuntimeError, match="lost"):
         captures.Cuda().record(model.draw, wanders, torch.device("cuda:0"))
-    nothing_left(model)
+    assert_capture_ended(model)
 
 
 def test_each_device_is_captured_on_a_stream_of_its_own(model: Model) -> None:
@@ -206,4 +206,4 @@ def test_each_device_is_captured_on_a_stream_of_its_own(model: Model) -> None:
         captures.Cuda().record(model.draw, model.draw, torch.device("cuda", index))
         assert model.captured_on[-1][2] == index
     assert len(set(model.captured_on)) == 2  # each stream has workspaces of its own: there are to be few
-    nothing_left(model)
+    assert_capture_ended(model)

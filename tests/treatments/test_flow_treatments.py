@@ -52,7 +52,7 @@ class _Double(ModuleType):
 
 
 @pytest.fixture
-def in_float64() -> Iterator[None]:
+def float64_policies() -> Iterator[None]:
     # LeRobot and transformers go to float32 in places (norms, softmax, the last projection): here they do not.
     parts = ("lerobot.policies", "transformers.models.gemma", "transformers.models.siglip", "strobe.treatments")
     with pytest.MonkeyPatch.context() as patch:
@@ -91,7 +91,7 @@ def chunk(owner: PolicySubject, index: int, **options: Any) -> Tensor:
     return owner.policy.predict_action_chunk(wide, **options)
 
 
-def treated(
+def treated_chunks(
     owner: PolicySubject, specs: Sequence[Spec], indices: Sequence[int] = (0, 1), **options: Any
 ) -> list[Tensor]:
     undo = Variant("treated", tuple(catalogue.make(spec) for spec in specs)).apply(owner)
@@ -102,14 +102,14 @@ def treated(
 
 
 @cache
-def untouched(kind: str) -> list[Tensor]:
+def baseline_chunks(kind: str) -> list[Tensor]:
     return [chunk(double(kind), index) for index in (0, 1)]
 
 
 @pytest.mark.parametrize("kind", matrix(KINDS))
 @pytest.mark.parametrize("spec", EXACT, ids=lambda spec: next(iter(spec)))
-def test_each_is_exact_to_the_rounding_of_float64(in_float64, kind, spec):
-    for before, after in zip(untouched(kind), treated(double(kind), [spec]), strict=True):
+def test_each_is_exact_to_the_rounding_of_float64(float64_policies, kind, spec):
+    for before, after in zip(baseline_chunks(kind), treated_chunks(double(kind), [spec]), strict=True):
         assert after.dtype == torch.float64
         torch.testing.assert_close(after, before, rtol=0, atol=FLOAT64)
 
@@ -117,8 +117,8 @@ def test_each_is_exact_to_the_rounding_of_float64(in_float64, kind, spec):
 @pytest.mark.parametrize("kind", matrix(KINDS))
 @settings(max_examples=5, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(specs=st.permutations(EXACT), many=st.integers(2, len(EXACT)))
-def test_together_in_any_order_they_are_exact(in_float64, kind, specs, many):
-    for before, after in zip(untouched(kind), treated(double(kind), specs[:many]), strict=True):
+def test_together_in_any_order_they_are_exact(float64_policies, kind, specs, many):
+    for before, after in zip(baseline_chunks(kind), treated_chunks(double(kind), specs[:many]), strict=True):
         torch.testing.assert_close(after, before, rtol=0, atol=FLOAT64)
 
 
@@ -127,7 +127,7 @@ def test_what_moves_no_sum_keeps_all_bits(kind):
     owner = subject(kind)
     specs = [spec for spec in EXACT if next(iter(spec)) not in ("cameras", "padding")]
     before = [chunk(owner, index) for index in (0, 1)]
-    assert all(map(torch.equal, before, treated(owner, specs)))
+    assert all(map(torch.equal, before, treated_chunks(owner, specs)))
     assert all(map(torch.equal, before, [chunk(owner, index) for index in (0, 1)])), "something was left behind"
 
 
@@ -198,7 +198,7 @@ def test_cameras_go_through_the_tower_in_one_pass():
     assert calls == [len(owner.policy.config.image_features), 1]
 
 
-def test_a_camera_that_is_not_there_is_not_computed(in_float64):
+def test_a_camera_that_is_not_there_is_not_computed(float64_policies):
     owner = double("pi05")
     name = next(iter(owner.policy.config.image_features))
     without = {key: value for key, value in owner.observation(0).items() if key != name}
@@ -215,7 +215,7 @@ def test_a_camera_that_is_not_there_is_not_computed(in_float64):
         patch.setattr(owner, "observation", lambda _: without)
         patch.setitem(owner.policy.model.__dict__, "sample_actions", sample_actions)
         for specs in ([], [{"padding": "trimmed"}]):
-            chunks += treated(owner, specs, [0])
+            chunks += treated_chunks(owner, specs, [0])
     assert seen == [len(owner.policy.config.image_features), len(owner.policy.config.image_features) - 1]
     torch.testing.assert_close(chunks[1], chunks[0], rtol=0, atol=FLOAT64)
 
@@ -228,7 +228,7 @@ def test_trimming_keeps_every_token_in_use_and_their_order(rows, multiple):
     mask = torch.tensor(rows)
     tokens = torch.arange(12).expand(len(rows), 12)
     batch = {OBS_LANGUAGE_TOKENS: tokens, OBS_LANGUAGE_ATTENTION_MASK: mask, "other": 1}
-    trimmed = TrimmedPadding(multiple).trimmed(batch)
+    trimmed = TrimmedPadding(multiple).trim_batch(batch)
     kept = trimmed[OBS_LANGUAGE_TOKENS][0].tolist()
     used = [column for column in range(12) if mask[:, column].any()]
     assert kept == sorted(kept)
@@ -242,7 +242,7 @@ def test_trimming_keeps_every_token_in_use_and_their_order(rows, multiple):
 def test_a_bucket_adds_masked_tokens_alone(length, multiple, most):
     tokens, mask = torch.arange(2 * length).view(2, length), torch.ones(2, length, dtype=torch.bool)
     batch = {OBS_LANGUAGE_TOKENS: tokens, OBS_LANGUAGE_ATTENTION_MASK: mask, "other": 1}
-    padded = BucketedPrompt(multiple).bucketed(batch, most)
+    padded = BucketedPrompt(multiple).bucket_batch(batch, most)
     tokens_now, mask_now = padded[OBS_LANGUAGE_TOKENS], padded[OBS_LANGUAGE_ATTENTION_MASK]
     assert torch.equal(tokens_now[:, :length], tokens)
     assert mask_now.dtype == torch.bool
@@ -254,9 +254,9 @@ def test_a_bucket_adds_masked_tokens_alone(length, multiple, most):
 
 
 @pytest.mark.parametrize("kind", matrix(["smolvla", "pi05"]))
-def test_a_prompt_in_a_bucket_moves_no_action_beyond_the_rounding_of_float64(in_float64, kind):
+def test_a_prompt_in_a_bucket_moves_no_action_beyond_the_rounding_of_float64(float64_policies, kind):
     specs = [{"padding": "trimmed", "padding.multiple": 1}, {"prompt_length": "bucketed", "prompt_length.multiple": 32}]
-    for before, after in zip(untouched(kind), treated(double(kind), specs), strict=True):
+    for before, after in zip(baseline_chunks(kind), treated_chunks(double(kind), specs), strict=True):
         torch.testing.assert_close(after, before, rtol=0, atol=FLOAT64)
 
 
@@ -295,7 +295,7 @@ def test_other_weights_are_another_table():
 def test_in_bf16_they_are_the_same_policy():
     owner = subject("pi05")
     half = {"precision": "bf16"}
-    before, after = treated(owner, [half]), treated(owner, catalogue.ordered([*EXACT, half]))
+    before, after = treated_chunks(owner, [half]), treated_chunks(owner, catalogue.sort_specs([*EXACT, half]))
     for a, b in zip(before, after, strict=True):
         assert torch.nn.functional.cosine_similarity(a.flatten(), b.flatten(), dim=0) > 0.999
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 import torch
-from support.required import required
+from support.required import require_value
 
 from strobe.core.errors import UserError
 from strobe.core.measure.sampling import SamplingBudget
@@ -24,7 +24,7 @@ from strobe.vision.clips import Clips
 
 
 @cache
-def subject_of(kind: str) -> Any:
+def load_tiny_subject(kind: str) -> Any:
     if kind == "vjepa2":
         return load_model(ModelOptions(type=kind, size="tiny", num_frames=8, img_size=96))
     if kind in ("vit", "resnet"):
@@ -35,7 +35,7 @@ def subject_of(kind: str) -> Any:
     )
 
 
-def under(subject: Any, text: str, call: Any, *others: Any) -> Any:
+def run_treated(subject: Any, text: str, call: Any, *others: Any) -> Any:
     undo = Variant("v", (*catalogue.compose(catalogue.parse(text)), *others)).apply(subject)
     try:
         return call()
@@ -43,7 +43,7 @@ def under(subject: Any, text: str, call: Any, *others: Any) -> Any:
         undo()
 
 
-def given(subject: Any, path: str) -> list[tuple[int, ...]]:
+def input_shapes(subject: Any, path: str) -> list[tuple[int, ...]]:
     """The shapes that the module at ``path`` is given in a call."""
     shapes: list[tuple[int, ...]] = []
     module = subject.module.get_submodule(path)
@@ -86,14 +86,14 @@ def test_a_reader_of_single_frames_reads_no_others() -> None:
 
 
 def test_a_video_model_is_given_fewer_frames_and_smaller_images() -> None:
-    subject = subject_of("vjepa2")
+    subject = load_tiny_subject("vjepa2")
     plain = subject.call("inference")(0)
-    assert given(subject, "encoder") == [(1, 8, 3, 96, 96)]
-    assert under(subject, "frames=4", lambda: given(subject, "encoder")) == [(1, 4, 3, 96, 96)]
-    assert under(subject, "images=64", lambda: given(subject, "encoder")) == [(1, 8, 3, 64, 64)]
-    assert under(subject, "images=64, frames=2", lambda: given(subject, "encoder")) == [(1, 2, 3, 64, 64)]
-    assert under(subject, "frames=8", lambda: torch.equal(subject.call("inference")(0), plain))
-    assert under(subject, "images=96", lambda: torch.equal(subject.call("inference")(0), plain))
+    assert input_shapes(subject, "encoder") == [(1, 8, 3, 96, 96)]
+    assert run_treated(subject, "frames=4", lambda: input_shapes(subject, "encoder")) == [(1, 4, 3, 96, 96)]
+    assert run_treated(subject, "images=64", lambda: input_shapes(subject, "encoder")) == [(1, 8, 3, 64, 64)]
+    assert run_treated(subject, "images=64, frames=2", lambda: input_shapes(subject, "encoder")) == [(1, 2, 3, 64, 64)]
+    assert run_treated(subject, "frames=8", lambda: torch.equal(subject.call("inference")(0), plain))
+    assert run_treated(subject, "images=96", lambda: torch.equal(subject.call("inference")(0), plain))
     assert subject.traits("inference", 1).backbone.frames_per_clip == 8
     assert torch.equal(subject.call("inference")(0), plain)
 
@@ -101,7 +101,7 @@ def test_a_video_model_is_given_fewer_frames_and_smaller_images() -> None:
 @pytest.mark.parametrize("text", ["images=64", "frames=4", "images=128, frames=2"])
 def test_a_video_model_sees_what_one_built_for_that_size_sees(text: str) -> None:
     """Positions, cropping and resizing are those of a model of that size with the same weights."""
-    subject = subject_of("vjepa2")
+    subject = load_tiny_subject("vjepa2")
     spec = {key: value for one in catalogue.parse(text) for key, value in one.items()}
     other = load_model(
         ModelOptions(type="vjepa2", size="tiny", num_frames=spec.get("frames", 8), img_size=spec.get("images", 96))
@@ -110,11 +110,11 @@ def test_a_video_model_sees_what_one_built_for_that_size_sees(text: str) -> None
     frames = subject.clips.batch(0, 1)
     clip = frames[0, list(evenly(8, spec.get("frames", 8)))]
     other.clips = Clips("the same", lambda index: clip)
-    assert torch.equal(under(subject, text, lambda: subject.call("inference")(0)), other.call("inference")(0))
+    assert torch.equal(run_treated(subject, text, lambda: subject.call("inference")(0)), other.call("inference")(0))
 
 
 def test_what_is_recorded_is_the_variants_own() -> None:
-    subject = subject_of("vjepa2")
+    subject = load_tiny_subject("vjepa2")
     variants = [Variant("baseline")]
     variants += [Variant(t, catalogue.compose(catalogue.parse(t))) for t in ("frames=4", "images=64", "int8=dynamic")]
     result, _ = compare(subject, variants, "inference", Options(SamplingBudget(iterations=3)))
@@ -142,38 +142,38 @@ def test_what_is_recorded_is_the_variants_own() -> None:
 
 
 def test_pooled_features_are_those_of_all_tokens() -> None:
-    subject = subject_of("vjepa2")
+    subject = load_tiny_subject("vjepa2")
     subject.call("inference")(0)
     with torch.no_grad():
         whole = subject.module(**subject._pixels(subject.clips.batch(0, 1)), skip_predictor=True).last_hidden_state
-    assert torch.allclose(required(subject.latest.pooled), whole.mean(1), atol=1e-6)
+    assert torch.allclose(require_value(subject.latest.pooled), whole.mean(1), atol=1e-6)
 
 
 def test_a_policys_cameras_are_made_smaller_in_their_own_shape() -> None:
-    subject = subject_of("act")  # its synthetic camera has 64 × 64 pixels
+    subject = load_tiny_subject("act")  # its synthetic camera has 64 × 64 pixels
     plain = subject.call("inference")(0)
-    assert given(subject, "model.backbone") == [(1, 3, 64, 64)]
-    assert under(subject, "images=32", lambda: given(subject, "model.backbone")) == [(1, 3, 32, 32)]
-    assert under(subject, "images=32x48", lambda: given(subject, "model.backbone")) == [(1, 3, 32, 48)]
-    smaller = under(subject, "images=32", lambda: subject.call("inference")(0))
+    assert input_shapes(subject, "model.backbone") == [(1, 3, 64, 64)]
+    assert run_treated(subject, "images=32", lambda: input_shapes(subject, "model.backbone")) == [(1, 3, 32, 32)]
+    assert run_treated(subject, "images=32x48", lambda: input_shapes(subject, "model.backbone")) == [(1, 3, 32, 48)]
+    smaller = run_treated(subject, "images=32", lambda: subject.call("inference")(0))
     assert smaller.shape == plain.shape
     assert not torch.equal(smaller, plain)
-    assert torch.equal(under(subject, "images=64", lambda: subject.call("inference")(0)), plain)
+    assert torch.equal(run_treated(subject, "images=64", lambda: subject.call("inference")(0)), plain)
     assert torch.equal(subject.call("inference")(0), plain)
 
 
 def test_diffusion_crops_by_as_much_and_knows_where_its_keypoints_are() -> None:
-    subject = subject_of("diffusion")
+    subject = load_tiny_subject("diffusion")
     encoders = [m for m in subject.module.modules() if hasattr(m, "center_crop")]
     plain, grid = subject.call("inference")(0), encoders[0].pool.pos_grid
     path = next(name for name, m in subject.module.named_modules() if m is encoders[0].backbone)
-    assert {shape[-2:] for shape in given(subject, path)} == {(48, 56)}
+    assert {shape[-2:] for shape in input_shapes(subject, path)} == {(48, 56)}
     for text, size in (("images=32", (24, 28)), ("images=128x96", (96, 84))):
-        assert {shape[-2:] for shape in under(subject, text, lambda: given(subject, path))} == {size}
-        got = under(subject, text, lambda: subject.call("inference")(0), Precision("bf16"))
+        assert {shape[-2:] for shape in run_treated(subject, text, lambda: input_shapes(subject, path))} == {size}
+        got = run_treated(subject, text, lambda: subject.call("inference")(0), Precision("bf16"))
         assert got.isfinite().all()
         assert encoders[0].pool.pos_grid is grid
-    same = under(subject, "images=64", lambda: subject.call("inference")(0))
+    same = run_treated(subject, "images=64", lambda: subject.call("inference")(0))
     assert torch.equal(same, plain)
     assert torch.equal(subject.call("inference")(0), plain)
 
@@ -195,10 +195,10 @@ REFUSED = {
 @pytest.mark.parametrize(("kind", "text"), REFUSED)
 def test_what_cannot_be_done_is_refused_in_one_line(kind: str, text: str) -> None:
     with pytest.raises(UserError, match=REFUSED[kind, text]) as refused:
-        under(subject_of(kind), text, lambda: None)
+        run_treated(load_tiny_subject(kind), text, lambda: None)
     assert "\n" not in str(refused.value)
 
 
 def test_they_are_never_tried_by_themselves() -> None:
     for key in ("frames", "images"):
-        assert not catalogue.entry_of(key).candidates(subject_of("vjepa2"))
+        assert not catalogue.find_entry(key).candidates(load_tiny_subject("vjepa2"))

@@ -49,7 +49,7 @@ def made_up(monkeypatch):
     return accelerator
 
 
-def peak_of(accelerator: Accelerator, treatment: Treatment) -> int | None:
+def measure_peak(accelerator: Accelerator, treatment: Treatment) -> int | None:
     card = accelerator.cards[1]
 
     def call(_: int) -> None:
@@ -66,15 +66,15 @@ def test_a_graph_s_pool_counts_as_memory_of_its_variant(made_up):
     """Between replays no tensor lives in it, so that the allocator counts it as free; every replay writes there."""
     graph = CudaGraph("loop")
     graph.capture.pools.append(MINE)
-    assert peak_of(made_up, graph) == 1000 + 1500 + 100
-    assert peak_of(made_up, CudaGraph("prefix")) == 1000
+    assert measure_peak(made_up, graph) == 1000 + 1500 + 100
+    assert measure_peak(made_up, CudaGraph("prefix")) == 1000
 
 
 def test_so_does_that_of_graphs_that_torch_compile_captures(made_up, monkeypatch):
     managers = {1: SimpleNamespace(cuda_graphs_thread_pool=TREES)}
     trees = SimpleNamespace(get_manager=lambda index, create_if_none_exists: managers.get(index))
     monkeypatch.setitem(__import__("sys").modules, "torch._inductor.cudagraph_trees", trees)
-    assert peak_of(made_up, Compile("reduce-overhead")) == 1000 + 700
-    assert peak_of(made_up, Compile("default")) == 1000
+    assert measure_peak(made_up, Compile("reduce-overhead")) == 1000 + 700
+    assert measure_peak(made_up, Compile("default")) == 1000
     managers.clear()
-    assert peak_of(made_up, Compile("reduce-overhead")) == 1000
+    assert measure_peak(made_up, Compile("reduce-overhead")) == 1000

@@ -22,7 +22,7 @@ def tiny(kind: str) -> Any:
     return load_subject(options, InputOptions(image_size=(64, 64)))
 
 
-def under(subject: Any, text: str) -> tuple[Tensor, set[torch.dtype]]:
+def run_treated(subject: Any, text: str) -> tuple[Tensor, set[torch.dtype]]:
     """Return a call's output under the treatments ``text``, and the dtypes that linear layers returned."""
     seen: set[torch.dtype] = set()
     layers = [module for module in subject.module.modules() if isinstance(module, nn.Linear)]
@@ -36,21 +36,21 @@ def under(subject: Any, text: str) -> tuple[Tensor, set[torch.dtype]]:
             hook.remove()
 
 
-def moved(plain: Tensor, treated: Tensor) -> float:
+def relative_difference(plain: Tensor, treated: Tensor) -> float:
     return float((plain.float() - treated.float()).pow(2).mean().sqrt() / plain.float().std())
 
 
 @pytest.mark.parametrize("kind", matrix(["act", "vjepa2", "pi05"]))
 def test_autocast_in_inference_casts_the_call_alone(kind: str) -> None:
     subject = tiny(kind)
-    plain, before = under(subject, "")
-    cast, inside = under(subject, "amp=bf16")
-    again, after = under(subject, "")
+    plain, before = run_treated(subject, "")
+    cast, inside = run_treated(subject, "amp=bf16")
+    again, after = run_treated(subject, "")
     assert before == after == {torch.float32}
     assert torch.bfloat16 in inside
     assert kind == "vjepa2" or cast.dtype is torch.float32, "actions come in the robot's own format"
     assert torch.equal(plain, again)
-    assert 0 < moved(plain, cast) < 0.05
+    assert 0 < relative_difference(plain, cast) < 0.05
     assert {parameter.dtype for parameter in subject.module.parameters()} == {torch.float32}
 
 
@@ -58,14 +58,14 @@ def test_autocast_in_inference_casts_the_call_alone(kind: str) -> None:
 def test_convolutions_over_time_have_their_channels_last(kind: str) -> None:
     subject = tiny(kind)
     [weight] = [module.weight for module in subject.module.modules() if isinstance(module, nn.Conv3d)]
-    plain, strides, values = under(subject, "")[0], weight.stride(), weight.detach().clone()
+    plain, strides, values = run_treated(subject, "")[0], weight.stride(), weight.detach().clone()
     laid_out: list[bool] = []
     hook = subject.module.register_forward_pre_hook(
         lambda *_: laid_out.append(weight.is_contiguous(memory_format=torch.channels_last_3d))
     )
-    treated, _ = under(subject, "channels_last=true")
+    treated, _ = run_treated(subject, "channels_last=true")
     hook.remove()
     assert laid_out == [True]
-    assert moved(plain, treated) < 1e-4
+    assert relative_difference(plain, treated) < 1e-4
     assert weight.stride() == strides
     assert torch.equal(weight, values)

@@ -113,13 +113,13 @@ def observation(seed: int) -> Any:
     return SimpleNamespace(image=image, state=state, tokenized_prompt=torch.arange(5)[None] + seed)
 
 
-def sampled(model: Any, seed: int) -> Tensor:
+def sample_with_seed(model: Any, seed: int) -> Tensor:
     torch.manual_seed(seed)
     return model.sample_actions("cpu", observation(seed))
 
 
-def put_on(model: Any, played: Replayed, **more: Any) -> Any:
-    return openpi.put_on(model, "graph=chunk", replacing={"graph": CudaGraph("chunk", played)}, **more)
+def apply_treatments(model: Any, played: Replayed, **more: Any) -> Any:
+    return openpi.apply_treatments(model, "graph=chunk", replacing={"graph": CudaGraph("chunk", played)}, **more)
 
 
 class Doubling(Treatment):
@@ -139,21 +139,21 @@ def test_times_are_those_that_openpi_adds_up(steps: int):
 
 
 def test_a_graph_of_the_whole_call_has_the_bits_of_openpis_own_and_draws_the_same_noise(model: Any):
-    plain = [sampled(model, seed) for seed in (1, 2)]
+    plain = [sample_with_seed(model, seed) for seed in (1, 2)]
     played = Replayed(warmups=1)
-    on = put_on(model, played)
-    assert all(torch.equal(before, sampled(model, seed)) for before, seed in zip(plain, (1, 2), strict=True))
+    on = apply_treatments(model, played)
+    assert all(torch.equal(before, sample_with_seed(model, seed)) for before, seed in zip(plain, (1, 2), strict=True))
     assert played.recorded == 1
     on.off()
     assert "sample_actions" not in vars(model)
-    assert torch.equal(plain[0], sampled(model, 1))
+    assert torch.equal(plain[0], sample_with_seed(model, 1))
 
 
 def test_openpis_policy_calls_the_treated_model_over_its_own_number_of_steps(model: Any):
     policy = SimpleNamespace(_model=model, _sample_actions=model.sample_actions, _sample_kwargs={"num_steps": 4})
     own, played = policy._sample_actions, Replayed(warmups=1)
     plain = own("cpu", observation(1), noise=torch.ones(1, 4, 3), num_steps=4)
-    on = put_on(policy, played)
+    on = apply_treatments(policy, played)
     assert torch.equal(plain, policy._sample_actions("cpu", observation(1), noise=torch.ones(1, 4, 3), num_steps=4))
     assert played.recorded == 1
     on.off()
@@ -162,7 +162,7 @@ def test_openpis_policy_calls_the_treated_model_over_its_own_number_of_steps(mod
 
 def test_a_copy_of_openpis_policy_calls_the_model_that_it_holds(model: Any):
     policy = SimpleNamespace(_model=model, _sample_actions=model.sample_actions)
-    on = put_on(policy, Replayed(warmups=1))
+    on = apply_treatments(policy, Replayed(warmups=1))
     plain = policy._sample_actions("cpu", observation(1), noise=torch.ones(1, 4, 3))
     twin = copy.deepcopy(policy)
     assert torch.equal(plain, twin._sample_actions("cpu", observation(1), noise=torch.ones(1, 4, 3)))
@@ -175,34 +175,34 @@ def test_a_copy_of_openpis_policy_calls_the_model_that_it_holds(model: Any):
 
 def test_a_model_that_samples_in_another_way_is_refused(model: Any, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(PI0Pytorch, "gain", 1.01)
-    put_on(model, Replayed(warmups=1))
+    apply_treatments(model, Replayed(warmups=1))
     with pytest.raises(UserError, match="another way"):
-        sampled(model, 1)
+        sample_with_seed(model, 1)
 
 
 def test_the_first_call_is_held_against_the_model_without_any_treatment(model: Any):
-    on = openpi.put_on(model, "masks=once", replacing={"masks": Doubling()})
+    on = openpi.apply_treatments(model, "masks=once", replacing={"masks": Doubling()})
     for _ in range(2):  # it is refused until it was right once
         with pytest.raises(UserError, match="not exact"):
-            sampled(model, 1)
-    on.off()
+            sample_with_seed(model, 1)
+    on.revert()
     assert "denoise_step" not in vars(model)
 
 
 def test_what_is_not_shown_to_be_exact_is_refused(model: Any):
     for wrong in ("padding=trimmed", "graph=loop"):
         with pytest.raises(UserError, match="not for openpi's model"):
-            openpi.put_on(model, wrong)
+            openpi.apply_treatments(model, wrong)
     for other in (nn.Linear(2, 2), type("Derived", (PI0Pytorch,), {"__module__": __name__})()):
         with pytest.raises(UserError, match="PI0Pytorch itself"):
-            openpi.put_on(other, "masks=once")
+            openpi.apply_treatments(other, "masks=once")
     with pytest.raises(UserError, match="at least 1"):
-        openpi.put_on(model, "graph=chunk", steps=0)
-    on = put_on(model, Replayed(warmups=1), steps=5)
+        openpi.apply_treatments(model, "graph=chunk", steps=0)
+    on = apply_treatments(model, Replayed(warmups=1), steps=5)
     with pytest.raises(UserError, match="for 5 denoising steps, not 10"):
-        sampled(model, 1)
+        sample_with_seed(model, 1)
     with pytest.raises(UserError, match="already"):
-        put_on(model, Replayed())
+        apply_treatments(model, Replayed())
     on.off()
 
 

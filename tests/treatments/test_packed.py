@@ -47,7 +47,7 @@ class Layers(nn.Module):
         return self.alone(sum(own) + sum(crossed))
 
 
-def given() -> tuple[Tensor, Tensor]:
+def make_inputs() -> tuple[Tensor, Tensor]:
     torch.manual_seed(1)
     return torch.randn(5, 64).bfloat16(), torch.randn(5, 64).bfloat16()
 
@@ -56,7 +56,7 @@ def run(module: nn.Module, *treatments: Treatment, calls: int = 4) -> Tensor:
     undo = Variant("v", treatments).apply(Bare(module))  # type: ignore[arg-type]
     try:
         with torch.no_grad():
-            return [module(*given()) for _ in range(calls)][-1]
+            return [module(*make_inputs()) for _ in range(calls)][-1]
     finally:
         undo()
 
@@ -87,7 +87,7 @@ def close(got: Tensor, wanted: Tensor) -> bool:
 def test_every_layer_in_bfloat16_runs_packed_with_the_same_numbers() -> None:
     module = Layers()
     with torch.no_grad():
-        wanted = module(*given())
+        wanted = module(*make_inputs())
     treatment = PackedWeights()
     ran = operators(lambda: run(module, treatment, calls=1))
     assert ran["mkldnn::_linear_pointwise"] == 7
@@ -99,7 +99,7 @@ def test_every_layer_in_bfloat16_runs_packed_with_the_same_numbers() -> None:
 def test_fused_projections_are_packed_together_and_those_left_apart_on_their_own() -> None:
     module = Layers()
     with torch.no_grad():
-        wanted = module(*given())
+        wanted = module(*make_inputs())
     treatments = (FusedProjections(), PackedWeights())
     run(module, *treatments)  # by now the projections of two inputs are left apart
     ran = operators(lambda: run(module, *treatments, calls=1))
@@ -114,7 +114,7 @@ def test_its_flop_and_bytes_are_counted() -> None:
     found = []
     for treatments in ((), (PackedWeights(),)):
         undo = Variant("v", treatments).apply(Bare(layer))  # type: ignore[arg-type]
-        x = given()[0]
+        x = make_inputs()[0]
         with torch.no_grad():
             layer(x)
             found.append(count(functools.partial(layer, x)))
@@ -130,7 +130,7 @@ def test_weights_that_changed_are_packed_anew() -> None:
     with torch.no_grad():
         for weight in module.parameters():
             weight.mul_(-0.5)
-        wanted = module(*given())
+        wanted = module(*make_inputs())
     after = run(module, treatment)
     assert close(after, wanted)
     assert not close(after, before)
@@ -152,7 +152,7 @@ def test_gradients_reach_the_weights() -> None:
     module, treatment = Layers(), PackedWeights()
     undo = Variant("v", (treatment,)).apply(Bare(module.requires_grad_()))  # type: ignore[arg-type]
     try:
-        module(*given()).sum().backward()
+        module(*make_inputs()).sum().backward()
     finally:
         undo()
     assert all(weight.grad is not None for weight in module.parameters())
@@ -166,8 +166,8 @@ def test_a_compiled_region_calls_the_packed_product() -> None:
     try:
         compiled = torch.compile(module, backend="aot_eager")
         with torch.no_grad():
-            assert close(compiled(*given()), wanted)
-            assert operators(lambda: compiled(*given()))["strobe::packed_linear"] == 7
+            assert close(compiled(*make_inputs()), wanted)
+            assert operators(lambda: compiled(*make_inputs()))["strobe::packed_linear"] == 7
     finally:
         undo()
 
@@ -248,12 +248,12 @@ def test_a_part_alone_is_packed_and_compiled_regions_call_its_product() -> None:
             assert operators(lambda: compiled(*x))["mkl::_mkl_linear"] == 3
     finally:
         undo()
-    assert treatment.traits().labelled() == {"weights": "packed", "weights.part": "one"}
+    assert treatment.traits().labelled_values() == {"weights": "packed", "weights.part": "one"}
 
 
 @needs_mkl
 def test_what_does_not_fit_whole_is_offered_by_parts(monkeypatch: pytest.MonkeyPatch) -> None:
-    candidates, subject = catalogue.entry_of("weights").candidates, tiny()
+    candidates, subject = catalogue.find_entry("weights").candidates, tiny()
     sizes: list[int] = []
     monkeypatch.setattr(packed, "fits", lambda needed, _: sizes.append(needed) or True)
     assert candidates(subject) == [{"weights": "packed"}]

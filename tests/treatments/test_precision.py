@@ -18,7 +18,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from strobe.core.errors import UserError
 from strobe.core.measure.agreement import agree
 from strobe.core.treatments.treatment import Variant
-from strobe.core.treatments.words import name_of, sensible
+from strobe.core.treatments.words import precision_name, sensible
 from strobe.lerobot.policies.loading import load_subject
 from strobe.lerobot.policies.options import PolicyOptions
 from strobe.treatments.numbers.precision import Precision
@@ -47,13 +47,13 @@ class Small:
             return self.module(*given)
 
 
-def applied(precision: Precision, module: nn.Module) -> None:
+def apply_precision(precision: Precision, module: nn.Module) -> None:
     """Put a precision on a module."""
     subject: Any = Small(module)
     precision.apply(subject)
 
 
-def under(subject: Any, call: Callable[[], Any], *treatments: Any) -> Any:
+def run_treated(subject: Any, call: Callable[[], Any], *treatments: Any) -> Any:
     undo = Variant("v", treatments).apply(subject)
     try:
         return call()
@@ -79,7 +79,7 @@ def test_real_architectures_in_every_precision_stay_close_and_come_back(kind):
     subject = load_subject(PolicyOptions(type=kind, size="tiny", overrides=overrides))
     before, chunk = trace(subject.module), subject.call("inference")(0)
     for dtype, least in (("fp32", 0.9999), ("bf16", 0.999), ("fp16", 0.9999)):
-        got = under(subject, lambda: subject.call("inference")(0), Precision(dtype))
+        got = run_treated(subject, lambda: subject.call("inference")(0), Precision(dtype))
         assert got.dtype == chunk.dtype
         assert agree([chunk], [got]).cosine > least, dtype
         assert trace(subject.module) == before
@@ -91,7 +91,7 @@ def test_the_weights_really_are_in_the_dtype_and_the_arithmetic_with_them():
 
     subject = load_subject(PolicyOptions(type="act", size="tiny"))
     accounting = Accounting()
-    under(subject, lambda: accounting.run(lambda: subject.call("inference")(0)), Precision("bf16"))
+    run_treated(subject, lambda: accounting.run(lambda: subject.call("inference")(0)), Precision("bf16"))
     assert accounting.flop["bfloat16"] > 0.99 * sum(accounting.flop.values())
 
 
@@ -114,7 +114,7 @@ def test_parts_with_neighbours_in_other_dtypes(kind):
     before, chunk = trace(subject.module), subject.call("inference")(0)
     for part in PARTS[kind]:
         for dtype in ("bf16", "fp16"):
-            got = under(subject, lambda: subject.call("inference")(0), Precision(dtype, part))
+            got = run_treated(subject, lambda: subject.call("inference")(0), Precision(dtype, part))
             assert agree([chunk], [got]).cosine > 0.999, (part, dtype)
             assert trace(subject.module) == before
 
@@ -142,7 +142,7 @@ def test_half_against_bfloat16_is_converted_at_the_border(loose):
     with pytest.raises(RuntimeError, match="dtype"):
         subject.run(x.half())  # the fault itself
     subject.module.vision.bfloat16()
-    got = under(subject, lambda: subject.run(x), Precision("fp16", "vision"))
+    got = run_treated(subject, lambda: subject.run(x), Precision("fp16", "vision"))
     assert got.dtype == plain.dtype == torch.bfloat16
     assert torch.nn.functional.cosine_similarity(got.float().flatten(), plain.float().flatten(), dim=0) > 0.999
 
@@ -151,7 +151,7 @@ def test_an_untouched_part_gives_the_same_bits():
     subject = Small(Projected())
     before = subject.module.projector(torch.ones(1, 8))
     assert torch.equal(
-        under(subject, lambda: subject.module.projector(torch.ones(1, 8)), Precision("bf16", "vision")), before
+        run_treated(subject, lambda: subject.module.projector(torch.ones(1, 8)), Precision("bf16", "vision")), before
     )
 
 
@@ -178,7 +178,7 @@ def test_tied_weights_have_one_copy_and_computed_tables_stay():
     tokens = torch.arange(6)
     plain, before = subject.run(tokens), trace(subject.module)
 
-    def seen() -> Tensor:
+    def check_and_run() -> Tensor:
         module: Any = subject.module
         assert module.head.weight is module.embed.weight
         assert module.head.weight.data_ptr() == module.twin.weight.data_ptr()
@@ -186,7 +186,7 @@ def test_tied_weights_have_one_copy_and_computed_tables_stay():
         assert module.table.dtype == torch.float32
         return subject.run(tokens)
 
-    got = under(subject, seen, Precision("bf16"))
+    got = run_treated(subject, check_and_run, Precision("bf16"))
     assert got.dtype == torch.float32
     assert torch.allclose(got, plain, atol=0.05)
     assert trace(subject.module) == before
@@ -195,10 +195,10 @@ def test_tied_weights_have_one_copy_and_computed_tables_stay():
 def test_weights_that_changed_are_converted_again():
     subject, treatment = Small(nn.Linear(4, 2)), Precision("bf16")
     x = torch.ones(1, 4)
-    under(subject, lambda: subject.run(x), treatment)
+    run_treated(subject, lambda: subject.run(x), treatment)
     with torch.no_grad():
         subject.module.weight.add_(1.0)
-    assert torch.allclose(under(subject, lambda: subject.run(x), treatment), subject.run(x), atol=0.1)
+    assert torch.allclose(run_treated(subject, lambda: subject.run(x), treatment), subject.run(x), atol=0.1)
 
 
 def test_an_exception_inside_leaves_nothing_behind():
@@ -209,7 +209,7 @@ def test_an_exception_inside_leaves_nothing_behind():
     subject = Small(nn.Sequential(nn.Linear(4, 4), Failing(4, 4)))
     before = trace(subject.module)
     with pytest.raises(KeyError):
-        under(subject, lambda: subject.run(torch.ones(1, 4)), Precision("bf16"), Precision("fp16", "0"))
+        run_treated(subject, lambda: subject.run(torch.ones(1, 4)), Precision("bf16"), Precision("fp16", "0"))
     assert trace(subject.module) == before
 
 
@@ -237,13 +237,13 @@ def test_any_sequence_of_precisions_leaves_the_same_bits_in_the_same_objects(seq
 
         if fails:
             with pytest.raises(RuntimeError, match="stop"):
-                under(subject, call, *stacked)
+                run_treated(subject, call, *stacked)
         else:
-            assert torch.allclose(under(subject, call, *stacked).float(), plain, atol=0.1)
+            assert torch.allclose(run_treated(subject, call, *stacked).float(), plain, atol=0.1)
         assert trace(subject.module) == before
     for (dtype, part), treatment in treatments.items():  # and alone each does what a fresh one does
-        fresh = under(subject, lambda: subject.run(x), Precision(dtype, part))
-        assert torch.equal(under(subject, lambda: subject.run(x), treatment), fresh)
+        fresh = run_treated(subject, lambda: subject.run(x), Precision(dtype, part))
+        assert torch.equal(run_treated(subject, lambda: subject.run(x), treatment), fresh)
     assert torch.equal(subject.run(x), plain)
 
 
@@ -256,7 +256,7 @@ def test_noise_is_the_same_in_every_precision():
     torch.manual_seed(0)
     plain = subject.run(torch.ones(1, 2))
     torch.manual_seed(0)
-    got = under(subject, lambda: subject.run(torch.ones(1, 2)), Precision("bf16"))
+    got = run_treated(subject, lambda: subject.run(torch.ones(1, 2)), Precision("bf16"))
     assert torch.equal(got, plain.bfloat16().float())
 
 
@@ -272,8 +272,8 @@ def test_noise_of_others_is_torchs_own_while_a_precision_is_on():
         return other(torch.ones(1, 2))
 
     before, expected = torch.randn, draw()
-    assert torch.equal(under(subject, draw, Precision("bf16")), expected)
-    assert under(subject, lambda: torch.randn, Precision("bf16")) is before
+    assert torch.equal(run_treated(subject, draw, Precision("bf16")), expected)
+    assert run_treated(subject, lambda: torch.randn, Precision("bf16")) is before
 
 
 def test_a_cache_that_crosses_the_border_is_converted():
@@ -294,20 +294,20 @@ def test_a_cache_that_crosses_the_border_is_converted():
     subject = Small(Reads())
     x = torch.randn(3, 4)
     plain = subject.run(x)
-    assert torch.allclose(under(subject, lambda: subject.run(x), Precision("bf16", "writer")), plain, atol=0.1)
+    assert torch.allclose(run_treated(subject, lambda: subject.run(x), Precision("bf16", "writer")), plain, atol=0.1)
 
 
 def test_what_is_already_so_is_exact_and_untouched():
     subject, treatment = Small(nn.Linear(4, 2)), Precision("float32")
-    inside = under(subject, lambda: vars(subject.module).keys(), treatment)
+    inside = run_treated(subject, lambda: vars(subject.module).keys(), treatment)
     assert treatment.effect == "exact"
     assert "forward" not in inside
-    under(subject, lambda: None, lower := Precision("bf16"))
+    run_treated(subject, lambda: None, lower := Precision("bf16"))
     assert lower.effect == "rounding"
 
 
 def test_names_and_what_makes_sense_where():
-    assert [name_of(name) for name in ("float32", "BF16", "float16", "tf32")] == ["fp32", "bf16", "fp16", "tf32"]
+    assert [precision_name(name) for name in ("float32", "BF16", "float16", "tf32")] == ["fp32", "bf16", "fp16", "tf32"]
     assert sensible("cpu") == ("fp32", "bf16")
     assert sensible("cuda:1") == ("fp32", "tf32", "bf16", "fp16")
     traits = Precision("bfloat16", "model.x").traits()
@@ -324,23 +324,23 @@ class Complaining(nn.Linear):
 REFUSED = {
     "unknown precision": (lambda: Precision("bf61"), r"unknown precision 'bf61': did you mean 'bf16'\?"),
     "part that does not exist": (
-        lambda: applied(Precision("bf16", "visoin"), Projected()),
+        lambda: apply_precision(Precision("bf16", "visoin"), Projected()),
         r"no part 'visoin' in Projected: did you mean 'vision'\?",
     ),
-    "tf32 on the CPU": (lambda: applied(Precision("tf32"), nn.Linear(1, 1)), "tf32 is a mode of CUDA"),
-    "nothing floating": (lambda: applied(Precision("bf16"), nn.ReLU()), "small has no floating-point weights"),
+    "tf32 on the CPU": (lambda: apply_precision(Precision("tf32"), nn.Linear(1, 1)), "tf32 is a mode of CUDA"),
+    "nothing floating": (lambda: apply_precision(Precision("bf16"), nn.ReLU()), "small has no floating-point weights"),
     "quantised": (
-        lambda: applied(
+        lambda: apply_precision(
             Precision("bf16"), torch.ao.quantization.quantize_dynamic(nn.Sequential(nn.Linear(2, 2)), {nn.Linear})
         ),
         "small holds quantised weights",
     ),
     "float8": (
-        lambda: applied(Precision("bf16"), nn.Linear(2, 2).to(torch.float8_e4m3fn)),
+        lambda: apply_precision(Precision("bf16"), nn.Linear(2, 2).to(torch.float8_e4m3fn)),
         "small holds quantised weights .Linear, float8_e4m3fn",
     ),
     "an operator that is missing": (
-        lambda: under(small := Small(Complaining(2, 2)), lambda: small.run(torch.ones(1, 2)), Precision("fp16")),
+        lambda: run_treated(small := Small(Complaining(2, 2)), lambda: small.run(torch.ones(1, 2)), Precision("fp16")),
         "small does not run in fp16 on cpu: .fft. not implemented for 'Half'",
     ),
 }
@@ -382,11 +382,11 @@ def test_the_weights_are_converted_once_however_often_it_is_applied():
 def test_tensor_cores_are_switched_on_for_the_call_only():
     subject = Small(nn.Linear(256, 256).cuda(), torch.device("cuda"))
     before = torch.get_float32_matmul_precision(), torch.backends.cudnn.allow_tf32
-    inside = under(
+    inside = run_treated(
         subject, lambda: (torch.get_float32_matmul_precision(), torch.backends.cudnn.allow_tf32), Precision("tf32")
     )
     assert inside == ("high", True)
-    inside = under(
+    inside = run_treated(
         subject, lambda: (torch.get_float32_matmul_precision(), torch.backends.cudnn.allow_tf32), Precision("fp32")
     )
     assert inside == ("highest", False)

@@ -23,7 +23,7 @@ from strobe.vision import model_subject
 
 
 @contextmanager
-def on_device(subject: Any) -> Iterator[EmulatedDevice]:
+def backbone_on_device(subject: Any) -> Iterator[EmulatedDevice]:
     """A backbone with its weights on the emulated device."""
     tensors = [*subject.module.parameters(), *subject.module.buffers()]
     with EmulatedDevice() as device:
@@ -36,7 +36,7 @@ def on_device(subject: Any) -> Iterator[EmulatedDevice]:
                 take(tensor)
 
 
-def there() -> Variant:
+def device_preprocessing_variant() -> Variant:
     return Variant("there", tuple(catalogue.compose(catalogue.parse("preprocessing=device"))))
 
 
@@ -66,9 +66,9 @@ def test_a_backbone_s_frames_are_resized_on_the_device(kind: str, monkeypatch: p
     monkeypatch.setattr(owner, name, resize)
     subject = load_model(ModelOptions(type=kind, size="tiny"))
     call = subject.call("inference")
-    with on_device(subject):
+    with backbone_on_device(subject):
         plain = call(0)
-        undo = there().apply(subject)
+        undo = device_preprocessing_variant().apply(subject)
         treated = call(0)
         undo()
         again = call(0)
@@ -85,7 +85,7 @@ def test_a_policy_s_images_are_prepared_on_the_device(kind: str) -> None:
     with EmulatedDevice() as device, device.holding(held) as subject:
         plain = [subject.chunk(index) for index in range(2)]
         before = subject.loaded.preprocessor
-        undo = there().apply(subject)
+        undo = device_preprocessing_variant().apply(subject)
         treated = [subject.chunk(index) for index in range(2)]
         as_bytes = subject.observation(0)
         for name, value in as_bytes.items():
@@ -105,16 +105,16 @@ def test_a_step_that_works_on_the_host_alone_is_named(monkeypatch: pytest.Monkey
     step = type(held.loaded.preprocessor.steps[0])
     own = step.__call__
 
-    def on_host(self: Any, transition: Any) -> Any:
+    def process_on_host(self: Any, transition: Any) -> Any:
         for value in transition["observation"].values():
             if isinstance(value, Tensor):
                 value.numpy()
         return own(self, transition)
 
-    monkeypatch.setattr(step, "__call__", on_host)
+    monkeypatch.setattr(step, "__call__", process_on_host)
     with EmulatedDevice() as device, device.holding(held) as subject:
         subject.chunk(0)
-        undo = there().apply(subject)
+        undo = device_preprocessing_variant().apply(subject)
         with pytest.raises(UserError, match=r"a step of the preprocessor works on the host alone: .*numpy"):
             subject.chunk(0)
         undo()
@@ -124,8 +124,8 @@ def test_a_step_that_works_on_the_host_alone_is_named(monkeypatch: pytest.Monkey
 def test_it_is_refused_on_a_cpu_and_no_candidate_there() -> None:
     subject = load_model(ModelOptions(type="vjepa2", size="tiny"))
     with pytest.raises(UserError, match="computes on the CPU, where its images are"):
-        there().apply(subject)
+        device_preprocessing_variant().apply(subject)
     [entry] = [entry for entry in catalogue.own_entries() if entry.key == "preprocessing"]
     assert not entry.candidates(subject)
-    with on_device(subject):
+    with backbone_on_device(subject):
         assert entry.candidates(subject) == [{"preprocessing": "device"}]

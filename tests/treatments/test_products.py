@@ -30,12 +30,12 @@ def subject(kind: str) -> Any:
     return load_subject(PolicyOptions(type=kind, size="tiny", overrides=["--device=cpu"]))
 
 
-def put_on(text: str, kind: str) -> Undo:
+def apply_treatments(text: str, kind: str) -> Undo:
     return Variant("v", (*catalogue.compose(catalogue.parse(text)),)).apply(subject(kind))
 
 
 def chunk(text: str, kind: str) -> Tensor:
-    undo = put_on(text, kind)
+    undo = apply_treatments(text, kind)
     try:
         return subject(kind).model_chunk(0)
     finally:
@@ -49,12 +49,12 @@ def all_sizes(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, ...]]:
     seen: list[tuple[int, ...]] = []
     gains = products._gains
 
-    def watched(query: Tensor, *more: Any) -> bool:
+    def record_gain(query: Tensor, *more: Any) -> bool:
         if gains(query, *more):
             seen.append(tuple(query.shape))
         return gains(query, *more)
 
-    monkeypatch.setattr(products, "_gains", watched)
+    monkeypatch.setattr(products, "_gains", record_gain)
     return seen
 
 
@@ -75,7 +75,7 @@ def test_it_is_attention(
     if shape is not None:
         look = torch.rand(shape, generator=generator) < 0.6
         look[-1, :, 3] = False  # a query that is padding
-        added = Masks().of(torch.where(look, 0.0, LOW), torch.bfloat16)
+        added = Masks().additive_mask(torch.where(look, 0.0, LOW), torch.bfloat16)
     with torch.no_grad():
         ours = products.products(query, key, value, added, 0.4)
     keys, values = (each.double().repeat_interleave(heads // shared, 1) for each in (key, value))
@@ -114,9 +114,9 @@ def test_small_attention_is_left_to_torch() -> None:
 
 def test_where_it_cannot_gain_it_says_so() -> None:
     with pytest.raises(UserError, match="add precision=bf16"):
-        put_on("scores=products", "act")
+        apply_treatments("scores=products", "act")
     with pytest.raises(UserError, match="no attention of transformers"):
-        put_on("scores=products, precision=bf16", "act")
+        apply_treatments("scores=products, precision=bf16", "act")
     with pytest.raises(UserError, match="'products' is the only value"):
         catalogue.compose(catalogue.parse("scores=fused"))
     with pytest.raises(UserError, match="scores=products is for CPUs"):

@@ -185,7 +185,7 @@ def test_probes_on_a_projection_stay_around_it() -> None:
     attention = OneAttention()
     entered = []
 
-    def around(inner: Any, hook: Hook, _: bool) -> Any:
+    def wrap_call(inner: Any, hook: Hook, _: bool) -> Any:
         def call(*args: Any) -> Any:
             entered.append(hook.name)
             return inner(*args)
@@ -193,7 +193,7 @@ def test_probes_on_a_projection_stay_around_it() -> None:
         return call
 
     x = torch.randn(2, 6)
-    with torch.no_grad(), Attached([Hook(attention.q_proj, "forward", "query")], around):
+    with torch.no_grad(), Attached([Hook(attention.q_proj, "forward", "query")], wrap_call):
         undo = FusedProjections().apply(Bare(attention))  # type: ignore[arg-type]
         assert products(lambda: attention(x)) == 1
         undo()

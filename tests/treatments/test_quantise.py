@@ -24,7 +24,7 @@ from strobe.lerobot.policies.options import ModelOptions, PolicyOptions
 from strobe.treatments.numbers import quantise, quantised_weights
 from strobe.treatments.numbers.precision import Precision
 from strobe.treatments.numbers.quantise import Quantised
-from strobe.treatments.numbers.quantised_weights import FLOAT8, INT8, quantised
+from strobe.treatments.numbers.quantised_weights import FLOAT8, INT8, quantize_weight
 
 JOINT = "model.paligemma_with_expert"
 VISION = f"{JOINT}.paligemma.model.vision_tower"
@@ -39,7 +39,7 @@ FEW_STEPS = {
 
 
 @cache
-def subject_of(kind: str) -> Any:
+def load_tiny_subject(kind: str) -> Any:
     if kind == "vjepa2":
         return load_model(ModelOptions(type=kind, size="tiny"))
     overrides = ["--device=cpu", *FEW_STEPS.get(kind, [])]
@@ -64,7 +64,7 @@ def state(module: nn.Module) -> list[Any]:
 
 @pytest.mark.parametrize("kind", matrix(["pi05", "smolvla", "act", "diffusion", "vjepa2"]))
 def test_real_architectures_stay_close_and_come_back(kind: str) -> None:
-    subject = subject_of(kind)
+    subject = load_tiny_subject(kind)
     before, plain = state(subject.module), subject.call("inference")(0)
     for treatments in ((Quantised("int8"),), (Quantised("int8", "weights"),), (Precision("bf16"), Quantised("int8"))):
         got = run(subject, *treatments)
@@ -76,7 +76,7 @@ def test_real_architectures_stay_close_and_come_back(kind: str) -> None:
 
 
 def test_the_products_are_of_integers_and_the_weights_weigh_a_byte() -> None:
-    subject, treatment = subject_of("vjepa2"), Quantised("int8", part="encoder")
+    subject, treatment = load_tiny_subject("vjepa2"), Quantised("int8", part="encoder")
     linear = sum(m.weight.numel() for m in subject.module.encoder.modules() if isinstance(m, nn.Linear))
     rows = sum(m.weight.shape[0] for m in subject.module.encoder.modules() if isinstance(m, nn.Linear))
     before = weight_bytes(subject.module)
@@ -93,7 +93,7 @@ def test_the_products_are_of_integers_and_the_weights_weigh_a_byte() -> None:
 
 
 def test_a_part_alone_and_what_is_left_as_it_is() -> None:
-    subject = subject_of("pi05")
+    subject = load_tiny_subject("pi05")
     treatment = Quantised("int8", part=EXPERT)
     undo = treatment.apply(subject)
     held = {name for name, p in subject.module.named_parameters() if type(p).__name__ == "QuantisedWeight"}
@@ -109,12 +109,12 @@ def test_a_part_alone_and_what_is_left_as_it_is() -> None:
     assert traits.layers == len(held)
     assert "action_out_proj" in str(traits.left_out)
     act = Quantised("int8")
-    act.apply(subject_of("act"))()
+    act.apply(load_tiny_subject("act"))()
     assert "attentions" in str(act.traits().left_out)
 
 
 def test_pi_asks_a_layer_for_its_dtype_and_is_told_what_it_was() -> None:
-    subject = subject_of("pi05")
+    subject = load_tiny_subject("pi05")
     layer = subject.module.get_submodule(f"{JOINT}.paligemma.model.language_model.layers.0.self_attn.q_proj")
     for treatments, dtype in (((), torch.bfloat16), ((Precision("fp32"),), torch.float32)):
         undo = Variant("v", (*treatments, Quantised("int8"))).apply(subject)
@@ -123,7 +123,7 @@ def test_pi_asks_a_layer_for_its_dtype_and_is_told_what_it_was() -> None:
 
 
 def test_weights_that_changed_are_quantised_again() -> None:
-    subject, treatment = subject_of("vjepa2"), Quantised("int8")
+    subject, treatment = load_tiny_subject("vjepa2"), Quantised("int8")
     weight = subject.module.encoder.layer[0].mlp.fc1.weight
     first, kept = run(subject, treatment), weight.detach().clone()
     with torch.no_grad():
@@ -169,7 +169,9 @@ def test_the_error_is_that_of_eight_bits(
         layer.weight.copy_(torch.randn(layer.weight.shape, generator=generator))
         wanted = layer(x)
         seen = x.abs().amax().float() / torch.finfo(FLOAT8).max if inputs == "static" else None
-        layer._parameters["weight"] = nn.Parameter(quantised(layer.weight, kind, inputs, seen), requires_grad=False)
+        layer._parameters["weight"] = nn.Parameter(
+            quantize_weight(layer.weight, kind, inputs, seen), requires_grad=False
+        )
         got = layer(x)
     assert got.dtype == dtype
     assert got.shape == wanted.shape
@@ -192,7 +194,7 @@ def test_pieces_and_signs_change_no_bit(
 ) -> None:
     generator = torch.Generator().manual_seed(rows * features + outputs)
     given_rows = torch.randn(rows, features, generator=generator).to(dtype)
-    weight = quantised(torch.randn(outputs, features, generator=generator).to(dtype), INT8, "dynamic")
+    weight = quantize_weight(torch.randn(outputs, features, generator=generator).to(dtype), INT8, "dynamic")
     bias = torch.randn(outputs, generator=generator).to(dtype) if biased else None
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(quantised_weights, "_PIECE", piece)
@@ -210,13 +212,13 @@ def test_pieces_and_signs_change_no_bit(
 def test_zeros_and_outliers() -> None:
     layer = nn.Linear(32, 32, bias=False)
     with torch.no_grad():
-        weight = quantised(layer.weight, INT8, "dynamic")
+        weight = quantize_weight(layer.weight, INT8, "dynamic")
         assert torch.equal(nn.functional.linear(torch.zeros(3, 32), weight), torch.zeros(3, 32))
         outlier = torch.ones(2, 32)
         outlier[0] *= 1e6  # of one token: the other's numbers stay
         alone = nn.functional.linear(torch.ones(1, 32), weight)
         assert torch.equal(nn.functional.linear(outlier, weight)[1], alone[0])
-        static = quantised(layer.weight, FLOAT8, "static", torch.tensor(1 / 448))
+        static = quantize_weight(layer.weight, FLOAT8, "static", torch.tensor(1 / 448))
         assert nn.functional.linear(1000 * torch.ones(1, 32), static).isfinite().all()
 
 
@@ -225,7 +227,7 @@ def test_zeros_and_outliers() -> None:
 def test_a_weight_of_zeros_and_a_row_of_zeros_are_numbers(kind: torch.dtype, inputs: str) -> None:
     with torch.no_grad():
         for weight in (torch.zeros(32, 32), torch.cat([torch.zeros(1, 32), torch.randn(31, 32)])):
-            made = quantised(weight, kind, inputs)
+            made = quantize_weight(weight, kind, inputs)
             assert made.dequantize().isfinite().all()
             assert torch.equal(made.dequantize()[0], torch.zeros(32))
             assert nn.functional.linear(torch.randn(3, 32), made).isfinite().all()
@@ -233,7 +235,7 @@ def test_a_weight_of_zeros_and_a_row_of_zeros_are_numbers(kind: torch.dtype, inp
 
 def test_weights_of_fused_layers_are_joined_row_by_row() -> None:
     a, b, x = torch.randn(32, 64), torch.randn(48, 64), torch.randn(5, 64)
-    one, two = quantised(a, INT8, "dynamic"), quantised(b, INT8, "dynamic")
+    one, two = quantize_weight(a, INT8, "dynamic"), quantize_weight(b, INT8, "dynamic")
     apart = torch.cat([nn.functional.linear(x, one), nn.functional.linear(x, two)], dim=-1)
     assert torch.equal(nn.functional.linear(x, torch.cat([one, two])), apart)
     with pytest.raises(NotImplementedError, match="along their rows"):
@@ -244,14 +246,14 @@ def test_compiled_too() -> None:
     layer = nn.Linear(32, 32)
     x = torch.randn(20, 32)
     with torch.no_grad():
-        layer._parameters["weight"] = nn.Parameter(quantised(layer.weight, INT8, "dynamic"), requires_grad=False)
+        layer._parameters["weight"] = nn.Parameter(quantize_weight(layer.weight, INT8, "dynamic"), requires_grad=False)
         assert torch.allclose(torch.compile(layer, backend="aot_eager")(x), layer(x), atol=1e-6)
 
 
 def test_fp8_with_scales_from_the_subjects_own_observations(monkeypatch: pytest.MonkeyPatch) -> None:
     # torch multiplies float8 on a CPU too, for tests; what is left out here is the question for the device.
     monkeypatch.setattr(quantise, "require_fp8", lambda device: None)
-    subject = subject_of("pi05")
+    subject = load_tiny_subject("pi05")
     before, plain = state(subject.module), subject.call("inference")(0)
     monkeypatch.setattr(quantise, "CALIBRATED", 3)
     for form in ("static", "dynamic", "weights"):
@@ -260,7 +262,7 @@ def test_fp8_with_scales_from_the_subjects_own_observations(monkeypatch: pytest.
         assert state(subject.module) == before
         assert treatment.traits().layers == 12  # two blocks of four projections and two of the MLP
     layers = [m for m in subject.module.get_submodule(VISION).modules() if isinstance(m, nn.Linear)][:2]
-    seen = quantise.observed(subject, layers)
+    seen = quantise.observe_input_maxima(subject, layers)
     largest: dict[int, float] = {}
     for layer in layers:
         layer.register_forward_pre_hook(
@@ -286,12 +288,12 @@ REFUSED = {
 @pytest.mark.parametrize("text", REFUSED)
 def test_what_cannot_be_done_is_refused_in_one_line(text: str) -> None:
     with pytest.raises(UserError, match=REFUSED[text]) as refused:
-        Variant("v", catalogue.compose(catalogue.parse(text))).apply(subject_of("pi05"))
+        Variant("v", catalogue.compose(catalogue.parse(text))).apply(load_tiny_subject("pi05"))
     assert "\n" not in str(refused.value)
 
 
 def test_precision_on_top_and_a_second_time() -> None:
-    subject = subject_of("vjepa2")
+    subject = load_tiny_subject("vjepa2")
     with pytest.raises(UserError, match=r"holds quantised weights .*they have no precision"):
         run(subject, Quantised("int8"), Precision("bf16"))
     with pytest.raises(UserError, match="quantised already"):
@@ -299,15 +301,15 @@ def test_precision_on_top_and_a_second_time() -> None:
 
 
 def test_candidates_are_where_linear_layers_are() -> None:
-    entry = catalogue.entry_of("int8")
+    entry = catalogue.find_entry("int8")
     for kind, paths in (("pi05", 3), ("vjepa2", 1), ("diffusion", 0)):
-        specs = entry.candidates(subject_of(kind))
+        specs = entry.candidates(load_tiny_subject(kind))
         assert len([spec for spec in specs if "int8.part" in spec]) == paths, kind
         for spec in specs:
-            Variant("v", (catalogue.make(spec),)).apply(subject_of(kind))()
+            Variant("v", (catalogue.make(spec),)).apply(load_tiny_subject(kind))()
             if "int8.part" in spec:
-                assert entry.parts(subject_of(kind), spec)
-    assert catalogue.entry_of("fp8").candidates(subject_of("pi05")) == []
+                assert entry.parts(load_tiny_subject(kind), spec)
+    assert catalogue.find_entry("fp8").candidates(load_tiny_subject("pi05")) == []
 
 
 @pytest.mark.gpu

@@ -22,7 +22,7 @@ def subject() -> PolicySubject:
     return PolicySubject(loaded, made, 0)
 
 
-def executed(subject: PolicySubject, ticks: int) -> tuple[list[torch.Tensor], torch.Tensor]:
+def select_actions(subject: PolicySubject, ticks: int) -> tuple[list[torch.Tensor], torch.Tensor]:
     """The actions that LeRobot's own ``select_action`` hands out for an observation, and the chunk that they are of."""
     policy, prepared = subject.policy, subject.prepare(subject.observation(0))
     with torch.inference_mode():
@@ -32,20 +32,20 @@ def executed(subject: PolicySubject, ticks: int) -> tuple[list[torch.Tensor], to
 
 def test_a_raised_number_executes_the_first_actions_of_the_chunk(subject):
     undo = Settings({"n_action_steps": MANY}).apply(subject)
-    actions, chunk = executed(subject, MANY)
+    actions, chunk = select_actions(subject, MANY)
     assert torch.equal(torch.stack(actions), chunk[:MANY])
     undo()
-    actions, chunk = executed(subject, FEW)
+    actions, chunk = select_actions(subject, FEW)
     assert torch.equal(torch.stack(actions), chunk[:FEW])
 
 
 def test_a_queue_that_is_shorter_than_the_config_says_gets_a_new_one(subject):
     """Somebody wrote the number into the config of a built policy: LeRobot's queue keeps its old length."""
     subject.policy.config.n_action_steps = MANY
-    actions, chunk = executed(subject, 1)
+    actions, chunk = select_actions(subject, 1)
     assert not torch.equal(actions[0], chunk[0]), "LeRobot drops the first actions: the handling is needed"
     Settings({"n_action_steps": MANY}).apply(subject)
-    actions, chunk = executed(subject, MANY)
+    actions, chunk = select_actions(subject, MANY)
     assert torch.equal(torch.stack(actions), chunk[:MANY])
 
 
@@ -80,16 +80,16 @@ def test_an_average_of_chunks_is_lerobots_own(coefficient):
     )
     subject, other = PolicySubject(loaded, made, 0), PolicySubject(wanted, made, 0)
     wanted.policy.load_state_dict(loaded.policy.state_dict())
-    before = moved(subject)
+    before = select_five_actions(subject)
     undo = Settings({"temporal_ensemble_coeff": 0.1}).apply(subject)
-    averaged, chunks = moved(subject), moved(other)
+    averaged, chunks = select_five_actions(subject), select_five_actions(other)
     assert torch.equal(averaged, chunks)
     assert not torch.equal(averaged, before)
     undo()
-    assert torch.equal(moved(subject), before)
+    assert torch.equal(select_five_actions(subject), before)
 
 
-def moved(subject: PolicySubject) -> torch.Tensor:
+def select_five_actions(subject: PolicySubject) -> torch.Tensor:
     """The actions of five ticks on five observations."""
     subject.policy.eval()
     subject.policy.reset()

@@ -22,10 +22,10 @@ from strobe.core.treatments.recipe import (
     RecipeTreatment,
     apply_recipe,
     differences,
-    guard_of,
     load,
-    treatments_of,
-    with_specs,
+    make_treatments,
+    merge_specs,
+    recipe_guard,
 )
 from strobe.core.treatments.treatment import Treatment, Variant
 from strobe.lerobot.policies.loading import load_subject
@@ -45,22 +45,22 @@ def recipe(kind: str, *treatments: Any, **fields: Any) -> Recipe:
 
 def test_it_goes_on_and_comes_off_again() -> None:
     act = subject("act")
-    untouched = act.chunk()
+    baseline = act.chunk()
     undo = apply_recipe(act, recipe("act", {"channels_last": True}, {"precision": "bf16"}))
     assert {parameter.dtype for parameter in act.policy.parameters()} == {torch.bfloat16}
     treated = act.chunk()
     undo()
     assert {parameter.dtype for parameter in act.policy.parameters()} == {torch.float32}
-    assert torch.equal(act.chunk(), untouched)
-    assert not torch.equal(treated, untouched)
-    assert torch.cosine_similarity(treated.flatten(), untouched.flatten(), dim=0) > 0.999
+    assert torch.equal(act.chunk(), baseline)
+    assert not torch.equal(treated, baseline)
+    assert torch.cosine_similarity(treated.flatten(), baseline.flatten(), dim=0) > 0.999
 
 
 def test_the_rungs_are_put_on_by_their_ranks_not_as_written() -> None:
     written = recipe(
         "act", {"compile": True}, {"channels_last": True}, {"policy.n_action_steps": 5}, {"precision": "bf16"}
     )
-    rungs = treatments_of(written, "fast.yaml")
+    rungs = make_treatments(written, "fast.yaml")
     assert [rung.label.split("(")[1] for rung in rungs] == [
         "policy.n_action_steps=5)",
         "precision=bf16)",
@@ -68,8 +68,8 @@ def test_the_rungs_are_put_on_by_their_ranks_not_as_written() -> None:
         "compile=true)",
     ]
     assert [rung.label.split(" (")[0] for rung in rungs][-1] == "fast.yaml: rung 1"
-    woven = with_specs(
-        treatments_of(recipe("act", {"compile": True}, {"precision": "bf16"})), [{"channels_last": True}]
+    woven = merge_specs(
+        make_treatments(recipe("act", {"compile": True}, {"precision": "bf16"})), [{"channels_last": True}]
     )
     assert [(one.recipe, one.traits().key, one.traits().value) for one in woven] == [
         ("recipe", "precision", "bf16"),
@@ -99,12 +99,12 @@ def test_the_rungs_are_put_on_by_their_ranks_not_as_written() -> None:
 )
 def test_a_rung_that_does_not_fit_is_named_and_nothing_stays(treatments: list[Any], words: str) -> None:
     act = subject("act")
-    untouched, state = act.chunk(), {name: value.data_ptr() for name, value in act.policy.state_dict().items()}
+    baseline, state = act.chunk(), {name: value.data_ptr() for name, value in act.policy.state_dict().items()}
     with pytest.raises(UserError, match=words) as caught:
         apply_recipe(act, recipe("act", *treatments), "x.yaml")
     assert "\n" not in str(caught.value)
     assert {name: value.data_ptr() for name, value in act.policy.state_dict().items()} == state
-    assert torch.equal(act.chunk(), untouched)
+    assert torch.equal(act.chunk(), baseline)
 
 
 def test_a_recipe_for_another_type_is_refused() -> None:
@@ -175,40 +175,40 @@ def agreement(cosine: float) -> Agreement:
 
 def test_the_guard_is_the_recipes_or_what_it_recorded() -> None:
     spec = {"precision": "bf16"}
-    asked = guard_of(recipe("act", spec, guard="cosine>=0.98", agreement=agreement(0.9999)))
+    asked = recipe_guard(recipe("act", spec, guard="cosine>=0.98", agreement=agreement(0.9999)))
     assert asked.judge(agreement(0.98)).outcome == "held"
-    assert asked.judge(agreement(0.97999)).broken
-    recorded = guard_of(recipe("act", spec, agreement=agreement(0.99)))
+    assert asked.judge(agreement(0.97999)).broken_limit
+    recorded = recipe_guard(recipe("act", spec, agreement=agreement(0.99)))
     assert recorded.judge(agreement(0.985)).outcome == "held"
-    assert recorded.judge(agreement(0.97)).broken
-    assert guard_of(recipe("act", spec, agreement=agreement(1.0))).judge(agreement(1 - 5e-7)).outcome == "held"
-    assert str(guard_of(recipe("act", spec))) == ROUNDING
-    episodes = guard_of(recipe("act", spec, guard="success_drop<=0.1", agreement=agreement(0.99)))
+    assert recorded.judge(agreement(0.97)).broken_limit
+    assert recipe_guard(recipe("act", spec, agreement=agreement(1.0))).judge(agreement(1 - 5e-7)).outcome == "held"
+    assert str(recipe_guard(recipe("act", spec))) == ROUNDING
+    episodes = recipe_guard(recipe("act", spec, guard="success_drop<=0.1", agreement=agreement(0.99)))
     assert episodes == recorded, "loading plays no episodes, and must not let any actions pass for it"
 
 
 def test_the_guard_knows_the_effect_of_the_treatments() -> None:
     spec = {"precision": "bf16"}
     moved = agreement(0.9999).model_copy(update={"rms": 0.05, "worst": 0.1, "flips": 0.0})
-    assert guard_of(recipe("act", spec), ["exact"]) == Guard((), exact=True)
-    assert guard_of(recipe("act", spec, agreement=moved), ["exact", "exact"]).exact
-    assert str(guard_of(recipe("act", spec, agreement=moved), ["exact", "lossy"])) == ROUNDING, "as verify has it"
+    assert recipe_guard(recipe("act", spec), ["exact"]) == Guard((), exact=True)
+    assert recipe_guard(recipe("act", spec, agreement=moved), ["exact", "exact"]).exact
+    assert str(recipe_guard(recipe("act", spec, agreement=moved), ["exact", "lossy"])) == ROUNDING, "as verify has it"
     by_episodes = recipe("act", spec, guard="success_drop<=0.1", agreement=moved)
-    assert str(guard_of(by_episodes, ["exact", "lossy"])) == "rms<=0.1, worst<=0.2, flips<=0"
-    asked = guard_of(recipe("act", spec, guard="rms<=0.5"), ["exact"])
+    assert str(recipe_guard(by_episodes, ["exact", "lossy"])) == "rms<=0.1, worst<=0.2, flips<=0"
+    asked = recipe_guard(recipe("act", spec, guard="rms<=0.5"), ["exact"])
     assert asked.exact
     assert asked.limits == (("rms", 0.5),)
-    old = guard_of(recipe("act", spec, guard="cosine>=0.999"), ["exact"])
+    old = recipe_guard(recipe("act", spec, guard="cosine>=0.999"), ["exact"])
     assert not old.exact
-    assert old.unjudged
+    assert old.blind_spots
 
 
 def test_a_guard_holds_where_all_its_conditions_do() -> None:
     both = Guard.parse("cosine >= 0.9 and largest_error<=1e-2, mean_error <= 1")
     assert Guard.parse(str(both)) == both
     assert both.judge(agreement(0.9)).outcome == "held"
-    assert both.judge(agreement(0.89)).broken
-    assert both.judge(agreement(0.91).model_copy(update={"largest_error": 0.02})).broken
+    assert both.judge(agreement(0.89)).broken_limit
+    assert both.judge(agreement(0.91).model_copy(update={"largest_error": 0.02})).broken_limit
 
 
 @pytest.mark.parametrize(

@@ -13,9 +13,9 @@ import pytest
 import torch
 from support.emulated_device import EmulatedDevice, Graph
 from support.graph_matrix import Case, exact, judge, observations, rounding, tiny
-from support.graph_walks import BUCKETED, KEPT, LENGTHS, TRIMMED, Walk, prompted, walk
+from support.graph_walks import BUCKETED, KEPT, LENGTHS, TRIMMED, Walk, prompted_observation, walk
 from support.matrix import matrix
-from support.trained import all_levers, trained
+from support.trained import all_levers, train_both_ways
 from torch import Tensor
 
 from strobe.core.treatments import catalogue
@@ -87,19 +87,21 @@ def test_prompts_in_buckets_act_as_the_policy_does(names: tuple[str, ...]) -> No
     """The padding is masked: no action moves by more than the last bits of its sums. A copy acts as its original."""
     subject = copy.deepcopy(tiny("smolvla"))
     numbers = range(len(LENGTHS))
-    plain = [subject.act(dict(prompted("smolvla", number)), number).clone() for number in numbers]
+    plain = [subject.act(dict(prompted_observation("smolvla", number)), number).clone() for number in numbers]
     with EmulatedDevice() as device, device.holding(subject):
         capture = Graph(device, 2)
         composed = catalogue.compose([spec for name in names for spec in catalogue.parse(name)])
         undo = Variant("v", (*composed, CudaGraph("chunk", capture))).apply(subject)
         try:
-            found = [subject.act(dict(prompted("smolvla", number)), number).clone() for number in numbers]
+            found = [subject.act(dict(prompted_observation("smolvla", number)), number).clone() for number in numbers]
         finally:
             undo()
     assert capture.recorded == 3, "16, 32 and 48 tokens"
     for ours, theirs in zip(found, plain, strict=True):
         assert float((ours - theirs).abs().max()) <= 1e-5 * float(theirs.abs().max())
-    assert all(map(torch.equal, plain, [subject.act(dict(prompted("smolvla", n)), n) for n in numbers])), "left behind"
+    assert all(map(torch.equal, plain, [subject.act(dict(prompted_observation("smolvla", n)), n) for n in numbers])), (
+        "left behind"
+    )
 
 
 def test_calls_in_and_out_of_inference_mode_share_a_graph() -> None:
@@ -138,7 +140,7 @@ def test_a_call_through_a_graph_walks_no_modules(monkeypatch: pytest.MonkeyPatch
 
 @pytest.mark.parametrize(("kind", "checkpoints"), [("pi05", True), ("smolvla", False)])
 def test_a_training_step_is_the_same_on_the_device(kind: str, checkpoints: bool) -> None:
-    found = [trained(kind, lever, checkpoints) for lever in (all_levers()[0], all_levers()[-1])]
+    found = [train_both_ways(kind, lever, checkpoints) for lever in (all_levers()[0], all_levers()[-1])]
     assert [str(one) for one in found if not one.holds] == []
 
 

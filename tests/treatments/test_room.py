@@ -128,7 +128,7 @@ def test_the_engines_that_were_not_used_for_longest_go_first(monkeypatch) -> Non
 
 def test_what_a_call_takes_and_gives_back_must_stay_free(small) -> None:
     subject: Any = SimpleNamespace(module=nn.Linear(1, 1), device=torch.device("cpu"))
-    with room.noted(subject):
+    with room.record_call_memory(subject):
         torch.ones(300 * MIB // 4)
     small(400 * MIB)
     room.require_room(50 * MIB, "a copy", subject)

@@ -22,12 +22,12 @@ def subject() -> Any:
     return load_model(ModelOptions(type="vjepa2", size="tiny", num_frames=8, img_size=96))
 
 
-def put_on(text: str) -> Undo:
+def apply_treatments(text: str) -> Undo:
     return Variant("v", (*catalogue.compose(catalogue.parse(text)),)).apply(subject())
 
 
 def features(text: str, index: int = 0) -> torch.Tensor:
-    undo = put_on(text) if text else lambda: None
+    undo = apply_treatments(text) if text else lambda: None
     try:
         return subject().call("inference", 1)(index)
     finally:
@@ -51,7 +51,7 @@ def test_the_angles_are_computed_once_for_all_layers_and_calls(monkeypatch: pyte
         return own(*args, **kwargs)
 
     monkeypatch.setattr(modeling_vjepa2, "rotate_queries_or_keys", counting)
-    undo = put_on("rotations=once")
+    undo = apply_treatments("rotations=once")
     try:
         call = subject().call("inference", 1)
         call(0)
@@ -70,7 +70,7 @@ def test_tokens_that_a_mask_picks_keep_their_own_angles() -> None:
     picked = torch.tensor([[3, 0, 17, 8, 30]])
     with torch.no_grad():
         before = attention(x, position_mask=picked)[0]
-        undo = put_on("rotations=once")
+        undo = apply_treatments("rotations=once")
         try:
             after = attention(x, position_mask=picked)[0]
         finally:
@@ -81,7 +81,7 @@ def test_tokens_that_a_mask_picks_keep_their_own_angles() -> None:
 def test_gradients_flow_through_the_module_as_it_is() -> None:
     attention = subject().module.get_submodule(ATTENTION)
     x = torch.randn(1, 36, attention.hidden_size, requires_grad=True)
-    undo = put_on("rotations=once")
+    undo = apply_treatments("rotations=once")
     try:
         attention(x)[0].sum().backward()
     finally:
@@ -94,7 +94,7 @@ def test_what_is_printed_of_the_part_says_so_while_it_is_on() -> None:
     """An engine is kept under the name of its part, as printed: one that was built without is not taken for it."""
     attention = subject().module.get_submodule(ATTENTION)
     before = repr(attention)
-    undo = put_on("rotations=once")
+    undo = apply_treatments("rotations=once")
     on = repr(attention)
     undo()
     assert "rotations=once" in on
@@ -102,9 +102,9 @@ def test_what_is_printed_of_the_part_says_so_while_it_is_on() -> None:
 
 
 def test_only_v_jepa_2_has_it() -> None:
-    assert list(catalogue.entry_of("rotations").candidates(subject())) == [{"rotations": "once"}]
+    assert list(catalogue.find_entry("rotations").candidates(subject())) == [{"rotations": "once"}]
     act = load_subject(PolicyOptions(type="act", size="tiny", overrides=["--device=cpu"]), InputOptions(cameras=1))
-    assert not catalogue.entry_of("rotations").candidates(act)
+    assert not catalogue.find_entry("rotations").candidates(act)
     with pytest.raises(UserError, match="V-JEPA 2's attention, and there is none"):
         catalogue.make({"rotations": "once"}).apply(act)
 

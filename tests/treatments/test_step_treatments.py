@@ -9,7 +9,7 @@ import torch
 
 from strobe.core.errors import UserError
 from strobe.core.measure.accounting import Accounting
-from strobe.core.treatments.catalogue import compose, entry_of, make, parse
+from strobe.core.treatments.catalogue import compose, find_entry, make, parse
 from strobe.core.treatments.treatment import Variant
 from strobe.lerobot.policies.loading import load_subject
 from strobe.lerobot.policies.options import PolicyOptions
@@ -70,6 +70,6 @@ def test_in_bf16_it_sees_the_features_as_the_layers_do(dit: PolicySubject) -> No
 
 def test_it_is_offered_to_its_family_alone() -> None:
     act = load_subject(PolicyOptions(type="act", size="tiny", overrides=["--device=cpu"]))
-    assert not entry_of("conditioning").candidates(act)
+    assert not find_entry("conditioning").candidates(act)
     with pytest.raises(UserError, match="conditioning is for multi_task_dit"):
         make({"conditioning": "once"}).apply(act)

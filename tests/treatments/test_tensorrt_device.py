@@ -48,21 +48,21 @@ def package(compile: Any, current: list[int], seen: list[Any]) -> Any:
         seen.append(("run", current[-1]))
         return torch.zeros(1)
 
-    def compiled(*args: Any, **kwargs: Any) -> Any:
+    def record_build(*args: Any, **kwargs: Any) -> Any:
         compile(*args, **kwargs)
         seen.append(("build", current[-1]))
         return run
 
-    compiled.__signature__ = __import__("inspect").signature(compile)  # type: ignore[attr-defined]
+    record_build.__signature__ = __import__("inspect").signature(compile)  # type: ignore[attr-defined]
 
     def load(_: str) -> Any:
         seen.append(("load", current[-1]))
         return SimpleNamespace(module=lambda: run)
 
-    return SimpleNamespace(dynamo=SimpleNamespace(compile=compiled), save=lambda *_, **__: None, load=load)
+    return SimpleNamespace(dynamo=SimpleNamespace(compile=record_build), save=lambda *_, **__: None, load=load)
 
 
-def built(monkeypatch: pytest.MonkeyPatch, compile: Any, current: list[int]) -> list[Any]:
+def build_recorded_engine(monkeypatch: pytest.MonkeyPatch, compile: Any, current: list[int]) -> list[Any]:
     seen: list[Any] = []
     monkeypatch.setitem(sys.modules, "torch_tensorrt", package(compile, current, seen))
     inputs: Any = [SimpleNamespace(device=SECOND)]
@@ -80,7 +80,7 @@ def test_an_engine_is_built_loaded_and_run_on_the_subject_s_card(
     def compile(program: Any, *, arg_inputs: Any, device: Any, attn_bias_is_causal: bool = True, **more: Any) -> None:
         told.update(more, device=device, attn_bias_is_causal=attn_bias_is_causal)
 
-    seen = built(monkeypatch, compile, current)
+    seen = build_recorded_engine(monkeypatch, compile, current)
     assert seen == [("build", 1), ("run", 1), ("load", 1), ("run", 1)]
     assert told["device"] == SECOND
     assert told["attn_bias_is_causal"] is False  # else every mask in attention would be taken for a causal one
@@ -93,7 +93,7 @@ def test_a_version_without_the_option_for_causal_masks_is_not_given_it(
     def compile(program: Any, *, arg_inputs: Any, device: Any, use_explicit_typing: bool, truncate_double: bool,
                 min_block_size: int) -> None: ...  # fmt: skip
 
-    assert built(monkeypatch, compile, current)[0] == ("build", 1)
+    assert build_recorded_engine(monkeypatch, compile, current)[0] == ("build", 1)
 
 
 def test_precisions_and_the_cache_s_names_are_those_of_the_subject_s_card(current: list[int]) -> None:

@@ -49,12 +49,12 @@ def operators() -> Iterator[None]:
     library.define("execute_engine(Tensor[] inputs, int engine) -> Tensor[]")
     library.define("quantize_op(Tensor x, Tensor amax, int bits, int exponent, bool unsigned, bool narrow) -> Tensor")
 
-    def rounded(x: Tensor, amax: Tensor, bits: int, exponent: int, unsigned: bool, narrow: bool) -> Tensor:
+    def emulate_rounding(x: Tensor, amax: Tensor, bits: int, exponent: int, unsigned: bool, narrow: bool) -> Tensor:
         assert (bits, exponent, unsigned, narrow, amax.numel()) == (8, 4, False, False, 1)
         return ((x.float() * (448 / amax)).to(torch.float8_e4m3fn).float() * (amax / 448)).to(x.dtype)
 
     library.impl("execute_engine", lambda inputs, engine: ENGINES[engine].outputs(inputs), "CPU")
-    library.impl("quantize_op", rounded, "CPU")
+    library.impl("quantize_op", emulate_rounding, "CPU")
     torch.library.register_fake("tensorrt::quantize_op", lambda x, *_: torch.empty_like(x), lib=library)
     torch.library.register_fake("tensorrt::execute_engine", lambda _, engine: ENGINES[engine].empty(), lib=library)
     yield
@@ -125,7 +125,7 @@ def card(monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> SimpleNamespace:
 
 
 @pytest.fixture
-def on_cpu(card: SimpleNamespace, monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
+def cpu_card(card: SimpleNamespace, monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
     """The same, where the CPU counts as the card."""
     monkeypatch.setattr(TensorRT, "require", lambda *_: None)
     monkeypatch.setattr(calibrated, "require_fp8", lambda _: None)
@@ -145,7 +145,7 @@ def run(subject: Any, *treatments: Any) -> Tensor:
 
 
 def test_what_stayed_with_torch_is_in_the_traits_also_of_an_engine_from_the_cache(
-    subject: Any, on_cpu: SimpleNamespace
+    subject: Any, cpu_card: SimpleNamespace
 ) -> None:
     norms = sum(isinstance(module, nn.LayerNorm) for module in subject.module.get_submodule(VISION).modules())
     plain = run(subject)
@@ -160,8 +160,8 @@ def test_what_stayed_with_torch_is_in_the_traits_also_of_an_engine_from_the_cach
         assert traits.labelled()["engine partitions"] == shown
 
 
-def test_a_part_that_tensorrt_takes_whole_says_so(subject: Any, on_cpu: SimpleNamespace) -> None:
-    on_cpu.torchs.clear()
+def test_a_part_that_tensorrt_takes_whole_says_so(subject: Any, cpu_card: SimpleNamespace) -> None:
+    cpu_card.torchs.clear()
     run(subject, treatment := engine("bf16"))
     assert treatment.traits().labelled()["engine partitions"] == "1 engine, nothing in torch"
 
@@ -171,19 +171,19 @@ class Everything(set[str]):
         return True
 
 
-def test_an_engine_without_an_operator_in_it_is_refused(subject: Any, on_cpu: SimpleNamespace) -> None:
-    on_cpu.torchs = Everything()
+def test_an_engine_without_an_operator_in_it_is_refused(subject: Any, cpu_card: SimpleNamespace) -> None:
+    cpu_card.torchs = Everything()
     with pytest.raises(
         UserError, match=r"cannot be built in tensorrt: TensorRT takes none of its operators, such as aten\."
     ):
         run(subject, engine("bf16"))
 
 
-def test_products_in_float8_are_lossy_and_scaled_by_the_observations(subject: Any, on_cpu: SimpleNamespace) -> None:
+def test_products_in_float8_are_lossy_and_scaled_by_the_observations(subject: Any, cpu_card: SimpleNamespace) -> None:
     vision = subject.module.get_submodule(VISION)
     before = {name: (id(weight), weight._version) for name, weight in vision.named_parameters()}
     plain, treatment = run(subject), engine("fp8")
-    got, program = run(subject, treatment), on_cpu.program
+    got, program = run(subject, treatment), cpu_card.program
     assert agree([plain], [got]).cosine > 0.99
     assert not torch.equal(got, run(subject, engine("bf16")))
     assert (treatment.effect, treatment.dtypes) == ("lossy", ("float8_e4m3fn",))
@@ -204,14 +204,14 @@ def test_fp8_is_a_candidate_where_lossy_ones_are_allowed(
     monkeypatch.setattr(type(subject), "device", CARD)
     fp8 = [f"engine=tensorrt, engine.part={VISION}, engine.precision=fp8"]
 
-    def offered(*effects: Any) -> list[str]:
+    def fp8_candidates(*effects: Any) -> list[str]:
         found = candidates(subject, Choice(effects=effects, only=("engine",)))
         return [candidate.text for candidate in found if "fp8" in candidate.text]
 
-    assert offered("exact", "rounding") == []
-    assert offered("exact", "rounding", "lossy") == fp8
+    assert fp8_candidates("exact", "rounding") == []
+    assert fp8_candidates("exact", "rounding", "lossy") == fp8
     card.capability = (8, 6)
-    assert offered("exact", "rounding", "lossy") == []
+    assert fp8_candidates("exact", "rounding", "lossy") == []
 
 
 @pytest.mark.parametrize(

@@ -70,7 +70,7 @@ def test_the_third_view_of_two_cameras_costs_nothing() -> None:
 
 
 def test_it_is_offered_where_a_view_is_empty() -> None:
-    entry = catalogue.entry_of("views")
+    entry = catalogue.find_entry("views")
     assert list(entry.candidates(load())) == [{"views": "present"}]
     assert entry.parts(load(), {"views": "present"}) == ("vision tower", "language model")
     assert list(entry.candidates(load(3))) == []

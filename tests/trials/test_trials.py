@@ -27,18 +27,18 @@ def plan(folder: Path, *flags: str, seed: int = 1, robot: Sequence[str] = ROBOT)
     return folder
 
 
-def key_of(folder: Path) -> Any:
+def read_key(folder: Path) -> Any:
     return json.loads((folder / "key.json").read_text())
 
 
-def rows_of(folder: Path) -> list[Row]:
+def read_sheet(folder: Path) -> list[Row]:
     return list(csv.reader((folder / "trials.csv").read_text().splitlines()))
 
 
 def fill(folder: Path, outcome: Callable[[str, int], tuple[str, str]], pairs: int) -> None:
     """Fill in the first pairs: ``outcome`` gives success and seconds of a setting's name in a pair."""
-    names = {code: setting["name"] for code, setting in key_of(folder)["settings"].items()}
-    header, *rows = rows_of(folder)
+    names = {code: setting["name"] for code, setting in read_key(folder)["settings"].items()}
+    header, *rows = read_sheet(folder)
     for row in rows[: 2 * pairs]:
         row[3] = f"cube at {row[0]}"
         row[4], row[5] = outcome(names[row[2]], int(row[0]))
@@ -50,7 +50,7 @@ def save(folder: Path, rows: Sequence[Row]) -> None:
         csv.writer(file).writerows(rows)
 
 
-def judged(folder: Path, *flags: str) -> Any:
+def judge_folder(folder: Path, *flags: str) -> Any:
     """Return the answer that the command saves."""
     runs = folder.parent / "runs"
     before = set(runs.iterdir()) if runs.is_dir() else set()
@@ -59,7 +59,9 @@ def judged(folder: Path, *flags: str) -> Any:
     return store.load_answer(saved)
 
 
-def simulated(seed: int, rates: dict[str, float], seconds: dict[str, float]) -> Callable[[str, int], tuple[str, str]]:
+def simulate_outcomes(
+    seed: int, rates: dict[str, float], seconds: dict[str, float]
+) -> Callable[[str, int], tuple[str, str]]:
     chance = random.Random(seed)
 
     def outcome(name: str, _: int) -> tuple[str, str]:
@@ -81,12 +83,12 @@ def test_a_plan_says_nothing_of_its_settings_outside_the_key_and_the_scripts(
     for text in (said, *((folder / name).read_text() for name in ("README.txt", "plan.json", "trials.csv"))):
         assert "tuned" not in text
         assert "n_action_steps" not in text
-    key = key_of(folder)
+    key = read_key(folder)
     for code in "AB":
         script = (folder / f"{code.lower()}.sh").read_text()
         (flag,) = key["settings"][code]["flags"]
         assert f"lerobot-rollout {' '.join(ROBOT[1:])} --duration=60 {flag}" in script
-    header, *rows = rows_of(folder)
+    header, *rows = read_sheet(folder)
     assert header == ["pair", "trial", "code", "condition", "success", "seconds", "note"]
     orders = ["".join(row[2] for row in rows if row[0] == str(pair)) for pair in range(1, 41)]
     assert set(orders) == {"AB", "BA"}
@@ -96,8 +98,8 @@ def test_a_plan_says_nothing_of_its_settings_outside_the_key_and_the_scripts(
 def test_codes_and_orders_are_drawn_by_the_seed(tmp_path: Path) -> None:
     first, again = plan(tmp_path / "1", seed=5), plan(tmp_path / "2", seed=5)
     assert (first / "trials.csv").read_text() == (again / "trials.csv").read_text()
-    assert key_of(first) == key_of(again)
-    defaults = {key_of(plan(tmp_path / f"seed-{seed}", seed=seed))["default"] for seed in range(8)}
+    assert read_key(first) == read_key(again)
+    defaults = {read_key(plan(tmp_path / f"seed-{seed}", seed=seed))["default"] for seed in range(8)}
     assert defaults == {"A", "B"}
 
 
@@ -110,7 +112,7 @@ def test_a_script_starts_the_rollout_with_its_setting_and_hides_what_it_prints(t
     program.parent.mkdir()
     program.write_text('#!/bin/sh\necho "$STROBE_RECIPE" "$@"\nexit 3\n')
     program.chmod(0o755)
-    tuned = "B" if key_of(folder)["default"] == "A" else "A"
+    tuned = "B" if read_key(folder)["default"] == "A" else "A"
     for code in "AB":
         ran = subprocess.run(
             ["sh", folder / f"{code.lower()}.sh", "--task=a b"],
@@ -128,8 +130,8 @@ def test_the_planted_better_setting_is_called_in_success_and_in_time(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     folder = plan(tmp_path / "plan", "--pairs=60", "--limit_s=60")
-    fill(folder, simulated(3, {"default": 0.35, "tuned": 0.9}, {"default": 30, "tuned": 15}), 40)
-    result = judged(folder)
+    fill(folder, simulate_outcomes(3, {"default": 0.35, "tuned": 0.9}, {"default": 30, "tuned": 15}), 40)
+    result = judge_folder(folder)
     assert (result.counted, result.planned) == (40, 60)
     assert [setting.name for setting in result.settings] == ["default", "tuned"]
     assert result.rates.decision.kind == "better"
@@ -144,8 +146,8 @@ def test_the_planted_better_setting_is_called_in_success_and_in_time(
 def test_the_planted_worse_setting_is_called_worse_whichever_code_it_has(tmp_path: Path) -> None:
     for seed in range(4):
         folder = plan(tmp_path / f"plan-{seed}", "--pairs=40", seed=seed)
-        fill(folder, simulated(seed, {"default": 0.95, "tuned": 0.2}, {"default": 30, "tuned": 15}), 40)
-        assert judged(folder).rates.decision.kind == "worse"
+        fill(folder, simulate_outcomes(seed, {"default": 0.95, "tuned": 0.2}, {"default": 30, "tuned": 15}), 40)
+        assert judge_folder(folder).rates.decision.kind == "worse"
 
 
 def test_the_same_setting_twice_is_not_called(tmp_path: Path) -> None:
@@ -153,8 +155,8 @@ def test_the_same_setting_twice_is_not_called(tmp_path: Path) -> None:
     kinds = []
     for seed in range(12):
         folder = plan(tmp_path / f"plan-{seed}", "--pairs=40", "--limit_s=60", seed=seed)
-        fill(folder, simulated(seed, same, {"default": 20, "tuned": 20}), 40)
-        kinds += judged(folder).decided
+        fill(folder, simulate_outcomes(seed, same, {"default": 20, "tuned": 20}), 40)
+        kinds += judge_folder(folder).decided
     assert len(kinds) <= 2, "one in twenty of 24 verdicts may be wrong"
 
 
@@ -162,12 +164,12 @@ def test_a_look_with_a_closed_key_says_whether_it_is_decided_and_not_for_whom(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     folder = plan(tmp_path / "plan", "--pairs=40", "--limit_s=60")
-    fill(folder, simulated(3, {"default": 0.2, "tuned": 0.9}, {"default": 30, "tuned": 15}), 30)
+    fill(folder, simulate_outcomes(3, {"default": 0.2, "tuned": 0.9}, {"default": 30, "tuned": 15}), 30)
     key = (folder / "key.json").read_text()
     (folder / "key.json").unlink()
     capsys.readouterr()
     for flags in ([], ["--blind"]):
-        result = judged(folder, *flags)
+        result = judge_folder(folder, *flags)
         assert (result.settings, result.rates, result.times, result.orders) == ([], None, None, [])
         assert result.decided == ["success", "time"]
         shown = capsys.readouterr().out
@@ -175,9 +177,9 @@ def test_a_look_with_a_closed_key_says_whether_it_is_decided_and_not_for_whom(
         assert "It is decided in success and time to task" in shown
         assert "tuned" not in shown
     (folder / "key.json").write_text(key)
-    assert judged(folder, "--blind").settings == []
+    assert judge_folder(folder, "--blind").settings == []
     fill(folder, lambda *_: ("yes", "20"), 30)
-    assert judged(folder, "--blind").decided == []
+    assert judge_folder(folder, "--blind").decided == []
     assert "It is not decided: no difference is shown yet. Go on." in capsys.readouterr().out
 
 
@@ -185,49 +187,49 @@ def test_few_pairs_and_missing_seconds_are_not_judged_and_the_reason_is_given(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     folder = plan(tmp_path / "plan", "--pairs=20", "--limit_s=60")
-    assert judged(folder).rates_not_judged == "0 pairs are complete, and fewer than 8 decide nothing"
+    assert judge_folder(folder).rates_not_judged == "0 pairs are complete, and fewer than 8 decide nothing"
     assert "0 of 20 pairs are complete." in " ".join(capsys.readouterr().out.split())
     fill(folder, lambda name, pair: ("yes", "" if pair == 3 else "20"), 9)
-    result = judged(folder)
+    result = judge_folder(folder)
     assert result.rates.decision.kind == "undecided"
     assert result.times_not_judged == "2 of 18 successes have no seconds (trial 5 is the first)"
     assert "2 of 18 successes have no seconds (trial 5 is the first)" in " ".join(capsys.readouterr().out.split())
     folder = plan(tmp_path / "no-limit", "--pairs=20")
     fill(folder, lambda *_: ("yes", "20"), 9)
-    assert judged(folder).times_not_judged == "the plan states no limit of a trial (--limit_s)"
+    assert judge_folder(folder).times_not_judged == "the plan states no limit of a trial (--limit_s)"
 
 
 def test_a_spreadsheets_habits_are_read(tmp_path: Path) -> None:
     folder = plan(tmp_path / "plan", "--pairs=10", "--limit_s=60")
     fill(folder, lambda name, pair: ("Ja" if name == "tuned" else "FALSCH", "12,5 s" if name == "tuned" else ""), 9)
-    header, *rows = rows_of(folder)
+    header, *rows = read_sheet(folder)
     rows[0][6] = "two\nlines"
     save(folder, [header, *rows])
-    wanted = judged(folder)
+    wanted = judge_folder(folder)
     with (folder / "trials.csv").open("w", newline="", encoding="utf-8-sig") as file:
         file.write("sep=;\r\n")
         csv.writer(file, delimiter=";").writerows([[h.upper() for h in header], [""] * 7, *reversed(rows)])
-    result = judged(folder)
+    result = judge_folder(folder)
     same = [trial.model_copy(update={"line": 0}) for trial in result.trials]
     assert same == [trial.model_copy(update={"line": 0}) for trial in wanted.trials]
     assert (result.rates.won, wanted.rates.won) == (9, 9)
     assert {trial.seconds for trial in result.trials if trial.success} == {12.5}
     tabs = "\n".join("\t".join(row) for row in [header, *rows[1:]])
     (folder / "trials.csv").write_bytes(tabs.encode("utf-16"))
-    assert judged(folder).counted == 8
+    assert judge_folder(folder).counted == 8
 
 
 def test_what_was_not_run_as_planned_is_found(tmp_path: Path) -> None:
     folder = plan(tmp_path / "plan", "--pairs=20")
     fill(folder, lambda name, pair: ("yes", ""), 14)
-    header, *rows = rows_of(folder)
-    assert judged(folder).findings == []
+    header, *rows = read_sheet(folder)
+    assert judge_folder(folder).findings == []
     rows[4][4] = ""  # pair 3: one trial
     rows[8][4] = rows[9][4] = ""  # pair 5: none
     rows[12][2], rows[13][2] = rows[13][2], rows[12][2]  # pair 7: the other order
     rows[16][3] = "cube elsewhere"  # pair 9
     save(folder, [header, *rows])
-    result = judged(folder)
+    result = judge_folder(folder)
     assert (result.half_run, result.passed_over, result.other_order, result.other_start) == ([3], [5], [7], [9])
     assert result.counted == 12
     assert {finding.rule for finding in result.findings} == {
@@ -240,21 +242,21 @@ def test_a_pair_that_is_being_run_is_no_fault_and_is_not_counted(
 ) -> None:
     folder = plan(tmp_path / "plan", "--pairs=20")
     fill(folder, lambda name, pair: ("yes", ""), 10)
-    header, *rows = rows_of(folder)
+    header, *rows = read_sheet(folder)
     rows[19][4] = ""
     save(folder, [header, *rows])
-    result = judged(folder)
+    result = judge_folder(folder)
     assert (result.counted, result.half_run, result.findings) == (9, [10], [])
     assert "9 of 20 pairs are complete; 1 pair with one trial is not counted" in capsys.readouterr().out
 
 
 def test_second_trials_that_succeed_more_often_are_found_and_speak_for_no_setting(tmp_path: Path) -> None:
     folder = plan(tmp_path / "plan", "--pairs=30")
-    header, *rows = rows_of(folder)
+    header, *rows = read_sheet(folder)
     for row in rows:
         row[4] = "no" if int(row[1]) % 2 else "yes"
     save(folder, [header, *rows])
-    result = judged(folder)
+    result = judge_folder(folder)
     assert [finding.rule for finding in result.findings] == ["trials-place"]
     assert result.decided == []
     assert sum(order.pairs for order in result.orders) == 30
@@ -280,31 +282,31 @@ def test_a_row_that_is_wrong_is_named_by_its_line(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], change: dict[int, str], line: int, said: str
 ) -> None:
     folder = plan(tmp_path / "plan", "--limit_s=60")
-    header, *rows = rows_of(folder)
+    header, *rows = read_sheet(folder)
     for column, value in change.items():
         rows[2][column] = value
     save(folder, [header, *rows])
-    assert refused(capsys, f"--judge={folder}").startswith(f"strobe: {folder}/trials.csv, line {line}: {said}")
+    assert refusal_message(capsys, f"--judge={folder}").startswith(f"strobe: {folder}/trials.csv, line {line}: {said}")
 
 
 def test_a_code_twice_in_a_pair_and_cells_too_many_are_named_by_their_line(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     folder = plan(tmp_path / "plan")
-    header, *rows = rows_of(folder)
+    header, *rows = read_sheet(folder)
     for row in rows[:4]:
         row[4] = "yes"
     rows[1][2] = rows[0][2]
     save(folder, [header, *rows])
-    assert f"line 3: code {rows[0][2]} of pair 1 stands in line 2 too" in refused(capsys, f"--judge={folder}")
+    assert f"line 3: code {rows[0][2]} of pair 1 stands in line 2 too" in refusal_message(capsys, f"--judge={folder}")
     head = "pair,trial,code,condition,success,seconds,note"
     (folder / "trials.csv").write_text(f"{head}\n1,1,A,,yes,12,5,\n1,1,A,,yes,12,5,x\n")
-    assert "line 3: 8 cells under 7 columns" in refused(capsys, f"--judge={folder}")
+    assert "line 3: 8 cells under 7 columns" in refusal_message(capsys, f"--judge={folder}")
     (folder / "trials.csv").write_text("pair,code\n")
-    assert "has no column 'trial': it needs pair, trial, code, success" in refused(capsys, f"--judge={folder}")
+    assert "has no column 'trial': it needs pair, trial, code, success" in refusal_message(capsys, f"--judge={folder}")
 
 
-def refused(capsys: pytest.CaptureFixture[str], *flags: str) -> str:
+def refusal_message(capsys: pytest.CaptureFixture[str], *flags: str) -> str:
     capsys.readouterr()
     assert main(["trials", *flags]) == 2
     error = capsys.readouterr().err
@@ -344,7 +346,7 @@ def test_wrong_flags_are_answered_in_a_line(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], flags: list[str], said: str
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    assert said in refused(capsys, *flags)
+    assert said in refusal_message(capsys, *flags)
     assert not (tmp_path / "x").exists()
 
 
@@ -353,8 +355,8 @@ def test_files_of_a_plan_that_are_damaged_or_there_already_are_named(
 ) -> None:
     folder = plan(tmp_path / "plan")
     settings = ["--setting", DEFAULT, "--setting", TUNED]
-    assert "holds a plan already" in refused(capsys, *settings, f"--output={folder}")
+    assert "holds a plan already" in refusal_message(capsys, *settings, f"--output={folder}")
     (folder / "key.json").write_text("{}")
-    assert f"{folder}/key.json is not as Strobe wrote it" in refused(capsys, f"--judge={folder}")
+    assert f"{folder}/key.json is not as Strobe wrote it" in refusal_message(capsys, f"--judge={folder}")
     (folder / "plan.json").unlink()
-    assert f"{folder} has no plan of trials" in refused(capsys, f"--judge={folder}")
+    assert f"{folder} has no plan of trials" in refusal_message(capsys, f"--judge={folder}")

@@ -10,7 +10,7 @@ import pytest
 from strobe.core.errors import UserError
 from strobe.core.results.subject import Machine, SubjectInfo
 from strobe.evaluate.measure.success_rates import success_rate
-from strobe.trials.plan import policy_of, settings_of
+from strobe.trials.plan import tuned_policy, tuned_settings
 from strobe.tune.results import SettingRow, TuneResult, Tuning
 
 
@@ -27,7 +27,7 @@ def tuning(latency: str, winner: str, **other: Any) -> Tuning:
     return Tuning(latency=latency, settings=rows, winner=winner, **(given | other))
 
 
-def tuned(*tunings: Tuning, recipe: str = "") -> TuneResult:
+def tuning_result(*tunings: Tuning, recipe: str = "") -> TuneResult:
     return TuneResult(
         strobe_version="0", title="a tuning", environment="pusht", tasks=["pusht"], fps=10, margin=0.1,
         tunings=list(tunings), config={"policy": {"path": "checkpoint"}, "recipe": recipe},
@@ -37,11 +37,11 @@ def tuned(*tunings: Tuning, recipe: str = "") -> TuneResult:
 
 
 def test_the_default_and_the_winner_are_taken_with_their_flags_and_the_policy() -> None:
-    result = tuned(tuning("100 ms", "rtc"))
-    default, winner = settings_of(result)
+    result = tuning_result(tuning("100 ms", "rtc"))
+    default, winner = tuned_settings(result)
     assert (default.name, default.flags) == ("default (sync, 8 actions)", ["--policy.n_action_steps=8"])
     assert (winner.name, winner.flags) == ("tuned (rtc)", ["--inference.type=rtc"])
-    assert policy_of(result) == "checkpoint"
+    assert tuned_policy(result) == "checkpoint"
 
 
 @pytest.mark.parametrize(
@@ -52,32 +52,34 @@ def test_a_run_sets_no_flag_that_loads_something(flag: str) -> None:
     chosen = tuning("100 ms", "rtc")
     chosen.settings[1].flags.append(flag)
     with pytest.raises(UserError, match="spell it yourself"):
-        settings_of(tuned(chosen))
+        tuned_settings(tuning_result(chosen))
 
 
 def test_one_of_several_latencies_is_chosen_by_its_number_or_its_name() -> None:
-    result = tuned(tuning("100 ms", "rtc"), tuning("300 ms", "sync, 8 actions"))
-    assert settings_of(result, "100")[1].name == settings_of(result, "100 ms")[1].name == "tuned (rtc)"
+    result = tuning_result(tuning("100 ms", "rtc"), tuning("300 ms", "sync, 8 actions"))
+    assert tuned_settings(result, "100")[1].name == tuned_settings(result, "100 ms")[1].name == "tuned (rtc)"
     with pytest.raises(UserError, match="several latencies: name one with --latency: 100 ms, 300 ms"):
-        settings_of(result)
+        tuned_settings(result)
     with pytest.raises(UserError, match="at 300 ms the default was the best"):
-        settings_of(result, "300")
+        tuned_settings(result, "300")
     with pytest.raises(UserError, match="--latency=200: known: 100 ms, 300 ms"):
-        settings_of(result, "200")
+        tuned_settings(result, "200")
 
 
 def test_a_recipe_is_found_by_its_name_among_those_that_were_tuned(tmp_path: Path) -> None:
     recipe = tmp_path / "fast.yaml"
     recipe.write_text("")
-    _, winner = settings_of(tuned(tuning("100 ms", "rtc", recipe="fast.yaml"), recipe=f"other.yaml,{recipe}"))
+    _, winner = tuned_settings(
+        tuning_result(tuning("100 ms", "rtc", recipe="fast.yaml"), recipe=f"other.yaml,{recipe}")
+    )
     assert winner.recipe == str(recipe)
     with pytest.raises(UserError, match=r"has the recipe fast\.yaml: spell both with --setting"):
-        settings_of(tuned(tuning("100 ms", "rtc", recipe="fast.yaml")))
+        tuned_settings(tuning_result(tuning("100 ms", "rtc", recipe="fast.yaml")))
 
 
 def test_a_tuning_without_a_winner_has_nothing_to_try() -> None:
     for nothing in (tuning("100 ms", "", hopeless=True), tuning("100 ms", "")):
         with pytest.raises(UserError, match="found no setting at 100 ms"):
-            settings_of(tuned(nothing))
+            tuned_settings(tuning_result(nothing))
     with pytest.raises(UserError, match="ended before its first round"):
-        settings_of(tuned())
+        tuned_settings(tuning_result())

@@ -10,7 +10,7 @@ from strobe.tune.findings import hopeless
 from strobe.tune.results import SettingRow, TuneResult, Tuning
 
 
-def tuned(*latencies: tuple[int, bool]) -> TuneResult:
+def tuning_result(*latencies: tuple[int, bool]) -> TuneResult:
     """A search at each latency (control ticks), and whether no setting succeeded there."""
     rows = [SettingRow(name="sync", flags=[], success=None, mean_s=None)]
     return TuneResult(
@@ -35,4 +35,4 @@ def tuned(*latencies: tuple[int, bool]) -> TuneResult:
     ],
 )
 def test_a_latency_is_not_blamed_on_the_policy(latencies: list[tuple[int, bool]], why: str) -> None:
-    assert all(why in finding.why for finding in hopeless(tuned(*latencies), Thresholds()))
+    assert all(why in finding.why for finding in hopeless(tuning_result(*latencies), Thresholds()))

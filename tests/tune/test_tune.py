@@ -8,22 +8,22 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.made_up_episodes import start_of
-from support.made_up_simulator import Lines, asked, plan
-from support.shown import printed
+from support.made_up_episodes import start_digest
+from support.made_up_simulator import Lines, make_request, plan
+from support.shown import console_text
 
 from strobe.core import kinds
 from strobe.core.report import markdown
 from strobe.core.runs import store
 from strobe.evaluate.episode_log import EpisodeLine, EpisodeLog
 from strobe.evaluate.episodes.play import Candidate, Session
-from strobe.evaluate.episodes.timings import fixed
+from strobe.evaluate.episodes.timings import fixed_latency
 from strobe.lerobot.policies import loading
 from strobe.lerobot.policies.options import InputOptions, PolicyOptions
 from strobe.lerobot.policies.policy_subject import PolicySubject
 from strobe.simulators.held_action import Hold
 from strobe.tune.results import TuneResult
-from strobe.tune.run import AtLatency, facts_of, tune, tuned_rows
+from strobe.tune.run import AtLatency, policy_facts, tune, tuned_rows
 from strobe.tune.search import SearchPlan
 from strobe.tune.settings import EngineFlag, TuneConfig, grid
 
@@ -37,7 +37,7 @@ def subject() -> PolicySubject:
     return loading.load_subject(options, InputOptions(), seed=0)
 
 
-def seconds_of(name: str, lot: float) -> float:
+def episode_seconds(name: str, lot: float) -> float:
     """Of an episode of a setting, by its start's ``lot``: `BEST` succeeds more often and sooner; 0 is a failure."""
     if name.startswith(BEST):
         return 3.0 + lot if lot < 0.9 else 0.0
@@ -48,7 +48,7 @@ def seconds_of(name: str, lot: float) -> float:
 class MadeUpPlayer:
     """Plays episodes by lot, and is stopped by Ctrl-C after ``cut`` of them."""
 
-    outcome: Any = seconds_of
+    outcome: Any = episode_seconds
     cut: int | None = None
     played: list[tuple[str, int]] = field(default_factory=list)
 
@@ -58,26 +58,27 @@ class MadeUpPlayer:
         self.played.append((candidate.name, seed))
         seconds = self.outcome(candidate.name, random.Random(seed).random())
         return EpisodeLine(
-            variant=candidate.name, task=task, seed=seed, start=start_of(task, seed), success=bool(seconds), reward=0.0,
+            variant=candidate.name, task=task, seed=seed, start=start_digest(task, seed), success=bool(seconds),
+            reward=0.0,
             ticks=20, call_ms=[5.0], policy_ms=5.0, step_ms=40.0, render_ms=None, reset_ms=5.0,
             seconds=seconds or LIMIT, limit_s=LIMIT,
         )  # fmt: skip
 
 
-def tuned(subject: PolicySubject, folder: Path, player: MadeUpPlayer, lines: Lines | None = None) -> TuneResult:
-    facts = facts_of(subject)
+def run_tuning(subject: PolicySubject, folder: Path, player: MadeUpPlayer, lines: Lines | None = None) -> TuneResult:
+    facts = policy_facts(subject)
     made = grid(facts, TuneConfig(inference=EngineFlag("sync"), n_action_steps="2,4,8,16"), 1)
     made.left_out["rtc"] = "a call lasts too long"
-    settings = [(fixed(100), setting) for setting in made.settings]
+    settings = [(fixed_latency(100), setting) for setting in made.settings]
     rows = tuned_rows(subject, settings=settings, hold=Hold("last", None, True), fps=10.0)
     search = SearchPlan(rows, ["task"], 100, 0.1, fresh=200)
-    log = EpisodeLog.begin(folder, asked(plan()))
+    log = EpisodeLog.begin(folder, make_request(plan()))
     session = Session("a made-up task", search, player, log, lines or Lines(), 10.0)
     return tune(subject, session, [AtLatency("100 ms", made, facts, search)])
 
 
 def test_the_best_setting_is_found_and_judged_in_success_and_in_time(subject: PolicySubject, tmp_path: Path) -> None:
-    result = tuned(subject, tmp_path, MadeUpPlayer())
+    result = run_tuning(subject, tmp_path, MadeUpPlayer())
     (tuning,) = result.tunings
     assert (tuning.winner, tuning.default) == (BEST, "sync, 32 actions")
     assert tuning.played <= 0.36 * tuning.exhaustive
@@ -89,7 +90,7 @@ def test_the_best_setting_is_found_and_judged_in_success_and_in_time(subject: Po
     assert said[0].startswith("At 100 ms (1 tick a call) sync, 4 actions against the default: success better")
     assert "finishes" in said[0]
     assert said[1].endswith("--inference.type=sync --policy.n_action_steps=4")
-    assert printed(result)
+    assert console_text(result)
     whole = markdown.render(kinds.document(result))
     assert "a call lasts too long" in whole
     assert "Not tried: " in whole
@@ -104,7 +105,7 @@ def test_a_winner_that_the_fresh_pairs_do_not_confirm_is_a_finding(subject: Poli
         return 5.0 if lot < 0.7 else 0.0
 
     lines = Lines()
-    result = tuned(subject, tmp_path, MadeUpPlayer(lucky), lines)
+    result = run_tuning(subject, tmp_path, MadeUpPlayer(lucky), lines)
     (tuning,) = result.tunings
     rules = [finding.rule for finding in kinds.advise(result)]
     if tuning.closing is None:
@@ -119,7 +120,7 @@ def test_a_faster_policy_whose_task_takes_longer_is_called(subject: PolicySubjec
     def paradox(name: str, lot: float) -> float:
         return (4.0 if "32" in name else 7.0) + lot if lot < 0.95 else 0.0
 
-    result = tuned(subject, tmp_path, MadeUpPlayer(paradox))
+    result = run_tuning(subject, tmp_path, MadeUpPlayer(paradox))
     (tuning,) = result.tunings
     assert tuning.winner == tuning.default
     assert {row.left for row in tuning.settings[1:]} <= {"time", "rank"}
@@ -128,13 +129,13 @@ def test_a_faster_policy_whose_task_takes_longer_is_called(subject: PolicySubjec
 
 
 def test_ctrl_c_keeps_what_was_played(subject: PolicySubject, tmp_path: Path) -> None:
-    result = tuned(subject, tmp_path, MadeUpPlayer(cut=31))
+    result = run_tuning(subject, tmp_path, MadeUpPlayer(cut=31))
     assert result.status == "interrupted"
     (tuning,) = result.tunings
     assert 25 <= tuning.played <= 31
     assert "no setting was found: the rounds did not end" in kinds.document(result).answers[0]
     with pytest.raises(KeyboardInterrupt):
-        tuned(subject, _new(tmp_path), MadeUpPlayer(cut=0))
+        run_tuning(subject, _new(tmp_path), MadeUpPlayer(cut=0))
 
 
 def _new(folder: Path) -> Path:

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.stored import only, played
+from support.stored import logged_episodes, sole_run
 
 from strobe.core.cli.main import main
 from strobe.core.runs import store
@@ -22,8 +22,8 @@ def test_a_policy_that_never_succeeds_is_said_to_be_hopeless_and_a_killed_run_go
 ) -> None:
     flags = ["--latency=200", "--n_action_steps=4,8", "--starts=40", "--pairs=8", f"--output_dir={tmp_path}"]
     assert main(["tune", *PLAYS, *flags]) == 0
-    folder = only(tmp_path)
-    episodes = played(folder)
+    folder = sole_run(tmp_path)
+    episodes = logged_episodes(folder)
     assert len(episodes) == 42, "three settings on 14 starts: the first start after which 40 were played"
     assert {episode["variant"] for episode in episodes} == {
         "sync, 32 actions, at 200 ms", "sync, 4 actions, at 200 ms", "sync, 8 actions, at 200 ms",
@@ -38,7 +38,7 @@ def test_a_policy_that_never_succeeds_is_said_to_be_hopeless_and_a_killed_run_go
     lines = (folder / NAME).read_bytes().splitlines(keepends=True)
     (folder / NAME).write_bytes(b"".join(lines[:20]) + lines[20][:30])  # as a kill leaves it
     assert main(["tune", *PLAYS, *flags, f"--resume={folder}"]) == 0
-    again = played(folder)
+    again = logged_episodes(folder)
     keys = [(episode["variant"], episode["seed"]) for episode in again]
     assert len(set(keys)) == len(keys) == len(episodes), "no episode is played twice"
     assert again[:19] == episodes[:19]

@@ -5,15 +5,15 @@ from __future__ import annotations
 import pytest
 
 from strobe.core.errors import UserError
-from strobe.evaluate.episodes.timings import Latency, fixed
-from strobe.tune.settings import EngineFlag, PolicyFacts, TuneConfig, TunedSetting, grid, ticks_of
+from strobe.evaluate.episodes.timings import Latency, fixed_latency
+from strobe.tune.settings import EngineFlag, PolicyFacts, TuneConfig, TunedSetting, grid, latency_ticks
 
 NOT_SERVED = "it needs a queue of observations"
 FLOW = PolicyFacts(50, most_executed=50, executed=50, steps=10, steps_field="num_steps", guided=True, not_served="")
 CHUNKS = PolicyFacts(chunk=16, most_executed=15, executed=8, not_served=NOT_SERVED)
 
 
-def given(engine: str = "", **flags: str) -> TuneConfig:
+def tune_config(engine: str = "", **flags: str) -> TuneConfig:
     return TuneConfig(inference=EngineFlag(engine), **flags)  # type: ignore[arg-type]
 
 
@@ -30,13 +30,15 @@ def test_an_engine_is_tried_where_lerobot_can_run_the_policy_with_it() -> None:
     assert "cannot guide" in others.left_out["rtc"]
     assert others.left_out["async"] == NOT_SERVED
     with pytest.raises(UserError, match="cannot guide"):
-        grid(CHUNKS, given("rtc"), 3)
+        grid(CHUNKS, tune_config("rtc"), 3)
     with pytest.raises(UserError, match=f"--inference.type=async: {NOT_SERVED}"):
-        grid(CHUNKS, given("async"), 3)
+        grid(CHUNKS, tune_config("async"), 3)
 
 
 def test_async_is_tried_with_each_way_to_join_chunks() -> None:
-    settings = grid(FLOW, given("async", chunk_size_threshold="0.5,0.8", recipe="fast.yaml", steps="5"), 3).settings
+    settings = grid(
+        FLOW, tune_config("async", chunk_size_threshold="0.5,0.8", recipe="fast.yaml", steps="5"), 3
+    ).settings
     assert len(settings) == 1 + 4 * 2, "LeRobot's server takes no recipe and no steps"
     first = settings[1]
     assert first.name == "async, weighted_average, below 0.5"
@@ -44,23 +46,23 @@ def test_async_is_tried_with_each_way_to_join_chunks() -> None:
     assert first.flags(FLOW) == [
         "--aggregate_fn_name=weighted_average", "--chunk_size_threshold=0.5", "--actions_per_chunk=50",
     ]  # fmt: skip
-    late = grid(FLOW, given("async", aggregate_fn_name="average"), 40)
+    late = grid(FLOW, tune_config("async", aggregate_fn_name="average"), 40)
     assert [each.join for each in late.settings[1:]] == ["average"], "where its queue runs empty, the arm waits"
 
 
 @pytest.mark.parametrize(
     ("ticks", "flags", "sum_"),
     [
-        (0, given("rtc"), "a call takes no time"),
-        (60, given("rtc"), "a call lasts 60 ticks, and a chunk has 50 actions"),
+        (0, tune_config("rtc"), "a call takes no time"),
+        (60, tune_config("rtc"), "a call lasts 60 ticks, and a chunk has 50 actions"),
         (
             24,
-            given("rtc", execution_horizon="10", queue_threshold="40"),
+            tune_config("rtc", execution_horizon="10", queue_threshold="40"),
             "lasts 24 ticks, and the horizon is 10",
         ),
-        (26, given("rtc", execution_horizon="40", queue_threshold="40"), "24 of a chunk's 50 actions remain"),
-        (24, given("rtc", execution_horizon="30", queue_threshold="20"), "begins with 20 actions in the queue"),
-        (0, given("async"), "a call takes no time"),
+        (26, tune_config("rtc", execution_horizon="40", queue_threshold="40"), "24 of a chunk's 50 actions remain"),
+        (24, tune_config("rtc", execution_horizon="30", queue_threshold="20"), "begins with 20 actions in the queue"),
+        (0, tune_config("async"), "a call takes no time"),
     ],
 )
 def test_what_cannot_work_is_left_out_with_its_sum(ticks: int, flags: TuneConfig, sum_: str) -> None:
@@ -71,13 +73,13 @@ def test_what_cannot_work_is_left_out_with_its_sum(ticks: int, flags: TuneConfig
 
 
 def test_what_can_work_is_not_left_out() -> None:
-    made = grid(FLOW, given("rtc", execution_horizon="10,30", queue_threshold="30"), 6)
+    made = grid(FLOW, tune_config("rtc", execution_horizon="10,30", queue_threshold="30"), 6)
     assert [setting.horizon for setting in made.settings[1:]] == [10, 30]
     assert not made.left_out
 
 
 def test_every_name_and_every_flag_is_its_settings() -> None:
-    flags = given(max_guidance_weight="5,10", steps="10,5", recipe="fast.yaml")
+    flags = tune_config(max_guidance_weight="5,10", steps="10,5", recipe="fast.yaml")
     settings = grid(FLOW, flags, 3).settings
     assert len({setting.name for setting in settings}) == len(settings)
     setting = TunedSetting("rtc", None, 10, 30, 5.0, 5)
@@ -87,7 +89,7 @@ def test_every_name_and_every_flag_is_its_settings() -> None:
     ]  # fmt: skip
     schedules = grid(
         FLOW,
-        given("rtc", execution_horizon="10", queue_threshold="30", prefix_attention_schedule="LINEAR,EXP"),
+        tune_config("rtc", execution_horizon="10", queue_threshold="30", prefix_attention_schedule="LINEAR,EXP"),
         3,
     )
     assert [setting.name for setting in schedules.settings[1:]] == [
@@ -100,7 +102,7 @@ def test_every_name_and_every_flag_is_its_settings() -> None:
 def test_an_average_of_chunks_is_tried_where_a_call_is_over_within_a_tick() -> None:
     act = PolicyFacts(chunk=16, most_executed=16, executed=8, averages=True)
     assert grid(act, TuneConfig(), 1).settings[-1] == TunedSetting("sync", 1, coefficient=0.01)
-    late = grid(act, given(temporal_ensemble_coeff="0.1"), 3)
+    late = grid(act, tune_config(temporal_ensemble_coeff="0.1"), 3)
     assert not any(setting.coefficient for setting in late.settings)
     assert {name: why for name, why in late.left_out.items() if name.startswith("sync")} == {
         "sync, 1 action, averaged with 0.1": "a call lasts 3 ticks, and an average of chunks takes one for each action"
@@ -113,12 +115,12 @@ def test_an_average_of_chunks_is_tried_where_a_call_is_over_within_a_tick() -> N
 @pytest.mark.parametrize(
     ("flags", "flag"),
     [
-        (given(n_action_steps="16"), "--n_action_steps=16"),
-        (given(execution_horizon="17"), "--execution_horizon=17"),
-        (given(queue_threshold="99"), "--queue_threshold=99"),
-        (given(steps="5"), "--steps"),
-        (given(temporal_ensemble_coeff="0.1"), "--temporal_ensemble_coeff"),
-        (given(prefix_attention_schedule="LINEA"), "--prefix_attention_schedule=LINEA"),
+        (tune_config(n_action_steps="16"), "--n_action_steps=16"),
+        (tune_config(execution_horizon="17"), "--execution_horizon=17"),
+        (tune_config(queue_threshold="99"), "--queue_threshold=99"),
+        (tune_config(steps="5"), "--steps"),
+        (tune_config(temporal_ensemble_coeff="0.1"), "--temporal_ensemble_coeff"),
+        (tune_config(prefix_attention_schedule="LINEA"), "--prefix_attention_schedule=LINEA"),
     ],
 )
 def test_a_value_that_the_policy_cannot_have_is_named(flags: TuneConfig, flag: str) -> None:
@@ -127,8 +129,8 @@ def test_a_value_that_the_policy_cannot_have_is_named(flags: TuneConfig, flag: s
 
 
 def test_a_latency_lasts_whole_ticks() -> None:
-    assert [ticks_of(fixed(ms), 10) for ms in (0, 100, 101)] == [0, 1, 2]
+    assert [latency_ticks(fixed_latency(ms), 10) for ms in (0, 100, 101)] == [0, 1, 2]
     recorded = Latency("runs/RUN", runs={"": [10_000_000, 300_000_000, 320_000_000]})
-    assert ticks_of(recorded, 10) == 3
+    assert latency_ticks(recorded, 10) == 3
     with pytest.raises(UserError, match="known before"):
-        ticks_of(Latency("live"), 10)
+        latency_ticks(Latency("live"), 10)

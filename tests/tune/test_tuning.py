@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from strobe.evaluate.measure.best_arm import best, mean_s, ranked, shown_worse
+from strobe.evaluate.measure.best_arm import best, mean_s, rank_settings, shown_worse
 from strobe.evaluate.measure.time_to_task import Ended
 
 LIMIT = 10.0
@@ -17,11 +17,11 @@ def episodes(*outcomes: float) -> list[Ended]:
 
 def test_success_ranks_before_time() -> None:
     played = {"quick": episodes(1, 1, 0, 0), "sure": episodes(9, 9, 9, 9)}
-    assert ranked(played) == ["sure", "quick"]
+    assert rank_settings(played) == ["sure", "quick"]
 
 
 def test_time_ranks_where_success_is_equal() -> None:
-    assert ranked({"late": episodes(5, 5, 0), "soon": episodes(2, 2, 0)}) == ["soon", "late"]
+    assert rank_settings({"late": episodes(5, 5, 0), "soon": episodes(2, 2, 0)}) == ["soon", "late"]
 
 
 def test_a_failure_counts_as_the_limit() -> None:
@@ -33,12 +33,12 @@ def test_no_setting_goes_for_a_success_rate_within_its_standard_error() -> None:
     played = {"sure": episodes(*[9] * 13, 0, 0, 9), "quick": episodes(*[0] * 3, *[1] * 12, 0)}
     played["never"] = episodes(*[0] * 16)
     assert best(played, 1) == ["quick"]
-    assert ranked(played)[0] == "sure", "but the last choice is by success"
+    assert rank_settings(played)[0] == "sure", "but the last choice is by success"
 
 
 def test_settings_on_unlike_starts_are_not_ranked() -> None:
     with pytest.raises(ValueError, match="same starts"):
-        ranked({"a": episodes(1), "b": episodes(1, 2)})
+        rank_settings({"a": episodes(1), "b": episodes(1, 2)})
 
 
 def test_a_setting_is_shown_to_be_worse_in_success_or_in_time() -> None:

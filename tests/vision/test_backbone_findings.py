@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 import torch
-from support.findings_results import approve_findings, measured, result
-from support.paced import DECODE, EMBEDDING, PREPROCESSING, pace, pause, retimed
+from support.findings_results import approve_findings, make_measurement, result
+from support.paced import DECODE, EMBEDDING, PREPROCESSING, pace, pause, retime_trace
 from support.sleeper import Clock
 
 from strobe.core import slices
@@ -19,7 +19,7 @@ from strobe.core.results.measurement import Blocks, Memory
 from strobe.core.runs import store
 from strobe.core.studies.breakdown import breakdown
 from strobe.core.studies.shared.measuring import Options
-from strobe.core.timeline.trace import exported
+from strobe.core.timeline.trace import export_trace
 from strobe.lerobot.policies.loading import load_model
 from strobe.lerobot.policies.options import ModelOptions
 from strobe.traces import operators
@@ -46,7 +46,7 @@ def subject(clock):
     return made
 
 
-def found(subject, expected: set[str], depth: int = 1) -> dict:
+def check_findings(subject, expected: set[str], depth: int = 1) -> dict:
     """The findings, with the faults among them that are expected and no others."""
     options = Options(SamplingBudget(iterations=15), depth=depth, batch_size=1, counted=False)
     answer, _ = breakdown(subject, ["inference"], options)
@@ -61,27 +61,27 @@ def faults(findings: dict) -> set[str]:
 
 
 def test_a_healthy_model_has_no_fault(subject):
-    assert "transformer-dominates" in found(subject, set())
+    assert "transformer-dominates" in check_findings(subject, set())
 
 
 def test_a_slowed_block(subject, clock):
     # A module's own hooks run around its forward, and a probe is on that; so the fault is put one deeper.
     subject.module.encoder.layer[3].mlp.register_forward_pre_hook(pause(clock, 6))
-    findings = found(subject, {"block-variance"})
+    findings = check_findings(subject, {"block-variance"})
     assert findings["block-variance"].evidence["slowest"] == "block 3"
     assert "block 3" in findings["block-variance"].seen
 
 
 def test_a_slow_patch_embedding(subject, clock):
     subject.module.encoder.embeddings.patch_embeddings.register_forward_pre_hook(pause(clock, 12))
-    findings = found(subject, {"patch-embedding-slow"})
+    findings = check_findings(subject, {"patch-embedding-slow"})
     assert findings["patch-embedding-slow"].evidence["part_ms"] == pytest.approx(12 + EMBEDDING, rel=0.02)
 
 
 def test_slow_attention(subject, clock):
     for block in subject.module.encoder.layer:
         block.attention.query.register_forward_pre_hook(pause(clock, 10))
-    found(subject, {"attention-heavy"}, depth=2)
+    check_findings(subject, {"attention-heavy"}, depth=2)
 
 
 @pytest.mark.parametrize("part", ["decode", "preprocessing"])
@@ -93,7 +93,7 @@ def test_what_is_around_the_model_limits_the_frame_rate(subject, clock, part):
         subject.clips.read = lambda index: (wait(), read(index))[1]
     else:
         subject._prepare = lambda frames: (wait(), prepare(frames))[1]
-    findings = found(subject, {"frame-rate-limit"})
+    findings = check_findings(subject, {"frame-rate-limit"})
     limits = findings["frame-rate-limit"]
     assert limits.evidence["part"] == part
     overlapped = 4000 / limits.evidence["part_ms"]  # a clip has four frames
@@ -104,7 +104,7 @@ def test_what_is_around_the_model_limits_the_frame_rate(subject, clock, part):
 
 def test_the_part_that_limits_a_video_is_named_also_where_all_is_well(subject):
     subject.clips.decoding = True
-    findings = found(subject, set())
+    findings = check_findings(subject, set())
     assert findings["frame-rate-limit"].level == "info"
     assert findings["frame-rate-limit"].evidence["part"] == "model"
     for words in ("frames/s", "clips/s", "Each by itself: decode", "Overlapped, at most"):
@@ -116,13 +116,13 @@ def run(monkeypatch, clock, folder, argv: list[str], plant, expected: set[str]) 
     command = slices.load(slices.commands()[argv[0]].module)
     load = command.load_subject
 
-    def planted(*args):
+    def load_planted_subject(*args):
         subject = load(*args)
         pace(subject, clock)
         plant(subject.module)
         return subject
 
-    monkeypatch.setattr(command, "load_subject", planted)
+    monkeypatch.setattr(command, "load_subject", load_planted_subject)
     assert main([*argv, *TINY, "--skip_counting", "--threads=1", f"--output_dir={folder}"]) == 0
     (answer,) = folder.rglob("result.json")
     findings = {finding.rule: finding for finding in store.load(answer.parent).findings}
@@ -136,7 +136,7 @@ def test_a_host_that_is_held_up_between_operators(monkeypatch, clock, tmp_path, 
         for block in module.encoder.layer if ms else ():  # in all alike: no block is slower than the others
             block.mlp.register_forward_pre_hook(pause(clock, ms))
 
-    monkeypatch.setattr(operators, "exported", lambda profiler: retimed(exported(profiler)))
+    monkeypatch.setattr(operators, "export_trace", lambda profiler: retime_trace(export_trace(profiler)))
     findings = run(monkeypatch, clock, tmp_path, ["breakdown", "--operators", "--iterations=12"], plant, expected)
     if expected:
         assert findings["host-delay"].evidence["long_ms"] == pytest.approx(6 * ms, rel=0.01)
@@ -161,7 +161,7 @@ def test_a_precision_that_gains_as_it_should(monkeypatch, clock, tmp_path):
     assert findings["precision-bf16-fast"].evidence["speed_up"] > 2
 
 
-def starved(host: float, idle: float) -> Any:
+def make_starved_timeline(host: float, idle: float) -> Any:
     """Planted by hand, since there is no device here: a backbone as events and torch.profiler would see it."""
     parts = {"preprocessing": 1.0, "model": 99.0, "model/encoder": 98.0, "model/encoder/block 0": 95.0}
     more = {path: {"host_ms": host} for path in parts if path != "preprocessing"}
@@ -171,14 +171,14 @@ def starved(host: float, idle: float) -> Any:
         measurement="inference", iteration_ms=100, operator_calls=900, kernels=[], kernel_calls=900,
         kernel_median_us=40.0, host=seen, device=seen,
     )  # fmt: skip
-    return result(measured(parts, clock="device", more=more), device="cuda:0", operators=profile, kind="vjepa2")
+    return result(make_measurement(parts, clock="device", more=more), device="cuda:0", operators=profile, kind="vjepa2")
 
 
 def model(ms: float, spread: float = 0.0, differ: bool = False, gib: float = 0.0, parameters: float = 52e6) -> Any:
     """Two blocks of a hundred milliseconds' model that take ``ms``, and the most that its device held."""
     parts = {"model": 100.0, "model/encoder": 99.0, "model/encoder/block 0": ms}
     held = Memory(weights=10**9, peak_device=int(gib * 2**30)) if gib else Memory()
-    measurement = measured(parts, memory=held)
+    measurement = make_measurement(parts, memory=held)
     measurement.blocks = [
         Blocks(path=["model", "encoder"], names=["block 0", "block 1"], medians=[ms / 2] * 2, average=ms / 2,
                total=measurement.components[2].summary, share=ms / 100, spread=spread, p=0.001, differ=differ)
@@ -189,12 +189,12 @@ def model(ms: float, spread: float = 0.0, differ: bool = False, gib: float = 0.0
 
 
 def test_what_is_found():
-    policy = result(measured({"preprocessing": 10.0, "policy": 90.0, "policy/block 0": 80.0}))
+    policy = result(make_measurement({"preprocessing": 10.0, "policy": 90.0, "policy/block 0": 80.0}))
     high, good = "memory-high", "transformer-dominates"
     approve_findings("backbone", {
         "|".join(sorted(FAULTS)): {
-            "a device that computes": ("", starved(40.0, 5.0)),
-            "a device that is starved": ("device-idle host-bound", starved(99.0, 60.0)),
+            "a device that computes": ("", make_starved_timeline(40.0, 5.0)),
+            "a device that is starved": ("device-idle host-bound", make_starved_timeline(99.0, 60.0)),
         },
         good: {"blocks of 90 %": (good, model(90.0)), "blocks of 89.9 %": ("", model(89.9))},
         "block-variance": {

@@ -61,7 +61,7 @@ def paths(subject: ModelSubject, depth: int = 1, batch_size: int = 1) -> list[tu
     ],
 )
 def test_sizes_are_the_published_ones(size, width, layers, heads, side, millions):
-    config = backbones.config_of(kind="vjepa2", size=size)
+    config = backbones.build_config(kind="vjepa2", size=size)
     assert (config.hidden_size, config.num_hidden_layers, config.num_attention_heads) == (width, layers, heads)
     assert (config.crop_size, config.frames_per_clip) == (side, 16)
     with torch.device("meta"):

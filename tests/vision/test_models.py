@@ -8,21 +8,21 @@ from typing import Any
 
 import pytest
 from support.refused import assert_refused
-from support.stored import stored
+from support.stored import load_stored
 
 from strobe.core.cli.main import main
 from strobe.core.results.answer import CompareResult
 from strobe.core.runs import store
 from strobe.sweep import cell_command as cell
 from strobe.sweep import grid
-from strobe.sweep.command import checked
+from strobe.sweep.command import check_cells
 from strobe.sweep.execute import Outcome
 from strobe.sweep.table import tabulate
 
 TINY = ["--model.type=vjepa2", "--model.size=tiny", "--iterations=8"]
 
 
-def only_run(folder: Path) -> Path:
+def find_only_run(folder: Path) -> Path:
     (found,) = [path.parent for path in folder.rglob("result.json")]
     return found
 
@@ -33,7 +33,7 @@ def test_breakdown_of_a_backbone(tmp_path, capsys):
         == 0
     )
     out = capsys.readouterr().out
-    result = store.load(only_run(tmp_path))
+    result = store.load(find_only_run(tmp_path))
     (measurement,) = result.measurements
     (blocks,) = measurement.blocks
     assert blocks.names == [f"block {index}" for index in range(6)]
@@ -56,7 +56,7 @@ def test_breakdown_of_a_backbone(tmp_path, capsys):
 
 def test_slowest_blocks_are_named_only_where_they_differ(tmp_path, capsys):
     main(["breakdown", *TINY, "--skip_counting", f"--output_dir={tmp_path}"])
-    folder = only_run(tmp_path)
+    folder = find_only_run(tmp_path)
     for differ in (True, False):
         result = store.load(folder)
         result.measurements[0].blocks[0].differ = differ
@@ -73,7 +73,7 @@ def test_compare_a_backbone_eager_and_compiled(tmp_path):
     # A small graph, since compiling takes its time.
     small = ["--model.type=vit", "--model.size=tiny", "--model.num_hidden_layers=2", "--iterations=6"]
     assert main(["compare", *small, "--compile", "--skip_counting", f"--output_dir={tmp_path}"]) == 0
-    result = stored(CompareResult, only_run(tmp_path))
+    result = load_stored(CompareResult, find_only_run(tmp_path))
     assert [m.name for m in result.measurements] == ["baseline", "baseline, compiled"]
     assert result.comparisons[0].agreement.cosine == pytest.approx(1, abs=1e-4)
     assert len(result.measurement("baseline").blocks) == 1
@@ -83,8 +83,8 @@ def test_compare_a_backbone_eager_and_compiled(tmp_path):
 def test_cells_of_a_sweep_count_clips(tmp_path):
     flags = [*TINY, "--skip_counting", "--batch_size=2"]
     cells = grid.cells("breakdown", flags, {"model.num_frames": ["2", "4"]})
-    assert grid.subject_of(cells) == "vjepa2"
-    assert grid.axes_of(cells)[0].unit == "frames"
+    assert grid.swept_subject(cells) == "vjepa2"
+    assert grid.grid_axes(cells)[0].unit == "frames"
     found = {}
     for one in cells:
         cell.keep(tmp_path / one.key, "breakdown", list(one.argv))
@@ -97,7 +97,7 @@ def test_cells_of_a_sweep_count_clips(tmp_path):
 
 def test_a_sweep_refuses_cells_before_it_runs_any():
     cells = grid.cells("breakdown", ["--model.type=vjepa2"], {"model.size": ["tiny", "small"]})
-    assert list(checked("breakdown", cells)[0]) == [cells[1].key]
+    assert list(check_cells("breakdown", cells)[0]) == [cells[1].key]
 
 
 WRONG = {

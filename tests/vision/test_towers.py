@@ -16,7 +16,7 @@ from strobe.core.timeline import Timeline
 from strobe.core.timeline.probe import Attached
 from strobe.lerobot.policies.loading import load_model
 from strobe.lerobot.policies.options import InputOptions, ModelOptions
-from strobe.vision.backbones import config_of
+from strobe.vision.backbones import build_config
 from strobe.vision.model_subject import ModelSubject
 
 # type → parts at the first level, and tokens of an image of 112 × 112 pixels
@@ -54,7 +54,7 @@ def test_a_tower_shows_its_parts_and_takes_images(kind: str) -> None:
 
 @pytest.mark.parametrize("kind", matrix(["siglip", "siglip2"]))
 def test_of_a_model_with_words_too_the_tower_is_taken(kind: str) -> None:
-    assert config_of(kind=kind, size="tiny").model_type == f"{kind}_vision_model"
+    assert build_config(kind=kind, size="tiny").model_type == f"{kind}_vision_model"
 
 
 _SIDES = {"hidden_size": 64, "intermediate_size": 64}
@@ -93,7 +93,7 @@ def test_a_checkpoint_of_the_whole_model_gives_its_tower(kind: str, tmp_path: Pa
 
 def test_a_side_that_is_no_multiple_of_the_patch_is_refused() -> None:
     with pytest.raises(UserError, match="img_size=100 is not divisible by the patch size 14: take 98 or 112"):
-        config_of(kind="qwen2_5_vl", size="tiny", img_size=100)
+        build_config(kind="qwen2_5_vl", size="tiny", img_size=100)
 
 
 def test_a_convolutional_net_has_a_tiny_size() -> None:

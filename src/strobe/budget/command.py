@@ -24,7 +24,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from strobe.budget.run import budget
-from strobe.core.cli.bounds import above, between, positional
+from strobe.core.cli.bounds import exclusive_minimum_bound, open_interval_bound, positional
 from strobe.core.cli.flags import PageFlags
 from strobe.core.cli.live import Live
 from strobe.core.cli.runner import Command, Studied
@@ -37,11 +37,11 @@ class BudgetConfig(PageFlags):
     # Folders of runs or sweeps, or tables (.csv).
     runs: list[Path] = field(default_factory=list, metadata=positional("RUN…"))
     # The target, in chunks per second.
-    target_hz: float = field(default=20.0, metadata=above(0, finite=True))
+    target_hz: float = field(default=20.0, metadata=exclusive_minimum_bound(0, finite=True))
     # The robot's control rate in Hz.
-    control_hz: float = field(default=30.0, metadata=above(0, finite=True))
+    control_hz: float = field(default=30.0, metadata=exclusive_minimum_bound(0, finite=True))
     # Share of chunks that must be ready within one period of the target.
-    in_time: float = field(default=0.95, metadata=between(0, 1))
+    in_time: float = field(default=0.95, metadata=open_interval_bound(0, 1))
 
 
 def study(config: BudgetConfig, live: Live) -> Studied:

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from strobe.budget.results import Asynchrony, Latency, Line
-from strobe.core.measure.in_time import REQUIRED, in_time
+from strobe.core.measure.in_time import REQUIRED, judge_in_time
 from strobe.core.measure.statistics import Array, inflation
 from strobe.core.results.data import Interval
 from strobe.core.results.in_time import InTime
@@ -18,7 +18,7 @@ DENOISE = ("denoise step", "denoise", "denoising")
 MOST_BEYOND = 10  # times the most steps that were measured: no line is held to reach further
 
 
-def denoise_of(latency: Latency) -> str | None:
+def denoise_part(latency: Latency) -> str | None:
     """The part that is repeated in every denoising step."""
     return next((name for name in latency.parts if name.lower() in DENOISE), None)
 
@@ -102,12 +102,12 @@ def asynchrony(
     judged: InTime | None = None
     if len(times):
         seen = delay = max(delay, _ticks(float(np.quantile(times, required, method="inverted_cdf")), tick_ms))
-        judged = in_time(times, delay * tick_ms, required)
+        judged = judge_in_time(times, delay * tick_ms, required)
         while judged.outcome != "reached" and delay * tick_ms < max(times):
             delay += 1
-            judged = in_time(times, delay * tick_ms, required)
+            judged = judge_in_time(times, delay * tick_ms, required)
         if judged.outcome != "reached":
-            delay, judged = seen, in_time(times, seen * tick_ms, required)
+            delay, judged = seen, judge_in_time(times, seen * tick_ms, required)
     return Asynchrony(
         steps=latency.steps,
         hz=1e3 / latency.total_ms,

@@ -59,7 +59,7 @@ def _target(budget: Budget) -> str:
     target = f"{budget.target_hz:g} Hz ({1e3 / budget.target_hz:.4g} ms)"
     judged, known = budget.judged, [latency for latency in budget.latencies if latency.in_time is not None]
     if judged.in_time is None:
-        return _by_medians(budget, target)
+        return _describe_medians(budget, target)
     reached = [latency for latency in known if latency.in_time is not None and latency.in_time.outcome == "reached"]
     if reached:
         fastest = max(reached, key=lambda latency: latency.steps)
@@ -74,7 +74,7 @@ def _target(budget: Budget) -> str:
     return f"{text}, where {100 * budget.asked:.3g} % must be.{_median(judged, 1e3 / budget.target_hz)}"
 
 
-def _by_medians(budget: Budget, target: str) -> str:
+def _describe_medians(budget: Budget, target: str) -> str:
     judged, most = budget.judged, budget.most_steps
     unknown = "how many chunks are late these figures do not say"
     if most is None:
@@ -112,13 +112,12 @@ def _describe_asynchrony(first: Asynchrony, control_hz: float) -> str:
 
 
 def _describe_line(line: Line) -> str:
-    fixed = _with_interval(line.fixed_ms, line.fixed_interval)
-    return (
-        f"{line.part.capitalize()} ≈ {fixed} + {_with_interval(line.per_step_ms, line.per_step_interval)} × steps (ms)."
-    )
+    fixed = _format_with_interval(line.fixed_ms, line.fixed_interval)
+    per_step = _format_with_interval(line.per_step_ms, line.per_step_interval)
+    return f"{line.part.capitalize()} ≈ {fixed} + {per_step} × steps (ms)."
 
 
-def _with_interval(value: float, interval: Interval | None) -> str:
+def _format_with_interval(value: float, interval: Interval | None) -> str:
     return f"{value:.2f}" if interval is None else f"{value:.2f} [{interval.low:.2f}, {interval.high:.2f}]"
 
 
@@ -132,7 +131,7 @@ def _latencies(latencies: Sequence[Latency]) -> Table:
         *(figure(f"{name} (ms)", lambda latency, name=name: _part(latency, name), str) for name in names),
         figure("In no part (ms)", lambda latency: latency.total_ms - sum(latency.parts.values()), units.ms),
     ]
-    return table(latencies, columns).without_empty_columns()
+    return table(latencies, columns).drop_empty_columns()
 
 
 def _part(latency: Latency, name: str) -> str | None:
@@ -189,7 +188,7 @@ def plots(budget: Budget, _depth: int | None = None) -> Plots:
     ]
     target = 1e3 / budget.target_hz
     x, y = charts.axis("denoising steps", type="category"), charts.axis("ms per chunk")
-    layout = charts.layout(380, x, y, barmode="stack", showlegend=True, shapes=[charts.line_at(target, "y")])
+    layout = charts.layout(380, x, y, barmode="stack", showlegend=True, shapes=[charts.dashed_line(target, "y")])
     caption = f"The dashed line is {budget.target_hz:g} Hz, {target:.4g} ms."
     return {"latencies": [Plot("Latency by part", caption, traces, layout)]}
 

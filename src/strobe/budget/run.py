@@ -11,12 +11,12 @@ from statistics import median
 from strobe.budget import figures as measure
 from strobe.budget.results import Budget, Latency
 from strobe.core.errors import UserError
-from strobe.core.measure.in_time import REQUIRED, in_time
+from strobe.core.measure.in_time import REQUIRED, judge_in_time
 from strobe.core.results.answer import Result
 from strobe.core.results.measurement import Measurement
 from strobe.core.runs import store
 from strobe.core.runs.contents import contents
-from strobe.ladder.results import Need, OptimizeResult, Try, tried_on
+from strobe.ladder.results import Need, OptimizeResult, Try, part_outcomes
 from strobe.sweep.results import Cell, Sweep
 from strobe.version import __version__
 
@@ -63,27 +63,27 @@ def budget(runs: Sequence[Path], target_hz: float, control_hz: float, asked: flo
     tries: list[Try] = []
     notes: list[str] = []
     for path in runs:
-        title, latencies, tried = _of_table(path) if path.suffix.lower() == ".csv" else _of_run(path)
+        title, latencies, tried = _read_table(path) if path.suffix.lower() == ".csv" else _read_run(path)
         if not latencies:
             raise UserError(f"{path}: no inference in it whose denoising steps are known")
         every += latencies
         tries += tried
         titles.append(title)
     target_ms = 1e3 / target_hz
-    timed = _joined(every)
+    timed = _merge_repeats(every)
     for each in timed:
-        each.latency.in_time = in_time(each.times, target_ms, asked) if len(each.times) else None
+        each.latency.in_time = judge_in_time(each.times, target_ms, asked) if len(each.times) else None
     latencies = [each.latency for each in timed]
     if len(latencies) == 1:
         notes.append("One number of denoising steps: no line can be drawn. Measure a few: strobe sweep breakdown … "
                      "--grid policy.num_inference_steps=1,2,5,10")  # fmt: skip
-    repeated = measure.denoise_of(latencies[0])
+    repeated = measure.denoise_part(latencies[0])
     total = measure.line(TOTAL, [(latency.steps, latency.total_ms) for latency in latencies])
     steps = [(latency.steps, latency.parts[repeated]) for latency in latencies if repeated in latency.parts]
     judged = latencies[0]
-    wanted = Need.of(judged.parts, judged.total_ms, target_ms)
+    wanted = Need.list_needs(judged.parts, judged.total_ms, target_ms)
     for need in wanted:
-        need.treatments = tried_on(tries, need.part) or _applicable(need.part, judged.steps)
+        need.treatments = part_outcomes(tries, need.part) or _applicable(need.part, judged.steps)
     return Budget(
         strobe_version=__version__,
         title=" and ".join(dict.fromkeys(titles)),
@@ -107,7 +107,7 @@ def _applicable(part: str, steps: int) -> list[str]:
     return [what for what in ways if steps > 1 or not what.startswith("fewer steps")]
 
 
-def _joined(timed: Sequence[Timed]) -> list[Timed]:
+def _merge_repeats(timed: Sequence[Timed]) -> list[Timed]:
     """Return one for each number of steps, the fewest first; repeats by the median of their totals."""
     by_steps: dict[int, list[Timed]] = {}
     for each in timed:
@@ -116,23 +116,23 @@ def _joined(timed: Sequence[Timed]) -> list[Timed]:
     return sorted(middle, key=lambda each: each.latency.steps)
 
 
-def _of_run(path: Path) -> tuple[str, list[Timed], list[Try]]:
+def _read_run(path: Path) -> tuple[str, list[Timed], list[Try]]:
     answer = store.load_answer(path)
     if isinstance(answer, Sweep):
         folder = path if path.is_dir() else path.parent
-        return answer.title, [timed for cell in answer.cells for timed in _of_cell(cell, folder)], []
+        return answer.title, [timed for cell in answer.cells for timed in _time_cell(cell, folder)], []
     if isinstance(answer, OptimizeResult) and answer.ladder is not None:  # its rungs are other policies, and no line
         last = [m for m in answer.measurements if m.name == answer.ladder.chosen]
-        timed = [each for m in last if (each := _of_measurement(m)) is not None]
+        timed = [each for m in last if (each := _time_measurement(m)) is not None]
         if answer.ladder.alone is not None:  # the chosen rung by itself, as a robot runs it
             timed = [Timed(each.latency, answer.ladder.alone.values) for each in timed]
         return answer.title, timed, answer.ladder.tries
     if isinstance(answer, Result):
-        return answer.title, [each for m in answer.measurements if (each := _of_measurement(m)) is not None], []
+        return answer.title, [each for m in answer.measurements if (each := _time_measurement(m)) is not None], []
     raise UserError(f"{path} has no latencies: give a breakdown, a comparison or a sweep over denoising steps")
 
 
-def _of_measurement(m: Measurement) -> Timed | None:
+def _time_measurement(m: Measurement) -> Timed | None:
     own = [value for name in STEPS if (value := m.traits.setting(name)) is not None]
     steps = own[-1] if own else m.traits.denoising_steps
     if m.phase != "inference" or not isinstance(steps, int) or isinstance(steps, bool):
@@ -142,7 +142,7 @@ def _of_measurement(m: Measurement) -> Timed | None:
     return Timed(latency, m.samples.values)
 
 
-def _of_cell(cell: Cell, folder: Path) -> Iterator[Timed]:
+def _time_cell(cell: Cell, folder: Path) -> Iterator[Timed]:
     steps = next((cell.settings[key] for name in STEPS if (key := f"policy.{name}") in cell.settings), None)
     for row in cell.rows:
         if row.phase == "inference" and steps is not None and steps.isdecimal():
@@ -150,10 +150,10 @@ def _of_cell(cell: Cell, folder: Path) -> Iterator[Timed]:
             latency = Latency(
                 steps=int(steps), total_ms=median(row.repeats), parts=measure.top_level(parts), source=f"{steps} steps"
             )
-            yield Timed(latency, _times_of(row.measurement, cell, folder))
+            yield Timed(latency, _chunk_times(row.measurement, cell, folder))
 
 
-def _times_of(name: str, cell: Cell, folder: Path) -> list[float]:
+def _chunk_times(name: str, cell: Cell, folder: Path) -> list[float]:
     """Return the chunks of the cell's runs, which are kept in folders of their own; none where one is not there."""
     values: list[float] = []
     for run in (run for run in cell.runs if run.status == "done"):
@@ -166,7 +166,7 @@ def _times_of(name: str, cell: Cell, folder: Path) -> list[float]:
     return values
 
 
-def _of_table(path: Path) -> tuple[str, list[Timed], list[Try]]:
+def _read_table(path: Path) -> tuple[str, list[Timed], list[Try]]:
     """A table with the columns 'steps', 'total' and one for each part, in milliseconds."""
     try:
         rows = list(csv.DictReader(contents(path).decode().splitlines()))

@@ -36,7 +36,7 @@ from strobe.core.cli.live import Live
 from strobe.core.cli.runner import Command, Studied
 from strobe.core.errors import UserError, nearest
 from strobe.lerobot.flags.run_flags import RunConfig, SubjectFlags, check_pace, check_phases, check_recipe, read_flags
-from strobe.lerobot.flags.subject import Profilers, load_subject, options_of, recipe_notes, studied
+from strobe.lerobot.flags.subject import Profilers, build_study_answer, load_subject, measurement_options, recipe_notes
 
 PHASES = ("inference", "training forward", "training step")
 
@@ -65,14 +65,14 @@ def study(flags: SubjectFlags, config: BreakdownConfig, live: Live) -> Studied:
     """Load the subject and measure it. Raises UserError; KeyboardInterrupt before the first measurement."""
     subject = load_subject(flags, config, live)
     from strobe.core.studies.breakdown import breakdown
-    from strobe.core.treatments.recipe import rungs_of
+    from strobe.core.treatments.recipe import load_rungs
     from strobe.core.treatments.treatment import Treatment, Variant
     from strobe.treatments.flow.rtc import RealTimeChunking, require
 
-    options = options_of(config, len(config.phases))
+    options = measurement_options(config, len(config.phases))
     treatments: tuple[Treatment, ...] = ()
     if config.recipe is not None:
-        treatments = rungs_of(subject, config.recipe)
+        treatments = load_rungs(subject, config.recipe)
     if config.rtc is not None and config.rtc.enabled:
         require(subject)
         treatments = (RealTimeChunking(config.rtc, config.inference_delay), *treatments)
@@ -83,7 +83,7 @@ def study(flags: SubjectFlags, config: BreakdownConfig, live: Live) -> Studied:
     result.notes += recipe_notes(config.recipe)
     sections = [measurement.sections for measurement in measured]
     first = Variant(config.phases[0], treatments if config.phases[0] == "inference" else ())
-    return profilers.look(studied(result, flags, config, sections), first.name, first, live)  # type: ignore[arg-type]
+    return profilers.look(build_study_answer(result, flags, config, sections), first.name, first, live)  # type: ignore[arg-type]
 
 
 run = Command(

@@ -58,15 +58,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from strobe.core.cli.bounds import above
-from strobe.core.cli.help import with_treatments
+from strobe.core.cli.bounds import exclusive_minimum_bound
+from strobe.core.cli.help import append_treatments
 from strobe.core.cli.live import Live, importing
 from strobe.core.cli.parse import take_repeated
 from strobe.core.cli.runner import EXIT_CODES, Command, Studied
 from strobe.core.devices.untried import KEY
 from strobe.core.errors import UserError, nearest
 from strobe.lerobot.flags.run_flags import RunConfig, SubjectFlags, check_pace, check_phases, check_recipe, read_flags
-from strobe.lerobot.flags.subject import Profilers, load_subject, options_of, recipe_notes, studied
+from strobe.lerobot.flags.subject import Profilers, build_study_answer, load_subject, measurement_options, recipe_notes
 from strobe.lerobot.policies.options import FactoryOptions, PolicyOptions
 
 if TYPE_CHECKING:
@@ -91,7 +91,7 @@ class CompareConfig(RunConfig):
     # What to compare: inference, training forward or training step (default: inference; with --levers training step).
     phase: str = ""
     # Equivalence margin: "as fast" means that the interval lies within ± this share.
-    as_fast_within: float = field(default=0.02, metadata=above(0))
+    as_fast_within: float = field(default=0.02, metadata=exclusive_minimum_bound(0))
     # What to compare with the baseline, 'NAME: key=value, key=value'; may be repeated (see above).
     variant: list[str] = field(default_factory=list)
 
@@ -134,7 +134,7 @@ def check_variants(config: CompareConfig) -> None:
     with importing():
         from strobe.commands.variants import check
 
-    check(wanted_of(config))
+    check(parse_requested_variants(config))
 
 
 def study(flags: SubjectFlags, config: CompareConfig, live: Live) -> Studied:
@@ -143,9 +143,9 @@ def study(flags: SubjectFlags, config: CompareConfig, live: Live) -> Studied:
     from strobe.commands.variants import compose
     from strobe.core.studies.compare import compare
 
-    wanted = wanted_of(config)
+    wanted = parse_requested_variants(config)
     composed = compose(subject, wanted)
-    options = options_of(config, phases=1)
+    options = measurement_options(config, phases=1)
     profilers = Profilers(subject, config, options)
     result, measured = compare(subject, composed.variants, wanted.phase, options, live)
     result.caveats += [f"not compared: {reason}" for reason in composed.left_out]
@@ -153,11 +153,11 @@ def study(flags: SubjectFlags, config: CompareConfig, live: Live) -> Studied:
     exported = {each.name for each in composed.variants if any(one.key == "exported" for one in each.treatments)}
     found = {pair.outcome for pair in result.comparisons if pair.candidate in exported}
     code = next((EXIT_CODES[outcome] for outcome in ("broken", "not judged") if outcome in found), None)
-    answer = studied(result, flags, config, [measured.sections], code=code)
+    answer = build_study_answer(result, flags, config, [measured.sections], code=code)
     return profilers.look(answer, wanted.phase, composed.variants[0], live)
 
 
-def wanted_of(config: CompareConfig) -> RequestedVariants:
+def parse_requested_variants(config: CompareConfig) -> RequestedVariants:
     """Return the variants that the flags ask for. Raises UserError for one that cannot be read."""
     from strobe.commands.variants import RequestedVariants, parse_variant
 
@@ -171,13 +171,13 @@ def wanted_of(config: CompareConfig) -> RequestedVariants:
         rtc=config.rtc,
         inference_delay=config.inference_delay,
         recipe=config.recipe,
-        batch_size=options_of(config).batch_size,
+        batch_size=measurement_options(config).batch_size,
     )
 
 
 run = Command(
     "compare",
-    lambda: with_treatments(__doc__),
+    lambda: append_treatments(__doc__),
     CompareConfig,
     read,
     study,

@@ -15,13 +15,13 @@ import yaml
 from lerobot.policies.rtc.configuration_rtc import RTCConfig
 
 from strobe.commands.variant_text import check_levers, check_rtc, split_variant
-from strobe.core.errors import UserError, in_a_line
+from strobe.core.errors import UserError, error_line
 from strobe.core.subjects.subject import Phase, Subject
 from strobe.core.treatments import catalogue, levers
-from strobe.core.treatments.recipe import RecipeTreatment, rungs_of, with_specs
+from strobe.core.treatments.recipe import RecipeTreatment, load_rungs, merge_specs
 from strobe.core.treatments.treatment import Spec, Treatment, Variant
 from strobe.core.treatments.words import AUTO, precisions
-from strobe.export.exported import group_of
+from strobe.export.exported import read_export_group
 from strobe.treatments.flow.rtc import RealTimeChunking, WithoutRealTimeChunking, require, supports
 
 
@@ -43,7 +43,7 @@ class Draft:
 
     def variant(self, rungs: Sequence[RecipeTreatment] = ()) -> Variant:
         """Return the variant with ``rungs``, in the order in which all of it is applied. Raises UserError."""
-        return Variant(self.name, (*self.first, *with_specs(rungs, self.specs)))
+        return Variant(self.name, (*self.first, *merge_specs(rungs, self.specs)))
 
 
 @dataclass(frozen=True)
@@ -75,7 +75,7 @@ class RequestedVariants:
     batch_size: int = 8
 
     @property
-    def without_rtc(self) -> bool:
+    def is_rtc_disabled(self) -> bool:
         """Whether RTC is to be off."""
         return self.rtc is not None and not self.rtc.enabled
 
@@ -108,7 +108,7 @@ def parse_variant(text: str, inference_delay: int) -> Draft:
         if parts.rtc:
             first.append(RealTimeChunking(_rtc_config(parts.rtc), inference_delay))
         if parts.exported is not None:
-            first += group_of(parts.exported, parts.exported_python)[1]
+            first += read_export_group(parts.exported, parts.exported_python)[1]
         draft = Draft(parts.name, tuple(first), specs, parts.recipe)
         draft.variant()
     except UserError as error:
@@ -122,7 +122,7 @@ def check(requested: RequestedVariants) -> None:
         others = requested.precision or requested.closed_form or requested.recipe or requested.rtc is not None
         check_levers(requested.levers, requested.phase, other_flags=bool(others))
     flag = "--levers" if requested.levers else "--phase"
-    drafts = [*_levers(requested), *_in_precisions(requested, "cpu"), *requested.drafts]
+    drafts = [*_levers(requested), *_precision_drafts(requested, "cpu"), *requested.drafts]
     if requested.rtc is not None and requested.rtc.enabled:
         drafts.append(Draft("--rtc", (RealTimeChunking(requested.rtc, requested.inference_delay),)))
     for variant in (draft.variant() for draft in drafts):
@@ -140,15 +140,15 @@ def compose(subject: Subject, requested: RequestedVariants) -> Composed:
         drafts = [*(Draft(variant.name, variant.treatments) for variant in tried), *drafts]
     if requested.rtc is not None:
         require(subject)
-    against_recipe = _against_recipe(requested, drafts)
-    drafts = _with_baseline(subject, requested, drafts)
+    against_recipe = _needs_recipe_comparison(requested, drafts)
+    drafts = _prepend_baseline(subject, requested, drafts)
     if requested.compile_mode:
         compiled: Spec = {"compile": requested.compile_mode}
         drafts += [replace(draft, name=f"{draft.name}, compiled", specs=(*draft.specs, compiled)) for draft in drafts]
     # Every variant has rungs of its own: a treatment may build on what was applied before it.
     paths = [[path for path in (requested.recipe, draft.recipe) if path is not None] for draft in drafts]
     variants = [
-        draft.variant([rung for path in carried for rung in rungs_of(subject, path)])
+        draft.variant([rung for path in carried for rung in load_rungs(subject, path)])
         for draft, carried in zip(drafts, paths, strict=True)
     ]
     if against_recipe:
@@ -156,30 +156,35 @@ def compose(subject: Subject, requested: RequestedVariants) -> Composed:
     return Composed(variants, left_out, list(dict.fromkeys(path for carried in paths for path in carried)))
 
 
-def _against_recipe(requested: RequestedVariants, drafts: Sequence[Draft]) -> bool:
+def _needs_recipe_comparison(requested: RequestedVariants, drafts: Sequence[Draft]) -> bool:
     """Return whether the recipe by itself is compared with the baseline."""
-    recipe_only = not drafts and not requested.closed_form and (requested.rtc is None or requested.without_rtc)
+    recipe_only = not drafts and not requested.closed_form and (requested.rtc is None or requested.is_rtc_disabled)
     return requested.recipe is not None and recipe_only
 
 
-def _with_baseline(subject: Subject, requested: RequestedVariants, drafts: list[Draft]) -> list[Draft]:
+def _prepend_baseline(subject: Subject, requested: RequestedVariants, drafts: list[Draft]) -> list[Draft]:
     """Return ``drafts`` with their baseline before them, or the comparison that goes without any."""
-    untouched = Draft("recipe" if requested.recipe else "baseline")
-    if in_precisions := _in_precisions(requested, str(subject.device)):
+    baseline = Draft("recipe" if requested.recipe else "baseline")
+    if in_precisions := _precision_drafts(requested, str(subject.device)):
         if len(in_precisions) == 1:
-            in_precisions.insert(0, replace(untouched, first=in_precisions[0].first))
+            in_precisions.insert(0, replace(baseline, first=in_precisions[0].first))
         return [*in_precisions, *drafts]
-    if _against_recipe(requested, drafts):
-        return [untouched]
+    if _needs_recipe_comparison(requested, drafts):
+        return [baseline]
     with_rtc = requested.rtc is not None or not requested.compile_mode
-    if requested.phase == "inference" and not drafts and not requested.without_rtc and (with_rtc or supports(subject)):
-        return _of_rtc(subject, requested)
+    if (
+        requested.phase == "inference"
+        and not drafts
+        and not requested.is_rtc_disabled
+        and (with_rtc or supports(subject))
+    ):
+        return _rtc_drafts(subject, requested)
     if requested.closed_form:
         raise UserError("--closed_form is for RTC's guidance in inference: leave out --variant and --rtc.enabled=false")
-    return [untouched, *drafts]
+    return [baseline, *drafts]
 
 
-def _of_rtc(subject: Subject, requested: RequestedVariants) -> list[Draft]:
+def _rtc_drafts(subject: Subject, requested: RequestedVariants) -> list[Draft]:
     require(subject)
     rtc = RealTimeChunking(requested.rtc or RTCConfig(), requested.inference_delay)
     drafts = [Draft("without RTC", (WithoutRealTimeChunking(),)), Draft("with RTC", (rtc,))]
@@ -188,11 +193,11 @@ def _of_rtc(subject: Subject, requested: RequestedVariants) -> list[Draft]:
     return drafts
 
 
-def _in_precisions(requested: RequestedVariants, device: str) -> list[Draft]:
+def _precision_drafts(requested: RequestedVariants, device: str) -> list[Draft]:
     """Return a draft for each precision, all with or all without RTC where it is requested."""
     guided: tuple[Treatment, ...] = ()
     if requested.rtc is not None and requested.phase == "inference":
-        off = requested.without_rtc
+        off = requested.is_rtc_disabled
         guided = (WithoutRealTimeChunking() if off else RealTimeChunking(requested.rtc, requested.inference_delay),)
     return [Draft(name, guided, ({"precision": name},)) for name in precisions(requested.precision, device)]
 
@@ -215,4 +220,4 @@ def _rtc_config(pairs: Sequence[str]) -> RTCConfig:
     try:
         return RTCConfig(**values)
     except (TypeError, ValueError) as error:
-        raise UserError(in_a_line(error)) from None
+        raise UserError(error_line(error)) from None

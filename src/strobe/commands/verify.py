@@ -31,13 +31,13 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, TypedDict
 
-from strobe.core.cli.bounds import above, at_least
+from strobe.core.cli.bounds import exclusive_minimum_bound, minimum_bound
 from strobe.core.cli.flags import OutputFlags
 from strobe.core.cli.live import Live
 from strobe.core.cli.runner import EXIT_CODES, Command, Studied
 from strobe.core.errors import UserError
 from strobe.lerobot.flags.run_flags import InputFlags, RecipeFlags, SubjectFlags, check_recipe, read_flags
-from strobe.lerobot.flags.subject import load_subject, recipe_notes, studied
+from strobe.lerobot.flags.subject import build_study_answer, load_subject, recipe_notes
 from strobe.lerobot.flags.subject_flags import ModelFlags
 from strobe.lerobot.policies.options import FactoryOptions
 
@@ -80,12 +80,12 @@ class VerifyConfig(OutputFlags, RecipeFlags, InputFlags):
     # recipe's own guard, else by what its treatments do).
     guard: str = ""
     # How many observations to compare on.
-    observations: int = field(default=16, metadata=at_least(2))
+    observations: int = field(default=16, metadata=minimum_bound(2))
     # How often to go through the observations, each time in another order.
-    passes: int = field(default=2, metadata=at_least(1))
+    passes: int = field(default=2, metadata=minimum_bound(1))
     # Seconds for the whole check, roughly. If a chunk takes long, there are fewer observations, but at least 4. If the
     # machine becomes slower on the way, it gets three times as long for those 4. After that nothing is judged.
-    seconds: float | None = field(default=600.0, metadata=above(0))
+    seconds: float | None = field(default=600.0, metadata=exclusive_minimum_bound(0))
 
     @property
     def effort(self) -> Effort:
@@ -106,7 +106,7 @@ def read(argv: Sequence[str]) -> tuple[SubjectFlags, VerifyConfig]:
         raise UserError("name the recipe to verify: --recipe=recipe.yaml (strobe optimize writes one)")
     if config.recipe is not None:
         check_recipe(flags, config.recipe, ["inference"])
-    Guards.of_flag(config.guard, "outputs" if isinstance(flags, FactoryOptions) else "actions", "strobe optimize")
+    Guards.from_flag(config.guard, "outputs" if isinstance(flags, FactoryOptions) else "actions", "strobe optimize")
     return flags, config
 
 
@@ -126,38 +126,38 @@ def study(flags: SubjectFlags, config: VerifyConfig, live: Live) -> Studied:
     subject = load_subject(flags, config, live)
     if config.exported is not None:
         result = verify_export(subject, config, config.exported, live)
-        return studied(result, flags, config, code=EXIT_CODES[result.outcome])
+        return build_study_answer(result, flags, config, code=EXIT_CODES[result.outcome])
     from strobe.core.measure.guard import Guards
     from strobe.core.results.recipe import require_kind
     from strobe.core.studies.verify_outputs import verify_recipe
     from strobe.core.subjects.callable_subject import CallableSubject
-    from strobe.core.treatments.recipe import guards_of, load
-    from strobe.lerobot.policies.policy_of import policy_of
+    from strobe.core.treatments.recipe import load, recipe_guards
+    from strobe.lerobot.policies.policy_of import require_policy
     from strobe.lerobot.verify import verify
 
     assert config.recipe is not None  # checked when it was read
     recipe, name = load(config.recipe), config.recipe.name
     require_kind(subject.info.kind, recipe, name)
-    guards = Guards.parse(config.guard) if config.guard.strip() else guards_of(recipe)
+    guards = Guards.parse(config.guard) if config.guard.strip() else recipe_guards(recipe)
     if isinstance(subject, CallableSubject):
         result = verify_recipe(subject, recipe, name, replace(guards, kind="outputs"), live, **config.effort)
     else:
-        result = verify(policy_of(subject), recipe, name, guards, live, **config.effort)
+        result = verify(require_policy(subject), recipe, name, guards, live, **config.effort)
     result.notes += recipe_notes(config.recipe)
-    return studied(result, flags, config, code=EXIT_CODES[result.outcome])
+    return build_study_answer(result, flags, config, code=EXIT_CODES[result.outcome])
 
 
 def verify_export(subject: Subject, config: VerifyConfig, folder: Path, live: Live) -> VerifyResult:
     """Compare the export in ``folder`` with the baseline. Raises UserError."""
     from strobe.core.measure.guard import Guards
     from strobe.export import verify as study_of
-    from strobe.lerobot.policies.policy_of import policy_of
+    from strobe.lerobot.policies.policy_of import require_policy
 
-    export = study_of.Export(folder, config.exported_python, settings_of(config.recipe)[0])
-    return study_of.verify_export(policy_of(subject), export, Guards.parse(config.guard), live, **config.effort)
+    export = study_of.Export(folder, config.exported_python, split_recipe_treatments(config.recipe)[0])
+    return study_of.verify_export(require_policy(subject), export, Guards.parse(config.guard), live, **config.effort)
 
 
-def settings_of(path: Path | None) -> tuple[Treatments, Treatments]:
+def split_recipe_treatments(path: Path | None) -> tuple[Treatments, Treatments]:
     """Return the recipe's treatments that an export holds, and the others.
 
     It holds the policy's own settings, such as its denoising steps. The others may keep what they computed for one
@@ -165,10 +165,10 @@ def settings_of(path: Path | None) -> tuple[Treatments, Treatments]:
     """
     if path is None:
         return (), ()
-    from strobe.core.treatments.recipe import load, treatments_of
+    from strobe.core.treatments.recipe import load, make_treatments
     from strobe.core.treatments.spec import SETTING
 
-    treatments = treatments_of(load(path), path.name)
+    treatments = make_treatments(load(path), path.name)
     inside = tuple(treatment for treatment in treatments if treatment.rank == SETTING)
     return inside, tuple(treatment for treatment in treatments if treatment.rank != SETTING)
 

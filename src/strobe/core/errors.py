@@ -34,7 +34,7 @@ class NotKeptError(UserError):
     """An answer that was shown, or was to be shown, and could not be written: a full disk, a folder of another user."""
 
 
-def in_words(error: OSError) -> str:
+def os_error_reason(error: OSError) -> str:
     """The system's reason for refusing, such as 'no space left on device'."""
     return os.strerror(error.errno).lower() if error.errno else str(error)
 
@@ -44,16 +44,18 @@ def is_full(error: OSError) -> bool:
     return error.errno in (errno.ENOSPC, errno.EDQUOT)
 
 
-def not_kept(what: str, flag: str, folder: Path, error: OSError) -> NotKeptError:
+def make_not_kept_error(what: str, flag: str, folder: Path, error: OSError) -> NotKeptError:
     """Return the error that the ``what``, a run or a sweep, cannot be saved in ``folder``, which ``flag`` names."""
     free = "free some or " if is_full(error) else ""
-    return NotKeptError(f"cannot save the {what} in {folder}: {in_words(error)}; {free}name another folder with {flag}")
+    return NotKeptError(
+        f"cannot save the {what} in {folder}: {os_error_reason(error)}; {free}name another folder with {flag}"
+    )
 
 
 _CPP = re.compile(r"\.(cpp|cc|hpp|h):\d+:?\s*$|^FrontEnd API failed with \w+:\s*$")  # a place, and no reason
 
 
-def in_a_line(error: object, most: int | None = None) -> str:
+def error_line(error: object, most: int | None = None) -> str:
     r"""The words of an error of anybody's in one line of at most ``most`` characters; its type where it has none.
 
     Lines that name a place in C++, as OpenVINO's errors begin with, are left out where others say what is wrong.

@@ -8,7 +8,7 @@ from typing import Any
 JsonObject = dict[str, Any]  # what a JSON object becomes in Python
 
 
-def parsed(text: str | bytes) -> Any:
+def parse_json(text: str | bytes) -> Any:
     """Return what ``text`` says.
 
     Raises:

@@ -37,7 +37,7 @@ def advise(answer: Answer, thresholds: Thresholds = DEFAULTS) -> list[Finding]:
     seen = answer
     if isinstance(answer, Result) and slices.kinds()[answer.study].plausible:
         seen = view.plausible(answer)
-    return rules.run(rules_on(answer.study), seen, thresholds)
+    return rules.run(study_rules(answer.study), seen, thresholds)
 
 
 def _page(study: str) -> Page[Any]:
@@ -45,7 +45,7 @@ def _page(study: str) -> Page[Any]:
 
 
 @cache
-def rules_on(study: str) -> tuple[Rule[Any], ...]:
+def study_rules(study: str) -> tuple[Rule[Any], ...]:
     """Return the rules on the answers of ``study``: those of its kind, then those that other slices bring."""
     names = [*slices.kinds()[study].rules]
     names += [name for each in slices.slices().values() for name in each.rules.get(study, ())]

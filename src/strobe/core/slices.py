@@ -80,10 +80,10 @@ class Source:
     flags: tuple[str, ...] = ()
     keys: tuple[str, ...] = ()
 
-    def named_by(self, argv: Sequence[str]) -> str:
+    def find_flag(self, argv: Sequence[str]) -> str:
         """Return the flag among a command's arguments that names such a subject; '' if none does."""
         prefixes = tuple(flag for flag in self.flags if flag.endswith("."))
-        for name, value in _flags_of(argv):
+        for name, value in _iter_flags(argv):
             if name in self.flags or (prefixes and name.startswith(prefixes)):
                 return name
             if name == "--variant" and any(key in self.keys for key, _ in variant_settings(value)):
@@ -170,7 +170,7 @@ def variant_settings(text: str) -> list[tuple[str, str]]:
     return [(key.strip(), value.strip()) for key, _, value in given]
 
 
-def _flags_of(argv: Sequence[str]) -> Iterator[tuple[str, str]]:
+def _iter_flags(argv: Sequence[str]) -> Iterator[tuple[str, str]]:
     """Yield the flags before a ``--`` with their values; '' for one that has none."""
     ours = list(argv[: argv.index("--")] if "--" in argv else argv)
     for argument, after in zip_longest(ours, ours[1:], fillvalue=""):

@@ -74,7 +74,7 @@ class Bench:
     def add(self, candidate: LoaderSettings) -> LoaderRow:
         """Add a candidate; return its row, which says why where this machine cannot run it."""
         most = candidate.num_workers * candidate.prefetch_factor * candidate.batch_size * self.facts.sample_bytes
-        refused = _too_little_shared(most, self._free)
+        refused = _shared_memory_shortage(most, self._free)
         self.rows[candidate] = LoaderRow(
             settings=candidate,
             status="refused" if refused else "not run",
@@ -169,10 +169,10 @@ class Bench:
         for turn in range(TURNS):
             for candidate in pair if turn % 2 == 0 else pair[::-1]:
                 seen = self.sample(candidate, seconds / TURNS)
-                rates[candidate] = throughput.merged(rates.get(candidate), seen)
+                rates[candidate] = throughput.merge_rates(rates.get(candidate), seen)
         return rates[first], rates[second]
 
-    def measure_beside(
+    def measure_alternative(
         self, name: str, other: LoaderSettings, chosen: LoaderSettings, seconds: float, note: str
     ) -> WhatIf:
         """Measure settings that are no candidate for ``seconds``, in alternation with the chosen ones as they are."""
@@ -193,10 +193,10 @@ class Bench:
         Returns the rate in these seconds. Raises LoaderError.
         """
         process, row = self._running(candidate), self.rows[candidate]
-        seen = throughput.rate_of(*process.sample(seconds))
+        seen = throughput.block_rate(*process.sample(seconds))
         if row.rate is not None and row.rate.block_samples != seen.block_samples:
             row.rate = None  # its process was started again and found other blocks
-        row.rate, row.status = throughput.merged(row.rate, seen), "done"
+        row.rate, row.status = throughput.merge_rates(row.rate, seen), "done"
         memory = process.memory()
         row.worker_pss_bytes, row.worker_uss_bytes = memory.pss_bytes, memory.uss_bytes
         row.shared_seen_bytes = memory.shared_bytes
@@ -208,7 +208,7 @@ class Bench:
         rate = self.rate(candidate)
         ends = (rate.samples_per_s, rate.low, rate.high)
         if candidate.num_workers == 0 and math.isfinite(self.needed):
-            ends = tuple(_in_turn(end, self.needed) for end in ends)
+            ends = tuple(_serial_rate(end, self.needed) for end in ends)
         return TrainingRate(*ends)
 
     def rate(self, candidate: LoaderSettings) -> Rate:
@@ -233,11 +233,11 @@ class Bench:
         return self.alive[candidate]
 
 
-def _in_turn(rate: float, needed: float) -> float:
+def _serial_rate(rate: float, needed: float) -> float:
     return 1 / (1 / rate + 1 / needed) if rate > 0 else 0.0
 
 
-def _too_little_shared(most: int, free: int | None) -> str:
+def _shared_memory_shortage(most: int, free: int | None) -> str:
     if free is None or most <= free:
         return ""
     return (

@@ -46,11 +46,11 @@ def caches(
     """
     with tempfile.TemporaryDirectory(prefix="strobe-samples-") as folder:
         try:
-            settings, note = _decoded(bench, chosen, Path(folder), seconds, live)
+            settings, note = _decode_samples_to_file(bench, chosen, Path(folder), seconds, live)
             live.stage(f"what if: {DECODED}")
-            row = bench.measure_beside(DECODED, settings, chosen, seconds, note)
+            row = bench.measure_alternative(DECODED, settings, chosen, seconds, note)
         except (LoaderError, NoRoomError, OSError) as error:
-            row = _not_judged(DECODED, error)
+            row = _refused_what_if(DECODED, error)
     yield row
     try:
         size = _size_to_copy(root, shared)
@@ -59,17 +59,17 @@ def caches(
             _copy(root, Path(folder), size, live)
             live.stage(f"what if: {COPIED}")
             note = f"{in_words(size)} of files; as it is, they are read from the page cache where they fit"
-            row = bench.measure_beside(COPIED, chosen.model_copy(update={"root": folder}), chosen, seconds, note)
+            row = bench.measure_alternative(COPIED, chosen.model_copy(update={"root": folder}), chosen, seconds, note)
     except (NoRoomError, OSError) as error:
-        row = _not_judged(COPIED, error)
+        row = _refused_what_if(COPIED, error)
     yield row
 
 
-def _not_judged(name: str, error: Exception) -> WhatIf:
+def _refused_what_if(name: str, error: Exception) -> WhatIf:
     return WhatIf(name=name, status="refused", reason=f"not judged: {error}")
 
 
-def _decoded(
+def _decode_samples_to_file(
     bench: Bench, chosen: LoaderSettings, folder: Path, seconds: float, live: Reporter
 ) -> tuple[LoaderSettings, str]:
     """Decode samples into a file in ``folder``. Returns settings that read it, and a note on how many samples it has.

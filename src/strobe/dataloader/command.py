@@ -24,7 +24,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from strobe.core.cli.bounds import above, at_least
+from strobe.core.cli.bounds import exclusive_minimum_bound, minimum_bound
 from strobe.core.cli.flags import OutputFlags
 from strobe.core.cli.live import Live
 from strobe.core.cli.parse import parse, require_lerobot, split_lerobot
@@ -55,7 +55,7 @@ class DataloaderConfig(OutputFlags):
     # Further batch sizes to find a loader for, e.g. 16,32.
     batch_sizes: str | None = None
     # The longest time to measure a candidate, in seconds. The first round takes a sixteenth of it.
-    seconds: float = field(default=12.0, metadata=above(0, finite=True))
+    seconds: float = field(default=12.0, metadata=exclusive_minimum_bound(0, finite=True))
     # Do not measure how the chosen loader starts by fork, forkserver and spawn, nor what a new epoch costs.
     skip_start_up: bool = False
     # Do not measure what lerobot-train has no flag for: threads in the workers, transforms, pinned memory, and what a
@@ -64,14 +64,14 @@ class DataloaderConfig(OutputFlags):
     # Write a sample of the episodes in other encodings and load them with the chosen settings.
     encodings: bool = False
     # Number of episodes in that sample.
-    encoding_episodes: int = field(default=2, metadata=at_least(1))
+    encoding_episodes: int = field(default=2, metadata=minimum_bound(1))
 
 
 def read(argv: Sequence[str]) -> tuple[DataloaderConfig, SearchOptions, list[str]]:
     """Return the command's flags, the candidates that they name, and lerobot-train's flags. Raises UserError."""
     own, after = split_lerobot(argv)
     config = parse(DataloaderConfig, own, refused=NO_TRAINING_RECIPE, behind="lerobot-train")
-    options = options_of(config)
+    options = search_options(config)
     theirs = require_lerobot(after, "lerobot-train", "dataloader -- --dataset.repo_id=… --policy.type=…")
     check(theirs, "lerobot-train", ours=option_names(DataloaderConfig))
     return config, options, theirs
@@ -93,13 +93,13 @@ def search(config: DataloaderConfig, options: SearchOptions, theirs: Sequence[st
 
     from strobe.core.measure import machine
     from strobe.dataloader import run as dataloader
-    from strobe.dataloader.preparation import StepNeeds, device_of
+    from strobe.dataloader.preparation import StepNeeds, training_device
     from strobe.train.watch import train_config
 
     train = train_config(theirs, measuring=True)
     if train.dataset.streaming:
         raise UserError("--dataset.streaming: a streamed dataset has another loader, for which there is no search")
-    device = torch.device(device_of(train))
+    device = torch.device(training_device(train))
     steps = StepNeeds(train, live)
 
     def need(batch_size: int) -> StepNeed | None:
@@ -122,7 +122,7 @@ def search(config: DataloaderConfig, options: SearchOptions, theirs: Sequence[st
     return answer
 
 
-def options_of(config: DataloaderConfig) -> SearchOptions:
+def search_options(config: DataloaderConfig) -> SearchOptions:
     """Return the candidates and times of the search. Raises UserError."""
     from strobe.dataloader.settings import SearchOptions
 

@@ -20,7 +20,7 @@ from lerobot.configs.train import TrainPipelineConfig
 from strobe.core.errors import UserError
 from strobe.dataloader import throughput
 from strobe.dataloader.bench import Stages
-from strobe.dataloader.preparation import why_not_read
+from strobe.dataloader.preparation import explain_unreadable_dataset
 from strobe.dataloader.process import LoaderError, LoaderProcess
 from strobe.dataloader.results import Encoding, LoaderSettings, Rate
 from strobe.lerobot.quiet import muted_stderr, quiet
@@ -91,7 +91,7 @@ def encodings(
         rows["baseline"] = Encoding(name="baseline", status="not run", bytes_per_hour=_own_size(config))
         for image_format in FORMATS:
             live.stage(f"encoding: {image_format.name}")
-            rows[image_format.name], root = _written(sample, image_format, Path(folder))
+            rows[image_format.name], root = _write_encoding(sample, image_format, Path(folder))
             if root is not None:
                 roots[image_format.name] = root
         for _ in range(TURNS):
@@ -106,12 +106,12 @@ def _sample(row: Encoding, config: TrainPipelineConfig, chosen: LoaderSettings, 
     try:
         with LoaderProcess(config, chosen) as process:
             process.start()
-            seen: Rate = throughput.rate_of(*process.sample(seconds))
+            seen: Rate = throughput.block_rate(*process.sample(seconds))
     except LoaderError as error:
         row.status, row.reason = "failed", str(error)
         return
     same = row.rate is None or row.rate.block_samples == seen.block_samples
-    row.rate, row.status = throughput.merged(row.rate if same else None, seen), "done"
+    row.rate, row.status = throughput.merge_rates(row.rate if same else None, seen), "done"
 
 
 def _reading(config: TrainPipelineConfig, root: Path | None, episodes: int) -> TrainPipelineConfig:
@@ -154,22 +154,22 @@ def _decode(config: TrainPipelineConfig, episodes: int) -> _Episodes:
             frames: dict[int, list[dict[str, Any]]] = {}
             for index in range(len(dataset)):
                 item = dataset[index]
-                frame = {key: _stored(item[key], key in cameras, features[key]["shape"]) for key in features}
+                frame = {key: _stored_array(item[key], key in cameras, features[key]["shape"]) for key in features}
                 frames.setdefault(int(item["episode_index"]), []).append(frame | {"task": item["task"]})
     except Exception as error:
-        reason = why_not_read(config, f"the sample of episodes cannot be decoded: {first_line(error)}")
+        reason = explain_unreadable_dataset(config, f"the sample of episodes cannot be decoded: {first_line(error)}")
         raise UserError(reason) from error
     return _Episodes(features, int(dataset.meta.fps), cameras, list(frames.values()))
 
 
-def _stored(value: torch.Tensor, camera: bool, shape: Any) -> np.ndarray:
+def _stored_array(value: torch.Tensor, camera: bool, shape: Any) -> np.ndarray:
     if not camera:
         return value.reshape(tuple(shape)).numpy()
     pixels = value if value.dtype == torch.uint8 else (value * 255).round().to(torch.uint8)
     return pixels.permute(1, 2, 0).contiguous().numpy()
 
 
-def _written(sample: _Episodes, image_format: ImageFormat, folder: Path) -> tuple[Encoding, Path | None]:
+def _write_encoding(sample: _Episodes, image_format: ImageFormat, folder: Path) -> tuple[Encoding, Path | None]:
     from lerobot.configs.video import RGBEncoderConfig
     from lerobot.datasets.lerobot_dataset import LeRobotDataset
 
@@ -199,7 +199,10 @@ def _written(sample: _Episodes, image_format: ImageFormat, folder: Path) -> tupl
             for episode in sample.frames:
                 for frame in episode:
                     dataset.add_frame(
-                        {k: _scaled(v, features[k]["shape"]) if k in sample.cameras else v for k, v in frame.items()}
+                        {
+                            k: _scale_image(v, features[k]["shape"]) if k in sample.cameras else v
+                            for k, v in frame.items()
+                        }
                     )
                 dataset.save_episode(parallel_encoding=False)
             dataset.finalize()
@@ -218,7 +221,7 @@ def _even(side: float) -> int:
     return max(2, 2 * round(side / 2))  # video's colours come in pairs of pixels
 
 
-def _scaled(image: np.ndarray, shape: Any) -> np.ndarray:
+def _scale_image(image: np.ndarray, shape: Any) -> np.ndarray:
     if image.shape[:2] == tuple(shape[:2]):
         return image
     pixels = torch.from_numpy(image).permute(2, 0, 1)[None].float()

@@ -18,7 +18,7 @@ def _users_case(answer: Dataloader) -> tuple[Recommendation | None, StepNeed | N
 
 
 @finding("own-loader-fails", "warning")
-def refused(answer: Dataloader, _: Thresholds) -> Found:
+def failing_own_loader(answer: Dataloader, _: Thresholds) -> Found:
     """A loader with your flags does not run here.
 
     Seen: {own.settings.num_workers} workers, prefetch {own.settings.prefetch_factor}: {own.reason}.
@@ -31,7 +31,7 @@ def refused(answer: Dataloader, _: Thresholds) -> Found:
 
 
 @finding("loader-slower-than-step", "{level}")
-def starved(answer: Dataloader, _: Thresholds) -> Found:
+def starving_loader(answer: Dataloader, _: Thresholds) -> Found:
     """{how}: {own:,.1f} samples/s against {needed:,.1f}.
 
     Seen: Your loader delivers {span}; the step takes {needed:,.1f} samples/s.
@@ -59,7 +59,7 @@ def starved(answer: Dataloader, _: Thresholds) -> Found:
 
 
 @finding("loader-feeds-step", "good")
-def fed(answer: Dataloader, _: Thresholds) -> Found:
+def sufficient_loader(answer: Dataloader, _: Thresholds) -> Found:
     """Your loader feeds the step: {own:,.1f} samples/s against {needed:,.1f}.
 
     Seen: It delivers {span}.
@@ -75,7 +75,7 @@ def fed(answer: Dataloader, _: Thresholds) -> Found:
 
 
 @finding("no-loader-feeds-step", "warning")
-def unfed(answer: Dataloader, _: Thresholds) -> Found:
+def insufficient_loaders(answer: Dataloader, _: Thresholds) -> Found:
     """No loader {which} feeds the step: the best delivers {chosen:,.1f} samples/s of {needed:,.1f}.
 
     Seen: {span} with {flags}, on {answer.machine.cores} cores.
@@ -206,4 +206,4 @@ def _span(rate: Rate) -> str:
     return f"{rate.samples_per_s:,.1f} samples/s{between}"
 
 
-RULES = (refused, starved, fed, unfed, more_workers, start_up, encoding)
+RULES = (failing_own_loader, starving_loader, sufficient_loader, insufficient_loaders, more_workers, start_up, encoding)

@@ -8,7 +8,7 @@ from typing import TypeVar
 
 from strobe.core.report import charts, frame
 from strobe.core.report.charts import Plot, Trace
-from strobe.core.report.document import Columns, Document, Section, Table, figure, listing, scaled, table, words
+from strobe.core.report.document import Columns, Document, Section, Table, figure, listing, scaled_column, table, words
 from strobe.core.report.frame import Plots
 from strobe.core.results import units
 from strobe.dataloader.results import Dataloader, Encoding, LoaderRow, Rate, Recommendation, StartUp, WhatIf
@@ -114,7 +114,7 @@ def _rate(rate: Rate) -> str:
     return f"{rate.samples_per_s:,.{decimals}f} samples/s{f' ({between})' if between else ''}"
 
 
-def in_order(answer: Dataloader) -> list[LoaderRow]:
+def sorted_candidates(answer: Dataloader) -> list[LoaderRow]:
     """Return the candidates by batch, backend, workers, prefetch."""
 
     def place(row: LoaderRow) -> tuple[int, str, int, int]:
@@ -139,7 +139,7 @@ def loaders(answer: Dataloader) -> Table:
         figure("Prefetch", lambda row: row.settings.prefetch_factor if row.settings.num_workers else None, str),
         figure("Batch", lambda row: row.settings.batch_size if several else None, str),
         words("Backend", lambda row: row.settings.video_backend if backends else None),
-        *_rates_of(lambda row: row.rate),
+        *_rate_columns(lambda row: row.rate),
         figure("Of the need", share, lambda share: f"{100 * share:,.0f} %"),
         figure("Start-up (s)", lambda row: row.start_up_s, units.ms),
         *_MEMORY,
@@ -150,8 +150,10 @@ def loaders(answer: Dataloader) -> Table:
         figure("Rungs", lambda row: row.rungs or None, str),
         words("", _mark),
     ]
-    shown = table(in_order(answer), columns, _decimals(answer.rows)).without_empty_columns()
-    kinds = ["whole" if row.chosen else "part" if row.status == "done" else "other" for row in in_order(answer)]
+    shown = table(sorted_candidates(answer), columns, _decimals(answer.rows)).drop_empty_columns()
+    kinds = [
+        "whole" if row.chosen else "part" if row.status == "done" else "other" for row in sorted_candidates(answer)
+    ]
     # A row gets its kind last: 'whole' would keep its figures from holding a column.
     return Table(shown.columns, [replace(row, kind=kind) for row, kind in zip(shown.rows, kinds, strict=True)])
 
@@ -177,10 +179,10 @@ _START_UPS: Columns[StartUp] = [
 ]
 
 
-def _rates_of(get: Callable[[R], Rate | None], title: str = "Samples/s") -> Columns[R]:
+def _rate_columns(get: Callable[[R], Rate | None], title: str = "Samples/s") -> Columns[R]:
     return [
-        scaled(title, lambda row: (rate := get(row)) and rate.samples_per_s),
-        scaled("95 % interval", lambda row: (rate := get(row)) and rate.interval, units.span),
+        scaled_column(title, lambda row: (rate := get(row)) and rate.samples_per_s),
+        scaled_column("95 % interval", lambda row: (rate := get(row)) and rate.interval, units.span),
     ]
 
 
@@ -190,8 +192,8 @@ def _change(of: WhatIf | Encoding, before: Rate | None) -> float | None:
 
 _WHAT_IFS: Columns[WhatIf] = [
     words("Changed", lambda what_if: what_if.name),
-    *_rates_of(lambda what_if: what_if.rate),
-    *_rates_of(lambda what_if: what_if.beside, "As it is"),
+    *_rate_columns(lambda what_if: what_if.rate),
+    *_rate_columns(lambda what_if: what_if.beside, "As it is"),
     figure("Change", lambda what_if: _change(what_if, what_if.beside), units.change),
     words("", lambda what_if: (what_if.reason or what_if.note) or None),
 ]
@@ -200,7 +202,7 @@ _WHAT_IFS: Columns[WhatIf] = [
 def _encodings(as_is: Rate | None) -> Columns[Encoding]:
     return [
         words("Encoding", lambda encoding: encoding.name),
-        *_rates_of(lambda encoding: encoding.rate),
+        *_rate_columns(lambda encoding: encoding.rate),
         figure("Change", lambda encoding: _change(encoding, as_is), units.change),
         figure("On disk per hour", lambda encoding: encoding.bytes_per_hour, lambda size: units.size(round(size))),
         figure("PSNR (dB)", lambda encoding: encoding.psnr_db, units.places(1)),
@@ -234,10 +236,10 @@ def plots(answer: Dataloader, _depth: int | None = None) -> Plots:
 
 def _rates(answer: Dataloader) -> list[Plot]:
     """Return a plot per batch size: a line per backend and prefetch factor over workers, the need across."""
-    sizes = list(dict.fromkeys(row.settings.batch_size for row in in_order(answer)))
+    sizes = list(dict.fromkeys(row.settings.batch_size for row in sorted_candidates(answer)))
     drawn = []
     for size in sizes:
-        rows = [row for row in in_order(answer) if row.settings.batch_size == size and row.rate is not None]
+        rows = [row for row in sorted_candidates(answer) if row.settings.batch_size == size and row.rate is not None]
         if not rows:
             continue
         traces = [_rate_line(index, name, of) for index, (name, of) in enumerate(_lines(rows).items())]

@@ -15,13 +15,13 @@ from strobe.core.measure.sampling import SamplingBudget, collect
 from strobe.core.studies.shared.progress import Reporter
 from strobe.dataloader.process import LoaderError, LoaderProcess
 from strobe.dataloader.results import DatasetFacts, LoaderSettings, StepNeed
-from strobe.lerobot.datasets.finder import checked, stopping
+from strobe.lerobot.datasets.finder import note_dataset_faults, stopping
 from strobe.lerobot.policies.dataset_frames import locate_dataset
 
 BUDGET = SamplingBudget(seconds=20.0, min_iterations=5, precision=0.03)
 
 
-def device_of(config: TrainPipelineConfig) -> str:
+def training_device(config: TrainPipelineConfig) -> str:
     """The device that the training would run on."""
     return str(config.trainable_config.device or "cpu")
 
@@ -41,23 +41,23 @@ class StepNeeds:
             UserError: the policy cannot be built for this dataset, or does not fit into memory.
         """
         if self._subject is None:
-            self._subject = self._built()
+            self._subject = self._build_step()
         self._live.stage(f"the training step with {batch_size} samples")
         call = self._subject.call("training step", batch_size)
         count = 0
 
-        def once() -> float:
+        def time_one_call() -> float:
             nonlocal count
             began = time.perf_counter()
             call(count)
             count += 1
             return 1000 * (time.perf_counter() - began)
 
-        samples = collect({"step": once}, BUDGET, self._live.progress).samples["step"]
+        samples = collect({"step": time_one_call}, BUDGET, self._live.progress).samples["step"]
         rate = 1000 * batch_size / samples.summary.median
         return StepNeed(batch_size=batch_size, samples_per_s=rate, source="measured", step_ms=samples)
 
-    def _built(self) -> object:
+    def _build_step(self) -> object:
         from strobe.lerobot.policies import inputs, lerobot_policies
         from strobe.lerobot.policies.policy_subject import PolicySubject
 
@@ -70,7 +70,7 @@ class StepNeeds:
         self.notes += loaded.notes
         if self._config.peft is not None:
             self.notes.append("the step was measured without PEFT: all weights were trained")
-        if device_of(self._config) == "cpu":
+        if training_device(self._config) == "cpu":
             self.notes.append(
                 "on the CPU the step and the workers share the cores, so together they are slower than either alone"
             )
@@ -89,27 +89,27 @@ class StepNeeds:
 CACHED_SHARE = 0.5  # share of free memory up to which a dataset is expected to stay in the page cache
 
 
-def facts_of(config: TrainPipelineConfig, settings: LoaderSettings) -> tuple[DatasetFacts, Path]:
+def read_dataset_facts(config: TrainPipelineConfig, settings: LoaderSettings) -> tuple[DatasetFacts, Path]:
     """Facts of the dataset, and its folder; one sample of it is decoded. Raises UserError."""
     try:
         with LoaderProcess(config, settings.model_copy(update={"num_workers": 0})) as process:
             facts = process.facts()
     except LoaderError as error:
-        raise UserError(why_not_read(config, str(error))) from None
+        raise UserError(explain_unreadable_dataset(config, str(error))) from None
     root = Path(facts.pop("root"))
     return DatasetFacts(name=config.dataset.repo_id, **facts), root
 
 
-def faults_of(config: TrainPipelineConfig, root: Path) -> list[str]:
+def dataset_faults(config: TrainPipelineConfig, root: Path) -> list[str]:
     """Return the faults of the dataset at ``root``, as notes.
 
     Raises:
         UserError: frames of it cannot be read. A loader that fails for that says nothing about its settings.
     """
-    return checked(root, config.dataset.repo_id, config.dataset.episodes, tolerance_s=config.tolerance_s)
+    return note_dataset_faults(root, config.dataset.repo_id, config.dataset.episodes, tolerance_s=config.tolerance_s)
 
 
-def why_not_read(config: TrainPipelineConfig, otherwise: str) -> str:
+def explain_unreadable_dataset(config: TrainPipelineConfig, otherwise: str) -> str:
     """Return in a line what is wrong with the dataset, after loading failed; ``otherwise`` where that is not found."""
     given = config.dataset
     root = locate_dataset(given.root, given.repo_id)

@@ -39,7 +39,7 @@ from strobe.core.processes.isolate import (
     Worker,
     start_server,
 )
-from strobe.core.processes.lifetime import Closing, end_with
+from strobe.core.processes.lifetime import Closing, bind_to_parent
 from strobe.dataloader.results import LoaderSettings
 
 PRELOADED = (__name__, "strobe.dataloader.train_loader", "lerobot.scripts.lerobot_train")
@@ -267,7 +267,7 @@ def _preparation(settings: LoaderSettings) -> Callable[[int], None] | None:
 
 def _prepare(parent: int, torch_threads: int | None, decoder_threads: int | None, worker: int) -> None:
     if os.getppid() == parent:
-        end_with(parent)  # a halted worker would outlast a process that was killed
+        bind_to_parent(parent)  # a halted worker would outlast a process that was killed
     if torch_threads is not None:
         import torch
 

@@ -169,5 +169,5 @@ class Dataloader(Answer):
     encodings: list[Encoding] = Field(default_factory=list)
 
     @property
-    def about(self) -> str:
+    def subject_name(self) -> str:
         return self.policy

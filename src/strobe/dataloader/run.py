@@ -24,7 +24,12 @@ from strobe.core.studies.shared.progress import Reporter
 from strobe.dataloader import process
 from strobe.dataloader.bench import Bench, Stages
 from strobe.dataloader.caches import caches
-from strobe.dataloader.preparation import facts_of, faults_of, fill_page_cache, why_not_read
+from strobe.dataloader.preparation import (
+    dataset_faults,
+    explain_unreadable_dataset,
+    fill_page_cache,
+    read_dataset_facts,
+)
 from strobe.dataloader.process import LoaderError, LoaderProcess
 from strobe.dataloader.results import (
     Dataloader,
@@ -35,8 +40,15 @@ from strobe.dataloader.results import (
     StepNeed,
     WhatIf,
 )
-from strobe.dataloader.settings import MOST_WAITING, SearchOptions, candidates, cores_here, flags_of, started_by_fork
-from strobe.dataloader.train_loader import backends_here, settings_of
+from strobe.dataloader.settings import (
+    MOST_WAITING,
+    SearchOptions,
+    candidates,
+    cores_here,
+    loader_flags,
+    started_by_fork,
+)
+from strobe.dataloader.train_loader import backends_here, loader_settings
 from strobe.version import __version__
 
 
@@ -61,13 +73,13 @@ def study(
         KeyboardInterrupt: before anything was measured.
     """
     process.warm_up()
-    given = settings_of(config, pin_memory=pin_memory)
+    given = loader_settings(config, pin_memory=pin_memory)
     own = started_by_fork(given)
     live.stage("opening the dataset")
-    facts, root = facts_of(config, own)
-    wrong = faults_of(config, root)
+    facts, root = read_dataset_facts(config, own)
+    wrong = dataset_faults(config, root)
     note = fill_page_cache(root) if root.is_dir() else None
-    answer = _unsearched(config, facts, given, machine)
+    answer = _answer_unsearched(config, facts, given, machine)
     answer.caveats += wrong
     answer.notes += [note] if note else []
     try:
@@ -91,7 +103,9 @@ def step_ms(rate: float, needed: float, settings: LoaderSettings) -> float | Non
     return max(load, step) if settings.num_workers else load + step
 
 
-def _unsearched(config: TrainPipelineConfig, facts: DatasetFacts, own: LoaderSettings, machine: Any) -> Dataloader:
+def _answer_unsearched(
+    config: TrainPipelineConfig, facts: DatasetFacts, own: LoaderSettings, machine: Any
+) -> Dataloader:
     kind = config.trainable_config.type
     return Dataloader(
         strobe_version=__version__,
@@ -125,12 +139,14 @@ def _search(
         chosen = _recommend(answer, bench, options, live)
         if chosen is None:
             reasons = dict.fromkeys(row.reason for row in bench.rows.values() if row.reason)
-            raise UserError(why_not_read(config, f"no loader could be measured: {'; '.join(reasons)[:400]}"))
+            raise UserError(
+                explain_unreadable_dataset(config, f"no loader could be measured: {'; '.join(reasons)[:400]}")
+            )
         if not first:
             return
         if options.what_ifs:
             transforms = config.dataset.image_transforms.enable
-            for what_if in what_ifs(bench, chosen, options.last_s / 2, transforms, live):
+            for what_if in measure_what_ifs(bench, chosen, options.last_s / 2, transforms, live):
                 answer.what_ifs.append(what_if)
             for cached in caches(bench, chosen, root, options.last_s / 2, live):
                 answer.caches.append(cached)
@@ -168,7 +184,7 @@ def _recommend(answer: Dataloader, bench: Bench, options: SearchOptions, live: S
     now = step_ms(own_rate.samples_per_s, bench.needed, bench.own) if own_rate is not None else None
     recommendation = Recommendation(
         batch_size=chosen.batch_size,
-        flags=flags_of(chosen),
+        flags=loader_flags(chosen),
         own=own_rate,
         chosen=chosen_rate,
         fed=fed,
@@ -214,11 +230,13 @@ def changes(chosen: LoaderSettings, *, video: bool, transforms: bool) -> list[Ch
     return changes
 
 
-def what_ifs(bench: Bench, chosen: LoaderSettings, seconds: float, transforms: bool, live: Stages) -> Iterator[WhatIf]:
+def measure_what_ifs(
+    bench: Bench, chosen: LoaderSettings, seconds: float, transforms: bool, live: Stages
+) -> Iterator[WhatIf]:
     """Yield a row per change, each measured for ``seconds`` in alternation with the chosen loader as it is."""
     for change in changes(chosen, video=bench.facts.video, transforms=transforms):
         live.stage(f"what if: {change.name}")
-        yield bench.measure_beside(change.name, change.settings, chosen, seconds, change.note)
+        yield bench.measure_alternative(change.name, change.settings, chosen, seconds, change.note)
 
 
 def start_ups(config: TrainPipelineConfig, chosen: LoaderSettings, live: Stages) -> Iterator[StartUp]:

@@ -77,7 +77,7 @@ def label(settings: LoaderSettings) -> str:
     return f"{workers}{ahead}, {settings.video_backend}"
 
 
-def flags_of(settings: LoaderSettings) -> list[str]:
+def loader_flags(settings: LoaderSettings) -> list[str]:
     """lerobot-train's flags for these settings."""
     flags = [f"--num_workers={settings.num_workers}"]
     if settings.num_workers:

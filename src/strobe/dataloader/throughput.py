@@ -27,7 +27,7 @@ _FEWEST = 3
 _WIDEST = math.log(1000)
 
 
-def rate_of(block_samples: int, blocks_s: Sequence[float]) -> Rate:
+def block_rate(block_samples: int, blocks_s: Sequence[float]) -> Rate:
     """Samples per second over ``blocks_s``, the seconds that successive blocks of ``block_samples`` took.
 
     The interval is Student's on the mean of the blocks, wider by what neighbours share (see `statistics.inflation`).
@@ -54,13 +54,13 @@ def rate_of(block_samples: int, blocks_s: Sequence[float]) -> Rate:
     )
 
 
-def merged(first: Rate | None, second: Rate) -> Rate:
+def merge_rates(first: Rate | None, second: Rate) -> Rate:
     """Both looks at one loader as one."""
     if first is None:
         return second
     if first.block_samples != second.block_samples:
         raise ValueError(f"blocks of {first.block_samples} and of {second.block_samples} samples are not alike")
-    return rate_of(first.block_samples, [*first.blocks_s, *second.blocks_s])
+    return block_rate(first.block_samples, [*first.blocks_s, *second.blocks_s])
 
 
 _FACTOR = 3  # Hyperband's authors advise it; with 2 there are more rungs, each of which costs as much as the first
@@ -139,11 +139,11 @@ def halve(
                 continue
             known[arm] = estimate
             if enough(arm, estimate):
-                others = [other for other in _ranked(alive, known) if other != arm]
+                others = [other for other in _rank_arms(alive, known) if other != arm]
                 search.rungs.append(HalvingRung(budget, tuple(alive), (arm,)))
                 search.remaining, search.reason, search.good_enough = [arm, *others], "one is good enough", True
                 return search
-        ranked = _ranked(alive, known)
+        ranked = _rank_arms(alive, known)
         # The budget grows as the arms get fewer, so that every rung costs about as much as the first.
         better = _better(ranked, known)
         search.rungs.append(HalvingRung(budget, tuple(alive), tuple(better)))
@@ -152,13 +152,13 @@ def halve(
                 dropped(arm)
         # The next rung goes the other way, so that a drift of the machine favours nobody.
         search.remaining = [arm for arm in reversed(alive) if arm in better]
-        search.reason = _why_ended(search.remaining, known, tie, last_rung=budget >= last)
+        search.reason = _search_end_reason(search.remaining, known, tie, last_rung=budget >= last)
         budget = min(_FACTOR * budget, last)
-    search.remaining = _ranked(search.remaining, known)
+    search.remaining = _rank_arms(search.remaining, known)
     return search
 
 
-def _why_ended(arms: Sequence[Arm], known: Mapping[Arm, E], tie: float, *, last_rung: bool) -> str:
+def _search_end_reason(arms: Sequence[Arm], known: Mapping[Arm, E], tie: float, *, last_rung: bool) -> str:
     """Return why the search is over with ``arms`` left, in words; '' where it goes on."""
     if not arms:
         return "every one failed"
@@ -166,10 +166,10 @@ def _why_ended(arms: Sequence[Arm], known: Mapping[Arm, E], tie: float, *, last_
         return "one is left"
     if last_rung:
         return "the budget of the last rung was spent"
-    return f"those left are within {100 * tie:g} % of each other" if _tied(arms, known, tie) else ""
+    return f"those left are within {100 * tie:g} % of each other" if _are_tied(arms, known, tie) else ""
 
 
-def _ranked(arms: Sequence[Arm], known: Mapping[Arm, E]) -> list[Arm]:
+def _rank_arms(arms: Sequence[Arm], known: Mapping[Arm, E]) -> list[Arm]:
     return sorted((arm for arm in arms if arm in known), key=lambda arm: -known[arm].value)
 
 
@@ -181,6 +181,6 @@ def _better(ranked: Sequence[Arm], known: Mapping[Arm, E]) -> list[Arm]:
     return [arm for arm in ranked[: math.ceil(len(ranked) / _FACTOR)] if known[arm].high >= best.low]
 
 
-def _tied(arms: Sequence[Arm], known: Mapping[Arm, E], tie: float) -> bool:
+def _are_tied(arms: Sequence[Arm], known: Mapping[Arm, E], tie: float) -> bool:
     best = max(known[arm].value for arm in arms)
     return all(known[arm].low >= (1 - tie) * best and known[arm].high <= (1 + tie) * best for arm in arms)

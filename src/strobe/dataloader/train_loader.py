@@ -22,7 +22,7 @@ from strobe.lerobot.quiet import quiet
 VIDEO_BACKENDS = ("torchcodec", "pyav")
 
 
-def settings_of(config: TrainPipelineConfig, *, pin_memory: bool = False) -> LoaderSettings:
+def loader_settings(config: TrainPipelineConfig, *, pin_memory: bool = False) -> LoaderSettings:
     """Return the settings that lerobot-train would take from ``config``."""
     return LoaderSettings(
         num_workers=config.num_workers,
@@ -35,7 +35,7 @@ def settings_of(config: TrainPipelineConfig, *, pin_memory: bool = False) -> Loa
     )
 
 
-def with_settings(config: TrainPipelineConfig, settings: LoaderSettings) -> TrainPipelineConfig:
+def replace_loader_settings(config: TrainPipelineConfig, settings: LoaderSettings) -> TrainPipelineConfig:
     """Return a copy of ``config`` with ``settings``, as far as it has fields for them."""
     changed = copy.copy(config)
     changed.dataset = dataclasses.replace(config.dataset, video_backend=settings.video_backend)
@@ -77,7 +77,7 @@ def open_dataset(config: TrainPipelineConfig, settings: LoaderSettings) -> Any:
     """
     from lerobot.datasets.factory import make_train_eval_datasets
 
-    changed = with_settings(config, settings)
+    changed = replace_loader_settings(config, settings)
     try:
         with quiet():
             dataset, _ = make_train_eval_datasets(changed)

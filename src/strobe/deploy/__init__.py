@@ -10,7 +10,7 @@ is for inference: weights may be in another precision, so train and save the bas
 """
 
 from strobe.deploy.live_check import Watch
-from strobe.deploy.loading import Loaded, load_policy, watch, with_recipe
-from strobe.deploy.objects import put_on, take_off
+from strobe.deploy.loading import Loaded, attach_recipe_on_load, load_policy, watch
+from strobe.deploy.objects import apply_recipe, revert_recipe
 
-__all__ = ["Loaded", "Watch", "load_policy", "put_on", "take_off", "watch", "with_recipe"]
+__all__ = ["Loaded", "Watch", "apply_recipe", "attach_recipe_on_load", "load_policy", "revert_recipe", "watch"]

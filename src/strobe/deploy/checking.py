@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from strobe.core.errors import UserError
-from strobe.core.measure.agreement import agree, in_common, in_words
+from strobe.core.measure.agreement import agree, crop_to_common_actions, describe_agreement
 from strobe.core.measure.guard import Guard, Judgement
 from strobe.core.results.agreement import ActionScale, Agreement, Yardstick
 from strobe.core.results.recipe import Recipe
@@ -22,7 +22,7 @@ from strobe.core.sameness.visits import FEWEST, CheckCall, plan
 from strobe.core.treatments import recipe as recipes
 from strobe.core.treatments.treated import Treated
 from strobe.core.treatments.treatment import Variant
-from strobe.deploy.twin import PolicyCall, Twin, unchanged
+from strobe.deploy.twin import PolicyCall, Twin, preserve_policy_state
 from strobe.lerobot.families.answers import predict
 from strobe.lerobot.policies.policy_subject import PolicySubject
 
@@ -57,13 +57,13 @@ class Applied:
     _post: Any = field(default=None, repr=False)
 
     @property
-    def settled(self) -> bool:
+    def is_settled(self) -> bool:
         """Whether the original weights were let go, so that `undo` does not bring them back."""
         return self.treated.let_go
 
     def undo(self) -> None:
         """Take the treatments off."""
-        self.treated.off()
+        self.treated.revert()
 
     def settle(self) -> None:
         """Let go of what only undoing needs: the original weights, where they are in another precision."""
@@ -71,7 +71,7 @@ class Applied:
         for treatment in self.treatments:
             self.treated.let_go |= treatment.settle()
 
-    def compare(self, untouched: Tensor, treated: Tensor, call: str) -> tuple[Agreement, Judgement]:
+    def compare(self, baseline: Tensor, treated: Tensor, call: str) -> tuple[Agreement, Judgement]:
         """Compare a chunk of the treated policy, as the policy gave it, with the baseline's of the same call.
 
         Args:
@@ -81,26 +81,26 @@ class Applied:
             Their agreement, and the guard's judgement on it.
         """
         if any(treatment.changes_execution for treatment in self.treatments):
-            (untouched,), (treated,) = in_common([untouched], [treated])
-        if untouched.shape != treated.shape:
-            difference = f"a chunk of {tuple(treated.shape)}, and {tuple(untouched.shape)} without the treatments"
+            (baseline,), (treated,) = crop_to_common_actions([baseline], [treated])
+        if baseline.shape != treated.shape:
+            difference = f"a chunk of {tuple(treated.shape)}, and {tuple(baseline.shape)} without the treatments"
             unlike = Agreement(cosine=0, largest_error=0, mean_error=0, observations=1, note=difference)
             return unlike, Judgement("broken", difference)
         if self._post is None:
             # The processors together: one that makes actions absolute reads the state that the other has seen.
             loaded = self.subject.loaded
             self._post = copy.deepcopy((loaded.preprocessor, loaded.postprocessor))[1]
-        before, after = (self._post(chunk.detach().clone()).detach().float().cpu() for chunk in (untouched, treated))
+        before, after = (self._post(chunk.detach().clone()).detach().float().cpu() for chunk in (baseline, treated))
         rows = range(len(before))
         calls = [call if len(rows) == 1 else f"{call}, environment {row + 1}" for row in rows]
-        executed = self.subject.executed
+        executed = self.subject.executed_actions
         agreement = agree(
             [before[r] for r in rows], [after[r] for r in rows], self.scale, executed=executed, calls=calls
         )
         return agreement, self.guard.judge(agreement, self.reordered)
 
 
-def put_on(
+def apply_checked_recipe(
     subject: PolicySubject,
     recipe: Recipe,
     name: str,
@@ -121,21 +121,21 @@ def put_on(
     Raises:
         UserError: a line with the recipe's name.
     """
-    treatments = recipes.treatments_of(recipe, name)
-    guard = recipes.guard_of(recipe, [treatment.effect for treatment in treatments])
+    treatments = recipes.make_treatments(recipe, name)
+    guard = recipes.recipe_guard(recipe, [treatment.effect for treatment in treatments])
     notes = recipes.differences(recipe, name)
-    if guard.unjudged and check:
-        notes.append(f"{name} has the guard {guard}: {guard.unjudged}")
+    if guard.blind_spots and check:
+        notes.append(f"{name} has the guard {guard}: {guard.blind_spots}")
     for line in notes:
         warnings.warn(line, stacklevel=3)
     variant = Variant(name, treatments)
     if not check and not twin:
         return Applied(subject, recipe, name, treatments, Treated(subject, variant), guard)
-    with unchanged(subject.policy, subject.device):
-        return _checked(subject, recipe, variant, guard, treatments, check, twin, seconds)
+    with preserve_policy_state(subject.policy, subject.device):
+        return _apply_and_check(subject, recipe, variant, guard, treatments, check, twin, seconds)
 
 
-def _checked(
+def _apply_and_check(
     subject: PolicySubject,
     recipe: Recipe,
     variant: Variant,
@@ -163,15 +163,15 @@ def _checked(
             applied.agreement.changes_execution = False  # the recipe says how many actions are executed: it was chosen
             judged = guard.judge(applied.agreement, reordered)
             if judged.outcome != "held":
-                fault = "not the policy that the recipe promises" if judged.broken else "its guard was not judged"
+                fault = "not the policy that the recipe promises" if judged.broken_limit else "its guard was not judged"
                 raise UserError(
-                    f"{name}: {fault}: {judged.words} ({in_words(applied.agreement)}; {applied.agreement.how}), and "
-                    f"the guard is {guard}; check=False loads it without the check"
+                    f"{name}: {fault}: {judged.words} ({describe_agreement(applied.agreement)}; "
+                    f"{applied.agreement.how}), and the guard is {guard}; check=False loads it without the check"
                 )
         if copy_of is not None and call is not None and expected is not None:
-            _require_untouched(applied, copy_of.predict(call), expected)
+            _require_baseline_actions(applied, copy_of.predict(call), expected)
     except BaseException:
-        treated.off()
+        treated.revert()
         raise
     return applied
 
@@ -210,23 +210,23 @@ def _one_call(subject: PolicySubject) -> tuple[PolicyCall, Tensor]:
     policy.reset()
     batch = subject.training.laid_out(subject.loaded.preprocessor(subject.observation(0)))
     torch.manual_seed(subject.seed)
-    call = PolicyCall.of(policy, subject.device, (batch,), dict(subject.chunk_options))
+    call = PolicyCall.record_call(policy, subject.device, (batch,), dict(subject.chunk_options))
     with torch.no_grad():
         return call, predict(policy, batch, subject.chunk_options).detach().clone()
 
 
-def _require_untouched(applied: Applied, own: Tensor, expected: Tensor) -> None:
+def _require_baseline_actions(applied: Applied, own: Tensor, expected: Tensor) -> None:
     """Raise UserError unless the copy acts as the baseline did."""
     agreement, _ = applied.compare(expected, own, "the copy")
     moved = agreement.rms if agreement.rms is not None else 1 - agreement.cosine
     if agreement.not_finite or moved > _LIKE_ITSELF:
         raise UserError(
             f"{applied.name}: it cannot be watched, since the copy of the baseline does not act as the "
-            f"original ({in_words(agreement)}); load it without watch"
+            f"original ({describe_agreement(agreement)}); load it without watch"
         )
 
 
-def device_of(policy: torch.nn.Module) -> torch.device:
+def policy_device(policy: torch.nn.Module) -> torch.device:
     """Return the device that the policy's weights are on."""
     first = next(iter(policy.parameters()), None)
     return torch.device("cpu") if first is None else first.device

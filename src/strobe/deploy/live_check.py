@@ -23,13 +23,13 @@ from typing import Any
 
 from torch import Tensor
 
-from strobe.core.errors import UserError, in_a_line
-from strobe.core.measure.agreement import in_words
+from strobe.core.errors import UserError, error_line
+from strobe.core.measure.agreement import describe_agreement
 from strobe.core.results.agreement import Agreement
 from strobe.core.timeline.layers import Call
 from strobe.core.treatments.treated import CALLED as METHOD
 from strobe.core.treatments.treated import Treated
-from strobe.deploy.checking import Applied, device_of
+from strobe.deploy.checking import Applied, policy_device
 from strobe.deploy.twin import PolicyCall
 
 logger = logging.getLogger("strobe")
@@ -96,7 +96,7 @@ class Watch:
         """
         if not self._closed:
             self._closed = True
-            self._wrapper.off()
+            self._wrapper.revert()
             self._jobs.put(None)
             if not self.broken:
                 self._applied.settle()
@@ -107,7 +107,7 @@ class Watch:
         """Run on the program's thread. Nothing here waits for the other one."""
         if self.broken:
             self._closed = True
-            self._wrapper.off(treatments=True)
+            self._wrapper.revert(treatments=True)
             self._jobs.put(None)
             return self._wrapper.inner(*args, **kwargs)
         self.seen += 1
@@ -116,7 +116,7 @@ class Watch:
         if self._busy:
             self.skipped += 1
             return self._wrapper.inner(*args, **kwargs)
-        call = PolicyCall.of(self._policy, device_of(self._policy), args, kwargs)
+        call = PolicyCall.record_call(self._policy, policy_device(self._policy), args, kwargs)
         chunk = self._wrapper.inner(*args, **kwargs)
         self._busy = True
         self._jobs.put((self.seen, call, chunk.detach().clone()))
@@ -130,7 +130,7 @@ class Watch:
             try:
                 self._compare(*job)
             except Exception as error:
-                why = in_a_line(error, 200)
+                why = error_line(error, 200)
                 self.failed = f"{self._applied.name} is watched no longer: the baseline fails: {why}"
                 _tell(self.failed)
             del job
@@ -138,28 +138,30 @@ class Watch:
 
     def _compare(self, number: int, call: PolicyCall, chunk: Tensor) -> None:
         twin = self._twin
-        if device_of(twin.policy) != call.device:
+        if policy_device(twin.policy) != call.device:
             twin.policy.to(call.device)
-        untouched = twin.predict(call)
+        baseline = twin.predict(call)
         with call.modes():
-            agreement, judged = self._applied.compare(untouched, chunk, f"chunk {number}")
+            agreement, judged = self._applied.compare(baseline, chunk, f"chunk {number}")
         self.checked += 1
-        if self.worst is None or _moved(agreement) > _moved(self.worst):
+        if self.worst is None or _largest_change(agreement) > _largest_change(self.worst):
             self.worst = agreement
         applied = self._applied
-        if judged.unjudged and not self.failed:
-            self.failed = f"{applied.name} is watched no longer: chunk {number} was not judged: {judged.unjudged}"
+        if judged.missing_figures and not self.failed:
+            self.failed = (
+                f"{applied.name} is watched no longer: chunk {number} was not judged: {judged.missing_figures}"
+            )
             _tell(self.failed)
-        if judged.broken and not self.broken:
+        if judged.broken_limit and not self.broken:
             self.fallen_back = (
                 f"{applied.name} on {applied.subject.info.kind} is reverted: chunk {number} breaks its guard: "
-                f"{judged.broken} ({in_words(agreement)}); the baseline runs from the next chunk on"
+                f"{judged.broken_limit} ({describe_agreement(agreement)}); the baseline runs from the next chunk on"
             )
-            self.broken = judged.broken  # what the program's thread looks at: last
+            self.broken = judged.broken_limit  # what the program's thread looks at: last
             _tell(self.fallen_back)
 
 
-def _moved(agreement: Agreement) -> float:
+def _largest_change(agreement: Agreement) -> float:
     if agreement.not_finite:
         return float("inf")
     return agreement.worst if agreement.worst is not None else 1 - agreement.cosine
@@ -209,11 +211,11 @@ class Outermost:
         if self._wait is not None:
             self._wait()
 
-    def below_again(self) -> None:
+    def note_reapplication(self) -> None:
         """Take note that the treatments inside were applied again."""
         self._before, self.inner = vars(self.policy).get(METHOD), getattr(self.policy, METHOD)
 
-    def off(self, *, treatments: bool = False) -> None:
+    def revert(self, *, treatments: bool = False) -> None:
         """Take the wrapper off, and with ``treatments`` what is inside it too; once is enough.
 
         Whoever kept hold of the wrapper calls what is then there.
@@ -228,7 +230,7 @@ class Outermost:
             held.pop(METHOD, None)
         self._treated.on_top = None
         if treatments:
-            self._treated.off()
+            self._treated.revert()
         self.inner = held.get(METHOD) or getattr(type(self.policy), METHOD).__get__(self.policy)
         if top is not self._made and top is not None:
             held[METHOD] = top

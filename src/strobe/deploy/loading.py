@@ -17,7 +17,7 @@ from strobe.core.errors import UserError, nearest
 from strobe.core.results.agreement import Agreement
 from strobe.core.results.recipe import Recipe
 from strobe.core.treatments import recipe as recipes
-from strobe.deploy.checking import Applied, put_on
+from strobe.deploy.checking import Applied, apply_checked_recipe
 from strobe.deploy.live_check import Watch, require_share
 from strobe.lerobot.policies import inputs, lerobot_policies
 from strobe.lerobot.policies.policy_subject import PolicySubject
@@ -87,10 +87,10 @@ def load_policy(
     loaded = lerobot_policies.load(config, fed, size="tiny" if tiny else "full")
     result = Loaded(loaded.policy, loaded.preprocessor, loaded.postprocessor)
     if named is not None:
-        applied = put_on(PolicySubject(loaded, fed), *named, check=check, twin=bool(watch))
+        applied = apply_checked_recipe(PolicySubject(loaded, fed), *named, check=check, twin=bool(watch))
         result.agreement, result._applied = applied.agreement, applied
         result.preprocessor = loaded.preprocessor  # which a treatment may have changed
-        result.watch = _watched(applied, watch)
+        result.watch = _start_watch(applied, watch)
     return result
 
 
@@ -106,19 +106,19 @@ def watch(loaded: Loaded, share: float) -> Watch:
         raise UserError("this policy has no recipe: it is untouched, and there is nothing to watch")
     if loaded.watch is not None:
         raise UserError(f"this policy is watched already: {loaded.watch}")
-    if applied.settled:
+    if applied.is_settled:
         raise UserError(
             f"{applied.name}: the original weights were freed when it was loaded, so there is nothing to compare "
             f"with: load it with watch={share:g}, which does not free them"
         )
     applied.undo()
-    applied = put_on(applied.subject, applied.recipe, applied.name, check=False, twin=True)
+    applied = apply_checked_recipe(applied.subject, applied.recipe, applied.name, check=False, twin=True)
     loaded._applied, loaded.watch = applied, Watch(applied, share)
     return loaded.watch
 
 
 @contextlib.contextmanager
-def with_recipe(recipe: AnyRecipe, *, check: bool = True, watch: float = 0.0) -> Iterator[list[Watch]]:
+def attach_recipe_on_load(recipe: AnyRecipe, *, check: bool = True, watch: float = 0.0) -> Iterator[list[Watch]]:
     """Inside, every checkpoint of the recipe's type that LeRobot loads in this process carries ``recipe``.
 
     For LeRobot's own programs, which load the policy themselves::
@@ -153,10 +153,10 @@ def with_recipe(recipe: AnyRecipe, *, check: bool = True, watch: float = 0.0) ->
 
     def from_pretrained(cls: object, pretrained_name_or_path: object, *args: object, **options: object) -> Any:
         nonlocal carried
-        with lerobot_policies.by_strobe():
+        with lerobot_policies.mark_strobe_loading():
             policy = plain(cls, pretrained_name_or_path, *args, **options)
             applied = carry(policy, pretrained_name_or_path, made, name, check=check, twin=bool(watch))
-        if (record := _watched(applied, watch)) is not None:
+        if (record := _start_watch(applied, watch)) is not None:
             watches.append(record)
         carried += 1
         return policy
@@ -177,7 +177,7 @@ def carry(policy: Any, path: Any, recipe: Recipe, name: str, **options: Any) -> 
         raise UserError(f"{name}: {path} gets a PEFT adapter: merge it into its policy first")
     recipes.require_kind(policy.config.type, recipe, name)
     fed = replace(inputs.synthetic(policy.config, count=1), kind="pending")
-    return put_on(PolicySubject(lerobot_policies.adopt(policy, path), fed), recipe, name, **options)
+    return apply_checked_recipe(PolicySubject(lerobot_policies.adopt(policy, path), fed), recipe, name, **options)
 
 
 def read(recipe: AnyRecipe) -> tuple[Recipe, str]:
@@ -187,7 +187,7 @@ def read(recipe: AnyRecipe) -> tuple[Recipe, str]:
     return recipes.load(Path(recipe)), Path(recipe).name
 
 
-def _watched(applied: Applied, share: float) -> Watch | None:
+def _start_watch(applied: Applied, share: float) -> Watch | None:
     if share:
         return Watch(applied, share)
     applied.settle()

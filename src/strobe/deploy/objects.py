@@ -11,16 +11,16 @@ from strobe.core.errors import UserError
 from strobe.core.results.recipe import Recipe
 from strobe.core.runs.recipe_file import NAME
 from strobe.core.subjects.callable_subject import CallableSubject
-from strobe.core.subjects.callables import target_of
+from strobe.core.subjects.callables import make_target
 from strobe.core.subjects.subject import Phase
 from strobe.core.treatments import recipe as recipes
-from strobe.core.treatments.treated import Treated, treated
+from strobe.core.treatments.treated import Treated, find_treated
 from strobe.core.treatments.treatment import Variant
 
 P = TypeVar("P")
 
 
-def put_on(recipe: Recipe | str | PathLike[str], policy: P, inputs: Any = None) -> P:
+def apply_recipe(recipe: Recipe | str | PathLike[str], policy: P, inputs: Any = None) -> P:
     """Put a recipe on ``policy``, until `take_off`, and return it.
 
         policy = strobe.put_on("runs/2026-11-26_1200_optimize_mypolicy", MyPolicy())
@@ -44,14 +44,14 @@ def put_on(recipe: Recipe | str | PathLike[str], policy: P, inputs: Any = None) 
     made, name = _read(recipe)
     if not made.object:
         raise UserError(f"{name} is a recipe for the type '{made.policy}': strobe.load_policy loads a policy with it")
-    target = target_of("policy", policy)
+    target = make_target("policy", policy)
     if not target.modules:
         raise UserError(f"{name}: no torch module was found in {target.label}: there is nothing to put it on")
-    if (other := _on(policy)) is not None:
+    if (other := _find_treated(policy)) is not None:
         raise UserError(f"{other.variant.name} is on this policy already: strobe.take_off(policy) takes it off")
     given = list(inputs) if type(inputs) is list else [inputs]
     subject = CallableSubject([target], given) if inputs is not None else _WithoutInputs([target], [()])
-    treatments = recipes.treatments_of(made, name)
+    treatments = recipes.make_treatments(made, name)
     notes = recipes.differences(made, name)
     if made.object != target.label:
         notes.append(f"{name} was found on a {made.object}, and this is a {target.label}: its figures may not hold")
@@ -61,12 +61,12 @@ def put_on(recipe: Recipe | str | PathLike[str], policy: P, inputs: Any = None) 
     return policy
 
 
-def take_off(policy: P) -> P:
+def revert_recipe(policy: P) -> P:
     """Take off what `put_on` put on ``policy``, and return it as it was. Raises UserError where nothing is on it."""
-    found = _on(policy)
+    found = _find_treated(policy)
     if found is None:
         raise UserError("no recipe is on this policy: there is nothing to take off")
-    found.off()
+    found.revert()
     return policy
 
 
@@ -77,9 +77,9 @@ class _WithoutInputs(CallableSubject):
         raise UserError("it is calibrated on observations: give them, strobe.put_on(recipe, policy, inputs)")
 
 
-def _on(policy: object) -> Treated | None:
-    modules = target_of("policy", policy).modules.values()
-    return next((found for module in modules if (found := treated(module)) is not None), None)
+def _find_treated(policy: object) -> Treated | None:
+    modules = make_target("policy", policy).modules.values()
+    return next((found for module in modules if (found := find_treated(module)) is not None), None)
 
 
 def _read(recipe: Recipe | str | PathLike[str]) -> tuple[Recipe, str]:

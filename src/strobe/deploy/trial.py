@@ -17,28 +17,28 @@ from typing import Any
 from torch import Tensor
 
 from strobe.core.devices.accelerators import generator_states, set_generators
-from strobe.core.errors import UserError, in_a_line
-from strobe.core.measure.agreement import in_words
+from strobe.core.errors import UserError, error_line
+from strobe.core.measure.agreement import describe_agreement
 from strobe.core.results.agreement import Agreement
 from strobe.core.results.recipe import NOT_USED
-from strobe.deploy.checking import Applied, device_of
+from strobe.deploy.checking import Applied, policy_device
 from strobe.deploy.live_check import Outermost, Watch
 from strobe.deploy.loading import carry, read
-from strobe.deploy.twin import PolicyCall, copied
+from strobe.deploy.twin import PolicyCall, copy_containers
 
 logger = logging.getLogger("strobe")
 
 SECONDS = 3.0  # approximate time of the check on synthetic observations: the one that counts is still to come
 
 
-def not_used(name: str, why: object) -> None:
+def log_unused_recipe(name: str, why: object) -> None:
     """Log the one line about a recipe that is not used. Whoever watches the run finds it in the record."""
-    words = in_a_line(why).removeprefix(f"{name}: ")
+    words = error_line(why).removeprefix(f"{name}: ")
     line = "strobe: %s is not used: %s; the policy runs unchanged"
     logger.warning(line, name, words, extra={NOT_USED: f"{name} is not used: {words}"})
 
 
-def put_on_trial(policy: object, path: object, recipe: str | PathLike[str], watch: float = 0.0) -> RecipeTrial | None:
+def apply_on_trial(policy: object, path: object, recipe: str | PathLike[str], watch: float = 0.0) -> RecipeTrial | None:
     """Put the recipe in the file ``recipe`` on a policy that LeRobot has loaded from ``path``.
 
     It never raises: where the recipe cannot be used, the policy is as it was, and the log says so.
@@ -56,7 +56,7 @@ def put_on_trial(policy: object, path: object, recipe: str | PathLike[str], watc
         notes = [str(warning.message) for warning in warned if str(warning.message).startswith(f"{name} ")]
         return RecipeTrial(applied, again, watch, notes)
     except Exception as error:
-        not_used(name, error if isinstance(error, UserError) else f"{type(error).__name__}: {error}")
+        log_unused_recipe(name, error if isinstance(error, UserError) else f"{type(error).__name__}: {error}")
         return None
 
 
@@ -81,7 +81,7 @@ class RecipeTrial:
         self.watch: Watch | None = None
         self._share, self._notes = watch, notes
         self._policy: Any = applied.subject.policy
-        self._device = device_of(self._policy)
+        self._device = policy_device(self._policy)
         self._seen = self._guided = False
         self._wrapper = Outermost(applied.treated, self._call)
 
@@ -89,18 +89,18 @@ class RecipeTrial:
         guided = kwargs.get("prev_chunk_left_over") is not None
         if self._seen and (self._guided or not guided):
             return self._wrapper.inner(*args, **kwargs)
-        call = PolicyCall.of(self._policy, device_of(self._policy), args, kwargs)
+        call = PolicyCall.record_call(self._policy, policy_device(self._policy), args, kwargs)
         try:
             chunk, why = self._both(call, args, kwargs)
         except Exception as error:
-            chunk, why = None, f"{type(error).__name__}: {in_a_line(error, 200)}"
+            chunk, why = None, f"{type(error).__name__}: {error_line(error, 200)}"
         if chunk is None or why:
             return self._fall_back(call, why)
         if not self._seen:
             self._tell()
         self._seen, self._guided = True, self._guided or guided
         if self._guided or not self._may_be_guided():
-            self._passed()
+            self._accept_recipe()
         return chunk
 
     def _both(self, call: PolicyCall, args: tuple[object, ...], kwargs: dict[str, object]) -> tuple[Tensor, str]:
@@ -111,22 +111,22 @@ class RecipeTrial:
         assert twin is not None
         chunk = self._wrapper.inner(*args, **kwargs)
         set_generators(dict(call.noise))
-        untouched = twin.predict(call, own_noise=False)
+        baseline = twin.predict(call, own_noise=False)
         after = generator_states(call.device)
         with call.modes():
-            agreement, judged = self.applied.compare(untouched, chunk, "first observation" if not self._seen else "RTC")
+            agreement, judged = self.applied.compare(baseline, chunk, "first observation" if not self._seen else "RTC")
         set_generators(after)
         self.agreement = agreement
         if judged.outcome == "held":
             return chunk, ""
         where = "the first observation" if not self._seen else "the first call with Real-Time Chunking"
-        words = judged.broken or f"its guard was not judged: {judged.unjudged}"
-        return chunk, f"on {where} {words} ({in_words(agreement)}), and it demands {self.applied.guard}"
+        words = judged.broken_limit or f"its guard was not judged: {judged.missing_figures}"
+        return chunk, f"on {where} {words} ({describe_agreement(agreement)}), and it demands {self.applied.guard}"
 
     def _move(self, call: PolicyCall) -> None:
         """Put the treatments on again, on the device that the program has moved the policy to."""
         policy = self._policy
-        self._wrapper.off(treatments=True)
+        self._wrapper.revert(treatments=True)
         policy.to(call.device)
         policy.config.device = str(call.device)
         with warnings.catch_warnings():
@@ -141,15 +141,15 @@ class RecipeTrial:
 
     def _fall_back(self, call: PolicyCall, why: str) -> Tensor:
         """Run the call as if the recipe had never been there."""
-        self._wrapper.off(treatments=True)
-        not_used(self.applied.name, why)
+        self._wrapper.revert(treatments=True)
+        log_unused_recipe(self.applied.name, why)
         vars(self._policy).update(call.state)
         set_generators(dict(call.noise))
         self.applied.twin = None
-        return self._wrapper.inner(*copied(call.args), **copied(call.kwargs))
+        return self._wrapper.inner(*copy_containers(call.args), **copy_containers(call.kwargs))
 
-    def _passed(self) -> None:
-        self._wrapper.off()
+    def _accept_recipe(self) -> None:
+        self._wrapper.revert()
         if self._share:
             self.watch = Watch(self.applied, self._share)
         else:
@@ -161,4 +161,4 @@ class RecipeTrial:
         count = len(applied.treatments)
         line = f"{applied.name} on {applied.subject.info.kind}: {count} treatment{'' if count == 1 else 's'}"
         notes = "".join(f"; {note}" for note in self._notes)
-        logger.info("strobe: %s, on the first observation %s%s", line, in_words(agreement), notes)
+        logger.info("strobe: %s, on the first observation %s%s", line, describe_agreement(agreement), notes)

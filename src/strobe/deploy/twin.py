@@ -20,8 +20,8 @@ from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from strobe.core.devices.accelerators import generator_states, generators_restored, numbered
-from strobe.core.errors import UserError, in_a_line
+from strobe.core.devices.accelerators import generator_states, generators_restored, number_device
+from strobe.core.errors import UserError, error_line
 from strobe.treatments.flow.rtc import switch
 
 
@@ -48,11 +48,13 @@ class PolicyCall:
     autocast: torch.dtype | None
 
     @classmethod
-    def of(cls, policy: Any, device: torch.device, args: tuple[Any, ...], kwargs: dict[str, Any]) -> PolicyCall:
+    def record_call(
+        cls, policy: Any, device: torch.device, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> PolicyCall:
         """Take down a call that is about to be made."""
         return cls(
-            args=copied(args),
-            kwargs=copied(kwargs),
+            args=copy_containers(args),
+            kwargs=copy_containers(kwargs),
             state=copied_state(policy),
             rtc=copy.deepcopy(getattr(policy.config, "rtc_config", None)),
             guided=getattr(policy, "rtc_processor", None) is not None,
@@ -86,7 +88,7 @@ class Twin:
         try:
             self.policy: Any = copy.deepcopy(policy, {id(tensor): _same_memory(tensor) for tensor in held})
         except Exception as error:
-            why = in_a_line(error, 200)
+            why = error_line(error, 200)
             raise UserError(f"the baseline cannot be copied to compare with: {why}") from error
         for module in self.policy.modules():
             _drop_replaced_methods(module)
@@ -99,12 +101,12 @@ class Twin:
             own_noise: draw the call's noise from generators of its own; else the process's, as they stand.
         """
         policy = self.policy
-        vars(policy).update({name: copied(value) for name, value in call.state.items()})
+        vars(policy).update({name: copy_containers(value) for name, value in call.state.items()})
         if self._rtc is None or self._rtc != (call.rtc, call.guided):
             self._follow(call)
         noise: Callable[[], object] = (lambda: OwnNoise(call.noise)) if own_noise else contextlib.nullcontext
         with call.modes(), noise():
-            return policy.predict_action_chunk(*copied(call.args), **copied(call.kwargs))
+            return policy.predict_action_chunk(*copy_containers(call.args), **copy_containers(call.kwargs))
 
     def _follow(self, call: PolicyCall) -> None:
         """Have Real-Time Chunking as the policy had it at the call: programs turn it on after loading."""
@@ -172,7 +174,7 @@ class OwnNoise(TorchDispatchMode):
             if at < len(args):
                 return func(*args[:at], generator, *args[at + 1 :], **named)
             return func(*args, **{**named, "generator": generator})
-        other = _with_generator(func)
+        other = _generator_overload(func)
         if other is not None:
             return other(*args, **named, generator=generator)
         filled = _FILLED.get(func._schema.name)
@@ -194,7 +196,7 @@ def _arguments(func: Any) -> list[str]:
 
 
 @functools.cache
-def _with_generator(func: Any) -> Any:
+def _generator_overload(func: Any) -> Any:
     """Return the overload of ``func`` that takes its arguments and a generator as well; None if there is none."""
     wanted = sorted([*_arguments(func), "generator"])
     for name in func.overloadpacket.overloads():
@@ -212,7 +214,7 @@ def _device(args: tuple[Any, ...], kwargs: dict[str, Any]) -> torch.device:
         device = next((leaf.device for leaf in tree_leaves((args, kwargs)) if isinstance(leaf, Tensor)), None)
     if device is None:
         device = torch.get_default_device()
-    return numbered(device)
+    return number_device(device)
 
 
 # State of a policy and its program besides the weights, which a check must leave as it was.
@@ -224,20 +226,20 @@ _ELSEWHERE = frozenset({"config", "rtc_processor"})  # the same in all calls, or
 _PLAIN = (bool, int, float, str, bytes, type(None))
 
 
-def copied(value: Any) -> Any:
+def copy_containers(value: Any) -> Any:
     """Return ``value`` with its tensors and containers copied; what is neither is the same object."""
     if isinstance(value, Tensor):
         return value.detach().clone()
     if isinstance(value, deque):
-        return deque(map(copied, value), value.maxlen)
+        return deque(map(copy_containers, value), value.maxlen)
     if isinstance(value, dict):
-        return {key: copied(entry) for key, entry in value.items()}
+        return {key: copy_containers(entry) for key, entry in value.items()}
     if type(value) in (list, tuple, set):
-        return type(value)(map(copied, value))
+        return type(value)(map(copy_containers, value))
     return value
 
 
-def state_of(policy: nn.Module) -> dict[str, object]:
+def policy_state(policy: nn.Module) -> dict[str, object]:
     """Return the data that ``policy`` itself holds, by name: queues, counters, a history. They are not copied."""
     return {name: value for name, value in vars(policy).items() if _is_state(policy, name, value)}
 
@@ -245,13 +247,13 @@ def state_of(policy: nn.Module) -> dict[str, object]:
 def copied_state(policy: nn.Module) -> dict[str, object]:
     """Return a copy of `state_of`."""
     copies = {}
-    for name, value in state_of(policy).items():
+    for name, value in policy_state(policy).items():
         if _own_object(policy, value):
             other = copy.copy(value)
-            vars(other).update({key: copied(entry) for key, entry in vars(value).items()})
+            vars(other).update({key: copy_containers(entry) for key, entry in vars(value).items()})
             copies[name] = other
         else:
-            copies[name] = copied(value)
+            copies[name] = copy_containers(value)
     return copies
 
 
@@ -269,16 +271,16 @@ def _own_object(policy: nn.Module, value: object) -> bool:
 
 
 @contextlib.contextmanager
-def unchanged(policy: nn.Module, device: torch.device) -> Iterator[None]:
+def preserve_policy_state(policy: nn.Module, device: torch.device) -> Iterator[None]:
     """Inside, the policy may be called and reset, and generators seeded; after it all of that is as it was before."""
     modes = {module: module.training for module in policy.modules()}
-    before, working = state_of(policy), copied_state(policy)
+    before, working = policy_state(policy), copied_state(policy)
     vars(policy).update(working)
     try:
         with generators_restored(device):
             yield
     finally:
-        for name in set(state_of(policy)) - set(before):
+        for name in set(policy_state(policy)) - set(before):
             del vars(policy)[name]
         vars(policy).update(before)
         for module, mode in modes.items():

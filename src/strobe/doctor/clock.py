@@ -13,7 +13,7 @@ from statistics import median
 
 import torch
 
-from strobe.core.results.numerals import fixed
+from strobe.core.results.numerals import format_fixed
 from strobe.core.timeline.clock import DeviceClock, device_clock, host_ns, synchronise
 from strobe.doctor.results import SelfCheck
 
@@ -70,12 +70,12 @@ class Clocks:
         return min(moments, key=lambda pair: pair[0])[1]
 
 
-def clocks_of(device: torch.device) -> Clocks:
+def choose_clocks(device: torch.device) -> Clocks:
     """Return the clocks for work on ``device``."""
     return Clocks(device_clock(device))
 
 
-def work_on(device: torch.device, host: Callable[[], int] = host_ns) -> Work:
+def make_work(device: torch.device, host: Callable[[], int] = host_ns) -> Work:
     """Return work in units of about `UNIT_MS`: products of square matrices on ``device``."""
     side = 256 if device.type == "cpu" else 2048
     square = torch.ones(side, side, device=device)
@@ -101,12 +101,12 @@ def work_on(device: torch.device, host: Callable[[], int] = host_ns) -> Work:
     return lambda units: products(each * units)
 
 
-def at_once(clocks: Clocks, work: Work) -> Iterator[SelfCheck]:
+def check_clocks(clocks: Clocks, work: Work) -> Iterator[SelfCheck]:
     """Compare the clocks with what is known: a sleep, and twice the same work."""
     yield _sleeping(clocks)
     yield _twice(clocks, work)
     if clocks.device is not None:
-        yield _beside_host(clocks, clocks.device, work)
+        yield _compare_with_host_clock(clocks, clocks.device, work)
 
 
 def later(clocks: Clocks, first: Moment) -> Iterator[SelfCheck]:
@@ -131,7 +131,7 @@ def _sleeping(clocks: Clocks) -> SelfCheck:
     if shortest < 0.99 * requested:
         means = "A sleep never ends early: this clock runs slow or jumps back."
         return _clock_check(name, text, means, figures, good=False)
-    return SelfCheck.judged(
+    return SelfCheck.judge(
         "clock",
         name,
         usual <= 2 * requested,
@@ -147,7 +147,7 @@ def _twice(clocks: Clocks, work: Work) -> SelfCheck:
     clock = "the host's clock" if clocks.device is None else "the device's clock"
     ratios, single = [], []
     for _ in range(TIMES):
-        single_ms, double_ms = _timed(clocks, work, 1), _timed(clocks, work, 2)
+        single_ms, double_ms = _time_work(clocks, work, 1), _time_work(clocks, work, 2)
         single.append(single_ms)
         ratios.append(double_ms / single_ms if single_ms > 0 else 0.0)
     ratio = median(ratios)
@@ -155,7 +155,7 @@ def _twice(clocks: Clocks, work: Work) -> SelfCheck:
     text = f"{ratio:.3f} times as long by {clock} (median of {TIMES} pairs of about {median(single):.0f} ms)"
     if min(ratios) > TWICE[1] or max(ratios) < TWICE[0]:  # else it does at times: the machine is uneven, not its clock
         return _clock_check(name, text, "You cannot trust any time of this clock.", figures, good=False)
-    return SelfCheck.judged(
+    return SelfCheck.judge(
         "clock",
         name,
         TWICE[0] <= ratio <= TWICE[1],
@@ -166,7 +166,7 @@ def _twice(clocks: Clocks, work: Work) -> SelfCheck:
     )
 
 
-def _beside_host(clocks: Clocks, device: DeviceClock, work: Work) -> SelfCheck:
+def _compare_with_host_clock(clocks: Clocks, device: DeviceClock, work: Work) -> SelfCheck:
     """Time the same work by both clocks: events on the stream, and the host that waits for them."""
     name = "the device's clock and the host's"
     ratios = []
@@ -192,14 +192,14 @@ def _drift(name: str, other: str, mine: int, theirs: int) -> SelfCheck:
     apart_ms = (mine - theirs) / 1e6
     ppm = (mine - theirs) / theirs * 1e6 if theirs > 0 else 0.0
     allowed_ms = READ_MS + DRIFT_PPM * 1e-6 * max(seconds, 0.0) * 1e3
-    shown, share = fixed(apart_ms, 2, plus=True), fixed(ppm, 0, plus=True)
+    shown, share = format_fixed(apart_ms, 2, plus=True), format_fixed(ppm, 0, plus=True)
     text = f"{shown} ms against {other} in {seconds:.0f} s ({share} parts in a million)"
     figures = {"apart_ms": apart_ms, "seconds": seconds, "ppm": ppm}
     means = f"It drifts or jumps: at most {allowed_ms:.1f} ms are expected."
     return _clock_check(name, text, means, figures, good=abs(apart_ms) <= allowed_ms)
 
 
-def _timed(clocks: Clocks, work: Work, units: int) -> float:
+def _time_work(clocks: Clocks, work: Work, units: int) -> float:
     """Milliseconds of so many units of work, by the device's clock where there is one."""
     if clocks.device is None:
         began = clocks.host()
@@ -214,4 +214,4 @@ def _timed(clocks: Clocks, work: Work, units: int) -> float:
 def _clock_check(name: str, seen: str, means: str, figures: Mapping[str, float], *, good: bool) -> SelfCheck:
     """A clock that fails, unless it is ``good``."""
     do = "Do not trust times of this machine; a virtual machine may need another clock source."
-    return SelfCheck.judged("clock", name, good, seen, means, do, bad="fails", evidence=figures)
+    return SelfCheck.judge("clock", name, good, seen, means, do, bad="fails", evidence=figures)

@@ -71,7 +71,7 @@ def study(config: DoctorConfig, only: list[str], live: Live) -> Studied:
     check_device(config.device)
     device = torch.device(config.device) if config.device else machine.best()
     result = doctor(device, config.output_dir, live, only=[area for area in AREAS if area in only])
-    return Studied(result, vars(config), config.output_dir, code=int(not result.trusted))
+    return Studied(result, vars(config), config.output_dir, code=int(not result.is_trusted))
 
 
 run = Command("doctor", __doc__, DoctorConfig, read, study)

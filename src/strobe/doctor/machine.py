@@ -9,7 +9,7 @@ from pathlib import Path
 import psutil
 import torch
 
-from strobe.core.devices.accelerators import memory_of
+from strobe.core.devices.accelerators import find_device_memory
 from strobe.core.measure.machine import describe
 from strobe.core.measure.memory import available_bytes
 from strobe.doctor.results import SelfCheck
@@ -30,7 +30,7 @@ def best() -> torch.device:
 def examine(device: torch.device, folder: Path) -> Iterator[SelfCheck]:
     """Look at ``device``, at the machine's memory, and at the disk that holds ``folder``."""
     if device.type == "cpu":
-        yield _no_accelerator()
+        yield _missing_accelerator_check()
     else:
         yield _computes(device)
     yield _memory()
@@ -44,7 +44,7 @@ def _available(kind: str) -> bool:
         return False
 
 
-def _no_accelerator() -> SelfCheck:
+def _missing_accelerator_check() -> SelfCheck:
     means = "Treatments for GPUs are emulated on the CPU, which shows wrong actions and no times."
     hidden = [kind for kind in ACCELERATORS if _available(kind)]
     if hidden:
@@ -69,7 +69,7 @@ def _computes(device: torch.device) -> SelfCheck:
     expected = first.double() @ second.double()
     product = (first.to(device) @ second.to(device)).cpu().double()
     error = float((product - expected).abs().max() / expected.abs().max())
-    return SelfCheck.judged(
+    return SelfCheck.judge(
         "machine",
         f"{device.type} computes",
         error < 1e-2,  # TF32 rounds to 1e-3
@@ -82,7 +82,7 @@ def _computes(device: torch.device) -> SelfCheck:
 
 
 def _name(device: torch.device) -> str:
-    machine, memory = describe(device), memory_of(device)
+    machine, memory = describe(device), find_device_memory(device)
     free = memory.free() if memory is not None else None
     if free is None or machine.device_memory_bytes is None:
         return machine.device_name
@@ -91,7 +91,7 @@ def _name(device: torch.device) -> str:
 
 def _memory() -> SelfCheck:
     free, total = available_bytes(), psutil.virtual_memory().total
-    return SelfCheck.judged(
+    return SelfCheck.judge(
         "machine",
         "memory",
         free >= FEW_BYTES,
@@ -105,7 +105,7 @@ def _memory() -> SelfCheck:
 def _disk(folder: Path) -> SelfCheck:
     existing = next(parent for parent in (folder.absolute(), *folder.absolute().parents) if parent.exists())
     free = shutil.disk_usage(existing).free
-    return SelfCheck.judged(
+    return SelfCheck.judge(
         "machine",
         "disk for runs",
         free >= FEW_BYTES,

@@ -16,7 +16,7 @@ def outline(result: DoctorResult, _depth: int | None = None) -> Document:
     for area, title in TITLES.items():
         if checks := [check for check in result.checks if check.area == area]:
             rows = table(checks, _CHECKS, kind=lambda check: KINDS.get(check.outcome, "part"))
-            sections.append(Section(area, title, rows.without_empty_columns()))
+            sections.append(Section(area, title, rows.drop_empty_columns()))
     machine, made = result.machine, units.count(len(result.checks), "self-check")
     versions = machine.versions if machine is not None else {}
     facts = [
@@ -51,23 +51,25 @@ def answers(result: DoctorResult) -> list[str]:
     """Return the verdict: what can be trusted, how much needs care, and what is not installed."""
     if not result.checks:
         return ["Nothing was checked."]
-    failing = result.of("fails")
+    failing = result.checks_with_outcome("fails")
     checked = units.count(len(result.checks), "self-check")
     if failing:
-        head = f"{len(failing)} of {checked} fail: {_listed(failing)} cannot be trusted on this machine."
+        head = f"{len(failing)} of {checked} fail: {_list_checks(failing)} cannot be trusted on this machine."
     else:
         seen = {check.area for check in result.checks}
         left_out = [title.lower() for area, title in TITLES.items() if area not in seen]
         head = f"None of {checked} fails: what Strobe measures on this machine can be trusted"
         head += f", as far as it was checked (not checked: {', '.join(left_out)})." if left_out else "."
     sentences = [head]
-    if doubtful := result.of("doubtful"):
+    if doubtful := result.checks_with_outcome("doubtful"):
         noun = "thing needs" if len(doubtful) == 1 else "things need"
-        sentences.append(f"{len(doubtful)} {noun} care: {_listed(doubtful)}.")
-    if missing := result.of("missing"):
+        sentences.append(f"{len(doubtful)} {noun} care: {_list_checks(doubtful)}.")
+    if missing := result.checks_with_outcome("missing"):
         ways = [check.do for check in missing if check.do]
-        sentences.append(f"Not installed: {_listed(missing)}." + (" The tables say how to get them." if ways else ""))
-    if absent := result.of("not here"):
+        sentences.append(
+            f"Not installed: {_list_checks(missing)}." + (" The tables say how to get them." if ways else "")
+        )
+    if absent := result.checks_with_outcome("not here"):
         verb = "is" if len(absent) == 1 else "are"
         sentences.append(
             f"{units.count(len(absent), 'check')} {verb} not available on this machine (marked 'not here')."
@@ -75,7 +77,7 @@ def answers(result: DoctorResult) -> list[str]:
     return sentences
 
 
-def _listed(checks: list[SelfCheck], many: int = 6) -> str:
+def _list_checks(checks: list[SelfCheck], many: int = 6) -> str:
     names = [check.name for check in checks]
     more = len(names) - many
     return ", ".join(names[:many]) + (f" and {more} more" if more > 0 else "")

@@ -42,7 +42,7 @@ class SelfCheck(Data):
     evidence: Mapping[str, Finite | str | None] = Field(default_factory=dict)
 
     @classmethod
-    def judged(
+    def judge(
         cls,
         area: Area,
         name: str,
@@ -69,10 +69,10 @@ class DoctorResult(Answer):
     checks: list[SelfCheck] = Field(default_factory=list)
 
     @property
-    def trusted(self) -> bool:
+    def is_trusted(self) -> bool:
         """Whether all self-checks were made and none fails."""
-        return self.status == "complete" and bool(self.checks) and not self.of("fails")
+        return self.status == "complete" and bool(self.checks) and not self.checks_with_outcome("fails")
 
-    def of(self, outcome: Outcome) -> list[SelfCheck]:
+    def checks_with_outcome(self, outcome: Outcome) -> list[SelfCheck]:
         """Return the self-checks with this outcome."""
         return [check for check in self.checks if check.outcome == outcome]

@@ -76,7 +76,7 @@ def doctor(
             if area not in examine:
                 continue
             reporter.stage(f"{STAGES[area]}{again}")
-            for check in guarded(area, examine[area]):
+            for check in guard_examination(area, examine[area]):
                 result.checks.append(check)
     except KeyboardInterrupt:
         result.status = "interrupted"
@@ -86,7 +86,7 @@ def doctor(
     return result
 
 
-def guarded(area: Area, examination: Examination) -> Iterator[SelfCheck]:
+def guard_examination(area: Area, examination: Examination) -> Iterator[SelfCheck]:
     """Yield what ``examination`` finds; where it fails itself, that is a finding too, and the other areas go on."""
     try:
         yield from examination()
@@ -103,7 +103,7 @@ def guarded(area: Area, examination: Examination) -> Iterator[SelfCheck]:
 
 
 def _areas(device: torch.device, folder: Path, reporter: Reporter, chosen: Sequence[Area]) -> Areas:
-    clocks = clock.clocks_of(device)
+    clocks = clock.choose_clocks(device)
     first = clocks.now()
     # What is timed is a real policy's call, small enough to be run hundreds of times.
     steady: steadiness.Steadiness | None = None
@@ -117,7 +117,7 @@ def _areas(device: torch.device, folder: Path, reporter: Reporter, chosen: Seque
         )
         steady = steadiness.Steadiness(subject.chunk, lambda: describe(device).power)
 
-    def at_first() -> Iterator[SelfCheck]:
+    def begin_then_examine() -> Iterator[SelfCheck]:
         assert steady is not None
         steady.begin()
         yield from others
@@ -133,9 +133,9 @@ def _areas(device: torch.device, folder: Path, reporter: Reporter, chosen: Seque
         first={
             "machine": lambda: machine.examine(device, folder),
             "versions": versions.examine,
-            "clock": lambda: clock.at_once(clocks, clock.work_on(device)),
+            "clock": lambda: clock.check_clocks(clocks, clock.make_work(device)),
             "noise": noisy,
-            "steadiness": at_first,
+            "steadiness": begin_then_examine,
             "loaders": tools.examine_loaders,
             "tools": tools.examine_tools,
             "treatments": lambda: treatments.examine(str(device), done=progress),

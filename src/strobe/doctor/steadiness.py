@@ -14,7 +14,7 @@ import psutil
 
 from strobe.core.measure.sampling import SamplingBudget, collect
 from strobe.core.measure.verdicts import paired_verdict
-from strobe.core.results.numerals import fixed
+from strobe.core.results.numerals import format_fixed
 from strobe.doctor.results import SelfCheck
 
 OTHERS_CORES = 0.25  # processor time of other programs, in cores, from which on they are in the way
@@ -114,7 +114,7 @@ class Steadiness:
         """Note the counters, and the pace."""
         self._held_up, self._heat = self.system.held_up(), self.system.heat_events()
         with contextlib.suppress(Exception):  # psutil raises whatever the platform's files make it
-            self._stolen = _stolen()
+            self._stolen = _read_stolen_time()
         self.burst()
 
     def burst(self) -> None:
@@ -132,8 +132,8 @@ class Steadiness:
         self.burst()
         yield self._pace()
         yield from self._quota()
-        yield from self._by_heat()
-        yield from self._by_others()
+        yield from self._check_heat()
+        yield from self._check_other_processes()
         power = self.power()
         yield from _power(power)
         yield from _gpu(power)
@@ -145,9 +145,9 @@ class Steadiness:
         figures = {"first_ms": first, "fastest_ms": fastest, "last_ms": last, "slower": slower}
         seen = (
             f"the same call takes {first:.2f} ms at first, {fastest:.2f} ms at best, {last:.2f} ms after "
-            f"{ended - began:.0f} s ({fixed(100 * slower, 0, plus=True)} % on the best)"
+            f"{ended - began:.0f} s ({format_fixed(100 * slower, 0, plus=True)} % on the best)"
         )
-        return SelfCheck.judged(
+        return SelfCheck.judge(
             "steadiness",
             "pace",
             slower <= SLOWER,
@@ -170,7 +170,7 @@ class Steadiness:
         fewer = (
             f"OMP_NUM_THREADS={max(1, int(cores))}, or a larger quota (docker run --cpus)" if cores is not None else ""
         )
-        yield SelfCheck.judged(
+        yield SelfCheck.judge(
             "steadiness",
             "processor quota",
             not times,
@@ -180,12 +180,12 @@ class Steadiness:
             evidence={"cores": cores, "stopped": float(times), "stopped_s": seconds},
         )
 
-    def _by_heat(self) -> Iterator[SelfCheck]:
+    def _check_heat(self) -> Iterator[SelfCheck]:
         after = self.system.heat_events()
         if after is None or self._heat is None:
             return
         times = after - self._heat
-        yield SelfCheck.judged(
+        yield SelfCheck.judge(
             "steadiness",
             "slowed by heat",
             not times,
@@ -195,12 +195,12 @@ class Steadiness:
             evidence={"times": float(times)},
         )
 
-    def _by_others(self) -> Iterator[SelfCheck]:
+    def _check_other_processes(self) -> Iterator[SelfCheck]:
         with contextlib.suppress(Exception):  # what another process shows of itself depends on the system
-            after = _stolen()
+            after = _read_stolen_time()
             if self._stolen is not None and after is not None and after[1] > self._stolen[1]:
                 share = (after[0] - self._stolen[0]) / (after[1] - self._stolen[1])
-                yield SelfCheck.judged(
+                yield SelfCheck.judge(
                     "steadiness",
                     "time taken by the virtual machine's host",
                     share <= STOLEN,
@@ -228,7 +228,7 @@ def others(look_s: float = LOOK_S, processes: Callable[[], Sequence[psutil.Proce
     busiest = sorted(watched, key=lambda process: -used[process.pid])[:3]
     named = ", ".join(f"{_name(process)} {used[process.pid]:.1f}" for process in busiest if used[process.pid] >= 0.05)
     seen = f"{total:.1f} cores' time over {seconds:.1f} s" + (f": {named}" if named else "")
-    return SelfCheck.judged(
+    return SelfCheck.judge(
         "steadiness",
         "other programs",
         total <= OTHERS_CORES,
@@ -245,7 +245,7 @@ def _power(power: Mapping[str, str]) -> Iterator[SelfCheck]:
         return
     slow = governor in ("powersave", "conservative") or supply.startswith("battery")
     seen = ", ".join([*([f"governor {governor}"] if governor else []), *([supply] if supply else [])])
-    yield SelfCheck.judged(
+    yield SelfCheck.judge(
         "steadiness",
         "power mode",
         not slow,
@@ -264,7 +264,7 @@ def _gpu(power: Mapping[str, str]) -> Iterator[SelfCheck]:
         reasons = [words for bit, words in GPU_REASONS.items() if bits & bit]
         now, largest, heat = (power.get(name, "?") for name in ("sm clock", "largest sm clock", "temperature"))
         clock = f"{now} of {largest}, {heat} °C"
-        yield SelfCheck.judged(
+        yield SelfCheck.judge(
             "steadiness",
             "the GPU's clock",
             not reasons,
@@ -274,7 +274,7 @@ def _gpu(power: Mapping[str, str]) -> Iterator[SelfCheck]:
         )
 
 
-def _stolen() -> tuple[float, float] | None:
+def _read_stolen_time() -> tuple[float, float] | None:
     """Seconds stolen from this virtual machine, and all seconds, over all processors; None if nothing says."""
     times = psutil.cpu_times()
     stolen = getattr(times, "steal", None)
@@ -316,7 +316,7 @@ def examine_noise(call: Callable[[], object], clock: Callable[[], float] = time.
         clock: seconds.
     """
 
-    def timed() -> float:
+    def time_call() -> float:
         began = clock()
         call()
         return (clock() - began) * 1e3
@@ -324,7 +324,7 @@ def examine_noise(call: Callable[[], object], clock: Callable[[], float] = time.
     claims, widths, spread, usual, pairs = 0, [], [], [], []
     for _ in range(TRIES):
         budget = SamplingBudget(iterations=PAIRS, seconds=TRY_S)
-        collected = collect({"a": timed, "b": timed}, budget, clock=clock)
+        collected = collect({"a": time_call, "b": time_call}, budget, clock=clock)
         if collected.interrupted:  # it keeps its rounds; here Ctrl-C ends all
             raise KeyboardInterrupt
         first, second = collected.samples["a"].values, collected.samples["b"].values
@@ -340,7 +340,7 @@ def examine_noise(call: Callable[[], object], clock: Callable[[], float] = time.
         "claims": float(claims), "tries": float(TRIES), "smallest_difference": width,
         "call_ms": median(usual), "deviation": median(spread),
     }  # fmt: skip
-    yield SelfCheck.judged(
+    yield SelfCheck.judge(
         "noise",
         "verdicts on the same (A/A)",
         claims <= MOST_CLAIMS,
@@ -350,7 +350,7 @@ def examine_noise(call: Callable[[], object], clock: Callable[[], float] = time.
         bad="fails",
         evidence=figures,
     )
-    yield SelfCheck.judged(
+    yield SelfCheck.judge(
         "noise",
         "smallest difference that shows",
         width <= WIDE,

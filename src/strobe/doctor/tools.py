@@ -35,13 +35,13 @@ def _shared_memory(run: isolate.Runner, shared: Path) -> Iterator[SelfCheck]:
     room = f"{free / 2**20:,.0f} MiB free in {shared}; " if free is not None else ""
     name = "shared memory of loader workers"
     batches = f"{trials.BATCHES} batches of {trials.BATCH_BYTES / 2**20:.0f} MiB from {trials.WORKERS} workers"
-    rate, why = _measured(run, trials.batches)
+    rate, why = _measure_in_process(run, trials.batches)
     if rate is None:
         means = "Training with workers stops with a bus error, or hangs."
         do = LARGER if free is not None else "num_workers=0 loads in the training's own process"
-        yield SelfCheck.judged("loaders", name, False, f"{room}{batches}: {why}", means, do, bad="fails")
+        yield SelfCheck.judge("loaders", name, False, f"{room}{batches}: {why}", means, do, bad="fails")
         return
-    yield SelfCheck.judged(
+    yield SelfCheck.judge(
         "loaders",
         name,
         free is None or free >= FEW_SHARED,
@@ -58,7 +58,7 @@ def _open_files() -> Iterator[SelfCheck]:
     import resource
 
     limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
-    yield SelfCheck.judged(
+    yield SelfCheck.judge(
         "loaders",
         "open files",
         not 0 <= limit < FEW_FILES,
@@ -69,13 +69,13 @@ def _open_files() -> Iterator[SelfCheck]:
 
 
 def _decoder(backend: str, run: isolate.Runner) -> SelfCheck:
-    ms, why = _measured(run, trials.decoded, backend)
+    ms, why = _measure_in_process(run, trials.time_decoding, backend)
     ways = {
         "torchcodec": "pip install torchcodec (it needs FFmpeg's libraries: apt-get install ffmpeg), or "
         "--dataset.video_backend=pyav",
         "pyav": "pip install av",
     }
-    return SelfCheck.judged(
+    return SelfCheck.judge(
         "loaders",
         f"video decoder {backend}",
         ms is not None,
@@ -87,7 +87,7 @@ def _decoder(backend: str, run: isolate.Runner) -> SelfCheck:
     )
 
 
-def _measured(run: isolate.Runner, call: Callable[..., float], *arguments: str) -> tuple[float | None, str]:
+def _measure_in_process(run: isolate.Runner, call: Callable[..., float], *arguments: str) -> tuple[float | None, str]:
     """Return what ``call`` measures in a process of its own; None where it measures nothing, and why."""
     try:
         return run(call, *arguments), ""
@@ -107,7 +107,7 @@ def examine_tools(
     yield from versions.extras()
     for kind in SIMULATORS:
         yield _simulator(kind, run)
-    yield _installed(
+    yield _check_tool(
         "browser",
         BROWSERS,
         which,
@@ -115,7 +115,7 @@ def examine_tools(
         "`strobe report RUN`.",
         "apt-get install chromium (Debian, Ubuntu)",
     )
-    yield _installed(
+    yield _check_tool(
         "C++ compiler",
         COMPILERS,
         which,
@@ -126,12 +126,12 @@ def examine_tools(
 
 def _simulator(kind: str, run: isolate.Runner) -> SelfCheck:
     name = f"simulator {kind}"
-    ms, why = _measured(run, trials.rendered, kind)
+    ms, why = _measure_in_process(run, trials.time_rendering, kind)
     reason, _, way = why.partition(": ")
     if "not installed" in reason:  # else it is there, and what is said is a reason and no command
         means = "It gives no observations and no episodes: name another with --env.type, or a recording with --dataset."
-        return SelfCheck.judged("tools", name, False, reason, means, way, bad="missing")
-    return SelfCheck.judged(
+        return SelfCheck.judge("tools", name, False, reason, means, way, bad="missing")
+    return SelfCheck.judge(
         "tools",
         name,
         ms is not None,
@@ -143,11 +143,13 @@ def _simulator(kind: str, run: isolate.Runner) -> SelfCheck:
     )
 
 
-def _installed(name: str, names: tuple[str, ...], which: Callable[[str], str | None], means: str, do: str) -> SelfCheck:
+def _check_tool(
+    name: str, names: tuple[str, ...], which: Callable[[str], str | None], means: str, do: str
+) -> SelfCheck:
     tool = next((candidate for candidate in names if which(candidate)), None)
     if tool is None and name == "browser":
         try:
             tool = webbrowser.get().name
         except webbrowser.Error:
             tool = None
-    return SelfCheck.judged("tools", name, tool is not None, tool or "none found", means, do, bad="missing")
+    return SelfCheck.judge("tools", name, tool is not None, tool or "none found", means, do, bad="missing")

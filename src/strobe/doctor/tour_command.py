@@ -37,7 +37,7 @@ from strobe.commands import breakdown, compare
 from strobe.core import demo, slices
 from strobe.core.cli.live import QUIET_S, Live, shown_if_slow
 from strobe.core.cli.runner import Command
-from strobe.core.json_text import parsed
+from strobe.core.json_text import parse_json
 from strobe.lerobot.quiet import root_logger_restored
 from strobe.rehearse import command as rehearse
 from strobe.simulators.record_command import RecordConfig, record
@@ -118,7 +118,7 @@ def tour(config: TourConfig, live: Live) -> int:
         record(RecordConfig(root=data))
         pace.note_stop(RECORD_S)
         console.print(f"3 episodes of 40 frames, 480×480 video: {data}", highlight=False)
-    if code := run_stops(stops_of(config, data, console), pace, console):
+    if code := run_stops(tour_stops(config, data, console), pace, console):
         return code
     console.print()
     console.rule("next")
@@ -152,7 +152,7 @@ def run_stops(stops: Sequence[Stop], pace: Pace, console: Console) -> int:
     return 0
 
 
-def stops_of(config: TourConfig, data: Path, console: Console) -> list[Stop]:
+def tour_stops(config: TourConfig, data: Path, console: Console) -> list[Stop]:
     """Return the stops after the recording, in their order."""
     shared = [f"--output_dir={config.output_dir}", f"--policy.size={'tiny' if config.tiny else 'full'}"]
     frames = [f"--dataset.root={data}", *shared]
@@ -162,13 +162,19 @@ def stops_of(config: TourConfig, data: Path, console: Console) -> list[Stop]:
         *("--variant", f"8 bits: int8_engine=openvino, int8_engine.part={BACKBONE}"),
     ]
 
-    def compared(times_as_long: float) -> list[str]:
+    def compare_arguments(times_as_long: float) -> list[str]:
         seconds = COMPARE_S * min(times_as_long, LONGER)
         return ["compare", "--policy.type=act", *engines, *frames, f"--seconds={seconds:.0f}"]
 
     return [
         Stop("where does ACT's time go?", 17.0, lambda _: act, breakdown.run),
-        Stop("is ACT faster in OpenVINO, and does it act the same?", 48.0, compared, compare.run, _lacking_engines()),
+        Stop(
+            "is ACT faster in OpenVINO, and does it act the same?",
+            48.0,
+            compare_arguments,
+            compare.run,
+            _lacking_engines(),
+        ),
         Stop(
             "what does a training wait for?",
             25.0,
@@ -206,7 +212,7 @@ def _stops_of_the_demo(config: TourConfig) -> list[Stop]:
         Stop("is it wired to its data as it was trained?", 5.0, lambda _: ["preflight", policy, *wired],
              lambda argv: _preflight(argv, data), lacking),
         Stop("and a copy whose statistics were lost?", 4.0, lambda _: ["preflight", f"--policy.path={copy}", *wired],
-             lambda argv: _refused(argv, data, copy), lacking),
+             lambda argv: _show_refusal(argv, data, copy), lacking),
     ]  # fmt: skip
 
 
@@ -222,11 +228,11 @@ def _preflight(argv: list[str], data: Path) -> int:
     return _run("preflight", argv)
 
 
-def _refused(argv: list[str], data: Path, copy: Path) -> int:
+def _show_refusal(argv: list[str], data: Path, copy: Path) -> int:
     """Run preflight of a copy of the demo that has lost its statistics: refused, as it should be, it ends with 1."""
     shutil.copytree(demo.CHECKPOINT, copy, dirs_exist_ok=True)
     file = copy / "policy_preprocessor.json"
-    steps = parsed(file.read_text())
+    steps = parse_json(file.read_text())
     for step in steps["steps"]:
         step.pop("state_file", None)
     file.write_text(json.dumps(steps, indent=2))

@@ -10,14 +10,14 @@ import torch
 
 from strobe.core.errors import UserError
 from strobe.core.families.capabilities import LiveFields
-from strobe.core.measure.accounting import allocator_of
+from strobe.core.measure.accounting import find_allocator
 from strobe.core.measure.guard import Guards, strongest
 from strobe.core.measure.memory import peak_process
 from strobe.core.processes import isolate
 from strobe.core.results import units
 from strobe.core.results.agreement import Agreement, Effect
-from strobe.core.sameness.check import PolicyCallError, Sameness, guidance_of
-from strobe.core.studies.shared.action_check import visits_of
+from strobe.core.sameness.check import PolicyCallError, Sameness, make_guidance
+from strobe.core.studies.shared.action_check import plan_visits
 from strobe.core.studies.shared.gradients import gradients
 from strobe.core.treatments import catalogue
 from strobe.core.treatments.levers import LEVERS, lever
@@ -69,7 +69,7 @@ class Attempt:
         """How it is called in the table."""
         if self.lever:
             return f"{self.lever} in training, {self.kind}"
-        written = self.label or " + ".join(catalogue.written(spec) for spec in self.specs)
+        written = self.label or " + ".join(catalogue.format_spec(spec) for spec in self.specs)
         return f"{written}{' with RTC' if self.rtc else ''}, {self.kind}"
 
 
@@ -97,7 +97,7 @@ class Tried:
 def examine(device: str, run: isolate.Runner = isolate.run, done: Done | None = None) -> Iterator[SelfCheck]:
     """Try everything that there is to try on ``device``, a process after the other."""
     try:
-        attempts = run(planned, device)
+        attempts = run(plan_attempts, device)
     except (isolate.IsolatedCallError, UserError) as error:
         yield SelfCheck(
             area="treatments",
@@ -109,16 +109,16 @@ def examine(device: str, run: isolate.Runner = isolate.run, done: Done | None = 
         )
         return
     for index, attempt in enumerate(attempts):
-        yield judged(attempt, device, run)
+        yield judge_attempt(attempt, device, run)
         if done is not None:
             done(index + 1, len(attempts))
 
 
-def judged(attempt: Attempt, device: str, run: isolate.Runner = isolate.run) -> SelfCheck:
+def judge_attempt(attempt: Attempt, device: str, run: isolate.Runner = isolate.run) -> SelfCheck:
     """Try one. Return the self-check."""
     name = f"{attempt.name}{' (played on the CPU)' if attempt.played else ''}"
     try:
-        attempted: Tried = run(tried, attempt, device)
+        attempted: Tried = run(try_attempt, attempt, device)
     except UserError as error:
         return SelfCheck(area="treatments", name=name, outcome="not here", seen=str(error))
     except isolate.IsolatedCallError as error:
@@ -135,7 +135,7 @@ def judged(attempt: Attempt, device: str, run: isolate.Runner = isolate.run) -> 
         memory += f", {attempted.device_bytes / 2**20:,.0f} MiB on the device"
     many = "" if attempted.captured == 1 else "s"
     graphs = "" if attempted.captured is None else f", {attempted.captured} graph{many} captured"
-    return SelfCheck.judged(
+    return SelfCheck.judge(
         "treatments",
         name,
         not attempted.broken,
@@ -147,7 +147,7 @@ def judged(attempt: Attempt, device: str, run: isolate.Runner = isolate.run) -> 
     )
 
 
-def planned(device: str) -> list[Attempt]:
+def plan_attempts(device: str) -> list[Attempt]:
     """Return what there is to try on ``device``: every treatment by itself, exact ones together, and under graphs."""
     attempts: list[Attempt] = []
     taken: set[tuple[str, str]] = set()
@@ -170,7 +170,7 @@ def planned(device: str) -> list[Attempt]:
     return [*attempts, *(Attempt(POLICIES[0], lever=OTHERWISE.get(name, name)) for name in LEVERS if name != "compile")]
 
 
-def tried(attempt: Attempt, device: str) -> Tried:
+def try_attempt(attempt: Attempt, device: str) -> Tried:
     """Try ``attempt``.
 
     Raises:
@@ -179,23 +179,23 @@ def tried(attempt: Attempt, device: str) -> Tried:
     """
     torch.set_num_threads(1)  # a tiny policy gains nothing by more, and loses much on a busy machine
     subject = _subject(attempt.kind, device)
-    on_device = allocator_of(subject.device)
+    on_device = find_allocator(subject.device)
     with peak_process() as process:
-        made = _trained(subject, attempt) if attempt.lever else _acted(subject, attempt)
+        made = _try_training(subject, attempt) if attempt.lever else _try_inference(subject, attempt)
     return replace(made, peak_bytes=process.bytes, device_bytes=on_device.peak() if on_device is not None else None)
 
 
-def _acted(subject: PolicySubject, attempt: Attempt) -> Tried:
+def _try_inference(subject: PolicySubject, attempt: Attempt) -> Tried:
     captures: list[Replayed] = []
-    guidance = guidance_of(subject) if attempt.rtc else None
+    guidance = make_guidance(subject) if attempt.rtc else None
     base = (guidance,) if guidance is not None else ()
-    treatments = [_made(spec, attempt.played, captures) for spec in catalogue.ordered(attempt.specs)]
+    treatments = [_make_treatment(spec, attempt.played, captures) for spec in catalogue.sort_specs(attempt.specs)]
     variant = Variant(attempt.name, (*base, *treatments))
     effect = strongest([treatment.effect for treatment in treatments])
     variant.apply(subject)()  # where it does not apply, that is another matter than a call that fails
     same = Sameness(subject, base, OBSERVATIONS)
     try:
-        agreement = same.check(variant, visits_of(same, variant))
+        agreement = same.check(variant, plan_visits(same, variant))
     except PolicyCallError as error:
         return Tried(str(error), "a call fails", effect)
     captured = sum(capture.recorded for capture in captures) if captures else None
@@ -203,13 +203,15 @@ def _acted(subject: PolicySubject, attempt: Attempt) -> Tried:
     if captured == 0:
         broken = "no graph was captured"
     elif effect == "lossy":
-        broken = _lost(agreement)
+        broken = _explain_lossy_failure(agreement)
     else:
-        broken = Guards().of([effect]).judge(agreement, reordered).words  # what was not judged is not trusted either
+        broken = (
+            Guards().strictest_guard([effect]).judge(agreement, reordered).words
+        )  # what was not judged is not trusted either
     return Tried(broken, _figures(agreement), effect, captured, agreement.rms)
 
 
-def _trained(subject: PolicySubject, attempt: Attempt) -> Tried:
+def _try_training(subject: PolicySubject, attempt: Attempt) -> Tried:
     name, _, value = attempt.lever.partition("=")
     treatment = lever(name, value or (str(BATCH) if name == "accumulate" else ""))
     variant = Variant(attempt.lever, (treatment,))
@@ -237,7 +239,7 @@ def _subject(kind: str, device: str) -> PolicySubject:
     made = load_subject(
         PolicyOptions(type=kind, size="tiny", overrides=[f"--device={device}"]), InputOptions(image_size=IMAGE)
     )
-    if steps := LiveFields.of(made.family).steps:
+    if steps := LiveFields.from_family(made.family).steps:
         setattr(made.policy.config, steps, STEPS)
     return made
 
@@ -276,14 +278,14 @@ def _graphs(device: str, exact: dict[str, tuple[Spec, ...]]) -> list[Attempt]:
     return [*attempts, *(Attempt(kind, ({"graph": "chunk"},), played=played) for kind in whole)]
 
 
-def _made(spec: Spec, played: bool, captures: list[Replayed]) -> Treatment:
+def _make_treatment(spec: Spec, played: bool, captures: list[Replayed]) -> Treatment:
     if not (played and "graph" in spec):
         return catalogue.make(spec)
     captures.append(Replayed(warmups=2))
     return CudaGraph(str(spec["graph"]), captures[-1])
 
 
-def _lost(agreement: Agreement) -> str:
+def _explain_lossy_failure(agreement: Agreement) -> str:
     """Why a lossy treatment is out of order: what it loses is for the user to judge, that it gives numbers is not."""
     return f"{agreement.not_finite:,} numbers are infinite or not a number" if agreement.not_finite else ""
 

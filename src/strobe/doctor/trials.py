@@ -51,7 +51,7 @@ def batches() -> float:
     return BATCHES * BATCH_BYTES / 1e6 / (time.perf_counter() - began)
 
 
-def decoded(backend: str) -> float:
+def time_decoding(backend: str) -> float:
     """Decode a small clip as LeRobot does; milliseconds per frame. Raises whatever the decoder does."""
     from lerobot.datasets.video_utils import decode_video_frames
 
@@ -69,7 +69,7 @@ def decoded(backend: str) -> float:
     return 1e3 * took / len(wanted)
 
 
-def rendered(kind: str) -> float:
+def time_rendering(kind: str) -> float:
     """Start the environment ``kind`` of LeRobot and render it; milliseconds per reset. Raises UserError."""
     from lerobot.envs.configs import EnvConfig
 

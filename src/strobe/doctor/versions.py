@@ -22,7 +22,7 @@ from packaging.version import InvalidVersion, Version
 
 from strobe.core.errors import DISTRIBUTION, install
 from strobe.doctor.results import Outcome, SelfCheck
-from strobe.lerobot.schema.source import file_of
+from strobe.lerobot.schema.source import module_file
 from strobe.lerobot.versions import TIMER, TRIED
 
 # Module of LeRobot's → its private names. All versions of `TRIED` have them.
@@ -127,19 +127,19 @@ def missing_names() -> list[MissingName]:
     for module, name, where in (*used_names(), *private):
         if module not in OPTIONAL and not has_name(module, name):
             place = f"{module}:{name}"
-            found.setdefault(place, MissingName(place, where or _user_of(name)))
+            found.setdefault(place, MissingName(place, where or _first_user(name)))
     return list(found.values())
 
 
 def has_name(module: str, name: str) -> bool:
     """Return whether the installed package has ``name`` in ``module``, as its source shows."""
-    if file_of(f"{module}.{name}") is not None:
+    if module_file(f"{module}.{name}") is not None:
         return True
-    file = file_of(module)
+    file = module_file(module)
     return file is not None and re.search(rf"\b{name}\b", file.read_text(encoding="utf-8")) is not None
 
 
-def _user_of(name: str) -> str:
+def _first_user(name: str) -> str:
     """Return the first file of Strobe's that uses a private name."""
     own = str(Path(__file__).relative_to(_STROBE))
     users = (file for file, text in _sources().items() if file != own and re.search(rf"\b{name}\b", text))
@@ -179,11 +179,11 @@ def examine(installed: Mapping[str, str] | None = None) -> Iterator[SelfCheck]:
         installed: package → version, of those that are there; by default this environment's.
     """
     yield _python(sys.version_info[:2])
-    present = _installed(TESTED) if installed is None else dict(installed)
-    required = _required()
+    present = _installed_versions(TESTED) if installed is None else dict(installed)
+    required = _required_versions()
     for name, tested in TESTED.items():
         if name in present:
-            yield judged(name, present[name], tested, required.get(name))
+            yield judge_version(name, present[name], tested, required.get(name))
     if installed is None:
         yield names_of_lerobot(missing_names())
 
@@ -212,7 +212,7 @@ def extras(installed: Iterable[str] | None = None) -> Iterator[SelfCheck]:
     present = {_plain(name) for name in (installed or (distribution.name for distribution in metadata.distributions()))}
     for extra, needs in _extras().items():
         missing = [name for name in needs if _plain(name) not in present]
-        yield SelfCheck.judged(
+        yield SelfCheck.judge(
             "tools",
             f"extra '{extra}'",
             not missing,
@@ -223,7 +223,7 @@ def extras(installed: Iterable[str] | None = None) -> Iterator[SelfCheck]:
         )
 
 
-def judged(name: str, version: str, tested: str, required: Requirement | None) -> SelfCheck:
+def judge_version(name: str, version: str, tested: str, required: Requirement | None) -> SelfCheck:
     """Judge one package's version: known, newer than tested, older than tested, or too old."""
     try:
         here, known = Version(version), Version(tested)
@@ -269,7 +269,7 @@ def _check(name: str, outcome: Outcome, seen: str, means: str, do: str) -> SelfC
     return SelfCheck(area="versions", name=name, outcome=outcome, seen=seen, means=means, do=do)
 
 
-def _installed(names: Iterable[str]) -> dict[str, str]:
+def _installed_versions(names: Iterable[str]) -> dict[str, str]:
     present = {}
     for name in names:
         try:
@@ -279,7 +279,7 @@ def _installed(names: Iterable[str]) -> dict[str, str]:
     return present
 
 
-def _required() -> dict[str, Requirement]:
+def _required_versions() -> dict[str, Requirement]:
     """The versions that Strobe's own metadata asks for, extras included, by package."""
     every = [Requirement(text) for text in metadata.requires(DISTRIBUTION) or ()]
     return {
@@ -292,25 +292,27 @@ def _required() -> dict[str, Requirement]:
 def _extras() -> dict[str, list[str]]:
     """Each extra of Strobe → the packages it names; for an extra that is LeRobot's, those that LeRobot's names."""
     named = metadata.metadata(DISTRIBUTION).get_all("Provides-Extra") or []
-    needed = {extra: sorted({*_of(DISTRIBUTION, extra)}) for extra in named if extra not in NO_EXTRAS}
+    needed = {extra: sorted({*_extra_requirements(DISTRIBUTION, extra)}) for extra in named if extra not in NO_EXTRAS}
     return {extra: packages for extra, packages in needed.items() if packages}
 
 
-def _of(package: str, extra: str) -> list[str]:
+def _extra_requirements(package: str, extra: str) -> list[str]:
     """The packages of an extra that this platform needs, those of nested extras of LeRobot included."""
     packages: list[str] = []
     for text in metadata.requires(package) or ():
         requirement = Requirement(text)
-        if requirement.marker is None or not _only_for(requirement, extra):
+        if requirement.marker is None or not _is_only_for_extra(requirement, extra):
             continue
         if requirement.extras:
-            packages += [name for nested in requirement.extras for name in _of(requirement.name, nested)]
+            packages += [
+                name for nested in requirement.extras for name in _extra_requirements(requirement.name, nested)
+            ]
         else:
             packages.append(requirement.name)
     return packages
 
 
-def _only_for(requirement: Requirement, extra: str) -> bool:
+def _is_only_for_extra(requirement: Requirement, extra: str) -> bool:
     assert requirement.marker is not None
     return requirement.marker.evaluate({"extra": extra}) and not requirement.marker.evaluate({"extra": ""})
 

@@ -24,7 +24,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from strobe.core.cli.bounds import above, at_least
+from strobe.core.cli.bounds import exclusive_minimum_bound, minimum_bound
 from strobe.core.cli.flags import OutputFlags
 from strobe.core.cli.live import Live
 from strobe.core.cli.parse import take_repeated
@@ -33,7 +33,7 @@ from strobe.core.errors import UserError, nearest
 from strobe.core.slices import variant_settings
 from strobe.environments.side import SideOptions
 from strobe.lerobot.flags.run_flags import InputFlags, SubjectFlags, read_flags
-from strobe.lerobot.flags.subject import NO_LIMIT_S, load_subject, studied
+from strobe.lerobot.flags.subject import NO_LIMIT_S, build_study_answer, load_subject
 from strobe.lerobot.policies.options import PolicyOptions
 
 KEYS = ("python", "lerobot")
@@ -45,16 +45,16 @@ class CompareEnvironmentsConfig(OutputFlags, InputFlags):
     """Flags of `strobe compare` for environments."""
 
     # How many rounds to measure. By default until the interval is narrow enough (see --interval).
-    iterations: int | None = field(default=None, metadata=at_least(1))
+    iterations: int | None = field(default=None, metadata=minimum_bound(1))
     # Time to spend on the rounds, in seconds (default: 30; with --iterations no limit). What follows takes about as
     # long again. Loading comes on top.
-    seconds: float | None = field(default=None, metadata=above(0))
+    seconds: float | None = field(default=None, metadata=exclusive_minimum_bound(0))
     # Stop when the half-width of the interval of every ratio is below this share.
-    interval: float = field(default=0.01, metadata=above(0))
+    interval: float = field(default=0.01, metadata=exclusive_minimum_bound(0))
     # Samples in the batch of the training step.
-    batch_size: int = field(default=2, metadata=at_least(1))
+    batch_size: int = field(default=2, metadata=minimum_bound(1))
     # Equivalence margin: "as fast" means that the interval lies within ± this share.
-    as_fast_within: float = field(default=0.02, metadata=above(0))
+    as_fast_within: float = field(default=0.02, metadata=exclusive_minimum_bound(0))
     # An environment, 'NAME: python=INTERPRETER, lerobot=CHECKOUT'; may be repeated.
     variant: list[str] = field(default_factory=list)
 
@@ -63,7 +63,7 @@ def read(argv: Sequence[str]) -> tuple[PolicyOptions, CompareEnvironmentsConfig,
     """Return the flags and the sides, checked. Raises UserError."""
     texts, rest = take_repeated(argv, "--variant")
     flags, config = read_flags(CompareEnvironmentsConfig, rest, extra=["--variant"])
-    sides = sides_of(texts)
+    sides = parse_sides(texts)
     config.variant = texts
     return require_policy(flags), config, sides
 
@@ -75,9 +75,9 @@ def require_policy(flags: SubjectFlags) -> PolicyOptions:
     raise UserError("other environments run policies of LeRobot: give --policy.path, or --policy.type")
 
 
-def sides_of(texts: Sequence[str]) -> list[SideOptions]:
+def parse_sides(texts: Sequence[str]) -> list[SideOptions]:
     """Return the sides that variants name, the first one first. Raises UserError."""
-    sides = [side_of(text) for text in texts]
+    sides = [parse_side(text) for text in texts]
     if len(sides) == 1:
         sides.insert(0, SideOptions(HERE))
     names = [side.name for side in sides]
@@ -88,7 +88,7 @@ def sides_of(texts: Sequence[str]) -> list[SideOptions]:
     return sides
 
 
-def side_of(text: str) -> SideOptions:
+def parse_side(text: str) -> SideOptions:
     """Read ``'NAME: python=INTERPRETER, lerobot=CHECKOUT'``. Raises UserError."""
     name, colon, _ = text.partition(":")
     given = variant_settings(text)
@@ -112,11 +112,11 @@ def study(flags: PolicyOptions, config: CompareEnvironmentsConfig, sides: list[S
         from strobe.core.studies.shared.measuring import Options
         from strobe.environments.run import compare_environments
         from strobe.environments.sides import SidesOptions
-        from strobe.lerobot.policies.policy_of import policy_of
+        from strobe.lerobot.policies.policy_of import require_policy
         from strobe.lerobot.policies.policy_subject import PolicySubject
 
     def load() -> PolicySubject:
-        return policy_of(load_subject(flags, config, live))
+        return require_policy(load_subject(flags, config, live))
 
     seconds = config.seconds or (30.0 if config.iterations is None else NO_LIMIT_S)
     budget = SamplingBudget(iterations=config.iterations, seconds=seconds, precision=config.interval)
@@ -130,7 +130,7 @@ def study(flags: PolicyOptions, config: CompareEnvironmentsConfig, sides: list[S
     )
     with tempfile.TemporaryDirectory(prefix="strobe-") as folder:
         result = compare_environments(load, options, measuring, Path(folder), live)
-    return studied(result, flags, config)
+    return build_study_answer(result, flags, config)
 
 
 COMPARE = Command("compare", __doc__, CompareEnvironmentsConfig, read, study, heavy="timed", gives_way=True)

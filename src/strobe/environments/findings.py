@@ -42,7 +42,7 @@ def first_stage(result: Compared, _: Thresholds) -> Found:
         if (first := one.first) is not None:
             level = "info" if outcomes.get(one.candidate) == "held" else "warning"
             why = STATISTICS if first.stage == "statistics" else CAUSES[first.kind]
-            after, do = _after(one), _do(first, result.environments)
+            after, do = _later_differences(one), _do(first, result.environments)
             yield {"stage": first.stage, "place": first.place, "distance": first.distance}, locals()
 
 
@@ -68,7 +68,7 @@ def _outcomes(result: Compared) -> dict[str, str | None]:
     return {pair.candidate: pair.outcome for pair in result.comparisons}
 
 
-def _after(one: PassDifference) -> str:
+def _later_differences(one: PassDifference) -> str:
     later = [difference.stage for difference in one.stages[1:]]
     if not later:
         return "No later stage differs beyond rounding."

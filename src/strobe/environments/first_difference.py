@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from strobe.core.json_text import parsed
+from strobe.core.json_text import parse_json
 from strobe.core.results.comparison import GradientAgreement
 from strobe.environments.results import StageDifference
 
@@ -48,7 +48,7 @@ class Entry:
 
 def read(file: Path) -> list[Entry]:
     """Return the entries of a record, in order."""
-    entries = parsed(file.with_suffix(".json").read_text())
+    entries = parse_json(file.with_suffix(".json").read_text())
     with np.load(file) as arrays:
         return [_entry(one, arrays) for one in entries]
 
@@ -99,7 +99,7 @@ def compare(
     differing: dict[Key, StageDifference] = {}
     for entry in first:
         if (other := others.get(entry.key)) is not None:
-            stage = stage_of(entry.key, calls[entry.key[:2]], steps)
+            stage = stage_name(entry.key, calls[entry.key[:2]], steps)
             if (difference := _difference(entry, other, own.get(entry.key), stage)) is not None:
                 differing[entry.key] = difference
     changed = {(group, name) for group, name, what, _ in differing if what.startswith(GIVES)}
@@ -113,11 +113,11 @@ def compare(
             if difference.kind != "shape" or not what.startswith(GIVEN) or (group, name) in changed:
                 found.setdefault(difference.stage, difference)
         elif entry.key not in others and 0 < other_calls[group, name] < call:
-            stage = stage_of(entry.key, calls[group, name], steps)
+            stage = stage_name(entry.key, calls[group, name], steps)
             found.setdefault(stage, _other_count(stage, name or group, calls[group, name], other_calls[group, name]))
     for (group, name), there in other_calls.items():
         if there > (here := calls[group, name]) > 0:
-            stage = stage_of((group, name, "", here), here, steps)
+            stage = stage_name((group, name, "", here), here, steps)
             found.setdefault(stage, _other_count(stage, name or group, here, there))
     stages = list(found.values())
     inside: list[StageDifference] = []
@@ -126,7 +126,7 @@ def compare(
         outside = {entry.key[0] for entry in first if entry.key[0] != POLICY}
         inside = [difference for difference in stages if difference.stage not in outside]
         stages = [difference for difference in stages if difference.stage in outside]
-    return Compared(stages, inside, sum(entry.key in others for entry in first), _unmatched(calls, other_calls))
+    return Compared(stages, inside, sum(entry.key in others for entry in first), _unmatched_names(calls, other_calls))
 
 
 def _other_count(stage: str, name: str, here: int, there: int) -> StageDifference:
@@ -134,7 +134,7 @@ def _other_count(stage: str, name: str, here: int, there: int) -> StageDifferenc
     return StageDifference(kind="calls", stage=stage, place=name, words=words)
 
 
-def of_gradients(
+def compare_gradients(
     loss: float, gradient: Sequence[Entry], other_loss: float, other: Sequence[Entry]
 ) -> GradientAgreement:
     """Return how far two losses and gradients are apart; the gradients by the samples of what both sides have."""
@@ -171,7 +171,7 @@ def settings(first: Mapping[str, str], second: Mapping[str, str]) -> list[StageD
     ]
 
 
-def stage_of(key: Key, calls: int, steps: int | None) -> str:
+def stage_name(key: Key, calls: int, steps: int | None) -> str:
     """Return the stage of an entry in words.
 
     Args:
@@ -195,7 +195,7 @@ def distance(first: Entry, second: Entry) -> float | None:
     """Return the length of the difference over the length of the first; None for what is no list of numbers."""
     if first.sample is None or second.sample is None or first.sample.size != second.sample.size:
         return None
-    before, after = (_unmasked(entry.sample) for entry in (first, second) if entry.sample is not None)
+    before, after = (_unmask_values(entry.sample) for entry in (first, second) if entry.sample is not None)
     if not np.array_equal(np.isfinite(before), np.isfinite(after)):
         return float("inf")
     same = np.isfinite(before)
@@ -205,7 +205,7 @@ def distance(first: Entry, second: Entry) -> float | None:
     return apart / length if length > 0 else (0.0 if apart == 0 else float("inf"))
 
 
-def _unmasked(values: np.ndarray) -> np.ndarray:
+def _unmask_values(values: np.ndarray) -> np.ndarray:
     wide = values.astype(np.float64)
     return np.where(np.abs(wide) >= _MASKED, np.copysign(np.inf, wide), wide)
 
@@ -218,7 +218,7 @@ def _difference(entry: Entry, other: Entry, own: Entry | None, stage: str) -> St
     if entry.shape != other.shape and sorted(entry.shape) == sorted(other.shape):
         return None  # the same numbers with their dimensions in another order: what they lead to is compared
     if entry.shape != other.shape:
-        shapes = f"{_by(entry.shape)} on one side and {_by(other.shape)} on the other"
+        shapes = f"{_shape_text(entry.shape)} on one side and {_shape_text(other.shape)} on the other"
         return StageDifference(kind="shape", stage=stage, place=place, words=f"{place} is {shapes}")
     if "text" in (entry.dtype, other.dtype) or not _floating(entry) or not _floating(other):
         if entry.dtype != other.dtype or (entry.text == other.text and entry.digest == other.digest):
@@ -272,7 +272,7 @@ def _place(key: Key) -> str:
     return " ".join(filter(None, (name, what, f"(call {call})" if call > 1 else "")))
 
 
-def _by(shape: Iterable[int]) -> str:
+def _shape_text(shape: Iterable[int]) -> str:
     return "×".join(map(str, shape)) or "one number"
 
 
@@ -284,7 +284,7 @@ def _calls(entries: Sequence[Entry]) -> Counter[tuple[str, str]]:
     return counts
 
 
-def _unmatched(first: Mapping[tuple[str, str], int], second: Mapping[tuple[str, str], int]) -> list[str]:
+def _unmatched_names(first: Mapping[tuple[str, str], int], second: Mapping[tuple[str, str], int]) -> list[str]:
     """Return the names that only one side has, without those below another one of them."""
     alone = sorted(name for group, name in {*first} ^ {*second} if group == POLICY and name)
     return [name for name in alone if not any(name.startswith(f"{other}.") for other in alone)]

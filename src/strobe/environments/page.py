@@ -20,15 +20,15 @@ _SHOWN = 30  # other packages
 
 def answers(result: CompareResult | VerifyResult) -> list[str]:
     """Return a sentence for each side: the first stage that differs from the first side's."""
-    return [sentence(one) for one in passes_of(result)]
+    return [sentence(one) for one in pass_differences(result)]
 
 
-def passes_of(result: CompareResult | VerifyResult) -> list[PassDifference]:
+def pass_differences(result: CompareResult | VerifyResult) -> list[PassDifference]:
     """Return where the pass of each side first differs."""
     return [one for one in result.passes if isinstance(one, PassDifference)]
 
 
-def environments_of(result: CompareResult | VerifyResult) -> list[Environment]:
+def answer_environments(result: CompareResult | VerifyResult) -> list[Environment]:
     """Return the environments of an answer; [] where there is one alone."""
     return [one for one in result.environments if isinstance(one, Environment)]
 
@@ -51,7 +51,7 @@ def sentence(one: PassDifference) -> str:
 
 def sections(result: CompareResult | VerifyResult) -> list[Section]:
     """Return the stages that differ, and the packages of environments; [] where no passes were compared."""
-    environments, passes = environments_of(result), passes_of(result)
+    environments, passes = answer_environments(result), pass_differences(result)
     shown: list[Section] = []
     if (stages := _stages(passes)).rows:
         text = [

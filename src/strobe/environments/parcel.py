@@ -16,7 +16,7 @@ from strobe.core.json_text import JsonObject
 from strobe.environments.unpublished import save_unregistered
 from strobe.lerobot.policies.checkpoints import locate
 from strobe.lerobot.policies.policy_subject import PolicySubject
-from strobe.lerobot.refusals import refused
+from strobe.lerobot.refusals import make_refusal
 
 FEW_WEIGHTS = 20_000_000  # a policy of so many has its tensors recorded whole, or nearly
 _ELEMENTS, _ELEMENTS_OF_FEW = 4096, 65536  # of a tensor, that are recorded
@@ -61,7 +61,7 @@ def pack(
     texts: JsonObject = {}
     for number, observation in enumerate([*observations, *checked]):
         texts[f"observation_{number}"] = _write(observation, folder / f"observation_{number}.npz")
-    trains = Calls.of(subject.family).untrained
+    trains = Calls.from_family(subject.family).untrained
     if not trains:
         texts["batch"] = _write(subject.inputs.batch(batch_size), folder / "batch.npz")
     config: Any = subject.policy.config
@@ -71,7 +71,7 @@ def pack(
         "tiny": tiny,
         "strobe": str(_source(folder)) if made else "",
         "rename": next((step.rename_map for step in subject.preprocessor.steps if hasattr(step, "rename_map")), {}),
-        "queues": getattr(config, "n_obs_steps", 1) > 1 or Calls.of(subject.family).chunk is not None,
+        "queues": getattr(config, "n_obs_steps", 1) > 1 or Calls.from_family(subject.family).chunk is not None,
         "timed": len(observations),
         "elements": _ELEMENTS_OF_FEW if subject.info.parameters < FEW_WEIGHTS else _ELEMENTS,
         "texts": texts,
@@ -97,7 +97,7 @@ def _save(subject: PolicySubject, folder: Path) -> None:
     except OSError:
         raise
     except Exception as error:
-        raise refused(error, f"{subject.info.name} cannot be saved for the other environment") from error
+        raise make_refusal(error, f"{subject.info.name} cannot be saved for the other environment") from error
 
 
 def _write(data: JsonObject, file: Path) -> JsonObject:

@@ -102,7 +102,7 @@ class _Study:
         except SideEndedError as error:
             if not self.result.measurements:
                 raise
-            self._ended(error)
+            self._note_error(error)
         except UserError as error:  # what was timed must not be lost for it
             if not self.result.measurements:
                 raise
@@ -110,7 +110,7 @@ class _Study:
         self.result.notes += self.limit.left_out
         self._hold()
 
-    def _ended(self, error: Exception) -> None:
+    def _note_error(self, error: Exception) -> None:
         self.result.status = "failed"
         self.result.notes.append(f"{error}; what was measured before is kept")
 
@@ -120,7 +120,7 @@ class _Study:
         ended: list[SideEndedError] = []
 
         def caller(name: str) -> Callable[[], float]:
-            call, taken = sides.timed(name), parts[name]
+            call, taken = sides.timed_call(name), parts[name]
 
             def run() -> float:
                 try:
@@ -154,7 +154,7 @@ class _Study:
         if collected.interrupted:
             self.result.status = "interrupted"
         elif ended:
-            self._ended(ended[0])
+            self._note_error(ended[0])
         return collected
 
     def _judge(self, seconds: float) -> None:
@@ -188,7 +188,7 @@ class _Study:
 
     def _hold(self) -> None:
         """Compare the actions with the guard of rounding; what was not looked at is not judged."""
-        guard, looked = Guards().of([GUARDED]), self.looked
+        guard, looked = Guards().strictest_guard([GUARDED]), self.looked
         self.result.yardsticks = looked.yardsticks
         for comparison in self.result.comparisons:
             comparison.effect, comparison.guard = GUARDED, str(guard)
@@ -228,7 +228,7 @@ def verify_environment(
         UserError: an environment cannot read the policy, or the first one cannot run it.
     """
     subject = load()
-    guard = guards.of([GUARDED])
+    guard = guards.strictest_guard([GUARDED])
     here, there = options.sides
     title = f"{subject.info.name}: does it act the same in '{there.name}'?"
     measuring = Options(SamplingBudget(iterations=1), counted=False)

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from strobe.core.errors import UserError
-from strobe.core.json_text import JsonObject, parsed
+from strobe.core.json_text import JsonObject, parse_json
 from strobe.core.processes.command import last_line
 from strobe.core.processes.lifetime import Closing, Ending
 from strobe.core.results.units import plain
@@ -138,7 +138,7 @@ class EnvironmentWorker(Closing):
             self._process.stdin.write(json.dumps({"do": do, "number": self._orders, **order}).encode() + b"\n")
             self._process.stdin.flush()
         except (OSError, ValueError):
-            raise self._ended() from None
+            raise self._side_ended_error() from None
 
     def answer(self, limit_s: float) -> JsonObject:
         """Return the answer to the order that was given last.
@@ -164,14 +164,14 @@ class EnvironmentWorker(Closing):
                 break
             except queue.Empty:
                 if self._process.poll() is not None and self._answers.empty():  # what it started may hold the pipe open
-                    raise self._ended() from None
+                    raise self._side_ended_error() from None
                 if time.monotonic() >= ends:
                     self.close()
                     raise SideEndedError(f"'{self.name}' did not answer within {limit_s:.0f} s and was ended") from None
         if line is None:
-            raise self._ended()
+            raise self._side_ended_error()
         try:
-            told = parsed(line)
+            told = parse_json(line)
             number, answer = told["number"], told["answer"]
             if not (type(number) is int and number <= self._orders and isinstance(answer, dict)):
                 raise ValueError
@@ -203,9 +203,9 @@ class EnvironmentWorker(Closing):
                 self._answers.put(line)
         self._answers.put(None)
 
-    def _ended(self) -> SideEndedError:
+    def _side_ended_error(self) -> SideEndedError:
         self.close()
         ending = Ending(self._process.returncode)
         said = last_line(self.log)
-        why = " (the kernel does that where memory runs out)" if ending.killed else f": {said}" if said else ""
+        why = " (the kernel does that where memory runs out)" if ending.is_killed else f": {said}" if said else ""
         return SideEndedError(plain(f"'{self.name}' ended with {ending}{why}")[:400])

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from strobe.core.errors import UserError
-from strobe.core.families.registry import steps_of
+from strobe.core.families.registry import denoising_steps
 from strobe.core.measure.agreement import agree
 from strobe.core.measure.guard import Guard
 from strobe.core.measure.memory import available_bytes
@@ -27,7 +27,7 @@ from strobe.environments import first_difference
 from strobe.environments.parcel import CHECKS, Parcel, pack
 from strobe.environments.results import Environment, PassDifference
 from strobe.environments.side import EnvironmentWorker, SideFailedError, SideOptions
-from strobe.lerobot.policies.action_scale import scale_of
+from strobe.lerobot.policies.action_scale import measure_action_scale
 from strobe.lerobot.policies.inputs import Inputs
 from strobe.lerobot.policies.policy_subject import PolicySubject
 
@@ -85,12 +85,12 @@ def carry(subject: PolicySubject, folder: Path, options: SidesOptions, checks: i
         checks=checks,
     )
     scale = partial(_scale, subject.postprocessor, subject.inputs)
-    return Carried(parcel, scale, subject.executed, steps_of(config), str(subject.device))
+    return Carried(parcel, scale, subject.executed_actions, denoising_steps(config), str(subject.device))
 
 
 def _scale(postprocessor: object, inputs: Inputs, chunks: Sequence[Tensor]) -> ActionScale | None:
     stats = inputs.stats if inputs.kind == "data" else {}
-    return scale_of(postprocessor, stats, inputs.action_names, inputs.description, chunks)
+    return measure_action_scale(postprocessor, stats, inputs.action_names, inputs.description, chunks)
 
 
 @dataclass
@@ -126,7 +126,7 @@ class Sides:
             for number, options in enumerate(self.options.sides):  # all at once: each imports LeRobot first
                 self._begin(options, self.carried.parcel.folder / f"side_{number}.log")
             for side in self.sides.values():
-                self._described(side)
+                self._describe_side(side)
         except BaseException:
             self.__exit__()
             raise
@@ -145,7 +145,7 @@ class Sides:
             seed=self.options.seed,
         )
 
-    def _described(self, side: EnvironmentWorker) -> None:
+    def _describe_side(self, side: EnvironmentWorker) -> None:
         options, facts = side.options, side.answer(LOAD_S)
         if options.lerobot and Path(facts["lerobot"]).resolve().parent != options.source():
             raise UserError(
@@ -173,7 +173,7 @@ class Sides:
         self.sides[name].ask("chunk", CALL_S, index=index, to=str(file), reordered=reordered)
         return torch.from_numpy(np.load(file))
 
-    def timed(self, name: str) -> Callable[[int], dict[str, float]]:
+    def timed_call(self, name: str) -> Callable[[int], dict[str, float]]:
         """Return a side's timed call: index → milliseconds of each part, in which no other side does anything."""
         side = self.sides[name]
 
@@ -333,25 +333,25 @@ def training(sides: Sides, found: Sequence[PassDifference], reporter: Reporter) 
     if not why and sides.weight_bytes > available_bytes():
         why = f"a gradient takes {sides.weight_bytes / 2**30:.0f} GiB, which are not free"
     if why:
-        return _untrained(found, why)
+        return _note_untrained(found, why)
     reporter.stage("the same training step?")
     agreements: dict[str, GradientAgreement] = {}
     try:
         loss, gradient = sides.gradient(first)
     except SideFailedError as error:
-        return _untrained(found, str(error))
+        return _note_untrained(found, str(error))
     for name, difference in zip(others, found, strict=True):
         try:
             other_loss, other = sides.gradient(name)
         except SideFailedError as error:
-            _untrained([difference], str(error))
+            _note_untrained([difference], str(error))
             continue
         difference.training = first_difference.compare(gradient, other).stages
-        agreements[name] = first_difference.of_gradients(loss, gradient, other_loss, other)
+        agreements[name] = first_difference.compare_gradients(loss, gradient, other_loss, other)
     return agreements
 
 
-def _untrained(found: Sequence[PassDifference], why: str) -> dict[str, GradientAgreement]:
+def _note_untrained(found: Sequence[PassDifference], why: str) -> dict[str, GradientAgreement]:
     for difference in found:
         notes = [difference.note, f"a training step was not compared: {why}"]
         difference.note = "; ".join(filter(None, notes))

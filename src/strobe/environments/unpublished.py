@@ -14,7 +14,7 @@ from typing import Any
 from safetensors.torch import load_file, save_file
 
 from strobe.core.families.capabilities import Construction
-from strobe.core.families.registry import building, registered, unregistered_modules
+from strobe.core.families.registry import building, find_family, unregistered_modules
 from strobe.lerobot.policies.standins import stand_ins
 
 _UNREGISTERED = "unregistered_{}.safetensors"  # weights of modules that the policy's own checkpoint leaves out
@@ -32,7 +32,7 @@ def save_unregistered(policy: Any, folder: Path) -> None:
 @contextmanager
 def built_as(config: Any, folder: Path, *, tiny: bool) -> Iterator[Settle]:
     """Inside, LeRobot reads the policy in ``folder``. Yields what completes it."""
-    construction = Construction.of(registered(config.type))
+    construction = Construction.from_family(find_family(config.type))
 
     def settle(policy: Any, preprocessor: object) -> None:
         construction.settle(policy, preprocessor)

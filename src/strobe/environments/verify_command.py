@@ -18,14 +18,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from strobe.core.cli.bounds import above, at_least
+from strobe.core.cli.bounds import exclusive_minimum_bound, minimum_bound
 from strobe.core.cli.flags import OutputFlags
 from strobe.core.cli.live import Live, importing
 from strobe.core.cli.runner import EXIT_CODES, Command, Studied
 from strobe.environments.compare_command import HERE, require_policy
 from strobe.environments.side import SideOptions
 from strobe.lerobot.flags.run_flags import InputFlags, read_flags
-from strobe.lerobot.flags.subject import load_subject, studied
+from strobe.lerobot.flags.subject import build_study_answer, load_subject
 from strobe.lerobot.policies.options import PolicyOptions
 
 THERE = "the other environment"
@@ -42,9 +42,9 @@ class VerifyEnvironmentConfig(OutputFlags, InputFlags):
     # How far the actions may be apart (default: rms<=0.02, worst<=0.2, flips<=0).
     guard: str = ""
     # How many observations to compare on.
-    observations: int = field(default=16, metadata=at_least(2))
+    observations: int = field(default=16, metadata=minimum_bound(2))
     # Seconds for the comparison of the actions, roughly. If a chunk takes long, there are fewer observations.
-    seconds: float | None = field(default=600.0, metadata=above(0))
+    seconds: float | None = field(default=600.0, metadata=exclusive_minimum_bound(0))
 
 
 def read(argv: Sequence[str]) -> tuple[PolicyOptions, VerifyEnvironmentConfig]:
@@ -53,12 +53,12 @@ def read(argv: Sequence[str]) -> tuple[PolicyOptions, VerifyEnvironmentConfig]:
 
     refused = {"--recipe": "--recipe is checked in this environment: leave it out, or --against_python"}
     flags, config = read_flags(VerifyEnvironmentConfig, argv, refused=refused)
-    side_of(config).check()
-    Guards.of_flag(config.guard, "actions", "strobe evaluate")
+    other_side(config).check()
+    Guards.from_flag(config.guard, "actions", "strobe evaluate")
     return require_policy(flags), config
 
 
-def side_of(config: VerifyEnvironmentConfig) -> SideOptions:
+def other_side(config: VerifyEnvironmentConfig) -> SideOptions:
     """Return the other side."""
     return SideOptions(THERE, config.against_python, config.against_lerobot)
 
@@ -69,14 +69,14 @@ def study(flags: PolicyOptions, config: VerifyEnvironmentConfig, live: Live) -> 
         from strobe.core.measure.guard import Guards
         from strobe.environments.run import verify_environment
         from strobe.environments.sides import SidesOptions
-        from strobe.lerobot.policies.policy_of import policy_of
+        from strobe.lerobot.policies.policy_of import require_policy
         from strobe.lerobot.policies.policy_subject import PolicySubject
 
     def load() -> PolicySubject:
-        return policy_of(load_subject(flags, config, live))
+        return require_policy(load_subject(flags, config, live))
 
     options = SidesOptions(
-        sides=[SideOptions(HERE), side_of(config)],
+        sides=[SideOptions(HERE), other_side(config)],
         seed=config.seed,
         threads=config.threads or 0,
         overridden=flags.path is not None and bool(flags.overrides),
@@ -84,7 +84,7 @@ def study(flags: PolicyOptions, config: VerifyEnvironmentConfig, live: Live) -> 
     how = {"count": config.observations, "seconds": config.seconds or math.inf}
     with tempfile.TemporaryDirectory(prefix="strobe-") as folder:
         result = verify_environment(load, options, Guards.parse(config.guard), Path(folder), live, **how)
-    return studied(result, flags, config, code=EXIT_CODES[result.outcome])
+    return build_study_answer(result, flags, config, code=EXIT_CODES[result.outcome])
 
 
 VERIFY = Command("verify", __doc__, VerifyEnvironmentConfig, read, study, heavy="untimed", gives_way=True)

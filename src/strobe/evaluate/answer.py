@@ -10,10 +10,10 @@ from strobe.core.measure.statistics import bonferroni
 from strobe.evaluate.episode_log import EpisodeLine
 from strobe.evaluate.episodes.play import Candidate, Episodes, Pairs, Plan
 from strobe.evaluate.measure.success_rates import LEVEL, paired_rates, success_rate
-from strobe.evaluate.measure.time_to_task import ends_of, judge_times, time_to_task, why_not_judged
+from strobe.evaluate.measure.time_to_task import episode_ends, judge_times, time_to_task, time_unjudged_reason
 from strobe.evaluate.pairs import TimeToTask
 from strobe.evaluate.results import CallTimes, EvaluatedVariant, LoopTimes, Timing, VariantOnTask
-from strobe.rollout.measure.robot import over_episodes
+from strobe.rollout.measure.robot import mean_motion
 from strobe.rollout.measure.rollout import quantiles
 
 
@@ -26,19 +26,19 @@ def rows(plan: Plan, episodes: Episodes) -> list[EvaluatedVariant]:
     first, *others = plan.candidates
     paired = {candidate.name: plan.pairs(episodes, candidate.name) for candidate in others}
     longest = max(paired.values(), key=len, default=[])
-    own = [before for before, _ in longest] if longest else _episodes_of(plan, first.name, episodes)
+    own = [before for before, _ in longest] if longest else _variant_episodes(plan, first.name, episodes)
     table = [_row(plan, first, own, None)] if own else []
     return table + [_row(plan, candidate, [after for _, after in paired[candidate.name]], paired[candidate.name])
                     for candidate in others if paired[candidate.name]]  # fmt: skip
 
 
-def unpaired(plan: Plan, episodes: Episodes) -> list[EvaluatedVariant]:
+def unpaired_variants(plan: Plan, episodes: Episodes) -> list[EvaluatedVariant]:
     """A row for each variant that has an episode, with all its episodes and no judgement against the first."""
-    played = [(candidate, _episodes_of(plan, candidate.name, episodes)) for candidate in plan.candidates]
+    played = [(candidate, _variant_episodes(plan, candidate.name, episodes)) for candidate in plan.candidates]
     return [_row(plan, candidate, own, None) for candidate, own in played if own]
 
 
-def _episodes_of(plan: Plan, name: str, episodes: Episodes) -> list[EpisodeLine]:
+def _variant_episodes(plan: Plan, name: str, episodes: Episodes) -> list[EpisodeLine]:
     played = (episodes.get((name, task, seed)) for task, seed in plan.starts())
     return [line for line in played if line is not None]
 
@@ -47,14 +47,14 @@ def _row(plan: Plan, candidate: Candidate, played: Sequence[EpisodeLine], pairs:
     tasks = {task: [line for line in played if line.task == task] for task in plan.tasks}
     several = len(plan.tasks) > 1
     timing = _timing(candidate, played)
-    why = why_not_judged(ends_of(played), ends_of([before for before, _ in pairs or []]))
+    why = time_unjudged_reason(episode_ends(played), episode_ends([before for before, _ in pairs or []]))
     return EvaluatedVariant(
         name=candidate.name,
         steps=candidate.steps,
         recipe=candidate.recipe,
-        together=_on(plan, played, pairs, LEVEL, len(plan.tasks)),
+        together=_rate_on_task(plan, played, pairs, LEVEL, len(plan.tasks)),
         tasks={
-            task: _on(
+            task: _rate_on_task(
                 plan, lines, pairs and [pair for pair in pairs if pair[0].task == task], bonferroni(len(plan.tasks))
             )
             for task, lines in tasks.items()
@@ -64,7 +64,7 @@ def _row(plan: Plan, candidate: Candidate, played: Sequence[EpisodeLine], pairs:
         loop=_loop(played),
         times=_times(pairs) if timing is None else None,
         timing=timing,
-        motion=over_episodes([line.motion for line in played if line.motion is not None]),
+        motion=mean_motion([line.motion for line in played if line.motion is not None]),
         time=None if why else _time(played, pairs, len(plan.tasks)),
         time_not_judged=why,
         path_ratio=None if pairs is None else _path_ratio(pairs),
@@ -73,9 +73,9 @@ def _row(plan: Plan, candidate: Candidate, played: Sequence[EpisodeLine], pairs:
 
 def _time(played: Sequence[EpisodeLine], pairs: Pairs | None, every: int) -> TimeToTask:
     if pairs is None:
-        return time_to_task(ends_of(played))
-    first, second = (ends_of([pair[side] for pair in pairs]) for side in (0, 1))
-    return time_to_task(ends_of(played), judge_times(first, second, LEVEL, every))
+        return time_to_task(episode_ends(played))
+    first, second = (episode_ends([pair[side] for pair in pairs]) for side in (0, 1))
+    return time_to_task(episode_ends(played), judge_times(first, second, LEVEL, every))
 
 
 def _path_ratio(pairs: Pairs) -> float | None:
@@ -89,7 +89,9 @@ def _path_ratio(pairs: Pairs) -> float | None:
     return second / first if first > 0 else None
 
 
-def _on(plan: Plan, played: Sequence[EpisodeLine], pairs: Pairs | None, level: float, every: int = 1) -> VariantOnTask:
+def _rate_on_task(
+    plan: Plan, played: Sequence[EpisodeLine], pairs: Pairs | None, level: float, every: int = 1
+) -> VariantOnTask:
     won = [line.success for line in played]
     paired = None
     if pairs is not None:

@@ -77,7 +77,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from strobe.core.cli.bounds import between
+from strobe.core.cli.bounds import open_interval_bound
 from strobe.core.cli.flags import OutputFlags
 from strobe.core.cli.help import help_text
 from strobe.core.cli.live import Live, importing
@@ -101,7 +101,7 @@ class JudgeConfig(OutputFlags):
     # All runs had the same --seed and --env, so episode i of each task began the same in all of them. Judge in pairs.
     same_seeds: bool = False
     # Loss of success rate that still counts as not worse, as a share: 0.1 is 10 points.
-    margin: float = field(default=0.1, metadata=between(0, 1))
+    margin: float = field(default=0.1, metadata=open_interval_bound(0, 1))
 
 
 def read(argv: Sequence[str]) -> tuple[SubjectFlags, EvaluateConfig | JudgeConfig]:

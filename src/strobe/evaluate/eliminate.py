@@ -11,15 +11,15 @@ from strobe.core.cli.live import Live
 from strobe.core.results.subject import SubjectInfo
 from strobe.core.treatments.treatment import Variant
 from strobe.evaluate import session as playing
-from strobe.evaluate.answer import unpaired
+from strobe.evaluate.answer import unpaired_variants
 from strobe.evaluate.episode_log import EpisodeLine
 from strobe.evaluate.episodes.crews import Crew
 from strobe.evaluate.episodes.play import Candidate, Order, Plan, Session
 from strobe.evaluate.episodes.videos import Filming
-from strobe.evaluate.flags import EvaluateConfig, NamedCheckpoint, options_of, parse_policies
-from strobe.evaluate.measure.best_arm import bonferroni_pairs, eliminated, mean_s
+from strobe.evaluate.flags import EvaluateConfig, NamedCheckpoint, parse_policies, policy_options
+from strobe.evaluate.measure.best_arm import bonferroni_pairs, eliminate_arms, mean_s
 from strobe.evaluate.measure.success_rates import LEVEL
-from strobe.evaluate.measure.time_to_task import Judgement, ends_of, judge_pairs
+from strobe.evaluate.measure.time_to_task import Judgement, episode_ends, judge_pairs
 from strobe.evaluate.results import Elimination, EvaluateResult, PlayedCheckpoint
 from strobe.evaluate.run import begin, note_how_it_was_played
 from strobe.lerobot.policies.options import PolicyOptions
@@ -30,10 +30,10 @@ def evaluate_checkpoints(
 ) -> tuple[EvaluateResult, Path]:
     """Load the checkpoints, play their episodes and judge them, as `session.play` does."""
     named = parse_policies(config.policies)
-    options = options_of(named, flags, config)
+    options = policy_options(named, flags, config)
     rows_of = partial(checkpoint_rows, names=tuple(options))
 
-    def request_of(subjects: playing.Subjects) -> playing.Request[EvaluateResult]:
+    def make_request(subjects: playing.Subjects) -> playing.Request[EvaluateResult]:
         def study(session: Session, films: Filming) -> EvaluateResult:
             result = eliminate(named.all, subjects, session)
             result.videos = films.videos(session.log.episodes)
@@ -41,7 +41,7 @@ def evaluate_checkpoints(
 
         return playing.Request(rows_of, rows_of(), config.episodes, study, config.videos, named.notes)
 
-    return playing.play("evaluate", options, config, crew, live, request_of)
+    return playing.play("evaluate", options, config, crew, live, make_request)
 
 
 def checkpoint_rows(_subject: object = None, _recipes: Sequence[Path] = (), *, names: Sequence[str]) -> list[Candidate]:
@@ -71,10 +71,10 @@ class SuccessiveElimination(Order):
         return [candidate for candidate in self.candidates if candidate.name not in self.by]
 
     @property
-    def _settled(self) -> bool:
+    def _is_settled(self) -> bool:
         return len(self.playing) == 1
 
-    def played(self, name: str) -> int:
+    def count_complete_starts(self, name: str) -> int:
         """Return the complete starts that the checkpoint ``name`` has played."""
         return self.starts.get(name, self._place)
 
@@ -82,7 +82,7 @@ class SuccessiveElimination(Order):
         outcomes = {each.name: self._won[each.name] for each in self.playing}
         for name, won in outcomes.items():
             won += [self.counted[(name, *start)].success for start in self._starts[len(won) : self._place]]
-        gone = eliminated(outcomes, self.each_level)
+        gone = eliminate_arms(outcomes, self.each_level)
         self.by |= gone
         self.starts |= dict.fromkeys(gone, self._place)
         return [f"{name}: shown to succeed less than {by}, after {self._place} starts" for name, by in gone.items()]
@@ -101,17 +101,19 @@ def eliminate(checkpoints: Sequence[NamedCheckpoint], subjects: playing.Subjects
     plan, watching, names = session.plan, session.watching, ", ".join(checkpoint.name for checkpoint in checkpoints)
     first = next(iter(subjects.values()))
     title = f"{len(checkpoints)} checkpoints in {session.environment}"
-    result = begin(EvaluateResult, first, title, session, planned=plan.planned)
+    result = begin(EvaluateResult, first, title, session, planned=plan.planned_episodes)
     result.subject = together([subjects[checkpoint.name].info for checkpoint in checkpoints], names)
     result.notes = list(dict.fromkeys(note for subject in subjects.values() for note in subject.notes))
-    watching.stage(f"episodes in {session.environment}, up to {plan.planned} of each: {names}")
+    watching.stage(f"episodes in {session.environment}, up to {plan.planned_episodes} of each: {names}")
     order = SuccessiveElimination(plan)
     if session.play(order):
         result.status = "interrupted"
-    result.variants = unpaired(plan, order.counted)
+    result.variants = unpaired_variants(plan, order.counted)
     if not result.variants:
         raise KeyboardInterrupt
-    result.elimination = judged(order, plan, checkpoints, {name: each.info.kind for name, each in subjects.items()})
+    result.elimination = judge_checkpoints(
+        order, plan, checkpoints, {name: each.info.kind for name, each in subjects.items()}
+    )
     note_how_it_was_played(result, order.counted)
     return result
 
@@ -134,18 +136,18 @@ def together(infos: Sequence[SubjectInfo], names: str) -> SubjectInfo:
     )
 
 
-def judged(
+def judge_checkpoints(
     order: SuccessiveElimination, plan: Plan, checkpoints: Sequence[NamedCheckpoint], policies: Mapping[str, str]
 ) -> Elimination:
     """Return what the episodes show; ``policies``: the type of each checkpoint, by its name."""
     starts = list(plan.starts())
     played = {
-        each.name: [order.counted[(each.name, *start)] for start in starts[: order.played(each.name)]]
+        each.name: [order.counted[(each.name, *start)] for start in starts[: order.count_complete_starts(each.name)]]
         for each in checkpoints
     }
     best = _best({each.name: played[each.name] for each in order.playing})
 
-    def against(own: Sequence[EpisodeLine]) -> Judgement:
+    def judge_against_best(own: Sequence[EpisodeLine]) -> Judgement:
         """Judge a checkpoint against the best one, on the starts of both."""
         if not own:
             return Judgement(None, None, "no start was played by all checkpoints")
@@ -162,7 +164,7 @@ def judged(
                 policy=policies[each.name],
                 starts=len(played[each.name]),
                 by=order.by.get(each.name, ""),
-                **({} if each.name == best else against(played[each.name])._asdict()),
+                **({} if each.name == best else judge_against_best(played[each.name])._asdict()),
             )
             for each in checkpoints
         ],
@@ -173,7 +175,7 @@ def _best(played: Mapping[str, Sequence[EpisodeLine]]) -> str:
     """Return the one with the most successes; of equal ones the one with the shortest time over all starts."""
 
     def key(name: str) -> tuple[int, float]:
-        ends = ends_of(played[name])
+        ends = episode_ends(played[name])
         return -sum(line.success for line in played[name]), mean_s(ends) if ends else 0.0
 
     return min(played, key=key)

@@ -8,12 +8,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Generic, TypeVar
 
-from strobe.core.cli.bounds import at_least, between, checked, one_of
+from strobe.core.cli.bounds import choice_bound, custom_bound, minimum_bound, open_interval_bound
 from strobe.core.cli.flags import OutputFlags
 from strobe.core.cli.parse import parse
 from strobe.core.cli.runner import Studied
 from strobe.core.errors import UserError
-from strobe.lerobot.flags.lazy_flags import of_lerobot
+from strobe.lerobot.flags.lazy_flags import lerobot_placeholder
 from strobe.lerobot.flags.run_flags import RayFlags, check_recipe_file
 from strobe.lerobot.flags.subject_flags import (
     MODEL_NAMES,
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from strobe.evaluate.results import Engine
     from strobe.simulators.seldom_rendered import Rendering
 else:
-    EnvConfig = of_lerobot("lerobot.envs.configs:EnvConfig")
+    EnvConfig = lerobot_placeholder("lerobot.envs.configs:EnvConfig")
 
 N = TypeVar("N")
 C = TypeVar("C", bound="EpisodeFlags")
@@ -115,12 +115,12 @@ def hold_refused(kind: str) -> str:
 
 
 def _recipes_refused(text: str) -> str:
-    names = [path.name for path in recipes_of(text)]
+    names = [path.name for path in parse_recipes(text)]
     twice = next((name for name in names if names.count(name) > 1), None)
     return f"two recipes called {twice}: give each a name of its own" if twice is not None else ""
 
 
-def recipes_of(text: str) -> tuple[Path, ...]:
+def parse_recipes(text: str) -> tuple[Path, ...]:
     """Return the files of ``'a.yaml,b.yaml'``. Their names differ: by these the answer tells them apart."""
     return tuple(Path(part.strip()) for part in text.split(",") if part.strip())
 
@@ -133,18 +133,18 @@ class EpisodeFlags(OutputFlags):
     # fields.
     env: EnvConfig | None = None
     # Recipes to try, separated by commas. Each is one variant.
-    recipe: str = field(default="", metadata=checked(_recipes_refused))
+    recipe: str = field(default="", metadata=custom_bound(_recipes_refused))
     # Loss of success rate that still counts as not worse, as a share: 0.1 is 10 points.
-    margin: float = field(default=0.1, metadata=between(0, 1))
+    margin: float = field(default=0.1, metadata=open_interval_bound(0, 1))
     # Seed of the first episode's start and noise; the next episodes count up from it. Also the seed of random weights.
-    seed: int = field(default=0, metadata=at_least(0))
+    seed: int = field(default=0, metadata=minimum_bound(0))
     # Observations to draw: needed draws those that the policy looks at, with equal actions; always draws every tick.
-    render: str = field(default="needed", metadata=one_of("needed", "always"))
+    render: str = field(default="needed", metadata=choice_bound("needed", "always"))
     # Processes that play episodes at the same time: 1, 2 … or auto, one for each core. Each holds a copy of the policy.
     # On a cluster, the number on each device: on each GPU, or on each node if the policy runs on the CPU.
     parallel: str = "1"
     # Where Strobe plays episodes: local, or ray.
-    launcher: str = field(default="local", metadata=one_of("local", "ray"))
+    launcher: str = field(default="local", metadata=choice_bound("local", "ray"))
     # The Ray cluster: --ray.address=auto or HOST:PORT (default: a cluster that is found here, else this machine only).
     ray: RayFlags = field(default_factory=RayFlags)
     # Continue the episodes of this run's folder.
@@ -154,7 +154,7 @@ class EpisodeFlags(OutputFlags):
     # Device to run on (cpu, cuda, cuda:1, mps); the same as --policy.device.
     device: str | None = None
     # torch's threads on the CPU, in each process. By default torch chooses, or the processes share the cores.
-    threads: int | None = field(default=None, metadata=at_least(1))
+    threads: int | None = field(default=None, metadata=minimum_bound(1))
 
     @property
     def rendering(self) -> Rendering:
@@ -183,7 +183,7 @@ def check_policy(flags: PolicyOptions, config: EpisodeFlags) -> None:
     """Check that a policy is named, the settings of its config, and its recipes. Raises UserError."""
     require_subject(flags)
     check_overrides(flags, config.device)
-    for path in recipes_of(config.recipe):
+    for path in parse_recipes(config.recipe):
         check_recipe_file(flags, path)
 
 
@@ -196,7 +196,7 @@ def parse_parallel(text: str) -> int:
     return int(text)
 
 
-def threads_of(requested: int | None, processes: int, resumed: Path | None) -> int | None:
+def episode_threads(requested: int | None, processes: int, resumed: Path | None) -> int | None:
     """Return torch's threads where an episode is played; None: as torch chooses.
 
     Sums may differ in their last bits with the number of threads, so a resumed run keeps its own.
@@ -227,8 +227,8 @@ def _cores() -> int:
 def resumable(result: Result, folder: Path, flags: PolicyOptions, config: EpisodeFlags) -> Studied:
     """Return the answer of a command that played episodes, saved in their ``folder``, with how to go on."""
 
-    def say_how_to_go_on(_: Path | None) -> list[str]:
+    def continue_hint(_: Path | None) -> list[str]:
         return [f"continue with the same command and --resume={folder}"] * (result.status == "interrupted")
 
     options = {"policy": flags, **vars(config)}
-    return Studied(result, options, None, config.thresholds, folder=folder, after=say_how_to_go_on)
+    return Studied(result, options, None, config.thresholds, folder=folder, after=continue_hint)

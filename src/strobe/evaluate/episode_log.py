@@ -14,8 +14,8 @@ from typing import BinaryIO
 from pydantic import Field, ValidationError
 from typing_extensions import Self
 
-from strobe.core.errors import UserError, in_words
-from strobe.core.json_text import parsed
+from strobe.core.errors import UserError, os_error_reason
+from strobe.core.json_text import parse_json
 from strobe.core.results.data import Data, Finite
 from strobe.core.runs.contents import contents
 from strobe.evaluate.results import EpisodeTiming
@@ -89,7 +89,7 @@ class EpisodeLog:
     def begin(cls, folder: Path, request: EvaluationRequest) -> Self:
         """Create the log in ``folder``. Raises OSError if it cannot be written."""
         path = folder / NAME
-        log = cls(path, _locked(path), {})
+        log = cls(path, _open_locked(path), {})
         log._write({"asked": request.model_dump(mode="json")})
         return log
 
@@ -104,9 +104,9 @@ class EpisodeLog:
         if not path.exists():
             read(path)  # raises the error
         try:
-            file = _locked(path)
+            file = _open_locked(path)
         except OSError as error:
-            raise UserError(f"cannot write {path}: {in_words(error)}") from None
+            raise UserError(f"cannot write {path}: {os_error_reason(error)}") from None
         try:
             before, episodes, end = read(path)
             _same(before, request, folder)
@@ -116,7 +116,7 @@ class EpisodeLog:
                 log._write({"asked": request.model_dump(mode="json")})
         except OSError as error:
             file.close()
-            raise UserError(f"cannot write {path}: {in_words(error)}") from None
+            raise UserError(f"cannot write {path}: {os_error_reason(error)}") from None
         except UserError:
             file.close()
             raise
@@ -137,7 +137,7 @@ class EpisodeLog:
         os.fsync(self._file.fileno())
 
 
-def _locked(path: Path) -> BinaryIO:
+def _open_locked(path: Path) -> BinaryIO:
     """Open the file for further lines, locked to this process until it is closed or the process ends.
 
     Raises:
@@ -166,7 +166,7 @@ def read(path: Path) -> tuple[EvaluationRequest, dict[Key, EpisodeLine], int]:
     try:
         return parse(contents(path, MOST_BYTES))
     except OSError as error:
-        raise UserError(f"no evaluation to resume at {path.parent}: {path.name}: {in_words(error)}") from None
+        raise UserError(f"no evaluation to resume at {path.parent}: {path.name}: {os_error_reason(error)}") from None
     except UserError as error:
         raise UserError(f"{path}: {error}; run again without --resume") from None
 
@@ -182,7 +182,7 @@ def parse(content: bytes) -> tuple[EvaluationRequest, dict[Key, EpisodeLine], in
     episodes: dict[Key, EpisodeLine] = {}
     for number, line in enumerate(content[:end].splitlines(), 1):
         try:
-            content_of_line = parsed(line)
+            content_of_line = parse_json(line)
             if isinstance(content_of_line, dict) and "asked" in content_of_line:
                 request = EvaluationRequest.model_validate(content_of_line["asked"])
                 continue

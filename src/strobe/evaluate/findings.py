@@ -13,7 +13,7 @@ from strobe.evaluate.results import EvaluateResult
 
 
 @finding("evaluation-never-succeeds", "warning")
-def no_variant_succeeds(result: EvaluateResult, _: Thresholds) -> Found:
+def all_variants_fail(result: EvaluateResult, _: Thresholds) -> Found:
     """No variant ever succeeds in {result.environment}.
 
     Seen: 0 of {episodes} episodes, over {count} variant{count:plural}.
@@ -27,7 +27,7 @@ def no_variant_succeeds(result: EvaluateResult, _: Thresholds) -> Found:
 
 
 @finding("evaluation-undecided", "info")
-def undecided(result: EvaluateResult, _: Thresholds) -> Found:
+def undecided_variants(result: EvaluateResult, _: Thresholds) -> Found:
     """{pairs} pairs do not decide {count} variant{count:plural}.
 
     Seen: {seen}
@@ -53,7 +53,7 @@ def faster_and_not_sooner(result: EvaluateResult, _: Thresholds) -> Iterator[Fin
             if paired.kind == "later":
                 yield from _later(variant.name, ends, paired)
             elif paired.kind == "not sooner":
-                yield from _not_sooner(variant.name, ends, paired)
+                yield from _unchanged_task_time(variant.name, ends, paired)
 
 
 @finding("faster-chunk-slower-task", "warning")
@@ -70,7 +70,7 @@ def _later(name: str, ends: Interval, paired: PairedTimes) -> Found:
 
 
 @finding("faster-chunk-not-sooner", "info")
-def _not_sooner(name: str, ends: Interval, paired: PairedTimes) -> Found:
+def _unchanged_task_time(name: str, ends: Interval, paired: PairedTimes) -> Found:
     """{name}: a faster chunk, and the task is not done sooner.
 
     Seen: A chunk is {ends.low:.3g} to {ends.high:.3g} times as fast. The task: it {words}, in {paired.pairs} pairs.
@@ -86,4 +86,4 @@ def _any_success(result: EvaluateResult) -> bool:
     return any(variant.together.success.successes for variant in result.variants)
 
 
-OF_EVALUATIONS = (no_variant_succeeds, undecided, faster_and_not_sooner)
+OF_EVALUATIONS = (all_variants_fail, undecided_variants, faster_and_not_sooner)

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from strobe.core.cli.bounds import at_least, checked
+from strobe.core.cli.bounds import custom_bound, minimum_bound
 from strobe.core.errors import UserError
 from strobe.evaluate.episode_flags import (
     ENGINES_NAMED,
@@ -23,7 +23,7 @@ from strobe.evaluate.episode_flags import (
     Several,
     hold_refused,
 )
-from strobe.lerobot.flags.lazy_flags import of_lerobot
+from strobe.lerobot.flags.lazy_flags import lerobot_placeholder
 from strobe.lerobot.flags.subject_flags import check_overrides
 from strobe.lerobot.policies.options import PolicyOptions, check_checkpoint
 
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from strobe.evaluate.episode_log import EpisodeLine
     from strobe.evaluate.episodes.timings import RequestedTiming
 else:
-    RTCConfig = of_lerobot("lerobot.policies.rtc.configuration_rtc:RTCConfig")
+    RTCConfig = lerobot_placeholder("lerobot.policies.rtc.configuration_rtc:RTCConfig")
 
 
 EXECUTED = Several(WHOLE.read, "is not a number of actions: write --n_action_steps=10,25,50")
@@ -52,9 +52,9 @@ class InferenceFlags:
 
     # LeRobot's engines, separated by commas: sync, in which the loop stands still for each call; rtc (Real-Time
     # Chunking) and async (the robot client with the policy server), which call the policy while the loop goes on.
-    type: str = field(default="sync", metadata=checked(_engines_refused))
+    type: str = field(default="sync", metadata=custom_bound(_engines_refused))
     # For rtc: a call begins when the queue has this number of actions or fewer.
-    queue_threshold: int = field(default=30, metadata=at_least(0))
+    queue_threshold: int = field(default=30, metadata=minimum_bound(0))
     # For rtc: its own settings.
     rtc: RTCConfig = field(default_factory=RTCConfig)
 
@@ -75,17 +75,17 @@ class RealtimeFlags:
     # sync,rtc,async. For rtc --inference.queue_threshold=30, --inference.rtc.execution_horizon=10 and its other fields.
     inference: InferenceFlags = field(default_factory=InferenceFlags)
     # With --realtime, execution horizons of rtc, a row each: 10,20 (one: --inference.rtc.execution_horizon).
-    execution_horizon: str = field(default="", metadata=checked(WHOLE.refusal))
+    execution_horizon: str = field(default="", metadata=custom_bound(WHOLE.refusal))
     # With --realtime, thresholds of rtc's queue, a row each: 20,40 (one: --inference.queue_threshold).
-    queue_threshold: str = field(default="", metadata=checked(WHOLE.refusal))
+    queue_threshold: str = field(default="", metadata=custom_bound(WHOLE.refusal))
     # With --realtime, how async joins two chunks where they overlap, a row each, as LeRobot's robot client spells it:
     # weighted_average (its own), latest_only, average, conservative.
-    aggregate_fn_name: str = field(default="", metadata=checked(JOINS_NAMED.refusal))
+    aggregate_fn_name: str = field(default="", metadata=custom_bound(JOINS_NAMED.refusal))
     # With --realtime, share of a chunk at which async sends the next observation, a row each: 0.5,0.8 (its own: 0.5).
-    chunk_size_threshold: str = field(default="", metadata=checked(SHARES.refusal))
+    chunk_size_threshold: str = field(default="", metadata=custom_bound(SHARES.refusal))
     # With --realtime, what happens in a tick without an action: last repeats the last action, zero moves nothing. By
     # default the one that fits the simulator: zero if actions are movements (metaworld, libero), else last.
-    hold: str = field(default="", metadata=checked(hold_refused))
+    hold: str = field(default="", metadata=custom_bound(hold_refused))
 
 
 @dataclass
@@ -95,15 +95,15 @@ class EvaluateConfig(EpisodeFlags, RealtimeFlags):
     # Checkpoints to choose the best of: folders, separated by commas or spaces. They take the place of --policy.path.
     policies: str = ""
     # Numbers of denoising steps to try besides the policy's own, separated by commas: 10,5,2.
-    steps: str = field(default="", metadata=checked(STEPS.refusal))
+    steps: str = field(default="", metadata=custom_bound(STEPS.refusal))
     # Numbers of actions to execute of each chunk, besides the policy's own, separated by commas: 10,25,50.
-    n_action_steps: str = field(default="", metadata=checked(EXECUTED.refusal))
+    n_action_steps: str = field(default="", metadata=custom_bound(EXECUTED.refusal))
     # The most episodes of each variant on each task.
-    episodes: int = field(default=50, metadata=at_least(1))
+    episodes: int = field(default=50, metadata=minimum_bound(1))
     # Make videos of each variant's episodes on this many first starts, for the report and the run's folder; 0 for none.
-    videos: int = field(default=2, metadata=at_least(0))
+    videos: int = field(default=2, metadata=minimum_bound(0))
     # Rounds that measure the latency of a chunk after the episodes, all variants in turn; 0 skips it.
-    latency_iterations: int = field(default=10, metadata=at_least(0))
+    latency_iterations: int = field(default=10, metadata=minimum_bound(0))
 
 
 def check_timing(config: RealtimeFlags, env: EnvConfig) -> None:
@@ -121,7 +121,7 @@ def timings(config: RealtimeFlags, env: EnvConfig) -> list[RequestedTiming]:
     if not config.realtime:
         return []
     from strobe.evaluate.episodes.timings import RequestedTiming, parse_latency, parse_ticks
-    from strobe.simulators.held_action import hold_for
+    from strobe.simulators.held_action import choose_hold
 
     fps, inference = env.fps, config.inference
     if not fps > 0:
@@ -138,17 +138,17 @@ def timings(config: RealtimeFlags, env: EnvConfig) -> list[RequestedTiming]:
             raise UserError(f"--{given} needs --inference.type={engine}, or sync,{engine}")
     if inference.rtc.execution_horizon < 1:
         raise UserError(f"--inference.rtc.execution_horizon={inference.rtc.execution_horizon}: must be at least 1")
-    made_by = {"sync": _of_sync, "rtc": _of_rtc, "async": _of_async}
-    first = RequestedTiming("sync", latencies[0], hold_for(env, config.hold), fps)
+    made_by = {"sync": _sync_timings, "rtc": _rtc_timings, "async": _async_timings}
+    first = RequestedTiming("sync", latencies[0], choose_hold(env, config.hold), fps)
     ways = [way for engine in engines for way in made_by[engine](config, first)]
     return [dataclasses.replace(way, latency=latency) for way in ways for latency in latencies]
 
 
-def _of_sync(_config: RealtimeFlags, first: RequestedTiming) -> list[RequestedTiming]:
+def _sync_timings(_config: RealtimeFlags, first: RequestedTiming) -> list[RequestedTiming]:
     return [first]
 
 
-def _of_rtc(config: RealtimeFlags, first: RequestedTiming) -> list[RequestedTiming]:
+def _rtc_timings(config: RealtimeFlags, first: RequestedTiming) -> list[RequestedTiming]:
     """Return a timing for each horizon with each threshold."""
     inference = config.inference
     rtc = {name: value for name, value in _rtc_values(inference).items() if not name.startswith("debug")}
@@ -163,7 +163,7 @@ def _of_rtc(config: RealtimeFlags, first: RequestedTiming) -> list[RequestedTimi
     return made
 
 
-def _of_async(config: RealtimeFlags, first: RequestedTiming) -> list[RequestedTiming]:
+def _async_timings(config: RealtimeFlags, first: RequestedTiming) -> list[RequestedTiming]:
     """Return the same for each way to join chunks with each share of a chunk."""
     made = []
     joins, shares = JOINS_NAMED.values(config.aggregate_fn_name), SHARES.values(config.chunk_size_threshold)
@@ -255,7 +255,7 @@ def check_several(flags: PolicyOptions, config: EvaluateConfig) -> None:
         raise UserError(f"{given} is for variants of one policy, and {FLAG} plays several as they are: leave one out")
     if config.launcher == "ray":
         raise UserError(f"{FLAG} plays on this machine: leave out --launcher=ray, and give --parallel=auto")
-    options_of(parse_policies(config.policies), flags, config)
+    policy_options(parse_policies(config.policies), flags, config)
 
 
 @dataclass(frozen=True)
@@ -320,7 +320,7 @@ def _names(paths: Sequence[str]) -> list[str]:
     return [str(Path(*each[before : len(each) - after])) for each in parts]
 
 
-def options_of(named: NamedCheckpoints, flags: PolicyOptions, config: EvaluateConfig) -> dict[str, PolicyOptions]:
+def policy_options(named: NamedCheckpoints, flags: PolicyOptions, config: EvaluateConfig) -> dict[str, PolicyOptions]:
     """Return the checkpoints by name, each with the settings that ``--policy.*`` gives to all. Raises UserError."""
     options = {each.name: PolicyOptions(path=each.path, overrides=list(flags.overrides)) for each in named.all}
     for each in options.values():

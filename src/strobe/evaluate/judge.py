@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from strobe.core.errors import UserError, in_words
-from strobe.core.json_text import parsed
+from strobe.core.errors import UserError, os_error_reason
+from strobe.core.json_text import parse_json
 from strobe.core.measure.statistics import bonferroni
 from strobe.core.runs.contents import contents
 from strobe.evaluate.measure.success_rates import LEVEL, paired_rates, success_rate, unpaired_rates
@@ -39,7 +39,7 @@ def judge(files: Sequence[Path], margin: float, same_seeds: bool = False) -> Jud
                 "no rates to compare"
             )
     paired, pairing = _pairing(runs, same_seeds)
-    short = names_of(files)
+    short = distinct_names(files)
     return Judged(
         strobe_version=__version__,
         title=" against ".join(short),
@@ -51,9 +51,11 @@ def judge(files: Sequence[Path], margin: float, same_seeds: bool = False) -> Jud
             JudgedRun(
                 name=name,
                 file=str(run.file),
-                together=_on(runs[0].tasks, run.tasks, tasks, paired, margin, LEVEL, not number),
+                together=_judge_task(runs[0].tasks, run.tasks, tasks, paired, margin, LEVEL, not number),
                 tasks={
-                    task: _on(runs[0].tasks, run.tasks, [task], paired, margin, bonferroni(len(tasks)), not number)
+                    task: _judge_task(
+                        runs[0].tasks, run.tasks, [task], paired, margin, bonferroni(len(tasks)), not number
+                    )
                     for task in tasks
                     if len(tasks) > 1
                 },
@@ -83,7 +85,7 @@ def _pairing(runs: Sequence[EvalRun], same_seeds: bool) -> tuple[bool, str]:
     return False, f"Not in pairs: {why}{more}."
 
 
-def _on(
+def _judge_task(
     first: Mapping[str, Sequence[EvalEpisode]],
     own: Mapping[str, Sequence[EvalEpisode]],
     tasks: Sequence[str],
@@ -162,9 +164,9 @@ def read_run(path: Path) -> EvalRun:
         UserError: it cannot be read, or is another file.
     """
     try:
-        content = parsed(contents(path))
+        content = parse_json(contents(path))
     except OSError as error:
-        raise UserError(f"cannot read {path}: {in_words(error)}") from None
+        raise UserError(f"cannot read {path}: {os_error_reason(error)}") from None
     except ValueError:
         raise UserError(f"{path} is truncated or not JSON") from None
     try:
@@ -204,7 +206,7 @@ def _episode(success: object, reward: Any, seed: object = None) -> EvalEpisode:
     return EvalEpisode(bool(success), finite, seed)
 
 
-def names_of(files: Sequence[Path]) -> list[str]:
+def distinct_names(files: Sequence[Path]) -> list[str]:
     """Return a name for each file: the last folders of its path, as many as distinguish all of them."""
     paths = [path.resolve() for path in files]
     parts = [path.parent.parts if path.name == EVAL_INFO else (*path.parent.parts, path.stem) for path in paths]

@@ -15,8 +15,8 @@ from strobe.core.report.document import (
     Section,
     Table,
     figure,
+    lift_columns,
     listing,
-    of,
     table,
     words,
 )
@@ -43,11 +43,11 @@ def outline(result: EvaluateResult, _depth: int | None = None) -> Document:
     if result.variants and result.elimination is not None:
         sections.append(_checkpoints(result, result.elimination))
     elif result.variants:
-        sections.append(Section("variants", "Success against latency", _variants(result), _about(result)))
+        sections.append(Section("variants", "Success against latency", _variants(result), _describe_variants(result)))
     if result.variants:
         sections.append(times.time_section(result))
         if any(variant.tasks for variant in result.variants):
-            sections.append(Section("tasks", "Task by task", _tasks(result), _about_tasks(result), detail=True))
+            sections.append(Section("tasks", "Task by task", _tasks(result), _describe_tasks(result), detail=True))
         if times.is_timed(result):
             sections.append(times.timed_section(result))
         if result.videos:
@@ -67,7 +67,7 @@ def answers(result: EvaluateResult) -> list[str]:
     if not result.variants:
         return ["No episode was played."]
     if result.elimination is not None:
-        return [*_checkpoint_answers(result, result.elimination), *_without_success(result)]
+        return [*_checkpoint_answers(result, result.elimination), *_explain_zero_success(result)]
     first, *others = result.variants
     timed = times.is_timed(result)
     if timed:
@@ -75,14 +75,14 @@ def answers(result: EvaluateResult) -> list[str]:
     else:
         sentences = [_describe_first(result, first), *(_describe_variant(result, variant) for variant in others)]
     sentences += times.time_answers(result)
-    sentences += _without_success(result) or ([] if timed else _fewest(result))
+    sentences += _explain_zero_success(result) or ([] if timed else _fewest(result))
     sentences += times.line_over_steps(result)
     if result.subject.source == RANDOM:
         sentences.append("The weights are random. Only the times say something about a trained policy.")
     return sentences
 
 
-def _without_success(result: EvaluateResult) -> list[str]:
+def _explain_zero_success(result: EvaluateResult) -> list[str]:
     """Return what episodes without any success do not show; nothing where one succeeded."""
     if any(variant.together.success.successes for variant in result.variants):
         return []
@@ -91,7 +91,7 @@ def _without_success(result: EvaluateResult) -> list[str]:
     return ["No episode succeeded, so no success could be lost. No verdict says that the policy still does the task."]
 
 
-def _about_tasks(result: EvaluateResult) -> list[str]:
+def _describe_tasks(result: EvaluateResult) -> list[str]:
     if result.elimination is not None:
         return ["The checkpoints are judged on all tasks together, and not on one of them."]
     return [rates.TASKS]
@@ -146,12 +146,13 @@ def _fewest(result: EvaluateResult) -> list[str]:
     return [f"{text}{rates.possible_loss(fewest.together)}."]
 
 
-def _about(result: EvaluateResult) -> list[str]:
+def _describe_variants(result: EvaluateResult) -> list[str]:
     about = [
         "All variants are played from the same starts with the same noise. Success with Clopper and Pearson's exact "
         "interval (95 %), for a number of episodes that was fixed beforehand; the difference with an interval that "
         "holds at every number of pairs at once (95 %), by which each variant is judged after every start. A decided "
-        f"variant is played no further.{rates.how_sure(len(result.variants) - 1)} " + times.about_latency(result)
+        f"variant is played no further.{rates.joint_confidence_sentence(len(result.variants) - 1)} "
+        + times.describe_latency(result)
     ]
     return [*about, *([f"Said before it started: {result.foresight}"] if result.foresight else [])]
 
@@ -159,18 +160,18 @@ def _about(result: EvaluateResult) -> list[str]:
 def _variants(result: EvaluateResult) -> Table:
     columns: Columns[EvaluatedVariant] = [
         words("Variant", lambda variant: variant.name),
-        *of(lambda variant: variant.together, _success_columns(result)),
+        *lift_columns(lambda variant: variant.together, _success_columns(result)),
         *times.latency_columns(result),
     ]
     rows = table(result.variants, columns, kind=lambda variant: "whole" if variant is result.variants[0] else "part")
-    return rows.without_empty_columns()
+    return rows.drop_empty_columns()
 
 
 def _tasks(result: EvaluateResult) -> Table:
     columns: Columns[tuple[str, str, VariantOnTask]] = [
         words("Task", lambda played: played[0]),
         words("Variant", lambda played: played[1]),
-        *of(lambda played: played[2], _success_columns(result)),
+        *lift_columns(lambda played: played[2], _success_columns(result)),
     ]
     played = [
         (task, variant.name, variant.tasks[task])
@@ -178,7 +179,7 @@ def _tasks(result: EvaluateResult) -> Table:
         for variant in result.variants
         if task in variant.tasks
     ]
-    return table(played, columns).without_empty_columns()
+    return table(played, columns).drop_empty_columns()
 
 
 def _success_columns(result: EvaluateResult) -> Columns[VariantOnTask]:
@@ -187,14 +188,14 @@ def _success_columns(result: EvaluateResult) -> Columns[VariantOnTask]:
 
 
 def _span(interval: Interval) -> str:
-    return f"{units.signed(100 * interval.low, 1)} to {units.signed(100 * interval.high, 1)}"
+    return f"{units.format_signed(100 * interval.low, 1)} to {units.format_signed(100 * interval.high, 1)}"
 
 
 _TIMES: Columns[EvaluatedVariant] = [
     words("Variant", lambda variant: variant.name),
     figure("Calls", lambda variant: variant.calls.calls),
     figure("Call, median (ms)", lambda variant: variant.calls.median_ms, units.rate),
-    figure(f"{units.P_TAIL} (ms)", lambda variant: variant.calls.at(units.TAIL), units.rate),
+    figure(f"{units.P_TAIL} (ms)", lambda variant: variant.calls.quantile_ms(units.TAIL), units.rate),
     figure("Policy per tick (ms)", lambda variant: variant.loop.policy_ms, units.rate),
     figure("Simulator per tick (ms)", lambda variant: variant.loop.step_ms, units.rate),
     figure("Rendering per tick (ms)", lambda variant: variant.loop.render_ms, units.rate),
@@ -227,14 +228,14 @@ def plots(result: EvaluateResult, _depth: int | None = None) -> Plots:
         return {}
     if result.elimination is not None:
         return curves | {CHECKPOINTS: [_checkpoint_plot(result, result.elimination)]}
-    drawn = [_against_latency(result)]
+    drawn = [_latency_plot(result)]
     if sum(_steps(variant) is not None for variant in result.variants) > 1:
         steps = [_steps(variant) for variant in result.variants]
-        drawn.append(_success_at("Success against steps", result, steps, "denoising steps", " steps"))
+        drawn.append(_success_plot("Success against steps", result, steps, "denoising steps", " steps"))
     return (
         curves
         | {"variants": drawn}
-        | ({"latency": [_over_steps(result, result.line)]} if result.line is not None else {})
+        | ({"latency": [_step_times_plot(result, result.line)]} if result.line is not None else {})
     )
 
 
@@ -243,16 +244,16 @@ def _steps(variant: EvaluatedVariant) -> int | None:
     return None if variant.recipe else variant.steps
 
 
-def _against_latency(result: EvaluateResult) -> Plot:
+def _latency_plot(result: EvaluateResult) -> Plot:
     chunks = [variant.chunk.ms.median for variant in result.variants if variant.chunk is not None]
     if len(chunks) == len(result.variants):
         at, title = chunks, "ms per chunk, apart from the episodes (median)"
     else:
         at, title = [variant.calls.median_ms for variant in result.variants], "ms per call of the policy (median)"
-    return _success_at("Success against latency", result, at, title, " ms")
+    return _success_plot("Success against latency", result, at, title, " ms")
 
 
-def _success_at(title: str, result: EvaluateResult, at: Sequence[float | None], axis: str, unit: str) -> Plot:
+def _success_plot(title: str, result: EvaluateResult, at: Sequence[float | None], axis: str, unit: str) -> Plot:
     """Draw a point for each variant at its place ``at``, left out where that is None."""
     traces, hover = [], f"%{{x:.4~g}}{unit}, {rates.OF}"
     for index, (variant, place) in enumerate(zip(result.variants, at, strict=True)):
@@ -264,7 +265,7 @@ def _success_at(title: str, result: EvaluateResult, at: Sequence[float | None], 
     return Plot(title, rates.BARS, traces, layout)
 
 
-def _over_steps(result: EvaluateResult, line: Line) -> Plot:
+def _step_times_plot(result: EvaluateResult, line: Line) -> Plot:
     points = [(v.steps, v.chunk.ms) for v in result.variants if _steps(v) is not None and v.chunk is not None]
     steps = [0, *sorted(line.predicted)]
     straight = [line.fixed_ms + line.per_step_ms * count for count in steps]
@@ -292,14 +293,16 @@ def _checkpoint_answers(result: EvaluateResult, elimination: Elimination) -> lis
     if len(remaining) == 1:
         sentences = [f"{remaining[0]} is the best: {when}."]
     else:
-        apart = f"{_listed(remaining)} are not told apart after {units.count(elimination.starts, 'start')}"
+        apart = f"{_join_names(remaining)} are not told apart after {units.count(elimination.starts, 'start')}"
         sentences = [f"{apart}: none of them is shown to succeed less than another one."]
         sentences += [f"{when}."] if when else []
     success = _success(result)
     for each in elimination.checkpoints:
         if each.name in success:
             sentences.append(_describe_checkpoint(each, success[each.name], elimination))
-    sentences += [_by_time(each, elimination) for each in elimination.remaining if each.name != elimination.best]
+    sentences += [
+        _describe_time_verdict(each, elimination) for each in elimination.remaining if each.name != elimination.best
+    ]
     return [
         *sentences,
         f"All statements on success together are right at {_level(elimination.level)}, after every start.",
@@ -313,7 +316,7 @@ def _describe_checkpoint(each: PlayedCheckpoint, success: SuccessRate, eliminati
     return f"{seen}: {_difference(each.rates)} points against {elimination.best}."
 
 
-def _by_time(each: PlayedCheckpoint, elimination: Elimination) -> str:
+def _describe_time_verdict(each: PlayedCheckpoint, elimination: Elimination) -> str:
     """Return what time to task says of a checkpoint that success does not tell from the best one."""
     if each.times is None:
         why = each.times_not_judged or "no start was played by both"
@@ -338,7 +341,7 @@ def _checkpoints(result: EvaluateResult, elimination: Elimination) -> Section:
     rows = table(
         elimination.checkpoints, columns, kind=lambda each: "whole" if each.name == elimination.best else "part"
     )
-    return Section(CHECKPOINTS, "Checkpoints", rows.without_empty_columns(), _about_checkpoints(elimination))
+    return Section(CHECKPOINTS, "Checkpoints", rows.drop_empty_columns(), _describe_checkpoints(elimination))
 
 
 def _outcome(each: PlayedCheckpoint, elimination: Elimination) -> str:
@@ -349,7 +352,7 @@ def _outcome(each: PlayedCheckpoint, elimination: Elimination) -> str:
     return "not told apart; the others are compared with it" if each.name == elimination.best else "not told apart"
 
 
-def _about_checkpoints(elimination: Elimination) -> list[str]:
+def _describe_checkpoints(elimination: Elimination) -> list[str]:
     count = len(elimination.checkpoints)
     pairs = count * (count - 1) // 2
     each, level = _level(elimination.each_level), _level(elimination.level)
@@ -393,5 +396,5 @@ def _level(share: float) -> str:
     return f"{100 * share:.4g} %"
 
 
-def _listed(names: Sequence[str]) -> str:
+def _join_names(names: Sequence[str]) -> str:
     return f"{', '.join(names[:-1])} and {names[-1]}" if len(names) > 1 else "".join(names)

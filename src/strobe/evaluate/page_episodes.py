@@ -37,7 +37,7 @@ def sections(judged: Sequence[PairedEpisodes]) -> list[Section]:
     shown = []
     for index, played in enumerate(judged):
         title = f"Paired episodes: {played.candidate} against {played.baseline}"
-        about = [ABOUT, _ends(played), _same(played), _about_time(played)]
+        about = [ABOUT, _ends(played), _same(played), _describe_time(played)]
         about += [f"Refused: {played.broken}."] if played.broken else []
         if len(played.pairs) < played.planned:
             how = "Interrupted" if played.decided is None else "Decided early"
@@ -61,7 +61,7 @@ def _time(played: PairedEpisodes) -> str:
     return f"{before} In time, {played.candidate} {time_in_words(played.time)}."
 
 
-def _about_time(played: PairedEpisodes) -> str:
+def _describe_time(played: PairedEpisodes) -> str:
     if played.time is None:
         return f"Time to task is not judged: {played.time_not_judged or OLDER}."
     time = played.time
@@ -105,7 +105,7 @@ def _pairs(played: PairedEpisodes) -> Table:
 def _rewards(played: PairedEpisodes) -> Plot:
     traces: list[Trace] = []
     for ended, (words, colour) in ENDS.items():
-        pairs = [pair for pair in played.pairs if _ended(pair) == ended]
+        pairs = [pair for pair in played.pairs if _pair_successes(pair) == ended]
         if pairs:
             name = words.format(baseline=played.baseline, candidate=played.candidate)
             x, y = [pair.baseline.reward for pair in pairs], [pair.candidate.reward for pair in pairs]
@@ -121,7 +121,9 @@ def _rewards(played: PairedEpisodes) -> Plot:
 
 
 def _ends(played: PairedEpisodes) -> str:
-    counted = [(sum(_ended(pair) == ended for pair in played.pairs), words) for ended, (words, _) in ENDS.items()]
+    counted = [
+        (sum(_pair_successes(pair) == ended for pair in played.pairs), words) for ended, (words, _) in ENDS.items()
+    ]
     names = {"baseline": played.baseline, "candidate": played.candidate}
     ends = ", ".join(f"in {number} {words.format(**names)}" for number, words in counted if number)
     return f"Of {units.count(len(played.pairs), 'pair')}: {ends}."
@@ -139,5 +141,5 @@ def _same(played: PairedEpisodes) -> str:
     )
 
 
-def _ended(pair: EpisodePair) -> tuple[bool, bool]:
+def _pair_successes(pair: EpisodePair) -> tuple[bool, bool]:
     return pair.baseline.success, pair.candidate.success

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from strobe.core.report import frame
-from strobe.core.report.document import Columns, Document, Section, Table, figure, of, table, words
+from strobe.core.report.document import Columns, Document, Section, Table, figure, lift_columns, table, words
 from strobe.core.report.frame import Plots
 from strobe.core.results import units
 from strobe.evaluate import page_rates as rates
@@ -12,7 +12,7 @@ from strobe.evaluate.results import Judged, JudgedOnTask, JudgedRun
 
 def outline(judged: Judged, _depth: int | None = None) -> Document:
     """Return the document of a judgement."""
-    sections = [Section("runs", "Success", _runs(judged), _about(judged))]
+    sections = [Section("runs", "Success", _runs(judged), _describe_judgement(judged))]
     if any(run.tasks for run in judged.runs):
         sections.append(Section("tasks", "Task by task", _tasks(judged), [rates.TASKS], detail=True))
     return frame.document(
@@ -50,25 +50,29 @@ def _columns(judged: Judged) -> Columns[JudgedOnTask]:
 
 
 def _runs(judged: Judged) -> Table:
-    columns: Columns[JudgedRun] = [words("Run", lambda run: run.name), *of(lambda run: run.together, _columns(judged))]
+    columns: Columns[JudgedRun] = [
+        words("Run", lambda run: run.name),
+        *lift_columns(lambda run: run.together, _columns(judged)),
+    ]
     rows = table(judged.runs, columns, kind=lambda run: "whole" if run is judged.runs[0] else "part")
-    return rows.without_empty_columns()
+    return rows.drop_empty_columns()
 
 
 def _tasks(judged: Judged) -> Table:
     columns: Columns[tuple[str, JudgedRun]] = [
         words("Task", lambda on: on[0]),
         words("Run", lambda on: on[1].name),
-        *of(lambda on: on[1].tasks[on[0]], _columns(judged)),
+        *lift_columns(lambda on: on[1].tasks[on[0]], _columns(judged)),
     ]
-    return table([(task, run) for task in judged.tasks for run in judged.runs], columns).without_empty_columns()
+    return table([(task, run) for task in judged.tasks for run in judged.runs], columns).drop_empty_columns()
 
 
-def _about(judged: Judged) -> list[str]:
+def _describe_judgement(judged: Judged) -> list[str]:
     interval = "Success with Clopper and Pearson's exact interval (95 %). "
     look = (
         "It is for one look at runs whose numbers of episodes were fixed beforehand, in whatever order they come; a "
-        "difference is claimed where an exact test shows it as well." + rates.how_sure(len(judged.runs) - 1)
+        "difference is claimed where an exact test shows it as well."
+        + rates.joint_confidence_sentence(len(judged.runs) - 1)
     )
     if judged.paired:
         return [

@@ -19,7 +19,7 @@ BARS = "Bars are the exact 95 % intervals of the success rates."
 OF = "%{customdata[0]} of %{customdata[1]}<extra>%{fullData.name}</extra>"  # successes of episodes
 
 
-def how_sure(verdicts: int) -> str:
+def joint_confidence_sentence(verdicts: int) -> str:
     """Return how sure several verdicts on success are together, as a sentence; '' if there is one."""
     if verdicts < 2:
         return ""
@@ -37,7 +37,7 @@ def rate(success: SuccessRate) -> str:
 
 def difference(value: float, interval: Interval) -> str:
     """Return a difference of rates in points, with its interval: '+0.0 [−9.8, +9.8]'."""
-    shown, low, high = (units.signed(100 * share, 1) for share in (value, interval.low, interval.high))
+    shown, low, high = (units.format_signed(100 * share, 1) for share in (value, interval.low, interval.high))
     return f"{shown} [{low}, {high}]"
 
 
@@ -56,15 +56,15 @@ def judge_in_words(on: VariantOnTask | JudgedOnTask, margin: float) -> tuple[str
 def columns(margin: float) -> Columns[VariantOnTask | JudgedOnTask]:
     """Return the columns of success, and of the verdict on it."""
 
-    def judged(place: int) -> Callable[[VariantOnTask | JudgedOnTask], str | None]:
+    def verdict_part(place: int) -> Callable[[VariantOnTask | JudgedOnTask], str | None]:
         return lambda on: (judge_in_words(on, margin) or (None, None))[place]
 
     return [
         figure("Episodes", lambda on: on.success.episodes, str),
         figure("Success (95 % interval)", lambda on: on.success, rate),
         figure("Reward (mean)", lambda on: on.reward, units.number),
-        figure("Difference, points (interval)", judged(0), str),
-        words("Verdict", judged(1)),
+        figure("Difference, points (interval)", verdict_part(0), str),
+        words("Verdict", verdict_part(1)),
     ]
 
 

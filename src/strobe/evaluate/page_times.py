@@ -31,7 +31,7 @@ def _sentence(result: EvaluateResult, variant: EvaluatedVariant) -> str:
         reason = variant.time_not_judged
         return f"{variant.name}: its time to task is not judged: {reason}." if reason else ""
     if variant.time.paired is None:
-        return f"{variant.name}: the task is done after {_seconds_of(variant.time)}."
+        return f"{variant.name}: the task is done after {_mean_seconds_text(variant.time)}."
     said = f"it {time_in_words(variant.time.paired)}{_despite(variant)}"
     paired = variant.together.paired
     if paired is None or paired.decision.kind == "undecided":
@@ -41,7 +41,7 @@ def _sentence(result: EvaluateResult, variant: EvaluatedVariant) -> str:
     return f"{variant.name}: it is {verdict_in_words(paired.decision.kind, result.margin)}, and {said}."
 
 
-def _seconds_of(time: TimeToTask) -> str:
+def _mean_seconds_text(time: TimeToTask) -> str:
     successes = f"{significant(time.mean_done_s)} s (mean of {time.done:,} success{'es' * (time.done != 1)})"
     if time.done == time.episodes:
         return successes
@@ -67,7 +67,7 @@ def time_section(result: EvaluateResult) -> Section:
     if not known:
         return Section(TIME, "Time to task", None, text)
     rows = table(known, _TIMES, kind=lambda pair: "whole" if pair[0] is result.variants[0] else "part")
-    return Section(TIME, "Time to task", rows.without_empty_columns(), [_about_times(result), *text])
+    return Section(TIME, "Time to task", rows.drop_empty_columns(), [_describe_times(result), *text])
 
 
 def _times_as_soon(paired: PairedTimes) -> str:
@@ -88,7 +88,7 @@ _TIMES: Columns[tuple[EvaluatedVariant, TimeToTask]] = [
 ]
 
 
-def _about_times(result: EvaluateResult) -> str:
+def _describe_times(result: EvaluateResult) -> str:
     times = [variant.time for variant in result.variants if variant.time is not None]
     timed = any(variant.timing is not None for variant in result.variants)
     clock = "on the clock of the episode, which goes on while the policy computes" if timed else "at the control rate"
@@ -139,7 +139,7 @@ def survival_plot(times: Sequence[tuple[str, TimeToTask | None]], what: str, cap
 def smoothness(result: EvaluateResult) -> Section:
     """Return how smooth the actions of each variant are; what is not judged is named."""
     rate = result.fps**3 if result.fps is not None else None
-    rows, text = [], [_about_motion(rate is not None)]
+    rows, text = [], [_describe_motion(rate is not None)]
     for variant in result.variants:
         if (moved := variant.motion) is None:
             text.append(f"{variant.name}: not judged, since its actions were not saved or are not finite.")
@@ -150,10 +150,10 @@ def smoothness(result: EvaluateResult) -> Section:
         rows.append(Row([variant.name, *(units.number(value, 3) for value in figures)]))
     titles = "<Variant | Path ÷ first's | Path per tick | Step within a chunk | Step to a new chunk | Seam ÷ step"
     columns = heads(titles, "Jerk (per s³)" if rate is not None else "Jerk per tick³")
-    return Section("motion", "How smooth the actions are", Table(columns, rows).without_empty_columns(), text)
+    return Section("motion", "How smooth the actions are", Table(columns, rows).drop_empty_columns(), text)
 
 
-def _about_motion(in_seconds: bool) -> str:
+def _describe_motion(in_seconds: bool) -> str:
     unit = "times the control rate cubed, so in the actions' units per s³" if in_seconds else "per control tick"
     return (
         "Means over the episodes, in the actions' own units, Euclidean over their dimensions: the distance of an "
@@ -204,7 +204,7 @@ def _ms_per_action(variant: EvaluatedVariant) -> float | None:
     return variant.loop.policy_ms * (timing.ticks / taken) if taken > 0 else None
 
 
-def about_latency(result: EvaluateResult) -> str:
+def describe_latency(result: EvaluateResult) -> str:
     """Return a sentence on the latency in the table of variants."""
     if _is_measured_apart(result):
         own = "The latency is that of a chunk, measured outside the episodes. A table below shows its parts."
@@ -248,8 +248,8 @@ def chunk_section(result: EvaluateResult) -> Section:
     rows = []
     for number, (variant, chunk) in enumerate(measured):
         median = units.rate(chunk.ms.median)
-        row = [variant.name, _with_interval(median, chunk.ms.interval), units.rate(chunk.hz)]
-        row += [_with_interval(units.number(chunk.times, 3), chunk.times_interval)]
+        row = [variant.name, _append_interval(median, chunk.ms.interval), units.rate(chunk.hz)]
+        row += [_append_interval(units.number(chunk.times, 3), chunk.times_interval)]
         row += [units.rate(chunk.parts[name]) if name in chunk.parts else None for name in names]
         rows.append(Row(row, "part" if number else "whole"))
     table = Table([Column("Variant", numeric=False), *map(Column, titles)], rows)
@@ -266,7 +266,7 @@ def _is_measured_apart(result: EvaluateResult) -> bool:
     return any(variant.chunk is not None for variant in result.variants)
 
 
-def _with_interval(figure: str | None, interval: Interval | None) -> str | None:
+def _append_interval(figure: str | None, interval: Interval | None) -> str | None:
     return figure if figure is None or interval is None else f"{figure} {_ends(interval)}"
 
 
@@ -338,7 +338,7 @@ def timed_section(result: EvaluateResult) -> Section:
     """Return the loop's figures of each row."""
     timed = [(variant, variant.timing) for variant in result.variants if variant.timing is not None]
     rows = table(timed, _TIMED, kind=lambda pair: "whole" if pair[0] is result.variants[0] else "part")
-    return Section(REALTIME, "True to time", rows.without_empty_columns(), [_about_timing(result)])
+    return Section(REALTIME, "True to time", rows.drop_empty_columns(), [_describe_timing(result)])
 
 
 def _ms(value: float) -> str | None:
@@ -348,16 +348,16 @@ def _ms(value: float) -> str | None:
 _TIMED: Columns[tuple[EvaluatedVariant, Timing]] = [
     words("Variant", lambda pair: pair[0].name),
     figure("Latency, median (ms)", lambda pair: pair[1].imposed.median, _ms),
-    figure(f"{units.P_TAIL} (ms)", lambda pair: pair[1].imposed.at(units.TAIL), _ms),
-    figure("Ticks without an action", lambda pair: pair[1].starved, units.percent),
+    figure(f"{units.P_TAIL} (ms)", lambda pair: pair[1].imposed.quantile(units.TAIL), _ms),
+    figure("Ticks without an action", lambda pair: pair[1].starved_share, units.percent),
     figure("Lost actions", lambda pair: pair[1].lost),
     figure("Age, median (ms)", lambda pair: pair[1].age and pair[1].age.median, _ms),
-    figure(f"{units.P_TAIL} (ms)", lambda pair: pair[1].age and pair[1].age.at(units.TAIL), _ms),
+    figure(f"{units.P_TAIL} (ms)", lambda pair: pair[1].age and pair[1].age.quantile(units.TAIL), _ms),
     figure("Jumps ÷ steps", lambda pair: pair[1].jump_ratio, units.figures(2)),
 ]
 
 
-def _about_timing(result: EvaluateResult) -> str:
+def _describe_timing(result: EvaluateResult) -> str:
     timing = next(variant.timing for variant in result.variants if variant.timing is not None)
     return (
         f"The simulator went on while the policy was computing, at {units.number(timing.fps, 4)} control ticks per "

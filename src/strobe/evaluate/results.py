@@ -63,7 +63,7 @@ class Timing(Data):
     )
 
     @property
-    def starved(self) -> float:
+    def starved_share(self) -> float:
         """Share of the simulator's ticks without a new action."""
         return self.held / self.ticks
 
@@ -99,7 +99,7 @@ class CallTimes(Data):
     hz: Finite = Field(description="calls per second at the median")
     beside: int = Field(default=0, description="maximum number of other processes that played episodes meanwhile")
 
-    def at(self, share: float) -> float | None:
+    def quantile_ms(self, share: float) -> float | None:
         """Return the milliseconds that a ``share`` of the calls does not exceed; None for one that is not saved."""
         return {0.5: self.median_ms, 0.95: self.p95_ms}.get(share)
 
@@ -201,7 +201,7 @@ class EvaluateResult(Result):
         "that differ in steps only; intervals by bootstrap over rounds",
     )
 
-    def advised(self) -> Sequence[Measurement]:
+    def advised_measurements(self) -> Sequence[Measurement]:
         """Return nothing: no part of a call is measured."""
         return ()
 
@@ -237,6 +237,6 @@ class Judged(Answer):
     runs: list[JudgedRun]
 
     @property
-    def about(self) -> str:
+    def subject_name(self) -> str:
         """Name of its subject, for the run's folder."""
         return "lerobot-eval"

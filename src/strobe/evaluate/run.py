@@ -14,8 +14,8 @@ from typing import Any, TypeVar
 
 from strobe.budget.figures import steps_line, top_level
 from strobe.core.cli.live import Live
-from strobe.core.errors import UserError, in_a_line
-from strobe.core.families.registry import steps_field, steps_of
+from strobe.core.errors import UserError, error_line
+from strobe.core.families.registry import denoising_steps, steps_field
 from strobe.core.measure.planning import foresight
 from strobe.core.measure.sampling import Progress, SamplingBudget
 from strobe.core.measure.verdicts import paired_verdict
@@ -25,12 +25,12 @@ from strobe.core.results.measurement import Measurement
 from strobe.core.studies.shared.machine_state import begin_result
 from strobe.core.studies.shared.measuring import Options, measure
 from strobe.core.studies.shared.progress import Reporter
-from strobe.core.treatments.recipe import rungs_of
+from strobe.core.treatments.recipe import load_rungs
 from strobe.core.treatments.treatment import Variant
 from strobe.evaluate import flags as realtime
 from strobe.evaluate import session as playing
 from strobe.evaluate.answer import rows
-from strobe.evaluate.episode_flags import STEPS, recipes_of
+from strobe.evaluate.episode_flags import STEPS, parse_recipes
 from strobe.evaluate.episodes.crews import Crew
 from strobe.evaluate.episodes.play import FIRST, Candidate, Episodes, PairsInOrder, Session
 from strobe.evaluate.episodes.runners import require_engine
@@ -52,11 +52,11 @@ def evaluate_policy(
     """Load the policy, play its episodes and judge them, as `session.play` does."""
     steps, executed = STEPS.values(config.steps), EXECUTED.values(config.n_action_steps)
 
-    def request_of(subjects: playing.Subjects) -> playing.Request[EvaluateResult]:
+    def make_request(subjects: playing.Subjects) -> playing.Request[EvaluateResult]:
         (subject,) = subjects.values()
         timings = realtime.timings(config, config.simulator)
         rows_of = partial(evaluated_rows, steps=steps, executed=executed, timings=timings)
-        made = rows_of(subject, recipes_of(config.recipe))
+        made = rows_of(subject, parse_recipes(config.recipe))
         for timing in timings:
             require_engine(subject.policy, timing.engine)
 
@@ -68,10 +68,10 @@ def evaluate_policy(
             return result
 
         return playing.Request(
-            rows_of, made, config.episodes, study, config.videos, _repeated(subject, steps, executed)
+            rows_of, made, config.episodes, study, config.videos, _repetition_notes(subject, steps, executed)
         )
 
-    return playing.play("evaluate", {"": flags}, config, crew, live, request_of)
+    return playing.play("evaluate", {"": flags}, config, crew, live, make_request)
 
 
 def evaluated_rows(
@@ -94,7 +94,7 @@ def evaluated_rows(
         UserError: the policy has no denoising steps or no queue of actions, or a recipe does not apply.
     """
     config = subject.policy.config
-    own, name = steps_of(config), steps_field(config)
+    own, name = denoising_steps(config), steps_field(config)
     if steps and not name:
         raise UserError(f"--steps: the policy type '{config.type}' has no denoising steps: leave it out")
     if executed and not hasattr(config, "n_action_steps"):
@@ -105,11 +105,11 @@ def evaluated_rows(
             variant = Variant(_steps(count), (Settings({name: count}),))
             made.append(Candidate(variant, f"policy.{name}={count}", count))
     for count in executed:
-        if count != subject.executed:
+        if count != subject.executed_actions:
             variant = Variant(f"n_action_steps={count}", (Settings({"n_action_steps": count}),))
             made.append(Candidate(variant, f"policy.n_action_steps={count}"))
     for path in recipes:
-        rungs = rungs_of(subject, path)
+        rungs = load_rungs(subject, path)
         made.append(Candidate(Variant(path.name, rungs), "; ".join(rung.written for rung in rungs), own, path.name))
     names = [candidate.name for candidate in made]
     for candidate in made:
@@ -117,13 +117,13 @@ def evaluated_rows(
             raise UserError(f"--recipe: rename the recipe '{candidate.name}': a variant has that name already")
         candidate.variant.require("inference")
         require_applies(candidate, subject)
-    return timed(made, timings) if timings else made
+    return combine_with_timings(made, timings) if timings else made
 
 
-def timed(candidates: Sequence[Candidate], timings: Sequence[RequestedTiming]) -> list[Candidate]:
+def combine_with_timings(candidates: Sequence[Candidate], timings: Sequence[RequestedTiming]) -> list[Candidate]:
     """Return each variant at each timing; the policy as it is at the first timing comes first."""
     return [
-        replace(candidate, written=f"{candidate.written} | {timing.written}", timing=timing)
+        replace(candidate, written=f"{candidate.written} | {timing.settings_text}", timing=timing)
         for candidate in candidates
         for timing in timings
     ]
@@ -137,11 +137,11 @@ def require_applies(candidate: Candidate, subject: PolicySubject) -> None:
         raise UserError(f"'{candidate.name}' does not apply: {error}") from None
 
 
-def _repeated(subject: PolicySubject, steps: Sequence[int], executed: Sequence[int]) -> list[str]:
+def _repetition_notes(subject: PolicySubject, steps: Sequence[int], executed: Sequence[int]) -> list[str]:
     """Return notes on what was asked for and is the policy's own."""
-    own = [count for count in steps if count == steps_of(subject.policy.config)]
+    own = [count for count in steps if count == denoising_steps(subject.policy.config)]
     notes = [f"{_steps(count)} are the policy's own: they are played once" for count in own]
-    own = [count for count in executed if count == subject.executed]
+    own = [count for count in executed if count == subject.executed_actions]
     return notes + [f"n_action_steps={count} is the policy's own: it is played once" for count in own]
 
 
@@ -163,12 +163,12 @@ def evaluate(subject: PolicySubject, session: Session, latency_iterations: int =
     """
     plan, watching = session.plan, session.watching
     title = f"{subject.info.name}: success against latency in {session.environment}"
-    result = begin(EvaluateResult, subject, title, session, planned=plan.planned)
+    result = begin(EvaluateResult, subject, title, session, planned=plan.planned_episodes)
     if len(plan.candidates) > 1:
-        result.foresight = foresight(plan.planned, plan.margin)
+        result.foresight = foresight(plan.planned_episodes, plan.margin)
         watching.say(result.foresight)
     names = "; ".join(candidate.name for candidate in plan.candidates)
-    watching.stage(f"episodes in {session.environment}, up to {plan.planned} of each: {names}")
+    watching.stage(f"episodes in {session.environment}, up to {plan.planned_episodes} of each: {names}")
     order = PairsInOrder(plan)
     if session.play(order):
         result.status = "interrupted"
@@ -223,7 +223,7 @@ def add_latency(
         result.status = "interrupted"
         return
     except (UserError, RuntimeError) as error:
-        words = in_a_line(error, 300)
+        words = error_line(error, 300)
         result.notes.append(f"the latency of a chunk was not measured outside the episodes: {words}")
         return
     if measured.interrupted:

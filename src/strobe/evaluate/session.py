@@ -12,13 +12,13 @@ from pathlib import Path
 from typing import Generic, TypeVar
 
 from strobe.core.cli.live import Live
-from strobe.core.cli.runner import as_json
-from strobe.core.errors import NotKeptError, UserError, in_words
+from strobe.core.cli.runner import to_json
+from strobe.core.errors import NotKeptError, UserError, os_error_reason
 from strobe.core.json_text import JsonObject
 from strobe.core.results.answer import Result
 from strobe.core.runs import store
 from strobe.core.subjects.subject import fingerprint
-from strobe.evaluate.episode_flags import EpisodeFlags, recipes_of
+from strobe.evaluate.episode_flags import EpisodeFlags, parse_recipes
 from strobe.evaluate.episode_log import EpisodeLog, EvaluationRequest
 from strobe.evaluate.episodes.crews import Crew, PoolEpisodeRunner, RayEpisodeRunner
 from strobe.evaluate.episodes.play import Candidate, Plan, Session
@@ -27,9 +27,9 @@ from strobe.evaluate.episodes.player_spec import (
     PolicySpec,
     RemotePlayerSpec,
     RowsOf,
+    make_runner,
     require_memory,
     require_room,
-    runner_of,
 )
 from strobe.evaluate.episodes.videos import Filming
 from strobe.lerobot.flags.lazy_flags import realise
@@ -82,19 +82,19 @@ def play(
     """
     realise(config)
     env = config.simulator
-    subjects = _loaded(policies, config, live)
+    subjects = _load_policies(policies, config, live)
     request = request_of(subjects)
     live.stage(f"starting {env.type}")
-    runner = runner_of(env, subjects, request.rows, config.rendering)
+    runner = make_runner(env, subjects, request.rows, config.rendering)
     try:
         plan = Plan(request.rows, runner.tasks, request.episodes, config.margin, config.seed)
         asked = _evaluation_request(config, subjects, plan, crew.threads)
         about = subjects[""].info.name if "" in subjects else f"{len(subjects)} checkpoints"
-        with _logged(config, command, asked, about, live) as log:
+        with _open_log(config, command, asked, about, live) as log:
             folder = log.path.parent
             films = Filming(runner, plan, request.videos, folder, env.fps)
             if crew.workers is not None:
-                specs = {name: PolicySpec.of(policies[name], subject) for name, subject in subjects.items()}
+                specs = {name: PolicySpec.from_subject(policies[name], subject) for name, subject in subjects.items()}
                 spec = PlayerSpec(config, specs, request.rows_of, crew.threads, request.videos, folder)
                 _start(crew.workers, spec, subjects, films, live)
             player = crew.workers if crew.workers is not None else films
@@ -102,12 +102,12 @@ def play(
             result.notes += films.notes
     finally:
         runner.close()
-    result.notes += [*request.notes, *(note for path in recipes_of(config.recipe) for note in recipe_notes(path))]
+    result.notes += [*request.notes, *(note for path in parse_recipes(config.recipe) for note in recipe_notes(path))]
     _look_at_wiring(result, policies, config)
     return result, folder
 
 
-def _loaded(policies: Policies, config: EpisodeFlags, live: Live) -> dict[str, PolicySubject]:
+def _load_policies(policies: Policies, config: EpisodeFlags, live: Live) -> dict[str, PolicySubject]:
     """Return all policies, in memory at once. Raises UserError if they do not fit."""
     subjects: dict[str, PolicySubject] = {}
     source = InputOptions(env=config.env, rename=config.rename_map)
@@ -146,14 +146,14 @@ def _start(
     )
     live.say(f"players on the cluster's nodes load the policy, each with its own simulator and {each}")
     spec = replace(spec, policies={"": replace(policy, options=options)})
-    recipes = tuple(recipe.read_bytes() for recipe in recipes_of(spec.config.recipe))
+    recipes = tuple(recipe.read_bytes() for recipe in parse_recipes(spec.config.recipe))
     workers.begin(RemotePlayerSpec(spec, recipes), kind == "cpu", films.write)
 
 
 def _evaluation_request(config: EpisodeFlags, subjects: Subjects, plan: Plan, threads: int) -> EvaluationRequest:
     """Return the settings that must match for --resume; of several policies all, with the fingerprint of each."""
     prints = {name: fingerprint(subject.policy) for name, subject in subjects.items()}
-    settings = {name: _settings_of(subject) for name, subject in subjects.items()}
+    settings = {name: _policy_settings(subject) for name, subject in subjects.items()}
     several = "" not in subjects
     info = next(iter(subjects.values())).info
     return EvaluationRequest(
@@ -161,7 +161,7 @@ def _evaluation_request(config: EpisodeFlags, subjects: Subjects, plan: Plan, th
         weights=", ".join(prints.values()),
         settings=dict(settings) if several else settings[""],
         variants={row.name: f"checkpoint {prints[row.policy]}" if several else row.written for row in plan.candidates},
-        environment={"type": config.simulator.type, **as_json(config.env)},
+        environment={"type": config.simulator.type, **to_json(config.env)},
         tasks=list(plan.tasks),
         margin=config.margin,
         seed=config.seed,
@@ -171,13 +171,13 @@ def _evaluation_request(config: EpisodeFlags, subjects: Subjects, plan: Plan, th
     )
 
 
-def _settings_of(subject: PolicySubject) -> JsonObject:
+def _policy_settings(subject: PolicySubject) -> JsonObject:
     """Return the policy's config as JSON data, without the place that it was loaded from."""
-    return {name: value for name, value in as_json(subject.policy.config).items() if name != "pretrained_path"}
+    return {name: value for name, value in to_json(subject.policy.config).items() if name != "pretrained_path"}
 
 
 @contextlib.contextmanager
-def _logged(
+def _open_log(
     config: EpisodeFlags, command: str, asked: EvaluationRequest, about: str, live: Live
 ) -> Iterator[EpisodeLog]:
     """Yield the log of episodes in the run's folder, new or reopened (--resume). Nothing stays of a run without any.
@@ -194,7 +194,9 @@ def _logged(
         saved = f"; the episodes before it are saved: --resume={folder}" if log.episodes else ""
         raise UserError(f"{error}{saved}") from error
     except OSError as error:
-        raise NotKeptError(f"cannot write {log.path}: {in_words(error)}; continue with --resume={folder}") from None
+        raise NotKeptError(
+            f"cannot write {log.path}: {os_error_reason(error)}; continue with --resume={folder}"
+        ) from None
     finally:
         log.close()
         if not log.episodes and config.resume is None:
@@ -212,7 +214,7 @@ def _log(config: EpisodeFlags, command: str, asked: EvaluationRequest, about: st
         folder = store.new_run(config.output_dir, command, about)
         return EpisodeLog.begin(folder, asked), folder
     except OSError as error:
-        where = f"{config.output_dir}: {in_words(error)}"
+        where = f"{config.output_dir}: {os_error_reason(error)}"
         raise NotKeptError(f"cannot save the run in {where}; name another folder with --output_dir") from None
 
 
@@ -221,7 +223,7 @@ def _look_at_wiring(result: Result, policies: Policies, config: EpisodeFlags) ->
     for name, options in policies.items():
         look = wiring_of_run(options.path, rename=config.rename_map, settings=options.overrides)
         if not name:
-            look.add_to(result)
+            look.extend_result(result)
             continue
         wrong = [] if look.wiring is None else dangerous(look.wiring)
         result.notes += [f"{name}: {each.title}; see strobe preflight --policy.path={options.path}" for each in wrong]

@@ -37,21 +37,21 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from strobe.commands.verify import REFUSED, VerifyConfig, settings_of, verify_export
-from strobe.core.cli.bounds import checked
+from strobe.commands.verify import REFUSED, VerifyConfig, split_recipe_treatments, verify_export
+from strobe.core.cli.bounds import custom_bound
 from strobe.core.cli.live import Live
 from strobe.core.cli.runner import EXIT_CODES, Command, Studied
 from strobe.core.errors import UserError
 from strobe.export.formats import FORMATS, require
 from strobe.lerobot.flags.run_flags import SubjectFlags, check_recipe, read_flags
-from strobe.lerobot.flags.subject import load_subject, recipe_notes, studied
+from strobe.lerobot.flags.subject import build_study_answer, load_subject, recipe_notes
 from strobe.lerobot.flags.subject_flags import ModelFlags
 from strobe.lerobot.policies.options import FactoryOptions
 
 PRECISIONS = tuple(dict.fromkeys(name for each in FORMATS.values() for name in each.precisions))
 
 
-def _one_of(names: Collection[str]) -> Callable[[str], str]:
+def _choice_check(names: Collection[str]) -> Callable[[str], str]:
     return lambda name: "" if name in names else f"take one of {', '.join(names)}"
 
 
@@ -62,9 +62,9 @@ class ExportConfig(VerifyConfig):
     # New folder for the exported policy.
     to: Path | None = None
     # What runs the export: openvino, onnx (ONNX Runtime), or executorch (XNNPACK).
-    format: str = field(default="openvino", metadata=checked(_one_of(FORMATS)))
+    format: str = field(default="openvino", metadata=custom_bound(_choice_check(FORMATS)))
     # The dtype in which the engine computes: fp32, bf16 (weights stay in float32) or int8 (openvino alone).
-    precision: str = field(default="fp32", metadata=checked(_one_of(PRECISIONS)))
+    precision: str = field(default="fp32", metadata=custom_bound(_choice_check(PRECISIONS)))
 
 
 def read(argv: Sequence[str]) -> tuple[SubjectFlags, ExportConfig]:
@@ -90,12 +90,12 @@ def study(flags: SubjectFlags, config: ExportConfig, live: Live) -> Studied:
     from strobe.core.report import verify as shown
     from strobe.core.treatments.treatment import Variant
     from strobe.export import folder
-    from strobe.lerobot.policies.policy_of import policy_of
+    from strobe.lerobot.policies.policy_of import require_policy
 
     require(config.format)
     assert config.to is not None  # checked when it was read
-    subject = policy_of(load_subject(flags, config, live))
-    inside, outside = settings_of(config.recipe)
+    subject = require_policy(load_subject(flags, config, live))
+    inside, outside = split_recipe_treatments(config.recipe)
     undo = Variant("recipe", inside).apply(subject)
     try:
         folder.write(subject, config.to, folder.ExportOptions(config.format, config.precision), live.stage)
@@ -110,7 +110,7 @@ def study(flags: SubjectFlags, config: ExportConfig, live: Live) -> Studied:
             f"of {config.recipe}, not in the export: {', '.join(treatment.written for treatment in outside)}. They say "
             "how torch computes, and the export's engine does that its own way (--precision gives its dtype)"
         )
-    return studied(result, flags, config, code=EXIT_CODES[result.outcome])
+    return build_study_answer(result, flags, config, code=EXIT_CODES[result.outcome])
 
 
 run = Command(

@@ -12,8 +12,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from strobe.core.errors import UserError, in_a_line
-from strobe.core.json_text import parsed
+from strobe.core.errors import UserError, error_line
+from strobe.core.json_text import parse_json
 from strobe.core.measure.guard import strongest
 from strobe.core.results.agreement import Effect
 from strobe.core.runs.contents import contents
@@ -21,14 +21,14 @@ from strobe.core.subjects.subject import Observation, Subject
 from strobe.core.treatments.patch import replaced_method
 from strobe.core.treatments.recipe import RecipeTreatment
 from strobe.core.treatments.treatment import PROCESS, Undo
-from strobe.export.carried.policy import MANIFEST, damage_of
+from strobe.export.carried.policy import MANIFEST, describe_damage
 from strobe.export.formats import FORMATS
 from strobe.export.package import InPlaceOfPolicy, PolicyPackage, is_package
 from strobe.export.prompt import is_form
-from strobe.export.whole import numbers_of, split
-from strobe.lerobot.policies.policy_of import policy_of
+from strobe.export.whole import preprocessed_tensors, split
+from strobe.lerobot.policies.policy_of import require_policy
 from strobe.lerobot.policies.policy_subject import PolicySubject
-from strobe.treatments.engines.backends import without_telemetry
+from strobe.treatments.engines.backends import disable_telemetry
 
 PROGRAM = "policy.py"  # name in an export's folder, next to its manifest
 # Of the manifest: what it must say, and as what.
@@ -46,7 +46,7 @@ def manifest(folder: Path) -> dict[str, Any]:
     Raises UserError where it is no export, or an older one, and where a file is missing or damaged.
     """
     try:
-        about: Any = parsed(contents(folder / MANIFEST))
+        about: Any = parse_json(contents(folder / MANIFEST))
     except (OSError, ValueError) as error:
         raise UserError(f"{folder} is no exported policy: {MANIFEST} cannot be read ({error})") from None
     said = about if isinstance(about, dict) else {}
@@ -60,7 +60,7 @@ def manifest(folder: Path) -> dict[str, Any]:
         odd = ["prompt"]
     if odd:
         raise UserError(f"{folder}: {MANIFEST} has an odd value for {odd[0]}: export the policy again")
-    if damage := damage_of(folder, said):
+    if damage := describe_damage(folder, said):
         raise UserError(damage)
     return said
 
@@ -84,23 +84,25 @@ class ExportedPolicy(InPlaceOfPolicy):
         self.effect = strongest([EFFECTS[self.about["precision"]], self.inside])
 
     def apply(self, subject: Subject) -> Undo:  # noqa: D102  # as a treatment's
-        policy = policy_of(subject)
-        if not in_float32(policy):  # LeRobot computes parts of some policies in bfloat16, and the export does not
+        policy = require_policy(subject)
+        if not is_float32(policy):  # LeRobot computes parts of some policies in bfloat16, and the export does not
             self.effect = strongest([self.effect, "rounding"])
-        program, feed = self._loaded(), self._feed(policy)
+        program, feed = self._load_program(), self._feed(policy)
 
         def answer(observation: Observation, seed: int) -> Tensor:
             return torch.from_numpy(program.act(*feed(observation, seed)))
 
         return replaced_method(policy, "answer", answer)
 
-    def inputs_of(self, policy: PolicySubject, observation: Observation, seed: int) -> tuple[dict[str, Any], list[Any]]:
+    def prepare_inputs(
+        self, policy: PolicySubject, observation: Observation, seed: int
+    ) -> tuple[dict[str, Any], list[Any]]:
         """Return what the program gives its model for ``observation``: its arrays by name, and the noise of ``seed``.
 
         Raises ValueError for an observation that does not fit.
         """
         arrays, task, noise = self._feed(policy)(observation, seed)
-        return self._loaded().inputs_of(arrays, task), noise
+        return self._load_program().inputs_of(arrays, task), noise
 
     def _feed(self, policy: PolicySubject) -> Callable[[Observation, int], tuple[Observation, str, list[Any]]]:
         """Return what makes the program's arrays, its task and its noise of an observation and a seed."""
@@ -109,41 +111,43 @@ class ExportedPolicy(InPlaceOfPolicy):
         before = processors.prepare if prompt and prompt["tokenizer"] else processors.words
 
         def feed(observation: Observation, seed: int) -> tuple[Observation, str, list[Any]]:
-            arrays = {name: value.numpy() for name, value in numbers_of(before, observation).items()}
+            arrays = {name: value.numpy() for name, value in preprocessed_tensors(before, observation).items()}
             task = observation.get("task") or ""
             torch.manual_seed(seed)
-            noise = [_drawn(wanted).numpy() for wanted in self.about["noise"]]
+            noise = [_draw_noise(wanted).numpy() for wanted in self.about["noise"]]
             return arrays, task if isinstance(task, str) else task[0], noise
 
         return feed
 
-    def _loaded(self) -> Any:
+    def _load_program(self) -> Any:
         if self._program is None:
             file = self.folder / PROGRAM
             spec = importlib.util.spec_from_file_location("strobe_exported_policy", file)
             if spec is None or spec.loader is None or not file.exists():
                 raise UserError(f"{file} is missing: export the policy again")
             module = importlib.util.module_from_spec(spec)
-            without_telemetry()
+            disable_telemetry()
             try:
                 spec.loader.exec_module(module)
                 self._program = module.Policy(torch.get_num_threads())
             except Exception as error:
-                raise UserError(f"{file} cannot be run: {in_a_line(error, 200)}") from error
+                raise UserError(f"{file} cannot be run: {error_line(error, 200)}") from error
         return self._program
 
 
-def in_float32(policy: PolicySubject) -> bool:
+def is_float32(policy: PolicySubject) -> bool:
     """Return whether all weights of ``policy`` are in float32."""
     return all(weight.dtype == torch.float32 for weight in policy.policy.parameters() if weight.is_floating_point())
 
 
-def _drawn(wanted: dict[str, Any]) -> Tensor:
+def _draw_noise(wanted: dict[str, Any]) -> Tensor:
     """Return what torch draws at this place."""
     return torch.randn(wanted["shape"]) if wanted["kind"] == "normal" else torch.rand(wanted["shape"])
 
 
-def group_of(folder: Path, python: str = "", inside: Effect = "exact") -> tuple[str, tuple[RecipeTreatment, ...]]:
+def read_export_group(
+    folder: Path, python: str = "", inside: Effect = "exact"
+) -> tuple[str, tuple[RecipeTreatment, ...]]:
     """Return the export in ``folder``, Strobe's or another's, as what `verify_groups` checks. Raises UserError.
 
     Args:

@@ -14,12 +14,12 @@ from pathlib import Path
 
 import torch
 
-from strobe.core.errors import UserError, in_a_line
-from strobe.core.json_text import JsonObject, parsed
-from strobe.export.carried.policy import MANIFEST, digest_of
+from strobe.core.errors import UserError, error_line
+from strobe.core.json_text import JsonObject, parse_json
+from strobe.export.carried.policy import MANIFEST, export_digest
 from strobe.export.exported import PROGRAM, manifest
 from strobe.export.formats import FORMATS, require
-from strobe.export.whole import Recording, exported, record, split
+from strobe.export.whole import Recording, export_program, record, split
 from strobe.lerobot.policies.policy_subject import PolicySubject
 from strobe.treatments.numbers.precision import Precision
 
@@ -54,7 +54,7 @@ def write(subject: PolicySubject, folder: Path, wanted: ExportOptions, stage: Ca
         raise UserError(f"strobe export traces on the CPU, and the policy is on {subject.device}: --device=cpu")
     undo = Precision("fp32").apply(subject)  # of a program in bfloat16, engines do not know every operator
     try:
-        made = _saved(subject, folder, wanted, stage)
+        made = _save_model(subject, folder, wanted, stage)
         prompt = _prompt(subject, made, folder)
         shutil.copy(CARRIED / PROGRAM, folder / PROGRAM)
         (folder / MANIFEST).write_text(json.dumps(_manifest(subject, made, wanted, prompt)))
@@ -65,12 +65,12 @@ def write(subject: PolicySubject, folder: Path, wanted: ExportOptions, stage: Ca
         undo()
 
 
-def _saved(subject: PolicySubject, folder: Path, wanted: ExportOptions, stage: Callable[[str], None]) -> Recording:
+def _save_model(subject: PolicySubject, folder: Path, wanted: ExportOptions, stage: Callable[[str], None]) -> Recording:
     """Write the model into ``folder``, and return one inference of ``subject``. Raises UserError, with the reason."""
     into = FORMATS[wanted.format]
     stage(f"exporting {subject.info.name}")
     made = record(subject)
-    program = exported(subject, made)
+    program = export_program(subject, made)
     more = range(1, CALIBRATION) if wanted.precision == "int8" else ()
     calls = [made.values, *(record(subject, index).values for index in more)]
     names = [*made.inputs, *(f"noise {number}" for number in range(len(made.noise)))]
@@ -91,8 +91,8 @@ def _saved(subject: PolicySubject, folder: Path, wanted: ExportOptions, stage: C
 
 def seal(folder: Path) -> None:
     """Write the digests of the folder's files into its manifest."""
-    about = parsed((folder / MANIFEST).read_text())
-    about["files"] = {MANIFEST: digest_of(about)} | {
+    about = parse_json((folder / MANIFEST).read_text())
+    about["files"] = {MANIFEST: export_digest(about)} | {
         file.name: hashlib.sha256(file.read_bytes()).hexdigest()
         for file in sorted(folder.iterdir())
         if file.is_file() and file.name not in (MANIFEST, README)
@@ -179,4 +179,4 @@ def _dtype(dtype: torch.dtype) -> str:
 def _reason(error: Exception) -> str:
     """Return the line of an engine's report that names what it does not know."""
     summary = [line for line in str(error).splitlines() if "Conversion is failed" in line]
-    return in_a_line(summary[0] if summary else error, 200).removeprefix("-- ")
+    return error_line(summary[0] if summary else error, 200).removeprefix("-- ")

@@ -67,12 +67,12 @@ class OpenVINO:
     precisions: tuple[str, ...] = ("fp32", "bf16", "int8")
 
     def save(self, program: ExportedProgram, calls: Sequence[Inputs], names: Sequence[str], to: Path) -> None:  # noqa: D102  # as a format's
-        from strobe.treatments.engines.backends import calibrated, converted
+        from strobe.treatments.engines.backends import convert_to_openvino, quantize_calibrated
 
-        model = converted(program, calls[0])
+        model = convert_to_openvino(program, calls[0])
         if len(calls) > 1:
             # A whole policy has each product once for each denoising step: correcting all took more than ten minutes.
-            model = calibrated(model, calls, corrected=False)
+            model = quantize_calibrated(model, calls, corrected=False)
         for given, name in zip(model.inputs, names, strict=True):
             given.get_tensor().set_names({name})
         model.outputs[0].get_tensor().set_names({"action"})

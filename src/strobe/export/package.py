@@ -16,14 +16,14 @@ import torch
 from torch import Tensor
 
 from strobe.core.errors import UserError
-from strobe.core.json_text import JsonObject, parsed
+from strobe.core.json_text import JsonObject, parse_json
 from strobe.core.runs.contents import contents
 from strobe.core.subjects.subject import Observation, Subject
 from strobe.core.treatments.patch import replaced_method
 from strobe.core.treatments.treatment import FOR_INFERENCE, Effect, Treatment, Undo
 from strobe.environments.side import EnvironmentWorker, SideFailedError, SideOptions
 from strobe.export.whole import draws
-from strobe.lerobot.policies.policy_of import policy_of
+from strobe.lerobot.policies.policy_of import require_policy
 
 MANIFEST = "manifest.json"
 STATE, IMAGES = "observation.state", "observation.images."
@@ -33,7 +33,7 @@ LOAD_S, ACT_S = 900.0, 300.0  # the longest that loading and an answer may take
 def is_package(folder: Path) -> bool:
     """Return whether ``folder`` holds a policy package."""
     try:
-        about = parsed(contents(folder / MANIFEST))
+        about = parse_json(contents(folder / MANIFEST))
     except (OSError, ValueError):
         return False
     return isinstance(about, dict) and about.get("format") == "policy_package"
@@ -68,20 +68,20 @@ class PolicyPackage(InPlaceOfPolicy):
         self._files = tempfile.TemporaryDirectory(prefix="strobe-package-")
 
     def apply(self, subject: Subject) -> Undo:  # noqa: D102  # as a treatment's
-        policy = policy_of(subject)
+        policy = require_policy(subject)
         if self._side is None:
             if draws(policy):
                 raise UserError(
                     f"{self.folder} cannot be judged: {policy.info.name} draws noise, and the package draws other "
                     "noise, so their actions always differ. Strobe's own exports take the noise as an input"
                 )
-            self._side = self._loaded()
+            self._side = self._load_package()
             for name in self._arrays:
-                _array_of(name, policy.observation(0))
+                _package_input(name, policy.observation(0))
         side, given, to = self._side, f"{self._files.name}/given.npz", f"{self._files.name}/chunk.npy"
 
         def answer(observation: Observation, seed: int) -> Tensor:
-            found = {name: _array_of(name, observation) for name in self._arrays}
+            found = {name: _package_input(name, observation) for name in self._arrays}
             task = str(observation.get("task", "")) if "task" in self._inputs else ""
             np.savez(given, **found)
             self._answer(side, "act", ACT_S, given=given, task=task, to=to)
@@ -93,7 +93,7 @@ class PolicyPackage(InPlaceOfPolicy):
     def _arrays(self) -> list[str]:
         return [name for name in self._inputs if name != "task"]
 
-    def _loaded(self) -> EnvironmentWorker:
+    def _load_package(self) -> EnvironmentWorker:
         side = EnvironmentWorker(SideOptions(self.folder.name, self.python), Path(self._files.name) / "log.txt")
         told = {"folder": str(self.folder.resolve()), "threads": torch.get_num_threads()}
         self._inputs = tuple(self._answer(side, "load", LOAD_S, **told)["inputs"])
@@ -109,7 +109,7 @@ class PolicyPackage(InPlaceOfPolicy):
             raise UserError(f"{self.folder} runs in physicalai: {error}{hint}") from None
 
 
-def _array_of(name: str, observation: Observation) -> Any:
+def _package_input(name: str, observation: Observation) -> Any:
     """Return what the package calls ``name``: LeRobot's own name, or physicalai's (state, images, images.front).
 
     Of a checkpoint of LeRobot, physicalai 0.3 makes images.observation.images.front.

@@ -63,11 +63,11 @@ class Prompt:
         """Return it as JSON has it."""
         return asdict(self)
 
-    def written(self, task: str, numbers: dict[str, object]) -> str:
+    def write_prompt(self, task: str, numbers: dict[str, object]) -> str:
         """Return the prompt for ``task`` and the arrays ``numbers``, by the program that an export carries."""
-        from strobe.export.carried.policy import prompt_of
+        from strobe.export.carried.policy import write_prompt
 
-        return prompt_of(self.data(), task, numbers)
+        return write_prompt(self.data(), task, numbers)
 
 
 def is_form(data: Any) -> bool:
@@ -89,7 +89,7 @@ def _are_numbers(values: Any) -> bool:
     return isinstance(values, list) and all(isinstance(value, int | float) for value in values)
 
 
-def prompt_of(subject: PolicySubject, prepare: Any, words: Any) -> Prompt:
+def find_prompt(subject: PolicySubject, prepare: Any, words: Any) -> Prompt:
     """Return what the processors ``words`` of ``subject`` write into its prompt.
 
     Args:
@@ -104,7 +104,7 @@ def prompt_of(subject: PolicySubject, prepare: Any, words: Any) -> Prompt:
         seen += [(task, numbers, _text(subject, words, index, task)) for task in TRIED]
     first = seen[0][2]
     for known in _forms(words, first):
-        if all(known.written(task, numbers) == text for task, numbers, text in seen):
+        if all(known.write_prompt(task, numbers) == text for task, numbers, text in seen):
             return known
     raise UserError(
         f"{subject.info.name} cannot be exported: its processors write more into the prompt than the task "
@@ -150,10 +150,10 @@ def _text(subject: PolicySubject, words: Any, index: int, task: str) -> str:
     kind = type(words.steps[-1])
     original = kind._tokenize_text
 
-    def noted(self: object, text: Any) -> Any:
+    def record_text(self: object, text: Any) -> Any:
         texts.extend([text] if isinstance(text, str) else text)
         return original(self, text)
 
-    with mock.patch.object(kind, "_tokenize_text", noted):
+    with mock.patch.object(kind, "_tokenize_text", record_text):
         words({**subject.observation(index), "task": task})
     return texts[0]

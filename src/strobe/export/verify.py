@@ -10,11 +10,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from strobe.core.errors import in_a_line
+from strobe.core.errors import error_line
 from strobe.core.measure.guard import LEAST_OF_ENGINES, Guards, strongest
 from strobe.core.results.agreement import Check, Effect
 from strobe.core.results.answer import VerifyResult
-from strobe.core.sameness.reordered import reordered
+from strobe.core.sameness.reordered import reorder_sums
 from strobe.core.studies.shared.progress import Reporter
 from strobe.core.subjects.check_inputs import COUNT
 from strobe.core.subjects.subject import Observation
@@ -23,8 +23,8 @@ from strobe.core.treatments.treatment import Treatment, Variant
 from strobe.environments.first_difference import FLOORS, GIVEN, GIVES, MARGIN, Entry, compare
 from strobe.environments.results import PassDifference
 from strobe.export.carried.policy import MASK, TOKENS
-from strobe.export.exported import ExportedPolicy, group_of, in_float32
-from strobe.export.whole import numbers_of, record, split
+from strobe.export.exported import ExportedPolicy, is_float32, read_export_group
+from strobe.export.whole import preprocessed_tensors, record, split
 from strobe.lerobot.policies.policy_subject import PolicySubject
 from strobe.lerobot.verify import PASSES, verify_groups
 from strobe.treatments.numbers.precision import Precision
@@ -66,7 +66,7 @@ def verify_export(
     guards = replace(guards, least=LEAST_OF_ENGINES)
     own: tuple[Treatment, ...] = export.settings
     words, effect = " with the recipe's settings" if own else "", strongest([each.effect for each in own])
-    if not in_float32(subject):
+    if not is_float32(subject):
         own, words, effect = (*own, Precision("fp32")), f"{words} in float32", strongest([effect, "rounding"])
     held_to: list[tuple[str, Effect, tuple[Treatment, ...]]] = [("", effect, ())]
     if own:
@@ -74,7 +74,7 @@ def verify_export(
     checks: list[Check] = []
     result: VerifyResult | None = None
     for words, effect, settings in held_to:
-        name, treatments = group_of(export.folder, export.python, effect)
+        name, treatments = read_export_group(export.folder, export.python, effect)
         undo = Variant("recipe", settings).apply(subject)
         try:
             groups = [(f"{name}{words}", treatments)]
@@ -122,23 +122,25 @@ def first_difference(subject: PolicySubject, export: ExportedPolicy, count: int)
             if stages and not found.stages:
                 found.observation, found.stages, found.compared = index + 1, stages, found.compared + 1
         rows = [torch.cat([chunk.flatten(0, -2) for chunk in each]) for each in zip(*chunks, strict=True)]
-        if found.stages and _scaled(*rows):
+        if found.stages and _is_affine(*rows):
             found.stages[0].words += SCALED
     except Exception as error:
-        found.note = f"where it first differs was not looked at: {in_a_line(error, 200)}"
+        found.note = f"where it first differs was not looked at: {error_line(error, 200)}"
     return found
 
 
 def _own_inputs(subject: PolicySubject, observation: Observation, index: int) -> list[Entry]:
-    own, made = numbers_of(split(subject).words, observation), record(subject, index)
+    own, made = preprocessed_tensors(split(subject).words, observation), record(subject, index)
     given = [_entry(name, own[name]) for name in made.inputs]
-    return _in_order([*given, *(_noise(number, drawn) for number, (_, drawn) in enumerate(made.noise, 1))])
+    return _sort_by_stage([*given, *(_noise(number, drawn) for number, (_, drawn) in enumerate(made.noise, 1))])
 
 
 def _inputs(export: ExportedPolicy, subject: PolicySubject, observation: Observation, seed: int) -> list[Entry]:
-    given, noise = export.inputs_of(subject, observation, seed)
+    given, noise = export.prepare_inputs(subject, observation, seed)
     arrays = [_entry(name, torch.from_numpy(np.asarray(value))) for name, value in given.items()]
-    return _in_order([*arrays, *(_noise(number, torch.from_numpy(drawn)) for number, drawn in enumerate(noise, 1))])
+    return _sort_by_stage(
+        [*arrays, *(_noise(number, torch.from_numpy(drawn)) for number, drawn in enumerate(noise, 1))]
+    )
 
 
 def _chunks(
@@ -146,7 +148,7 @@ def _chunks(
 ) -> tuple[Tensor, Tensor, Tensor]:
     """The policy's chunk, the export's, and the policy's with its sums in another order."""
     own = subject.answer(dict(observation), seed).float()
-    with reordered(seed):
+    with reorder_sums(seed):
         moved = subject.answer(dict(observation), seed).float()
     undo = export.apply(subject)
     try:
@@ -155,7 +157,7 @@ def _chunks(
         undo()
 
 
-def _scaled(own: Tensor, exported: Tensor, moved: Tensor) -> bool:
+def _is_affine(own: Tensor, exported: Tensor, moved: Tensor) -> bool:
     """Return whether ``exported``, (actions, dimensions), is ``own`` times a number plus another in each dimension."""
     before, after = own.double(), exported.double()
     centred = before - before.mean(0)
@@ -165,7 +167,7 @@ def _scaled(own: Tensor, exported: Tensor, moved: Tensor) -> bool:
     return bool((left.norm(dim=0) <= MARGIN * rounding).all() and (centred.norm(dim=0) > MARGIN * rounding).all())
 
 
-def _in_order(entries: list[Entry]) -> list[Entry]:
+def _sort_by_stage(entries: list[Entry]) -> list[Entry]:
     stages = ("inputs", "tokens", "noise")
     return sorted(entries, key=lambda entry: stages.index(entry.key[0]))
 

@@ -21,10 +21,10 @@ from torch import Tensor, nn
 from torch.export import ExportedProgram
 from torch.overrides import TorchFunctionMode
 
-from strobe.core.errors import UserError, in_a_line
+from strobe.core.errors import UserError, error_line
 from strobe.core.subjects.subject import Observation
 from strobe.core.timeline.sections import recording
-from strobe.export.prompt import Prompt, prompt_of
+from strobe.export.prompt import Prompt, find_prompt
 from strobe.lerobot.families.answers import predict
 from strobe.lerobot.policies.policy_subject import PolicySubject
 from strobe.treatments.engines.recorded import DynamicLayer, first_keys_as_they_are
@@ -99,7 +99,7 @@ def split(subject: PolicySubject) -> Processors:
     return Processors(part(steps[:changes]), part(steps[:end]), part(steps[end:]), tokenizer)
 
 
-def numbers_of(processors: Any, observation: Observation) -> dict[str, Tensor]:
+def preprocessed_tensors(processors: Any, observation: Observation) -> dict[str, Tensor]:
     """Return the tensors of ``observation`` after ``processors``."""
     return {name: value for name, value in processors(dict(observation)).items() if isinstance(value, Tensor)}
 
@@ -113,11 +113,11 @@ def record(subject: PolicySubject, index: int = 0) -> Recording:
     observation = subject.observation(index)
     prompt = None
     if processors.tokenizer is not None:
-        prompt = prompt_of(subject, processors.prepare, processors.words)
+        prompt = find_prompt(subject, processors.prepare, processors.words)
     with _Recorded() as recorded:
         chunk = subject.answer(dict(observation), subject.seed + index)
-    inputs = numbers_of(processors.words, observation)
-    raw = numbers_of(processors.prepare, observation)
+    inputs = preprocessed_tensors(processors.words, observation)
+    raw = preprocessed_tensors(processors.prepare, observation)
     changed = {name for name in inputs.keys() & raw.keys() if not torch.equal(inputs[name], raw[name])}
     return Recording(inputs, recorded.draws, chunk.float(), prompt, frozenset(changed))
 
@@ -129,7 +129,7 @@ def draws(subject: PolicySubject) -> bool:
     return bool(recorded.draws)
 
 
-def exported(subject: PolicySubject, made: Recording) -> ExportedProgram:
+def export_program(subject: PolicySubject, made: Recording) -> ExportedProgram:
     """Return the program of the policy, for the shapes of ``made``. It shares the policy's weights.
 
     Raises UserError, with the reason, for what torch cannot export, and for a policy that needs a number which the
@@ -145,7 +145,7 @@ def exported(subject: PolicySubject, made: Recording) -> ExportedProgram:
         if isinstance(error, torch.OutOfMemoryError | UserError):
             raise
         raise UserError(
-            f"{subject.info.name} cannot be exported whole: {in_a_line(error)[-200:].rstrip('.')}"
+            f"{subject.info.name} cannot be exported whole: {error_line(error)[-200:].rstrip('.')}"
         ) from error
     placeholders = [node for node in program.graph.nodes if node.op == "placeholder"][-len(made.values) :]
     for node, name in zip(placeholders, made.inputs, strict=False):

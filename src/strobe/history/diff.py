@@ -19,7 +19,7 @@ from strobe.core.results.comparison import Verdict
 from strobe.core.results.measurement import Component, Measurement
 from strobe.core.results.subject import Machine
 from strobe.core.runs.comparable_runs import settings, unlike
-from strobe.history.gates import Gated, excluded
+from strobe.history.gates import Gated, exclusion_limit
 from strobe.history.results import (
     ComponentChange,
     Difference,
@@ -85,14 +85,14 @@ def gate(difference: Difference, allowed: float = 0.0) -> list[Gated]:
     It is not judged where the samples are too few or too noisy, where the runs measured different work (another
     machine, checkpoint, dtype, input …), and where the run after lacks it.
     """
-    gated = [_gated(m, allowed, difference.after.status) for m in difference.measurements]
+    gated = [_gate_change(m, allowed, difference.after.status) for m in difference.measurements]
     return gated + [Gated("not judged", name, "the run after did not measure it") for name in difference.missing]
 
 
-def _gated(m: MeasurementChange, allowed: float, status: str) -> Gated:
+def _gate_change(m: MeasurementChange, allowed: float, status: str) -> Gated:
     from strobe.core.measure.verdicts import FEWEST_PAIRS
 
-    verdict, widest = m.verdict, excluded(allowed)
+    verdict, widest = m.verdict, exclusion_limit(allowed)
     samples, high = [len(m.before.values), len(m.after.values)], verdict.interval.high - 1
     seen = f"seen: {units.change(verdict.ratio)}"
     if m.unlike:
@@ -192,11 +192,11 @@ def _notes(before: Result, after: Result) -> list[str]:
     notes += _machine(before.machine, after.machine)
     if before.strobe_version != after.strobe_version:
         notes.append(f"strobe: {before.strobe_version} before, {after.strobe_version} after")
-    notes += _changed("config", _flat(before.config), _flat(after.config))
+    notes += _describe_changes("config", _flat(before.config), _flat(after.config))
     fields = {"name", "kind", "source", "size", "parameters", "dtypes", "inputs", "anatomy", "packages"}
     old, new = (run.subject.model_dump(include=fields) for run in (before, after))
-    notes += _changed("subject", _flat(old), _flat(new))
-    notes += _changed("treatment", *(_treatments(run) for run in (before, after)))
+    notes += _describe_changes("subject", _flat(old), _flat(new))
+    notes += _describe_changes("treatment", *(_treatments(run) for run in (before, after)))
     earlier, later = ({m.name for m in run.measurements} for run in (before, after))
     notes += [f"measured before only: {name}" for name in sorted(earlier - later)]
     notes += [f"measured after only: {name}" for name in sorted(later - earlier)]
@@ -216,10 +216,14 @@ def _machine(old: Machine, new: Machine) -> list[str]:
         for name in about
         if getattr(old, name) != getattr(new, name)
     ]
-    return notes + _changed("version", old.versions, new.versions) + _changed("power", old.power, new.power)
+    return (
+        notes
+        + _describe_changes("version", old.versions, new.versions)
+        + _describe_changes("power", old.power, new.power)
+    )
 
 
-def _changed(what: str, old: dict[str, str], new: dict[str, str]) -> list[str]:
+def _describe_changes(what: str, old: dict[str, str], new: dict[str, str]) -> list[str]:
     keys = [key for key in {**old, **new} if old.get(key) != new.get(key)]
     return [f"{what} {key}: {old.get(key, 'not there')} before, {new.get(key, 'not there')} after" for key in keys]
 

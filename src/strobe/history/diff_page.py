@@ -3,9 +3,20 @@
 from __future__ import annotations
 
 from strobe.core.report import frame
-from strobe.core.report.document import Columns, Document, Row, Section, Table, figure, heads, scaled, table, words
+from strobe.core.report.document import (
+    Columns,
+    Document,
+    Row,
+    Section,
+    Table,
+    figure,
+    heads,
+    scaled_column,
+    table,
+    words,
+)
 from strobe.core.report.frame import Plots
-from strobe.core.report.measured import in_order, spread
+from strobe.core.report.measured import plot_sample_order, spread
 from strobe.core.results import units
 from strobe.history.results import ComponentChange, Difference, MeasurementChange, RunLabel
 
@@ -50,7 +61,11 @@ def _metrics(difference: Difference) -> Table:
     for m in difference.measurements:
         decimals, grown = _decimals(m), m.after.summary.median - m.before.summary.median
         cells = [m.name, m.verdict.kind, *(units.ms(of.summary.median, decimals) for of in (m.before, m.after))]
-        cells += [units.signed(grown, decimals), units.change(m.verdict.ratio), units.change_span(m.verdict.interval)]
+        cells += [
+            units.format_signed(grown, decimals),
+            units.change(m.verdict.ratio),
+            units.change_span(m.verdict.interval),
+        ]
         rows.append(Row([*cells, f"{len(m.before.values):,} + {len(m.after.values):,}"]))
     titles = "<Measurement | <Verdict | Before (ms) | After (ms) | Difference (ms) | Change | Interval of it | Samples"
     return Table(heads(titles), rows)
@@ -62,7 +77,7 @@ def _figures(difference: Difference) -> Table:
         known = [value for value in (of.before, of.after) if value is not None]
         largest = max(map(abs, known))
         decimals = 0 if all(value == round(value) for value in known) or largest >= 100 else 1 if largest >= 10 else 2
-        grown = units.signed(known[-1] - known[0], decimals) if len(known) == 2 else None
+        grown = units.format_signed(known[-1] - known[0], decimals) if len(known) == 2 else None
         label = f"{of.name} ({of.unit})" if of.unit else of.name
         rows.append(Row([label, units.ms(of.before, decimals), units.ms(of.after, decimals), grown]))
     return Table(heads("<Figure | Before | After | Difference"), rows)
@@ -71,9 +86,9 @@ def _figures(difference: Difference) -> Table:
 _PARTS: Columns[ComponentChange] = [
     words("Component", lambda c: " › ".join(c.path)),
     words("", lambda c: c.change),
-    scaled("Before (ms)", lambda c: c.before_ms),
-    scaled("After (ms)", lambda c: c.after_ms),
-    scaled("Difference (ms)", lambda c: (c.after_ms or 0.0) - (c.before_ms or 0.0), units.signed),
+    scaled_column("Before (ms)", lambda c: c.before_ms),
+    scaled_column("After (ms)", lambda c: c.after_ms),
+    scaled_column("Difference (ms)", lambda c: (c.after_ms or 0.0) - (c.before_ms or 0.0), units.format_signed),
     figure("Change", lambda c: c.verdict and c.verdict.ratio, units.change),
     figure("Interval of it", lambda c: c.verdict and c.verdict.interval, units.change_span),
 ]
@@ -85,7 +100,7 @@ def _parts(index: int, m: MeasurementChange) -> Section:
         text = f"None of {units.count(m.judged, 'part')} changed by more than chance would show."
         return Section(f"measurement-{index}", title, text=[text if m.judged else "Neither run has parts in common."])
     text = f"{units.count(m.judged, 'part')} judged at once; the intervals are widened for that."
-    rows = table(m.components, _PARTS, _decimals(m)).without_empty_columns()
+    rows = table(m.components, _PARTS, _decimals(m)).drop_empty_columns()
     return Section(f"measurement-{index}", title, rows, [text])
 
 
@@ -105,5 +120,5 @@ def plots(difference: Difference, _depth: int | None = None) -> Plots:
         group = [("before", m.before), ("after", m.after)]
         if m.before.values and m.after.values:
             drawn += [spread(f"{m.name}: spread", group, split=True)]
-            drawn += [in_order(f"{m.name}: in the order taken", group)]
+            drawn += [plot_sample_order(f"{m.name}: in the order taken", group)]
     return {"samples": drawn}

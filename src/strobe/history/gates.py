@@ -10,7 +10,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from strobe.core.cli.bounds import bare, checked
+from strobe.core.cli.bounds import bare, custom_bound
 from strobe.core.cli.runner import EXIT_CODES, Studied
 from strobe.core.results import units
 from strobe.core.results.agreement import Outcome
@@ -33,12 +33,12 @@ class Gated:
     why: str
 
 
-def excluded(allowed: float) -> float:
+def exclusion_limit(allowed: float) -> float:
     """Return the slow-down that the interval must exclude where one of ``allowed`` (0.05 is 5 %) is accepted."""
     return max(allowed, WIDEST)
 
 
-def _not_a_percentage(text: str) -> str:
+def _percentage_fault(text: str) -> str:
     try:
         percent = float(text.removesuffix("%"))
     except ValueError:
@@ -51,7 +51,7 @@ class GateFlags:
     """The exit code on a regression."""
 
     # Exit with 1 if a slow-down is shown. --fail-on-regression=PERCENT allows a slow-down of up to PERCENT.
-    fail_on_regression: str | None = field(default=None, metadata={**bare("0"), **checked(_not_a_percentage)})
+    fail_on_regression: str | None = field(default=None, metadata={**bare("0"), **custom_bound(_percentage_fault)})
     # With --fail-on-regression: exit with 0 also if the samples cannot tell.
     allow_not_judged: bool = False
 

@@ -16,11 +16,11 @@ from typing import TYPE_CHECKING
 from strobe.core.errors import UserError, nearest
 from strobe.core.results.comparison import Verdict
 from strobe.core.results.data import Interval
-from strobe.core.results.numerals import fixed
+from strobe.core.results.numerals import format_fixed
 from strobe.core.results.run_summary import MeasurementSummary
 from strobe.core.runs import comparable_runs
 from strobe.core.runs.saved_runs import Run, UnreadableRun
-from strobe.history.gates import Gated, excluded
+from strobe.history.gates import Gated, exclusion_limit
 from strobe.history.results import History, Point, Trend
 from strobe.version import __version__
 
@@ -43,7 +43,7 @@ def history(runs: Sequence[Run], source: str, unread: Sequence[UnreadableRun] = 
     """
     by_time = sorted(runs, key=lambda run: run.summary.started)
     whole = [run for run in by_time if run.summary.status == "complete"]
-    groups = _grouped(whole)
+    groups = _group_runs(whole)
     trends = [_trend(group, accept) for group in groups if len(group.seen) > 1]
     known = {point.run for trend in trends for point in trend.points}
     if accept and trends and accept not in known:
@@ -59,7 +59,7 @@ def history(runs: Sequence[Run], source: str, unread: Sequence[UnreadableRun] = 
         strobe_version=__version__,
         title=f"{source}: how it changed",
         trends=trends,
-        not_judged=[*_not_read(unread, ended, whole), *_first_measured(groups), *_no_longer_measured(groups)],
+        not_judged=[*_unjudged_runs(unread, ended, whole), *_first_measured(groups), *_dropped_measurements(groups)],
         notes=[f"left out {file.name}: {file.why}" for file in unread]
         + [f"left out {run.name}: {run.summary.status}" for run in ended],
     )
@@ -70,29 +70,29 @@ def gate(answer: History, allowed: float = 0.0) -> list[Gated]:
 
     What a newest run lacks to be judged at all is among them.
     """
-    return [_gated(trend, allowed) for trend in answer.trends] + [
+    return [_gate_trend(trend, allowed) for trend in answer.trends] + [
         Gated("not judged", what, "") for what in answer.not_judged
     ]
 
 
-def _gated(trend: Trend, allowed: float) -> Gated:
+def _gate_trend(trend: Trend, allowed: float) -> Gated:
     from strobe.core.measure.statistics import FEWEST_OF_RUN
     from strobe.history.trend import runs_needed
 
-    last, widest = trend.points[-1], excluded(allowed)
+    last, widest = trend.points[-1], exclusion_limit(allowed)
     what = f"{trend.subject}, {trend.measured}, in {last.run}"
     if last.standing is not None and last.standing > 1 + allowed:
-        shown = f"slower by {100 * (last.standing - 1):.1f} % than {_listed(trend.reference)}"
+        shown = f"slower by {100 * (last.standing - 1):.1f} % than {_list_runs(trend.reference)}"
         where = "" if last.shown_in == last.run else f", shown in {last.shown_in} and not fixed since"
         return Gated("broken", what, f"{shown}{where}; --accept={last.shown_in} makes its times the reference")
     if last.change == "accepted":
         return Gated("held", what, "its times are the reference")
     if last.alone is None:
-        return Gated("not judged", what, _unjudged(last, FEWEST_OF_RUN))
+        return Gated("not judged", what, _unjudged_reason(last, FEWEST_OF_RUN))
     high = last.alone.high - 1
     if high <= widest:
         return Gated(
-            "held", what, f"slower by at most {100 * max(high, 0.0):.1f} % than {_listed(trend.reference)} (95 %)"
+            "held", what, f"slower by at most {100 * max(high, 0.0):.1f} % than {_list_runs(trend.reference)} (95 %)"
         )
     needed = runs_needed(math.log1p(trend.between_runs or 0.0), widest)
     before = len(trend.points) - 1
@@ -106,7 +106,7 @@ def _gated(trend: Trend, allowed: float) -> Gated:
     )
 
 
-def _unjudged(last: Point, fewest: int) -> str:
+def _unjudged_reason(last: Point, fewest: int) -> str:
     if last.summary.min <= 0:
         return "a time of zero has no ratio to another"
     if last.summary.n < fewest:
@@ -114,7 +114,7 @@ def _unjudged(last: Point, fewest: int) -> str:
     return f"no run before it has {fewest} samples: run again"
 
 
-def _listed(runs: Sequence[str]) -> str:
+def _list_runs(runs: Sequence[str]) -> str:
     return runs[0] if len(runs) == 1 else f"{', '.join(runs[:-1])} and {runs[-1]}"
 
 
@@ -132,12 +132,12 @@ class _Group:
     seen: list[tuple[Run, MeasurementSummary]]
 
     @property
-    def about(self) -> tuple[str, str]:
+    def measured_subject(self) -> tuple[str, str]:
         """The measurement and the subject; groups of other settings may share them."""
         return self.measured, self.subject
 
 
-def _grouped(runs: Sequence[Run]) -> list[_Group]:
+def _group_runs(runs: Sequence[Run]) -> list[_Group]:
     groups: dict[tuple[object, ...], _Group] = {}
     for run in runs:
         for measurement in run.summary.measurements:
@@ -152,7 +152,7 @@ def _grouped(runs: Sequence[Run]) -> list[_Group]:
     return list(groups.values())
 
 
-def _not_read(unread: Sequence[UnreadableRun], ended: Sequence[Run], whole: Sequence[Run]) -> list[str]:
+def _unjudged_runs(unread: Sequence[UnreadableRun], ended: Sequence[Run], whole: Sequence[Run]) -> list[str]:
     """Return the newest runs that cannot be judged: unreadable ones, and those that did not come to their end."""
     newest = whole[-1].summary.started if whole else None
     unreadable = [f"{file.name}: {file.why}" for file in unread if file.last]
@@ -168,14 +168,14 @@ def _first_measured(groups: Sequence[_Group]) -> list[str]:
     newest = max((group.seen[-1][0].summary.started for group in groups), default=None)
     alike: dict[tuple[str, str], list[_Group]] = {}
     for group in groups:
-        alike.setdefault(group.about, []).append(group)
+        alike.setdefault(group.measured_subject, []).append(group)
     latest = {about: sorted(several, key=_last_seen)[-2:] for about, several in alike.items()}
     lines = []
     for group in groups:
         if len(group.seen) > 1:
             continue
         run = group.seen[-1][0]
-        before = next((other for other in reversed(latest[group.about]) if other is not group), None)
+        before = next((other for other in reversed(latest[group.measured_subject]) if other is not group), None)
         if before is not None and before.seen[-1][0].summary.started < run.summary.started:
             why = f"no run before it had {'; '.join(comparable_runs.unlike(before.settings, group.settings))}"
         elif before is None and run.summary.started == newest:
@@ -190,7 +190,7 @@ def _last_seen(group: _Group) -> datetime:
     return group.seen[-1][0].summary.started
 
 
-def _no_longer_measured(groups: Sequence[_Group]) -> list[str]:
+def _dropped_measurements(groups: Sequence[_Group]) -> list[str]:
     """Return the measurements that the newest run of a subject lacks, and the run before it has."""
     runs: dict[tuple[str, str, str], dict[str, Run]] = {}
     for group in groups:
@@ -272,7 +272,7 @@ def _add_judgement(point: Point, judgement: Judged, names: Sequence[str]) -> Non
     interval = Interval(low=_factor(low), high=_factor(high), level=LEVEL)
     which = point.run if judgement.together == 1 else f"{point.run} and the {judgement.together - 1} before it"
     change = f"{_change(judgement.ratio)} % [{_change(low)}, {_change(high)}]"
-    sentence = f"{which} against {_listed([names[place] for place in judgement.reference])}: {kind}, {change}"
+    sentence = f"{which} against {_list_runs([names[place] for place in judgement.reference])}: {kind}, {change}"
     point.verdict = Verdict(kind=kind, ratio=_factor(judgement.ratio), interval=interval, pairs=0, sentence=sentence)
     point.together, point.change = judgement.together, judgement.change
     if judgement.standing is not None and judgement.shown is not None:
@@ -285,4 +285,4 @@ def _factor(logarithm: float) -> float:
 
 
 def _change(logarithm: float) -> str:
-    return fixed(100 * (_factor(logarithm) - 1), 1, plus=True)
+    return format_fixed(100 * (_factor(logarithm) - 1), 1, plus=True)

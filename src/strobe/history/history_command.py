@@ -30,7 +30,7 @@ from strobe.core.cli.runner import Command, Studied
 from strobe.core.cli.summaries import summary_of_run
 from strobe.core.errors import UserError, legible
 from strobe.core.runs import store
-from strobe.core.runs.saved_runs import in_git, measured_runs
+from strobe.core.runs.saved_runs import load_git_versions, measured_runs
 from strobe.history.gates import GateFlags, gate
 from strobe.history.history import gate as judge
 from strobe.history.history import history
@@ -54,11 +54,11 @@ def study(config: HistoryConfig, live: Live) -> Studied:
     """Find the trends of the runs. Raises UserError."""
     assert config.folder is not None
     if config.git:
-        runs, unread = in_git(config.folder, summary_of_run)
+        runs, unread = load_git_versions(config.folder, summary_of_run)
     elif not config.folder.is_dir():
         raise UserError(f"no folder at {config.folder}: name the one that holds the runs, such as runs")
     else:
-        files = [(legible(name), file) for name, file in store.below(config.folder)]
+        files = [(legible(name), file) for name, file in store.iter_results(config.folder)]
         files = live.each("reading runs", files, "runs")
         runs, unread = measured_runs(files, summary_of_run)
     wanted = config.only.lower()

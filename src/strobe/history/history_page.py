@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from strobe.core.report import charts, frame
 from strobe.core.report.charts import Plot, Trace
-from strobe.core.report.document import Columns, Document, Section, figure, scaled, table, words
+from strobe.core.report.document import Columns, Document, Section, figure, scaled_column, table, words
 from strobe.core.report.frame import Plots
 from strobe.core.results import units
 from strobe.core.results.data import Summary
@@ -21,12 +21,12 @@ def _percent(share: float) -> str:
 
 def outline(history: History, _depth: int | None = None) -> Document:
     """Return the document of a history."""
-    named = _named(history.trends)
+    named = _name_trends(history.trends)
     sections = [Section("trends", "Trends", table(named, _TRENDS))]
     for index, (name, trend) in enumerate(named):
         decimals = units.digits(max(point.summary.median for point in trend.points))
         rows = table(trend.points, _RUNS, decimals, kind=lambda point: "whole" if point.changes else "part")
-        sections.append(Section(f"trend-{index}", name, rows, [_about(trend)]))
+        sections.append(Section(f"trend-{index}", name, rows, [_describe_trend(trend)]))
     return frame.document(
         history,
         [_answer(name, trend) for name, trend in named],
@@ -41,7 +41,7 @@ def plots(history: History, _depth: int | None = None) -> Plots:
     return {f"trend-{index}": [_plot(trend)] for index, trend in enumerate(history.trends)}
 
 
-def _named(trends: Sequence[Trend]) -> list[tuple[str, Trend]]:
+def _name_trends(trends: Sequence[Trend]) -> list[tuple[str, Trend]]:
     """Return each trend with its name, which has the settings that set it off from trends of the same measurement."""
     named = []
     for trend in trends:
@@ -84,7 +84,7 @@ _TRENDS: Columns[tuple[str, Trend]] = [
 ]
 
 
-def _about(trend: Trend) -> str:
+def _describe_trend(trend: Trend) -> str:
     where = f"On {trend.machine}."
     if trend.between_runs is None:
         return where
@@ -96,10 +96,10 @@ def _about(trend: Trend) -> str:
 _RUNS: Columns[Point] = [
     words("Run", lambda point: point.run),
     words("Started", lambda point: f"{point.started:%Y-%m-%d %H:%M}"),
-    scaled("ms (median)", lambda point: point.summary.median),
-    scaled("95 % interval", lambda point: point.summary.interval, units.span),
+    scaled_column("ms (median)", lambda point: point.summary.median),
+    scaled_column("95 % interval", lambda point: point.summary.interval, units.span),
     figure("Samples", lambda point: point.summary.n),
-    words("Against the reference", lambda point: _compared(point)),
+    words("Against the reference", lambda point: _point_verdict(point)),
     figure("Change", lambda point: point.verdict and point.verdict.ratio, units.change),
     figure("Interval of it", lambda point: point.verdict and point.verdict.interval, units.change_span),
     words("Notes", lambda point: ", ".join([*_together(point), *point.differs]) or None),
@@ -110,7 +110,7 @@ def _together(point: Point) -> list[str]:
     return [f"with the {point.together - 1} before it"] if point.together > 1 else []
 
 
-def _compared(point: Point) -> str | None:
+def _point_verdict(point: Point) -> str | None:
     if point.verdict is None:
         return None
     stands = " (stands)" if point.standing is not None and not point.changes else ""
@@ -130,7 +130,7 @@ def _plot(trend: Trend) -> Plot:
     labels = [point.run for point in trend.points]
     traces = [_line(name, labels, of, charts.colour(index)) for index, (name, of) in enumerate(lines)]
     y = charts.from_zero("ms (median, 95 % interval)")
-    changed = [charts.line_at(point.run, dash="dot", width=1) for point in trend.points if point.changes]
+    changed = [charts.dashed_line(point.run, dash="dot", width=1) for point in trend.points if point.changes]
     layout = charts.layout(360, {"type": "category"}, y, shapes=changed)
     return Plot("From run to run", "A dotted line is a run in which a change is shown.", traces, layout)
 

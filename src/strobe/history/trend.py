@@ -92,7 +92,7 @@ def judge(levels: Sequence[Level], accepted: int | None = None) -> list[Judged |
     for at in range(len(levels)):
         judged.append(course.follow(at) if at else None)
         if at == accepted:
-            course.move_to(at, at)
+            course.set_reference(at, at)
     return judged
 
 
@@ -120,7 +120,7 @@ class _Course:
     standing: float | None = None
     shown: int | None = None  # where it was
 
-    def move_to(self, first: int, last: int) -> None:
+    def set_reference(self, first: int, last: int) -> None:
         """Make these runs the reference, whatever was before."""
         self._enter(first, None)
         self.reference = list(range(first, last + 1))[:REFERENCE]
@@ -129,7 +129,7 @@ class _Course:
         """Judge the run at this place, and go over to the state that it shows."""
         seen = self._latest(self.reference, at)
         if self.standing is None:
-            change = self._changed(seen, at)
+            change = self._detect_change(seen, at)
         else:
             change = self._better(seen, self.standing, at) or self._worse(at) or seen[-1]
         if change.change is None and self.standing is None and len(self.reference) < REFERENCE:
@@ -138,12 +138,12 @@ class _Course:
             self.shown = None if self.standing is None else at
         return replace(change, alone=seen[0].alone, standing=self.standing, shown=self.shown)
 
-    def _changed(self, seen: Sequence[Judged], at: int) -> Judged:
+    def _detect_change(self, seen: Sequence[Judged], at: int) -> Judged:
         for level in (*seen, *self._while_the_reference_is_young(at)):
             if abs(level.ratio) > level.least:
                 state, first = self._from_where_it_began(level, at)
                 if level.ratio < 0:
-                    self.move_to(first, at)
+                    self.set_reference(first, at)
                     return replace(state, change="faster")
                 self._enter(first, state.ratio)
                 self.reference = [place for place in self.reference if place < first]
@@ -155,7 +155,7 @@ class _Course:
             if level.ratio + level.least < standing:
                 state, first = self._from_where_it_began(level, at, standing)
                 if level.ratio < -level.least:
-                    self.move_to(first, at)
+                    self.set_reference(first, at)
                     return replace(state, change="faster")
                 self._enter(first, state.ratio if level.ratio > level.least else None)
                 return replace(state, change="fixed")
@@ -169,7 +169,7 @@ class _Course:
         for level in self._latest(since, at):
             if level.ratio > level.least:
                 _, first = self._from_where_it_began(level, at)
-                state = self._against(self.reference, first, at)
+                state = self._judge_against_reference(self.reference, first, at)
                 self._enter(first, state.ratio)
                 return replace(state, change="slower")
         return None
@@ -183,7 +183,7 @@ class _Course:
             if (self.levels[place].log_ms - reference > middle) == (level.ratio > before)
         )
         first = next(beyond)
-        return self._against(level.reference, first, at), first
+        return self._judge_against_reference(level.reference, first, at), first
 
     def _enter(self, first: int, standing: float | None) -> None:
         self.breaks.add(first)
@@ -192,7 +192,7 @@ class _Course:
     def _latest(self, reference: Sequence[int], at: int) -> list[Judged]:
         """The latest runs of the present state against ``reference``, as `TOGETHER` has them."""
         earliest = max(self.begun, reference[0] + 1)
-        return [self._against(reference, max(at - size + 1, earliest), at) for size in TOGETHER]
+        return [self._judge_against_reference(reference, max(at - size + 1, earliest), at) for size in TOGETHER]
 
     def _while_the_reference_is_young(self, at: int) -> list[Judged]:
         """Judge all runs since each one of the reference, but those that `_latest` judges too."""
@@ -200,16 +200,16 @@ class _Course:
         if at >= earliest + 2 * REFERENCE:
             return []
         starts = [place for place in self.reference if place >= earliest and at - place + 1 not in TOGETHER]
-        return [self._against(self.reference, first, at) for first in starts]
+        return [self._judge_against_reference(self.reference, first, at) for first in starts]
 
-    def _against(self, reference: Sequence[int], first: int, at: int) -> Judged:
+    def _judge_against_reference(self, reference: Sequence[int], first: int, at: int) -> Judged:
         base = [place for place in reference if place < first]
         latest = range(first, at + 1)
         ratio = self._median(latest) - self._mean(base)
         spread, freedom, known = self._spread(first, at)
         usual = _square([level.error for level in self.levels[: at + 1]])
         shares = ((base, 1 / len(base)), (latest, median_variance(len(latest))))
-        deviation = math.sqrt(sum((spread**2 + self._beyond(runs, usual)) * share for runs, share in shares))
+        deviation = math.sqrt(sum((spread**2 + self._excess_scatter(runs, usual)) * share for runs, share in shares))
         margin = _quantile(ALONE, freedom) * deviation
         reach = _quantile(LEVEL, freedom) * deviation
         return Judged(
@@ -229,7 +229,7 @@ class _Course:
     def _median(self, places: Sequence[int]) -> float:
         return median(self.levels[place].log_ms for place in places)
 
-    def _beyond(self, places: Sequence[int], usual: float) -> float:
+    def _excess_scatter(self, places: Sequence[int], usual: float) -> float:
         """How much more the medians of these runs scatter within themselves than those of all runs: as a variance."""
         return max(0.0, _square([self.levels[place].error for place in places]) - usual)
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from strobe.core.measure.components import common_parts
-from strobe.core.measure.in_time import best_rung, in_time
+from strobe.core.measure.in_time import best_rung, judge_in_time
 from strobe.core.measure.verdicts import difference_interval, unpaired_verdict
 from strobe.core.results import recipe
 from strobe.core.results.comparison import Comparison
@@ -16,8 +16,8 @@ from strobe.core.studies.shared.measuring import Measured
 from strobe.core.studies.shared.paired_comparison import judge
 from strobe.core.treatments.recipe import PACKAGES
 from strobe.evaluate.pairs import PairedEpisodes
-from strobe.ladder.climb import AS_IT_IS, Climb, Step
-from strobe.ladder.results import Ladder, Need, OptimizeResult, Rung, tried_on
+from strobe.ladder.climb import BASELINE, Climb, Step
+from strobe.ladder.results import Ladder, Need, OptimizeResult, Rung, part_outcomes
 
 
 def compare_in_one_run(measured: Measured) -> list[Comparison]:
@@ -44,12 +44,12 @@ def compare_by_tries(steps: Sequence[Step]) -> list[Comparison]:
                 )
             )
         values = [each.measurement.samples.values for each in (first, step)]
-        across = unpaired_verdict(values[0], values[1], baseline_name=AS_IT_IS, candidate_name=step.name)
+        across = unpaired_verdict(values[0], values[1], baseline_name=BASELINE, candidate_name=step.name)
         own = verdict if index == 1 else None
         difference, interval = difference_interval(values[0], values[1], paired=False)
         comparisons.append(
             Comparison(
-                baseline=AS_IT_IS,
+                baseline=BASELINE,
                 candidate=step.name,
                 verdict=own or across,
                 difference=None if own else interval,
@@ -65,11 +65,11 @@ def hold_guards(result: OptimizeResult, climb: Climb) -> None:
     variants = {step.name: step.variant for step in climb.steps}
     for comparison in result.comparisons:
         variant = variants.get(comparison.candidate)
-        if comparison.baseline == AS_IT_IS and comparison.agreement is not None and variant is not None:
+        if comparison.baseline == BASELINE and comparison.agreement is not None and variant is not None:
             comparison.effect = climb.guard.effect(variant)
-            comparison.guard = str(climb.guard.of(variant))
+            comparison.guard = str(climb.guard.variant_guard(variant))
             judgement = climb.guard.judge(variant, comparison.agreement)
-            comparison.broken, comparison.unjudged = judgement.broken, judgement.unjudged
+            comparison.broken, comparison.unjudged = judgement.broken_limit, judgement.missing_figures
 
 
 @dataclass
@@ -88,28 +88,28 @@ class Choosing:
     refused: dict[str, str] = field(default_factory=dict)
 
     @property
-    def chosen(self) -> str:
+    def chosen_rung(self) -> str:
         """The name of the rung that the ladder ends with."""
-        free = [not self.against(step.name) for step in self.steps]
+        free = [not self.rejection_reason(step.name) for step in self.steps]
         if not self.interleaved:  # each is from a run of its own, which has shown that it is faster than the one before
             return self.steps[max(rung for rung in range(len(free)) if free[rung])].name
         first = max(rung for rung, step in enumerate(self.steps) if free[rung] and (not rung or step.requested))
         times = [measurement.samples.values for measurement in self.result.measurements]
-        return self.steps[best_rung(times, [step.shown for step in self.steps], free, first)].name
+        return self.steps[best_rung(times, [step.is_shown_faster for step in self.steps], free, first)].name
 
-    def against(self, name: str) -> str:
+    def rejection_reason(self, name: str) -> str:
         """Return in words what is compared with a rung; '' if there is nothing."""
-        comparison = with_as_it_is(self.result, name)
+        comparison = find_baseline_comparison(self.result, name)
         if name in self.refused:
             return self.refused[name]
         if comparison is not None and comparison.broken:
             return f"{comparison.broken} in the closing run, on more observations than its try had"
-        if name == AS_IT_IS or (comparison is not None and comparison.outcome == "held"):
+        if name == BASELINE or (comparison is not None and comparison.outcome == "held"):
             return ""
         return f"not judged: {(comparison and comparison.unjudged) or 'its actions were not compared'}"
 
 
-def ladder_of(choosing: Choosing, climb: Climb, ended: str) -> Ladder:
+def build_ladder(choosing: Choosing, climb: Climb, ended: str) -> Ladder:
     """Make the ladder.
 
     Args:
@@ -125,17 +125,17 @@ def ladder_of(choosing: Choosing, climb: Climb, ended: str) -> Ladder:
             part=step.tried.part,
             build_s=step.tried.build_s,
             parts=parts,
-            guarded=not (against := choosing.against(step.name)),
+            guarded=not (against := choosing.rejection_reason(step.name)),
             refused=against,
         )
         for step, parts in zip(climb.steps, common_parts(result.measurements), strict=True)
     ]
-    chosen = next(rung for rung in rungs if rung.name == choosing.chosen)
+    chosen = next(rung for rung in rungs if rung.name == choosing.chosen_rung)
     samples = result.measurement(chosen.name).samples
-    needs = Need.of(chosen.parts, samples.summary.median, aim.target_ms)
+    needs = Need.list_needs(chosen.parts, samples.summary.median, aim.target_ms)
     for need in needs:
-        need.treatments = tried_on(climb.tries, need.part)
-    timely = in_time(samples.values, aim.target_ms, aim.in_time)
+        need.treatments = part_outcomes(climb.tries, need.part)
+    timely = judge_in_time(samples.values, aim.target_ms, aim.in_time)
     return Ladder(
         target_hz=aim.target_hz,
         target_ms=aim.target_ms,
@@ -151,12 +151,12 @@ def ladder_of(choosing: Choosing, climb: Climb, ended: str) -> Ladder:
     )
 
 
-def with_as_it_is(result: OptimizeResult, name: str) -> Comparison | None:
+def find_baseline_comparison(result: OptimizeResult, name: str) -> Comparison | None:
     """Return the comparison of the measurement ``name`` with the baseline; None for itself."""
-    return next((c for c in result.comparisons if (c.baseline, c.candidate) == (AS_IT_IS, name)), None)
+    return next((c for c in result.comparisons if (c.baseline, c.candidate) == (BASELINE, name)), None)
 
 
-def _episodes_of(judged: PairedEpisodes) -> recipe.RecipeEpisodes:
+def _recipe_episodes(judged: PairedEpisodes) -> recipe.RecipeEpisodes:
     return recipe.RecipeEpisodes(
         environment=judged.environment,
         pairs=len(judged.pairs),
@@ -167,17 +167,17 @@ def _episodes_of(judged: PairedEpisodes) -> recipe.RecipeEpisodes:
     )
 
 
-def recipe_of(result: OptimizeResult) -> Recipe | None:
+def build_recipe(result: OptimizeResult) -> Recipe | None:
     """Return the recipe of the ladder's chosen rung; None if that is no faster than the baseline."""
     ladder = result.ladder
-    if ladder is None or ladder.chosen == AS_IT_IS:
+    if ladder is None or ladder.chosen == BASELINE:
         return None
     rungs = ladder.rungs[: [rung.name for rung in ladder.rungs].index(ladder.chosen) + 1]
-    whole = with_as_it_is(result, ladder.chosen)
+    whole = find_baseline_comparison(result, ladder.chosen)
     if whole is None or whole.verdict.kind != "faster":
         return None
     median_ms = {rung.name: result.measurement(rung.name).samples.summary.median for rung in rungs}
-    comparisons = {rung.name: with_as_it_is(result, rung.name) for rung in rungs}
+    comparisons = {rung.name: find_baseline_comparison(result, rung.name) for rung in rungs}
     agreements = {name: each.agreement for name, each in comparisons.items() if each is not None}
     known = {"strobe": result.strobe_version, **result.machine.versions}
     return Recipe(
@@ -188,15 +188,17 @@ def recipe_of(result: OptimizeResult) -> Recipe | None:
         guard=whole.guard or ladder.guard,
         # What its dimensions showed is in the run; the recipe has the figures that people compare.
         agreement=whole.agreement and whole.agreement.model_copy(update={"dimensions": []}),
-        episodes=next((_episodes_of(judged) for judged in result.episodes if judged.candidate == ladder.chosen), None),
-        baseline_ms=median_ms[AS_IT_IS],
+        episodes=next(
+            (_recipe_episodes(judged) for judged in result.episodes if judged.candidate == ladder.chosen), None
+        ),
+        baseline_ms=median_ms[BASELINE],
         ms=median_ms[ladder.chosen],
         rungs=[
             recipe.RecipeRung(
                 name=rung.treatment,
                 ms=median_ms[rung.name],
                 hz=1e3 / median_ms[rung.name],
-                times=median_ms[AS_IT_IS] / median_ms[rung.name],
+                times=median_ms[BASELINE] / median_ms[rung.name],
                 effect=rung.effect,
                 cosine=getattr(agreements.get(rung.name), "cosine", None),
                 rms=getattr(agreements.get(rung.name), "rms", None),

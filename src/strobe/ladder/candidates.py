@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from typing import Literal
 
 from strobe.core.errors import UserError
-from strobe.core.measure.components import grouped, named, share, shares
+from strobe.core.measure.components import find_named_parts, group_parts, share, shares
 from strobe.core.measure.guard import strongest
-from strobe.core.measure.roofline import least_in, times_in
+from strobe.core.measure.roofline import dtype_least_ms, dtype_speedup
 from strobe.core.results.device_waits import MOST, host_and_device
 from strobe.core.results.measurement import Component, Measurement
 from strobe.core.results.numerals import significant
@@ -63,10 +63,10 @@ class Candidate:
     @property
     def text(self) -> str:
         """The specs as they are written on a command line."""
-        return ", ".join(map(catalogue.written, self.specs))
+        return ", ".join(map(catalogue.format_spec, self.specs))
 
     @property
-    def captured(self) -> bool:
+    def is_captured(self) -> bool:
         """Whether a graph replays what it speeds up, without Python and without showing its parts."""
         return self.rank == CAPTURED
 
@@ -109,12 +109,12 @@ def candidates(subject: Subject, choice: Choice, now: Measurement | None = None)
             offered += [(spec,) for spec in entry.candidates(subject)]
         except UserError:
             continue
-    made = [candidate_of(subject, specs) for specs in offered]
+    made = [make_candidate(subject, specs) for specs in offered]
     allowed = [candidate for candidate in made if candidate.effect in choice.effects or candidate.specs in choice.own]
     return list({candidate.text: candidate for candidate in allowed}.values())
 
 
-def in_order(
+def sort_candidates(
     unordered: Iterable[Candidate],
     now: Measurement,
     standing: Callable[[str], Standing] = lambda _: "unknown",
@@ -150,8 +150,8 @@ def in_order(
         return (
             STANDINGS.index(standing(candidate.text)),
             not (cost >= MOST and set(candidate.parts) == {PREPROCESSING}),
-            not (launching and candidate.captured),
-            launching and candidate.captured and bool(candidate.parts),
+            not (launching and candidate.is_captured),
+            launching and candidate.is_captured and bool(candidate.parts),
             not set(candidate.dtypes).isdisjoint(refused),
             candidate.build_s,
             -cost * (1 - 1 / usual_gain(candidate, known)) if eased else 0.0,
@@ -193,7 +193,7 @@ def groups(candidates: Sequence[Candidate], effect: Effect) -> list[Candidate]:
     single = [candidate for candidate in quick if candidate.try_alone]
     first: dict[tuple[str, str], Candidate] = {}
     for candidate in (candidate for candidate in quick if not candidate.try_alone):
-        first.setdefault(slot_of(candidate.specs[0]), candidate)
+        first.setdefault(treatment_slot(candidate.specs[0]), candidate)
     chosen = [candidate for slot, candidate in first.items() if not any(_inside(slot, other) for other in first)]
     if not chosen:
         return single
@@ -220,31 +220,35 @@ def together(specs: Sequence[Spec], added: Sequence[Spec]) -> tuple[Spec, ...]:
 
     An engine also replaces those of parts inside its own, which it computes itself, and a graph the graphs inside it.
     """
-    slots = [slot_of(spec) for spec in added]
-    engines = [slot_of(spec) for spec in added if catalogue.entry_of(next(iter(spec))).replaces or _captures(spec)]
-    staying = [spec for spec in specs if slot_of(spec) not in slots]
-    return (*(spec for spec in staying if not any(_inside(slot_of(spec), engine) for engine in engines)), *added)
+    slots = [treatment_slot(spec) for spec in added]
+    engines = [
+        treatment_slot(spec) for spec in added if catalogue.find_entry(next(iter(spec))).replaces or _captures(spec)
+    ]
+    staying = [spec for spec in specs if treatment_slot(spec) not in slots]
+    return (*(spec for spec in staying if not any(_inside(treatment_slot(spec), engine) for engine in engines)), *added)
 
 
-def slot_of(spec: Spec) -> tuple[str, str]:
+def treatment_slot(spec: Spec) -> tuple[str, str]:
     """Return the key of ``spec``, and the part where it names one: one treatment of a kind can be there at a time.
 
     A graph's part is what it captures; that of the whole call is '', and the others are inside it.
     """
     key = next(iter(spec))
-    entry = catalogue.entry_of(key)
+    entry = catalogue.find_entry(key)
     part = "" if entry.rank != CAPTURED or spec[key] == GRAPHS[-1] else str(spec[key])
     return entry.slot or key, str(spec.get(f"{key}.part", part))
 
 
-def covered(spec: Spec, on: Sequence[Spec]) -> bool:
+def is_slot_covered(spec: Spec, on: Sequence[Spec]) -> bool:
     """Return whether what is on has the slot of ``spec``, or a graph around it."""
-    slot = slot_of(spec)
-    return any(slot == slot_of(other) or (_captures(other) and _inside(slot, slot_of(other))) for other in on)
+    slot = treatment_slot(spec)
+    return any(
+        slot == treatment_slot(other) or (_captures(other) and _inside(slot, treatment_slot(other))) for other in on
+    )
 
 
 def _captures(spec: Spec) -> bool:
-    return catalogue.entry_of(next(iter(spec))).rank == CAPTURED
+    return catalogue.find_entry(next(iter(spec))).rank == CAPTURED
 
 
 def _inside(slot: tuple[str, str], other: tuple[str, str]) -> bool:
@@ -253,15 +257,15 @@ def _inside(slot: tuple[str, str], other: tuple[str, str]) -> bool:
     return key == other_key and part != around and (not around or part.startswith(f"{around}."))
 
 
-def candidate_of(subject: Subject, specs: Sequence[Spec]) -> Candidate:
+def make_candidate(subject: Subject, specs: Sequence[Spec]) -> Candidate:
     """Return the candidate that puts on ``specs`` together. Raises UserError for a key that is no treatment's."""
-    entries = [catalogue.entry_of(next(iter(spec))) for spec in specs]
+    entries = [catalogue.find_entry(next(iter(spec))) for spec in specs]
     made = [catalogue.make(spec) for spec in specs]
     each = [tuple(entry.parts(subject, spec)) for entry, spec in zip(entries, specs, strict=True)]
     return Candidate(
         specs=tuple(specs),
         parts=tuple(dict.fromkeys(part for parts in each for part in parts)) if all(each) else (),
-        effect=effect_of(specs),
+        effect=combined_effect(specs),
         rank=max(entry.rank for entry in entries),
         try_alone=any(entry.alone(subject, spec) for entry, spec in zip(entries, specs, strict=True)),
         of_torch=all(entry.of_torch or DTYPE <= entry.rank < GUIDANCE for entry in entries),
@@ -271,15 +275,15 @@ def candidate_of(subject: Subject, specs: Sequence[Spec]) -> Candidate:
     )
 
 
-def effect_of(specs: Sequence[Spec]) -> Effect:
+def combined_effect(specs: Sequence[Spec]) -> Effect:
     """Return the most that ``specs`` do to the actions. One of them may do more than its kind: an engine in fp8."""
-    kinds: list[Effect] = [catalogue.entry_of(next(iter(spec))).effect for spec in specs]
+    kinds: list[Effect] = [catalogue.find_entry(next(iter(spec))).effect for spec in specs]
     return strongest([*kinds, *(catalogue.make(spec).effect for spec in specs)])
 
 
-def replaced(subject: Subject, specs: Sequence[Spec]) -> list[str]:
+def replaced_parts(subject: Subject, specs: Sequence[Spec]) -> list[str]:
     """Return the parts that one of ``specs`` computes by itself, in place of the modules that are there."""
-    entries = [(catalogue.entry_of(next(iter(spec))), spec) for spec in specs]
+    entries = [(catalogue.find_entry(next(iter(spec))), spec) for spec in specs]
     return [part for entry, spec in entries if entry.replaces for part in entry.parts(subject, spec)]
 
 
@@ -310,11 +314,11 @@ class Bounds:
         """
         if self.ceiling is None or "tf32" in candidate.dtypes:  # the ceiling of float32 was measured without it
             return None
-        parts = [named(self.counted, name) for name in candidate.parts] or self._whole
-        known = [times_in(dtype, parts, self.ceiling) for dtype in candidate.dtypes]
+        parts = [find_named_parts(self.counted, name) for name in candidate.parts] or self._whole
+        known = [dtype_speedup(dtype, parts, self.ceiling) for dtype in candidate.dtypes]
         return max((times for times in known if times is not None), default=None)
 
-    def why_not(self, candidate: Candidate) -> str:
+    def rejection_reason(self, candidate: Candidate) -> str:
         """Return in words why ``candidate`` can gain nothing on this machine; '' if it may."""
         limit = self.counted.limit
         if limit is not None and candidate.arithmetic < min(limit.ceiling_share, 1.0):
@@ -327,7 +331,7 @@ class Bounds:
         now = f", {limit.dtype} {rates[limit.dtype]:.0f}" if limit is not None and limit.dtype in rates else ""
         return f"in {' and '.join(candidate.dtypes)}, which this machine is slower in ({slow}{now})"
 
-    def limited_by(self, now: Measurement, *, captured: bool = False) -> Limited:
+    def limiting_factor(self, now: Measurement, *, captured: bool = False) -> Limited:
         """Return what holds the device up: launches that it waits for, else the larger of the roofline's two bounds.
 
         '' where ``now`` has no times of the device, and where nothing was counted.
@@ -344,7 +348,7 @@ class Bounds:
         held = {bound: sum(part.least_ms for part in parts if part.bound == bound) for bound in BOUNDS}
         return max(BOUNDS, key=held.__getitem__) if any(held.values()) else ""
 
-    def too_slow(self, target_ms: float, lossy: bool) -> str:
+    def slow_arithmetic_reason(self, target_ms: float, lossy: bool) -> str:
         """Return in words that arithmetic alone takes longer than ``target_ms`` on this machine; '' if it does not.
 
         Args:
@@ -356,7 +360,7 @@ class Bounds:
         used = {dtype for parts in self._whole for part in parts for dtype in part.gflop_by_dtype}
         own = limit.dtype if len(used) <= 1 else "its dtypes"
         least = {own: limit.least_ms} | {lower.dtype: lower.least_ms for lower in limit.lower}
-        if self.ceiling is not None and (wide := least_in("float32", self._whole, self.ceiling)) is not None:
+        if self.ceiling is not None and (wide := dtype_least_ms("float32", self._whole, self.ceiling)) is not None:
             least.setdefault("float32", wide)  # which some machines are faster in than in bfloat16
         integers = least.pop("int8", None)
         dtype = min(least, key=lambda dtype: least[dtype])
@@ -372,4 +376,4 @@ class Bounds:
 
     @property
     def _whole(self) -> list[list[Component]]:
-        return list(grouped([self.counted])[0].values())
+        return list(group_parts([self.counted])[0].values())

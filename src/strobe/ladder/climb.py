@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from strobe.core.errors import UserError
 from strobe.core.measure.components import share, shares
 from strobe.core.measure.guard import strongest
-from strobe.core.measure.in_time import in_time
+from strobe.core.measure.in_time import judge_in_time
 from strobe.core.measure.sequential import MATTERS
 from strobe.core.results.agreement import Effect
 from strobe.core.results.in_time import InTime
@@ -21,13 +21,13 @@ from strobe.ladder.candidates import (
     Bounds,
     Candidate,
     Standing,
-    candidate_of,
     candidates,
-    covered,
-    effect_of,
-    in_order,
+    combined_effect,
+    is_slot_covered,
     largest,
-    replaced,
+    make_candidate,
+    replaced_parts,
+    sort_candidates,
     together,
 )
 from strobe.ladder.earlier import Earlier
@@ -35,7 +35,7 @@ from strobe.ladder.results import Try, TryOutcome
 from strobe.ladder.runner import ActionGuard, Runs
 from strobe.ladder.settings import Aim, Climbing
 
-AS_IT_IS = "baseline"
+BASELINE = "baseline"
 
 
 @dataclass
@@ -65,7 +65,7 @@ class Step:
         return self.variant.name
 
     @property
-    def shown(self) -> bool:
+    def is_shown_faster(self) -> bool:
         """Whether it was shown to be faster than the rung below."""
         return self.tried.verdict is not None and self.tried.verdict.kind == "faster"
 
@@ -159,7 +159,7 @@ class Climb:
         return self.steps[-1]
 
     @property
-    def with_parts(self) -> Measurement:
+    def part_measurement(self) -> Measurement:
         """The measurement that shows what the parts cost: of the highest rung below a graph, which hides its parts."""
         seen = (s for s in reversed(self.steps) if not any(entry.rank == CAPTURED for entry in _entries(s.specs)))
         return next(seen, self.top).measurement
@@ -182,7 +182,7 @@ class Climb:
 
     # Its target
 
-    def reached(self) -> bool:
+    def has_reached_target(self) -> bool:
         """Return whether the highest rung is shown to reach the target, unless all candidates are to be tried.
 
         Where the chunks of its try are too few to show that, it is run by itself.
@@ -190,7 +190,7 @@ class Climb:
         if self.aim.everything:
             return False
         top, aim = self.top, self.aim
-        seen = in_time(top.measurement.samples.values, aim.target_ms, aim.in_time)
+        seen = judge_in_time(top.measurement.samples.values, aim.target_ms, aim.in_time)
         if seen.outcome == "not judged" and top.ms <= aim.target_ms and top.in_time is None:
             # Past the time limit too: a rung that reaches the target needs no more tries, which take longer.
             seconds = max(self.remaining_to_try_s(), settings.IN_TIME_S[0])
@@ -214,18 +214,18 @@ class Climb:
         """
         new, again = self._applicable()
         if not self.aim.everything:
-            new = [c for c in new if not (self._settled(c) or self._gains_nothing(c) or self._saves_little(c))]
-        now = self.with_parts
+            new = [c for c in new if not (self._is_settled(c) or self._gains_nothing(c) or self._saves_little(c))]
+        now = self.part_measurement
         refused = {dtype for trial in self.trials if trial.tried.outcome == "guard" for dtype in trial.candidate.dtypes}
         captured = any(entry.rank == CAPTURED for entry in _entries(self.top.specs))
-        limited = self.bounds.limited_by(now, captured=captured)
-        first = in_order(new, now, self._standing, self.bounds.times, refused, limited)
-        return [*first, *in_order(again, now, limited=limited)]
+        limited = self.bounds.limiting_factor(now, captured=captured)
+        first = sort_candidates(new, now, self._standing, self.bounds.times, refused, limited)
+        return [*first, *sort_candidates(again, now, limited=limited)]
 
     def left_out(self) -> str:
         """Return how many are left out, and why, in words that end a sentence; '' for none."""
         new = [] if self.aim.everything else self._applicable()[0]
-        settled = [candidate for candidate in new if self._settled(candidate)]
+        settled = [candidate for candidate in new if self._is_settled(candidate)]
         others = [(candidate, self._gains_nothing(candidate)) for candidate in new if candidate not in settled]
         nothing = [why for _, why in others if why]
         little = [candidate for candidate, why in others if not why and self._saves_little(candidate)]
@@ -253,7 +253,7 @@ class Climb:
                 entries = _entries(rung.treatments)
                 own = tuple(rung.treatments) in self.aim.choice.own
                 if entries and (own or all(map(self.aim.choice.allows, entries))):
-                    rungs.append(candidate_of(self.runs.subject, rung.treatments))
+                    rungs.append(make_candidate(self.runs.subject, rung.treatments))
                     predicted_ms *= rung.ratio
             except (UserError, StopIteration):
                 continue
@@ -266,28 +266,30 @@ class Climb:
             offered = candidates(self.runs.subject, self.aim.choice, self.top.measurement)
         finally:
             undo()
-        on = {catalogue.written(spec) for step in self.steps for spec in step.specs}
-        offered = [c for c in offered if not {catalogue.written(s) for s in c.specs} <= on and not self._replaced(c)]
-        return [c for c in offered if not self._tries_of(c)], [c for c in offered if self._deserves_retry(c)]
+        on = {catalogue.format_spec(spec) for step in self.steps for spec in step.specs}
+        offered = [
+            c for c in offered if not {catalogue.format_spec(s) for s in c.specs} <= on and not self._is_replacement(c)
+        ]
+        return [c for c in offered if not self._candidate_tries(c)], [c for c in offered if self._deserves_retry(c)]
 
-    def _tries_of(self, candidate: Candidate) -> list[Try]:
+    def _candidate_tries(self, candidate: Candidate) -> list[Try]:
         return [trial.tried for trial in self.trials if trial.begun and trial.tried.treatment == candidate.text]
 
-    def _replaced(self, candidate: Candidate) -> bool:
+    def _is_replacement(self, candidate: Candidate) -> bool:
         """Return whether it is another form of what is on (an engine in float32 where one in bfloat16 is).
 
         Also true if an engine already computes parts that the candidate would change, and it could save too little to
         be shown.
         """
-        if self._in_any_case(candidate):
+        if self._is_always_tried(candidate):
             return False
-        elsewhere = replaced(self.runs.subject, self.top.specs)
+        elsewhere = replaced_parts(self.runs.subject, self.top.specs)
         computed = any(part in elsewhere for part in candidate.parts) and self._max_saving(candidate) < MATTERS
-        return computed or all(covered(spec, self.top.specs) for spec in candidate.specs)
+        return computed or all(is_slot_covered(spec, self.top.specs) for spec in candidate.specs)
 
     def _deserves_retry(self, candidate: Candidate) -> bool:
         """Return whether a quick, undecided one may be a larger share of a chunk by now: rungs were added since."""
-        tries = self._tries_of(candidate)
+        tries = self._candidate_tries(candidate)
         if len(tries) != 1 or candidate.build_s:
             return False
         return tries[0].outcome in ("no difference shown", "too noisy") and tries[0].rung < len(self.steps)
@@ -298,13 +300,13 @@ class Climb:
         What an accepted engine computes is in none of them, since it takes the place of the modules. Where the
         treatments know that they save less, it is that.
         """
-        now = self.with_parts
+        now = self.part_measurement
         entries = _entries(candidate.specs)
         of_parts = max(entry.of_parts for entry in entries) * self._share_of_parts(candidate, now)
         return min(sum(entry.saves(now) for entry in entries), of_parts)
 
     def _share_of_parts(self, candidate: Candidate, now: Measurement) -> float:
-        elsewhere = replaced(self.runs.subject, self.top.specs)
+        elsewhere = replaced_parts(self.runs.subject, self.top.specs)
         if candidate.parts:
             return sum(share(now, part) for part in candidate.parts if part not in elsewhere)
         if not (elsewhere and candidate.of_torch):
@@ -313,26 +315,26 @@ class Climb:
         before = _share_without(self.start.measurement, elsewhere) * self.start.ms / self.top.ms
         return min(_share_without(now, elsewhere), before)
 
-    def _in_any_case(self, candidate: Candidate) -> bool:
+    def _is_always_tried(self, candidate: Candidate) -> bool:
         """Return whether it is tried whatever it can gain: lossy ones (fewer steps than the fewer kept), the user's."""
         return candidate.effect == "lossy" or candidate.specs in self.aim.choice.own
 
     def _standing(self, treatment: str) -> Standing:
         """Return what earlier ladders showed of ``treatment``, as written."""
-        return self.earlier.standing(treatment, {catalogue.written(spec) for spec in self.top.specs})
+        return self.earlier.standing(treatment, {catalogue.format_spec(spec) for spec in self.top.specs})
 
-    def _settled(self, candidate: Candidate) -> bool:
+    def _is_settled(self, candidate: Candidate) -> bool:
         """Return whether an earlier ladder of the same policy has shown that ``candidate`` need not be tried."""
         return self._standing(candidate.text) == "left out"
 
     def _gains_nothing(self, candidate: Candidate) -> str:
         """Return in words why ``candidate`` can gain nothing here; '' if it may, and for the user's own."""
-        return "" if candidate.specs in self.aim.choice.own else self.bounds.why_not(candidate)
+        return "" if candidate.specs in self.aim.choice.own else self.bounds.rejection_reason(candidate)
 
     def _saves_little(self, candidate: Candidate) -> bool:
         """Return whether ``candidate`` can save little, while the target is far away."""
         far = self.top.ms > settings.FAR * self.aim.target_ms
-        return far and not self._in_any_case(candidate) and self._max_saving(candidate) < settings.MIN_SAVING
+        return far and not self._is_always_tried(candidate) and self._max_saving(candidate) < settings.MIN_SAVING
 
     # Its record
 
@@ -343,17 +345,17 @@ class Climb:
 
     def plan(self, candidate: Candidate, *, begun: bool = False) -> TriedCandidate:
         """Return a try of ``candidate`` on the rungs that are there now; it counts once it is among the trials."""
-        part, part_share = largest(candidate, self.with_parts)
+        part, part_share = largest(candidate, self.part_measurement)
         tried = Try(
             treatment=candidate.text,
             rung=len(self.steps),
-            effect=strongest([effect_of(self.top.specs), candidate.effect]),
+            effect=strongest([combined_effect(self.top.specs), candidate.effect]),
             part=part,
             parts=list(candidate.parts),
             part_share=part_share,
             before_ms=self.top.ms,
             outcome="not tried",
-            on=[catalogue.written(spec) for spec in self.top.specs],
+            on=[catalogue.format_spec(spec) for spec in self.top.specs],
         )
         return TriedCandidate(candidate, together(self.top.specs, candidate.specs), tried, begun)
 
@@ -363,7 +365,7 @@ class Climb:
         ``with_build``: say how long building takes, where that is why.
         """
         for candidate in candidates:
-            if not self._tries_of(candidate):
+            if not self._candidate_tries(candidate):
                 build = f", and building it can take {candidate.build_s:.0f} s" if candidate.build_s else ""
                 trial = self.plan(candidate)
                 trial.reject("not tried", f"{why}{build if with_build else ''}")
@@ -371,7 +373,7 @@ class Climb:
 
 
 def _entries(specs: Iterable[Spec]) -> list[Entry]:
-    return [catalogue.entry_of(next(iter(spec))) for spec in specs]
+    return [catalogue.find_entry(next(iter(spec))) for spec in specs]
 
 
 def _share_without(measurement: Measurement, parts: Sequence[str]) -> float:

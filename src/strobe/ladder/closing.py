@@ -17,8 +17,8 @@ from strobe.core.results.agreement import Agreement, YardstickName
 from strobe.core.sameness.check import NotSeenError, PolicyCallError
 from strobe.core.studies.shared.action_check import (
     CheckProgress,
-    limit_of,
-    visits_of,
+    action_time_limit,
+    plan_visits,
     yardstick_observations,
     yardsticks,
 )
@@ -28,14 +28,14 @@ from strobe.core.treatments.treatment import Treatment, Variant
 from strobe.evaluate.measure.episodes import MARGIN
 from strobe.evaluate.pairs import PairedEpisodes
 from strobe.ladder import settings
-from strobe.ladder.answer import Choosing, with_as_it_is
-from strobe.ladder.climb import AS_IT_IS, Climb
-from strobe.ladder.episodes import CandidateError, Episodes, lost
+from strobe.ladder.answer import Choosing, find_baseline_comparison
+from strobe.ladder.climb import BASELINE, Climb
+from strobe.ladder.episodes import CandidateError, Episodes, rejection_reason
 from strobe.ladder.results import OptimizeResult
-from strobe.ladder.runner import verdict_of
+from strobe.ladder.runner import judge_variants
 from strobe.ladder.settings import Climbing
-from strobe.ladder.trial import moved, outcome_of, run_rungs
-from strobe.lerobot.policies.policy_of import policy_of
+from strobe.ladder.trial import describe_action_change, judge_try, run_rungs
+from strobe.lerobot.policies.policy_of import require_policy
 
 MORE_YARDSTICKS: tuple[YardstickName, ...] = ("another noise draw", "neighbouring frame", "another observation")
 NO_EPISODES = "no episodes show what it loses"
@@ -72,14 +72,14 @@ def drop_rungs(climb: Climb, measured: Measured) -> None:
     steps, names = climb.steps, [step.name for step in climb.steps]
     start = max(rung for rung, step in enumerate(steps) if not rung or step.requested)
     times = [measured.collected.samples[name].values for name in names]
-    best = best_rung(times, [step.shown for step in steps], [True] * len(steps), start)
+    best = best_rung(times, [step.is_shown_faster for step in steps], [True] * len(steps), start)
     for rung in range(start + 1, len(steps)):
-        tried, verdict = steps[rung].tried, verdict_of(measured, names[rung - 1], names[rung])
+        tried, verdict = steps[rung].tried, judge_variants(measured, names[rung - 1], names[rung])
         tried.verdict = tried.verdict or verdict
         if rung > best:
             if verdict.kind == "faster":  # than a rung that is no gain itself
-                verdict = verdict_of(measured, names[best], names[rung])
-            tried.outcome, reason = outcome_of(verdict)
+                verdict = judge_variants(measured, names[best], names[rung])
+            tried.outcome, reason = judge_try(verdict)
             tried.reason, tried.verdict = f"{reason} in the closing run", verdict
             climb.reporter.say(f"{names[rung]}: not accepted, {tried.reason}")
     for trial in climb.trials:
@@ -97,20 +97,20 @@ def confirm(choosing: Choosing, climb: Climb) -> None:
         return
     variants = {step.name: step.variant for step in climb.steps}
     chunk_s = climb.start.ms / 1e3
-    guard.same.limit = limit_of(settings.CLOSE_LOOK_S, chunk_s)
+    guard.same.limit = action_time_limit(settings.CLOSE_LOOK_S, chunk_s)
     try:
-        if choosing.chosen != AS_IT_IS:
+        if choosing.chosen_rung != BASELINE:
             guard.same.limit.begin(1 / 2)
             count = yardstick_observations(chunk_s)
             for moved_by in yardsticks(guard.same, count, reporter, MORE_YARDSTICKS):
                 result.yardsticks.append(moved_by)
-        while (name := choosing.chosen) != AS_IT_IS:
+        while (name := choosing.chosen_rung) != BASELINE:
             reporter.stage(f"the same actions? {name}")
-            comparison = with_as_it_is(result, name)
+            comparison = find_baseline_comparison(result, name)
             assert comparison is not None
             guard.same.limit.begin(1)
             try:
-                visits = visits_of(guard.same, variants[name])
+                visits = plan_visits(guard.same, variants[name])
                 comparison.agreement = guard.same.check(variants[name], visits, CheckProgress(reporter))
             except PolicyCallError as error:
                 comparison.broken = str(error)
@@ -123,8 +123,8 @@ def confirm(choosing: Choosing, climb: Climb) -> None:
                 raise
             else:
                 judgement = guard.judge(variants[name], comparison.agreement)
-                comparison.broken, comparison.unjudged = judgement.broken, judgement.unjudged
-                reporter.say(f"{name}: {moved(comparison.agreement)}; {comparison.agreement.how}")
+                comparison.broken, comparison.unjudged = judgement.broken_limit, judgement.missing_figures
+                reporter.say(f"{name}: {describe_action_change(comparison.agreement)}; {comparison.agreement.how}")
             if comparison.outcome == "held":
                 return
             choosing.refused[name] = comparison.broken or f"not judged: {comparison.unjudged}"
@@ -142,15 +142,15 @@ def start_episodes(
     Raises:
         UserError: it cannot be started, ``subject`` is no policy, or the pairs are too few for what the guard demands.
     """
-    policy = policy_of(subject)
+    policy = require_policy(subject)
     limit = guards.success_drop
     margin = MARGIN if limit is None else limit
-    episodes = Episodes(env, policy, Variant(AS_IT_IS, tuple(base)), count, policy.seed, margin)
-    if limit is not None and episodes.planned < (enough := fewest_pairs(limit)):
+    episodes = Episodes(env, policy, Variant(BASELINE, tuple(base)), count, policy.seed, margin)
+    if limit is not None and episodes.planned_pairs < (enough := fewest_pairs(limit)):
         episodes.close()
         raise UserError(
             f"{DROP}<={limit:g} needs at least {enough} pairs of episodes, even if all of them agree; this run plays "
-            f"{episodes.planned}: raise --eval.n_episodes"
+            f"{episodes.planned_pairs}: raise --eval.n_episodes"
         )
     return episodes
 
@@ -166,22 +166,22 @@ def prove(
         variants: of the ladder's rungs.
     """
     result, refused = choosing.result, choosing.refused
-    if choosing.chosen == AS_IT_IS:
+    if choosing.chosen_rung == BASELINE:
         result.notes.append("no paired episodes: the ladder has no rung to play")
-    while (name := choosing.chosen) != AS_IT_IS:
+    while (name := choosing.chosen_rung) != BASELINE:
         rung = next(variant for variant in variants if variant.name == name)
-        watching.stage(f"paired episodes in {episodes.environment}: {AS_IT_IS}, {name}")
+        watching.stage(f"paired episodes in {episodes.environment}: {BASELINE}, {name}")
         judged: PairedEpisodes | None = None
         interrupted = False
         try:
-            judged, interrupted = episodes.against(rung, watching)
+            judged, interrupted = episodes.play_against_baseline(rung, watching)
         except CandidateError as error:
             refused[name] = str(error)
             watching.say(f"{name} is refused: {error}")
         except UserError as error:  # the simulator's fault says nothing of any rung, and must not cost the ladder
             result.notes.append(f"no paired episodes: {error}")
         if judged is not None:
-            judged.broken = lost(guards, judged)
+            judged.broken = rejection_reason(guards, judged)
             result.episodes.append(judged)
             refused |= {name: judged.broken} if judged.broken else {}
             watching.say(judged.sentence)

@@ -71,16 +71,16 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, get_args
 
-from strobe.core.cli.bounds import above, at_least, between
+from strobe.core.cli.bounds import exclusive_minimum_bound, minimum_bound, open_interval_bound
 from strobe.core.cli.flags import OutputFlags
-from strobe.core.cli.help import with_treatments
+from strobe.core.cli.help import append_treatments
 from strobe.core.cli.live import Live, importing
 from strobe.core.cli.parse import take_repeated
 from strobe.core.cli.runner import Command, Studied
 from strobe.core.errors import UserError, nearest
 from strobe.lerobot.flags import run_flags
 from strobe.lerobot.flags.run_flags import GuidanceFlags, InputFlags, SamplingFlags, SubjectFlags, read_flags
-from strobe.lerobot.flags.subject import load_subject, options_of, studied
+from strobe.lerobot.flags.subject import build_study_answer, load_subject, measurement_options
 from strobe.lerobot.flags.subject_flags import ModelFlags
 from strobe.lerobot.policies.options import FactoryOptions
 
@@ -106,7 +106,7 @@ class EpisodeFlags:
     """Episodes that confirm a ladder."""
 
     # The most paired episodes per task in the simulator of --env.*, one at a time, starting with --seed; 0 for none.
-    n_episodes: int = field(default=0, metadata=at_least(0))
+    n_episodes: int = field(default=0, metadata=minimum_bound(0))
 
 
 @dataclass
@@ -114,9 +114,9 @@ class OptimizeConfig(OutputFlags, SamplingFlags, GuidanceFlags, InputFlags):
     """Flags of `strobe optimize`."""
 
     # The target, in chunks per second: a chunk must be ready within 1/target s.
-    target_hz: float = field(default=20.0, metadata=above(0, finite=True))
+    target_hz: float = field(default=20.0, metadata=exclusive_minimum_bound(0, finite=True))
     # Share of chunks that must be ready within that time to reach the target: 0.95 is 95 %.
-    in_time: float = field(default=0.95, metadata=between(0, 1))
+    in_time: float = field(default=0.95, metadata=open_interval_bound(0, 1))
     # Limits on the distance of the actions to the baseline's, e.g. rms<=0.02, worst<=0.2, flips<=0 (in σ, the
     # spread of each action dimension, and the share of flipped decisions); also p99 in σ, cosine>=0.999,
     # largest_error<=0.01, mean_error<=0.005 (errors in the action's own units). Separate them by commas; all must hold.
@@ -132,7 +132,7 @@ class OptimizeConfig(OutputFlags, SamplingFlags, GuidanceFlags, InputFlags):
     # Seconds for the climb and the closing run together; by default 80 on a CPU and 300 elsewhere, or the time of 45
     # chunks if that is more. If three tries of 25 chunks do not fit, treatments of one effect are tried together. The
     # closing run always takes its rounds.
-    time_limit: float | None = field(default=None, metadata=above(0, finite=True))
+    time_limit: float | None = field(default=None, metadata=exclusive_minimum_bound(0, finite=True))
     # Also try these effects: lossy.
     allow: str = ""
     # Which effects to try: exact,rounding,lossy (default: exact,rounding).
@@ -152,7 +152,7 @@ class OptimizeConfig(OutputFlags, SamplingFlags, GuidanceFlags, InputFlags):
     fresh: bool = False
     # How narrow the closing run's intervals must be: this fraction to either side of each rung's ratio to the untouched
     # policy, or half of the smallest gain of a rung, if that is less.
-    interval: float = field(default=0.1, metadata=above(0))
+    interval: float = field(default=0.1, metadata=exclusive_minimum_bound(0))
     # Also write the recipe there.
     recipe_out: Path | None = None
 
@@ -172,7 +172,7 @@ def read(argv: Sequence[str]) -> tuple[SubjectFlags, OptimizeConfig]:
         raise UserError(f"--recipe_out={config.recipe_out} is a folder: name a file")
     if config.candidate or config.start:
         with importing():
-            aim_of(config)  # makes their treatments
+            parse_aim(config)  # makes their treatments
     return flags, config
 
 
@@ -232,19 +232,19 @@ def study(flags: SubjectFlags, config: OptimizeConfig, live: Live) -> Studied:
     from strobe.ladder.run import optimize
     from strobe.treatments.flow.rtc import RealTimeChunking, WithoutRealTimeChunking, require
 
-    aim = aim_of(config)
+    aim = parse_aim(config)
     base: list[Treatment] = []
     if config.rtc is not None:
         require(subject)
         off = not config.rtc.enabled
         base.append(WithoutRealTimeChunking() if off else RealTimeChunking(config.rtc, config.inference_delay))
-    options = options_of(config)
+    options = measurement_options(config)
     options.batch_size = config.batch_size or 1
     result, sections = optimize(subject, aim, options, base, live, "ignored" if config.fresh else "used")
-    return studied(result, flags, config, [sections], made_of=partial(recipe_files, copy=config.recipe_out))
+    return build_study_answer(result, flags, config, [sections], made_of=partial(recipe_files, copy=config.recipe_out))
 
 
-def aim_of(config: OptimizeConfig) -> Aim:
+def parse_aim(config: OptimizeConfig) -> Aim:
     """Return the target, the guard and the candidates of a climb. Raises UserError."""
     from strobe.core.treatments import catalogue
     from strobe.ladder.candidates import Choice
@@ -281,9 +281,9 @@ def recipe_files(result: OptimizeResult, copy: Path | None) -> dict[str, bytes]:
         copy: where the recipe is written as well. What goes wrong there is a note: the run must not be lost for it.
     """
     from strobe.core.runs import recipe_file
-    from strobe.ladder.answer import recipe_of
+    from strobe.ladder.answer import build_recipe
 
-    made = recipe_of(result)
+    made = build_recipe(result)
     if made is None:
         if copy is not None:
             result.notes.append(f"no recipe was written to {copy}: nothing made the policy faster")
@@ -332,5 +332,11 @@ def _names(text: str) -> list[str]:
 
 
 run = Command(
-    "optimize", lambda: with_treatments(__doc__), OptimizeConfig, read, study, subject="policy or model", heavy="timed"
+    "optimize",
+    lambda: append_treatments(__doc__),
+    OptimizeConfig,
+    read,
+    study,
+    subject="policy or model",
+    heavy="timed",
 )

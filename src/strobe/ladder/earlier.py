@@ -20,7 +20,7 @@ from typing import Literal
 
 from pydantic import Field, ValidationError
 
-from strobe.core.errors import in_words
+from strobe.core.errors import os_error_reason
 from strobe.core.measure.guard import Guards
 from strobe.core.measure.sequential import MATTERS
 from strobe.core.results.data import Data, Finite
@@ -83,7 +83,7 @@ def circumstances(subject: Subject, options: Options, base: Sequence[Treatment],
     fed = getattr(subject, "input_source", None)  # of a policy
     traits = subject.traits("inference", options.batch_size)
     traits.treatments = [treatment.traits() for treatment in base]
-    given = traits.without().labelled()
+    given = traits.drop_treatments().labelled_values()
     return {
         "checkpoint": fingerprint(subject.module),
         "dtype": ", ".join(sorted(subject.info.dtypes)),
@@ -112,7 +112,7 @@ class Earlier:
         folder: Path | None = None,
     ) -> None:
         self._folder = folder or cache_folder() / "ladders"
-        self._of = f"{subject.kind}, {subject.size}, {subject.parameters:,} parameters; {_called(machine)}"
+        self._of = f"{subject.kind}, {subject.size}, {subject.parameters:,} parameters; {_machine_name(machine)}"
         self._kind, self._use = subject.kind, use
         self._under = {**_versions(machine), "threads": str(machine.threads), **under}
         self.file = self._folder / f"v{VERSION}-{_name(subject, machine)}.json"
@@ -152,7 +152,7 @@ class Earlier:
 
     def save(self, result: OptimizeResult) -> str:
         """Add the ladder of ``result`` where it ran to its end. Return in words why that failed; '' otherwise."""
-        ladder = _ladder_of(result, self._under)
+        ladder = _reusable_ladder(result, self._under)
         if ladder is None or self._use == "none":
             return ""
         document = _Document(of=self._of, ladders=[*self._read(), ladder][-MOST_LADDERS:])
@@ -163,7 +163,7 @@ class Earlier:
             for file in files[:-MOST_FILES]:
                 file.unlink(missing_ok=True)
         except OSError as error:
-            return f"the next run cannot use this ladder: {self._folder}: {in_words(error)}"
+            return f"the next run cannot use this ladder: {self._folder}: {os_error_reason(error)}"
         return ""
 
     def _same_circumstances(self, ladder: EarlierLadder) -> bool:
@@ -183,13 +183,13 @@ class Earlier:
             return []
 
 
-def _ladder_of(result: OptimizeResult, under: Mapping[str, str]) -> EarlierLadder | None:
+def _reusable_ladder(result: OptimizeResult, under: Mapping[str, str]) -> EarlierLadder | None:
     """Return what is worth saving of a climb that ran to its end; None for another."""
     ladder = result.ladder
     if ladder is None or result.status != "complete":
         return None
     tries = {
-        tried.treatment: EarlierTry(outcome=tried.outcome, settled=settled(tried), on=tried.on)
+        tried.treatment: EarlierTry(outcome=tried.outcome, settled=is_settled(tried), on=tried.on)
         for tried in ladder.tries[-MOST_TRIES:]
     }
     top = [rung.name for rung in ladder.rungs].index(ladder.chosen)
@@ -202,11 +202,11 @@ def _ladder_of(result: OptimizeResult, under: Mapping[str, str]) -> EarlierLadde
         if ladder.rungs.index(rung) <= top and verdict is not None and verdict.kind == "faster":
             rungs.append(EarlierRung(treatments=added, ratio=min(verdict.ratio, 1 - 1e-9)))
         else:
-            tries[rung.treatment] = _not_kept(rung, below)
+            tries[rung.treatment] = _rejected_try(rung, below)
     return EarlierLadder(made=result.started, under=dict(under), rungs=rungs, tries=tries)
 
 
-def settled(tried: Try) -> bool:
+def is_settled(tried: Try) -> bool:
     """Return whether a try has shown that it need not be made again: nothing is left out for what was not shown."""
     if tried.outcome == "guard":
         return True
@@ -220,9 +220,9 @@ def settled(tried: Try) -> bool:
     return at_most is not None and at_most < MATTERS
 
 
-def _not_kept(rung: Rung, below: Rung) -> EarlierTry:
+def _rejected_try(rung: Rung, below: Rung) -> EarlierTry:
     """Return what became of a rung that the ladder does not stand on: refused, or not shown to be faster."""
-    on = list(map(catalogue.written, below.treatments))
+    on = list(map(catalogue.format_spec, below.treatments))
     return EarlierTry(outcome="no difference shown" if rung.guarded else "guard", settled=not rung.guarded, on=on)
 
 
@@ -230,13 +230,13 @@ def _name(subject: SubjectInfo, machine: Machine) -> str:
     """Return a file's name without its ending: the policy in words, its size to a factor of two, the machine."""
     kind = re.sub(r"[^a-z0-9]+", "-", subject.kind.lower()).strip("-")[:40]
     size = f"{subject.size}-2e{round(math.log2(max(subject.parameters, 1)))}"
-    return f"{kind}-{size}-{hashlib.blake2b(_called(machine).encode(), digest_size=8).hexdigest()}"
+    return f"{kind}-{size}-{hashlib.blake2b(_machine_name(machine).encode(), digest_size=8).hexdigest()}"
 
 
 def _versions(machine: Machine) -> dict[str, str]:
     return {**machine.versions, "strobe": __version__}
 
 
-def _called(machine: Machine) -> str:
+def _machine_name(machine: Machine) -> str:
     device = machine.device.partition(":")[0]
     return f"{machine.cpu}, {machine.cores} cores, {machine.system.partition(' ')[0]}, {device}, {machine.device_name}"

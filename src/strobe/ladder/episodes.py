@@ -7,14 +7,14 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from strobe.core.errors import UserError, in_a_line
-from strobe.core.measure.guard import Guards, distinguished
+from strobe.core.errors import UserError, error_line
+from strobe.core.measure.guard import Guards, format_distinct
 from strobe.core.measure.planning import fewest_pairs
 from strobe.core.measure.sampling import Progress
 from strobe.core.measure.statistics import bonferroni
 from strobe.core.results.numerals import significant
 from strobe.core.treatments.treatment import Variant
-from strobe.evaluate.measure.episodes import MARGIN, differences_of, judge
+from strobe.evaluate.measure.episodes import MARGIN, judge, pair_differences
 from strobe.evaluate.measure.success_rates import decide
 from strobe.evaluate.pairs import EpisodePair, PairedEpisodes
 from strobe.lerobot.policies.policy_subject import PolicySubject
@@ -63,7 +63,7 @@ class Episodes:
         self.tasks = self.simulator.tasks
 
     @property
-    def planned(self) -> int:
+    def planned_pairs(self) -> int:
         """The number of pairs in all, at most."""
         return self.count * len(self.tasks)
 
@@ -72,7 +72,7 @@ class Episodes:
         """Name of the simulator, as `environments.display_name`."""
         return environments.display_name(self.env, self.tasks)
 
-    def against(self, candidate: Variant, watching: Watching) -> tuple[PairedEpisodes | None, bool]:
+    def play_against_baseline(self, candidate: Variant, watching: Watching) -> tuple[PairedEpisodes | None, bool]:
         """Play ``candidate`` and, where that was not done yet, the baseline, in alternation, until success is decided.
 
         It is decided as an evaluation is (`measure.success_rates.decide`): after each pair, or with several tasks,
@@ -98,10 +98,10 @@ class Episodes:
                 pair = self._pair(other, candidate, task, seed)
                 pairs.append(pair)
                 took = time.perf_counter() - begun
-                remaining = took / len(pairs) * (self.planned - len(pairs))
-                watching.progress(Progress(len(pairs), self.planned, took, remaining, "pairs of episodes"))
-                watching.say(f"pair {len(pairs)} of {self.planned}: {_in_words(pair)}")
-                if decide(differences_of(pairs), self.margin, level, len(self.tasks)).kind != "undecided":
+                remaining = took / len(pairs) * (self.planned_pairs - len(pairs))
+                watching.progress(Progress(len(pairs), self.planned_pairs, took, remaining, "pairs of episodes"))
+                watching.say(f"pair {len(pairs)} of {self.planned_pairs}: {_describe_pair(pair)}")
+                if decide(pair_differences(pairs), self.margin, level, len(self.tasks)).kind != "undecided":
                     break
         except KeyboardInterrupt:
             interrupted = True
@@ -114,7 +114,7 @@ class Episodes:
             baseline=self.baseline.name,
             candidate=candidate.name,
             environment=self.environment,
-            planned=self.planned,
+            planned=self.planned_pairs,
             margin=self.margin,
             every=len(self.tasks),
             level=level,
@@ -130,12 +130,12 @@ class Episodes:
 
     def _pair(self, other: Simulator, candidate: Variant, task: str, seed: int) -> EpisodePair:
         if (task, seed) not in self.played:
-            self.played[task, seed] = self._with(self.baseline, lambda: self.simulator.play(task, seed))
+            self.played[task, seed] = self._play_treated(self.baseline, lambda: self.simulator.play(task, seed))
         before = self.played[task, seed]
         try:
-            after = self._with(candidate, lambda: other.play(task, seed))
+            after = self._play_treated(candidate, lambda: other.play(task, seed))
         except Exception as error:  # whatever a treatment raises must not cost the ladder
-            words = in_a_line(error, 300)
+            words = error_line(error, 300)
             raise CandidateError(
                 words if isinstance(error, UserError) else f"{type(error).__name__}: {words}"
             ) from error
@@ -152,7 +152,7 @@ class Episodes:
             largest_error=before.largest_error(after),
         )
 
-    def _with(self, variant: Variant, play: Callable[[], Played]) -> Played:
+    def _play_treated(self, variant: Variant, play: Callable[[], Played]) -> Played:
         undo = variant.apply(self.subject)
         try:
             return play()
@@ -161,7 +161,7 @@ class Episodes:
             undo()
 
 
-def _in_words(pair: EpisodePair) -> str:
+def _describe_pair(pair: EpisodePair) -> str:
     sides = [
         f"{'success' if side.success else 'failure'}, reward {significant(side.reward, 4)}"
         for side in (pair.baseline, pair.candidate)
@@ -170,7 +170,7 @@ def _in_words(pair: EpisodePair) -> str:
     return f"{pair.task}, seed {pair.seed}: {sides[0]} → {sides[1]}; {same}"
 
 
-def lost(guards: Guards, episodes: PairedEpisodes) -> str:
+def rejection_reason(guards: Guards, episodes: PairedEpisodes) -> str:
     """Return why paired episodes refuse the candidate, in words; '' where they do not.
 
     They do where they show that it does worse; and with a limit on ``success_drop``, where they do not exclude a
@@ -181,6 +181,6 @@ def lost(guards: Guards, episodes: PairedEpisodes) -> str:
     limit, drop = guards.success_drop, episodes.possible_drop
     if limit is None or drop <= limit:
         return ""
-    shown = f"success drop {distinguished(drop, limit)} > {limit:g} is not excluded by {len(episodes.pairs)} pairs"
+    shown = f"success drop {format_distinct(drop, limit)} > {limit:g} is not excluded by {len(episodes.pairs)} pairs"
     enough = fewest_pairs(limit, episodes.success_interval.level)
     return shown if len(episodes.pairs) >= enough else f"{shown}, which takes {enough} or more"

@@ -24,7 +24,7 @@ ENOUGH_S = 600.0  # seconds of a longer climb, if the one before was short
 ENOUGH_CHUNKS = 135  # chunks of a longer climb: three times what a climb takes by itself if chunks are long
 
 
-def missed(result: OptimizeResult, _: Thresholds) -> Iterator[Finding]:
+def find_missed_target(result: OptimizeResult, _: Thresholds) -> Iterator[Finding]:
     """The target was not reached: what would have to shrink, and which ways are left."""
     ladder = result.ladder
     if ladder is None or ladder.met or not ladder.rungs:
@@ -33,16 +33,16 @@ def missed(result: OptimizeResult, _: Thresholds) -> Iterator[Finding]:
     if last is None:
         return
     if whole_ms(last) > ladder.target_ms:
-        yield from _too_long(ladder, last, result)
+        yield from _missed_target(ladder, last, result)
     elif ladder.in_time is not None and (values := (ladder.alone or last.samples).values):
         if ladder.in_time.outcome == "not judged":
-            yield from _not_judged(ladder, ladder.in_time)
+            yield from _unjudged_target(ladder, ladder.in_time)
         else:  # the median is in time, so parts are not what is too long
             yield from _late(ladder, last, ladder.in_time, values)
 
 
 @finding("target-missed", "warning")
-def _too_long(ladder: Ladder, last: Measurement, result: OptimizeResult) -> Found:
+def _missed_target(ladder: Ladder, last: Measurement, result: OptimizeResult) -> Found:
     """{missing_ms:ms} are missing to {ladder.target_hz:g} Hz ({gain_share:percent} of a chunk).
 
     Seen: {took:ms} {at}, {ladder.target_ms:ms} are allowed.{part}
@@ -62,7 +62,7 @@ def _too_long(ladder: Ladder, last: Measurement, result: OptimizeResult) -> Foun
 
 
 @finding("target-not-judged", "info")
-def _not_judged(ladder: Ladder, judged: InTime) -> Found:
+def _unjudged_target(ladder: Ladder, judged: InTime) -> Found:
     """Too few chunks to say whether {ladder.target_hz:g} Hz are reached.
 
     Seen: {judged.on_time} of {judged.chunks} chunks took {ladder.target_ms:ms} or less.
@@ -89,7 +89,7 @@ def _late(ladder: Ladder, last: Measurement, judged: InTime, values: list[float]
 
 
 @finding("guard-refused", "info")
-def guarded(result: OptimizeResult, _: Thresholds) -> Found:
+def find_guard_refusals(result: OptimizeResult, _: Thresholds) -> Found:
     """The guard refused {count}.
 
     Seen: {tries}{more}; allowed is {ladder.guard}.
@@ -100,7 +100,11 @@ def guarded(result: OptimizeResult, _: Thresholds) -> Found:
     ladder = result.ladder
     refused = [attempt for attempt in _last(ladder) if attempt.outcome == "guard"]
     if refused:
-        count, units, tries = _counted(len(refused)), _units(refused), "; ".join(map(_refusal, refused[:_SHOWN]))
+        count, units, tries = (
+            _pluralize_count(len(refused)),
+            _units(refused),
+            "; ".join(map(_refusal, refused[:_SHOWN])),
+        )
         more = f", and {len(refused) - _SHOWN} more" if len(refused) > _SHOWN else ""
         yield {"refused": float(len(refused))}, locals()
 
@@ -161,7 +165,7 @@ def _ways(ladder: Ladder, result: OptimizeResult) -> Iterator[str]:
         more = max(ENOUGH_S, longer)
         yield f"Give the command more time for the treatments that it did not try ({names}): --time_limit={more:.0f}."
     if noisy:
-        yield f"Run the command again on a quieter machine: {_counted(len(noisy))} could not be judged."
+        yield f"Run the command again on a quieter machine: {_pluralize_count(len(noisy))} could not be judged."
     steps = [m.traits.denoising_steps or 0 for m in result.measurements[:1]]
     lossy = "lossy" in f"{result.config.get('allow')} {result.config.get('effects')}"
     if not lossy and any(count > 1 for count in steps):
@@ -182,12 +186,12 @@ def _last(ladder: Ladder | None) -> list[Try]:
     return list({attempt.treatment: attempt for attempt in ladder.tries}.values()) if ladder is not None else []
 
 
-def _counted(count: int, noun: str = "treatment") -> str:
+def _pluralize_count(count: int, noun: str = "treatment") -> str:
     return f"one {noun}" if count == 1 else f"{count} {noun}s"
 
 
 @finding("at-the-limit", "good")
-def at_the_limit(result: OptimizeResult, _: Thresholds) -> Found:
+def find_machine_limit(result: OptimizeResult, _: Thresholds) -> Found:
     """'{last.name}' is at {share:percent} of what this machine can give.
 
     Seen: It takes {took:ms}. Arithmetic and memory need at least {least_ms:ms} of that at the measured ceilings, mostly
@@ -231,4 +235,4 @@ def _best(result: OptimizeResult) -> Measurement | None:
     return next((m for m in result.measurements if m.name == chosen and whole_ms(m) > 0), None)
 
 
-RULES = (missed, guarded, flat, at_the_limit, far_from_the_limit)
+RULES = (find_missed_target, find_guard_refusals, flat, find_machine_limit, far_from_the_limit)

@@ -25,7 +25,7 @@ def worse(result: OptimizeResult, _: Thresholds) -> Found:
 
 
 @finding("episodes-say-little", "info")
-def too_few(result: OptimizeResult, _: Thresholds) -> Found:
+def find_scarce_episodes(result: OptimizeResult, _: Thresholds) -> Found:
     """Too few episodes: after {pairs:.0f} pairs success may still be {points:.0f} points lower.
 
     Seen: {paired.sentence}.
@@ -58,4 +58,4 @@ def _evidence(paired: PairedEpisodes) -> Evidence:
     return {"pairs": float(len(paired.pairs)), "possible_drop": paired.possible_drop, "success": paired.success}
 
 
-RULES = (worse, too_few, never_succeeds)
+RULES = (worse, find_scarce_episodes, never_succeeds)

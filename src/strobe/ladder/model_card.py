@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from strobe.core.errors import UserError, in_a_line
+from strobe.core.errors import UserError, error_line
 from strobe.core.report import frame, sameness
 from strobe.core.report.markdown import escape, grid
 from strobe.core.results import units
@@ -58,7 +58,7 @@ def render(answer: Answer, card: str = "") -> str:
     try:
         existing = ModelCard(card) if card else None
     except Exception as error:  # yaml's own, and the library's
-        raise UserError(f"the existing card cannot be read: {in_a_line(error, 120)}") from None
+        raise UserError(f"the existing card cannot be read: {error_line(error, 120)}") from None
     data: Any = (
         existing.data if existing is not None else ModelCardData(library_name="lerobot", pipeline_tag="robotics")
     )
@@ -89,7 +89,7 @@ def _rows(result: Result) -> Iterator[_Row]:
         measured = [m for m in measured if m.name in ends]
     for m in measured:
         treated = isinstance(result, OptimizeResult) and m is not measured[0]
-        yield _Row("with recipe.yaml" if treated else m.name, m.samples.summary.median, m.samples.at(units.TAIL))
+        yield _Row("with recipe.yaml" if treated else m.name, m.samples.summary.median, m.samples.quantile(units.TAIL))
 
 
 def _results(result: Result, row: _Row) -> Iterator[EvalResult]:
@@ -147,7 +147,7 @@ def _describe_comparisons(result: Result) -> Iterator[str]:
     """Return how much faster, and how far the actions move, of what was judged against the baseline."""
     shown = result.ladder.chosen if isinstance(result, OptimizeResult) and result.ladder is not None else None
     first = result.measurements[0].name if result.measurements else ""
-    for pair in result.judged():
+    for pair in result.judged_comparisons():
         if pair.baseline != first or (shown is not None and pair.candidate != shown):
             continue
         moved = f" {sameness.describe_agreement(pair.agreement)}" if pair.agreement is not None else ""

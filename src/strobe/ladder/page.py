@@ -55,11 +55,11 @@ SPREADS = " σ is the spread of an action dimension. RMS and flips are those of 
 def outline(result: OptimizeResult, depth: int | None = None) -> Document:
     """Return the document of a ladder; one whose rungs were not all measured is shown as a comparison."""
     shown = compare.sections(result, depth) + memory.sections(result.measurements, depth)
-    ladder = of(result)
+    ladder = measured_ladder(result)
     if ladder is None:
         return measured.document(result, compare.answers(result), shown)
     # The agreement of a ladder is shown rung by rung, with the price of each.
-    moved = sameness.has_errors(_against_the_first(result, ladder))
+    moved = sameness.has_errors(_compare_with_baseline(result, ladder))
     shown = [section for section in shown if not (moved and section.key.startswith(sameness.KEY))]
     below = [replace(section, detail=True) for section in shown]
     return measured.document(result, answers(result, ladder), [*sections(result, ladder), *below])
@@ -67,18 +67,18 @@ def outline(result: OptimizeResult, depth: int | None = None) -> Document:
 
 def plots(result: OptimizeResult, depth: int | None = None) -> Plots:
     """Return the plots of a comparison and, of a whole ladder, its rungs and its episodes."""
-    drawn, ladder = compare.plots(result, depth), of(result)
+    drawn, ladder = compare.plots(result, depth), measured_ladder(result)
     if ladder is None:
         return drawn
     drawn.pop(sameness.KEY, None)
     drawn |= sameness_plots.plots(
-        _against_the_first(result, ladder), result.yardsticks, closely=_label_of_chosen(ladder)
+        _compare_with_baseline(result, ladder), result.yardsticks, closely=_label_of_chosen(ladder)
     )
-    drawn |= limits.plots(_labelled(result, ladder), result.machine.ceiling)
+    drawn |= limits.plots(_label_rungs(result, ladder), result.machine.ceiling)
     return drawn | {"ladder": [_rungs(result, ladder)]} | episodes.plots(result.episodes)
 
 
-def of(result: OptimizeResult) -> Ladder | None:
+def measured_ladder(result: OptimizeResult) -> Ladder | None:
     """Return the result's ladder, if all of its rungs were measured."""
     ladder, measured = result.ladder, {m.name for m in result.measurements}
     if ladder is None or not ladder.rungs or ladder.chosen not in [rung.name for rung in ladder.rungs]:
@@ -90,7 +90,7 @@ def answers(result: OptimizeResult, ladder: Ladder) -> list[str]:
     """Return how far it got, by which rungs, and what is missing."""
     name = result.subject.name
     first, last = result.measurement(ladder.rungs[0].name), result.measurement(ladder.chosen)
-    accepted = _accepted(ladder)
+    accepted = _accepted_rungs(ladder)
     whole = _comparison(result, first.name, last.name)
     reached = f"{_ms(last)} ms ({_hz(last)} Hz)"
     target = f"{ladder.target_hz:g} Hz ({_target_ms(ladder)} ms)"
@@ -132,10 +132,10 @@ def sections(result: OptimizeResult, ladder: Ladder) -> list[Section]:
     shown = [Section("ladder", "Ladder", _ladder(result, ladder), [about])]
     if len(ladder.rungs) > 1:
         about = PRICE.format(guard=ladder.guard)
-        about += SPREADS if sameness.has_errors(_against_the_first(result, ladder)) else ""
+        about += SPREADS if sameness.has_errors(_compare_with_baseline(result, ladder)) else ""
         shown.append(Section("price", "Does it still act the same, and what it costs", _price(result, ladder), [about]))
     shown += sameness.sections(
-        _against_the_first(result, ladder),
+        _compare_with_baseline(result, ladder),
         result.yardsticks,
         "How far the actions move, rung by rung",
         closely=_label_of_chosen(ladder),
@@ -143,7 +143,7 @@ def sections(result: OptimizeResult, ladder: Ladder) -> list[Section]:
     shown += episodes.sections(result.episodes)
     if any(rung.parts for rung in ladder.rungs):
         shown.append(Section("rung-latencies", "Component latencies per rung", _latencies(result, ladder)))
-    shown += limits.sections(_labelled(result, ladder), ladder.chosen, "Rung")
+    shown += limits.sections(_label_rungs(result, ladder), ladder.chosen, "Rung")
     if ladder.needs:
         at = "As it is" if ladder.chosen == ladder.rungs[0].name else f"With {ladder.chosen}"
         about = f"{at}. For each part the other parts stay as they are."
@@ -154,7 +154,7 @@ def sections(result: OptimizeResult, ladder: Ladder) -> list[Section]:
 
 def _rungs(result: OptimizeResult, ladder: Ladder) -> Plot:
     """Draw the milliseconds of each rung with its parts on top of one another, and the target."""
-    names, stacks = _stacked(result, ladder)
+    names, stacks = _stack_parts(result, ladder)
     labels = [_short(index, rung) for index, rung in enumerate(ladder.rungs)]
     hover, places, traces = "%{text}<br>%{x:,.4~g} ms<extra>%{fullData.name}</extra>", range(len(labels)), []
     for index, name in enumerate(names):
@@ -171,7 +171,10 @@ def _rungs(result: OptimizeResult, ladder: Ladder) -> Plot:
         showlegend=True,
         legend=charts.LEGEND_ABOVE,
         # Dark on light, so that it shows on the bars as well as beside them.
-        shapes=[charts.line_at(target, dash="solid", width=4, color="#fff"), charts.line_at(target, color="#1b1f24")],
+        shapes=[
+            charts.dashed_line(target, dash="solid", width=4, color="#fff"),
+            charts.dashed_line(target, color="#1b1f24"),
+        ],
     )
     caption = f"The dashed line is {ladder.target_hz:g} Hz, {_target_ms(ladder)} ms."
     return Plot("Milliseconds per rung, by part", caption, traces, layout)
@@ -221,11 +224,11 @@ def _price(result: OptimizeResult, ladder: Ladder) -> Table:
         cells += [units.size(memory.peak_activations or memory.peak_device), units.size(memory.weights)]
         cells += [units.size(memory.stays)]
         rows.append(Row([*cells, f"{rung.build_s:.1f}" if rung.build_s and rung.build_s >= 0.05 else None]))
-    return Table(columns, rows).without_empty_columns()
+    return Table(columns, rows).drop_empty_columns()
 
 
 def _latencies(result: OptimizeResult, ladder: Ladder) -> Table:
-    names, stacks = _stacked(result, ladder)
+    names, stacks = _stack_parts(result, ladder)
     rows = []
     for index, (rung, parts) in enumerate(zip(ladder.rungs, stacks, strict=True)):
         total = result.measurement(rung.name).samples.summary.median
@@ -253,11 +256,11 @@ _REFUSED: Columns[Try] = [
     words("Tried, not accepted", lambda tried: brief(tried.treatment)),
     words("For", lambda tried: tried.part or "the whole"),
     figure("On rung", lambda tried: tried.rung - 1, str),
-    words("Why", lambda tried: tried.why),
+    words("Why", lambda tried: tried.explanation),
 ]
 
 
-def _stacked(result: OptimizeResult, ladder: Ladder) -> tuple[list[str], list[dict[str, float]]]:
+def _stack_parts(result: OptimizeResult, ladder: Ladder) -> tuple[list[str], list[dict[str, float]]]:
     """Return names of the parts shown, and of each rung their milliseconds with the rest, which add up to the whole."""
     totals = [result.measurement(rung.name).samples.summary.median for rung in ladder.rungs]
     largest: dict[str, float] = {}
@@ -287,7 +290,7 @@ def _describe_missing(ladder: Ladder) -> str:
     return f"What is missing: {need.part} would have to fall from {fall}, if all other parts stay as they are."
 
 
-def _accepted(ladder: Ladder) -> list[Rung]:
+def _accepted_rungs(ladder: Ladder) -> list[Rung]:
     names = [rung.name for rung in ladder.rungs]
     return ladder.rungs[: names.index(ladder.chosen) + 1]
 
@@ -302,12 +305,12 @@ def _comparison(result: OptimizeResult, baseline: str, candidate: str) -> Compar
     return next((c for c in result.comparisons if (c.baseline, c.candidate) == (baseline, candidate)), None)
 
 
-def _labelled(result: OptimizeResult, ladder: Ladder) -> list[limits.Named]:
+def _label_rungs(result: OptimizeResult, ladder: Ladder) -> list[limits.Named]:
     """Return the rungs that were kept, from the baseline to the chosen one."""
-    return [(_short(index, rung), result.measurement(rung.name)) for index, rung in enumerate(_accepted(ladder))]
+    return [(_short(index, rung), result.measurement(rung.name)) for index, rung in enumerate(_accepted_rungs(ladder))]
 
 
-def _against_the_first(result: OptimizeResult, ladder: Ladder) -> list[sameness.Candidate]:
+def _compare_with_baseline(result: OptimizeResult, ladder: Ladder) -> list[sameness.Candidate]:
     """Return each rung against the baseline."""
     labels = {rung.name: _label(index, rung) for index, rung in enumerate(ladder.rungs) if index}
     pairs = [_comparison(result, ladder.rungs[0].name, name) for name in labels]
@@ -315,7 +318,7 @@ def _against_the_first(result: OptimizeResult, ladder: Ladder) -> list[sameness.
         replace(candidate, name=labels[pair.candidate])
         for pair in pairs
         if pair is not None
-        for candidate in sameness.of_comparisons([pair])
+        for candidate in sameness.comparison_candidates([pair])
     ]
 
 
@@ -377,14 +380,18 @@ def describe_target(name: str, target: str, median_ms: float, ladder: Ladder) ->
     judged = ladder.in_time
     by = median_ms - ladder.target_ms
     if judged is None:  # of an earlier version, which looked at the median
-        return f"{name} reaches {target} by its median." if ladder.met else f"{name} misses {target}{_by(by)}."
+        return (
+            f"{name} reaches {target} by its median."
+            if ladder.met
+            else f"{name} misses {target}{_missing_time_suffix(by)}."
+        )
     if judged.outcome == "reached":
         return f"{name} reaches {target}: {in_words.describe_share(judged)}."
     if judged.outcome == "missed":
         required = f", where {in_words.percent_of_chunks(judged.asked)} must be" if by <= 0 else ""
-        return f"{name} misses {target}{_by(by)}: {in_words.describe_share(judged)}{required}."
+        return f"{name} misses {target}{_missing_time_suffix(by)}: {in_words.describe_share(judged)}{required}."
     return f"Too few chunks to say whether {name} reaches {target}: {in_words.describe_lack(judged)}."
 
 
-def _by(missing_ms: float) -> str:
+def _missing_time_suffix(missing_ms: float) -> str:
     return f" by {units.short_ms(missing_ms)} ms" if missing_ms > 0 else ""

@@ -7,14 +7,14 @@ from strobe.core.errors import UserError
 from strobe.core.measure.guard import Guards
 from strobe.core.measure.sampling import SamplingBudget
 from strobe.core.python.request import VerbArguments
-from strobe.core.python.run import answer_of
+from strobe.core.python.run import produce_answer
 from strobe.core.python.shown import ShownAnswer
 from strobe.core.results.agreement import Effect
 from strobe.core.results.recipe import Recipe
 from strobe.core.studies.shared.measuring import Options
 from strobe.core.subjects.callable_subject import CallableSubject
 from strobe.core.timeline import Section
-from strobe.ladder.answer import recipe_of
+from strobe.ladder.answer import build_recipe
 from strobe.ladder.candidates import Choice
 from strobe.ladder.results import OptimizeResult
 from strobe.ladder.run import optimize
@@ -23,7 +23,7 @@ from strobe.ladder.settings import Aim
 CLOSING_S = 30.0  # longest closing run of a ladder in seconds, as on the command line
 
 
-def optimized(
+def optimize_request(
     request: VerbArguments, guards: Guards, target_ms: float, seconds: float | None, lossy: bool
 ) -> FoundRecipe:
     """Climb to ``target_ms`` on the one thing of ``request``. Raises UserError."""
@@ -41,7 +41,7 @@ def optimized(
         return result, None
 
     config = {"target_ms": target_ms, "guard": str(guards), "lossy": lossy, "seconds": seconds}
-    answer = answer_of(request, work, config)
+    answer = produce_answer(request, work, config)
     return FoundRecipe(answer.result, sections)
 
 
@@ -51,7 +51,7 @@ class FoundRecipe(ShownAnswer[OptimizeResult]):
     @property
     def recipe(self) -> Recipe | None:
         """The treatments of the ladder's best rung, for `strobe.put_on`; None where nothing is shown to be faster."""
-        return recipe_of(self.result)
+        return build_recipe(self.result)
 
     def _files(self) -> dict[str, bytes]:
         from strobe.ladder.command import recipe_files

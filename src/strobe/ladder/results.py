@@ -9,7 +9,7 @@ from pydantic import Field
 from typing_extensions import Self
 
 from strobe.core.results.agreement import Agreement, Effect
-from strobe.core.results.answer import Guarded, Held, as_held
+from strobe.core.results.answer import Guarded, Held, make_guarded_actions
 from strobe.core.results.comparison import Comparison, Verdict
 from strobe.core.results.data import Data, Finite, Samples
 from strobe.core.results.in_time import InTime
@@ -32,7 +32,7 @@ class Need(Data):
     treatments: list[str] = Field(default_factory=list, description="treatments to try on it, or tried, in words")
 
     @classmethod
-    def of(cls, parts: Mapping[str, float], total_ms: float, target_ms: float) -> list[Self]:
+    def list_needs(cls, parts: Mapping[str, float], total_ms: float, target_ms: float) -> list[Self]:
         """Return how short (ms) each part alone would have to get, the largest first; none where the target is met."""
         if total_ms <= target_ms:
             return []
@@ -78,17 +78,17 @@ class Try(Data):
     build_s: Finite | None = Field(default=None, description="extra time of its first call")
 
     @property
-    def why(self) -> str:
+    def explanation(self) -> str:
         """Its outcome, in words that stand alone."""
         unrun = self.outcome in ("does not apply", "failed", "not tried")
         return f"{self.outcome}: {self.reason}" if unrun and self.reason else self.reason or self.outcome
 
 
-def tried_on(tries: Sequence[Try], part: str) -> list[str]:
+def part_outcomes(tries: Sequence[Try], part: str) -> list[str]:
     """Return the outcome of each treatment tried that applies to ``part``, in words; the last try of each counts."""
     whole = part not in AROUND
     last = {attempt.treatment: attempt for attempt in tries if part in attempt.parts or (whole and not attempt.parts)}
-    return [f"{attempt.treatment}: {attempt.why}" for attempt in last.values()]
+    return [f"{attempt.treatment}: {attempt.explanation}" for attempt in last.values()]
 
 
 class Rung(Data):
@@ -143,27 +143,27 @@ class OptimizeResult(Guarded):
     episodes: list[PairedEpisodes] = Field(default_factory=list, description="in a simulator, in the order judged")
     ladder: Ladder | None = Field(default=None, description="None only while the study runs")
 
-    def advised(self) -> Sequence[Measurement]:
+    def advised_measurements(self) -> Sequence[Measurement]:
         return [m for m in self.measurements if self.ladder is None or m.name == self.ladder.chosen]
 
-    def judged(self) -> Sequence[Comparison]:
+    def judged_comparisons(self) -> Sequence[Comparison]:
         return self.comparisons
 
     @property
-    def chosen(self) -> str | None:
+    def chosen_candidate(self) -> str | None:
         return self.ladder.chosen if self.ladder is not None else None
 
-    def held(self) -> list[Held]:
+    def guarded_actions(self) -> list[Held]:
         rungs = self.ladder.rungs if self.ladder is not None else []
         treatments = {rung.name: rung.treatment for rung in rungs}
         first = rungs[0].name if rungs else None
         return [
-            as_held(each, each.candidate, treatments.get(each.candidate, ""))
+            make_guarded_actions(each, each.candidate, treatments.get(each.candidate, ""))
             for each in self.comparisons
             if first is None or each.baseline == first
         ]
 
-    def refused(self) -> list[Held]:
+    def rejected_treatments(self) -> list[Held]:
         last = {attempt.treatment: attempt for attempt in (self.ladder.tries if self.ladder is not None else [])}
         return [
             Held(each.treatment, each.treatment, each.agreement, "exact", "exact", each.reason)

@@ -30,9 +30,9 @@ from strobe.core.timeline import Section
 from strobe.core.treatments import catalogue
 from strobe.core.treatments.treatment import Effect, Spec, Treatment, Variant
 from strobe.ladder import settings
-from strobe.ladder.answer import Choosing, compare_by_tries, compare_in_one_run, hold_guards, ladder_of
-from strobe.ladder.candidates import EFFECTS, Bounds, Candidate, candidate_of, groups, together
-from strobe.ladder.climb import AS_IT_IS, Climb, Step
+from strobe.ladder.answer import Choosing, build_ladder, compare_by_tries, compare_in_one_run, hold_guards
+from strobe.ladder.candidates import EFFECTS, Bounds, Candidate, groups, make_candidate, together
+from strobe.ladder.climb import BASELINE, Climb, Step
 from strobe.ladder.closing import (
     can_be_judged,
     closing_run,
@@ -46,9 +46,17 @@ from strobe.ladder.closing import (
 from strobe.ladder.earlier import Earlier, Use, circumstances
 from strobe.ladder.episodes import Episodes
 from strobe.ladder.results import OptimizeResult, Try
-from strobe.ladder.runner import ActionGuard, Runs, build_seconds, prepare_checks, uninterrupted, verdict_of
+from strobe.ladder.runner import ActionGuard, Runs, build_seconds, judge_variants, prepare_checks, require_uninterrupted
 from strobe.ladder.settings import Aim, Climbing, SilentClimb
-from strobe.ladder.trial import attempt, begins_with_glance, failure, milliseconds, moved, put_on_together, speedup
+from strobe.ladder.trial import (
+    attempt,
+    begins_with_glance,
+    describe_action_change,
+    failure,
+    milliseconds,
+    speedup,
+    try_rungs_together,
+)
 
 NOT_INTERLEAVED = (
     "the climb was interrupted before its closing run: a rung's figures are from its own try, in alternation with the "
@@ -90,7 +98,7 @@ def optimize(
         if aim.episodes:  # first, before anything is measured that a simulator's fault could cost
             reporter.stage(f"starting {aim.env.type}")
             episodes = stack.enter_context(closing(start_episodes(subject, aim.env, aim.episodes, aim.guards, base)))
-            reporter.say(foresight(episodes.planned, episodes.margin))
+            reporter.say(foresight(episodes.planned_pairs, episodes.margin))
         title = f"{subject.info.name}: a ladder to {aim.target_hz:g} Hz"
         halves = ("float16",) if subject.device.type != "cpu" else ()  # which few CPUs have arithmetic for
         result = begin_result(OptimizeResult, subject, title, options, reporter, halves)
@@ -123,17 +131,17 @@ def _start(aim: Aim, runs: Runs, guards: Guards, earlier: Earlier, began: float)
     """
     reporter = runs.reporter
     reporter.stage("the baseline")
-    untouched = Variant(AS_IT_IS, runs.base)
+    baseline_variant = Variant(BASELINE, runs.base)
     limit_s = aim.time_limit or settings.default_time_limit(runs.subject.device.type)
     tries = settings.ONE_BY_ONE_TRIES
-    _, chunk_s = runs.once(untouched)
+    _, chunk_s = runs.run_once(baseline_variant)
     if tries * settings.shortest_try_s(chunk_s) > limit_s / 2:  # the very first is slower than the others
-        chunk_s = min(chunk_s, runs.once(untouched)[1])
+        chunk_s = min(chunk_s, runs.run_once(baseline_variant)[1])
     chunk_s = runs.spaced_s(chunk_s)
     by_effect = tries * settings.shortest_try_s(chunk_s) > limit_s
     if aim.time_limit is None:
         limit_s = max(limit_s, settings.LEAST_CHUNKS * chunk_s)
-    variants = [untouched, *([runs.variant(1, aim.start)] if aim.start else [])]
+    variants = [baseline_variant, *([runs.variant(1, aim.start)] if aim.start else [])]
     # Where it is only glanced at, the run of the last ladder's rungs, or the closing run, measures it well.
     glanced = by_effect or (len(variants) == 1 and (bool(earlier.rungs) or begins_with_glance(chunk_s)))
     if by_effect:
@@ -148,15 +156,15 @@ def _start(aim: Aim, runs: Runs, guards: Guards, earlier: Earlier, began: float)
         raise KeyboardInterrupt
     first = measured.measurements[0]
     tried = Try(treatment="", rung=0, before_ms=first.samples.summary.median, outcome="kept")
-    guard = ActionGuard(runs, guards, measured.outputs.first(AS_IT_IS))
+    guard = ActionGuard(runs, guards, measured.outputs.first(BASELINE))
     try:
         guard.same, guard.yardsticks = prepare_checks(runs, first.samples.summary.median / 1e3)
     except (NotSeenError, PolicyCallError) as error:  # the ladder is judged on the observations that are timed
         reporter.say(f"the actions are not checked closely: {error}")
-    bounds, step = Bounds(first, runs.ceiling), Step(untouched, (), first, tried)
+    bounds, step = Bounds(first, runs.ceiling), Step(baseline_variant, (), first, tried)
     climb = Climb(aim, runs, guard, earlier, bounds, step, began, limit_s, by_effect, glanced)
     reporter.say(f"as it is: {milliseconds(step.ms)} ({1e3 / step.ms:.1f} Hz)")
-    if too_slow := bounds.too_slow(aim.target_ms, "lossy" in aim.choice.effects):
+    if too_slow := bounds.slow_arithmetic_reason(aim.target_ms, "lossy" in aim.choice.effects):
         reporter.say(too_slow)
     if aim.start:
         _add_start(climb, variants[1], measured)
@@ -168,18 +176,20 @@ def _add_start(climb: Climb, variant: Variant, measured: Measured) -> None:
     agreement = climb.guard.agreement(measured, variant.name)
     judgement = climb.guard.judge(variant, agreement)
     if judgement.outcome != "held":
-        fault = "does not hold the guard by itself" if judgement.broken else "cannot be judged by the guard"
+        fault = "does not hold the guard by itself" if judgement.broken_limit else "cannot be judged by the guard"
         raise UserError(f"--start {fault}: {judgement.words}; change --guard or --start")
     effect = strongest([treatment.effect for treatment in variant.treatments])
     trial = climb.plan(Candidate(climb.aim.start, (), effect, 0))
     trial.tried.part = ""
-    trial.tried.verdict = verdict = verdict_of(measured, AS_IT_IS, variant.name)
+    trial.tried.verdict = verdict = judge_variants(measured, BASELINE, variant.name)
     trial.tried.agreement = agreement
     trial.tried.build_s = build_seconds(measured, variant.name)
     trial.accept(variant, measured.measurements[1], requested=True)
     trial.listed = False
     climb.trials.append(trial)
-    climb.reporter.say(f"rung 1, from --start: {trial.candidate.text}: {speedup(verdict)}, {moved(agreement)}")
+    climb.reporter.say(
+        f"rung 1, from --start: {trial.candidate.text}: {speedup(verdict)}, {describe_action_change(agreement)}"
+    )
 
 
 def _add_measurements(result: OptimizeResult, climb: Climb, measured: Measured | None) -> None:
@@ -210,7 +220,7 @@ def _answer(choosing: Choosing, climb: Climb, episodes: Episodes | None, ended: 
         refuse_unplayed(choosing, variants)
     elif episodes is not None and result.status == "complete":
         prove(choosing, variants, episodes, guards, climb.reporter)
-    result.ladder = ladder_of(choosing, climb, ended)
+    result.ladder = build_ladder(choosing, climb, ended)
     if result.status == "complete":
         time_alone(result, climb)
         if climb.at_target and not result.ladder.met:
@@ -233,12 +243,12 @@ def climb_one_by_one(climb: Climb) -> tuple[str, Measured | None]:
     """
     rungs, closed = climb.last_rungs(), None
     if rungs and sum(rung.build_s for rung in rungs) <= climb.remaining_to_try_s():
-        closed = put_on_together(climb, rungs)
+        closed = try_rungs_together(climb, rungs)
     start = climb.start
     far = climb.aim.everything or start.ms > settings.FAR * climb.aim.target_ms
     if climb.glanced and (closed is not None or not far):
         _measure_start_well(climb, closed)
-    while not climb.reached():
+    while not climb.has_reached_target():
         remaining = climb.remaining()
         if not remaining:
             return f"no treatment remained to try{climb.left_out()}", closed
@@ -247,7 +257,7 @@ def climb_one_by_one(climb: Climb) -> tuple[str, Measured | None]:
         try_s = settings.shortest_try_s(climb.runs.spaced_s(climb.top.ms / 1e3))
         fitting = next((candidate for candidate in remaining if candidate.build_s + try_s <= seconds), None)
         if fitting is None:
-            return _out_of_time(climb, remaining), closed
+            return _time_limit_reason(climb, remaining), closed
         attempt(climb, fitting, sharing=sum(1 for candidate in remaining if not candidate.build_s))
     return climb.end_at_target(), closed
 
@@ -257,12 +267,12 @@ def _measure_start_well(climb: Climb, measured: Measured | None) -> None:
     start, runs = climb.start, climb.runs
     if measured is None:
         seconds = (settings.TRY_ROUNDS + 1) * runs.spaced_s(start.ms / 1e3)
-        measured = uninterrupted(runs.sample([start.variant], max(settings.TRY_S[0], seconds)))
+        measured = require_uninterrupted(runs.sample([start.variant], max(settings.TRY_S[0], seconds)))
     start.measurement = measured.measurements[0]
     climb.guard.reference = measured.outputs.first(start.name)
 
 
-def _out_of_time(climb: Climb, remaining: Sequence[Candidate]) -> str:
+def _time_limit_reason(climb: Climb, remaining: Sequence[Candidate]) -> str:
     climb.leave(f"{max(climb.remaining_to_try_s(), 0.0):.0f} s remained", remaining, with_build=True)
     which = ", all of which take long to build" if all(candidate.build_s for candidate in remaining) else ""
     many = f"{len(remaining)} treatment{'' if len(remaining) == 1 else 's'}"
@@ -282,17 +292,17 @@ def climb_by_effect(climb: Climb) -> str:
         KeyboardInterrupt: during a run.
     """
     for rung in climb.last_rungs():
-        if not climb.reached():
+        if not climb.has_reached_target():
             attempt(climb, rung)
     for effect in EFFECTS:
         for group in _groups(climb, effect):
-            if climb.reached():
+            if climb.has_reached_target():
                 return climb.end_at_target()
             if group.try_alone and not _fits(climb):
                 continue
             if not attempt(climb, group) and len(group.specs) > 1:
                 _try_each(climb, effect)
-    if climb.reached():
+    if climb.has_reached_target():
         return climb.end_at_target()
     climb.leave("there was no time to try it by itself", climb.remaining())
     enough = settings.ONE_BY_ONE_TRIES * settings.shortest_try_s(climb.runs.spaced_s(climb.start.ms / 1e3))
@@ -315,11 +325,11 @@ def _drop_failing(climb: Climb, group: Candidate) -> bool:
     """List those of ``group`` that cannot be applied together with the rest. Return whether there are any."""
     runs = climb.runs
     specs: tuple[Spec, ...] = ()
-    for spec in catalogue.ordered(group.specs):
+    for spec in catalogue.sort_specs(group.specs):
         try:
             runs.variant(len(climb.steps), together(climb.top.specs, (*specs, spec))).apply(runs.subject)()
         except Exception as error:
-            trial = climb.plan(candidate_of(runs.subject, (spec,)), begun=True)
+            trial = climb.plan(make_candidate(runs.subject, (spec,)), begun=True)
             trial.fail(*failure(error))
             climb.trials.append(trial)
             climb.reporter.say(f"{trial.tried.treatment}: not accepted, {trial.tried.outcome}: {trial.tried.reason}")

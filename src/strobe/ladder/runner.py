@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 
 from torch import Tensor
 
-from strobe.core.measure.agreement import Values, agree, agree_features, agree_outputs, in_common
+from strobe.core.measure.agreement import Values, agree, agree_features, agree_outputs, crop_to_common_actions
 from strobe.core.measure.compilations import CompileWatch
 from strobe.core.measure.guard import Guard, Guards, Judgement, strongest
 from strobe.core.measure.in_time import InTimeLooks, fewest_chunks
@@ -26,7 +26,7 @@ from strobe.core.results.subject import Ceiling
 from strobe.core.sameness.check import Sameness, affordable
 from strobe.core.sameness.reordered import features_reordered
 from strobe.core.sameness.visits import plan
-from strobe.core.studies.shared.action_check import CheckProgress, limit_of, yardstick_observations, yardsticks
+from strobe.core.studies.shared.action_check import CheckProgress, action_time_limit, yardstick_observations, yardsticks
 from strobe.core.studies.shared.cadence import ticks_between_calls
 from strobe.core.studies.shared.counting import Counted
 from strobe.core.studies.shared.measuring import Measured, Options, Session
@@ -36,7 +36,7 @@ from strobe.core.subjects.callable_subject import CallableSubject
 from strobe.core.subjects.subject import Subject
 from strobe.core.torch_there import is_tensor
 from strobe.core.treatments import catalogue
-from strobe.core.treatments.room import noted
+from strobe.core.treatments.room import record_call_memory
 from strobe.core.treatments.treatment import Spec, Treatment, Variant
 from strobe.ladder import settings
 from strobe.ladder.settings import Aim, Climbing
@@ -76,8 +76,8 @@ class Runs:
             UserError: a spec means nothing.
         """
         treatments, key = list(self.base), ()
-        for spec in catalogue.ordered(specs):
-            key = (*key, catalogue.written(spec))
+        for spec in catalogue.sort_specs(specs):
+            key = (*key, catalogue.format_spec(spec))
             if key not in self._treatments:
                 self._treatments[key] = catalogue.make(spec)
             treatments.append(self._treatments[key])
@@ -89,13 +89,13 @@ class Runs:
         self._treatments = {key: treatment for key, treatment in self._treatments.items() if id(treatment) in used}
         gc.collect()
 
-    def once(self, variant: Variant, index: int = 0) -> tuple[Tensor, float]:
+    def run_once(self, variant: Variant, index: int = 0) -> tuple[Tensor, float]:
         """Run ``variant`` on observation ``index``. Return its chunk, and seconds with putting it on."""
         compiling, begun = CompileWatch(), time.perf_counter()
         undo = variant.apply(self.subject)
         try:
             self._ticks = ticks_between_calls(self.subject)
-            with noted(self.subject):
+            with record_call_memory(self.subject):
                 chunk = self._call(index)
         finally:
             undo()
@@ -146,7 +146,7 @@ class Runs:
             min_iterations=settings.TRY_ROUNDS,
             looking=glance or looks,
         )
-        measured = uninterrupted(self._measure([before, after], budget))
+        measured = require_uninterrupted(self._measure([before, after], budget))
         if glance is not None and glance.seen:
             return measured, glance, glance.most_gain
         times = [measured.collected.samples[variant.name].values for variant in (before, after)]
@@ -176,8 +176,8 @@ class Runs:
             return None
         looks = InTimeLooks(variant.name, aim.target_ms, aim.in_time)
         budget = SamplingBudget(seconds=min(max(usual, least_s), seconds), looking=looks)
-        samples = uninterrupted(self._measure([variant], budget)).measurements[0].samples
-        return looks.judged(samples.values), samples
+        samples = require_uninterrupted(self._measure([variant], budget)).measurements[0].samples
+        return looks.judge_run(samples.values), samples
 
     def close(self, variants: Sequence[Variant], budget: SamplingBudget) -> Measured:
         """Run ``variants`` in alternation, and count their FLOP and memory unless the options leave that out."""
@@ -189,8 +189,8 @@ class Runs:
         reporter = _ProgressOnly(self.reporter)
         session = Session(self.subject, "inference", variants, options, ceiling, reporter, known=self._counts)
         measured = session.measure()
-        untouched = [variant.name for variant in variants if variant.treatments == self.base]
-        self._counts |= {name: measured.counts[name] for name in untouched if name in measured.counts}
+        baseline = [variant.name for variant in variants if variant.treatments == self.base]
+        self._counts |= {name: measured.counts[name] for name in baseline if name in measured.counts}
         return measured
 
 
@@ -221,12 +221,12 @@ def prepare_checks(runs: Runs, chunk_s: float) -> tuple[Sameness | None, list[Ya
     subject, reporter = runs.subject, runs.reporter
     if not runs.options.checked:
         return None, []
-    limit = limit_of(settings.CLOSE_LOOK_S, chunk_s)
+    limit = action_time_limit(settings.CLOSE_LOOK_S, chunk_s)
     if not isinstance(subject, PolicySubject):
         reporter.stage(f"how far reordered sums move the untouched {subject.returns}")
-        untouched = Variant("untouched", runs.base)
+        baseline = Variant("untouched", runs.base)
         count, progress = yardstick_observations(chunk_s), CheckProgress(reporter)
-        moved = features_reordered(subject, untouched, count, progress, limit)
+        moved = features_reordered(subject, baseline, count, progress, limit)
         return None, [moved] if moved is not None else []
     same = Sameness(subject, runs.base, affordable(settings.CLOSE_LOOK_S, chunk_s), limit)
     moved_by = list(yardsticks(same, yardstick_observations(chunk_s), reporter, ("reordered sums",)))
@@ -269,13 +269,13 @@ class ActionGuard:
         """Return the most that ``variant`` does to the actions, beyond the baseline's own treatments."""
         return strongest([treatment.effect for treatment in variant.treatments[len(self.runs.base) :]])
 
-    def of(self, variant: Variant) -> Guard:
+    def variant_guard(self, variant: Variant) -> Guard:
         """Return the guard for what ``variant`` has beyond the baseline."""
-        return self.guards.of([self.effect(variant)])
+        return self.guards.strictest_guard([self.effect(variant)])
 
     def judge(self, variant: Variant, agreement: Agreement) -> Judgement:
         """Compare ``agreement`` with the guard's limits on actions; one on episodes is held at the end of the climb."""
-        return self.of(variant).of_actions.judge(agreement, yardstick(self.yardsticks, "reordered sums"))
+        return self.variant_guard(variant).action_guard.judge(agreement, yardstick(self.yardsticks, "reordered sums"))
 
     def agreement(self, measured: Measured, name: str) -> Agreement:
         """Compare the chunks of ``name`` with the baseline's on the observations that both saw."""
@@ -289,7 +289,7 @@ class ActionGuard:
         """
         outputs, seconds = Outputs([variant.name]), []
         for index in range(min(settings.GUARDED_OBSERVATIONS, len(self.reference))):
-            chunk, took = self.runs.once(variant, index)
+            chunk, took = self.runs.run_once(variant, index)
             outputs.add(variant.name, chunk)
             seconds.append(took)
             if index + 1 == settings.SCREENING_CHUNKS:
@@ -314,18 +314,18 @@ class ActionGuard:
         chunks = [each for each in self.reference if is_tensor(each) and each.dim() > 1]
         scale = subject.scale(chunks) if chunks else None
         if scale is not None and before[0].shape != after[0].shape and variant.changes_execution:
-            before, after = in_common(before, after)
-        return agree(before, after, scale, executed=subject.executed)
+            before, after = crop_to_common_actions(before, after)
+        return agree(before, after, scale, executed=subject.executed_actions)
 
 
-def uninterrupted(measured: Measured) -> Measured:
+def require_uninterrupted(measured: Measured) -> Measured:
     """Return ``measured``. Raises KeyboardInterrupt where Ctrl-C ended it."""
     if measured.interrupted:
         raise KeyboardInterrupt
     return measured
 
 
-def verdict_of(measured: Measured, before: str, after: str) -> Verdict:
+def judge_variants(measured: Measured, before: str, after: str) -> Verdict:
     """Judge the variant ``after`` against ``before``, both of one alternating run."""
     samples = measured.collected.samples
     return paired_verdict(samples[before].values, samples[after].values, baseline_name=before, candidate_name=after)

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from strobe.core.errors import UserError, in_a_line
+from strobe.core.errors import UserError, error_line
 from strobe.core.measure.guard import HELD, Judgement
 from strobe.core.measure.sampling import SamplingBudget
 from strobe.core.measure.sequential import MATTERS, Glance
@@ -20,10 +20,10 @@ from strobe.core.sameness.check import PolicyCallError
 from strobe.core.studies.shared.measuring import Measured
 from strobe.core.treatments.treatment import Spec, Variant
 from strobe.ladder import settings
-from strobe.ladder.candidates import Candidate, candidate_of, together
+from strobe.ladder.candidates import Candidate, make_candidate, together
 from strobe.ladder.climb import Climb, TriedCandidate
 from strobe.ladder.results import TryOutcome
-from strobe.ladder.runner import build_seconds, uninterrupted, verdict_of
+from strobe.ladder.runner import build_seconds, judge_variants, require_uninterrupted
 
 
 def attempt(climb: Climb, candidate: Candidate, sharing: int = 1) -> bool:
@@ -87,8 +87,8 @@ def _race(climb: Climb, trial: TriedCandidate, variant: Variant, sharing: int) -
     if isinstance(verdict, Glance):
         return _judge_glance(trial, verdict, judgement, variant, measured)
     tried.verdict, tried.most_gain = verdict, most_gain
-    outcome, reason = outcome_of(verdict, judgement)
-    trial.figures = figures_of(outcome, verdict, tried.agreement)
+    outcome, reason = judge_try(verdict, judgement)
+    trial.figures = format_try_figures(outcome, verdict, tried.agreement)
     if outcome == "kept":
         return trial.accept(variant, measured.measurements[-1])
     return trial.reject(outcome, reason)
@@ -111,14 +111,14 @@ def _judge_glance(
     if judgement.outcome != "held":
         return trial.reject(*refusal(judgement))
     assert trial.tried.agreement is not None
-    trial.figures = f"{pairs}, {moved(trial.tried.agreement)}"
+    trial.figures = f"{pairs}, {describe_action_change(trial.tried.agreement)}"
     return trial.accept(variant, measured.measurements[-1])
 
 
 def _look(climb: Climb, trial: TriedCandidate, variant: Variant) -> None:
     """Run ``variant`` at first sight; within the guard, accept it if it is no slower, until the closing run."""
     runs, tried, before = climb.runs, trial.tried, climb.top
-    measured = uninterrupted(runs.first_sight([variant]))
+    measured = require_uninterrupted(runs.first_sight([variant]))
     after = measured.measurements[0]
     tried.agreement = agreement = climb.guard.agreement(measured, variant.name)
     tried.build_s = build_seconds(measured, variant.name)
@@ -127,17 +127,17 @@ def _look(climb: Climb, trial: TriedCandidate, variant: Variant) -> None:
         return trial.reject(*refusal(judgement), f" ({agreement.observations} observations)")
     sight, before_ms, after_ms = "first", before.ms, after.samples.summary.median
     if after_ms > settings.SLOWER_AT_SIGHT * before_ms:  # one call may have been held up: both once more, in turn
-        again = uninterrupted(runs.first_sight([before.variant, variant]))
+        again = require_uninterrupted(runs.first_sight([before.variant, variant]))
         before_ms, after_ms = (measurement.samples.summary.median for measurement in again.measurements)
         sight, after = "second", again.measurements[-1]
     shown = f"at {sight} sight: {milliseconds(after_ms)}"
     if after_ms > settings.SLOWER_AT_SIGHT * before_ms:
         return trial.reject("slower", f"slower {shown}, and {milliseconds(before_ms)} before")
-    trial.figures = f"{shown}, {moved(agreement)}"
+    trial.figures = f"{shown}, {describe_action_change(agreement)}"
     return trial.accept(variant, after)
 
 
-def put_on_together(climb: Climb, rungs: Sequence[Candidate]) -> Measured | None:
+def try_rungs_together(climb: Climb, rungs: Sequence[Candidate]) -> Measured | None:
     """Try the rungs that the last ladder kept in one run of all rungs; accept all of them or none.
 
     The run ends by the width of its intervals alone, and what is in it was chosen before it began. So it is as good as
@@ -154,7 +154,7 @@ def put_on_together(climb: Climb, rungs: Sequence[Candidate]) -> Measured | None
     specs: tuple[Spec, ...] = ()
     for rung in rungs:
         specs = together(specs, rung.specs)
-    whole = climb.plan(candidate_of(climb.runs.subject, specs))
+    whole = climb.plan(make_candidate(climb.runs.subject, specs))
     on = [climb.top.specs]
     for rung in rungs:
         on.append(together(on[-1], rung.specs))
@@ -177,7 +177,7 @@ def put_on_together(climb: Climb, rungs: Sequence[Candidate]) -> Measured | None
     measurements = {measurement.name: measurement for measurement in measured.measurements}
     for rung, variant, seconds in zip(rungs, variants, first_s, strict=True):
         trial = climb.plan(rung, begun=True)
-        trial.tried.verdict = verdict_of(measured, climb.top.name, variant.name)
+        trial.tried.verdict = judge_variants(measured, climb.top.name, variant.name)
         trial.tried.agreement = climb.guard.agreement(measured, variant.name)
         trial.tried.build_s = build_seconds(measured, variant.name, seconds)
         trial.accept(variant, measurements[variant.name])
@@ -193,7 +193,7 @@ def _screen_together(climb: Climb, whole: TriedCandidate, variants: Sequence[Var
     """
     if whole.candidate.build_s:  # compiled code has the probes in it: a call without them would build it twice
         return [None for _ in variants]
-    first_s = [climb.runs.once(variant)[1] for variant in variants[:-1]]
+    first_s = [climb.runs.run_once(variant)[1] for variant in variants[:-1]]
     screened = climb.guard.screen(variants[-1])
     whole.tried.agreement = screened.agreement
     if screened.judgement.outcome != "held":
@@ -203,14 +203,14 @@ def _screen_together(climb: Climb, whole: TriedCandidate, variants: Sequence[Var
 
 def _race_together(climb: Climb, whole: TriedCandidate, variants: Sequence[Variant]) -> Measured:
     """Run all rungs with ``variants`` as a closing run does, and judge the last of them against the highest rung."""
-    measured = uninterrupted(run_rungs(climb, [*(step.variant for step in climb.steps), *variants]))
+    measured = require_uninterrupted(run_rungs(climb, [*(step.variant for step in climb.steps), *variants]))
     chunks = measured.outputs.first(climb.start.name)
     climb.guard.reference = max(climb.guard.reference, chunks, key=len)  # it may have been glanced at only
     tried, last = whole.tried, variants[-1]
-    tried.verdict = verdict = verdict_of(measured, climb.top.name, last.name)
+    tried.verdict = verdict = judge_variants(measured, climb.top.name, last.name)
     tried.agreement = agreement = climb.guard.agreement(measured, last.name)
-    tried.outcome, tried.reason = outcome_of(verdict, climb.guard.judge(last, agreement))
-    whole.figures = figures_of(tried.outcome, verdict, agreement)
+    tried.outcome, tried.reason = judge_try(verdict, climb.guard.judge(last, agreement))
+    whole.figures = format_try_figures(tried.outcome, verdict, agreement)
     return measured
 
 
@@ -255,17 +255,17 @@ def failure(error: Exception) -> tuple[TryOutcome, str]:
         return "does not apply", str(error)
     if isinstance(error, PolicyCallError):
         return "failed", str(error)
-    return "failed", f"{type(error).__name__}: {in_a_line(error, 200)}"
+    return "failed", f"{type(error).__name__}: {error_line(error, 200)}"
 
 
 def refusal(judgement: Judgement) -> tuple[TryOutcome, str]:
     """Return the outcome of a try whose guard does not hold, with its reason."""
-    if judgement.broken:
-        return "guard", f"guard: {judgement.broken}"
-    return "not judged", f"not judged: {judgement.unjudged}"
+    if judgement.broken_limit:
+        return "guard", f"guard: {judgement.broken_limit}"
+    return "not judged", f"not judged: {judgement.missing_figures}"
 
 
-def outcome_of(verdict: Verdict, judgement: Judgement = HELD) -> tuple[TryOutcome, str]:
+def judge_try(verdict: Verdict, judgement: Judgement = HELD) -> tuple[TryOutcome, str]:
     """Return the outcome of a try with its reason: kept if it is faster and its guard holds."""
     low, high = verdict.interval.low, verdict.interval.high
     if verdict.kind == "faster":
@@ -276,10 +276,10 @@ def outcome_of(verdict: Verdict, judgement: Judgement = HELD) -> tuple[TryOutcom
     return verdict.kind, f"{kind} (seen {speedup(verdict)})"
 
 
-def figures_of(outcome: TryOutcome, verdict: Verdict, agreement: Agreement) -> str:
+def format_try_figures(outcome: TryOutcome, verdict: Verdict, agreement: Agreement) -> str:
     """Return what the printed line says of a try's time and actions; '' if the reason has it."""
     if outcome == "kept":
-        return f"{speedup(verdict)}, {moved(agreement)}"
+        return f"{speedup(verdict)}, {describe_action_change(agreement)}"
     return speedup(verdict) if outcome == "guard" else ""
 
 
@@ -290,7 +290,7 @@ def speedup(verdict: Verdict) -> str:
     return f"{1 / verdict.ratio:.2f}× {word} [{low:.2f}, {high:.2f}]"
 
 
-def moved(agreement: Agreement) -> str:
+def describe_action_change(agreement: Agreement) -> str:
     """Return how far the actions are from the baseline's, in words."""
     if agreement.rms is None or agreement.worst is None:
         return f"cosine {agreement.cosine:.6f}"

@@ -63,6 +63,6 @@ def optimize(
     if guards.requested is not None:
         guards.requested.require_figures("outputs")
     announce_imports(prepare_imports())
-    from strobe.ladder.python import optimized
+    from strobe.ladder.python import optimize_request
 
-    return optimized(request, guards, float(target_ms), seconds, lossy)
+    return optimize_request(request, guards, float(target_ms), seconds, lossy)

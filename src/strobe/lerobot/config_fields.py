@@ -10,15 +10,15 @@ from typing import Any
 from lerobot.policies.pretrained import PreTrainedPolicy
 from lerobot.utils.constants import ACTION
 
-from strobe.core.errors import UserError, in_a_line, nearest
+from strobe.core.errors import UserError, error_line, nearest
 from strobe.core.families.capabilities import LiveFields
-from strobe.core.families.registry import known_families, registered, steps_field, steps_of
+from strobe.core.families.registry import denoising_steps, find_family, known_families, steps_field
 from strobe.core.results.traits import TreatmentTraits
 from strobe.core.subjects.subject import Phase, Subject
 from strobe.core.treatments.switch import entry
 from strobe.core.treatments.treatment import ANY_PHASE, FOR_INFERENCE, FOR_TRAINING, Spec, Treatment, Undo
 from strobe.core.treatments.words import LIVE
-from strobe.lerobot.policies.policy_of import policy_of
+from strobe.lerobot.policies.policy_of import require_policy
 
 # What a policy sizes its queue of actions by, in `reset`.
 QUEUED = "n_action_steps"
@@ -43,7 +43,7 @@ class Settings(Treatment):
         return TreatmentTraits(key="policy", settings=self.values)
 
     def apply(self, subject: Subject) -> Undo:
-        policy: Any = policy_of(subject).policy
+        policy: Any = require_policy(subject).policy
         self._check(policy)
         # Some models copy a setting at construction (Diffusion's num_inference_steps): change the copies too.
         owners = [policy.config, *policy.modules()]
@@ -96,7 +96,7 @@ class Settings(Treatment):
         try:
             replace(policy.config, **self.values)  # the config's own check of what goes together
         except (ValueError, NotImplementedError) as error:
-            raise UserError(in_a_line(error)) from None
+            raise UserError(error_line(error)) from None
         self._checked = True
 
 
@@ -132,7 +132,7 @@ def _candidates(subject: Subject) -> list[Spec]:
     """Fewer denoising steps, by halves."""
     config = getattr(subject.module, "config", None)
     name = steps_field(config)
-    halves, steps = [], (steps_of(config) or 0) // 2 if name else 0
+    halves, steps = [], (denoising_steps(config) or 0) // 2 if name else 0
     while steps >= 1:
         halves.append({f"policy.{name}": steps})
         steps //= 2
@@ -145,13 +145,13 @@ def _parts(subject: Subject, spec: Spec) -> tuple[str, ...]:
 
 
 def _live(config: Any) -> tuple[str, ...]:
-    fields = LiveFields.of(registered(config.type))
+    fields = LiveFields.from_family(find_family(config.type))
     return (*fields.live, *fields.live_in_training)
 
 
 def _phases(name: str) -> frozenset[Phase]:
     """Return the phases that read the setting ``name``, whichever family has it."""
-    known = [LiveFields.of(family) for family in known_families()]
+    known = [LiveFields.from_family(family) for family in known_families()]
     if name in (QUEUED, ENSEMBLED) or any(name in (fields.steps, *fields.objectives.values()) for fields in known):
         return FOR_INFERENCE
     return FOR_TRAINING if any(name in fields.live_in_training for fields in known) else ANY_PHASE

@@ -70,15 +70,15 @@ _POLICIES = {
 
 def module_of_other_project(module: object) -> Family | None:
     """Return the record of a torch module of openpi or Isaac-GR00T; None of any other object."""
-    return _named(module, _MODULES)
+    return _find_family(module, _MODULES)
 
 
 def policy_of_other_project(policy: object) -> Family | None:
     """Return the record of an object of theirs that holds such a module: its probes are around it. Else None."""
-    return _named(policy, _POLICIES)
+    return _find_family(policy, _POLICIES)
 
 
-def _named(thing: object, records: dict[str, Family]) -> Family | None:
+def _find_family(thing: object, records: dict[str, Family]) -> Family | None:
     for kind in type(thing).__mro__:
         full = f".{kind.__module__}.{kind.__qualname__}"
         for name, record in records.items():

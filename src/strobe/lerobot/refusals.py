@@ -34,7 +34,7 @@ WHOLE = "STROBE_TRACEBACK=1 shows all of it"
 
 
 @contextlib.contextmanager
-def in_a_line(kind: str) -> Iterator[None]:
+def convert_errors(kind: str) -> Iterator[None]:
     """Turn whatever making a policy of type ``kind`` raises into a `UserError` of one line.
 
     The line names the extra if a package is missing, the repository if the Hub cannot be reached, and else the type of
@@ -52,10 +52,12 @@ def in_a_line(kind: str) -> Iterator[None]:
     except Exception as error:
         if ran_out(error):  # not the policy's fault, and reported elsewhere
             raise
-        raise refused(error, f"LeRobot {metadata.version('lerobot')} cannot make a policy of type '{kind}'") from error
+        raise make_refusal(
+            error, f"LeRobot {metadata.version('lerobot')} cannot make a policy of type '{kind}'"
+        ) from error
 
 
-def refused(error: BaseException, what: str) -> UserError:
+def make_refusal(error: BaseException, what: str) -> UserError:
     """Return ``error``, or its cause, as a line for the user.
 
     Args:
@@ -68,7 +70,7 @@ def refused(error: BaseException, what: str) -> UserError:
     for link in chain:
         if isinstance(link, ImportError):
             return _missing_package(link)
-    if of_the_hub(error):
+    if is_hub_error(error):
         return UserError(_unreachable(chain))
     if isinstance(error, (ValueError, NotImplementedError)):
         return UserError(f"LeRobot refuses this policy: {first_line(error)}")
@@ -82,11 +84,11 @@ def ran_out(error: BaseException) -> bool:
     return kind or any(words in text for words in _NO_MEMORY)
 
 
-def of_others(error: BaseException) -> str:
+def outside_error_line(error: BaseException) -> str:
     """Return a line on a failure of the Hub, or of a policy's own code while it ran; '' if it was neither."""
-    if of_the_hub(error):
-        return str(refused(error, ""))
-    place = _in_a_policy(error)
+    if is_hub_error(error):
+        return str(make_refusal(error, ""))
+    place = _policy_code_line(error)
     if not place:
         return ""
     return f"the policy's own code failed in {place}: {type(error).__name__}: {first_line(error)} ({WHOLE})"
@@ -118,9 +120,9 @@ def _missing_package(error: ImportError) -> UserError:
             how = f": pip install {name}" if name else ""
             return UserError(f"this policy needs the package {package}, which is not installed{how}")
         if package.startswith(_PLUG_IN):
-            return UserError(f"the plug-in {_installed(package)} is incomplete: it has no {_missing_name(error)}")
+            return UserError(f"the plug-in {_package_version(package)} is incomplete: it has no {_missing_name(error)}")
         return UserError(
-            f"this policy was made for another version: {_installed(package)} has no {_missing_name(error)}"
+            f"this policy was made for another version: {_package_version(package)} has no {_missing_name(error)}"
         )
     return UserError(f"a package is missing for this policy: {first_line(error)}")
 
@@ -139,7 +141,7 @@ def _plain(name: str) -> str:
     return re.sub(r"[-_.]+", "-", name).lower()
 
 
-def _installed(package: str) -> str:
+def _package_version(package: str) -> str:
     try:
         return f"{package} {metadata.version(package)}"
     except metadata.PackageNotFoundError:
@@ -152,7 +154,7 @@ def _missing_name(error: ImportError) -> str:
     return f"'{error.name}.{name[1]}'" if name is not None else f"'{error.name}'"
 
 
-def of_the_hub(error: BaseException) -> bool:
+def is_hub_error(error: BaseException) -> bool:
     """Return whether the Hub caused ``error``: it could not be reached, or did not give something."""
     return any(_is_the_hubs(link) for link in _chain(error))
 
@@ -200,7 +202,7 @@ def _download_url(error: BaseException) -> str:
     return ""
 
 
-def _in_a_policy(error: BaseException) -> str:
+def _policy_code_line(error: BaseException) -> str:
     """Return the innermost line of a policy's code that ``error`` came through; '' if the error is Strobe's own."""
     place, frames = "", list(traceback.walk_tb(error.__traceback__))
     last = frames[-1][0] if frames else None

@@ -12,7 +12,7 @@ SLICE = Slice(
         "imports": "strobe.lerobot.versions:prepare_imports",
         "module of another project": "strobe.lerobot.other_projects:module_of_other_project",
         "policy of another project": "strobe.lerobot.other_projects:policy_of_other_project",
-        "others' refusals": "strobe.lerobot.refusals:of_others",
+        "others' refusals": "strobe.lerobot.refusals:outside_error_line",
     },
     sources=(
         Source(

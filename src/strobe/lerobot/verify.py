@@ -14,12 +14,12 @@ from strobe.core.results.answer import VerifyResult
 from strobe.core.results.recipe import Recipe
 from strobe.core.sameness.check import YARDSTICKS, NotSeenError, PolicyCallError, Progress, Sameness
 from strobe.core.sameness.visits import FEWEST, CheckCall
-from strobe.core.studies.shared.action_check import CheckProgress, visits_of, yardsticks
+from strobe.core.studies.shared.action_check import CheckProgress, plan_visits, yardsticks
 from strobe.core.studies.shared.machine_state import begin_result
 from strobe.core.studies.shared.measuring import Options
 from strobe.core.studies.shared.progress import Reporter, Silent
 from strobe.core.subjects.check_inputs import COUNT
-from strobe.core.treatments.recipe import RecipeTreatment, groups_of, treatments_of
+from strobe.core.treatments.recipe import RecipeTreatment, check_groups, make_treatments
 from strobe.core.treatments.treatment import Variant
 from strobe.lerobot.policies.policy_subject import PolicySubject
 
@@ -53,7 +53,7 @@ def verify(
     Raises:
         UserError: a treatment does not apply.
     """
-    groups = groups_of(treatments_of(recipe, name))
+    groups = check_groups(make_treatments(recipe, name))
     return verify_groups(subject, groups, name, guards, reporter, count=count, passes=passes, seconds=seconds)
 
 
@@ -77,7 +77,7 @@ def verify_groups(
     same = Sameness(subject, count=count)
     try:
         reporter.stage("the baseline's actions")
-        planned = _planned(same, name, groups, passes)
+        planned = _count_planned_calls(same, name, groups, passes)
         progress = CheckProgress(reporter, planned)
         if seconds < math.inf and (chunk_s := _chunk_s(same, progress)) is not None:
             each = chunk_s * planned / same.count
@@ -88,11 +88,11 @@ def verify_groups(
                 looked_at = f"{fewer} of {same.count} observations were looked at"
                 result.limited = f"{looked_at}, {within}: a chunk takes {chunk_s:.2g} s"
                 same = Sameness(subject, count=fewer)
-                progress = CheckProgress(reporter, _planned(same, name, groups, passes))
+                progress = CheckProgress(reporter, _count_planned_calls(same, name, groups, passes))
             same.limit = limit
         result.subject.inputs = same.checks.description
         same.limit.begin(YARDSTICKS_SHARE)
-        same.prepare(visits_of(same, Variant(name, treatments)), progress)
+        same.prepare(plan_visits(same, Variant(name, treatments)), progress)
         for moved in yardsticks(same, same.count, reporter, progress=progress):
             result.yardsticks.append(moved)
         result.caveats += same.notes
@@ -119,13 +119,13 @@ def _check_groups(
         reporter.stage(f"{label} against the baseline")
         same.limit.begin(1 / (len(groups) - number))
         effect = strongest([treatment.effect for treatment in chosen])
-        guard = guards.of([effect])
+        guard = guards.strictest_guard([effect])
         written = [treatment.written for treatment in chosen]
         check = Check(name=label, treatments=written, effect=effect, guard=str(guard))
         variant = Variant(label, chosen)
         stopped = False
         try:
-            check.agreement = same.check(variant, visits_of(same, variant, passes), progress)
+            check.agreement = same.check(variant, plan_visits(same, variant, passes), progress)
         except PolicyCallError as error:
             check.broken = str(error)
         except NotSeenError as error:
@@ -139,11 +139,13 @@ def _check_groups(
             raise KeyboardInterrupt
 
 
-def _planned(same: Sameness, name: str, groups: Sequence[tuple[str, tuple[RecipeTreatment, ...]]], passes: int) -> int:
+def _count_planned_calls(
+    same: Sameness, name: str, groups: Sequence[tuple[str, tuple[RecipeTreatment, ...]]], passes: int
+) -> int:
     """Return the calls of the policy in all: its own chunks, the yardsticks, the checks."""
     whole = Variant(name, groups[-1][1])
-    own = len({(visit.observation, visit.rtc) for visit in visits_of(same, whole)})
-    checks = sum(len(visits_of(same, Variant(label, chosen), passes)) for label, chosen in groups)
+    own = len({(visit.observation, visit.rtc) for visit in plan_visits(same, whole)})
+    checks = sum(len(plan_visits(same, Variant(label, chosen), passes)) for label, chosen in groups)
     return own + len(YARDSTICKS) * same.count + checks
 
 

@@ -23,7 +23,7 @@ QUERY = "pump_query"  # method of a rollout engine that answers questions, after
 TIMER = "lerobot.utils.cycle_timer"  # module of versions after 0.6.1
 
 
-def untried() -> str:
+def describe_untried() -> str:
     """Return a line about a version of LeRobot that Strobe was never run on; '' for one of `TRIED`."""
     installed = metadata.version("lerobot")
     if Version(installed).base_version in TRIED:

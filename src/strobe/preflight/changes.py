@@ -64,7 +64,7 @@ class Change:
 
     kind: HypothesisKind
     name: str
-    mend: str
+    fix: str
     observed: str = ""
     act: Callable[[Array], Array] | None = None
     state_added: int = 0
@@ -86,7 +86,7 @@ class Changes:
     all: list[Change]
 
 
-def changes_of(wiring: SubjectWiring) -> Changes:
+def possible_changes(wiring: SubjectWiring) -> Changes:
     """Return the changes that are possible."""
     observed: list[Observed] = []
     changes: list[Change] = []
@@ -111,11 +111,11 @@ def _cameras(wiring: SubjectWiring) -> Found:
     for one, other in combinations(wiring.cameras, 2):
         names = (wiring.cameras[one], wiring.cameras[other])
         key = f"{_short(one)} and {_short(other)} swapped"
-        mend = f'--rename_map=\'{{"{one}": "{names[1]}", "{other}": "{names[0]}"}}\''
+        fix = f'--rename_map=\'{{"{one}": "{names[1]}", "{other}": "{names[0]}"}}\''
         yield (
             Observed(key, lambda seen, a=one, b=other: seen | {a: seen[b], b: seen[a]}, (one, other)),
             Change(
-                "cameras", f"the cameras {_short(one)} and {_short(other)} change places", mend, key,
+                "cameras", f"the cameras {_short(one)} and {_short(other)} change places", fix, key,
                 inputs=(one, other),
             ),
         )  # fmt: skip
@@ -129,11 +129,11 @@ def _images(wiring: SubjectWiring) -> Found:
     def each(change: Callable[[torch.Tensor], torch.Tensor]) -> Callable[[Observation], Observation]:
         return lambda seen: seen | {name: change(seen[name]) for name in names if name in seen}
 
-    def flipped(image: torch.Tensor) -> torch.Tensor:
+    def flip_channels(image: torch.Tensor) -> torch.Tensor:
         return image.flip(-3) if image.shape[-3] == 3 else image
 
     ways: tuple[tuple[HypothesisKind, str, Callable[[torch.Tensor], torch.Tensor], str, str], ...] = (
-        ("channels", "red and blue swapped", flipped, "the images' channels are in the other order (RGB and BGR)",
+        ("channels", "red and blue swapped", flip_channels, "the images' channels are in the other order (RGB and BGR)",
          "Let the camera give RGB (color_mode: rgb in the robot's camera), or convert the data set's images."),
         ("image-range", "images × 255", lambda image: image * 255, "the policy takes images of 0 to 255, not of 0 to 1",
          "Give the policy images as it was trained on: 0 to 255. Its processors or its image statistics are another "
@@ -141,20 +141,20 @@ def _images(wiring: SubjectWiring) -> Found:
         ("image-range", "images / 255", lambda image: image / 255, "the images come 255 times too bright",
          "Divide images by 255 once only: the data set's are 0 to 1 already."),
     )  # fmt: skip
-    for kind, key, change, name, mend in ways:
-        yield Observed(key, each(change), names), Change(kind, name, mend, key, inputs=names)
+    for kind, key, change, name, fix in ways:
+        yield Observed(key, each(change), names), Change(kind, name, fix, key, inputs=names)
 
 
 def _prompts(wiring: SubjectWiring) -> Found:
     if not wiring.words:
         return
-    mend = 'Give the prompt of the training: --task="…" as train_config.json and the training data have it.'
+    fix = 'Give the prompt of the training: --task="…" as train_config.json and the training data have it.'
     empty = Observed("empty prompt", lambda seen: seen | {"task": ""}, ("task",))
-    yield empty, Change("prompt", "the policy was trained with an empty prompt", mend, empty.name, inputs=("task",))
+    yield empty, Change("prompt", "the policy was trained with an empty prompt", fix, empty.name, inputs=("task",))
     if len(wiring.tasks) > 1:
         following = dict(zip(wiring.tasks, [*wiring.tasks[1:], wiring.tasks[0]], strict=True))
         other = Observed("another prompt", lambda seen: seen | {"task": following.get(seen["task"], "")}, ("task",))
-        yield other, Change("prompt", "another task's prompt belongs here", mend, other.name, inputs=("task",))
+        yield other, Change("prompt", "another task's prompt belongs here", fix, other.name, inputs=("task",))
 
 
 def _vectors(wiring: SubjectWiring) -> Found:
@@ -165,18 +165,18 @@ def _vectors(wiring: SubjectWiring) -> Found:
         key = f"state: {scheme.name}"
         if state is not None and scheme.state is not None:
             yield (
-                Observed(key, _of_vector(state, scheme.state), inputs, scheme.extra),
-                Change(scheme.kinds[0], scheme.words("the state"), scheme.mends[0], key, inputs=inputs),
+                Observed(key, _make_vector_change(state, scheme.state), inputs, scheme.extra),
+                Change(scheme.kinds[0], scheme.words("the state"), scheme.fixes[0], key, inputs=inputs),
             )
         if scheme.action is not None and scheme.action_by_itself:
-            yield None, Change(scheme.kinds[1], scheme.words("the action"), scheme.mends[1], act=scheme.action)
+            yield None, Change(scheme.kinds[1], scheme.words("the action"), scheme.fixes[1], act=scheme.action)
         if state is not None and scheme.state is not None and scheme.action is not None:
             yield (
                 None,
                 Change(
                     scheme.kinds[2],
                     scheme.words("state and action"),
-                    scheme.mends[2],
+                    scheme.fixes[2],
                     key,
                     scheme.action,
                     inputs=inputs,
@@ -184,12 +184,12 @@ def _vectors(wiring: SubjectWiring) -> Found:
             )
 
 
-def _of_vector(key: str, change: Callable[[Array], Array]) -> Callable[[Observation], Observation]:
-    def changed(seen: Observation) -> Observation:
+def _make_vector_change(key: str, change: Callable[[Array], Array]) -> Callable[[Observation], Observation]:
+    def change_vector(seen: Observation) -> Observation:
         vector = seen[key]
         return seen | {key: torch.as_tensor(change(vector.double().numpy()), dtype=vector.dtype)}
 
-    return changed
+    return change_vector
 
 
 def _signs(wiring: SubjectWiring) -> Iterator[Change]:
@@ -204,11 +204,11 @@ def _signs(wiring: SubjectWiring) -> Iterator[Change]:
                 "sign", words,
                 f"Calibrate {name} again in the direction of the training data, or turn its sign in the data set's "
                 "action and state.",
-                act=_mirrored(dimension, float(total)), dimensions=(dimension,),
+                act=_make_mirror(dimension, float(total)), dimensions=(dimension,),
             )  # fmt: skip
 
 
-def _mirrored(dimension: int, total: float) -> Callable[[Array], Array]:
+def _make_mirror(dimension: int, total: float) -> Callable[[Array], Array]:
     def act(predicted: Array) -> Array:
         changed = predicted.copy()
         changed[..., dimension] = total - changed[..., dimension]
@@ -228,8 +228,8 @@ def _relative(wiring: SubjectWiring) -> Iterator[Change]:
          data.format("convert this data's to relative ones")),
         ("the state is added once too often", -1, "chunk", steps.format("turn off")),
     )  # fmt: skip
-    for words, added, state_of, mend in ways:
-        yield Change("relative", words, mend, state_added=added, state_of=state_of, over_hold=True)
+    for words, added, state_of, fix in ways:
+        yield Change("relative", words, fix, state_added=added, state_of=state_of, over_hold=True)
     words = "this data's actions are relative to the state, the policy's are absolute"
     yield Change(
         "relative", words, data.format("convert this data's to absolute ones"), state_of="action",
@@ -245,13 +245,13 @@ def _times() -> Iterator[Change]:
             "Pair observations and actions as the training data does: action t belongs to the observation of tick t.",
             shift=shift, over_hold=True,
         )  # fmt: skip
-    mend = "Run the loop at the rate that the policy was trained at (--fps), or record data at it: {} this data's."
+    fix = "Run the loop at the rate that the policy was trained at (--fps), or record data at it: {} this data's."
     yield Change(
-        "rate", "the policy was trained at half the rate of this data", mend.format("half"), recorded_every=2,
+        "rate", "the policy was trained at half the rate of this data", fix.format("half"), recorded_every=2,
         over_hold=True,
     )  # fmt: skip
     yield Change(
-        "rate", "the policy was trained at twice the rate of this data", mend.format("twice"), predicted_every=2,
+        "rate", "the policy was trained at twice the rate of this data", fix.format("twice"), predicted_every=2,
         over_hold=True,
     )  # fmt: skip
 

@@ -12,7 +12,7 @@ cameras swapped, channels, order, units, normalisation, signs, relative actions,
 prompt. A claim holds in pairs over episodes, at 5 % for all hypotheses together. It also names weights that the policy
 has and the file lacks, since their layers stay random. --read_only skips all this.
 
---mend=NEW writes a fixed copy of the checkpoint. It fixes statistics that have another name, are missing, belong to
+--fix=FOLDER writes a fixed copy of the checkpoint. It fixes statistics that have another name, are missing, belong to
 other data than --dataset.root, or are inside the weights. It fixes weights that were saved from a compiled policy, and
 fields of another version of LeRobot. The copy must have no new fault, and must explain the recorded frames no worse
 than the checkpoint does. If it does not, it is not written, and a line says why.
@@ -27,7 +27,7 @@ It reads the frames of the data set without decoding: are the statistics, the le
 of the frames what its files say, which joints stand still, does an action lead its state, at which rate do both really
 change, is an episode another one again, are there tasks in words. Without a policy it reads the data set alone. With
 --decode, and where the policy runs on recorded frames, it also decodes a few images: is a camera frozen, does one show
-nothing. --mend_data=NEW writes a copy whose statistics and numbers are those of its frames.
+nothing. --fix_data=FOLDER writes a copy whose statistics and numbers are those of its frames.
 
 It counts the prompt's tokens, if the tokenizer's file is on this machine, and shows what the tokenizer cuts off.
 
@@ -41,9 +41,9 @@ Examples:
   strobe preflight --policy.path=FOLDER --dataset.root=DATA
   strobe preflight --policy.path=FOLDER --dataset.root=DATA --dataset.episodes=[0,1,2,3] --held_out=[40,41,42,43]
   strobe preflight -- --robot.type=so101_follower --robot.port=/dev/ttyACM0 --policy.path=FOLDER --task="pick the cube"
-  strobe preflight --policy.path=FOLDER --dataset.root=DATA --mend=fixed
+  strobe preflight --policy.path=FOLDER --dataset.root=DATA --fix=fixed
   strobe preflight --dataset.root=DATA
-  strobe preflight --dataset.root=DATA --mend_data=mended-data
+  strobe preflight --dataset.root=DATA --fix_data=fixed-data
   strobe preflight --policy.path=FOLDER --dataset.root=DATA --rollout=runs/REHEARSAL
 """
 
@@ -54,10 +54,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from strobe.core.cli.bounds import above
+from strobe.core.cli.bounds import exclusive_minimum_bound
 from strobe.core.cli.flags import OutputFlags
 from strobe.core.cli.live import Live, importing
-from strobe.core.cli.parse import pairs, parse, spelt, split_lerobot
+from strobe.core.cli.parse import format_argument, pairs, parse, split_lerobot
 from strobe.core.cli.runner import Command, Studied
 from strobe.core.errors import UserError
 from strobe.lerobot.flags.subject_flags import POLICY_NAMES, ModelFlags, check_overrides, split_subject
@@ -91,15 +91,15 @@ class PreflightConfig(OutputFlags):
     # recording, and the time of its calls with the chunk.
     rollout: Path | None = None
     # Write a fixed copy of the checkpoint to this folder.
-    mend: Path | None = None
+    fix: Path | None = None
     # Write a copy of the data set to this folder, with the statistics and the frames' numbers that its frames have.
-    mend_data: Path | None = None
+    fix_data: Path | None = None
     # Also decode a few images of the data set, for 20 s at most: is a camera frozen, does one show nothing?
     decode: bool = False
     # Only read files. Do not run the policy on the frames of --dataset.root.
     read_only: bool = False
     # Seconds for running the policy on recorded frames. If a run takes long, fewer hypotheses are judged.
-    seconds: float = field(default=90.0, metadata=above(0))
+    seconds: float = field(default=90.0, metadata=exclusive_minimum_bound(0))
     # Episodes that the policy was not trained on. The report shows them next to the others.
     held_out: list[int] | None = None
 
@@ -114,7 +114,7 @@ def read(argv: Sequence[str]) -> tuple[PolicyOptions, PreflightConfig, list[str]
         raise UserError("a model drives no robot: name a policy (--policy.path=FOLDER)")
     if flags.path is None and theirs is not None:
         flags.path = next((value for name, value in pairs(theirs) if name == "--policy.path"), None)
-    if flags.path is None and (theirs is not None or config.mend is not None or config.dataset.root is None):
+    if flags.path is None and (theirs is not None or config.fix is not None or config.dataset.root is None):
         raise UserError("name the checkpoint to check: --policy.path=FOLDER, or a data set: --dataset.root=DATA")
     if flags.path is not None:
         check_overrides(flags, None)
@@ -122,8 +122,8 @@ def read(argv: Sequence[str]) -> tuple[PolicyOptions, PreflightConfig, list[str]
         raise UserError(
             "--rollout compares a run's lags with a recording's: name the recording with --dataset.root=DATA"
         )
-    if config.mend_data is not None and config.dataset.root is None:
-        raise UserError("--mend_data writes a copy of a data set: name it with --dataset.root=DATA")
+    if config.fix_data is not None and config.dataset.root is None:
+        raise UserError("--fix_data writes a copy of a data set: name it with --dataset.root=DATA")
     if config.dataset.root is None and (config.dataset.episodes or config.held_out):
         raise UserError("the episodes need a data set: name it with --dataset.root=DATA")
     if theirs is not None:
@@ -140,10 +140,10 @@ def study(flags: PolicyOptions, config: PreflightConfig, theirs: list[str] | Non
     from strobe.preflight.run import Preflight, preflight, preflight_of_data
     from strobe.preflight.run_of_policy import read_run
     from strobe.preflight.wiring.checkpoint import checkpoint_folder
-    from strobe.preflight.wiring.of_run import policy_flags, settings_of
+    from strobe.preflight.wiring.of_run import parse_settings, policy_flags
 
     robot = None
-    given = [spelt(*pair) for pair in pairs(theirs or [])]
+    given = [format_argument(*pair) for pair in pairs(theirs or [])]
     if theirs is not None:
         live.stage("reading lerobot-rollout's arguments")
         with importing():
@@ -155,23 +155,23 @@ def study(flags: PolicyOptions, config: PreflightConfig, theirs: list[str] | Non
     if flags.path is None:
         assert config.dataset.root is not None
         result = preflight_of_data(
-            config.dataset.root, config.mend_data, config.dataset.episodes, decode=config.decode, progress=live.progress
+            config.dataset.root, config.fix_data, config.dataset.episodes, decode=config.decode, progress=live.progress
         )
-        return _studied(result, flags, config, theirs)
-    settings = settings_of([*flags.overrides, *policy_flags(given)])
+        return _make_study(result, flags, config, theirs)
+    settings = parse_settings([*flags.overrides, *policy_flags(given)])
     folder = checkpoint_folder(flags.path or "")
     run = read_run(config.rollout) if config.rollout is not None else None
     look = Preflight(
-        folder, config.dataset.root, robot, config.rename_map, config.mend, run, settings, config.mend_data,
+        folder, config.dataset.root, robot, config.rename_map, config.fix, run, settings, config.fix_data,
         config.dataset.episodes, config.decode or not config.read_only, live.progress,
     )  # fmt: skip
     result = preflight(look)
     if config.dataset.root is not None and not config.read_only:
         _look_at_frames(result, flags, config, run, live)
-    return _studied(result, flags, config, theirs)
+    return _make_study(result, flags, config, theirs)
 
 
-def _studied(
+def _make_study(
     result: PreflightResult, flags: PolicyOptions, config: PreflightConfig, theirs: list[str] | None
 ) -> Studied:
     options = {"policy": flags, **vars(config), "lerobot-rollout": theirs}
@@ -200,7 +200,7 @@ def _look_at_frames(
         list(flags.overrides),
     )  # fmt: skip
     live.stage("predicting on recorded frames")
-    look_at_frames(result, Path(result.wiring.sources["policy"]), frames, live.progress, run, config.mend)
+    look_at_frames(result, Path(result.wiring.sources["policy"]), frames, live.progress, run, config.fix)
 
 
 run = Command("preflight", __doc__, PreflightConfig, read, study)

@@ -64,7 +64,7 @@ def ranges(names: Sequence[str], executed: int, *predictions: Predictions) -> li
     ]
 
 
-def executed_of(subject: PolicySubject, chunk: int) -> int:
+def executed_per_chunk(subject: PolicySubject, chunk: int) -> int:
     """Return how many actions of each chunk are executed, by the policy's config; all where it does not say."""
     steps = getattr(subject.policy.config, "n_action_steps", None)
     return min(chunk, steps) if isinstance(steps, int) and steps > 0 else chunk

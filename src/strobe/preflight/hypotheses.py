@@ -21,7 +21,7 @@ from strobe.preflight.open_loop_errors import (
     FEWEST_EPISODES,
     LEVEL,
     assignment,
-    explained,
+    explained_variance,
     mean_square,
     paired_error,
     rms,
@@ -62,13 +62,13 @@ class Compared:
         """The number of actions of a chunk."""
         return self.predictions.wired.shape[1]
 
-    def recorded_at(self, shift: int = 0, every: int = 1, count: int | None = None) -> Array:
+    def recorded_actions(self, shift: int = 0, every: int = 1, count: int | None = None) -> Array:
         """Return recorded actions, (frames, count, dimensions), from ``shift`` ticks after the frame on."""
         count = self.chunk if count is None else count
         first = REACH + shift
         return self.windows[:, first : first + every * (count - 1) + 1 : every]
 
-    def state_at(
+    def recorded_states(
         self, of: Literal["chunk", "action"], shift: int = 0, every: int = 1, count: int | None = None
     ) -> Array:
         """Return the states of the frames, or those recorded with the actions of `recorded_at`."""
@@ -88,12 +88,12 @@ class Compared:
         return squared_errors(predicted, recorded, self.recorded.spread)
 
 
-def compared(recorded: RecordedActions, predictions: Predictions) -> Compared:
+def match_recorded_actions(recorded: RecordedActions, predictions: Predictions) -> Compared:
     """Return ``predictions`` with what was recorded around their frames."""
     frames, chunk = predictions.frames, predictions.wired.shape[1]
 
     def windows(values: Array) -> Array:
-        return np.stack([recorded.around(values, frame, -REACH, 2 * chunk + REACH) for frame in frames])
+        return np.stack([recorded.slice_ticks(values, frame, -REACH, 2 * chunk + REACH) for frame in frames])
 
     states = windows(recorded.states) if recorded.states is not None else None
     return Compared(recorded, predictions, windows(recorded.actions), states, recorded.episodes[frames])
@@ -107,7 +107,7 @@ def found_order(data: Compared, named_in_config: bool) -> tuple[Change | None, s
             that its type has not.
     """
     episodes = np.unique(data.episodes)
-    target, predicted, orders = data.recorded_at(), data.predictions.wired, []
+    target, predicted, orders = data.recorded_actions(), data.predictions.wired, []
     if len(episodes) < FEWEST_EPISODES:
         return None, ""
     for half in (episodes[::2], episodes[1::2]):
@@ -120,15 +120,15 @@ def found_order(data: Compared, named_in_config: bool) -> tuple[Change | None, s
         return None, "both halves of the episodes find the order that it has"
     moved = ", ".join(f"{names[place]} as {names[at]}" for at, place in enumerate(order) if at != place)
     training = [names[int(at)] for at in np.argsort(order)]
-    mend = f"The policy was trained with the order {', '.join(training)}: name the robot's joints and the data's "
-    mend += "dimensions so in action."
+    fix = f"The policy was trained with the order {', '.join(training)}: name the robot's joints and the data's "
+    fix += "dimensions so in action."
     if named_in_config:
         listed = ", ".join(f'"{name}"' for name in training)
-        mend += f' config.json: "action_feature_names": [{listed}], by which RTC sends them.'
+        fix += f' config.json: "action_feature_names": [{listed}], by which RTC sends them.'
     return Change(
         "action-order",
         f"the action's dimensions change places: {moved}",
-        mend,
+        fix,
         act=lambda actions: actions[..., order],
     ), ""  # fmt: skip
 
@@ -185,9 +185,9 @@ def _claim_the_best(judged: Sequence[_Judged]) -> None:
 
 
 def _judge(change: Change, data: Compared, level: float) -> _Judged:
-    hypothesis = Hypothesis(kind=change.kind, name=change.name, mend=change.mend, inputs=list(change.inputs))
+    hypothesis = Hypothesis(kind=change.kind, name=change.name, fix=change.fix, inputs=list(change.inputs))
     judged = _Judged(change, hypothesis)
-    predicted, hypothesis.why = _predicted(change, data)
+    predicted, hypothesis.why = _predict_under_change(change, data)
     if predicted is None:
         return judged
     count = -(-data.chunk // change.predicted_every)
@@ -195,21 +195,21 @@ def _judge(change: Change, data: Compared, level: float) -> _Judged:
     # A policy of absolute actions misses by far more than relative ones vary, however well it was trained. Its errors
     # are therefore judged in σ of the absolute actions. All hypotheses are ranked in σ of the recorded ones.
     under = data.absolute() if change.recorded_relative else data
-    target = under.recorded_at(change.shift, change.recorded_every, count)
+    target = under.recorded_actions(change.shift, change.recorded_every, count)
     squares = under.errors(own, target)
-    wired = under.errors(data.predictions.wired[:, :count], data.recorded_at(count=count))
+    wired = under.errors(data.predictions.wired[:, :count], data.recorded_actions(count=count))
     mean = under.errors(np.broadcast_to(under.recorded.actions.mean(axis=0), target.shape), target)
     judged.whole = mean_square(data.errors(own, target)) or np.inf
     if change.dimensions is not None:
         squares, wired, mean = (each[..., list(change.dimensions)] for each in (squares, wired, mean))
-    hypothesis.explained, hypothesis.wired = explained(squares, mean), explained(wired, mean)
+    hypothesis.explained, hypothesis.wired = explained_variance(squares, mean), explained_variance(wired, mean)
     hypothesis.paired = paired_error(squares, wired, data.episodes, level)
     hypothesis.over_mean = paired_error(squares, mean, data.episodes, level)
-    hypothesis.moved = _moved(change, data)
+    hypothesis.moved = _largest_input_effect(change, data)
     over_hold = None
     if change.over_hold and data.recorded.can_hold and data.states is not None:
         # Where the record is relative to the state, a robot that holds still has actions of 0.
-        held = 0.0 if change.state_added < 0 else data.state_at(change.state_of)
+        held = 0.0 if change.state_added < 0 else data.recorded_states(change.state_of)
         hold = under.errors(np.broadcast_to(held, target.shape), target)
         over_hold = paired_error(squares, hold, data.episodes, level)
     hypothesis.outcome, hypothesis.why = _outcome(hypothesis, change, over_hold)
@@ -218,7 +218,7 @@ def _judge(change: Change, data: Compared, level: float) -> _Judged:
     return judged
 
 
-def _predicted(change: Change, data: Compared) -> tuple[Array | None, str]:
+def _predict_under_change(change: Change, data: Compared) -> tuple[Array | None, str]:
     """Return the chunks as they would be under a change; None, and why, where they are not known."""
     predictions = data.predictions
     if change.observed in predictions.failed:
@@ -230,11 +230,11 @@ def _predicted(change: Change, data: Compared) -> tuple[Array | None, str]:
         with np.errstate(over="ignore", invalid="ignore"):
             predicted = change.act(predicted)
     if change.state_added:
-        predicted = predicted + change.state_added * data.state_at(change.state_of)
+        predicted = predicted + change.state_added * data.recorded_states(change.state_of)
     return predicted, ""
 
 
-def _moved(change: Change, data: Compared) -> float | None:
+def _largest_input_effect(change: Change, data: Compared) -> float | None:
     """Return by how many σ the actions change at most where an input of the change is another frame's.
 
     An input that comes far too small looks like one that the policy does not look at. There, what the change itself

@@ -27,7 +27,7 @@ def lags(wiring: Wiring, dataset: Path, run: PolicyRun | None) -> Lag:
     recorded = recording.read(dataset)
     lag = Lag(joints=[], fps=recorded.fps)
     try:
-        lag.joints = _of_data(wiring, recorded)
+        lag.joints = _data_lags(wiring, recorded)
     except DatasetError as error:
         lag.unjudged.append(f"Lags of the recording: {error.fault.what}; {error.fault.repair}.")
     lag.unjudged.append(
@@ -43,7 +43,7 @@ def lags(wiring: Wiring, dataset: Path, run: PolicyRun | None) -> Lag:
     return lag
 
 
-def _of_data(wiring: Wiring, recorded: recording.Recording) -> list[JointLag]:
+def _data_lags(wiring: Wiring, recorded: recording.Recording) -> list[JointLag]:
     action, state = (wire.ends.get("dataset") if (wire := wiring.wire(name)) else None for name in ("action", STATE))
     if action is None or state is None:
         return []
@@ -81,7 +81,7 @@ def _episodes(recorded: recording.Recording, action: str, state: str) -> Iterato
                 yield np.stack(rows[action].to_list()), np.stack(rows[state].to_list())
 
 
-def call_in(run: PolicyRun) -> CallTime | None:
+def measured_call_time(run: PolicyRun) -> CallTime | None:
     """Return the time of a call in ``run``; None if none was timed, or a server answered."""
     rollout, engine = run.rollout, run.rollout.engine
     if rollout.inference is None or rollout.inference.latency is None or engine not in ("sync", "rtc"):
@@ -104,7 +104,7 @@ def _add_run(lag: Lag, run: PolicyRun) -> None:
             f"Lags of the run: its loop held {pace.held_hz:.0f} of {pace.asked_hz:.0f} Hz, so its ticks are longer."
         )
         return
-    found = _of_events(run.folder, lag) or {
+    found = _event_lags(run.folder, lag) or {
         joint.joint: float(joint.lag_ticks) for joint in rollout.tracking if joint.lag_ticks is not None
     }
     if not found:
@@ -117,7 +117,7 @@ def _add_run(lag: Lag, run: PolicyRun) -> None:
             lag.joints.append(JointLag(joint=name, run=ticks))
 
 
-def _of_events(run: Path, lag: Lag) -> dict[str, float]:
+def _event_lags(run: Path, lag: Lag) -> dict[str, float]:
     """Return the lags of a run's joints by the measure that the recording's are found by; {} without events."""
     if not (run / EVENTS).is_file():
         return {}

@@ -18,11 +18,11 @@ from strobe.lerobot.policies.checkpoints import ReadNames, UnreadWeightsError
 from strobe.lerobot.policies.loading import load_subject
 from strobe.lerobot.policies.options import InputOptions, PolicyOptions
 from strobe.lerobot.policies.policy_subject import PolicySubject
-from strobe.lerobot.policies.recorded_actions import in_turn
-from strobe.preflight.changes import changes_of
-from strobe.preflight.first_actions import executed_of, predict_first, ranges
-from strobe.preflight.hypotheses import Compared, compared, judge_all
-from strobe.preflight.open_loop_errors import FEWEST_EPISODES, explained, mean_square, paired_error, rms
+from strobe.lerobot.policies.recorded_actions import spread_frames
+from strobe.preflight.changes import possible_changes
+from strobe.preflight.first_actions import executed_per_chunk, predict_first, ranges
+from strobe.preflight.hypotheses import Compared, judge_all, match_recorded_actions
+from strobe.preflight.open_loop_errors import FEWEST_EPISODES, explained_variance, mean_square, paired_error, rms
 from strobe.preflight.predictions import MOST_FRAMES, predict
 from strobe.preflight.results.hypothesis import Hypothesis
 from strobe.preflight.results.open_loop import (
@@ -81,7 +81,7 @@ def open_loop(
     """
     began, read = time.monotonic(), None
     try:
-        subject = _loaded(policy, frames)
+        subject = _load_policy(policy, frames)
         read = subject.loaded.read
         result, hypotheses = judge_subject(subject, frames, progress)
     except UserError as error:
@@ -91,26 +91,26 @@ def open_loop(
     return result, hypotheses, read
 
 
-def explained_by(policy: Path, frames: Frames, progress: Callable[[Progress], None] = lambda _: None) -> float:
+def explained_share(policy: Path, frames: Frames, progress: Callable[[Progress], None] = lambda _: None) -> float:
     """Return the share of the recorded actions that a policy explains; no hypothesis is judged.
 
     Raises:
         UserError: it cannot be run on the frames, or gives what are no numbers.
         KeyboardInterrupt: Ctrl-C came before all frames were predicted.
     """
-    wiring = subject_wiring(subject := _loaded(policy, frames))
-    chosen = in_turn(wiring.recorded.episodes, frames.most)
+    wiring = subject_wiring(subject := _load_policy(policy, frames))
+    chosen = spread_frames(wiring.recorded.episodes, frames.most)
     made = predict(subject, chosen, (), (), frames.seconds, progress)
     if made.stopped:
         raise KeyboardInterrupt
     if not made.frames or not np.isfinite(made.wired).all() or made.wired.shape[2] != wiring.recorded.actions.shape[1]:
         raise UserError("its actions there are no numbers, or others than the data's")
-    whole = summarise(compared(wiring.recorded, made), frames.held_out, 0.0).whole
+    whole = summarise(match_recorded_actions(wiring.recorded, made), frames.held_out, 0.0).whole
     assert whole is not None
     return whole.explained
 
 
-def _loaded(policy: Path, frames: Frames) -> PolicySubject:
+def _load_policy(policy: Path, frames: Frames) -> PolicySubject:
     dataset = DatasetConfig(
         repo_id=f"local/{frames.dataset.name}", root=str(frames.dataset), episodes=_chosen_episodes(frames)
     )
@@ -130,10 +130,10 @@ def _chosen_episodes(frames: Frames) -> list[int] | None:
     held = [episode for episode in wanted if episode in frames.held_out]
     others = [episode for episode in wanted if episode not in frames.held_out]
     room = MOST_EPISODES // 2 if held and others else MOST_EPISODES
-    return sorted([*_thinned(held, room), *_thinned(others, room)])
+    return sorted([*_thin_evenly(held, room), *_thin_evenly(others, room)])
 
 
-def _thinned(values: Sequence[T], most: int) -> list[T]:
+def _thin_evenly(values: Sequence[T], most: int) -> list[T]:
     """Return at most ``most`` of ``values``, evenly spread."""
     count = min(len(values), most)
     return [values[int((number + 0.5) * len(values) / count)] for number in range(count)]
@@ -145,13 +145,13 @@ def judge_subject(
     """Predict on the frames that ``subject`` is fed from, and judge every hypothesis. Raises UserError."""
     wiring = subject_wiring(subject)
     recorded = wiring.recorded
-    changes = changes_of(wiring)
+    changes = possible_changes(wiring)
     begun = time.monotonic()
     jump, first = predict_first(subject, recorded, frames.seconds, progress)
     stopped = "it was stopped before the first frame was looked at"
     if first.stopped:
         return OpenLoop(unjudged=stopped, stopped=True, first_jump=jump), []
-    chosen = in_turn(recorded.episodes, frames.most)
+    chosen = spread_frames(recorded.episodes, frames.most)
     predictions = predict(subject, chosen, changes.observed, wiring.inputs, frames.seconds, progress, begun)
     if not predictions.frames:
         return OpenLoop(unjudged=stopped, stopped=True, first_jump=jump), []
@@ -162,11 +162,11 @@ def judge_subject(
     if bad:
         many = f"{bad} of {len(predictions.frames)} chunks"
         return OpenLoop(unjudged=f"{many} hold what is no number", frames=len(predictions.frames)), []
-    data = compared(recorded, predictions)
+    data = match_recorded_actions(recorded, predictions)
     fps = float(getattr(subject.inputs.meta, "fps", 0) or 0)
     result = summarise(data, frames.held_out, fps)
     result.stopped, result.first_jump = predictions.stopped, jump
-    result.executed = executed_of(subject, data.chunk)
+    result.executed = executed_per_chunk(subject, data.chunk)
     result.ranges = ranges(recorded.names, result.executed, first, predictions)
     result.call_ms = 1e3 * predictions.call_s if predictions.call_s is not None else None
     return result, judge_all(changes.all, data, named_in_config=wiring.names_actions)
@@ -174,7 +174,7 @@ def judge_subject(
 
 def summarise(data: Compared, held_out: Sequence[int], fps: float) -> OpenLoop:
     """Return the errors of the policy as it is wired, beside those of predictions without a policy."""
-    target = data.recorded_at()
+    target = data.recorded_actions()
     squares = data.errors(data.predictions.wired, target)
     naive = {name: data.errors(values, target) for name, values in _naive(data).items()}
     held = np.isin(data.episodes, list(held_out))
@@ -192,7 +192,7 @@ def summarise(data: Compared, held_out: Sequence[int], fps: float) -> OpenLoop:
         dimensions=_dimensions(data, squares, naive),
         along=[rms(squares[:, at]) for at in range(data.chunk)],
         naive_along={name: [rms(values[:, at]) for at in range(data.chunk)] for name, values in naive.items()},
-        by_episode=_by_episode(data, squares, naive, held),
+        by_episode=_errors_by_episode(data, squares, naive, held),
         strips=_strips(data, set(held_out)),
         unjudged="" if len(np.unique(data.episodes)) >= FEWEST_EPISODES else
         f"hypotheses take {FEWEST_EPISODES} episodes, and {len(np.unique(data.episodes))} were looked at",
@@ -203,10 +203,10 @@ def _naive(data: Compared) -> dict[str, Array]:
     shape = data.predictions.wired.shape
     naive = {
         "the mean action": np.broadcast_to(data.recorded.actions.mean(axis=0), shape),
-        "the last action": np.broadcast_to(data.recorded_at(shift=-1, count=1), shape),
+        "the last action": np.broadcast_to(data.recorded_actions(shift=-1, count=1), shape),
     }
     if data.recorded.can_hold and data.states is not None:
-        naive["hold still"] = np.broadcast_to(data.state_at("chunk"), shape)
+        naive["hold still"] = np.broadcast_to(data.recorded_states("chunk"), shape)
     return naive
 
 
@@ -226,13 +226,13 @@ def _part(name: PartName, squares: Array, naive: dict[str, Array], episodes: NDA
         episodes=len(np.unique(episodes)),
         frames=len(squares),
         rms=rms(squares) or 0.0,
-        explained=explained(squares, naive["the mean action"]) or 0.0,
+        explained=explained_variance(squares, naive["the mean action"]) or 0.0,
         naive=errors,
     )
 
 
 def _dimensions(data: Compared, squares: Array, naive: dict[str, Array]) -> list[DimensionError]:
-    difference = data.predictions.wired - data.recorded_at()
+    difference = data.predictions.wired - data.recorded_actions()
     found = []
     for at, name in enumerate(data.recorded.names):
         spread = float(data.recorded.spread[at])
@@ -246,14 +246,14 @@ def _dimensions(data: Compared, squares: Array, naive: dict[str, Array]) -> list
                 spread=spread,
                 rms=rms(squares[..., at]) or 0.0,
                 offset=float(np.clip(np.nanmean(offsets) / spread, -1e6, 1e6)),
-                explained=explained(squares[..., at], naive["the mean action"][..., at]),
+                explained=explained_variance(squares[..., at], naive["the mean action"][..., at]),
                 naive={each: error for each, error in errors.items() if error is not None},
             )
         )
     return found
 
 
-def _by_episode(
+def _errors_by_episode(
     data: Compared, squares: Array, naive: dict[str, Array], held: NDArray[np.bool_]
 ) -> list[EpisodeErrors]:
     found = []
@@ -266,7 +266,7 @@ def _by_episode(
                     held_out=bool(held[which].any()),
                     frames=int(which.sum()),
                     rms=rms(squares[which]) or 0.0,
-                    explained=explained(squares[which], naive["the mean action"][which]),
+                    explained=explained_variance(squares[which], naive["the mean action"][which]),
                 )
             )
     return found
@@ -276,10 +276,10 @@ def _strips(data: Compared, held_out: set[int]) -> list[Strip]:
     """Return episodes with their predicted chunks, thinned."""
     recorded, strips = data.recorded, []
     shown = slice(0, SHOWN_DIMENSIONS)
-    for episode in _thinned([int(each) for each in np.unique(data.episodes)], SHOWN_EPISODES):
+    for episode in _thin_evenly([int(each) for each in np.unique(data.episodes)], SHOWN_EPISODES):
         own = np.flatnonzero(recorded.episodes == episode)
         ticks = np.arange(0, len(own), max(1, -(-len(own) // SHOWN_TICKS)))
-        rows = _thinned(list(np.flatnonzero(data.episodes == episode)), SHOWN_CHUNKS)
+        rows = _thin_evenly(list(np.flatnonzero(data.episodes == episode)), SHOWN_CHUNKS)
         chunks = [_thin_chunk(data, int(row), len(own)) for row in rows]
         strips.append(
             Strip(

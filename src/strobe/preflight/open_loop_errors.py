@@ -47,7 +47,7 @@ def rms(squares: Array) -> float | None:
     return None if mean is None else math.sqrt(mean)
 
 
-def explained(squares: Array, of_mean: Array) -> float | None:
+def explained_variance(squares: Array, of_mean: Array) -> float | None:
     """Return 1 − MSE / MSE of the mean action, over the actions of which both are known; None without any."""
     known = np.isfinite(squares) & np.isfinite(of_mean)
     below = float(of_mean[known].sum()) if known.any() else 0.0

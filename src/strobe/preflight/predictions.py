@@ -77,15 +77,15 @@ def predict(
     done = 0
     try:
         for number, frame in enumerate(frames):
-            if number and work.spent > seconds:
+            if number and work.elapsed_s > seconds:
                 break
-            work.look_at(frame)
+            work.predict_frame(frame)
             done = number + 1
             if number == 0:
                 work.afford()
-            rate = work.spent / done
-            remaining = min(max(seconds - work.spent, 0.0), rate * (len(frames) - done))
-            progress(Progress(done, len(frames), work.spent, remaining, "frames"))
+            rate = work.elapsed_s / done
+            remaining = min(max(seconds - work.elapsed_s, 0.0), rate * (len(frames) - done))
+            progress(Progress(done, len(frames), work.elapsed_s, remaining, "frames"))
     except KeyboardInterrupt:
         return work.result(done, stopped=True)
     return work.result(done, stopped=False)
@@ -112,19 +112,19 @@ class _Work:
         self._previous: Observation | None = None
 
     @property
-    def spent(self) -> float:
+    def elapsed_s(self) -> float:
         """Seconds since it began."""
         return time.monotonic() - self._begun
 
-    def look_at(self, frame: int) -> None:
+    def predict_frame(self, frame: int) -> None:
         """Predict on a frame in all ways."""
         frames = self._subject.inputs.frames
         assert frames is not None
         seen = frames.observation(frame)
         if not self._chunks:  # the first call warms up
-            self._predicted(seen, frame)
+            self._predict_actions(seen, frame)
         began = time.monotonic()
-        chunks = {"": self._predicted(seen, frame)}
+        chunks = {"": self._predict_actions(seen, frame)}
         self._calls.append(time.monotonic() - began)
         for change in self._observed:
             self._try(chunks, f"changed {change.name}", lambda change=change: change.change(dict(seen)), frame)
@@ -138,14 +138,16 @@ class _Work:
 
     def afford(self) -> None:
         """Leave out changes for which the time is too short."""
-        remaining = self._seconds - self.spent
+        remaining = self._seconds - self.elapsed_s
         for extra in (True, False):
             calls = 1 + len(self._observed) + len(self._inputs)
             needed = self._calls[0] * calls * FEWEST_FRAMES
             if needed <= remaining or not self._observed:
                 return
             names = "pairs of the state's dimensions" if extra else "changes of its inputs"
-            self._omitted = f"{names} would need about {self.spent + needed:.0f} s: --seconds={self.spent + needed:.0f}"
+            self._omitted = (
+                f"{names} would need about {self.elapsed_s + needed:.0f} s: --seconds={self.elapsed_s + needed:.0f}"
+            )
             self._observed = [change for change in self._observed if extra and not change.extra]
         self._inputs = []
 
@@ -153,7 +155,7 @@ class _Work:
         """Return what was predicted on the first ``done`` frames."""
         chunks = self._chunks[:done]
         made = Predictions(
-            self._frames[:done], failed=self._failed, omitted=self._omitted, stopped=stopped, seconds=self.spent,
+            self._frames[:done], failed=self._failed, omitted=self._omitted, stopped=stopped, seconds=self.elapsed_s,
             call_s=statistics.median(self._calls) if self._calls else None,
         )  # fmt: skip
         if not chunks:
@@ -169,7 +171,7 @@ class _Work:
             (made.changed if kind == "changed" else made.elsewhere)[what] = values
         return made
 
-    def _predicted(self, seen: Observation, frame: int) -> Array:
+    def _predict_actions(self, seen: Observation, frame: int) -> Array:
         return self._subject.act(seen, self._subject.seed + frame)[0].double().cpu().numpy()
 
     def _try(self, chunks: dict[str, Array], name: str, make: Callable[[], dict[str, object]], frame: int) -> None:
@@ -177,7 +179,7 @@ class _Work:
         if what in self._failed:
             return
         try:
-            predicted = self._predicted(make(), frame)
+            predicted = self._predict_actions(make(), frame)
             if predicted.shape != chunks[""].shape:
                 raise UserError("it gives a chunk of another size")
             chunks[name] = predicted

@@ -7,10 +7,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from strobe.core.errors import UserError, in_a_line
+from strobe.core.errors import UserError, error_line
 from strobe.lerobot.datasets.copy import write_copy
 from strobe.lerobot.datasets.truth import Reading, read_truth
-from strobe.preflight.lag import call_in, lags
+from strobe.preflight.lag import lags, measured_call_time
 from strobe.preflight.proof import hold_to_frames, hold_to_table
 from strobe.preflight.results.preflight import PreflightResult
 from strobe.preflight.results.wiring import CallTime, Timing, Weights, WiredFeature, Wiring
@@ -18,7 +18,7 @@ from strobe.preflight.run_of_policy import PolicyRun
 from strobe.preflight.wiring.checkpoint import read_checkpoint
 from strobe.preflight.wiring.dataset import read_dataset
 from strobe.preflight.wiring.device import device_here
-from strobe.preflight.wiring.mend import mend
+from strobe.preflight.wiring.fix import write_fixed_copy
 from strobe.preflight.wiring.of_frames import add_frames, add_truth
 from strobe.preflight.wiring.read import read_wiring
 from strobe.preflight.wiring.robot import Connected
@@ -42,7 +42,7 @@ class Preflight:
         rollout: a run of this policy, whose lags stand beside the data set's, and whose calls are timed.
         settings: fields of the policy's config that the command line sets.
         fix: the folder into which a fixed copy of the checkpoint is written.
-        mend_data: the folder into which a copy of the data set is written.
+        fix_data: the folder into which a copy of the data set is written.
         episodes: of the data set, that are used; all by default.
         decode: whether a few images of the data set are decoded.
         progress: told how many of its files were read.
@@ -52,10 +52,10 @@ class Preflight:
     dataset: Path | None = None
     robot: Connected | None = None
     rename: Mapping[str, str] = field(default_factory=dict)
-    mend: Path | None = None
+    fix: Path | None = None
     rollout: PolicyRun | None = None
     settings: Mapping[str, Any] = field(default_factory=dict)
-    mend_data: Path | None = None
+    fix_data: Path | None = None
     episodes: Sequence[int] | None = None
     decode: bool = False
     progress: Callable[[Progress], None] = lambda _: None
@@ -69,21 +69,21 @@ class Preflight:
 def preflight(look: Preflight) -> PreflightResult:
     """Read the wiring, and fix it in a copy if that is asked for. Raises UserError for files that cannot be read."""
     wiring = _wiring(look, look.policy)
-    result = answer_of(wiring)
+    result = make_answer(wiring)
     if look.dataset is not None:
         add_truth(wiring, look.dataset, read_checkpoint(look.policy), look.reading)
         wiring.lag = lags(wiring, look.dataset, look.rollout)
     if look.rollout is not None:
-        wiring.timing.call = call_in(look.rollout)
-    if look.mend is not None:
+        wiring.timing.call = measured_call_time(look.rollout)
+    if look.fix is not None:
         recorded = read_dataset(look.dataset) if look.dataset is not None else None
-        result.mended = mend(read_checkpoint(look.policy), wiring, look.mend, recorded)
-        mended = _wiring(look, look.mend)
+        result.fixed = write_fixed_copy(read_checkpoint(look.policy), wiring, look.fix, recorded)
+        fixed = _wiring(look, look.fix)
         if wiring.truth is not None:
-            add_frames(mended, wiring.truth)
-        hold_to_table(result, mended, look.mend)
-    if look.mend_data is not None and look.dataset is not None and wiring.truth is not None:
-        result.mended += write_copy(look.dataset, look.mend_data, wiring.truth)
+            add_frames(fixed, wiring.truth)
+        hold_to_table(result, fixed, look.fix)
+    if look.fix_data is not None and look.dataset is not None and wiring.truth is not None:
+        result.fixed += write_copy(look.dataset, look.fix_data, wiring.truth)
     return result
 
 
@@ -93,7 +93,7 @@ def _wiring(look: Preflight, policy: Path) -> Wiring:
 
 def preflight_of_data(
     dataset: Path,
-    mend_data: Path | None = None,
+    fix_data: Path | None = None,
     episodes: Sequence[int] | None = None,
     *,
     decode: bool = False,
@@ -102,7 +102,7 @@ def preflight_of_data(
     """Read a data set by itself. Raises UserError for files that cannot be read.
 
     Args:
-        mend_data: the folder into which a copy is written.
+        fix_data: the folder into which a copy is written.
         episodes: those that are used; all by default.
         decode: whether a few images are decoded.
         progress: told how many files were read.
@@ -111,22 +111,22 @@ def preflight_of_data(
         recorded = read_dataset(dataset)
     except (AttributeError, IndexError, KeyError, TypeError, ValueError) as error:
         what = f"the files of {dataset} hold what LeRobot does not write there"
-        raise UserError(f"{what}: {in_a_line(error, 120)}") from error
+        raise UserError(f"{what}: {error_line(error, 120)}") from error
     wires = [
         WiredFeature(name=name, kind=feature.kind, ends={"dataset": feature})
         for name, feature in recorded.features.items()
     ]
     wiring = Wiring(policy="", sources={"dataset": str(dataset)}, wires=wires, timing=Timing(data_fps=recorded.fps))
     wiring.truth = read_truth(dataset, Reading(episodes=episodes, decode=decode, progress=progress))
-    result = answer_of(wiring)
+    result = make_answer(wiring)
     result.title = f"{dataset.name}: is it what it says?"
     wiring.lag = lags(wiring, dataset, None)
-    if mend_data is not None:
-        result.mended = write_copy(dataset, mend_data, wiring.truth)
+    if fix_data is not None:
+        result.fixed = write_copy(dataset, fix_data, wiring.truth)
     return result
 
 
-def answer_of(wiring: Wiring, refused: str = "") -> PreflightResult:
+def make_answer(wiring: Wiring, refused: str = "") -> PreflightResult:
     """Return the answer on a wiring that was read. ``refused``: the command that does not start because of it."""
     return PreflightResult(
         strobe_version=__version__,
@@ -143,7 +143,7 @@ def look_at_frames(
     frames: Frames,
     progress: Callable[[Progress], None],
     run: PolicyRun | None = None,
-    mended: Path | None = None,
+    fixed: Path | None = None,
 ) -> None:
     """Run the policy on recorded frames, and add what that shows to ``result``. Imports torch.
 
@@ -171,8 +171,8 @@ def look_at_frames(
         wiring.device_here = device_here(wiring.device, wiring.device_here.asked_by)
     if loop.stopped:
         result.status = "interrupted"
-    if mended is not None:
-        hold_to_frames(result, mended, frames, progress)
+    if fixed is not None:
+        hold_to_frames(result, fixed, frames, progress)
 
 
 def _add_names(weights: Weights, read: ReadNames) -> None:

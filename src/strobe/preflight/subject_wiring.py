@@ -26,15 +26,15 @@ class VectorScale:
     factor: Array
     offset: Array
 
-    def unnormalised(self, numbers: Any) -> object:
+    def unnormalise(self, numbers: Any) -> object:
         """Return normalised ``numbers`` in their own units, as unnormalising does."""
         return numbers * self.factor + self.offset
 
-    def normalised(self, values: Any) -> object:
+    def normalise(self, values: Any) -> object:
         """Return ``values`` normalised."""
         return (values - self.offset) / self.factor
 
-    def far_from(self, other: VectorScale) -> bool:
+    def is_distant(self, other: VectorScale) -> bool:
         """Whether the two differ by more than rounding and a little more data would change."""
         near = np.abs(self.factor - other.factor) <= 0.1 * np.abs(other.factor)
         return not bool((near & (np.abs(self.offset - other.offset) <= 0.1 * np.abs(other.factor))).all())
@@ -100,7 +100,7 @@ def subject_wiring(subject: PolicySubject) -> SubjectWiring:
         recorded=recorded_actions(frames, state or OBS_STATE),
         state=state,
         cameras={offered[name]: name for name in images},
-        words=InputFacts.of(subject.family).reads_words
+        words=InputFacts.from_family(subject.family).reads_words
         or any("tokenizer" in type(step).__name__.lower() for step in steps),
         tasks=_tasks(frames.meta),
         of_state=_wiring(steps, OBS_STATE, FeatureType.STATE, stats.get(state or OBS_STATE, {})),

@@ -35,7 +35,7 @@ class Scheme:
     name: str
     kinds: tuple[HypothesisKind, HypothesisKind, HypothesisKind]
     words: Callable[[str], str]
-    mends: tuple[str, str, str]
+    fixes: tuple[str, str, str]
     state: Vector | None = None
     action: Vector | None = None
     action_by_itself: bool = True
@@ -64,8 +64,8 @@ def _orders(wiring: SubjectWiring) -> Iterator[Scheme]:
             ("state-order", "action-order", "order"),
             lambda what, how=how: f"in {what}, {how}",
             (f"{wanted} in observation.state.", "", f"{wanted} in observation.state and action."),
-            partial(_reordered, order=order),
-            partial(_placed, order=order) if as_wide else None,
+            partial(_reorder, order=order),
+            partial(_invert_order, order=order) if as_wide else None,
             action_by_itself=False,
             extra=extra,
         )
@@ -90,11 +90,11 @@ def _permutations(width: int, names: Sequence[str]) -> Iterator[tuple[tuple[int,
             yield order, words, extra
 
 
-def _reordered(vector: Any, order: Sequence[int]) -> object:
+def _reorder(vector: Any, order: Sequence[int]) -> object:
     return vector[..., list(order)]
 
 
-def _placed(vector: Any, order: Sequence[int]) -> object:
+def _invert_order(vector: Any, order: Sequence[int]) -> object:
     return vector[..., list(np.argsort(order))]
 
 
@@ -104,14 +104,14 @@ def _units(wiring: SubjectWiring) -> Iterator[Scheme]:
         wanted = f"The policy takes {own}, the data has {data}: convert the data, or set the robot's unit (use_degrees)"
         state = None
         if recorded.states is not None:
-            state = partial(_scaled, factor=_joints(recorded.state_names, recorded.states.shape[1], factor))
+            state = partial(_scale, factor=_joints(recorded.state_names, recorded.states.shape[1], factor))
         yield Scheme(
             f"{own} for {data}",
             ("units", "units", "units"),
             lambda what, own=own, data=data: f"{what} should be in {own}, not in {data}",
             (f"{wanted} of observation.state.", f"{wanted} of action.", f"{wanted}."),
             state,
-            partial(_scaled, factor=1 / _joints(recorded.names, recorded.actions.shape[1], factor)),
+            partial(_scale, factor=1 / _joints(recorded.names, recorded.actions.shape[1], factor)),
         )
 
 
@@ -121,18 +121,20 @@ def _joints(names: Sequence[str], width: int, factor: float) -> Any:
     return np.array([1.0 if "gripper" in name.lower() else factor for name in known])
 
 
-def _scaled(vector: Any, factor: Any) -> object:
+def _scale(vector: Any, factor: Any) -> object:
     return vector * factor
 
 
 def _normalisations(wiring: SubjectWiring) -> Iterator[Scheme]:
     state, action = wiring.of_state, wiring.of_action
-    missing = "strobe preflight --policy.path=… --dataset.root=… --mend=NEW writes a copy with this data's statistics."
+    missing = (
+        "strobe preflight --policy.path=… --dataset.root=… --fix=FOLDER writes a copy with this data's statistics."
+    )
     other = (
         "The processors have statistics of other data than this: take the policy_preprocessor and policy_postprocessor "
         "files of the training that made these weights."
     )
-    mends = tuple(
+    fixes = tuple(
         missing if any(vector.normalises and vector.own is None for vector in vectors) else other
         for vectors in ((state,), (action,), (state, action))
     )
@@ -148,45 +150,45 @@ def _normalisations(wiring: SubjectWiring) -> Iterator[Scheme]:
     ways: tuple[tuple[str, str, tuple[str, str, str], object, object], ...] = (
         ("baseline", "{} should not be normalised", none, _raw, _already),
         ("twice", "{} should be normalised twice", twice, _normalised_again, _unnormalised_again),
-        ("by this data", "{} should be normalised with this data's statistics", (mends[0], mends[1], mends[2]),
-         _by_data, _from_data),
+        ("by this data", "{} should be normalised with this data's statistics", (fixes[0], fixes[1], fixes[2]),
+         _rescale_to_data, _from_data),
     )  # fmt: skip
-    for name, words, mends, of_state, of_action in ways:
+    for name, words, fixes, of_state, of_action in ways:
         changed_state = of_state(state) if wiring.recorded.states is not None else None
         changed_action = of_action(action)
         if changed_state is not None or changed_action is not None:
             yield Scheme(
-                name, ("statistics", "statistics", "statistics"), words.format, mends, changed_state, changed_action
+                name, ("statistics", "statistics", "statistics"), words.format, fixes, changed_state, changed_action
             )
 
 
 def _raw(vector: VectorWiring) -> Vector | None:
-    return None if vector.own is None else vector.own.unnormalised
+    return None if vector.own is None else vector.own.unnormalise
 
 
 def _already(vector: VectorWiring) -> Vector | None:
-    return None if vector.own is None else vector.own.normalised
+    return None if vector.own is None else vector.own.normalise
 
 
 def _normalised_again(vector: VectorWiring) -> Vector | None:
-    return None if vector.own is None else vector.own.normalised
+    return None if vector.own is None else vector.own.normalise
 
 
 def _unnormalised_again(vector: VectorWiring) -> Vector | None:
-    return None if vector.own is None else vector.own.unnormalised
+    return None if vector.own is None else vector.own.unnormalise
 
 
-def _by_data(vector: VectorWiring) -> Vector | None:
+def _rescale_to_data(vector: VectorWiring) -> Vector | None:
     """Return what makes the policy see the vector normalised with the data's statistics."""
     own, data = vector.own, vector.data
-    if data is None or (own is not None and not own.far_from(data)):
+    if data is None or (own is not None and not own.is_distant(data)):
         return None
-    return data.normalised if own is None else lambda values: own.unnormalised(data.normalised(values))
+    return data.normalise if own is None else lambda values: own.unnormalise(data.normalise(values))
 
 
 def _from_data(vector: VectorWiring) -> Vector | None:
     """Return what makes of the policy's actions those unnormalised with the data's statistics."""
     own, data = vector.own, vector.data
-    if data is None or (own is not None and not own.far_from(data)):
+    if data is None or (own is not None and not own.is_distant(data)):
         return None
-    return data.unnormalised if own is None else lambda values: data.unnormalised(own.normalised(values))
+    return data.unnormalise if own is None else lambda values: data.unnormalise(own.normalise(values))

@@ -44,14 +44,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
-from strobe.core.cli.bounds import at_least
+from strobe.core.cli.bounds import minimum_bound
 from strobe.core.cli.flags import OutputFlags
 from strobe.core.cli.live import Live, importing
-from strobe.core.cli.parse import pairs, parse, require_lerobot, spelt, split_lerobot, take_repeated
+from strobe.core.cli.parse import format_argument, pairs, parse, require_lerobot, split_lerobot, take_repeated
 from strobe.core.cli.placeholders import option_names
 from strobe.core.cli.runner import Command, Studied
 from strobe.core.errors import UserError
-from strobe.lerobot.flags.argument_names import check, joined
+from strobe.lerobot.flags.argument_names import check, join_flag_values
 from strobe.rollout.command import (
     ChosenLoop,
     choose_loop,
@@ -59,12 +59,12 @@ from strobe.rollout.command import (
     first_look,
     look_at_wiring,
     measure_on_bench,
-    refused,
+    refuse_start,
     say_serious,
     studied_rollout,
 )
 from strobe.rollout.files import observations_folder
-from strobe.rollout.loops.registry import loop_of
+from strobe.rollout.loops.registry import load_loop
 
 PLAYED = ("lerobot-rollout", "lerobot-record", "lerobot-teleoperate")
 
@@ -77,13 +77,13 @@ class RehearseConfig(OutputFlags):
     # camera.
     frames: str | None = None
     # Episode of the dataset.
-    episode: int = field(default=0, metadata=at_least(0))
+    episode: int = field(default=0, metadata=minimum_bound(0))
     # Milliseconds that the emulated USB adapter adds to each answer; Linux's own setting is often 16.
-    latency_ms: float = field(default=1.0, metadata=at_least(0))
+    latency_ms: float = field(default=1.0, metadata=minimum_bound(0))
     # 1: the policy's parts; 2: their blocks; 3: the inside of blocks.
-    depth: int = field(default=1, metadata=at_least(1))
+    depth: int = field(default=1, metadata=minimum_bound(1))
     # Seconds to record. After them the run goes on without Strobe.
-    record_s: int = field(default=1800, metadata=at_least(1))
+    record_s: int = field(default=1800, metadata=minimum_bound(1))
     # Start even if the policy's wiring has a fault with which its first action may already be wrong.
     anyway: bool = False
     # Save each tick's joint numbers and camera frames (JPEG) for `strobe replay`: about 2 MB/s for each 640x480 camera.
@@ -115,7 +115,7 @@ def read(argv: Sequence[str]) -> tuple[RehearseConfig, Staging]:
     frames, rest = {}, []
     for name, value in pairs(ours):
         if not name.startswith("--frames."):
-            rest.append(spelt(name, value))
+            rest.append(format_argument(name, value))
         elif value is None:
             raise UserError(f"{name} needs a value: a video, a dataset's folder or 'live'")
         else:
@@ -142,9 +142,9 @@ def study(config: RehearseConfig, staging: Staging, live: Live) -> Studied:
 
     chosen, look = staging.loop, None
     if _has_checkpoint(chosen.arguments):
-        chosen = _parsed(chosen)
+        chosen = _parse_loop(chosen)
         look = look_at_wiring(chosen)
-        if not config.anyway and (refusal := refused(look, "rehearse", config, chosen.theirs)):
+        if not config.anyway and (refusal := refuse_start(look, "rehearse", config, chosen.theirs)):
             return refusal
     say_serious(look, live)
     events = events_file(config.output_dir)
@@ -175,21 +175,21 @@ def _has_checkpoint(arguments: Sequence[str]) -> bool:
     return "--policy.type" not in names and bool({"--policy.path", "--config_path"} & names)
 
 
-def _parsed(chosen: ChosenLoop) -> ChosenLoop:
+def _parse_loop(chosen: ChosenLoop) -> ChosenLoop:
     """Return the loop with a port for each arm, and with LeRobot's config. Raises UserError for what it refuses."""
     with importing():
-        from strobe.rehearse.emulator.arms import with_ports
+        from strobe.rehearse.emulator.arms import add_ports
 
-        loop = loop_of(chosen.command)
-    arguments = with_ports(joined(chosen.arguments, chosen.command))
+        loop = load_loop(chosen.command)
+    arguments = add_ports(join_flag_values(chosen.arguments, chosen.command))
     return replace(chosen, arguments=arguments, config=loop.check(arguments))
 
 
 def help_words() -> str:
     """Return the help's text, with each fault, what it does and takes."""
-    from strobe.rehearse.faults import listed
+    from strobe.rehearse.faults import fault_kinds_help
 
-    return (__doc__ or "").format(faults=listed())
+    return (__doc__ or "").format(faults=fault_kinds_help())
 
 
 run = Command("rehearse", help_words, RehearseConfig, read, study, bar=False, heavy="timed")

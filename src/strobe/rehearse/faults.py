@@ -120,7 +120,7 @@ FAULTS: dict[str, type[Fault]] = {
 }
 
 
-def content_of(fault: Fault) -> JsonObject:
+def fault_content(fault: Fault) -> JsonObject:
     """Return a fault as plain data, for `from_content`."""
     return {"fault": fault.name} | asdict(fault)
 
@@ -282,7 +282,7 @@ KINDS: dict[str, type[Any]] = {
 }
 
 
-def planned(text: str, arms: Mapping[str, Mapping[str, int]], cameras: Collection[str]) -> Planned:
+def plan_fault(text: str, arms: Mapping[str, Mapping[str, int]], cameras: Collection[str]) -> Planned:
     """Return the fault that ``text`` requests.
 
     Args:
@@ -343,7 +343,7 @@ def _bus_fault(text: str, name: str, given: JsonObject, arms: Mapping[str, Mappi
         raise UserError(f"--fault={text}: {error}") from None
 
 
-def listed() -> str:
+def fault_kinds_help() -> str:
     """Return every kind with its own keys, for ``--help``."""
     shared = {field.name for field in fields(Fault)}
     lines = []

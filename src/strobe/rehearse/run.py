@@ -25,7 +25,7 @@ from strobe.core.timeline.probe import Attached, Hook
 from strobe.lerobot.versions import actions_left
 from strobe.rehearse.emulator.arm import ArmEndedError, EmulatedArm
 from strobe.rehearse.faults import BusFault, Busy, SlowInference
-from strobe.rehearse.stage import RehearsalOptions, RehearsalPlan, RehearsalStage, plan, staged, with_policy
+from strobe.rehearse.stage import RehearsalOptions, RehearsalPlan, RehearsalStage, lend_policy, plan, stage_rehearsal
 from strobe.rollout.loops import rollout
 from strobe.rollout.loops.registry import ROLLOUT
 from strobe.rollout.results.arm import Rehearsal, ServoLeft
@@ -59,11 +59,11 @@ def rehearse(
     """
     with ExitStack() as stack:
         if command == ROLLOUT:
-            arguments = stack.enter_context(with_policy(arguments))
+            arguments = stack.enter_context(lend_policy(arguments))
         made = plan(arguments, options, command, config)
         drawn = draws([fault.like for fault in made.slow if fault.like is not None])
-        stage = stack.enter_context(staged(made, options.latency_ms))
-        with disturbed(stage.arms, made.on_bus, made.slow, made.busy, drawn, command):
+        stage = stack.enter_context(stage_rehearsal(made, options.latency_ms))
+        with disturb_run(stage.arms, made.on_bus, made.slow, made.busy, drawn, command):
             try:
                 watched = watch(stage.arguments, events, depth, record_s, observations, command)
             except UserError as error:
@@ -79,7 +79,7 @@ def rehearse(
 
 def describe(made: RehearsalPlan, stage: RehearsalStage, options: RehearsalOptions) -> Rehearsal:
     """Return what stands in for the robot, and how its servos are left now."""
-    robots = {name: arm.about for name, arm in made.arms.items() if arm.part == "robot"}
+    robots = {name: arm.calibration_text for name, arm in made.arms.items() if arm.part == "robot"}
     rehearsal = Rehearsal(
         frames=made.shown,
         calibration="; ".join(about if len(robots) == 1 else f"{name}: {about}" for name, about in robots.items()),
@@ -119,17 +119,17 @@ def draws(runs: Sequence[str], seed: int = 0) -> Callable[[str, int], float]:
     Raises:
         UserError: no such run, or one without calls of a policy.
     """
-    known = {run: _calls_of(run) for run in runs}
+    known = {run: _load_call_times(run) for run in runs}
     chance = random.Random(seed)
 
-    def drawn(run: str, number: int) -> float:
+    def draw_latency(run: str, number: int) -> float:
         first, others = known[run]
         return first if number == 0 else chance.choice(others)
 
-    return drawn
+    return draw_latency
 
 
-def _calls_of(run: str) -> tuple[float, list[float]]:
+def _load_call_times(run: str) -> tuple[float, list[float]]:
     answer = store.load(Path(run))
     if isinstance(answer, RolloutResult):
         calls = answer.rollout.series.call_ms
@@ -146,7 +146,7 @@ _SPIN = "import os\nparent = os.getppid()\nwhile os.getppid() == parent:\n    fo
 
 
 @contextlib.contextmanager
-def disturbed(
+def disturb_run(
     arms: Mapping[str, EmulatedArm],
     on_bus: Sequence[BusFault],
     slow: Sequence[SlowInference],
@@ -161,19 +161,19 @@ def disturbed(
         drawn: the milliseconds of a call like those of a run: takes the run's name and the call's number.
     """
     if command != ROLLOUT:
-        with _led(command, arms, on_bus, busy):
+        with _disturb_led_loop(command, arms, on_bus, busy):
             yield
         return
     loop = rollout.loop
     build, create = loop.build_rollout_context, loop.create_strategy
 
-    def built(*args: Any, **kwargs: Any) -> object:
+    def build_slowed_context(*args: Any, **kwargs: Any) -> object:
         context = build(*args, **kwargs)
         if slow:
             slow_down(context.policy.policy, context.runtime.cfg.inference.type == "sync", slow, drawn)
         return context
 
-    def created(*args: Any, **kwargs: Any) -> object:
+    def create_disturbed_strategy(*args: Any, **kwargs: Any) -> object:
         strategy = create(*args, **kwargs)
         run = strategy.run
 
@@ -187,7 +187,7 @@ def disturbed(
         strategy.run = disturbed_run
         return strategy
 
-    loop.build_rollout_context, loop.create_strategy = built, created
+    loop.build_rollout_context, loop.create_strategy = build_slowed_context, create_disturbed_strategy
     try:
         yield
     finally:
@@ -195,7 +195,7 @@ def disturbed(
 
 
 @contextlib.contextmanager
-def _led(
+def _disturb_led_loop(
     command: str, arms: Mapping[str, EmulatedArm], on_bus: Sequence[BusFault], busy: Sequence[Busy]
 ) -> Iterator[None]:
     """`disturbed` for a loop that a leader drives: until robot or leader is let go, over episodes and rests."""
@@ -205,7 +205,7 @@ def _led(
     loop, begun, trouble = getattr(module, name), [False], ExitStack()
 
     @functools.wraps(loop)
-    def looped(*args: object, **kwargs: object) -> Any:
+    def run_disturbed_loop(*args: object, **kwargs: object) -> Any:
         if not begun[0]:
             begun[0] = True
             for each in busy:
@@ -221,16 +221,18 @@ def _led(
 
         return disconnect
 
-    def made(make: Call, *args: object, **kwargs: object) -> Any:
+    def make_attached_device(make: Call, *args: object, **kwargs: object) -> Any:
         device = make(*args, **kwargs)
         # On its class: an object that holds itself would let its motors go in another order than LeRobot's does.
         attached.enter_context(Attached([Hook(type(device), "disconnect", "")], ending))
         return device
 
     with ExitStack() as attached, trouble:
-        attached.enter_context(mock.patch.object(module, name, looped))
+        attached.enter_context(mock.patch.object(module, name, run_disturbed_loop))
         for maker in ("make_robot_from_config", "make_teleoperator_from_config"):
-            attached.enter_context(mock.patch.object(module, maker, functools.partial(made, getattr(module, maker))))
+            attached.enter_context(
+                mock.patch.object(module, maker, functools.partial(make_attached_device, getattr(module, maker)))
+            )
         yield
 
 

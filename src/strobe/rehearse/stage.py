@@ -23,20 +23,20 @@ from lerobot.utils.import_utils import register_third_party_plugins
 
 from strobe.core.errors import UserError, install, nearest
 from strobe.core.families.registry import building
-from strobe.core.json_text import JsonObject, parsed
+from strobe.core.json_text import JsonObject, parse_json
 from strobe.lerobot.datasets import finder
-from strobe.lerobot.flags.lerobot_flags import joined, patched_arguments
-from strobe.lerobot.flags.lerobot_flags import parsed as parsed_flags
+from strobe.lerobot.flags.lerobot_flags import join_flag_values, patched_arguments
+from strobe.lerobot.flags.lerobot_flags import parse_config as parsed_flags
 from strobe.lerobot.policies import inputs, lerobot_policies
 from strobe.lerobot.policies.standins import stand_ins
 from strobe.lerobot.quiet import quiet
 from strobe.rehearse.emulator import calibration as cal
 from strobe.rehearse.emulator.arm import EmulatedArm
-from strobe.rehearse.emulator.arms import EmulatedPart, arms_of, cameras_of, with_ports
-from strobe.rehearse.faults import BusFault, Busy, CameraFault, SlowInference, planned
+from strobe.rehearse.emulator.arms import EmulatedPart, add_ports, configured_cameras, emulated_arms
+from strobe.rehearse.faults import BusFault, Busy, CameraFault, SlowInference, plan_fault
 from strobe.rollout.loops import rollout
 from strobe.rollout.loops.header import MADE
-from strobe.rollout.loops.registry import ROLLOUT, loop_of
+from strobe.rollout.loops.registry import ROLLOUT, load_loop
 from strobe.rollout.loops.rollout import COMMAND
 
 _EYE = "--robot.cameras={front: {type: opencv, index_or_path: 0, fps: 30, width: 640, height: 480}}"
@@ -54,7 +54,7 @@ def _robot(body: Sequence[str]) -> Any:
 
 
 @contextlib.contextmanager
-def with_policy(argv: Sequence[str]) -> Iterator[list[str]]:
+def lend_policy(argv: Sequence[str]) -> Iterator[list[str]]:
     """Lend lerobot-rollout a policy of random weights where ``argv`` names a type instead of a checkpoint.
 
     ``--policy.type=KIND`` makes one for the robot's cameras and joints, tiny unless ``--policy.size=full``; further
@@ -64,7 +64,7 @@ def with_policy(argv: Sequence[str]) -> Iterator[list[str]]:
     Raises:
         UserError: an unknown type or field, a type and a path, a robot that LeRobot does not know.
     """
-    given = [argument.partition("=")[::2] for argument in joined(argv, COMMAND)]
+    given = [argument.partition("=")[::2] for argument in join_flag_values(argv, COMMAND)]
     of_policy = {name.removeprefix("--policy."): value for name, value in given if name.startswith("--policy.")}
     if "type" not in of_policy:
         yield list(argv)
@@ -76,16 +76,16 @@ def with_policy(argv: Sequence[str]) -> Iterator[list[str]]:
     if size not in ("tiny", "full"):
         raise UserError(f"--policy.size={size}: 'full' or 'tiny'")
     rest = [f"{name}={value}" for name, value in given if not name.startswith("--policy.")]
-    body = [argument for argument in with_ports(rest) if argument.startswith("--robot.")]
+    body = [argument for argument in add_ports(rest) if argument.startswith("--robot.")]
     if not any(argument.startswith("--robot.type=") for argument in body):
         raise UserError("name the robot: --robot.type=so101_follower (or another)")
     register_third_party_plugins()  # cameras that a recorded run replays are one
     assert rollout.loop is not None  # robots and cameras register themselves when LeRobot's script is imported
     robot = _robot(body)
-    if not cameras_of(robot):  # LeRobot refuses most policies that see nothing
+    if not configured_cameras(robot):  # LeRobot refuses most policies that see nothing
         rest.append(_EYE)
         robot = _robot([*body, _EYE])
-    joints = sum(len(arm.kind.models) for arm in arms_of(robot, "robot").values())
+    joints = sum(len(arm.kind.models) for arm in emulated_arms(robot, "robot").values())
     with tempfile.TemporaryDirectory(prefix="strobe-policy-") as temporary:
         folder = Path(temporary) / SOURCE
         device = [f"--device={value}" for name, value in given if name == "--device"]
@@ -94,7 +94,7 @@ def with_policy(argv: Sequence[str]) -> Iterator[list[str]]:
         )
         config.input_features = {
             f"{OBS_IMAGES}.{name}": PolicyFeature(FeatureType.VISUAL, (3, camera.height, camera.width))
-            for name, (_, _, camera) in cameras_of(robot).items()
+            for name, (_, _, camera) in configured_cameras(robot).items()
         } | {OBS_STATE: PolicyFeature(FeatureType.STATE, (joints,))}
         config.output_features = {ACTION: PolicyFeature(FeatureType.ACTION, (joints,))}
         loaded = lerobot_policies.load(config, inputs.synthetic(config), size=size)  # type: ignore[arg-type]
@@ -176,19 +176,19 @@ def plan(argv: Sequence[str], options: RehearsalOptions, command: str = ROLLOUT,
             or a recording that is not there; an unknown fault; a policy fault for a command without policy; an invalid
             calibration file.
     """
-    argv = with_ports(joined(argv, command))
-    config = loop_of(command).check(argv) if config is None else config
+    argv = add_ports(join_flag_values(argv, command))
+    config = load_loop(command).check(argv) if config is None else config
     robot, teleop = config.robot, getattr(config, "teleop", None)
     assert robot is not None
-    arms = arms_of(robot, "robot") | (arms_of(teleop, "teleop") if teleop is not None else {})
+    arms = emulated_arms(robot, "robot") | (emulated_arms(teleop, "teleop") if teleop is not None else {})
     if any(find_spec(arm.kind.brand.sdk) is None for arm in arms.values()):
         raise UserError(f"LeRobot's driver of these servos is not installed: {install('robot')}")
-    eyes = cameras_of(robot)
+    eyes = configured_cameras(robot)
     ids = {name: {joint: servo.id for joint, servo in arm.calibration.items()} for name, arm in arms.items()}
     for name in options.frames:
         if name and name not in eyes:
             raise UserError(f"--frames.{name}: the robot has no camera '{name}'; {nearest(name, eyes)}")
-    faults = [planned(text, ids, list(eyes)) for text in options.faults]
+    faults = [plan_fault(text, ids, list(eyes)) for text in options.faults]
     slow = [fault for fault in faults if isinstance(fault, SlowInference)]
     if slow and command != ROLLOUT:
         raise UserError(f"--fault=inference is for {ROLLOUT}: {command} has no policy")
@@ -196,7 +196,7 @@ def plan(argv: Sequence[str], options: RehearsalOptions, command: str = ROLLOUT,
     cameras, shown = _replaying(eyes, options, on_cameras)
     replaced = {f"--{arm.flag}.port" for arm in arms.values()}
     replaced |= {f"--{flag}" for name, (flag, _, _) in eyes.items() if name in cameras}
-    for part in _without_file(arms):
+    for part in _uncalibrated_parts(arms):
         replaced |= {f"--{part}.id", f"--{part}.calibration_dir"}
     records = getattr(config, "dataset", None) is not None
     replaced.update(_RECORDED if records else ())
@@ -239,7 +239,7 @@ def _replaying(
 
 
 @contextlib.contextmanager
-def staged(made: RehearsalPlan, latency_ms: float) -> Iterator[RehearsalStage]:
+def stage_rehearsal(made: RehearsalPlan, latency_ms: float) -> Iterator[RehearsalStage]:
     """Start the emulated arms of a plan, and end them with the block. Raises UserError where an arm cannot be made."""
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="strobe-rehearsal-")))
@@ -256,7 +256,7 @@ def staged(made: RehearsalPlan, latency_ms: float) -> Iterator[RehearsalStage]:
                 )
             )
             arguments.append(f"--{arm.flag}.port={arms[name].port}")
-        for part in _without_file(made.arms):
+        for part in _uncalibrated_parts(made.arms):
             for arm in made.arms.values():
                 if arm.part == part:
                     cal.write(arm.calibration, folder / part / f"rehearsal{arm.suffix}.json")
@@ -272,7 +272,7 @@ def staged(made: RehearsalPlan, latency_ms: float) -> Iterator[RehearsalStage]:
         yield RehearsalStage(arguments, arms)
 
 
-def _without_file(arms: Mapping[str, EmulatedPart]) -> list[str]:
+def _uncalibrated_parts(arms: Mapping[str, EmulatedPart]) -> list[str]:
     """Return parts that lack a calibration file for one of their arms: "robot", "teleop"."""
     return list(dict.fromkeys(arm.part for arm in arms.values() if arm.file is None))
 
@@ -290,7 +290,7 @@ def _recording(camera: str, source: str, episode: int) -> JsonObject:
         if not info.is_file():
             raise UserError(f"--frames: {path} is neither a LeRobotDataset (it has no meta/info.json) nor a video")
         with finder.reading(path):
-            features = parsed(info.read_text()).get("features", {})
+            features = parse_json(info.read_text()).get("features", {})
         videos = [key for key, feature in features.items() if feature.get("dtype") == "video"]
         named = [key for key in videos if key.rpartition(".")[2] == camera]
         if not named and len(videos) != 1:

@@ -11,10 +11,10 @@ import numpy as np
 
 from strobe.replay.results import Check, ColumnName, Range, Replayed
 from strobe.rollout.loops.recorded_run import RecordedRun
-from strobe.rollout.loops.virtual_rollout import Beat, EngineInputs, Setting, no_policy
+from strobe.rollout.loops.virtual_rollout import Beat, EngineInputs, Setting, make_zero_inputs
 from strobe.rollout.loops.virtual_time import PlayOptions, play
 from strobe.rollout.measure import rollout as measure
-from strobe.rollout.measure.rollout import Call, LoopRun, drawn, in_order, jumps, middle
+from strobe.rollout.measure.rollout import Call, LoopRun, cycle_latencies, draw_latencies, jumps, middle
 from strobe.rollout.results.rollout import SEAM_JUMP
 
 POLL_NS = 10_000_000  # interval between two looks at LeRobot's inference thread
@@ -70,7 +70,7 @@ class PlayedColumn:
     interrupted: bool
 
 
-def draws_for(run: RecordedRun, most: int) -> int:
+def draw_count(run: RecordedRun, most: int) -> int:
     """Return how many draws a run of this length is worth: ``most``, fewer where it is long."""
     return max(1, min(most, max(FEWEST, MOST_TICKS // max(1, len(run.beats)))))
 
@@ -96,14 +96,14 @@ def play_column(run: RecordedRun, column: Column, options: Options, draws: int) 
         KeyboardInterrupt: before its first play was over.
     """
     setting = column.setting
-    once = _play_in_order(run, column, no_policy(setting), PlayOptions(until_ns=run.span_ns + 1))
+    once = _play_in_order(run, column, make_zero_inputs(setting), PlayOptions(until_ns=run.span_ns + 1))
     values: dict[str, list[float]] = {}
     answered, interrupted = 0, False
     try:
         for number in range(0 if column.ideal else draws):
             options.tell(number, draws)
             played = drawn_play(run, setting, column.latencies, options.seed + number)
-            drawn_column = _measured(column.name, setting, played)
+            drawn_column = _measure_column(column.name, setting, played)
             for figure, value in figures(drawn_column, played.calls, setting.engine == "rtc").items():
                 if value is not None:
                     values.setdefault(figure, []).append(value)
@@ -125,8 +125,10 @@ def play_column(run: RecordedRun, column: Column, options: Options, draws: int) 
 def _play_in_order(run: RecordedRun, column: Column, inputs: EngineInputs, options: PlayOptions) -> LoopRun:
     """Play the column with its latencies in their order."""
     beats = _ideal(run) if column.ideal else run.beats
-    latencies = itertools.repeat(0) if column.ideal else in_order(column.latencies, max(1, column.setting.warmups))
-    return play(beats_for(beats), column.setting, latencies, inputs, options)
+    latencies = (
+        itertools.repeat(0) if column.ideal else cycle_latencies(column.latencies, max(1, column.setting.warmups))
+    )
+    return play(cycle_beats(beats), column.setting, latencies, inputs, options)
 
 
 def drawn_play(run: RecordedRun, setting: Setting, latencies: Sequence[int], seed: int) -> LoopRun:
@@ -134,12 +136,12 @@ def drawn_play(run: RecordedRun, setting: Setting, latencies: Sequence[int], see
     rng = np.random.default_rng(seed)
     beats, first = run.beats, max(1, setting.warmups)
     at = int(rng.integers(len(beats))) if not setting.warmups else 0
-    source = drawn(latencies, rng, first)
+    source = draw_latencies(latencies, rng, first)
     options = PlayOptions(until_ns=run.span_ns + 1, phase_ns=int(rng.integers(POLL_NS)))
-    return play(beats_for([*beats[at:], *beats[:at]]), setting, source, no_policy(setting), options)
+    return play(cycle_beats([*beats[at:], *beats[:at]]), setting, source, make_zero_inputs(setting), options)
 
 
-def beats_for(beats: Sequence[Beat]) -> Iterator[Beat]:
+def cycle_beats(beats: Sequence[Beat]) -> Iterator[Beat]:
     """Yield the beats, over and over: at a higher rate the same time has more of them."""
     yield from beats
     for beat in itertools.cycle(beats):
@@ -189,7 +191,7 @@ def figures(column: Replayed, calls: Sequence[Call], rtc: bool) -> dict[str, flo
     }
 
 
-def settings_of(setting: Setting) -> dict[str, str]:
+def setting_flags(setting: Setting) -> dict[str, str]:
     """Return a setting in LeRobot's spelling."""
     shown = {"inference.type": setting.engine, "fps": f"{setting.fps:g}"}
     if setting.multiplier > 1:
@@ -254,14 +256,14 @@ def _make_column(
     name: ColumnName, run: RecordedRun, setting: Setting, played: LoopRun, values: dict[str, list[float]]
 ) -> Replayed:
     """Return the column of a play, with the intervals of ``values``, which are the figures of its draws."""
-    column = _measured(name, setting, played)
+    column = _measure_column(name, setting, played)
     for figure, value in figures(column, played.calls, setting.engine == "rtc").items():
         low = high = None
         if value is not None and figure in values:
             ends = middle(values[figure])
             low, high = min(value, ends[0]), max(value, ends[1])
         column.figures[figure] = Range(value=value, low=low, high=high)
-    if setting.guided:
+    if setting.is_guided:
         column.seams = measure.seams(played.actions, run.header.joints)
     if column.seams:
         column.jumps = jumps(played.actions, run.header.joints, np.random.default_rng(0))
@@ -269,12 +271,12 @@ def _make_column(
     return column
 
 
-def _measured(name: ColumnName, setting: Setting, played: LoopRun) -> Replayed:
+def _measure_column(name: ColumnName, setting: Setting, played: LoopRun) -> Replayed:
     """Return the column of a play without its figures' intervals, its jumps and its course."""
     ages = [tick.age_ns / 1e6 for tick in played.ticks if tick.age_ns is not None]
     return Replayed(
         name=name,
-        settings=settings_of(setting),
+        settings=setting_flags(setting),
         pace=measure.pace(played.ticks, setting.fps * setting.multiplier),
         inference=measure.inference(played.calls, setting.fps),
         queue=measure.queue(played.ticks, setting.threshold if setting.engine == "rtc" else None),

@@ -35,13 +35,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from strobe.core.cli.bounds import at_least, one_of, positional
+from strobe.core.cli.bounds import choice_bound, minimum_bound, positional
 from strobe.core.cli.flags import OutputFlags
 from strobe.core.cli.live import Live, importing
-from strobe.core.cli.parse import pairs, parse, spelt, take_positional
+from strobe.core.cli.parse import format_argument, pairs, parse, take_positional
 from strobe.core.cli.runner import Command, Studied
 from strobe.core.errors import UserError
-from strobe.rollout.files import events_of
+from strobe.rollout.files import events_path
 
 if TYPE_CHECKING:
     from strobe.replay.results import Changes
@@ -60,15 +60,15 @@ class ReplayConfig(OutputFlags):
     # LeRobot's Real-Time Chunking as installed, or with the corrections of its pull request 4454. There chunks are
     # merged by the actions that were executed, the first call does not count in the latencies, and a short prefix is
     # filled with its last action.
-    rtc_version: str = field(default="installed", metadata=one_of("installed", "4454"))
+    rtc_version: str = field(default="installed", metadata=choice_bound("installed", "4454"))
     # A recipe for the policy. Needs a run with --observations.
     recipe: Path | None = None
     # Number of replays with drawn latencies, for the intervals; fewer if the run is long.
-    draws: int = field(default=100, metadata=at_least(1))
+    draws: int = field(default=100, metadata=minimum_bound(1))
     # The most calls of the policy under each setting; 0: no calls.
-    calls: int = field(default=200, metadata=at_least(0))
+    calls: int = field(default=200, metadata=minimum_bound(0))
     # Seed of the draws and of the policy's noise. It is the same in each setting.
-    seed: int = field(default=0, metadata=at_least(0))
+    seed: int = field(default=0, metadata=minimum_bound(0))
 
 
 def read(argv: Sequence[str]) -> tuple[ReplayConfig, Changes]:
@@ -85,15 +85,15 @@ def read(argv: Sequence[str]) -> tuple[ReplayConfig, Changes]:
                 raise UserError(f"{name} needs a value")
             theirs[name[2:]] = value
         else:
-            ours.append(spelt(name, value))
+            ours.append(format_argument(name, value))
     config = parse(ReplayConfig, ours, extra=["--fps", "--inference.type", "--inference.queue_threshold"])
     assert config.rollout is not None
-    events_of(config.rollout)  # raises UserError where there are none
+    events_path(config.rollout)  # raises UserError where there are none
     changes = Changes(
         lerobot=theirs,
         latency=config.latency,
         delay=config.inference_delay,
-        mended=config.rtc_version == "4454",
+        fixed=config.rtc_version == "4454",
         recipe=config.recipe.name if config.recipe is not None else "",
     )
     return config, changes
@@ -125,7 +125,7 @@ def _recipe(file: Path | None) -> Callable[[], contextlib.AbstractContextManager
     from strobe.deploy import loading
 
     loading.read(file)  # raises UserError for an invalid recipe
-    return lambda: loading.with_recipe(file)
+    return lambda: loading.attach_recipe_on_load(file)
 
 
 run = Command("replay", __doc__, ReplayConfig, read, study)

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from strobe.core.findings.texts import Found, finding
 from strobe.core.findings.thresholds import Thresholds
 from strobe.core.results.finding import Finding
-from strobe.replay.results import Replayed, ReplayResult, called, promised
-from strobe.rollout.findings.rollout import MAX_DELAY_EXCESS, damaged
+from strobe.replay.results import Replayed, ReplayResult, figure_words, starved_chance_text
+from strobe.rollout.findings.rollout import MAX_DELAY_EXCESS, damaged_recording
 
 
 @finding("replay-differs", "warning")
@@ -22,7 +22,7 @@ def differs(result: ReplayResult, _: Thresholds) -> Found:
     if not result.agrees:
         wrong = [check for check in result.checks if not check.agrees]
         differences = "; ".join(
-            f"{called(check.figure)}: {check.recorded:.4g} recorded, {check.low:.4g} to {check.high:.4g} replayed"
+            f"{figure_words(check.figure)}: {check.recorded:.4g} recorded, {check.low:.4g} to {check.high:.4g} replayed"
             for check in wrong
         )
         yield {check.figure: check.recorded for check in wrong}, {"differences": differences}
@@ -65,11 +65,11 @@ def _raise_threshold(result: ReplayResult, least: int, now: int, seen: str) -> F
         than one in those recorded are not reckoned with.
     Do: Give --inference.queue_threshold={least}.
     """
-    promise, chance = promised(result.starves_chance), result.starves_chance
+    promise, chance = starved_chance_text(result.starves_chance), result.starves_chance
     yield {"queue_threshold": float(least), "was": float(now), "starves_chance": chance}, {"promise": promise}
 
 
-@finding("{rule}", "{level}", ("replay-mends", "replay-breaks"))
+@finding("{rule}", "{level}", ("replay-fixes", "replay-breaks"))
 def changes(result: ReplayResult, thresholds: Thresholds) -> Found:
     """Requested settings that end starvation or cause it.
 
@@ -83,7 +83,7 @@ def changes(result: ReplayResult, thresholds: Thresholds) -> Found:
         return
     rule, level, title, do = "replay-breaks", "warning", "The requested settings starve the robot", ""
     if _starves(own, thresholds):
-        rule, level, do = "replay-mends", "good", "Use these settings."
+        rule, level, do = "replay-fixes", "good", "Use these settings."
         title = "The requested settings end the starvation, with calls as long as those recorded"
     was, then = _range(own, "starved_ms"), _range(requested, "starved_ms")
     age_was, age_then = _range(own, "age_ms"), _range(requested, "age_ms")
@@ -129,4 +129,4 @@ def _range(column: Replayed, name: str) -> str:
     return text
 
 
-RULES = (damaged, differs, threshold, changes, delay)
+RULES = (damaged_recording, differs, threshold, changes, delay)

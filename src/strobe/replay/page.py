@@ -9,7 +9,16 @@ from strobe.core.report.charts import OTHER, Plot, Trace
 from strobe.core.report.document import Column, Columns, Document, Row, Section, Table, figure, listing
 from strobe.core.report.frame import Plots
 from strobe.core.results import units
-from strobe.replay.results import FIGURES, Check, Range, Replayed, ReplayResult, Tried, called, promised
+from strobe.replay.results import (
+    FIGURES,
+    Check,
+    Range,
+    Replayed,
+    ReplayResult,
+    Tried,
+    figure_words,
+    starved_chance_text,
+)
 from strobe.rollout.results.motion import Jump
 
 TITLES = {"recorded": "Recorded", "as it was": "As it was", "as asked": "As asked", "ideal loop": "Ideal loop"}
@@ -61,7 +70,7 @@ def _check(checks: Sequence[Check]) -> str:
     if not wrong:
         return "The replay of the run's own settings agrees with what was recorded."
     differing = [
-        f"{called(check.figure)} {_number(check.figure, check.recorded)} recorded, "
+        f"{figure_words(check.figure)} {_number(check.figure, check.recorded)} recorded, "
         f"{_number(check.figure, check.low)} to {_number(check.figure, check.high)} replayed"
         for check in wrong
     ]
@@ -86,7 +95,7 @@ def _sections(result: ReplayResult) -> list[Section]:
         shown.append(Section("jumps", "Jumps between chunks", jumps, text))
     least = "No threshold is large enough: calls take too long for these chunks at this rate."
     if result.least_threshold is not None:
-        least = f"With {result.least_threshold} {promised(result.starves_chance)}."
+        least = f"With {result.least_threshold} {starved_chance_text(result.starves_chance)}."
     return [*shown, *listing("thresholds", "Smallest queue threshold", result.tried, _THRESHOLDS, least)]
 
 
@@ -134,7 +143,7 @@ def _jumps(columns: Sequence[Replayed]) -> Table | None:
     rows = [Row([joint, *(_jump(jumps.get(joint)) for jumps in of)]) for joint in joints]
     seams = [max((jump.seams for jump in column.jumps), default=0) for column in columns]
     rows.append(Row(["seams", *(f"{number:,}" if number else None for number in seams)], "other"))
-    return Table(_columns("Joint", columns), rows).without_empty_columns()
+    return Table(_columns("Joint", columns), rows).drop_empty_columns()
 
 
 def _jump(jump: Jump | None) -> str | None:
@@ -147,10 +156,10 @@ def plots(result: ReplayResult, _depth: int | None = None) -> Plots:
     drawn = []
     if any(depth is not None for column in result.columns for depth in column.series.depth):
         crosses = "Crosses are ticks without an action."
-        drawn.append(_over_time("Actions in the queue", crosses, "actions", result.columns, "depth"))
+        drawn.append(_time_plot("Actions in the queue", crosses, "actions", result.columns, "depth"))
     if any(age is not None for column in result.columns for age in column.series.age_ms):
         title = "Age of the observation behind each action"
-        drawn.append(_over_time(title, "With the recorded latencies in their order.", "ms", result.columns, "age_ms"))
+        drawn.append(_time_plot(title, "With the recorded latencies in their order.", "ms", result.columns, "age_ms"))
     return {"replay": drawn}
 
 
@@ -160,7 +169,7 @@ _THRESHOLDS: Columns[Tried] = [
 ]
 
 
-def _over_time(title: str, caption: str, unit: str, columns: Sequence[Replayed], field: str) -> Plot:
+def _time_plot(title: str, caption: str, unit: str, columns: Sequence[Replayed], field: str) -> Plot:
     data: list[Trace] = []
     for column in columns:
         series, colour, name = column.series, COLOURS[column.name], TITLES[column.name]

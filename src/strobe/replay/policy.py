@@ -15,9 +15,9 @@ from lerobot.rollout import context as lerobot_context
 from lerobot.rollout.configs import BaseStrategyConfig
 
 from strobe.core.errors import UserError
-from strobe.lerobot.flags.lerobot_flags import joined, patched_arguments
+from strobe.lerobot.flags.lerobot_flags import join_flag_values, patched_arguments
 from strobe.lerobot.quiet import quiet
-from strobe.rehearse.stage import with_policy
+from strobe.rehearse.stage import lend_policy
 from strobe.replay.results import PLAIN
 from strobe.rollout.loops.header import Header
 from strobe.rollout.loops.observations import Observations
@@ -43,18 +43,18 @@ class FedPolicy:
     behind_ns: int = 0
 
 
-def merged(recorded: Sequence[str], changes: Sequence[str]) -> list[str]:
+def merge_arguments(recorded: Sequence[str], changes: Sequence[str]) -> list[str]:
     """Return ``lerobot-rollout``'s arguments as recorded, with ``changes`` in place of those of the same name."""
-    named = {argument.split("=", 1)[0]: argument for argument in joined(recorded, COMMAND)}
-    named |= {argument.split("=", 1)[0]: argument for argument in joined(changes, COMMAND)}
+    named = {argument.split("=", 1)[0]: argument for argument in join_flag_values(recorded, COMMAND)}
+    named |= {argument.split("=", 1)[0]: argument for argument in join_flag_values(changes, COMMAND)}
     if any(name.startswith("--inference.rtc.") or name == "--inference.queue_threshold" for name in named):
         kind = named.get("--inference.type", "--inference.type=sync")
         if kind.endswith("=sync"):
-            named = {name: argument for name, argument in named.items() if not _of_rtc(name)}
+            named = {name: argument for name, argument in named.items() if not _is_rtc_flag(name)}
     return list(named.values())
 
 
-def _of_rtc(name: str) -> bool:
+def _is_rtc_flag(name: str) -> bool:
     return name.startswith("--inference.") and name != "--inference.type"
 
 
@@ -97,14 +97,14 @@ def _arguments(header: Header, changes: Sequence[str]) -> contextlib.AbstractCon
         raise UserError("the run does not tell its policy: it is of an older Strobe; record it again")
     if why := names_policy(header, changes):
         raise UserError(why)
-    recorded = joined(header.arguments, COMMAND)
+    recorded = join_flag_values(header.arguments, COMMAND)
     if not header.is_own:
         recorded = [argument for argument in recorded if _is_setting(argument)]
     if not header.made or any(change.startswith("--policy.path") for change in changes):
         own = [f"--policy.path={header.policy}"] if header.is_own else []
-        return contextlib.nullcontext(merged(recorded, [*own, *changes]))
+        return contextlib.nullcontext(merge_arguments(recorded, [*own, *changes]))
     others = [argument for argument in recorded if not argument.startswith("--policy.")]
-    return with_policy(merged([*others, *header.made], changes))
+    return lend_policy(merge_arguments([*others, *header.made], changes))
 
 
 def _is_setting(argument: str) -> bool:
@@ -135,11 +135,11 @@ def _build(
     except (ValueError, NotImplementedError, OSError, ImportError, RuntimeError) as error:
         raise UserError(f"the policy cannot be loaded: {str(error).splitlines()[0][:250]}") from None
     process = built.processors.robot_observation_processor
-    changed = {change.split("=", 1)[0]: change.split("=", 1)[1] for change in joined(changes, COMMAND)}
+    changed = {change.split("=", 1)[0]: change.split("=", 1)[1] for change in join_flag_values(changes, COMMAND)}
 
     def observe(moment: int) -> Callable[[], Observation]:
         def observation() -> Observation:
-            raw, recorded = observations.at(origin + moment + SLACK_NS)
+            raw, recorded = observations.latest_observation(origin + moment + SLACK_NS)
             fed.behind_ns = max(fed.behind_ns, origin + moment - recorded)
             return process(raw)
 
@@ -173,5 +173,5 @@ def _robot(header: Header, observations: Observations) -> object:
         observation_features={name: float if shape is None else tuple(shape) for name, shape in features.items()},
         action_features=dict.fromkeys(header.action_features, float),
         connect=lambda: None,
-        get_observation=lambda: observations.at(0)[0],
+        get_observation=lambda: observations.latest_observation(0)[0],
     )

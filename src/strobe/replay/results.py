@@ -61,7 +61,7 @@ FIGURES = {
 }
 
 
-def called(figure: str) -> str:
+def figure_words(figure: str) -> str:
     """Return a figure's name in words."""
     return FIGURES[figure][0] if figure in FIGURES else figure
 
@@ -127,7 +127,7 @@ class ReplayResult(Answer):
     policy: PolicyCalls | None = Field(default=None, description="the policy's calls; None if no policy was run")
 
     @property
-    def about(self) -> str:
+    def subject_name(self) -> str:
         return self.title.split(" on ")[0]
 
     @property
@@ -140,7 +140,7 @@ class ReplayResult(Answer):
         return next((column for column in self.columns if column.name == name), None)
 
 
-def promised(chance: float | None) -> str:
+def starved_chance_text(chance: float | None) -> str:
     """Return how many fresh runs starve with a threshold, in words."""
     if chance is None:
         return "the recorded calls would not starve the robot; they are too few to say how long others take"
@@ -173,7 +173,7 @@ class Changes:
     lerobot: dict[str, str] = dataclasses.field(default_factory=dict)
     latency: str = "recorded"
     delay: str | None = None
-    mended: bool = False
+    fixed: bool = False
     recipe: str = ""
 
     @property
@@ -183,7 +183,7 @@ class Changes:
             bool(self.lerobot)
             or self.latency != "recorded"
             or self.delay is not None
-            or self.mended
+            or self.fixed
             or bool(self.recipe)
         )
 
@@ -193,7 +193,7 @@ class Changes:
         return [f"--{name}={value}" for name, value in self.lerobot.items()]
 
     @property
-    def of_policy(self) -> list[str]:
+    def policy_flags(self) -> list[str]:
         """The flags that make it another policy, or the same one act otherwise."""
         named = [f"--{name}" for name in self.lerobot if name.startswith(OF_POLICY) and name not in PLAIN]
         return named + ["--recipe"] * bool(self.recipe)

@@ -22,18 +22,18 @@ from strobe.replay.columns import (
     Column,
     Options,
     checks,
+    draw_count,
     drawn_play,
-    draws_for,
     play_column,
     recorded_column,
 )
 from strobe.replay.policy import FedPolicy, fed_policy, names_policy
 from strobe.replay.results import Changes, Jumping, PolicyCalls, Replayed, ReplayResult, Tried
-from strobe.replay.virtual_setting import changes_beside_setting, requested_latencies, requested_setting
+from strobe.replay.virtual_setting import non_setting_changes, requested_latencies, requested_setting
 from strobe.rollout.loops.observations import Observations
 from strobe.rollout.loops.recorded_run import RecordedRun, load
 from strobe.rollout.loops.virtual_rollout import Setting
-from strobe.rollout.measure.rollout import ticks_of
+from strobe.rollout.measure.rollout import due_ticks
 from strobe.rollout.results.rollout import FEW_SEAMS
 from strobe.version import __version__
 
@@ -57,15 +57,15 @@ def replay(run: Path, changes: Changes, options: Options) -> ReplayResult:
         UserError: there is no such run, it keeps too little, or it cannot be changed so.
         KeyboardInterrupt: before the run's own settings were played.
     """
-    return replayed(load(run), legible(str(run)), changes, options)
+    return replay_run(load(run), legible(str(run)), changes, options)
 
 
-def replayed(run: RecordedRun, name: str, changes: Changes, options: Options) -> ReplayResult:
+def replay_run(run: RecordedRun, name: str, changes: Changes, options: Options) -> ReplayResult:
     """Return the answer on the run that is called ``name``; see `replay`."""
     setting, latencies = requested_setting(run, changes), requested_latencies(run, changes.latency)
     policies = load_policies(run, changes, options)
-    if policies.requested is not None and changes.of_policy:
-        setting = _with_chunks_of(setting, policies.requested)
+    if policies.requested is not None and changes.policy_flags:
+        setting = _adopt_policy_chunks(setting, policies.requested)
     seconds = run.span_ns / 1e9
     result = ReplayResult(
         strobe_version=__version__,
@@ -74,7 +74,7 @@ def replayed(run: RecordedRun, name: str, changes: Changes, options: Options) ->
         joints=run.header.joints,
         columns=[recorded_column(run)],
         verdict="",
-        draws=draws_for(run, options.draws),
+        draws=draw_count(run, options.draws),
         seconds=seconds,
         lost=run.record.lost,
     )
@@ -90,7 +90,7 @@ def replayed(run: RecordedRun, name: str, changes: Changes, options: Options) ->
             played = play_column(run, column, options, result.draws)
             calls += played.answered
             if column.name == "as asked":
-                played.column.settings |= changes_beside_setting(changes)
+                played.column.settings |= non_setting_changes(changes)
             result.columns.append(played.column)
             if played.interrupted:
                 raise KeyboardInterrupt
@@ -99,22 +99,22 @@ def replayed(run: RecordedRun, name: str, changes: Changes, options: Options) ->
             options.stage("looking for the smallest queue threshold")
             least, result.tried = least_threshold(run, searched, latencies, options)
             if least is not None:
-                least, result.starves_chance = threshold_for(searched, latencies, seconds, least)
+                least, result.starves_chance = smallest_threshold(searched, latencies, seconds, least)
             result.least_threshold = least
     except KeyboardInterrupt:
         if len(result.columns) < 2:
             raise
         result.status = "interrupted"
-    result.delay = ticks_of(float(np.percentile(latencies[1:] or latencies, 95)) / 1e6, setting.fps)
+    result.delay = due_ticks(float(np.percentile(latencies[1:] or latencies, 95)) / 1e6, setting.fps)
     result.checks = checks(result.columns[0], result.columns[1], run.setting.period_ns / 1e6)
-    result.policy = _calls_of(policies, run, result, calls, options)
+    result.policy = _summarize_policy_calls(policies, run, result, calls, options)
     result.jumping = jumping(result, options.seam_jump)
-    result.verdict = run.record.of_what_is_left(verdict(result))
+    result.verdict = run.record.qualify_if_damaged(verdict(result))
     result.notes = notes(result, run, changes)
     return result
 
 
-def _calls_of(
+def _summarize_policy_calls(
     policies: Policies, run: RecordedRun, result: ReplayResult, calls: int, options: Options
 ) -> PolicyCalls | None:
     if policies.observations is None:
@@ -163,7 +163,9 @@ def least_threshold(
     return high, [tried[threshold] for threshold in sorted(tried)]
 
 
-def threshold_for(setting: Setting, latencies: Sequence[int], seconds: float, least: int) -> tuple[int, float | None]:
+def smallest_threshold(
+    setting: Setting, latencies: Sequence[int], seconds: float, least: int
+) -> tuple[int, float | None]:
     """Return the smallest threshold, from ``least`` on, with which `MOST_STARVED` of fresh runs starve, and the chance.
 
     A run starves where one of its calls takes longer than the actions of the threshold last, less one. Where no
@@ -193,19 +195,19 @@ def load_policies(run: RecordedRun, changes: Changes, options: Options) -> Polic
         UserError: a change needs the policy, and it cannot be called.
     """
     if run.observations is None or not options.calls:
-        if flags := changes.of_policy:
+        if flags := changes.policy_flags:
             missing = "--calls=0 asks none" if run.observations is not None else "record it with --observations"
             raise UserError(f"{flags[0]} needs the policy, asked on kept observations: {missing}")
         return Policies()
-    if names_policy(run.header, changes.arguments) and not changes.of_policy:
+    if names_policy(run.header, changes.arguments) and not changes.policy_flags:
         return Policies()
     observations = Observations(run.observations)
     options.stage("loading the policy")
-    of_policy = {name: value for name, value in changes.lerobot.items() if f"--{name}" in changes.of_policy}
+    of_policy = {name: value for name, value in changes.lerobot.items() if f"--{name}" in changes.policy_flags}
     engine = changes.lerobot.get("inference.type", run.setting.engine)
     named = [argument for argument in changes.arguments if argument.startswith("--policy.path=")]
     own = fed_policy(run.header, [] if run.header.is_own else named, observations, run.origin)
-    if not changes.of_policy and "policy.n_action_steps" not in changes.lerobot and engine == run.setting.engine:
+    if not changes.policy_flags and "policy.n_action_steps" not in changes.lerobot and engine == run.setting.engine:
         return Policies(own, own, observations)
     around = options.recipe or contextlib.nullcontext
     steps = {name: value for name, value in changes.lerobot.items() if name == "policy.n_action_steps"}
@@ -213,7 +215,7 @@ def load_policies(run: RecordedRun, changes: Changes, options: Options) -> Polic
     return Policies(own, fed_policy(run.header, flags, observations, run.origin, around), observations)
 
 
-def _with_chunks_of(setting: Setting, fed: FedPolicy) -> Setting:
+def _adopt_policy_chunks(setting: Setting, fed: FedPolicy) -> Setting:
     """Return ``setting`` with the chunks of the policy that was loaded."""
     name = "chunk_size" if setting.engine == "rtc" else "n_action_steps"
     length = getattr(fed.inputs.policy.config, name, None)
@@ -240,11 +242,11 @@ def verdict(result: ReplayResult) -> str:
         part = f", which spent their time in: {pace.late_part}" if pace.late_part else ""
         text.append(f"The loop was late in {pace.late:,} of {pace.ticks:,} ticks{part}.")
     if result.jumping is not None:
-        text += _on_jumping(result, result.jumping)
+        text += _explain_jumps(result, result.jumping)
     return " ".join(text)
 
 
-def _on_jumping(result: ReplayResult, jumping: Jumping) -> list[str]:
+def _explain_jumps(result: ReplayResult, jumping: Jumping) -> list[str]:
     """Whether joints jump because of the policy, or of the loop."""
     ideal, own = result.column("ideal loop"), result.column("as it was")
     if ideal is None or not ideal.jumps:
@@ -283,14 +285,16 @@ def _worst(joints: Sequence[str], ratios: Mapping[str, float]) -> str:
 def jumping(result: ReplayResult, limit: float) -> Jumping:
     """Return the joints whose jumps are at least ``limit`` times their steps: recorded, as it was, in an ideal loop."""
 
-    def in_column(name: str) -> list[str]:
+    def jumping_joints(name: str) -> list[str]:
         column = result.column(name)
         jumps = [] if column is None else column.jumps
         return [jump.joint for jump in jumps if jump.seams >= FEW_SEAMS and jump.ratio >= limit]
 
     seams = result.columns[0].seams
     recorded = [seam.joint for seam in seams if seam.jump.n >= FEW_SEAMS and (seam.ratio or 0.0) >= limit]
-    return Jumping(limit=limit, recorded=recorded, as_it_was=in_column("as it was"), ideal=in_column("ideal loop"))
+    return Jumping(
+        limit=limit, recorded=recorded, as_it_was=jumping_joints("as it was"), ideal=jumping_joints("ideal loop")
+    )
 
 
 def notes(result: ReplayResult, run: RecordedRun, changes: Changes) -> list[str]:
@@ -303,9 +307,10 @@ def notes(result: ReplayResult, run: RecordedRun, changes: Changes) -> list[str]
         known.append("jumps at seams under other settings need observations: `strobe rollout --observations -- …`")
     elif result.policy.cut:
         known.append("the policy was asked for its first calls only, and jumps are of these: --calls=N for more")
-    if changes.of_policy and changes.latency == "recorded":
+    if changes.policy_flags and changes.latency == "recorded":
         known.append(
-            f"calls took as long as recorded, though {changes.of_policy[0]} changes the policy: --latency says how long"
+            f"calls took as long as recorded, though {changes.policy_flags[0]} changes the policy: "
+            "--latency says how long"
         )
     if run.setting.engine == "sync" and changes.lerobot.get("inference.type") == "rtc":
         known.append("latencies are those of sync calls; guidance and a second thread make calls of RTC longer")

@@ -23,7 +23,7 @@ def requested_setting(run: RecordedRun, changes: Changes) -> Setting:
         UserError: a flag that a replay cannot change, or a value that it does not take.
     """
     setting, flags = run.setting, changes.lerobot
-    new: dict[str, object] = {"pr_4454": changes.mended, "delay": _delay(changes.delay)}
+    new: dict[str, object] = {"pr_4454": changes.fixed, "delay": _delay(changes.delay)}
     rtc = dict(setting.rtc)
     for name, value in flags.items():
         if name in _FIELDS:
@@ -36,15 +36,17 @@ def requested_setting(run: RecordedRun, changes: Changes) -> Setting:
         elif name.startswith("inference.rtc."):
             _change(rtc, name.removeprefix("inference.rtc."), value)
         elif name.startswith("inference."):
-            known = _spelt([*(flag for flag in PLAIN if flag.startswith("inference.")), *_rtc_fields(prefixed=True)])
+            known = _flag_names(
+                [*(flag for flag in PLAIN if flag.startswith("inference.")), *_rtc_fields(prefixed=True)]
+            )
             raise UserError(f"lerobot-rollout has no flag --{name}: {nearest(f'--{name}', known)}")
     chunk = new.pop("chunk", None)  # --policy.n_action_steps, which the sync engine alone executes
     if new.get("engine", setting.engine) == "rtc":
-        new |= _with_rtc(run)
+        new |= _rtc_changes(run)
         rtc_config(rtc)
     else:
         _refuse_rtc(changes)
-        new |= _without_rtc(run) | ({} if chunk is None else {"chunk": chunk})
+        new |= _sync_changes(run) | ({} if chunk is None else {"chunk": chunk})
     return dataclasses.replace(setting, rtc=rtc, **new)
 
 
@@ -57,7 +59,7 @@ _FIELDS: dict[str, tuple[str, type[int] | type[float], dict[str, float]]] = {
 }
 
 
-def _with_rtc(run: RecordedRun) -> dict[str, object]:
+def _rtc_changes(run: RecordedRun) -> dict[str, object]:
     """Return what Real-Time Chunking changes in the run's setting. Raises UserError where the policy cannot have it."""
     if run.setting.engine == "rtc":
         return {}
@@ -66,7 +68,7 @@ def _with_rtc(run: RecordedRun) -> dict[str, object]:
     return {"chunk": run.header.chunk or run.setting.chunk}
 
 
-def _without_rtc(run: RecordedRun) -> dict[str, object]:
+def _sync_changes(run: RecordedRun) -> dict[str, object]:
     """Return what the sync engine changes in the run's setting."""
     return {} if run.setting.engine == "sync" else {"chunk": run.header.executed or run.setting.chunk, "warmups": 0}
 
@@ -74,7 +76,7 @@ def _without_rtc(run: RecordedRun) -> dict[str, object]:
 def _refuse_rtc(changes: Changes) -> None:
     """Raises UserError for flags that are about Real-Time Chunking."""
     flags = [name for name in changes.lerobot if name.startswith("inference.") and name != "inference.type"]
-    flags += ["inference_delay"] * (changes.delay is not None) + ["rtc_version"] * changes.mended
+    flags += ["inference_delay"] * (changes.delay is not None) + ["rtc_version"] * changes.fixed
     if flags:
         raise UserError(f"--{flags[0]} is about --inference.type=rtc, and this is sync")
 
@@ -84,7 +86,7 @@ def _change(rtc: dict[str, object], name: str, value: str) -> None:
     if name not in kinds:
         raise UserError(
             f"lerobot-rollout has no flag --inference.rtc.{name}: "
-            f"{nearest(f'--inference.rtc.{name}', _spelt(_rtc_fields(prefixed=True)))}"
+            f"{nearest(f'--inference.rtc.{name}', _flag_names(_rtc_fields(prefixed=True)))}"
         )
     flag = f"inference.rtc.{name}"
     if isinstance(kinds[name], bool):
@@ -104,7 +106,7 @@ def _rtc_fields(*, prefixed: bool = False) -> dict[str, object]:
     return {f"inference.rtc.{name}" if prefixed else name: value for name, value in defaults.items()}
 
 
-def _spelt(names: Iterable[str]) -> list[str]:
+def _flag_names(names: Iterable[str]) -> list[str]:
     return [f"--{name}" for name in names]
 
 
@@ -157,7 +159,7 @@ def requested_latencies(run: RecordedRun, text: str) -> list[int]:
     return [round(number * 1e6)]
 
 
-def changes_beside_setting(changes: Changes) -> dict[str, str]:
+def non_setting_changes(changes: Changes) -> dict[str, str]:
     """Return the changes that are no part of a `Setting`, by flag."""
     shown = {}
     if changes.latency != "recorded":

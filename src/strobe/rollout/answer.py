@@ -27,17 +27,24 @@ from strobe.rollout.loops.instrument import CAMERA, SLEEP
 from strobe.rollout.loops.reader import CALL, TICK, RunRecord
 from strobe.rollout.measure import rollout as measure
 from strobe.rollout.measure.robot import BusRead, buses, first_action, tracking, worst
-from strobe.rollout.remote import RECEIVED, TRIP, remote_of, sections_of_receiving, sections_of_trips, trips_of
+from strobe.rollout.remote import (
+    RECEIVED,
+    TRIP,
+    round_trips,
+    sections_of_receiving,
+    sections_of_trips,
+    summarize_remote,
+)
 from strobe.rollout.results.rollout import Camera, Recording, Rollout, RolloutResult, Scheduling, Turns
 from strobe.version import __version__
 
 MOST = 3000  # ticks and calls whose parts are in the answer; the figures are of all
 
 
-def answer_of(header: Header, record: RunRecord) -> RolloutResult:
+def make_answer(header: Header, record: RunRecord) -> RolloutResult:
     """Return the answer, without findings; its status is "complete" until a caller changes it."""
     info = header.subject
-    figures = rollout_of(header, record)
+    figures = make_rollout(header, record)
     on = header.robot if figures.engine == "none" else f"{info.name} on {header.robot}"
     seconds = figures.pace.seconds if figures.pace is not None else 0.0
     ran = f"{seconds:.0f} s of {figures.command} at {header.fps:g} Hz"
@@ -51,7 +58,7 @@ def answer_of(header: Header, record: RunRecord) -> RolloutResult:
         rollout=figures,
         notes=record.notes,
     )
-    ticks = _without_sleep(iterations(record.sections(MOST), TICK))
+    ticks = _drop_sleep(iterations(record.sections(MOST), TICK))
     if ticks:
         tick = _measurement(TICK, "control tick", ticks, 0)
         tick.traits = _traits(header)
@@ -59,9 +66,9 @@ def answer_of(header: Header, record: RunRecord) -> RolloutResult:
             tick.notes.append(f"parts of the latest {len(ticks):,} of {len(record.ticks):,} ticks")
         result.measurements.append(tick)
     if figures.engine == "remote":
-        calls, name = iterations(sections_of_trips(trips_of(record), MOST), TRIP), TRIP
+        calls, name = iterations(sections_of_trips(round_trips(record), MOST), TRIP), TRIP
     else:
-        calls, name = iterations(record.of_calls(MOST), CALL), CALL
+        calls, name = iterations(record.latest_calls(MOST), CALL), CALL
     if calls:
         first = len(record.calls) == len(calls) > 1
         result.measurements.append(_measurement(name, "inference", calls, int(first)))
@@ -99,7 +106,7 @@ def _traits(header: Header) -> Traits:
     return Traits(loop=loop, device=header.device)
 
 
-def rollout_of(header: Header, record: RunRecord) -> Rollout:
+def make_rollout(header: Header, record: RunRecord) -> Rollout:
     """Return the figures of a rollout."""
     ticks, fps = record.ticks, header.fps
     events = record.control_events if ticks else sum(map(len, record.rows.values()))
@@ -132,13 +139,13 @@ def rollout_of(header: Header, record: RunRecord) -> Rollout:
         scheduling=_scheduling(record),
         recording=_recording(header, record),
         cadence="\n".join(line.text for line in record.table(Cadence)),
-        remote=remote_of(header, record),
+        remote=summarize_remote(header, record),
         series=measure.series(ticks, record.calls),
         overhead_ms=empty_section_ms(recording(opener([].append))) * events / max(1, len(ticks) or len(record.calls)),
     )
     if rollout.queue.first_action_ms is None:
         rollout.unfinished = record.unfinished
-    rollout.sentence = record.of_what_is_left(sentence(rollout))
+    rollout.sentence = record.qualify_if_damaged(sentence(rollout))
     return rollout
 
 
@@ -146,7 +153,7 @@ def sentence(rollout: Rollout) -> str:
     """Return the verdict: whether the arm was given its actions in time."""
     pace, queue = rollout.pace, rollout.queue
     if rollout.engine == "server":
-        return _served(rollout)
+        return _describe_serving(rollout)
     if rollout.engine != "none" and queue.first_action_ms is None:
         return "The robot was never sent an action."
     if pace is None:
@@ -160,7 +167,7 @@ def sentence(rollout: Rollout) -> str:
     return f"{text}, and each had an action to send."
 
 
-def _served(rollout: Rollout) -> str:
+def _describe_serving(rollout: Rollout) -> str:
     calls, remote = rollout.inference, rollout.remote
     failed = 0 if remote is None else remote.failed_chunks
     if calls is None:
@@ -240,15 +247,15 @@ def _scheduling(record: RunRecord) -> Scheduling | None:
     changed_ns = next((event.at for event in scheduled if event.policy in REAL_TIME), None)
     from_s = (changed_ns - record.ticks[0].start_ns) / 1e9 if changed_ns is not None and record.ticks else None
     return Scheduling(
-        before=_named(before),
-        after=_named(after),
+        before=_scheduling_name(before),
+        after=_scheduling_name(after),
         real_time_before=before.policy in REAL_TIME,
         real_time_after=after.policy in REAL_TIME,
         from_s=from_s if from_s is not None and from_s >= 0 else None,
     )
 
 
-def _named(event: Scheduled) -> str:
+def _scheduling_name(event: Scheduled) -> str:
     return f"{event.policy} {event.priority}" if event.policy in REAL_TIME else event.policy
 
 
@@ -264,7 +271,7 @@ def _recording(header: Header, record: RunRecord) -> Recording | None:
     )
 
 
-def _without_sleep(runs: Sequence[Iteration]) -> list[Iteration]:
+def _drop_sleep(runs: Sequence[Iteration]) -> list[Iteration]:
     return [Iteration(run.whole, [part for part in run.parts if part.name != SLEEP]) for run in runs]
 
 

@@ -53,7 +53,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from strobe.core.cli.bounds import at_least
+from strobe.core.cli.bounds import minimum_bound
 from strobe.core.cli.flags import OutputFlags
 from strobe.core.cli.live import Live, importing
 from strobe.core.cli.parse import parse, require_lerobot, split_lerobot
@@ -62,7 +62,7 @@ from strobe.core.cli.runner import Command, Studied
 from strobe.core.errors import UserError
 from strobe.lerobot.flags.argument_names import check
 from strobe.rollout.files import leave, observations_folder
-from strobe.rollout.loops.registry import ROLLOUT, chosen, loop_of
+from strobe.rollout.loops.registry import ROLLOUT, load_loop, split_command
 
 if TYPE_CHECKING:
     from strobe.preflight.wiring.of_run import WiringLook
@@ -95,7 +95,7 @@ def choose_loop(theirs: Sequence[str], observations: bool) -> ChosenLoop:
     Raises:
         UserError: an unknown loop, or observations of another one.
     """
-    command, arguments = chosen(theirs)
+    command, arguments = split_command(theirs)
     if observations and command != ROLLOUT:
         raise UserError(f"--observations is for a replay of {ROLLOUT}: {command} cannot be replayed")
     return ChosenLoop(list(theirs), command, arguments)
@@ -106,18 +106,18 @@ def events_file(output_dir: Path) -> Path:
     return output_dir / f"rollout-{os.getpid()}-{time.time_ns() // 1_000_000_000}.events"
 
 
-def refused(look: WiringLook, name: str, config: OutputFlags, theirs: Sequence[str]) -> Studied | None:
+def refuse_start(look: WiringLook, name: str, config: OutputFlags, theirs: Sequence[str]) -> Studied | None:
     """Return the answer of the command ``name`` where it is not started: the findings, and exit code 1.
 
     None if the first action is not known to be a wrong one.
     """
     from strobe.preflight.findings.wiring import dangerous
-    from strobe.preflight.run import answer_of
+    from strobe.preflight.run import make_answer
 
     if look.wiring is None or not dangerous(look.wiring):
         return None
     options = {name: config, "lerobot-rollout": list(theirs)}
-    result = answer_of(look.wiring, refused=f"strobe {name}")
+    result = make_answer(look.wiring, refused=f"strobe {name}")
     return Studied(result, options, config.output_dir, config.thresholds, code=1)
 
 
@@ -126,9 +126,9 @@ def say_serious(look: WiringLook | None, live: Live) -> None:
     if look is None or look.wiring is None:
         return
     from strobe.core.results.units import plain
-    from strobe.preflight.findings.wiring import findings_of
+    from strobe.preflight.findings.wiring import wiring_findings
 
-    for finding in findings_of(look.wiring):
+    for finding in wiring_findings(look.wiring):
         if finding.level == "warning":
             live.say(plain(f"! {finding.title}. {finding.seen}"))
 
@@ -147,12 +147,12 @@ def first_look(
 
     def judge(observation: Mapping[str, Any], before_torque: bool) -> None:
         from strobe.core.results.units import plain
-        from strobe.preflight.findings.fed import first_of
+        from strobe.preflight.findings.fed import first_observation_findings
         from strobe.preflight.wiring.fed_images import add_first
 
         add_first(wiring, observation, filmed)
         when = "Before the arm has torque" if before_torque else "Before the first action; the arm may have torque"
-        for finding in first_of(wiring):
+        for finding in first_observation_findings(wiring):
             live.say(plain(f"! {when}: {finding.title}. {finding.seen}"))
         wiring.fed = None  # of the whole run, once it is over
 
@@ -170,8 +170,8 @@ def look_at_wiring(chosen: ChosenLoop) -> WiringLook:
     if chosen.command != ROLLOUT:
         return WiringLook()
     with importing():
-        from strobe.lerobot.flags.argument_names import joined
-    return wiring_of_rollout(chosen.config, joined(chosen.arguments, chosen.command))
+        from strobe.lerobot.flags.argument_names import join_flag_values
+    return wiring_of_rollout(chosen.config, join_flag_values(chosen.arguments, chosen.command))
 
 
 def measure_on_bench(watched: WatchedRollout, live: Live) -> None:
@@ -219,7 +219,7 @@ def studied_rollout(
 
             joints = [each.joint for each in watched.result.rollout.first_action]
             add_fed(look.wiring, joints, [tick.at for tick in watched.record.ticks])
-        look.add_to(watched.result)
+        look.extend_result(watched.result)
     sys.stderr.flush()
     print()
     options = {name: config, "lerobot-rollout": list(theirs)}
@@ -236,9 +236,9 @@ class RolloutConfig(OutputFlags):
     """Flags of `strobe rollout`."""
 
     # 1: the policy's parts; 2: their blocks; 3: the inside of blocks.
-    depth: int = field(default=1, metadata=at_least(1))
+    depth: int = field(default=1, metadata=minimum_bound(1))
     # Seconds to record. After them the run goes on without Strobe.
-    record_s: int = field(default=1800, metadata=at_least(1))
+    record_s: int = field(default=1800, metadata=minimum_bound(1))
     # After the run, with the robot disconnected, call the policy for about 10 s: its latency without the robot.
     bench: bool = True
     # Show the recording of a run that was killed. Give its file of events instead of arguments after --.
@@ -262,21 +262,21 @@ def read(argv: Sequence[str]) -> tuple[RolloutConfig, ChosenLoop | None]:
     if chosen.command == ROLLOUT:
         check(chosen.arguments, ROLLOUT, ours=option_names(RolloutConfig))
     with importing():
-        loop = loop_of(chosen.command)
+        loop = load_loop(chosen.command)
     # A wrong flag ends in an error of one line, before the robot is connected.
     return config, replace(chosen, config=loop.check(chosen.arguments))
 
 
 def study(config: RolloutConfig, chosen: ChosenLoop | None, live: Live) -> Studied:
     """Run the loop and watch it, then call its policy on the bench. With --events show a run that is over."""
-    from strobe.rollout.run import recovered, watch
+    from strobe.rollout.run import recover_rollout, watch
 
     if chosen is None:
         assert config.events is not None
-        watched = recovered(config.events)
+        watched = recover_rollout(config.events)
         return studied_rollout("rollout", config, watched, [], config.events, remove=False)
     look = look_at_wiring(chosen)
-    if not config.anyway and (refusal := refused(look, "rollout", config, chosen.theirs)):
+    if not config.anyway and (refusal := refuse_start(look, "rollout", config, chosen.theirs)):
         return refusal
     say_serious(look, live)
     events = events_file(config.output_dir)

@@ -7,7 +7,7 @@ import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
-from strobe.core.errors import NotKeptError, UserError, in_words
+from strobe.core.errors import NotKeptError, UserError, os_error_reason
 
 EVENTS = "events.jsonl.gz"
 OBSERVATIONS = "observations"
@@ -46,12 +46,12 @@ def leave(events: Path, folder: Path, *, remove: bool = True) -> Iterator[tuple[
         return
     except OSError as error:
         packed.unlink(missing_ok=True)
-        raise NotKeptError(f"cannot write {packed}: {in_words(error)}; the events are in {events}") from None
+        raise NotKeptError(f"cannot write {packed}: {os_error_reason(error)}; the events are in {events}") from None
     if remove:
         events.unlink(missing_ok=True)
 
 
-def events_of(run: Path) -> Path:
+def events_path(run: Path) -> Path:
     """Return the events of a saved rollout, given its folder, its ``result.json``, or a killed run's file of events.
 
     Raises:
@@ -67,7 +67,7 @@ def events_of(run: Path) -> Path:
     return folder / EVENTS
 
 
-def observations_of(events: Path) -> Path | None:
+def saved_observations(events: Path) -> Path | None:
     """Return the folder of observations that belongs to ``events``; None if none were saved."""
     folder = events.parent / OBSERVATIONS if events.name == EVENTS else observations_folder(events)
     return folder if folder.is_dir() else None

@@ -63,19 +63,19 @@ def answers(rollout: Rollout) -> list[str]:
         later = inference.latency
         text = f"{units.count(inference.calls, 'call')} of the policy: the first took {inference.first_ms:,.0f} ms"
         if later is not None:
-            within = f"{units.TAIL_PERCENT} within {later.at(units.TAIL):,.1f}"
+            within = f"{units.TAIL_PERCENT} within {later.quantile(units.TAIL):,.1f}"
             text += f", the others {later.median:,.1f} ms (median; {within}, longest {later.max:,.1f})"
         sentences.append(f"{text}.")
     sentences += page_calls.bench_answers(rollout.bench)
     if rollout.age is not None:
         sentences.append(
             f"Actions rested on observations {rollout.age.median:,.0f} ms old (median; {units.TAIL_PERCENT} within "
-            f"{rollout.age.at(units.TAIL):,.0f}, oldest {rollout.age.max:,.0f})."
+            f"{rollout.age.quantile(units.TAIL):,.0f}, oldest {rollout.age.max:,.0f})."
         )
     if aged := [(camera.age, camera.name) for camera in rollout.cameras if camera.age is not None]:
-        age, name = max(aged, key=lambda pair: pair[0].at(units.TAIL))
+        age, name = max(aged, key=lambda pair: pair[0].quantile(units.TAIL))
         of = "" if len(aged) == 1 else f" (camera {name}, the slowest)"
-        within = f"{units.TAIL_PERCENT} within {age.at(units.TAIL):,.0f}{of}"
+        within = f"{units.TAIL_PERCENT} within {age.quantile(units.TAIL):,.0f}{of}"
         sentences.append(f"Frames were {age.median:,.0f} ms old when they were read, {within}.")
     if (rehearsal := rollout.rehearsal) is not None and rehearsal.arms:
         holding = rehearsal.holding
@@ -88,12 +88,12 @@ def sections(rollout: Rollout) -> list[Section]:
     """Return pace and course, inference, delays, the queue, seams, cameras, recording."""
     shown = []
     if rollout.pace is not None:
-        about = _about_pace(rollout.pace) + ([_turns(rollout.turns)] if rollout.turns is not None else [])
+        about = _describe_pace(rollout.pace) + ([_turns(rollout.turns)] if rollout.turns is not None else [])
         shown.append(Section("pace", "Control loop", _pace(rollout.pace), about))
     if (inference := rollout.inference) is not None:
         shown.append(Section("inference", "Inference", _inference(inference)))
         if (delays := inference.delays) is not None:
-            shown.append(Section("delays", "Delay", _delays(delays), [_about_delays(delays)]))
+            shown.append(Section("delays", "Delay", _delays(delays), [_describe_delays(delays)]))
     shown += page_calls.bench_sections(rollout.bench)
     if rollout.remote is not None:
         shown += page_calls.remote_sections(rollout.remote)
@@ -105,14 +105,16 @@ def sections(rollout: Rollout) -> list[Section]:
         about = "A seam is the step from a chunk's last executed action to the next chunk's first, in the robot's unit."
         shown.append(Section("seams", "Seams between chunks", table(rollout.seams, _SEAMS), [about]))
     if rollout.tracking:
-        shown.append(Section("tracking", "Following", table(rollout.tracking, _TRACKING), [_about_tracking(rollout)]))
+        shown.append(
+            Section("tracking", "Following", table(rollout.tracking, _TRACKING), [_describe_tracking(rollout)])
+        )
     if rollout.cameras:
         shown.append(Section("cameras", "Cameras", _cameras(rollout.cameras)))
     if rollout.bus is not None:
-        shown.append(Section("bus", "Motor bus", _bus(rollout), _about_bus(rollout)))
+        shown.append(Section("bus", "Motor bus", _bus(rollout), _describe_bus(rollout)))
     if rollout.rehearsal is not None:
         rehearsal = rollout.rehearsal
-        shown.append(Section("rehearsal", "Rehearsal", _servos(rehearsal), about_rehearsal(rehearsal)))
+        shown.append(Section("rehearsal", "Rehearsal", _servos(rehearsal), describe_rehearsal(rehearsal)))
     if (frames := rollout.recording) is not None:
         text = f"{units.count(frames.frames, 'frame')} of {frames.real_s:.1f} s, stamped as {frames.stamped_s:.1f} s "
         text += f"at the dataset's {frames.dataset_fps:g} Hz"
@@ -135,7 +137,7 @@ def _pace(pace: Pace) -> Table:
     return quantile_table("Ticks", [*rows, ("work, without sleep", pace.work)])
 
 
-def _about_pace(pace: Pace) -> list[str]:
+def _describe_pace(pace: Pace) -> list[str]:
     about = [
         f"{pace.held_hz:.2f} of {pace.asked_hz:g} Hz over {units.count(pace.ticks, 'tick')} in {pace.seconds:.1f} s; "
         f"{units.count(pace.late, 'tick')} worked longer than {1e3 / pace.asked_hz:.1f} ms."
@@ -156,7 +158,7 @@ def _delays(delays: Delays) -> Table:
     return quantile_table("In actions", [*rows, ("executed in that time", delays.executed)], decimals=0, unit="")
 
 
-def _about_delays(delays: Delays) -> str:
+def _describe_delays(delays: Delays) -> str:
     text = f"Without the first call, which needed {units.count(delays.first_needed, 'action')}"
     if delays.first_dropped:
         dropped = units.count(delays.first_dropped, "action")
@@ -181,7 +183,7 @@ def _first_action(rollout: Rollout) -> tuple[Table | None, list[str]]:
     """Return where each joint stood, what it was sent first, and its usual steps after that."""
     if not rollout.first_action:
         return None, ["Not judged: the robot does not report the positions of all its joints."]
-    steps = {seam.joint: seam.step.at(units.TAIL) for seam in rollout.seams}
+    steps = {seam.joint: seam.step.quantile(units.TAIL) for seam in rollout.seams}
     columns: Columns[FirstAction] = [
         words("Joint", lambda action: action.joint),
         *figures(units.number, ("Stood at", lambda action: action.at), ("Was sent", lambda action: action.sent)),
@@ -197,7 +199,7 @@ def _first_action(rollout: Rollout) -> tuple[Table | None, list[str]]:
 _SEAMS: Columns[JointSeam] = [
     words("Joint", lambda seam: seam.joint),
     figure("Step (median)", lambda seam: seam.step.median, THREE),
-    figure(f"Step ({units.TAIL_PERCENT})", lambda seam: seam.step.at(units.TAIL), THREE),
+    figure(f"Step ({units.TAIL_PERCENT})", lambda seam: seam.step.quantile(units.TAIL), THREE),
     *figures(THREE, ("Jump (median)", lambda seam: seam.jump.median), ("Largest jump", lambda seam: seam.jump.max)),
     figure("Seams", lambda seam: seam.jump.n, str),
     figure("Jump over step", lambda seam: seam.ratio, "{:.1f} ×".format),
@@ -205,14 +207,14 @@ _SEAMS: Columns[JointSeam] = [
 _TRACKING: Columns[JointTracking] = [
     words("Joint", lambda joint: joint.joint),
     figure("Off (median)", lambda joint: joint.error.median, THREE),
-    figure(f"Off ({units.TAIL_PERCENT})", lambda joint: joint.error.at(units.TAIL), THREE),
+    figure(f"Off ({units.TAIL_PERCENT})", lambda joint: joint.error.quantile(units.TAIL), THREE),
     figure("Off (most)", lambda joint: joint.error.max, THREE),
     figure("Trails by (ticks)", lambda joint: joint.lag_ticks, str),
     figure("Then off (median)", lambda joint: joint.left and joint.left.median, THREE),
 ]
 
 
-def _about_tracking(rollout: Rollout) -> str:
+def _describe_tracking(rollout: Rollout) -> str:
     lags = [joint.lag_ticks for joint in rollout.tracking if joint.lag_ticks is not None]
     text = "How far each joint is from its command when the next tick looks, in the robot's unit."
     if not lags:
@@ -233,7 +235,7 @@ def _cameras(cameras: Sequence[Camera]) -> Table:
     for camera in cameras:
         cells = [camera.name, *quantile_cells(camera.ms), f"{camera.fresh_hz:.1f}", f"{camera.longest_ms:,.0f}"]
         if aged:
-            cells += [camera.age and f"{camera.age.at(share):,.0f}" for share in (0.5, units.TAIL)]
+            cells += [camera.age and f"{camera.age.quantile(share):,.0f}" for share in (0.5, units.TAIL)]
         rows.append(Row(cells))
     return Table(columns, rows)
 
@@ -252,7 +254,7 @@ def _buses(rollout: Rollout) -> list[Bus]:
     return rollout.buses or ([rollout.bus] if rollout.bus is not None else [])
 
 
-def _about_bus(rollout: Rollout) -> list[str]:
+def _describe_bus(rollout: Rollout) -> list[str]:
     """Return tries that failed, old answers, and the reading thread's share of a CPU."""
     return [
         f"{f'{bus.arm}: t' if bus.arm else 'T'}ries without an answer: {bus.lost:,}; with a damaged one: "
@@ -286,7 +288,7 @@ def _servos(rehearsal: Rehearsal) -> Table | None:
     return Table(columns, rows) if rehearsal.arms else None
 
 
-def about_rehearsal(rehearsal: Rehearsal) -> list[str]:
+def describe_rehearsal(rehearsal: Rehearsal) -> list[str]:
     """Return lines on the stand-ins for the robot, and on the faults that were planted."""
     led = any(name.startswith("teleop") for name in rehearsal.arms)
     whose = "for the arm and its leader, whose joints a hand swung" if led else "for the arm"
@@ -334,7 +336,7 @@ def _course(course: Series, asked_ms: float) -> Plot:
     layout = charts.layout_of_rows(120 + 150 * len(rows), [title for title, _ in rows], GAP)
     layout["xaxis"] |= charts.axis("seconds from the first tick")
     layout |= {"showlegend": True, "hovermode": "x unified"}
-    layout["shapes"] = [charts.line_at(asked_ms, "y")]
+    layout["shapes"] = [charts.dashed_line(asked_ms, "y")]
     data = [
         trace | {"yaxis": charts.row_name(i), "xaxis": "x"} for i, (_, traces) in enumerate(rows) for trace in traces
     ]

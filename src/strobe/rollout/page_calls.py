@@ -29,7 +29,7 @@ def bench_answers(bench: Bench | None) -> list[str]:
     """Return a call here, a call on the bench, and the parts of the difference; nothing without a bench."""
     if bench is None or bench.verdict is None:
         return []
-    there, here = bench.of("bench"), bench.of("robot")
+    there, here = bench.call_times("bench"), bench.call_times("robot")
     if there is None or here is None:
         return []
     ratio, interval = bench.verdict.ratio, bench.verdict.interval
@@ -52,7 +52,7 @@ def bench_sections(bench: Bench | None) -> list[Section]:
         return []
     decimals = units.digits(max(time.wall_ms for time in bench.times))
     columns = [Column("Of a call (ms)", numeric=False), *(Column(TITLES[time.place]) for time in bench.times)]
-    there, here = bench.of("bench"), bench.of("robot")
+    there, here = bench.call_times("bench"), bench.call_times("robot")
     if there is not None and here is not None:
         columns.append(Column("Difference"))
 
@@ -61,7 +61,7 @@ def bench_sections(bench: Bench | None) -> list[Section]:
         cells: list[str | None] = [title, *(units.ms(value, decimals) for value in values)]
         if there is not None and here is not None:
             before, after = getattr(there, name), getattr(here, name)
-            cells.append(None if before is None or after is None else units.signed(after - before, decimals))
+            cells.append(None if before is None or after is None else units.format_signed(after - before, decimals))
         return Row(cells, kind)  # type: ignore[arg-type]
 
     is_split = all(time.waiting_ms is not None for time in bench.times)
@@ -105,7 +105,7 @@ def remote_answers(remote: Remote) -> list[str]:
         there = "" if remote.stamped else " (the way there includes the server's unpickling)"
         sentences.append(
             f"A round trip took {remote.trip.median:,.1f} ms (median; {units.TAIL_PERCENT} within "
-            f"{remote.trip.at(units.TAIL):,.1f}): "
+            f"{remote.trip.quantile(units.TAIL):,.1f}): "
             f"{100 * (remote.packing + remote.sending):.1f} % is serialisation, {100 * remote.packing:.1f} % pickling "
             f"and {100 * remote.sending:.1f} % sending{there}."
         )
@@ -116,7 +116,7 @@ def remote_answers(remote: Remote) -> list[str]:
 
 def remote_sections(remote: Remote) -> list[Section]:
     """Return round trips, then observations."""
-    trips = listing("round-trips", "Round trip", remote.steps, _STEPS, *_about(remote), whole=True)
+    trips = listing("round-trips", "Round trip", remote.steps, _STEPS, *_describe_remote(remote), whole=True)
     return [*trips, Section("observations", "Observations", _observations(remote))]
 
 
@@ -124,13 +124,13 @@ _STEPS: Columns[Step] = [
     words("Step", lambda step: step.name),
     words("Where", lambda step: step.side),
     figure("Median (ms)", lambda step: step.ms.median, units.ms),
-    figure(f"{units.TAIL_PERCENT} (ms)", lambda step: step.ms.at(units.TAIL), units.ms),
+    figure(f"{units.TAIL_PERCENT} (ms)", lambda step: step.ms.quantile(units.TAIL), units.ms),
     figure("Longest (ms)", lambda step: step.ms.max, units.ms),
     figure("% of whole", lambda step: 100 * step.share, "{:.1f} %".format),
 ]
 
 
-def _about(remote: Remote) -> list[str]:
+def _describe_remote(remote: Remote) -> list[str]:
     about = [
         f"{units.count(remote.trips, 'round trip')}, from pickling an observation to its actions in the queue"
         + (", without the first." if remote.trips > 1 else ".")
@@ -149,7 +149,7 @@ def _clocks(clocks: Clocks) -> str:
     if clocks.shared:
         return "Server and client share one machine's clock."
     return (
-        f"The server's clock is {units.signed(clocks.offset_ms, 3)} ms off the client's, within "
+        f"The server's clock is {units.format_signed(clocks.offset_ms, 3)} ms off the client's, within "
         f"{clocks.uncertainty_ms:.3f} ms: from the exchange with the shortest way there and back, which need not be "
         "equally long."
     )

@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 
-from strobe.core.errors import UserError, in_words, install
-from strobe.rollout.files import events_of, observations_of
+from strobe.core.errors import UserError, install, os_error_reason
+from strobe.rollout.files import events_path, saved_observations
 from strobe.rollout.loops.event_log import read
 from strobe.rollout.loops.observations import Observations
 from strobe.rollout.loops.reader import RunRecord, read_record
@@ -61,7 +61,7 @@ def streams(run: Path, tell: Callable[[str], None] = lambda _: None) -> Iterator
     Raises:
         UserError: there is no such run, it has no events, or none of a tick.
     """
-    file = events_of(run)
+    file = events_path(run)
     header, rows = read(file)
     record = read_record(header, rows)
     if record.lost:
@@ -71,9 +71,9 @@ def streams(run: Path, tell: Callable[[str], None] = lambda _: None) -> Iterator
     begin = record.ticks[0].start_ns
     samples = [*_ticks(record), *_calls(record), *_actions(header.joints, record)]
     ordered: list[Iterator[Sample]] = [iter(sorted(samples, key=_time))]
-    folder = observations_of(file)
+    folder = saved_observations(file)
     if folder is not None:
-        ordered.append(_observed(Observations(folder)))  # one at a time: an hour's frames are gigabytes
+        ordered.append(_observation_samples(Observations(folder)))  # one at a time: an hour's frames are gigabytes
     for sample in heapq.merge(*ordered, key=_time):
         yield type(sample)(sample.at_ns - begin, *list(vars(sample).values())[1:])
 
@@ -114,8 +114,8 @@ def _actions(joints: Sequence[str], record: RunRecord) -> Iterator[Sample]:
             yield Number(action.at_ns, f"{ACTION}/{joint}", float(value))
 
 
-def _observed(observations: Observations) -> Iterator[Sample]:
-    for at, state, frames in observations.coded():
+def _observation_samples(observations: Observations) -> Iterator[Sample]:
+    for at, state, frames in observations.iter_encoded():
         for name, value in state.items():
             if isinstance(value, int | float):
                 yield Number(at, f"{STATE}/{name}", float(value))
@@ -214,4 +214,4 @@ def write(run: Path, shape: str, output: Path | None) -> tuple[Path, int]:
     try:
         return file, WRITERS[shape](file, folder.resolve().name, itertools.chain(first, samples))
     except OSError as error:
-        raise UserError(f"cannot write {file}: {in_words(error)}") from None
+        raise UserError(f"cannot write {file}: {os_error_reason(error)}") from None

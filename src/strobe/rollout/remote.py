@@ -147,14 +147,14 @@ SEND = "send to the server"
 LINES = 3
 
 
-def remote_of(header: Header, record: RunRecord) -> Remote | None:
+def summarize_remote(header: Header, record: RunRecord) -> Remote | None:
     """Return the remote part of a run; None if its policy is not remote."""
     if header.engine == "remote":
         return _client(header, record)
     return _server(header, record) if header.engine == "server" else None
 
 
-def trips_of(record: RunRecord) -> list[Trip]:
+def round_trips(record: RunRecord) -> list[Trip]:
     """Return the round trips that a client saw, on its clock; with the server's own steps where that was watched."""
     shared = _clocks(record)
     ahead = 0 if shared is None else round(shared.offset_ms * 1e6)
@@ -208,7 +208,7 @@ def _exchanges(record: RunRecord) -> list[Exchange]:
 
 
 def _client(header: Header, record: RunRecord) -> Remote:
-    uploads, trips = record.table(ObservationUploaded), trips_of(record)
+    uploads, trips = record.table(ObservationUploaded), round_trips(record)
     counted = trips[1:] or trips  # the first call warms up
     parts = steps(counted)
     decisions = [upload.stamps[4] for upload in uploads if upload.stamps]
@@ -304,4 +304,4 @@ def sections_of_trips(trips: Sequence[Trip], most: int) -> list[Section]:
 def sections_of_receiving(record: RunRecord, most: int) -> list[Section]:
     """Return the latest ``most`` observations that a server received, with all it did to them, in tree order."""
     wholes = [(observation.start, observation.end) for observation in record.table(ObservationReceived)]
-    return record.within(RECEIVED, wholes[-most:], RECEIVING)
+    return record.nest_sections(RECEIVED, wholes[-most:], RECEIVING)

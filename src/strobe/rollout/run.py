@@ -29,7 +29,7 @@ from strobe.core.studies.shared.progress import Reporter, Silent
 from strobe.core.timeline.clock import ThreadUse
 from strobe.core.timeline.timeline import Section
 from strobe.lerobot.flags.lerobot_flags import patched_arguments
-from strobe.rollout.answer import answer_of
+from strobe.rollout.answer import make_answer
 from strobe.rollout.loops.bench_calls import FEWEST, CallWatch, compare_places
 from strobe.rollout.loops.event_log import Log, read
 from strobe.rollout.loops.events import RequestFailed
@@ -37,9 +37,9 @@ from strobe.rollout.loops.header import Header
 from strobe.rollout.loops.instrument import LoopWatch
 from strobe.rollout.loops.observations import Keeper
 from strobe.rollout.loops.reader import RunRecord, read_record
-from strobe.rollout.loops.registry import ROLLOUT, Loop, loop_of
+from strobe.rollout.loops.registry import ROLLOUT, Loop, load_loop
 from strobe.rollout.measure.rollout import Call
-from strobe.rollout.remote import sections_of_receiving, sections_of_trips, trips_of
+from strobe.rollout.remote import round_trips, sections_of_receiving, sections_of_trips
 from strobe.rollout.results.rollout import Place, RolloutResult
 
 # LeRobot's own answer to each sets a flag that nobody looks at after the run.
@@ -87,7 +87,7 @@ def watch(
         KeyboardInterrupt: it was interrupted before its second tick.
     """
     log = Log(events)
-    loop = loop_of(command)
+    loop = load_loop(command)
     keeper = Keeper(observations) if observations is not None else None
     watching = loop.watch(log, depth, record_s, keeper.append if keeper is not None else None)
     with _unused_recipes() as unused:
@@ -103,8 +103,8 @@ def watch(
             shutil.rmtree(observations, ignore_errors=True)
         if interrupted and not (watching.endless and watching.notes):
             raise KeyboardInterrupt
-        raise UserError(reason or _unwatched(watching, record)) from None
-    watched = _answered(header, record)
+        raise UserError(reason or _unwatched_reason(watching, record)) from None
+    watched = _make_watched_rollout(header, record)
     result = watched.result
     if interrupted and not watching.endless:
         result.status = "interrupted"
@@ -165,7 +165,7 @@ def _run(
     return ended
 
 
-def recovered(events: Path) -> WatchedRollout:
+def recover_rollout(events: Path) -> WatchedRollout:
     """Return the answer from the events that a killed run left.
 
     Raises:
@@ -175,7 +175,7 @@ def recovered(events: Path) -> WatchedRollout:
     record = read_record(header, rows)
     if not _can_be_shown(header, record):
         raise UserError(f"{events} holds fewer than two ticks: nothing to show")
-    watched = _answered(header, record)
+    watched = _make_watched_rollout(header, record)
     watched.result.status = "failed"
     watched.result.rollout.error = "the process was ended; this is what it had written"
     return watched
@@ -186,14 +186,14 @@ def _can_be_shown(header: Header, record: RunRecord) -> bool:
     return bool(record.calls or record.table(RequestFailed)) if header.engine == "server" else len(record.turns) > 1
 
 
-def _answered(header: Header, record: RunRecord) -> WatchedRollout:
+def _make_watched_rollout(header: Header, record: RunRecord) -> WatchedRollout:
     sections = record.sections(TRACED)
     if header.engine == "remote":
         begin = sections[0].start_ns if sections else 0
-        sections += sections_of_trips([trip for trip in trips_of(record) if trip.start_ns >= begin], TRACED)
+        sections += sections_of_trips([trip for trip in round_trips(record) if trip.start_ns >= begin], TRACED)
     elif header.engine == "server":
-        sections = [*record.of_calls(TRACED), *sections_of_receiving(record, TRACED)]
-    return WatchedRollout(answer_of(header, record), sections, record)
+        sections = [*record.latest_calls(TRACED), *sections_of_receiving(record, TRACED)]
+    return WatchedRollout(make_answer(header, record), sections, record)
 
 
 def _note_on_observations(keeper: Keeper, ticks: int) -> str:
@@ -203,7 +203,7 @@ def _note_on_observations(keeper: Keeper, ticks: int) -> str:
     return f"{note}, those of {missing:,} were not: {why}" if missing else note
 
 
-def _unwatched(watching: LoopWatch, record: RunRecord) -> str:
+def _unwatched_reason(watching: LoopWatch, record: RunRecord) -> str:
     if watching.notes:
         return watching.notes[0]
     why = "nothing to show"
@@ -222,11 +222,11 @@ def _reason(error: BaseException, command: str) -> str:
     first = error  # of those that came on top of one another: what ended the loop, before the robot was put to rest
     while first.__context__ is not None and first.__cause__ is None and not first.__suppress_context__:
         first = first.__context__
-    after = "" if first is error else f", after {_in_a_line(first)}"
-    return f"{command} failed: {_in_a_line(error)}{after}"
+    after = "" if first is error else f", after {_error_line(first)}"
+    return f"{command} failed: {_error_line(error)}{after}"
 
 
-def _in_a_line(error: BaseException) -> str:
+def _error_line(error: BaseException) -> str:
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     message = lines[0] if lines else "it says nothing more"
     if message.endswith(":"):  # what follows is the point: the ids of motors that are missing
@@ -284,8 +284,8 @@ def bench(watched: WatchedRollout, reporter: Reporter | None = None, limit_s: fl
         return
     try:
         with _signals(("SIGTERM", "SIGHUP"), _interrupt):  # they end the bench, and not the answer that is there
-            if calls.refused:
-                notes.append(f"the policy was not called again on the bench: {calls.refused}")
+            if calls.refusal_reason:
+                notes.append(f"the policy was not called again on the bench: {calls.refusal_reason}")
                 return
             _compare(watched, calls, reporter or Silent(), limit_s)
     except KeyboardInterrupt:
@@ -323,10 +323,10 @@ def _compare(watched: WatchedRollout, calls: CallWatch, reporter: Reporter, limi
     taken: dict[Place, list[ThreadUse]] = {TOGETHER: [], **({SPACED: []} if fits else {})}
     spacing = Spacing(1 / period, frozenset({TOGETHER})) if fits and period is not None else None
 
-    def timed(place: Place) -> Callable[[], float]:
+    def make_timed_call(place: Place) -> Callable[[], float]:
         def call() -> float:
             if spacing is not None:
-                spacing.before(place, 1, calls.repeat_call)
+                spacing.wait_for_start(place, 1, calls.repeat_call)
             taken[place].append(calls.repeat_call())
             return taken[place][-1].wall / 1e6
 
@@ -335,7 +335,7 @@ def _compare(watched: WatchedRollout, calls: CallWatch, reporter: Reporter, limi
     # Calls that turn out longer than those two get a quarter more: with fewer rounds all of them were in vain.
     seconds = max(left_s, 1.25 * (spaced_s if fits else ROUNDS * call_s))
     budget = SamplingBudget(seconds=seconds, min_iterations=ENOUGH, precision=PRECISION)
-    collected = collect({place: timed(place) for place in taken}, budget, reporter.progress)
+    collected = collect({place: make_timed_call(place) for place in taken}, budget, reporter.progress)
     counted = slice(1, collected.rounds)  # the policy is warm from its run, and its calls there are all counted too
     if collected.interrupted:
         result.notes.append("the bench was cut short")

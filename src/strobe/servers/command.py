@@ -28,13 +28,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
-from strobe.core.cli.bounds import above, at_least
+from strobe.core.cli.bounds import exclusive_minimum_bound, minimum_bound
 from strobe.core.cli.flags import OutputFlags
 from strobe.core.cli.live import Live
 from strobe.core.cli.parse import pairs, parse
 from strobe.core.cli.runner import Command, Studied
 from strobe.core.errors import UserError
-from strobe.lerobot.flags.run_flags import size_of
+from strobe.lerobot.flags.run_flags import parse_image_size
 
 if TYPE_CHECKING:
     from strobe.servers.protocols.lerobot_messages import ServedPolicy
@@ -62,7 +62,7 @@ class ServerPolicyFlags:
     path: str = ""
     type: str = ""
     device: str = "cpu"
-    actions_per_chunk: int = field(default=50, metadata=at_least(1))
+    actions_per_chunk: int = field(default=50, metadata=minimum_bound(1))
 
 
 @dataclass
@@ -90,13 +90,13 @@ class ServerCallFlags(OutputFlags):
     # Height and width of synthetic images (default: 224x224).
     image_size: str | None = None
     # How often Strobe calls the server after the first call. By default as often as fits into --seconds.
-    iterations: int | None = field(default=None, metadata=at_least(1))
+    iterations: int | None = field(default=None, metadata=minimum_bound(1))
     # Time to spend on calls, in seconds.
-    seconds: float = field(default=20.0, metadata=above(0, finite=True))
+    seconds: float = field(default=20.0, metadata=exclusive_minimum_bound(0, finite=True))
     # Seconds that one call may take, the first one included. A server that compiles may need more.
-    timeout: float = field(default=60.0, metadata=above(0, finite=True))
+    timeout: float = field(default=60.0, metadata=exclusive_minimum_bound(0, finite=True))
     # Seed of synthetic observations.
-    seed: int = field(default=0, metadata=at_least(0))
+    seed: int = field(default=0, metadata=minimum_bound(0))
 
 
 @dataclass
@@ -104,15 +104,15 @@ class ServerConfig(ServerCallFlags):
     """Flags of `strobe breakdown --policy.server`."""
 
     # The robot's control rate in Hz. The answer then says how old the actions of a chunk are when they are executed.
-    control_hz: float | None = field(default=None, metadata=above(0, finite=True))
+    control_hz: float | None = field(default=None, metadata=exclusive_minimum_bound(0, finite=True))
 
 
 def read(argv: Sequence[str]) -> tuple[ServerConfig]:
     """Return the flags, checked. Raises UserError."""
-    return (parsed(ServerConfig, argv),)
+    return (parse_flags(ServerConfig, argv),)
 
 
-def parsed(kind: type[C], argv: Sequence[str]) -> C:
+def parse_flags(kind: type[C], argv: Sequence[str]) -> C:
     """Return the flags of ``kind``, checked. Raises UserError."""
     from strobe.servers.protocols.connect import check_url, require_packages
 
@@ -131,7 +131,7 @@ def parsed(kind: type[C], argv: Sequence[str]) -> C:
         raise UserError("observations come from --dataset.root or from --policy.observation, not both")
     given = config.dataset.root or config.policy.observation
     if config.image_size is not None:
-        size_of(config.image_size)
+        parse_image_size(config.image_size)
         if given is not None:
             raise UserError("--image_size is for synthetic images; a data set or a file has its own")
     if config.rename_map and config.dataset.root is None:
@@ -148,13 +148,13 @@ def observation_options(config: ServerCallFlags) -> ObservationOptions:
         dataset=config.dataset.root,
         file=config.policy.observation,
         rename=config.rename_map,
-        image_size=size_of(config.image_size) if config.image_size else None,
+        image_size=parse_image_size(config.image_size) if config.image_size else None,
         prompt=config.prompt,
         seed=config.seed,
     )
 
 
-def served(config: ServerCallFlags, path: str) -> ServedPolicy | None:
+def make_served_policy(config: ServerCallFlags, path: str) -> ServedPolicy | None:
     """Return the policy that LeRobot's server is to load at ``path``; None for another server."""
     from strobe.servers.protocols.lerobot_messages import ServedPolicy
 
@@ -175,7 +175,7 @@ def study(config: ServerConfig, live: Live) -> Studied:
         config.seconds,
         config.timeout,
         config.control_hz,
-        served(config, config.policy.path),
+        make_served_policy(config, config.policy.path),
     )
     answer = server(options, source, live)
     if answer.status == "interrupted" and answer.first_ms is None:

@@ -14,12 +14,12 @@ import torch
 from strobe.core.errors import UserError
 from strobe.core.measure.sampling import SamplingBudget
 from strobe.core.results.answer import CompareResult
-from strobe.core.studies.compare import compare, variants_of
+from strobe.core.studies.compare import compare, make_variants
 from strobe.core.studies.shared.measuring import Options
 from strobe.core.studies.shared.paired_comparison import allow_for_processes
 from strobe.core.studies.shared.progress import Reporter
 from strobe.core.subjects.callable_subject import CallableSubject
-from strobe.core.subjects.callables import target_of
+from strobe.core.subjects.callables import make_target
 from strobe.core.subjects.subject import Observation
 from strobe.servers.protocols.observations import Observations, Source
 from strobe.servers.protocols.wire import CallFailedError, Wire
@@ -52,7 +52,7 @@ def compare_servers(
         UserError: a call that fails.
     """
     inputs = [Frame(frame=number, observation=dict(each)) for number, each in enumerate(observations.each)]
-    targets = [target_of(name, side) for name, side in sides.items()]
+    targets = [make_target(name, side) for name, side in sides.items()]
     subject = CallableSubject(targets, inputs, label="policy servers")
     facts = {"inputs": observations.description, "source": " and ".join(sides), "kind": "policy server"}
     subject.info = subject.info.model_copy(update=facts)
@@ -62,7 +62,7 @@ def compare_servers(
     subject.first_calls(reporter.stage)
     options = Options(budget, counted=False, probed=False, within=within)
     with subject.generators_kept():
-        result, _ = compare(subject, variants_of(targets), "inference", options, reporter)
+        result, _ = compare(subject, make_variants(targets), "inference", options, reporter)
     seconds = sum(sum(measurement.samples.values) for measurement in result.measurements) / 1e3
     for pair in result.comparisons:
         allow_for_processes(pair, seconds)

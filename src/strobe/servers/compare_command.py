@@ -19,7 +19,7 @@ from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 
-from strobe.core.cli.bounds import above
+from strobe.core.cli.bounds import exclusive_minimum_bound
 from strobe.core.cli.live import Live, importing
 from strobe.core.cli.runner import Command, Studied
 from strobe.core.errors import UserError
@@ -42,14 +42,14 @@ class CompareServersConfig(server.ServerCallFlags):
     # --against.server=grpc://HOST:PORT, --against.path is the policy that it loads, in place of --policy.path.
     against: AgainstFlags = field(default_factory=AgainstFlags)
     # Equivalence margin: "as fast" means that the interval lies within ± this share.
-    as_fast_within: float = field(default=0.02, metadata=above(0))
+    as_fast_within: float = field(default=0.02, metadata=exclusive_minimum_bound(0))
 
 
 def read(argv: Sequence[str]) -> tuple[CompareServersConfig]:
     """Return the flags, checked. Raises UserError."""
     from strobe.servers.protocols.connect import check_url, require_packages
 
-    config = server.parsed(CompareServersConfig, argv)
+    config = server.parse_flags(CompareServersConfig, argv)
     if not (config.against.server or config.against.path):
         raise UserError("name the other side: --against.server=ws://HOST:PORT, or --against.path=FOLDER")
     if config.against.server:
@@ -79,7 +79,7 @@ def study(config: CompareServersConfig, live: Live) -> Studied:
 
         def side(url: str, path: str) -> ServerSide:
             live.stage(f"connecting to {url}")
-            wire = connections.enter_context(connect(url, config.timeout, server.served(config, path)))
+            wire = connections.enter_context(connect(url, config.timeout, server.make_served_policy(config, path)))
             return ServerSide(wire, source)
 
         first = side(url, config.policy.path)
@@ -87,14 +87,14 @@ def study(config: CompareServersConfig, live: Live) -> Studied:
             second = side(config.against.server, config.against.path or config.policy.path)
             same_frames(source, [first.wire.protocol, second.wire.protocol])
         else:
-            second = LocalSide(_loaded(config, live), source.frames)
+            second = LocalSide(_load_policy(config, live), source.frames)
         budget = SamplingBudget(iterations=config.iterations, seconds=config.seconds)
         sides = {url: first, other: second}
         result = compare_servers(sides, first.observations, budget, config.as_fast_within, live)
     return Studied(result, vars(config), config.output_dir, config.thresholds)
 
 
-def _loaded(config: CompareServersConfig, live: Live):  # its type would import torch
+def _load_policy(config: CompareServersConfig, live: Live):  # its type would import torch
     from strobe.lerobot.policies.loading import load_subject
     from strobe.lerobot.policies.options import InputOptions, PolicyOptions
 

@@ -41,12 +41,12 @@ class Trip:
         return self.encode + self.away + self.decode
 
     @property
-    def overstated(self) -> bool:
+    def is_overstated(self) -> bool:
         """Whether the server tells more time than the client waited for it."""
         return self.server is not None and self.server > self.away
 
 
-def timed(values: Sequence[float]) -> Timed:
+def summarize_times(values: Sequence[float]) -> Timed:
     """Return the figures of ``values``, in the order in which they were taken. Raises ValueError for none."""
     return Timed(summary=summarise(values), p99=float(np.percentile(values, 99)))
 
@@ -57,7 +57,7 @@ def parts(trips: Sequence[Trip]) -> list[ServerPart]:
     Network and server are one part unless the server told a time for every trip, and none that is impossible.
     """
     whole = sum(trip.whole for trip in trips)
-    told = [trip.server for trip in trips if trip.server is not None and not trip.overstated]
+    told = [trip.server for trip in trips if trip.server is not None and not trip.is_overstated]
     rows: list[tuple[str, str, list[float]]] = [(ENCODE, "client", [trip.encode for trip in trips])]
     if len(told) == len(trips):
         # More than the rest of the trip it cannot be: the answer to a ping may come while the server computes.
@@ -75,7 +75,7 @@ def parts(trips: Sequence[Trip]) -> list[ServerPart]:
             name=name,
             side=side,  # type: ignore[arg-type]  # one of its literals
             share=sum(values) / whole if whole > 0 else 0.0,
-            **timed(values).model_dump(),
+            **summarize_times(values).model_dump(),
         )
         for name, side, values in rows
         if values

@@ -85,7 +85,7 @@ def faults(answer: ServerAnswer, _: Thresholds) -> Found:
                 "kind": fault.kind.replace(" ", "-"),
                 "title": _TITLES[fault.kind],
                 "fault": fault,
-                "seen": _seen(answer, fault),
+                "seen": _fault_occurrence_text(answer, fault),
                 "why": protocol.then.get(fault.kind, _WHY[fault.kind]),
                 "of_input": _OF_INPUT if fault.kind == "error" and fault.name in _INPUT else "",
                 "look": protocol.look.get(fault.kind, _DO[fault.kind]),
@@ -93,7 +93,7 @@ def faults(answer: ServerAnswer, _: Thresholds) -> Found:
         )
 
 
-def _seen(answer: ServerAnswer, fault: ServerFault) -> str:
+def _fault_occurrence_text(answer: ServerAnswer, fault: ServerFault) -> str:
     calls = "1 call" if answer.calls == 1 else f"{answer.calls:,} calls"
     where = (
         f"Call {fault.call:,} of {calls}"
@@ -112,7 +112,7 @@ def _seen(answer: ServerAnswer, fault: ServerFault) -> str:
 
 
 @finding("server-slower-than-robot", "warning")
-def too_slow(answer: ServerAnswer, _: Thresholds) -> Found:
+def slow_server(answer: ServerAnswer, _: Thresholds) -> Found:
     """A round trip that lasts longer than the chunk that it brings.
 
     Title: {title}
@@ -263,7 +263,7 @@ def float_images(answer: ServerAnswer, _: Thresholds) -> Found:
 
 
 @finding("server-time-impossible", "warning")
-def overstated(answer: ServerAnswer, _: Thresholds) -> Found:
+def impossible_server_time(answer: ServerAnswer, _: Thresholds) -> Found:
     """The server reports more time than the call took.
 
     Seen: In {calls:,} of {total:,} calls its own time is longer than the client waited.
@@ -305,7 +305,7 @@ def keepalive(answer: ServerAnswer, _: Thresholds) -> Found:
 
 
 @finding("server-drops-observations", "warning")
-def filtered(answer: ServerAnswer, _: Thresholds) -> Found:
+def dropped_observations(answer: ServerAnswer, _: Thresholds) -> Found:
     """The server drops observations as too similar.
 
     Seen: {dropped} of {sent} observations, each after another one, got no answer. Marked must_go, the same observations
@@ -326,14 +326,14 @@ def _size(value: float) -> str:
 
 RULES = (
     faults,
-    too_slow,
+    slow_server,
     network,
     busy,
     server_time,
     client_time,
     float_images,
-    overstated,
+    impossible_server_time,
     first_call,
     keepalive,
-    filtered,
+    dropped_observations,
 )

@@ -61,16 +61,16 @@ def encodings(
     if recorded:
         forms["JPEG"] = jpeg
     if any(max(pixels.shape) > SIDE for value in _each_image(observation) for pixels in _pixels(value)):
-        forms["resized"] = _resized
-        forms["resized, as float32"] = lambda pixels: _floats(_resized(pixels))
+        forms["resized"] = _resize
+        forms["resized, as float32"] = lambda pixels: _floats(_resize(pixels))
         if recorded:
-            forms["resized, then JPEG"] = lambda pixels: jpeg(_resized(pixels))
+            forms["resized, then JPEG"] = lambda pixels: jpeg(_resize(pixels))
     rows = []
     for kind, form in {"as sent": None, **forms}.items():
         changed, made_ns = observation, 0
         if form is not None:
-            changed, made_ns = repeated(partial(_changed, observation, form), TRIES)
-        data, took_ns = repeated(partial(encode, changed), TRIES)
+            changed, made_ns = time_repeated(partial(_change_images, observation, form), TRIES)
+        data, took_ns = time_repeated(partial(encode, changed), TRIES)
         rows.append(
             ImageEncoding(
                 kind=kind,  # type: ignore[arg-type]  # a key of the forms
@@ -89,9 +89,13 @@ def _each_image(observation: Mapping[str, Any]) -> list[np.ndarray]:
     ]
 
 
-def _changed(observation: Mapping[str, Any], form: _Form) -> Mapping[str, object]:
+def _change_images(observation: Mapping[str, Any], form: _Form) -> Mapping[str, object]:
     return {
-        name: _changed(value, form) if isinstance(value, Mapping) else _each(form, value) if is_image(value) else value
+        name: _change_images(value, form)
+        if isinstance(value, Mapping)
+        else _each(form, value)
+        if is_image(value)
+        else value
         for name, value in observation.items()
     }
 
@@ -129,7 +133,7 @@ def jpeg(pixels: np.ndarray) -> bytes:
     return coded.tobytes() if done else pixels.tobytes()
 
 
-def repeated(work: Callable[[], T], times: int) -> tuple[T, int]:
+def time_repeated(work: Callable[[], T], times: int) -> tuple[T, int]:
     """Return what ``work`` returns, and the median nanoseconds of so many calls, one or more."""
     took: list[int] = []
     while True:
@@ -140,7 +144,7 @@ def repeated(work: Callable[[], T], times: int) -> tuple[T, int]:
             return made, sorted(took)[len(took) // 2]
 
 
-def _resized(pixels: np.ndarray) -> np.ndarray:
+def _resize(pixels: np.ndarray) -> np.ndarray:
     import cv2
 
     height, width, colours = pixels.shape

@@ -13,7 +13,7 @@ from strobe.core.report.document import (
     figure,
     heads,
     listing,
-    scaled,
+    scaled_column,
     table,
     words,
 )
@@ -27,7 +27,9 @@ def outline(answer: ServerAnswer, _depth: int | None = None) -> Document:
     """Return the document of a policy server."""
     sections = []
     if answer.parts and answer.trip is not None:
-        sections.append(Section("parts", "Parts of a round trip", _parts(answer, answer.trip), [_about_parts(answer)]))
+        sections.append(
+            Section("parts", "Parts of a round trip", _parts(answer, answer.trip), [_describe_parts(answer)])
+        )
     if answer.sent_bytes is not None:
         sections.append(Section("payload", "Payload", _payload(answer)))
     if len(answer.encodings) > 1:
@@ -94,7 +96,7 @@ def _answers(answer: ServerAnswer) -> list[str]:
                 f"{units.percent(largest.share)}."
             )
     if answer.age is not None:
-        sentences.append(_how_old(answer.age))
+        sentences.append(_describe_action_age(answer.age))
     if answer.faults:
         failed = sum(fault.count for fault in answer.faults)
         names = ", ".join(list(dict.fromkeys(fault.name for fault in answer.faults))[:3])
@@ -102,7 +104,7 @@ def _answers(answer: ServerAnswer) -> list[str]:
     return sentences or ["No call was answered with actions."]
 
 
-def _how_old(age: ActionAge) -> str:
+def _describe_action_age(age: ActionAge) -> str:
     return (
         f"At {units.rate(age.control_hz)} Hz the first action of a chunk is {units.short_ms(age.first.median)} ms old, "
         f"and the last of {age.actions:,} is {units.short_ms(age.last.median)} ms old. A robot that does not "
@@ -110,7 +112,7 @@ def _how_old(age: ActionAge) -> str:
     )
 
 
-def _timed(name: str, about: str | None, timed: Timed, decimals: int, share: float | None, depth: int = 0) -> Row:
+def _timed_row(name: str, about: str | None, timed: Timed, decimals: int, share: float | None, depth: int = 0) -> Row:
     summary = timed.summary
     cells = [name, about, units.ms(summary.median, decimals), units.span(summary.interval, decimals)]
     cells += [units.ms(summary.p95, decimals), units.ms(timed.p99, decimals), units.percent(share)]
@@ -129,16 +131,16 @@ def _parts(answer: ServerAnswer, trip: Timed) -> Table:
         "decode": f"{protocol.packs} of the answer",
     }
     for part in answer.parts:
-        rows.append(_timed(part.name, about_parts.get(part.name), part, decimals, part.share))
+        rows.append(_timed_row(part.name, about_parts.get(part.name), part, decimals, part.share))
         if part.name == "server" and answer.policy is not None:
-            rows.append(_timed("policy", "within it, as its policy tells", answer.policy, decimals, None, depth=1))
-    rows.append(_timed("round trip", "the whole", trip, decimals, 1.0))
+            rows.append(_timed_row("policy", "within it, as its policy tells", answer.policy, decimals, None, depth=1))
+    rows.append(_timed_row("round trip", "the whole", trip, decimals, 1.0))
     if answer.ping is not None:
-        rows.append(_timed("ping", "a way there and back without data", answer.ping, decimals, None))
+        rows.append(_timed_row("ping", "a way there and back without data", answer.ping, decimals, None))
     return Table(heads("<Part | <What it is | ms | 95 % interval | p95 | p99 | Share"), rows)
 
 
-def _about_parts(answer: ServerAnswer) -> str:
+def _describe_parts(answer: ServerAnswer) -> str:
     calls = units.count(len(answer.values), "call")
     return f"{calls} after the first, one after another. The parts add up to the round trip."
 
@@ -158,7 +160,7 @@ def _payload(answer: ServerAnswer) -> Table:
 def _encodings(answer: ServerAnswer) -> Columns[ImageEncoding]:
     sent, first = answer.encodings[0], answer.encodings[0].payload_bytes
 
-    def saved(each: ImageEncoding) -> float | None:
+    def saved_ms(each: ImageEncoding) -> float | None:
         return None if each.kind == "as sent" else each.saves_ms(sent)
 
     return [
@@ -168,16 +170,16 @@ def _encodings(answer: ServerAnswer) -> Columns[ImageEncoding]:
         figure("ms to make", lambda each: each.ms if each.kind != "as sent" else None, units.ms),
         figure("ms to serialise", lambda each: each.encode_ms, units.ms),
         figure("ms of transfer", lambda each: each.transfer_ms, units.ms),
-        figure("Saves ms", saved, lambda ms: units.signed(ms, 1)),
+        figure("Saves ms", saved_ms, lambda ms: units.format_signed(ms, 1)),
     ]
 
 
 _AGES: Columns[tuple[str, Quantiles]] = [
     words("Action", lambda age: age[0]),
-    scaled("Median ms", lambda age: age[1].median),
-    scaled("p95", lambda age: age[1].p95),
-    scaled("p99", lambda age: age[1].p99),
-    scaled("Longest", lambda age: age[1].max),
+    scaled_column("Median ms", lambda age: age[1].median),
+    scaled_column("p95", lambda age: age[1].p95),
+    scaled_column("p99", lambda age: age[1].p99),
+    scaled_column("Longest", lambda age: age[1].max),
 ]
 _FAULTS: Columns[ServerFault] = [
     words("What", lambda fault: fault.kind),

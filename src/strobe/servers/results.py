@@ -26,9 +26,9 @@ class Timed(Data):
     summary: Summary
     p99: Finite
 
-    def at(self, share: float) -> float | None:
+    def quantile_ms(self, share: float) -> float | None:
         """Return the milliseconds that a ``share`` of the calls does not exceed; None for one that is not saved."""
-        return self.p99 if share == 0.99 else self.summary.at(share)
+        return self.p99 if share == 0.99 else self.summary.quantile(share)
 
 
 class ServerPart(Timed):
@@ -148,7 +148,7 @@ class ServerAnswer(Answer):
     not_judged: list[str] = Field(default_factory=list, description="what was not judged, and why")
 
     @property
-    def about(self) -> str:
+    def subject_name(self) -> str:
         """The server's address, for the run's folder."""
         return self.url.partition("://")[2]
 

@@ -22,7 +22,7 @@ from strobe.core.results.numerals import significant
 from strobe.core.studies.shared.progress import Reporter
 from strobe.rollout.measure.rollout import quantiles
 from strobe.servers import image_encodings
-from strobe.servers.figures import NETWORK, Trip, action_age, bytes_per_s, parts, timed, waits
+from strobe.servers.figures import NETWORK, Trip, action_age, bytes_per_s, parts, summarize_times, waits
 from strobe.servers.protocols.connect import connect
 from strobe.servers.protocols.lerobot_messages import ServedPolicy
 from strobe.servers.protocols.observations import Observations, Source
@@ -78,7 +78,7 @@ def server(options: ServerOptions, source: Source, live: Reporter) -> ServerAnsw
                 measured.call(live)
             if answer.first_ms is not None and not measured.over and PROTOCOLS[wire.protocol].filters:
                 live.stage("sending observations that the server may drop")
-                answer.dropped = wire.dropped(observations.each)
+                answer.dropped = wire.count_dropped(observations.each)
             live.stage("encoding the images in other forms")
             first, recorded = observations.each[0], observations.recorded
             answer.encodings = image_encodings.encodings(first, wire.encode, recorded=recorded)
@@ -108,12 +108,12 @@ class _Measured:
             images=image_encodings.images(observations.each[0]),
             timeout_s=options.timeout_s,
             machine=host.describe(PACKAGES),
-            metadata=dict(_shown(wire.metadata)),
+            metadata=dict(_metadata_entries(wire.metadata)),
         )
 
     def call_first(self) -> bool:
         """Call until one call is answered, apart from the figures. Return whether the connection is still of use."""
-        while not self._ended:
+        while not self._has_ended:
             begun = time.perf_counter_ns()
             exchange = self._exchange()
             if exchange is not None:
@@ -123,7 +123,7 @@ class _Measured:
         return False
 
     @property
-    def _ended(self) -> bool:
+    def _has_ended(self) -> bool:
         return self.over or self._in_a_row >= FAILURES
 
     def ping(self) -> None:
@@ -135,7 +135,7 @@ class _Measured:
                 break
             answered.append(took)
         if answered:
-            self.answer.ping = timed(answered)
+            self.answer.ping = summarize_times(answered)
             took_s = min(max(self.answer.first_ms or 0.0, 100.0), MOST_PINGING_MS) / 1e3
             fastest = self._wire.fastest_ms(took_s)
             self._way_ms = min(answered if fastest is None else [*answered, fastest])
@@ -145,7 +145,7 @@ class _Measured:
         wanted, begun = self._options.iterations, time.monotonic()
         for done in count(1):
             exchange = self._exchange()
-            if self._ended:
+            if self._has_ended:
                 return
             if exchange is not None and self._check(exchange):
                 self._exchanges.append(exchange)
@@ -162,7 +162,7 @@ class _Measured:
         try:
             exchange = self._wire.call(observation)
         except CallFailedError as error:
-            self._failed(error.kind, error.error, error.waited_ms, error.detail)
+            self._record_fault(error.kind, error.error, error.waited_ms, error.detail)
             self.over |= error.over
             self._in_a_row += 1
             return None
@@ -174,23 +174,25 @@ class _Measured:
         actions = exchange.actions
         if actions is None or not actions.ndim or not actions.size:
             empty = "" if actions is None else f"ValueError: the actions are an array of shape {actions.shape}"
-            self._failed("no actions", empty or exchange.held, exchange.ms)
+            self._record_fault("no actions", empty or exchange.held, exchange.ms)
             return False
         if not self.answer.chunk:
             self.answer.chunk = list(actions.shape)
         if list(actions.shape) != self.answer.chunk:
             first = tuple(self.answer.chunk)
-            self._failed("other shape", f"ValueError: actions of shape {actions.shape}, after {first}", exchange.ms)
+            self._record_fault(
+                "other shape", f"ValueError: actions of shape {actions.shape}, after {first}", exchange.ms
+            )
             return False
         if actions.dtype.kind not in "biuf" or not np.isfinite(actions).all():
             bad = int((~np.isfinite(actions)).sum()) if actions.dtype.kind in "biuf" else actions.size
             error = f"ValueError: {bad:,} of {actions.size:,} actions are no finite numbers"
-            self._failed("not finite", error, exchange.ms)
+            self._record_fault("not finite", error, exchange.ms)
             return False
         self._sound += 1
         return True
 
-    def _failed(self, kind: FaultKind, error: str, waited_ms: float, detail: str = "") -> None:
+    def _record_fault(self, kind: FaultKind, error: str, waited_ms: float, detail: str = "") -> None:
         for fault in self.answer.faults:
             if (fault.kind, fault.error) == (kind, error):
                 fault.count += 1
@@ -210,20 +212,20 @@ class _Measured:
             for each, wait in zip(kept, waited, strict=True)
         ]
         answer.warmup = warmup
-        answer.overstated = sum(trip.overstated for trip in trips)
+        answer.overstated = sum(trip.is_overstated for trip in trips)
         if trips:
             answer.values = [trip.whole for trip in trips]
-            answer.trip, answer.parts = timed(answer.values), parts(trips)
+            answer.trip, answer.parts = summarize_times(answer.values), parts(trips)
             answer.sent_bytes = quantiles([each.sent_bytes for each in kept])
             answer.received_bytes = quantiles([each.received_bytes for each in kept])
             self._rate()
             own = [value for each in kept if (value := each.policy_ms) is not None]
             if own and len(own) == len(kept):
-                answer.policy = timed(own)
+                answer.policy = summarize_times(own)
             answer.notes += describe(answer.values)
             if hz is not None:
                 answer.age = action_age(answer.values, answer.chunk[-2] if len(answer.chunk) > 1 else 1, hz)
-        answer.not_judged += self._not_judged(trips)
+        answer.not_judged += self._unjudged_reasons(trips)
         if answer.faults and not self._sound and answer.status == "complete":
             answer.status = "failed"
 
@@ -239,7 +241,7 @@ class _Measured:
         for each in answer.encodings:
             each.transfer_ms = 1e3 * each.payload_bytes / rate
 
-    def _not_judged(self, trips: list[Trip]) -> Iterator[str]:
+    def _unjudged_reasons(self, trips: list[Trip]) -> Iterator[str]:
         answer = self.answer
         if not trips:
             yield "round trips: no call after the first was answered with actions"
@@ -263,7 +265,7 @@ class _Measured:
             yield "images as JPEG: these are noise, which shrinks less than a camera's image; give --dataset.root"
 
 
-def _shown(metadata: Mapping[object, object]) -> Iterator[tuple[str, str]]:
+def _metadata_entries(metadata: Mapping[object, object]) -> Iterator[tuple[str, str]]:
     """Yield the server's metadata as text, a number of entries only."""
     for name, value in list(metadata.items())[:MOST_METADATA]:
         with suppress(UnicodeEncodeError, RecursionError, ValueError):  # a lone surrogate cannot be saved

@@ -75,7 +75,7 @@ def make(env: EnvConfig) -> dict[str, SyncVectorEnv]:
     }
 
 
-def task_of(vector: SyncVectorEnv) -> list[str]:
+def environment_tasks(vector: SyncVectorEnv) -> list[str]:
     """Return the task of each environment of ``vector`` as lerobot-eval reads it: in words, else its name, else ''."""
     for name in ("task_description", "task"):
         try:

@@ -49,7 +49,7 @@ class Hold:
         return held
 
 
-def hold_for(env: EnvConfig, kind: str = "") -> Hold:
+def choose_hold(env: EnvConfig, kind: str = "") -> Hold:
     """Return how ``env`` (LeRobot's ``EnvConfig``) is held: by ``kind``, or as fits its actions if ``kind`` is ''."""
     moves = env.type in MOVEMENTS and getattr(env, "control_mode", "") != "absolute"
     known = moves or env.type in (*MOVEMENTS, *POSITIONS)

@@ -52,7 +52,7 @@ class ActedWorld:
     period_ns: float
     hold: Hold
     watch: Watch | None = None
-    over: bool = False
+    is_over: bool = False
     taken: list[int | None] = field(default_factory=list)
     lost: int = 0
     looked: Observation = field(default_factory=dict)
@@ -66,7 +66,7 @@ class ActedWorld:
         if self.watch is not None:
             self.watch(self.vector)
         self._seen = self._before = observation
-        self.start = digest(self._prepared(observation))
+        self.start = digest(self._prepare_observation(observation))
         self._most = int(self.vector.call("_max_episode_steps")[0])
         shape = self.vector.single_action_space.shape
         assert shape is not None  # LeRobot's actions are vectors
@@ -85,22 +85,22 @@ class ActedWorld:
 
     def observe(self, moment: int) -> Callable[[], Observation]:
         """Return a function that prepares the observation of ``moment`` and gives the engine a ticket for it."""
-        while not self.over and (self._passed + 1) * self.period_ns <= moment + SLACK_NS:
+        while not self.is_over and (self._passed + 1) * self.period_ns <= moment + SLACK_NS:
             self._step()
         seen = self._seen if self._passed * self.period_ns <= moment + SLACK_NS else self._before
 
         def look() -> Observation:
-            self.looked = self._prepared(seen)
+            self.looked = self._prepare_observation(seen)
             return {TICKET: 0.0}
 
         return look
 
     def act(self, moment: int, action: Tensor | None) -> None:
         """Take the action of the loop's next tick, (action dim,), sent at ``moment``; None if the tick has none."""
-        while not self.over and (self._passed + 0.5) * self.period_ns + SLACK_NS < moment:
+        while not self.is_over and (self._passed + 0.5) * self.period_ns + SLACK_NS < moment:
             self._step()
         number, self._sent = self._sent, self._sent + 1
-        if self.over or action is None:
+        if self.is_over or action is None:
             return
         self.lost += self._command is not None
         self._command = number, self.to_env({ACTION: action.unsqueeze(0)})[ACTION].to("cpu").numpy()[0]
@@ -110,7 +110,7 @@ class ActedWorld:
         """The simulator's actions so far, including held ones."""
         return self._actions
 
-    def played(self) -> Played:
+    def finished_episode(self) -> Played:
         """Return the episode, once it is over."""
         rewards = torch.tensor(self._rewards, dtype=torch.float64)
         episode = Episode(
@@ -140,17 +140,17 @@ class ActedWorld:
         self.taken.append(number)
         self._actions.append(np.array(action))
         self._rewards.append(float(reward[0]))
-        self._success = self._success or _succeeded(info)
-        self.over = bool(terminated[0] or truncated[0]) or len(self._rewards) >= self._most
+        self._success = self._success or _has_succeeded(info)
+        self.is_over = bool(terminated[0] or truncated[0]) or len(self._rewards) >= self._most
 
-    def _prepared(self, observation: Observation) -> Observation:
+    def _prepare_observation(self, observation: Observation) -> Observation:
         """Return an observation as lerobot-eval prepares it."""
         prepared: Observation = dict(lerobot_envs.preprocess_observation(observation))
-        prepared["task"] = environments.task_of(self.vector)
+        prepared["task"] = environments.environment_tasks(self.vector)
         return self.to_policy(prepared)
 
 
-def _succeeded(info: Observation) -> bool:
+def _has_succeeded(info: Observation) -> bool:
     """Return whether the tick ended in success, as lerobot-eval reads it."""
     final = info.get("final_info", info)
     if not isinstance(final, dict):  # gymnasium before 1.0: an entry for each environment, None if it goes on

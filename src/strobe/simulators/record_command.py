@@ -27,7 +27,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from strobe.core.cli.bounds import at_least
+from strobe.core.cli.bounds import minimum_bound
 from strobe.core.cli.display import refuse_log
 from strobe.core.cli.live import Live
 from strobe.core.cli.parse import parse
@@ -52,11 +52,11 @@ class RecordConfig:
     # (default: corner2,topview). Each becomes observation.images.<camera>.
     cameras: str | None = None
     # Episodes to record.
-    episodes: int = field(default=3, metadata=at_least(1))
+    episodes: int = field(default=3, metadata=minimum_bound(1))
     # Frames in an episode (default: 40 of pusht, 80 of metaworld).
-    frames: int | None = field(default=None, metadata=at_least(1))
+    frames: int | None = field(default=None, metadata=minimum_bound(1))
     # Frames per second (default: 10 of pusht, 80 of metaworld).
-    fps: int | None = field(default=None, metadata=at_least(1))
+    fps: int | None = field(default=None, metadata=minimum_bound(1))
     # Height and width of the image in pixels, such as 96 (both) or 480x640 (metaworld).
     image: str = "480"
     # Seed of the episodes.

@@ -12,7 +12,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from strobe.core.errors import UserError, in_words
+from strobe.core.errors import UserError, os_error_reason
 from strobe.lerobot.quiet import muted_stderr, priority_restored, quiet
 
 Frame = dict[str, Any]
@@ -59,7 +59,9 @@ def write(
         where.rmdir()  # LeRobot makes the folder itself and refuses an existing one
     except OSError as error:
         scripted.close()
-        raise UserError(f"cannot record into {where}: {in_words(error)}; name another folder with --root") from None
+        raise UserError(
+            f"cannot record into {where}: {os_error_reason(error)}; name another folder with --root"
+        ) from None
     with quiet():
         dataset = LeRobotDataset.create(
             f"local/{where.name}", fps, scripted.features, root=where, robot_type=scripted.robot, use_videos=True
@@ -70,11 +72,11 @@ def write(
                 dataset.add_frame(frame)
                 if progress is not None:
                     progress(episode * frames + step, episodes * frames)
-            with _uninterrupted(), priority_restored(), quiet(), muted_stderr():
+            with _defer_interrupt(), priority_restored(), quiet(), muted_stderr():
                 # In this process: Ctrl-C would reach worker processes, which would drop the video they are writing.
                 dataset.save_episode(parallel_encoding=False)
     finally:
-        with _uninterrupted(), priority_restored(), quiet(), muted_stderr():
+        with _defer_interrupt(), priority_restored(), quiet(), muted_stderr():
             dataset.clear_episode_buffer()
             dataset.finalize()
         if not dataset.meta.total_episodes:
@@ -84,7 +86,7 @@ def write(
 
 
 @contextlib.contextmanager
-def _uninterrupted() -> Iterator[None]:
+def _defer_interrupt() -> Iterator[None]:
     """Hold Ctrl-C back while open: an episode with only some of its files would make the dataset unreadable."""
     if threading.current_thread() is not threading.main_thread():
         yield  # only the main thread is ever interrupted

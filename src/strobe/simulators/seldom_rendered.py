@@ -233,7 +233,7 @@ class RandomEpisodes:
                         runs.append([])
                         while True:
                             tick: Tick = preprocess_observation(raw)
-                            tick["task"] = environments.task_of(vector)
+                            tick["task"] = environments.environment_tasks(vector)
                             runs[-1].append(to_policy(tick))
                             action = vector.action_space.sample()
                             if len(runs[-1]) == self._ticks:

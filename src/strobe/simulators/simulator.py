@@ -165,7 +165,7 @@ class Simulator:
         torch.manual_seed(seed)
         libero.choose_starts(vector, [seed])
         with (
-            _without_bar() as lerobot_eval,
+            _import_without_bar() as lerobot_eval,
             environments.errors_in_a_line(self.name, "failed in an episode"),
             Attached(seldom.hooks(vector), seldom.wrap),
             outcomes_reported(vector),
@@ -207,7 +207,7 @@ def _seconds(ticks: int, vector: SyncVectorEnv, fps: float) -> dict[str, float]:
 
 
 @contextlib.contextmanager
-def _without_bar() -> Iterator[ModuleType]:
+def _import_without_bar() -> Iterator[ModuleType]:
     """Yield lerobot-eval's module without its progress bar: in a cluster's job it draws none."""
     with quiet():  # it takes seconds to import, and prints
         from lerobot.scripts import lerobot_eval

@@ -11,7 +11,7 @@ from strobe.core.errors import UserError, nearest
 from strobe.core.measure.verdicts import Runs, fewest, slower
 from strobe.core.results.data import Interval
 from strobe.core.results.numerals import significant
-from strobe.sweep.grid import number_of
+from strobe.sweep.grid import axis_number
 from strobe.sweep.results import Best, Cell, Row, label
 
 
@@ -84,7 +84,7 @@ def parse(text: str, axes: Sequence[str]) -> Wish:
         known = [*METRICS, *axes, "measurement"]
         if name not in known:
             raise UserError(f"--best '{text}': nothing is called '{name}': {nearest(name, known)}")
-        if (name in METRICS or test not in ("=", "==")) and number_of(value) is None:
+        if (name in METRICS or test not in ("=", "==")) and axis_number(value) is None:
             raise UserError(f"--best '{text}': {name} {test} '{value}': a number is needed there")
         conditions.append((name, test, value))
     return Wish(text, metric, tuple(conditions))
@@ -125,7 +125,7 @@ def best(
     several = len({row.measurement for _, _, row in fits}) > 1
     which = _open(cell.settings, fixed) + (f" ({row.measurement})" if several else "")
     figure = f"{significant(value, 4)} {metric.unit}".strip()
-    winner.sentence = f"{prefix}best {metric.what}{_where(wish)}: {which}, {figure}."
+    winner.sentence = f"{prefix}best {metric.what}{_condition_clause(wish)}: {which}, {figure}."
     others = [(figure, other, other_row) for figure, other, other_row in fits if other is not cell]
     if metric.quantile is None:
         winner.ties = [other.settings for figure, other, _ in others if figure == value]
@@ -199,12 +199,12 @@ def _holds(condition: tuple[str, str, str], cell: Cell, row: Row) -> bool:
             return False
         if test in ("=", "==") and text == wanted:
             return True
-        have = number_of(text)
-    limit = number_of(wanted)
+        have = axis_number(text)
+    limit = axis_number(wanted)
     return have is not None and limit is not None and TESTS[test](have, limit)
 
 
-def _where(wish: Wish) -> str:
+def _condition_clause(wish: Wish) -> str:
     conditions = " and ".join(f"{name} {test} {value}" for name, test, value in wish.conditions)
     return f" where {conditions}" if conditions else ""
 

@@ -18,13 +18,13 @@ from pathlib import Path
 
 from strobe.core import slices
 from strobe.core.cli.metadata import quicken
-from strobe.core.errors import NotKeptError, UserError, in_a_line, in_words
+from strobe.core.errors import NotKeptError, UserError, error_line, os_error_reason
 from strobe.core.processes.command import PARENT
-from strobe.core.processes.lifetime import end_first, end_now, end_with
+from strobe.core.processes.lifetime import bind_to_parent, end_first, end_now
 from strobe.core.runs import store
 from strobe.lerobot.refusals import ran_out
 from strobe.sweep.execute import NOT_KEPT, ONE_DEVICE, Outcome, write_outcome
-from strobe.sweep.grid import on_the_one_device
+from strobe.sweep.grid import use_single_device
 from strobe.sweep.results import Status
 
 # Imported by a cell once its flags are read, whatever its study and its policy.
@@ -46,7 +46,7 @@ NEEDED = (
 def main() -> int:
     """Run the cell; ends the process with 0 whatever the outcome if it could be written, else with NOT_KEPT."""
     folder, study, argv = Path(sys.argv[1]), sys.argv[2], sys.argv[3:]
-    end_with(int(os.environ.get(PARENT, "0")))
+    bind_to_parent(int(os.environ.get(PARENT, "0")))
     end_first()
     quicken()
     started, clock = datetime.now(timezone.utc), time.monotonic()
@@ -60,7 +60,7 @@ def main() -> int:
     except (NotKeptError, OSError) as error:
         code = NOT_KEPT
         with contextlib.suppress(OSError):  # the log may be on the same full disk
-            print(in_words(error) if isinstance(error, OSError) else error, file=sys.stderr)
+            print(os_error_reason(error) if isinstance(error, OSError) else error, file=sys.stderr)
     # Threads, CUDA contexts and worker pools can hang in their own clean-up; everything that counts is written.
     end_now(code)
 
@@ -89,7 +89,7 @@ def attempt(folder: Path, study: str, argv: list[str]) -> tuple[Status, str]:
     except UserError as error:
         return "invalid", str(error)
     except Exception as error:
-        line = in_a_line(error, 300)
+        line = error_line(error, 300)
         if ran_out(error):
             return "out of memory", line if str(error) else "Python could not allocate memory"
         traceback.print_exc()
@@ -106,7 +106,7 @@ def keep(folder: Path, study: str, argv: list[str]) -> None:
     from strobe.core.cli.runner import finish
 
     command = slices.load(slices.commands()[study].module)
-    given, note = on_the_one_device(argv) if ONE_DEVICE in os.environ else (argv, None)
+    given, note = use_single_device(argv) if ONE_DEVICE in os.environ else (argv, None)
     flags, config = command.read(given)
     started = time.monotonic()
     with Live() as live:
@@ -117,7 +117,7 @@ def keep(folder: Path, study: str, argv: list[str]) -> None:
     try:
         store.save(answer.result, folder, trace, answer.files)
     except OSError as error:
-        raise NotKeptError(in_words(error)) from None
+        raise NotKeptError(os_error_reason(error)) from None
 
 
 if __name__ == "__main__":

@@ -37,7 +37,7 @@ from typing import TYPE_CHECKING, Any
 
 from strobe.core import slices
 from strobe.core.cli.live import Live, importing
-from strobe.core.cli.parse import pairs, parse, spelt
+from strobe.core.cli.parse import format_argument, pairs, parse
 from strobe.core.cli.runner import Command, Studied, say_other_work
 from strobe.core.errors import NotKeptError, UserError, nearest
 from strobe.lerobot.flags.lazy_flags import realise, requests
@@ -45,7 +45,7 @@ from strobe.lerobot.flags.run_flags import check_launcher
 from strobe.lerobot.flags.subject_flags import check_values
 from strobe.sweep import grid
 from strobe.sweep.flags import SweepConfig
-from strobe.sweep.grid import Cell, without_device
+from strobe.sweep.grid import Cell, remove_device
 
 if TYPE_CHECKING:
     from strobe.sweep.best import Wish
@@ -66,21 +66,21 @@ def study_cells(study: str, config: SweepConfig, cells: list[Cell], live: Live) 
     """
     wishes = _wishes(config, cells)
     reading = live.each("reading the cells", cells, "cells")
-    invalid, flags = checked(study, reading, elsewhere=config.launcher == "ray", thorough=config.skip_invalid)
+    invalid, flags = check_cells(study, reading, elsewhere=config.launcher == "ray", thorough=config.skip_invalid)
     if invalid and not config.skip_invalid:
         listed = "\n".join(f"  {cell.label}: {invalid[cell.key]}" for cell in cells if cell.key in invalid)
         raise UserError(
             f"{len(invalid)} of {len(cells)} cells are refused (--skip-invalid goes on without them):\n{listed}"
         )
-    from strobe.sweep.run import dry_run, launch, locked, name_of
+    from strobe.sweep.run import dry_run, launch, lock_sweep, sweep_name
     from strobe.sweep.table import answer
 
-    root = config.sweep_dir or Path("runs") / name_of(study, cells)
+    root = config.sweep_dir or Path("runs") / sweep_name(study, cells)
     if config.dry_run:
         dry_run(config, cells, invalid, root, flags)
         return 0
     with contextlib.ExitStack() as stack:
-        stack.enter_context(locked(root))
+        stack.enter_context(lock_sweep(root))
         beside = say_other_work(live) if config.launcher == "local" else []
         ended, unsaved = launch(study, config, cells, invalid, root)
         sweep = answer(study, cells, config.repeats, invalid, root, wishes, unsaved)
@@ -117,7 +117,7 @@ def read(argv: Sequence[str]) -> tuple[str, SweepConfig, list[Cell]]:
             raise UserError(f"--file={files[-1]}: 'sweep' has no '{name}': {nearest(name, _OWN)}")
         own = [*of_file, *own]
     repeated = {flag: [value or "" for name, value in own if name == flag] for flag in ("--grid", "--best")}
-    config = parse(SweepConfig, [spelt(name, value) for name, value in own if name not in repeated])
+    config = parse(SweepConfig, [format_argument(name, value) for name, value in own if name not in repeated])
     config.grid, config.best = repeated["--grid"], repeated["--best"]
     check_launcher(config.launcher, config.ray)
     study = named or document["study"]
@@ -138,7 +138,7 @@ def read(argv: Sequence[str]) -> tuple[str, SweepConfig, list[Cell]]:
     return study, config, grid.cells(study, flags, axes, document["cells"])
 
 
-def checked(
+def check_cells(
     study: str, cells: Iterable[Cell], *, elsewhere: bool = False, thorough: bool = True
 ) -> tuple[dict[str, str], dict[str, object]]:
     """Read the flags of all cells without running anything.
@@ -157,7 +157,7 @@ def checked(
     for cell in cells:
         try:
             subjects[cell.key], configs[cell.key] = command.read(
-                without_device(cell.argv) if elsewhere else list(cell.argv)
+                remove_device(cell.argv) if elsewhere else list(cell.argv)
             )
         except UserError as error:
             reasons[cell.key] = str(error)
@@ -184,7 +184,7 @@ def _wishes(config: SweepConfig, cells: Sequence[Cell]) -> list[Wish]:
         return []
     from strobe.sweep.best import parse as parse_best
 
-    axes = [axis.name for axis in grid.axes_of(cells)]
+    axes = [axis.name for axis in grid.grid_axes(cells)]
     return [parse_best(text, axes) for text in config.best]
 
 
@@ -195,7 +195,7 @@ def _split(argv: Sequence[str]) -> tuple[list[tuple[str, str | None]], list[str]
         if name.removeprefix("--") in _OWN:
             mine.append((name, value))
         else:
-            others.append(spelt(name, value))
+            others.append(format_argument(name, value))
     return mine, others
 
 

@@ -25,7 +25,7 @@ from typing import Protocol
 
 from pydantic import Field, ValidationError
 
-from strobe.core.errors import in_words
+from strobe.core.errors import os_error_reason
 from strobe.core.measure.memory import available_bytes
 from strobe.core.processes.command import Command, CommandLimits, Exceeded, last_line, start, supervise
 from strobe.core.processes.fork_server import Forked, Server
@@ -33,7 +33,7 @@ from strobe.core.processes.lifetime import Ending
 from strobe.core.results.data import Data, Finite
 from strobe.core.runs import store
 from strobe.core.runs.contents import contents
-from strobe.sweep.ray_backend import Answered, Fleet, Lost, devices_of, settle
+from strobe.sweep.ray_backend import Answered, Fleet, Lost, device_resources, settle
 from strobe.sweep.results import Status
 
 OUTCOME = "outcome.json"
@@ -80,11 +80,11 @@ class Watch(Protocol):
     def say(self, job: Job, line: str) -> None:
         """A running cell has printed ``line`` last."""
 
-    def lost(self, job: Job, why: str) -> None:
+    def report_lost(self, job: Job, why: str) -> None:
         """A cell was lost with its node and waits to run again."""
 
 
-def outcome_of(folder: Path) -> Outcome | None:
+def read_outcome(folder: Path) -> Outcome | None:
     """Return the outcome of the execution in ``folder``; None if it has not ended, or could not be kept."""
     try:
         return Outcome.model_validate_json(contents(folder / OUTCOME))
@@ -119,13 +119,13 @@ def execute(
     """
     started, clock, log = datetime.now(timezone.utc), time.monotonic(), job.folder / LOG
 
-    def ended(status: Status, reason: str) -> Outcome:
+    def make_outcome(status: Status, reason: str) -> Outcome:
         duration_s = round(time.monotonic() - clock, 3)
         return Outcome(status=status, reason=reason, started=started, duration_s=duration_s, node=node)
 
     def unkept(why: str) -> Outcome:
         shutil.rmtree(job.folder, ignore_errors=True)
-        return ended("crashed", f"not kept: {why}")
+        return make_outcome("crashed", f"not kept: {why}")
 
     shutil.rmtree(job.folder, ignore_errors=True)
     try:
@@ -133,7 +133,7 @@ def execute(
         log.write_bytes(b"\n" * 4096)  # a disk that is full is found before the cell has run, not after
         log.write_bytes(b"")
     except OSError as error:
-        return unkept(in_words(error))
+        return unkept(os_error_reason(error))
     try:
         command, process = _command(job), None
         if server is not None:
@@ -142,22 +142,24 @@ def execute(
         started, clock = datetime.now(timezone.utc), time.monotonic()  # of the cell, once a server has forked it
         ending, exceeded = supervise(process, job.limits, lambda: look(last_line(log)))
     except BaseException:
-        if outcome_of(job.folder) is None:  # else it had ended, and only its process was still on its way out
+        if read_outcome(job.folder) is None:  # else it had ended, and only its process was still on its way out
             shutil.rmtree(job.folder, ignore_errors=True)
         raise
-    outcome = outcome_of(job.folder)
+    outcome = read_outcome(job.folder)
     if outcome is None and exceeded is None and isinstance(process, Forked) and process.lost:
         return execute(job, look, node)
     if outcome is None and ending.code == NOT_KEPT:
         return unkept(last_line(log)[:300] or "its files could not be written")
-    status, reason = _how(job, ending, exceeded) if outcome is None or exceeded else (outcome.status, outcome.reason)
+    status, reason = (
+        _explain_ending(job, ending, exceeded) if outcome is None or exceeded else (outcome.status, outcome.reason)
+    )
     # Elsewhere nothing forks.
     afresh = server.unfit if server is not None and sys.platform == "linux" else ""
-    outcome = ended(status, reason).model_copy(update={"afresh": afresh})
+    outcome = make_outcome(status, reason).model_copy(update={"afresh": afresh})
     try:
         write_outcome(job.folder, outcome)
     except OSError as error:
-        return unkept(in_words(error))
+        return unkept(os_error_reason(error))
     return outcome
 
 
@@ -173,14 +175,14 @@ def _command(job: Job) -> Command:
     )
 
 
-def _how(job: Job, ending: Ending, exceeded: Exceeded | None) -> tuple[Status, str]:
+def _explain_ending(job: Job, ending: Ending, exceeded: Exceeded | None) -> tuple[Status, str]:
     """Return the status of a cell that was stopped or wrote no outcome, and the reason in a line."""
     if exceeded is not None and exceeded.what == "time":
         return "timed out", f"stopped after {job.limits.seconds:,.0f} s (--timeout)"
     if exceeded is not None:
         allowed = f"{job.limits.memory_bytes / 2**30:.1f} GiB (--memory_gib)"
         return "out of memory", f"stopped at {exceeded.value / 2**30:.1f} GiB resident, of {allowed}"
-    if ending.killed:
+    if ending.is_killed:
         return "out of memory", "killed by the operating system, most likely because memory ran out"
     last = last_line(job.folder / LOG)[:200]
     if ending.signal:
@@ -204,7 +206,7 @@ def run_on_ray(jobs: Sequence[Job], watch: Watch, address: str | None) -> Iterat
     fleet = Fleet(
         address,
         _Runner,
-        lambda node: devices_of(node, on_cpu),
+        lambda node: device_resources(node, on_cpu),
         lambda resources: (bool(resources.get("num_gpus")),),
         "run cells",
         len(jobs),
@@ -219,7 +221,7 @@ def run_on_ray(jobs: Sequence[Job], watch: Watch, address: str | None) -> Iterat
                     ended = by_folder[folder], _bring_home(folder, outcome, files)
                 case Lost(folder, _, reasons) as lost if lost.may_retry:
                     waiting.appendleft(by_folder[folder])
-                    watch.lost(by_folder[folder], reasons[-1])
+                    watch.report_lost(by_folder[folder], reasons[-1])
                 case Lost(folder) as lost:
                     ended = by_folder[folder], _give_up(folder, lost)
             while waiting and fleet.free:  # before the caller takes its time over what has ended
@@ -281,7 +283,7 @@ def _bring_home(folder: Path, outcome: Outcome, files: dict[str, bytes]) -> Outc
         write_outcome(folder, outcome)
     except OSError as error:
         shutil.rmtree(folder, ignore_errors=True)
-        return outcome.model_copy(update={"status": "crashed", "reason": f"not kept: {in_words(error)}"})
+        return outcome.model_copy(update={"status": "crashed", "reason": f"not kept: {os_error_reason(error)}"})
     return outcome
 
 

@@ -15,7 +15,7 @@ MAX_REPEAT_DIFFERENCE = 0.05  # difference of medians of a cell's repeats: the m
 
 
 @finding("cells-failed", "warning")
-def failed(sweep: Sweep, _: Thresholds) -> Found:
+def failed_cells(sweep: Sweep, _: Thresholds) -> Found:
     """{failed:.0f} of {cells:.0f} cells have no numbers: {counted}.
 
     Seen: {first}: {reason}
@@ -40,7 +40,7 @@ def throughput(sweep: Sweep, _: Thresholds) -> Found:
     Why: The device is fully busy. A larger batch only waits longer, and takes more memory.
     Do: Use a batch size of {batch:g}, unless your training needs a larger one.
     """
-    for others, rows in _along(sweep, "batch_size"):
+    for others, rows in _rows_along_axis(sweep, "batch_size"):
         largest, best = max(rows, key=lambda point: point[1].throughput)
         flat = [point for point in rows if point[1].throughput >= FLAT * best.throughput]
         batch, enough = min(flat, key=lambda point: point[0])
@@ -101,7 +101,7 @@ def repeats(sweep: Sweep, _: Thresholds) -> Found:
         yield {"largest": largest, "rows": float(len(wide))}, words
 
 
-def _along(sweep: Sweep, axis: str) -> Iterator[tuple[str, list[tuple[float, Row]]]]:
+def _rows_along_axis(sweep: Sweep, axis: str) -> Iterator[tuple[str, list[tuple[float, Row]]]]:
     """Yield the rows along a numeric axis, for every combination of the other settings, measurement and machine."""
     numeric = next((candidate for candidate in sweep.axes if candidate.name == axis and candidate.numbers), None)
     if numeric is None or numeric.numbers is None:
@@ -117,4 +117,4 @@ def _along(sweep: Sweep, axis: str) -> Iterator[tuple[str, list[tuple[float, Row
             yield (f" ({others})" if others else ""), rows
 
 
-RULES = (failed, throughput, backbone, repeats)
+RULES = (failed_cells, throughput, backbone, repeats)

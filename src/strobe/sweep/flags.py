@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from strobe.core.cli.bounds import above, at_least, one_of
+from strobe.core.cli.bounds import choice_bound, exclusive_minimum_bound, minimum_bound
 from strobe.lerobot.flags.run_flags import RayFlags
 
 
@@ -18,15 +18,15 @@ class SweepConfig:
     # Read the grid from a YAML file.
     file: Path | None = None
     # How often each cell runs, each time in a process of its own.
-    repeats: int = field(default=1, metadata=at_least(1))
+    repeats: int = field(default=1, metadata=minimum_bound(1))
     # Name the best cell, e.g. 'throughput where memory_gib<8'; may be repeated.
     best: list[str] = field(default_factory=list)
     # List the cells and the time that they will take. Run nothing.
     dry_run: bool = False
     # Seconds that a cell may take.
-    timeout: float = field(default=1800.0, metadata=above(0))
+    timeout: float = field(default=1800.0, metadata=exclusive_minimum_bound(0))
     # Resident memory that a cell may take, in GiB (default: 90 % of what is free when the sweep starts).
-    memory_gib: float | None = field(default=None, metadata=above(0))
+    memory_gib: float | None = field(default=None, metadata=exclusive_minimum_bound(0))
     # Run cells again that failed, crashed or were stopped by a limit.
     retry: bool = False
     # Run all cells again.
@@ -38,6 +38,6 @@ class SweepConfig:
     # Seed that shuffles the order of the cells.
     order_seed: int = 0
     # Where cells run: local, or ray.
-    launcher: str = field(default="local", metadata=one_of("local", "ray"))
+    launcher: str = field(default="local", metadata=choice_bound("local", "ray"))
     # The Ray cluster: --ray.address=auto or HOST:PORT (default: a cluster that is found here, else this machine only).
     ray: RayFlags = field(default_factory=RayFlags)

@@ -15,8 +15,8 @@ from pathlib import Path
 
 import yaml
 
-from strobe.core.errors import UserError, in_a_line, in_words, nearest
-from strobe.core.json_text import JsonObject, parsed
+from strobe.core.errors import UserError, error_line, nearest, os_error_reason
+from strobe.core.json_text import JsonObject, parse_json
 from strobe.core.runs.contents import contents
 from strobe.sweep.results import Axis, label
 
@@ -76,9 +76,9 @@ def read_file(path: Path) -> JsonObject:
     try:
         document = yaml.safe_load(contents(path, MOST_YAML).decode())
     except OSError as error:
-        raise UserError(f"--file={path}: {in_words(error)}") from None
+        raise UserError(f"--file={path}: {os_error_reason(error)}") from None
     except (yaml.YAMLError, ValueError, RecursionError) as error:
-        raise UserError(f"--file={path} is not YAML: {in_a_line(error, 200)}") from None
+        raise UserError(f"--file={path} is not YAML: {error_line(error, 200)}") from None
     if not isinstance(document, dict):
         raise UserError(f"--file={path}: expected keys such as study, flags and grid")
     known = {"study": str, "flags": dict, "grid": dict, "cells": list, "sweep": dict}
@@ -89,19 +89,19 @@ def read_file(path: Path) -> JsonObject:
             raise UserError(f"--file={path}: '{key}' must be a {known[key].__name__}, not {type(value).__name__}")
     return {
         "study": document.get("study"),
-        "flags": [f"--{name}={as_flag(value)}" for name, value in document.get("flags", {}).items()],
+        "flags": [f"--{name}={flag_text(value)}" for name, value in document.get("flags", {}).items()],
         "grid": {str(name): _values(path, name, value) for name, value in document.get("grid", {}).items()},
         "cells": [_settings(path, cell) for cell in document.get("cells", [])],
-        "sweep": [f"--{name}={as_flag(value)}" for name, value in document.get("sweep", {}).items()],
+        "sweep": [f"--{name}={flag_text(value)}" for name, value in document.get("sweep", {}).items()],
     }
 
 
-def as_flag(value: object) -> str:
+def flag_text(value: object) -> str:
     """A YAML value as a flag spells it: ``true``, ``[a, b]``."""
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, list):
-        return f"[{', '.join(map(as_flag, value))}]"
+        return f"[{', '.join(map(flag_text, value))}]"
     return json.dumps(value) if isinstance(value, dict) else str(value)
 
 
@@ -130,7 +130,7 @@ def cells(
     return list(by_key.values())
 
 
-def subject_of(made: Sequence[Cell]) -> str:
+def swept_subject(made: Sequence[Cell]) -> str:
     """Return the policy or model that the cells run, for names and titles; 'policies' or 'models' where it varies."""
     named = dict(flag.removeprefix("--").split("=", 1) for flag in made[0].argv if "=" in flag)
     for family, several in (("policy", "policies"), ("model", "models")):
@@ -145,13 +145,13 @@ def subject_of(made: Sequence[Cell]) -> str:
     return "sweep"
 
 
-def axes_of(made: Sequence[Cell]) -> list[Axis]:
+def grid_axes(made: Sequence[Cell]) -> list[Axis]:
     """The axes of cells, with the values in the order they first appear, as numbers where all of them are."""
     names = dict.fromkeys(name for cell in made for name in cell.settings)
     axes = []
     for name in names:
         values = list(dict.fromkeys(cell.settings[name] for cell in made if name in cell.settings))
-        numbers = [number_of(value) for value in values]
+        numbers = [axis_number(value) for value in values]
         last = name.rsplit(".", 1)[-1]
         sized = all("x" in value.lower() for value in values)
         unit = "pixels" if sized else UNITS.get(last, last.replace("_", " "))
@@ -161,7 +161,7 @@ def axes_of(made: Sequence[Cell]) -> list[Axis]:
     return axes
 
 
-def number_of(value: str) -> float | None:
+def axis_number(value: str) -> float | None:
     """``'8'`` → 8, ``'240x320'`` → its 76,800 pixels, anything else → None."""
     size = re.fullmatch(r"(\d+)x(\d+)", value.lower())
     if size:
@@ -169,7 +169,7 @@ def number_of(value: str) -> float | None:
     return float(value) if re.fullmatch(r"[+-]?(\d+\.?\d*|\.\d+)(e[+-]?\d+)?", value.lower()) else None
 
 
-def in_blocks(made: Sequence[Cell], repeats: int, seed: int = 0) -> list[tuple[Cell, int]]:
+def shuffle_in_blocks(made: Sequence[Cell], repeats: int, seed: int = 0) -> list[tuple[Cell, int]]:
     """The order to run in: every cell once, shuffled, then every cell again, shuffled otherwise (randomised blocks).
 
     A drift of the machine then spreads over all cells. A cell's place depends on the seed and on itself only, so
@@ -239,7 +239,7 @@ def _unique(name: str, values: Sequence[str]) -> None:
 def _values(path: Path, name: object, value: object) -> list[str]:
     if not isinstance(value, list) or not value:
         raise UserError(f"--file={path}: grid '{name}' must be a list of values, such as [8, 16]")
-    values = [as_flag(item) for item in value]
+    values = [flag_text(item) for item in value]
     _unique(str(name), values)
     return values
 
@@ -247,14 +247,14 @@ def _values(path: Path, name: object, value: object) -> list[str]:
 def _settings(path: Path, entry: object) -> dict[str, str]:
     if not isinstance(entry, dict) or not entry:
         raise UserError(f"--file={path}: each of 'cells' must be settings, such as {{batch_size: 8}}")
-    return {str(name): as_flag(value) for name, value in entry.items()}
+    return {str(name): flag_text(value) for name, value in entry.items()}
 
 
 _FLAG = re.compile(r"^--(?:policy\.)?device=(.*)$")
 _NUMBERED = re.compile(r"^(cuda|xpu):[1-9]\d*$")
 
 
-def device_of(argv: Sequence[str]) -> str | None:
+def requested_device(argv: Sequence[str]) -> str | None:
     """Return the device that a study's flags ask for; None if they leave it to the machine that runs them."""
     values = dict(flag.split("=", 1) for flag in argv if "=" in flag)
     device = values.get("--policy.device") or values.get("--device") or ""
@@ -262,10 +262,10 @@ def device_of(argv: Sequence[str]) -> str | None:
         return device
     if any(name in values for name in ("--model.type", "--model.path")):
         return "cpu"  # a backbone's default; a policy's is the best device that there is
-    return _of_checkpoint(values.get("--policy.path"))
+    return _checkpoint_device(values.get("--policy.path"))
 
 
-def on_the_one_device(argv: Sequence[str]) -> tuple[list[str], str | None]:
+def use_single_device(argv: Sequence[str]) -> tuple[list[str], str | None]:
     """Return ``argv`` for a cell that sees one accelerator, and in words what was asked for where that was another."""
     arguments, words = [], None
     for flag in argv:
@@ -279,14 +279,14 @@ def on_the_one_device(argv: Sequence[str]) -> tuple[list[str], str | None]:
     return arguments, words
 
 
-def without_device(argv: Sequence[str]) -> list[str]:
+def remove_device(argv: Sequence[str]) -> list[str]:
     """Return ``argv`` without the device, which need not be there on the machine that only hands out the cells."""
     return [flag for flag in argv if not _FLAG.match(flag)]
 
 
-def _of_checkpoint(path: str | None) -> str | None:
+def _checkpoint_device(path: str | None) -> str | None:
     """Return the device in the config of the checkpoint in folder ``path``: LeRobot keeps to it where it can."""
     try:
-        return parsed((Path(path or "") / "config.json").read_text())["device"]
+        return parse_json((Path(path or "") / "config.json").read_text())["device"]
     except (OSError, ValueError, KeyError, TypeError):
         return None

@@ -11,7 +11,7 @@ from strobe.core.report.frame import Plots
 from strobe.core.results import units
 from strobe.sweep import sweep_plots
 from strobe.sweep.results import Cell, Scaling, Sweep
-from strobe.sweep.sweep_cells import cells, in_order, is_best, label, shorten
+from strobe.sweep.sweep_cells import cells, cells_in_grid_order, is_best, label, shorten
 
 FITS = 4  # fits of time along an axis in the opening
 NAMED = 2  # failed cells that an opening sentence names; the table has them all
@@ -19,9 +19,9 @@ NAMED = 2  # failed cells that an opening sentence names; the table has them all
 
 def outline(sweep: Sweep, _depth: int | None = None) -> Document:
     """Return the document of a sweep."""
-    sections = [Section("cells", "Cells", cells(sweep), _about(sweep))]
+    sections = [Section("cells", "Cells", cells(sweep), _describe_grid(sweep))]
     if sweep.scaling:
-        sections.append(Section("scaling", "How it grows", scaling(sweep), _about_scaling(sweep)))
+        sections.append(Section("scaling", "How it grows", scaling(sweep), _describe_scaling(sweep)))
     if any(cell.status != "done" for cell in sweep.cells):
         sections.append(Section("failures", "Cells without a result", failures(sweep)))
     if len(sweep.machines) > 1:
@@ -60,16 +60,16 @@ def _describe_outcomes(sweep: Sweep) -> Iterator[str]:
         yield "The only cell is done." if count == 1 else f"All {count:,} cells are done."
     else:
         yield f"{done:,} of {units.count(count, 'cell')} {'is' if done == 1 else 'are'} done."
-    for status in dict.fromkeys(cell.status for cell in in_order(sweep) if cell.status != "done"):
-        failed = [cell for cell in in_order(sweep) if cell.status == status]
+    for status in dict.fromkeys(cell.status for cell in cells_in_grid_order(sweep) if cell.status != "done"):
+        failed = [cell for cell in cells_in_grid_order(sweep) if cell.status == status]
         reasons = {cell.reason for cell in failed}
-        shared = _in_brackets(failed[0].reason) if len(reasons) == 1 else ""
-        named = [label(sweep, cell) + ("" if shared else _in_brackets(cell.reason)) for cell in failed[:NAMED]]
+        shared = _bracket_reason(failed[0].reason) if len(reasons) == 1 else ""
+        named = [label(sweep, cell) + ("" if shared else _bracket_reason(cell.reason)) for cell in failed[:NAMED]]
         more = [f"and {len(failed) - NAMED:,} more"] if len(failed) > NAMED else []
         yield f"{len(failed):,} {status}: {'; '.join([*named, *more])}{shared}."
 
 
-def _in_brackets(reason: str) -> str:
+def _bracket_reason(reason: str) -> str:
     return f" ({shorten(reason, 120)})" if reason else ""
 
 
@@ -84,7 +84,7 @@ def scaling(sweep: Sweep) -> Table:
     rows = []
     for fit in sweep.scaling:
         exponent, slope, fixed = fit.interval, fit.slope_interval, _amount(fit, fit.fixed)
-        per, unit = _per(fit), fit.unit
+        per, unit = _readable_axis_step(fit), fit.unit
         more = None
         if fit.slope is not None:
             more = f"{_amount(fit, fit.slope * per)} per {unit.removesuffix('s') if per == 1 else f'{per:,} {unit}'}"
@@ -93,10 +93,10 @@ def scaling(sweep: Sweep) -> Table:
         cells += [slope and f"{_amount(fit, slope.low * per)} to {_amount(fit, slope.high * per)}", fixed]
         cells += [f"{fit.points:,}", f"{fit.groups:,}", "neither a power nor a line" if fit.curved else None]
         rows.append(Row(cells))
-    return Table(columns, rows).without_empty_columns()
+    return Table(columns, rows).drop_empty_columns()
 
 
-def _per(fit: Scaling) -> int:
+def _readable_axis_step(fit: Scaling) -> int:
     """Return as many units of the axis as make the slope readable: one pixel adds nanoseconds."""
     least = 0.01 if fit.figure == "time" else 1
     return next((n for n in (1, 1000) if abs(fit.slope or 0.0) * n >= least), 1_000_000)
@@ -110,7 +110,7 @@ def _amount(fit: Scaling, value: float | None) -> str | None:
     return f"{units.ms(value, units.digits(value) - 1)} ms"
 
 
-def _about_scaling(sweep: Sweep) -> list[str]:
+def _describe_scaling(sweep: Sweep) -> list[str]:
     about = ["Figure ∝ axis ^ exponent, with all other settings fixed. 1: in proportion; 0: independent."]
     if any(fit.interval is None for fit in sweep.scaling):
         about.append("A fit over two values of an axis has no interval: its shape could not be tested.")
@@ -129,8 +129,8 @@ def failures(sweep: Sweep) -> Table:
         words("Reason", lambda cell: cell.reason or None),
         words("Folder", folder),
     ]
-    failed = [cell for cell in in_order(sweep) if cell.status != "done"]
-    return table(failed, columns).without_empty_columns()
+    failed = [cell for cell in cells_in_grid_order(sweep) if cell.status != "done"]
+    return table(failed, columns).drop_empty_columns()
 
 
 def machines(sweep: Sweep) -> Table:
@@ -140,7 +140,7 @@ def machines(sweep: Sweep) -> Table:
         runs = [run for cell in sweep.cells for run in cell.runs if run.machine == index]
         nodes = ", ".join(sorted({run.node for run in runs if run.node})) or None
         rows.append(Row([str(index + 1), frame.machine(machine), frame.ceiling(machine), nodes, f"{len(runs):,}"]))
-    return Table(heads("<Machine | <What it is | <Ceiling | <Nodes | Runs"), rows).without_empty_columns()
+    return Table(heads("<Machine | <What it is | <Ceiling | <Nodes | Runs"), rows).drop_empty_columns()
 
 
 def _banner(sweep: Sweep) -> str | None:
@@ -150,7 +150,7 @@ def _banner(sweep: Sweep) -> str | None:
     return f"Interrupted: this sweep was stopped before it was done, {units.count(remaining, 'cell')} not run."
 
 
-def _about(sweep: Sweep) -> list[str]:
+def _describe_grid(sweep: Sweep) -> list[str]:
     grid = " × ".join(f"{axis.name} ({len(axis.values)})" for axis in sweep.axes)
     repeats = f"{sweep.repeats} repeats of each, taken together" if sweep.repeats > 1 else ""
     text = ["; ".join(filter(None, [grid, repeats]))] if grid or repeats else []

@@ -55,7 +55,7 @@ def connect(address: str | None) -> tuple[Any, bool]:
         return ray, False
     target = address if address not in (None, "auto") else os.environ.get("RAY_ADDRESS") or "auto"
     more: JsonObject = {}
-    if target == "auto" and not _in_a_cluster():
+    if target == "auto" and not _is_in_cluster():
         target = "local"
     if target == "local":
         os.environ.setdefault("RAY_worker_niceness", "0")  # Ray's own 15 would measure at low priority
@@ -144,7 +144,7 @@ class Fleet:
         """The number of workers that wait for a job."""
         return len(self._free())
 
-    def others_on(self, worker: Worker) -> int:
+    def count_node_peers(self, worker: Worker) -> int:
         """Return the number of other workers on a worker's node."""
         return sum(other.device[0] == worker.device[0] for other in self._workers.values()) - 1
 
@@ -160,7 +160,7 @@ class Fleet:
             if node["Alive"]:
                 for index, resources in enumerate(self._devices(node)):
                     if len(self._workers) < self._most and (node["NodeID"], index) not in self._workers:
-                        self._start((node["NodeID"], index), _name_of(node), resources)
+                        self._start((node["NodeID"], index), _node_name(node), resources)
         now = self._looked = time.monotonic()
         self._alone_since = None if self._workers else self._alone_since or now
         if self._alone_since is not None and now - self._alone_since > ALONE_S:
@@ -292,7 +292,7 @@ def settle(home: str, threads: str | None) -> None:
         os.environ["OMP_NUM_THREADS"] = threads
 
 
-def devices_of(node: JsonObject, on_cpu: Collection[bool]) -> list[dict[str, float]]:
+def device_resources(node: JsonObject, on_cpu: Collection[bool]) -> list[dict[str, float]]:
     """Return the resources that an actor asks for, per device of a node; none on a head node that runs nothing.
 
     Args:
@@ -307,7 +307,7 @@ def devices_of(node: JsonObject, on_cpu: Collection[bool]) -> list[dict[str, flo
     return [{"num_cpus": cpus}] if cpus else []
 
 
-def _in_a_cluster() -> bool:
+def _is_in_cluster() -> bool:
     """Whether this machine belongs to a cluster. One that crashed leaves its address; Ray would try it for minutes."""
     from ray._private.services import get_ray_address_from_environment  # what 'auto' means; nothing public tells
 
@@ -338,7 +338,7 @@ def _last_line(error: Exception) -> str:
     return (lines[-1] if lines else type(error).__name__)[:300]
 
 
-def _name_of(node: JsonObject) -> str:
+def _node_name(node: JsonObject) -> str:
     """Return the name that the node was started with, else its host's: Ray's own default is the bare address."""
     name = node.get("NodeName")
     return name if name and name != node["NodeManagerAddress"] else node["NodeManagerHostname"]

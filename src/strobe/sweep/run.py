@@ -16,14 +16,14 @@ from rich.table import Table
 from typing_extensions import Self
 
 from strobe.core.cli.live import Bar
-from strobe.core.errors import UserError, in_words
+from strobe.core.errors import UserError, os_error_reason
 from strobe.core.measure.memory import available_bytes
 from strobe.core.processes.command import CommandLimits
 from strobe.sweep import grid
-from strobe.sweep.execute import Job, Outcome, outcome_of, run_here, run_on_ray
+from strobe.sweep.execute import Job, Outcome, read_outcome, run_here, run_on_ray
 from strobe.sweep.flags import SweepConfig
-from strobe.sweep.grid import Cell, device_of, subject_of
-from strobe.sweep.table import ended, folder_of
+from strobe.sweep.grid import Cell, requested_device, swept_subject
+from strobe.sweep.table import execution_folder, read_cell_outcome
 
 START_S = 15.0  # a cell's start, where none has shown it yet: imports, building the policy
 
@@ -62,12 +62,12 @@ class CellsLive(Bar):
         """A running cell has printed ``line`` last."""
         self._update(line)
 
-    def lost(self, job: Job, why: str) -> None:
+    def report_lost(self, job: Job, why: str) -> None:
         """A cell was lost with its node and waits to run again."""
         self._running.pop((job.key, job.repeat), None)
         self._print(f"lost  {job.label}: {why}; Strobe runs it again")
 
-    def ended(self, job: Job, outcome: Outcome) -> None:
+    def report_ended(self, job: Job, outcome: Outcome) -> None:
         """A cell has ended, whatever became of it."""
         self._running.pop((job.key, job.repeat), None)
         self._done += 1
@@ -105,13 +105,13 @@ class CellsLive(Bar):
         self.console.print(text, markup=False, highlight=False)
 
 
-def name_of(study: str, cells: Sequence[Cell]) -> str:
+def sweep_name(study: str, cells: Sequence[Cell]) -> str:
     """Return the name of the sweep's folder."""
-    return re.sub(r"[^a-z0-9_.]+", "-", f"sweep_{study}_{subject_of(cells)}".lower())
+    return re.sub(r"[^a-z0-9_.]+", "-", f"sweep_{study}_{swept_subject(cells)}".lower())
 
 
 @contextlib.contextmanager
-def locked(root: Path) -> Iterator[None]:
+def lock_sweep(root: Path) -> Iterator[None]:
     """Make the sweep's folder and lock it. Raises UserError if another sweep has it, or it cannot be made."""
     lock = FileLock(root / ".lock", timeout=0)
     try:
@@ -120,7 +120,7 @@ def locked(root: Path) -> Iterator[None]:
     except Timeout:
         raise UserError(f"another sweep is running in {root}: wait for it, or name another --sweep_dir") from None
     except OSError as error:
-        raise UserError(f"cannot use {root}: {in_words(error)}; name another folder with --sweep_dir") from None
+        raise UserError(f"cannot use {root}: {os_error_reason(error)}; name another folder with --sweep_dir") from None
     with lock:
         yield
 
@@ -138,27 +138,29 @@ def launch(
     limits = CommandLimits(config.timeout, allowed)
     jobs, known = [], []
     unsaved: dict[tuple[str, int], Outcome] = {}
-    for cell, repeat in grid.in_blocks([c for c in cells if c.key not in invalid], config.repeats, config.order_seed):
-        if (outcome := _before(config, root, cell, repeat)) is not None:
+    for cell, repeat in grid.shuffle_in_blocks(
+        [c for c in cells if c.key not in invalid], config.repeats, config.order_seed
+    ):
+        if (outcome := _earlier_outcome(config, root, cell, repeat)) is not None:
             known.append(outcome)
             continue
-        folder = folder_of(root, cell, repeat)
-        on_cpu = device_of(cell.argv) == "cpu"
+        folder = execution_folder(root, cell, repeat)
+        on_cpu = requested_device(cell.argv) == "cpu"
         jobs.append(Job(cell.key, repeat, study, cell.argv, cell.label, folder, limits, on_cpu=on_cpu))
     with CellsLive(len(jobs), len(known)) as live:
         try:
             for job, outcome in _launcher(config, jobs, live):
-                live.ended(job, outcome)
-                if outcome_of(job.folder) is None:
+                live.report_ended(job, outcome)
+                if read_outcome(job.folder) is None:
                     unsaved[job.key, job.repeat] = outcome
         except KeyboardInterrupt:
             return False, unsaved
     return True, unsaved
 
 
-def _before(config: SweepConfig, root: Path, cell: Cell, repeat: int) -> Outcome | None:
+def _earlier_outcome(config: SweepConfig, root: Path, cell: Cell, repeat: int) -> Outcome | None:
     """Return the outcome of an execution that is not run again; None for one that is to run."""
-    outcome = None if config.fresh else ended(root, cell, repeat)
+    outcome = None if config.fresh else read_cell_outcome(root, cell, repeat)
     return outcome if outcome is not None and (outcome.status == "done" or not config.retry) else None
 
 
@@ -174,15 +176,15 @@ def dry_run(
     Args:
         flags: cell key → the study's config.
     """
-    expected, basis = _expected(config, cells, root, flags)
+    expected, basis = _estimate_durations(config, cells, root, flags)
     table = Table(box=None, pad_edge=False, show_edge=False)
     for title in ("", "cell", "repeat", "state", "time"):
         table.add_column(title, justify="right" if title in ("", "repeat", "time") else "left")
     total, unknown, waiting = 0.0, False, 0
-    for place, (cell, repeat) in enumerate(grid.in_blocks(cells, config.repeats, config.order_seed), 1):
+    for place, (cell, repeat) in enumerate(grid.shuffle_in_blocks(cells, config.repeats, config.order_seed), 1):
         if cell.key in invalid:
             state, seconds = f"refused: {invalid[cell.key]}", 0.0
-        elif (outcome := _before(config, root, cell, repeat)) is not None:
+        elif (outcome := _earlier_outcome(config, root, cell, repeat)) is not None:
             state, seconds = f"ended before: {outcome.status}", 0.0
         else:
             state, seconds = "to run", expected.get(cell.key)
@@ -200,14 +202,14 @@ def dry_run(
     print(f"folder   {root}")
 
 
-def _expected(
+def _estimate_durations(
     config: SweepConfig, cells: Sequence[Cell], root: Path, flags: Mapping[str, Any]
 ) -> tuple[dict[str, float | None], str]:
     """Return the seconds of each cell, and in words where they come from."""
     took: dict[str, float] = {}
     for cell in cells:
         for repeat in range(1, config.repeats + 1):
-            outcome = ended(root, cell, repeat)
+            outcome = read_cell_outcome(root, cell, repeat)
             if outcome is not None and outcome.status == "done":
                 took[cell.key] = outcome.duration_s
     if took:

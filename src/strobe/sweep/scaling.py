@@ -91,8 +91,8 @@ def _fit(axis: Axis, measurement: str, figure: Figure, cells: Sequence[Cell]) ->
     straight = slope is not None and fixed is not None and off_line < off_power and distinct > 2
     if interval is not None and interval.high - interval.low > UNKNOWN:
         sentence = (
-            f"how {_named(figure)} grows with {axis.name} is not shown: an exponent of {numerals.fixed(exponent)} fits "
-            f"best, but so does anything from {units.span(interval)}"
+            f"how {_figure_name(figure)} grows with {axis.name} is not shown: an exponent of "
+            f"{numerals.format_fixed(exponent)} fits best, but so does anything from {units.span(interval)}"
         )
     elif straight:
         sentence = _line(figure, axis, slope or 0.0, slope_interval, fixed or 0.0)
@@ -129,9 +129,9 @@ def _interval(fit: Any) -> Interval | None:
 
 
 def _power(figure: Figure, axis: Axis, exponent: float, interval: Interval | None) -> str:
-    shown = f" [{numerals.fixed(interval.low)}, {numerals.fixed(interval.high)}]" if interval else ""
-    doubled, power = 2**exponent, numerals.fixed(exponent)
-    name = _named(figure)
+    shown = f" [{numerals.format_fixed(interval.low)}, {numerals.format_fixed(interval.high)}]" if interval else ""
+    doubled, power = 2**exponent, numerals.format_fixed(exponent)
+    name = _figure_name(figure)
     if interval and interval.low <= 0 <= interval.high and abs(exponent) < 0.1:
         return f"{name} does not depend on {axis.name} as far as these cells show (exponent {power}{shown})"
     verb = "grows" if exponent >= 0 else "falls"
@@ -142,10 +142,10 @@ def _line(figure: Figure, axis: Axis, slope: float, interval: Interval | None, f
     show: Callable[[float], str] = _ms if figure == "time" else _gib
     shown = f" [{show(interval.low)}, {show(interval.high)}]" if interval else ""
     unit = axis.unit.removesuffix("s") if axis.unit.endswith("s") else axis.unit
-    return f"{_named(figure)} is {show(fixed)} and {show(slope)}{shown} per {unit}"
+    return f"{_figure_name(figure)} is {show(fixed)} and {show(slope)}{shown} per {unit}"
 
 
-def _named(figure: Figure) -> str:
+def _figure_name(figure: Figure) -> str:
     return {"time": "time", "memory": "peak memory", "activations": "live tensor memory"}[figure]
 
 

@@ -18,7 +18,7 @@ COLUMNS = 6
 Figures = Mapping[str, float]
 
 
-def in_order(sweep: Sweep) -> list[Cell]:
+def cells_in_grid_order(sweep: Sweep) -> list[Cell]:
     """Return the cells in the order of the grid, whatever order they ran in."""
     places = [{value: place for place, value in enumerate(axis.values)} for axis in sweep.axes]
 
@@ -34,7 +34,7 @@ def label(sweep: Sweep, cell: Cell) -> str:
     return ", ".join(f"{a.name} {cell.settings.get(a.name, units.NONE)}" for a in sweep.axes) or "the cell"
 
 
-def ran_on(cell: Cell) -> str:
+def machine_numbers(cell: Cell) -> str:
     """Return the machines that ran a cell, numbered from 1."""
     return ", ".join(str(n + 1) for n in sorted({run.machine for run in cell.runs if run.machine is not None}))
 
@@ -45,7 +45,7 @@ def shares(sweep: Sweep) -> list[dict[str, float]]:
     A part that holds nearly everything says nothing, so its own parts stand in for it: in all cells, if it does in one,
     since a column must mean the same in each.
     """
-    rows = [row for cell in in_order(sweep) for row in cell.rows]
+    rows = [row for cell in cells_in_grid_order(sweep) for row in cell.rows]
     opened = {p.path[0] for row in rows for p in row.parts if len(p.path) == 1 and not p.other and p.share > 0.9}
     opened |= set(OPENED)
     return [_shares(row, opened) for row in rows]
@@ -83,10 +83,10 @@ def cells(sweep: Sweep) -> Table:
     held = iter(of_rows)
     rows: list[Row] = []
     kinds = []
-    for cell in in_order(sweep):
+    for cell in cells_in_grid_order(sweep):
         settings: list[str | None] = [cell.settings.get(axis.name, "") or None for axis in sweep.axes]
         foretold = units.size(cell.predicted_bytes)
-        machine = (ran_on(cell) or None) if len(sweep.machines) > 1 else None
+        machine = (machine_numbers(cell) or None) if len(sweep.machines) > 1 else None
         why = None if cell.status == "done" else shorten(cell.reason) or cell.status
         if not cell.rows:
             became = "no figures" if cell.status == "done" else cell.status
@@ -99,7 +99,7 @@ def cells(sweep: Sweep) -> Table:
             rows.append(Row([*settings, row.measurement, *shown, foretold, machine, partly]))
             kinds.append("whole" if is_best(sweep, cell, row) else "part")
     # A row gets its kind last: 'whole' would keep its figures from holding a column.
-    table = Table(columns, rows).without_empty_columns()
+    table = Table(columns, rows).drop_empty_columns()
     return Table(table.columns, [replace(row, kind=kind) for row, kind in zip(table.rows, kinds, strict=True)])
 
 

@@ -12,7 +12,7 @@ from strobe.core.report.charts import OTHER, Colours, Plot, Trace
 from strobe.core.results import units
 from strobe.core.results.data import Interval
 from strobe.sweep.results import Axis, Cell, Row, Sweep
-from strobe.sweep.sweep_cells import Figures, in_order, ran_on, shares, top_parts
+from strobe.sweep.sweep_cells import Figures, cells_in_grid_order, machine_numbers, shares, top_parts
 
 BARS = 80  # cells in one stacked plot; more only make the page long
 MAPS = 4
@@ -69,7 +69,7 @@ def _lines(sweep: Sweep) -> list[Plot]:
         several = len({row.measurement for row in rows if row.phase == phase}) > 1
         of_phase = f" ({phase})" if len(phases) > 1 else ""
         lines: dict[str, dict[str, Row]] = {}
-        for cell in in_order(sweep):
+        for cell in cells_in_grid_order(sweep):
             for row in cell.rows:
                 if row.phase == phase:
                     name = _line(sweep, cell, along, row.measurement if several else None)
@@ -77,7 +77,7 @@ def _lines(sweep: Sweep) -> list[Plot]:
         for figure in _figures(rows):
             traces = [_trace(i, name, line, along, figure) for i, (name, line) in enumerate(lines.items())]
             if any(y is not None for trace in traces for y in trace["y"]):
-                drawn.append(_over(along, figure, of_phase, traces, sweep))
+                drawn.append(_axis_plot(along, figure, of_phase, traces, sweep))
     return drawn
 
 
@@ -92,7 +92,7 @@ def _line(sweep: Sweep, cell: Cell, along: Axis, measurement: str | None) -> str
     words = [] if measurement is None else [measurement]
     words += [f"{axis.name} {cell.settings.get(axis.name, units.NONE)}" for axis in others]
     # A line from one machine to an unlike one would show the machines, not the axis.
-    words += [f"machine {ran_on(cell)}"] if len(sweep.machines) > 1 else []
+    words += [f"machine {machine_numbers(cell)}"] if len(sweep.machines) > 1 else []
     return ", ".join(words)
 
 
@@ -115,7 +115,7 @@ def _trace(index: int, name: str, line: Mapping[str, Row], along: Axis, figure: 
         "%{customdata[0]}: %{customdata[1]}<extra>%{fullData.name}</extra>",
         points=7,
         style={"dash": charts.DASHES[index // len(charts.PALETTE) % len(charts.DASHES)]},
-        customdata=[[f"{along.name} {value}", _in_words(y, ends, figure)] for _, value, y, ends in points],
+        customdata=[[f"{along.name} {value}", _value_text(y, ends, figure)] for _, value, y, ends in points],
     )
     if any(ends for _, _, _, ends in points):
         known = [ends if y is not None else None for _, _, y, ends in points]
@@ -123,7 +123,7 @@ def _trace(index: int, name: str, line: Mapping[str, Row], along: Axis, figure: 
     return trace
 
 
-def _in_words(value: float | None, interval: Interval | None, figure: _Figure) -> str:
+def _value_text(value: float | None, interval: Interval | None, figure: _Figure) -> str:
     if value is None:
         return units.NONE
     decimals = units.digits(value)
@@ -131,7 +131,7 @@ def _in_words(value: float | None, interval: Interval | None, figure: _Figure) -
     return f"{units.ms(value, decimals)} {figure.unit}{spread}"
 
 
-def _over(along: Axis, figure: _Figure, of_phase: str, traces: list[Trace], sweep: Sweep) -> Plot:
+def _axis_plot(along: Axis, figure: _Figure, of_phase: str, traces: list[Trace], sweep: Sweep) -> Plot:
     places = _places(along)
     ticks: dict[float, list[str]] = {}
     for place, value in zip(places, along.values, strict=True):
@@ -159,7 +159,7 @@ def _shares(sweep: Sweep) -> list[Plot]:
     if not parts:
         return []
     remaining_rows = iter(of_rows)
-    held = [(cell, {row.measurement: next(remaining_rows) for row in cell.rows}) for cell in in_order(sweep)]
+    held = [(cell, {row.measurement: next(remaining_rows) for row in cell.rows}) for cell in cells_in_grid_order(sweep)]
     measured = list(dict.fromkeys(name for _, rows in held for name in rows))
     colours = Colours(parts)
     drawn = []
@@ -168,17 +168,17 @@ def _shares(sweep: Sweep) -> list[Plot]:
         named = [part for part in parts if part != "other" and any(part in rows for _, rows in of_cells)]
         if named:
             of = f" ({measurement})" if len(measured) > 1 else ""
-            drawn.append(_stacked(sweep, of, of_cells, named, colours))
+            drawn.append(_stacked_plot(sweep, of, of_cells, named, colours))
     return drawn
 
 
-def _stacked(
+def _stacked_plot(
     sweep: Sweep, of: str, of_cells: Sequence[tuple[Cell, Figures]], parts: list[str], colours: Colours
 ) -> Plot:
     shown = of_cells[:BARS]
     names = [_bar(sweep, cell) for cell, _ in shown]
     stacks: list[tuple[str, str, list[float | None]]] = [
-        (part, colours.of(part), [rows.get(part) for _, rows in shown]) for part in parts
+        (part, colours.part_colour(part), [rows.get(part) for _, rows in shown]) for part in parts
     ]
     # The whole is 100 %: what the named parts leave is drawn, and never negative by rounding.
     rest = [max(0.0, 1 - sum(rows.get(part, 0.0) for part in parts)) if rows else None for _, rows in shown]
@@ -186,7 +186,7 @@ def _stacked(
     hover, traces = "%{customdata}<br>%{text}<extra>%{fullData.name}</extra>", []
     for name, colour, values in stacks:
         drawn = [None if share is None else 100 * share for share in values]
-        inside = charts.written([units.percent(share) or "" for share in values])
+        inside = charts.bar_text_properties([units.percent(share) or "" for share in values])
         traces.append(charts.bars(name, range(len(shown)), drawn, colour, hover, **inside, customdata=names))
     layout = charts.layout(
         110 + 26 * len(shown),
@@ -212,7 +212,7 @@ def _heat_maps(sweep: Sweep) -> list[Plot]:
     if len(varied) < 2 or not rows:
         return []
     down, across, *others = varied
-    combinations = list(dict.fromkeys(_rest(cell, others) for cell in in_order(sweep)))
+    combinations = list(dict.fromkeys(_rest(cell, others) for cell in cells_in_grid_order(sweep)))
     measured = list(dict.fromkeys(row.measurement for row in rows))
     throughput_first = sorted(_figures(rows)[:2], key=lambda figure: figure.name != "throughput")
     wanted = [(m, rest, figure) for m in measured for rest in combinations for figure in throughput_first]
@@ -221,7 +221,7 @@ def _heat_maps(sweep: Sweep) -> list[Plot]:
         of = [measurement] if len(measured) > 1 else []
         of += [f"{axis.name} {value}" for axis, value in zip(others, rest, strict=True)]
         inside = [cell for cell in sweep.cells if _rest(cell, others) == rest]
-        unlike = len({ran_on(cell) for cell in inside} - {""}) > 1  # a cell that failed has no machine
+        unlike = len({machine_numbers(cell) for cell in inside} - {""}) > 1  # a cell that failed has no machine
         left_out = f"The table has what the other {len(wanted) - MAPS:,} maps would show." if len(wanted) > MAPS else ""
         axes = f"{down.name} by {across.name}."
         sentences = [axes, "From unlike machines: see the table." if unlike else ""]

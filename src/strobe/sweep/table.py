@@ -16,8 +16,8 @@ from strobe.core.results.subject import Machine
 from strobe.core.runs import store
 from strobe.sweep import results as schema
 from strobe.sweep.best import Wish, best
-from strobe.sweep.execute import Outcome, outcome_of
-from strobe.sweep.grid import Cell, axes_of, subject_of
+from strobe.sweep.execute import Outcome, read_outcome
+from strobe.sweep.grid import Cell, grid_axes, swept_subject
 from strobe.sweep.results import Best, Sweep
 from strobe.sweep.scaling import scalings
 from strobe.version import __version__
@@ -40,11 +40,11 @@ def answer(
     executions = collect(root, cells, repeats)
     executions |= {place: (outcome, None) for place, outcome in (unkept or {}).items()}
     rows, machines = tabulate(cells, repeats, executions, invalid)
-    axes = axes_of(cells)
+    axes = grid_axes(cells)
     sweep = Sweep(
         strobe_version=__version__,
         of=study,
-        title=f"{subject_of(cells)}: {study} over {', '.join(axis.name for axis in axes)}",
+        title=f"{swept_subject(cells)}: {study} over {', '.join(axis.name for axis in axes)}",
         axes=axes,
         repeats=repeats,
         cells=rows,
@@ -94,7 +94,7 @@ SAID_BETTER = ("biggest-part", "backbone-dominates", "backbone-small", "backbone
 Executions = dict[tuple[str, int], tuple[Outcome, Result | None]]  # by the cell's key and the repeat
 
 
-def folder_of(root: Path, cell: Cell, repeat: int) -> Path:
+def execution_folder(root: Path, cell: Cell, repeat: int) -> Path:
     """Return the folder of an execution of ``cell``, under the sweep's folder."""
     return root / "cells" / f"{cell.key}-{repeat}"
 
@@ -104,8 +104,8 @@ def collect(root: Path, cells: Sequence[Cell], repeats: int) -> Executions:
     executions: Executions = {}
     for cell in cells:
         for repeat in range(1, repeats + 1):
-            folder = folder_of(root, cell, repeat)
-            outcome = outcome_of(folder)
+            folder = execution_folder(root, cell, repeat)
+            outcome = read_outcome(folder)
             if outcome is None:
                 continue
             result = None
@@ -118,10 +118,10 @@ def collect(root: Path, cells: Sequence[Cell], repeats: int) -> Executions:
     return executions
 
 
-def ended(root: Path, cell: Cell, repeat: int) -> Outcome | None:
+def read_cell_outcome(root: Path, cell: Cell, repeat: int) -> Outcome | None:
     """Return the outcome of an execution; None if it has to be run (again)."""
-    folder = folder_of(root, cell, repeat)
-    outcome = outcome_of(folder)
+    folder = execution_folder(root, cell, repeat)
+    outcome = read_outcome(folder)
     if outcome is not None and outcome.status == "done" and not (folder / store.RESULT).is_file():
         return None
     return outcome
@@ -137,7 +137,7 @@ def tabulate(
     """
     machines: list[Machine] = []
 
-    def machine_of(result: Result | None) -> int | None:
+    def machine_index(result: Result | None) -> int | None:
         if result is None:
             return None
         for index, known in enumerate(machines):
@@ -166,7 +166,7 @@ def tabulate(
                     folder=folder,
                     started=outcome.started,
                     duration_s=outcome.duration_s,
-                    machine=machine_of(result),
+                    machine=machine_index(result),
                     node=outcome.node,
                 )
             )
@@ -174,7 +174,7 @@ def tabulate(
                 results.append(result)
         failed = next((run for run in runs if run.status != "done"), None)
         status, reason = (failed.status, failed.reason) if failed else ("done", "")
-        rows.append(_row(cell, status, reason, runs, _measured(results)))
+        rows.append(_row(cell, status, reason, runs, _measured_rows(results)))
     return rows, machines
 
 
@@ -214,7 +214,7 @@ def _row(
     return schema.Cell(key=cell.key, settings=dict(cell.settings), status=status, reason=reason, runs=runs, rows=rows)
 
 
-def _measured(results: Sequence[Result]) -> list[schema.Row]:
+def _measured_rows(results: Sequence[Result]) -> list[schema.Row]:
     names = dict.fromkeys(measurement.name for result in results for measurement in result.measurements)
     rows = []
     for name in names:
@@ -230,7 +230,7 @@ def _taken_together(repeats: Sequence[Measurement], result: Result) -> schema.Ro
     gflop = [part.gflop for part in first.components if part.depth == 1 and part.gflop is not None]
     memory = [m for repeat in repeats if (m := repeat.memory.peak_device or repeat.memory.peak_process) is not None]
     live = [repeat.memory.peak_activations for repeat in repeats if repeat.memory.peak_activations is not None]
-    judged = next((c for c in result.judged() if c.candidate == first.name), None)
+    judged = next((c for c in result.judged_comparisons() if c.candidate == first.name), None)
     return schema.Row(
         measurement=first.name,
         phase=first.phase,

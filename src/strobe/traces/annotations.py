@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from statistics import median
 
-from strobe.traces.occupancy import Merged, Nest, length, merged, overlap
+from strobe.traces.occupancy import Merged, Nest, length, merge_stretches, overlap
 from strobe.traces.profiler_events import DeviceWork, HostCall, Rows
 from strobe.traces.results import TraceIterations, TracePart
 
@@ -28,7 +28,7 @@ def iterations(rows: Rows, unjudged: Merged = ()) -> TraceIterations | None:
     calls = iteration_calls(rows)
     if not calls:
         return None
-    busy = merged((work.start, work.end) for work in rows.device)
+    busy = merge_stretches((work.start, work.end) for work in rows.device)
     windows = [(call.start, call.end) for call in calls]
     starts = sorted(work.start for work in rows.device)
     took = [(call.end - call.start) / 1e6 for call in calls]
@@ -58,11 +58,11 @@ def iteration_calls(rows: Rows) -> list[HostCall]:
     for call in sorted(rows.annotations, key=lambda call: call.start):
         named.setdefault((call.thread, call.name), []).append(call)
     fitting = [calls for calls in named.values() if len(calls) >= FEWEST and _one_by_one(calls)]
-    best = max(fitting, key=_covered, default=[])
-    return best if span > 0 and _covered(best) >= COVERS * span else []
+    best = max(fitting, key=_total_duration, default=[])
+    return best if span > 0 and _total_duration(best) >= COVERS * span else []
 
 
-def _covered(calls: Sequence[HostCall]) -> int:
+def _total_duration(calls: Sequence[HostCall]) -> int:
     return sum(call.end - call.start for call in calls)
 
 
@@ -89,7 +89,7 @@ def parts(rows: Rows, annotations: Nest, lost: Sequence[HostCall] = ()) -> list[
     """
     of: dict[tuple[str, ...], _Part] = {}
     for around in annotations.paths():
-        if path := path_of(around):
+        if path := annotation_path(around):
             part = of.setdefault(path, _Part())
             part.calls += 1
             part.host += around[0].end - around[0].start
@@ -105,11 +105,11 @@ def parts(rows: Rows, annotations: Nest, lost: Sequence[HostCall] = ()) -> list[
             host_ms=of[path].host / 1e6,
             device_ms=on_device[path] / 1e6,
             work=len(of[path].work),
-            busy_ms=length(merged((work.start, work.end) for work in of[path].work)) / 1e6,
+            busy_ms=length(merge_stretches((work.start, work.end) for work in of[path].work)) / 1e6,
             median_us=median(work.end - work.start for work in of[path].work) / 1e3 if of[path].work else None,
             lost=of[path].lost,
         )
-        for path in _in_order(shown, of)
+        for path in _sort_paths(shown, of)
     ]
 
 
@@ -117,19 +117,19 @@ def _add_device_work(of: dict[tuple[str, ...], _Part], rows: Rows, annotations: 
     calls = rows.callers()
     launched = [*((work, calls.get(work.correlation)) for work in rows.device), *((None, call) for call in lost)]
     for work, launch in launched:
-        path = path_of(annotations.around_launch(launch)) if launch is not None else ()
+        path = annotation_path(annotations.calls_around_launch(launch)) if launch is not None else ()
         for depth in range(1, len(path) + 1):
             part = of.setdefault(path[:depth], _Part())
             part.lost += work is None
             part.work += [] if work is None else [work]
 
 
-def path_of(around: Iterable[HostCall]) -> tuple[str, ...]:
+def annotation_path(around: Iterable[HostCall]) -> tuple[str, ...]:
     """Return the names of annotations from the outermost in, without the profiler's steps."""
     return tuple(reversed([call.name for call in around if not STEP.fullmatch(call.name)]))
 
 
-def _in_order(shown: Iterable[tuple[str, ...]], of: dict[tuple[str, ...], _Part]) -> list[tuple[str, ...]]:
+def _sort_paths(shown: Iterable[tuple[str, ...]], of: dict[tuple[str, ...], _Part]) -> list[tuple[str, ...]]:
     def place(path: tuple[str, ...]) -> list[tuple[int, str]]:
         return [(-of[path[:depth]].host, path[depth - 1]) for depth in range(1, len(path) + 1)]
 

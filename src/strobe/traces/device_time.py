@@ -7,8 +7,8 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import pairwise
 
-from strobe.traces.launches import blocking_calls, launches, replayed
-from strobe.traces.occupancy import Merged, Nest, length, merged, overlap
+from strobe.traces.launches import blocking_calls, launches, replayed_kernels
+from strobe.traces.occupancy import Merged, Nest, length, merge_stretches, overlap
 from strobe.traces.operator_table import LONG_MS, device_gaps
 from strobe.traces.profiler_events import DeviceWork, HostCall, Rows, is_collective
 from strobe.traces.results import CopyTime, DeviceTime, LaunchBound, RankWait, RankWaits, SyncTime
@@ -31,14 +31,14 @@ def device_time(rows: Rows, name: str, annotations: Nest, unjudged: Merged = ())
         unjudged: stretches from which kernels may be missing: they are no part of any time.
     """
     begin, end = min(work.start for work in rows.device), max(work.end for work in rows.device)
-    left_out = merged((max(start, begin), min(stop, end)) for start, stop in unjudged)
+    left_out = merge_stretches((max(start, begin), min(stop, end)) for start, stop in unjudged)
     kernels = [work for work in rows.device if work.kind == "kernel"]
     copying = [work for work in rows.device if work.kind != "kernel"]
 
     def judged_ms(works: Iterable[DeviceWork], under: Iterable[DeviceWork] = ()) -> float:
         """Return the time of ``works`` outside of ``left_out`` and of the work in ``under``."""
         below = [*left_out, *_union(under)]
-        return (length(merged([*below, *_union(works)])) - length(merged(below))) / 1e6
+        return (length(merge_stretches([*below, *_union(works)])) - length(merge_stretches(below))) / 1e6
 
     computing = [work for work in kernels if not is_collective(work)]
     communicating = [work for work in kernels if is_collective(work)]
@@ -55,14 +55,14 @@ def device_time(rows: Rows, name: str, annotations: Nest, unjudged: Merged = ())
         exposed_copies_ms=judged_ms(copying, kernels),
         kernels=len(kernels),
         small_kernels=sum(work.end - work.start < SMALL_NS for work in kernels),
-        graph_kernels=len(replayed(rows)),
+        graph_kernels=len(replayed_kernels(rows)),
         launch_bound=_launch_bound(rows, annotations, left_out),
         busy_shares=_shares(_union(rows.device), left_out, begin, end),
     )
 
 
 def _union(works: Iterable[DeviceWork]) -> Merged:
-    return merged((work.start, work.end) for work in works)
+    return merge_stretches((work.start, work.end) for work in works)
 
 
 def _launch_bound(rows: Rows, annotations: Nest, left_out: Merged) -> LaunchBound | None:
@@ -71,7 +71,7 @@ def _launch_bound(rows: Rows, annotations: Nest, left_out: Merged) -> LaunchBoun
     Copies and collectives wait for other things than launches, so they are passed over. A pause of a millisecond ends
     a stretch: no launch takes that long.
     """
-    everything, found = merged([*_union(rows.device), *left_out]), []
+    everything, found = merge_stretches([*_union(rows.device), *left_out]), []
     for chain in _chains(rows):
         begin, end = chain[0].start if chain else 0, max((work.end for work in chain), default=0)
         idle = end - begin - overlap(everything, [(begin, end)]) if len(chain) >= CHAIN else 0
@@ -81,7 +81,7 @@ def _launch_bound(rows: Rows, annotations: Nest, left_out: Merged) -> LaunchBoun
         return None
     longest, _, first = max(found, key=lambda each: each[0])
     launch = rows.callers().get(first[0].correlation)
-    around = annotations.around_launch(launch) if launch is not None else ()
+    around = annotations.calls_around_launch(launch) if launch is not None else ()
     return LaunchBound(
         stretches=len(found),
         kernels=sum(len(chain) for *_, chain in found),
@@ -99,7 +99,7 @@ def _chains(rows: Rows) -> list[list[DeviceWork]]:
     """
     chains: list[list[DeviceWork]] = [[]]
     launched_by = Counter(work.correlation for work in rows.device)
-    in_graphs = set(map(id, replayed(rows)))
+    in_graphs = set(map(id, replayed_kernels(rows)))
     kernels = ((work, at) for work, at in launches(rows) if work.kind == "kernel" and not is_collective(work))
     for work, launched in sorted(kernels, key=lambda pair: pair[0].start):
         own = launched_by[work.correlation] == 1 and id(work) not in in_graphs
@@ -114,7 +114,7 @@ def _chains(rows: Rows) -> list[list[DeviceWork]]:
 def _shares(busy: Merged, left_out: Merged, begin: int, end: int) -> list[float | None]:
     """Return the busy share of what is judged of each of `SLICES` equal slices; None where that is nothing."""
     edges = [begin + (end - begin) * place // SLICES for place in range(SLICES + 1)]
-    both, shares = merged([*busy, *left_out]), []
+    both, shares = merge_stretches([*busy, *left_out]), []
     for left, right in pairwise(edges):
         first = bisect_right(both, left, key=lambda piece: piece[1])
         near = both[first : bisect_left(both, right, key=lambda piece: piece[0])]
@@ -175,7 +175,7 @@ def _sum_ms(calls: Sequence[HostCall]) -> float:
 
 def _callers(calls: Iterable[HostCall], operators: Nest) -> list[str]:
     """Return the outermost operators around the calls."""
-    around = (operators.around(call.thread, call.start) for call in calls)
+    around = (operators.calls_at_moment(call.thread, call.start) for call in calls)
     return [name for name, _ in Counter(found[-1].name for found in around if found).most_common(CALLERS)]
 
 

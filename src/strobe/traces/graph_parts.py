@@ -13,9 +13,9 @@ from collections.abc import Sequence
 from statistics import median
 from typing import Any
 
-from strobe.traces.annotations import path_of
+from strobe.traces.annotations import annotation_path
 from strobe.traces.launches import graph_launches
-from strobe.traces.occupancy import Nest, length, merged
+from strobe.traces.occupancy import Nest, length, merge_stretches
 from strobe.traces.profiler_events import DeviceWork, HostCall, Rows
 from strobe.traces.results import GraphPart, GraphTime, short_kernel
 
@@ -36,8 +36,8 @@ def graph_times(replay: Rows, eager: Rows) -> list[GraphTime]:
     known: dict[str, str] = {}
     around, found = Nest(replay.annotations), {}
     for call, works in _replays(replay):
-        name = (path_of(around.around_launch(call)) or ("graph",))[-1]
-        found.setdefault((name, _text(_compared(works), known)), []).append(works)
+        name = (annotation_path(around.calls_around_launch(call)) or ("graph",))[-1]
+        found.setdefault((name, _text(_comparable_work(works), known)), []).append(works)
     if not found:
         return []
     alone = _outside_graphs(eager)
@@ -54,7 +54,7 @@ def _replays(rows: Rows) -> list[tuple[HostCall, list[DeviceWork]]]:
 
 def _outside_graphs(rows: Rows) -> list[DeviceWork]:
     graphs = graph_launches(rows)
-    return _compared(
+    return _comparable_work(
         sorted(
             (work for work in rows.device if not work.graph and work.correlation not in graphs),
             key=lambda work: work.start,
@@ -62,7 +62,7 @@ def _outside_graphs(rows: Rows) -> list[DeviceWork]:
     )
 
 
-def _compared(works: Sequence[DeviceWork]) -> list[DeviceWork]:
+def _comparable_work(works: Sequence[DeviceWork]) -> list[DeviceWork]:
     return [work for work in works if not _PASSED_OVER.search(work.name)]
 
 
@@ -73,7 +73,7 @@ def _text(works: Sequence[DeviceWork], known: dict[str, str]) -> str:
 def _paths(works: Sequence[DeviceWork], rows: Rows) -> list[Path]:
     calls, nest = rows.callers(), Nest(rows.annotations)
     launched = [calls.get(work.correlation) for work in works]
-    return [() if call is None else path_of(nest.around_launch(call)) for call in launched]
+    return [() if call is None else annotation_path(nest.calls_around_launch(call)) for call in launched]
 
 
 def _graph(
@@ -85,7 +85,7 @@ def _graph(
     seen = GraphTime(name=name, replays=len(replays), matched=same, **_times(every))
     ways = {tuple(paths[place : place + len(text)]) for place in places}
     if not places:
-        first = next((short_kernel(work.name) for work in _compared(replays[0])[same : same + 1]), "")
+        first = next((short_kernel(work.name) for work in _comparable_work(replays[0])[same : same + 1]), "")
         seen.not_judged = f"of its {len(text):,} kernels the first {same:,} come in this order without the graph"
         seen.not_judged += f"; the next, {first[:60]}, does not follow there" if first else ""
     elif len(ways) > 1 and len(places) != len(replays):
@@ -99,7 +99,7 @@ def _graph(
             (paths[place + at], work, alone[place + at])
             for number, works in enumerate(replays)
             for place in [places[number % len(places)]]
-            for at, work in enumerate(_compared(works))
+            for at, work in enumerate(_comparable_work(works))
         ]
         seen.parts = _parts(pairs)
     return seen
@@ -137,5 +137,5 @@ def _parts(pairs: Sequence[tuple[Path, DeviceWork, DeviceWork]]) -> list[GraphPa
 
 def _times(works: Sequence[DeviceWork]) -> dict[str, Any]:
     took = [work.end - work.start for work in works]
-    busy = length(merged((work.start, work.end) for work in works))
+    busy = length(merge_stretches((work.start, work.end) for work in works))
     return {"work": len(works), "device_ms": sum(took) / 1e6, "busy_ms": busy / 1e6, "median_us": median(took) / 1e3}

@@ -13,7 +13,7 @@ from itertools import accumulate
 from typing import Literal
 
 from strobe.core.results import units
-from strobe.traces.occupancy import Merged, merged
+from strobe.traces.occupancy import Merged, merge_stretches
 from strobe.traces.profiler_events import DeviceWork, HostCall, Rows, is_collective
 
 _GRAPH = "graphlaunch"  # in the names of runtime calls, of CUDA and of HIP
@@ -51,7 +51,7 @@ def lost_launches(rows: Rows) -> Lost:
     return Lost(len(launches), lost, first, bool(launches) and not kernels, matched)
 
 
-def no_access(launches: int) -> str:
+def missing_kernels_text(launches: int) -> str:
     """Return what to say of launches of which no kernel is in the trace."""
     times = units.count(launches, "time")
     return f"the host launched kernels {times}, and the profiler saw none of them: it had no access to the device"
@@ -95,10 +95,10 @@ def holes(rows: Rows, lost: Lost) -> Merged:
         before, after = bisect_left(launched, call.start), bisect_right(launched, call.start)
         begin = max(call.start, ended[before - 1]) if before else call.start
         found.append((begin, order[after][1] if after < len(order) else max(last, call.end)))
-    return merged(found)
+    return merge_stretches(found)
 
 
-def without_early(rows: Rows) -> Rows:
+def drop_early_work(rows: Rows) -> Rows:
     """Return the rows without work that begins before its own launch, which is counted: its time is another clock's."""
     callers = rows.callers()
     late = [work for work in rows.device if work.start >= callers.get(work.correlation, work).start - _EARLY_NS]
@@ -113,7 +113,7 @@ def graph_launches(rows: Rows) -> dict[str, HostCall]:
     return {call.correlation: call for call in calls if call.correlation is not None}
 
 
-def replayed(rows: Rows) -> list[DeviceWork]:
+def replayed_kernels(rows: Rows) -> list[DeviceWork]:
     """Return the kernels that a replayed graph launched: the host's launches do not set their pace."""
     graphs = graph_launches(rows)
     return [work for work in rows.device if work.kind == "kernel" and (work.graph or work.correlation in graphs)]

@@ -60,7 +60,7 @@ def occupancy(stretches: Iterable[Stretch], begin: int, end: int) -> Occupancy:
     kinds: dict[Kind, list[tuple[int, int]]] = {kind: [] for kind in get_args(Kind)}
     for start, stop, kind in stretches:
         kinds[kind].append((max(start, begin), min(stop, end)))
-    united: dict[Kind, Merged] = {kind: merged(pieces) for kind, pieces in kinds.items()}
+    united: dict[Kind, Merged] = {kind: merge_stretches(pieces) for kind, pieces in kinds.items()}
     work = united["work"]
     edges = [begin, *(edge for stretch in work for edge in stretch), end]
     gaps = [
@@ -71,7 +71,7 @@ def occupancy(stretches: Iterable[Stretch], begin: int, end: int) -> Occupancy:
     return Occupancy(max(end - begin, 0), length(work), gaps)
 
 
-def merged(stretches: Iterable[tuple[int, int]]) -> Merged:
+def merge_stretches(stretches: Iterable[tuple[int, int]]) -> Merged:
     """Return the union of ``stretches``, as stretches that neither overlap nor touch; empty ones vanish."""
     united: list[tuple[int, int]] = []
     for start, stop in sorted(stretches):
@@ -139,14 +139,14 @@ class Nest:
         covered = {thread: sum(call.end - call.start for call in self._outermost(thread)) for thread in self._threads}
         return max(covered, key=lambda thread: covered[thread], default=None)
 
-    def around_launch(self, call: HostCall) -> tuple[HostCall, ...]:
+    def calls_around_launch(self, call: HostCall) -> tuple[HostCall, ...]:
         """Return the calls that are open where ``call`` is made, the innermost first.
 
         A thread with none of them, such as that of a backward pass, works for those of the busiest thread.
         """
-        return self.around(call.thread, call.start) or self.around(self.busiest, call.start)
+        return self.calls_at_moment(call.thread, call.start) or self.calls_at_moment(self.busiest, call.start)
 
-    def around(self, thread: str | None, moment: int) -> tuple[HostCall, ...]:
+    def calls_at_moment(self, thread: str | None, moment: int) -> tuple[HostCall, ...]:
         """Return the calls that are open on ``thread`` at ``moment`` (nanoseconds), the innermost first."""
         if thread is None or thread not in self._threads:
             return ()

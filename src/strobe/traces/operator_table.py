@@ -7,9 +7,16 @@ from dataclasses import dataclass, field
 from statistics import median
 
 from strobe.traces.kernel_classes import kernel_classes
-from strobe.traces.launches import blocking_calls, holes, launches, lost_launches, no_access, replayed
-from strobe.traces.occupancy import Cause, Gap, Merged, Occupancy, Stretch, length, merged, occupancy
-from strobe.traces.profiler_events import HostCall, Rows, rows_of
+from strobe.traces.launches import (
+    blocking_calls,
+    holes,
+    launches,
+    lost_launches,
+    missing_kernels_text,
+    replayed_kernels,
+)
+from strobe.traces.occupancy import Cause, Gap, Merged, Occupancy, Stretch, length, merge_stretches, occupancy
+from strobe.traces.profiler_events import HostCall, Rows, parse_rows
 from strobe.traces.results import GapCause, Gaps, LongGap, OperatorProfile, OperatorTime
 
 MARK = "strobe: one iteration"  # the annotation around the iteration that is profiled
@@ -40,13 +47,13 @@ def operator_profile(events: Iterable[object], measurement: str) -> OperatorProf
     Raises:
         ValueError: no such annotation among the events.
     """
-    rows = rows_of(events)
+    rows = parse_rows(events)
     marks = [annotation for annotation in rows.annotations if annotation.name == MARK]
     if not marks:
         raise ValueError(f"no '{MARK}' among the profiler's events")
     begin, end = marks[-1].start, marks[-1].end
     inside = rows.inside(begin, end)
-    profile = profile_of(inside, measurement, begin, end)
+    profile = profile_rows(inside, measurement, begin, end)
     lost = lost_launches(Rows(runtime=inside.runtime, device=[work for work in rows.device if work.start >= begin]))
     elsewhere = len(rows.device) - len(inside.device)
     if inside.device and not lost.all:
@@ -57,11 +64,11 @@ def operator_profile(events: Iterable[object], measurement: str) -> OperatorProf
             "this machine: nothing is said of kernels and of the device's gaps"
         )
     elif lost.all:
-        profile.device_not_judged = no_access(lost.launches)
+        profile.device_not_judged = missing_kernels_text(lost.launches)
     return profile
 
 
-def profile_of(rows: Rows, measurement: str, begin: int, end: int) -> OperatorProfile:
+def profile_rows(rows: Rows, measurement: str, begin: int, end: int) -> OperatorProfile:
     """Return the operators and kernels of ``rows``, and the gaps between operators from ``begin`` to ``end``.
 
     What the device waited for is left to `device_gaps`. Times are in nanoseconds.
@@ -79,7 +86,7 @@ def profile_of(rows: Rows, measurement: str, begin: int, end: int) -> OperatorPr
         kernels=_totals(runs, end - begin, nested=False),
         kernel_calls=len(runs),
         kernel_classes=kernel_classes(rows.device),
-        graph_kernels=len(replayed(rows)),
+        graph_kernels=len(replayed_kernels(rows)),
         kernel_median_us=median(run.own for run in runs) / 1e3 if runs else None,
         # The profiler adds its cost to every operator; only that of the outermost lies outside all of them.
         host=_gaps(on_host, _HOST_CAUSES, calls, exposed=top / len(calls) if calls else 1.0),
@@ -93,7 +100,7 @@ def device_gaps(rows: Rows, begin: int, end: int, unjudged: Merged = ()) -> Gaps
         rows: with the work of this device alone, and with the calls of all threads.
         unjudged: stretches from which kernels may be missing (see `holes`): they are no part of any of these times.
     """
-    left_out = merged((max(start, begin), min(stop, end)) for start, stop in unjudged)
+    left_out = merge_stretches((max(start, begin), min(stop, end)) for start, stop in unjudged)
     stretches = [Stretch(work.start, work.end) for work in rows.device]
     stretches += [Stretch(start, stop) for start, stop in left_out]
     for work, at in launches(rows):
@@ -202,7 +209,7 @@ def _gaps(
                 ms=(g.end - g.start) / 1e6,
                 after=ended.get(g.start, ""),
                 before=began.get(g.end, ""),
-                host=_during(g, host) if host is not None else "",
+                host=_gap_activity(g, host) if host is not None else "",
             )
             for g in long[:LONGEST]
         ],
@@ -210,7 +217,7 @@ def _gaps(
     )
 
 
-def _during(gap: Gap, host: Rows) -> str:
+def _gap_activity(gap: Gap, host: Rows) -> str:
     """Return the innermost call or annotation of the host over at least half of the gap; '' if there is none."""
     half = (gap.end - gap.start) / 2
     found = [

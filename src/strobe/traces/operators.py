@@ -19,14 +19,14 @@ from strobe.core.studies.shared.progress import Reporter, Silent, Steps
 from strobe.core.subjects.subject import Phase, Subject
 from strobe.core.timeline import Section, Timeline
 from strobe.core.timeline.probe import Attached, Hook
-from strobe.core.timeline.trace import chrome_trace, exported, mark_clocks
+from strobe.core.timeline.trace import chrome_trace, export_trace, mark_clocks
 from strobe.core.treatments.treatment import Variant
 from strobe.traces.annotations import parts
 from strobe.traces.graph_parts import graph_times
 from strobe.traces.launches import lost_launches
 from strobe.traces.occupancy import Nest
 from strobe.traces.operator_table import MARK, operator_profile
-from strobe.traces.profiler_events import Rows, rows_of
+from strobe.traces.profiler_events import Rows, parse_rows
 from strobe.traces.results import OperatorProfile, TracePart
 
 TRIES = 5  # most tries, while they fit in the time below
@@ -43,7 +43,7 @@ class ProfiledIteration:
     document: bytes  # the same, as torch.profiler writes it
 
 
-def operators_of(
+def profile_operators(
     subject: Subject,
     phase: Phase,
     variant: Variant,
@@ -68,7 +68,7 @@ def operators_of(
     seen.parts = device_parts(events, sections) if seen.kernel_calls else []
     if seen.graph_kernels:  # what a graph runs is in no section: the same work without the graph is
         beside, without = _fastest(subject, phase, variant.unbuilt(), options, reporter)
-        rows = [_in_sections(events, sections), _in_sections(json.loads(without)["traceEvents"], beside)]
+        rows = [_cut_to_sections(events, sections), _cut_to_sections(json.loads(without)["traceEvents"], beside)]
         seen.graphs = graph_times(*rows)
     return ProfiledIteration(seen, sections, events, document)
 
@@ -98,7 +98,7 @@ def _fastest(
         profiler, timeline, _ = min(watched, key=itemgetter(2))
     finally:
         undo()
-    return timeline.sections(), exported(profiler)
+    return timeline.sections(), export_trace(profiler)
 
 
 def device_parts(events: Sequence[JsonObject], sections: Sequence[Section]) -> list[TracePart]:
@@ -106,13 +106,13 @@ def device_parts(events: Sequence[JsonObject], sections: Sequence[Section]) -> l
 
     The profiler of ``events`` and the timeline of ``sections`` ran over the same `mark_clocks`.
     """
-    rows = _in_sections(events, sections)
+    rows = _cut_to_sections(events, sections)
     return parts(rows, Nest(rows.annotations), lost_launches(rows).calls)
 
 
-def _in_sections(events: Sequence[JsonObject], sections: Sequence[Section]) -> Rows:
+def _cut_to_sections(events: Sequence[JsonObject], sections: Sequence[Section]) -> Rows:
     """Return the events of the iteration in `MARK`, with our sections as its annotations."""
-    rows, ours = (rows_of(chrome_trace(sections, profiled=more)["traceEvents"]) for more in (events, None))
+    rows, ours = (parse_rows(chrome_trace(sections, profiled=more)["traceEvents"]) for more in (events, None))
     mark = next(call for call in rows.annotations if call.name == MARK)
     return replace(rows.inside(mark.start, mark.end), annotations=ours.inside(mark.start, mark.end).annotations)
 

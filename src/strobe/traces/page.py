@@ -15,14 +15,14 @@ from strobe.core.report.document import (
     Table,
     figure,
     heads,
-    scaled,
+    scaled_column,
     table,
     words,
 )
 from strobe.core.report.frame import Plots
 from strobe.core.results import units
 from strobe.traces import profiles_page as profiles
-from strobe.traces.launches import no_access
+from strobe.traces.launches import missing_kernels_text
 from strobe.traces.results import (
     CopyTime,
     DeviceTime,
@@ -60,7 +60,7 @@ def outline(answer: TraceAnswer, depth: int | None = None) -> Document:
         sections.append(Section("waits", "Who waits", table(answer.waits.ranks, _WAITS, decimals), [about]))
     for index, rank in enumerate(answer.ranks[:RANKS]):
         of = f" ({rank.name})" if len(answer.ranks) > 1 else ""
-        sections += _of_rank(rank, f"-{index}", of, depth, detail=index > 0)
+        sections += _rank_sections(rank, f"-{index}", of, depth, detail=index > 0)
     facts = [("Strobe", answer.strobe_version), ("Traces", ", ".join(rank.file for rank in answer.ranks[:RANKS]))]
     more = len(answer.ranks) - RANKS
     notes = [*answer.notes, *(f"not judged: {line}" for line in answer.not_judged)]
@@ -70,9 +70,9 @@ def outline(answer: TraceAnswer, depth: int | None = None) -> Document:
 
 def plots(answer: TraceAnswer, _depth: int | None = None) -> Plots:
     """Return what each device's time is made of and how busy it is over time; without a device, the operators."""
-    named = [(rank.called(device), device) for rank in answer.ranks for device in rank.devices]
+    named = [(rank.device_label(device), device) for rank in answer.ranks for device in rank.devices]
     if named:
-        return {"devices": [_made_of(named), _over_time(named[:RANKS])]}
+        return {"devices": [_device_time_plot(named), _busy_plot(named[:RANKS])]}
     drawn = {f"operators-{index}": _operators(rank) for index, rank in enumerate(answer.ranks[:RANKS])}
     return {key: [plot] for key, plot in drawn.items() if plot is not None}
 
@@ -80,10 +80,10 @@ def plots(answer: TraceAnswer, _depth: int | None = None) -> Plots:
 def _answers(answer: TraceAnswer) -> list[str]:
     """Return what each device did, the time of an iteration, and who waits."""
     sentences = [_most_waiting(answer.waits)] if answer.waits is not None and answer.waits.ranks else []
-    sentences += [_of_device(rank, device) for rank in answer.ranks[:RANKS] for device in rank.devices]
+    sentences += [_device_summary(rank, device) for rank in answer.ranks[:RANKS] for device in rank.devices]
     for rank in answer.ranks[:RANKS]:
         if not rank.devices:
-            sentences.append(_of_host(rank))
+            sentences.append(_host_summary(rank))
         if rank.iterations is not None and rank.iterations.ms:
             its, count = rank.iterations, len(rank.iterations.ms)
             ends = f" ({units.short_ms(min(its.ms))} to {units.short_ms(max(its.ms))})" if count > 1 else ""
@@ -104,35 +104,35 @@ def _most_waiting(waits: RankWaits) -> str:
     )
 
 
-def _of_host(rank: TracedRank) -> str:
+def _host_summary(rank: TracedRank) -> str:
     host, took = rank.operators.host, units.short_ms(rank.operators.iteration_ms)
     busy = units.percent(host.busy_ms / host.span_ms) if host is not None and host.span_ms > 0 else None
     share = f", {busy} of it in torch's operators" if busy and rank.operators.operator_calls else ""
-    device = no_access(rank.launches) if rank.lost_launches else "no device in this trace"
+    device = missing_kernels_text(rank.launches) if rank.lost_launches else "no device in this trace"
     return f"{rank.name}: {device}. The host's {took} ms are shown{share}."
 
 
-def _of_device(rank: TracedRank, device: DeviceTime) -> str:
+def _device_summary(rank: TracedRank, device: DeviceTime) -> str:
     gaps = device.gaps
     idle = units.percent(gaps.idle_ms / gaps.span_ms) if gaps.span_ms > 0 else "0 %"
     cause = f", mostly because {_BECAUSE.get(gaps.causes[0].kind or '', gaps.causes[0].cause)}" if gaps.causes else ""
     missing = f" {units.short_ms(gaps.unjudged_ms)} ms lack kernels: not judged." if gaps.unjudged_ms else ""
     return (
-        f"{rank.called(device)}: busy {units.short_ms(gaps.busy_ms)} of {units.short_ms(gaps.span_ms)} ms, idle {idle}"
-        f"{cause}.{missing}"
+        f"{rank.device_label(device)}: busy {units.short_ms(gaps.busy_ms)} of {units.short_ms(gaps.span_ms)} ms, "
+        f"idle {idle}{cause}.{missing}"
     )
 
 
 def _devices(ranks: Sequence[TracedRank]) -> Table:
     def share(title: str, get: Callable[[DeviceTime], float | None]) -> ColumnOf[tuple[TracedRank, DeviceTime]]:
-        def of(pair: tuple[TracedRank, DeviceTime]) -> float | None:
+        def span_share(pair: tuple[TracedRank, DeviceTime]) -> float | None:
             ms, span = get(pair[1]), pair[1].gaps.span_ms
             return ms / span if ms is not None and span > 0 else None
 
-        return figure(title, of, units.percent)
+        return figure(title, span_share, units.percent)
 
     columns: Columns[tuple[TracedRank, DeviceTime]] = [
-        words("Device", lambda pair: pair[0].called(pair[1])),
+        words("Device", lambda pair: pair[0].device_label(pair[1])),
         figure("Span ms", lambda pair: units.ms(pair[1].gaps.span_ms, units.digits(pair[1].gaps.span_ms)), str),
         share("Busy %", lambda device: device.gaps.busy_ms),
         share("Computing %", lambda device: device.compute_ms),
@@ -150,7 +150,7 @@ def _devices(ranks: Sequence[TracedRank]) -> Table:
     return table([(rank, device) for rank in ranks for device in rank.devices], columns)
 
 
-def _of_rank(rank: TracedRank, key: str, of: str, depth: int | None, *, detail: bool) -> list[Section]:
+def _rank_sections(rank: TracedRank, key: str, of: str, depth: int | None, *, detail: bool) -> list[Section]:
     sections: list[Section] = []
 
     def add(name: str, title: str, table: Table, text: Sequence[str] = ()) -> None:
@@ -164,7 +164,7 @@ def _of_rank(rank: TracedRank, key: str, of: str, depth: int | None, *, detail: 
         add("iterations", f"Iterations of {rank.iterations.name}", _iterations(rank.iterations))
     add("parts", "Parts (annotations)", profiles.parts(rank.parts, depth))
     sections += profiles.graphs(rank.graphs, key, of, detail=detail)
-    add("copies", "Copies", table(rank.copies, _COPIES).without_empty_columns())
+    add("copies", "Copies", table(rank.copies, _COPIES).drop_empty_columns())
     add("syncs", "Synchronisations", table(rank.syncs, _SYNCS))
     took = units.ms(rank.operators.iteration_ms, units.digits(rank.operators.iteration_ms))
     for section in profiles.tables(rank.operators, f"{took} ms of the host under torch.profiler.", "trace", key):
@@ -184,12 +184,12 @@ def _iterations(its: TraceIterations) -> Table:
         began = its.work[place] if place < len(its.work) else None
         work = f"{began:,}" if began is not None else None
         rows.append(Row([f"{place + 1:,}", units.ms(took, decimals), units.ms(busy, decimals), share, work]))
-    return Table(heads("Iteration | ms | Device busy ms | % busy | Kernels, copies"), rows).without_empty_columns()
+    return Table(heads("Iteration | ms | Device busy ms | % busy | Kernels, copies"), rows).drop_empty_columns()
 
 
 _WAITS: Columns[RankWait] = [
     words("Rank", lambda rank: rank.name),
-    scaled("Waits ms", lambda rank: rank.waiting_ms),
+    scaled_column("Waits ms", lambda rank: rank.waiting_ms),
     figure("Came last", lambda rank: rank.last),
 ]
 _COPIES: Columns[CopyTime] = [
@@ -212,7 +212,7 @@ _SYNCS: Columns[SyncTime] = [
 ]
 
 
-def _made_of(named: Sequence[tuple[str, DeviceTime]]) -> Plot:
+def _device_time_plot(named: Sequence[tuple[str, DeviceTime]]) -> Plot:
     """Return a bar for each device: computing, collectives alone, copies alone, and idle time by its cause."""
     names, devices = [name for name, _ in named], [device for _, device in named]
     stacks = {
@@ -235,7 +235,7 @@ def _made_of(named: Sequence[tuple[str, DeviceTime]]) -> Plot:
     return Plot("What the device's time is made of", "From its first work to its last.", drawn, layout)
 
 
-def _over_time(named: Sequence[tuple[str, DeviceTime]]) -> Plot:
+def _busy_plot(named: Sequence[tuple[str, DeviceTime]]) -> Plot:
     drawn = []
     for index, (name, device) in enumerate(named):
         shares = [None if share is None else 100 * share for share in device.busy_shares]

@@ -103,7 +103,7 @@ class Rows:
     def _lists(self) -> tuple[list[Any], ...]:
         return self.operators, self.runtime, self.device, self.annotations
 
-    def without_far(self) -> Rows:
+    def drop_distant_events(self) -> Rows:
         """Return the events without those a day and more from the one in the middle, which are counted."""
         starts = [event.start for events in self._lists() for event in events]
         if not starts:
@@ -115,7 +115,7 @@ class Rows:
         return near
 
 
-def rows_of(events: Iterable[object]) -> Rows:
+def parse_rows(events: Iterable[object]) -> Rows:
     """Return the rows of a trace's events (``traceEvents``), in their order.
 
     Only complete events ("ph": "X") of known categories are read.

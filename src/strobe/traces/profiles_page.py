@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from strobe.core.report.document import Column, Columns, Row, Section, Table, figure, heads, scaled, table, words
+from strobe.core.report.document import Column, Columns, Row, Section, Table, figure, heads, scaled_column, table, words
 from strobe.core.results import units
 from strobe.core.results.answer import BreakdownResult, CompareResult
 from strobe.traces.results import (
@@ -79,26 +79,26 @@ def _times(title: str, times: Sequence[OperatorTime], decimals: int, of: str) ->
     columns: Columns[OperatorTime] = [
         words(title, lambda operator: _cut(short_kernel(operator.name))),
         figure("Calls", lambda operator: operator.calls),
-        scaled("Own ms", lambda operator: operator.own_ms),
-        scaled("Total ms", lambda operator: operator.total_ms),
+        scaled_column("Own ms", lambda operator: operator.own_ms),
+        scaled_column("Total ms", lambda operator: operator.total_ms),
         figure(f"% of {of}", lambda operator: operator.share, units.percent),
         words("Shapes", lambda operator: _cut(operator.shapes) or None),
     ]
-    return table(times, columns, decimals).without_empty_columns()
+    return table(times, columns, decimals).drop_empty_columns()
 
 
 _CLASSES: Columns[KernelClass] = [
     words("Kind", lambda each: each.name),
     figure("Calls", lambda each: each.calls),
-    scaled("ms", lambda each: each.ms),
+    scaled_column("ms", lambda each: each.ms),
     figure("Median µs", lambda each: each.median_us, units.places(1)),
 ]
 _PARTS: Columns[TracePart] = [
     words("Part", lambda part: part.path[-1] if part.path else ""),
     figure("Calls", lambda part: part.calls),
-    scaled("Host ms", lambda part: part.host_ms),
-    scaled("Device ms", lambda part: part.device_ms if part.work and not part.lost else None),
-    scaled("Busy ms", lambda part: part.busy_ms if part.work and not part.lost else None),
+    scaled_column("Host ms", lambda part: part.host_ms),
+    scaled_column("Device ms", lambda part: part.device_ms if part.work and not part.lost else None),
+    scaled_column("Busy ms", lambda part: part.busy_ms if part.work and not part.lost else None),
     figure("Kernels, copies", lambda part: part.work or None),
     figure("Per call", lambda part: part.work / part.calls if part.work and part.calls else None, units.calls),
     figure("Median µs", lambda part: part.median_us, units.places(1)),
@@ -119,7 +119,7 @@ def graphs(seen: Sequence[GraphTime], key: str = "", of: str = "", *, detail: bo
         *(f"Parts of {graph.name} are not judged: {graph.not_judged}." for graph in seen if graph.not_judged),
     ]
     decimals = units.digits(max(graph.device_ms for graph in seen))
-    shown = table(rows, _GRAPHS, decimals, depth=lambda row: row[0]).without_empty_columns()
+    shown = table(rows, _GRAPHS, decimals, depth=lambda row: row[0]).drop_empty_columns()
     return [Section(f"graphs{key}", f"Inside replayed graphs{of}", shown, lines, detail)]
 
 
@@ -127,10 +127,10 @@ _GRAPHS: Columns[tuple[int, GraphTime | GraphPart]] = [
     words("Graph, part", lambda row: row[1].name if isinstance(row[1], GraphTime) else row[1].path[-1]),
     figure("Replays", lambda row: row[1].replays if isinstance(row[1], GraphTime) else None),
     figure("Kernels, copies", lambda row: row[1].work),
-    scaled("Device ms", lambda row: row[1].device_ms),
-    scaled("Busy ms", lambda row: row[1].busy_ms),
+    scaled_column("Device ms", lambda row: row[1].device_ms),
+    scaled_column("Busy ms", lambda row: row[1].busy_ms),
     figure("Median µs", lambda row: row[1].median_us, units.places(1)),
-    scaled("ms without the graph", lambda row: row[1].alone_ms if isinstance(row[1], GraphPart) else None),
+    scaled_column("ms without the graph", lambda row: row[1].alone_ms if isinstance(row[1], GraphPart) else None),
 ]
 
 
@@ -138,7 +138,7 @@ def parts(seen: Sequence[TracePart], depth: int | None = None) -> Table:
     """Return the parts with their host time and the work on the device that was launched in them."""
     decimals = units.digits(max((part.host_ms for part in seen), default=0.0))
     shown = [part for part in seen if depth is None or len(part.path) <= depth]
-    return table(shown, _PARTS, decimals, depth=lambda part: max(len(part.path) - 1, 0)).without_empty_columns()
+    return table(shown, _PARTS, decimals, depth=lambda part: max(len(part.path) - 1, 0)).drop_empty_columns()
 
 
 def gaps(seen: Gaps, of: str) -> Table:
@@ -157,11 +157,11 @@ def gaps(seen: Gaps, of: str) -> Table:
     if seen.unjudged_ms:
         rows.append(Row(["not judged: it lacks kernels", units.ms(seen.unjudged_ms, decimals), None, None]))
     for gap in seen.longest:
-        rows.append(row(f"over 1 ms: {_between(gap)}", gap.ms, 1, depth=2))
+        rows.append(row(f"over 1 ms: {_describe_gap(gap)}", gap.ms, 1, depth=2))
     return Table([*heads("<Time | ms"), Column(f"% of {of}"), *heads("Gaps")], rows)
 
 
-def _between(gap: LongGap) -> str:
+def _describe_gap(gap: LongGap) -> str:
     after, before, host = (_cut(short_kernel(name), IN_A_GAP) for name in (gap.after, gap.before, gap.host))
     words = (f"after {after}" if after else "", f"before {before}" if before else "", f"in {host}" if host else "")
     return ", ".join(word for word in words if word)
@@ -179,14 +179,14 @@ def _python(seen: PythonProfile) -> Section:
         [
             words("Function", lambda function: _cut(function.name)),
             figure("Calls", lambda function: function.calls, units.calls),
-            scaled("Own ms", lambda function: function.own_ms),
-            scaled("Cumulative ms", lambda function: function.cumulative_ms),
+            scaled_column("Own ms", lambda function: function.own_ms),
+            scaled_column("Cumulative ms", lambda function: function.cumulative_ms),
             words("Where", lambda function: _cut(function.where, start=True)),
             words("Line", lambda function: _cut(function.source) or None),
         ],
         decimals,
     )
-    return Section("python", "Python functions", rows.without_empty_columns(), [about])
+    return Section("python", "Python functions", rows.drop_empty_columns(), [about])
 
 
 def _cut(text: str, most: int = LONGEST, *, start: bool = False) -> str:

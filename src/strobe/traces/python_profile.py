@@ -46,7 +46,7 @@ def require_tool(tool: str) -> None:
         raise UserError(f"{package} is not installed: {install('profile')}")
 
 
-def functions_of(subject: Subject, names: Sequence[str] = ()) -> list[FunctionType]:
+def timed_functions(subject: Subject, names: Sequence[str] = ()) -> list[FunctionType]:
     """Return the functions whose lines are timed.
 
     Args:
@@ -57,7 +57,7 @@ def functions_of(subject: Subject, names: Sequence[str] = ()) -> list[FunctionTy
         UserError: a name that leads to no function in Python.
     """
     if names:
-        return [function for name in names for function in _named(name)]
+        return [function for name in names for function in _find_functions(name)]
     own = type(subject.module)
     package = own.__module__.rpartition(".")[0] or own.__module__
     kinds = dict.fromkeys([own, *(type(module) for module in subject.module.modules())])
@@ -86,26 +86,26 @@ def python_profile(
         call = subject.call(phase, options.batch_size)
         call(0)
         repeated = _Repeated(call)
-        rows, files = _lines(functions, repeated) if tool == "line" else profiled(repeated, tool)
+        rows, files = _lines(functions, repeated) if tool == "line" else profile_run(repeated, tool)
     finally:
         undo()
     each_ms = repeated.seconds * 1e3 / repeated.done
-    profile = of_run(rows, tool, watched.measurement, repeated.done, each_ms, list(files))
+    profile = profile_per_iteration(rows, tool, watched.measurement, repeated.done, each_ms, list(files))
     profile.host, profile.device = watched.host, watched.device
     return profile, files
 
 
-def profiled(run: Callable[[], None], tool: Tool) -> tuple[list[PythonFunction], Files]:
+def profile_run(run: Callable[[], None], tool: Tool) -> tuple[list[PythonFunction], Files]:
     """Call ``run`` once under cProfile or pyinstrument. Return every function's times over the whole, and files."""
     return {"cprofile": _cprofile, "pyinstrument": _pyinstrument}[tool](run)
 
 
-def of_run(
+def profile_per_iteration(
     rows: Sequence[PythonFunction], tool: Tool, measurement: str, iterations: int, iteration_ms: float, files: list[str]
 ) -> PythonProfile:
     """Return a profile of ``iterations`` from the rows of `profiled`: per iteration, the foremost functions only."""
     ours = place(__file__, 0).rpartition(":")[0]
-    each = [_per_iteration(row, iterations) for row in rows if not row.where.startswith(f"{ours}:")]
+    each = [_divide_by_iterations(row, iterations) for row in rows if not row.where.startswith(f"{ours}:")]
     return PythonProfile(
         tool=tool,
         measurement=measurement,
@@ -217,7 +217,7 @@ def _lines(functions: Sequence[FunctionType], repeated: _Repeated) -> tuple[list
     return rows, {"profile.txt": text.getvalue().encode()}
 
 
-def _per_iteration(row: PythonFunction, iterations: int) -> PythonFunction:
+def _divide_by_iterations(row: PythonFunction, iterations: int) -> PythonFunction:
     figures = {name: getattr(row, name) for name in ("calls", "own_ms", "cumulative_ms")}
     return row.model_copy(update={k: None if v is None else v / iterations for k, v in figures.items()})
 
@@ -240,7 +240,7 @@ def _function(name: str) -> str:
     return name
 
 
-def _named(name: str) -> list[FunctionType]:
+def _find_functions(name: str) -> list[FunctionType]:
     module, colon, path = name.partition(":")
     if not (module and colon and path):
         raise UserError(f"--profile_functions: '{name}': write module:function or module:Class.method")

@@ -249,7 +249,7 @@ class TracedRank(Data):
     launches_known: bool = Field(default=True, description="whether any kernel has the number of its launch")
     lost_first: bool = Field(default=False, description="whether most of these are the first launches of the trace")
 
-    def called(self, device: DeviceTime) -> str:
+    def device_label(self, device: DeviceTime) -> str:
         """Return the name of one of its devices."""
         several = f", device {device.device}" if len(self.devices) > 1 else ""
         return f"{self.name}{several}{f' ({device.name})' if device.name else ''}"

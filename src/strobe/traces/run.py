@@ -14,10 +14,10 @@ from strobe.core.results import units
 from strobe.traces.annotations import iterations, parts
 from strobe.traces.device_time import copies, device_time, rank_waits, syncs
 from strobe.traces.graph_parts import graph_times
-from strobe.traces.launches import holes, lost_launches, no_access, without_early
-from strobe.traces.occupancy import Nest, merged
-from strobe.traces.operator_table import profile_of
-from strobe.traces.profiler_events import DeviceWork, Rows, rows_of
+from strobe.traces.launches import drop_early_work, holes, lost_launches, missing_kernels_text
+from strobe.traces.occupancy import Nest, merge_stretches
+from strobe.traces.operator_table import profile_rows
+from strobe.traces.profiler_events import DeviceWork, Rows, parse_rows
 from strobe.traces.results import RankWaits, TraceAnswer, TracedRank
 from strobe.traces.trace_file import TraceFile, read_trace
 from strobe.version import __version__
@@ -55,13 +55,13 @@ def trace(files: Sequence[Path], progress: Callable[[Path], None] = lambda _: No
     elif len(ranks) > 1 or any((rank.ranks or 1) > 1 for rank in ranks):
         answer.not_judged.append(f"who waits for whom: {waits}")
     answer.notes += [f"{name}: left out {_reasons(rows)}" for name, (_, rows) in ordered.items() if rows.left_out]
-    answer.not_judged += [line for rank in ranks for line in _not_judged(rank)]
+    answer.not_judged += [line for rank in ranks for line in _unjudged_parts(rank)]
     return answer
 
 
 def _read(path: Path) -> tuple[TraceFile, Rows]:
     file = read_trace(path)
-    rows = without_early(rows_of(file.events).without_far())
+    rows = drop_early_work(parse_rows(file.events).drop_distant_events())
     if not (rows.operators or rows.runtime or rows.device or rows.annotations):
         bad = sum(rows.left_out.values())
         why = f"{bad:,} events cannot be used ({_reasons(rows)})" if bad else f"{len(file.events):,} events, none timed"
@@ -106,11 +106,11 @@ def _rank(name: str, file: TraceFile, rows: Rows) -> TracedRank:
         file=file.path.name,
         rank=file.rank,
         ranks=file.ranks,
-        operators=profile_of(rows, name, begin, end),
+        operators=profile_rows(rows, name, begin, end),
         devices=devices,
         copies=copies(rows),
         syncs=syncs(rows),
-        iterations=iterations(judged, merged(hole for each in missing for hole in each)),
+        iterations=iterations(judged, merge_stretches(hole for each in missing for hole in each)),
         parts=parts(judged, annotations, lost.calls),
         graphs=graph_times(judged, judged),
         left_out=dict(rows.left_out),
@@ -121,7 +121,7 @@ def _rank(name: str, file: TraceFile, rows: Rows) -> TracedRank:
     )
 
 
-def _not_judged(rank: TracedRank) -> list[str]:
+def _unjudged_parts(rank: TracedRank) -> list[str]:
     lines = []
     if not rank.launches_known:
         lines.append(
@@ -129,7 +129,7 @@ def _not_judged(rank: TracedRank) -> list[str]:
             f"launches without a kernel, stretches bound by launches and the device time of parts are not known"
         )
     if rank.lost_launches and not rank.devices:
-        lines.append(f"the device of {rank.name}: {no_access(rank.launches)}")
+        lines.append(f"the device of {rank.name}: {missing_kernels_text(rank.launches)}")
     elif rank.lost_launches:
         first = ", most of them the first ones" if rank.lost_first else ""
         unjudged = ", ".join(f"{units.short_ms(device.gaps.unjudged_ms)} ms" for device in rank.devices)

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from strobe.core.errors import UserError, in_words
+from strobe.core.errors import UserError, os_error_reason
 from strobe.core.json_text import JsonObject
 from strobe.core.runs.store import RESULT
 
@@ -64,7 +64,7 @@ def is_trace(path: Path) -> bool:
     return start[:1] == b"["
 
 
-def traces_in(folder: Path) -> list[Path]:
+def find_traces(folder: Path) -> list[Path]:
     """Return the traces of a folder without results, by name; () where it has none."""
     try:
         files = sorted(file for file in folder.iterdir() if file.name.endswith(ENDINGS))
@@ -75,7 +75,7 @@ def traces_in(folder: Path) -> list[Path]:
 
 def read_trace(path: Path) -> TraceFile:
     """Read a trace. Raises UserError, with the file and the reason, for what is no whole trace."""
-    content = _unpacked(path)
+    content = _read_unpacked(path)
     if not content.strip():
         raise UserError(f"{path} is empty: {_AGAIN}")
     try:
@@ -97,13 +97,13 @@ def read_trace(path: Path) -> TraceFile:
     return TraceFile(path, events, _count(info.get("rank")), _count(info.get("world_size")), _devices(head))
 
 
-def _unpacked(path: Path) -> bytes:
+def _read_unpacked(path: Path) -> bytes:
     """Return the content of a file, which gzip may have packed. Raises UserError."""
     try:
         with path.open("rb") as file:
             packed = file.read(2) == _GZIP
         if not packed and path.stat().st_size > LARGEST:
-            raise UserError(_too_large(path))
+            raise UserError(_size_error(path))
         if not packed:
             return path.read_bytes()
         pieces, size = [], 0
@@ -112,17 +112,17 @@ def _unpacked(path: Path) -> bytes:
                 pieces.append(piece)
                 size += len(piece)
                 if size > LARGEST:
-                    raise UserError(_too_large(path))
+                    raise UserError(_size_error(path))
         return b"".join(pieces)
     except EOFError:
         raise UserError(f"{path} is cut off: {_AGAIN}") from None
     except (gzip.BadGzipFile, zlib.error):
         raise UserError(f"{path} is damaged: gzip cannot unpack it") from None
     except OSError as error:
-        raise UserError(f"cannot read {path}: {in_words(error)}") from None
+        raise UserError(f"cannot read {path}: {os_error_reason(error)}") from None
 
 
-def _too_large(path: Path) -> str:
+def _size_error(path: Path) -> str:
     return f"{path} has more than {LARGEST // 2**30} GiB of JSON: trace fewer steps (torch.profiler.schedule)"
 
 

@@ -27,13 +27,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import linear_regression
 
-from strobe.core.cli.bounds import above, at_least, between
+from strobe.core.cli.bounds import exclusive_minimum_bound, minimum_bound, open_interval_bound
 from strobe.core.cli.live import Live, importing
-from strobe.core.cli.parse import pairs, parse, spelt
+from strobe.core.cli.parse import format_argument, pairs, parse
 from strobe.core.cli.runner import Command, Studied
 from strobe.core.errors import UserError
 from strobe.core.measure.memory import available_bytes
-from strobe.core.measure.verdicts import level_of, unpaired_verdict
+from strobe.core.measure.verdicts import pairwise_level, unpaired_verdict
 from strobe.core.processes.command import CommandLimits
 from strobe.core.processes.fork_server import Server
 from strobe.core.results.numerals import significant
@@ -42,8 +42,8 @@ from strobe.sweep import grid
 from strobe.sweep import table as sweeps
 from strobe.sweep.execute import Job, Outcome, execute
 from strobe.sweep.results import Best, Cell, Sweep
-from strobe.sweep.run import CellsLive, locked, name_of
-from strobe.sweep.table import ended, folder_of
+from strobe.sweep.run import CellsLive, lock_sweep, sweep_name
+from strobe.sweep.table import execution_folder, read_cell_outcome
 
 FIRST = (2, 8)  # the two small batches: not 1, which takes other ways through some policies
 
@@ -68,7 +68,7 @@ class Search:
     fitted: dict[int, int | None] = field(default_factory=dict)  # size → bytes at its peak
     failed: set[int] = field(default_factory=set)
 
-    def tried(self, size: int, fits: bool, memory: int | None = None) -> None:
+    def record_attempt(self, size: int, fits: bool, memory: int | None = None) -> None:
         """Record whether ``size`` fitted, and the bytes at its peak where they are known."""
         if fits:
             self.fitted[size] = memory
@@ -154,14 +154,14 @@ class BatchConfig:
     """Flags of `strobe batch`."""
 
     # The largest size that the search tries.
-    largest: int = field(default=1024, metadata=at_least(1))
+    largest: int = field(default=1024, metadata=minimum_bound(1))
     # The search stops when the gap between the largest size that fits and the smallest that does not is below this
     # fraction of the size that fits.
-    within: float = field(default=0.05, metadata=between(0, 1))
+    within: float = field(default=0.05, metadata=open_interval_bound(0, 1))
     # Resident memory that a size may take, in GiB (default: 90 % of the free memory when the search starts).
-    memory_gib: float | None = field(default=None, metadata=above(0))
+    memory_gib: float | None = field(default=None, metadata=exclusive_minimum_bound(0))
     # Seconds that a size may take. A size that takes longer counts as one that does not fit.
-    timeout: float = field(default=600.0, metadata=at_least(1))
+    timeout: float = field(default=600.0, metadata=minimum_bound(1))
     # Try sizes again that did not fit.
     retry: bool = False
     # The search's folder (default: runs/sweep_batch_POLICY).
@@ -178,7 +178,7 @@ def read(argv: Sequence[str]) -> tuple[BatchConfig, list[str]]:
 
     own, rest = [], []
     for name, value in pairs(argv):
-        (own if name.removeprefix("--") in _OWN else rest).append(spelt(name, value))
+        (own if name.removeprefix("--") in _OWN else rest).append(format_argument(name, value))
     config = parse(BatchConfig, own)
     named = {flag.split("=", 1)[0] for flag in rest}
     for flag, why in REFUSED.items():
@@ -193,20 +193,20 @@ def read(argv: Sequence[str]) -> tuple[BatchConfig, list[str]]:
 
 def study(config: BatchConfig, flags: list[str], live: Live) -> Studied:
     """Try sizes, in the search's folder. Raises UserError; KeyboardInterrupt if no size has ended by then."""
-    root = config.sweep_dir or Path("runs") / name_of("batch", [_cell(flags, 1)])
+    root = config.sweep_dir or Path("runs") / sweep_name("batch", [_cell(flags, 1)])
     with contextlib.ExitStack() as stack:
-        stack.enter_context(locked(root))
+        stack.enter_context(lock_sweep(root))
         search, predicted, ended = look(config, flags, root)
         sweep = answer(config, flags, search, predicted, root)
         sweep.status = "complete" if ended else "interrupted"
 
-        def say_how_to_go_on(_: Path | None) -> Iterator[str]:
+        def continue_hint(_: Path | None) -> Iterator[str]:
             if not ended:
                 yield f"stopped before the answer; continue with the same command:\n  {shlex.join(sweep.command)}"
 
         options = {"batch": config, "flags": flags}
         held = stack.pop_all()
-        return Studied(sweep, options, None, None, folder=root, after=say_how_to_go_on, held=held)
+        return Studied(sweep, options, None, None, folder=root, after=continue_hint, held=held)
 
 
 def look(config: BatchConfig, flags: Sequence[str], root: Path) -> tuple[Search, dict[int, int], bool]:
@@ -224,13 +224,13 @@ def look(config: BatchConfig, flags: Sequence[str], root: Path) -> tuple[Search,
                 if (bytes_ := search.predict(size)) is not None:
                     predicted[size] = bytes_
                 cell = _cell(flags, size)
-                folder = folder_of(root, cell, 1)
-                outcome = ended(root, cell, 1)
+                folder = execution_folder(root, cell, 1)
+                outcome = read_cell_outcome(root, cell, 1)
                 if outcome is None or (config.retry and outcome.status != "done"):
                     job = Job(cell.key, 1, STUDY, cell.argv, _label(size, predicted), folder, limits)
                     live.began(job)
                     outcome = execute(job, lambda line, job=job: live.say(job, line), server=server)
-                    live.ended(job, outcome)
+                    live.report_ended(job, outcome)
                 _record(search, size, outcome, folder)
         except KeyboardInterrupt:
             return search, predicted, False
@@ -247,7 +247,7 @@ def answer(config: BatchConfig, flags: Sequence[str], search: Search, predicted:
     sweep.title = f"{sweep.title.split(':')[0]}: the largest batch of a training step"
     for cell in sweep.cells:
         cell.predicted_bytes = predicted.get(_size(cell))
-    results = {size: store.load(folder_of(root, _cell(flags, size), 1)) for size in search.fitted}
+    results = {size: store.load(execution_folder(root, _cell(flags, size), 1)) for size in search.fitted}
     samples = {size: result.measurements[0].samples.values for size, result in results.items()}
     sweep.best = [_fits(config, search, sweep), *_flat(sweep, samples)]
     sweep.findings = [finding for finding in sweep.findings if finding.rule not in ("cells-failed", "throughput-flat")]
@@ -257,13 +257,15 @@ def answer(config: BatchConfig, flags: Sequence[str], search: Search, predicted:
 def _fits(config: BatchConfig, search: Search, sweep: Sweep) -> Best:
     if search.largest is None:
         smallest = min(sweep.cells, key=_size)
-        return Best(asked="largest batch", key=None, sentence=f"No batch fits: {_size(smallest)} {_why(smallest)}.")
+        return Best(
+            asked="largest batch", key=None, sentence=f"No batch fits: {_size(smallest)} {_failure_reason(smallest)}."
+        )
     cell = next(cell for cell in sweep.cells if _size(cell) == search.largest)
     row = cell.rows[0]
     memory = f", {row.memory_bytes / 2**30:.2f} GiB at its peak" if row.memory_bytes else ""
     failed = min((cell for cell in sweep.cells if cell.status in DID_NOT), key=_size, default=None)
     if failed is not None:
-        beyond = f"{_size(failed)} {_why(failed)}"
+        beyond = f"{_size(failed)} {_failure_reason(failed)}"
     elif search.largest >= config.largest:
         beyond = "no larger batch was tried (--largest)"
     else:
@@ -288,7 +290,7 @@ def _flat(sweep: Sweep, samples: dict[int, list[float]]) -> list[Best]:
         return []
     top = max(ran, key=lambda size: ran[size].rows[0].throughput)
     each = {size: [value / size for value in values] for size, values in samples.items()}
-    level = level_of(len(ran))
+    level = pairwise_level(len(ran))
     ends = {size: unpaired_verdict(each[top], each[size], level=level).interval for size in ran}
     # What is not known to gain less may gain more: too few samples for an interval are not the same as no faster.
     most = {size: end.high - 1 if end.level >= level else math.inf for size, end in ends.items()} | {top: 0.0}
@@ -308,7 +310,7 @@ def _flat(sweep: Sweep, samples: dict[int, list[float]]) -> list[Best]:
 
 def _record(search: Search, size: int, outcome: Outcome, folder: Path) -> None:
     if outcome.status in DID_NOT:
-        search.tried(size, False)
+        search.record_attempt(size, False)
         return
     if outcome.status != "done":
         log = f" (see {folder})" if folder.is_dir() else ""  # one that could not be kept has no folder
@@ -317,7 +319,7 @@ def _record(search: Search, size: int, outcome: Outcome, folder: Path) -> None:
     memory = result.measurements[0].memory if result.measurements else None
     if memory is not None and memory.peak_device is not None and result.machine.device_memory_bytes:
         search.limit = result.machine.device_memory_bytes
-    search.tried(size, True, (memory.peak_device or memory.peak_process) if memory is not None else None)
+    search.record_attempt(size, True, (memory.peak_device or memory.peak_process) if memory is not None else None)
 
 
 def _cell(flags: Sequence[str], size: int) -> grid.Cell:
@@ -333,7 +335,7 @@ def _label(size: int, predicted: dict[int, int]) -> str:
     return f"batch_size={size}{memory}"
 
 
-def _why(cell: Cell) -> str:
+def _failure_reason(cell: Cell) -> str:
     return f"{'ran out of memory' if cell.status == 'out of memory' else cell.status} ({cell.reason})"
 
 

@@ -27,7 +27,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from strobe.core.cli.bounds import at_least, one_of
+from strobe.core.cli.bounds import choice_bound, minimum_bound
 from strobe.core.cli.flags import OutputFlags
 from strobe.core.cli.live import Live, importing
 from strobe.core.cli.parse import parse, require_lerobot, split_lerobot
@@ -46,16 +46,16 @@ class TrainConfig(OutputFlags):
     """Flags of `strobe train`."""
 
     # 1: the policy's parts; 2: their blocks; 3: the inside of blocks.
-    depth: int = field(default=1, metadata=at_least(1))
+    depth: int = field(default=1, metadata=minimum_bound(1))
     # Steps to record. After them the run goes on without Strobe.
-    record_steps: int = field(default=1000, metadata=at_least(2))
+    record_steps: int = field(default=1000, metadata=minimum_bound(2))
     # Number of steps of the planned training, for its hours (default: lerobot-train's own default).
-    planned_steps: int = field(default=100_000, metadata=at_least(1))
+    planned_steps: int = field(default=100_000, metadata=minimum_bound(1))
     # Synchronise the device around every part. Each part's host time is then true, but nothing overlaps, and the whole
     # is slower.
     serialised: bool = False
     # Run the training under a profiler of Python. The profiler does not see the workers.
-    python_profile: str | None = field(default=None, metadata=one_of("cprofile", "pyinstrument"))
+    python_profile: str | None = field(default=None, metadata=choice_bound("cprofile", "pyinstrument"))
 
 
 def read(argv: Sequence[str]) -> tuple[TrainConfig, list[str]]:
@@ -77,7 +77,7 @@ def study(config: TrainConfig, theirs: Sequence[str], live: Live) -> Studied:
 
     profiler = _Profiler(config.python_profile) if config.python_profile else None
     options = WatchOptions(config.depth, config.record_steps, config.planned_steps, config.serialised, profiler)
-    meeting = Meeting.of_environment(config.output_dir)
+    meeting = Meeting.from_environment(config.output_dir)
     trained = train(theirs, options, report=lambda line: print(f"note: {line}", file=sys.stderr, flush=True))
     result = trained.result
     answer = Studied(
@@ -118,7 +118,7 @@ class _Profiler:
         self._rows: list[PythonFunction] = []
 
     def __call__(self, run: Callable[[], None]) -> None:
-        from strobe.traces.python_profile import mixed_threads, profiled
+        from strobe.traces.python_profile import mixed_threads, profile_run
 
         failed: list[BaseException] = []
 
@@ -128,16 +128,16 @@ class _Profiler:
             except BaseException as error:
                 failed.append(error)
 
-        self._rows, files = profiled(safely, self.tool)
+        self._rows, files = profile_run(safely, self.tool)
         self.notes = mixed_threads(self.tool)
         self.files = {f"training_{name}": content for name, content in files.items()}
         if failed:
             raise failed[0]
 
     def profile(self, measurement: str, iterations: int, iteration_ms: float) -> PythonProfile:
-        from strobe.traces.python_profile import of_run
+        from strobe.traces.python_profile import profile_per_iteration
 
-        return of_run(self._rows, self.tool, measurement, iterations, iteration_ms, list(self.files))
+        return profile_per_iteration(self._rows, self.tool, measurement, iterations, iteration_ms, list(self.files))
 
 
 run = Command("train", __doc__, TrainConfig, read, study, bar=False, heavy="timed")

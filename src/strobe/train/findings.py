@@ -278,7 +278,7 @@ def _straggler(slowest: Rank, others: list[Rank], late: float, step_ms: float) -
     Do: Find out why {part} is slower there: another device, fewer free cores, or slower storage.
     Gain: up to {gain_share:percent} of the step
     """
-    part, more = _where(slowest, others)
+    part, more = _slowest_part(slowest, others)
     evidence = {"rank": slowest.rank, "late_ms": late, "gain_share": late / step_ms, "part": part}
     yield evidence, {"own": slowest.own_ms - late, "more": more}
 
@@ -295,7 +295,7 @@ def _communication(slowest: Rank, step_ms: float) -> Found:
     yield {"gain_share": slowest.communication_ms / step_ms}
 
 
-def _where(slowest: Rank, others: list[Rank]) -> tuple[str, float]:
+def _slowest_part(slowest: Rank, others: list[Rank]) -> tuple[str, float]:
     """The part of the step in which ``slowest`` differs most from the others, and by how many milliseconds."""
 
     def own(rank: Rank, name: str) -> float:
@@ -324,7 +324,7 @@ def losses(result: TrainResult, _: Thresholds) -> Found:
 
 
 @finding("other-large", "warning")
-def unexplained(result: TrainResult, _: Thresholds) -> Found:
+def unexplained_time(result: TrainResult, _: Thresholds) -> Found:
     """{share:percent} of the training step belongs to no named part.
 
     Seen: {took:ms} of {step.samples.summary.mean:ms} per step.
@@ -374,7 +374,7 @@ RULES = (
     interruptions,
     host,
     ranks,
-    unexplained,
+    unexplained_time,
     few_steps,
     training_memory_churn,
 )

@@ -30,7 +30,7 @@ def statistics(result: TrainResult, _: Thresholds) -> Found:
 
 
 @finding("episodes-not-asked", "warning")
-def not_asked(result: TrainResult, _: Thresholds) -> Found:
+def unrequested_episodes(result: TrainResult, _: Thresholds) -> Found:
     """The training reads episodes that it was not to read.
 
     Seen: {asked:,} of {there:,} episodes were asked for; {count:,} others came: {named:list}.
@@ -43,7 +43,7 @@ def not_asked(result: TrainResult, _: Thresholds) -> Found:
         if found.streaming:
             why = f"A streamed dataset of LeRobot 0.6.1 does not read --dataset.episodes. {why}"
             do = "Train without --dataset.streaming: files are read by episodes."
-        words = {"asked": found.episodes_asked, "there": found.episodes_there, "named": _named(found.not_asked)}
+        words = {"asked": found.episodes_asked, "there": found.episodes_there, "named": _list_episodes(found.not_asked)}
         yield {"count": len(found.not_asked)}, {**words, "why": why, "do": do}
 
 
@@ -57,7 +57,7 @@ def missing(result: TrainResult, _: Thresholds) -> Found:
     """
     found = result.training.trained_on
     if found is not None and found.never_came:
-        yield {"count": len(found.never_came)}, {"named": _named(found.never_came)}
+        yield {"count": len(found.never_came)}, {"named": _list_episodes(found.never_came)}
 
 
 @finding("{rule}", "warning", ("adapter-idle", "adapter-not-applied"))
@@ -116,9 +116,9 @@ def startup(result: TrainResult, _: Thresholds) -> Found:
         yield {"share": share}, {"startup": found.startup_ms}
 
 
-def _named(episodes: list[int]) -> list[str]:
+def _list_episodes(episodes: list[int]) -> list[str]:
     named = [str(episode) for episode in episodes[:SHOWN]]
     return named + ([f"{len(episodes) - SHOWN:,} more"] if len(episodes) > SHOWN else [])
 
 
-RULES = (statistics, not_asked, missing, adapter, accumulation, startup)
+RULES = (statistics, unrequested_episodes, missing, adapter, accumulation, startup)

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from strobe.core.json_text import parsed
+from strobe.core.json_text import parse_json
 from strobe.lerobot.normalisation import READ
 from strobe.train.results import Adapter, Resumed
 
@@ -105,7 +105,7 @@ def _distance(mode: str, used: list[Any], its: list[Any]) -> float | None:
     return far if far > 1e-4 else 0.0
 
 
-def resumed(config: Any) -> Resumed:
+def resumed_run(config: Any) -> Resumed:
     """Return the checkpoint that a run continues, its step, and the settings that differ from its train_config.json.
 
     To be called before the run writes checkpoints of its own: `last` is another one then.
@@ -124,7 +124,7 @@ def _json(file: Path) -> dict[str, Any]:
     """Return the object in a file; an empty one where there is none that can be read."""
     try:
         with file.open("rb") as opened:
-            read = parsed(opened.read(MOST_READ))
+            read = parse_json(opened.read(MOST_READ))
     except (OSError, ValueError):
         return {}
     return read if isinstance(read, dict) else {}

@@ -24,7 +24,7 @@ def sections(training: Training) -> list[Section]:
 def _rows(found: TrainedOn, training: Training) -> Iterator[tuple[str, str]]:
     yield "dataset", f"{found.dataset}, {'streamed' if found.streaming else 'read from files'}"
     asked = "all" if found.episodes_asked is None else f"{found.episodes_asked:,}"
-    yield "episodes", f"{asked} of {found.episodes_there:,} asked for, {_seen(found)}"
+    yield "episodes", f"{asked} of {found.episodes_there:,} asked for, {_seen_frames_text(found)}"
     if found.in_order is not None:
         yield "order", f"{units.percent(found.in_order)} of the samples follow the frame before them"
     times = f"batch {training.batch_size:,} × {training.processes:,} process{'es' * (training.processes > 1)}"
@@ -36,13 +36,13 @@ def _rows(found: TrainedOn, training: Training) -> Iterator[tuple[str, str]]:
         rate = found.loader_rate
         yield "workers after that", "not seen" if rate is None else f"{rate:,.0f} samples/s, if nothing held them up"
     yield "statistics", _statistics(found)
-    yield from _resumed(found)
+    yield from _resumed_rows(found)
     yield "adapter", "none" if found.adapter is None else _adapter(found.adapter)
     names = found.transforms
     yield "image transforms", "off" if names is None else f"at most {found.transforms_each} of {', '.join(names)}"
 
 
-def _seen(found: TrainedOn) -> str:
+def _seen_frames_text(found: TrainedOn) -> str:
     if found.frames_seen is None:
         return "not seen which came: the batches have no indices"
     samples = f"{found.frames_seen:,} samples of {found.frames_distinct:,} frames"
@@ -61,7 +61,7 @@ def _statistics(found: TrainedOn) -> str:
     return text
 
 
-def _resumed(found: TrainedOn) -> Iterator[tuple[str, str]]:
+def _resumed_rows(found: TrainedOn) -> Iterator[tuple[str, str]]:
     run = found.resumed
     if run is None:
         return

@@ -14,10 +14,10 @@ from typing import Any
 
 from torch.utils.data._utils import worker as torch_worker
 
-from strobe.core.errors import in_a_line
+from strobe.core.errors import error_line
 from strobe.core.timeline import Probe, timed, workers
 from strobe.core.timeline.layers import Call
-from strobe.core.timeline.probe import Attached, Hook, hooks_of
+from strobe.core.timeline.probe import Attached, Hook, resolve_hooks
 
 BATCH, SAMPLE, COLLATE = "batch", "sample", "collate"
 ROWS, DELTAS, TIMES = "row reads", "delta timestamps", "frame times"
@@ -49,7 +49,7 @@ def attach_loader(report: Report) -> Callable[[], None]:
     Raises:
         ProbeError: LeRobot or torch have changed.
     """
-    sections = Attached(hooks_of(PROBES, None))
+    sections = Attached(resolve_hooks(PROBES, None))
     decoder = Probe.function("lerobot.datasets.dataset_reader:decode_video_frames", DECODE)
     named = Attached(decoder.hooks(None), _naming_the_file)
     episode = Probe.function(f"{_READER}._query_videos", DECODE)
@@ -99,7 +99,7 @@ def _reporting(report: Report, inner: Call, _: Hook, __: bool) -> Call:
         try:
             return inner(reader, query_timestamps, ep_idx, *args, **kwargs)
         except Exception as error:
-            reason = in_a_line(error, 300)
+            reason = error_line(error, 300)
             report(broken={"episode": int(ep_idx), "file": getattr(error, "strobe_file", ""), "reason": reason})
             raise
 

@@ -16,7 +16,7 @@ from strobe.core.report.document import (
     figure,
     heads,
     listing,
-    scaled,
+    scaled_column,
     table,
     words,
 )
@@ -72,12 +72,12 @@ def sections(training: Training) -> list[Section]:
     """Return the price of the planned steps, the stalls, the loader's workers, the ranks."""
     sentences = [stall.sentence for stall in training.stalls]
     shown = [
-        _planned(training),
+        _planned_section(training),
         *inputs_page.sections(training),
         *listing("stalls", "Stalls", training.stalls, _STALLS, *sentences, whole=True),
     ]
     if training.loader_parts:
-        shown.append(Section("loader", "Inside the loader", _parts(training.loader_parts), _about(training)))
+        shown.append(Section("loader", "Inside the loader", _parts(training.loader_parts), _describe_parts(training)))
     decimals = units.digits(max((worker.batch_ms for worker in training.loader), default=0.0))
     shown += listing("workers", "Workers", training.loader, _WORKERS, decimals=decimals, whole=True)
     if len(training.ranks) > 1:
@@ -99,7 +99,7 @@ def _fraction(share: float) -> str:
     return f"{100 * share:.3f} %"
 
 
-def _planned(training: Training) -> Section:
+def _planned_section(training: Training) -> Section:
     whole = training.planned_hours or 1.0
     rows = [Row(["all", hours(training.planned_hours), units.percent(1.0)], "whole", share=1.0)]
     for name, value in sorted(training.hours.items(), key=lambda item: (item[0] == "other", -item[1])):
@@ -122,14 +122,14 @@ _STALLS: Columns[Stall] = [
 ]
 _PARTS: Columns[LoaderPart] = [
     words("Part of loading", lambda part: part.name),
-    scaled("ms per batch (mean)", lambda part: part.ms),
+    scaled_column("ms per batch (mean)", lambda part: part.ms),
     figure("% of loading", lambda part: part.share, units.percent),
     figure("Waiting", lambda part: part.waiting, units.percent),
 ]
 _WORKERS: Columns[LoaderWorker] = [
     words("Worker", lambda worker: worker.name),
     figure("Batches", lambda worker: worker.batches),
-    scaled("ms per batch (median)", lambda worker: worker.batch_ms),
+    scaled_column("ms per batch (median)", lambda worker: worker.batch_ms),
     figure("Loading", lambda worker: worker.busy, units.percent),
     figure("CPU", lambda worker: worker.cpu, units.percent),
 ]
@@ -139,7 +139,7 @@ _IDLE: Columns[tuple[str, float]] = [
 ]
 
 
-def _about(training: Training) -> list[str]:
+def _describe_parts(training: Training) -> list[str]:
     about = ["Each part's own time, without the parts inside it."]
     if any(part.waiting is not None for part in training.loader_parts):
         about.append("Waiting: the worker's process used no CPU. It waited for storage, or for a free core.")
@@ -152,7 +152,7 @@ def _parts(parts: Sequence[LoaderPart]) -> Table:
     kinds: dict[str, Kind] = {"other": "other"}
     decimals = units.digits(sum(part.ms for part in parts))
     rows = table(parts, _PARTS, decimals, kind=lambda part: kinds.get(part.name, "part"), share=lambda part: part.share)
-    return rows.without_empty_columns()
+    return rows.drop_empty_columns()
 
 
 def _ranks(ranks: Sequence[Rank]) -> Table:

@@ -182,5 +182,5 @@ class TrainResult(Result):
     training: Training
     python: PythonProfile | None = None
 
-    def advised(self) -> Sequence[Measurement]:
+    def advised_measurements(self) -> Sequence[Measurement]:
         return self.measurements

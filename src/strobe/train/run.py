@@ -18,7 +18,7 @@ from typing_extensions import Self
 
 from strobe.core.errors import UserError
 from strobe.core.measure import machine
-from strobe.core.measure.compilations import compilation_of
+from strobe.core.measure.compilations import summarize_compilation
 from strobe.core.measure.components import Iteration, components, spans
 from strobe.core.measure.memory import kernel_use, peak_process, require_shared_memory
 from strobe.core.measure.statistics import describe, find_warmup, summarise
@@ -31,15 +31,15 @@ from strobe.core.timeline.timeline import Section
 from strobe.lerobot.datasets import finder
 from strobe.lerobot.flags.lerobot_flags import patched_arguments
 from strobe.lerobot.policies import lerobot_policies
-from strobe.lerobot.refusals import of_others, ran_out, refused
-from strobe.rollout.loops.header import subject_of
+from strobe.lerobot.refusals import make_refusal, outside_error_line, ran_out
+from strobe.rollout.loops.header import make_subject
 from strobe.train.results import Rank, TrainResult
 from strobe.train.summary import (
     WatchedTraining,
-    kernel_use_of,
-    mfu_of,
-    record_of,
-    summary_of,
+    step_kernel_use,
+    training_mfu,
+    training_record,
+    training_summary,
     worker_facts,
     worker_names,
 )
@@ -103,13 +103,13 @@ def train(
     watch.used = kernel_use
     wrong: list[str] = []
 
-    def before_loading(_: object) -> None:
+    def check_before_loading(_: object) -> None:
         _require_memory(watch)
         wrong.extend(_glance(watch))
         for fault in wrong:
             report(f"the dataset at {watch.dataset.root}: {fault}")
 
-    watch.before_loading = before_loading
+    watch.before_loading = check_before_loading
     ended: BaseException | None = None
     others = ""
     with ExitStack() as stack:
@@ -131,7 +131,7 @@ def train(
             raise ended
         raise UserError(reason or "the run ended before its first step was done: nothing to show") from ended
     sections = watch.timeline.sections()
-    result = answer_of(record_of(watch, sections), options.planned_steps, held.bytes, ended, reason)
+    result = make_answer(training_record(watch, sections), options.planned_steps, held.bytes, ended, reason)
     result.caveats += [f"the dataset at {watch.dataset.root}: {fault}" for fault in wrong if fault not in reason]
     return Trained(result, sections, bool(broken))
 
@@ -152,7 +152,7 @@ def _fault_of_others(error: BaseException) -> str:
     """Return in a line the fault of a missing package, the Hub or the policy's own code; '' for none of them."""
     if isinstance(error, UserError | KeyboardInterrupt | SystemExit) or ran_out(error):
         return ""
-    return str(refused(error, "")) if isinstance(error, ImportError) else of_others(error)
+    return str(make_refusal(error, "")) if isinstance(error, ImportError) else outside_error_line(error)
 
 
 def _glance(watch: TrainingWatch) -> list[str]:
@@ -208,7 +208,7 @@ def _reason(error: BaseException, others: str) -> str:
     return f"lerobot-train failed: {type(error).__name__}: {lines[-1] if lines else 'it says nothing more'}"[:400]
 
 
-def answer_of(
+def make_answer(
     recorded: WatchedTraining, planned_steps: int, peak_process: int, ended: BaseException | None, reason: str
 ) -> TrainResult:
     """Return the answer, without findings.
@@ -221,8 +221,8 @@ def answer_of(
     watch, steps, batches = recorded.watch, recorded.steps, recorded.batches
     config, info, described = watch.config, _info(watch), machine.describe(watch.device)
     described.ceiling = Ceiling() if ended is not None else peak(watch.counted, watch.device)
-    training = summary_of(recorded, planned_steps, reason)
-    training.mfu = mfu_of(recorded, described.ceiling)
+    training = training_summary(recorded, planned_steps, reason)
+    training.mfu = training_mfu(recorded, described.ceiling)
     result = TrainResult(
         strobe_version=__version__,
         title=f"{info.name}: what {len(steps):,} steps of lerobot-train waited for",
@@ -247,8 +247,8 @@ def _step(recorded: WatchedTraining, info: SubjectInfo, peak_process: int) -> Me
     config = watch.config
     step = _measurement(STEP, "training step", recorded.steps, steady)
     step.memory = Memory(weights=info.weight_bytes, peak_process=peak_process, peak_device=watch.peak_device)
-    step.memory.kernel_ms, step.memory.page_faults = kernel_use_of(recorded)
-    step.compilation = compilation_of(watch.compiles, step.samples.warmup)
+    step.memory.kernel_ms, step.memory.page_faults = step_kernel_use(recorded)
+    step.compilation = summarize_compilation(watch.compiles, step.samples.warmup)
     loader = LoaderTraits(workers=config.num_workers, video_backend=config.dataset.video_backend)
     if config.num_workers:
         loader.prefetched_batches = config.prefetch_factor
@@ -321,7 +321,7 @@ def _info(watch: TrainingWatch) -> SubjectInfo:
     assert policy is not None
     path = config.pretrained_path
     frames = f"{dataset.num_frames:,} frames in {dataset.num_episodes:,} episodes"
-    return subject_of(
+    return make_subject(
         config.type,
         "random weights" if path is None else Path(str(path)).name,
         f"the dataset {watch.config.dataset.repo_id}, {frames}",
@@ -342,7 +342,7 @@ class Meeting:
     patience_s: float = PATIENCE_S
 
     @classmethod
-    def of_environment(cls, root: Path) -> Self | None:
+    def from_environment(cls, root: Path) -> Self | None:
         """The meeting that torchrun's or accelerate's variables describe; None if this process trains alone."""
         processes = int(os.environ.get("WORLD_SIZE", "1"))
         if processes < 2:

@@ -22,8 +22,8 @@ from strobe.train import loader_probes
 from strobe.train import watch as loop
 from strobe.train.figures import loader_parts, loader_workers, mean_ms
 from strobe.train.results import Bound, Rank, Training, Utilisation
-from strobe.train.trained_on import trained_on
-from strobe.train.utilisation import utilisation_of
+from strobe.train.trained_on import record_inputs
+from strobe.train.utilisation import step_utilisation
 from strobe.train.watch import TrainingWatch
 
 NAMES = measure.Names(
@@ -51,7 +51,7 @@ class WatchedTraining:
         return len(self.steps) - len(self.steady)
 
 
-def record_of(watch: TrainingWatch, sections: Sequence[Section]) -> WatchedTraining:
+def training_record(watch: TrainingWatch, sections: Sequence[Section]) -> WatchedTraining:
     """Return the training that ``watch`` recorded as ``sections``."""
     steps = iterations(sections, ITERATION)
     warmup = max(find_warmup([step.ms for step in steps]), watch.counted.warmup)
@@ -59,7 +59,7 @@ def record_of(watch: TrainingWatch, sections: Sequence[Section]) -> WatchedTrain
     return WatchedTraining(watch, steps, steady, _batches(watch, sections))
 
 
-def summary_of(recorded: WatchedTraining, planned_steps: int, reason: str) -> Training:
+def training_summary(recorded: WatchedTraining, planned_steps: int, reason: str) -> Training:
     """Summarise a watched training.
 
     Args:
@@ -73,7 +73,7 @@ def summary_of(recorded: WatchedTraining, planned_steps: int, reason: str) -> Tr
     shares = measure.shares(steady, NAMES)
     per_second, interval = measure.rate([step.ms for step in steady], config.batch_size * processes)
     step_ms = fmean(step.ms for step in steady)
-    kernel_ms, _ = kernel_use_of(recorded)
+    kernel_ms, _ = step_kernel_use(recorded)
     kernel = None if kernel_ms is None else min(1.0, kernel_ms / torch.get_num_threads() / step_ms)
     on_device = steady[0].whole.device_ms is not None
     hours = planned_hours(steady, steps, plan)
@@ -88,7 +88,7 @@ def summary_of(recorded: WatchedTraining, planned_steps: int, reason: str) -> Tr
         samples_interval=interval,
         planned_hours=sum(hours.values()),
         hours=hours,
-        bound=_bound(shares, None if on_device else kernel, steady),
+        bound=_classify_bound(shares, None if on_device else kernel, steady),
         sentence="",
         data_share=shares["data"],
         shares=shares,
@@ -100,22 +100,22 @@ def summary_of(recorded: WatchedTraining, planned_steps: int, reason: str) -> Tr
         loader_parts=loader_parts(batches),
         losses=[loss if math.isfinite(loss) else None for loss in watch.losses[: len(steps)]],
         # On a device a section is marked there too, which takes longer; workers mark theirs on the host alone.
-        overhead=section_price_ms(watch.timeline) * _sections_in(steady) / step_ms,
-        loader_overhead=section_price_ms() * _sections_in(batches) / mean_ms(batches) if batches else None,
+        overhead=section_price_ms(watch.timeline) * _mean_section_count(steady) / step_ms,
+        loader_overhead=section_price_ms() * _mean_section_count(batches) / mean_ms(batches) if batches else None,
         error=reason,
     )
     training.sentence = _sentence(training)
     training.ranks = [_rank(recorded)]
     began = sum(part.name == loop.EPOCH for step in steps for part in step.parts)
-    training.trained_on = trained_on(watch, measure.waits(steps[:1], NAMES)[0], batches, began, processes)
+    training.trained_on = record_inputs(watch, measure.waits(steps[:1], NAMES)[0], batches, began, processes)
     return training
 
 
-def mfu_of(recorded: WatchedTraining, ceiling: Ceiling) -> Utilisation:
+def training_mfu(recorded: WatchedTraining, ceiling: Ceiling) -> Utilisation:
     """Return the model FLOP utilisation of the steady steps; ``ceiling`` has the peak of each dtype."""
     forward, backward = (measure.part_ms(recorded.steady, name) for name in (loop.FORWARD, loop.BACKWARD))
     passes = [a + b for a, b in zip(forward, backward, strict=True)]
-    return utilisation_of(recorded.watch.counted, recorded.steady, passes, ceiling)
+    return step_utilisation(recorded.watch.counted, recorded.steady, passes, ceiling)
 
 
 def _plan(config: TrainPipelineConfig, planned_steps: int) -> measure.Plan:
@@ -127,12 +127,12 @@ def _plan(config: TrainPipelineConfig, planned_steps: int) -> measure.Plan:
     return measure.Plan(planned_steps, every)
 
 
-def _sections_in(runs: Sequence[Iteration]) -> float:
+def _mean_section_count(runs: Sequence[Iteration]) -> float:
     """Return the mean number of sections that a step or batch consists of, itself among them."""
     return fmean(len(run.parts) + 1 for run in runs)
 
 
-def kernel_use_of(recorded: WatchedTraining) -> tuple[float | None, int | None]:
+def step_kernel_use(recorded: WatchedTraining) -> tuple[float | None, int | None]:
     """Return mean milliseconds in the kernel and page faults of a steady step; None if they are not known."""
     used = recorded.watch.uses[recorded.warmup :]
     if not any(use.faults for use in used):
@@ -150,7 +150,7 @@ def section_price_ms(like: Timeline | None = None, many: int = 5000) -> float:
     return empty_section_ms(recorded, many // 10)
 
 
-def _bound(shares: Mapping[str, float], kernel: float | None, steady: Sequence[Iteration]) -> Bound:
+def _classify_bound(shares: Mapping[str, float], kernel: float | None, steady: Sequence[Iteration]) -> Bound:
     largest = max(("data", "compute", "host", "interruptions"), key=lambda kind: shares[kind])
     if largest != "compute":
         return largest
@@ -250,10 +250,10 @@ def _batches(watch: TrainingWatch, sections: Sequence[Section]) -> list[Iteratio
     ours = [part for part in sections if part.path[0] == loader_probes.BATCH and part.thread not in others]
     if not ours:  # the training process loads itself: as deep as the step's own parts
         inside = [part for part in sections if loader_probes.BATCH in part.path and loop.WAIT in part.path]
-        ours = [_from_batch_on(part) for part in inside]
+        ours = [_cut_to_batch(part) for part in inside]
     return iterations(ours, loader_probes.BATCH)[:BATCHES_SHOWN]
 
 
-def _from_batch_on(part: Section) -> Section:
+def _cut_to_batch(part: Section) -> Section:
     at = part.path.index(loader_probes.BATCH)
     return Section(part.name, part.path[at:], part.start_ns, part.end_ns, part.thread)

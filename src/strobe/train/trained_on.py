@@ -12,7 +12,7 @@ from strobe.train.results import TrainedOn
 from strobe.train.watch import TrainingWatch
 
 
-def trained_on(
+def record_inputs(
     watch: TrainingWatch, waited_ms: float, batches: Sequence[Iteration], epochs: int, processes: int
 ) -> TrainedOn:
     """Return the record.

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from strobe.core.errors import UserError, in_a_line, nearest
+from strobe.core.errors import UserError, error_line, nearest
 from strobe.core.results.traits import TreatmentTraits
 from strobe.core.subjects.subject import Subject
 from strobe.core.timeline.layers import Call
@@ -17,7 +17,7 @@ from strobe.core.treatments.patch import Patches
 from strobe.core.treatments.switch import entry
 from strobe.core.treatments.treatment import FOR_TRAINING, Entry, Spec, Treatment, Undo
 from strobe.core.treatments.words import FORMS
-from strobe.lerobot.policies.policy_of import policy_of
+from strobe.lerobot.policies.policy_of import require_policy
 from strobe.lerobot.policies.policy_subject import PolicySubject
 from strobe.lerobot.quiet import quiet
 
@@ -42,7 +42,7 @@ class Accumulate(Treatment, key="accumulate"):
         return TreatmentTraits(key=self.key, value=self.micro_batches)
 
     def apply(self, subject: Subject) -> Undo:
-        training = policy_of(subject).training
+        training = require_policy(subject).training
         before, training.micro_batches = training.micro_batches, self.micro_batches
 
         def undo() -> None:
@@ -87,7 +87,7 @@ class Checkpointing(Treatment, key="checkpointing"):
         return TreatmentTraits(key=self.key, value=True, lerobot_flag=f"--policy.{self._field}=true")
 
     def apply(self, subject: Subject) -> Undo:
-        policy: Any = policy_of(subject).policy
+        policy: Any = require_policy(subject).policy
         if hasattr(policy.config, _BY_ITSELF):
             raise UserError(
                 f"checkpointing: {policy.config.type} has it on by itself where it trains its backbone. For its price "
@@ -99,7 +99,7 @@ class Checkpointing(Treatment, key="checkpointing"):
         if getattr(policy.config, self._field):
             raise UserError(f"checkpointing: --policy.{self._field}=true has it on in every variant already")
         places = [vars(policy.config), *map(vars, policy.modules())]
-        before = [_named(place) for place in places]
+        before = [_select_fields(place) for place in places]
         if self._on is None or self._policy is not policy:  # once: some make a function of their own in every call
             for place in places if self._field == _LIVE else places[:1]:
                 if self._field in place:
@@ -109,18 +109,18 @@ class Checkpointing(Treatment, key="checkpointing"):
             if enable is not None:
                 with quiet():
                     enable()
-            self._on, self._policy = [_named(place) for place in places], policy
+            self._on, self._policy = [_select_fields(place) for place in places], policy
         _write(places, self._on)
         return lambda: _write(places, before)
 
 
-def _named(place: dict[str, Any]) -> dict[str, Any]:
+def _select_fields(place: dict[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in place.items() if _FIELD in name}
 
 
 def _write(places: list[dict[str, Any]], values: list[dict[str, Any]]) -> None:
     for place, own in zip(places, values, strict=True):
-        for name in _named(place).keys() - own.keys():
+        for name in _select_fields(place).keys() - own.keys():
             del place[name]
         place.update(own)
 
@@ -153,7 +153,7 @@ class OptimizerForm(Treatment):
         return TreatmentTraits(key=self.key, value=True)
 
     def apply(self, subject: Subject) -> Undo:
-        optimizer = policy_of(subject).training.optimizer
+        optimizer = require_policy(subject).training.optimizer
         self._check(optimizer)
         before = [(group, {key: group[key] for key in ("fused", "foreach")}) for group in optimizer.param_groups]
         for group, _ in before:
@@ -181,7 +181,7 @@ class OptimizerForm(Treatment):
                 make: Any = kind
                 make([torch.nn.Parameter(torch.zeros(1, dtype=first.dtype, device=first.device))], fused=True)
             except (RuntimeError, TypeError, ValueError) as error:
-                reason = in_a_line(error, 200)
+                reason = error_line(error, 200)
                 raise UserError(f"{kind.__name__} has no fused form on {first.device.type}: {reason}") from None
         self._checked = True
 
@@ -247,14 +247,14 @@ class MixedPrecision(Treatment, key="amp"):
             _require_one_format(subject, used)
             self._used = used
             self.dtypes = (str(DTYPES[used]).removeprefix("torch."),)
-            self._flag = _flag(policy_of(subject), DTYPES[used]) if subject.acting is not None else ""
+            self._flag = _flag(require_policy(subject), DTYPES[used]) if subject.acting is not None else ""
         patches = Patches()
         for name in ("forward",) if subject.acting is None else ("predict_action_chunk", "select_action"):
             if hasattr(subject.module, name):
                 patches.wrap(subject.module, name, self._casting)
         if subject.acting is not None:
             training = subject.acting.training
-            patches.on_undo(partial(setattr, training, "autocast", training.autocast))
+            patches.register_undo(partial(setattr, training, "autocast", training.autocast))
             training.autocast = DTYPES[self._used]
         return patches.undo
 

@@ -10,7 +10,7 @@ from typing import TypeVar
 
 import torch
 
-from strobe.core.errors import in_a_line
+from strobe.core.errors import error_line
 from strobe.core.measure.ceiling import measure
 from strobe.core.measure.compilations import CompileLog
 from strobe.core.measure.components import Iteration
@@ -70,7 +70,7 @@ class CountedStep:
 
 
 def _unknown(counter: ModelFlop) -> str:
-    named = ", ".join(f"{in_a_line(name, 60)} ({calls}×)" for name, calls in sorted(counter.uncounted.items()))
+    named = ", ".join(f"{error_line(name, 60)} ({calls}×)" for name, calls in sorted(counter.uncounted.items()))
     if named:
         return f"these operators multiply, and their FLOP are not known: {named}"
     return "" if counter.flop else "no product, convolution or attention was seen in the step"
@@ -86,7 +86,7 @@ def peak(counted: CountedStep, device: torch.device) -> Ceiling:
     return measure(device, [dtype for dtype in counted.counter.flop if dtype in MULTIPLIED], products_only=True)
 
 
-def utilisation_of(
+def step_utilisation(
     counted: CountedStep, steady: Sequence[Iteration], computing: Sequence[float], ceiling: Ceiling
 ) -> Utilisation:
     """Return the MFU of the ``steady`` steps.

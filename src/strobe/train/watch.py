@@ -23,22 +23,22 @@ from torch import nn
 from torch.utils.data import dataloader as torch_loader
 from typing_extensions import Self
 
-from strobe.core.devices.accelerators import DeviceMemory, memory_of
+from strobe.core.devices.accelerators import DeviceMemory, find_device_memory
 from strobe.core.errors import UserError
-from strobe.core.families.registry import family_of
+from strobe.core.families.registry import policy_family
 from strobe.core.measure.compilations import CompileLog, CompileWatch
 from strobe.core.subjects.subject import ITERATION
 from strobe.core.timeline import Probe, Timeline, section
 from strobe.core.timeline.backward import Backward
 from strobe.core.timeline.layers import Call
-from strobe.core.timeline.probe import Attached, Hook, hooks_of
+from strobe.core.timeline.probe import Attached, Hook, resolve_hooks
 from strobe.core.timeline.timeline import Mark
-from strobe.lerobot.flags.lerobot_flags import joined, parsed, patched_arguments
+from strobe.lerobot.flags.lerobot_flags import join_flag_values, parse_config, patched_arguments
 from strobe.lerobot.policies import lerobot_policies
 from strobe.lerobot.policies.dataset_frames import locate_dataset
 from strobe.rollout.loops.instrument import Instrument
 from strobe.train import loader_probes
-from strobe.train.inputs import Inputs, resumed
+from strobe.train.inputs import Inputs, resumed_run
 from strobe.train.utilisation import CountedStep
 
 # What would write or push, and what a measurement puts in its place.
@@ -64,12 +64,12 @@ def train_config(argv: Sequence[str], *, measuring: bool = False) -> TrainPipeli
             policy, no dataset or one that is not there, a device that this machine has not.
     """
     lerobot_policies.known_types()  # policies and plug-ins register themselves when they are imported
-    arguments = joined(argv)
+    arguments = join_flag_values(argv)
     _require_subject(arguments)
     if measuring:
-        arguments = _without_writing(arguments)
+        arguments = _disable_writing(arguments)
     with patched_arguments(arguments):
-        config = parsed(arguments, TrainPipelineConfig, TrainPipelineConfig.validate)
+        config = parse_config(arguments, TrainPipelineConfig, TrainPipelineConfig.validate)
     for name, value, least in (("batch_size", config.batch_size, 1), ("num_workers", config.num_workers, 0)):
         if value < least:
             raise UserError(f"--{name}={value}: must be at least {least}")
@@ -101,7 +101,7 @@ def _require_subject(arguments: Sequence[str]) -> None:
         raise UserError(f"name the dataset: lerobot-train needs --dataset.repo_id={example}")
 
 
-def _without_writing(arguments: Sequence[str]) -> list[str]:
+def _disable_writing(arguments: Sequence[str]) -> list[str]:
     others = [argument for argument in arguments if argument.removeprefix("--").split("=", 1)[0] not in _WRITES]
     subject = "reward_model" if any(argument.startswith("--reward_model.") for argument in others) else "policy"
     return [*others, *(f"--{name}={value}" for name, value in _WRITES.items() if value and name.startswith(subject))]
@@ -178,7 +178,7 @@ class TrainingWatch(Instrument):
     def __enter__(self) -> Self:
         self._wrap(loop, "make_train_eval_datasets", self._datasets)
         self._wrap(loop, "make_pre_post_processors", self._processors)
-        self._wrap(loop, "make_optimizer_and_scheduler", self._made)
+        self._wrap(loop, "make_optimizer_and_scheduler", self._make_optimizer)
         self._wrap(loop, "cycle", self._cycle)
         self._wrap(loop, "tqdm", self._bar)
         return self
@@ -205,7 +205,7 @@ class TrainingWatch(Instrument):
         self.counted.steps = min(config.steps, self.most_steps)
         datasets = inner(config)
         self.dataset = datasets[0]
-        self.inputs.resumed = resumed(config) if config.resume else None
+        self.inputs.resumed = resumed_run(config) if config.resume else None
         return datasets
 
     def _processors(self, inner: Call, *args: object, **kwargs: object) -> object:
@@ -213,7 +213,7 @@ class TrainingWatch(Instrument):
         self.inputs.look_at_statistics(made[0], self.dataset)
         return made
 
-    def _made(self, inner: Call, config: object, policy: nn.Module) -> object:
+    def _make_optimizer(self, inner: Call, config: object, policy: nn.Module) -> object:
         made = inner(config, policy)
         self.policy = policy
         self.device = next(policy.parameters()).device
@@ -225,23 +225,23 @@ class TrainingWatch(Instrument):
         timeline = Timeline(self.device, serialised=self.serialised)
         unwrap: Any = getattr(policy, "get_base_model", lambda: policy)  # PEFT's wrapper
         base = unwrap()
-        family = family_of(base, self.config.trainable_config.type)
+        family = policy_family(base, self.config.trainable_config.type)
         self._parts = family.hooks(base, training=True, depth=self.depth)
         self._backward_parts = Backward(timeline)
-        self.put_on()
+        self.attach_probes()
         self._cores = psutil.cpu_times()
-        self._memory = memory_of(self.device)
+        self._memory = find_device_memory(self.device)
         if self._memory is not None:
             self._memory.reset_peak()
         self.timeline = timeline.start()
 
-    def put_on(self) -> None:
+    def attach_probes(self) -> None:
         """Attach every probe to the loop and the policy."""
         policy, stack = self.policy, self._probes
         own = [Hook(policy, "forward", FORWARD)]
         if hasattr(policy, "update"):
             own.append(Hook(policy, "update", "policy update"))
-        stack.enter_context(Attached([*hooks_of(_PROBES, None), *self._parts, *own]))
+        stack.enter_context(Attached([*resolve_hooks(_PROBES, None), *self._parts, *own]))
         stack.enter_context(self._backward_parts.attach(self._parts))
         stack.callback(loader_probes.use_worker_main())
         if self.config.num_workers == 0:
@@ -252,10 +252,12 @@ class TrainingWatch(Instrument):
         self._wrap(loop, "save_checkpoint", functools.partial(self._interruption, CHECKPOINT), stack)
         self._wrap(loop, "eval_policy_all", functools.partial(self._interruption, ROLLOUTS), stack)
         pipeline = [probe for probe in _PROBES if probe.name == PREPROCESSING]
-        stack.enter_context(Attached(hooks_of(pipeline, None), lambda inner, _, __: self._entering(inner, {FLOATS})))
+        stack.enter_context(
+            Attached(resolve_hooks(pipeline, None), lambda inner, _, __: self._entering(inner, {FLOATS}))
+        )
         stack.enter_context(Attached([Hook(policy, "train", "train")], lambda inner, _, __: self._turning(inner)))
 
-    def take_off(self) -> None:
+    def detach_probes(self) -> None:
         """Take every probe off again."""
         self._probes.close()
 
@@ -288,7 +290,7 @@ class TrainingWatch(Instrument):
         output = self.counted.run(step, self.compiles, lambda: inner(tracker, policy, *args, **kwargs))
         if self._step is not None:
             self.losses.append(tracker.metrics["loss"].val)
-            self._communicated(policy)
+            self._record_communication(policy)
         self._open(LOGGING)
         return output
 
@@ -307,7 +309,7 @@ class TrainingWatch(Instrument):
         self._open(LOGGING)
         return result
 
-    def _communicated(self, policy: Any) -> None:
+    def _record_communication(self, policy: Any) -> None:
         # DistributedDataParallel times its own all-reduce.
         if isinstance(policy, nn.parallel.DistributedDataParallel):
             if not self.communication_ms:
@@ -337,7 +339,7 @@ class TrainingWatch(Instrument):
         if self._step is None or self.timeline is None:
             return
         self._close(None)
-        self.timeline.between(ITERATION, self._step, self.timeline.mark())
+        self.timeline.record_span(ITERATION, self._step, self.timeline.mark())
         self._look_at_memory()
         self.uses.append(self.used() - self._used)
         self.machine_cpu = _busy(self._cores, psutil.cpu_times())
@@ -375,7 +377,7 @@ class TrainingWatch(Instrument):
         if self._between is None or self.timeline is None or (names is not None and self._between[0] not in names):
             return
         name, start = self._between
-        self.timeline.between(name, start, self.timeline.mark())
+        self.timeline.record_span(name, start, self.timeline.mark())
         self._between = None
 
     def _entering(self, inner: Call, leave: set[str]) -> Call:

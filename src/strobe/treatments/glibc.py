@@ -46,7 +46,7 @@ class _OldInfo(ctypes.Structure):
     _fields_ = [(name, ctypes.c_int) for name in _FIGURES]
 
 
-def why_not() -> str:
+def unsupported_reason() -> str:
     """Return why this process's heap cannot be switched, in words; '' if it can."""
     if not sys.platform.startswith("linux") or not _is_glibc():
         return "the C library is not glibc, the one whose heap can be told to keep its memory"
@@ -87,7 +87,7 @@ class Heap:
             self._set_plain()
             _free(blocks)  # freed now, so that they do not raise the threshold
         self._plain_bytes = _give_back()
-        own = _filled()
+        own = _fill_heap_holes()
         self._set(M_MMAP_MAX, 0)
         self._set(M_TRIM_THRESHOLD, -1)  # none
         self._set(M_TOP_PAD, PADDING)
@@ -104,7 +104,7 @@ class Heap:
             return 0
         self._set_plain()
         held = _give_back()
-        self._free_holes(_filled())
+        self._free_holes(_fill_heap_holes())
         _fetch(self._plain_bytes)
         return held
 
@@ -167,12 +167,12 @@ def _fetch(size: int) -> None:
     _free(reversed(blocks))
 
 
-def _filled() -> list[int]:
+def _fill_heap_holes() -> list[int]:
     """Take up the holes in the heap with buffers that nobody touches, largest first. Return their addresses."""
     plugs: list[int] = []
     size = 1024 * MIB
     while size >= BLOCK:
-        block, source = _allocated(size)
+        block, source = _allocate_buffer(size)
         if source:  # no hole of this size is left
             _free([block])
             size //= 2
@@ -202,13 +202,13 @@ def _threshold(taken: list[int]) -> int:
 def _is_mapped(size: int, taken: list[int]) -> bool:
     """Return whether a buffer of ``size`` bytes is mapped for itself. Holes of that size in the heap come first."""
     while True:
-        block, source = _allocated(size)
+        block, source = _allocate_buffer(size)
         taken.append(block)
         if source or not block:
             return source != "heap"
 
 
-def _allocated(size: int) -> tuple[int, str]:
+def _allocate_buffer(size: int) -> tuple[int, str]:
     """Return the address of a new buffer, and where it comes from: 'map', 'heap' that grew, '' for a hole in it."""
     libc = _libc()
     before = libc.info()

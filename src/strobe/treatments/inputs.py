@@ -17,7 +17,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import interpolate
 
-from strobe.core.errors import UserError, in_a_line
+from strobe.core.errors import UserError, error_line
 from strobe.core.families.capabilities import Backbone, InputFacts
 from strobe.core.measure.components import share
 from strobe.core.results.measurement import Measurement
@@ -26,7 +26,7 @@ from strobe.core.subjects.subject import ActingSubject, Subject
 from strobe.core.timeline.sections import recording, section
 from strobe.core.treatments.switch import Switch, entry
 from strobe.core.treatments.treatment import FOR_INFERENCE, Spec, Treatment, Undo
-from strobe.lerobot.policies.policy_of import policy_of
+from strobe.lerobot.policies.policy_of import require_policy
 from strobe.vision.model_subject import ModelSubject
 
 if TYPE_CHECKING:
@@ -58,7 +58,7 @@ class FewerFrames(Treatment, key="frames"):
         if self.count % tubelet:
             raise UserError(f"frames={self.count} is not divisible by {tubelet}, the frames that make one token")
         chosen = evenly(model.frames, self.count)
-        return _with_attributes((model, "frames", self.count), (clips, "chosen", chosen))
+        return _set_attributes((model, "frames", self.count), (clips, "chosen", chosen))
 
 
 def evenly(length: int, count: int) -> tuple[int, ...]:
@@ -91,12 +91,12 @@ class OtherImages(Treatment, key="images"):
 
     def apply(self, subject: Subject) -> Undo:
         if isinstance(subject, ModelSubject):
-            return self._of_model(subject)
+            return self._resize_model_images(subject)
         if isinstance(subject, ActingSubject):
-            return self._of_policy(policy_of(subject))
+            return self._resize_policy_images(require_policy(subject))
         raise UserError(f"{subject.info.name} is given no images")
 
-    def _of_model(self, subject: ModelSubject) -> Undo:
+    def _resize_model_images(self, subject: ModelSubject) -> Undo:
         model = subject.model
         if self.width not in (None, self.height):
             raise UserError(f"{model.info.name} is given squares: images={self.height}")
@@ -107,15 +107,15 @@ class OtherImages(Treatment, key="images"):
                     f"{model.info.name} is built for images of {model.img_size} pixels: build another with "
                     f"--model.img_size={self.height}"
                 )
-            return _with_attributes((model, "img_size", self.height))
+            return _set_attributes((model, "img_size", self.height))
         patch = model.config.patch_size
         if self.height % patch:
             raise UserError(f"images={self.height} is not divisible by the patch size {patch}")
-        return _with_attributes((model, "img_size", self.height), *backbone.resized(subject.module, self.height, patch))
+        return _set_attributes((model, "img_size", self.height), *backbone.resized(subject.module, self.height, patch))
 
-    def _of_policy(self, subject: PolicySubject) -> Undo:
+    def _resize_policy_images(self, subject: PolicySubject) -> Undo:
         config: Any = subject.policy.config
-        facts = InputFacts.of(subject.family)
+        facts = InputFacts.from_family(subject.family)
         if not facts.any_image_size:
             fixed = getattr(config, facts.image_size, None)
             size = f" of {fixed[0]}×{fixed[1]}" if fixed else ""
@@ -129,8 +129,8 @@ class OtherImages(Treatment, key="images"):
         try:
             for scaled in self._scaled:
                 stack.callback(scaled.install())
-            resized = partial(_resized, keys=self._keys, sides=self.sides)
-            stack.callback(_around_preprocessor(subject, lambda prepare, observation: resized(prepare(observation))))
+            resized = partial(_resize_images, keys=self._keys, sides=self.sides)
+            stack.callback(_wrap_preprocessor(subject, lambda prepare, observation: resized(prepare(observation))))
         except BaseException:
             stack.close()
             raise
@@ -153,7 +153,7 @@ class OtherImages(Treatment, key="images"):
             height, width = image.shape[-2:]
             wanted = self.sides(height, width)
             for encoder in encoders:
-                yield _Scaled.of(encoder, image.shape[-3], (height, width), wanted)
+                yield _Scaled.from_encoder(encoder, image.shape[-3], (height, width), wanted)
 
 
 @dataclass(eq=False)
@@ -166,7 +166,7 @@ class _Scaled:
     map: tuple[int, int]
 
     @classmethod
-    def of(cls, encoder: Any, channels: int, before: tuple[int, int], wanted: tuple[int, int]) -> _Scaled:
+    def from_encoder(cls, encoder: Any, channels: int, before: tuple[int, int], wanted: tuple[int, int]) -> _Scaled:
         transforms = [t for t in (getattr(encoder, "resize", None), getattr(encoder, "center_crop", None)) if t]
         sizes, last = [], wanted
         for transform in transforms:
@@ -191,7 +191,7 @@ class _Scaled:
         self.grid = self.grid.to(own.device, own.dtype)
         pool._buffers["pos_grid"] = self.grid
         values = [(transform, "size", size) for transform, size in self.sizes]
-        undo = _with_attributes((pool, "_in_h", self.map[0]), (pool, "_in_w", self.map[1]), *values)
+        undo = _set_attributes((pool, "_in_h", self.map[0]), (pool, "_in_w", self.map[1]), *values)
 
         def back() -> None:
             undo()
@@ -200,7 +200,7 @@ class _Scaled:
         return back
 
 
-def _resized(batch: Any, keys: Iterable[str], sides: Callable[[int, int], tuple[int, int]]) -> Any:
+def _resize_images(batch: Any, keys: Iterable[str], sides: Callable[[int, int], tuple[int, int]]) -> Any:
     def one(images: Tensor) -> Tensor:
         flat = images.flatten(0, -4) if images.dim() > 3 else images[None]
         size = sides(*images.shape[-2:])
@@ -226,10 +226,10 @@ class _Around:
         return getattr(self._inner, name)
 
 
-def _around_preprocessor(subject: PolicySubject, call: Callable[[Any, Any], Any]) -> Undo:
+def _wrap_preprocessor(subject: PolicySubject, call: Callable[[Any, Any], Any]) -> Undo:
     """Let ``call(preprocessor, observation)`` prepare the observations of ``subject``."""
     around = _Around(subject.loaded.preprocessor, call)
-    return _with_attributes((subject.loaded, "preprocessor", around))
+    return _set_attributes((subject.loaded, "preprocessor", around))
 
 
 @dataclass
@@ -250,28 +250,28 @@ class OnDevice(Switch, key="preprocessing"):
         if subject.device.type == "cpu":
             raise UserError(f"preprocessing=device: {subject.info.name} computes on the CPU, where its images are")
         if isinstance(subject, ModelSubject):
-            return _with_attributes((subject, "on_device", True))
-        return _around_preprocessor(policy_of(subject), partial(_prepared_on, subject.device))
+            return _set_attributes((subject, "on_device", True))
+        return _wrap_preprocessor(require_policy(subject), partial(_prepare_on_device, subject.device))
 
 
-def _prepared_on(device: torch.device, prepare: Callable[[Any], Any], observation: Any) -> Any:
+def _prepare_on_device(device: torch.device, prepare: Callable[[Any], Any], observation: Any) -> Any:
     """Prepare ``observation`` with its images on ``device``. Bytes become numbers in [0, 1] there, as LeRobot has them.
 
     Raises UserError where a step of the preprocessor works on the host alone.
     """
 
-    def sent(value: Any) -> Any:
+    def send_image(value: Any) -> Any:
         if not isinstance(value, Tensor) or value.dim() < _IMAGE_DIMENSIONS:
             return value
         there = value.to(device)
         return there.float() / 255 if there.dtype is torch.uint8 else there
 
     try:
-        return prepare({name: sent(value) for name, value in observation.items()})
+        return prepare({name: send_image(value) for name, value in observation.items()})
     except (TypeError, RuntimeError) as error:
         if isinstance(error, torch.OutOfMemoryError):
             raise
-        why = in_a_line(error, 200)
+        why = error_line(error, 200)
         raise UserError(f"preprocessing=device: a step of the preprocessor works on the host alone: {why}") from error
 
 
@@ -284,7 +284,7 @@ def _pair(size: Any) -> tuple[int, int]:
     return (size, size) if isinstance(size, int) else (size[0], size[-1])
 
 
-def _with_attributes(*values: tuple[Any, str, Any]) -> Undo:
+def _set_attributes(*values: tuple[Any, str, Any]) -> Undo:
     """Set attributes, given as (owner, name, value); the result sets them back."""
     before = [(owner, name, vars(owner)[name]) for owner, name, _ in values]
     for owner, name, value in values:

@@ -32,7 +32,7 @@ from strobe.core.results.subject import SubjectInfo
 from strobe.core.subjects.subject import Subject, count
 from strobe.core.treatments.catalogue import compose, parse
 from strobe.core.treatments.patch import Patches
-from strobe.core.treatments.treated import Treated, treated
+from strobe.core.treatments.treated import Treated, find_treated
 from strobe.core.treatments.treatment import FOR_INFERENCE, Treatment, Undo, Variant
 from strobe.lerobot.families import pi
 from strobe.lerobot.other_projects import module_of_other_project
@@ -154,7 +154,7 @@ class _Known(Treatment):
             if noise is None:
                 shape = (observation.state.shape[0], model.config.action_horizon, model.config.action_dim)
                 noise = model.sample_noise(shape, device)
-            own = None if self._tried else _untouched(model, device, observation, noise, num_steps)
+            own = None if self._tried else _baseline_actions(model, device, observation, noise, num_steps)
             prepared = model._preprocess_observation(observation, train=False)
             actions = policy.predict_action_chunk(*prepared, noise, num_steps)
             if own is not None and not torch.equal(own.nan_to_num(), actions.nan_to_num()):
@@ -165,11 +165,13 @@ class _Known(Treatment):
         patches = Patches()
         patches.put(model, "sample_actions", sample_actions)
         if self.holder is not None:
-            patches.put(self.holder, "_sample_actions", MethodType(_sampled, model))  # a copy calls its own model's
+            patches.put(
+                self.holder, "_sample_actions", MethodType(_sample_actions, model)
+            )  # a copy calls its own model's
         return patches.undo
 
 
-def put_on(
+def apply_treatments(
     given: Any, treatments: str, *, steps: int | None = None, replacing: Mapping[str, Treatment] | None = None
 ) -> Treated:
     """Put exact treatments on openpi's model until ``off`` of the result is called.
@@ -198,7 +200,7 @@ def put_on(
     for key, value in ((key, value) for spec in specs for key, value in spec.items()):
         if f"{key}={value}" not in EXACT:
             raise UserError(f"{key}={value} is not for openpi's model: take {', '.join(EXACT)}")
-    if (on := treated(model)) is not None:
+    if (on := find_treated(model)) is not None:
         raise UserError(f"{on.variant.name} is on this model already: take it off first")
     policy = _Policy(model, number)
     named: Any = {"name": type(model).__name__, "kind": policy.config.type, "source": "an object", "inputs": "its own"}
@@ -207,7 +209,7 @@ def put_on(
     return Treated(cast("Subject", subject), Variant(treatments, (_Known(holder), *made)))
 
 
-def _sampled(model: Any, *args: Any, **given: Any) -> Tensor:
+def _sample_actions(model: Any, *args: Any, **given: Any) -> Tensor:
     return model.sample_actions(*args, **given)
 
 
@@ -216,8 +218,8 @@ def _modeling(model: Any) -> Any:
     return sys.modules[type(model).__module__]
 
 
-def _untouched(model: Any, device: Any, observation: Any, noise: Tensor, steps: int) -> Tensor:
+def _baseline_actions(model: Any, device: Any, observation: Any, noise: Tensor, steps: int) -> Tensor:
     """Return the actions as openpi makes them, with the treatments off meanwhile."""
-    on = treated(model)
-    with nullcontext() if on is None else on.untouched("the first call"):
+    on = find_treated(model)
+    with nullcontext() if on is None else on.restore_baseline("the first call"):
         return type(model).sample_actions(model, device, observation, noise=noise, num_steps=steps)

@@ -13,15 +13,25 @@ from torch import nn
 
 from strobe.core.errors import UserError, nearest
 from strobe.core.families.capabilities import Parts
-from strobe.core.families.registry import steps_of
+from strobe.core.families.registry import denoising_steps
 from strobe.core.families.sampling import Flow
-from strobe.core.subjects.capability import capability, needed
+from strobe.core.subjects.capability import capability, require_capability
 from strobe.core.subjects.subject import Subject
 from strobe.lerobot.families.flow_parts import EXPERT, PREFIX, STEP, VISION
 
 __all__ = [
-    "EXPERT", "PREFIX", "STEP", "VISION", "FlowModules", "deriving", "dominant", "flow_of", "is_flow", "part_of",
-    "parts_of", "weights_seen",
+    "EXPERT",
+    "PREFIX",
+    "STEP",
+    "VISION",
+    "FlowModules",
+    "deriving",
+    "dominant",
+    "find_part",
+    "is_flow",
+    "named_parts",
+    "require_flow",
+    "weights_seen",
 ]  # fmt: skip
 
 
@@ -38,12 +48,12 @@ def dominant(subject: Subject) -> list[str]:
     return paths
 
 
-def parts_of(subject: Subject, paths: Iterable[str]) -> tuple[str, ...]:
+def named_parts(subject: Subject, paths: Iterable[str]) -> tuple[str, ...]:
     """Return the parts, as the family names them, that the modules at ``paths`` belong to or hold, each once."""
     return tuple(dict.fromkeys(part for path in paths for part in _parts(subject, path)))
 
 
-def part_of(module: nn.Module, path: str) -> nn.Module:
+def find_part(module: nn.Module, path: str) -> nn.Module:
     """Return the module at ``path``, '' for all of it. Raises UserError."""
     modules = dict(module.named_modules())
     if path not in modules:
@@ -58,13 +68,13 @@ def is_flow(subject: Subject) -> bool:
 
 def _parts(subject: Subject, path: str) -> list[str]:
     """Return the parts that ``path`` belongs to; where it is in none, those of the dominant modules inside it."""
-    return list(_around(subject, path)) or [
-        part for held in dominant(subject) if held.startswith(f"{path}.") for part in _around(subject, held)
+    return list(_enclosing_parts(subject, path)) or [
+        part for held in dominant(subject) if held.startswith(f"{path}.") for part in _enclosing_parts(subject, held)
     ]
 
 
-def _around(subject: Subject, path: str) -> Iterator[str]:
-    family, working = subject.family, Parts.of(subject.family).working
+def _enclosing_parts(subject: Subject, path: str) -> Iterator[str]:
+    family, working = subject.family, Parts.from_family(subject.family).working
     if working:
         for step in path.split("."):
             yield from working.get(step, ())
@@ -113,17 +123,17 @@ class FlowModules:
         names = list(signature(type(self.model).denoise_step).parameters)[1:]  # without self
         return {**dict(zip(names, args, strict=False)), **kwargs}
 
-    def module_of(self, model: object) -> Any:
+    def defining_module(self, model: object) -> Any:
         """Return the module of LeRobot that defines ``model``'s class, with the functions that it calls."""
         return sys.modules[type(model).__module__]
 
 
-def flow_of(subject: Subject) -> FlowModules:
+def require_flow(subject: Subject) -> FlowModules:
     """Return ``subject``'s modules. Raises UserError if its family's record has no flow."""
-    sampling = needed(subject, Flow)
+    sampling = require_capability(subject, Flow)
     module: Any = subject.module
     joint, language, expert = map(module.get_submodule, (sampling.joint, sampling.language, sampling.expert))
-    steps = steps_of(module.config)
+    steps = denoising_steps(module.config)
     return FlowModules(sampling, module, module.model, joint, language, expert, steps or 0)
 
 

@@ -130,15 +130,15 @@ class KeptMemory(Switch, key="memory"):
 
     @classmethod
     def fits(cls, subject: Subject) -> bool:
-        return subject.device.type == "cpu" and not glibc.why_not()
+        return subject.device.type == "cpu" and not glibc.unsupported_reason()
 
-    def stays(self) -> int:
+    def retained_bytes(self) -> int:
         return self._held
 
     def apply(self, subject: Subject) -> Undo:
         if subject.device.type != "cpu":
             raise UserError(f"memory=kept is for the CPU: on {subject.device.type} torch keeps memory by itself")
-        if why := glibc.why_not():
+        if why := glibc.unsupported_reason():
             raise UserError(f"memory=kept: {why}")
         glibc.HEAP.keep(self._held)
 
@@ -225,12 +225,12 @@ def _make_tensor_float(spec: Spec) -> TensorFloat32:
     return TensorFloat32(spec["tf32"])
 
 
-def _in_tensor_float(subject: Subject) -> list[Spec]:
+def _tf32_specs(subject: Subject) -> list[Spec]:
     floats = any(parameter.dtype is torch.float32 for parameter in subject.module.parameters())
     return [{"tf32": True}] if subject.device.type == "cuda" and floats else []
 
 
-TF32 = entry("tf32", _make_tensor_float, candidates=_in_tensor_float)
+TF32 = entry("tf32", _make_tensor_float, candidates=_tf32_specs)
 
 
 # cuDNN's choice among its algorithms: measured for each new shape, or by a rule of its own.
@@ -272,10 +272,10 @@ def _make_cudnn(spec: Spec) -> CudnnChoice:
     return CudnnChoice(how)
 
 
-def _with_convolutions(subject: Subject) -> list[Spec]:
+def _cudnn_specs(subject: Subject) -> list[Spec]:
     # A single convolution is a transformer's patch embedding, too little to try.
     many = sum(isinstance(module, _CONVOLUTIONS) for module in subject.module.modules()) > 1
     return [{"cudnn": "benchmark"}] if many and subject.device.type == "cuda" else []
 
 
-CUDNN_CHOICE = entry("cudnn", _make_cudnn, candidates=_with_convolutions)
+CUDNN_CHOICE = entry("cudnn", _make_cudnn, candidates=_cudnn_specs)

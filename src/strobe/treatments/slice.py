@@ -6,5 +6,5 @@ from strobe.core.slices import Slice
 
 SLICE = Slice(
     treatments=("strobe.treatments.table:TABLE",),
-    offers={"guidance": "strobe.treatments.flow.rtc:guidance_of"},
+    offers={"guidance": "strobe.treatments.flow.rtc:make_guidance"},
 )

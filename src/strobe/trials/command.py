@@ -41,12 +41,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from strobe.core.cli.bounds import above, at_least, between
+from strobe.core.cli.bounds import exclusive_minimum_bound, minimum_bound, open_interval_bound
 from strobe.core.cli.live import Live
 from strobe.core.cli.parse import parse, split_lerobot, take_repeated
 from strobe.core.cli.runner import Command, Studied
 from strobe.core.errors import UserError
-from strobe.lerobot.flags.argument_names import check, joined
+from strobe.lerobot.flags.argument_names import check, join_flag_values
 
 PLANNING = ("of", "latency", "setting", "output", "seed", "watch")  # flags that --judge has no use for
 
@@ -63,11 +63,11 @@ class TrialsConfig:
     # flags, for a recipe of Strobe.
     setting: list[str] = field(default_factory=list)
     # How many pairs to plan. You may stop earlier.
-    pairs: int = field(default=20, metadata=at_least(1))
+    pairs: int = field(default=20, metadata=minimum_bound(1))
     # Loss of success rate, 0 to 1, that counts as not worse. It is stated in the plan.
-    margin: float = field(default=0.1, metadata=between(0, 1))
+    margin: float = field(default=0.1, metadata=open_interval_bound(0, 1))
     # Seconds that a trial may last. lerobot-rollout then gets it as its --duration. Needed to judge times.
-    limit_s: float | None = field(default=None, metadata=above(0, finite=True))
+    limit_s: float | None = field(default=None, metadata=exclusive_minimum_bound(0, finite=True))
     # The folder to write the plan to.
     output: Path | None = None
     # Seed of the codes and the orders. By default a number that nobody knows. Who knows it can work out the key.
@@ -99,7 +99,7 @@ def read(argv: Sequence[str]) -> tuple[TrialsConfig, list[str]]:
         raise UserError("name the two settings: --of=RUN of strobe tune, or --setting twice, and not both")
     if config.latency and config.of is None:
         raise UserError("--latency chooses one of a tuning's latencies: it needs --of=RUN")
-    return config, _shared(config, theirs or [])
+    return config, _rollout_arguments(config, theirs or [])
 
 
 def _check_judge(config: TrialsConfig, rest: Sequence[str], theirs: Sequence[str] | None) -> None:
@@ -113,9 +113,9 @@ def _check_judge(config: TrialsConfig, rest: Sequence[str], theirs: Sequence[str
         raise UserError("--judge runs nothing: leave out the arguments after --")
 
 
-def _shared(config: TrialsConfig, theirs: Sequence[str]) -> list[str]:
+def _rollout_arguments(config: TrialsConfig, theirs: Sequence[str]) -> list[str]:
     """Return lerobot-rollout's arguments, with the limit of a trial as its duration. Raises UserError."""
-    arguments = joined(theirs, "lerobot-rollout")
+    arguments = join_flag_values(theirs, "lerobot-rollout")
     duration = next((a.partition("=")[2] for a in arguments if a.startswith("--duration=")), None)
     if config.limit_s is None:
         return arguments
@@ -128,23 +128,23 @@ def _shared(config: TrialsConfig, theirs: Sequence[str]) -> list[str]:
 def study(config: TrialsConfig, shared: list[str], live: Live) -> Studied | int:
     """Write a plan, or judge one. Raises UserError."""
     if config.judge is not None:
-        from strobe.trials.judge import judged
+        from strobe.trials.judge import judge_trials
 
-        answer = judged(config.judge, blind=config.blind)
+        answer = judge_trials(config.judge, blind=config.blind)
         return Studied(answer, {"judge": config.judge, "blind": config.blind}, config.output_dir)
     return write_plan(config, shared)
 
 
 def write_plan(config: TrialsConfig, shared: list[str]) -> int:
     """Write the folder of a plan, and print what to do with it. Return the exit code. Raises UserError."""
-    from strobe.trials.plan import draw, policy_of, settings_of, spelt_settings, tuning_of, write
+    from strobe.trials.plan import draw, load_tuning, spelt_settings, tuned_policy, tuned_settings, write
     from strobe.trials.sheet import write_study
 
     assert config.output is not None  # checked when it was read
     if config.of is not None:
-        result = tuning_of(config.of)
-        settings = settings_of(result, config.latency)
-        if (policy := policy_of(result)) and not any(each.startswith("--policy.path=") for each in shared):
+        result = load_tuning(config.of)
+        settings = tuned_settings(result, config.latency)
+        if (policy := tuned_policy(result)) and not any(each.startswith("--policy.path=") for each in shared):
             print(f"policy   the tuning's was {policy}: give --policy.path={policy} after the --, if you trust that")
     else:
         settings = spelt_settings(config.setting)

@@ -55,7 +55,7 @@ def judge(plan: TrialPlan, trials: Sequence[Trial], key: TrialKey | None, source
     if key is not None:
         result.settings = [_setting(result, key, code, pairs) for code in codes]
         result.title = " against ".join(setting.name for setting in reversed(result.settings))
-        result.orders = [_of_order(key, code, codes, pairs) for code in codes]
+        result.orders = [_order_effect(key, code, codes, pairs) for code in codes]
     return result
 
 
@@ -110,10 +110,10 @@ def _judge_success(result: TrialsResult, pairs: Sequence[Pair], codes: tuple[Cod
 
 
 def _judge_times(result: TrialsResult, pairs: Sequence[Pair], codes: tuple[Code, Code], key: TrialKey | None) -> None:
-    result.times_not_judged = _why_no_times(result, pairs)
+    result.times_not_judged = _times_unjudged_reason(result, pairs)
     if result.times_not_judged:
         return
-    before, after = (_ended(result, pairs, code) for code in codes)
+    before, after = (_trial_ends(result, pairs, code) for code in codes)
     times = judge_times(before, after)
     if times.kind in ("sooner", "later"):
         result.decided.append("time")
@@ -123,7 +123,7 @@ def _judge_times(result: TrialsResult, pairs: Sequence[Pair], codes: tuple[Code,
         result.times = times
 
 
-def _why_no_times(result: TrialsResult, pairs: Sequence[Pair]) -> str:
+def _times_unjudged_reason(result: TrialsResult, pairs: Sequence[Pair]) -> str:
     """Return why the times of these pairs are not judged, in words; '' if they are."""
     if result.limit_s is None:
         return "the plan states no limit of a trial (--limit_s)"
@@ -139,7 +139,7 @@ def _why_no_times(result: TrialsResult, pairs: Sequence[Pair]) -> str:
     return ""
 
 
-def _ended(result: TrialsResult, pairs: Sequence[Pair], code: Code) -> list[Ended]:
+def _trial_ends(result: TrialsResult, pairs: Sequence[Pair], code: Code) -> list[Ended]:
     assert result.limit_s is not None  # else times are not judged
     trials = [pair.of[code] for pair in pairs]
     return [
@@ -158,11 +158,11 @@ def _setting(result: TrialsResult, key: TrialKey, code: Code, pairs: Sequence[Pa
         flags=setting.flags,
         recipe=setting.recipe,
         success=success_rate(outcomes) if outcomes else None,
-        time=time_to_task(_ended(result, pairs, code), result.times if second else None) if timed else None,
+        time=time_to_task(_trial_ends(result, pairs, code), result.times if second else None) if timed else None,
     )
 
 
-def _of_order(key: TrialKey, code: Code, codes: tuple[Code, Code], pairs: Sequence[Pair]) -> OfOrder:
+def _order_effect(key: TrialKey, code: Code, codes: tuple[Code, Code], pairs: Sequence[Pair]) -> OfOrder:
     these = [pair for pair in pairs if pair.first.code == code]
     won = [(pair.of[codes[0]].success, pair.of[codes[1]].success) for pair in these]
     return OfOrder(
@@ -173,7 +173,7 @@ def _of_order(key: TrialKey, code: Code, codes: tuple[Code, Code], pairs: Sequen
     )
 
 
-def judged(path: Path, *, blind: bool = False) -> TrialsResult:
+def judge_trials(path: Path, *, blind: bool = False) -> TrialsResult:
     """Judge the trials of a plan.
 
     Args:

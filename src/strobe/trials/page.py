@@ -27,7 +27,7 @@ def outline(result: TrialsResult, _depth: int | None = None) -> Document:
         settings = table(
             result.settings, _SETTINGS, kind=lambda setting: "whole" if setting is result.settings[0] else "part"
         )
-        sections.append(Section("settings", "Settings", settings.without_empty_columns(), [ABOUT]))
+        sections.append(Section("settings", "Settings", settings.drop_empty_columns(), [ABOUT]))
         sections.append(
             Section("orders", "By the setting that was run first", table(result.orders, _ORDERS), detail=True)
         )

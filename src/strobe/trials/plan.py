@@ -19,8 +19,8 @@ from typing import TypeVar
 
 from pydantic import Field
 
-from strobe.core.errors import UserError, in_a_line, in_words, nearest
-from strobe.core.json_text import parsed
+from strobe.core.errors import UserError, error_line, nearest, os_error_reason
+from strobe.core.json_text import parse_json
 from strobe.core.results.data import Data, Finite
 from strobe.core.runs import store
 from strobe.core.runs.contents import contents
@@ -54,7 +54,7 @@ def spelt_settings(texts: Sequence[str]) -> tuple[Setting, Setting]:
     """Return two settings from ``'NAME: --flag=value --flag=value'``, the default first. Raises UserError."""
     if len(texts) != 2:
         raise UserError(f"a plan has two settings, and --setting is given {len(texts)} times: give the default first")
-    first, second = (_spelt(text) for text in texts)
+    first, second = (_parse_setting(text) for text in texts)
     if first.name == second.name:
         raise UserError(f"both settings are called '{first.name}': give them two names")
     if (first.flags, first.recipe) == (second.flags, second.recipe):
@@ -62,7 +62,7 @@ def spelt_settings(texts: Sequence[str]) -> tuple[Setting, Setting]:
     return first, second
 
 
-def _spelt(text: str) -> Setting:
+def _parse_setting(text: str) -> Setting:
     name, colon, rest = text.partition(":")
     if not colon or not name.strip() or name.strip().startswith("-"):
         raise UserError(f"--setting '{text}': write 'NAME: --flag=value --flag=value'")
@@ -82,7 +82,7 @@ def _spelt(text: str) -> Setting:
     return Setting(name=name.strip(), flags=flags, recipe=_file(recipe))
 
 
-def tuning_of(run: Path) -> TuneResult:
+def load_tuning(run: Path) -> TuneResult:
     """Return the answer of a run of `strobe tune`. Raises UserError for another one."""
     answer = store.load_answer(run)
     if not isinstance(answer, TuneResult):
@@ -90,7 +90,7 @@ def tuning_of(run: Path) -> TuneResult:
     return answer
 
 
-def settings_of(result: TuneResult, latency: str = "") -> tuple[Setting, Setting]:
+def tuned_settings(result: TuneResult, latency: str = "") -> tuple[Setting, Setting]:
     """Return the default and the winner of a tuning.
 
     Args:
@@ -106,7 +106,7 @@ def settings_of(result: TuneResult, latency: str = "") -> tuple[Setting, Setting
     if winner.name == default.name:
         raise UserError(f"at {tuning.latency} the default was the best: there is nothing to compare on the robot")
     recipes = _recipes(result.config.get("recipe"))
-    return _of_row("default", default, recipes), _of_row("tuned", winner, recipes)
+    return _row_setting("default", default, recipes), _row_setting("tuned", winner, recipes)
 
 
 def _tuning(result: TuneResult, latency: str) -> Tuning:
@@ -122,7 +122,7 @@ def _tuning(result: TuneResult, latency: str) -> Tuning:
     return found
 
 
-def _of_row(name: str, row: SettingRow, recipes: dict[str, str]) -> Setting:
+def _row_setting(name: str, row: SettingRow, recipes: dict[str, str]) -> Setting:
     if row.program != PROGRAM:
         raise UserError(f"the setting '{row.name}' runs with {row.program}, and trials start {PROGRAM}")
     if row.recipe and row.recipe not in recipes:
@@ -149,14 +149,14 @@ def _file(path: str) -> str:
     return str(Path(path).resolve())
 
 
-def policy_of(result: TuneResult) -> str:
+def tuned_policy(result: TuneResult) -> str:
     """Return the policy that was tuned, by its answer; '' if it has no checkpoint.
 
     It is a file's word: the scripts load what the user names.
     """
     policy = result.config.get("policy")
     path = policy.get("path") if isinstance(policy, dict) else None
-    return in_a_line(path, 200) if path else ""
+    return error_line(path, 200) if path else ""
 
 
 PLAN, KEY, SHEET, README = "plan.json", "key.json", "trials.csv", "README.txt"
@@ -215,23 +215,23 @@ def write(drawn: Drawn, folder: Path) -> None:
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise UserError(f"cannot make {folder}: {in_words(error)}") from None
+        raise UserError(f"cannot make {folder}: {os_error_reason(error)}") from None
     store.write_text(folder / PLAN, drawn.plan.model_dump_json(indent=1))
     store.write_text(folder / KEY, drawn.key.model_dump_json(indent=1))
-    store.write_text(folder / SHEET, sheet_of(drawn.plan))
+    store.write_text(folder / SHEET, trial_sheet(drawn.plan))
     store.write_text(folder / README, _readme(drawn.plan))
     for code in ("A", "B"):
-        file = script_of(folder, code)
+        file = trial_script(folder, code)
         store.write_text(file, _script(drawn, code))
         file.chmod(0o755)
 
 
-def script_of(folder: Path, code: str) -> Path:
+def trial_script(folder: Path, code: str) -> Path:
     """Return the file that starts a trial of ``code``."""
     return folder / f"{code.lower()}.sh"
 
 
-def sheet_of(plan: TrialPlan) -> str:
+def trial_sheet(plan: TrialPlan) -> str:
     """Return the table that the operator fills in, as CSV."""
     text = io.StringIO()
     writer = csv.writer(text)
@@ -310,10 +310,10 @@ def load_key(folder: Path) -> TrialKey:
 
 def _load(file: Path, kind: type[D], missing: str) -> D:
     try:
-        return kind.model_validate(parsed(contents(file)))
+        return kind.model_validate(parse_json(contents(file)))
     except FileNotFoundError:
         raise UserError(f"{file.parent} has {missing}") from None
     except OSError as error:
-        raise UserError(f"cannot read {file}: {in_words(error)}") from None
+        raise UserError(f"cannot read {file}: {os_error_reason(error)}") from None
     except (ValueError, RecursionError):  # no JSON, or other fields
         raise UserError(f"{file} is not as Strobe wrote it") from None

@@ -77,6 +77,6 @@ class TrialsResult(Answer):
     orders: list[OfOrder] = Field(default_factory=list, description="results by the setting that was run first")
 
     @property
-    def about(self) -> str:
+    def subject_name(self) -> str:
         """Name of its subject, for the run's folder."""
         return "trials"

@@ -19,11 +19,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from strobe.core.errors import UserError, in_a_line, in_words
+from strobe.core.errors import UserError, error_line, os_error_reason
 from strobe.core.json_text import JsonObject
 from strobe.core.runs import store
 from strobe.core.runs.contents import contents
-from strobe.trials.plan import Drawn, TrialPlan, script_of
+from strobe.trials.plan import Drawn, TrialPlan, trial_script
 from strobe.trials.results import Code, Trial
 
 YES = frozenset(["yes", "y", "ja", "j", "oui", "si", "sí", "true", "wahr", "vrai", "t", "1", "1.0", "1,0", "x"])
@@ -52,7 +52,7 @@ def read_sheet(file: Path, limits: SheetLimits) -> list[Trial]:
         try:
             trial = _trial(line, _cells(columns, cells), limits)
             if trial is not None:
-                _once(seen, trial)
+                _require_unique(seen, trial)
                 trials.append(trial)
         except ValueError as error:
             wrong.append(f"line {line}: {error}")
@@ -102,7 +102,7 @@ def _text(file: Path) -> str:
     except FileNotFoundError:
         raise UserError(f"no table of trials at {file}") from None
     except OSError as error:
-        raise UserError(f"cannot read {file}: {in_words(error)}") from None
+        raise UserError(f"cannot read {file}: {os_error_reason(error)}") from None
     for encoding in ["utf-16"] if content[:2] in (b"\xff\xfe", b"\xfe\xff") else ["utf-8-sig", "cp1252"]:
         try:
             return content.decode(encoding)
@@ -184,7 +184,7 @@ def _seconds(text: str, success: bool, limit_s: float | None) -> float | None:
     return seconds
 
 
-def _once(seen: dict[object, int], trial: Trial) -> None:
+def _require_unique(seen: dict[object, int], trial: Trial) -> None:
     """Raises ValueError for a trial that stands in two rows, or a pair with one code twice."""
     for what, words in (
         (trial.trial, f"trial {trial.trial}"),
@@ -212,7 +212,7 @@ def write_study(drawn: Drawn, folder: Path) -> str:
 
         parse_study(text)
     except Exception as error:  # another version of it, or one without its own requirements
-        return f"none: this fieldtrial does not take the study: {in_a_line(error, 200)}"
+        return f"none: this fieldtrial does not take the study: {error_line(error, 200)}"
     store.write_text(folder / STUDY, text)
     return f"{folder / STUDY} of fieldtrial: fieldtrial lock {folder}"
 
@@ -220,7 +220,7 @@ def write_study(drawn: Drawn, folder: Path) -> str:
 def _study(drawn: Drawn, folder: Path) -> JsonObject:
     plan = drawn.plan
     arms = [
-        {"id": code, "runner": "command", "policy": {"script": str(script_of(folder.resolve(), code))}}
+        {"id": code, "runner": "command", "policy": {"script": str(trial_script(folder.resolve(), code))}}
         for code in ("A", "B")
     ]
     study: JsonObject = {
@@ -252,7 +252,7 @@ def read_study(file: Path, plan: TrialPlan, *, blind: bool) -> tuple[TrialPlan, 
     Raises:
         UserError: fieldtrial is not installed, the study is not locked, still blinded, or not one that Strobe wrote.
     """
-    rows = [row for row in _exported(file) if row["status"] == "completed"]
+    rows = [row for row in _read_export(file) if row["status"] == "completed"]
     arms = sorted({row["arm"] for row in rows})
     named = set(arms) <= {"A", "B"}
     if not named and not blind:
@@ -290,7 +290,7 @@ def _trial_of_study(row: dict[str, str], pair: int, place: int, code: Code) -> T
     )
 
 
-def _exported(file: Path) -> list[dict[str, str]]:
+def _read_export(file: Path) -> list[dict[str, str]]:
     """Return the rows of fieldtrial's own export. Raises UserError."""
     if importlib.util.find_spec("fieldtrial") is None:
         raise UserError(f"{file} is a study of fieldtrial, which is not installed: {INSTALL}")
@@ -301,7 +301,7 @@ def _exported(file: Path) -> list[dict[str, str]]:
 
             export_trials(file.parent, table, fmt="csv")
         except Exception as error:  # not locked, another version, or one without its own requirements
-            raise UserError(f"fieldtrial cannot read {file}: {in_a_line(error, 200)}") from None
+            raise UserError(f"fieldtrial cannot read {file}: {error_line(error, 200)}") from None
         with table.open(newline="", encoding="utf-8") as lines:
             reader = csv.DictReader(lines)
             if missing := [name for name in FIELDS if name not in (reader.fieldnames or ())]:

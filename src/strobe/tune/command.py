@@ -45,7 +45,7 @@ from strobe.evaluate.episode_flags import check_policy, read_policy, resumable
 from strobe.lerobot.flags.run_flags import check_launcher
 from strobe.lerobot.flags.subject_flags import require_subject
 from strobe.lerobot.policies.options import PolicyOptions
-from strobe.tune.settings import TuneConfig, ticks_of
+from strobe.tune.settings import TuneConfig, latency_ticks
 
 
 def read(argv: Sequence[str]) -> tuple[PolicyOptions, TuneConfig]:
@@ -60,7 +60,7 @@ def read(argv: Sequence[str]) -> tuple[PolicyOptions, TuneConfig]:
     from strobe.evaluate.episodes.timings import parse_latency
 
     for latency in parse_latency(config.latency):
-        ticks_of(latency, env.fps)
+        latency_ticks(latency, env.fps)
     return flags, config
 
 

@@ -32,7 +32,7 @@ def hopeless(result: TuneResult, _: Thresholds) -> Found:
 
 
 @finding("tune-not-shown", "{level}")
-def not_shown(result: TuneResult, _: Thresholds) -> Found:
+def unconfirmed_winner(result: TuneResult, _: Thresholds) -> Found:
     """{tuning.winner} is {how} the default.
 
     Seen: {rates.pairs} fresh pairs at {tuning.latency}: it lost {rates.lost} and won {rates.won}.
@@ -54,4 +54,4 @@ def not_shown(result: TuneResult, _: Thresholds) -> Found:
         yield {"pairs": float(rates.pairs), "difference": rates.difference}, locals()
 
 
-RULES = (hopeless, not_shown)
+RULES = (hopeless, unconfirmed_winner)

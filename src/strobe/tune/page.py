@@ -96,7 +96,7 @@ def _settings(tuning: Tuning) -> Table:
     ]
     return table(
         tuning.settings, columns, kind=lambda row: "whole" if row.name == tuning.winner else "part"
-    ).without_empty_columns()
+    ).drop_empty_columns()
 
 
 def _outcome(row: SettingRow, tuning: Tuning) -> str | None:
@@ -111,7 +111,9 @@ _LEFT_OUT: Columns[tuple[str, str]] = [words("Setting", lambda pair: pair[0]), w
 
 def plots(result: TuneResult, _depth: int | None = None) -> Plots:
     """Return success against time to task for each latency, with the frontier."""
-    drawn = {_key(number): [_frontier(tuning)] for number, tuning in enumerate(result.tunings) if _seen(tuning)}
+    drawn = {
+        _key(number): [_frontier(tuning)] for number, tuning in enumerate(result.tunings) if _measured_settings(tuning)
+    }
     return dict(drawn)
 
 
@@ -119,12 +121,12 @@ def _key(number: int) -> str:
     return f"settings-{number}"
 
 
-def _seen(tuning: Tuning) -> list[SettingRow]:
+def _measured_settings(tuning: Tuning) -> list[SettingRow]:
     return [row for row in tuning.settings if row.success is not None and row.mean_s is not None]
 
 
 def _frontier(tuning: Tuning) -> Plot:
-    rows = _seen(tuning)
+    rows = _measured_settings(tuning)
     traces = []
     edge = frontier([(row.mean_s or 0.0, row.success.rate if row.success else 0.0) for row in rows])
     traces.append(

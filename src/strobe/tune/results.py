@@ -76,6 +76,6 @@ class TuneResult(Result):
     tunings: list[Tuning] = Field(default_factory=list)
     not_tried: list[str] = Field(default_factory=list, description="further settings that could be tuned, in words")
 
-    def advised(self) -> Sequence[Measurement]:
+    def advised_measurements(self) -> Sequence[Measurement]:
         """Return nothing: no part of a call is measured."""
         return ()

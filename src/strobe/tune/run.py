@@ -13,12 +13,12 @@ from lerobot.rollout.inference.rtc import supports_rtc_inference
 from strobe.core.cli.live import Live
 from strobe.core.errors import UserError
 from strobe.core.families.capabilities import LiveFields
-from strobe.core.families.registry import registered, steps_field, steps_of
+from strobe.core.families.registry import denoising_steps, find_family, steps_field
 from strobe.core.measure.statistics import bonferroni
-from strobe.core.treatments.recipe import rungs_of
+from strobe.core.treatments.recipe import load_rungs
 from strobe.core.treatments.treatment import Treatment, Variant
 from strobe.evaluate import session as playing
-from strobe.evaluate.episode_flags import recipes_of
+from strobe.evaluate.episode_flags import parse_recipes
 from strobe.evaluate.episodes.crews import Crew
 from strobe.evaluate.episodes.play import FIRST, Candidate, Session
 from strobe.evaluate.episodes.timings import Latency, RequestedTiming, parse_latency
@@ -29,11 +29,11 @@ from strobe.evaluate.run import begin, require_applies
 from strobe.lerobot.config_fields import ENSEMBLED, QUEUED, Settings
 from strobe.lerobot.policies.options import PolicyOptions
 from strobe.lerobot.policies.policy_subject import PolicySubject
-from strobe.rollout.loops.virtual_client import why_not_served
-from strobe.simulators.held_action import Hold, hold_for
+from strobe.rollout.loops.virtual_client import unserved_reason
+from strobe.simulators.held_action import Hold, choose_hold
 from strobe.tune.results import Closing, SettingRow, TuneResult, Tuning
 from strobe.tune.search import Search, SearchPlan
-from strobe.tune.settings import THRESHOLD, Grid, PolicyFacts, TuneConfig, TunedSetting, grid, ticks_of
+from strobe.tune.settings import THRESHOLD, Grid, PolicyFacts, TuneConfig, TunedSetting, grid, latency_ticks
 
 NOT_TRIED = (
     "interpolation between actions (--interpolation_multiplier) and another control rate (--fps): a simulator steps at "
@@ -44,13 +44,13 @@ NOT_TRIED = (
 def tune_policy(flags: PolicyOptions, config: TuneConfig, crew: Crew, live: Live) -> tuple[TuneResult, Path]:
     """Load the policy, search its settings and judge the winner, as `session.play` does."""
 
-    def request_of(subjects: playing.Subjects) -> playing.Request[TuneResult]:
+    def make_request(subjects: playing.Subjects) -> playing.Request[TuneResult]:
         (subject,) = subjects.values()
-        env, facts = config.simulator, facts_of(subject)
+        env, facts = config.simulator, policy_facts(subject)
         grids = list(_grids(facts, config))
         settings = [(latency, setting) for latency, each in grids for setting in each.settings]
-        rows_of = partial(tuned_rows, settings=settings, hold=hold_for(env, config.hold), fps=env.fps)
-        rows = rows_of(subject, recipes_of(config.recipe))
+        rows_of = partial(tuned_rows, settings=settings, hold=choose_hold(env, config.hold), fps=env.fps)
+        rows = rows_of(subject, parse_recipes(config.recipe))
 
         def study(session: Session, _films: object) -> TuneResult:
             remaining, tunings = iter(session.plan.candidates), []
@@ -64,13 +64,13 @@ def tune_policy(flags: PolicyOptions, config: TuneConfig, crew: Crew, live: Live
 
         return playing.Request(rows_of, rows, config.starts, study)
 
-    return playing.play("tune", {"": flags}, config, crew, live, request_of)
+    return playing.play("tune", {"": flags}, config, crew, live, make_request)
 
 
 def _grids(facts: PolicyFacts, config: TuneConfig) -> Iterator[tuple[Latency, Grid]]:
     """Yield each latency with its settings. Raises UserError where there is no second one."""
     for latency in parse_latency(config.latency):
-        made = grid(facts, config, ticks_of(latency, config.simulator.fps))
+        made = grid(facts, config, latency_ticks(latency, config.simulator.fps))
         if len(made.settings) < 2:
             why = next(iter(made.left_out.values()), "the default is the only one")
             raise UserError(f"--latency={latency.name}: there is no second setting to try: {why}")
@@ -93,7 +93,7 @@ def tuned_rows(
     Raises:
         UserError: one does not apply.
     """
-    by_name, facts = {path.name: path for path in recipes}, facts_of(subject)
+    by_name, facts = {path.name: path for path in recipes}, policy_facts(subject)
     made = []
     for latency, setting in settings:
         rtc = {
@@ -111,10 +111,10 @@ def tuned_rows(
             client=setting.client,
         )
         # A recorded run has latencies by the name of its variant: those of a recipe are the recipe's.
-        treatments = [*_treatments(setting, facts), *rungs_of(subject, by_name.get(setting.recipe))]
+        treatments = [*_treatments(setting, facts), *load_rungs(subject, by_name.get(setting.recipe))]
         candidate = Candidate(
             Variant(setting.recipe or FIRST, tuple(treatments)),
-            f"{' '.join(setting.flags(facts))} {setting.recipe} | {timing.written}",
+            f"{' '.join(setting.flags(facts))} {setting.recipe} | {timing.settings_text}",
             setting.steps or facts.steps,
             setting.recipe,
             timing,
@@ -140,7 +140,7 @@ def _treatments(setting: TunedSetting, facts: PolicyFacts) -> list[Treatment]:
     return [*treatments, *(Settings({name: value}) for name, value in values.items())]
 
 
-def facts_of(subject: PolicySubject) -> PolicyFacts:
+def policy_facts(subject: PolicySubject) -> PolicyFacts:
     """Return what the policy can be set to. Raises UserError for one without a chunk."""
     config = subject.policy.config
     executed = getattr(config, QUEUED, None)
@@ -152,11 +152,11 @@ def facts_of(subject: PolicySubject) -> PolicyFacts:
         chunk,
         most_executed(config, chunk),
         executed,
-        steps_of(config) if field else None,
+        denoising_steps(config) if field else None,
         field,
         supports_rtc_inference(subject.policy),
-        why_not_served(subject.policy),
-        ENSEMBLED in LiveFields.of(registered(config.type)).live,
+        unserved_reason(subject.policy),
+        ENSEMBLED in LiveFields.from_family(find_family(config.type)).live,
         getattr(config, ENSEMBLED, None),
     )
 
@@ -226,8 +226,8 @@ def _tuning(tuning: AtLatency, search: Search) -> Tuning:
         ticks=tuning.grid.ticks,
         settings=rows,
         left_out=tuning.grid.left_out,
-        starts=plan.planned,
-        exhaustive=len(rows) * plan.planned,
+        starts=plan.planned_episodes,
+        exhaustive=len(rows) * plan.planned_episodes,
         played=sum(map(len, rounds.values())),
         hopeless=search.hopeless,
         winner=names[search.winner],

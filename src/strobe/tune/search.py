@@ -22,9 +22,9 @@ from typing import TYPE_CHECKING, Literal
 from strobe.core.measure.statistics import bonferroni
 from strobe.evaluate.episode_log import EpisodeLine, Key
 from strobe.evaluate.episodes.play import Order, Pairs, Plan, Start
-from strobe.evaluate.measure.best_arm import MARGIN, best, bonferroni_pairs, ranked, shown_worse
+from strobe.evaluate.measure.best_arm import MARGIN, best, bonferroni_pairs, rank_settings, shown_worse
 from strobe.evaluate.measure.success_rates import LEVEL, decide
-from strobe.evaluate.measure.time_to_task import Ended, ends_of, judge_times
+from strobe.evaluate.measure.time_to_task import Ended, episode_ends, judge_times
 
 if TYPE_CHECKING:  # torch is not needed here, and takes seconds
     from strobe.evaluate.episodes.play import Candidate
@@ -101,7 +101,7 @@ class Search(Order):
         return [candidate for candidate in self.candidates if candidate.name in names]
 
     @property
-    def _settled(self) -> bool:
+    def _is_settled(self) -> bool:
         return self.phase == "over"
 
     @property
@@ -141,7 +141,7 @@ class Search(Order):
         for (name, _, seed), line in self.counted.items():
             if seed < self.plan.seed + FRESH:
                 played[name].append(line)
-        return {name: ends_of(lines) for name, lines in played.items()}
+        return {name: episode_ends(lines) for name, lines in played.items()}
 
     def pairs(self) -> Pairs:
         """Return the closing episodes of the default and of the winner, start by start."""
@@ -160,10 +160,10 @@ class Search(Order):
         played = {name: everything[name] for name in remaining}
         over = self._place == self._round_ends
         if not any(each.success for episodes in everything.values() for each in episodes):
-            return self._without_success(sum(map(len, everything.values())), over)
+            return self._stop_if_hopeless(sum(map(len, everything.values())), over)
         if not over and self._place % (LOOKS * tasks):
             return said
-        leader = ranked(played)[0]
+        leader = rank_settings(played)[0]
         # The leader is chosen by the same episodes, so every pair counts; each may differ in success and in time.
         level = bonferroni_pairs(len(self.candidates), bonferroni(2, LEVEL))
         for name in remaining:
@@ -175,7 +175,7 @@ class Search(Order):
             for name in played.keys() - set(best(played, -(-len(remaining) // 2))):
                 self.left[name] = "rank"
         if len(self._remaining) == 1 or (over and self._last):
-            self.winner = ranked({name: played[name] for name in self._remaining})[0]
+            self.winner = rank_settings({name: played[name] for name in self._remaining})[0]
             for name in set(self._remaining) - {self.winner}:
                 self.left[name] = "rank"
             if self.winner == self.candidates[0].name:
@@ -189,7 +189,7 @@ class Search(Order):
             said.append(f"{len(self._remaining)} of {len(self.plan.candidates)} settings are played on")
         return said
 
-    def _without_success(self, episodes: int, over: bool) -> list[str]:
+    def _stop_if_hopeless(self, episodes: int, over: bool) -> list[str]:
         """End a hopeless search. Nothing is ranked before the first success."""
         enough = episodes >= HOPELESS and self._place >= HOPELESS_STARTS
         if enough or (over and self._last):
@@ -212,7 +212,7 @@ class Search(Order):
         tasks, last = len(self.plan.tasks), self._place == len(self._starts)
         if self._place % (LOOKS * tasks) and not last:
             return []
-        first, second = (ends_of(side) for side in zip(*self.pairs(), strict=True))
+        first, second = (episode_ends(side) for side in zip(*self.pairs(), strict=True))
         differences = [int(b.success) - int(a.success) for a, b in zip(first, second, strict=True)]
         success = decide(differences, self.plan.margin, bonferroni(2, LEVEL), tasks).kind
         time = judge_times(first, second, bonferroni(2, LEVEL), tasks).kind

@@ -7,7 +7,7 @@ import math
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from strobe.core.cli.bounds import at_least, checked
+from strobe.core.cli.bounds import custom_bound, minimum_bound
 from strobe.core.errors import UserError, nearest
 from strobe.evaluate.episode_flags import (
     COUNTS,
@@ -19,7 +19,7 @@ from strobe.evaluate.episode_flags import (
     STEPS,
     EpisodeFlags,
     hold_refused,
-    recipes_of,
+    parse_recipes,
 )
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ class EngineFlag:
     """LeRobot's types of inference."""
 
     # Types of inference to try, separated by commas: sync, rtc, async. By default all that LeRobot has for the policy.
-    type: str = field(default="", metadata=checked(ENGINES_NAMED.refusal))
+    type: str = field(default="", metadata=custom_bound(ENGINES_NAMED.refusal))
 
 
 @dataclass
@@ -51,32 +51,32 @@ class TuneConfig(EpisodeFlags):
     # LeRobot's types of inference to try.
     inference: EngineFlag = field(default_factory=EngineFlag)
     # Numbers of actions that sync executes before the next call: 5,10,25. By default a chunk, its halves, and its own.
-    n_action_steps: str = field(default="", metadata=checked(COUNTS.refusal))
+    n_action_steps: str = field(default="", metadata=custom_bound(COUNTS.refusal))
     # Execution horizons of rtc to try, in actions: 10,20.
-    execution_horizon: str = field(default="", metadata=checked(COUNTS.refusal))
+    execution_horizon: str = field(default="", metadata=custom_bound(COUNTS.refusal))
     # Thresholds of rtc's queue to try, in actions: a call begins when the queue has so many or fewer.
-    queue_threshold: str = field(default="", metadata=checked(COUNTS.refusal))
+    queue_threshold: str = field(default="", metadata=custom_bound(COUNTS.refusal))
     # Largest guidance weights of rtc to try: 5,10.
-    max_guidance_weight: str = field(default="", metadata=checked(NUMBERS.refusal))
+    max_guidance_weight: str = field(default="", metadata=custom_bound(NUMBERS.refusal))
     # Schedules of rtc's prefix weights to try, as LeRobot writes them: LINEAR,EXP.
     prefix_attention_schedule: str = ""
     # Coefficients of ACT's temporal ensembling to try: 0.01,0.1. By default the paper's 0.01, where a call lasts a tick
     # at most.
-    temporal_ensemble_coeff: str = field(default="", metadata=checked(NUMBERS.refusal))
+    temporal_ensemble_coeff: str = field(default="", metadata=custom_bound(NUMBERS.refusal))
     # Ways of async to join two chunks: weighted_average,latest_only,average,conservative. By default all.
-    aggregate_fn_name: str = field(default="", metadata=checked(JOINS_NAMED.refusal))
+    aggregate_fn_name: str = field(default="", metadata=custom_bound(JOINS_NAMED.refusal))
     # Shares of a chunk at which async sends the next observation: 0.5,0.8. By default LeRobot's own, 0.5.
-    chunk_size_threshold: str = field(default="", metadata=checked(SHARES.refusal))
+    chunk_size_threshold: str = field(default="", metadata=custom_bound(SHARES.refusal))
     # Numbers of denoising steps to try besides the policy's own: 10,5. The simulated latency stays the same for all
     # of them, unless it comes from a run.
-    steps: str = field(default="", metadata=checked(STEPS.refusal))
+    steps: str = field(default="", metadata=custom_bound(STEPS.refusal))
     # The most starts of each setting in the rounds, on each task: what an exhaustive search would play.
-    starts: int = field(default=100, metadata=at_least(8))
+    starts: int = field(default=100, metadata=minimum_bound(8))
     # The most fresh starts for the winner and the default, on each task.
-    pairs: int = field(default=200, metadata=at_least(8))
+    pairs: int = field(default=200, metadata=minimum_bound(8))
     # What happens in a tick without an action: last repeats the last action, zero moves nothing. By default the one
     # that fits the simulator.
-    hold: str = field(default="", metadata=checked(hold_refused))
+    hold: str = field(default="", metadata=custom_bound(hold_refused))
 
 
 @dataclass(frozen=True)
@@ -204,7 +204,7 @@ def grid(facts: PolicyFacts, flags: TuneConfig, ticks: int) -> Grid:
         UserError: a value that the policy cannot have, or an engine that cannot guide it.
     """
     _check(facts, flags)
-    why_not, named = _why_not(facts), ENGINES_NAMED.values(flags.inference.type)
+    why_not, named = _engine_obstacles(facts), ENGINES_NAMED.values(flags.inference.type)
     engines = named or [engine for engine, why in why_not.items() if not why]
     made_by = {"sync": _sync(facts, flags), "rtc": _rtc(facts, flags, ticks), "async": _async(facts, flags)}
     default = TunedSetting("sync", facts.executed, coefficient=facts.coefficient)
@@ -220,13 +220,13 @@ def grid(facts: PolicyFacts, flags: TuneConfig, ticks: int) -> Grid:
     return Grid(ticks, made, left_out)
 
 
-def _why_not(facts: PolicyFacts) -> dict[Engine, str]:
+def _engine_obstacles(facts: PolicyFacts) -> dict[Engine, str]:
     """Return for each engine why the policy cannot run with it, in words; '' if it can."""
     rtc = "" if facts.guided else "LeRobot's Real-Time Chunking cannot guide this type of policy"
     return {"sync": "", "rtc": rtc, "async": facts.not_served}
 
 
-def ticks_of(latency: Latency, fps: float) -> int:
+def latency_ticks(latency: Latency, fps: float) -> int:
     """Return the control ticks at ``fps`` that a call lasts: of a recorded run the middle one, rounded up."""
     if latency.fixed_ns is not None:
         ns = latency.fixed_ns
@@ -248,7 +248,7 @@ def _sync(facts: PolicyFacts, flags: TuneConfig) -> list[TunedSetting]:
         executed += [(1, coefficient) for coefficient in coefficients]
     return [
         TunedSetting("sync", length, steps=steps, recipe=recipe, coefficient=coefficient)
-        for (length, coefficient), (steps, recipe) in itertools.product(executed, _treated(facts, flags))
+        for (length, coefficient), (steps, recipe) in itertools.product(executed, _denoising_choices(facts, flags))
     ]
 
 
@@ -259,7 +259,7 @@ def _rtc(facts: PolicyFacts, flags: TuneConfig, ticks: int) -> list[TunedSetting
         COUNTS.values(flags.queue_threshold) or sorted({min(THRESHOLD, facts.chunk), longest}),
         NUMBERS.values(flags.max_guidance_weight) or (None,),
         _schedules(flags) or (None,),
-        _treated(facts, flags),
+        _denoising_choices(facts, flags),
     )
     return [
         TunedSetting("rtc", None, horizon, threshold, weight, steps, recipe, schedule=schedule)
@@ -274,10 +274,10 @@ def _async(facts: PolicyFacts, flags: TuneConfig) -> list[TunedSetting]:
     return [TunedSetting("async", join=join, share=share, sent=facts.chunk) for join, share in combined]
 
 
-def _treated(facts: PolicyFacts, flags: TuneConfig) -> list[tuple[int | None, str]]:
+def _denoising_choices(facts: PolicyFacts, flags: TuneConfig) -> list[tuple[int | None, str]]:
     """Return each number of denoising steps, None for the policy's own, without a recipe and with each."""
     steps = [None if count == facts.steps else count for count in STEPS.values(flags.steps)]
-    return list(itertools.product(steps or [None], ["", *(path.name for path in recipes_of(flags.recipe))]))
+    return list(itertools.product(steps or [None], ["", *(path.name for path in parse_recipes(flags.recipe))]))
 
 
 def _schedules(flags: TuneConfig) -> list[str]:
@@ -323,7 +323,7 @@ def _impossible(setting: TunedSetting, facts: PolicyFacts, ticks: int) -> str:
 
 def _check(facts: PolicyFacts, flags: TuneConfig) -> None:
     engines = ENGINES_NAMED.values(flags.inference.type)
-    for engine, why in _why_not(facts).items():
+    for engine, why in _engine_obstacles(facts).items():
         if why and engine in engines:
             raise UserError(f"--inference.type={engine}: {why}")
     executed = COUNTS.values(flags.n_action_steps)

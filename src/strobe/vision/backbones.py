@@ -15,7 +15,7 @@ from torch import nn
 from strobe.core.devices.accelerators import check_device, generators_restored
 from strobe.core.errors import UserError, nearest
 from strobe.core.families.capabilities import Backbone
-from strobe.core.families.registry import registered
+from strobe.core.families.registry import find_family
 from strobe.core.results.subject import SubjectInfo
 from strobe.core.subjects.subject import count
 from strobe.lerobot.policies import checkpoints
@@ -48,7 +48,7 @@ class Model:
     notes: list[str] = field(default_factory=list)
 
 
-def config_of(
+def build_config(
     *,
     path: str | None = None,
     kind: str | None = None,
@@ -73,7 +73,7 @@ def config_of(
         config = _config_of_type(kind or "", size)
     _check_kind(config)
     frames = num_frames
-    if path is None and size != "tiny" and (known := _backbone(_kind_of(config))) is not None:
+    if path is None and size != "tiny" and (known := _backbone(_model_type(config))) is not None:
         frames = num_frames or known.frames
     fields = {name: value for name, value in ((_first(config, _SIDE), img_size), (_first(config, _LENGTH), frames))
               if name is not None and value is not None}  # fmt: skip
@@ -110,7 +110,7 @@ def load(
     if dtype is not None and dtype not in DTYPES:
         raise UserError(f"--model.dtype={dtype}: {nearest(dtype, DTYPES)}")
     check_device(device)
-    where, kind, notes = device or "cpu", _kind_of(config), []
+    where, kind, notes = device or "cpu", _model_type(config), []
     folder = checkpoints.locate(path, what="model") if path is not None else None
     with quiet() as warned:
         if folder is not None:
@@ -153,11 +153,11 @@ def known_kinds() -> list[str]:
 
 
 def _backbone(kind: str) -> Backbone | None:
-    family = registered(kind)
+    family = find_family(kind)
     return family.get(Backbone) if family is not None else None
 
 
-def _kind_of(config: Any) -> str:
+def _model_type(config: Any) -> str:
     """Return the type of a model. From transformers 5.2x on the tower of a Qwen-VL has one of its own, with _vision."""
     whole = config.model_type.removesuffix("_vision")
     return whole if _backbone(whole) is not None else config.model_type
@@ -216,7 +216,7 @@ def _shrunken(config: Any) -> Any:
 def _check_kind(config: Any) -> None:
     from transformers import MODEL_MAPPING
 
-    kind = _kind_of(config)
+    kind = _model_type(config)
     if (known := _backbone(kind)) is not None and known.tower is not None:
         return
     try:
@@ -255,7 +255,7 @@ def _multiples(value: int, divisor: int) -> str:
 def _random(config: object, dtype: torch.dtype, device: str, seed: int, notes: list[str]) -> nn.Module:
     from transformers import AutoModel
 
-    kind = _kind_of(config)
+    kind = _model_type(config)
 
     def make() -> nn.Module:
         if (known := _backbone(kind)) is not None and known.tower is not None:
@@ -274,7 +274,7 @@ def _random(config: object, dtype: torch.dtype, device: str, seed: int, notes: l
 def _weights(folder: Path, config: object, dtype: str | None, notes: list[str]) -> nn.Module:
     from transformers import AutoModel
 
-    kind = _kind_of(config)
+    kind = _model_type(config)
     known, options = _backbone(kind), {}
     choice: Any = AutoModel
     if known is not None and known.tower is not None:

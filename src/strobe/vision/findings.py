@@ -11,7 +11,7 @@ from collections.abc import Iterator
 
 from strobe.core.findings.texts import Found, finding
 from strobe.core.findings.thresholds import Thresholds
-from strobe.core.findings.view import Part, examined, find, free, gib, ms, number, part, top, whole_ms
+from strobe.core.findings.view import Part, examined_measurements, find, free, gib, ms, number, part, top, whole_ms
 from strobe.core.results.answer import Result
 from strobe.core.results.measurement import Blocks, Measurement
 from strobe.core.results.numerals import significant
@@ -87,7 +87,7 @@ def patch_embedding(result: Result, _: Thresholds) -> Found:
         embedding = next((f for name in PATCHES if (f := find(measurement, name, inside="model")) is not None), None)
         if embedding is not None and embedding.ms > MAX_PATCH_EMBEDDING_SHARE * model.ms:
             gain = free(measurement, embedding.share)
-            yield _of_model(embedding, model), locals()
+            yield _model_evidence(embedding, model), locals()
 
 
 @finding("attention-heavy", "warning")
@@ -106,7 +106,7 @@ def attention(result: Result, _: Thresholds) -> Found:
             tokens = number(backbone.tokens) if (backbone := measurement.traits.backbone) else None
             clip = f", on {tokens:,.0f} tokens a clip" if tokens else ""
             gain = free(measurement, whole.share)
-            yield _of_model(whole, model), locals()
+            yield _model_evidence(whole, model), locals()
 
 
 @finding("memory-high", "warning")
@@ -121,7 +121,7 @@ def memory(result: Result, thresholds: Thresholds) -> Found:
     Do: Take fewer clips at a time (--batch_size), fewer frames, smaller images, or --model.dtype=bfloat16.
     """
     limit = thresholds.model_memory_gib * max(result.subject.parameters / LARGE, 1.0)
-    for measurement in examined(result, "inference"):
+    for measurement in examined_measurements(result, "inference"):
         held = measurement.memory.peak_device or measurement.memory.peak_process
         if top(measurement, "model") is not None and held is not None and held > limit * 2**30:
             weights = _gib(measurement.memory.weights)
@@ -139,7 +139,7 @@ def frame_rate(result: Result, _: Thresholds) -> Found:
     Do: {do}
     Gain: {gain}
     """
-    for measurement in examined(result, "inference"):
+    for measurement in examined_measurements(result, "inference"):
         model = top(measurement, "model")
         around = [whole for name in ("decode", "preprocessing") if (whole := top(measurement, name)) is not None]
         if model is None or not around:
@@ -185,14 +185,14 @@ _LEVERS = {
 }
 
 
-def _of_model(component: Part, model: Part) -> dict[str, float | str | None]:
+def _model_evidence(component: Part, model: Part) -> dict[str, float | str | None]:
     share = component.ms / model.ms
     return {"share": share, "part_ms": component.ms, "model_ms": model.ms, "gain_share": min(component.share, 1.0)}
 
 
 def _backbones(result: Result) -> Iterator[tuple[Measurement, Part, Blocks]]:
     """Every measurement of a model, with its blocks that take longest."""
-    for measurement in examined(result, "inference"):
+    for measurement in examined_measurements(result, "inference"):
         model = top(measurement, "model")
         groups = [blocks for blocks in measurement.blocks if blocks.path[:1] == ["model"] and blocks.names]
         if model is not None and groups:

@@ -13,8 +13,8 @@ from torch.nn.functional import interpolate
 from strobe.core.errors import UserError
 from strobe.core.families.capabilities import Backbone
 from strobe.core.families.family import Family
-from strobe.core.families.modules import along_blocks
-from strobe.core.families.registry import registered, types_with
+from strobe.core.families.modules import build_block_family
+from strobe.core.families.registry import find_family, list_types_having
 from strobe.core.results.subject import SubjectInfo
 from strobe.core.results.traits import BackboneTraits, Traits
 from strobe.core.results.units import metric
@@ -45,9 +45,9 @@ class ModelSubject(Abilities):
     on_device: bool = False
 
     def __post_init__(self) -> None:
-        self._family = registered(self.model.info.kind) or along_blocks(self.module)
+        self._family = find_family(self.model.info.kind) or build_block_family(self.module)
         if self.predictor and not self._predictor:
-            having = ", ".join(types_with(lambda family: _backbone(family).predictor))
+            having = ", ".join(list_types_having(lambda family: _backbone(family).predictor))
             raise UserError(f"--model.predictor is for {having}: {self.model.info.kind} has none")
         self.model.info.anatomy = self.family.name
         self.model.info.inputs = self.clips.description
@@ -72,7 +72,7 @@ class ModelSubject(Abilities):
         return self.model.notes
 
     @property
-    def compiled(self) -> Sequence[tuple[str, str]]:
+    def compiled_methods(self) -> Sequence[tuple[str, str]]:
         return self.family.compiled or (("", "forward"),)
 
     @property
@@ -185,10 +185,10 @@ def _preprocessing(model: Model, family: Family) -> tuple[Prepare, list[Hook]]:
         "preprocessing is Strobe's own: shorter side resized and centre cropped to the model's size, ImageNet's mean "
         "and deviation"
     )
-    return lambda frames: _resized(frames, model.img_size), []
+    return lambda frames: _resize_frames(frames, model.img_size), []
 
 
-def _resized(frames: Tensor, side: int) -> Tensor:
+def _resize_frames(frames: Tensor, side: int) -> Tensor:
     batch, length, channels, height, width = frames.shape
     scale = side / min(height, width)
     size = (max(round(height * scale), side), max(round(width * scale), side))

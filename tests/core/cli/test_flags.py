@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 import pytest
 
 from strobe.commands.breakdown import BreakdownConfig, read
-from strobe.core.cli.bounds import above, at_least, between, check_bounds
+from strobe.core.cli.bounds import check_bounds, exclusive_minimum_bound, minimum_bound, open_interval_bound
 from strobe.core.cli.help import help_text
 from strobe.core.cli.parse import parse
 from strobe.core.errors import UserError
@@ -23,19 +23,19 @@ from strobe.train.command import TrainConfig
 @dataclass
 class Inner:
     # How often.
-    times: int = field(default=0, metadata=at_least(0))
+    times: int = field(default=0, metadata=minimum_bound(0))
 
 
 @dataclass
 class Config:
     # How deep it goes.
-    depth: int = field(default=1, metadata=at_least(1))
+    depth: int = field(default=1, metadata=minimum_bound(1))
     # How long it takes.
-    seconds: float | None = field(default=None, metadata=above(0))
+    seconds: float | None = field(default=None, metadata=exclusive_minimum_bound(0))
     # How fast it is.
-    rate: float = field(default=5.0, metadata=above(0, finite=True))
+    rate: float = field(default=5.0, metadata=exclusive_minimum_bound(0, finite=True))
     # Which part of it.
-    within: float = field(default=0.1, metadata=between(0, 1))
+    within: float = field(default=0.1, metadata=open_interval_bound(0, 1))
     # Anything.
     seed: int = 0
     inner: Inner = field(default_factory=Inner)

@@ -26,7 +26,7 @@ from strobe.core.findings import Thresholds
 from strobe.core.results.answer import Result
 from strobe.core.runs import store
 from strobe.dataloader import command as dataloader
-from strobe.lerobot.flags.subject import studied
+from strobe.lerobot.flags.subject import build_study_answer
 from strobe.train import command as train
 
 TRACE = {"traceEvents": []}
@@ -61,7 +61,7 @@ def test_a_run_is_shown_and_kept_with_its_page_and_files(tmp_path: Path, capsys:
     ]
 
 
-@pytest.mark.parametrize("make", [runs.act, example_loader.starved])
+@pytest.mark.parametrize("make", [runs.act, example_loader.starving_loader])
 def test_an_answer_is_completed_whatever_its_kind(make: Callable[[], Result], tmp_path: Path):
     answer = make()
     answer.findings = []
@@ -83,10 +83,10 @@ def test_findings_that_the_study_has_drawn_stay():
 
 
 def test_a_reader_that_has_gone_away_does_not_cost_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    def gone(_: object) -> None:
+    def raise_broken_pipe(_: object) -> None:
         raise BrokenPipeError
 
-    monkeypatch.setattr(keeping, "show", gone)
+    monkeypatch.setattr(keeping, "show", raise_broken_pipe)
     with pytest.raises(BrokenPipeError):
         keeping.keep(runs.act(), tmp_path)
     (folder,) = tmp_path.iterdir()
@@ -131,12 +131,12 @@ def test_a_folder_that_refuses_is_told_without_advice_to_free_room(tmp_path: Pat
 def test_a_sweep_s_earlier_answer_outlives_a_full_disk(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ):
-    keeping.keep_in(sweeps.square(), tmp_path)
+    keeping.save_answer(sweeps.square(), tmp_path)
     assert capsys.readouterr().out.endswith(f"\nreport   {tmp_path / store.REPORT}\ncells    {tmp_path / 'cells'}\n")
     before = {path: path.read_bytes() for path in tmp_path.iterdir()}
     full(monkeypatch, store.RESULT)
     with pytest.raises(NotKeptError, match=r"cannot save the sweep in .*; free some or .* --sweep_dir"):
-        keeping.keep_in(sweeps.line(), tmp_path)
+        keeping.save_answer(sweeps.line(), tmp_path)
     assert "strobe sweep of" in capsys.readouterr().out
     assert {path: path.read_bytes() for path in tmp_path.iterdir()} == before
 
@@ -144,7 +144,9 @@ def test_a_sweep_s_earlier_answer_outlives_a_full_disk(
 def test_a_command_on_a_full_disk_ends_with_one_line_and_code_2(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ):
-    monkeypatch.setattr(breakdown.run, "study", lambda flags, config, live: studied(runs.act(), flags, config))
+    monkeypatch.setattr(
+        breakdown.run, "study", lambda flags, config, live: build_study_answer(runs.act(), flags, config)
+    )
     argv = ["breakdown", "--policy.type=act", f"--output_dir={tmp_path}"]
     assert main(argv) == 0
     (kept,) = tmp_path.iterdir()
@@ -211,7 +213,7 @@ def test_on_a_disk_that_is_really_full(small_disk: Path):
 def test_the_search_for_a_loader_ends_like_the_other_commands(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ):
-    monkeypatch.setattr(dataloader, "search", lambda *_: example_loader.starved(findings=[]))
+    monkeypatch.setattr(dataloader, "search", lambda *_: example_loader.starving_loader(findings=[]))
     argv = ["dataloader", f"--output_dir={tmp_path}", "--", "--dataset.repo_id=me/data", "--policy.type=act"]
     assert main(argv) == 0
     (folder,) = tmp_path.iterdir()

@@ -21,7 +21,7 @@ def test_in_the_block_it_has_no_thread_and_after_it_one_again(monkeypatch: pytes
     with Live() as live:
         assert own_threads(before)
         live.stage("profiling")
-        with live.without_threads():
+        with live.suspend_threads():
             assert own_threads(before) == []
             profiler = cProfile.Profile()
             profiler.runcall(time.sleep, 0.1)

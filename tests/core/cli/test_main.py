@@ -11,7 +11,7 @@ import pytest
 from support import warm
 from support.matrix import matrix
 from support.refused import assert_refused
-from support.stored import stored
+from support.stored import load_stored
 
 from strobe.core.cli.main import main
 from strobe.core.results.answer import CompareResult
@@ -26,7 +26,7 @@ def run(*argv: str) -> int:
     return main(list(argv))
 
 
-def only_run(folder: Path) -> Path:
+def find_only_run(folder: Path) -> Path:
     (found,) = [path.parent for path in folder.rglob("result.json")]
     return found
 
@@ -48,7 +48,7 @@ def test_breakdown_of_every_phase_on_a_recorded_dataset(pusht, tmp_path, capsys)
     )  # fmt: skip
     out = capsys.readouterr().out
     assert code == 0
-    folder = only_run(tmp_path)
+    folder = find_only_run(tmp_path)
     result = store.load(folder)
     assert [m.name for m in result.measurements] == ["inference", "training forward", "training step"]
     assert all(len(m.samples.values) >= 6 and m.samples.warmup for m in result.measurements)
@@ -80,7 +80,7 @@ def test_compare_rtc_on_a_flow_policy(policy_type, tmp_path, capsys):
     )
     out = capsys.readouterr().out
     assert code == 0
-    result = stored(CompareResult, only_run(tmp_path))
+    result = load_stored(CompareResult, find_only_run(tmp_path))
     assert [m.name for m in result.measurements] == ["without RTC", "with RTC"]
     (comparison,) = result.comparisons
     assert comparison.verdict.pairs == len(result.measurements[0].samples.values)
@@ -101,7 +101,7 @@ def test_compare_other_settings_and_the_same_twice(tmp_path):
         "--variant", "5 steps: policy.num_inference_steps=5",
     )  # fmt: skip
     assert code == 0
-    result = stored(CompareResult, only_run(tmp_path))
+    result = load_stored(CompareResult, find_only_run(tmp_path))
     same, fewer = result.comparisons
     assert same.agreement.largest_error == 0
     assert fewer.agreement.largest_error > 0
@@ -113,7 +113,7 @@ def test_compare_other_settings_and_the_same_twice(tmp_path):
 def test_compare_compiled_says_what_it_cannot_see(tmp_path):
     code = run("compare", "--policy.type=act", *TINY, "--compile", f"--output_dir={tmp_path}")
     assert code == 0
-    result = stored(CompareResult, only_run(tmp_path))
+    result = load_stored(CompareResult, find_only_run(tmp_path))
     compiled = result.measurement("baseline, compiled")
     assert "torch.compile" in compiled.unseen["backbone"]
     assert "backbone" not in {c.name for c in compiled.components}
@@ -214,7 +214,7 @@ def test_report_and_diff_of_runs(tmp_path, capsys):
     for name in ("before", "after"):
         code = run("breakdown", "--policy.type=act", *TINY, f"--output_dir={tmp_path / name}", "--skip_counting")
         assert code == 0
-    before, after = only_run(tmp_path / "before"), only_run(tmp_path / "after")
+    before, after = find_only_run(tmp_path / "before"), find_only_run(tmp_path / "after")
     (before / "report.html").unlink()
     capsys.readouterr()
     assert run("report", str(before)) == 0
@@ -247,7 +247,7 @@ def test_ctrl_c_keeps_what_was_measured(tmp_path):
         "--iterations=100000", "--seconds=300", "--threads=1", f"--output_dir={tmp_path}",
     )  # fmt: skip
     assert done.returncode == 130, done.stderr
-    result = store.load(only_run(tmp_path))
+    result = store.load(find_only_run(tmp_path))
     assert result.status == "interrupted"
     assert len(result.measurements[0].samples.values) > 3
     assert "interrupted" in done.stdout.lower()

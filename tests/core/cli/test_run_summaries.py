@@ -25,23 +25,23 @@ def run(tmp_path: Path) -> Path:
     return folder
 
 
-def kept(folder: Path) -> RunSummary:
+def read_summary(folder: Path) -> RunSummary:
     return RunSummary.model_validate_json((folder / SUMMARY).read_bytes())
 
 
-def changed(folder: Path, **fields: object) -> None:
+def change_summary(folder: Path, **fields: object) -> None:
     """Change fields of the summary that is kept."""
     data = json.loads((folder / SUMMARY).read_text())
     (folder / SUMMARY).write_text(json.dumps(data | fields))
 
 
 def test_a_summary_is_read_instead_of_the_answer(run):
-    changed(run, headline="from the summary")
+    change_summary(run, headline="from the summary")
     assert summary_of_run(run / store.RESULT).headline == "from the summary"
 
 
 def test_a_copied_run_keeps_its_summary(run, tmp_path):
-    changed(run, headline="from the summary")
+    change_summary(run, headline="from the summary")
     copy = tmp_path / "copy"
     copy.mkdir()
     for name in (store.RESULT, SUMMARY):
@@ -50,24 +50,24 @@ def test_a_copied_run_keeps_its_summary(run, tmp_path):
 
 
 def test_a_summary_of_another_answer_is_made_again(run):
-    changed(run, headline="of before")
+    change_summary(run, headline="of before")
     answer = runs.act()
     answer.title = "another"
     store.save(answer, run)
     assert summary_of_run(run / store.RESULT).headline != "of before"
-    assert kept(run).headline != "of before"
+    assert read_summary(run).headline != "of before"
 
 
 @pytest.mark.parametrize("content", ["", "{", "[]", '{"format": 1}'])
 def test_a_summary_that_is_none_is_made_again(run, content):
-    before = kept(run)
+    before = read_summary(run)
     (run / SUMMARY).write_text(content)
-    assert summary_of_run(run / store.RESULT) == before == kept(run)
+    assert summary_of_run(run / store.RESULT) == before == read_summary(run)
 
 
 def test_one_of_another_format_is_made_again(run):
-    before = kept(run)
-    changed(run, format=before.format + 1, headline="of a later Strobe")
+    before = read_summary(run)
+    change_summary(run, format=before.format + 1, headline="of a later Strobe")
     assert summary_of_run(run / store.RESULT) == before
 
 

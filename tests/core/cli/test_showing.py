@@ -10,7 +10,7 @@ import pytest
 from support.places import ROOT
 
 from strobe.core.cli.main import main
-from strobe.core.report.console import shortened
+from strobe.core.report.console import truncate_rows
 from strobe.core.report.document import Column, Row, Table
 from strobe.core.runs import store
 
@@ -31,7 +31,7 @@ def test_an_answer_fits_on_one_screen_and_says_what_else_there_is(run, capsys, m
     answer = store.load(run)
     assert len(lines) <= 40
     assert max(map(len, lines)) <= 110
-    assert lines[2].strip() in " ".join(answer.judged()[0].verdict.sentence.split())
+    assert lines[2].strip() in " ".join(answer.judged_comparisons()[0].verdict.sentence.split())
     assert [line for line in lines if line.startswith("! ")] == [
         f"! {finding.title}".ljust(len(line))
         for finding, line in zip(answer.findings, [line for line in lines if line.startswith("! ")], strict=False)
@@ -62,7 +62,7 @@ def test_json_is_the_result_on_one_line_and_nothing_else(run, capsys):
 def test_quiet_prints_the_sentences_alone(run, capsys):
     assert main(["report", str(run), "--quiet"]) == 0
     out = capsys.readouterr().out
-    assert store.load(run).judged()[0].verdict.sentence in out
+    assert store.load(run).judged_comparisons()[0].verdict.sentence in out
     assert "COMPARISON" not in out
     assert "Machine" not in out
 
@@ -85,7 +85,7 @@ def test_of_many_parts_the_smallest_are_left_out_and_counted():
     rows = [Row(["whole"], "whole", share=1.0), Row(["policy"], depth=1, share=0.9), *parts]
     rows += [Row(["other"], "other", 2, 0.2), Row(["preprocessing"], depth=1, share=0.05)]
     rows += [Row(["other"], "other", 1, 0.0001)]
-    shown = shortened(Table([Column("part")], rows), 14).rows
+    shown = truncate_rows(Table([Column("part")], rows), 14).rows
     assert len(shown) == 14
     assert [row.cells[0] for row in shown if row.depth < 2] == ["whole", "policy", "preprocessing", "other"]
     inside = [row for row in shown if row.depth == 2]
@@ -104,7 +104,7 @@ def test_the_screen_says_how_many_parts_it_left_out(tmp_path: Path, capsys: pyte
 def test_of_a_deep_tree_the_deepest_parts_go_first_and_then_the_last_rows():
     rows = [Row([f"{depth}"], depth=depth) for depth in (0, 1, 2, 2, 1, 2)]
     table = Table([Column("part")], rows)
-    assert [row.depth for row in shortened(table, 6).rows] == [0, 1, 2, 2, 1, 2]
-    assert [row.depth for row in shortened(table, 4).rows] == [0, 1, 1]
+    assert [row.depth for row in truncate_rows(table, 6).rows] == [0, 1, 2, 2, 1, 2]
+    assert [row.depth for row in truncate_rows(table, 4).rows] == [0, 1, 1]
     flat = Table([Column("part")], [Row([str(number)]) for number in range(9)])
-    assert [row.cells for row in shortened(flat, 3).rows] == [["0"], ["1"], ["2"]]
+    assert [row.cells for row in truncate_rows(flat, 3).rows] == [["0"], ["1"], ["2"]]

@@ -8,9 +8,9 @@ import pytest
 import torch
 from support.made_up_accelerator import GIB
 
-from strobe.core.devices.accelerators import generator_states, generators_restored, memory_of, numbered
+from strobe.core.devices.accelerators import find_device_memory, generator_states, generators_restored, number_device
 from strobe.core.errors import UserError
-from strobe.core.measure.accounting import Accounting, allocator_of
+from strobe.core.measure.accounting import Accounting, find_allocator
 from strobe.core.timeline import section
 
 SECOND = torch.device("cuda:1")
@@ -21,9 +21,9 @@ def test_figures_are_those_of_the_device_that_is_meant(made_up):
     second.take(GIB)
     second.take(-GIB // 2)
     second.reserved, second.driver_free, first.driver_free = 2 * GIB, 3 * GIB, 0
-    memory = memory_of(SECOND)
+    memory = find_device_memory(SECOND)
     assert memory is not None
-    assert (memory.allocated(), memory.peak()) == (GIB // 2, GIB)
+    assert (memory.allocated_bytes(), memory.peak()) == (GIB // 2, GIB)
     assert memory.free() == 3 * GIB + 2 * GIB - GIB // 2  # what torch holds and does not use can be had as well
     memory.reset_peak()
     assert memory.peak() == GIB // 2
@@ -34,7 +34,7 @@ def test_figures_are_those_of_the_device_that_is_meant(made_up):
 def test_an_allocator_s_peak_by_part_on_a_second_device(made_up, kind):
     card = made_up.cards[1]
     card.take(10_000)  # weights
-    allocator = allocator_of(torch.device(kind, 1))
+    allocator = find_allocator(torch.device(kind, 1))
     assert allocator is not None
     accounting = Accounting(allocator)
 
@@ -52,20 +52,20 @@ def test_an_allocator_s_peak_by_part_on_a_second_device(made_up, kind):
 def test_mps_tells_what_is_in_use_and_no_peak(monkeypatch):
     monkeypatch.setattr(torch, "get_device_module", lambda _: SimpleNamespace())
     monkeypatch.setattr(torch.mps, "current_allocated_memory", lambda: 7)
-    memory = memory_of(torch.device("mps"))
+    memory = find_device_memory(torch.device("mps"))
     assert memory is not None
     memory.reset_peak()
-    assert (memory.allocated(), memory.peak(), memory.free()) == (7, None, None)
-    assert allocator_of(torch.device("mps")) is None
-    assert memory_of(torch.device("cpu")) is None
+    assert (memory.allocated_bytes(), memory.peak(), memory.free()) == (7, None, None)
+    assert find_allocator(torch.device("mps")) is None
+    assert find_device_memory(torch.device("cpu")) is None
 
 
 def test_a_device_without_a_number_is_the_current_one(made_up):
     made_up.current = 1
-    assert numbered("cuda") == SECOND
-    assert numbered("cuda:0") == torch.device("cuda:0")
-    assert str(numbered("mps:0")) == "mps"
-    assert str(numbered("cpu")) == "cpu"
+    assert number_device("cuda") == SECOND
+    assert number_device("cuda:0") == torch.device("cuda:0")
+    assert str(number_device("mps:0")) == "mps"
+    assert str(number_device("cpu")) == "cpu"
 
 
 def test_random_numbers_of_the_device_that_is_meant_are_put_back(made_up):

@@ -4,7 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
-from support.findings_results import approve_findings, compared, measured, put_on, result, treated
+from support.findings_results import (
+    approve_findings,
+    make_applied_treatment,
+    make_comparison,
+    make_measurement,
+    make_treated_traits,
+    result,
+)
 
 from strobe.core.results.answer import CompareResult
 from strobe.core.results.data import Interval
@@ -16,21 +23,21 @@ PARTS = {"forward": 40.0, "forward/backbone": 26.0, "forward/encoder": 10.0, "ba
 
 def way(name: str, attention: str, **settings: Any) -> Measurement:
     trained = DelayTraining(way="sampled", prefix_attention=attention, delays=11)  # type: ignore[arg-type]
-    treatments = [put_on("policy", None, settings=settings)] if settings else []
-    traits = treated(*treatments, policy=PolicyTraits(delay_training=trained))
-    return measured(PARTS, name=name, phase="training step", traits=traits)
+    treatments = [make_applied_treatment("policy", None, settings=settings)] if settings else []
+    traits = make_treated_traits(*treatments, policy=PolicyTraits(delay_training=trained))
+    return make_measurement(PARTS, name=name, phase="training step", traits=traits)
 
 
-def against(name: str, ratio: float, kind: Any = "slower", attention: str = "one_way", **settings: Any) -> Any:
+def make_way(name: str, ratio: float, kind: Any = "slower", attention: str = "one_way", **settings: Any) -> Any:
     """A way to train, called like it, against the policy's own, which is sampled."""
-    judged = compared(kind, candidate=name, baseline="baseline")
+    judged = make_comparison(kind, candidate=name, baseline="baseline")
     judged.verdict.ratio, judged.verdict.interval = ratio, Interval(low=ratio - 0.02, high=ratio + 0.02, level=0.99)
     ways = way("baseline", attention), way(name, attention, delay_training=name, **settings)
     return result(*ways, of=CompareResult, comparisons=[judged])
 
 
-def without_delays() -> Any:
-    made = against("packed", 1.1)
+def make_way_lacking_delays() -> Any:
+    made = make_way("packed", 1.1)
     for each in made.measurements:
         each.traits = Traits()
     return made
@@ -38,15 +45,17 @@ def without_delays() -> Any:
 
 def test_what_is_found() -> None:
     own = Traits(policy=PolicyTraits(delay_training=DelayTraining(delays=6)))
-    forward = measured({"forward": 100.0, "forward/backbone": 65.0}, phase="training forward", name="t", traits=own)
+    forward = make_measurement(
+        {"forward": 100.0, "forward/backbone": 65.0}, phase="training forward", name="t", traits=own
+    )
     approve_findings("delays", {
         "delays-.*": {
-            "packing that costs little": ("delays-packed", against("packed", 1.09)),
-            "expanding that is dear": ("delays-expanded", against("expanded", 5.4)),
+            "packing that costs little": ("delays-packed", make_way("packed", 1.09)),
+            "expanding that is dear": ("delays-expanded", make_way("expanded", 5.4)),
             "unlike attention": (
-                "delays-packed", against("packed", 1.1, attention="two_way", prefix_attention="one_way")),
-            "noise": ("", against("packed", 1.1, "too noisy")),
-            "a policy without delays": ("", without_delays()),
+                "delays-packed", make_way("packed", 1.1, attention="two_way", prefix_attention="one_way")),
+            "noise": ("", make_way("packed", 1.1, "too noisy")),
+            "a policy without delays": ("", make_way_lacking_delays()),
         },
         "backbone-.*": {"the policy's own delays": ("backbone-undecided", result(forward))},
     })  # fmt: skip

@@ -4,7 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
-from support.findings_results import N, approve_findings, measured, put_on, result, treated
+from support.findings_results import (
+    N,
+    approve_findings,
+    make_applied_treatment,
+    make_measurement,
+    make_treated_traits,
+    result,
+)
 
 from strobe.core.results.answer import CompareResult
 from strobe.core.results.comparison import Comparison, GradientAgreement, Verdict
@@ -13,7 +20,11 @@ from strobe.core.results.measurement import Memory
 from strobe.core.results.traits import Traits, TreatmentTraits
 
 PARTS = {"forward": 40.0, "backward": 50.0, "optimizer": 5.0}
-BF16, FP16, COMPILED = put_on("amp", "bf16"), put_on("amp", "fp16"), put_on("compile", "default")
+BF16, FP16, COMPILED = (
+    make_applied_treatment("amp", "bf16"),
+    make_applied_treatment("amp", "fp16"),
+    make_applied_treatment("compile", "default"),
+)
 
 
 def run(ratio: float, *levers: TreatmentTraits, kind: Any = "faster", held: float = 1.0, phase: str = "training step",
@@ -27,9 +38,9 @@ def run(ratio: float, *levers: TreatmentTraits, kind: Any = "faster", held: floa
                         gradient=GradientAgreement(**(gradient | same)))  # fmt: skip
     memory = [Memory(peak_activations=round(share * 2**30)) for share in (1.0, held)]
     return result(
-        measured(PARTS, name="baseline", phase=phase, traits=Traits(batch_size=8), memory=memory[0]),
-        measured(PARTS, name="it", phase=phase, whole=100 * ratio, memory=memory[1],
-                 traits=treated(*levers or [BF16], batch_size=8, build_s=1.0)),
+        make_measurement(PARTS, name="baseline", phase=phase, traits=Traits(batch_size=8), memory=memory[0]),
+        make_measurement(PARTS, name="it", phase=phase, whole=100 * ratio, memory=memory[1],
+                 traits=make_treated_traits(*levers or [BF16], batch_size=8, build_s=1.0)),
         of=CompareResult, comparisons=[judged],
     )  # fmt: skip
 
@@ -41,13 +52,14 @@ def test_what_is_found() -> None:
     noisy: dict[str, Any] = {"seed_cosine": 0.5}
     approve_findings("levers", {"lever.*|accumulation.*|checkpointing.*|float16.*": {
         # In lerobot-train's spelling.
-        "amp with a flag": (amp, run(0.7, put_on("amp", "bf16", **flagged[0]))),
+        "amp with a flag": (amp, run(0.7, make_applied_treatment("amp", "bf16", **flagged[0]))),
         "amp without a flag": (amp, run(0.7, FP16)),
-        "tf32": ("lever-tf32-pays", run(0.7, put_on("tf32"))),
-        "compile": ("lever-compile-pays", run(0.7, put_on("compile", "default", **flagged[1]))),
-        "fused": ("lever-fused-pays", run(0.7, put_on("fused"))),
-        "three together": ("lever-amp-tf32-fused-pays", run(0.6, BF16, put_on("tf32"), put_on("fused"))),
-        "no effect": (none, run(1.0, put_on("channels_last"), kind="no difference shown")),
+        "tf32": ("lever-tf32-pays", run(0.7, make_applied_treatment("tf32"))),
+        "compile": ("lever-compile-pays", run(0.7, make_applied_treatment("compile", "default", **flagged[1]))),
+        "fused": ("lever-fused-pays", run(0.7, make_applied_treatment("fused"))),
+        "three together": ("lever-amp-tf32-fused-pays",
+                           run(0.6, BF16, make_applied_treatment("tf32"), make_applied_treatment("fused"))),
+        "no effect": (none, run(1.0, make_applied_treatment("channels_last"), kind="no difference shown")),
         "slower": (none, run(1.3, kind="slower")),
         "noise": ("", run(0.7, kind="too noisy")),
         "fast, and another gradient": ("lever-amp-turns-gradient", run(0.5, cosine=0.4)),
@@ -61,15 +73,19 @@ def test_what_is_found() -> None:
             "float16-needs-scaler lever-amp-pays", run(0.9, FP16, underflow=0.3, overflow=0)),
         "float16 that overflows": ("float16-needs-scaler lever-amp-pays", run(0.9, FP16, underflow=0.0, overflow=7)),
         "float16 that loses hardly any": (amp, run(0.9, FP16, underflow=0.001, overflow=0)),
-        "accumulation that saves": ("accumulation-saves", run(1.2, put_on("accumulate", 4), kind="slower", held=0.25)),
-        "accumulation that does not": ("accumulation-saves-nothing", run(1.2, put_on("accumulate", 4), kind="slower")),
+        "accumulation that saves": ("accumulation-saves",
+                                    run(1.2, make_applied_treatment("accumulate", 4), kind="slower", held=0.25)),
+        "accumulation that does not": ("accumulation-saves-nothing",
+                                       run(1.2, make_applied_treatment("accumulate", 4), kind="slower")),
         "checkpoints that save": (
             "checkpointing-saves",
-            run(1.2, put_on("checkpointing", **flagged[2]), kind="slower", held=0.5),
+            run(1.2, make_applied_treatment("checkpointing", **flagged[2]), kind="slower", held=0.5),
         ),
-        "checkpoints that do not": ("checkpointing-saves-nothing", run(1.2, put_on("checkpointing"), kind="slower")),
-        "a lever that has no flag": ("lever-tf32-pays", run(0.9, put_on("tf32", value=False))),
+        "checkpoints that do not": ("checkpointing-saves-nothing",
+                                    run(1.2, make_applied_treatment("checkpointing"), kind="slower")),
+        "a lever that has no flag": ("lever-tf32-pays", run(0.9, make_applied_treatment("tf32", value=False))),
         "a forward": ("", run(0.7, phase="training forward")),
         "an inference": ("", run(0.7, phase="inference")),
-        "a setting that differs too": ("", run(0.7, BF16, put_on("policy", None, settings={"num_steps": 2}))),
+        "a setting that differs too": ("",
+            run(0.7, BF16, make_applied_treatment("policy", None, settings={"num_steps": 2}))),
     }})  # fmt: skip

@@ -2,13 +2,13 @@
 
 from typing import Any
 
-from support.findings_results import approve_findings, measured, result
+from support.findings_results import approve_findings, make_measurement, result
 
 
 def waits(parts: dict[str, float], host: dict[str, float], clock: str = "device") -> Any:
     """Parts, and the ms that the host takes for some of them."""
     more = {path: {"host_ms": ms} for path, ms in host.items()}
-    return result(measured(parts, clock=clock, more=more), device="cuda:0")
+    return result(make_measurement(parts, clock=clock, more=more), device="cuda:0")
 
 
 def one_part(host: float, clock: str = "device") -> Any:
@@ -24,37 +24,37 @@ def two_parts(vision: float) -> Any:
 def reaches(ms: float, share: float | None) -> Any:
     """A part that reaches this share of the machine's ceiling."""
     more = {"policy/encoder": {"ceiling_share": share}}
-    return result(measured({"policy": 100.0, "policy/encoder": ms}, more=more))
+    return result(make_measurement({"policy": 100.0, "policy/encoder": ms}, more=more))
 
 
-def in_float32(share: float, *, fast: float = 400.0, half: int = 90) -> Any:
+def make_float32_part(share: float, *, fast: float = 400.0, half: int = 90) -> Any:
     """A part of 10 GFLOP in 100 ms, ``share`` of them in float32."""
     slow, gflop, part = 100.0, 10.0, "policy/vision tower"
     least = share * gflop / slow + (1 - share) * gflop / fast
-    made = measured({"policy": 100.0, part: 100.0}, more={part: {"gflop": gflop, "ceiling_share": least / 0.1}})
+    made = make_measurement({"policy": 100.0, part: 100.0}, more={part: {"gflop": gflop, "ceiling_share": least / 0.1}})
     gflops = {"float32": slow, "bfloat16": fast}
     return result(made, dtypes={"bfloat16": half, "float32": 100 - half}, gflops=gflops)
 
 
-def in_half(gflop: float, half: float = 100.0) -> Any:
+def make_half_part(gflop: float, half: float = 100.0) -> Any:
     """100 ms with ``gflop`` in bfloat16; half of what they take at its ceiling can be gained."""
     more = {"policy": {"gflop": gflop, "gflop_by_dtype": {"bfloat16": gflop}}}
-    return result(measured({"policy": 100.0}, more=more), gflops={"float32": 200.0, "bfloat16": half})
+    return result(make_measurement({"policy": 100.0}, more=more), gflops={"float32": 200.0, "bfloat16": half})
 
 
-def on_nodes(nodes: int, threads: int, device: str = "cpu") -> Any:
-    seen = result(measured({"policy": 100.0}), device=device)
+def make_nodes_result(nodes: int, threads: int, device: str = "cpu") -> Any:
+    seen = result(make_measurement({"policy": 100.0}), device=device)
     seen.machine.nodes, seen.machine.threads = nodes, threads
     return seen
 
 
-def on_apple(policy: float, preprocessing: float, device: str = "mps", known: bool = True) -> Any:
-    whole = measured({"preprocessing": preprocessing, "policy": policy}, whole=policy + preprocessing)
+def make_apple_result(policy: float, preprocessing: float, device: str = "mps", known: bool = True) -> Any:
+    whole = make_measurement({"preprocessing": preprocessing, "policy": policy}, whole=policy + preprocessing)
     return result(whole, device=device, mps_known=known)
 
 
 def fetches(kernel_ms: float, faults: int, clock: str = "host") -> Any:
-    measurement = measured({"policy": 100.0}, clock=clock)
+    measurement = make_measurement({"policy": 100.0}, clock=clock)
     measurement.memory.kernel_ms, measurement.memory.page_faults = kernel_ms, faults
     seen = result(measurement)
     seen.machine.threads = 2
@@ -80,33 +80,33 @@ def test_what_is_found() -> None:
             "no ceiling": ("", reaches(20.0, None)),
         },
         "single-precision": {
-            "all in float32": ("single-precision", in_float32(1.0)),
-            "51 % in float32": ("single-precision", in_float32(0.51)),
-            "49 % in float32": ("", in_float32(0.49)),
-            "none in float32": ("", in_float32(0.0)),
-            "half is no faster": ("", in_float32(1.0, fast=140.0)),
-            "weights in float32": ("", in_float32(1.0, half=10)),
+            "all in float32": ("single-precision", make_float32_part(1.0)),
+            "51 % in float32": ("single-precision", make_float32_part(0.51)),
+            "49 % in float32": ("", make_float32_part(0.49)),
+            "none in float32": ("", make_float32_part(0.0)),
+            "half is no faster": ("", make_float32_part(1.0, fast=140.0)),
+            "weights in float32": ("", make_float32_part(1.0, half=10)),
         },
         "half-slower": {
-            "80 % in half": ("half-slower", in_half(8.0)),
-            "41 % in half": ("half-slower", in_half(4.1)),
-            "39 % in half": ("", in_half(3.9)),
-            "half is hardly slower": ("", in_half(8.0, half=150.0)),
-            "half is faster": ("", in_half(8.0, half=400.0)),
-            "no rate of half": ("", in_half(8.0, half=0.0)),
+            "80 % in half": ("half-slower", make_half_part(8.0)),
+            "41 % in half": ("half-slower", make_half_part(4.1)),
+            "39 % in half": ("", make_half_part(3.9)),
+            "half is hardly slower": ("", make_half_part(8.0, half=150.0)),
+            "half is faster": ("", make_half_part(8.0, half=400.0)),
+            "no rate of half": ("", make_half_part(8.0, half=0.0)),
         },
         "several-nodes": {
-            "two threads on two nodes": ("several-nodes", on_nodes(2, 2)),
-            "one thread": ("", on_nodes(2, 1)),
-            "one node": ("", on_nodes(1, 2)),
-            "a GPU": ("", on_nodes(2, 2, "cuda:0")),
+            "two threads on two nodes": ("several-nodes", make_nodes_result(2, 2)),
+            "one thread": ("", make_nodes_result(2, 1)),
+            "one node": ("", make_nodes_result(1, 2)),
+            "a GPU": ("", make_nodes_result(2, 2, "cuda:0")),
         },
         apple.replace(" ", "|"): {
-            "fast on mps": (apple, on_apple(150.0, 20.0)),
-            "middling on mps": (apple, on_apple(151.0, 21.0)),
-            "slow on mps": (apple, on_apple(251.0, 51.0)),
-            "slow on a CPU": ("", on_apple(251.0, 51.0, "cpu")),
-            "a policy without figures for mps": ("", on_apple(251.0, 51.0, known=False)),
+            "fast on mps": (apple, make_apple_result(150.0, 20.0)),
+            "middling on mps": (apple, make_apple_result(151.0, 21.0)),
+            "slow on mps": (apple, make_apple_result(251.0, 51.0)),
+            "slow on a CPU": ("", make_apple_result(251.0, 51.0, "cpu")),
+            "a policy without figures for mps": ("", make_apple_result(251.0, 51.0, known=False)),
         },
         "memory-churn": {
             "fetched on every call": ("memory-churn", fetches(20.0, 5000)),

@@ -2,36 +2,36 @@
 
 from typing import Any
 
-from support.findings_results import approve_findings, measured, result
+from support.findings_results import approve_findings, make_measurement, result
 
 from strobe.core.findings import Thresholds
 
 A, B = {"policy": 100.0, "policy/a": 40.0, "policy/b": 60.0}, {"vision": 60.0, "vision/0": 30.0, "vision/2": 30.0}
 
 
-def of(parts: dict[str, float], *twice: int) -> Any:
+def make_repeated_parts(parts: dict[str, float], *twice: int) -> Any:
     """An inference in which parts at the places ``twice`` run once more."""
-    made = measured(parts)
+    made = make_measurement(parts)
     made.components += [made.components[place].model_copy() for place in twice]
     return result(made)
 
 
 def forward(ms: float, whole: float = 200.0) -> Any:
     parts = {"preprocessing": whole - 100, "forward": 100.0, "forward/backbone": ms, "forward/encoder": 100.0 - ms}
-    return result(measured(parts, phase="training forward", whole=whole))
+    return result(make_measurement(parts, phase="training forward", whole=whole))
 
 
 def test_what_is_found() -> None:
     approve_findings("parts", {
         "biggest-part": {
-            "the part that could give most": ("biggest-part", of(
+            "the part that could give most": ("biggest-part", make_repeated_parts(
                 {"preprocessing": 5.0, "policy": 95.0, "policy/backbone": 60.0, "policy/encoder": 35.0})),
-            "blocks below the first cut do not hide it": ("biggest-part", of(
+            "blocks below the first cut do not hide it": ("biggest-part", make_repeated_parts(
                 {"policy": 100.0, "policy/encoder": 60.0, "policy/encoder/layer 0": 60.0, "policy/decoder": 40.0})),
-            "a part that runs twice is summed": ("biggest-part", of(A, 1)),
-            "numbered modules of two sequences are not one": ("biggest-part", of(
+            "a part that runs twice is summed": ("biggest-part", make_repeated_parts(A, 1)),
+            "numbered modules of two sequences are not one": ("biggest-part", make_repeated_parts(
                 B | {"denoiser": 40.0, "denoiser/2": 40.0})),
-            "no parts": ("", of({})),
+            "no parts": ("", make_repeated_parts({})),
         },
         "backbone-.*": {  # by its share of the forward alone
             "backbone 70 %": ("backbone-dominates", forward(70.0)),
@@ -40,12 +40,13 @@ def test_what_is_found() -> None:
             "backbone 49.9 %": ("backbone-small", forward(49.9)),
             "ten delays": ("backbone-dominates", forward(80.0, 100.0), Thresholds(delays=10)),
             "another limit": ("backbone-dominates", forward(60.0), Thresholds(backbone_dominates=0.6)),
-            "at inference": ("", of({"policy": 100.0, "policy/backbone": 80.0})),
+            "at inference": ("", make_repeated_parts({"policy": 100.0, "policy/backbone": 80.0})),
         },
         "preprocessing-heavy|policy-share-low": {
-            "preprocessing 20 %": ("", of({"preprocessing": 20.0, "policy": 80.0})),
-            "preprocessing 20.1 %": ("preprocessing-heavy", of({"preprocessing": 20.1, "policy": 79.9})),
-            "policy 70 %": ("", of({"policy": 70.0, "postprocessing": 30.0})),
-            "policy 69.9 %": ("policy-share-low", of({"policy": 69.9, "postprocessing": 30.1})),
+            "preprocessing 20 %": ("", make_repeated_parts({"preprocessing": 20.0, "policy": 80.0})),
+            "preprocessing 20.1 %": ("preprocessing-heavy",
+                                     make_repeated_parts({"preprocessing": 20.1, "policy": 79.9})),
+            "policy 70 %": ("", make_repeated_parts({"policy": 70.0, "postprocessing": 30.0})),
+            "policy 69.9 %": ("policy-share-low", make_repeated_parts({"policy": 69.9, "postprocessing": 30.1})),
         },
     })  # fmt: skip

@@ -2,7 +2,14 @@
 
 from typing import Any
 
-from support.findings_results import N, approve_findings, measured, put_on, result, treated
+from support.findings_results import (
+    N,
+    approve_findings,
+    make_applied_treatment,
+    make_measurement,
+    make_treated_traits,
+    result,
+)
 
 from strobe.core.results.agreement import Agreement
 from strobe.core.results.answer import CompareResult
@@ -23,12 +30,12 @@ def run(ratio: float, *names: str, width: float = 0.01, kind: Any = "faster", pa
     verdict = Verdict(kind=kind, ratio=ratio, pairs=N, sentence="",
                       interval=Interval(low=ratio - width, high=ratio + width, level=0.99))  # fmt: skip
     same = Agreement(**{"cosine": 1.0, "note": ""} | more, largest_error=0.5, mean_error=0.1, observations=N)
-    first = Traits() if dtypes else treated(put_on("precision", baseline))
-    traits = treated(put_on("precision", name, part=part), *others)
+    first = Traits() if dtypes else make_treated_traits(make_applied_treatment("precision", baseline))
+    traits = make_treated_traits(make_applied_treatment("precision", name, part=part), *others)
     judged = Comparison(baseline=baseline, candidate=name, verdict=verdict, difference_ms=1.0, agreement=same)
     return result(
-        measured({"policy": 100.0}, name=baseline, traits=first),
-        measured({"policy": 100.0 * ratio}, name=name, whole=100.0 * ratio, traits=traits),
+        make_measurement({"policy": 100.0}, name=baseline, traits=first),
+        make_measurement({"policy": 100.0 * ratio}, name=name, whole=100.0 * ratio, traits=traits),
         of=CompareResult, comparisons=[judged], **{"dtypes": dtypes} if dtypes else {},
         gflops={"float32": 100.0, "bfloat16": fast, "float16": fast},
     )  # fmt: skip
@@ -53,7 +60,7 @@ def test_what_is_found() -> None:
         # Only lower precisions are judged, and only alone.
         "a higher precision": ("", run(0.3, "fp32", "bf16")),
         "another half": ("", run(0.3, "fp16", "bf16")),
-        "compiled too": ("", run(0.3, others=[put_on("compile", "default")])),
+        "compiled too": ("", run(0.3, others=[make_applied_treatment("compile", "default")])),
         "tf32": ("precision-tf32-fast", run(0.3, "tf32")),
         "as it is in float32": (fast, run(0.3, dtypes={"float32": 52_000_000})),
         "as it is mostly in bfloat16": ("", run(0.3, dtypes={"bfloat16": 2, "float32": 1})),

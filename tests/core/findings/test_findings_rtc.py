@@ -2,13 +2,23 @@
 
 from typing import Any
 
-from support.findings_results import approve_findings, compared, measured, put_on, result, treated
+from support.findings_results import (
+    approve_findings,
+    make_applied_treatment,
+    make_comparison,
+    make_measurement,
+    make_treated_traits,
+    result,
+)
 
 from strobe.core.findings import Thresholds
 from strobe.core.results.answer import CompareResult
 from strobe.core.results.traits import PolicyTraits, RealTimeChunking
 
-COMPILED = treated(put_on("rtc", rtc=RealTimeChunking()), put_on("compile", "default", builds="compiled"))
+COMPILED = make_treated_traits(
+    make_applied_treatment("rtc", rtc=RealTimeChunking()),
+    make_applied_treatment("compile", "default", builds="compiled"),
+)
 
 
 def pair(base: float = 80.0, correction: float = 16.0, autograd: float = 8.0, *, whole: float = 120.0,
@@ -22,23 +32,25 @@ def pair(base: float = 80.0, correction: float = 16.0, autograd: float = 8.0, *,
     other = PolicyTraits(denoising_steps=steps) if steps else policy
     plain = {"policy": 98.0, "policy/denoise step": 40.0 if steps else 80.0}
     return result(
-        measured(plain, name="without RTC", traits=treated(put_on("rtc", False), policy=other)),
-        measured(parts, name="with RTC", whole=whole, traits=treated(put_on("rtc", rtc=guidance), policy=policy)),
+        make_measurement(plain, name="without RTC",
+                         traits=make_treated_traits(make_applied_treatment("rtc", False), policy=other)),
+        make_measurement(parts, name="with RTC", whole=whole,
+                         traits=make_treated_traits(make_applied_treatment("rtc", rtc=guidance), policy=policy)),
         of=CompareResult, compilable=fields.pop("compilable", True), **fields,
     )  # fmt: skip
 
 
-def alone() -> Any:
+def make_lone_result() -> Any:
     return result(pair().measurements[1])
 
 
-def compiled(*others: Any, **fields: Any) -> Any:
-    last = measured({"policy": 90.0}, name="with RTC, compiled", traits=COMPILED)
+def make_compiled_result(*others: Any, **fields: Any) -> Any:
+    last = make_measurement({"policy": 90.0}, name="with RTC, compiled", traits=COMPILED)
     return result(*others, last, of=CompareResult, **fields)
 
 
 def test_what_is_found() -> None:
-    slower: dict[str, Any] = {"comparisons": [compared("slower")]}
+    slower: dict[str, Any] = {"comparisons": [make_comparison("slower")]}
     approve_findings("rtc", {
         "rtc-overhead": {  # guidance over base denoising
             "guidance 30 %": ("rtc-overhead", pair(80.0, 24.0)),
@@ -46,9 +58,9 @@ def test_what_is_found() -> None:
             "guidance 50 %": ("rtc-overhead", pair(80.0, 40.0)),
             "guidance 50.1 %": ("rtc-overhead", pair(80.0, 40.1)),
             "base denoising grew too": ("rtc-overhead", pair(100.0)),
-            "nothing without RTC": ("rtc-overhead", alone()),
+            "nothing without RTC": ("rtc-overhead", make_lone_result()),
             "without RTC and with other steps": ("rtc-overhead", pair(steps=5)),
-            "compiled without parts": ("", compiled(pair().measurements[0])),
+            "compiled without parts": ("", make_compiled_result(pair().measurements[0])),
         },
         "rtc-autograd": {
             "autograd 15 %": ("rtc-autograd", pair(80.0, 16.0, 12.0)),
@@ -72,8 +84,8 @@ def test_what_is_found() -> None:
         },
         "rtc-not-compiled": {
             "slower": ("rtc-not-compiled", pair(**slower)),
-            "no difference": ("", pair(comparisons=[compared("no difference shown")])),
+            "no difference": ("", pair(comparisons=[make_comparison("no difference shown")])),
             "a policy that cannot be compiled": ("", pair(compilable=False, **slower)),
-            "compiled already": ("", compiled(*pair().measurements, compilable=True, **slower)),
+            "compiled already": ("", make_compiled_result(*pair().measurements, compilable=True, **slower)),
         },
     })  # fmt: skip

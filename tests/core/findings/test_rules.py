@@ -8,8 +8,15 @@ import draccus
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from support.examples import scaled
-from support.findings_results import compared, measured, put_on, result, summary, treated
+from support.examples import scale_count
+from support.findings_results import (
+    make_applied_treatment,
+    make_comparison,
+    make_measurement,
+    make_treated_traits,
+    result,
+    summary,
+)
 
 from strobe.core.findings import Thresholds
 from strobe.core.kinds import advise
@@ -24,17 +31,19 @@ from strobe.lerobot.schema.registries import POLICY
 
 
 def test_a_healthy_result_has_no_warnings():
-    inference = measured({"preprocessing": 8.0, "policy": 90.0, "policy/backbone": 60.0, "policy/encoder": 29.0})
+    inference = make_measurement(
+        {"preprocessing": 8.0, "policy": 90.0, "policy/backbone": 60.0, "policy/encoder": 29.0}
+    )
     parts = {"forward": 98.0, "forward/backbone": 80.0, "forward/encoder": 17.0}
-    training = measured(parts, name="training forward", phase="training forward")
+    training = make_measurement(parts, name="training forward", phase="training forward")
     found = advise(result(inference, training))
     assert found
     assert not [finding for finding in found if finding.level == "warning"]
 
 
 def test_warnings_come_first_then_the_larger_gain():
-    slow = measured({"preprocessing": 40.0, "policy": 60.0, "policy/encoder": 55.0, "other": 6.0})
-    found = advise(result(slow, measured({"policy": 100.0}, name="again")))
+    slow = make_measurement({"preprocessing": 40.0, "policy": 60.0, "policy/encoder": 55.0, "other": 6.0})
+    found = advise(result(slow, make_measurement({"policy": 100.0}, name="again")))
     assert [finding.rule for finding in found][:2] == ["preprocessing-heavy", "other-large"]
     levels = [finding.level for finding in found]
     assert levels == sorted(levels, key=["warning", "info", "good"].index)
@@ -43,7 +52,9 @@ def test_warnings_come_first_then_the_larger_gain():
 
 
 def test_of_a_comparison_only_the_baseline_is_cut_into_parts():
-    found = advise(result(measured({"policy": 90.0}), measured({"policy": 80.0}, name="with"), of=CompareResult))
+    found = advise(
+        result(make_measurement({"policy": 90.0}), make_measurement({"policy": 80.0}, name="with"), of=CompareResult)
+    )
     assert [finding.rule for finding in found].count("biggest-part") == 1
 
 
@@ -104,8 +115,15 @@ def measurements(draw: Any) -> Measurement:
     guidance = st.builds(RealTimeChunking, execution_horizon=whole, inference_delay=whole)
     treatments = [
         *draw(st.lists(st.builds(TreatmentTraits, key=st.just("rtc"), value=st.just(True), rtc=guidance), max_size=1)),
-        *draw(st.lists(st.sampled_from([put_on("precision", "fp32"), put_on("precision", "fp16")]), max_size=1)),
-        *draw(st.lists(st.just(put_on("compile", builds="compiled")), max_size=1)),
+        *draw(
+            st.lists(
+                st.sampled_from(
+                    [make_applied_treatment("precision", "fp32"), make_applied_treatment("precision", "fp16")]
+                ),
+                max_size=1,
+            )
+        ),
+        *draw(st.lists(st.just(make_applied_treatment("compile", builds="compiled")), max_size=1)),
     ]
     policy = draw(st.none() | st.builds(PolicyTraits, trainable_tensors=whole, denoising_steps=whole))
     return Measurement(
@@ -114,7 +132,7 @@ def measurements(draw: Any) -> Measurement:
         clock=draw(st.sampled_from(["host", "device"])),
         samples=Samples(values=values, summary=draw(summaries), notes=draw(st.lists(words, max_size=2))),
         components=draw(st.lists(components(len(values)), max_size=8)),
-        traits=treated(*treatments, policy=policy, batch_size=draw(whole)),
+        traits=make_treated_traits(*treatments, policy=policy, batch_size=draw(whole)),
         unseen=draw(st.dictionaries(st.text(max_size=3), st.text(max_size=3), max_size=2)),
     )
 
@@ -135,14 +153,16 @@ def results(draw: Any) -> Result:
     if not isinstance(made, CompareResult):
         return made
     for kind in draw(st.lists(st.sampled_from(kinds), max_size=2)):
-        made.comparisons.append(compared(kind))
+        made.comparisons.append(make_comparison(kind))
     return made
 
 
 @pytest.mark.slow("drawn results by the hundred", each_change=True)
 @given(results())
 @settings(
-    max_examples=scaled(200), deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large]
+    max_examples=scale_count(200),
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
 )
 def test_advice_on_any_valid_result_is_whole_and_finite(made: Result):
     before = made.model_dump_json()
@@ -162,8 +182,8 @@ def test_no_finding_names_a_type_that_is_not_the_subject_s(share: float):
     """What was measured on ACT, or in a kit for V-JEPA 2, is no advice to name them to somebody else's policy."""
     types = [kind for kind in kinds(POLICY) if kind not in ("act", "small_flow")]
     parts = {"forward": 100.0, "forward/backbone": 100 * share, "forward/head": 99 * (1 - share)}
-    forward = measured(parts, name="training forward", phase="training forward")
-    inference = measured({"preprocessing": 40.0, "policy": 60.0, "policy/denoise step": 59.0})
+    forward = make_measurement(parts, name="training forward", phase="training forward")
+    inference = make_measurement({"preprocessing": 40.0, "policy": 60.0, "policy/denoise step": 59.0})
     for finding in advise(result(inference, forward, kind="small_flow", device="mps", mps_known=True)):
         said = " ".join((finding.title, finding.seen, finding.why, finding.do, finding.gain))
         named = [kind for kind in (*types, "type=act", "pi0", "V-JEPA") if kind in said]

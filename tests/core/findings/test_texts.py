@@ -16,9 +16,9 @@ import pytest
 
 from strobe.core import slices
 from strobe.core.findings.texts import DECLARED, FORMS, LABELS, Found, Texts, finding
-from strobe.core.kinds import rules_on
+from strobe.core.kinds import study_rules
 
-assert [rules_on(study) for study in slices.kinds()]  # loading them declares them
+assert [study_rules(study) for study in slices.kinds()]  # loading them declares them
 EACH = pytest.mark.parametrize("texts", tuple(DECLARED), ids=lambda texts: texts.ids[0])
 
 
@@ -29,19 +29,19 @@ def fields(*texts: str) -> Iterator[tuple[str, str]]:
             yield name, form or ""
 
 
-def written(condition: Any) -> set[str]:
+def find_written_keys(condition: Any) -> set[str]:
     """The keys of dictionaries that a condition and what it calls write out; its own names, if it hands them on."""
-    named = {node.id for node in ast.walk(parsed(condition)) if isinstance(node, ast.Name)}
+    named = {node.id for node in ast.walk(parse_function(condition)) if isinstance(node, ast.Name)}
     called = [each for name in named if inspect.isfunction(each := condition.__globals__.get(name))]
     dictionaries = [
-        node for each in (condition, *called) for node in ast.walk(parsed(each)) if isinstance(node, ast.Dict)
+        node for each in (condition, *called) for node in ast.walk(parse_function(each)) if isinstance(node, ast.Dict)
     ]
     keys = {str(key.value) for node in dictionaries for key in node.keys if isinstance(key, ast.Constant)}
     names = (*condition.__code__.co_varnames, *condition.__code__.co_cellvars)
     return keys | set(names if "locals" in named else ())
 
 
-def parsed(function: Any) -> ast.Module:
+def parse_function(function: Any) -> ast.Module:
     return ast.parse(textwrap.dedent(inspect.getsource(function)))
 
 
@@ -59,7 +59,10 @@ def member(kind: Any, name: str) -> Any:
 
 def unknown(texts: Texts) -> list[str]:
     """The fields that neither an argument, nor the evidence, nor the words have, nor a constant is."""
-    arguments, keys = typing.get_type_hints(texts.condition), written(texts.condition) | texts.constants.keys()
+    arguments, keys = (
+        typing.get_type_hints(texts.condition),
+        find_written_keys(texts.condition) | texts.constants.keys(),
+    )
     wrong = []
     for name, form in fields(texts.rule, texts.level, *texts.texts.values()):
         first, *path = name.split(".")

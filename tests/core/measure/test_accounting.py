@@ -14,7 +14,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.functional import scaled_dot_product_attention
 from torch.utils.flop_counter import FlopCounterMode
 
-from strobe.core.measure.accounting import Accounting, Weights, allocator_of
+from strobe.core.measure.accounting import Accounting, Weights, find_allocator
 from strobe.core.results.measurement import Memory
 from strobe.core.studies.shared.counting import Counted
 from strobe.core.timeline import section
@@ -330,7 +330,7 @@ def test_an_allocator_s_peak_is_told_apart_part_by_part():
 def test_cuda_s_allocator_counts_known_sizes():
     device = torch.device("cuda")
     weight = torch.zeros(2**20, device=device)  # 4 MiB; the allocator rounds to 512 bytes
-    accounting = Accounting(allocator_of(device))
+    accounting = Accounting(find_allocator(device))
 
     def work():
         with section("chain"):
@@ -364,14 +364,14 @@ def test_weights_are_those_below_the_module_of_a_part():
     weights = Weights(hooks)
     head.float()  # a variant may change them afterwards
     norm = 4 * 4 * 4 + 8  # weight, bias, mean, variance; the number of batches
-    assert weights.of(["block 0"]) == 20 * 4 + norm
-    assert weights.of(["model", "block 1"]) == 20 * 8 + norm
-    assert weights.of(["block 0", "attention"]) == 20 * 4
-    assert weights.of(["model", "block 1", "attention"]) == 20 * 8
-    assert weights.of(["head"]) == 10 * 2
-    assert weights.of(["attention"]) is None  # of which block, nobody can tell
-    assert weights.of(["a method"]) is None
-    assert weights.of(["other"]) is None
+    assert weights.module_bytes(["block 0"]) == 20 * 4 + norm
+    assert weights.module_bytes(["model", "block 1"]) == 20 * 8 + norm
+    assert weights.module_bytes(["block 0", "attention"]) == 20 * 4
+    assert weights.module_bytes(["model", "block 1", "attention"]) == 20 * 8
+    assert weights.module_bytes(["head"]) == 10 * 2
+    assert weights.module_bytes(["attention"]) is None  # of which block, nobody can tell
+    assert weights.module_bytes(["a method"]) is None
+    assert weights.module_bytes(["other"]) is None
 
 
 def test_the_lines_at_which_the_host_waits_for_a_device_are_named():

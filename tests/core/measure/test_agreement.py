@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from strobe.core.measure.agreement import add_note, agree, agree_features, in_words
+from strobe.core.measure.agreement import add_note, agree, agree_features, describe_agreement
 from strobe.core.measure.guard import Guards
 
 
@@ -41,7 +41,7 @@ def test_features_that_are_0_throughout_are_the_same():
     zeros = [torch.zeros(1, 16, 4)] * 2
     same = agree_features(zeros, zeros)
     assert (same.cosine, same.rms, same.token) == (1, 0, 0)
-    assert Guards(kind="features").of(["rounding"]).judge(same).outcome == "held"
+    assert Guards(kind="features").strictest_guard(["rounding"]).judge(same).outcome == "held"
     assert agree_features(zeros, [torch.ones(1, 16, 4)] * 2).cosine == 0
 
 
@@ -50,7 +50,7 @@ def test_float32_s_rounding_of_a_channel_that_rests_is_no_fault():
     features = torch.randn(1, 64, 3)
     features[..., 1] = 0.5 + 2e-6 * torch.randn(1, 64)
     found = agree_features([features], [features + 1e-7 * torch.randn(1, 64, 3)])
-    assert Guards(kind="features").of(["rounding"]).judge(found).outcome == "held"
+    assert Guards(kind="features").strictest_guard(["rounding"]).judge(found).outcome == "held"
     assert found.rms < 1e-4
 
 
@@ -66,6 +66,6 @@ def test_notes_are_added_one_after_the_other():
     add_note(seen, "drawn at random")
     add_note(seen, "guided")
     assert seen.note == "drawn at random; guided"
-    assert in_words(seen) == (
+    assert describe_agreement(seen) == (
         "cosine 1.000000, largest difference 0 in the actions' own units; drawn at random; guided"
     )

@@ -15,7 +15,7 @@ from strobe.core.results.measurement import Component, Measurement
 from strobe.core.timeline import Timeline, section
 
 
-def measured(parts: Mapping[str, tuple[float, float]], total: float = 100.0) -> Measurement:
+def make_measurement(parts: Mapping[str, tuple[float, float]], total: float = 100.0) -> Measurement:
     """``parts``: path with '/' → (milliseconds, calls)."""
     rows = [
         Component(
@@ -34,25 +34,28 @@ POLICY = {"preprocessing": (2, 1), "policy": (97, 1), "policy/vision": (30, 2), 
 
 
 def test_a_policy_is_shown_by_what_is_in_it():
-    assert common_parts([measured(POLICY)]) == [{"preprocessing": 2, "vision": 30, "denoise step": 60}]
+    assert common_parts([make_measurement(POLICY)]) == [{"preprocessing": 2, "vision": 30, "denoise step": 60}]
 
 
 def test_a_backbones_blocks_are_taken_together():
     model = {"model": (98, 1), "model/encoder": (96, 1), "model/encoder/patch embedding": (6, 1),
              "model/encoder/block 0": (40, 1), "model/encoder/block 1": (50, 1)}  # fmt: skip
-    assert common_parts([measured(model)]) == [{"patch embedding": 6, "blocks": 90}]
-    assert shares(measured(model))["blocks"] == 0.9
+    assert common_parts([make_measurement(model)]) == [{"patch embedding": 6, "blocks": 90}]
+    assert shares(make_measurement(model))["blocks"] == 0.9
 
 
 def test_what_cannot_be_seen_into_stays_whole():
     compiled = {"preprocessing": (2, 1), "policy": (40, 1), "other": (1, 1)}
-    assert common_parts([measured(POLICY), measured(compiled, 43)])[1] == {"preprocessing": 2, "policy": 40}
+    assert common_parts([make_measurement(POLICY), make_measurement(compiled, 43)])[1] == {
+        "preprocessing": 2,
+        "policy": 40,
+    }
 
 
 def test_a_share_is_that_of_the_name_wherever_it_is():
     nested = POLICY | {"policy/denoise step/vision": (5, 10), "policy/vision/vision": (29, 2)}
-    assert share(measured(nested), "vision") == 0.35
-    assert share(measured(nested), "nowhere") == 0
+    assert share(make_measurement(nested), "vision") == 0.35
+    assert share(make_measurement(nested), "nowhere") == 0
 
 
 def test_shares_add_up_where_sections_stay_open_over_yields():

@@ -18,13 +18,13 @@ from torch import nn
 
 import strobe
 from strobe.core.kinds import document
-from strobe.core.measure.compilations import CompileLog, CompileWatch, compilation_of
+from strobe.core.measure.compilations import CompileLog, CompileWatch, summarize_compilation
 from strobe.core.measure.sampling import SamplingBudget
 from strobe.core.report import markdown
 from strobe.core.results.measurement import Compilation
 from strobe.core.studies.shared.measuring import Options, measure
 from strobe.core.subjects.callable_subject import CallableSubject
-from strobe.core.subjects.callables import target_of
+from strobe.core.subjects.callables import make_target
 from strobe.core.treatments.treatment import Variant
 
 HERE = Path(__file__).name
@@ -38,7 +38,7 @@ def line(mark: str) -> str:
 
 
 @pytest.fixture(autouse=True)
-def _nothing_compiled() -> Any:
+def _clean_compiler() -> Any:
     yield
     torch._dynamo.reset()
 
@@ -89,7 +89,7 @@ def broken_down(target: Any, inputs: Any = X) -> Any:
         return strobe.breakdown(target, inputs, seconds=0.2, count=False).result
 
 
-def compiled(target: Any, inputs: Any = X) -> Compilation:
+def compile_target(target: Any, inputs: Any = X) -> Compilation:
     return broken_down(target, inputs).measurements[0].compilation
 
 
@@ -147,7 +147,7 @@ def test_recompilations_after_the_warm_up_are_told_from_those_before() -> None:
         module.factor = next(calls) // 8  # the compiled code holds for one value of it
         return step(x)
 
-    subject = CallableSubject([target_of("it", call)], [X])
+    subject = CallableSubject([make_target("it", call)], [X])
     (seen,) = measure(
         subject, "inference", [Variant("it")], Options(SamplingBudget(iterations=60), counted=False)
     ).measurements
@@ -187,14 +187,14 @@ def test_what_was_compiled_before_is_not_counted_and_a_reset_loses_nothing() -> 
     step = eager(Branching())
     with torch.no_grad():
         step(X)
-    assert compiled(step) is None
+    assert compile_target(step) is None
     watch, log = CompileWatch(), CompileLog()
     eager(Reading())(X)
     watch.look(log, 0)
     torch._dynamo.reset()
     eager(Branching())(X)
     watch.look(log, 1)
-    seen = compilation_of(log, [1.0])
+    seen = summarize_compilation(log, [1.0])
     assert seen is not None
     assert sorted(seen.breaks) == sorted(map(line, ("the item", "the branch")))
 
@@ -205,7 +205,7 @@ def test_more_compilations_than_torch_remembers_by_itself_are_all_there() -> Non
         torch.compile(lambda x: x + 1, backend="eager")(X)
         torch._dynamo.reset()
     watch.look(log, 0)
-    seen = compilation_of(log, [1.0])
+    seen = summarize_compilation(log, [1.0])
     assert seen is not None
     assert seen.graphs == 70
 
@@ -227,10 +227,10 @@ def test_what_another_torch_does_not_record_is_not_judged(
 def test_looking_loads_nothing() -> None:
     code = (
         "import sys, torch\n"
-        "from strobe.core.measure.compilations import CompileLog, CompileWatch, compilation_of\n"
+        "from strobe.core.measure.compilations import CompileLog, CompileWatch, summarize_compilation\n"
         "log = CompileLog()\n"
         "CompileWatch().look(log, 0)\n"
-        "assert compilation_of(log, []) is None\n"
+        "assert summarize_compilation(log, []) is None\n"
         "assert 'torch._dynamo' not in sys.modules\n"
     )
     subprocess.run([sys.executable, "-c", code], check=True)

@@ -7,12 +7,12 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from strobe.core.measure.agreement import agree, in_words
+from strobe.core.measure.agreement import agree, describe_agreement
 from strobe.core.measure.guard import Guard, Guards
 from strobe.core.results.agreement import ActionScale
 
 OLD = Guard.parse("cosine>=0.999")
-ROUNDING = Guards().of(["rounding"])
+ROUNDING = Guards().strictest_guard(["rounding"])
 ARM = ActionScale(
     source="a test",
     names=[f"joint_{index}" for index in range(6)] + ["gripper"],
@@ -35,7 +35,7 @@ def arm(count: int = 16) -> list[torch.Tensor]:
     return chunks
 
 
-def changed(chunks: list[torch.Tensor], change) -> list[torch.Tensor]:
+def change_chunks(chunks: list[torch.Tensor], change) -> list[torch.Tensor]:
     return [change(chunk.clone()) for chunk in chunks]
 
 
@@ -44,18 +44,18 @@ def test_an_inverted_gripper_a_joint_that_is_off_and_a_dead_policy_pass_a_cosine
         chunk[..., 6] = 1 - chunk[..., 6]
         return chunk
 
-    def off(chunk: torch.Tensor) -> torch.Tensor:
+    def offset_joint(chunk: torch.Tensor) -> torch.Tensor:
         chunk[..., 0] += 2.0
         return chunk
 
     before = arm()
-    inverted = agree(before, changed(before, invert), ARM)
+    inverted = agree(before, change_chunks(before, invert), ARM)
     assert OLD.judge(inverted).outcome == "held"
     assert inverted.flips == 1
     assert inverted.worst_dimension == "gripper"
     assert "rms 2 σ" in ROUNDING.judge(inverted).words
-    assert "100 % of decisions flip" in in_words(inverted)
-    moved = agree(before, changed(before, off), ARM)
+    assert "100 % of decisions flip" in describe_agreement(inverted)
+    moved = agree(before, change_chunks(before, offset_joint), ARM)
     assert OLD.judge(moved).outcome == "held"
     assert moved.flips == 0
     assert moved.dimensions[0].offset == pytest.approx(2 / 30, rel=1e-4)
@@ -73,7 +73,7 @@ def test_the_executed_actions_are_told_apart_and_the_error_along_the_chunk() -> 
         chunk[:, 40:, 3] += 15
         return chunk
 
-    seen = agree(before, changed(before, late), ARM, executed=10, calls=["first", "second"])
+    seen = agree(before, change_chunks(before, late), ARM, executed=10, calls=["first", "second"])
     assert (seen.executed, seen.executed_rms, seen.executed_worst) == (10, 0, 0)
     assert seen.worst == pytest.approx(0.5, rel=1e-4)
     assert seen.dimensions[3].along[:40] == [0.0] * 40
@@ -84,15 +84,15 @@ def test_the_executed_actions_are_told_apart_and_the_error_along_the_chunk() -> 
 
 def test_a_decision_in_the_middle_is_none_and_one_beside_it_flips() -> None:
     before = [torch.full((1, 4, 7), 0.51)]
-    assert agree(before, changed(before, lambda chunk: chunk - 0.02), ARM).flips is None, "0.51 was no decision"
+    assert agree(before, change_chunks(before, lambda chunk: chunk - 0.02), ARM).flips is None, "0.51 was no decision"
     clear = [torch.full((1, 4, 7), 0.56)]
-    assert agree(clear, changed(clear, lambda chunk: chunk - 0.02), ARM).flips == 0, "it stays on its side"
-    assert agree(clear, changed(clear, lambda chunk: chunk - 0.1), ARM).flips == 1
+    assert agree(clear, change_chunks(clear, lambda chunk: chunk - 0.02), ARM).flips == 0, "it stays on its side"
+    assert agree(clear, change_chunks(clear, lambda chunk: chunk - 0.1), ARM).flips == 1
 
 
 def test_what_is_not_finite_is_counted_and_never_held() -> None:
     before = arm(3)
-    broken = changed(before, lambda chunk: chunk)
+    broken = change_chunks(before, lambda chunk: chunk)
     broken[1][0, 0, 0], broken[2][0, 1, 1] = float("nan"), float("inf")
     seen = agree(before, broken, ARM)
     assert seen.not_finite == 2

@@ -17,7 +17,7 @@ from support.sleeper import Clock, Planted, Sleeper
 from strobe.core import kinds
 from strobe.core.errors import UserError
 from strobe.core.measure import energy
-from strobe.core.measure.energy import EnergyOfRounds, Meter, meter_of
+from strobe.core.measure.energy import EnergyOfRounds, Meter, find_meter
 from strobe.core.measure.sampling import SamplingBudget
 from strobe.core.report import markdown
 from strobe.core.results.answer import BreakdownResult
@@ -59,15 +59,15 @@ def rounds(device: torch.device, step: Callable[[], None], count: int = 12, warm
     with closing(EnergyOfRounds(device)) as reading:
         for _ in range(count):
             step()
-            reading.after_round()
-    return reading.of_calls(warmup)
+            reading.read_due_counter()
+    return reading.energy_per_call(warmup)
 
 
 @pytest.fixture
 def zones(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Zones:
     zones = Zones(tmp_path / "powercap")
     places = {"powercap": zones.root, "hwmon": tmp_path / "none"}
-    monkeypatch.setattr(energy, "meter_of", lambda device: meter_of(device, **places))
+    monkeypatch.setattr(energy, "find_meter", lambda device: find_meter(device, **places))
     return zones
 
 
@@ -93,11 +93,11 @@ def test_the_first_round_may_take_longer_than_a_counter_lasts_and_no_other(zones
     def step(seconds: float) -> Callable[[], None]:
         waits = iter([300.0, 0.5, seconds])
 
-        def once() -> None:
+        def advance_clock() -> None:
             clock.now += next(waits, 0.5)
             zones.turn(6)
 
-        return once
+        return advance_clock
 
     assert rounds(CPU, step(0.5)).joules == pytest.approx(12, rel=1e-4)
     seen = rounds(CPU, step(100.0))
@@ -141,7 +141,7 @@ def test_what_no_sensor_shows_is_not_judged_and_never_0(zones, clock, tmp_path):
     assert rounds(CPU, lambda: None, count=1).joules is None
     assert rounds(CPU, lambda: None, warmup=0).joules is None
     with pytest.raises(UserError, match="RAPL"):
-        meter_of(CPU, tmp_path / "nothing", tmp_path / "nothing")
+        find_meter(CPU, tmp_path / "nothing", tmp_path / "nothing")
     assert "mps" in rounds(torch.device("mps"), lambda: None).not_judged
 
 
@@ -221,7 +221,7 @@ def test_a_card_that_fails_in_the_middle_or_has_no_library_says_so(library, cloc
     assert "nvidia-ml-py" in rounds(CUDA, lambda: None).not_judged
 
 
-def sampled(meter: Meter, clock: Clock, seconds: float, least: float) -> float:
+def sample_joules(meter: Meter, clock: Clock, seconds: float, least: float) -> float:
     """Let the meter's thread see that the clock has gone on; return the joules."""
     clock.now += seconds
     deadline = time.monotonic() + 60
@@ -232,8 +232,8 @@ def sampled(meter: Meter, clock: Clock, seconds: float, least: float) -> float:
 
 def test_a_card_without_a_counter_has_its_power_sampled(library, clock, tmp_path):
     library.mj = None
-    meter = meter_of(CUDA, tmp_path, tmp_path)
-    assert sampled(meter, clock, 10, 700) == pytest.approx(700)
+    meter = find_meter(CUDA, tmp_path, tmp_path)
+    assert sample_joules(meter, clock, 10, 700) == pytest.approx(700)
     meter.close()
     assert "sampled" in meter.source
 
@@ -266,15 +266,15 @@ AGX_ORIN = {"VDD_GPU_SOC": (20_000, 500), "VDD_CPU_CV": (20_000, 250), "VIN_SYS_
 )
 @pytest.mark.parametrize("device", [CPU, CUDA])
 def test_a_jetsons_module_is_the_rails_that_hold_each_other_once(tmp_path, clock, sensors, watts, device):
-    meter = meter_of(device, tmp_path / "none", jetson(tmp_path / "hwmon", *sensors))
-    assert sampled(meter, clock, 10, watts * 10) == pytest.approx(watts * 10)
+    meter = find_meter(device, tmp_path / "none", jetson(tmp_path / "hwmon", *sensors))
+    assert sample_joules(meter, clock, 10, watts * 10) == pytest.approx(watts * 10)
     meter.close()
     assert "INA3221" in meter.source
 
 
 def test_a_sensor_that_breaks_and_rails_of_an_unknown_board_are_not_judged(tmp_path, clock):
     root = jetson(tmp_path / "a", ORIN_NX)
-    meter = meter_of(CPU, tmp_path, root)
+    meter = find_meter(CPU, tmp_path, root)
     (root / "hwmon3" / "curr1_input").write_text("much\n")
     deadline = time.monotonic() + 60
     with pytest.raises(UserError, match="curr1_input"):  # noqa: PT012
@@ -283,7 +283,7 @@ def test_a_sensor_that_breaks_and_rails_of_an_unknown_board_are_not_judged(tmp_p
             time.sleep(0.01)
     meter.close()
     with pytest.raises(UserError, match="VDD_NEW"):
-        meter_of(CPU, tmp_path, jetson(tmp_path / "b", {"VDD_NEW": (1, 1)}))
+        find_meter(CPU, tmp_path, jetson(tmp_path / "b", {"VDD_NEW": (1, 1)}))
 
 
 OPTIONS = Options(SamplingBudget(iterations=8), counted=False)
@@ -292,7 +292,7 @@ OPTIONS = Options(SamplingBudget(iterations=8), counted=False)
 def test_breakdown_gives_the_energy_of_a_call_and_its_page_says_of_what(clock, monkeypatch):
     closed = []
     made = Meter("a sensor: the whole board", 0.001, lambda: clock.now * 50, lambda: closed.append(True))
-    monkeypatch.setattr(energy, "meter_of", lambda device: made)
+    monkeypatch.setattr(energy, "find_meter", lambda device: made)
     subject: Any = Sleeper(clock)
     result, _ = breakdown(subject, ["inference"], OPTIONS)
     seen = result.measurements[0].energy
@@ -312,7 +312,7 @@ def test_a_machine_without_sensors_loses_nothing_and_says_nothing_on_the_page(cl
     def missing(device: torch.device) -> Meter:
         raise UserError("no sensor")
 
-    monkeypatch.setattr(energy, "meter_of", missing)
+    monkeypatch.setattr(energy, "find_meter", missing)
     subject: Any = Sleeper(clock)
     result, _ = breakdown(subject, ["inference"], OPTIONS)
     assert result.measurements[0].energy == Energy(not_judged="no sensor")
@@ -320,7 +320,7 @@ def test_a_machine_without_sensors_loses_nothing_and_says_nothing_on_the_page(cl
 
 
 def test_variants_that_take_turns_have_no_energy(clock, monkeypatch):
-    monkeypatch.setattr(energy, "meter_of", lambda device: pytest.fail("no reading could be told from another"))
+    monkeypatch.setattr(energy, "find_meter", lambda device: pytest.fail("no reading could be told from another"))
     subject: Any = Sleeper(clock)
     variants = [Variant("a"), Variant("b", (Planted("b"),))]
     for each in measure(subject, "inference", variants, OPTIONS).measurements:

@@ -13,110 +13,116 @@ from strobe.core.measure.guard import BY_EFFECT, FIGURES, LEAST, MARGIN, OF_FEAT
 from strobe.core.results.agreement import Agreement, Yardstick
 
 
-def seen(rms: float = 0.0, worst: float = 0.0, flips: float | None = None, **more: float) -> Agreement:
+def make_agreement(rms: float = 0.0, worst: float = 0.0, flips: float | None = None, **more: float) -> Agreement:
     found = {"cosine": 1.0, "largest_error": worst, "mean_error": 0.0, "observations": 16, **more}
     return Agreement(rms=rms, worst=worst, p99=worst, flips=flips, worst_dimension="x", **found)  # type: ignore[arg-type]
 
 
-def reordered(rms: float, worst: float) -> Yardstick:
+def make_yardstick(rms: float, worst: float) -> Yardstick:
     return Yardstick(name="reordered sums", rms=rms, worst=worst, observations=4)
 
 
-def held(guard: Guard, agreement: Agreement, yardstick: Yardstick | None = None) -> bool:
+def is_held(guard: Guard, agreement: Agreement, yardstick: Yardstick | None = None) -> bool:
     return guard.judge(agreement, yardstick).outcome == "held"
 
 
-def broken(guard: Guard, agreement: Agreement, yardstick: Yardstick | None = None) -> str:
+def describe_broken(guard: Guard, agreement: Agreement, yardstick: Yardstick | None = None) -> str:
     judged = guard.judge(agreement, yardstick)
     assert judged.outcome == "broken"
     return judged.words
 
 
 def test_exact_treatments_are_held_against_reordered_sums_and_not_a_constant() -> None:
-    guard = Guards().of(["exact"])
+    guard = Guards().strictest_guard(["exact"])
     assert str(guard) == "exact"
     for size in (1e-5, 1e-3):
-        yardstick = reordered(size, 4 * size)
-        assert held(guard, seen(rms=0.9 * MARGIN * size, worst=3.9 * MARGIN * size), yardstick)
-        assert "it is not exact" in broken(guard, seen(rms=1.1 * MARGIN * size, worst=4 * MARGIN * size), yardstick)
-        assert broken(guard, seen(worst=4.1 * MARGIN * size), yardstick).startswith("worst")
-    assert held(guard, seen(rms=0.9 * LEAST, worst=0.9 * LEAST), reordered(0, 0)), "no float tells that from 0"
-    assert not held(guard, seen(rms=2 * LEAST, worst=2 * LEAST), reordered(0, 0))
+        yardstick = make_yardstick(size, 4 * size)
+        assert is_held(guard, make_agreement(rms=0.9 * MARGIN * size, worst=3.9 * MARGIN * size), yardstick)
+        assert "it is not exact" in describe_broken(
+            guard, make_agreement(rms=1.1 * MARGIN * size, worst=4 * MARGIN * size), yardstick
+        )
+        assert describe_broken(guard, make_agreement(worst=4.1 * MARGIN * size), yardstick).startswith("worst")
+    assert is_held(guard, make_agreement(rms=0.9 * LEAST, worst=0.9 * LEAST), make_yardstick(0, 0)), (
+        "no float tells that from 0"
+    )
+    assert not is_held(guard, make_agreement(rms=2 * LEAST, worst=2 * LEAST), make_yardstick(0, 0))
 
 
 def test_an_exact_treatment_never_may_do_more_than_rounding_may() -> None:
     """Ten times what reordered sums do is much where they do much."""
-    guard, yardstick = Guards().of(["exact"]), reordered(0.01, 0.05)
-    assert held(guard, seen(rms=0.019, worst=0.19), yardstick)
-    assert "it is not exact" in broken(guard, seen(rms=0.021, worst=0.1), yardstick)
-    assert "it is not exact" in broken(guard, seen(rms=0.01, worst=0.21), yardstick)
-    assert broken(guard, seen(rms=0.01, worst=0.1, flips=0.01), yardstick) == "flips 0.01 > 0"
+    guard, yardstick = Guards().strictest_guard(["exact"]), make_yardstick(0.01, 0.05)
+    assert is_held(guard, make_agreement(rms=0.019, worst=0.19), yardstick)
+    assert "it is not exact" in describe_broken(guard, make_agreement(rms=0.021, worst=0.1), yardstick)
+    assert "it is not exact" in describe_broken(guard, make_agreement(rms=0.01, worst=0.21), yardstick)
+    assert describe_broken(guard, make_agreement(rms=0.01, worst=0.1, flips=0.01), yardstick) == "flips 0.01 > 0"
 
 
 def test_actions_that_jump_by_reordered_sums_cannot_judge_what_is_exact() -> None:
     """As those of a policy that takes the largest of many scores."""
-    guard, jumps = Guards().of(["exact"]), reordered(0.3, 2.0)
-    judged = guard.judge(seen(rms=0.4, worst=3.0), jumps)
+    guard, jumps = Guards().strictest_guard(["exact"]), make_yardstick(0.3, 2.0)
+    judged = guard.judge(make_agreement(rms=0.4, worst=3.0), jumps)
     assert judged.outcome == "not judged"
     assert "tokens" in judged.words
     assert "episodes" in judged.words
-    assert held(guard, seen(), jumps), "the same to the bit needs no yardstick"
-    assert broken(guard, seen(rms=3.1, worst=9.0), jumps)
+    assert is_held(guard, make_agreement(), jumps), "the same to the bit needs no yardstick"
+    assert describe_broken(guard, make_agreement(rms=3.1, worst=9.0), jumps)
 
 
 def test_without_a_yardstick_an_exact_treatment_is_held_to_the_limits_of_rounding_and_not_judged_within_them() -> None:
-    guard = Guards().of(["exact"])
-    assert broken(guard, seen(rms=1.3, worst=4.0)).startswith("rms 1.3")
-    judged = guard.judge(seen(rms=0.01, worst=0.1))
+    guard = Guards().strictest_guard(["exact"])
+    assert describe_broken(guard, make_agreement(rms=1.3, worst=4.0)).startswith("rms 1.3")
+    judged = guard.judge(make_agreement(rms=0.01, worst=0.1))
     assert judged.outcome == "not judged"
     assert "reordered sums" in judged.words
-    assert held(guard, seen())
+    assert is_held(guard, make_agreement())
 
 
 def test_each_effect_has_its_guard_and_the_users_word_counts_for_the_others() -> None:
-    assert str(Guards().of(["exact", "rounding"])) == str(Guards().of(["lossy"])) == ROUNDING
+    assert str(Guards().strictest_guard(["exact", "rounding"])) == str(Guards().strictest_guard(["lossy"])) == ROUNDING
     said = Guards.parse("rms<=0.3, worst<=3")
-    assert str(said.of(["lossy"])) == "rms<=0.3, worst<=3"
-    assert str(said.of(["exact"])) == "exact, rms<=0.3, worst<=3", "an exact treatment must be exact all the same"
+    assert str(said.strictest_guard(["lossy"])) == "rms<=0.3, worst<=3"
+    assert str(said.strictest_guard(["exact"])) == "exact, rms<=0.3, worst<=3", (
+        "an exact treatment must be exact all the same"
+    )
     assert str(Guards()) == BY_EFFECT
-    assert str(Guards.parse("exact").of(["rounding"])) == "exact"
-    alone = Guards.parse("success_drop<=0.1").of(["lossy"])
-    assert alone.judge(seen(rms=5, worst=9)).outcome == "not judged"
-    assert held(alone.of_actions, seen(rms=5, worst=9)), "the simulator is the judge"
+    assert str(Guards.parse("exact").strictest_guard(["rounding"])) == "exact"
+    alone = Guards.parse("success_drop<=0.1").strictest_guard(["lossy"])
+    assert alone.judge(make_agreement(rms=5, worst=9)).outcome == "not judged"
+    assert is_held(alone.action_guard, make_agreement(rms=5, worst=9)), "the simulator is the judge"
     features = Guards(kind="features")
-    assert str(features.of(["rounding"])) == OF_FEATURES
-    assert str(features.of(["exact"])) == "exact"
+    assert str(features.strictest_guard(["rounding"])) == OF_FEATURES
+    assert str(features.strictest_guard(["exact"])) == "exact"
 
 
 def test_the_usual_limits() -> None:
-    guard = Guards().of(["rounding"])
-    assert held(guard, seen(0.02, 0.2, 0.0))
-    assert broken(guard, seen(0.0201)) == "rms 0.0201 σ > 0.02 σ"
-    assert broken(guard, seen(0.01, 0.21)) == "worst 0.21 σ > 0.2 σ in x"
-    assert broken(guard, seen(0.01, 0.1, 0.001)) == "flips 0.001 > 0"
-    assert held(guard, seen(0.01, 0.1, None)), "no dimension decides"
+    guard = Guards().strictest_guard(["rounding"])
+    assert is_held(guard, make_agreement(0.02, 0.2, 0.0))
+    assert describe_broken(guard, make_agreement(0.0201)) == "rms 0.0201 σ > 0.02 σ"
+    assert describe_broken(guard, make_agreement(0.01, 0.21)) == "worst 0.21 σ > 0.2 σ in x"
+    assert describe_broken(guard, make_agreement(0.01, 0.1, 0.001)) == "flips 0.001 > 0"
+    assert is_held(guard, make_agreement(0.01, 0.1, None)), "no dimension decides"
 
 
 def test_a_guard_by_flips_alone_judges_nothing_where_nothing_decides() -> None:
     guard = Guard.parse("flips<=0")
-    judged = guard.judge(seen(rms=1.4, worst=3.0, flips=None))
+    judged = guard.judge(make_agreement(rms=1.4, worst=3.0, flips=None))
     assert judged.outcome == "not judged"
     assert "no decision was made" in judged.words
-    assert held(guard, seen(flips=0.0))
-    assert broken(guard, seen(flips=0.1))
+    assert is_held(guard, make_agreement(flips=0.0))
+    assert describe_broken(guard, make_agreement(flips=0.1))
 
 
 def test_another_number_of_executed_actions_is_not_judged_by_chunks() -> None:
-    other = seen(0.0, 0.0, 0.0).model_copy(update={"changes_execution": True})
-    for guard in (Guards().of(["exact"]), Guards().of(["rounding"])):
+    other = make_agreement(0.0, 0.0, 0.0).model_copy(update={"changes_execution": True})
+    for guard in (Guards().strictest_guard(["exact"]), Guards().strictest_guard(["rounding"])):
         judged = guard.judge(other)
         assert judged.outcome == "not judged"
         assert "play episodes" in judged.words
 
 
 PLAIN = Agreement(cosine=1, largest_error=1, mean_error=0, observations=1)
-SIGMAS = seen(0.0, 0.0, 0.0)
-FEATURES = seen(0.0, 0.0, token=0.0).model_copy(update={"of": "features"})
+SIGMAS = make_agreement(0.0, 0.0, 0.0)
+FEATURES = make_agreement(0.0, 0.0, token=0.0).model_copy(update={"of": "features"})
 
 
 @pytest.mark.parametrize(
@@ -157,34 +163,36 @@ def test_a_figure_that_is_never_there_is_refused_in_a_line(text: str, of: Any) -
 
 def test_executed_actions_keep_to_the_limits_by_themselves() -> None:
     """Of a chunk of 100 one action is executed, and that one is 0.19 σ off each time."""
-    guard = Guards().of(["rounding"])
-    chunk = seen(0.019, 0.19, 0.0).model_copy(
+    guard = Guards().strictest_guard(["rounding"])
+    chunk = make_agreement(0.019, 0.19, 0.0).model_copy(
         update={"executed": 1, "predicted": 100, "executed_rms": 0.19, "executed_worst": 0.19, "executed_p99": 0.19}
     )
-    assert broken(guard, chunk) == "rms 0.19 σ > 0.02 σ in the executed part of the chunk (1 of 100 actions)"
+    assert describe_broken(guard, chunk) == "rms 0.19 σ > 0.02 σ in the executed part of the chunk (1 of 100 actions)"
     calm = {"executed_rms": 0.001, "executed_worst": 0.001}
-    later = seen(0.03, 0.1, 0.0).model_copy(update={"executed": 8, "predicted": 100, **calm})
-    assert "the executed part of the chunk (8 of 100 actions) keeps to it" in broken(guard, later)
+    later = make_agreement(0.03, 0.1, 0.0).model_copy(update={"executed": 8, "predicted": 100, **calm})
+    assert "the executed part of the chunk (8 of 100 actions) keeps to it" in describe_broken(guard, later)
 
 
 def test_a_backbone_is_judged_in_its_channels_spread() -> None:
     guards = Guards(kind="features")
     for text in ("rms<=0.05", "worst<=0.5", "exact"):
-        said = Guards(Guard.parse(text), kind="features").of(["rounding"])
+        said = Guards(Guard.parse(text), kind="features").strictest_guard(["rounding"])
         wrong = FEATURES.model_copy(update={"rms": 1.4, "worst": 5.0, "token": 1.4, "largest_error": 3.0})
-        assert said.judge(wrong, reordered(1e-6, 1e-5)).outcome == "broken"
-    assert broken(
-        guards.of(["exact"]), FEATURES.model_copy(update={"rms": 0.01, "largest_error": 0.1}), reordered(1e-6, 1e-5)
+        assert said.judge(wrong, make_yardstick(1e-6, 1e-5)).outcome == "broken"
+    assert describe_broken(
+        guards.strictest_guard(["exact"]),
+        FEATURES.model_copy(update={"rms": 0.01, "largest_error": 0.1}),
+        make_yardstick(1e-6, 1e-5),
     )
     lost_token = FEATURES.model_copy(update={"rms": 0.03, "token": 1.4, "largest_error": 3.0})
-    assert broken(guards.of(["rounding"]), lost_token).startswith("token")
+    assert describe_broken(guards.strictest_guard(["rounding"]), lost_token).startswith("token")
 
 
 def test_what_a_cosine_alone_cannot_see_is_said() -> None:
-    assert "inverted gripper" in Guard.parse("cosine>=0.999").unjudged
-    assert "inverted gripper" in Guard.parse("cosine>=0.999, success_drop<=0.1").unjudged
+    assert "inverted gripper" in Guard.parse("cosine>=0.999").blind_spots
+    assert "inverted gripper" in Guard.parse("cosine>=0.999, success_drop<=0.1").blind_spots
     for text in (ROUNDING, "exact", "cosine>=0.999, worst<=0.2", "success_drop<=0.1"):
-        assert Guard.parse(text).unjudged == ""
+        assert Guard.parse(text).blind_spots == ""
 
 
 limits = st.dictionaries(st.sampled_from([name for name in FIGURES if name != "success_drop"]), st.floats(0, 1))

@@ -7,14 +7,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from strobe.core.measure.in_time import InTimeLooks, best_rung, fewest_chunks, in_time
+from strobe.core.measure.in_time import InTimeLooks, best_rung, fewest_chunks, judge_in_time
 from strobe.core.report.in_time import describe_share
 
 
 def test_the_median_does_not_decide():
     times = np.random.default_rng(0).permutation([62.0] * 125 + [42.0] * 144)
     assert np.median(times) < 50
-    found = in_time(times, 50.0)
+    found = judge_in_time(times, 50.0)
     assert (found.outcome, found.on_time, found.chunks) == ("missed", 144, 269)
 
 
@@ -22,11 +22,11 @@ def test_as_many_chunks_as_it_takes_are_enough_and_one_fewer_is_not():
     random = np.random.default_rng(0)
     for asked in (0.5, 0.9, 0.95, 0.99):
         count = fewest_chunks(asked)
-        found = in_time([40.0] * count, 50.0, asked)
+        found = judge_in_time([40.0] * count, 50.0, asked)
         assert found.outcome == "reached"
-        found = in_time([40.0] * (count - 1), 50.0, asked)
+        found = judge_in_time([40.0] * (count - 1), 50.0, asked)
         assert (found.outcome, found.needed) == ("not judged", count)
-    few = in_time(random.uniform(30, 51, 40), 50.0)
+    few = judge_in_time(random.uniform(30, 51, 40), 50.0)
     assert few.outcome == "not judged"
 
 
@@ -34,31 +34,31 @@ def test_late_chunks_that_come_together_count_for_fewer():
     apart = np.full(400, 40.0)
     apart[::50] = 60.0
     together = np.sort(apart)
-    assert in_time(apart, 50.0).outcome == "reached"
-    assert in_time(together, 50.0).low < in_time(apart, 50.0).low
-    assert in_time(together, 50.0).outcome == "not judged"
+    assert judge_in_time(apart, 50.0).outcome == "reached"
+    assert judge_in_time(together, 50.0).low < judge_in_time(apart, 50.0).low
+    assert judge_in_time(together, 50.0).outcome == "not judged"
 
 
 def test_a_run_says_how_long_a_burst_of_late_chunks_it_can_show():
-    few, many = in_time([40.0] * 118, 50.0), in_time([40.0] * 2000, 50.0)
+    few, many = judge_in_time([40.0] * 118, 50.0), judge_in_time([40.0] * 2000, 50.0)
     assert (few.outcome, few.burst) == ("reached", 2)
     assert many.burst == 34
     assert "if no more than 2 in a row are late" in describe_share(few)
-    assert in_time([40.0] * 20, 50.0).burst is None
+    assert judge_in_time([40.0] * 20, 50.0).burst is None
 
 
 def test_bursts_that_were_seen_count_for_what_they_are():
     times = np.full(1500, 40.0)
     times[700:730] = 60.0  # 2 % late, in one burst: the next run may have three of them
-    assert in_time(times, 50.0).outcome == "not judged"
+    assert judge_in_time(times, 50.0).outcome == "not judged"
     apart = np.full(1500, 40.0)
     apart[25::50] = 60.0
-    assert in_time(apart, 50.0).outcome == "reached"
+    assert judge_in_time(apart, 50.0).outcome == "reached"
 
 
 @given(st.lists(st.floats(1, 100), min_size=1, max_size=80), st.floats(1, 100), st.floats(0.05, 0.99))
 def test_bounds_hold_the_share_and_the_outcome_follows_from_them(times, within, asked):
-    found = in_time(times, within, asked)
+    found = judge_in_time(times, within, asked)
     assert 0 <= found.low <= found.share <= found.high <= 1
     assert found.outcome == ("reached" if found.low >= asked else "missed" if found.high < asked else "not judged")
     assert found.needed is None or found.needed > found.chunks or found.share > asked
@@ -67,7 +67,7 @@ def test_bounds_hold_the_share_and_the_outcome_follows_from_them(times, within, 
 @pytest.mark.parametrize("wrong", [([], 50.0, 0.95), ([1.0], 50.0, 0.0), ([1.0], 50.0, 1.0), ([-1.0], 50.0, 0.95)])
 def test_what_cannot_be_judged_is_refused(wrong):
     with pytest.raises(ValueError, match=r"share|milliseconds|negative"):
-        in_time(*wrong)
+        judge_in_time(*wrong)
 
 
 def test_a_run_ends_at_the_look_that_shows_it():
@@ -75,7 +75,7 @@ def test_a_run_ends_at_the_look_that_shows_it():
     times = np.random.default_rng(1).normal(40, 1, 500)
     count = next(n for n in range(1, 501) if looks.due(n) and looks.look({"rung": times[:n]}))
     assert count <= 160
-    found = looks.judged(times[:count])
+    found = looks.judge_run(times[:count])
     assert found.outcome == "reached"
     assert found.level > 0.95, "an early look has a part of the error"
 

@@ -15,7 +15,7 @@ from strobe.core.measure import ceiling, host, machine, memory
 CPU = torch.device("cpu")
 
 
-def broken(*_args, **_kwargs):
+def raise_os_error(*_args, **_kwargs):
     raise OSError("not here")
 
 
@@ -31,11 +31,11 @@ def test_the_machine_is_described_without_names_or_paths():
 
 
 def test_a_machine_that_tells_nothing_is_still_described(monkeypatch):
-    monkeypatch.setattr(host, "Path", broken)
-    monkeypatch.setattr(psutil, "cpu_freq", broken)
-    monkeypatch.setattr(psutil, "sensors_battery", broken, raising=False)
-    monkeypatch.setattr("os.getloadavg", broken)
-    monkeypatch.setattr(subprocess, "run", broken)
+    monkeypatch.setattr(host, "Path", raise_os_error)
+    monkeypatch.setattr(psutil, "cpu_freq", raise_os_error)
+    monkeypatch.setattr(psutil, "sensors_battery", raise_os_error, raising=False)
+    monkeypatch.setattr("os.getloadavg", raise_os_error)
+    monkeypatch.setattr(subprocess, "run", raise_os_error)
     assert machine.describe(CPU).power == {}
 
 

@@ -19,7 +19,7 @@ FIRST, SECOND = 2 * BATCH * IN * WIDTH, 2 * BATCH * WIDTH * OUT  # FLOP of a lay
 STEP = (FIRST + SECOND) + FIRST + 2 * SECOND
 
 
-def counted(step):
+def count_flop(step):
     with ModelFlop() as counter:
         step()
     assert not counter.uncounted
@@ -33,7 +33,7 @@ def layers():
 
 def test_a_small_model_s_step_is_as_computed_by_hand(layers):
     first, second = layers
-    assert counted(lambda: second(first(torch.randn(BATCH, IN))).sum().backward()) == (STEP, 0)
+    assert count_flop(lambda: second(first(torch.randn(BATCH, IN))).sum().backward()) == (STEP, 0)
 
 
 @pytest.mark.parametrize("reentrant", [False, True])
@@ -45,7 +45,7 @@ def test_what_a_checkpoint_computes_again_is_counted_apart(layers, reentrant):
     def step():
         checkpoint(body, clips, use_reentrant=reentrant).sum().backward()
 
-    model, again = counted(step)
+    model, again = count_flop(step)
     assert model == STEP + FIRST * reentrant
     # torch stops the second forward pass where nothing after it is needed: before the last product.
     assert again in (FIRST, FIRST + SECOND)
@@ -61,7 +61,7 @@ def test_a_checkpoint_within_a_checkpoint_is_computed_again_each_time(layers):
         outer = checkpoint(lambda values: torch.tanh(inner(values)), torch.randn(BATCH, IN), use_reentrant=False)
         outer.sum().backward()
 
-    model, again = counted(step)
+    model, again = count_flop(step)
     assert model == STEP
     assert again >= FIRST + SECOND
 
@@ -77,7 +77,7 @@ def test_what_needs_no_gradient_inside_a_checkpoint_is_computed_again_too(layers
     def step():
         checkpoint(body, torch.randn(BATCH, IN), use_reentrant=False).sum().backward()
 
-    assert counted(step) == (FIRST + 2 * SECOND, FIRST + SECOND)
+    assert count_flop(step) == (FIRST + 2 * SECOND, FIRST + SECOND)
 
 
 def test_fused_attention_counts_as_attention_in_steps():
@@ -88,7 +88,7 @@ def test_fused_attention_counts_as_attention_in_steps():
     found = {}
     for backend in (SDPBackend.FLASH_ATTENTION, SDPBackend.MATH):
         with sdpa_kernel(backend):
-            found[backend] = counted(step)
+            found[backend] = count_flop(step)
     product = 2 * 2 * 4 * 6 * 9 * 8  # two forward, four backward; the fused one makes the scores once more
     assert found == {SDPBackend.FLASH_ATTENTION: (6 * product, product), SDPBackend.MATH: (6 * product, 0)}
 

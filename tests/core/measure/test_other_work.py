@@ -37,7 +37,7 @@ def test_a_busy_loop_is_seen() -> None:
     assert f"of {cores} core" in seen.words()
 
 
-def taken(monkeypatch: pytest.MonkeyPatch, per_core: list[dict[str, float]]) -> OtherWork:
+def look_at_cores(monkeypatch: pytest.MonkeyPatch, per_core: list[dict[str, float]]) -> OtherWork:
     """Look at cores that took so many seconds of each kind, out of one."""
     fields = ("user", "nice", "system", "idle", "iowait", "steal", "guest")
 
@@ -54,13 +54,13 @@ def taken(monkeypatch: pytest.MonkeyPatch, per_core: list[dict[str, float]]) -> 
 
 
 def test_a_machine_at_rest_has_no_line(monkeypatch: pytest.MonkeyPatch) -> None:
-    at_rest = taken(monkeypatch, [{"user": 0.05, "idle": 0.95}, {"system": 0.1, "idle": 0.8, "iowait": 0.1}])
+    at_rest = look_at_cores(monkeypatch, [{"user": 0.05, "idle": 0.95}, {"system": 0.1, "idle": 0.8, "iowait": 0.1}])
     assert at_rest.busy == pytest.approx(0.15)
     assert at_rest.words() == ""
 
 
 def test_a_busy_one_has(monkeypatch: pytest.MonkeyPatch) -> None:
-    one = taken(monkeypatch, [{"user": 0.9, "steal": 0.1}, {"idle": 1.0}])
+    one = look_at_cores(monkeypatch, [{"user": 0.9, "steal": 0.1}, {"idle": 1.0}])
     assert one.busy == pytest.approx(1.0)
     assert one.words() == (
         "1 of 2 cores is busy with other work: figures will be wide, and work on the CPU takes about 1.5 times as long"
@@ -73,7 +73,7 @@ def test_a_busy_one_has(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_work_that_gives_way_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert taken(monkeypatch, [{"nice": 1.0}, {"nice": 0.9, "idle": 0.1}]).words() == ""
+    assert look_at_cores(monkeypatch, [{"nice": 1.0}, {"nice": 0.9, "idle": 0.1}]).words() == ""
 
 
 @dataclass
@@ -110,7 +110,7 @@ def test_a_command_says_it_before_it_begins_and_in_its_notes(monkeypatch, capsys
 
 
 @pytest.fixture
-def no_torch(monkeypatch: pytest.MonkeyPatch) -> None:
+def torchless_process(monkeypatch: pytest.MonkeyPatch) -> None:
     """A process that has not imported torch, whose user has said nothing of how its threads wait."""
     monkeypatch.delitem(sys.modules, "torch", raising=False)
     for name in other_work.WAITING:
@@ -119,7 +119,7 @@ def no_torch(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_threads_give_way_where_torch_is_not_there_yet_and_the_user_has_said_nothing(
-    monkeypatch: pytest.MonkeyPatch, no_torch: None
+    monkeypatch: pytest.MonkeyPatch, torchless_process: None
 ) -> None:
     assert other_work.waiting() == ""
     assert "OMP_WAIT_POLICY=passive" in other_work.give_way()
@@ -137,7 +137,7 @@ def test_threads_give_way_where_torch_is_not_there_yet_and_the_user_has_said_not
 @pytest.mark.parametrize("gives_way", [True, False])
 @pytest.mark.parametrize("busy", [True, False])
 def test_only_a_busy_machine_and_a_command_that_says_so_changes_how_threads_wait(
-    monkeypatch: pytest.MonkeyPatch, no_torch: None, capsys: Any, gives_way: bool, busy: bool
+    monkeypatch: pytest.MonkeyPatch, torchless_process: None, capsys: Any, gives_way: bool, busy: bool
 ) -> None:
     monkeypatch.delitem(sys.modules, "lerobot.policies", raising=False)
     monkeypatch.setattr(other_work, "look", lambda: OtherWork(2, 2.0 * busy, 2.0 * busy))

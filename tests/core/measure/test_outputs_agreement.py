@@ -26,9 +26,9 @@ def test_an_error_is_in_the_spread_of_its_own_column():
     assert found.rms == pytest.approx(0.01, rel=0.3)
     assert found.worst_dimension == "actions 0"
     assert found.dimensions[0].offset == pytest.approx(found.rms)
-    assert Guards(kind="outputs").of(["rounding"]).judge(found).outcome == "held"
+    assert Guards(kind="outputs").strictest_guard(["rounding"]).judge(found).outcome == "held"
     far = agree_outputs(before, [chunk + torch.tensor([0.05, 0.0]) for chunk in before], [CHUNK])
-    assert Guards(kind="outputs").of(["rounding"]).judge(far).broken.startswith("rms 0.0")
+    assert Guards(kind="outputs").strictest_guard(["rounding"]).judge(far).broken_limit.startswith("rms 0.0")
 
 
 def test_a_single_number_that_jumps_is_found():
@@ -37,7 +37,7 @@ def test_a_single_number_that_jumps_is_found():
     after[1][4, 1] += 60.0
     found = agree_outputs(before, after, [CHUNK])
     assert (found.worst_dimension, found.worst_at) == ("actions 1", "call 2, row 5 of 16")
-    assert Guards(kind="outputs").of(["lossy"]).judge(found).outcome == "broken"
+    assert Guards(kind="outputs").strictest_guard(["lossy"]).judge(found).outcome == "broken"
 
 
 def test_several_arrays_have_columns_of_their_own_and_one_that_stays_needs_no_spread():
@@ -55,7 +55,7 @@ def test_several_arrays_have_columns_of_their_own_and_one_that_stays_needs_no_sp
     unknown = agree_outputs(before, moved, shapes)
     assert unknown.rms is None
     assert unknown.note == "no spread (σ) is known: state has 1 different row, and 8 show one; give more inputs"
-    assert Guards(kind="outputs").of(["rounding"]).judge(unknown).unjudged == NO_SPREAD
+    assert Guards(kind="outputs").strictest_guard(["rounding"]).judge(unknown).missing_figures == NO_SPREAD
     assert Guard.parse("largest_error<=0.9").judge(unknown).outcome == "held"
 
 
@@ -71,7 +71,7 @@ def test_equal_outputs_are_exact_without_a_spread():
     found = agree_outputs(before, before, [("", (2,))])
     assert (found.rms, found.worst) == (0.0, 0.0)
     reordered = Yardstick(name="reordered sums", rms=0.0, worst=0.0, observations=1)
-    assert Guards(kind="outputs").of(["exact"]).judge(found, reordered).outcome == "held"
+    assert Guards(kind="outputs").strictest_guard(["exact"]).judge(found, reordered).outcome == "held"
 
 
 def test_a_column_that_stays_still_is_judged_by_its_size():

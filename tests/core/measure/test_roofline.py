@@ -9,7 +9,7 @@ from torch import nn
 
 from strobe.core.measure import ceiling as ceilings
 from strobe.core.measure.accounting import Accounting
-from strobe.core.measure.roofline import limits, times_in
+from strobe.core.measure.roofline import dtype_speedup, limits
 from strobe.core.measure.traffic import counted_as
 from strobe.core.results.subject import Ceiling
 from strobe.core.timeline import section
@@ -18,7 +18,7 @@ CEILING = Ceiling(gflops={"float32": 100.0, "bfloat16": 400.0, "int8": 200.0}, m
 TREE = {"policy": (0.95, {"encoder": 0.5, "decoder": 0.4}), "preprocessing": 0.02}
 
 
-def counted(work) -> dict[tuple[str, ...], int]:
+def count_moved_bytes(work) -> dict[tuple[str, ...], int]:
     accounting = Accounting()
     with torch.no_grad():
         accounting.run(work)
@@ -43,7 +43,7 @@ def test_weights_and_inputs_count_once_a_call_and_what_stays_inside_not_at_all()
         return y, z
 
     kept = []
-    moved = counted(lambda: kept.append(work()))
+    moved = count_moved_bytes(lambda: kept.append(work()))
     assert moved["three times",] == weights + inputs + outputs
     assert moved["twice called",] == 2 * (weights + inputs)  # what it made is gone at its end
     assert moved["around", "inside"] == moved["around",] == weights + inputs + outputs
@@ -57,7 +57,7 @@ def test_of_a_table_the_rows_count_that_are_looked_up():
         with section("words"):
             kept.append(table(rows))
 
-    assert counted(work)["words",] == 2 * (2 * 16 * 4) + 2 * 8  # read, and written; and the two numbers
+    assert count_moved_bytes(work)["words",] == 2 * (2 * 16 * 4) + 2 * 8  # read, and written; and the two numbers
 
 
 def test_a_stand_in_counts_in_the_dtype_of_the_engine():
@@ -75,7 +75,7 @@ def test_a_stand_in_counts_in_the_dtype_of_the_engine():
     assert account.moved_bytes == 2 * (64 * 32 + 32 + 8 * 64)
 
 
-def of(name: str, ms: float, gflop: dict[str, dict[str, float]], moved: dict[str, int]):
+def make_measurement(name: str, ms: float, gflop: dict[str, dict[str, float]], moved: dict[str, int]):
     made = measurement(name, TREE, ms)
     for part in made.components:
         part.gflop_by_dtype, part.moved_bytes = gflop.get(part.name, {}), moved.get(part.name)
@@ -84,7 +84,7 @@ def of(name: str, ms: float, gflop: dict[str, dict[str, float]], moved: dict[str
 
 def test_each_part_is_bound_by_the_slower_of_its_products_and_its_bytes():
     flop = {"policy": {"float32": 3.0}, "encoder": {"float32": 2.0}, "decoder": {"float32": 0.5}}
-    made = of("baseline", 100.0, flop, {"encoder": 10**7, "decoder": 10**8, "preprocessing": 10**6})
+    made = make_measurement("baseline", 100.0, flop, {"encoder": 10**7, "decoder": 10**8, "preprocessing": 10**6})
     [limit] = limits([made], CEILING)
     assert limit is not None
     parts = {part.part: part for part in limit.parts}
@@ -103,7 +103,9 @@ def test_each_part_is_bound_by_the_slower_of_its_products_and_its_bytes():
 
 
 def test_a_part_that_beats_its_bound_has_its_own_time_for_it():
-    [limit] = limits([of("fast", 10.0, {"policy": {"float32": 2.0}, "encoder": {"float32": 2.0}}, {})], CEILING)
+    [limit] = limits(
+        [make_measurement("fast", 10.0, {"policy": {"float32": 2.0}, "encoder": {"float32": 2.0}}, {})], CEILING
+    )
     assert limit is not None
     encoder = limit.parts[0]
     assert encoder.compute_ms == pytest.approx(20.0)
@@ -112,29 +114,31 @@ def test_a_part_that_beats_its_bound_has_its_own_time_for_it():
 
 
 def test_nothing_is_said_of_what_was_not_counted_or_has_no_ceiling():
-    in_half = of("half", 10.0, {"policy": {"float16": 2.0}}, {})
+    in_half = make_measurement("half", 10.0, {"policy": {"float16": 2.0}}, {})
     assert limits([measurement("baseline", TREE, 10.0), in_half], CEILING) == [None, None]
 
 
 def test_nothing_is_said_where_products_ran_in_no_part_that_has_their_time():
     """As where a probe was attached in another order while FLOP were counted: the bound would be far too low."""
-    lost = of("lost", 100.0, {"policy": {"float32": 8.0}, "decoder": {"float32": 0.5}}, {})
+    lost = make_measurement("lost", 100.0, {"policy": {"float32": 8.0}, "decoder": {"float32": 0.5}}, {})
     assert limits([lost], CEILING) == [None]
 
 
 def test_a_dtype_buys_what_its_ceiling_and_its_bytes_do():
     flop = {"encoder": {"float32": 2.0}, "decoder": {"float32": 0.5}}
-    made = of("baseline", 100.0, flop, {"encoder": 10**7, "decoder": 10**8})
+    made = make_measurement("baseline", 100.0, flop, {"encoder": 10**7, "decoder": 10**8})
     encoder, decoder = ([part for part in made.components if part.name == name] for name in flop)
-    assert times_in("float32", [encoder], CEILING) == pytest.approx(1.0)
-    assert times_in("bfloat16", [encoder], CEILING) == pytest.approx(4.0), "20 ms of products become 5"
-    assert times_in("bfloat16", [decoder], CEILING) == pytest.approx(2.0), "bound by memory: half the bytes"
-    assert times_in("bfloat16", [encoder, decoder], CEILING) == pytest.approx(3.0), "30 ms become 10"
+    assert dtype_speedup("float32", [encoder], CEILING) == pytest.approx(1.0)
+    assert dtype_speedup("bfloat16", [encoder], CEILING) == pytest.approx(4.0), "20 ms of products become 5"
+    assert dtype_speedup("bfloat16", [decoder], CEILING) == pytest.approx(2.0), "bound by memory: half the bytes"
+    assert dtype_speedup("bfloat16", [encoder, decoder], CEILING) == pytest.approx(3.0), "30 ms become 10"
     slow = CEILING.model_copy(update={"gflops": {"float32": 100.0, "bfloat16": 40.0}})
-    assert times_in("bfloat16", [encoder], slow) == pytest.approx(0.4)
-    assert times_in("bfloat16", [decoder], slow) == pytest.approx(10 / 12.5), "its products are the slower side now"
-    assert times_in("int8", [encoder], slow) is None, "a ceiling that is not known"
-    assert times_in("int8", [[]], CEILING) is None, "nothing was counted"
+    assert dtype_speedup("bfloat16", [encoder], slow) == pytest.approx(0.4)
+    assert dtype_speedup("bfloat16", [decoder], slow) == pytest.approx(10 / 12.5), (
+        "its products are the slower side now"
+    )
+    assert dtype_speedup("int8", [encoder], slow) is None, "a ceiling that is not known"
+    assert dtype_speedup("int8", [[]], CEILING) is None, "nothing was counted"
 
 
 def test_the_ceilings_of_all_dtypes_a_ladder_may_come_to(monkeypatch):

@@ -166,19 +166,19 @@ def test_very_slow_calls_still_give_a_warmup_and_two_samples():
 
 
 def test_a_machine_that_became_busy_still_gives_the_fewest_rounds():
-    def slowed(count: int) -> float:
+    def slow_down(count: int) -> float:
         return 1000.0 if count < 2 else 2500.0
 
     budget = SamplingBudget(seconds=12.0, fewest=8)
-    collected = Bench(a=slowed).collect(budget)
+    collected = Bench(a=slow_down).collect(budget)
     assert len(collected.samples["a"].values) == 8
     assert collected.stopped_because == "the budget of 12 s was spent"
-    assert len(Bench(a=slowed).collect(SamplingBudget(seconds=12.0)).samples["a"].values) < 6
+    assert len(Bench(a=slow_down).collect(SamplingBudget(seconds=12.0)).samples["a"].values) < 6
 
-    def stuck(count: int) -> float:
+    def get_stuck(count: int) -> float:
         return 1000.0 if count < 2 else 10_000.0
 
-    bench = Bench(a=stuck)
+    bench = Bench(a=get_stuck)
     bench.collect(budget)
     assert bench.now <= 36.0, "its patience has an end"
 
@@ -220,11 +220,11 @@ def test_ctrl_c_before_the_first_round_passes_through():
 
 
 def test_other_errors_pass_through():
-    def broken() -> float:
+    def raise_out_of_memory() -> float:
         raise RuntimeError("out of memory")
 
     with pytest.raises(RuntimeError, match="out of memory"):
-        collect({"a": broken}, SamplingBudget())
+        collect({"a": raise_out_of_memory}, SamplingBudget())
 
 
 def test_progress_counts_up_to_what_it_expects():

@@ -20,7 +20,7 @@ def times(rng: Generator, count: int, gain: float, spread: float) -> tuple[np.nd
     return before, after * (1 - gain)
 
 
-def tried(before: np.ndarray, after: np.ndarray) -> tuple[str, int]:
+def run_trial(before: np.ndarray, after: np.ndarray) -> tuple[str, int]:
     """Verdict of a try that may end at any pair, and the pairs that it took."""
     looks = Looks("before", "after")
 
@@ -34,7 +34,7 @@ def tried(before: np.ndarray, after: np.ndarray) -> tuple[str, int]:
 @pytest.mark.long
 def test_looking_often_claims_no_more_differences_than_one_look_may():
     rng, trials = default_rng(4), 800
-    claims = [tried(*times(rng, 90, 0.0, 0.06))[0] for _ in range(trials)]
+    claims = [run_trial(*times(rng, 90, 0.0, 0.06))[0] for _ in range(trials)]
     assert sum(kind in ("faster", "slower") for kind in claims) <= (1 - LEVEL) * trials
 
 
@@ -42,7 +42,7 @@ def test_looking_often_claims_no_more_differences_than_one_look_may():
 def test_three_percent_are_found_as_often_as_by_a_run_of_fixed_length_in_fewer_pairs():
     rng, trials, fixed = default_rng(5), 200, 40
     sets = [times(rng, fixed * 5 // 4, MATTERS, 0.03) for _ in range(trials)]
-    found = [tried(*both) for both in sets]
+    found = [run_trial(*both) for both in sets]
     by_all = [paired_verdict(before[:fixed], after[:fixed]).kind for before, after in sets]
     assert sum(kind == "faster" for kind, _ in found) >= by_all.count("faster")
     assert np.median([pairs for _, pairs in found]) < fixed
@@ -52,7 +52,7 @@ def test_three_percent_are_found_as_often_as_by_a_run_of_fixed_length_in_fewer_p
 @pytest.mark.parametrize(("gain", "kind"), [(0.25, "faster"), (-0.25, "slower")])
 def test_what_is_clear_is_seen_at_the_first_look(gain, kind):
     before, after = times(default_rng(0), 60, gain, 0.02)
-    assert tried(before, after) == (kind, FIRST)
+    assert run_trial(before, after) == (kind, FIRST)
 
 
 def test_a_run_ends_with_the_look_that_ends_it():

@@ -11,13 +11,13 @@ from hypothesis import strategies as st
 from scipy.signal import lfilter
 
 from strobe.core.measure.statistics import centre
-from strobe.core.measure.verdicts import difference_interval, paired_verdict, too_short, unpaired_verdict
+from strobe.core.measure.verdicts import difference_interval, drop_short_claim, paired_verdict, unpaired_verdict
 
 pairs = st.lists(st.tuples(st.floats(0.001, 1e6), st.floats(0.001, 1e6)), min_size=1, max_size=40)
 judges = pytest.mark.parametrize("judge", [paired_verdict, unpaired_verdict])
 
 
-def correlated(random: np.random.Generator, count: int) -> np.ndarray:
+def draw_correlated(random: np.random.Generator, count: int) -> np.ndarray:
     return 10 * np.exp(0.03 * np.asarray(lfilter([1], [1, -0.5], random.normal(size=count + 50)))[50:])
 
 
@@ -25,7 +25,7 @@ NOISE = {
     "normal": lambda random, count: random.normal(10, 0.4, count),
     "lognormal": lambda random, count: 10 * random.lognormal(0, 0.2, count),
     "spiky": lambda random, count: random.normal(10, 0.3, count) * np.where(random.random(count) < 0.05, 20, 1),
-    "correlated": correlated,
+    "correlated": draw_correlated,
 }
 
 
@@ -268,10 +268,10 @@ def test_two_processes_that_took_turns_for_a_moment_are_not_told_apart():
     noise = np.random.default_rng(0).normal(1, 0.01, (2, 24))
     claim = paired_verdict(2 * noise[0], 6 * noise[1], baseline_name="here", candidate_name="next")
     assert claim.kind == "slower"
-    short = too_short(claim, 0.3, 4.0, baseline_name="here", candidate_name="next")
+    short = drop_short_claim(claim, 0.3, 4.0, baseline_name="here", candidate_name="next")
     assert short.kind == "too noisy"
     assert short.sentence.startswith("Too short to judge next against here")
     assert (short.ratio, short.interval) == (claim.ratio, claim.interval)
-    assert too_short(claim, 4.0, 4.0, baseline_name="here", candidate_name="next") == claim
+    assert drop_short_claim(claim, 4.0, 4.0, baseline_name="here", candidate_name="next") == claim
     level = paired_verdict(2 * noise[0], 2 * noise[1])
-    assert too_short(level, 0.3, 4.0, baseline_name="here", candidate_name="next") == level
+    assert drop_short_claim(level, 0.3, 4.0, baseline_name="here", candidate_name="next") == level

@@ -19,7 +19,7 @@ from support.places import TESTS
 from strobe.core.processes.command import CommandLimits
 from strobe.core.processes.fork_server import STARTS_AT_MOST, Server
 from strobe.core.runs import store
-from strobe.sweep.execute import LOG, Job, Outcome, execute, outcome_of
+from strobe.sweep.execute import LOG, Job, Outcome, execute, read_outcome
 from strobe.sweep.run import CellsLive
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="elsewhere no cell is forked")
@@ -38,16 +38,16 @@ def server() -> Iterator[Server]:
 
 @pytest.fixture
 def job(tmp_path: Path) -> Callable[..., Job]:
-    def made(act: str, memory: float = 2**40, seconds: float = 600, **more: Any) -> Job:
+    def make_job(act: str, memory: float = 2**40, seconds: float = 600, **more: Any) -> Job:
         argv = (f"--log={tmp_path / 'log'}", "--name=one", f"--act={act}")
         limits = CommandLimits(seconds, int(memory))
         first = Job("key", 1, "light", argv, "one", tmp_path / "cell", limits, module="support.acting_cell")
         return replace(first, **more)
 
-    return made
+    return make_job
 
 
-def told(one: Job, server: Server) -> dict[str, Any]:
+def run_telling_cell(one: Job, server: Server) -> dict[str, Any]:
     """Return what a cell that tells has said of its process."""
     outcome = execute(one, server=server)
     assert outcome.status == "done", outcome.reason
@@ -59,8 +59,8 @@ def test_the_cells_of_a_sweep_share_one_server_and_nothing_else(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     one = job("tell")
-    first = told(one, server)
-    second = told(replace(one, environment={"STROBE_TOLD": "late"}), server)
+    first = run_telling_cell(one, server)
+    second = run_telling_cell(replace(one, environment={"STROBE_TOLD": "late"}), server)
     assert first["parent"] == second["parent"] == server.pid
     assert first["argv"] == [str(one.folder), "light", *one.argv]
     assert (first["cwd"], first["session"], first["stdin"], first["threads"]) == (str(tmp_path), True, "", 1)
@@ -69,7 +69,7 @@ def test_the_cells_of_a_sweep_share_one_server_and_nothing_else(
 
 
 def test_no_cell_harms_the_server_or_the_next_cell(job: Callable[..., Job], server: Server) -> None:
-    pid = told(job("tell"), server)["parent"]
+    pid = run_telling_cell(job("tell"), server)["parent"]
     outcomes = [
         execute(job("segfault"), server=server),
         execute(job("exit"), server=server),
@@ -80,39 +80,39 @@ def test_no_cell_harms_the_server_or_the_next_cell(job: Callable[..., Job], serv
     assert "SIGSEGV" in outcomes[0].reason
     assert "code 3" in outcomes[1].reason
     assert not psutil.Process(pid).children()
-    assert told(job("tell"), server)["parent"] == pid
+    assert run_telling_cell(job("tell"), server)["parent"] == pid
 
 
 def test_a_server_that_dies_is_replaced_and_its_cell_runs_again(job: Callable[..., Job], server: Server) -> None:
-    first = told(job("tell"), server)["parent"]
+    first = run_telling_cell(job("tell"), server)["parent"]
     os.kill(first, signal.SIGKILL)
     psutil.wait_procs([psutil.Process(first)], timeout=60)
-    second = told(job("tell"), server)["parent"]
+    second = run_telling_cell(job("tell"), server)["parent"]
     assert second not in (first, os.getpid())
     assert execute(job("kill parent once"), server=server).status == "done"
-    assert told(job("tell"), server)["parent"] not in (first, second, os.getpid())
+    assert run_telling_cell(job("tell"), server)["parent"] not in (first, second, os.getpid())
 
 
 def test_one_that_dies_again_and_again_is_given_up(job: Callable[..., Job], server: Server, tmp_path: Path) -> None:
     for _ in range(STARTS_AT_MOST):
         (tmp_path / "log.been").unlink(missing_ok=True)
-        assert told(job("tell"), server)["parent"] == server.pid
+        assert run_telling_cell(job("tell"), server)["parent"] == server.pid
         server.close()
-    assert told(job("tell"), server)["parent"] == os.getpid()
+    assert run_telling_cell(job("tell"), server)["parent"] == os.getpid()
 
 
 def test_a_cell_of_another_environment_is_a_process_of_its_own(job: Callable[..., Job], server: Server) -> None:
-    first = told(job("tell"), server)["parent"]
-    assert told(job("tell", environment={"OMP_NUM_THREADS": "3"}), server)["parent"] == os.getpid()
-    assert told(job("tell"), server)["parent"] == first
+    first = run_telling_cell(job("tell"), server)["parent"]
+    assert run_telling_cell(job("tell", environment={"OMP_NUM_THREADS": "3"}), server)["parent"] == os.getpid()
+    assert run_telling_cell(job("tell"), server)["parent"] == first
 
 
 def test_a_server_that_has_a_thread_forks_nothing(job: Callable[..., Job], server: Server) -> None:
     one = job("tell", module="support.threaded_cell")
-    assert told(one, server)["parent"] == os.getpid()
+    assert run_telling_cell(one, server)["parent"] == os.getpid()
     assert "thread" in server.unfit
     assert server.pid is None
-    outcome = outcome_of(one.folder)
+    outcome = read_outcome(one.folder)
     assert outcome is not None
     assert outcome.afresh == server.unfit
 
@@ -122,7 +122,7 @@ def test_that_cells_are_not_forked_is_told_once(job: Callable[..., Job], capsys:
     unfit = Outcome(status="done", started=datetime.now(UTC), duration_s=1, afresh="imports started threads: hum")
     with CellsLive(3, 0) as live:
         for outcome in (unfit.model_copy(update={"afresh": ""}), unfit, unfit):
-            live.ended(one, outcome)
+            live.report_ended(one, outcome)
     said = " ".join(capsys.readouterr().err.split())
     assert said.count("with imports of its own: imports started threads: hum") == 1
 

@@ -50,7 +50,7 @@ class Counter:
             Path(self.file).write_text(str(self.count))
 
 
-def gone(process: psutil.Process | int) -> bool:
+def has_ended(process: psutil.Process | int) -> bool:
     """Whether a process has ended, once the kernel has got round to it."""
     deadline = time.monotonic() + 300
     while time.monotonic() < deadline:
@@ -74,7 +74,7 @@ def test_a_call_answers_fails_dies_and_hangs() -> None:
     assert raised.value.kind == "ValueError"
     with pytest.raises(ProcessEndedError, match="signal SIGKILL") as ended:
         isolate.run(signal.raise_signal, signal.SIGKILL)
-    assert ended.value.ending.killed
+    assert ended.value.ending.is_killed
     with pytest.raises(CallTimeoutError, match="no answer within 1 s"):
         isolate.run(time.sleep, 60, limit_s=1)
     with pytest.raises(IsolatedCallError, match="pickle"):
@@ -105,10 +105,10 @@ def test_a_process_that_hangs_takes_those_that_it_started_with_it(
             pass
         return False
 
-    monkeypatch.setattr(Worker, "_answered", never)
+    monkeypatch.setattr(Worker, "_await_answer", never)
     with pytest.raises(CallTimeoutError, match="no answer within 10 s"):
         isolate.run(starts_another, str(file), limit_s=10)
-    assert gone(int(file.read_text()))
+    assert has_ended(int(file.read_text()))
 
 
 @pytest.mark.parametrize("method", [FORKED, FRESH])
@@ -145,7 +145,7 @@ def test_a_pool_shares_orders_out_and_notices_who_ends() -> None:
         os.kill(pool.workers[0].pid or 0, signal.SIGKILL)
         with pytest.raises(ProcessEndedError, match="SIGKILL"):
             pool.answer()
-    assert all(gone(pid) for pid in first if pid)
+    assert all(has_ended(pid) for pid in first if pid)
 
 
 BUSY = """
@@ -172,4 +172,4 @@ def test_workers_that_are_busy_end_with_a_parent_that_is_killed(tmp_path: Path) 
         pids = [int(pid) for pid in parent.stdout.readline().split()]
         assert len(pids) == 2
         parent.kill()
-    assert all(gone(pid) for pid in pids)
+    assert all(has_ended(pid) for pid in pids)

@@ -31,7 +31,7 @@ sys.exit(main())
 """
 
 
-def ended(threads: int, *arguments: str) -> subprocess.CompletedProcess[str]:
+def run_busy_script(threads: int, *arguments: str) -> subprocess.CompletedProcess[str]:
     script = BUSY.format(threads=threads, arguments=list(arguments))
     return warm.run("-c", script)
 
@@ -40,7 +40,7 @@ def ended(threads: int, *arguments: str) -> subprocess.CompletedProcess[str]:
 def test_threads_that_are_still_busy_cost_the_process_neither_its_code_nor_its_words(
     arguments: tuple[str, ...], code: int
 ):
-    process = ended(2, *arguments)
+    process = run_busy_script(2, *arguments)
     assert process.returncode == code, process.stderr
     assert ("unknown command" in process.stderr) if code else process.stdout.startswith("strobe ")
     assert "terminate called" not in process.stderr

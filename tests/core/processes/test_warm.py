@@ -58,12 +58,12 @@ def test_a_program_finds_what_it_finds_in_a_fresh_python(
     env = {**os.environ, "STROBE_GIVEN": "2", "PYTHONPATH": os.pathsep.join([str(tmp_path / "more"), str(tmp_path)])}
     del env["PATH"]
 
-    def found(run: Callable[..., subprocess.CompletedProcess[str]]) -> dict[str, Any]:
+    def run_program(run: Callable[..., subprocess.CompletedProcess[str]]) -> dict[str, Any]:
         ran = run(*program, "an argument", cwd=tmp_path, env=env, session=session)
         assert (ran.returncode, ran.stderr) == (3, "words\n")
         return json.loads(ran.stdout)
 
-    fresh, forked, again = found(cold), found(warm.run), found(warm.run)
+    fresh, forked, again = run_program(cold), run_program(warm.run), run_program(warm.run)
     assert fresh["parent"] == os.getpid()
     assert len({number for each in (fresh, forked, again) for number in each.pop("drawn")}) == 6
     assert fresh == forked == again
@@ -83,7 +83,7 @@ def test_a_signal_ends_it_alone() -> None:
     for number in (signal.SIGTERM, signal.SIGKILL):
         with warm.start("-c", waits) as program, warm.start("-c", waits) as other:
             program.send_signal(number)
-            assert program.ended().returncode == -number
+            assert program.wait_for_end().returncode == -number
             assert other.poll() is None
         assert other.returncode == -signal.SIGKILL, "it is ended with its block"
 

@@ -47,7 +47,7 @@ ALLOWED = {
 }
 
 
-def held(page: str) -> list[tuple[str, dict[str, str | None]]]:
+def check_page(page: str) -> list[tuple[str, dict[str, str | None]]]:
     """Check what holds for each page. Return its tags."""
     assert len(page.encode()) <= notebook.MOST_BYTES
     xml.etree.ElementTree.fromstring(page.replace("<br>", "<br/>"))  # it is closed where it should be
@@ -62,8 +62,8 @@ def held(page: str) -> list[tuple[str, dict[str, str | None]]]:
 
 def test_a_comparison_shows_its_headline_findings_table_and_plot():
     result = example_runs.rtc()
-    page = notebook.render(compare.outline(result), notebook.plot_of(result))
-    tags = held(page)
+    page = notebook.render(compare.outline(result), notebook.result_picture(result))
+    tags = check_page(page)
     assert result.comparisons[0].verdict.sentence.split(" [")[0] in page
     assert [tag for tag, _ in tags].count("svg") == 1
     assert "Median (ms)" in page
@@ -71,7 +71,7 @@ def test_a_comparison_shows_its_headline_findings_table_and_plot():
 
 def test_parts_are_bars_of_their_share():
     result = example_runs.rtc().model_copy(update={"comparisons": []})
-    picture: Any = notebook.plot_of(result)
+    picture: Any = notebook.result_picture(result)
     whole = [part for part in result.measurements[0].components if part.depth == 1]
     assert len(picture.boxes) == len(whole)
     widths = [box.width for box in picture.boxes]
@@ -86,7 +86,7 @@ def test_names_from_outside_stay_text():
     for pair in result.comparisons:
         pair.candidate = HOSTILE
     result.title = HOSTILE
-    held(notebook.render(compare.outline(result), notebook.plot_of(result)))
+    check_page(notebook.render(compare.outline(result), notebook.result_picture(result)))
 
 
 def test_the_longest_texts_fit():
@@ -96,4 +96,4 @@ def test_the_longest_texts_fit():
     section = Section("k", long, table)
     facts = [("Subject", long), ("Machine", long)]
     document = Document("strobe compare", long, long, [long] * 20, [finding] * 20, [section], [], facts, [])
-    held(notebook.render(document))
+    check_page(notebook.render(document))

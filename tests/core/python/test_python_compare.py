@@ -41,13 +41,13 @@ def taking(clock: Clock, ms: float, answer: Target = lambda x: x) -> Target:
     return function
 
 
-def compared(variants: dict[str, Any], inputs: Any = X, **arguments: Any) -> ShownAnswer[Any]:
+def run_comparison(variants: dict[str, Any], inputs: Any = X, **arguments: Any) -> ShownAnswer[Any]:
     return strobe.compare(variants, inputs, seconds=arguments.pop("seconds", 5), **arguments)
 
 
 def test_a_function_against_itself_shows_no_difference(clock: Clock):
     same = taking(clock, 20.0)
-    answer = compared({"a": same, "b": same})
+    answer = run_comparison({"a": same, "b": same})
     (pair,) = answer.comparisons
     assert pair.verdict.kind == "no difference shown"
     assert pair.verdict.within == 0.02
@@ -57,7 +57,7 @@ def test_a_function_against_itself_shows_no_difference(clock: Clock):
 
 
 def test_a_slower_one_is_found_and_the_medians_are_its_own(clock: Clock):
-    answer = compared({"a": taking(clock, 20.0), "b": taking(clock, 20.6)})
+    answer = run_comparison({"a": taking(clock, 20.0), "b": taking(clock, 20.6)})
     (pair,) = answer.comparisons
     assert pair.verdict.kind == "slower"
     assert pair.verdict.interval.low < 1.03 < pair.verdict.interval.high
@@ -65,7 +65,7 @@ def test_a_slower_one_is_found_and_the_medians_are_its_own(clock: Clock):
 
 
 def test_outputs_that_differ_are_told_and_not_judged_without_a_guard(clock: Clock):
-    answer = compared({"a": taking(clock, 20.0), "b": taking(clock, 20.0, lambda x: x + 0.25)})
+    answer = run_comparison({"a": taking(clock, 20.0), "b": taking(clock, 20.0, lambda x: x + 0.25)})
     (pair,) = answer.comparisons
     assert pair.agreement.of == "outputs"
     assert pair.agreement.largest_error == 0.25
@@ -81,7 +81,9 @@ def test_outputs_that_differ_are_told_and_not_judged_without_a_guard(clock: Cloc
     [("largest_error<=0.5", "held"), ("largest_error<=0.1", "broken"), ("rms<=0.02", "not judged")],
 )
 def test_a_guard_judges_what_can_be_measured(clock: Clock, guard: str, outcome: str):
-    answer = compared({"a": taking(clock, 20.0), "b": taking(clock, 20.0, lambda x: x + 0.25)}, guard=guard, seconds=1)
+    answer = run_comparison(
+        {"a": taking(clock, 20.0), "b": taking(clock, 20.0, lambda x: x + 0.25)}, guard=guard, seconds=1
+    )
     (pair,) = answer.comparisons
     assert pair.outcome == outcome
     assert ("no spread" in pair.unjudged) == (outcome == "not judged")
@@ -89,25 +91,25 @@ def test_a_guard_judges_what_can_be_measured(clock: Clock, guard: str, outcome: 
 
 
 def test_outputs_of_other_shapes_are_not_compared(clock: Clock):
-    answer = compared({"a": taking(clock, 20.0), "b": taking(clock, 20.0, lambda x: x.T)}, seconds=1)
+    answer = run_comparison({"a": taking(clock, 20.0), "b": taking(clock, 20.0, lambda x: x.T)}, seconds=1)
     (pair,) = answer.comparisons
     assert "(3, 2) in place of (2, 3)" in pair.agreement.unjudged
     assert pair.agreement.observations == 0
-    guarded = compared(
+    guarded = run_comparison(
         {"a": taking(clock, 20.0), "b": taking(clock, 20.0, lambda x: x.T)}, seconds=1, guard="cosine>=0"
     )
     assert guarded.comparisons[0].outcome == "not judged"
 
 
 def test_outputs_without_numbers_are_not_compared(clock: Clock):
-    answer = compared({"a": taking(clock, 20.0), "b": taking(clock, 20.0, lambda _: "word")}, seconds=1)
+    answer = run_comparison({"a": taking(clock, 20.0), "b": taking(clock, 20.0, lambda _: "word")}, seconds=1)
     assert answer.comparisons[0].agreement is None
     assert any("b returns no numbers to compare, but str" in note for note in answer.caveats)
 
 
 def test_a_difference_that_float32_cannot_hold_is_seen(clock: Clock):
     wide = np.ones(3)  # beside 1, float32 holds no 1e-12
-    answer = compared({"a": taking(clock, 20.0), "b": taking(clock, 20.0, lambda x: x + 1e-12)}, wide, seconds=1)
+    answer = run_comparison({"a": taking(clock, 20.0), "b": taking(clock, 20.0, lambda x: x + 1e-12)}, wide, seconds=1)
     assert 0 < answer.comparisons[0].agreement.largest_error < 1e-11
 
 
@@ -119,7 +121,7 @@ def test_a_list_is_several_inputs_and_a_tuple_the_arguments_of_one_call(clock: C
         seen.append((a, b))
         return a + b
 
-    answer = compared({"a": both, "b": both}, [(1, 2), (3, 4)], seconds=1)
+    answer = run_comparison({"a": both, "b": both}, [(1, 2), (3, 4)], seconds=1)
     assert set(seen) == {(1, 2), (3, 4)}
     assert answer.comparisons[0].agreement.distinct == 2
     assert answer.measurements[0].traits.call.inputs == 2
@@ -133,7 +135,7 @@ def test_a_dict_is_one_argument_which_the_next_call_gets_without_what_was_put_in
             observation["extra"] = 1
             return {"actions": observation["state"], "timing": {"infer_ms": random.random()}}
 
-    answer = compared({"a": Policy(), "b": Policy()}, {"state": X}, seconds=1)
+    answer = run_comparison({"a": Policy(), "b": Policy()}, {"state": X}, seconds=1)
     assert answer.subject.kind == "object with infer()"
     assert answer.comparisons[0].agreement.largest_error == 0
 
@@ -152,7 +154,7 @@ def test_select_action_is_reset_before_each_call(clock: Clock):
                 self.queue = [observation] * 10
             return self.queue.pop()
 
-    answer = compared({"a": Queued(), "b": Queued()}, seconds=1)
+    answer = run_comparison({"a": Queued(), "b": Queued()}, seconds=1)
     assert answer.measurements[0].samples.summary.min > 15
 
 
@@ -164,14 +166,14 @@ def test_the_same_seed_is_drawn_from_by_all_and_put_back(clock: Clock):
     torch.manual_seed(7)
     expected = torch.randn(1)
     torch.manual_seed(7)
-    answer = compared({"a": noisy, "b": noisy}, seconds=1)
+    answer = run_comparison({"a": noisy, "b": noisy}, seconds=1)
     assert answer.comparisons[0].agreement.largest_error == 0
     assert torch.equal(torch.randn(1), expected)
 
 
 def test_one_that_answers_differently_each_time_is_told(clock: Clock):
     count = iter(range(10**6))
-    answer = compared({"a": taking(clock, 20.0), "b": taking(clock, 20.0, lambda x: x + next(count))}, seconds=1)
+    answer = run_comparison({"a": taking(clock, 20.0), "b": taking(clock, 20.0, lambda x: x + next(count))}, seconds=1)
     assert any(note.startswith("b does not answer one input twice in the same way") for note in answer.caveats)
     assert not any(note.startswith("a does not answer") for note in answer.caveats)
 
@@ -183,7 +185,7 @@ def test_one_that_changes_its_input_gets_a_copy_each_time(clock: Clock):
         return x["state"]
 
     given = {"state": torch.ones(3)}
-    answer = compared({"a": taking(clock, 20.0, lambda x: x["state"]), "b": halving}, given, seconds=1)
+    answer = run_comparison({"a": taking(clock, 20.0, lambda x: x["state"]), "b": halving}, given, seconds=1)
     assert torch.equal(given["state"], torch.ones(3))
     assert answer.comparisons[0].agreement.largest_error == 0.5
 
@@ -197,7 +199,7 @@ def test_one_that_changes_an_object_in_its_input_is_told(clock: Clock):
         observation.state = observation.state + 1
         return X
 
-    answer = compared({"a": taking(clock, 20.0, lambda _: X), "b": changing}, Observation(), seconds=1)
+    answer = run_comparison({"a": taking(clock, 20.0, lambda _: X), "b": changing}, Observation(), seconds=1)
     assert [note for note in answer.caveats if "changes" in note] == [
         "b changes an object in its inputs: later calls did not see what the first saw"
     ]
@@ -205,7 +207,7 @@ def test_one_that_changes_an_object_in_its_input_is_told(clock: Clock):
 
 def test_one_that_ends_the_program_is_refused(clock: Clock):
     with pytest.raises(UserError, match="'b' failed on input 1 of 1: SystemExit"):
-        compared({"a": taking(clock, 20.0), "b": lambda x: sys.exit(3)})
+        run_comparison({"a": taking(clock, 20.0), "b": lambda x: sys.exit(3)})
 
 
 class Broker:
@@ -226,7 +228,7 @@ class Broker:
 @pytest.mark.parametrize("bound", [False, True])
 def test_a_queue_of_actions_is_emptied_before_each_call(clock: Clock, bound: bool):
     slow, fast = Broker(clock, 20.0), Broker(clock, 10.0)
-    answer = compared({"a": slow.infer, "b": fast.infer} if bound else {"a": slow, "b": fast})
+    answer = run_comparison({"a": slow.infer, "b": fast.infer} if bound else {"a": slow, "b": fast})
     assert answer.comparisons[0].verdict.kind == "faster"
     assert answer.comparisons[0].verdict.ratio == pytest.approx(0.5, rel=0.05)
 
@@ -235,7 +237,7 @@ def test_a_queue_that_cannot_be_emptied_is_not_judged_by_its_typical_call(clock:
     queue, half = Broker(clock, 30.0), Broker(clock, 15.0)
     steady = taking(clock, 2.0)
     for other, change in ((steady, r"\+5\d\.\d %"), (lambda x: half.infer(x), r"\+9\d\.\d %")):
-        answer = compared({"a": other, "b": lambda x: queue.infer(x)})
+        answer = run_comparison({"a": other, "b": lambda x: queue.infer(x)})
         verdict = answer.comparisons[0].verdict
         assert (verdict.kind, verdict.cause, verdict.within) == ("too noisy", "a queue", None)
         assert re.search(f"The sums of all calls differ by {change}", verdict.sentence)
@@ -268,7 +270,7 @@ def test_results_that_are_still_computed_are_waited_for(clock: Clock):
             assert self.done
             return X
 
-    answer = compared({"a": lambda _: Later(), "b": lambda _: {"actions": Later()}}, seconds=1)
+    answer = run_comparison({"a": lambda _: Later(), "b": lambda _: {"actions": Later()}}, seconds=1)
     assert answer.measurements[0].samples.summary.median == pytest.approx(20.0, rel=0.05)
     assert answer.measurements[1].samples.summary.median == pytest.approx(20.0, rel=0.05)
 
@@ -284,31 +286,31 @@ def test_gradients_and_training_mode_are_told(clock: Clock):
             return self.inside(x)
 
     module = Slow()
-    answer = compared({"plain": module, "wrapped": torch.no_grad()(module.forward)}, torch.ones(2, 3), seconds=1)
+    answer = run_comparison({"plain": module, "wrapped": torch.no_grad()(module.forward)}, torch.ones(2, 3), seconds=1)
     assert any(note.startswith("plain records gradients") for note in answer.notes)
     assert not any(note.startswith("wrapped records gradients") for note in answer.notes)
     assert any(note.startswith("plain has modules in training mode") for note in answer.caveats)
-    quiet = compared({"a": module.eval(), "b": module}, (torch.ones(2, 3),), seconds=1)
+    quiet = run_comparison({"a": module.eval(), "b": module}, (torch.ones(2, 3),), seconds=1)
     assert not any("training mode" in note for note in quiet.notes)
 
 
 def test_an_interrupt_keeps_what_was_measured(clock: Clock):
     calls = iter(range(10**6))
 
-    def interrupted(x: Any) -> Any:
+    def interrupt_call(x: Any) -> Any:
         clock.sleep(0.02)
         if next(calls) == 30:
             raise KeyboardInterrupt
         return x
 
-    answer = compared({"a": taking(clock, 20.0), "b": interrupted})
+    answer = run_comparison({"a": taking(clock, 20.0), "b": interrupt_call})
     assert answer.status == "interrupted"
     assert 20 < len(answer.measurements[0].samples.values) < 30
     assert answer.comparisons[0].verdict.pairs == len(answer.measurements[0].samples.values)
 
 
 def test_an_answer_is_kept_and_read_again_as_any_run(clock: Clock, tmp_path: Path, capsys: pytest.CaptureFixture[str]):
-    answer = compared({"eager": taking(clock, 20.0), "slow": taking(clock, 30.0)}, name="my policy", seconds=1)
+    answer = run_comparison({"eager": taking(clock, 20.0), "slow": taking(clock, 30.0)}, name="my policy", seconds=1)
     folder = answer.save(tmp_path)
     assert folder.parent == tmp_path
     assert {"result.json", "report.html", "trace.json.gz"} <= {file.name for file in folder.iterdir()}
@@ -323,7 +325,7 @@ def test_an_answer_is_kept_and_read_again_as_any_run(clock: Clock, tmp_path: Pat
 
 def test_its_figures_are_a_table(clock: Clock):
     pytest.importorskip("pandas")
-    answer = compared({"eager": taking(clock, 20.0), "slow": taking(clock, 30.0)}, seconds=1)
+    answer = run_comparison({"eager": taking(clock, 20.0), "slow": taking(clock, 30.0)}, seconds=1)
     table = answer.to_pandas()
     assert list(table["name"]) == ["eager", "slow"]
     assert table["median_ms"][1] == pytest.approx(30.0, rel=0.02)
@@ -376,7 +378,7 @@ def test_the_cause_of_a_failure_is_the_variants_own():
 
 
 def test_advice_names_arguments_and_not_flags(clock: Clock):
-    answer = compared({"a": taking(clock, 20.0), "b": taking(clock, 20.0)}, seconds=0.2)
+    answer = run_comparison({"a": taking(clock, 20.0), "b": taking(clock, 20.0)}, seconds=0.2)
     few = next(finding for finding in answer.findings if finding.rule == "few-samples")
     assert few.do.startswith("Measure longer: seconds=120")
 
@@ -385,7 +387,7 @@ def test_progress_in_a_notebook_is_plain_lines(
     clock: Clock, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ):
     monkeypatch.setattr("strobe.core.cli.live.Console", functools.partial(Console, force_jupyter=True))
-    compared({"a": taking(clock, 20.0), "b": taking(clock, 20.0)}, seconds=0.2)
+    run_comparison({"a": taking(clock, 20.0), "b": taking(clock, 20.0)}, seconds=0.2)
     assert "… first calls of a\n… first calls of b\n… inference: a, b\n" in capsys.readouterr().err
 
 
@@ -397,14 +399,14 @@ def _one_by_one(x: Any) -> Iterator[Any]:
     yield x
 
 
-def _promised(x: Any) -> dict[str, Any]:
+def _make_promise(x: Any) -> dict[str, Any]:
     promise: concurrent.futures.Future[Any] = concurrent.futures.Future()
     promise.set_result(x)
     return {"actions": promise}
 
 
 LAZY = {
-    "coroutine": _later, "generator": _one_by_one, "map": lambda x: map(abs, x), "Future": _promised,
+    "coroutine": _later, "generator": _one_by_one, "map": lambda x: map(abs, x), "Future": _make_promise,
 }  # fmt: skip
 
 
@@ -413,7 +415,7 @@ def test_what_has_not_run_when_it_is_returned_is_no_result(kind: str, clock: Clo
     """A coroutine comes back at once: it was "faster by a factor of 2,455" than the same work."""
     same = taking(clock, 20.0)
     with pytest.raises(UserError, match=f"'lazy' returned a {kind}, which "):
-        compared({"same": same, "lazy": LAZY[kind]})
+        run_comparison({"same": same, "lazy": LAZY[kind]})
     with pytest.raises(UserError, match=kind):
         strobe.breakdown(LAZY[kind], X, seconds=1)
     assert strobe.verify(same, LAZY[kind], X, guard="largest_error<=1").outcome != "held"

@@ -90,12 +90,12 @@ def test_a_baseline_without_numbers_is_not_judged():
 def test_an_interrupt_keeps_the_inputs_that_were_looked_at():
     calls = iter(range(100))
 
-    def interrupted(x: Any) -> Any:
+    def interrupt_call(x: Any) -> Any:
         if next(calls) == 2:
             raise KeyboardInterrupt
         return same(x)
 
-    answer = strobe.verify(same, interrupted, INPUTS, guard="largest_error<=0")
+    answer = strobe.verify(same, interrupt_call, INPUTS, guard="largest_error<=0")
     assert answer.status == "interrupted"
     assert answer.outcome == "not judged"
     assert answer.checks[0].agreement.observations == 2
@@ -177,6 +177,6 @@ def test_a_policy_with_a_recipe_on_it_is_not_verified_against_itself():
 
     policy = Policy()
     recipe = Recipe(policy="", object="Policy", treatments=[{"precision": "bf16"}])
-    treated = strobe.put_on(recipe, policy)
+    treated = strobe.apply_recipe(recipe, policy)
     with pytest.raises(UserError, match="'before' and 'after' are one object, and put_on has put a recipe on it"):
         strobe.verify(policy, treated.infer, torch.ones(3), guard="largest_error<=1")

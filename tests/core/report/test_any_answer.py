@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from support import any_result
-from support.examples import scaled
+from support.examples import scale_count
 from support.health import EVERY_CHECK
-from support.shown import printed
+from support.shown import console_text
 
 from strobe.core import kinds
 from strobe.core.report import markdown
@@ -23,7 +23,7 @@ KINDS: dict[str, st.SearchStrategy[Any]] = {
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@settings(max_examples=scaled(40), deadline=None, suppress_health_check=EVERY_CHECK)
+@settings(max_examples=scale_count(40), deadline=None, suppress_health_check=EVERY_CHECK)
 @given(data=st.data())
 def test_any_answer_can_be_shown_judged_and_kept(
     kind: str, data: st.DataObject, tmp_path_factory: pytest.TempPathFactory
@@ -31,7 +31,7 @@ def test_any_answer_can_be_shown_judged_and_kept(
     answer = data.draw(KINDS[kind])
     document = kinds.document(answer)
     assert document.answers
-    assert printed(answer)
+    assert console_text(answer)
     assert markdown.render(document)
     if kind in ("results", "sweeps", "loaders"):
         assert "</html>" in kinds.page(answer)

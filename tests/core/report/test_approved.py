@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 from support.approved import APPROVED, APPROVING, approve
-from support.golden import ALL, EXAMPLES, name_of
+from support.golden import ALL, EXAMPLES, result_name
 
 from strobe.core.cli.main import main
 from strobe.core.kinds import advise
@@ -33,17 +33,17 @@ def plain(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.delenv(name, raising=False)
 
 
-def printed(capsys: pytest.CaptureFixture[str], *argv: str) -> str:
+def print_command(capsys: pytest.CaptureFixture[str], *argv: str) -> str:
     assert main(argv) == 0
     return capsys.readouterr().out
 
 
-def trimmed(text: str) -> str:
+def trim_lines(text: str) -> str:
     """Lines without the spaces that fill a terminal's."""
     return "\n".join(line.rstrip() for line in text.strip().splitlines())
 
 
-def approved(file: Path, ending: str) -> Path:
+def approved_path(file: Path, ending: str) -> Path:
     return APPROVED / f"{file.parent.name}.{ending}"
 
 
@@ -110,46 +110,46 @@ class Outline(HTMLParser):
         return "\n".join(lines)
 
 
-@pytest.mark.parametrize("file", ALL, ids=name_of)
+@pytest.mark.parametrize("file", ALL, ids=result_name)
 def test_the_terminal_shows_what_was_approved(file: Path, capsys: pytest.CaptureFixture[str]):
-    brief = printed(capsys, "report", str(file), "--format=console")
-    full = printed(capsys, "report", str(file), "--format=console", "--full")
-    approve(f"{trimmed(brief)}\n\n{' --full ':=^120}\n\n{trimmed(full)}", approved(file, "txt"))
+    brief = print_command(capsys, "report", str(file), "--format=console")
+    full = print_command(capsys, "report", str(file), "--format=console", "--full")
+    approve(f"{trim_lines(brief)}\n\n{' --full ':=^120}\n\n{trim_lines(full)}", approved_path(file, "txt"))
 
 
-@pytest.mark.parametrize("file", ALL, ids=name_of)
+@pytest.mark.parametrize("file", ALL, ids=result_name)
 def test_markdown_is_what_was_approved(file: Path, capsys: pytest.CaptureFixture[str]):
-    page = file.parent / "report.md" if file in EXAMPLES else approved(file, "md")
-    approve(printed(capsys, "report", str(file), "--format=markdown"), page)
+    page = file.parent / "report.md" if file in EXAMPLES else approved_path(file, "md")
+    approve(print_command(capsys, "report", str(file), "--format=markdown"), page)
 
 
-@pytest.mark.parametrize("file", ALL, ids=name_of)
+@pytest.mark.parametrize("file", ALL, ids=result_name)
 def test_a_page_has_the_sections_tables_and_plots_that_were_approved(file: Path, tmp_path: Path):
     assert main(["report", str(file), "--format=html", "--output", str(tmp_path / "page.html")]) == 0
     page = (tmp_path / "page.html").read_text(encoding="utf-8")
-    approve(Outline(page).outline(), approved(file, "page.txt"))
+    approve(Outline(page).outline(), approved_path(file, "page.txt"))
 
 
-@pytest.mark.parametrize("file", ALL, ids=name_of)
+@pytest.mark.parametrize("file", ALL, ids=result_name)
 def test_the_rules_find_what_was_approved(file: Path):
     found = [
         f"[{finding.level}] {finding.rule}: {finding.title}\n  seen: {finding.seen}\n  why: {finding.why}\n"
         f"  do: {finding.do}\n  gain: {finding.gain}\n  evidence: {finding.evidence}"
         for finding in advise(store.load_answer(file))
     ]
-    approve("\n\n".join(found) or "nothing", approved(file, "findings.txt"))
+    approve("\n\n".join(found) or "nothing", approved_path(file, "findings.txt"))
 
 
 @pytest.mark.parametrize("command", ["strobe", *commands()])
 def test_help_is_what_was_approved(command: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("COLUMNS", "110")
     argv = ["--help"] if command == "strobe" else [command, "--help"]
-    approve(trimmed(printed(capsys, *argv)), HELP / f"{command}.txt")
+    approve(trim_lines(print_command(capsys, *argv)), HELP / f"{command}.txt")
 
 
 def test_no_approved_file_is_left_without_its_text():
-    reports = {approved(file, ending) for file in ALL for ending in ("txt", "page.txt", "findings.txt")}
-    reports |= {approved(file, "md") for file in ALL if file not in EXAMPLES}
+    reports = {approved_path(file, ending) for file in ALL for ending in ("txt", "page.txt", "findings.txt")}
+    reports |= {approved_path(file, "md") for file in ALL if file not in EXAMPLES}
     wanted = reports | {HELP / f"{command}.txt" for command in ("strobe", *commands())}
     spare = {file for folder in (APPROVED, HELP) for file in folder.iterdir() if file.is_file()} - wanted
     if APPROVING:

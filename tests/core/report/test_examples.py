@@ -9,7 +9,7 @@ import pytest
 from support.places import ROOT
 
 from strobe.core import kinds
-from strobe.core.cli.keep import as_text
+from strobe.core.cli.keep import render_text
 from strobe.core.results.answer import Answer
 from strobe.core.runs import store
 
@@ -17,19 +17,19 @@ EXAMPLES = sorted((ROOT / "docs" / "examples").glob("*/result.json"))
 
 
 @cache
-def loaded(path: Path) -> Answer:
+def load_example(path: Path) -> Answer:
     return store.load_answer(path)
 
 
 def test_there_are_examples_of_each_study_that_is_swept_or_run():
-    assert {loaded(path).study for path in EXAMPLES} >= {"breakdown", "compare", "train", "optimize", "sweep"}
+    assert {load_example(path).study for path in EXAMPLES} >= {"breakdown", "compare", "train", "optimize", "sweep"}
 
 
 @pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.parent.name)
 def test_an_example_is_shown_with_all_that_it_holds(path: Path):
-    answer = loaded(path)
+    answer = load_example(path)
     document, figures = kinds.document(answer), kinds.figures(answer)
-    text, page = as_text(answer), kinds.page(answer)
+    text, page = render_text(answer), kinds.page(answer)
     assert document.answers[0].split()[0] in text
     for section in document.sections:
         assert section.detail or section.title.upper() in text
@@ -40,5 +40,5 @@ def test_an_example_is_shown_with_all_that_it_holds(path: Path):
 
 @pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.parent.name)
 def test_an_example_is_kept_as_it_was(path: Path, tmp_path: Path):
-    store.save(loaded(path), tmp_path)
-    assert store.load_answer(tmp_path) == loaded(path)
+    store.save(load_example(path), tmp_path)
+    assert store.load_answer(tmp_path) == load_example(path)

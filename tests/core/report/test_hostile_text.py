@@ -18,7 +18,7 @@ import pytest
 from markdown_it import MarkdownIt
 from pydantic import BaseModel
 from rich.console import Console
-from support.golden import ALL, name_of
+from support.golden import ALL, result_name
 
 from strobe.core import kinds
 from strobe.core.report import console, markdown
@@ -33,21 +33,22 @@ HOSTILE = (
 STEERING = {"figures", "evidence"}  # dictionaries with keys that a report looks for
 
 
-def poisoned(value: Any, annotation: Any = None, name: str = "") -> Any:
+def poison_texts(value: Any, annotation: Any = None, name: str = "") -> Any:
     """Return ``value`` with the hostile text in front of each text that is not one of a few fixed words."""
     match value:
         case BaseModel():
             fields = type(value).model_fields
             changed = {
-                key: poisoned(inside, fields[key].annotation if key in fields else None, key) for key, inside in value
+                key: poison_texts(inside, fields[key].annotation if key in fields else None, key)
+                for key, inside in value
             }
             return value.model_copy(update=changed)
         case dict():
             of_keys, of_values = key_and_value(annotation)
-            keys = (lambda key: key) if name in STEERING or has_fixed_words(of_keys) else poisoned
-            return {keys(key): poisoned(inside, of_values) for key, inside in value.items()}
+            keys = (lambda key: key) if name in STEERING or has_fixed_words(of_keys) else poison_texts
+            return {keys(key): poison_texts(inside, of_values) for key, inside in value.items()}
         case list() | tuple():
-            return type(value)(poisoned(inside, annotation) for inside in value)
+            return type(value)(poison_texts(inside, annotation) for inside in value)
         case str() if value and not has_fixed_words(annotation):
             return HOSTILE + value
     return value
@@ -65,7 +66,7 @@ def has_fixed_words(annotation: Any) -> bool:
 @cache
 def hostile(file: Path) -> Answer:
     answer = store.load_answer(file)
-    changed = poisoned(answer)
+    changed = poison_texts(answer)
     return changed.model_copy(update={"study": answer.study})
 
 
@@ -99,7 +100,7 @@ class Tags(HTMLParser):
         self.scripts += tag == "script"
 
 
-@pytest.mark.parametrize("file", ALL, ids=name_of)
+@pytest.mark.parametrize("file", ALL, ids=result_name)
 def test_a_terminal_gets_no_escapes_and_no_markup(file: Path):
     document, printed = kinds.document(hostile(file)), io.StringIO()
     console.render(document, Console(file=printed, width=200, color_system=None))
@@ -108,7 +109,7 @@ def test_a_terminal_gets_no_escapes_and_no_markup(file: Path):
     assert "[red]{{7*7}}" in re.sub(r"\s", "", text), "markup is shown, and not obeyed"
 
 
-@pytest.mark.parametrize("file", ALL, ids=name_of)
+@pytest.mark.parametrize("file", ALL, ids=result_name)
 def test_markdown_gets_no_markup(file: Path):
     text = markdown.render(kinds.document(hostile(file)))
     tokens = [
@@ -132,7 +133,7 @@ def test_markdown_gets_no_markup(file: Path):
     assert sum(token.type == "td_open" for token in tokens) == cells
 
 
-@pytest.mark.parametrize("file", ALL, ids=name_of)
+@pytest.mark.parametrize("file", ALL, ids=result_name)
 def test_a_page_gets_no_elements_and_no_attributes(file: Path):
     own, page = Tags(kinds.page(store.load_answer(file))), Tags(kinds.page(hostile(file)))
     assert page.scripts == own.scripts
@@ -140,7 +141,7 @@ def test_a_page_gets_no_elements_and_no_attributes(file: Path):
     assert page.attributes <= own.attributes | {"class", "style"}
 
 
-@pytest.mark.parametrize("file", ALL, ids=name_of)
+@pytest.mark.parametrize("file", ALL, ids=result_name)
 def test_a_plot_gets_no_markup_and_no_templates(file: Path):
     for plots in kinds.figures(hostile(file)).values():
         for plot in plots:

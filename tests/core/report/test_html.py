@@ -11,7 +11,7 @@ from support import example_runs as runs
 from support.browser import Browse
 from support.golden import ALL
 from support.matrix import matrix
-from support.shown import drawn, poisoned, root, without_policy
+from support.shown import count_plots, drop_content_policy, poison_texts, root
 
 from strobe.core import kinds
 from strobe.core.results.answer import Result
@@ -32,7 +32,7 @@ def test_the_page_is_one_file_that_asks_for_nothing():
 def test_a_breakdown_draws_all_its_plots(browse: Browse):
     dom = browse(kinds.page(runs.act()))
     assert "data-errors" not in root(dom)
-    assert drawn(dom) == 8
+    assert count_plots(dom) == 8
     assert dom.count('class="main-svg"') >= 8
     assert len(re.findall(r'class="slice', dom)) > 30
     assert "image backbone" in re.sub(r"<script.*?</script>", "", dom, flags=re.S)
@@ -41,9 +41,9 @@ def test_a_breakdown_draws_all_its_plots(browse: Browse):
 @pytest.mark.slow("a page of every plot in a browser")
 def test_a_comparison_draws_what_is_folded_only_when_unfolded(browse: Browse):
     page = kinds.page(runs.rtc())
-    assert drawn(browse(page)) == 3
+    assert count_plots(browse(page)) == 3
     dom = browse(page.replace('<details class="section">', '<details class="section" open>'))
-    assert drawn(dom) == 7
+    assert count_plots(dom) == 7
     assert "data-errors" not in root(dom)
 
 
@@ -51,7 +51,7 @@ def test_a_comparison_draws_what_is_folded_only_when_unfolded(browse: Browse):
 def test_a_difference_draws_both_runs(browse: Browse):
     dom = browse(kinds.page(diff(runs.act(), runs.act(), judge=runs.judge)))
     assert "data-errors" not in root(dom)
-    assert drawn(dom) == 4
+    assert count_plots(dom) == 4
 
 
 @pytest.mark.matrix
@@ -59,7 +59,7 @@ def test_a_rollout_draws_its_course(browse: Browse):
     result = store.load_answer(next(file for file in ALL if file.parent.name == "rollout"))
     dom = browse(kinds.page(result))
     assert "data-errors" not in root(dom)
-    assert drawn(dom) == sum(len(plots) for plots in kinds.figures(result).values())
+    assert count_plots(dom) == sum(len(plots) for plots in kinds.figures(result).values())
     assert all(title in dom for title in ("tick (ms)", "actions queued", "call (ms)", "age (ms)"))
 
 
@@ -73,24 +73,24 @@ def test_plots_follow_the_colour_scheme(browse: Browse):
 
 
 def test_a_browser_that_cannot_inflate_is_told(browse: Browse):
-    page = without_policy(kinds.page(runs.act()))
+    page = drop_content_policy(kinds.page(runs.act()))
     dom = browse(page.replace("<main>", "<script>delete window.DecompressionStream</script><main>"))
     assert "The plots need a browser of 2023 or later" in dom
     assert "data-errors" not in root(dom)
-    assert drawn(dom) == 0
+    assert count_plots(dom) == 0
 
 
 def poison(result: Result) -> Result:
     for measurement in result.measurements:
         measurement.traits.notes = {"said by": "another package"}
-    return type(result).model_validate(poisoned(json.loads(result.model_dump_json())))
+    return type(result).model_validate(poison_texts(json.loads(result.model_dump_json())))
 
 
 @pytest.mark.parametrize("guarded", [True, False], ids=["with policy", "escaping alone"])
 @pytest.mark.parametrize("make", matrix([runs.act, runs.rtc]), ids=["breakdown", "compare"])
 def test_nothing_from_outside_runs_or_becomes_markup(make: Any, guarded: bool, browse: Browse):
     page = kinds.page(poison(make())).replace('<details class="section">', '<details class="section" open>')
-    dom = browse(page if guarded else without_policy(page))
+    dom = browse(page if guarded else drop_content_policy(page))
     assert "data-pwned" not in root(dom)
     assert "data-errors" not in root(dom)
     body = re.sub(r"<script\b.*?</script>", "", dom, flags=re.S)
@@ -98,7 +98,7 @@ def test_nothing_from_outside_runs_or_becomes_markup(make: Any, guarded: bool, b
     assert re.findall(r"<b>(.*?)</b>", body) == re.findall(r"<figcaption><b>(.*?)</b>", body)
     assert "font-weight: bold" not in body
     assert "{{7*7}}" in body
-    assert drawn(dom) in (7, 8)
+    assert count_plots(dom) in (7, 8)
     # Plotly shows a name's angle brackets as such.
     assert re.search(r"<text[^>]*>[^<]*&lt;b&gt;bold&lt;/b&gt;", re.sub(r"</?tspan[^>]*>", "", body))
 
@@ -106,7 +106,7 @@ def test_nothing_from_outside_runs_or_becomes_markup(make: Any, guarded: bool, b
 @pytest.mark.matrix
 def test_a_poisoned_difference_is_harmless_too(browse: Browse):
     answer = diff(poison(runs.act()), poison(runs.act()), judge=runs.judge)
-    dom = browse(without_policy(kinds.page(answer)))
+    dom = browse(drop_content_policy(kinds.page(answer)))
     assert "data-pwned" not in root(dom)
     assert "<img" not in re.sub(r"<script\b.*?</script>", "", dom, flags=re.S)
 
@@ -130,4 +130,4 @@ def test_a_single_sample_and_no_parts_are_drawn_too(browse: Browse):
     only.components, only.spans = [], []
     dom = browse(kinds.page(run.model_copy(update={"measurements": [only], "findings": []})))
     assert "data-errors" not in root(dom)
-    assert drawn(dom) == 2
+    assert count_plots(dom) == 2

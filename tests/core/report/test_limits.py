@@ -8,7 +8,7 @@ import plotly.graph_objects as go
 import pytest
 from support import example_runs as runs
 from support.approved import approve_cases
-from support.shown import spoken, whole
+from support.shown import answer_text, whole
 
 from strobe.core import kinds
 from strobe.core.results.answer import CompareResult
@@ -17,12 +17,12 @@ from strobe.ladder.results import Ladder, OptimizeResult, Rung
 TREE = {"policy": (0.96, {"vision tower": 0.35, "denoise step": 0.6}), "preprocessing": 0.02}
 
 
-def climbed(took: tuple[float, float, float] = (400, 300, 250), known: bool = True) -> OptimizeResult:
+def make_climb(took: tuple[float, float, float] = (400, 300, 250), known: bool = True) -> OptimizeResult:
     measured = [
         runs.measurement(name, TREE, ms) for name, ms in zip(("baseline", "rung 1", "rung 2"), took, strict=True)
     ]
     if known:
-        runs.limited(measured, ["float32", "float32", "bfloat16"])
+        runs.assign_limits(measured, ["float32", "float32", "bfloat16"])
     rungs = [Rung(name=m.name, treatment=f"treatment={i}" if i else "") for i, m in enumerate(measured)]
     ladder = Ladder(
         target_hz=20, target_ms=50, guard="", met=False, ended="no treatment remained", chosen="rung 2", rungs=rungs
@@ -34,24 +34,24 @@ def climbed(took: tuple[float, float, float] = (400, 300, 250), known: bool = Tr
 
 
 def test_it_is_shown_as_it_was_approved():
-    breakdown, both, keys = runs.act(), climbed(), ("limit", "roofline", "ladder")
-    runs.limited(breakdown.measurements[:1], ["float32"])
+    breakdown, both, keys = runs.act(), make_climb(), ("limit", "roofline", "ladder")
+    runs.assign_limits(breakdown.measurements[:1], ["float32"])
     compared = CompareResult(
         strobe_version="0.1.0", title="act", subject=both.subject, machine=both.machine, measurements=both.measurements
     )
     approve_cases("limits", {
         # 31.5 GFLOP a chunk: 30.5 of them at 231 GFLOP/s.
         "a ladder": whole(both, *keys),
-        "a ladder at the limit": spoken(climbed((400, 300, 150))),
-        "a ladder far from the limit": spoken(climbed((4000, 3000, 2500))),
-        "a ladder without a limit": spoken(climbed(known=False)),
+        "a ladder at the limit": answer_text(make_climb((400, 300, 150))),
+        "a ladder far from the limit": answer_text(make_climb((4000, 3000, 2500))),
+        "a ladder without a limit": answer_text(make_climb(known=False)),
         "a breakdown": whole(breakdown, *keys),
         "a comparison": whole(compared, *keys),
     })  # fmt: skip
 
 
 def test_rungs_are_arrows_beneath_the_ceilings():
-    [plot] = kinds.figures(climbed())["roofline"]
+    [plot] = kinds.figures(make_climb())["roofline"]
     go.Figure(data=plot.data, layout=plot.layout)  # refuses what Plotly would not draw
     roofs = [trace for trace in plot.data if trace["mode"] == "lines"]
     points = {trace["name"]: trace for trace in plot.data if trace["mode"] == "lines+markers"}
@@ -68,7 +68,7 @@ def test_rungs_are_arrows_beneath_the_ceilings():
 
 
 def test_a_result_of_an_earlier_version_is_shown_without_it():
-    result = climbed(known=False)
+    result = make_climb(known=False)
     old = result.model_dump(mode="json")
     for m in old["measurements"]:
         del m["limit"]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from support.browser import installed
+from support.browser import find_browser
 from support.places import ROOT
 
 from strobe.core.cli.main import main
@@ -13,7 +13,7 @@ RUN = ROOT / "docs" / "examples" / "optimize-act"
 
 
 @pytest.mark.browser
-@pytest.mark.skipif(installed() is None, reason="no Chromium on the PATH: apt-get install chromium")
+@pytest.mark.skipif(find_browser() is None, reason="no Chromium on the PATH: apt-get install chromium")
 def test_a_ladder_is_drawn(tmp_path):
     from PIL import Image
 

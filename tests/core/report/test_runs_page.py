@@ -32,7 +32,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return runs
 
 
-def asked(browser: Browser, folder: Path, *scripts: str, width: int | None = None) -> list[Any]:
+def ask_page(browser: Browser, folder: Path, *scripts: str, width: int | None = None) -> list[Any]:
     """Return the answer of each script about the page, one after the other."""
     said = "".join(f"out.push((() => {{ {script} }})());" for script in scripts)
     # The answers are left in the document, which is all that the browser gives back.
@@ -57,7 +57,7 @@ def test_every_word_of_a_search_must_be_there_and_escape_clears_it(folder, brows
     )
     slash = "dispatchEvent(new KeyboardEvent('keydown', {key: '/'})); return document.activeElement.id;"
     escape = "dispatchEvent(new KeyboardEvent('keydown', {key: 'Escape'}));"
-    assert asked(browser, folder, SHOWN, slash, typed + SHOWN, escape + SHOWN) == [5, "search", 1, 5]
+    assert ask_page(browser, folder, SHOWN, slash, typed + SHOWN, escape + SHOWN) == [5, "search", 1, 5]
 
 
 def test_two_runs_lie_beside_each_other_with_the_command_that_judges_them(folder, browser):
@@ -67,7 +67,7 @@ def test_two_runs_lie_beside_each_other_with_the_command_that_judges_them(folder
         "return [document.getElementById('beside').hidden, document.getElementById('command').textContent,"
         "document.querySelectorAll('#figures tbody tr').length > 4, document.querySelector('#figures td').textContent];"
     )
-    ((hidden, command, many, first),) = asked(browser, folder, choose)
+    ((hidden, command, many, first),) = ask_page(browser, folder, choose)
     assert (hidden, many) == (False, True)
     assert command == "strobe diff runs/vjepa2-precision runs/vjepa2-video"
     assert first == "10,400"
@@ -76,7 +76,7 @@ def test_two_runs_lie_beside_each_other_with_the_command_that_judges_them(folder
 def test_each_run_has_its_report_and_nothing_is_wider_than_a_phone(folder, browser):
     wide = "return document.documentElement.scrollWidth <= innerWidth;"
     links = "return [...document.querySelectorAll('.runs a')].map(a => decodeURIComponent(a.getAttribute('href')));"
-    fits, reports = asked(browser, folder, wide, links, width=400)
+    fits, reports = ask_page(browser, folder, wide, links, width=400)
     assert fits
     assert sorted(reports) == [f"./{name}/report.html" for name in sorted(RUNS)]
     assert all((folder / report).is_file() for report in reports)

@@ -6,9 +6,19 @@ import pytest
 from support import example_runs as runs
 from support.approved import approve_cases
 from support.browser import Browse
-from support.example_ladder import climbed
-from support.example_sameness import GUARD, YARDSTICKS, apart, check, dimension, exact, joints, verified, yardstick
-from support.shown import printed, spoken, whole
+from support.example_ladder import make_climb
+from support.example_sameness import (
+    GUARD,
+    YARDSTICKS,
+    check,
+    dimension,
+    exact,
+    joints,
+    make_agreement,
+    make_verification,
+    yardstick,
+)
+from support.shown import answer_text, console_text, whole
 
 from strobe.core import kinds
 from strobe.core.report import sameness, verify
@@ -17,7 +27,7 @@ from strobe.core.results.answer import CompareResult
 from strobe.ladder.results import OptimizeResult
 
 
-def compared(agreement: Agreement, **more) -> CompareResult:
+def make_comparison(agreement: Agreement, **more) -> CompareResult:
     """pi0.5 with RTC and without, where RTC moved the actions that far."""
     result = runs.rtc(yardsticks=YARDSTICKS)
     result.comparisons[0] = result.comparisons[0].model_copy(update={"agreement": agreement, **more})
@@ -25,54 +35,61 @@ def compared(agreement: Agreement, **more) -> CompareResult:
 
 
 def test_it_is_shown_as_it_was_approved():
-    moved, cosine = apart(joints(0.004)), runs.rtc()
+    moved, cosine = make_agreement(joints(0.004)), runs.rtc()
     many, beyond = joints(0.004, count=14), "rms 0.04 σ > 0.02 σ"
     many[9].worst = 0.7
     sixteen = moved.model_copy(update={"observations": 74, "distinct": 16})
     missing = "only paired episodes show success_drop"
     cosine.comparisons[0].guard, cosine.comparisons[0].broken = "cosine>=0.999", "cosine 0.98712 < 0.999"
-    units_of_its_own = apart([dimension("x", 0.04, offset=-0.03), dimension("grip", 0.01, flips=0.25)])
-    still = apart([dimension("x", 0.01, along=[0.0, 0.01, 0.02]), dimension("held", 0.0, along=[0.0, 0.0, 0.0])])
+    units_of_its_own = make_agreement([dimension("x", 0.04, offset=-0.03), dimension("grip", 0.01, flips=0.25)])
+    still = make_agreement(
+        [dimension("x", 0.01, along=[0.0, 0.01, 0.02]), dimension("held", 0.0, along=[0.0, 0.0, 0.0])]
+    )
     said = {
-        "numbers that are none": compared(apart(joints(0.001), not_finite=3)),
-        "interrupted": verified(status="interrupted"),
-        "no check": verified(checks=[]),
-        "the user's own guard": verified(guard="rms<=0.5"),
-        "sixteen observations": verified(check(agreement=sixteen)),
-        "sixteen observations, of which one breaks it": verified(check(agreement=sixteen, broken="rms 1 σ > 0.02 σ")),
-        "not judged": verified(exact(), check(unjudged=missing)),
-        "a broken check and one that was not judged": verified(
+        "numbers that are none": make_comparison(make_agreement(joints(0.001), not_finite=3)),
+        "interrupted": make_verification(status="interrupted"),
+        "no check": make_verification(checks=[]),
+        "the user's own guard": make_verification(guard="rms<=0.5"),
+        "sixteen observations": make_verification(check(agreement=sixteen)),
+        "sixteen observations, of which one breaks it": make_verification(check(agreement=sixteen,
+                                                                                broken="rms 1 σ > 0.02 σ")),
+        "not judged": make_verification(exact(), check(unjudged=missing)),
+        "a broken check and one that was not judged": make_verification(
             exact(unjudged="nobody looked"), check(broken="rms 1 σ > 0.02 σ")),
-        "failed": verified(exact(), check(rms=0.04, broken=beyond)),
+        "failed": make_verification(exact(), check(rms=0.04, broken=beyond)),
     }  # fmt: skip
     shown = {
-        "a guard that holds": compared(apart(joints(0.004, gripper=0.0125)), effect="rounding", guard=GUARD),
-        "a guard that is broken by flips": compared(apart(joints(0.04, gripper=0.031)), guard=GUARD, broken=beyond),
-        "a whole chunk is executed": compared(apart(joints(0.004), executed=20), guard="exact"),
-        "many dimensions": compared(apart(many)),
-        "a few dimensions": compared(apart(joints(0.004, count=4))),
-        "a dimension in its own units": compared(units_of_its_own),
-        "not moved at all": compared(apart([dimension("x", 0.0)])),
-        "some actions did not move": compared(still),
+        "a guard that holds": make_comparison(
+            make_agreement(joints(0.004, gripper=0.0125)), effect="rounding", guard=GUARD
+        ),
+        "a guard that is broken by flips": make_comparison(
+            make_agreement(joints(0.04, gripper=0.031)), guard=GUARD, broken=beyond
+        ),
+        "a whole chunk is executed": make_comparison(make_agreement(joints(0.004), executed=20), guard="exact"),
+        "many dimensions": make_comparison(make_agreement(many)),
+        "a few dimensions": make_comparison(make_agreement(joints(0.004, count=4))),
+        "a dimension in its own units": make_comparison(units_of_its_own),
+        "not moved at all": make_comparison(make_agreement([dimension("x", 0.0)])),
+        "some actions did not move": make_comparison(still),
         "a cosine alone": runs.rtc(),
         "a cosine that breaks a guard": cosine,
-        "passed": verified(),
-        "failed in the call": verified(exact(agreement=None, broken="the call fails: no such thing"), check()),
+        "passed": make_verification(),
+        "failed in the call": make_verification(exact(agreement=None, broken="the call fails: no such thing"), check()),
         "a ladder": spread_ladder(),
-        "a ladder of cosines": climbed(),
+        "a ladder of cosines": make_climb(),
     }
-    texts = {name: spoken(one) for name, one in said.items()}
+    texts = {name: answer_text(one) for name, one in said.items()}
     approve_cases("sameness", texts | {name: whole(one, "agreement", "checks", "price") for name, one in shown.items()})
 
 
 def test_of_many_dimensions_the_console_has_the_worst_and_the_page_all():
-    result = compared(apart(joints(0.004, count=14)))
-    assert "joint_13" not in printed(result)
+    result = make_comparison(make_agreement(joints(0.004, count=14)))
+    assert "joint_13" not in console_text(result)
     assert "joint_13" in kinds.page(result)
 
 
 def test_many_dimensions_share_one_entry_of_the_legend():
-    (plot,) = kinds.figures(compared(apart(joints(0.004, count=30))))[sameness.KEY]
+    (plot,) = kinds.figures(make_comparison(make_agreement(joints(0.004, count=30))))[sameness.KEY]
     lines = [trace for trace in plot.data if trace.get("legendrank") is None]
     assert len(lines) == 31
     assert [trace["name"] for trace in lines if trace.get("showlegend", True)] == [
@@ -81,10 +98,10 @@ def test_many_dimensions_share_one_entry_of_the_legend():
 
 
 def test_a_broken_candidate_comes_before_those_that_hold():
-    many = [sameness.Candidate(f"v{index}", apart(joints(0.001)), guard=GUARD) for index in range(9)]
-    many[2] = sameness.Candidate("v2", apart(joints(0.5)), guard=GUARD, broken="rms 0.5 σ > 0.02 σ")
+    many = [sameness.Candidate(f"v{index}", make_agreement(joints(0.001)), guard=GUARD) for index in range(9)]
+    many[2] = sameness.Candidate("v2", make_agreement(joints(0.5)), guard=GUARD, broken="rms 0.5 σ > 0.02 σ")
     assert [one.name for one in sameness.focus(many)] == ["v2", "v7", "v8"]
-    many[8] = sameness.Candidate("v8", apart(joints(0.5)), guard=GUARD, broken="rms 0.5 σ > 0.02 σ")
+    many[8] = sameness.Candidate("v8", make_agreement(joints(0.5)), guard=GUARD, broken="rms 0.5 σ > 0.02 σ")
     said = sameness.answers(many, YARDSTICKS)
     assert len(said) == 8
     assert [sentence.split()[0] for sentence in said[:6]] == ["v0", "v1", "v2", "v3", "v4", "v8"]
@@ -92,20 +109,20 @@ def test_a_broken_candidate_comes_before_those_that_hold():
 
 
 def test_of_observations_that_all_hold_a_share_may_still_be_wrong():
-    assert (1 - verify.at_most_wrong(16)) ** 16 == pytest.approx(0.05)
+    assert (1 - verify.max_missed_share(16)) ** 16 == pytest.approx(0.05)
 
 
 def spread_ladder() -> OptimizeResult:
-    result = climbed()
+    result = make_climb()
     for one in result.comparisons[:2]:
-        one.agreement, one.guard = apart(joints(0.004, gripper=0.0125)), GUARD
+        one.agreement, one.guard = make_agreement(joints(0.004, gripper=0.0125)), GUARD
     result.yardsticks = [yardstick("reordered sums", 3e-7)]
     return result
 
 
 @pytest.mark.matrix
 def test_the_page_draws_it(browse: Browse):
-    dom = browse(kinds.page(verified()))
+    dom = browse(kinds.page(make_verification()))
     assert "data-errors" not in dom[dom.index("<html") : dom.index(">", dom.index("<html"))]
     assert dom.count('<div class="plot js-plotly-plot"') == 2
     assert "executed: the first 8" in dom

@@ -10,12 +10,23 @@ import pytest
 from rich.console import Console
 from support import example_runs as runs
 from support.approved import approve_cases
-from support.shown import printed, spoken, whole
+from support.shown import answer_text, console_text, whole
 
 from strobe.core import kinds
 from strobe.core.report import console, markdown
 from strobe.core.report.breakdown import biggest
-from strobe.core.report.document import Column, Columns, Row, Table, figure, heads, listing, of, scaled, words
+from strobe.core.report.document import (
+    Column,
+    Columns,
+    Row,
+    Table,
+    figure,
+    heads,
+    lift_columns,
+    listing,
+    scaled_column,
+    words,
+)
 from strobe.core.results.answer import Result
 from strobe.core.results.measurement import Component
 from strobe.core.results.traits import BackboneTraits, Traits
@@ -32,7 +43,9 @@ def test_a_table_whose_texts_have_no_width_can_be_printed(nothing: str) -> None:
 
 PAIRS: Columns[tuple[str, float | None]] = [
     words("Name", lambda pair: pair[0]),
-    *of(lambda pair: pair[1], [scaled("ms", lambda ms: ms), figure("Share", lambda ms: ms, "{:.0%}".format)]),
+    *lift_columns(
+        lambda pair: pair[1], [scaled_column("ms", lambda ms: ms), figure("Share", lambda ms: ms, "{:.0%}".format)]
+    ),
     figure("Never", lambda pair: None, str),
 ]
 
@@ -46,7 +59,7 @@ def test_a_listing_has_a_row_for_each_record_and_no_empty_column() -> None:
     assert listing("pairs", "Pairs", [], PAIRS) == []
 
 
-def without_figures() -> Result:
+def make_figureless_result() -> Result:
     result = runs.act()
     for one in result.measurements[0].components:
         one.gflop = one.ceiling_share = one.peak_bytes = None
@@ -67,7 +80,7 @@ def long_states() -> Result:
     return result
 
 
-def contradicted() -> Result:
+def make_contradicted_result() -> Result:
     """A verdict that contradicts the medians."""
     result = runs.rtc()
     verdict = result.comparisons[0].verdict
@@ -86,7 +99,7 @@ def backbone(frames: int, parts: Sequence[str] = ("decode", "preprocessing", "mo
     return result
 
 
-def with_memory(known: bool = True) -> Result:
+def make_memory_result(known: bool = True) -> Result:
     """Memory of each part: two blocks that are alike, and one that is not."""
     result = runs.act()
     (m,) = result.measurements = result.measurements[:1]
@@ -106,19 +119,19 @@ def test_they_are_shown_as_they_were_approved():
     approve_cases("tables", {
         "a breakdown": whole(runs.act(), parts),
         "a breakdown to depth 1": whole(runs.act(), parts, depth=1),
-        "without figures": whole(without_figures(), parts),
+        "without figures": whole(make_figureless_result(), parts),
         "a comparison": whole(runs.rtc(), *sides),
         "three variants": whole(three_variants(), *sides),
-        "a state of the machine": spoken(long_states()),
-        "a verdict that contradicts the medians": spoken(contradicted()),
-        "interrupted": spoken(runs.act(status="interrupted")),
-        "interrupted at once": spoken(runs.act(status="interrupted", **empty)),
+        "a state of the machine": answer_text(long_states()),
+        "a verdict that contradicts the medians": answer_text(make_contradicted_result()),
+        "interrupted": answer_text(runs.act(status="interrupted")),
+        "interrupted at once": answer_text(runs.act(status="interrupted", **empty)),
         "a backbone on a clip": whole(backbone(16), "samples"),
         "a backbone on an image": whole(backbone(1), "samples"),
-        "a backbone on a clip without its surroundings": spoken(backbone(16, model)),
-        "a backbone on an image without its surroundings": spoken(backbone(1, model)),
-        "memory per part": whole(with_memory(), "part-memory", "memory"),
-        "no memory per part": whole(with_memory(known=False), "part-memory"),
+        "a backbone on a clip without its surroundings": answer_text(backbone(16, model)),
+        "a backbone on an image without its surroundings": answer_text(backbone(1, model)),
+        "memory per part": whole(make_memory_result(), "part-memory", "memory"),
+        "no memory per part": whole(make_memory_result(known=False), "part-memory"),
     })  # fmt: skip
 
 
@@ -148,7 +161,7 @@ def test_the_headline_names_the_most_specific_big_part(parts: list[tuple[str, fl
 
 
 def test_the_answer_comes_first_and_findings_before_detail():
-    text = printed(runs.act())
+    text = console_text(runs.act())
     places = [text.index(s) for s in ("Image backbone takes 68.", "69 % of the training", "Preprocessing is small",
                                       "INFERENCE", "SAMPLES", "Machine:", "Ceiling:")]  # fmt: skip
     assert places == sorted(places)
@@ -159,7 +172,7 @@ def test_the_answer_comes_first_and_findings_before_detail():
 
 
 def test_notes_unseen_probes_stand_ins_and_warm_up_are_told():
-    text = printed(runs.act()) + printed(runs.rtc())
+    text = console_text(runs.act()) + console_text(runs.rtc())
     for said in ("not seen: compiled decoder (runs inside a torch.compile region)", "3 warm-up samples cut, 40 used",
                  "Stand-in: a local tokenizer", "drift: 1.2 %", "118 GFLOP/s float32", "torch 2.11.0"):  # fmt: skip
         assert said in text
@@ -167,16 +180,16 @@ def test_notes_unseen_probes_stand_ins_and_warm_up_are_told():
 
 def test_an_interrupted_run_says_so_at_the_top():
     run = runs.act(status="interrupted")
-    for text in (printed(run), markdown.render(kinds.document(run)), kinds.page(run)):
+    for text in (console_text(run), markdown.render(kinds.document(run)), kinds.page(run)):
         assert "Interrupted: this run was stopped before it was done" in text
         assert text.index("Interrupted:") < text.index("mage backbone takes")
     empty = runs.act(status="interrupted", measurements=[], findings=[])
-    assert "Nothing was measured." in printed(empty)
+    assert "Nothing was measured." in console_text(empty)
     assert "nothing measured" in markdown.render(kinds.document(empty))
 
 
 def test_a_narrow_terminal_keeps_numbers_whole_and_says_what_it_left_out():
-    text = printed(runs.act(), width=70, force_terminal=True, color_system=None)
+    text = console_text(runs.act(), width=70, force_terminal=True, color_system=None)
     assert "148.83 to 149.88" in text
     assert "(no room here for: GFLOP, % of ceiling)" in text
     assert max(map(len, re.sub(r"\x1b\[[0-9;]*m", "", text).splitlines())) <= 70

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from support.findings_results import measured
+from support.findings_results import make_measurement
 
 from strobe.core.report import tables
 from strobe.core.results.measurement import Measurement
 
 
 def measurement(name: str, parts: Mapping[str, float]) -> Measurement:
-    return measured(dict(parts), name=name, n=1)
+    return make_measurement(dict(parts), name=name, n=1)
 
 
 BARE = {

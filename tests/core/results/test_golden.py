@@ -8,22 +8,22 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.golden import ALL, name_of
+from support.golden import ALL, result_name
 
 from strobe.core.runs import store
 from strobe.core.slices import kinds
 
 
-def lost(before: Any, after: Any, where: str = "") -> Iterator[str]:
+def find_lost_places(before: Any, after: Any, where: str = "") -> Iterator[str]:
     """Yield the places of ``before`` whose values ``after`` has not. It may have more fields."""
     if isinstance(before, dict) and isinstance(after, dict):
         for name, value in before.items():
             # A field that was shared by all studies once may be left out where it is empty.
             if name in after or value not in (None, [], {}, ""):
-                yield from lost(value, after.get(name), f"{where}.{name}" if where else name)
+                yield from find_lost_places(value, after.get(name), f"{where}.{name}" if where else name)
     elif isinstance(before, list) and isinstance(after, list) and len(before) == len(after):
         for index, (one, other) in enumerate(zip(before, after, strict=True)):
-            yield from lost(one, other, f"{where}[{index}]")
+            yield from find_lost_places(one, other, f"{where}[{index}]")
     elif before != after:
         yield f"{where}: {before!r:.60} became {after!r:.60}"
 
@@ -33,10 +33,10 @@ def test_every_kind_of_answer_has_a_result_on_disk():
     assert set(kinds()) == studies
 
 
-@pytest.mark.parametrize("file", ALL, ids=name_of)
+@pytest.mark.parametrize("file", ALL, ids=result_name)
 def test_a_result_is_whole_after_it_was_saved_again(file: Path, tmp_path: Path):
     answer = store.load_answer(file)
     store.save(answer, tmp_path)
     assert store.load_answer(tmp_path) == answer
     written = json.loads((tmp_path / store.RESULT).read_bytes())
-    assert list(lost(json.loads(file.read_bytes()), written)) == []
+    assert list(find_lost_places(json.loads(file.read_bytes()), written)) == []

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from support.any_result import NUMBER, TEXT, any_of
-from support.examples import scaled
+from support.any_result import NUMBER, TEXT, model_strategy
+from support.examples import scale_count
 
 from strobe.core.errors import UserError
 from strobe.core.results.recipe import VERSION, Recipe, RecipeRung
@@ -20,7 +20,7 @@ ODD = st.sampled_from(
     ["true", "no", "1e3", "1.0", "0x1f", "null", "~", "2026-01-01", "closed form", "a: b", "#", "", " "]
 )
 VALUES = st.one_of(ODD, TEXT, st.integers(), NUMBER, st.booleans())
-recipes = any_of(
+recipes = model_strategy(
     Recipe,
     version=st.just(VERSION),
     size=st.sampled_from(["full", "tiny"]),
@@ -29,19 +29,19 @@ recipes = any_of(
 )
 
 
-def typed(recipe: Recipe) -> list[list[tuple[str, type, object]]]:
+def type_treatments(recipe: Recipe) -> list[list[tuple[str, type, object]]]:
     """True equals 1 in Python; as a treatment's value they are not the same."""
     return [[(key, type(value), value) for key, value in spec.items()] for spec in recipe.treatments]
 
 
-@settings(deadline=None, max_examples=scaled(60))
+@settings(deadline=None, max_examples=scale_count(60))
 @given(recipe=recipes)
 def test_what_is_written_is_read_back(recipe: Recipe, tmp_path_factory: pytest.TempPathFactory) -> None:
     path = tmp_path_factory.getbasetemp() / "any.yaml"
     dump(recipe, path)
     again = load(path)
     assert again == recipe
-    assert typed(again) == typed(recipe)  # and in the same order
+    assert type_treatments(again) == type_treatments(recipe)  # and in the same order
 
 
 def test_a_file_reads_well(tmp_path: Path) -> None:

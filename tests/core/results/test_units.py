@@ -16,7 +16,8 @@ from strobe.core.results import units
 from strobe.core.results.data import Interval, Samples
 
 EVERY: dict[str, Callable[[float], str | None]] = {
-    "ms": units.ms, "signed": units.signed, "percent": units.percent, "change": units.change, "calls": units.calls,
+    "ms": units.ms, "signed": units.format_signed, "percent": units.percent, "change": units.change,
+    "calls": units.calls,
     "gflop": units.gflop, "number": units.number, "short_ms": units.short_ms, "rate": units.rate,
     "sigma": units.sigma, "metric": units.metric, "size": lambda value: units.size(round(value)),
     "span": lambda value: units.span(Interval(low=value, high=value, level=0.95)),
@@ -46,7 +47,7 @@ LIKE_THIS = {
         1023 * 1024: "1,023 KiB", 3 * 2**30: "3.0 GiB", -2048: "−2.0 KiB", 5 * 2**40: "5,120 GiB",
     },
     units.percent: {-0.0004: "0.0 %"},
-    units.signed: {-0.001: "+0.00"},
+    units.format_signed: {-0.001: "+0.00"},
     units.change: {
         1.031: "+3.1 %", 0.9: "−10.0 %", 0.9999: "+0.0 %", 1 - 1e-6: "+0.0 %", 250.0: "250 ×",
         1e130: "over 1,000,000 ×", 1e131: "over 1,000,000 ×",
@@ -70,4 +71,4 @@ def test_numbers_read_like_this() -> None:
 @given(st.lists(st.floats(0, 1e6), min_size=1, max_size=50), st.sampled_from([0.5, 0.9, 0.95, 0.99, 1.0]))
 def test_samples_know_every_share_of_them(values: list[float], share: float) -> None:
     samples = Samples(values=values, summary=summarise(values))
-    assert samples.at(share) == pytest.approx(float(np.percentile(values, 100 * share)), rel=1e-9, abs=1e-9)
+    assert samples.quantile(share) == pytest.approx(float(np.percentile(values, 100 * share)), rel=1e-9, abs=1e-9)

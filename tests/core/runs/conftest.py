@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from support.findings_results import measured
+from support.findings_results import make_measurement
 from support.findings_results import result as breakdown
 
 from strobe.core.results.answer import Result
@@ -11,4 +11,4 @@ from strobe.core.results.answer import Result
 
 @pytest.fixture
 def result() -> Result:
-    return breakdown(measured({}, n=2))
+    return breakdown(make_measurement({}, n=2))

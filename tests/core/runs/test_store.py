@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given, settings
 from support import example_runs as runs
 from support.any_result import results, sweeps
-from support.example_loader import starved
-from support.examples import scaled
+from support.example_loader import starving_loader
+from support.examples import scale_count
 from support.golden import golden
 from support.health import EVERY_CHECK
 
@@ -24,7 +24,7 @@ from strobe.history.diff import diff
 from strobe.sweep.results import Sweep
 
 
-@settings(max_examples=scaled(40), deadline=None, suppress_health_check=EVERY_CHECK)
+@settings(max_examples=scale_count(40), deadline=None, suppress_health_check=EVERY_CHECK)
 @given(kept=results)
 def test_any_result_survives_being_kept(kept: Result, tmp_path_factory: pytest.TempPathFactory):
     folder = tmp_path_factory.mktemp("run")
@@ -33,7 +33,7 @@ def test_any_result_survives_being_kept(kept: Result, tmp_path_factory: pytest.T
     assert store.load(folder / "result.json") == kept
 
 
-@settings(max_examples=scaled(40), deadline=None, suppress_health_check=EVERY_CHECK)
+@settings(max_examples=scale_count(40), deadline=None, suppress_health_check=EVERY_CHECK)
 @given(kept=sweeps)
 def test_any_sweep_survives_being_kept(kept: Sweep, tmp_path_factory: pytest.TempPathFactory):
     folder = tmp_path_factory.mktemp("sweep")
@@ -53,14 +53,14 @@ def test_a_sweep_is_not_taken_for_a_result(result: Result, tmp_path: Path):
 def test_what_is_wrong_with_a_sweep_is_one_line_too(tmp_path: Path):
     sweep = Sweep(strobe_version="0.2.0", of="breakdown", title="t", axes=[], cells=[])
     document = json.loads(sweep.model_dump_json())
-    assert "another version of Strobe" in broken(tmp_path, json.dumps(document | {"schema_version": 7}))
-    assert "cells: input should be a valid list" in broken(tmp_path, json.dumps(document | {"cells": "many"}))
+    assert "another version of Strobe" in load_broken(tmp_path, json.dumps(document | {"schema_version": 7}))
+    assert "cells: input should be a valid list" in load_broken(tmp_path, json.dumps(document | {"cells": "many"}))
 
 
 def test_a_field_of_another_study_is_refused(tmp_path: Path):
     document = json.loads(runs.act().model_dump_json())
     judged = json.loads(runs.rtc().model_dump_json())["comparisons"]
-    assert "comparisons: extra inputs are not permitted" in broken(
+    assert "comparisons: extra inputs are not permitted" in load_broken(
         tmp_path, json.dumps(document | {"comparisons": judged})
     )
 
@@ -68,13 +68,13 @@ def test_a_field_of_another_study_is_refused(tmp_path: Path):
 def test_an_unknown_study_is_named_as_such(result: Result, tmp_path: Path):
     document = json.loads(result.model_dump_json())
     for study in ({"study": "no study"}, {"study": None}, {"study": ["breakdown"]}):
-        assert "study: this Strobe does not have it" in broken(tmp_path, json.dumps(document | study))
+        assert "study: this Strobe does not have it" in load_broken(tmp_path, json.dumps(document | study))
 
 
 @pytest.mark.parametrize(
     ("make", "called"),
     [(lambda: golden("budget"), "budget"), (lambda: diff(runs.act(), runs.act(), judge=runs.judge), "diff"),
-     (starved, "search for a data loader")],
+     (starving_loader, "search for a data loader")],
 )  # fmt: skip
 def test_what_is_no_run_is_kept_too_and_not_taken_for_one(make, called: str, tmp_path: Path):
     answer = make()
@@ -128,7 +128,7 @@ def test_a_config_may_hold_anything(result: Result, tmp_path: Path):
     assert store.load(tmp_path).config == {"where": str(tmp_path), "limit": None, "deep": [{"nan": None}]}
 
 
-def broken(path: Path, content: bytes | str) -> str:
+def load_broken(path: Path, content: bytes | str) -> str:
     file = path / "result.json"
     file.write_bytes(content if isinstance(content, bytes) else content.encode())
     with pytest.raises(UserError) as caught:
@@ -159,26 +159,28 @@ def test_truncated_and_binary_files(result: Result, tmp_path: Path):
     store.save(result, tmp_path)
     whole = (tmp_path / "result.json").read_bytes()
     for content in (whole[: len(whole) // 2], b"", b"\xff\xfe\x00", b"[" * 100_000):
-        assert "truncated or not JSON" in broken(tmp_path, content)
+        assert "truncated or not JSON" in load_broken(tmp_path, content)
 
 
 @pytest.mark.parametrize("content", ["[]", "3", "{}", '{"schema_version": "1"}', '{"schema_version": 1}'])
 def test_foreign_json(content: str, tmp_path: Path):
-    assert "not a result of Strobe" in broken(tmp_path, content)
+    assert "not a result of Strobe" in load_broken(tmp_path, content)
 
 
 def test_another_schema_is_one_line(tmp_path: Path):
     for version in (0, SCHEMA_VERSION + 1):
-        line = broken(tmp_path, json.dumps({"schema_version": version, "strobe_version": "9.0"}))
+        line = load_broken(tmp_path, json.dumps({"schema_version": version, "strobe_version": "9.0"}))
         assert f"another version of Strobe (it has schema {version}, this Strobe reads schema {SCHEMA_VERSION})" in line
 
 
 def test_the_first_wrong_field_is_named(result: Result, tmp_path: Path):
     document = json.loads(result.model_dump_json())
     document["measurements"][0]["samples"]["values"][1] = "fast"
-    assert "measurements.0.samples.values.1: input should be a valid number" in broken(tmp_path, json.dumps(document))
+    assert "measurements.0.samples.values.1: input should be a valid number" in load_broken(
+        tmp_path, json.dumps(document)
+    )
     document = json.loads(result.model_dump_json()) | {"colour": "red"}
-    assert "colour: extra inputs are not permitted" in broken(tmp_path, json.dumps(document))
+    assert "colour: extra inputs are not permitted" in load_broken(tmp_path, json.dumps(document))
     document = json.loads(result.model_dump_json())
     document["duration_s"] = math.inf
-    assert "duration_s: input should be a finite number" in broken(tmp_path, json.dumps(document))
+    assert "duration_s: input should be a finite number" in load_broken(tmp_path, json.dumps(document))

@@ -19,12 +19,12 @@ from strobe.core.treatments.patch import Patches
 from strobe.core.treatments.treatment import Effect, Treatment, Undo, Variant
 from strobe.lerobot.policies.loading import load_subject
 from strobe.lerobot.policies.options import PolicyOptions
-from strobe.lerobot.policies.policy_of import policy_of
+from strobe.lerobot.policies.policy_of import require_policy
 from strobe.lerobot.policies.policy_subject import PolicySubject
 from strobe.treatments.flow.prefix_inputs import TrimmedPadding
 
-EXACT = Guards().of(["exact"])
-ROUNDING = Guards().of(["rounding"])
+EXACT = Guards().strictest_guard(["exact"])
+ROUNDING = Guards().strictest_guard(["rounding"])
 
 
 @dataclass
@@ -36,7 +36,7 @@ class Fault(Treatment):
     kept: dict[str, Any] = field(default_factory=dict)
 
     def apply(self, subject: Subject) -> Undo:
-        loaded, patches = policy_of(subject).loaded, Patches()
+        loaded, patches = require_policy(subject).loaded, Patches()
         made = loaded.postprocessor
 
         def call(actions: torch.Tensor) -> torch.Tensor:
@@ -60,7 +60,7 @@ def same(kind: str, count: int = 4) -> Sameness:
     return Sameness(tiny(kind), count=count)
 
 
-def checked(kind: str, change: Callable[[torch.Tensor, dict[str, Any]], torch.Tensor], passes: int = 1):
+def run_check(kind: str, change: Callable[[torch.Tensor, dict[str, Any]], torch.Tensor], passes: int = 1):
     one = same(kind)
     return one.check(Variant("fault", (Fault(change),)), plan(one.count, rtc=one.rtc, passes=passes))
 
@@ -134,7 +134,7 @@ def test_the_worst_is_found_by_name_call_and_place() -> None:
             chunk[0, 7, 2] += 50.0
         return chunk
 
-    agreement = checked("act", wrong)
+    agreement = run_check("act", wrong)
     assert agreement.worst_dimension == "joint_2"
     assert agreement.worst_at == "observation 1 again, action 8 of 100"
     assert agreement.worst == pytest.approx(50 / agreement.dimensions[2].spread, rel=1e-3)
@@ -144,24 +144,24 @@ def test_the_worst_is_found_by_name_call_and_place() -> None:
 
 
 def test_a_joint_that_is_always_off_and_a_chunk_that_never_changes_are_refused() -> None:
-    off = checked("act", lambda chunk, _: chunk + 3.0)
+    off = run_check("act", lambda chunk, _: chunk + 3.0)
     assert ROUNDING.judge(off).words.startswith("rms 0.05196 σ > 0.02 σ")
     assert off.dimensions[0].offset == pytest.approx(3 / off.dimensions[0].spread, rel=1e-3)
-    dead = checked("act", lambda _, kept: kept["first"])
+    dead = run_check("act", lambda _, kept: kept["first"])
     assert ROUNDING.judge(dead).words
 
 
 def test_a_fault_in_one_of_twenty_calls_is_met() -> None:
-    rare = checked("act", lambda chunk, kept: chunk + 30.0 if kept["calls"] % 20 == 0 else chunk, passes=3)
+    rare = run_check("act", lambda chunk, kept: chunk + 30.0 if kept["calls"] % 20 == 0 else chunk, passes=3)
     assert "worst" in ROUNDING.judge(rare).words or "rms" in ROUNDING.judge(rare).words
 
 
 def test_numbers_that_are_none_and_a_call_that_fails_are_told() -> None:
-    def gone(chunk: torch.Tensor, _: Any) -> torch.Tensor:
+    def spoil_chunk(chunk: torch.Tensor, _: Any) -> torch.Tensor:
         chunk[0, 0, 0] = float("nan")
         return chunk
 
-    agreement = checked("act", gone)
+    agreement = run_check("act", spoil_chunk)
     assert agreement.not_finite == 8
     assert ROUNDING.judge(agreement).words == "8 numbers are infinite or not a number"
 
@@ -171,10 +171,10 @@ def test_numbers_that_are_none_and_a_call_that_fails_are_told() -> None:
         return chunk
 
     with pytest.raises(PolicyCallError, match=r"the call fails \(observation 1 again\): the cache is gone"):
-        checked("act", breaks)
+        run_check("act", breaks)
     with pytest.raises(PolicyCallError, match=r"a chunk of \(1, 99, 6\), and \(1, 100, 6\) without"):
-        checked("act", lambda chunk, _: chunk[:, 1:])
-    assert checked("act", lambda chunk, _: chunk).worst == 0, "a check that failed leaves nothing on the policy"
+        run_check("act", lambda chunk, _: chunk[:, 1:])
+    assert run_check("act", lambda chunk, _: chunk).worst == 0, "a check that failed leaves nothing on the policy"
 
 
 def test_what_can_be_afforded() -> None:

@@ -19,10 +19,10 @@ from strobe.core.measure.time_limit import LookInterrupted, TimeLimit, TimeUpErr
 from strobe.core.results.agreement import Agreement
 from strobe.core.results.recipe import Recipe
 from strobe.core.sameness.check import NotSeenError, Sameness
-from strobe.core.sameness.reordered import reordered
-from strobe.core.sameness.visits import FEWEST, needed, plan
-from strobe.core.studies.shared.action_check import check_actions, limit_of
-from strobe.core.treatments.recipe import guards_of
+from strobe.core.sameness.reordered import reorder_sums
+from strobe.core.sameness.visits import FEWEST, plan, required_visits
+from strobe.core.studies.shared.action_check import action_time_limit, check_actions
+from strobe.core.treatments.recipe import recipe_guards
 from strobe.core.treatments.treatment import Variant
 from strobe.lerobot.policies.loading import load_subject
 from strobe.lerobot.policies.options import PolicyOptions
@@ -30,7 +30,7 @@ from strobe.lerobot.policies.policy_subject import PolicySubject
 from strobe.lerobot.verify import verify
 
 CHUNK_S = 1.0
-ROUNDING = Guards().of(["rounding"])
+ROUNDING = Guards().strictest_guard(["rounding"])
 
 
 @cache
@@ -67,22 +67,22 @@ def test_a_limit_is_shared_out_and_what_is_needed_has_more_time(slow: Slow) -> N
     limit = TimeLimit(10.0)
     limit.begin(1 / 2)
     slow.clock.sleep(4.0)
-    assert not limit.over
+    assert not limit.is_work_over
     slow.clock.sleep(2.0)
-    assert limit.over
+    assert limit.is_work_over
     limit.begin(1)
-    assert not limit.over, "the next work has what is left"
+    assert not limit.is_work_over, "the next work has what is left"
     slow.clock.sleep(5.0)
-    assert limit.over
-    assert not limit.spent
+    assert limit.is_work_over
+    assert not limit.is_spent
     slow.clock.sleep(10.0 * PATIENCE)
-    assert limit.spent
-    assert not TimeLimit().over, "without seconds it never ends"
+    assert limit.is_spent
+    assert not TimeLimit().is_work_over, "without seconds it never ends"
 
 
 def test_a_judgement_needs_few_observations_and_each_kind_of_call() -> None:
     visits = plan(16, rtc=True, passes=2)
-    chosen = [visits[place] for place in sorted(needed(visits))]
+    chosen = [visits[place] for place in sorted(required_visits(visits))]
     assert {visit.observation for visit in chosen if not visit.reset} == set(range(FEWEST))
     assert sum(visit.rtc for visit in chosen) == 1
     assert sum(visit.isolated for visit in chosen) == 1
@@ -95,25 +95,27 @@ def test_a_judgement_needs_few_observations_and_each_kind_of_call() -> None:
 def test_looks_end_within_their_time_and_say_how_many_calls_they_made(slow: Slow) -> None:
     """Planned for chunks of 0.2 s, which then take 1 s: 16 observations, some 100 calls, do not fit."""
     began = slow.clock.now
-    limit = limit_of(20.0, 0.2)
+    limit = action_time_limit(20.0, 0.2)
     check = check_actions(tiny(), [Variant("baseline"), Variant("same")], 0.2, 30.0, ProgressSeen(), limit)
     assert slow.clock.now - began < 20.0 + 10 * CHUNK_S
     agreement = check.agreements["same"]
     assert FEWEST <= (agreement.distinct or 0) < 16
     assert "calls were made in time" in agreement.how
     assert not agreement.short
-    assert ROUNDING.judge(agreement, check.reordered).outcome == "held"
-    assert check.reordered is not None
+    assert ROUNDING.judge(agreement, check.exact_yardstick).outcome == "held"
+    assert check.exact_yardstick is not None
 
 
 def test_too_few_calls_are_not_judged_whatever_they_show(slow: Slow) -> None:
     """From the eighth call on, each takes as long as all the looks may: the check of the variant has one call."""
     slow.seconds = lambda calls: 1.0 if calls < 8 else 100.0
-    check = check_actions(tiny(), [Variant("baseline"), Variant("same")], 0.1, 1.0, ProgressSeen(), limit_of(30.0, 0.1))
+    check = check_actions(
+        tiny(), [Variant("baseline"), Variant("same")], 0.1, 1.0, ProgressSeen(), action_time_limit(30.0, 0.1)
+    )
     agreement = check.agreements.get("same")
     if agreement is not None:
         assert agreement.short
-        judged = ROUNDING.judge(agreement, check.reordered)
+        judged = ROUNDING.judge(agreement, check.exact_yardstick)
         assert judged.outcome == "not judged"
         assert "too few to judge by" in judged.words
     else:
@@ -131,7 +133,9 @@ def test_figures_of_too_few_calls_break_no_limit() -> None:
 
 def test_a_variant_that_there_was_no_time_for_says_so(slow: Slow) -> None:
     slow.seconds = lambda _: 200.0
-    check = check_actions(tiny(), [Variant("baseline"), Variant("same")], 0.1, 1.0, ProgressSeen(), limit_of(30.0, 0.1))
+    check = check_actions(
+        tiny(), [Variant("baseline"), Variant("same")], 0.1, 1.0, ProgressSeen(), action_time_limit(30.0, 0.1)
+    )
     assert not check.agreements
     assert "the time was over" in check.unseen["same"]
     assert slow.calls == 1, "nothing is begun once the time is spent"
@@ -139,7 +143,7 @@ def test_a_variant_that_there_was_no_time_for_says_so(slow: Slow) -> None:
 
 def test_a_call_that_takes_too_long_is_given_up_where_its_operators_are_seen(slow: Slow) -> None:
     limit = TimeLimit(1.0)
-    with pytest.raises(TimeUpError), reordered(0, limit):  # noqa: PT012  # the time passes inside
+    with pytest.raises(TimeUpError), reorder_sums(0, limit):  # noqa: PT012  # the time passes inside
         torch.ones(3, 3) @ torch.ones(3, 3)
         slow.clock.sleep(4.0)
         torch.ones(3, 3) @ torch.ones(3, 3)
@@ -163,9 +167,9 @@ def test_ctrl_c_in_a_check_keeps_its_calls_and_they_are_not_judged(slow: Slow) -
     slow.calls, slow.stop_at = 0, begun - 2
     check = check_actions(tiny(), variants, 0.1, 3.0, ProgressSeen())
     assert check.interrupted
-    assert ROUNDING.judge(check.agreements["one"], check.reordered).outcome == "held"
+    assert ROUNDING.judge(check.agreements["one"], check.exact_yardstick).outcome == "held"
     assert check.agreements["two"].short
-    judged = ROUNDING.judge(check.agreements["two"], check.reordered)
+    judged = ROUNDING.judge(check.agreements["two"], check.exact_yardstick)
     assert judged.outcome == "not judged"
     assert "stopped after" in judged.words
     assert [one.name for one in check.yardsticks] == [one.name for one in whole.yardsticks]
@@ -190,7 +194,7 @@ def test_verify_ends_within_its_seconds_and_a_machine_that_became_slow_is_said(s
     recipe = Recipe(policy="act", size="tiny", treatments=[{"precision": "bf16"}])
     slow.seconds = lambda calls: 0.1 if calls <= 2 else 1.0
     began = slow.clock.now
-    result = verify(tiny(), recipe, "fast.yaml", guards_of(recipe), count=16, passes=2, seconds=20.0)
+    result = verify(tiny(), recipe, "fast.yaml", recipe_guards(recipe), count=16, passes=2, seconds=20.0)
     assert slow.clock.now - began < 20.0 + 12 * CHUNK_S
     (check,) = result.checks
     assert check.outcome == "held"
@@ -201,16 +205,16 @@ def test_verify_ends_within_its_seconds_and_a_machine_that_became_slow_is_said(s
 def test_verify_without_time_for_its_check_is_not_judged(slow: Slow) -> None:
     recipe = Recipe(policy="act", size="tiny", treatments=[{"precision": "bf16"}])
     slow.seconds = lambda calls: 0.1 if calls <= 18 else 50.0
-    result = verify(tiny(), recipe, "fast.yaml", guards_of(recipe), count=4, passes=1, seconds=1.0)
+    result = verify(tiny(), recipe, "fast.yaml", recipe_guards(recipe), count=4, passes=1, seconds=1.0)
     assert result.outcome == "not judged"
-    assert not result.passed
+    assert not result.has_passed
 
 
 def test_ctrl_c_in_a_check_of_verify_keeps_its_calls(slow: Slow) -> None:
     recipe = Recipe(policy="act", size="tiny", treatments=[{"precision": "bf16"}])
-    verify(tiny(), recipe, "fast.yaml", guards_of(recipe), count=4, passes=1)
+    verify(tiny(), recipe, "fast.yaml", recipe_guards(recipe), count=4, passes=1)
     slow.calls, slow.stop_at = 0, slow.calls - 2
-    result = verify(tiny(), recipe, "fast.yaml", guards_of(recipe), count=4, passes=1)
+    result = verify(tiny(), recipe, "fast.yaml", recipe_guards(recipe), count=4, passes=1)
     assert result.status == "interrupted"
     (check,) = result.checks
     assert check.agreement.short

@@ -24,16 +24,16 @@ def low() -> Ceiling:
 
 
 @pytest.fixture
-def again(monkeypatch):
+def repeated_ceiling(monkeypatch):
     """Figures that a machine gives when it is measured once more, to be set; and how often it was."""
     asked: list[Ceiling] = []
     figures = low()
 
-    def measured(device, dtypes, progress):
+    def measure_ceiling(device, dtypes, progress):
         asked.append(figures)
         return figures
 
-    monkeypatch.setattr(ceiling, "measure", measured)
+    monkeypatch.setattr(ceiling, "measure", measure_ceiling)
     return figures, asked
 
 
@@ -44,8 +44,8 @@ class Anywhere(TensorFloat32):
         return lambda: None
 
 
-def test_what_runs_above_the_ceiling_has_it_measured_again(again):
-    figures, asked = again
+def test_what_runs_above_the_ceiling_has_it_measured_again(repeated_ceiling):
+    figures, asked = repeated_ceiling
     subject = load_subject(PolicyOptions(type="act", size="tiny"))
     options = Options(SamplingBudget(iterations=2))
     known = low()
@@ -63,7 +63,7 @@ def test_what_runs_above_the_ceiling_has_it_measured_again(again):
     assert len(asked) == 2
 
 
-def test_tf32_is_not_compared_with_the_ceiling_of_float32(monkeypatch, again):
+def test_tf32_is_not_compared_with_the_ceiling_of_float32(monkeypatch, repeated_ceiling):
     subject = load_subject(PolicyOptions(type="act", size="tiny"))
     variants = [Variant("baseline"), Variant("tf32", (Anywhere(),))]
     found = measure(subject, "inference", variants, Options(SamplingBudget(iterations=2)), low()).measurements

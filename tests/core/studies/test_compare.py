@@ -89,7 +89,7 @@ def test_a_policy_that_fails_where_faults_are_looked_for_keeps_its_timing(monkey
     assert result.comparisons[0].outcome == "held", "the same to the bit in the rounds, which needs no yardstick"
 
 
-def fails_on(monkeypatch, number: int) -> None:
+def fail_on_observation(monkeypatch, number: int) -> None:
     """Have the untouched and the treated policy fail on one of the check's observations, and on that alone."""
     from strobe.core.sameness import check
 
@@ -117,7 +117,7 @@ class Zeros(Treatment):
 
 
 def test_one_observation_that_the_policy_cannot_take_leaves_a_yardstick_and_a_note(monkeypatch):
-    fails_on(monkeypatch, 1)
+    fail_on_observation(monkeypatch, 1)
     subject = load_subject(PolicyOptions(type="act", size="tiny", overrides=["--device=cpu"]))
     options = Options(SamplingBudget(iterations=3), counted=False)
     result, _ = compare(subject, [Variant("one"), Variant("two", (Zeros(),))], "inference", options)
@@ -164,13 +164,13 @@ def test_a_running_policy_executes_its_chunk_from_the_first_action_on(steps):
     batch = subject.loaded.preprocessor(subject.observation(0))
     policy.reset()
 
-    def executed(count: int) -> torch.Tensor:
+    def execute_actions(count: int) -> torch.Tensor:
         return torch.stack([policy.select_action(dict(batch)).squeeze(0) for _ in range(count)])
 
     with torch.no_grad():
         chunk = policy.predict_action_chunk(dict(batch)).squeeze(0)
-        executed(1)
+        execute_actions(1)
         undo = Settings({"n_action_steps": steps}).apply(subject)
-        assert torch.equal(executed(steps + 1), torch.cat([chunk[:steps], chunk[:1]]))
+        assert torch.equal(execute_actions(steps + 1), torch.cat([chunk[:steps], chunk[:1]]))
         undo()
-        assert torch.equal(executed(9), torch.cat([chunk[:8], chunk[:1]]))
+        assert torch.equal(execute_actions(9), torch.cat([chunk[:8], chunk[:1]]))

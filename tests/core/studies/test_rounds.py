@@ -54,7 +54,7 @@ class Losing(Sleeper):
 
 
 @pytest.fixture
-def measured(monkeypatch: pytest.MonkeyPatch):
+def measurement_runner(monkeypatch: pytest.MonkeyPatch):
     def run(opened: dict[tuple[str, int], int]) -> Measured:
         subject: Any = Losing(Exact().wind(monkeypatch), opened)
         options = Options(SamplingBudget(iterations=ROUNDS), counted=False)
@@ -67,22 +67,22 @@ def parts(measured: Measured) -> dict[str, list[float]]:
     return {m.name: next(c.values for c in m.components if c.name == "vision") for m in measured.measurements}
 
 
-def expected(measured: Measured, *lost: int) -> dict[str, list[Any]]:
+def expected_times(measured: Measured, *lost: int) -> dict[str, list[Any]]:
     kept = [index for index in range(measured.collected.warmup_rounds, measured.collected.rounds) if index not in lost]
     return {name: [pytest.approx(vision_ms(name, index), abs=1e-5) for index in kept] for name in "abc"}
 
 
-def test_rounds_that_are_all_there_are_all_kept(measured):
-    seen = measured({})
-    assert parts(seen) == expected(seen)
+def test_rounds_that_are_all_there_are_all_kept(measurement_runner):
+    seen = measurement_runner({})
+    assert parts(seen) == expected_times(seen)
     assert not [note for m in seen.measurements for note in m.notes]
 
 
 @pytest.mark.parametrize("times", [0, 2, 3], ids=["lost", "doubled", "tripled"])
 @pytest.mark.parametrize("name", ["a", "b", "c"])
-def test_an_iteration_that_is_not_there_once_costs_its_round_alone(times: int, name: str, measured):
-    seen = measured({(name, 5): times})
-    assert parts(seen) == expected(seen, 5)
+def test_an_iteration_that_is_not_there_once_costs_its_round_alone(times: int, name: str, measurement_runner):
+    seen = measurement_runner({(name, 5): times})
+    assert parts(seen) == expected_times(seen, 5)
     for measurement in seen.measurements:
         assert len(measurement.samples.values) == seen.collected.rounds - seen.collected.warmup_rounds - 1
         (note,) = [note for note in measurement.notes if "left out" in note]
@@ -90,19 +90,19 @@ def test_an_iteration_that_is_not_there_once_costs_its_round_alone(times: int, n
     assert len(seen.actions["a"]) == seen.collected.rounds - seen.collected.warmup_rounds
 
 
-def test_losses_in_several_rounds_and_variants_are_told_together(measured):
-    seen = measured({("a", 3): 0, ("c", 3): 2, ("b", 7): 0, ("a", 8): 2})
-    assert parts(seen) == expected(seen, 3, 7, 8)
+def test_losses_in_several_rounds_and_variants_are_told_together(measurement_runner):
+    seen = measurement_runner({("a", 3): 0, ("c", 3): 2, ("b", 7): 0, ("a", 8): 2})
+    assert parts(seen) == expected_times(seen, 3, 7, 8)
     assert any(note.startswith("3 of") for note in seen.measurements[0].notes)
 
 
-def test_a_first_round_that_was_lost_is_told_too(measured):
-    seen = measured({("b", 0): 0})
-    assert parts(seen) == expected(seen)
+def test_a_first_round_that_was_lost_is_told_too(measurement_runner):
+    seen = measurement_runner({("b", 0): 0})
+    assert parts(seen) == expected_times(seen)
     assert len(seen.measurements[1].samples.warmup) == seen.collected.warmup_rounds - 1
     assert "the first is round 1" in seen.measurements[0].notes[0]
 
 
-def test_a_subject_that_opens_no_iteration_is_an_error(measured):
+def test_a_subject_that_opens_no_iteration_is_an_error(measurement_runner):
     with pytest.raises(RuntimeError, match="no round of a, b, c was recorded as one 'iteration'"):
-        measured({(name, index): 0 for name in "abc" for index in range(100)})
+        measurement_runner({(name, index): 0 for name in "abc" for index in range(100)})

@@ -82,9 +82,9 @@ def test_the_seconds_that_are_named_are_enough(clock: Clock, phases: int) -> Non
 
 def test_a_phase_of_the_work_ends_with_it(clock: Clock) -> None:
     looks = TimeLimit(1e6, within=WorkLimit(S))
-    assert not looks.spent
+    assert not looks.is_spent
     clock.sleep(WHOLE + 1)
-    assert looks.spent
+    assert looks.is_spent
 
 
 def options(**more: Any) -> Options:
@@ -169,7 +169,7 @@ class TestCeiling:
     def test_it_is_not_measured_once_more_without_time(
         self, clock: Clock, slow: list[str], monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr(measuring, "above_ceiling", lambda _: True)
+        monkeypatch.setattr(measuring, "exceeds_ceiling", lambda _: True)
         subject: Any = Sleeper(clock)
         chosen = options(counted=False)
         clock.sleep(WHOLE)
@@ -225,11 +225,11 @@ class TestGradients:
 def test_a_profiler_that_does_not_fit_is_left_out(clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
     begun: list[str] = []
 
-    def watched(*_: Any, **__: Any) -> Any:
+    def watch_profiler(*_: Any, **__: Any) -> Any:
         begun.append("operators")
         return SimpleNamespace(profile=None, sections=[], events=[], document=b"")
 
-    monkeypatch.setattr(operators, "operators_of", watched)
+    monkeypatch.setattr(operators, "profile_operators", watch_profiler)
     flags: Any = SimpleNamespace(
         operators=True,
         nvtx=False,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
-from support.required import required
+from support.required import require_value
 
 from strobe.core.timeline import clock
 
@@ -23,7 +23,7 @@ def test_short_sections_are_exact_after_an_hour(made_up):
     start = device.read()
     made_up.now_ns += 87_000
     end = device.read()
-    *early, begun, ended = map(required, device.resolve([*marks, start, end]))
+    *early, begun, ended = map(require_value, device.resolve([*marks, start, end]))
     assert ended - begun == pytest.approx(87_000, abs=10)
     assert early[-1] - early[0] == pytest.approx(true[-1] - true[0], abs=100_000)
 

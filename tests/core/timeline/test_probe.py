@@ -69,11 +69,11 @@ def test_functions_classes_and_callbacks():
             return denoise(x) + denoise(x)
 
         @staticmethod
-        def fixed(x):
+        def pass_through(x):
             return x
 
         @classmethod
-        def made(cls, x):
+        def make_and_run(cls, x):
             return cls().run(x, denoise=abs)
 
     globals()["Integrator"] = Integrator
@@ -90,7 +90,7 @@ def test_functions_classes_and_callbacks():
     with Timeline() as timeline, attach(probes, None):
         assert math.sqrt(9) == 3
         assert Integrator().run(-2, denoise=abs) == Integrator().run(-2, abs) == 4
-        assert (Integrator.fixed(7), Integrator().fixed(8), Integrator.made(-1)) == (7, 8, 2)
+        assert (Integrator.pass_through(7), Integrator().pass_through(8), Integrator.make_and_run(-1)) == (7, 8, 2)
     assert names(timeline) == ["root", *["run", "base", "base"] * 2, "fixed", "fixed", "made", "run", "base", "base"]
     assert math.sqrt is sqrt
     assert all(vars(Integrator)[name] is own for name, own in before.items())
@@ -115,7 +115,7 @@ def test_detaching_leaves_the_same_objects_behind(paths, fails):
     assert model.layers[0].forward is own
 
 
-def saved(model: Model) -> Model:
+def save_and_reload(model: Model) -> Model:
     file = io.BytesIO()
     torch.save(model, file)
     file.seek(0)
@@ -124,7 +124,7 @@ def saved(model: Model) -> Model:
 
 @pytest.mark.parametrize(
     "copied",
-    [copy.deepcopy, copy.copy, lambda model: pickle.loads(pickle.dumps(model)), saved],
+    [copy.deepcopy, copy.copy, lambda model: pickle.loads(pickle.dumps(model)), save_and_reload],
     ids=["deepcopy", "copy", "pickle", "torch.save"],
 )
 def test_a_copy_of_a_probed_object_runs_its_own_code_without_probes(copied: Callable[[Model], Model]):
@@ -157,7 +157,7 @@ def test_probes_that_are_taken_off_in_another_order_leave_nothing_behind(of: str
             return x + 1
 
         @staticmethod
-        def fixed(x):
+        def pass_through(x):
             return x
 
     globals()["Worker"] = Worker

@@ -36,7 +36,7 @@ class Wire:
         return 0
 
     @property
-    def balanced(self) -> bool:
+    def is_balanced(self) -> bool:
         return not any(self.open.values())
 
 

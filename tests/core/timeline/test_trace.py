@@ -9,11 +9,11 @@ import torch
 from torch.profiler import profile
 
 from strobe.core.timeline import Timeline, section
-from strobe.core.timeline.trace import chrome_trace, exported, mark_clocks
+from strobe.core.timeline.trace import chrome_trace, export_trace, mark_clocks
 
 
-def events_of(profiler):
-    return json.loads(exported(profiler))["traceEvents"]
+def trace_events(profiler):
+    return json.loads(export_trace(profiler))["traceEvents"]
 
 
 def test_every_section_is_a_complete_event_with_its_path():
@@ -34,7 +34,7 @@ def test_operators_fall_inside_the_section_that_ran_them():
         mark_clocks()
         with section("product"):
             a @ a
-    events = chrome_trace(timeline.sections(), profiled=events_of(profiler))["traceEvents"]
+    events = chrome_trace(timeline.sections(), profiled=trace_events(profiler))["traceEvents"]
     product = next(e for e in events if e.get("name") == "product")
     operator = next(e for e in events if e.get("name") == "aten::mm")
     slack = 200  # µs: the mark's own opening
@@ -45,7 +45,7 @@ def test_operators_fall_inside_the_section_that_ran_them():
 def test_an_event_without_a_time_is_left_out():
     with profile(acc_events=True) as profiler, Timeline() as timeline:
         mark_clocks()
-    events = [*events_of(profiler), {"ph": "X", "cat": "kernel", "name": "gemm", "ts": 0.0, "dur": 3.0}]
+    events = [*trace_events(profiler), {"ph": "X", "cat": "kernel", "name": "gemm", "ts": 0.0, "dur": 3.0}]
     names = {event.get("name") for event in chrome_trace(timeline.sections(), profiled=events)["traceEvents"]}
     assert "strobe: start" in names
     assert "gemm" not in names
@@ -55,7 +55,7 @@ def test_a_profiler_without_the_mark_is_refused():
     with profile(acc_events=True) as profiler, Timeline() as timeline, section("x"):
         torch.ones(1) + 1
     with pytest.raises(ValueError, match="clocks"):
-        chrome_trace(timeline.sections(), profiled=events_of(profiler))
+        chrome_trace(timeline.sections(), profiled=trace_events(profiler))
 
 
 def test_allocations_are_counters_over_time_from_the_first_one_on():
@@ -65,7 +65,7 @@ def test_allocations_are_counters_over_time_from_the_first_one_on():
         with section("large"):
             made += [torch.empty(2**20), torch.empty(2**20)]  # 4 MiB each
             del made[-1]
-    profiled = events_of(profiler)
+    profiled = trace_events(profiler)
     assert any(event.get("name") == "[memory]" for event in profiled)
     events = chrome_trace(timeline.sections(), profiled=profiled)["traceEvents"]
     assert not any(event.get("name") == "[memory]" for event in events)
@@ -79,7 +79,7 @@ def test_allocations_are_counters_over_time_from_the_first_one_on():
 def test_memory_of_a_device_is_all_that_it_has_in_use():
     with profile(acc_events=True) as profiler, Timeline() as timeline:
         mark_clocks()
-    profiled = events_of(profiler)
+    profiled = trace_events(profiler)
     seen = {"Device Type": 1, "Device Id": 0, "Total Allocated": 3 * 2**20, "Bytes": 2**20, "Total Reserved": 2**22}
     at = next(event["ts"] for event in profiled if event.get("name") == "strobe: start")
     profiled.append({"ph": "i", "name": "[memory]", "pid": 1, "tid": 1, "ts": at, "args": seen})

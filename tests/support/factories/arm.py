@@ -44,7 +44,7 @@ def make() -> tuple[ArmPolicy, list[dict[str, Any]]]:
 # What a user may get wrong.
 
 
-def without_observations() -> ArmPolicy:
+def return_policy_only() -> ArmPolicy:
     return ArmPolicy()
 
 
@@ -52,7 +52,7 @@ def a_class() -> type:
     return ArmPolicy
 
 
-def no_list() -> tuple[ArmPolicy, list[Any]]:
+def return_empty_list() -> tuple[ArmPolicy, list[Any]]:
     return ArmPolicy(), []
 
 
@@ -60,11 +60,11 @@ def three() -> tuple[int, int, int]:
     return 1, 2, 3
 
 
-def nothing() -> None:
+def return_none() -> None:
     return None
 
 
-def sized(width: int) -> ArmPolicy:
+def require_width(width: int) -> ArmPolicy:
     raise AssertionError(width)
 
 

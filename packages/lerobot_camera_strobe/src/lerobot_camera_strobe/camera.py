@@ -76,14 +76,14 @@ class ReplayCamera(Camera):
 
     def read(self) -> StampedFrame:
         """The next frame that comes. Raise DeviceNotConnectedError, or TimeoutError after ten seconds."""
-        self._connected()
+        self._require_stream()
         with self._changed:
             self._new = False
         return self._wait(_FIRST_S)
 
     def async_read(self, timeout_ms: float = 200) -> StampedFrame:
         """The latest frame that was not read yet. Raise TimeoutError if none comes, DeviceNotConnectedError."""
-        self._connected()
+        self._require_stream()
         return self._wait(timeout_ms / 1e3)
 
     def read_latest(self, max_age_ms: int = 500) -> StampedFrame:
@@ -92,7 +92,7 @@ class ReplayCamera(Camera):
         Raise TimeoutError if it came longer ago than ``max_age_ms``, RuntimeError before the first one, and
         DeviceNotConnectedError.
         """
-        stream = self._connected()
+        stream = self._require_stream()
         with self._changed:
             frame, came = stream.latest, stream.came_s
         if frame is None:
@@ -103,20 +103,20 @@ class ReplayCamera(Camera):
 
     def disconnect(self) -> None:
         """End the thread and forget the frames. Raise DeviceNotConnectedError if nothing plays."""
-        self._connected()
+        self._require_stream()
         thread, self._thread = self._thread, None
         self._stop.set()
         if thread:
             thread.join(timeout=2.0)
         self._stream = None
 
-    def _connected(self) -> Stream:
+    def _require_stream(self) -> Stream:
         if self._thread is None or self._stream is None:
             raise DeviceNotConnectedError(f"{self} is not connected.")
         return self._stream
 
     def _wait(self, seconds: float) -> StampedFrame:
-        stream = self._connected()
+        stream = self._require_stream()
         with self._changed:
             if not self._changed.wait_for(lambda: self._new, seconds):
                 raise TimeoutError(f"{self} gave no new frame within {seconds * 1e3:.0f} ms.")

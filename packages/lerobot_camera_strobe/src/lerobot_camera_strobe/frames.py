@@ -23,7 +23,7 @@ def read(
         raise ConnectionError(f"no recording to replay at {path}")
     begin, end = 0.0, seconds
     if path.is_dir():
-        path, begin, length = _of_dataset(path, camera, episode)
+        path, begin, length = _dataset_video(path, camera, episode)
         end = begin + min(seconds, length)
     frames, fps = list[NDArray[np.uint8]](), 0.0
     try:
@@ -49,7 +49,7 @@ def read(
     return frames, fps
 
 
-def _of_dataset(root: Path, camera: str | None, episode: int) -> tuple[Path, float, float]:
+def _dataset_video(root: Path, camera: str | None, episode: int) -> tuple[Path, float, float]:
     """The video file of an episode, where in it the episode begins (s), and how long it is (s)."""
     from lerobot.datasets.dataset_metadata import LeRobotDatasetMetadata
 

@@ -30,7 +30,7 @@ class Schedule:
 
     def comes_s(self, k: int) -> float:
         """When frame ``k`` comes; infinity for never."""
-        if _within(self.captured_s(k), self.gap):
+        if _is_within(self.captured_s(k), self.gap):
             return math.inf
         late = random.Random(f"{self.seed} {k}").random() * self.jitter_s if self.jitter_s else 0.0
         return self.captured_s(k) + self.latency_s + late
@@ -38,7 +38,7 @@ class Schedule:
     def shows_s(self, k: int) -> float:
         """The moment whose picture frame ``k`` shows."""
         captured = self.captured_s(k)
-        if not _within(captured, self.freeze):
+        if not _is_within(captured, self.freeze):
             return captured
         before = math.ceil(self.freeze[0] * self.fps - self.phase) - 1
         return self.captured_s(max(before, 0))
@@ -54,7 +54,7 @@ class Schedule:
     def next_s(self, after: int) -> float:
         """When the first frame behind ``after`` comes. With jitter, a later one may overtake it."""
         k = after + 1
-        if _within(self.captured_s(k), self.gap):  # however long that is
+        if _is_within(self.captured_s(k), self.gap):  # however long that is
             k = max(k, math.ceil(self.gap[1] * self.fps - self.phase - 1e-6))
         while math.isinf(first := self.comes_s(k)):
             k += 1
@@ -64,5 +64,5 @@ class Schedule:
         return first
 
 
-def _within(at: float, span: Span) -> bool:
+def _is_within(at: float, span: Span) -> bool:
     return span[0] <= at < span[1]

@@ -310,7 +310,7 @@ def _statistics(
 ) -> statistics.Statistics | None:
     root = getattr(meta, "root", None)
     if root is not None:
-        return statistics.of_dataset(Path(root), config.chunk_size, config.obs_state_delta_frames)
+        return statistics.compute_statistics(Path(root), config.chunk_size, config.obs_state_delta_frames)
     if stats is None or not {ACTION, OBS_STATE} <= stats.keys():
         return None
     logger.warning("act_relative_rtc: no dataset to compute statistics from, taking bounds from the absolute values'")

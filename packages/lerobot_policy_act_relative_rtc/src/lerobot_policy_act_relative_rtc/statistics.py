@@ -31,7 +31,7 @@ class Statistics:
     delta_std: Array
 
 
-def of_dataset(root: Path, chunk_size: int, frames: int) -> Statistics:
+def compute_statistics(root: Path, chunk_size: int, frames: int) -> Statistics:
     """Exact statistics over what training sees of the LeRobot dataset at ``root``; video is not touched.
 
     Every frame is the start of a chunk of ``chunk_size`` actions, of which those past its episode's end are padding

@@ -35,12 +35,12 @@ def install() -> None:
     module = sys.modules.get(_BASE)
     base = getattr(module, "PreTrainedPolicy", None)
     if base is not None:
-        _look_at(base)
+        _wrap_loaders(base)
     elif not any(isinstance(finder, _Finder) for finder in sys.meta_path):
         sys.meta_path.insert(0, _Finder())
 
 
-def _look_at(base: Any) -> None:
+def _wrap_loaders(base: Any) -> None:
     """Wrap ``from_pretrained`` of the base class, and of all classes that have one of their own."""
     if _MARK in vars(base):
         return
@@ -76,7 +76,7 @@ def _wrap(kind: Any) -> None:
             _loading.reset(token)
         path = args[0] if args else options.get("pretrained_name_or_path")
         try:
-            _put_on(policy, path, options)
+            _apply_recipe(policy, path, options)
         except Exception:  # a robot waits for its policy
             logger.exception("strobe: no recipe was applied; the policy runs unchanged")
         return policy
@@ -85,28 +85,28 @@ def _wrap(kind: Any) -> None:
     kind.from_pretrained = classmethod(from_pretrained)
 
 
-def _put_on(policy: Any, path: Any, options: dict[str, Any]) -> None:
+def _apply_recipe(policy: Any, path: Any, options: dict[str, Any]) -> None:
     by = sys.modules.get("strobe.lerobot.policies.lerobot_policies")
     if by is not None and by.asked_for():  # Strobe measures the baseline, or puts a recipe on by itself
         return
     said = os.environ.get(RECIPE, "").strip()
     if said.lower() in _OFF:
         return
-    recipe = Path(said).expanduser() if said else _beside(path, options)
+    recipe = Path(said).expanduser() if said else _find_adjacent_recipe(path, options)
     if recipe is None:
         return
     if _TRAINING in sys.modules:
-        _not_used(recipe.name, "it is for inference, and this is a training")
+        _log_unused_recipe(recipe.name, "it is for inference, and this is a training")
         return
     try:
-        from strobe.deploy.trial import put_on_trial
+        from strobe.deploy.trial import apply_on_trial
     except ImportError as error:
-        _not_used(recipe.name, f"Strobe is not there ({error}): pip install strobe")
+        _log_unused_recipe(recipe.name, f"Strobe is not there ({error}): pip install strobe")
         return
-    put_on_trial(policy, path, recipe, _share())
+    apply_on_trial(policy, path, recipe, _share())
 
 
-def _beside(path: Any, options: dict[str, Any]) -> Path | None:
+def _find_adjacent_recipe(path: Any, options: dict[str, Any]) -> Path | None:
     """Return the recipe that lies beside the weights, in a folder or on the Hub."""
     if path is None:
         return None
@@ -137,7 +137,7 @@ def _share() -> float:
     return share
 
 
-def _not_used(name: str, why: str) -> None:
+def _log_unused_recipe(name: str, why: str) -> None:
     line = "strobe: %s is not used: %s; the policy runs unchanged"
     logger.warning(line, name, why, extra={"strobe_recipe_not_used": f"{name} is not used: {why}"})
 
@@ -157,7 +157,7 @@ class _Finder(importlib.abc.MetaPathFinder):
 
             def exec_module(module: ModuleType) -> None:
                 run(module)
-                _look_at(vars(module)["PreTrainedPolicy"])
+                _wrap_loaders(vars(module)["PreTrainedPolicy"])
 
             spec.loader.exec_module = exec_module  # type: ignore[method-assign]
         return spec

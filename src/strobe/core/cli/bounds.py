@@ -33,13 +33,13 @@ class Bound:
     refuses: Callable[[Any], str]
 
 
-def at_least(least: float) -> dict[str, Bound]:
+def minimum_bound(least: float) -> dict[str, Bound]:
     """Metadata of a field that takes ``least`` and what is above it."""
     words = "0 or more" if least == 0 else f"at least {least:g}"
     return {_BOUND: Bound(words, lambda value: "" if value >= least else f"must be {words}")}
 
 
-def above(limit: float, *, finite: bool = False) -> dict[str, Bound]:
+def exclusive_minimum_bound(limit: float, *, finite: bool = False) -> dict[str, Bound]:
     """Metadata of a field that takes what is above ``limit``; infinity too, unless ``finite``."""
 
     def refuses(value: float) -> str:
@@ -50,19 +50,19 @@ def above(limit: float, *, finite: bool = False) -> dict[str, Bound]:
     return {_BOUND: Bound(f"above {limit:g}", refuses)}
 
 
-def between(low: float, high: float) -> dict[str, Bound]:
+def open_interval_bound(low: float, high: float) -> dict[str, Bound]:
     """Metadata of a field that takes what lies between ``low`` and ``high``, without the two."""
     words = f"between {low:g} and {high:g}"
     return {_BOUND: Bound(words, lambda value: "" if low < value < high else f"must be {words}")}
 
 
-def one_of(*choices: str) -> dict[str, Bound]:
+def choice_bound(*choices: str) -> dict[str, Bound]:
     """Metadata of a field that takes one of the choices."""
     words = f"one of {', '.join(choices)}"
     return {_BOUND: Bound(words, lambda value: "" if value in choices else nearest(value, choices))}
 
 
-def checked(refuses: Callable[[Any], str]) -> dict[str, Bound]:
+def custom_bound(refuses: Callable[[Any], str]) -> dict[str, Bound]:
     """Metadata of a field whose values ``refuses`` judges, as `Bound.refuses`."""
     return {_BOUND: Bound("", refuses)}
 
@@ -77,17 +77,17 @@ def bare(value: str) -> dict[str, str]:
     return {_BARE: value}
 
 
-def bound_of(item: dataclasses.Field[object]) -> Bound | None:
+def field_bound(item: dataclasses.Field[object]) -> Bound | None:
     """Return the bound that a dataclass's field declares; None without one."""
     return item.metadata.get(_BOUND)
 
 
-def positional_of(item: dataclasses.Field[object]) -> str | None:
+def positional_name(item: dataclasses.Field[object]) -> str | None:
     """Return the name of a field that is given without a flag; None for a flag."""
     return item.metadata.get(_POSITIONAL)
 
 
-def bare_of(item: dataclasses.Field[object]) -> str | None:
+def bare_flag_value(item: dataclasses.Field[object]) -> str | None:
     """Return what a field's flag means without a value; None if it needs one."""
     return item.metadata.get(_BARE, "true" if "bool" in str(item.type) else None)
 
@@ -106,6 +106,6 @@ def check_bounds(config: Any, prefix: str = "") -> None:
         if dataclasses.is_dataclass(value):
             check_bounds(value, f"{prefix}{item.name}.")
             continue
-        bound = bound_of(item)
+        bound = field_bound(item)
         if bound is not None and value is not None and (why := bound.refuses(value)):
             raise UserError(f"--{prefix}{item.name}={value}: {why}")

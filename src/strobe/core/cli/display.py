@@ -13,7 +13,7 @@ from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import IO, TYPE_CHECKING, Literal
 
-from strobe.core.errors import UserError, in_a_line
+from strobe.core.errors import UserError, error_line
 
 if TYPE_CHECKING:  # what brings rich and pydantic, which a wrong flag should not wait for
     from rich.console import Console
@@ -98,7 +98,7 @@ def _take_log(argv: Sequence[str]) -> tuple[Log, list[str]]:
 
 
 @contextlib.contextmanager
-def applied(style: Style, log: Log) -> Iterator[None]:
+def apply_style(style: Style, log: Log) -> Iterator[None]:
     """Print answers in ``style`` and log them in ``log``. With 'json' whatever else is printed goes to stderr."""
     before = _style.set(style), _log.set(log), _stdout.set(sys.stdout)
     try:
@@ -158,6 +158,6 @@ def log(answer: Answer, name: str) -> None:
         exports.log(answer, target.tool, target.project, name, target.space_id)
     except Exception as error:  # the tool's own: no account, no network, a full disk
         again = f"`strobe report RUN {target}` tries again"
-        print(f"not logged in {target.tool}: {in_a_line(error, 200)}; {again}", file=sys.stderr)
+        print(f"not logged in {target.tool}: {error_line(error, 200)}; {again}", file=sys.stderr)
     else:
         print(f"logged   {target.tool}, project {target.project}: {name}")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from strobe.core.cli.bounds import checked
+from strobe.core.cli.bounds import custom_bound
 from strobe.core.findings.thresholds import Thresholds
 
 
@@ -19,7 +19,7 @@ class OutputFlags:
     thresholds: Thresholds = field(default_factory=Thresholds)
 
 
-def _not_a_page(file: Path) -> str:
+def _non_page_reason(file: Path) -> str:
     return "" if file.suffix.lower() in (".html", ".htm", ".md") else "name a file that ends in .html or .md"
 
 
@@ -28,6 +28,6 @@ class PageFlags:
     """Where an answer about saved runs goes; it is shown alone unless one of them is given."""
 
     # Also write a page there: .html, or .md for Markdown.
-    output: Path | None = field(default=None, metadata=checked(_not_a_page))
+    output: Path | None = field(default=None, metadata=custom_bound(_non_page_reason))
     # Also save the answer there, in a run folder of its own.
     output_dir: Path | None = None

@@ -11,7 +11,7 @@ _FIRST = (
 )  # fmt: skip
 
 
-def grouped() -> dict[str, list[Command]]:
+def group_commands() -> dict[str, list[Command]]:
     """Return heading → its commands, in the order of help."""
     place = {name: number for number, name in enumerate(_FIRST)}
     ordered = sorted(commands().values(), key=lambda command: (place.get(command.name, len(place)), command.name))

@@ -8,8 +8,8 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from strobe.core.cli.bounds import bound_of, positional_of
-from strobe.core.devices.untried import KEY, untried
+from strobe.core.cli.bounds import field_bound, positional_name
+from strobe.core.devices.untried import KEY, describe_untried
 
 LAST = ("output", "output_dir", "thresholds")  # shared by many commands, whose own flags come before
 
@@ -17,12 +17,12 @@ LAST = ("output", "output_dir", "thresholds")  # shared by many commands, whose 
 def help_text(doc: str, config_class: object, skip: Iterable[str] = ()) -> str:
     """Return a command's docstring, then its arguments and flags with their defaults, bounds and comments."""
     arguments, flags = [], []
-    for item in fields_of(config_class, skip):
-        (arguments if positional_of(item) else flags).extend(about(config_class, item))
+    for item in flag_fields(config_class, skip):
+        (arguments if positional_name(item) else flags).extend(describe_field(config_class, item))
     return "\n".join([doc.strip(), "", *(["Arguments:", *arguments, ""] if arguments else []), "Flags:", *flags])
 
 
-def with_treatments(doc: str | None) -> str:
+def append_treatments(doc: str | None) -> str:
     """Return a command's docstring with all treatments: what each does, and what of it has run nowhere yet."""
     from strobe.core.treatments.known import known_words
 
@@ -30,18 +30,18 @@ def with_treatments(doc: str | None) -> str:
     for entry in known_words():
         key = f"{entry.key}FIELD" if entry.key.endswith(".") else entry.key
         lines += [f"  {key} ({entry.effect})", f"      {entry.help}"]
-        if words := untried(*entry.untried):
+        if words := describe_untried(*entry.untried):
             lines.append(f"      {words}")
     return "\n".join(lines)
 
 
-def fields_of(config_class: Any, skip: Iterable[str]) -> list[dataclasses.Field[Any]]:
+def flag_fields(config_class: Any, skip: Iterable[str]) -> list[dataclasses.Field[Any]]:
     """Return the fields of a class of flags, those that many commands share last."""
     items = [item for item in dataclasses.fields(config_class) if item.name not in skip]
     return sorted(items, key=lambda item: item.name in LAST)
 
 
-def about(config_class: Any, item: dataclasses.Field[Any], prefix: str = "--") -> list[str]:
+def describe_field(config_class: Any, item: dataclasses.Field[Any], prefix: str = "--") -> list[str]:
     """Return the lines on one field: its flag with default and bound, then its comment."""
     from draccus.wrappers.docstring import get_attribute_docstring
 
@@ -53,13 +53,13 @@ def about(config_class: Any, item: dataclasses.Field[Any], prefix: str = "--") -
     notes = []
     if isinstance(default, str | int | float | bool | Path | list) and default not in ("", []):
         notes.append(f"default: {', '.join(map(str, default)) if isinstance(default, list) else default}")
-    if (bound := bound_of(item)) and bound.words:
+    if (bound := field_bound(item)) and bound.words:
         notes.append(bound.words)
-    name = positional_of(item) or f"{prefix}{item.name}"
+    name = positional_name(item) or f"{prefix}{item.name}"
     said = f" ({'; '.join(notes)})" if notes else ""
     lines = [f"  {name}{said}"]
     lines += [f"      {line}" for line in comment.splitlines() if line.strip()]
-    if words := untried(*item.metadata.get(KEY, ())):
+    if words := describe_untried(*item.metadata.get(KEY, ())):
         lines.append(f"      {words}")
     return lines
 

@@ -20,7 +20,7 @@ from strobe.core import demo
 from strobe.core.cli.display import WIDTH, log, refuse_log, show
 from strobe.core.cli.live import shown_if_slow
 from strobe.core.cli.summaries import keep_summary
-from strobe.core.errors import NotKeptError, in_words, is_full, not_kept
+from strobe.core.errors import NotKeptError, is_full, make_not_kept_error, os_error_reason
 from strobe.core.findings.thresholds import Thresholds
 from strobe.core.json_text import JsonObject
 from strobe.core.kinds import advise, document, page
@@ -59,13 +59,13 @@ def complete(
         thresholds: limits of the findings; None for a study that has drawn its findings itself.
     """
     answer.duration_s = round(time.monotonic() - started, 3)
-    answer.command = demo.as_typed(["strobe", *argv])
-    answer.config = demo.as_typed(config)
+    answer.command = demo.restore_typed_name(["strobe", *argv])
+    answer.config = demo.restore_typed_name(config)
     if thresholds is not None:
         answer.findings = advise(answer, thresholds)
 
 
-def trace_of(answer: Result, sections: Sequence[Section], profiled: list[JsonObject] | None = None) -> JsonObject:
+def build_trace(answer: Result, sections: Sequence[Section], profiled: list[JsonObject] | None = None) -> JsonObject:
     """Return the trace of a completed answer, from its sections and torch.profiler's events."""
     from strobe.core.timeline.trace import chrome_trace
 
@@ -111,7 +111,7 @@ def keep(
                 folder = write_run(answer, root, trace, files)
     if page_file is not None:
         with shown_if_slow(f"writing {page_file}"):
-            store.write_text(page_file, as_markdown(answer) if page_file.suffix.lower() == ".md" else page(answer))
+            store.write_text(page_file, render_markdown(answer) if page_file.suffix.lower() == ".md" else page(answer))
         print(f"\nreport: {page_file}")
     if folder is not None:
         print(f"\nreport   {folder / store.REPORT}")
@@ -135,19 +135,19 @@ def write_run(
     """
     folder = root
     try:
-        folder = store.new_run(root, answer.study, answer.about)
+        folder = store.new_run(root, answer.study, answer.subject_name)
         store.save(answer, folder, trace, files)
     except OSError as error:
         if folder != root:
             shutil.rmtree(folder, ignore_errors=True)
-        raise not_kept("run", "--output_dir", folder, error) from None
+        raise make_not_kept_error("run", "--output_dir", folder, error) from None
     keep_summary(answer, folder)
     _write_page(answer, folder)
     log(answer, folder.name)
     return folder
 
 
-def keep_in(answer: Answer, folder: Path) -> None:
+def save_answer(answer: Answer, folder: Path) -> None:
     """Show a completed answer and save it in ``folder``, which holds what it was made from: episodes, a sweep's cells.
 
     Raises:
@@ -162,7 +162,7 @@ def keep_in(answer: Answer, folder: Path) -> None:
             try:
                 store.save(answer, folder)
             except OSError as error:
-                raise not_kept(what, flag, folder, error) from None
+                raise make_not_kept_error(what, flag, folder, error) from None
             keep_summary(answer, folder)
             _write_page(answer, folder)
     log(answer, folder.name)
@@ -171,12 +171,12 @@ def keep_in(answer: Answer, folder: Path) -> None:
         print(f"cells    {folder / 'cells'}")
 
 
-def as_markdown(answer: Answer, depth: int | None = None) -> str:
+def render_markdown(answer: Answer, depth: int | None = None) -> str:
     """Return the answer as Markdown."""
     return markdown.render(document(answer, depth))
 
 
-def as_text(answer: Answer, depth: int | None = None) -> str:
+def render_text(answer: Answer, depth: int | None = None) -> str:
     """Return what the console shows of the answer, without colours."""
     screen = Console(width=WIDTH, record=True, file=open(os.devnull, "w"))  # noqa: SIM115
     console.render(document(answer, depth), screen)
@@ -191,8 +191,8 @@ def _write_page(answer: Answer, folder: Path) -> None:
     except OSError as error:
         free = "free some, then " if is_full(error) else ""
         raise NotKeptError(
-            f"cannot write {folder / store.REPORT}: {in_words(error)}; the numbers are saved: {free}`strobe report "
-            f"{folder}` writes the page"
+            f"cannot write {folder / store.REPORT}: {os_error_reason(error)}; the numbers are saved: "
+            f"{free}`strobe report {folder}` writes the page"
         ) from None
 
 

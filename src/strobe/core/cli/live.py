@@ -35,7 +35,7 @@ _before_imports: list[Callable[[], None]] = []
 
 
 @contextlib.contextmanager
-def before_imports(do: Callable[[], None]) -> Iterator[None]:
+def call_ahead_of_imports(do: Callable[[], None]) -> Iterator[None]:
     """Have ``do`` called before the first import that takes seconds, if there is one meanwhile."""
     _before_imports.append(do)
     try:
@@ -153,7 +153,7 @@ class Live(Bar):
         super().__exit__(*error)
 
     @contextlib.contextmanager
-    def without_threads(self) -> Iterator[None]:
+    def suspend_threads(self) -> Iterator[None]:
         """Show nothing, and have no thread, in the block: a profiler of Python takes other threads for the program."""
         shown = self._thread is not None or self._bar is not None
         self.__exit__()
@@ -177,7 +177,7 @@ class Live(Bar):
         since, far = now - self._began, f" ({latest.done} {latest.unit} done)" if latest is not None else ""
         self.say(f"… {self._what}: {since:.0f} s so far{far}")
 
-    def before_work(self, do: Callable[[], None]) -> None:
+    def schedule_precheck(self, do: Callable[[], None]) -> None:
         """Have ``do`` called once, before the first stage: what is wrong with the flags is said before then."""
         self._before = do
 
@@ -189,7 +189,7 @@ class Live(Bar):
         self._due, self._quiet_until = self._began + FIRST_S, self._began + QUIET_S
 
     def stage(self, what: str) -> None:
-        what = demo.as_typed(what)
+        what = demo.restore_typed_name(what)
         self._begin(what)
         if self._bar is None:
             self.console.print(f"… {what}", markup=False, highlight=False)

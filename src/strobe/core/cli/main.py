@@ -23,7 +23,7 @@ from importlib.util import find_spec
 
 from strobe.core import demo, slices
 from strobe.core.cli import display
-from strobe.core.errors import UserError, in_words, install, nearest
+from strobe.core.errors import UserError, install, nearest, os_error_reason
 
 # torch.profiler's library complains about every machine without a GPU, on stderr, past Python.
 os.environ.setdefault("KINETO_LOG_LEVEL", "5")
@@ -35,12 +35,14 @@ _OWN = str(slices.FOLDER) + os.sep  # Strobe's own sources
 _with_place = warnings.formatwarning
 
 
-def _formatted(message: Warning | str, category: type[Warning], file: str, line: int, text: str | None = None) -> str:
+def _format_warning(
+    message: Warning | str, category: type[Warning], file: str, line: int, text: str | None = None
+) -> str:
     """Return a warning of Strobe's own without the place in its source, which says nothing to a user."""
     return f"strobe: {message}\n" if file.startswith(_OWN) else _with_place(message, category, file, line, text)
 
 
-warnings.formatwarning = _formatted
+warnings.formatwarning = _format_warning
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -54,8 +56,8 @@ def main(argv: Sequence[str] | None = None) -> int:
             ends here with that code, since Python's own end may crash.
     """
     if argv is not None:
-        return _code_of(list(argv))
-    code = _code_of(sys.argv[1:])
+        return _run_command(list(argv))
+    code = _run_command(sys.argv[1:])
     if "lerobot" in sys.modules:
         from strobe.core.processes.lifetime import leave
 
@@ -63,7 +65,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     return code
 
 
-def _code_of(arguments: list[str]) -> int:
+def _run_command(arguments: list[str]) -> int:
     """Run a command. Return its exit code; errors that are no fault of Strobe's are printed as a line."""
     if threading.current_thread() is threading.main_thread():
         # A cluster ends a job by SIGTERM; as after Ctrl-C, what was measured is saved.
@@ -84,17 +86,17 @@ def _code_of(arguments: list[str]) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     except Exception as error:
-        line = _in_a_line(error)
+        line = _external_error_line(error)
         if not line or os.environ.get("STROBE_TRACEBACK"):
             raise
         print(f"strobe: {line}", file=sys.stderr)
         return 2
 
 
-def _in_a_line(error: Exception) -> str:
+def _external_error_line(error: Exception) -> str:
     """Return a full disk, the Hub's or a policy's own fault as a line; '' for a fault of Strobe itself."""
     if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
-        return f"{in_words(error)}{f': {error.filename}' if error.filename else ''}"
+        return f"{os_error_reason(error)}{f': {error.filename}' if error.filename else ''}"
     missing = (error.name or "").partition(".")[0] if isinstance(error, ModuleNotFoundError) else ""
     if missing not in ("", "strobe") and find_spec("lerobot") is None:
         python = ", for which Python must be 3.12 or newer" if sys.version_info < (3, 12) else ""
@@ -122,7 +124,7 @@ def _run(arguments: list[str]) -> int:
     at = rest.index("--") if "--" in rest else len(rest)  # LeRobot's arguments follow
     style, log, own = display.take_flags(rest[:at])
     argv = [*own, *rest[at:]]
-    with display.applied(style, log):
+    with display.apply_style(style, log):
         run = slices.load(known.module).run
         try:
             return run(argv)
@@ -133,10 +135,10 @@ def _run(arguments: list[str]) -> int:
 
 def listed_commands() -> str:
     """Return the commands by groups, each with what it answers, for a terminal."""
-    from strobe.core.cli.groups import grouped
+    from strobe.core.cli.groups import group_commands
 
     lines = []
-    for group, commands in grouped().items():
+    for group, commands in group_commands().items():
         lines += [group, *(f"  {command.name:<10} {command.answers}" for command in commands), ""] if commands else []
     return "\n".join(lines[:-1])
 

@@ -22,7 +22,7 @@ import draccus
 from draccus.wrappers import docstring
 
 from strobe.core import slices
-from strobe.core.cli.bounds import bare_of, check_bounds, positional_of
+from strobe.core.cli.bounds import bare_flag_value, check_bounds, positional_name
 from strobe.core.cli.former_flags import THEIRS
 from strobe.core.cli.former_flags import hint as former_flag
 from strobe.core.cli.placeholders import groups, option_names, refusals
@@ -56,7 +56,7 @@ def take_repeated(argv: Sequence[str], flag: str) -> tuple[list[str], list[str]]
     values, rest = [], []
     for name, value in pairs(argv):
         if name != flag:
-            rest.append(spelt(name, value))
+            rest.append(format_argument(name, value))
         elif value is None:
             raise UserError(f"{flag} needs a value")
         else:
@@ -69,7 +69,7 @@ def take_positional(config_class: Any, argv: Sequence[str]) -> tuple[list[str], 
 
     A flag that may stand without a value (`bounds.bare_of`) takes none from the next argument.
     """
-    bare = {f"--{item.name}" for item in dataclasses.fields(config_class) if bare_of(item) is not None}
+    bare = {f"--{item.name}" for item in dataclasses.fields(config_class) if bare_flag_value(item) is not None}
     words, flags, awaited = [], [], False
     for argument in argv:
         is_flag = argument.startswith("--")
@@ -101,7 +101,7 @@ def pairs(argv: Sequence[str]) -> Iterable[tuple[str, str | None]]:
             yield name, None
 
 
-def spelt(name: str, value: str | None) -> str:
+def format_argument(name: str, value: str | None) -> str:
     """Return a pair of `pairs` as one argument."""
     return name if value is None else f"{name}={value}"
 
@@ -128,7 +128,7 @@ def parse(
             flag that is missing.
     """
     items = {f"--{item.name}": item for item in dataclasses.fields(config_class)}  # type: ignore[arg-type]
-    positional = [item for item in items.values() if positional_of(item)]
+    positional = [item for item in items.values() if positional_name(item)]
     words, argv = take_positional(config_class, argv) if positional else ([], argv)
     given = list(pairs(argv))
     names = [name for name, _ in given]
@@ -141,7 +141,7 @@ def parse(
         if prefix is not None:
             fields[prefix][name.removeprefix(f"--{prefix}.")] = value or ""
         else:  # draccus wants the value of a bare flag spelt out
-            default = bare_of(items[name]) if name in items else None
+            default = bare_flag_value(items[name]) if name in items else None
             arguments.append(f"{name}={value if value is not None else default or ''}")
     known = {*option_names(config_class)} - {f"--{item.name}" for item in positional}
     for prefix, placeholder in lazy.items():
@@ -177,7 +177,7 @@ def _set_positional(config: object, items: Sequence[dataclasses.Field[object]], 
     """Give the positional fields their words: a list takes all that are there. Raises UserError for too few or many."""
     remaining = list(words)
     for item in items:
-        name = positional_of(item)
+        name = positional_name(item)
         if not remaining:
             raise UserError(f"{name} is missing: see the examples of --help")
         if "list" in str(item.type):

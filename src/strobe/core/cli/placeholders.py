@@ -17,7 +17,7 @@ from typing import Any
 
 from draccus.argparsing import ArgumentParser
 
-from strobe.core.errors import UserError, in_a_line
+from strobe.core.errors import UserError, error_line
 
 
 class Placeholder:
@@ -103,5 +103,5 @@ def refusals() -> Iterator[None]:
 
 def one_line(error: BaseException) -> str:
     """Return an exception's message without its line breaks, cut after 300 characters."""
-    text = in_a_line(error)
+    text = error_line(error)
     return text if len(text) <= 300 else f"{text[:300]}…"

@@ -33,13 +33,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from strobe.core import slices
-from strobe.core.cli.bounds import at_least, one_of, positional
+from strobe.core.cli.bounds import choice_bound, minimum_bound, positional
 from strobe.core.cli.display import log, refuse_log, show
 from strobe.core.cli.live import Live
 from strobe.core.cli.parse import parse
 from strobe.core.cli.runner import Command
 from strobe.core.cli.summaries import summary_of_run
-from strobe.core.errors import UserError, in_words, legible
+from strobe.core.errors import UserError, legible, os_error_reason
 from strobe.core.runs import store
 
 if TYPE_CHECKING:
@@ -60,10 +60,10 @@ class ReportConfig:
     runs: list[Path] = field(default_factory=list, metadata=positional("RUN"))
     # Print or write only this. A rollout can also be a recording (rrd, mcap).
     format: str | None = field(
-        default=None, metadata=one_of("console", "markdown", "html", "model-card", "png", *RECORDINGS)
+        default=None, metadata=choice_bound("console", "markdown", "html", "model-card", "png", *RECORDINGS)
     )
     # Show this many levels of parts (default: all).
-    depth: int | None = field(default=None, metadata=at_least(1))
+    depth: int | None = field(default=None, metadata=minimum_bound(1))
     # Write to this file; its ending gives the format (.html, .md, .txt, .png, .rrd, .mcap), unless --format does.
     output: Path | None = None
 
@@ -83,9 +83,9 @@ def read(argv: Sequence[str]) -> tuple[ReportConfig]:
 def report(config: ReportConfig, live: Live) -> int:
     """Show or write the run in the format of the flags. Return the exit code. Raises UserError."""
     shape, output = config.format, config.output
-    if files := _traces_of(config.runs):
+    if files := _named_traces(config.runs):
         answer = _read_traces(config.runs, files, shape, live)
-        return _report(answer, config, _page_of(config.runs), config.runs[0].name)
+        return _report(answer, config, _page_path(config.runs), config.runs[0].name)
     if len(config.runs) > 1:
         raise UserError(f"'{config.runs[1]}' is one argument too many: see --help")
     (run,) = config.runs
@@ -99,7 +99,7 @@ def report(config: ReportConfig, live: Live) -> int:
 
 def _report(answer: Answer, config: ReportConfig, page_file: Path, name: str) -> int:
     """Show or write one answer, which is logged as ``name``. Its page goes to ``page_file`` without --output."""
-    from strobe.core.cli.keep import as_markdown, as_text
+    from strobe.core.cli.keep import render_markdown, render_text
     from strobe.core.kinds import page
 
     shape, output = config.format, config.output
@@ -118,17 +118,17 @@ def _report(answer: Answer, config: ReportConfig, page_file: Path, name: str) ->
         print(f"report: {file}")
     elif output:
         store.write_text(
-            output, as_markdown(answer, config.depth) if shape == "markdown" else as_text(answer, config.depth)
+            output, render_markdown(answer, config.depth) if shape == "markdown" else render_text(answer, config.depth)
         )
         print(f"report: {output}")
     elif shape == "markdown":
-        print(as_markdown(answer, config.depth), end="")
+        print(render_markdown(answer, config.depth), end="")
     else:
         show(answer, config.depth)
     return 0
 
 
-def _traces_of(paths: Sequence[Path]) -> list[Path]:
+def _named_traces(paths: Sequence[Path]) -> list[Path]:
     """Return the traces that the arguments name; [] if they name a run or a folder of runs.
 
     Raises:
@@ -169,12 +169,12 @@ def _read_traces(paths: Sequence[Path], files: Sequence[Path], shape: str | None
         raise UserError(f"--format={shape} is of a run of Strobe, and {paths[0]} is a trace of torch.profiler")
     started = time.monotonic()
     with live:
-        answer = _offered("trace")(files, lambda path: live.doing(f"reading {path.name}"))
+        answer = _slice_offer("trace")(files, lambda path: live.doing(f"reading {path.name}"))
     complete(answer, ["report", *map(str, paths)], started, {}, DEFAULTS)
     return answer
 
 
-def _page_of(paths: Sequence[Path]) -> Path:
+def _page_path(paths: Sequence[Path]) -> Path:
     """Return where the page of traces goes: beside the trace, or into the folder of several."""
     first = paths[0]
     if first.is_dir():
@@ -182,7 +182,11 @@ def _page_of(paths: Sequence[Path]) -> Path:
     if len(paths) > 1:
         return first.parent / store.REPORT
     stem = next(
-        (first.name.removesuffix(end) for end in reversed(_offered("trace files").ENDINGS) if first.name.endswith(end)),
+        (
+            first.name.removesuffix(end)
+            for end in reversed(_slice_offer("trace files").ENDINGS)
+            if first.name.endswith(end)
+        ),
         first.name,
     )
     return first.parent / f"{stem}.{store.REPORT}"
@@ -197,7 +201,7 @@ def _index(folder: Path, shape: str | None, output: Path | None, live: Live) -> 
     refuse_log(f"{folder} contains several runs; name one of them")
     lines, left_out = [], []
     with live:
-        for name, file in live.each("reading runs", list(store.below(folder, parts=False)), "runs"):
+        for name, file in live.each("reading runs", list(store.iter_results(folder, parts=False)), "runs"):
             try:
                 lines.append(html.run_line(summary_of_run(file), name))
                 if not (file.parent / store.REPORT).exists():
@@ -220,14 +224,16 @@ def _write_page(file: Path) -> None:
 
 def _card(answer: Answer, output: Path | None) -> int:
     """Print a model card, or write it; an existing card gets a new part. Raises UserError."""
-    render = _offered("model card")
+    render = _slice_offer("model card")
     if output is None:
         print(render(answer), end="")
         return 0
     try:
         earlier = output.read_text(encoding="utf-8") if output.exists() else ""
     except (OSError, UnicodeDecodeError) as error:
-        raise UserError(f"cannot read {output}: {in_words(error) if isinstance(error, OSError) else error}") from None
+        raise UserError(
+            f"cannot read {output}: {os_error_reason(error) if isinstance(error, OSError) else error}"
+        ) from None
     store.write_text(output, render(answer, earlier))
     print(f"card: {output}{' (its other text stays)' if earlier else ''}")
     return 0
@@ -246,12 +252,12 @@ def _picture(answer: Answer, output: Path | None) -> int:
 
 def _recording(run: Path, shape: str, output: Path | None) -> int:
     """Write a rollout as a recording for a viewer. Raises UserError without events, or if it cannot be written."""
-    file, count = _offered("recordings")(run, shape, output)
+    file, count = _slice_offer("recordings")(run, shape, output)
     print(f"recording: {file}  ({count:,} samples; opens in {'Rerun' if shape == 'rrd' else 'Foxglove'})")
     return 0
 
 
-def _offered(what: str) -> Any:
+def _slice_offer(what: str) -> Any:
     """Return what a slice does for this command. Raises UserError where that slice is not there."""
     offered = slices.offer(what)
     if offered is None:

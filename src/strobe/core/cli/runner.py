@@ -22,9 +22,9 @@ from typing import TYPE_CHECKING, Any, Literal
 from strobe.core import slices
 from strobe.core.cli.display import asks_for_help
 from strobe.core.cli.help import help_text
-from strobe.core.cli.live import Live, before_imports, shown_if_slow
+from strobe.core.cli.live import Live, call_ahead_of_imports, shown_if_slow
 from strobe.core.cli.parse import parse
-from strobe.core.errors import UserError, not_kept
+from strobe.core.errors import UserError, make_not_kept_error
 from strobe.core.findings.thresholds import DEFAULTS, Thresholds
 from strobe.core.json_text import JsonObject
 
@@ -127,7 +127,7 @@ class Command:
         Raises UserError for subjects that it does not take.
         """
         for source in slices.sources():
-            flag = source.named_by(argv)
+            flag = source.find_flag(argv)
             if flag and (form := source.forms.get(self.name)):
                 return slices.load(form)
             if flag and flag != "--variant" and self.name not in source.forms:
@@ -148,13 +148,13 @@ class Command:
                 beside.extend(self._look(live))
 
         early = self.heavy and self.bar
-        with before_imports(look) if early else contextlib.nullcontext():
+        with call_ahead_of_imports(look) if early else contextlib.nullcontext():
             options = self.read(argv) if self.read is not None else (parse(self.config, argv),)
         for option in options:
             _try_output(getattr(option, "output_dir", None))
         started = time.monotonic()
         if early:
-            live.before_work(look)
+            live.schedule_precheck(look)
         elif self.heavy:
             look()
         with live if self.bar else contextlib.nullcontext():
@@ -206,7 +206,7 @@ def _try_output(folder: object) -> None:
             with tempfile.TemporaryFile(dir=there) as file:
                 file.write(b"0")
         except OSError as error:
-            raise not_kept("run", "--output_dir", folder, error) from None
+            raise make_not_kept_error("run", "--output_dir", folder, error) from None
 
 
 def say_other_work(live: Live, *, timed: bool = True) -> list[str]:
@@ -230,18 +230,18 @@ def finish(answer: Studied, argv: Sequence[str], started: float) -> JsonObject |
         argv: the command and its flags, without 'strobe'.
         started: `time.monotonic` at the command's start, in seconds.
     """
-    from strobe.core.cli.keep import complete, latest, trace_of
+    from strobe.core.cli.keep import build_trace, complete, latest
 
-    complete(answer.result, argv, started, as_json(dict(answer.options)), answer.thresholds)
+    complete(answer.result, argv, started, to_json(dict(answer.options)), answer.thresholds)
     if answer.made_of is not None:
         answer.files |= answer.made_of(answer.result)
     if answer.sections is None:
         return None
     sections = [section for recorded in answer.sections for section in latest(recorded)]
-    return trace_of(answer.result, sections, answer.profiled)
+    return build_trace(answer.result, sections, answer.profiled)
 
 
-def as_json(value: object) -> Any:
+def to_json(value: object) -> Any:
     """Return configs and what holds them as JSON data; what JSON does not know as text."""
 
     def plain(part: object) -> object:
@@ -252,10 +252,10 @@ def as_json(value: object) -> Any:
 
 def _keep(answer: Studied, trace: JsonObject | None) -> None:
     """Show and keep a completed answer. Raises NotKeptError where it cannot be written."""
-    from strobe.core.cli.keep import keep, keep_in
+    from strobe.core.cli.keep import keep, save_answer
 
     if answer.folder is not None:
-        keep_in(answer.result, answer.folder)
+        save_answer(answer.result, answer.folder)
         folder: Path | None = answer.folder
     else:
         folder = keep(answer.result, answer.root, trace, answer.files, answer.page)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from pydantic import ValidationError
 
-from strobe.core.errors import UserError, in_words
+from strobe.core.errors import UserError, os_error_reason
 from strobe.core.results.run_summary import FORMAT, MeasurementSummary, RunSummary, SubjectSummary
 from strobe.core.runs import store
 from strobe.core.runs.contents import contents
@@ -30,7 +30,7 @@ def summary_of_run(file: Path) -> RunSummary:
     is_kept = file.name == store.RESULT  # else it is a copy for a moment
     summary = read_summary(file) if is_kept else None
     if summary is None:
-        summary = summarise(store.load_answer(file), digest_of(file), written(file))
+        summary = summarise(store.load_answer(file), result_digest(file), file_stamp(file))
         if is_kept:
             write_summary(file.parent, summary)
     return summary
@@ -39,7 +39,7 @@ def summary_of_run(file: Path) -> RunSummary:
 def keep_summary(answer: Answer, folder: Path) -> None:
     """Write the summary of an answer that is saved in ``folder``."""
     file = folder / store.RESULT
-    write_summary(folder, summarise(answer, digest_of(file), written(file)))
+    write_summary(folder, summarise(answer, result_digest(file), file_stamp(file)))
 
 
 def summarise(answer: Answer, digest: str = "", written: Sequence[int] = ()) -> RunSummary:
@@ -53,7 +53,7 @@ def summarise(answer: Answer, digest: str = "", written: Sequence[int] = ()) -> 
         digest=digest,
         written=list(written),
         study=answer.study,
-        about=answer.about,
+        about=answer.subject_name,
         headline=answers[0] if answers else answer.title,
         started=answer.started,
         status=answer.status,
@@ -73,23 +73,23 @@ def _subject(result: Result) -> SubjectSummary:
     return SubjectSummary(
         name=f"{subject.name}{'' if subject.size == 'full' else f', {subject.size}'}",
         kind=subject.kind,
-        device=comparable_runs.device_of(machine),
+        device=comparable_runs.device_words(machine),
         threads=machine.threads,
         versions=comparable_runs.versions(result),
     )
 
 
 def _measurements(result: Result) -> list[MeasurementSummary]:
-    from strobe.core.measure.statistics import level_of
+    from strobe.core.measure.statistics import run_level
     from strobe.core.runs import comparable_runs
 
-    advised = {measurement.name for measurement in result.advised()}
+    advised = {measurement.name for measurement in result.advised_measurements()}
     return [
         MeasurementSummary(
             name=measurement.name,
             advised=measurement.name in advised,
             summary=measurement.samples.summary,
-            level=level_of(measurement.samples.values),
+            level=run_level(measurement.samples.values),
             parts={" / ".join(part.path): part.summary for part in measurement.components if part.depth <= DEEPEST},
             settings=comparable_runs.settings(result, measurement),
         )
@@ -98,12 +98,12 @@ def _measurements(result: Result) -> list[MeasurementSummary]:
     ]
 
 
-def digest_of(file: Path) -> str:
+def result_digest(file: Path) -> str:
     """Return the digest of a ``result.json``. Raises UserError where it cannot be read."""
     try:
         return hashlib.blake2b(contents(file), digest_size=16).hexdigest()
     except OSError as error:
-        raise UserError(f"cannot read {file}: {in_words(error)}") from None
+        raise UserError(f"cannot read {file}: {os_error_reason(error)}") from None
 
 
 def read_summary(file: Path) -> RunSummary | None:
@@ -119,16 +119,16 @@ def read_summary(file: Path) -> RunSummary | None:
     if summary.format != FORMAT:
         return None
     # A copy of the folder has another time, and the same content.
-    same = summary.written == written(file) or summary.digest == digest_of(file)
+    same = summary.written == file_stamp(file) or summary.digest == result_digest(file)
     return summary if same else None
 
 
-def written(file: Path) -> list[int]:
+def file_stamp(file: Path) -> list[int]:
     """Return the size of a file (bytes), and when it was written (ns). Raises UserError where it is not there."""
     try:
         seen = file.stat()
     except OSError as error:
-        raise UserError(f"cannot read {file}: {in_words(error)}") from None
+        raise UserError(f"cannot read {file}: {os_error_reason(error)}") from None
     return [seen.st_size, seen.st_mtime_ns]
 
 

@@ -17,7 +17,7 @@ PLAY = ("evaluate", "tune")  # commands that ask for a simulator
 _FLAGS = ("--policy.path", "--policy.pretrained_path", "--against.path")
 
 
-def folder_of(path: str | Path) -> str | Path:
+def demo_folder(path: str | Path) -> str | Path:
     """Return the demo's folder for ``demo``, unless there is a folder of that name here; any other path as it is."""
     return CHECKPOINT if str(path) == NAME and not Path(NAME).exists() else path
 
@@ -31,11 +31,11 @@ def spelt_out(command: str, arguments: Sequence[str]) -> list[str]:
     for argument in arguments:
         flag, equals, value = argument.partition("=")
         if equals and flag in _FLAGS:
-            made.append(f"{flag}={folder_of(value)}")
+            made.append(f"{flag}={demo_folder(value)}")
         elif equals and flag == "--policies":
-            made.append(f"{flag}={','.join(str(folder_of(each)) for each in value.split(','))}")
+            made.append(f"{flag}={','.join(str(demo_folder(each)) for each in value.split(','))}")
         else:
-            made.append(str(folder_of(argument)) if before in (*_FLAGS, "--policies") else argument)
+            made.append(str(demo_folder(argument)) if before in (*_FLAGS, "--policies") else argument)
         found |= made[-1] != argument
         before = argument
     if found and command in PLAY and not any(argument.startswith("--env.") for argument in made):
@@ -44,10 +44,10 @@ def spelt_out(command: str, arguments: Sequence[str]) -> list[str]:
     return made
 
 
-def as_typed(value: Any) -> Any:
+def restore_typed_name(value: Any) -> Any:
     """Return a text, or JSON data, with the demo's name in place of its folder: as the user typed it."""
     if isinstance(value, str):
         return value.replace(str(CHECKPOINT), NAME)
     if isinstance(value, dict):
-        return {key: as_typed(each) for key, each in value.items()}
-    return [as_typed(each) for each in value] if isinstance(value, list | tuple) else value
+        return {key: restore_typed_name(each) for key, each in value.items()}
+    return [restore_typed_name(each) for each in value] if isinstance(value, list | tuple) else value

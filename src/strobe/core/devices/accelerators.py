@@ -17,14 +17,14 @@ if TYPE_CHECKING:
 _NUMBERED = ("cuda", "xpu")  # kinds of which there may be several; there is one MPS
 
 
-def module_of(device: torch.device) -> Any:
+def device_module(device: torch.device) -> Any:
     """Return torch's module for the devices of this type, such as ``torch.cuda``."""
     import torch
 
     return torch.get_device_module(device)
 
 
-def numbered(device: torch.device | str) -> torch.device:
+def number_device(device: torch.device | str) -> torch.device:
     """Return ``device`` with its number, as tensors on it have it: 'cuda' is the current one.
 
     'cpu' and 'mps' have no number.
@@ -34,7 +34,7 @@ def numbered(device: torch.device | str) -> torch.device:
     device = torch.device(device)
     if device.type not in _NUMBERED:
         return torch.device(device.type)
-    return device if device.index is not None else torch.device(device.type, module_of(device).current_device())
+    return device if device.index is not None else torch.device(device.type, device_module(device).current_device())
 
 
 def computes_bf16(device: torch.device, *, emulated: bool = True) -> bool:
@@ -86,7 +86,7 @@ class DeviceMemory:
 
     device: torch.device
 
-    def allocated(self) -> int | None:
+    def allocated_bytes(self) -> int | None:
         """Return the memory of living tensors and of operators' own buffers."""
         if self.device.type == "mps":
             import torch
@@ -108,10 +108,10 @@ class DeviceMemory:
             free_and_total = self._query("mem_get_info")
         except RuntimeError:  # some integrated XPUs do not report it
             return None
-        reserved, allocated = self._query("memory_reserved"), self.allocated()
+        reserved, allocated = self._query("memory_reserved"), self.allocated_bytes()
         return None if free_and_total is None else free_and_total[0] + (reserved or 0) - (allocated or 0)
 
-    def unused_in(self, pools: Collection[Pool]) -> int:
+    def unused_pool_bytes(self, pools: Collection[Pool]) -> int:
         """Return the memory that private ``pools`` hold and that counts as free. Only CUDA has such pools.
 
         Between two replays no tensor lives in a graph's pool, so `allocated` and `peak` leave it out. Yet every replay
@@ -121,17 +121,17 @@ class DeviceMemory:
             return 0
         import torch
 
-        index = numbered(self.device).index
+        index = number_device(self.device).index
         segments = [segment for segment in torch.cuda.memory_snapshot() if segment["device"] == index]
         own = [segment for segment in segments if tuple(segment.get("segment_pool_id", (0, 0))) in pools]
         return sum(segment["total_size"] - segment["allocated_size"] for segment in own)
 
     def _query(self, name: str) -> Any:
-        function = getattr(module_of(self.device), name, None)
+        function = getattr(device_module(self.device), name, None)
         return None if function is None else function(self.device)
 
 
-def memory_of(device: torch.device) -> DeviceMemory | None:
+def find_device_memory(device: torch.device) -> DeviceMemory | None:
     """Return the memory of ``device``; None for the CPU, which uses the process's."""
     return None if device.type == "cpu" else DeviceMemory(device)
 
@@ -150,8 +150,8 @@ def generator_states(device: torch.device) -> GeneratorStates:
 
     by_device = {"cpu": torch.get_rng_state()}
     if device.type != "cpu":
-        device = numbered(device)
-        by_device[str(device)] = module_of(device).get_rng_state(device)
+        device = number_device(device)
+        by_device[str(device)] = device_module(device).get_rng_state(device)
     return by_device
 
 
@@ -164,7 +164,7 @@ def set_generators(saved: GeneratorStates) -> None:
             torch.set_rng_state(state)
         else:
             device = torch.device(name)
-            module_of(device).set_rng_state(state, device)
+            device_module(device).set_rng_state(state, device)
 
 
 def _every_generator() -> GeneratorStates:
@@ -178,7 +178,7 @@ def _every_generator() -> GeneratorStates:
     accelerator = torch.accelerator.current_accelerator()
     if accelerator is None:
         return by_device
-    module = module_of(accelerator)
+    module = device_module(accelerator)
     if accelerator.type == "mps":
         return generator_states(accelerator) if module.is_available() else by_device
     for index in range(module.device_count() if module.is_initialized() else 0):

@@ -39,16 +39,16 @@ class Facts(Capability):
     """Facts about a family, with usual values for what its record does not say."""
 
     @classmethod
-    def of(cls, family: Having | None) -> Self:
+    def from_family(cls, family: Having | None) -> Self:
         """Return those of ``family``; the usual ones for one without them, and where a type has no record."""
         return (family.get(cls) if family is not None else None) or cls()
 
 
-def nothing_more(_: object, __: object) -> None:
+def load_nothing(_: object, __: object) -> None:
     """Load nothing."""
 
 
-def nothing(_: object) -> Sequence[Any]:
+def list_no_modules(_: object) -> Sequence[Any]:
     """Return no modules."""
     return ()
 
@@ -87,7 +87,7 @@ class LiveFields(Facts):
     live: tuple[str, ...] = ()
     live_in_training: tuple[str, ...] = ()
 
-    def steps_of(self, config: object) -> str:
+    def steps_field(self, config: object) -> str:
         """Return the field of ``config`` that holds the number of denoising steps; '' for none."""
         return self.objectives.get(getattr(config, "objective", ""), self.steps)
 
@@ -202,7 +202,7 @@ class Construction(Facts):
     hub: tuple[HubNeed, ...] = ()
     flags: tuple[str, ...] = ()
     building: Callable[[Any, bool], AbstractContextManager[Sequence[str] | None]] | None = None
-    settle: Callable[[Any, Any], None] = nothing_more
+    settle: Callable[[Any, Any], None] = load_nothing
 
 
 @dataclass(frozen=True)
@@ -230,8 +230,8 @@ class Unregistered(Facts):
             weights; None stands for no such value.
     """
 
-    outside: Callable[[Any], Sequence[Any]] = nothing
-    memos: Callable[[Any], Sequence[tuple[object, str]]] = nothing
+    outside: Callable[[Any], Sequence[Any]] = list_no_modules
+    memos: Callable[[Any], Sequence[tuple[object, str]]] = list_no_modules
 
 
 @dataclass(frozen=True)

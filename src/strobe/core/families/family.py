@@ -12,13 +12,13 @@ from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from strobe.core.families.capabilities import Capability, Method
-from strobe.core.timeline.probe import Hook, Probe, hooks_of
+from strobe.core.timeline.probe import Hook, Probe, resolve_hooks
 
 Probes = Callable[[Any], Sequence[Probe]]
 C = TypeVar("C", bound=Capability)
 
 
-def no_probes(_: object) -> Sequence[Probe]:
+def list_no_probes(_: object) -> Sequence[Probe]:
     """Return no probes."""
     return ()
 
@@ -62,8 +62,8 @@ class Family:
     name: str
     types: tuple[str, ...]
     probes: Probes | None = None
-    training: Probes = no_probes
-    inference: Probes = no_probes
+    training: Probes = list_no_probes
+    inference: Probes = list_no_probes
     compiled: tuple[Method, ...] = ()
     costly: tuple[str, ...] = ()
     tiny: Tiny | None = None
@@ -82,7 +82,7 @@ class Family:
         """
         phase = self.training if training else self.inference
         every = self.probes(module) if self.probes is not None else ()
-        return hooks_of([probe for probe in (*every, *phase(module)) if probe.level <= depth], module)
+        return resolve_hooks([probe for probe in (*every, *phase(module)) if probe.level <= depth], module)
 
 
 def blocks(path: str, name: str, level: int = 2) -> Probe:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from torch import nn
 
 
-def along_modules(module: nn.Module) -> Family:
+def build_module_family(module: nn.Module) -> Family:
     """Return a family that divides ``module`` at the first level at which it forks, then two levels below.
 
     Modules that it holds without registering them are parts too.
@@ -29,14 +29,17 @@ def along_modules(module: nn.Module) -> Family:
         name = f"{name}.{step}" if name else step
 
     def probes(_: nn.Module) -> Sequence[Probe]:
-        unlisted = [Probe.module(path, re.sub(r"[{}]", "", path), optional=True) for path, _ in unregistered(module)]
-        return [*_methods(module, root, name), *_below(root, name, 1), *unlisted]
+        unlisted = [
+            Probe.module(path, re.sub(r"[{}]", "", path), optional=True)
+            for path, _ in iter_unregistered_modules(module)
+        ]
+        return [*_methods(module, root, name), *_nested_probes(root, name, 1), *unlisted]
 
-    held = Unregistered(outside=lambda _: [child for _, child in unregistered(module)])
+    held = Unregistered(outside=lambda _: [child for _, child in iter_unregistered_modules(module)])
     return Family("modules", (), probes, capabilities=(held,))
 
 
-def unregistered(module: nn.Module) -> Iterator[tuple[str, nn.Module]]:
+def iter_unregistered_modules(module: nn.Module) -> Iterator[tuple[str, nn.Module]]:
     """Yield the path of each module that ``module`` holds in a list, a dictionary or an object of its own package.
 
     ``parameters``, ``eval`` and ``state_dict`` reach none of them.
@@ -79,7 +82,7 @@ def _children(value: Any, package: str) -> Iterable[tuple[Any, Any]]:
     return ()
 
 
-def along_blocks(module: nn.Module) -> Family:
+def build_block_family(module: nn.Module) -> Family:
     """Return a family that divides a backbone: every part on the way down to its blocks, and each block.
 
     The blocks are the longest list of modules of one class that is in no other list. They are stages if they hold lists
@@ -94,7 +97,7 @@ def along_blocks(module: nn.Module) -> Family:
     ]
     lists = [(path, child) for path, child in lists if not any(step.isdecimal() for step in path.split("."))]
     if not lists:
-        return along_modules(module)
+        return build_module_family(module)
     where, repeated = max(lists, key=lambda entry: len(entry[1]))
     inside = repeated[0]
     name = "stage" if any(isinstance(child, nn.ModuleList | nn.Sequential) for child in inside.modules()) else "block"
@@ -108,7 +111,7 @@ def along_blocks(module: nn.Module) -> Family:
                     parts.append(Probe.module(full, re.sub(r"[{}]", "", child), optional=True))
             owner, path = owner.get_submodule(step), f"{path}.{step}" if path else step
         parts.append(blocks(where, name, level=1))
-        inner = _below(inside, "", 2)
+        inner = _nested_probes(inside, "", 2)
         return parts + [replace(probe, path=f"{where}.*.{probe.path}", optional=True) for probe in inner]
 
     return Family("modules", (), probes)
@@ -129,13 +132,13 @@ def _methods(policy: nn.Module, root: nn.Module, path: str) -> Iterable[Probe]:
                 yield Probe.method(where, method, f"{re.sub(r'[{}]', '', step)}.{method}", optional=True)
 
 
-def _below(module: nn.Module, path: str, level: int) -> Iterable[Probe]:
+def _nested_probes(module: nn.Module, path: str, level: int) -> Iterable[Probe]:
     if level > 3:
         return
     for step, child in _callable_children(module):
         full = f"{path}.{step}" if path else step
         yield Probe.module(full, re.sub(r"[{}]", "", step), level=level)
-        yield from _below(child, full, level + 1)
+        yield from _nested_probes(child, full, level + 1)
 
 
 def _callable_children(module: nn.Module) -> Iterable[tuple[str, nn.Module]]:

@@ -19,7 +19,7 @@ from strobe.core.errors import UserError
 from strobe.core.families.capabilities import Capability, Construction, HubNeed, LiveFields, Unregistered
 from strobe.core.families.family import Family
 from strobe.core.families.family import blocks as blocks
-from strobe.core.families.modules import along_modules
+from strobe.core.families.modules import build_module_family
 
 GROUP = "strobe.families"  # of entry points
 
@@ -56,15 +56,15 @@ def register(family: Family) -> Family:
     return family
 
 
-def registered(kind: str) -> Family | None:
+def find_family(kind: str) -> Family | None:
     """Return the record for this type, Strobe's own or an installed package's; None without one.
 
     A package whose record cannot be loaded causes a warning and does not stop the run. Raises UserError where several
     packages bring a record of this type.
     """
-    if kind not in records() and (entries := _offered().get(kind)):
-        entry = _only(kind, entries)
-        del _offered()[kind]
+    if kind not in records() and (entries := _family_entry_points().get(kind)):
+        entry = _sole_entry(kind, entries)
+        del _family_entry_points()[kind]
         try:
             register(entry.load())
             if entry.dist is not None:
@@ -75,13 +75,13 @@ def registered(kind: str) -> Family | None:
     return records().get(kind)
 
 
-def brought_by(kind: str) -> dict[str, str]:
+def record_package(kind: str) -> dict[str, str]:
     """Return name → version of the package that brought the record for this type; empty for Strobe's own."""
-    registered(kind)
+    find_family(kind)
     return _brought.get(kind, {})
 
 
-def _only(kind: str, entries: Sequence[EntryPoint]) -> EntryPoint:
+def _sole_entry(kind: str, entries: Sequence[EntryPoint]) -> EntryPoint:
     """Return the record's entry point. Raises UserError where ``entries`` are of several packages."""
     packages = sorted({f"{entry.dist.name} {entry.dist.version}" if entry.dist else entry.value for entry in entries})
     if len(packages) > 1:
@@ -92,25 +92,25 @@ def _only(kind: str, entries: Sequence[EntryPoint]) -> EntryPoint:
     return entries[0]
 
 
-def family_of(policy: Any, kind: str | None = None) -> Family:
+def policy_family(policy: Any, kind: str | None = None) -> Family:
     """Return the record for this policy's type; without one, or without parts in it, one along the policy's modules.
 
     ``kind``: its type; None to read it from the policy's config.
     """
-    family = registered(kind if kind is not None else policy.config.type)
+    family = find_family(kind if kind is not None else policy.config.type)
     if family is None:
-        return along_modules(policy)
+        return build_module_family(policy)
     if family.probes is None:
-        return replace(family, name="modules", probes=along_modules(policy).probes)
+        return replace(family, name="modules", probes=build_module_family(policy).probes)
     return family
 
 
 def unregistered_modules(policy: object) -> Sequence[Any]:
     """Return the modules that ``policy`` holds but does not register."""
-    return Unregistered.of(family_of(policy)).outside(policy)
+    return Unregistered.from_family(policy_family(policy)).outside(policy)
 
 
-def types_with(has: type[Capability] | Callable[[Family], object]) -> list[str]:
+def list_types_having(has: type[Capability] | Callable[[Family], object]) -> list[str]:
     """Return the types whose record ``has`` a capability, or something else, sorted, for messages."""
     known_families()
     having = asking(has)
@@ -127,21 +127,21 @@ def asking(has: type[Capability] | Callable[[Family], object]) -> Callable[[Fami
 
 def known_families() -> list[Family]:
     """Return all records: Strobe's own, and those of installed packages."""
-    for kind, entries in list(_offered().items()):
+    for kind, entries in list(_family_entry_points().items()):
         with suppress(UserError):  # two packages bring it: said where a policy of this type is named
-            _only(kind, entries)
-            registered(kind)
+            _sole_entry(kind, entries)
+            find_family(kind)
     return list(dict.fromkeys(records().values()))
 
 
 def hub_needs() -> list[HubNeed]:
     """Return the needs from the Hub of all known families."""
-    return [need for family in known_families() for need in Construction.of(family).hub]
+    return [need for family in known_families() for need in Construction.from_family(family).hub]
 
 
 def building(config: Any, tiny: bool) -> AbstractContextManager[Sequence[str] | None]:
     """Return the context in which the policy of ``config`` is made with random weights; it may give notes."""
-    building = Construction.of(registered(config.type)).building
+    building = Construction.from_family(find_family(config.type)).building
     return building(config, tiny) if building is not None else nullcontext()
 
 
@@ -150,27 +150,27 @@ def steps_field(config: Any) -> str:
 
     A type without a record is assumed to name it as one of the known families does.
     """
-    return _named(config, lambda fields: fields.steps_of(config))
+    return _live_field_name(config, lambda fields: fields.steps_field(config))
 
 
-def steps_of(config: object) -> int | None:
+def denoising_steps(config: object) -> int | None:
     """Return the number of denoising steps in ``config``; None if the policy has none."""
     steps = getattr(config, steps_field(config), None)
     if steps is None:
-        steps = getattr(config, _named(config, lambda fields: fields.every_step), None)
+        steps = getattr(config, _live_field_name(config, lambda fields: fields.every_step), None)
     return steps if isinstance(steps, int) else None
 
 
-def _named(config: object, field: Callable[[LiveFields], str]) -> str:
-    family = registered(getattr(config, "type", ""))
+def _live_field_name(config: object, field: Callable[[LiveFields], str]) -> str:
+    family = find_family(getattr(config, "type", ""))
     if family is not None:
-        return field(LiveFields.of(family))
-    names = dict.fromkeys(field(LiveFields.of(known)) for known in records().values())
+        return field(LiveFields.from_family(family))
+    names = dict.fromkeys(field(LiveFields.from_family(known)) for known in records().values())
     return next((name for name in names if name and hasattr(config, name)), "")
 
 
 @cache
-def _offered() -> dict[str, list[EntryPoint]]:
+def _family_entry_points() -> dict[str, list[EntryPoint]]:
     """Return type → the entry points that bring its record, of all installed packages."""
     offered: dict[str, list[EntryPoint]] = {}
     for entry in entry_points(group=GROUP):
@@ -184,7 +184,7 @@ OURS = frozenset({"strobe", "lerobot", "__main__"})  # in a result's versions, o
 
 
 @cache
-def package_of(module: str) -> tuple[str, str] | None:
+def find_package(module: str) -> tuple[str, str] | None:
     """Return name and version of the distribution that brings ``module``.
 
     None for a module of Strobe, of LeRobot or of Python, and for one that no distribution has.
@@ -201,6 +201,6 @@ def package_of(module: str) -> tuple[str, str] | None:
         return (names[0], importlib.metadata.version(names[0])) if names else None
 
 
-def packages_of(*parts: type) -> dict[str, str]:
+def find_packages(*parts: type) -> dict[str, str]:
     """Return distribution → version of the packages that ``parts``, classes, come from."""
-    return dict(sorted({found for part in parts if (found := package_of(part.__module__)) is not None}))
+    return dict(sorted({found for part in parts if (found := find_package(part.__module__)) is not None}))

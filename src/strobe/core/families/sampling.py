@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
-from strobe.core.families.capabilities import Around, Capability, Facts, Method, nothing
+from strobe.core.families.capabilities import Around, Capability, Facts, Method, list_no_modules
 
 if TYPE_CHECKING:
     from strobe.core.timeline.layers import Call
@@ -193,6 +193,6 @@ class Graphs(Facts):
     """
 
     whole: Method | None = None
-    without_waits: Callable[[Any], Sequence[Around]] = nothing
+    without_waits: Callable[[Any], Sequence[Around]] = list_no_modules
     loop: Method | None = None
     embedding: tuple[str, str, str] | None = None

@@ -22,11 +22,11 @@ def graph_breaks(result: Result, _: Thresholds) -> Found:
     Do: {do}TORCH_LOGS=graph_breaks prints the calls that lead there. A part without such lines can be compiled alone:
         compile.part=PATH beside compile=default.
     """
-    for name, seen in _compiled(result):
-        if cuts := list({place.where: place for place in seen.of("graph break", "not compiled")}.values()):
+    for name, seen in _compilations(result):
+        if cuts := list({place.where: place for place in seen.select_places("graph break", "not compiled")}.values()):
             reading = any("item()" in reason for cut in cuts for reason in cut.reasons)
             do = "Keep values on the device: `.item()` reads one. " if reading else ""
-            yield {"breaks": len(cuts), "graphs": seen.graphs}, {"name": name, "shown": _named(cuts), "do": do}
+            yield {"breaks": len(cuts), "graphs": seen.graphs}, {"name": name, "shown": _list_places(cuts), "do": do}
 
 
 @finding("recompiles", "warning")
@@ -37,14 +37,14 @@ def recompiles(result: Result, _: Thresholds) -> Found:
     Why: Each compilation stops a call, for seconds or minutes. From the limit on, what is not compiled runs unchanged.
     Do: {do} TORCH_LOGS=recompiles prints each guard that fails.
     """
-    for name, seen in _compiled(result):
-        if hit := [place for place in seen.of("recompiled") if place.late or place.limit]:
+    for name, seen in _compilations(result):
+        if hit := [place for place in seen.select_places("recompiled") if place.late or place.limit]:
             late, limit = sum(place.late for place in hit), next((place.limit for place in hit if place.limit), "")
             do = "Give these inputs one shape, such as prompts of one length, or compile with dynamic=True."
             if all(place.where.startswith(PROBES) for place in hit):
                 do = "These are Strobe's probes, on parts between graph breaks: a smaller --depth has fewer."
             when = f"until {limit} is reached" if limit else "after the warm-up"
-            yield {"late": late, "limit": limit}, {"name": name, "shown": _named(hit), "when": when, "do": do}
+            yield {"late": late, "limit": limit}, {"name": name, "shown": _list_places(hit), "when": when, "do": do}
 
 
 @finding("cuda-graph-skipped", "warning")
@@ -55,16 +55,16 @@ def skipped_graphs(result: Result, _: Thresholds) -> Found:
     Why: Without the graph the host launches each kernel by itself, which is what the mode was chosen to spare.
     Do: Fix the reason, or compile in the default mode. On a policy, `strobe optimize` also tries Strobe's own graphs.
     """
-    for name, seen in _compiled(result):
-        if skipped := seen.of("no CUDA graph"):
-            yield {"skipped": sum(place.times for place in skipped)}, {"name": name, "shown": _named(skipped)}
+    for name, seen in _compilations(result):
+        if skipped := seen.select_places("no CUDA graph"):
+            yield {"skipped": sum(place.times for place in skipped)}, {"name": name, "shown": _list_places(skipped)}
 
 
-def _compiled(result: Result) -> Iterator[tuple[str, Compilation]]:
+def _compilations(result: Result) -> Iterator[tuple[str, Compilation]]:
     return ((m.name, m.compilation) for m in result.measurements if m.compilation is not None)
 
 
-def _named(places: list[CompiledPlace]) -> str:
+def _list_places(places: list[CompiledPlace]) -> str:
     named = [f"{place.where} ({'; '.join(place.reasons[:1]).rstrip('.')})" for place in places[:FEW]]
     return "; ".join(named) + (f"; and {len(places) - FEW} more" if len(places) > FEW else "")
 

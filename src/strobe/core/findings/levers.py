@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from strobe.core.findings.texts import Found, finding
 from strobe.core.findings.thresholds import Thresholds
-from strobe.core.findings.view import compared, gib, percent, whole_ms
+from strobe.core.findings.view import compared_measurements, gib, percent, whole_ms
 from strobe.core.results import units
 from strobe.core.results.answer import CompareResult
 from strobe.core.results.comparison import Comparison, GradientAgreement
@@ -37,9 +37,9 @@ def pays(result: CompareResult, _: Thresholds) -> Found:
     Do: In lerobot-train: {flags}.
     Gain: measured: {slow} became {fast}
     """
-    for comparison, before, after in _pulled(result):
-        if comparison.verdict.kind == "faster" and not _turned(comparison.gradient):
-            names, flags = "-".join(_levers(after)), _spelt(_levers(after), after)
+    for comparison, before, after in _lever_comparisons(result):
+        if comparison.verdict.kind == "faster" and not _has_turned_gradient(comparison.gradient):
+            names, flags = "-".join(_levers(after)), _lever_flags(_levers(after), after)
             now, then, slow, fast = whole_ms(after), whole_ms(before), _rate(before), _rate(after)
             interval, same = comparison.verdict.interval, _same(comparison.gradient)
             least, most = 1 - interval.high, 1 - interval.low
@@ -47,7 +47,7 @@ def pays(result: CompareResult, _: Thresholds) -> Found:
 
 
 @finding("levers-without-effect", "info")
-def without_effect(result: CompareResult, _: Thresholds) -> Found:
+def ineffective_levers(result: CompareResult, _: Thresholds) -> Found:
     """{count} no time in this training step.
 
     Seen: {seen} (Change of the step's time.)
@@ -56,7 +56,7 @@ def without_effect(result: CompareResult, _: Thresholds) -> Found:
     Do: Do not use them, or measure again on the machine and at the batch size of the training.
     """
     flat, slow = [], []
-    for comparison, _before, after in _pulled(result):
+    for comparison, _before, after in _lever_comparisons(result):
         if len(_levers(after)) != 1 or _levers(after)[0] in FOR_MEMORY:
             continue
         lever = f"{comparison.candidate} ({units.change_span(comparison.verdict.interval)})"
@@ -67,7 +67,7 @@ def without_effect(result: CompareResult, _: Thresholds) -> Found:
     if flat or slow:
         seen = [f"No difference shown: {', '.join(flat)}."] if flat else []
         seen += [f"Slower: {', '.join(slow)}."] if slow else []
-        words = {"count": _counted(len(flat) + len(slow)), "seen": " ".join(seen)}
+        words = {"count": _count_levers(len(flat) + len(slow)), "seen": " ".join(seen)}
         yield {"without_effect": float(len(flat)), "slower": float(len(slow))}, words
 
 
@@ -80,9 +80,9 @@ def direction(result: CompareResult, _: Thresholds) -> Found:
         goes to another result, or hardly learns.
     Do: Train a few thousand steps both ways, and compare the losses, before you rely on it.
     """
-    for comparison, _before, after in _pulled(result):
+    for comparison, _before, after in _lever_comparisons(result):
         same = comparison.gradient
-        if same is not None and _turned(same):
+        if same is not None and _has_turned_gradient(same):
             names, loss, noise = "-".join(_levers(after)), _loss(same), ""
             if same.seed_cosine is not None:
                 noise = f" Two seeds of {comparison.baseline} have a cosine of {same.seed_cosine:.4f}."
@@ -99,7 +99,7 @@ def range_of_float16(result: CompareResult, _: Thresholds) -> Found:
     Do: In lerobot-train accelerate scales the loss in float16. A training loop of your own needs torch.amp.GradScaler.
         bfloat16 needs no scaler.
     """
-    for comparison, *_measurements in _pulled(result):
+    for comparison, *_measurements in _lever_comparisons(result):
         same, candidate = comparison.gradient, comparison.candidate
         if same is None or same.underflow is None or same.overflow is None:
             continue
@@ -124,7 +124,7 @@ def accumulation(result: CompareResult, _: Thresholds) -> Found:
     Why: {why}
     Do: {do}
     """
-    for comparison, before, after in _pulled(result):
+    for comparison, before, after in _lever_comparisons(result):
         held, now = _peak(before), _peak(after)
         pulled = _levers(after)
         alone = len(pulled) == 1 and pulled[0] in FOR_MEMORY
@@ -158,12 +158,12 @@ _FOR_MEMORY = {
 }
 
 
-def _pulled(result: CompareResult) -> Iterator[tuple[Comparison, Measurement, Measurement]]:
+def _lever_comparisons(result: CompareResult) -> Iterator[tuple[Comparison, Measurement, Measurement]]:
     """Comparisons in a training step with the variant that has no lever pulled."""
-    for comparison, before, after in compared(result):
+    for comparison, before, after in compared_measurements(result):
         if after.phase != "training step":
             continue
-        alike = before.traits.without(*LEVERS) == after.traits.without(*LEVERS)
+        alike = before.traits.drop_treatments(*LEVERS) == after.traits.drop_treatments(*LEVERS)
         if _levers(after) and not _levers(before) and alike and comparison.verdict.ratio > 0:
             yield comparison, before, after
 
@@ -172,7 +172,7 @@ def _levers(measurement: Measurement) -> list[str]:
     return [key for key in LEVERS if measurement.traits.treatment(key) is not None]
 
 
-def _turned(same: GradientAgreement | None) -> bool:
+def _has_turned_gradient(same: GradientAgreement | None) -> bool:
     if same is None:
         return False
     # What other noise does to the gradient anyway is no harm; a variant with noise of its own has it to spare.
@@ -180,7 +180,7 @@ def _turned(same: GradientAgreement | None) -> bool:
     return same.cosine < min(MIN_GRADIENT_COSINE, 1 - noise)
 
 
-def _spelt(names: list[str], measurement: Measurement) -> str:
+def _lever_flags(names: list[str], measurement: Measurement) -> str:
     flags = {}
     for name in names:
         treatment = measurement.traits.treatment(name)
@@ -218,8 +218,8 @@ def _gib(value: int) -> str:
     return gib(value, 2) if value >= 2**30 / 10 else f"{value / 2**20:.1f} MiB"
 
 
-def _counted(count: int) -> str:
+def _count_levers(count: int) -> str:
     return "One lever saves" if count == 1 else f"{count} levers save"
 
 
-RULES = (pays, without_effect, direction, range_of_float16, accumulation)
+RULES = (pays, ineffective_levers, direction, range_of_float16, accumulation)

@@ -11,14 +11,14 @@ from strobe.core.findings.view import (
     CENTURY_MS,
     CUDA_GRAPHS,
     Part,
-    examined,
+    examined_measurements,
     first_level,
     free,
     ms,
     percent,
+    subtract_share,
     top,
     whole_ms,
-    without,
 )
 from strobe.core.results.answer import BreakdownResult, Result
 from strobe.core.results.device_waits import host_and_device
@@ -56,7 +56,7 @@ def host_bound(result: Result, _: Thresholds) -> Found:
     Do: Try {graphs}; --operators shows the gaps.
     Gain: not known before you try it: events do not separate waiting from working
     """
-    for measurement in examined(result):
+    for measurement in examined_measurements(result):
         parts, graphs = host_and_device(measurement), CUDA_GRAPHS
         if parts.waits_for_host:
             host, device = parts.host_ms, parts.device_ms
@@ -65,7 +65,7 @@ def host_bound(result: Result, _: Thresholds) -> Found:
 
 def memory_churn(result: Result, _: Thresholds) -> Iterator[Finding]:
     """Tensors whose memory is given back to the kernel and fetched again, page by page, on every call."""
-    for measurement in examined(result):
+    for measurement in examined_measurements(result):
         kernel, faults = measurement.memory.kernel_ms, measurement.memory.page_faults
         if kernel is None or faults is None or measurement.clock == "device":
             continue
@@ -79,7 +79,7 @@ def memory_churn(result: Result, _: Thresholds) -> Iterator[Finding]:
             )
             gain = (
                 f"about {percent(saved)}: without kernel time the {measurement.phase} would go from {ms(whole)} to "
-                f"{ms(without(whole, saved))} (computed); the memory stays with the process"
+                f"{ms(subtract_share(whole, saved))} (computed); the memory stays with the process"
             )
             evidence: Evidence = {"kernel_ms": kernel, "page_faults": faults, "gain_share": saved}
             yield from churn(measurement.phase, share, seen, KEEP_MEMORY, gain, evidence)
@@ -99,7 +99,7 @@ def churn(what: str, share: float, seen: str, do: str, gain: str, evidence: Evid
 
 
 @finding("below-ceiling", "info")
-def below_ceiling(result: Result, thresholds: Thresholds) -> Found:
+def ceiling_gap(result: Result, thresholds: Thresholds) -> Found:
     """{part} reaches {ceiling_share:percent} of this machine's ceiling.
 
     Seen: It takes {part_ms:ms}, {share:percent} of '{measurement.name}'. Its arithmetic would take {at_ceiling:ms} at
@@ -108,13 +108,13 @@ def below_ceiling(result: Result, thresholds: Thresholds) -> Found:
     Do: --operators shows which of them. Larger batches, compilation and smaller data types each remove one of them.
     Gain: at most: at the ceiling the {measurement.phase} would go from {whole:ms} to {rest:ms} (computed)
     """
-    for measurement in examined(result):
+    for measurement in examined_measurements(result):
         whole = whole_ms(measurement)
         for part in first_level(measurement):
             reached = _ceiling_share(part)
             if reached is not None and part.share >= thresholds.big_part and reached < LOW_CEILING:
                 saved, at_ceiling = min(part.share, 1.0) * (1 - reached), part.ms * reached
-                rest = without(whole, saved)
+                rest = subtract_share(whole, saved)
                 evidence = {"part": part.name, "share": part.share, "part_ms": part.ms}
                 yield {**evidence, "ceiling_share": reached, "gain_share": saved}, locals()
 
@@ -141,7 +141,7 @@ def single_precision(result: Result, thresholds: Thresholds) -> Found:
     if not (1e-6 < slow < 1e12 and 1e-6 < fast < 1e12 and fast >= HALF_FASTER * slow and fast > slow):
         return
     short, slow_rate, fast_rate = SHORT[half], significant(slow, 4), significant(fast, 4)
-    for measurement in examined(result):
+    for measurement in examined_measurements(result):
         whole = whole_ms(measurement)
         for part in first_level(measurement):
             reached, gflop, took = _ceiling_share(part), sum(c.gflop or 0.0 for c in part.components), part.ms
@@ -156,7 +156,7 @@ def single_precision(result: Result, thresholds: Thresholds) -> Found:
                 continue
             of_time = single / slow / (single / slow + (1 - single) / fast)
             saved = min(part.share, 1.0) * of_time * (1 - slow / fast)
-            rest = without(whole, saved)
+            rest = subtract_share(whole, saved)
             evidence = {"part": part.name, "share": part.share, "float32_share_of_flop": single}
             yield {**evidence, "float32_gflops": slow, "half_gflops": fast, "gain_share": saved}, locals()
 
@@ -175,7 +175,7 @@ def half_slower(result: Result, thresholds: Thresholds) -> Found:
     """
     gflops = result.machine.ceiling.gflops
     wide = gflops.get("float32", 0.0)
-    for measurement in examined(result):
+    for measurement in examined_measurements(result):
         counts = [part.gflop_by_dtype for part in measurement.components if part.depth == 1 and not part.other]
         for half in HALF:
             rate, gflop = gflops.get(half, 0.0), sum(count.get(half, 0.0) for count in counts)
@@ -185,7 +185,7 @@ def half_slower(result: Result, thresholds: Thresholds) -> Found:
             saved = min(1e3 * gflop * (1 / rate - 1 / wide) / whole, 1.0)
             if saved >= thresholds.big_part:
                 half_rate, wide_rate, count = (significant(number, 4) for number in (rate, wide, gflop))
-                rest = without(whole, saved)
+                rest = subtract_share(whole, saved)
                 evidence = {"half_gflops": rate, "float32_gflops": wide, "gflop": gflop, "gain_share": saved}
                 yield evidence, locals()
 
@@ -217,7 +217,7 @@ def apple(result: Result, _: Thresholds) -> Found:
     """
     if not result.machine.device.startswith("mps") or not result.subject.mps_known:
         return
-    for measurement in examined(result, "inference"):
+    for measurement in examined_measurements(result, "inference"):
         for name, (good, poor) in MPS_MS.items():
             component, whole = top(measurement, name), whole_ms(measurement)
             if component is None:
@@ -281,4 +281,4 @@ def _ceiling_share(part: Part) -> float | None:
     return least / took if least > 0 else None
 
 
-RULES = (memory_churn, host_bound, below_ceiling, single_precision, half_slower, several_nodes, apple)
+RULES = (memory_churn, host_bound, ceiling_gap, single_precision, half_slower, several_nodes, apple)

@@ -4,7 +4,16 @@ from __future__ import annotations
 
 from strobe.core.findings.texts import Found, finding
 from strobe.core.findings.thresholds import Thresholds
-from strobe.core.findings.view import evidence_of, examined, find, first_level, free, number, top, whole_ms
+from strobe.core.findings.view import (
+    examined_measurements,
+    find,
+    first_level,
+    free,
+    number,
+    part_evidence,
+    top,
+    whole_ms,
+)
 from strobe.core.results.answer import Result
 
 SMALL_BACKBONE = 0.5  # share of a training forward: under it batch expansion hardly pays (the delay benchmark's)
@@ -40,14 +49,14 @@ def biggest_part(result: Result, _: Thresholds) -> Found:
     Do: {do}
     Gain: {gain}
     """
-    for measurement in examined(result):
+    for measurement in examined_measurements(result):
         parts, whole = first_level(measurement), whole_ms(measurement)
         if parts and top(measurement, "model") is None:  # a backbone's blocks say more than its one big part
             biggest = max(parts, key=lambda part: part.share)
             times = f" in {biggest.calls:g} calls" if biggest.calls > 1 else ""
             do = LEVERS.get(biggest.name, "Start here: --depth=2 shows its blocks.")
             gain = free(measurement, biggest.share)
-            yield {"part": biggest.name, **evidence_of(biggest, measurement)}, locals()
+            yield {"part": biggest.name, **part_evidence(biggest, measurement)}, locals()
 
 
 @finding("backbone-{size}", "{level}", ("backbone-dominates", "backbone-small", "backbone-undecided"))
@@ -62,7 +71,7 @@ def backbone_share(result: Result, thresholds: Thresholds) -> Found:
     Gain: computed: {delays} delays would cost {expanded:.1f}× one forward instead of {delays}×, if the rest grows in
         proportion to the batch
     """
-    for measurement in examined(result, "training forward"):
+    for measurement in examined_measurements(result, "training forward"):
         forward, backbone = top(measurement, "forward"), find(measurement, "backbone", inside="forward")
         if forward is None or backbone is None:
             continue
@@ -93,11 +102,11 @@ def preprocessing(result: Result, _: Thresholds) -> Found:
         too: --variant 'there: preprocessing=device'. --depth=2 shows the steps.
     Gain: {gain}
     """
-    for measurement in examined(result, "inference"):
+    for measurement in examined_measurements(result, "inference"):
         component, model = top(measurement, "preprocessing"), top(measurement, "model")
         # A backbone's limit is its model's own time, see backbone.py.
         if model is None and component is not None and component.share > MAX_PREPROCESSING_SHARE:
-            yield evidence_of(component, measurement), {"gain": free(measurement, component.share)}
+            yield part_evidence(component, measurement), {"gain": free(measurement, component.share)}
 
 
 @finding("policy-share-low", "info")
@@ -109,11 +118,11 @@ def policy_share(result: Result, _: Thresholds) -> Found:
     Do: Look at pre- and postprocessing with --depth=2 before changing the policy.
     Gain: {gain}
     """
-    for measurement in examined(result, "inference"):
+    for measurement in examined_measurements(result, "inference"):
         policy = top(measurement, "policy")
         if policy is not None and policy.share < MIN_POLICY_SHARE:
             rest = 1 - policy.share
-            yield evidence_of(policy, measurement, saved=rest), {"gain": free(measurement, rest)}
+            yield part_evidence(policy, measurement, saved=rest), {"gain": free(measurement, rest)}
 
 
 RULES = (biggest_part, backbone_share, preprocessing, policy_share)

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from strobe.core.findings.machine import HALF_FASTER
 from strobe.core.findings.texts import Found, finding
 from strobe.core.findings.thresholds import Thresholds
-from strobe.core.findings.view import compared, ms, percent, sigma, whole_ms, without
+from strobe.core.findings.view import compared_measurements, ms, percent, sigma, subtract_share, whole_ms
 from strobe.core.results.agreement import Agreement
 from strobe.core.results.answer import CompareResult
 from strobe.core.results.comparison import Comparison
@@ -51,7 +51,7 @@ def _fast(comparison: Comparison, before: Measurement, after: Measurement) -> Fo
     Gain: measured: {then:ms} became {now:ms}
     """
     least, most = 1 / comparison.verdict.interval.high, 1 / comparison.verdict.interval.low
-    name, times, seen = _precision(after), _times(comparison), _seen(comparison, before, after)
+    name, times, seen = _precision(after), _times(comparison), _describe_speedup(comparison, before, after)
     judgement, then, now = "excellent" if least > EXCELLENT_SPEED_UP else "good", whole_ms(before), whole_ms(after)
     yield {"speed_up": 1 / comparison.verdict.ratio, "least": least, "most": most}, locals()
 
@@ -65,7 +65,7 @@ def _slow(result: CompareResult, comparison: Comparison, before: Measurement, af
     Do: {do}
     Gain: {gain}
     """
-    name, times, seen = str(_precision(after)), _times(comparison), _seen(comparison, before, after)
+    name, times, seen = str(_precision(after)), _times(comparison), _describe_speedup(comparison, before, after)
     gflops, bits = result.machine.ceiling.gflops, NAMES.get(name, "float32")
     wide, narrow = gflops.get("float32", 0.0), gflops.get(bits, 0.0)
     measured = bits != "float32" and wide > 1e-6 and 1e-6 < narrow < 1e12
@@ -77,7 +77,7 @@ def _slow(result: CompareResult, comparison: Comparison, before: Measurement, af
     else:
         rate = f" A large product in {bits} is {significant(narrow / wide)} × as fast here." if measured else ""
         why = f"The limit is not the arithmetic. It is the host's launches or the memory's bandwidth.{rate}"
-        least = without(whole_ms(before), 1 - 1 / GOOD_SPEED_UP)
+        least = subtract_share(whole_ms(before), 1 - 1 / GOOD_SPEED_UP)
         gain = f"at {GOOD_SPEED_UP:g} × the {before.phase} would take {ms(least)} (computed)"
         do = "Try --compile, and look for gaps with --operators. With a larger batch arithmetic becomes the limit."
     named = [each.part for each in after.traits.treatments if each.key == "precision" and each.part]
@@ -97,7 +97,7 @@ def accuracy(result: CompareResult, _: Thresholds) -> Found:
     for comparison, _before, after in _lower(result):
         same = comparison.agreement
         if same is not None and not _accurate(same):
-            name, moved, errors, usual = _precision(after), _moved(same), _errors(same), _usual(same)
+            name, moved, errors, usual = _precision(after), _describe_change(same), _errors(same), _usual(same)
             note = f" {same.note[0].upper()}{same.note[1:]}." if same.note else ""
             evidence = {"cosine": same.cosine, "largest_error": same.largest_error}
             yield {**evidence, "mean_error": same.mean_error, "rms": same.rms}, locals()
@@ -109,7 +109,7 @@ def _accurate(same: Agreement) -> bool:
     return same.rms <= MAX_RMS and not same.not_finite
 
 
-def _moved(same: Agreement) -> str:
+def _describe_change(same: Agreement) -> str:
     if same.rms is None or same.not_finite:
         return f"cosine {same.cosine:.4f} to"
     worst = "channel" if same.of == "features" else "dimension"
@@ -133,8 +133,8 @@ def _lower(result: CompareResult) -> Iterator[tuple[Comparison, Measurement, Mea
     """Comparisons whose candidate has fewer bits than its baseline, and nothing else that differs."""
     dtypes = result.subject.dtypes
     own = max(dtypes, key=lambda dtype: dtypes[dtype], default="float32")
-    for comparison, before, after in compared(result):
-        if before.traits.without("precision") != after.traits.without("precision"):
+    for comparison, before, after in compared_measurements(result):
+        if before.traits.drop_treatments("precision") != after.traits.drop_treatments("precision"):
             continue
         as_it_is = next((name for name, dtype in NAMES.items() if dtype == own), None)
         untreated = before.traits.treatment("precision") is None
@@ -148,7 +148,7 @@ def _times(comparison: Comparison) -> str:
     return f"{1 / comparison.verdict.ratio:.2f} × as fast as {comparison.baseline}"
 
 
-def _seen(comparison: Comparison, before: Measurement, after: Measurement) -> str:
+def _describe_speedup(comparison: Comparison, before: Measurement, after: Measurement) -> str:
     interval = comparison.verdict.interval
     return (
         f"{ms(whole_ms(after))} against {ms(whole_ms(before))}; speed-up {1 / interval.high:.2f} to "

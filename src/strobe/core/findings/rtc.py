@@ -13,7 +13,18 @@ from dataclasses import dataclass
 from strobe.core.findings.parts import SMALL_BACKBONE
 from strobe.core.findings.texts import Evidence, Found, finding
 from strobe.core.findings.thresholds import Thresholds
-from strobe.core.findings.view import Part, compared, find, free, ms, number, percent, top, whole_ms, without
+from strobe.core.findings.view import (
+    Part,
+    compared_measurements,
+    find,
+    free,
+    ms,
+    number,
+    percent,
+    subtract_share,
+    top,
+    whole_ms,
+)
 from strobe.core.results.answer import CompareResult, Result
 from strobe.core.results.finding import Finding
 from strobe.core.results.measurement import Measurement
@@ -48,28 +59,28 @@ class Guided:
         return self.overhead_ms / self.base.ms
 
 
-def guided(result: Result) -> Iterator[Guided]:
+def guided_measurements(result: Result) -> Iterator[Guided]:
     """The measurements with RTC whose parts were seen (compiled ones show none)."""
-    for measurement in with_rtc(result):
+    for measurement in rtc_measurements(result):
         step, base = find(measurement, STEP), find(measurement, BASE, inside=STEP)
         if step is None or base is None:
             continue
-        plain = without_rtc(result, measurement)
+        plain = unguided_counterpart(result, measurement)
         before = find(plain, BASE) if plain is not None else None
         growth = base.ms / before.ms - 1 if before is not None else None
         yield Guided(measurement, step, base, find(measurement, AUTOGRAD, inside=STEP), growth)
 
 
-def with_rtc(result: Result) -> Iterator[Measurement]:
+def rtc_measurements(result: Result) -> Iterator[Measurement]:
     """The measurements of inference with RTC."""
     return (m for m in result.measurements if m.phase == "inference" and m.traits.rtc is not None)
 
 
-def without_rtc(result: Result, guided: Measurement) -> Measurement | None:
+def unguided_counterpart(result: Result, guided: Measurement) -> Measurement | None:
     """Return the measurement that differs from ``guided`` only in RTC."""
-    others = guided.traits.without("rtc", "guidance")
+    others = guided.traits.drop_treatments("rtc", "guidance")
     plain = (m for m in result.measurements if m.phase == guided.phase and m.traits.rtc is None)
-    return next((m for m in plain if m.traits.without("rtc", "guidance") == others), None)
+    return next((m for m in plain if m.traits.drop_treatments("rtc", "guidance") == others), None)
 
 
 @finding("rtc-overhead", "{level}")
@@ -83,7 +94,7 @@ def overhead(result: Result, _: Thresholds) -> Found:
     Do: {do}
     Gain: {gain}
     """
-    for seen in guided(result):
+    for seen in guided_measurements(result):
         level, judgement, do = "good", "as expected", ""
         if seen.overhead > EXPECTED_OVERHEAD:
             level, judgement = ("warning", "poor") if seen.overhead > POOR_OVERHEAD else ("info", "acceptable")
@@ -101,7 +112,7 @@ def overhead(result: Result, _: Thresholds) -> Found:
                 "overhead": seen.overhead,
                 "base_growth": seen.growth,
                 "whole_ms": whole,
-                "without_ms": without(whole, share),
+                "without_ms": subtract_share(whole, share),
                 "gain_share": min(share, 1.0),
             },
             locals(),
@@ -118,7 +129,7 @@ def autograd(result: Result, _: Thresholds) -> Found:
     Do: {do}
     Gain: {gain}
     """
-    for seen in guided(result):
+    for seen in guided_measurements(result):
         if seen.autograd is None:
             continue
         share, level, saved, do, gain = seen.autograd.ms / seen.base.ms, "good", 0.0, "", ""
@@ -142,7 +153,7 @@ def graph(result: Result, _: Thresholds) -> Found:
         --closed-form`). The actions stay the same, bit for bit.
     Gain: at most: if all of the growth is the graph's, a chunk goes from {whole_ms:ms} to {without_ms:ms} (computed)
     """
-    for seen in guided(result):
+    for seen in guided_measurements(result):
         policy, whole = seen.measurement.traits.policy, whole_ms(seen.measurement)
         parameters = number(policy.trainable_tensors if policy is not None else None)
         if not parameters or seen.growth is None or seen.growth <= MIN_GROWTH:
@@ -161,9 +172,9 @@ def graph(result: Result, _: Thresholds) -> Found:
         )
 
 
-def in_time(result: Result, thresholds: Thresholds) -> Iterator[Finding]:
+def chunk_deadline(result: Result, thresholds: Thresholds) -> Iterator[Finding]:
     """The next chunk has to be there before the robot has run through the execution horizon."""
-    for measurement in with_rtc(result):
+    for measurement in rtc_measurements(result):
         rtc = measurement.traits.rtc or RealTimeChunking()
         horizon = number(rtc.execution_horizon)
         if horizon is None or horizon < 1 or not 1e-3 <= thresholds.control_hz <= 1e6:
@@ -182,15 +193,15 @@ def in_time(result: Result, thresholds: Thresholds) -> Iterator[Finding]:
             f"{horizon:.0f} actions: {ms(chunk / horizon)} per action in '{measurement.name}'."
         )
         if delay < horizon:
-            yield from _in_time(evidence, numbers, delay, horizon)
+            yield from _timely_chunk(evidence, numbers, delay, horizon)
         else:
-            yield from _too_late(evidence, numbers, delay, horizon, (horizon - 1) * tick, chunk)
+            yield from _late_chunk(evidence, numbers, delay, horizon, (horizon - 1) * tick, chunk)
         if assumed is not None and 0 <= assumed < delay:
             yield from _assumed_too_short(evidence, numbers, delay, assumed)
 
 
 @finding("rtc-in-time", "good")
-def _in_time(evidence: Evidence, numbers: str, delay: int, horizon: float) -> Found:
+def _timely_chunk(evidence: Evidence, numbers: str, delay: int, horizon: float) -> Found:
     """The chunk is ready in {delay} of {horizon:.0f} ticks.
 
     Seen: {numbers}
@@ -200,7 +211,7 @@ def _in_time(evidence: Evidence, numbers: str, delay: int, horizon: float) -> Fo
 
 
 @finding("rtc-too-late", "warning")
-def _too_late(evidence: Evidence, numbers: str, delay: int, horizon: float, allowed_ms: float, chunk: float) -> Found:
+def _late_chunk(evidence: Evidence, numbers: str, delay: int, horizon: float, allowed_ms: float, chunk: float) -> Found:
     """A chunk that is there after the robot has run through the execution horizon.
 
     Title: A chunk comes too late for RTC: it takes {delay} ticks, and the execution horizon is {horizon:.0f}
@@ -227,7 +238,7 @@ def _assumed_too_short(evidence: Evidence, numbers: str, delay: int, assumed: fl
 
 
 @finding("rtc-not-compiled", "info")
-def not_compiled(result: CompareResult, _: Thresholds) -> Found:
+def uncompiled_rtc(result: CompareResult, _: Thresholds) -> Found:
     """RTC is slower, and nothing is compiled.
 
     Seen: {verdict.sentence}
@@ -235,9 +246,9 @@ def not_compiled(result: CompareResult, _: Thresholds) -> Found:
     Do: Try --compile: it measures RTC off and on, eager and compiled.
     Gain: not measured here; the RTC profiling toolkit measured 20 to 40 %
     """
-    if not result.subject.compilable or any(m.traits.compiled for m in result.measurements):
+    if not result.subject.compilable or any(m.traits.is_compiled for m in result.measurements):
         return
-    rtc = {measurement.name for measurement in with_rtc(result)}
+    rtc = {measurement.name for measurement in rtc_measurements(result)}
     for comparison in result.comparisons:
         verdict, interval = comparison.verdict, comparison.verdict.interval
         if verdict.kind == "slower" and comparison.candidate in rtc:
@@ -255,8 +266,8 @@ def delay_training(result: CompareResult, thresholds: Thresholds) -> Found:
     Do: {do}
     Gain: measured: {delays:g} delays for {ratio:.2f} × the time, instead of {delays:g} ×
     """
-    for comparison, before, after in compared(result):
-        count, way = number(_trained(before).delays), _way(after)
+    for comparison, before, after in compared_measurements(result):
+        count, way = number(_delay_training(before).delays), _way(after)
         if comparison.verdict.kind == "too noisy" or _way(before) != "sampled":
             continue
         if way not in ("expanded", "packed") or not count or count < 1:
@@ -287,19 +298,19 @@ def _next_step(way: str, attention: object, cheap: bool) -> str:
     return "At this size the delays' own blocks cost as much as the part that they share. Draw one delay per sample."
 
 
-def _trained(measurement: Measurement) -> DelayTraining:
+def _delay_training(measurement: Measurement) -> DelayTraining:
     return measurement.traits.delay_training or DelayTraining()
 
 
 def _way(measurement: Measurement) -> object:
     """Return the way of this variant: what the variant set, else what the policy was built with."""
-    return measurement.traits.setting("delay_training") or _trained(measurement).way
+    return measurement.traits.setting("delay_training") or _delay_training(measurement).way
 
 
 def _attention(measurement: Measurement) -> object:
     """Return the attention to the prefix, likewise."""
-    return measurement.traits.setting("prefix_attention") or _trained(measurement).prefix_attention
+    return measurement.traits.setting("prefix_attention") or _delay_training(measurement).prefix_attention
 
 
-RULES = (overhead, autograd, graph, in_time)
-OF_COMPARISONS = (delay_training, *RULES, not_compiled)
+RULES = (overhead, autograd, graph, chunk_deadline)
+OF_COMPARISONS = (delay_training, *RULES, uncompiled_rtc)

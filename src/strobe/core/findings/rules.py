@@ -21,7 +21,7 @@ _ANSWERS = "strobe_answers"  # the attribute of a rule that says which answers i
 _LEVELS = ("warning", "info", "good")
 
 
-def rule_for(*answers: type[Answer]) -> Callable[[R], R]:
+def declare_answers(*answers: type[Answer]) -> Callable[[R], R]:
     """Say which answers a rule of another package is for. Those classes count, and what derives from them.
 
     A rule without it runs on breakdowns and comparisons::
@@ -46,16 +46,16 @@ def run(rules: Sequence[Rule[A]], answer: A, thresholds: Thresholds = DEFAULTS) 
     for rule in rules:
         findings += _findings(f"{rule.__module__}.{rule.__qualname__}", rule, answer, thresholds)
     for entry in entry_points(group=GROUP):
-        findings += _of_another_package(entry, answer, thresholds)
+        findings += _run_package_rule(entry, answer, thresholds)
     return sorted(findings, key=_importance)
 
 
-def _of_another_package(entry: EntryPoint, answer: Answer, thresholds: Thresholds) -> list[Finding]:
+def _run_package_rule(entry: EntryPoint, answer: Answer, thresholds: Thresholds) -> list[Finding]:
     try:
         rule = entry.load()
         wanted = issubclass(type(answer), getattr(rule, _ANSWERS, BY_DEFAULT))
     except Exception as error:  # nobody knows what it is for, so it is missed where rules run by default
-        return list(_failed(entry.value, error)) if issubclass(type(answer), BY_DEFAULT) else []
+        return list(_rule_failure(entry.value, error)) if issubclass(type(answer), BY_DEFAULT) else []
     return _findings(entry.value, rule, answer, thresholds) if wanted else []
 
 
@@ -63,7 +63,7 @@ def _findings(name: str, rule: Rule[A], answer: A, thresholds: Thresholds) -> li
     try:
         return list(rule(answer, thresholds))
     except Exception as error:
-        return list(_failed(name, error))
+        return list(_rule_failure(name, error))
 
 
 def _importance(finding: Finding) -> tuple[int, float]:
@@ -72,7 +72,7 @@ def _importance(finding: Finding) -> tuple[int, float]:
 
 
 @finding("rule-failed", "warning")
-def _failed(rule: str, error: Exception) -> Found:
+def _rule_failure(rule: str, error: Exception) -> Found:
     """The rule '{rule}' failed.
 
     Seen: {kind}: {error}

@@ -43,11 +43,11 @@ def exact_broken(result: Guarded, _: Thresholds) -> Found:
         would act on it.
     Do: {way} Report it with {report}.
     """
-    defects = [treated for treated in result.held() if treated.broken and treated.effect == "exact"]
+    defects = [treated for treated in result.guarded_actions() if treated.broken and treated.effect == "exact"]
     reordered = yardstick(result.yardsticks, "reordered sums")
     # Of a ladder, each rung holds those below it: the first that breaks is to blame.
-    for treated in [*(defects[:1] if result.stacked else defects), *result.refused()]:
-        name, far = treated.treatment or treated.name, _how_far(treated.agreement, reordered)
+    for treated in [*(defects[:1] if result.stacked else defects), *result.rejected_treatments()]:
+        name, far = treated.treatment or treated.name, _describe_distance(treated.agreement, reordered)
         way, report = _way_round(result, treated), _to_report(result, treated)
         yield _evidence(treated), locals()
 
@@ -62,7 +62,7 @@ def guard_broken(result: Guarded, _: Thresholds) -> Found:
     Do: Do not use it, or apply it to one part only. Or show with paired episodes that it does no harm (strobe optimize
         --env.type=…), and then set the limits with --guard.
     """
-    broken = [treated for treated in result.held() if treated.broken and treated.effect != "exact"]
+    broken = [treated for treated in result.guarded_actions() if treated.broken and treated.effect != "exact"]
     for treated in broken[:1] if result.stacked else broken:
         name, limit = treated.name, f" Allowed is {treated.guard}." if treated.guard else ""
         far = f"The actions are {_figures(treated.agreement)}" if treated.agreement is not None else treated.broken
@@ -70,7 +70,7 @@ def guard_broken(result: Guarded, _: Thresholds) -> Found:
 
 
 @finding("guard-not-judged", "warning")
-def not_judged(result: Guarded, _: Thresholds) -> Found:
+def unjudged_guard(result: Guarded, _: Thresholds) -> Found:
     """Nothing shows that '{treated.name}' holds its guard.
 
     Seen: Not judged: {unjudged}. Guard: {guard}.
@@ -78,7 +78,7 @@ def not_judged(result: Guarded, _: Thresholds) -> Found:
         compared. They say nothing about the rest.
     Do: Give the missing input, or a guard whose figures can be measured here: --guard='{example}'.
     """
-    for treated in result.held():
+    for treated in result.guarded_actions():
         if treated.unjudged and not treated.broken:
             example = _example(treated.agreement)
             yield {"unjudged": treated.unjudged, "guard": treated.guard}, {"treated": treated, "example": example}
@@ -93,7 +93,7 @@ def decisions_flip(result: Guarded, _: Thresholds) -> Found:
         early.
     Do: Keep the layers before this dimension in their own precision, or do not use the treatment.
     """
-    for treated in _looked_at(result):
+    for treated in _examined_actions(result):
         flipped = sorted(((d, d.flips) for d in _dimensions(treated) if d.flips), key=lambda pair: -pair[1])
         if flipped:
             shares = ", ".join(f"{d.name} in {_share(share)} of its decisions" for d, share in flipped[:_SHOWN])
@@ -112,13 +112,13 @@ def offset(result: Guarded, _: Thresholds) -> Found:
     Do: Look for a constant: a mean or a scale that was rounded, or calibrated on other data. Quantise another part or
         lower its precision instead, or calibrate on frames of this robot.
     """
-    for treated in _looked_at(result):
-        off = sorted((d for d in _dimensions(treated) if _is_off(d)), key=lambda d: -abs(d.offset))
+    for treated in _examined_actions(result):
+        off = sorted((d for d in _dimensions(treated) if _is_offset(d)), key=lambda d: -abs(d.offset))
         if off:
-            first, more, by = off[0], _more(off), _signed(off[0].offset * off[0].spread)
+            first, more, by = off[0], _more(off), _format_signed(off[0].offset * off[0].spread)
             shifts = "; ".join(
-                f"{d.name} by {_signed(d.offset * d.spread)} in its own units "
-                f"({_signed(d.offset)} σ, of {sigma(d.rms)} RMS)" for d in off[:_SHOWN]
+                f"{d.name} by {_format_signed(d.offset * d.spread)} in its own units "
+                f"({_format_signed(d.offset)} σ, of {sigma(d.rms)} RMS)" for d in off[:_SHOWN]
             )  # fmt: skip
             evidence = {"offset": first.offset, "own_units": first.offset * first.spread, "dimension": first.name}
             yield evidence, locals()
@@ -135,7 +135,7 @@ def guard_blind(result: Guarded, _: Thresholds) -> Found:
     cosine_only = next((guard for guard in _guards(result) if _cosine_alone(guard)), None)
     if cosine_only is None:
         return
-    agreements = [treated.agreement for treated in result.held() if treated.agreement is not None]
+    agreements = [treated.agreement for treated in result.guarded_actions() if treated.agreement is not None]
     worst = max((same for same in agreements if same.rms is not None), key=lambda same: same.rms or 0.0, default=None)
     at_cosine = f" At cosine {worst.cosine:.6f} the actions are {_figures(worst)}." if worst is not None else ""
     why, do = UNSEEN, f"Do not give --guard, or limit each dimension: --guard='{ROUNDING}'."
@@ -147,7 +147,7 @@ def guard_blind(result: Guarded, _: Thresholds) -> Found:
 
 
 @finding("drowned", "warning")
-def drowned(result: Guarded, _: Thresholds) -> Found:
+def observation_sized_error(result: Guarded, _: Thresholds) -> Found:
     """'{name}' moves the actions {as_much} as another observation.
 
     Seen: '{name}' moves them by {rms:sigma}, another observation by {another_observation:sigma} (RMS of the worst
@@ -160,7 +160,7 @@ def drowned(result: Guarded, _: Thresholds) -> Found:
     other = yardstick(result.yardsticks, "another observation")
     if other is None or other.rms < MIN_INPUT_RMS:
         return
-    for treated in _looked_at(result):
+    for treated in _examined_actions(result):
         moved = treated.agreement.rms if treated.agreement is not None else None
         if moved is not None and treated.effect != "exact" and moved > DROWNED_SHARE * other.rms:
             words = {"name": treated.name, "as_much": "nearly as much" if moved < other.rms else "as much"}
@@ -182,10 +182,16 @@ def input_ignored(result: Guarded, _: Thresholds) -> Found:
         yield {"another_observation": other.rms}, {"count": other.observations}
 
 
-def _looked_at(result: Guarded) -> list[Held]:
+def _examined_actions(result: Guarded) -> list[Held]:
     """Those whose figures are looked at: of a ladder the chosen rung, which holds all below it."""
-    held = [treated for treated in result.held() if treated.agreement is None or not treated.agreement.on_purpose]
-    return held if result.chosen is None else [treated for treated in held if treated.name == result.chosen]
+    held = [
+        treated for treated in result.guarded_actions() if treated.agreement is None or not treated.agreement.on_purpose
+    ]
+    return (
+        held
+        if result.chosen_candidate is None
+        else [treated for treated in held if treated.name == result.chosen_candidate]
+    )
 
 
 def _example(agreement: Agreement | None) -> str:
@@ -194,7 +200,7 @@ def _example(agreement: Agreement | None) -> str:
 
 
 def _guards(result: Guarded) -> list[str]:
-    return [*(treated.guard for treated in result.held()), *result.guards()]
+    return [*(treated.guard for treated in result.guarded_actions()), *result.guards()]
 
 
 def _cosine_alone(guard: str) -> bool:
@@ -206,7 +212,7 @@ def _dimensions(treated: Held) -> list[DimensionAgreement]:
     return treated.agreement.dimensions if treated.agreement is not None else []
 
 
-def _is_off(dimension: DimensionAgreement) -> bool:
+def _is_offset(dimension: DimensionAgreement) -> bool:
     mostly = dimension.rms > MIN_OFFSET_RMS and abs(dimension.offset) >= OFFSET_SHARE * dimension.rms
     return mostly and math.isfinite(dimension.offset * dimension.spread)
 
@@ -221,7 +227,7 @@ def _figures(same: Agreement) -> str:
     )
 
 
-def _how_far(same: Agreement | None, reordered: Yardstick | None) -> str:
+def _describe_distance(same: Agreement | None, reordered: Yardstick | None) -> str:
     if same is None or same.rms is None or same.worst is None:
         return ""
     text = f" The actions are {_figures(same)}."
@@ -273,7 +279,7 @@ def _share(share: float) -> str:
     return f"{number_in_words(100 * share)} %"
 
 
-def _signed(value: float) -> str:
+def _format_signed(value: float) -> str:
     return f"{'+' if value > 0 else '−' if value < 0 else ''}{number_in_words(abs(value))}"
 
 
@@ -281,4 +287,13 @@ def _more(named: Sequence[object]) -> str:
     return f"; and {len(named) - _SHOWN} more" if len(named) > _SHOWN else ""
 
 
-RULES = (exact_broken, guard_broken, not_judged, decisions_flip, offset, guard_blind, drowned, input_ignored)
+RULES = (
+    exact_broken,
+    guard_broken,
+    unjudged_guard,
+    decisions_flip,
+    offset,
+    guard_blind,
+    observation_sized_error,
+    input_ignored,
+)

@@ -114,7 +114,7 @@ def finding(
     """
 
     def declare(condition: Callable[P, Found]) -> Callable[P, Iterator[Finding]]:
-        texts = Texts(rule, level, condition, tuple(ids) or (without_fields(rule),))
+        texts = Texts(rule, level, condition, tuple(ids) or (blank_fields(rule),))
         DECLARED.append(texts)
         names = inspect.signature(condition).parameters
 
@@ -130,7 +130,7 @@ def finding(
     return declare
 
 
-def without_fields(text: str) -> str:
+def blank_fields(text: str) -> str:
     """Return ``text`` with … for its fields."""
     return re.sub(r"\{[^{}]*\}", "…", text.replace("{{", "").replace("}}", ""))
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from strobe.core.findings.texts import Found, finding
 from strobe.core.findings.thresholds import Thresholds
-from strobe.core.findings.view import examined, whole_ms
+from strobe.core.findings.view import examined_measurements, whole_ms
 from strobe.core.results.answer import Result
 from strobe.core.results.measurement import Measurement
-from strobe.core.results.queued import filled
+from strobe.core.results.queued import find_filled_calls
 
 MAX_OTHER_SHARE = 0.05  # share of the whole: more, and the named parts explain too little
 
@@ -20,7 +20,7 @@ def other(result: Result, _: Thresholds) -> Found:
     Why: Advice on the named parts misses what happens between them.
     Do: {do}
     """
-    for measurement in examined(result):
+    for measurement in examined_measurements(result):
         # Deeper than two levels, much of the rest is a block's own code.
         share = sum(component.share for component in measurement.components if component.other and component.depth <= 2)
         if share > MAX_OTHER_SHARE:
@@ -58,7 +58,7 @@ def unseen(result: Result, _: Thresholds) -> Found:
 
 
 @finding("too-noisy", "warning")
-def too_noisy(result: Result, _: Thresholds) -> Found:
+def noisy_comparison(result: Result, _: Thresholds) -> Found:
     """A comparison that these samples cannot decide.
 
     Title: {head} '{comparison.candidate}' against '{comparison.baseline}'
@@ -66,7 +66,7 @@ def too_noisy(result: Result, _: Thresholds) -> Found:
     Why: {why}
     Do: {do}
     """
-    for comparison in result.judged():
+    for comparison in result.judged_comparisons():
         verdict, interval = comparison.verdict, comparison.verdict.interval
         if verdict.kind != "too noisy":
             continue
@@ -110,7 +110,10 @@ def few_samples(result: Result, thresholds: Thresholds) -> Found:
     if counts := [pair for pair in counts if pair[0] < thresholds.few_samples]:
         taken = min(count for count, _ in counts)
         few = ", ".join(f"{count} of '{name}'" for count, name in counts)
-        yield {"samples": taken}, {"few": few, "level": "info" if result.judged() and taken >= 6 else "warning"}
+        yield (
+            {"samples": taken},
+            {"few": few, "level": "info" if result.judged_comparisons() and taken >= 6 else "warning"},
+        )
 
 
 @finding("stand-ins", "info")
@@ -126,7 +129,7 @@ def stand_ins(result: Result, _: Thresholds) -> Found:
 
 
 @finding("few-calls-work", "warning")
-def queued(result: Result, _: Thresholds) -> Found:
+def few_calls_work(result: Result, _: Thresholds) -> Found:
     """{calls:percent} of the calls of '{name}' hold {time:percent} of its time.
 
     Seen: Those take {each_ms:ms} each; the median is {median:ms}, the mean of all {mean_ms:ms}.
@@ -134,10 +137,10 @@ def queued(result: Result, _: Thresholds) -> Found:
     Do: Measure the method that makes a chunk, such as infer or predict_action_chunk of the policy inside.
     """
     for measurement in result.measurements:
-        if (few := filled(measurement.samples.values)) is not None:
+        if (few := find_filled_calls(measurement.samples.values)) is not None:
             evidence = {"calls": few.calls, "time": few.time, "each_ms": few.each_ms, "mean_ms": few.mean_ms}
             yield evidence, {"name": measurement.name, "median": whole_ms(measurement)}
 
 
-RULES = (queued, other, unseen, unsteady, few_samples, stand_ins)
-OF_COMPARISONS = (queued, other, unseen, too_noisy, unsteady, few_samples, stand_ins)
+RULES = (few_calls_work, other, unseen, unsteady, few_samples, stand_ins)
+OF_COMPARISONS = (few_calls_work, other, unseen, noisy_comparison, unsteady, few_samples, stand_ins)

@@ -12,7 +12,7 @@ from strobe.core.results import units
 from strobe.core.results.answer import CompareResult, Result
 from strobe.core.results.comparison import Comparison
 from strobe.core.results.measurement import Component, Measurement
-from strobe.core.results.numerals import fixed
+from strobe.core.results.numerals import format_fixed
 
 CENTURY_MS = 1e12  # longest credible time: beyond it, or below a nanosecond, it was not measured but made up
 NANOSECOND_MS = 1e-6
@@ -83,12 +83,12 @@ def first_level(measurement: Measurement) -> list[Part]:
     return [whole for group in groups.values() if (whole := part(group)) is not None]
 
 
-def examined(result: Result, phase: str | None = None) -> Iterator[Measurement]:
+def examined_measurements(result: Result, phase: str | None = None) -> Iterator[Measurement]:
     """The measurements whose parts findings are about, of ``phase`` or of all."""
-    return (measurement for measurement in result.advised() if phase in (None, measurement.phase))
+    return (measurement for measurement in result.advised_measurements() if phase in (None, measurement.phase))
 
 
-def compared(result: CompareResult) -> Iterator[tuple[Comparison, Measurement, Measurement]]:
+def compared_measurements(result: CompareResult) -> Iterator[tuple[Comparison, Measurement, Measurement]]:
     """Each comparison with the measurements of its baseline and of its candidate."""
     known = {measurement.name: measurement for measurement in result.measurements}
     for comparison in result.comparisons:
@@ -127,7 +127,7 @@ def whole_ms(measurement: Measurement) -> float:
     return measurement.samples.summary.median
 
 
-def without(whole: float, share: float) -> float:
+def subtract_share(whole: float, share: float) -> float:
     """The rest of ``whole`` if ``share`` of it were free."""
     return whole * max(1 - share, 0.0)
 
@@ -139,20 +139,22 @@ def ms(value: float) -> str:
 
 def percent(share: float) -> str:
     """A share of 1 in per cent; one decimal below ten."""
-    return f"{fixed(share * 100, 0 if abs(share) >= 0.0995 else 1)} %"
+    return f"{format_fixed(share * 100, 0 if abs(share) >= 0.0995 else 1)} %"
 
 
-def evidence_of(component: Part, measurement: Measurement, saved: float | None = None) -> dict[str, float | str | None]:
+def part_evidence(
+    component: Part, measurement: Measurement, saved: float | None = None
+) -> dict[str, float | str | None]:
     """Return the evidence of a finding on one part; ``saved``: the share that it may save (default: the part's)."""
     whole, saved = whole_ms(measurement), component.share if saved is None else saved
     seen: dict[str, float | str | None] = {"share": component.share, "part_ms": component.ms, "whole_ms": whole}
-    return seen | {"without_ms": without(whole, saved), "gain_share": min(saved, 1.0)}
+    return seen | {"without_ms": subtract_share(whole, saved), "gain_share": min(saved, 1.0)}
 
 
 def free(measurement: Measurement, share: float) -> str:
     """Amdahl's bound in words: what the whole would be if ``share`` of it cost nothing."""
     before = whole_ms(measurement)
-    after = without(before, share)
+    after = subtract_share(before, share)
     return f"at most: if it were free, the {measurement.phase} would go from {ms(before)} to {ms(after)} (computed)"
 
 

@@ -22,10 +22,10 @@ from torch import nn
 from torch.utils._python_dispatch import _get_current_dispatch_mode_stack
 from torch.utils._pytree import tree_leaves
 
-from strobe.core.devices.accelerators import DeviceMemory, memory_of
-from strobe.core.measure.flop import Operators, name_of, products
+from strobe.core.devices.accelerators import DeviceMemory, find_device_memory
+from strobe.core.measure.flop import Operators, operator_name, products
 from strobe.core.measure.memory import weight_bytes
-from strobe.core.measure.traffic import Traffic, stand_in
+from strobe.core.measure.traffic import Traffic, counted_dtype_name
 from strobe.core.results.measurement import MemorySource
 from strobe.core.timeline.probe import Hook
 from strobe.core.timeline.sections import recording
@@ -116,7 +116,7 @@ class DeviceAllocator:
 
     @property
     def live(self) -> int:
-        return self.memory.allocated() or 0
+        return self.memory.allocated_bytes() or 0
 
     def peak(self) -> int:
         highest = self.memory.peak() or 0
@@ -124,9 +124,9 @@ class DeviceAllocator:
         return highest
 
 
-def allocator_of(device: torch.device) -> DeviceAllocator | None:
+def find_allocator(device: torch.device) -> DeviceAllocator | None:
     """Return the allocator of ``device``; None for the CPU, and for MPS, whose allocator tells no peak."""
-    memory, source = memory_of(device), _SOURCES.get(device.type)
+    memory, source = find_device_memory(device), _SOURCES.get(device.type)
     return None if memory is None or source is None else DeviceAllocator(memory, source)
 
 
@@ -174,10 +174,10 @@ class Accounting(Operators):
         with recording(self._open), self:
             return call()
 
-    def ran(self, operator: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def run_operator(self, operator: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         self._know((args, kwargs), made=False)
         out = operator(*args, **kwargs)
-        name = name_of(operator)
+        name = operator_name(operator)
         masked = name == "aten::index" and any(getattr(index, "dtype", None) is torch.bool for index in args[1])
         if (masked or name in _WAITS) and args[0].device.type != "cpu":
             self.waits[f"{name} at {_line()}"] += 1
@@ -185,8 +185,8 @@ class Accounting(Operators):
         if multiplied.flop is None:
             self.uncounted[name] += 1
         elif multiplied.flop:
-            self.flop[stand_in() or multiplied.dtype] += multiplied.flop
-        self.traffic.ran(operator, (args, kwargs), out)
+            self.flop[counted_dtype_name() or multiplied.dtype] += multiplied.flop
+        self.traffic.record_operator(operator, (args, kwargs), out)
         self._know(out, made=True)
         return out
 
@@ -256,7 +256,7 @@ class Weights:
         owners = {id(owner): owner for named in self._owners.values() for owner in named}
         self._bytes = {key: weight_bytes(owner) for key, owner in owners.items()}
 
-    def of(self, path: Sequence[str]) -> int | None:
+    def module_bytes(self, path: Sequence[str]) -> int | None:
         """Bytes below the part's module; None for a method, a function, or what could be one of several modules.
 
         Parts of one name (the attention of every block) are distinguished by the modules that they are in.

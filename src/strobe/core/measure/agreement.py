@@ -69,17 +69,19 @@ def agree(
         largest_error=largest,
         mean_error=total / max(compared, 1),
         observations=len(baseline),
-        note=f"{_not_finite(broken, compared + broken + shared)}, so the cosine is given as 0" if broken else "",
+        note=f"{_describe_non_finite(broken, compared + broken + shared)}, so the cosine is given as 0"
+        if broken
+        else "",
         not_finite=broken,
     )
     if shared:
-        add_note(agreement, f"{_not_finite(shared, compared + broken + shared)}, the same in both")
+        add_note(agreement, f"{_describe_non_finite(shared, compared + broken + shared)}, the same in both")
     if scale is not None:
-        _by_dimension(agreement, baseline, candidate, scale, executed, calls)
+        _fill_dimensions(agreement, baseline, candidate, scale, executed, calls)
     return agreement
 
 
-def in_common(baseline: Sequence[V], candidate: Sequence[V]) -> tuple[list[V], list[V]]:
+def crop_to_common_actions(baseline: Sequence[V], candidate: Sequence[V]) -> tuple[list[V], list[V]]:
     """Cut chunks, (…, chunk, action dim), to the actions that both of a pair have."""
     first: Sequence[Any] = baseline
     second: Sequence[Any] = candidate
@@ -95,7 +97,7 @@ def add_note(agreement: Agreement, note: str) -> None:
     agreement.note = "; ".join(filter(None, (agreement.note, note)))
 
 
-def in_words(agreement: Agreement) -> str:
+def describe_agreement(agreement: Agreement) -> str:
     """Describe an agreement in a line."""
     if agreement.rms is None or agreement.worst is None:
         cosine, largest = agreement.cosine, agreement.largest_error
@@ -125,11 +127,11 @@ def _same_and_not_finite(before: np.ndarray, after: np.ndarray) -> np.ndarray:
     return (np.isnan(before) & np.isnan(after)) | (np.isinf(before) & (before == after))
 
 
-def _not_finite(broken: int, of: int) -> str:
+def _describe_non_finite(broken: int, of: int) -> str:
     return f"{broken:,} numbers of {of:,} are infinite or not a number"
 
 
-def _by_dimension(
+def _fill_dimensions(
     agreement: Agreement,
     baseline: Sequence[Values],
     candidate: Sequence[Values],
@@ -314,7 +316,7 @@ def agree_outputs(
             largest = float(sizes.max())
             row, column = (int(i) for i in np.unravel_index(sizes.argmax(), sizes.shape))
             each = numbers // width
-            agreement.worst_dimension = _named(path, column)
+            agreement.worst_dimension = _column_name(path, column)
             agreement.worst_at = f"call {row // each + 1}" + (f", row {row % each + 1} of {each}" if each > 1 else "")
         agreement.p99 = max(agreement.p99 or 0.0, float(np.quantile(sizes, 0.99)))
     agreement.spread = COLUMN_SPREAD
@@ -330,7 +332,7 @@ def _columns(errors: np.ndarray, spread: np.ndarray, path: str) -> list[Dimensio
     rms = np.sqrt(np.square(errors).mean(0))
     return [
         DimensionAgreement(
-            name=_named(path, at),
+            name=_column_name(path, at),
             spread=float(spread[at]),
             rms=float(rms[at]),
             p99=float(np.quantile(np.abs(errors[:, at]), 0.99)),
@@ -341,5 +343,5 @@ def _columns(errors: np.ndarray, spread: np.ndarray, path: str) -> list[Dimensio
     ]
 
 
-def _named(path: str, column: int) -> str:
+def _column_name(path: str, column: int) -> str:
     return f"{path} {column}" if path else f"column {column}"

@@ -64,7 +64,7 @@ def _shared_evenly(owned: NDArray[np.float64]) -> NDArray[np.float64]:
     return largest + np.log(np.exp(owned - largest[..., None]).mean(axis=-1))
 
 
-def needed(level: float) -> float:
+def decisive_log_capital(level: float) -> float:
     """Log of the capital that shows a claim wrong: half of 1 − ``level`` is for each of the two gamblers."""
     if not 0 < level < 1:
         raise ValueError(f"a level lies between 0 and 1, not at {level}")
@@ -90,7 +90,7 @@ def mean_bounds(
 def _low(
     lowest: NDArray[np.float64], middle: NDArray[np.float64], highest: NDArray[np.float64], level: float
 ) -> NDArray[np.float64]:
-    enough = needed(level)
+    enough = decisive_log_capital(level)
     wrong = np.zeros(np.broadcast_shapes(lowest.shape, middle.shape, highest.shape))
     possible = np.ones_like(wrong)
     for _ in range(_HALVINGS):

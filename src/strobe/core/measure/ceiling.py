@@ -57,7 +57,7 @@ def measure(
     names = once * _PASSES
     whole = len(names) + 2 * (not products_only)
     for done, name in enumerate(names, 1):
-        if limit.spent or (limit.over and done > len(once)):
+        if limit.is_spent or (limit.is_work_over and done > len(once)):
             continue
         rate = _product(device, getattr(torch, name))
         if rate is not None:
@@ -65,9 +65,9 @@ def measure(
         progress(done, whole)
     if products_only:
         return Ceiling(gflops=gflops)
-    vector = None if limit.spent else _vector(device)
+    vector = None if limit.is_spent else _vector(device)
     progress(whole - 1, whole)
-    stream = None if limit.spent else _stream(device)
+    stream = None if limit.is_spent else _stream(device)
     progress(whole, whole)
     return Ceiling(gflops=gflops, vector_gflops=vector, memory_gbps=stream)
 

@@ -71,7 +71,7 @@ class CompileWatch:
         self._breaks = len(broken)
 
 
-def compilation_of(log: CompileLog, warmup_ms: Sequence[float]) -> Compilation | None:
+def summarize_compilation(log: CompileLog, warmup_ms: Sequence[float]) -> Compilation | None:
     """Return what was compiled in the calls of ``log``; None if nothing was.
 
     Args:
@@ -86,25 +86,29 @@ def compilation_of(log: CompileLog, warmup_ms: Sequence[float]) -> Compilation |
         compile_s=round(sum(_seconds(record)[0] for record in records), 3) if records else None,
         capture_s=round(sum(_seconds(record)[1] for record in records), 3),
         warmup_s=round(max(0.0, sum(warmup_ms) / 1e3 - within_s), 3),
-        places=_grouped([*_breaks(log.broken), *_compiled(log.compiled, warmup)]),
+        places=_group_places([*_breaks(log.broken), *_compiled_places(log.compiled, warmup)]),
         unjudged="; ".join(dict.fromkeys(log.unjudged)),
     )
 
 
-def _of(record: Any, name: str) -> Any:
+def _record_field(record: Any, name: str) -> Any:
     return getattr(record, name, None)  # other versions of torch have other fields
 
 
 def _is_graph(record: Any) -> bool:
     """Whether it compiled a graph: of a forward pass with operators in it, or of a backward pass."""
-    return bool(_of(record, "graph_op_count")) or (_of(record, "is_forward") is False and not _of(record, "is_runtime"))
+    return bool(_record_field(record, "graph_op_count")) or (
+        _record_field(record, "is_forward") is False and not _record_field(record, "is_runtime")
+    )
 
 
 def _seconds(record: Any) -> tuple[float, float]:
     """Return the seconds of compiling, autotuning while it runs included, and of capturing a CUDA graph."""
-    us = _of(record, "runtime_triton_autotune_time_us" if _of(record, "is_runtime") else "duration_us")
-    compile_s = (us or 0) / 1e6 or _of(record, "entire_frame_compile_time_s") or 0.0
-    return compile_s, (_of(record, "runtime_cudagraphify_time_us") or 0) / 1e6
+    us = _record_field(
+        record, "runtime_triton_autotune_time_us" if _record_field(record, "is_runtime") else "duration_us"
+    )
+    compile_s = (us or 0) / 1e6 or _record_field(record, "entire_frame_compile_time_s") or 0.0
+    return compile_s, (_record_field(record, "runtime_cudagraphify_time_us") or 0) / 1e6
 
 
 def _breaks(broken: Iterable[Any]) -> Iterator[CompiledPlace]:
@@ -115,27 +119,37 @@ def _breaks(broken: Iterable[Any]) -> Iterator[CompiledPlace]:
         yield _place("graph break", at[-1] if at else ("", 0, ""), _reason(each.reason))
 
 
-def _compiled(records: Iterable[tuple[int, Any]], warmup: int) -> Iterator[CompiledPlace]:
+def _compiled_places(records: Iterable[tuple[int, Any]], warmup: int) -> Iterator[CompiledPlace]:
     codes: dict[str, Any] = {}  # number of a function → its place, which a record that hit the limit does not have
     for call, record in records:
-        number = str(_of(record, "compile_id")).partition("/")[0]
-        if _of(record, "co_filename"):
-            codes[number] = tuple(_of(record, name) for name in ("co_filename", "co_firstlineno", "co_name"))
-        at, failed, guard = codes.get(number, ("", 0, "")), _of(record, "fail_type"), _of(record, "recompile_reason")
-        hit = _LIMIT.search(str(_of(record, "fail_reason")))
-        limit = f"{hit[0]}={_of(sys.modules.get('torch._dynamo.config'), hit[0])}" if hit else ""
+        number = str(_record_field(record, "compile_id")).partition("/")[0]
+        if _record_field(record, "co_filename"):
+            codes[number] = tuple(_record_field(record, name) for name in ("co_filename", "co_firstlineno", "co_name"))
+        at, failed, guard = (
+            codes.get(number, ("", 0, "")),
+            _record_field(record, "fail_type"),
+            _record_field(record, "recompile_reason"),
+        )
+        hit = _LIMIT.search(str(_record_field(record, "fail_reason")))
+        limit = f"{hit[0]}={_record_field(sys.modules.get('torch._dynamo.config'), hit[0])}" if hit else ""
         if guard or limit:
             again = _place("recompiled", at, re.sub(r"^\d+/\d+: |\s*# .*", "", _reason(guard)))
             again.late, again.limit = int(call >= warmup), limit
             yield again
         if failed and not limit:
-            line = _of(record, "fail_user_frame_filename"), _of(record, "fail_user_frame_lineno"), at[2]
-            yield _place("not compiled", line if line[0] else at, _reason(_of(record, "fail_reason") or failed))
-        if skipped := _of(record, "cudagraph_skip_reason"):
+            line = (
+                _record_field(record, "fail_user_frame_filename"),
+                _record_field(record, "fail_user_frame_lineno"),
+                at[2],
+            )
+            yield _place(
+                "not compiled", line if line[0] else at, _reason(_record_field(record, "fail_reason") or failed)
+            )
+        if skipped := _record_field(record, "cudagraph_skip_reason"):
             yield _place("no CUDA graph", at, " ".join(skipped.split()).removeprefix("skipping cudagraphs due to "))
 
 
-def _grouped(places: Iterable[CompiledPlace]) -> list[CompiledPlace]:
+def _group_places(places: Iterable[CompiledPlace]) -> list[CompiledPlace]:
     """Return one of each place and reason, with all its times; of a recompilation all guards are one's."""
     groups: dict[object, CompiledPlace] = {}
     for each in places:

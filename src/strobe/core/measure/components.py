@@ -129,7 +129,7 @@ def _running_ms(run: Iteration) -> list[float]:
         ends[around[-1]] = max(part.end_ns, ends.get(around[-1], part.end_ns))
     if not overlap:
         return [part.ms for part in run.parts]
-    times = [_on_clock(part) for part in (run.whole, *run.parts)]
+    times = [_clock_ends(part) for part in (run.whole, *run.parts)]
     moments = [(start, 1, at) for at, (start, end) in enumerate(times) if at and end > start]
     moments += [(end, 0, -at) for at, (start, end) in enumerate(times) if at and end > start]
     ran, open_parts, running, before = [0] * len(times), {0}, 0, times[0][0]
@@ -148,7 +148,7 @@ def _running_ms(run: Iteration) -> list[float]:
     return [ns / 1e6 for ns in ran[1:]]
 
 
-def _on_clock(part: Section) -> tuple[int, int]:
+def _clock_ends(part: Section) -> tuple[int, int]:
     """The ends of a section, in nanoseconds: on the device where it was timed there."""
     if part.device_start_ns is None or part.device_end_ns is None:
         return part.start_ns, part.end_ns
@@ -243,21 +243,21 @@ def common_parts(measurements: Sequence[Measurement]) -> list[dict[str, float]]:
     """
     if not measurements:
         return []
-    opened = _opened(measurements[0].components)
+    opened = _opened_paths(measurements[0].components)
     return [_parts(m.components, opened, lambda part: part.summary.median) for m in measurements]
 
 
 def shares(measurement: Measurement) -> dict[str, float]:
     """The same parts of one measurement, each as its share of the whole, 0 to 1."""
-    return _parts(measurement.components, _opened(measurement.components), lambda part: part.share)
+    return _parts(measurement.components, _opened_paths(measurement.components), lambda part: part.share)
 
 
 def share(measurement: Measurement, name: str) -> float:
     """Of the part called ``name`` in the whole, 0 to 1, wherever it appears; 0 where it does not."""
-    return sum(part.share for part in named(measurement, name))
+    return sum(part.share for part in find_named_parts(measurement, name))
 
 
-def named(measurement: Measurement, name: str) -> list[Component]:
+def find_named_parts(measurement: Measurement, name: str) -> list[Component]:
     """Return the part called ``name``, wherever it appears; not what it contains of the same name."""
     return [
         part
@@ -266,7 +266,7 @@ def named(measurement: Measurement, name: str) -> list[Component]:
     ]
 
 
-def _opened(components: Sequence[Component]) -> set[Path]:
+def _opened_paths(components: Sequence[Component]) -> set[Path]:
     paths: set[Path] = set()
     for part in components:
         path = tuple(part.path)
@@ -285,16 +285,16 @@ def _inside(path: Path, components: Sequence[Component]) -> bool:
 def _parts(
     components: Sequence[Component], opened: set[Path], figure: Callable[[Component], float]
 ) -> dict[str, float]:
-    return {name: sum(map(figure, group)) for name, group in _grouped(components, opened).items()}
+    return {name: sum(map(figure, group)) for name, group in _group_components(components, opened).items()}
 
 
-def grouped(measurements: Sequence[Measurement]) -> list[dict[str, list[Component]]]:
+def group_parts(measurements: Sequence[Measurement]) -> list[dict[str, list[Component]]]:
     """The same parts as `common_parts`, each as the components that it is made of."""
-    opened = _opened(measurements[0].components) if measurements else set()
-    return [_grouped(m.components, opened) for m in measurements]
+    opened = _opened_paths(measurements[0].components) if measurements else set()
+    return [_group_components(m.components, opened) for m in measurements]
 
 
-def _grouped(components: Sequence[Component], opened: set[Path]) -> dict[str, list[Component]]:
+def _group_components(components: Sequence[Component], opened: set[Path]) -> dict[str, list[Component]]:
     groups: dict[str, list[Component]] = {}
     numbered: dict[str, int] = {}
     for part in components:

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from strobe.core.errors import UserError, in_a_line, in_words
+from strobe.core.errors import UserError, error_line, os_error_reason
 from strobe.core.results.measurement import Energy
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ class Meter(NamedTuple):
     close: Callable[[], object] = lambda: None
 
 
-def meter_of(
+def find_meter(
     device: torch.device, powercap: Path = Path("/sys/class/powercap"), hwmon: Path = Path("/sys/class/hwmon")
 ) -> Meter:
     """Return the meter of ``device``. Raises UserError where there is none, and what NVML's library raises.
@@ -90,7 +90,7 @@ def _card(device: torch.device) -> Meter:
     try:
         counter(card)
     except nvml.NVMLError:  # before Volta
-        return _sampled("NVML, power sampled: the whole card", lambda: power(card) / 1e3)
+        return _sampling_meter("NVML, power sampled: the whole card", lambda: power(card) / 1e3)
     return Meter("NVML's counter: the whole card", 0.1, lambda: counter(card) / 1e3)
 
 
@@ -103,10 +103,10 @@ def _jetson(rails: dict[str, Path]) -> Meter:
     def watts() -> float:  # millivolts and milliamperes
         return sum(_number(at / f"in{n}_input") * _number(at / f"curr{n}_input") for at, n in inputs) / 1e6
 
-    return _sampled(f"INA3221, power sampled: the module ({' + '.join(names)})", watts)
+    return _sampling_meter(f"INA3221, power sampled: the module ({' + '.join(names)})", watts)
 
 
-def _sampled(source: str, watts: Callable[[], float]) -> Meter:
+def _sampling_meter(source: str, watts: Callable[[], float]) -> Meter:
     """Return a meter that adds up power which a thread samples."""
     then, before, total, stop = time.perf_counter(), watts(), 0.0, threading.Event()
     failed: list[Exception] = []
@@ -138,7 +138,7 @@ def _word(file: Path) -> str:
             return opened.read(40).strip()
     except OSError as error:
         root = "; on most machines only root may" if isinstance(error, PermissionError) else ""
-        raise UserError(f"cannot read {file}: {in_words(error)}{root}") from None
+        raise UserError(f"cannot read {file}: {os_error_reason(error)}{root}") from None
 
 
 def _number(file: Path) -> int:
@@ -160,24 +160,24 @@ class EnergyOfRounds:
         self._rounds = 0
         self._readings: list[tuple[int, float, float]] = []  # rounds that are done, seconds, joules
 
-    def after_round(self) -> None:
+    def read_due_counter(self) -> None:
         """Read once more, if the figure can have moved."""
         self._rounds += 1
         try:
             if not self._why:
-                self._meter = self._meter or meter_of(self._device)
+                self._meter = self._meter or find_meter(self._device)
                 now = time.perf_counter()
                 if not self._readings or now - self._readings[-1][1] >= self._meter.step_s:
                     self._readings.append((self._rounds, now, self._meter.joules()))
         except Exception as error:  # a driver's own, too
-            self._why = in_a_line(error)
+            self._why = error_line(error)
 
     def close(self) -> None:
         """End the readings."""
         if self._meter is not None:
             self._meter.close()
 
-    def of_calls(self, warmup: int) -> Energy:
+    def energy_per_call(self, warmup: int) -> Energy:
         """Return the energy of one call of the rounds after ``warmup``, which is their number."""
         if self._why or self._meter is None:
             return Energy(not_judged=self._why or "no round was made")

@@ -50,7 +50,7 @@ SUMS: dict[str, tuple[tuple[int, int], tuple[int, int]]] = {
 
 def products(operator: object, args: Args, kwargs: Mapping[str, object], out: Any) -> Products:
     """Return what ``operator`` multiplied when it made ``out`` from its arguments: `NONE`, or `UNKNOWN`, in doubt."""
-    name = name_of(operator)
+    name = operator_name(operator)
     formula = _FORMULAS.get(name)
     try:
         if formula is not None:
@@ -72,11 +72,11 @@ def products(operator: object, args: Args, kwargs: Mapping[str, object], out: An
 
 def knows(operator: object) -> bool:
     """Whether there is a formula for ``operator`` itself: then it need not be taken apart."""
-    name = name_of(operator)
+    name = operator_name(operator)
     return name in _FORMULAS or name in SUMS or getattr(operator, "_overloadpacket", None) in flop_registry
 
 
-def name_of(operator: object) -> str:
+def operator_name(operator: object) -> str:
     """The operator's name with its library, such as ``aten::addmm``, in place or not."""
     schema = getattr(operator, "_schema", None)
     return str(operator) if schema is None else schema.name.removesuffix("_")
@@ -104,14 +104,14 @@ def _outer(_: Args, out: Tensor) -> int:
     return 2 * out.numel()
 
 
-def _convolved(of: Tensor, weight: Tensor) -> int:
+def _convolution_flop(of: Tensor, weight: Tensor) -> int:
     """Each number of ``of``, the smaller side, meets a kernel of ``(channels, channels / groups, …)``."""
     return 2 * of.numel() * (weight.numel() // weight.shape[0])
 
 
 def _convolution(args: Args, out: Tensor) -> int:
     transposed = len(args) > 6 and args[6] is True
-    return _convolved(args[0] if transposed else out, args[1])
+    return _convolution_flop(args[0] if transposed else out, args[1])
 
 
 def _convolution_backward(transposed: int) -> Formula:
@@ -119,7 +119,7 @@ def _convolution_backward(transposed: int) -> Formula:
 
     def formula(args: Args, _: object) -> int:
         wanted = args[transposed + 3]  # the gradients of input, weight and bias
-        return (wanted[0] + wanted[1]) * _convolved(args[1] if args[transposed] else args[0], args[2])
+        return (wanted[0] + wanted[1]) * _convolution_flop(args[1] if args[transposed] else args[0], args[2])
 
     return formula
 
@@ -213,7 +213,9 @@ def _formulas() -> dict[str, Formula]:
         "aten::_pdist_backward": _distances(lambda args, _: args[0], power=2, features=1),
         "aten::_trilinear": _three_factors,
         # With another operand to add, which comes second, the weight is the third.
-        "mkldnn::_convolution_pointwise": lambda args, out: _convolved(out, args[1 if type(args[3]) is list else 2]),
+        "mkldnn::_convolution_pointwise": lambda args, out: _convolution_flop(
+            out, args[1 if type(args[3]) is list else 2]
+        ),
     }
     for name in ("_cudnn_rnn", "miopen_rnn"):
         formulas[f"aten::{name}"] = _recurrent(lambda args: args[1])
@@ -226,7 +228,7 @@ def _formulas() -> dict[str, Formula]:
     for name in _CONVOLUTIONS:
         formulas[f"aten::{name}"] = _convolution
     for name in _TRANSPOSED_CONVOLUTIONS:
-        formulas[f"aten::{name}"] = lambda args, _: _convolved(args[0], args[1])
+        formulas[f"aten::{name}"] = lambda args, _: _convolution_flop(args[0], args[1])
     for name in _LINEAR_LAYERS:
         formulas[name] = _linear
     for name in _ELEMENTWISE:
@@ -315,7 +317,7 @@ class Operators(TorchDispatchMode):
     supports_higher_order_operators = True
 
     @abstractmethod
-    def ran(self, operator: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def run_operator(self, operator: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Run ``operator`` and return its result; what it runs inside is not seen."""
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
@@ -325,7 +327,7 @@ class Operators(TorchDispatchMode):
         if isinstance(func, OpOverload) and _made_of_others(func, args, kwargs):
             with self:
                 return func._op_dk(DispatchKey.CompositeImplicitAutograd, *args, **kwargs)
-        return self.ran(func, args, kwargs)
+        return self.run_operator(func, args, kwargs)
 
 
 def _made_of_others(operator: OpOverload, args: object, kwargs: object) -> bool:

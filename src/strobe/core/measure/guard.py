@@ -85,12 +85,12 @@ class Judgement:
     words: str = ""
 
     @property
-    def broken(self) -> str:
+    def broken_limit(self) -> str:
         """The limit that is broken, in words; '' if none is shown to be."""
         return self.words if self.outcome == "broken" else ""
 
     @property
-    def unjudged(self) -> str:
+    def missing_figures(self) -> str:
         """The missing figures and what to give, in words; '' if all was judged."""
         return self.words if self.outcome == "not judged" else ""
 
@@ -153,15 +153,15 @@ class Guard:
         """
         if agreement.not_finite:  # errors are taken over what is finite, and would vouch for the rest
             return Judgement("broken", f"{agreement.not_finite:,} numbers are infinite or not a number")
-        if agreement.short and self.on_actions:  # figures of so few calls may be far from those of all
+        if agreement.short and self.has_action_limits:  # figures of so few calls may be far from those of all
             return Judgement("not judged", agreement.unjudged)
         verdicts = [_exactness(agreement, reordered, self.least)] if self.exact else []
-        verdicts += [_limited(name, limit, agreement, reordered) for name, limit in self.limits]
+        verdicts += [_judge_figure(name, limit, agreement, reordered) for name, limit in self.limits]
         if self.limits and not self.exact and all(_decides_nothing(name, agreement) for name, _ in self.limits):
             verdicts.append(Judgement("not judged", NOTHING_DECIDES))
-        if agreement.changes_execution and self.on_actions:
+        if agreement.changes_execution and self.has_action_limits:
             verdicts.append(Judgement("not judged", EXECUTION))
-        if agreement.unjudged and self.on_actions:
+        if agreement.unjudged and self.has_action_limits:
             verdicts.append(Judgement("not judged", agreement.unjudged))
         for outcome in ("broken", "not judged"):
             if (first := next((verdict for verdict in verdicts if verdict.outcome == outcome), None)) is not None:
@@ -172,7 +172,7 @@ class Guard:
         """Write into ``judged`` how its agreement is judged, see `judge`; nothing where it has none."""
         if judged.agreement is not None:
             outcome = self.judge(judged.agreement, reordered)
-            judged.broken, judged.unjudged = outcome.broken, outcome.unjudged
+            judged.broken, judged.unjudged = outcome.broken_limit, outcome.missing_figures
 
     def require_figures(self, of: Of) -> None:
         """Raises UserError for a limit on a figure that actions, features or outputs never have."""
@@ -182,17 +182,17 @@ class Guard:
             raise UserError(f"{self}: {lacking[name]}")
 
     @property
-    def of_actions(self) -> Guard:
+    def action_guard(self) -> Guard:
         """The same limits without the one on episodes, for those who play the episodes besides."""
         return Guard(tuple((name, limit) for name, limit in self.limits if name != DROP), self.exact)
 
     @property
-    def on_actions(self) -> bool:
+    def has_action_limits(self) -> bool:
         """Whether any limit is one on the actions themselves."""
         return self.exact or any(name != DROP for name, _ in self.limits)
 
     @property
-    def unjudged(self) -> str:
+    def blind_spots(self) -> str:
         """Faults that such a guard of actions cannot see, in words; '' if it looks at each dimension."""
         named = {name for name, _ in self.limits} - {DROP}
         return BLIND if named == {"cosine"} and not self.exact else ""
@@ -223,7 +223,7 @@ class Guards:
         return cls(Guard.parse(text) if text.strip() else None)
 
     @classmethod
-    def of_flag(cls, text: str, of: Of, plays: str) -> Guards:
+    def from_flag(cls, text: str, of: Of, plays: str) -> Guards:
         """Read the ``--guard`` of a command that plays no episodes, on what returns ``of``.
 
         Args:
@@ -242,13 +242,13 @@ class Guards:
             raise UserError(f"--guard={text}: success_drop needs episodes: {plays} plays them")
         return guards
 
-    def of(self, effects: Sequence[Effect]) -> Guard:
+    def strictest_guard(self, effects: Sequence[Effect]) -> Guard:
         """Return the guard for treatments of these effects together: the one that changes most decides."""
         exact = strongest(effects) == "exact"
         general = self.requested if self.requested is not None and self.requested.limits else None
         if exact:
             return Guard(general.limits if general else (), exact=True, least=self.least)
-        if self.requested is not None and (self.requested.on_actions or self.requested.success_drop is not None):
+        if self.requested is not None and (self.requested.has_action_limits or self.requested.success_drop is not None):
             return self.requested
         return Guard.parse(_USUAL[self.kind])
 
@@ -268,7 +268,7 @@ def strongest(effects: Sequence[Effect]) -> Effect:
     return "lossy" if "lossy" in effects else "rounding" if "rounding" in effects else "exact"
 
 
-def allowed(reordered: Yardstick, of: Of = "actions", least: float = LEAST) -> tuple[float, float]:
+def exact_limits(reordered: Yardstick, of: Of = "actions", least: float = LEAST) -> tuple[float, float]:
     """Return the RMS and the largest error, σ, that an exact treatment may show beside this yardstick.
 
     That is `MARGIN` times what reordered sums do, and never more than rounding may do.
@@ -312,7 +312,7 @@ def _exactness(agreement: Agreement, reordered: Yardstick | None, least: float) 
             "tokens, or play paired episodes (strobe evaluate)",
         )
     figures = zip(
-        ("rms", "worst"), (agreement.rms, agreement.worst), allowed(reordered, agreement.of, least), strict=True
+        ("rms", "worst"), (agreement.rms, agreement.worst), exact_limits(reordered, agreement.of, least), strict=True
     )
     for name, value, most in figures:
         if value > most:
@@ -323,7 +323,7 @@ def _exactness(agreement: Agreement, reordered: Yardstick | None, least: float) 
     return beyond
 
 
-def _limited(name: str, limit: float, agreement: Agreement, reordered: Yardstick | None) -> Judgement:
+def _judge_figure(name: str, limit: float, agreement: Agreement, reordered: Yardstick | None) -> Judgement:
     """Hold one figure of ``agreement``, and the same of the executed actions, against its limit."""
     if name == DROP:
         return Judgement("not judged", EPISODES)
@@ -335,11 +335,13 @@ def _limited(name: str, limit: float, agreement: Agreement, reordered: Yardstick
     if whole and part:
         return HELD
     if executed is not None and not part and whole:
-        words = f"{_broken(name, executed, limit, agreement)} in the {_executed(agreement)}"
+        words = (
+            f"{_describe_broken_limit(name, executed, limit, agreement)} in the {_describe_executed_part(agreement)}"
+        )
     else:
-        words = _broken(name, value, limit, agreement)
+        words = _describe_broken_limit(name, value, limit, agreement)
         if part and executed is not None and agreement.executed != agreement.predicted:
-            words += f"; the {_executed(agreement)} keeps to it"
+            words += f"; the {_describe_executed_part(agreement)} keeps to it"
     if reordered is not None and name in ("rms", "worst") and getattr(reordered, name) > limit:
         words += f" (reordered sums alone move the {agreement.of} by {getattr(reordered, name):.2g} σ)"
     return Judgement("broken", words)
@@ -354,7 +356,7 @@ def _keeps(name: str, value: float, limit: float) -> bool:
     return value >= limit if FIGURES[name] == ">=" else value <= limit
 
 
-def _executed(agreement: Agreement) -> str:
+def _describe_executed_part(agreement: Agreement) -> str:
     return f"executed part of the chunk ({agreement.executed} of {agreement.predicted} actions)"
 
 
@@ -371,11 +373,11 @@ def _missing(name: str, agreement: Agreement) -> str:
     return f"{name} was not measured: the spread of the {agreement.of} is not known"
 
 
-def _broken(name: str, value: float, limit: float, agreement: Agreement) -> str:
+def _describe_broken_limit(name: str, value: float, limit: float, agreement: Agreement) -> str:
     unit = UNITS.get(name, "")
     sign = "<" if FIGURES[name] == ">=" else ">"
     where = f" in {agreement.worst_dimension}" if name == "worst" and agreement.worst_dimension else ""
-    return f"{name.replace('_', ' ')} {distinguished(value, limit)}{unit} {sign} {limit:.12g}{unit}{where}"
+    return f"{name.replace('_', ' ')} {format_distinct(value, limit)}{unit} {sign} {limit:.12g}{unit}{where}"
 
 
 def _limit(name: str, raw: str, part: str) -> float:
@@ -394,7 +396,7 @@ def _limit(name: str, raw: str, part: str) -> float:
     return value
 
 
-def distinguished(value: float, limit: float) -> str:
+def format_distinct(value: float, limit: float) -> str:
     """Return ``value`` with as many figures as it takes to see that it is not ``limit``."""
     for figures in range(4, 17):
         if float(f"{value:.{figures}g}") != limit:

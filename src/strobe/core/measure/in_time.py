@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from strobe.core.measure.statistics import Array, checked, inflation
+from strobe.core.measure.statistics import Array, inflation, validate_times
 from strobe.core.measure.verdicts import paired_verdict
 from strobe.core.results.in_time import InTime
 
@@ -23,7 +23,7 @@ _MOST = 1_000_000  # chunks: nobody times more
 _AT_FIRST, _LATER, _GROWTH = 0.4, 0.5, 2
 
 
-def in_time(
+def judge_in_time(
     times: Sequence[float] | Array, within_ms: float, required: float = REQUIRED, level: float = LEVEL
 ) -> InTime:
     """Judge whether ``required`` of the chunks are ready within ``within_ms``.
@@ -42,7 +42,7 @@ def in_time(
     """
     if not 0 < required < 1:
         raise ValueError(f"a share of chunks lies between 0 and 1, not at {required:g}")
-    array = checked(times)
+    array = validate_times(times)
     on_time = array <= within_ms
     chunks, hits = len(array), int(on_time.sum())
     # Of the slowest too: where none is late, lateness itself cannot show that late chunks would come together.
@@ -51,7 +51,7 @@ def in_time(
     low = _low(hits / each, chunks / each, level)
     high = 1 - _low((chunks - hits) / each, chunks / each, level)
     outcome = "reached" if low >= required else "missed" if high < required else "not judged"
-    needed = _needed(hits / chunks, required, level, each) if outcome == "not judged" else None
+    needed = _chunks_needed(hits / chunks, required, level, each) if outcome == "not judged" else None
     burst = _longest_burst(hits, chunks, required, level) if outcome == "reached" else None
     return InTime(
         within_ms=within_ms, asked=required, chunks=chunks, on_time=hits, low=low, high=high, level=level,
@@ -117,7 +117,7 @@ class InTimeLooks:
         """Return why to stop, in words; '' to go on. ``samples``: milliseconds by name, without the warm-up."""
         values = samples[self.name]
         spent = _AT_FIRST if self._left == 1 else _LATER * self._left
-        judged = in_time(values, self.within_ms, self.required, self._level(spent))
+        judged = judge_in_time(values, self.within_ms, self.required, self._level(spent))
         self._left -= spent
         self._next = _GROWTH * len(values)
         if judged.outcome == "not judged":
@@ -125,10 +125,10 @@ class InTimeLooks:
         self._stopped = spent
         return f"{judged.on_time} of {judged.chunks} chunks were in time"
 
-    def judged(self, times: Sequence[float] | Array) -> InTime:
+    def judge_run(self, times: Sequence[float] | Array) -> InTime:
         """Judge the run, which has ended: at the level of the look that ended it, else with all the error left."""
         share = self._left if self._stopped is None else self._stopped
-        return in_time(times, self.within_ms, self.required, self._level(share))
+        return judge_in_time(times, self.within_ms, self.required, self._level(share))
 
     @staticmethod
     def _level(share: float) -> float:
@@ -142,7 +142,7 @@ def _low(hits: float, chunks: float, level: float) -> float:
     return float(stats.beta.ppf(1 - level, hits, chunks - hits + 1)) if hits > 0 else 0.0
 
 
-def _needed(share: float, required: float, level: float, each: float) -> int | None:
+def _chunks_needed(share: float, required: float, level: float, each: float) -> int | None:
     """Return how many chunks show it where ``share`` of them are in time, and ``each`` of them count for one."""
     if share <= required:
         return None

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from strobe.core.measure.statistics import Array, checked
+from strobe.core.measure.statistics import Array, validate_times
 
 FEWEST = 20  # calls that are judged
 TAIL = 4  # the longest calls: few, since further down times fall off otherwise
@@ -30,7 +30,7 @@ def chance_of_longer(times: Sequence[float] | Array, limit_ms: float, calls: int
     """
     from scipy import stats
 
-    ordered = np.sort(checked(times))
+    ordered = np.sort(validate_times(times))
     count = len(ordered)
     if count < FEWEST:
         return None

@@ -6,7 +6,7 @@ import contextlib
 import subprocess
 from typing import TYPE_CHECKING
 
-from strobe.core.devices.accelerators import module_of
+from strobe.core.devices.accelerators import device_module
 from strobe.core.measure import host
 from strobe.core.results.subject import Machine
 from strobe.core.torch_there import has_torch
@@ -45,7 +45,7 @@ def describe(device: torch.device) -> Machine:
 
 def _device(device: torch.device, cpu: str) -> tuple[str, int | None]:
     if device.type in ("cuda", "xpu"):
-        properties = module_of(device).get_device_properties(device)
+        properties = device_module(device).get_device_properties(device)
         return properties.name, properties.total_memory
     return cpu if device.type == "cpu" else f"{device.type} on {cpu}", None
 

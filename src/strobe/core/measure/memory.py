@@ -52,7 +52,7 @@ def peak_process() -> Iterator[Peak]:
         before = _high_water() if _OPEN else 0  # of the blocks around this one, whose mark is lost now
         _CLEAR.write_text("5")
     except OSError:
-        with _sampled(peak):
+        with _sample_memory(peak):
             yield peak
         return
     for outer in _OPEN:
@@ -87,7 +87,7 @@ def available_bytes(group: Path = Path("/sys/fs/cgroup")) -> int:
 
 
 @contextlib.contextmanager
-def _sampled(peak: Peak) -> Iterator[None]:
+def _sample_memory(peak: Peak) -> Iterator[None]:
     process, stop = psutil.Process(), threading.Event()
 
     def look() -> None:

@@ -15,7 +15,7 @@ from typing import Any
 import torch.autograd.graph
 import torch.utils.checkpoint
 
-from strobe.core.measure.flop import Args, Operators, name_of, products
+from strobe.core.measure.flop import Args, Operators, operator_name, products
 
 _CHECKPOINTS, _ENGINE = torch.utils.checkpoint.__file__, torch.autograd.graph.__file__
 _AGAIN = ("recompute_fn", "backward")  # functions of torch.utils.checkpoint that run a forward pass again
@@ -30,14 +30,16 @@ class ModelFlop(Operators):
         self.again: Counter[str] = Counter()  # computed a second time: no part of ``flop``
         self.uncounted: Counter[str] = Counter()  # operator that seems to multiply and has no formula → its calls
 
-    def ran(self, operator: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def run_operator(self, operator: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Run ``operator``, count its FLOP, and return its result."""
         out = operator(*args, **kwargs)
         multiplied = products(operator, args, kwargs, out)
         if multiplied.flop is None:
-            self.uncounted[name_of(operator)] += 1
+            self.uncounted[operator_name(operator)] += 1
         elif multiplied.flop:
-            second = multiplied.flop if _recomputing() else _scores_again(name_of(operator), args, multiplied.flop)
+            second = (
+                multiplied.flop if _recomputing() else _scores_again(operator_name(operator), args, multiplied.flop)
+            )
             self.again[multiplied.dtype] += second
             self.flop[multiplied.dtype] += multiplied.flop - second
         return out

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from strobe.core.measure.betting import log_capital, needed
+from strobe.core.measure.betting import decisive_log_capital, log_capital
 
 _LOOKS = 400  # most looks of one simulated evaluation
 
@@ -37,15 +37,15 @@ def fewest_pairs(margin: float, level: float = 0.95) -> int:
     """
     if not 0 < margin < 1:
         raise ValueError(f"a margin lies between 0 and 1, not at {margin:g}")
-    return _first(lambda pairs: float(log_capital(0, pairs, 0, (1 - margin) / 2)) >= needed(level))
+    return _first(lambda pairs: float(log_capital(0, pairs, 0, (1 - margin) / 2)) >= decisive_log_capital(level))
 
 
 def fewest_pairs_apart(level: float = 0.95) -> int:
     """The fewest pairs that can show any difference: if all of them are lost, or all are won."""
-    return _first(lambda pairs: float(log_capital(0, 0, pairs, 0.5)) >= needed(level))
+    return _first(lambda pairs: float(log_capital(0, 0, pairs, 0.5)) >= decisive_log_capital(level))
 
 
-def disagreement_of(first: float, second: float) -> float:
+def chance_disagreement(first: float, second: float) -> float:
     """Share of pairs that disagree where outcomes in a pair have nothing to do with each other.
 
     Pairs that share start and noise mostly disagree less often, and decide sooner: this is the careful assumption.
@@ -148,9 +148,9 @@ def foresight(planned: int, margin: float, rate: float = 0.8, level: float = 0.9
     if rate < margin:  # nothing to separate: no variant can lose that much
         return sentence
     other = rate - margin
-    disagreement = disagreement_of(rate, other)
+    disagreement = chance_disagreement(rate, other)
     most = 4 * fixed_pairs(other - rate, disagreement, level=level)
-    about = _rounded(expected_pairs(other - rate, disagreement, most=most, level=level, runs=200).pairs)
+    about = _round_pairs(expected_pairs(other - rate, disagreement, most=most, level=level, runs=200).pairs)
     return (
         f"{sentence} Separating {points} near {100 * rate:.3g} % takes about {about} pairs, fewer where the two mostly "
         "succeed from the same starts."
@@ -164,7 +164,7 @@ def _verdicts(
 
     An interval excludes a mean from the look on at which the bets against that mean have won: no interval is needed.
     """
-    enough = needed(level)
+    enough = decisive_log_capital(level)
     hits = [log_capital(won, same, lost, 0.5) >= enough, log_capital(lost, same, won, 0.5) >= enough]
     if margin is not None:
         hits.append(log_capital(lost, same, won, (1 - margin) / 2) >= enough)
@@ -192,7 +192,7 @@ def _first(holds: Callable[[int], bool]) -> int:
     return high
 
 
-def _rounded(pairs: float) -> int:
+def _round_pairs(pairs: float) -> int:
     """To two figures: more would pretend to know."""
     digits = max(0, math.floor(math.log10(max(pairs, 1))) - 1)
     return int(round(pairs, -digits))

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from strobe.core.measure.components import grouped
+from strobe.core.measure.components import group_parts
 from strobe.core.results.measurement import Component, Limit, Lower, Measurement, PartLimit
 from strobe.core.results.subject import Ceiling
 
@@ -31,7 +31,7 @@ def limits(measurements: Sequence[Measurement], ceiling: Ceiling) -> list[Limit 
 
     The first measurement decides which parts are looked into, as in `common_parts`.
     """
-    return [_limit(m, parts, ceiling) for m, parts in zip(measurements, grouped(measurements), strict=True)]
+    return [_limit(m, parts, ceiling) for m, parts in zip(measurements, group_parts(measurements), strict=True)]
 
 
 def _limit(measurement: Measurement, parts: Mapping[str, Sequence[Component]], ceiling: Ceiling) -> Limit | None:
@@ -42,7 +42,7 @@ def _limit(measurement: Measurement, parts: Mapping[str, Sequence[Component]], c
     limits: list[PartLimit] = []
     for name, components in parts.items():
         ms = sum(component.summary.median for component in components)
-        limits.append(_part(name, ms, _flop(components), _moved(components), ceiling))
+        limits.append(_part(name, ms, _flop(components), _sum_moved_bytes(components), ceiling))
     # What is in no part; its bytes are not known, and none are taken.
     named = _sum(part.gflop for part in limits)
     rest = {dtype: gflop - named.get(dtype, 0.0) for dtype, gflop in total.items()}
@@ -53,7 +53,7 @@ def _limit(measurement: Measurement, parts: Mapping[str, Sequence[Component]], c
     dtype = max(total, key=lambda name: total[name])
     least = sum(part.least_ms for part in limits)
     lower = [
-        Lower(dtype=narrow, least_ms=sum(_narrowed(part, narrow, ceiling) for part in limits))
+        Lower(dtype=narrow, least_ms=sum(_narrowed_part_ms(part, narrow, ceiling) for part in limits))
         for narrow in LOWER.get(dtype, ())
         if ceiling.gflops.get(narrow, 0) > ceiling.gflops[dtype]
     ]
@@ -80,29 +80,29 @@ def _part(name: str, ms: float, gflop: Mapping[str, float], moved: int | None, c
     )
 
 
-def _narrowed(part: PartLimit, narrow: str, ceiling: Ceiling) -> float:
+def _narrowed_part_ms(part: PartLimit, narrow: str, ceiling: Ceiling) -> float:
     """Least ms of the part with all products that are wider than ``narrow`` in it, and as many fewer bytes."""
     wide = [dtype for dtype in part.gflop if BYTES.get(dtype, 0) > BYTES[narrow]]
     return min(_changed_ms(part.gflop, part.memory_ms, wide, narrow, ceiling), part.least_ms)
 
 
-def times_in(dtype: str, parts: Sequence[Sequence[Component]], ceiling: Ceiling) -> float | None:
+def dtype_speedup(dtype: str, parts: Sequence[Sequence[Component]], ceiling: Ceiling) -> float | None:
     """Return how many times as fast ``parts`` can be, at the limits of the machine, with their products in ``dtype``.
 
     Less than 1 where this machine is slower in it. None if the parts were not counted, or a ceiling is missing.
     """
-    now, then = least_in("", parts, ceiling), least_in(dtype, parts, ceiling)
+    now, then = dtype_least_ms("", parts, ceiling), dtype_least_ms(dtype, parts, ceiling)
     return now / then if now and then else None
 
 
-def least_in(dtype: str, parts: Iterable[Sequence[Component]], ceiling: Ceiling) -> float | None:
+def dtype_least_ms(dtype: str, parts: Iterable[Sequence[Component]], ceiling: Ceiling) -> float | None:
     """Return the least ms of ``parts`` with their products in ``dtype``; '' for those that they are in now.
 
     None if a ceiling is missing. Products of integers stay as they are.
     """
     least = 0.0
     for components in parts:
-        gflop, memory_ms = _flop(components), _memory_ms(_moved(components), ceiling)
+        gflop, memory_ms = _flop(components), _memory_ms(_sum_moved_bytes(components), ceiling)
         if any(ceiling.gflops.get(name, 0) <= 0 or name not in BYTES for name in (*filter(None, [dtype]), *gflop)):
             return None
         floating = [name for name in gflop if dtype and BYTES[name] > 1]
@@ -149,6 +149,6 @@ def _clean(counts: Mapping[str, float], least: float) -> dict[str, float]:
     return {dtype: count for dtype, count in counts.items() if count > least}
 
 
-def _moved(components: Sequence[Component]) -> int | None:
+def _sum_moved_bytes(components: Sequence[Component]) -> int | None:
     known = [component.moved_bytes for component in components if component.moved_bytes is not None]
     return sum(known) if known else None

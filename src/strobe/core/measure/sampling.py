@@ -11,7 +11,7 @@ from typing import Protocol
 
 import numpy as np
 
-from strobe.core.measure.statistics import Array, checked, describe, find_warmup, median_interval, summarise
+from strobe.core.measure.statistics import Array, describe, find_warmup, median_interval, summarise, validate_times
 from strobe.core.measure.verdicts import FEWEST_PAIRS, paired_verdict
 from strobe.core.results.data import Samples
 
@@ -141,10 +141,10 @@ def collect(
     try:
         pace = _Pace(budget)
         for order in _orders(names):
-            taken = {name: float(checked([calls[name]()], name)[0]) for name in order}
+            taken = {name: float(validate_times([calls[name]()], name)[0]) for name in order}
             rounds.append({name: taken[name] for name in names})
             ends.append(clock() - started)
-            state = pace.after(rounds, ends[-1])
+            state = pace.update_progress(rounds, ends[-1])
             if progress is not None:
                 progress(state)
             if pace.reason is not None:
@@ -157,7 +157,7 @@ def collect(
         if not rounds:
             raise
         reason = str(error)
-    return _collected(rounds, ends, reason)
+    return _collect_rounds(rounds, ends, reason)
 
 
 def _orders(names: list[str]) -> Iterator[list[str]]:
@@ -181,7 +181,7 @@ class _Pace:
         self._needed: int | None = None
         self._first = 0.0
 
-    def after(self, rounds: list[Round], seconds: float) -> Progress:
+    def update_progress(self, rounds: list[Round], seconds: float) -> Progress:
         budget, done = self._budget, len(rounds)
         if done == 1:
             self._first = seconds
@@ -261,7 +261,7 @@ def _column(rounds: list[Round], name: str) -> Array:
     return np.array([entry[name] for entry in rounds])
 
 
-def _collected(rounds: list[Round], ends: list[float], reason: str) -> Collected:
+def _collect_rounds(rounds: list[Round], ends: list[float], reason: str) -> Collected:
     warmup = _warmup_rounds(rounds)
     measured = len(rounds) - warmup
     longest_state = None

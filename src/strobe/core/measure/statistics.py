@@ -15,7 +15,7 @@ from strobe.core.results.run_summary import Level
 Array = NDArray[np.floating]
 
 
-def checked(values: Sequence[float] | Array, what: str = "samples") -> Array:
+def validate_times(values: Sequence[float] | Array, what: str = "samples") -> Array:
     """``values`` as an array of milliseconds; raises ValueError when empty, negative, NaN or infinite."""
     array = np.asarray(values, dtype=np.float64)
     if array.ndim != 1 or array.size == 0:
@@ -125,10 +125,10 @@ def walsh_averages(values: NDArray[np.floating], ranks: Sequence[int]) -> list[f
         ranks: from 0 to n (n + 1) / 2 − 1.
     """
     ordered = np.sort(np.asarray(values, dtype=np.float64))
-    return [_at(ordered, rank) for rank in ranks]
+    return [_ranked_pair_mean(ordered, rank) for rank in ranks]
 
 
-def _at(ordered: NDArray[np.float64], rank: int) -> float:
+def _ranked_pair_mean(ordered: NDArray[np.float64], rank: int) -> float:
     rows = np.arange(len(ordered))
     # Row i holds the pairs (i, j) from j = i on. Those before ``low_ends[i]`` come before the rank, and those from
     # ``high_ends[i]`` on come after it.
@@ -170,7 +170,7 @@ def summarise(values: Sequence[float] | Array) -> Summary:
     the interval is wider (see `median_interval`). Raises ValueError for empty, negative, NaN or infinite
     values.
     """
-    array = checked(values)
+    array = validate_times(values)
     ends = median_interval(array, _LEVEL)
     smallest, largest = float(array.min()), float(array.max())
     return Summary(
@@ -194,7 +194,7 @@ def find_warmup(values: Sequence[float] | Array) -> int:
     later half (Tukey 1977), so that a spike counts little. There is no warm-up unless the values before that end
     lie beyond the fence or are slower by Mann and Whitney's test at 1 %. Raises ValueError as `summarise` does.
     """
-    array = checked(values)
+    array = validate_times(values)
     count, most = len(array), len(array) // 2
     if count < 4:
         return 0
@@ -223,7 +223,7 @@ def describe(values: Sequence[float] | Array) -> list[str]:
     Drift or a step, two modes, spikes, wide noise. Fewer than twenty values say nothing.
     Raises ValueError as `summarise` does.
     """
-    array = checked(values)
+    array = validate_times(values)
     median = float(np.median(array))
     if len(array) < _FEWEST_TO_DESCRIBE or not array.any():
         return []
@@ -254,7 +254,7 @@ def _change_over_time(array: Array) -> str | None:
         if chance < _SURE and _differ(before, after):
             went = f"{significant(before, 4)} to {significant(after, 4)} ms"
             return (
-                f"a step {'up' if after > before else 'down'}{_by(before, after, ' of')} "
+                f"a step {'up' if after > before else 'down'}{_describe_change(before, after, ' of')} "
                 f"after {split / count * 100:.0f} % of the run, from {went}"
                 f"{': the machine may be throttling or have become busier' if after > before else ''}"
             )
@@ -264,7 +264,10 @@ def _change_over_time(array: Array) -> str | None:
     tau = np.asarray(stats.kendalltau(at, series))[0]
     deviation = math.sqrt(2 * (2 * count + 5) / (9 * count * (count - 1)) * inflation(stats.rankdata(off_trend)))
     if np.isfinite(tau) and 2 * stats.norm.sf(abs(tau) / deviation) < _SURE and _differ(start, end):
-        by = _by(start, end, " by") or f" from {significant(max(start, 0.0))} to {significant(max(end, 0.0))} ms"
+        by = (
+            _describe_change(start, end, " by")
+            or f" from {significant(max(start, 0.0))} to {significant(max(end, 0.0))} ms"
+        )
         return f"times drift {'up' if end > start else 'down'}{by} over the run"
     return None
 
@@ -274,7 +277,7 @@ def _differ(before: float, after: float) -> bool:
     return abs(after - before) > 0.02 * (before if before > 0 else abs(after))
 
 
-def _by(before: float, after: float, word: str) -> str:
+def _describe_change(before: float, after: float, word: str) -> str:
     """The change in per cent; '' if it is so large that the two times say more."""
     if before <= 0 or abs(after - before) >= _TIMES * before:
         return ""
@@ -344,7 +347,7 @@ def bonferroni(several: int, level: float = 0.95) -> float:
 FEWEST_OF_RUN = 6  # samples of a run that is judged
 
 
-def level_of(times: Array | Sequence[float]) -> Level | None:
+def run_level(times: Array | Sequence[float]) -> Level | None:
     """Return the level of a run's times (ms); None with fewer than `FEWEST_OF_RUN`, or where one is zero."""
     values = np.asarray(times, float)
     if len(values) < FEWEST_OF_RUN or values.min() <= 0:

@@ -56,12 +56,12 @@ class TimeLimit:
         return time.perf_counter() - self._began
 
     @property
-    def over(self) -> bool:
+    def is_work_over(self) -> bool:
         """Whether only what a judgement needs is still to be done: the work at hand has had its share."""
         return self.took >= self._until
 
     @property
-    def spent(self) -> bool:
+    def is_spent(self) -> bool:
         """Whether nothing more is to be begun."""
         return not self.fits(0.0)
 

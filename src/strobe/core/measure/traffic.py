@@ -17,7 +17,7 @@ from typing import Any
 import torch
 from torch.utils._pytree import tree_leaves
 
-from strobe.core.measure.flop import name_of
+from strobe.core.measure.flop import operator_name
 
 # They read as much as they give; of their first operand the rest is not touched.
 _LOOK_UPS = frozenset({"embedding", "index", "gather", "index_select", "take", "_embedding_bag"})
@@ -39,7 +39,7 @@ def counted_as(dtype: torch.dtype) -> Iterator[None]:
         _STANDS_IN.reset(token)
 
 
-def stand_in() -> str:
+def counted_dtype_name() -> str:
     """Torch's name of the dtype that is counted now, whatever the operands are; '' for the operands' own."""
     dtype = _STANDS_IN.get()
     return str(dtype).removeprefix("torch.") if dtype is not None else ""
@@ -87,9 +87,9 @@ class Traffic:
         remaining = sum(size for birth, size, _ in self._made.values() if birth >= inner.begun)
         return sum(storage.read for storage in inner.read.values()) + remaining
 
-    def ran(self, operator: Any, given: Any, out: Any) -> None:
+    def record_operator(self, operator: Any, given: Any, out: Any) -> None:
         """Take account of one operator, its arguments and its results."""
-        name = name_of(operator).partition("::")[2]
+        name = operator_name(operator).partition("::")[2]
         if getattr(operator, "is_view", False) or not self._sections:
             return
         results = [leaf for leaf in tree_leaves(out) if isinstance(leaf, torch.Tensor)]

@@ -8,10 +8,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from strobe.core.measure.statistics import Array, bonferroni, centre, checked, median_interval, median_variance
+from strobe.core.measure.statistics import Array, bonferroni, centre, median_interval, median_variance, validate_times
 from strobe.core.results.comparison import Verdict
 from strobe.core.results.data import Interval
-from strobe.core.results.queued import filled
+from strobe.core.results.queued import find_filled_calls
 
 # 99 % for a claim: A/A comparisons then claim a difference in about 1 %, which leaves room below 5 % for what
 # no interval knows of (early stopping, neighbours that resemble each other over longer times than the run).
@@ -55,7 +55,7 @@ def paired_verdict(
     basis = f"{pairs} pair{'s' * (pairs != 1)}"
     ratio = _LogRatio(*centre(np.log(second) - np.log(first), level), basis, pairs >= FEWEST_PAIRS)
     verdict = _judge(ratio, pairs, within, baseline_name, candidate_name)
-    return _of_all_calls(verdict, first, second, baseline_name, candidate_name)
+    return _drop_typical_call_claim(verdict, first, second, baseline_name, candidate_name)
 
 
 def unpaired_verdict(
@@ -89,10 +89,12 @@ def unpaired_verdict(
     basis = f"separate runs of {len(first)} and {len(second)} samples"
     ratio = _LogRatio(estimate, low, high, min(level, 1 - 2.0 ** (1 - fewest)), basis, fewest >= FEWEST_PAIRS)
     verdict = _judge(ratio, 0, within, baseline_name, candidate_name)
-    return _of_all_calls(verdict, *times, baseline_name, candidate_name)
+    return _drop_typical_call_claim(verdict, *times, baseline_name, candidate_name)
 
 
-def too_short(verdict: Verdict, seconds: float, needed_s: float, *, baseline_name: str, candidate_name: str) -> Verdict:
+def drop_short_claim(
+    verdict: Verdict, seconds: float, needed_s: float, *, baseline_name: str, candidate_name: str
+) -> Verdict:
     """Return the verdict on two processes that were sampled for ``seconds``, without its claim below ``needed_s``.
 
     An operating system may have one process share its core with other work for longer than that, and the other not.
@@ -106,12 +108,12 @@ def too_short(verdict: Verdict, seconds: float, needed_s: float, *, baseline_nam
     return verdict.model_copy(update={"kind": "too noisy", "cause": "too short", "sentence": sentence})
 
 
-def _of_all_calls(verdict: Verdict, first: Array, second: Array, baseline: str, candidate: str) -> Verdict:
+def _drop_typical_call_claim(verdict: Verdict, first: Array, second: Array, baseline: str, candidate: str) -> Verdict:
     """Return the verdict without its claim where a few calls do the work of many: it is on the typical call."""
     if verdict.kind == "too noisy":
         return verdict
     for name, times in ((baseline, first), (candidate, second)):
-        if (few := filled(times.tolist())) is not None:
+        if (few := find_filled_calls(times.tolist())) is not None:
             sentence = (
                 f"Not judged: {candidate} against {baseline}. {few.calls * 100:.3g} % of the calls of {name} hold "
                 f"{few.time * 100:.0f} % of its time, as those do that fill a queue of actions. The sums of all calls "
@@ -145,7 +147,7 @@ def difference_interval(
 
 
 def _positive(values: Sequence[float] | Array, name: str) -> Array:
-    array = checked(values, name)
+    array = validate_times(values, name)
     if (array == 0).any():
         raise ValueError(f"{name}: a ratio needs times above zero, but value {int(np.argmin(array))} is 0")
     return array
@@ -198,7 +200,7 @@ def _judge(log: _LogRatio, pairs: int, within: float, baseline: str, candidate: 
         )
     elif (log.low > 0 or log.high < 0) and abs(ratio - 1) >= TRIFLE:
         kind = "slower" if log.low > 0 else "faster"
-        sentence = f"{candidate} is {kind} than {baseline} {_by(ratio, bottom, top)} {rests_on}"
+        sentence = f"{candidate} is {kind} than {baseline} {_describe_ratio(ratio, bottom, top)} {rests_on}"
     elif log.reach > TOO_WIDE:
         kind = "too noisy"
         possible = _reach(bottom, top, "up to", "or")
@@ -218,7 +220,7 @@ def _judge(log: _LogRatio, pairs: int, within: float, baseline: str, candidate: 
 _MANY, _MOST = 10.0, 1e6
 
 
-def _by(ratio: float, bottom: float, top: float) -> str:
+def _describe_ratio(ratio: float, bottom: float, top: float) -> str:
     """By how much one is slower (a ratio above 1) or faster, with the interval."""
     if ratio < 1:
         factor, low, high = 1 / ratio, 1 / top, 1 / bottom
@@ -290,7 +292,7 @@ def slower(fastest: Runs, others: Sequence[Runs], share: float = 0.5) -> list[In
     enough = [free > 0 and min(map(len, runs)) >= fewest(share) for runs in cells]
     if not enough[0]:
         return [None] * len(others)
-    level = level_of(len(cells))
+    level = pairwise_level(len(cells))
     spread = math.sqrt(sum(float(((runs - runs.mean()) ** 2).sum()) for runs in figures) / free)
     apart = float(stats.t.ppf((1 + level) / 2, free)) * spread
     found: list[Interval | None] = []
@@ -302,7 +304,7 @@ def slower(fastest: Runs, others: Sequence[Runs], share: float = 0.5) -> list[In
     return found
 
 
-def level_of(configurations: int) -> float:
+def pairwise_level(configurations: int) -> float:
     """The level of each verdict, with which those on all pairs of ``configurations`` are together 95 % sure or more."""
     return max(LEVEL, bonferroni(configurations * (configurations - 1) // 2))
 

@@ -91,7 +91,7 @@ def supervise(process: Running, limits: CommandLimits, look: Callable[[], None])
             with contextlib.suppress(subprocess.TimeoutExpired):
                 process.wait(_LOOK_EVERY_S)
                 break
-            exceeded = _exceeded(limits, process.pid, time.monotonic() - began)
+            exceeded = _find_exceeded_limit(limits, process.pid, time.monotonic() - began)
             look()
     finally:
         if os.name == "posix":
@@ -114,7 +114,7 @@ def last_line(log: Path, of: int = 2000) -> str:
     return next((line.strip() for line in reversed(lines) if line.strip()), "")
 
 
-def _exceeded(limits: CommandLimits, pid: int, seconds: float) -> Exceeded | None:
+def _find_exceeded_limit(limits: CommandLimits, pid: int, seconds: float) -> Exceeded | None:
     if seconds > limits.seconds:
         return Exceeded("time", seconds)
     resident = _resident_bytes(pid)

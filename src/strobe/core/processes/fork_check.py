@@ -6,9 +6,9 @@ import os
 import sys
 
 from strobe.core.processes.forkable import unfit
-from strobe.core.processes.lifetime import end_with
+from strobe.core.processes.lifetime import bind_to_parent
 
 REASON = ""  # why what is forked from it is not as good as a fresh process, in words; '' if it is
 if sys.platform == "linux":
-    end_with(os.getppid())
+    bind_to_parent(os.getppid())
     REASON = unfit()

@@ -28,7 +28,7 @@ from typing import NoReturn
 
 from strobe.core.processes.command import PARENT, Command
 from strobe.core.processes.forkable import Ranges, file_pages, map_pages, unfit
-from strobe.core.processes.lifetime import Closing, end_with
+from strobe.core.processes.lifetime import Closing, bind_to_parent
 
 STARTS_AT_MOST = 3  # a server that died so often is not started again
 _LOOK_EVERY_S = 0.25
@@ -86,9 +86,9 @@ class Server(Closing):
         if self.unfit or not self._has_environment(command.environment):
             return None
         try:
-            connection = self._connected(command.environment)
+            connection = self._ensure_connection(command.environment)
             connection.send(command)
-            if not _answered(connection, look, limit_s):
+            if not _await_answer(connection, look, limit_s):
                 self.close()
                 return None
             answer: int | str = connection.recv()
@@ -120,7 +120,7 @@ class Server(Closing):
         have, names = self._environment, {*self._environment, *wanted}
         return all(have.get(name) == wanted.get(name) or _READ_LATE.fullmatch(name) for name in names)
 
-    def _connected(self, environment: Mapping[str, str]) -> Connection:
+    def _ensure_connection(self, environment: Mapping[str, str]) -> Connection:
         if self._connection is not None and self._connection.poll():  # it answers orders alone: its end is closed
             self.close()
         if self._connection is not None:
@@ -144,7 +144,7 @@ class Server(Closing):
         return ours
 
 
-def _answered(connection: Connection, look: Callable[[], None], limit_s: float) -> bool:
+def _await_answer(connection: Connection, look: Callable[[], None], limit_s: float) -> bool:
     until = time.monotonic() + limit_s
     while time.monotonic() < until:
         if connection.poll(_LOOK_EVERY_S):
@@ -159,7 +159,7 @@ def main() -> None:
     The answer to a command is its process id, and later its exit code; or text, why it cannot be forked.
     """
     connection: Connection = Connection(int(sys.argv[1]))
-    end_with(int(sys.argv[2]))
+    bind_to_parent(int(sys.argv[2]))
     known, pages = 0, file_pages()
     with contextlib.suppress(EOFError, BrokenPipeError, ConnectionResetError):
         while True:
@@ -194,7 +194,7 @@ def _fork(command: Command, connection: Connection, pages: Ranges) -> int:
     pid = os.fork()
     if pid == 0:
         os.setsid()
-        end_with(server)
+        bind_to_parent(server)
         connection.close()
         os.close(read)
         os.close(write)

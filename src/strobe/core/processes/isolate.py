@@ -24,7 +24,7 @@ import psutil
 from typing_extensions import Self
 
 from strobe.core.errors import UserError
-from strobe.core.processes.lifetime import Closing, Ending, ctrl_c_ignored, end_with, kill, with_children
+from strobe.core.processes.lifetime import Closing, Ending, bind_to_parent, ctrl_c_ignored, kill, process_tree
 
 LIMIT_S = 150.0
 FORKED, FRESH = "forkserver", "spawn"  # multiprocessing's start methods
@@ -78,7 +78,7 @@ class _Answer(NamedTuple):
     error: Exception | None = None
 
     @classmethod
-    def failed(cls, error: BaseException) -> Self:
+    def from_error(cls, error: BaseException) -> Self:
         users = isinstance(error, UserError)
         return cls(None, UserError(str(error)) if users else CallRaisedError(type(error).__name__, str(error)))
 
@@ -171,7 +171,7 @@ class Worker(Closing):
         try:
             value, error = self.connection.recv()
         except (EOFError, OSError):
-            raise self._ended() from None
+            raise self._process_ended_error() from None
         makes = self.unanswered.popleft()
         if error is not None:
             raise error
@@ -182,14 +182,14 @@ class Worker(Closing):
         self.order(call, *arguments)
         makes, value = True, None
         while makes:
-            if not self._answered(limit_s):
+            if not self._await_answer(limit_s):
                 raise CallTimeoutError(f"no answer within {limit_s:g} s")
             makes, value = self.receive()
         return value
 
     def close(self, grace_s: float = 0.0) -> None:
         """End it with all that it started. It has ``grace_s`` seconds to end by itself."""
-        family = with_children(self.pid) if self._process.is_alive() else []
+        family = process_tree(self.pid) if self._process.is_alive() else []
         self.connection.close()  # which lets it end
         self._process.join(grace_s)
         kill(family)  # workers of a loader that hangs would outlive it
@@ -200,13 +200,13 @@ class Worker(Closing):
         try:
             self.connection.send(order)
         except OSError:
-            raise self._ended() from None
+            raise self._process_ended_error() from None
         self.unanswered.append(order.makes)
 
-    def _answered(self, limit_s: float) -> bool:
+    def _await_answer(self, limit_s: float) -> bool:
         return self.connection.poll(limit_s)
 
-    def _ended(self) -> ProcessEndedError:
+    def _process_ended_error(self) -> ProcessEndedError:
         self._process.join(_EXIT_S)
         return ProcessEndedError(Ending(self._process.exitcode))
 
@@ -214,7 +214,7 @@ class Worker(Closing):
 def _serve(connection: Connection, checked: bool) -> None:
     """Do what is ordered on ``connection``, in the worker's process, until it closes."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    end_with(os.getppid())
+    bind_to_parent(os.getppid())
     with open(os.devnull, "w") as nowhere:  # the terminal is the parent's
         os.dup2(nowhere.fileno(), 1)
         os.dup2(nowhere.fileno(), 2)
@@ -226,7 +226,7 @@ def _serve(connection: Connection, checked: bool) -> None:
             try:
                 content = connection.recv_bytes()
             except RuntimeError as error:  # torch raises it, wherever Python is, when a worker of a loader dies
-                failure = _Answer.failed(error)
+                failure = _Answer.from_error(error)
                 continue
             made, answer = (made, failure) if failure is not None else _obey(content, made)
             try:
@@ -234,7 +234,7 @@ def _serve(connection: Connection, checked: bool) -> None:
             except OSError:
                 raise
             except Exception as error:  # the value cannot be pickled
-                connection.send(_Answer.failed(error))
+                connection.send(_Answer.from_error(error))
     if hasattr(made, "close"):
         made.close()
 
@@ -246,7 +246,7 @@ def _obey(content: bytes, made: object) -> tuple[object, _Answer]:
         call = getattr(made, order.call) if isinstance(order.call, str) else order.call
         value = call(*order.arguments)
     except BaseException as error:
-        return made, _Answer.failed(error)
+        return made, _Answer.from_error(error)
     return (value, _Answer(None)) if order.makes else (made, _Answer(value))
 
 

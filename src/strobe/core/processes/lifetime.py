@@ -45,7 +45,7 @@ class Ending:
         return signal.Signals(-self.code).name if self.code is not None and self.code < 0 else ""
 
     @property
-    def killed(self) -> bool:
+    def is_killed(self) -> bool:
         """Whether SIGKILL ended it, which the kernel sends for want of memory."""
         return self.signal == "SIGKILL"
 
@@ -66,7 +66,7 @@ class Closing:
         self.close()
 
 
-def end_with(parent: int) -> None:
+def bind_to_parent(parent: int) -> None:
     """End this process when ``parent`` ends, its parent's process id; 0: do nothing.
 
     On Linux the kernel sees to it; elsewhere a thread looks every second.
@@ -100,7 +100,7 @@ def ctrl_c_ignored() -> Iterator[None]:
         signal.signal(signal.SIGINT, before)
 
 
-def with_children(pid: int | None) -> list[psutil.Process]:
+def process_tree(pid: int | None) -> list[psutil.Process]:
     """Return all processes that ``pid`` has started, directly or not, and itself last; [] if it is gone."""
     if pid is None:
         return []

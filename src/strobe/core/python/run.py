@@ -21,26 +21,26 @@ from strobe.core.python.request import VerbArguments
 from strobe.core.python.shown import ShownAnswer
 from strobe.core.results.answer import BreakdownResult, CompareResult, Result, VerifyResult
 from strobe.core.studies.breakdown import breakdown
-from strobe.core.studies.compare import compare, variants_of
+from strobe.core.studies.compare import compare, make_variants
 from strobe.core.studies.shared.measuring import Measured, Options
 from strobe.core.studies.verify_outputs import verify_outputs
 from strobe.core.subjects.callable_subject import CallableSubject
-from strobe.core.subjects.callables import Target, one_part, target_of
-from strobe.core.treatments.treated import treated
+from strobe.core.subjects.callables import Target, make_target, one_part
+from strobe.core.treatments.treated import find_treated
 
 Work = Callable[[CallableSubject, Live], tuple[Result, Measured | None]]
 
 
-def compared(request: VerbArguments, guards: Guards | None) -> ShownAnswer[CompareResult]:
+def run_comparison(request: VerbArguments, guards: Guards | None) -> ShownAnswer[CompareResult]:
     """Compare the things of ``request``, the first of which is the baseline. Raises UserError."""
 
     def work(subject: CallableSubject, live: Live) -> tuple[CompareResult, Measured]:
         subject.first_calls(live.stage)
         # Probes would be in the way of what was compiled before, and a count of what torch does not compute.
         options = _options(request, counted=False, probed=False)
-        return compare(subject, variants_of(subject.targets), "inference", options, live, guards)
+        return compare(subject, make_variants(subject.targets), "inference", options, live, guards)
 
-    return answer_of(request, work, {"guard": str(guards.requested) if guards is not None else ""})
+    return produce_answer(request, work, {"guard": str(guards.requested) if guards is not None else ""})
 
 
 def broken_down(request: VerbArguments, depth: int, count: bool) -> ShownAnswer[BreakdownResult]:
@@ -56,12 +56,14 @@ def broken_down(request: VerbArguments, depth: int, count: bool) -> ShownAnswer[
         result, (measured,) = breakdown(subject, ["inference"], options, reporter=live)
         return result, measured
 
-    return answer_of(request, work, {"depth": depth, "count": count})
+    return produce_answer(request, work, {"depth": depth, "count": count})
 
 
-def verified(request: VerbArguments, guard: Guard) -> ShownAnswer[VerifyResult]:
+def run_verification(request: VerbArguments, guard: Guard) -> ShownAnswer[VerifyResult]:
     """Compare the second thing of ``request`` with the first. Raises UserError."""
-    return answer_of(request, lambda subject, live: (verify_outputs(subject, guard, live), None), {"guard": str(guard)})
+    return produce_answer(
+        request, lambda subject, live: (verify_outputs(subject, guard, live), None), {"guard": str(guard)}
+    )
 
 
 def _options(request: VerbArguments, **how: Any) -> Options:
@@ -69,7 +71,7 @@ def _options(request: VerbArguments, **how: Any) -> Options:
     return Options(budget, in_spread=False, **how)
 
 
-def answer_of(request: VerbArguments, work: Work, config: dict[str, Any]) -> ShownAnswer[Any]:
+def produce_answer(request: VerbArguments, work: Work, config: dict[str, Any]) -> ShownAnswer[Any]:
     """Make the subject, have ``work`` measure it, and complete the answer."""
     started = time.monotonic()
     with _plain(Live()) as live:
@@ -80,11 +82,11 @@ def answer_of(request: VerbArguments, work: Work, config: dict[str, Any]) -> Sho
     result.notes += beside
     result.duration_s = round(time.monotonic() - started, 3)
     result.config = {**request.config, **config}
-    result.findings = [finding.model_copy(update={"do": as_arguments(finding.do)}) for finding in advise(result)]
+    result.findings = [finding.model_copy(update={"do": reword_flags(finding.do)}) for finding in advise(result)]
     return ShownAnswer(result, measured.sections if measured is not None else ())
 
 
-def as_arguments(text: str) -> str:
+def reword_flags(text: str) -> str:
     """Write the flags in ``text`` that are arguments here as arguments.
 
     >>> as_arguments("Measure longer: --seconds=120.")
@@ -95,7 +97,7 @@ def as_arguments(text: str) -> str:
 
 
 def _subject(request: VerbArguments) -> CallableSubject:
-    targets = [target_of(name, thing) for name, thing in request.things.items()]
+    targets = [make_target(name, thing) for name, thing in request.things.items()]
     _refuse_one_recipe_on_both(targets)
     inputs = request.inputs if type(request.inputs) is list else [request.inputs]
     return CallableSubject(targets, inputs, request.seed, request.device, request.name)
@@ -106,7 +108,7 @@ def _refuse_one_recipe_on_both(targets: Sequence[Target]) -> None:
     for (one, first), (other, second) in itertools.combinations([(each.name, each.modules) for each in targets], 2):
         known = {id(module) for module in first.values()}
         both = [module for module in second.values() if id(module) in known]
-        if any(treated(module) is not None for module in both):
+        if any(find_treated(module) is not None for module in both):
             raise UserError(
                 f"'{one}' and '{other}' are one object, and put_on has put a recipe on it: it is on both. "
                 "Make the policy twice, and put the recipe on one of the two"

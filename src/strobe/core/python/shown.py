@@ -50,9 +50,9 @@ class ShownAnswer(Generic[R]):
         It holds result.json, report.html and trace.json.gz; `strobe report`, `strobe diff` and `strobe history` read
         it. Raises NotKeptError where it cannot be written.
         """
-        from strobe.core.cli.keep import latest, trace_of, write_run
+        from strobe.core.cli.keep import build_trace, latest, write_run
 
-        trace = trace_of(self.result, latest(self._sections)) if self._sections else None
+        trace = build_trace(self.result, latest(self._sections)) if self._sections else None
         return write_run(self.result, Path(folder), trace, self._files())
 
     def _files(self) -> dict[str, bytes]:
@@ -110,4 +110,4 @@ class ShownAnswer(Generic[R]):
         from strobe.core.kinds import document
         from strobe.core.report import notebook
 
-        return notebook.render(document(self.result), notebook.plot_of(self.result))
+        return notebook.render(document(self.result), notebook.result_picture(self.result))

@@ -64,9 +64,9 @@ def compare(
     request = VerbArguments(variants, inputs, seconds, interval, device, name, seed)
     guards = Guards.parse(guard)
     announce_imports()
-    from strobe.core.python.run import compared
+    from strobe.core.python.run import run_comparison
 
-    return compared(request, guards if guard.strip() else None)
+    return run_comparison(request, guards if guard.strip() else None)
 
 
 def breakdown(
@@ -136,9 +136,9 @@ def verify(
     request = VerbArguments({"before": before, "after": after}, inputs, 1.0, 1.0, device, "", seed)
     limits = Guard.parse(guard)
     announce_imports()
-    from strobe.core.python.run import verified
+    from strobe.core.python.run import run_verification
 
-    return verified(request, limits)
+    return run_verification(request, limits)
 
 
 def announce_imports(library: str = "") -> None:

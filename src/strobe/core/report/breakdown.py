@@ -10,17 +10,17 @@ from strobe.core.report.frame import Plots
 from strobe.core.results import units
 from strobe.core.results.answer import BreakdownResult, Result
 from strobe.core.results.measurement import Component, Measurement
-from strobe.core.results.queued import filled
+from strobe.core.results.queued import find_filled_calls
 
 
 def outline(result: BreakdownResult, depth: int | None = None) -> Document:
     """Return the document of a breakdown; ``depth`` limits the levels of its trees."""
     sections = pace.cadence_sections(result) + measured.sections(result, depth)
-    for m in _limited(result):
+    for m in _limited_measurements(result):
         sections += limits.sections([(m.name, m)], m.name)
     sections += memory.sections(result.measurements, depth)
     sections += more.sections(result)
-    sentences = answers(result) + [limits.line(result.subject.name, m) for m in _limited(result)]
+    sentences = answers(result) + [limits.line(result.subject.name, m) for m in _limited_measurements(result)]
     sentences += [text for m in result.measurements if (text := _energy(m))]
     return measured.document(result, sentences + pace.cadence_answers(result), sections)
 
@@ -28,21 +28,21 @@ def outline(result: BreakdownResult, depth: int | None = None) -> Document:
 def plots(result: BreakdownResult, depth: int | None = None) -> Plots:
     """Return the plots of a measured answer, and the roofline of inference."""
     drawn = measured.plots(result, depth)
-    for m in _limited(result):
+    for m in _limited_measurements(result):
         drawn |= limits.plots([(m.name, m)], result.machine.ceiling)
     return drawn
 
 
-def _limited(result: BreakdownResult) -> list[Measurement]:
+def _limited_measurements(result: BreakdownResult) -> list[Measurement]:
     """Measurements with a known limit. Paced calls are left out: their limit is the same."""
-    return [m for m in result.advised() if m.limit is not None][:1]
+    return [m for m in result.advised_measurements() if m.limit is not None][:1]
 
 
 def answers(result: Result) -> list[str]:
     """Return each measurement's biggest part and, of a backbone, the rate at which it takes its clips."""
     if not result.measurements:
         return ["Nothing was measured."]
-    measurements = result.advised() if isinstance(result, BreakdownResult) else result.measurements
+    measurements = result.advised_measurements() if isinstance(result, BreakdownResult) else result.measurements
     sentences = [text for m in measurements for text in (_biggest(result, m), rate(m)) if text]
     return [f"{text[:1].upper()}{text[1:]}" for text in sentences]
 
@@ -71,7 +71,7 @@ def _biggest(result: Result, measurement: Measurement) -> str:
     whole = measurement.samples.summary
     total = f"{units.short_ms(whole.median)} ms"
     subject, name = result.subject.name, measurement.name
-    if (few := filled(measurement.samples.values)) is not None:
+    if (few := find_filled_calls(measurement.samples.values)) is not None:
         calls, took = units.percent(few.calls), f"{units.short_ms(few.each_ms)} ms"
         return (
             f"{calls} of the calls of {subject} take {took} each and hold {units.percent(few.time)} of the time of "
@@ -106,19 +106,19 @@ def _energy(m: Measurement) -> str:
 
 def rate(m: Measurement) -> str:
     """Return how fast a backbone gets through its clips, and what each part around it would let through by itself."""
-    rates = tables.per_call(m)
+    rates = tables.throughput_units(m)
     if m.traits.backbone is None or m.samples.summary.median <= 0:
         return ""
 
-    def per_second(ms: float, unit: str) -> str:
+    def format_rate(ms: float, unit: str) -> str:
         return f"{units.rate(1000 * rates[unit] / ms)} {unit}"
 
-    *clips, frames = [per_second(m.samples.summary.median, unit) for unit in rates]
+    *clips, frames = [format_rate(m.samples.summary.median, unit) for unit in rates]
     end_to_end = f"end to end that is {frames}{f' ({clips[0]})' if clips else ''}"
     parts = [c for c in m.components if c.depth == 1 and not c.other and c.summary.median > 0]
     if len(parts) < 2:
         return f"{end_to_end}."
     fastest = list(rates)[-1]
     limit = max(parts, key=lambda c: c.summary.median)
-    by_itself = ", ".join(f"{c.name} {per_second(c.summary.median, fastest)}" for c in parts)
+    by_itself = ", ".join(f"{c.name} {format_rate(c.summary.median, fastest)}" for c in parts)
     return f"{end_to_end}; by itself {by_itself}: the {limit.name} limits it."

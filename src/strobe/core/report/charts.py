@@ -75,7 +75,7 @@ class Colours:
         kinds = dict.fromkeys(self._kind(name) for name in names if name != "other")
         self._of = {kind: colour(i) for i, kind in enumerate(kinds)}
 
-    def of(self, name: str) -> str:
+    def part_colour(self, name: str) -> str:
         """Return the colour of the part ``name``."""
         return OTHER if name == "other" else self._of.get(self._kind(name), PALETTE[0])
 
@@ -136,7 +136,7 @@ def crosses(name: str, x: Sequence[Place], colour: str, **more: Any) -> Trace:
 
 
 def _scatter(name: str, x: Sequence[Place], y: Sequence[Place], hover: str | None) -> Trace:
-    trace: Trace = {"type": "scatter", "name": name, "x": _rounded(x, 9), "y": _rounded(y)}
+    trace: Trace = {"type": "scatter", "name": name, "x": _round_values(x, 9), "y": _round_values(y)}
     return trace if hover is None else trace | {"hovertemplate": hover}
 
 
@@ -158,14 +158,14 @@ def bars(
         more: Plotly's further properties of the trace.
     """
     trace: Trace = {"type": "bar", "name": name, "marker": {"color": colour}}
-    drawn, at = _rounded(values), list(places)
+    drawn, at = _round_values(values), list(places)
     trace |= {"x": at, "y": drawn} if upright else {"orientation": "h", "x": drawn, "y": at}
     trace |= {"text": list(labels), "textposition": "none"} if labels else {}
     trace |= {} if hover is None else {"hovertemplate": hover}
     return trace | more
 
 
-def written(texts: Sequence[str]) -> JsonObject:
+def bar_text_properties(texts: Sequence[str]) -> JsonObject:
     """Return the properties of `bars` that write a text into each of them, where there is room."""
     inside = {"textposition": "inside", "insidetextanchor": "middle", "insidetextfont": {"color": "#fff"}}
     return {"text": list(texts), "textangle": 0, **inside}
@@ -276,7 +276,7 @@ def is_wide(values: Sequence[float]) -> bool:
     return min(values, default=0) > 0 and max(values) / min(values) > WIDE
 
 
-def line_at(place: Place, axis: Literal["x", "y"] = "x", **style: object) -> JsonObject:
+def dashed_line(place: Place, axis: Literal["x", "y"] = "x", **style: object) -> JsonObject:
     """Return a shape of the layout: a dashed line across the plot at ``place`` of ``axis``, such as a target."""
     other = "y" if axis == "x" else "x"
     ends = {
@@ -296,7 +296,7 @@ def diagonal(low: float, high: float) -> JsonObject:
     return {"type": "line", **ends, "layer": "below", "line": {"dash": "dot", "width": 1, "color": OTHER}}
 
 
-def _rounded(values: Iterable[Place], figures: int = 6) -> list[Place]:
+def _round_values(values: Iterable[Place], figures: int = 6) -> list[Place]:
     return [_round(value, figures) for value in values]
 
 

@@ -18,21 +18,21 @@ from strobe.core.results.measurement import Measurement
 def outline(result: CompareResult, depth: int | None = None) -> Document:
     """Return the document of a comparison; ``depth`` limits the levels of its trees."""
     shown = sections(result, depth)
-    shown += limits.sections(_named(result), result.measurements[-1].name) if result.measurements else []
+    shown += limits.sections(_named_measurements(result), result.measurements[-1].name) if result.measurements else []
     shown += memory.sections(result.measurements, depth, detail=True)
     shown += more.sections(result)
     sentences = _other_acting(result) + answers(result) + pace.cadence_answers(result)
-    sentences += sameness.answers(sameness.of_comparisons(result.judged()), result.yardsticks)
+    sentences += sameness.answers(sameness.comparison_candidates(result.judged_comparisons()), result.yardsticks)
     sentences += more.answers(result)
     return measured.document(result, sentences, shown)
 
 
 def answers(result: Result) -> list[str]:
     """Return the verdicts and, of backbones, their rates; the biggest parts where nothing could be judged."""
-    if not result.judged():
+    if not result.judged_comparisons():
         return breakdown.answers(result)
-    sentences = [pair.verdict.sentence for pair in result.judged()]
-    sentences += [sentence for pair in result.judged() if (sentence := _outputs(pair))]
+    sentences = [pair.verdict.sentence for pair in result.judged_comparisons()]
+    sentences += [sentence for pair in result.judged_comparisons() if (sentence := _outputs(pair))]
     return sentences + [f"{m.name}: {rate}" for m in result.measurements if (rate := breakdown.rate(m))]
 
 
@@ -40,7 +40,7 @@ def _other_acting(result: Result) -> list[str]:
     """Return which variants do not act as their baseline, before anything is said of their time."""
     return [
         f"'{pair.candidate}' does not act as '{pair.baseline}' does: {pair.broken}."
-        for pair in result.judged()
+        for pair in result.judged_comparisons()
         if pair.broken and not (pair.agreement is not None and pair.agreement.on_purpose)
     ]
 
@@ -70,28 +70,28 @@ def sections(result: Result, depth: int | None) -> list[Section]:
     if len(result.measurements) < 2:
         return measured.sections(result, depth)
     shown = [Section("samples", "Comparison", tables.metrics(result))]
-    if result.judged():
-        shown.append(Section("verdict", "Verdict", tables.verdicts(result), _about(result)))
+    if result.judged_comparisons():
+        shown.append(Section("verdict", "Verdict", tables.verdicts(result), _explain_ratio(result)))
     shown += agreement(result)
     if (same := tables.gradients(result)) is not None:
-        notes = dict.fromkeys(c.gradient.note for c in result.judged() if c.gradient and c.gradient.note)
+        notes = dict.fromkeys(c.gradient.note for c in result.judged_comparisons() if c.gradient and c.gradient.note)
         shown.append(Section("gradients", "Do they train the same?", same, text=list(notes)))
     shown += measured.guidance(result)
-    parted = _with_parts(result)
+    parted = _divided_measurements(result)
     if len(parted) > 1:
         shown.append(Section("parts", "Parts side by side", tables.parts(parted, depth)))
     shown += pace.cadence_sections(result)
     return [*shown, *measured.each(result, depth, detail=len(parted) > 1), *measured.blocks(result)]
 
 
-def _about(result: Result) -> list[str]:
+def _explain_ratio(result: Result) -> list[str]:
     """Return which ratio the verdicts go by, and where that of the medians is another."""
     about = [
         "The change is that of the typical pair (Hodges and Lehmann's estimate). A disturbance that slows both "
         "sides of a pair cancels in it."
     ]
     medians = {m.name: m.samples.summary.median for m in result.measurements}
-    for pair in result.judged():
+    for pair in result.judged_comparisons():
         before, after = medians.get(pair.baseline, 0.0), medians.get(pair.candidate, 0.0)
         interval = pair.verdict.interval
         if pair.verdict.pairs and before > 0 and after > 0 and not interval.low <= after / before <= interval.high:
@@ -100,18 +100,18 @@ def _about(result: Result) -> list[str]:
                 f"The medians of {names} differ by {units.change(after / before)}, their pairs by "
                 f"{units.change(pair.verdict.ratio)}: the samples are skewed, or have two modes. Believe the pairs."
             )
-    return about if any(pair.verdict.pairs for pair in result.judged()) else []
+    return about if any(pair.verdict.pairs for pair in result.judged_comparisons()) else []
 
 
 def agreement(result: Result) -> list[Section]:
     """Return how far the candidates' actions moved: in σ with yardsticks where that is known, else by the cosine."""
-    candidates = sameness.of_comparisons(result.judged())
+    candidates = sameness.comparison_candidates(result.judged_comparisons())
     if sameness.has_errors(candidates):
-        of_outputs = sameness.what_moves(candidates) == "outputs"
+        of_outputs = sameness.compared_quantity(candidates) == "outputs"
         return sameness.sections(candidates, yardsticks(result), sameness.OF_OUTPUTS if of_outputs else sameness.TITLE)
     if (same := tables.agreement(result)) is None:
         return []
-    known = [c.agreement for c in result.judged() if c.agreement is not None]
+    known = [c.agreement for c in result.judged_comparisons() if c.agreement is not None]
     title = sameness.OF_OUTPUTS if any(agreement.of == "outputs" for agreement in known) else sameness.TITLE
     notes = dict.fromkeys(agreement.note for agreement in known if agreement.note)
     return [Section(sameness.KEY, title, same, text=list(notes))]
@@ -124,17 +124,17 @@ def yardsticks(result: Result) -> list[Yardstick]:
 
 def plots(result: Result, depth: int | None = None) -> Plots:
     """Return the plots of each section, by its key; ``depth`` limits the levels of the parts side by side."""
-    drawn, parted = measured.plots(result), _with_parts(result)
-    drawn |= sameness_plots.plots(sameness.of_comparisons(result.judged()), yardsticks(result))
-    drawn |= limits.plots(_named(result), result.machine.ceiling)
+    drawn, parted = measured.plots(result), _divided_measurements(result)
+    drawn |= sameness_plots.plots(sameness.comparison_candidates(result.judged_comparisons()), yardsticks(result))
+    drawn |= limits.plots(_named_measurements(result), result.machine.ceiling)
     return drawn | ({"parts": [_side_by_side(parted, depth)]} if len(parted) > 1 else {})
 
 
-def _named(result: Result) -> list[limits.Named]:
+def _named_measurements(result: Result) -> list[limits.Named]:
     return [(m.name, m) for m in result.measurements]
 
 
-def _with_parts(result: Result) -> list[Measurement]:
+def _divided_measurements(result: Result) -> list[Measurement]:
     return [m for m in result.measurements if m.components]
 
 
@@ -144,7 +144,7 @@ def _side_by_side(measurements: Sequence[Measurement], depth: int | None) -> Plo
     def largest(path: tuple[str, ...]) -> float:
         return max(by_path[path].share for by_path in medians if path in by_path)
 
-    paths = [p for p in tables.aligned([list(by_path) for by_path in medians]) if largest(p) >= 0.01]
+    paths = [p for p in tables.align_paths([list(by_path) for by_path in medians]) if largest(p) >= 0.01]
     names = [" › ".join(path[-2:]) for path in paths]
     hover, traces = "%{text}<br>%{x:,.4~g} ms<extra>%{fullData.name}</extra>", []
     for index, (m, by_path) in enumerate(zip(measurements, medians, strict=True)):

@@ -52,7 +52,7 @@ def render_brief(document: Document, console: Console, whole: str = "--full") ->
     section = first_table(document)
     hidden = 0
     if section is not None and section.table is not None:
-        shown = shortened(section.table, ROWS)
+        shown = truncate_rows(section.table, ROWS)
         hidden = len(section.table.rows) - len(shown.rows)
         console.print()
         console.print(Text(section.title.upper(), style="bold"))
@@ -70,13 +70,13 @@ def first_table(document: Document) -> Section | None:
     return next((section for section in document.sections if section.table is not None and not section.detail), None)
 
 
-def shortened(whole: Table, limit: int) -> Table:
+def truncate_rows(whole: Table, limit: int) -> Table:
     """Return at most ``limit`` rows, in their order.
 
     Parts with a share go by it, the smallest first, and each before what it is a part of; the first level's 'other'
     stays. Of other trees the deepest parts go first, then the last rows.
     """
-    if _by_share(whole):
+    if _has_shares(whole):
         return Table(whole.columns, _largest(whole.rows, limit))
     deepest = max((row.depth for row in whole.rows), default=0)
     rows = whole.rows
@@ -106,7 +106,7 @@ def _always_shown(row: Row) -> bool:
     return row.kind == "whole" or (row.kind == "other" and row.depth <= 1)
 
 
-def _by_share(table: Table) -> bool:
+def _has_shares(table: Table) -> bool:
     return any(row.share is not None and row.kind != "whole" for row in table.rows)
 
 
@@ -118,7 +118,7 @@ def _left_out(document: Document, rows: int) -> str:
     counts = {
         "answer": len(document.answers) - ANSWERS,
         "finding": len(document.findings) - FINDINGS,
-        "smaller row" if first is not None and first.table is not None and _by_share(first.table) else "row": rows,
+        "smaller row" if first is not None and first.table is not None and _has_shares(first.table) else "row": rows,
         "table": tables,
         "note": len(document.notes),
     }

@@ -23,10 +23,10 @@ S = TypeVar("S")
 class _PlainText:
     """Base of records whose text becomes one printable line each, but for the fields in ``AS_IT_IS``."""
 
-    AS_IT_IS: tuple[str, ...] = ()
+    VERBATIM: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        for name in (each.name for each in fields(self) if each.name not in self.AS_IT_IS):  # type: ignore[arg-type]
+        for name in (each.name for each in fields(self) if each.name not in self.VERBATIM):  # type: ignore[arg-type]
             object.__setattr__(self, name, _made_plain(getattr(self, name)))
 
 
@@ -69,16 +69,18 @@ class Table:
     columns: list[Column]
     rows: list[Row]
 
-    def without_empty_columns(self) -> Table:
+    def drop_empty_columns(self) -> Table:
         """Return the table without the columns in which no part has anything."""
         parts = [row for row in self.rows if row.kind != "whole"] or self.rows
-        return self.columns_at([i for i in range(len(self.columns)) if any(row.cells[i] is not None for row in parts)])
+        return self.select_columns(
+            [i for i in range(len(self.columns)) if any(row.cells[i] is not None for row in parts)]
+        )
 
     def first_columns(self, count: int) -> Table:
         """Return the table with its first ``count`` columns only."""
-        return self.columns_at(range(count))
+        return self.select_columns(range(count))
 
-    def columns_at(self, places: Sequence[int]) -> Table:
+    def select_columns(self, places: Sequence[int]) -> Table:
         """Return the table with the columns at ``places`` only."""
         rows = [Row([row.cells[i] for i in places], row.kind, row.depth, row.share) for row in self.rows]
         return Table([self.columns[i] for i in places], rows)
@@ -111,7 +113,7 @@ def figure(title: str, get: Callable[[R], V | None], show: Callable[[V], str | N
     return ColumnOf(Column(title), lambda record, _: None if (value := get(record)) is None else show(value))
 
 
-def scaled(
+def scaled_column(
     title: str, get: Callable[[R], V | None], show: Callable[[V | None, int], str | None] = units.ms
 ) -> ColumnOf[R]:
     """Return a column of numbers that ``show`` writes with the decimals of their table."""
@@ -123,7 +125,7 @@ def figures(show: Callable[[V], str | None], *columns: tuple[str, Callable[[R], 
     return [figure(title, get, show) for title, get in columns]
 
 
-def of(get: Callable[[R], S], columns: Columns[S]) -> Columns[R]:
+def lift_columns(get: Callable[[R], S], columns: Columns[S]) -> Columns[R]:
     """Return the columns of what ``get`` takes out of a record."""
     return [
         ColumnOf(each.head, lambda record, decimals, each=each: each.cell(get(record), decimals)) for each in columns
@@ -151,7 +153,7 @@ def table(
 class Clip(_PlainText):
     """One video: whose, how it ended in words, and its files within the run's folder."""
 
-    AS_IT_IS = ("file", "poster")
+    VERBATIM = ("file", "poster")
 
     title: str
     ending: str
@@ -181,7 +183,7 @@ class Section(_PlainText):
     page shows.
     """
 
-    AS_IT_IS = ("key",)
+    VERBATIM = ("key",)
 
     key: str
     title: str
@@ -209,14 +211,14 @@ def listing(
     if not records:
         return []
     rows = table(records, columns, decimals)
-    return [Section(key, title, rows if whole else rows.without_empty_columns(), list(text), detail)]
+    return [Section(key, title, rows if whole else rows.drop_empty_columns(), list(text), detail)]
 
 
 @dataclass(frozen=True)
 class Document(_PlainText):
     """All that a report says; ``raw`` are titled blocks of several lines, which only a page shows."""
 
-    AS_IT_IS = ("raw",)
+    VERBATIM = ("raw",)
 
     kind: str
     title: str

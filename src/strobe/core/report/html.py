@@ -46,7 +46,7 @@ def render(document: Document, plots: Mapping[str, Sequence[Plot]], folder: Path
     return template("page.html.j2").render(
         page=document,
         figures=figures,
-        data=as_json([figure for of_section in figures.values() for figure in of_section]),
+        data=script_json([figure for of_section in figures.values() for figure in of_section]),
         style=Markup(part("page.css")),
         script=Markup(script),
         plotly=Markup(compressed),
@@ -94,7 +94,7 @@ def script_hash(source: str) -> str:
     return f"'sha256-{base64.b64encode(hashlib.sha256(source.encode()).digest()).decode()}'"
 
 
-def as_json(data: object) -> Markup:
+def script_json(data: object) -> Markup:
     """Return JSON for a script element, which ``</script>`` in a string must not end."""
     text = json.dumps(data, allow_nan=False, separators=(",", ":"))
     return Markup(text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026"))
@@ -186,7 +186,7 @@ def render_runs(lines: Sequence[RunLine], title: str) -> str:
     return template("runs_page.html.j2").render(
         title=legible(title),
         runs=shown,
-        data=as_json([{"folder": legible(line.folder), "figures": line.figures} for line in ordered]),
+        data=script_json([{"folder": legible(line.folder), "figures": line.figures} for line in ordered]),
         style=Markup(part("page.css") + part("runs_page.css")),
         script=Markup(script),
         digest=Markup(script_hash(script)),

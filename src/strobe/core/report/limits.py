@@ -19,7 +19,7 @@ from strobe.core.report.document import (
     figure,
     figures,
     heads,
-    scaled,
+    scaled_column,
     table,
     words,
 )
@@ -112,9 +112,9 @@ def _wholes(named: Sequence[Named], what: str) -> Table:
 
 _PARTS: Columns[PartLimit] = [
     words("Part", lambda part: part.part),
-    scaled("ms (median)", lambda part: part.ms),
-    scaled("At least (ms)", lambda part: part.least_ms),
-    scaled("Above it (ms)", lambda part: part.ms - part.least_ms),
+    scaled_column("ms (median)", lambda part: part.ms),
+    scaled_column("At least (ms)", lambda part: part.least_ms),
+    scaled_column("Above it (ms)", lambda part: part.ms - part.least_ms),
     words("Bound by", lambda part: part.bound or None),
     figure(
         "% of ceiling", lambda part: part.compute_ms / part.ms if _gflop(part) and part.ms > 0 else None, units.percent
@@ -134,7 +134,7 @@ def _parts(limit: Limit) -> Table:
         units.digits(total),
         kind=lambda part: "other" if part is limit.parts[-1] else "part",
         share=lambda part: part.ms / total if total > 0 else None,
-    ).without_empty_columns()
+    ).drop_empty_columns()
 
 
 def _gflop(part: PartLimit) -> float:

@@ -41,7 +41,7 @@ def figures(answer: Answer) -> dict[str, float]:
         for part in measurement.components:
             if part.depth <= DEEPEST:
                 logged[f"{measurement.name}/{'/'.join(part.path)}/median_ms"] = part.summary.median
-    for judged in answer.judged():
+    for judged in answer.judged_comparisons():
         logged[f"{judged.candidate} vs {judged.baseline}/ratio"] = judged.verdict.ratio
     return logged
 

@@ -64,7 +64,7 @@ def each(result: Result, depth: int | None, *, detail: bool = False) -> list[Sec
     for index, m in enumerate(result.measurements):
         table = tables.breakdown(m, depth) if m.components else None
         clock = "device time" if m.clock == "device" else "host time"
-        about = [f"{name}: {value}" for name, value in m.traits.labelled().items()]
+        about = [f"{name}: {value}" for name, value in m.traits.labelled_values().items()]
         text = [", ".join([*([m.phase] if m.phase != m.name else []), clock, *about])]
         title = m.name + (" in detail" if detail else "")
         shown.append(Section(f"measurement-{index}", title, table, text, detail))
@@ -93,7 +93,7 @@ def compiled_code(measurements: Sequence[Measurement]) -> list[Section]:
     return shown + listing("compiled-places", "Where compiled code stops, or is compiled again", places, _PLACES)
 
 
-def _why(place: CompiledPlace) -> str:
+def _place_reasons(place: CompiledPlace) -> str:
     marks = [f"reached {place.limit}"] * bool(place.limit) + [f"{place.late} after the warm-up"] * bool(place.late)
     return "; ".join([*marks, *place.reasons])
 
@@ -102,7 +102,7 @@ _COMPILED: Columns[tuple[str, Compilation]] = [
     words("Compiled", lambda one: one[0]),
     figure("Graphs", lambda one: one[1].graphs),
     figure("Breaks (lines)", lambda one: len(one[1].breaks)),
-    figure("Recompiled", lambda one: sum(place.times for place in one[1].of("recompiled"))),
+    figure("Recompiled", lambda one: sum(place.times for place in one[1].select_places("recompiled"))),
     figure("after warm-up", lambda one: sum(place.late for place in one[1].places)),
     figure("Compile s", lambda one: one[1].compile_s, units.figures(3)),
     figure("Capture s", lambda one: one[1].capture_s, units.figures(3)),
@@ -114,7 +114,7 @@ _PLACES: Columns[tuple[str, CompiledPlace]] = [
     words("Where", lambda one: one[1].where),
     words("In", lambda one: one[1].function or None),
     figure("Times", lambda one: one[1].times),
-    words("Why", lambda one: _why(one[1])),
+    words("Why", lambda one: _place_reasons(one[1])),
 ]
 
 
@@ -138,7 +138,10 @@ def _samples(measurements: Sequence[Measurement]) -> list[Plot]:
         group = [(m.name, m.samples) for m in measurements if m.phase == phase and m.samples.values]
         label = f" ({phase})" if len(phases) > 1 else ""
         if group:
-            drawn += [spread(f"Spread of the samples{label}", group), in_order(f"In the order taken{label}", group)]
+            drawn += [
+                spread(f"Spread of the samples{label}", group),
+                plot_sample_order(f"In the order taken{label}", group),
+            ]
     return drawn
 
 
@@ -221,7 +224,9 @@ def icicle(m: Measurement, colours: Colours) -> Plot:
         "texttemplate": "%{label}<br>%{customdata[1]}",
         "hovertemplate": "%{label}<br>%{customdata[0]} (mean), %{customdata[1]}<extra></extra>",
         "leaf": {"opacity": 1},
-        "marker": {"colors": ["rgba(0,0,0,0)", *(OTHER if c.other else colours.of(c.name) for c in parts.values())]},
+        "marker": {
+            "colors": ["rgba(0,0,0,0)", *(OTHER if c.other else colours.part_colour(c.name) for c in parts.values())]
+        },
         "tiling": {"orientation": "v", "pad": 1},
         "pathbar": {"visible": False},
     }
@@ -244,9 +249,9 @@ def timeline(spans: Sequence[Span], colours: Colours) -> Plot:
         "",
         [places[threads.index(s.thread), s.depth] for s in drawn],
         [s.duration_ms for s in drawn],
-        [colours.of(s.name) for s in drawn],
+        [colours.part_colour(s.name) for s in drawn],
         "%{text}<br>%{customdata[1]}, from %{base:.3f} ms<br>%{customdata[0]}<extra></extra>",
-        **charts.written([s.name for s in drawn]),
+        **charts.bar_text_properties([s.name for s in drawn]),
         base=[round(s.start_ms, 6) for s in drawn],
         customdata=[[s.thread, f"{units.ms(s.duration_ms, decimals)} ms"] for s in drawn],
         width=0.92,
@@ -281,7 +286,7 @@ def _spread(index: int, name: str, samples: Samples, split: bool) -> Trace:
     colour = charts.colour(index)
     trace: Trace = {
         "orientation": "h",
-        "x": _rounded(samples.values),
+        "x": _round_values(samples.values),
         "y0": name,
         "name": name,
         "marker": {"color": colour, "size": 4, "opacity": 0.55},
@@ -298,19 +303,19 @@ def _spread(index: int, name: str, samples: Samples, split: bool) -> Trace:
     return trace | {"box": {"visible": False}, "meanline": {"visible": True}}
 
 
-def in_order(title: str, group: Sequence[tuple[str, Samples]]) -> Plot:
+def plot_sample_order(title: str, group: Sequence[tuple[str, Samples]]) -> Plot:
     """Return samples over the course of the run, with those of the warm-up drawn hollow."""
     traces = []
     for index, (name, samples) in enumerate(group):
         colour, cut = charts.colour(index), len(samples.warmup)
         hover, together = "%{x}: %{y:.4~g} ms<extra>%{fullData.name}</extra>", {"legendgroup": str(index)}
         if cut:
-            at, values = list(range(1, cut + 1))[:MANY], _rounded(samples.warmup)
+            at, values = list(range(1, cut + 1))[:MANY], _round_values(samples.warmup)
             drawn = charts.points(
                 f"{name}: warm-up", at, values, colour, hover, size=7, symbol="circle-open", **together
             )
             traces.append(drawn)
-        at, values = list(range(cut + 1, cut + 1 + len(samples.values))), _rounded(samples.values)
+        at, values = list(range(cut + 1, cut + 1 + len(samples.values))), _round_values(samples.values)
         traces.append(charts.line(name, at, values, colour, hover, points=4, style={"width": 1}, **together))
     steady = [v for _, s in group for v in s.values]
     warm = [v for _, s in group for v in s.warmup]
@@ -325,5 +330,5 @@ def in_order(title: str, group: Sequence[tuple[str, Samples]]) -> Plot:
     return Plot(title, caption, traces, charts.layout(300, charts.axis("sample"), y, showlegend=len(traces) > 1))
 
 
-def _rounded(values: Sequence[float]) -> list[float]:
+def _round_values(values: Sequence[float]) -> list[float]:
     return [float(f"{value:.6g}") for value in values[:MANY]]

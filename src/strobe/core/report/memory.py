@@ -66,7 +66,7 @@ def parts(measurement: Measurement, depth: int | None = None) -> Table | None:
     memory = measurement.memory
     whole = [measurement.name, units.size(memory.weights), None, units.size(memory.peak_activations)]
     rows = [Row(whole, "whole"), *(row for group in _group_alike(roots) for row in _rows(group))]
-    return Table(heads("<Component | Weights | Kept | Peak"), rows).without_empty_columns()
+    return Table(heads("<Component | Weights | Kept | Peak"), rows).drop_empty_columns()
 
 
 _NOTHING = (None, None, None)
@@ -91,7 +91,7 @@ class _Tree:
         for child in self.children:
             yield from child.figures()
 
-    def like(self, other: _Tree) -> bool:
+    def has_same_figures(self, other: _Tree) -> bool:
         """Return whether both are of one kind, with numbers, and have the same parts with the same figures."""
         numbered = self.kind != self.part.name and self._names() == other._names()
         return numbered and list(self.figures()) == list(other.figures())
@@ -114,7 +114,7 @@ def _group_alike(siblings: Sequence[_Tree]) -> list[list[_Tree]]:
     """Return successive siblings of one kind (block 0, block 1 …) with the same figures together."""
     groups: list[list[_Tree]] = []
     for tree in siblings:
-        if groups and groups[-1][0].like(tree):
+        if groups and groups[-1][0].has_same_figures(tree):
             groups[-1].append(tree)
         else:
             groups.append([tree])

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
-from strobe.core.report.console import ANSWERS, FACTS, FINDINGS, MARKS, ROWS, first_table, shortened
+from strobe.core.report.console import ANSWERS, FACTS, FINDINGS, MARKS, ROWS, first_table, truncate_rows
 from strobe.core.report.document import Column, Document, Table
 from strobe.core.report.html import template
 from strobe.core.results import units
@@ -80,21 +80,21 @@ def render(document: Document, plot: Picture | None = None) -> str:
     return page
 
 
-def plot_of(result: Result) -> Picture | None:
+def result_picture(result: Result) -> Picture | None:
     """Return the changes of a comparison with their intervals, else the parts of the first measurement.
 
     None if there is neither.
     """
-    if judged := [pair for pair in result.judged() if pair.verdict.pairs][:ROWS]:
+    if judged := [pair for pair in result.judged_comparisons() if pair.verdict.pairs][:ROWS]:
         return _changes(judged)
-    first = next((m for m in result.advised() if m.components), None)
+    first = next((m for m in result.advised_measurements() if m.components), None)
     return _parts(first) if first is not None else None
 
 
 def _page(document: Document, plot: Picture | None, most: int) -> str:
     section = first_table(document)
     whole = section.table if section is not None else None
-    shown = _cut_table(shortened(whole, ROWS), most) if whole is not None else None
+    shown = _cut_table(truncate_rows(whole, ROWS), most) if whole is not None else None
     facts = [(name, _cut(text, most)) for name, text in document.facts if name in FACTS]
     short = replace(
         document,
@@ -139,18 +139,18 @@ def _changes(judged: Sequence[Comparison]) -> Picture:
     room = (high - low) * 0.05 or 0.01
     low, high = low - room, high + room
 
-    def at(ratio: float) -> float:
+    def x_position(ratio: float) -> float:
         return round(_LEFT + (ratio - low) / (high - low) * (_WIDTH - _LEFT - _RIGHT), 1)
 
     bottom = 24 + _ROW * len(judged)
     picture = Picture("Change of time against the first variant, with its interval", bottom + 22)
-    picture.lines.append(LineBetween(at(1.0), 20, at(1.0), bottom, width=0.5))
-    picture.texts.append(TextAt(at(1.0), bottom + 14, "no change", "middle"))
+    picture.lines.append(LineBetween(x_position(1.0), 20, x_position(1.0), bottom, width=0.5))
+    picture.texts.append(TextAt(x_position(1.0), bottom + 14, "no change", "middle"))
     for index, (pair, (least, ratio, most)) in enumerate(zip(judged, ends, strict=True)):
         y = 24 + _ROW * index + _ROW / 2
         picture.texts.append(TextAt(_LEFT - 10, y + 4, _cut(units.plain(pair.candidate), _NAME), "end"))
-        picture.lines.append(LineBetween(at(least), y, at(most), y, _BLUE, 3))
-        picture.boxes.append(Box(at(ratio) - 3, y - 6, 6, 12))
+        picture.lines.append(LineBetween(x_position(least), y, x_position(most), y, _BLUE, 3))
+        picture.boxes.append(Box(x_position(ratio) - 3, y - 6, 6, 12))
         picture.texts.append(TextAt(_WIDTH - _RIGHT + 10, y + 4, units.change(pair.verdict.ratio) or ""))
     return picture
 

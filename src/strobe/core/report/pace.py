@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from strobe.core.report.document import Columns, Section, figure, figures, scaled, table, words
+from strobe.core.report.document import Columns, Section, figure, figures, scaled_column, table, words
 from strobe.core.results import units
 from strobe.core.results.answer import BreakdownResult, Result
 from strobe.core.results.comparison import Comparison
@@ -45,8 +45,8 @@ _CADENCE: Columns[Measurement] = [
     words("Calls", lambda m: m.name),
     words("Spacing", _spacing),
     figure("One every (ms)", lambda m: m.cadence and m.cadence.period_ms, units.places(1)),
-    scaled("ms (median)", lambda m: m.samples.summary.median),
-    scaled("95 % interval", lambda m: m.samples.summary.interval, units.span),
+    scaled_column("ms (median)", lambda m: m.samples.summary.median),
+    scaled_column("95 % interval", lambda m: m.samples.summary.interval, units.span),
     *figures("{:,}".format, ("Calls", lambda m: m.samples.summary.n), ("Late", lambda m: m.cadence and m.cadence.late)),
 ]
 

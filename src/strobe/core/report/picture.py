@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from strobe.core.errors import UserError, in_words
+from strobe.core.errors import UserError, os_error_reason
 from strobe.core.report import html
 from strobe.core.report.charts import Plot
 from strobe.core.report.document import Document
@@ -47,9 +47,9 @@ def write(path: Path, document: Document, plots: Mapping[str, Sequence[Plot]]) -
     page = html.render(figure_only, {section.key: [figure]})
     drawn = photograph(page, WIDTH, int(figure.layout.get("height", 450)) + ABOVE)
     try:
-        _trimmed(drawn, path)
+        _write_trimmed(drawn, path)
     except OSError as error:
-        raise UserError(f"cannot write {path}: {in_words(error)}") from None
+        raise UserError(f"cannot write {path}: {os_error_reason(error)}") from None
 
 
 def photograph(page: str, width: int, height: int) -> bytes:
@@ -76,7 +76,7 @@ def photograph(page: str, width: int, height: int) -> bytes:
         return drawn.read_bytes()
 
 
-def _trimmed(drawn: bytes, path: Path) -> None:
+def _write_trimmed(drawn: bytes, path: Path) -> None:
     """Write a picture without the empty ground below what is drawn."""
     from PIL import Image, ImageChops
 

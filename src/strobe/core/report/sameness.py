@@ -53,12 +53,12 @@ class Candidate:
     unjudged: str = ""
 
     @property
-    def measured(self) -> bool:
+    def has_spread_errors(self) -> bool:
         """Whether its errors are known in units of the spread."""
         return self.agreement is not None and self.agreement.rms is not None
 
 
-def of_comparisons(comparisons: Sequence[Comparison]) -> list[Candidate]:
+def comparison_candidates(comparisons: Sequence[Comparison]) -> list[Candidate]:
     """Return the candidates whose actions were compared; with their baseline's name where there are several."""
     several = len({pair.baseline for pair in comparisons}) > 1
     candidates = []
@@ -69,19 +69,19 @@ def of_comparisons(comparisons: Sequence[Comparison]) -> list[Candidate]:
     return candidates
 
 
-def of_checks(checks: Sequence[Check]) -> list[Candidate]:
+def check_candidates(checks: Sequence[Check]) -> list[Candidate]:
     """Return a candidate for each check."""
     return [Candidate(of.name, of.agreement, of.effect, of.guard, of.broken, of.unjudged) for of in checks]
 
 
 def has_errors(candidates: Sequence[Candidate]) -> bool:
     """Return whether there is more to tell than cosines."""
-    return any(candidate.measured for candidate in candidates)
+    return any(candidate.has_spread_errors for candidate in candidates)
 
 
 def focus(candidates: Sequence[Candidate], closely: Sequence[str] | None = None) -> list[Candidate]:
     """Return the candidates worth a closer look: those named, else those that broke their guard, then the last ones."""
-    known = [candidate for candidate in candidates if candidate.measured]
+    known = [candidate for candidate in candidates if candidate.has_spread_errors]
     if closely is not None and (named := [candidate for candidate in known if candidate.name in closely]):
         return named
     chosen = [
@@ -95,7 +95,9 @@ def answers(candidates: Sequence[Candidate], yardsticks: Sequence[Yardstick]) ->
     """Return a sentence for each candidate with its guard, and one for the yardsticks; none with only cosines."""
     if not has_errors(candidates):
         return []
-    shown = [candidate for candidate in candidates if candidate.measured or candidate.broken or candidate.unjudged]
+    shown = [
+        candidate for candidate in candidates if candidate.has_spread_errors or candidate.broken or candidate.unjudged
+    ]
     # Of many, those that do not hold their guard come before those that are as they should be.
     faulty = [candidate for candidate in shown if candidate.broken or candidate.unjudged]
     chosen = [*faulty, *(candidate for candidate in shown if candidate not in faulty)][:SENTENCES]
@@ -103,7 +105,7 @@ def answers(candidates: Sequence[Candidate], yardsticks: Sequence[Yardstick]) ->
         f"{_describe_move(candidate)}{_describe_guard(candidate)}." for candidate in shown if candidate in chosen
     ]
     sentences += [f"The table has {len(shown) - len(chosen):,} more."] if len(shown) > len(chosen) else []
-    return [*sentences, describe_yardsticks(yardsticks, what_moves(candidates))] if yardsticks else sentences
+    return [*sentences, describe_yardsticks(yardsticks, compared_quantity(candidates))] if yardsticks else sentences
 
 
 def describe_yardsticks(yardsticks: Sequence[Yardstick], of: str = "actions") -> str:
@@ -146,7 +148,7 @@ def sections(
         return []
     shown = focus(candidates, closely)
     notes = [candidate.agreement.note for candidate in candidates if candidate.agreement and candidate.agreement.note]
-    text = [*_about(candidates, yardsticks), *dict.fromkeys(notes)]
+    text = [*_explain_figures(candidates, yardsticks), *dict.fromkeys(notes)]
     shown_sections = [Section(KEY, title, _errors(candidates, yardsticks), text)]
     if any(_dimensions(candidate) for candidate in shown):
         shown_sections.append(_worst_dimensions(shown, len(candidates)))
@@ -160,7 +162,7 @@ def sections(
 
 def _errors(candidates: Sequence[Candidate], yardsticks: Sequence[Yardstick]) -> Table:
     """Return candidates, then yardsticks, with the figures of each."""
-    of = "Outputs of" if what_moves(candidates) == "outputs" else "Actions of"
+    of = "Outputs of" if compared_quantity(candidates) == "outputs" else "Actions of"
     columns = heads(
         f"<{of} | RMS (σ) | p99 (σ) | Worst (σ) | Flips | <Guard | Executed: RMS (σ) | Executed: worst (σ)",
         "Worst token (σ) | Cosine | Calls | <Worst in",
@@ -172,7 +174,7 @@ def _errors(candidates: Sequence[Candidate], yardsticks: Sequence[Yardstick]) ->
     rows += [Row(["yardsticks", *[""] * (len(columns) - 1)], "other")] if yardsticks else []
     rows += [Row(_yardstick(yardstick), "other", depth=1) for yardstick in yardsticks]
     places = [index for index in range(len(columns)) if any(row.cells[index] for row in rows)]
-    return Table(columns, rows).columns_at(places)
+    return Table(columns, rows).select_columns(places)
 
 
 def share_of_flips(share: float | None) -> str | None:
@@ -230,9 +232,9 @@ def _describe_guard(candidate: Candidate) -> str:
     return f": its guard holds ({candidate.guard})" if candidate.guard else ""
 
 
-def what_moves(candidates: Sequence[Candidate]) -> str:
+def compared_quantity(candidates: Sequence[Candidate]) -> str:
     """Return what the candidates' figures are of: 'actions', 'features' or 'outputs'."""
-    return next((of.agreement.of for of in candidates if of.measured and of.agreement is not None), "actions")
+    return next((of.agreement.of for of in candidates if of.has_spread_errors and of.agreement is not None), "actions")
 
 
 def _is_partly_executed(same: Agreement) -> bool:
@@ -245,10 +247,10 @@ def _calls(same: Agreement) -> str:
     return f"all {same.observations:,} calls" if same.observations > 1 else "the one call"
 
 
-def _about(candidates: Sequence[Candidate], yardsticks: Sequence[Yardstick]) -> list[str]:
+def _explain_figures(candidates: Sequence[Candidate], yardsticks: Sequence[Yardstick]) -> list[str]:
     known = [of.agreement for of in candidates if of.agreement is not None and of.agreement.rms is not None]
     spread = "; ".join(dict.fromkeys(same.spread for same in known if same.spread))
-    about = [MEANING[what_moves(candidates)].format(spread=spread or "an unnamed source")]
+    about = [MEANING[compared_quantity(candidates)].format(spread=spread or "an unnamed source")]
     how = dict.fromkeys(same.how for same in known if same.how)
     about += [f"Compared, with the same noise: {'; or '.join(how)}."] if how else []
     executed = dict.fromkeys(same.executed for same in known if _is_partly_executed(same))
@@ -280,7 +282,7 @@ def _worst_dimensions(shown: Sequence[Candidate], of: int) -> Section:
     about = [f"Of {shown[0].name}."] if len(shown) == 1 < of else []
     about += [DIMENSIONS] if most else []
     text = [" ".join(about)] if about else []
-    whole = Table([each.head for each in _DIMENSIONS], rows).without_empty_columns()
+    whole = Table([each.head for each in _DIMENSIONS], rows).drop_empty_columns()
     return Section(f"{KEY}-dimensions", "Which dimensions move", whole, text)
 
 

@@ -61,7 +61,7 @@ def _plot_along(name: str, same: Agreement, yardsticks: Sequence[Yardstick], *, 
     )
     if same.executed is not None and same.executed < length:
         place = same.executed + 0.5
-        layout["shapes"] = [charts.line_at(place, dash="dot")]
+        layout["shapes"] = [charts.dashed_line(place, dash="dot")]
         layout["annotations"] = [
             {"x": place, "y": 0.98, "yref": "paper", "xanchor": "left", "showarrow": False, "xshift": 4}
             | {"text": f"executed: the first {same.executed}"}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from strobe.core.report.document import Column, Columns, Row, Table, figure, heads, scaled, table, words
+from strobe.core.report.document import Column, Columns, Row, Table, figure, heads, scaled_column, table, words
 from strobe.core.results import units
 from strobe.core.results.agreement import Agreement
 from strobe.core.results.answer import Result
@@ -21,7 +21,7 @@ METRICS: dict[str, Callable[[Samples], float | None]] = {
     "Std (ms)": lambda of: of.summary.std,
     "Min (ms)": lambda of: of.summary.min,
     "Max (ms)": lambda of: of.summary.max,
-    f"{units.P_TAIL} (ms)": lambda of: of.at(units.TAIL),
+    f"{units.P_TAIL} (ms)": lambda of: of.quantile(units.TAIL),
 }
 
 
@@ -42,7 +42,7 @@ def breakdown(measurement: Measurement, depth: int | None = None) -> Table:
         cells += [units.span(part.summary.interval, decimals), units.ms(part.host_ms, decimals)]
         cells += [units.percent(part.share), units.gflop(part.gflop), units.percent(part.ceiling_share)]
         rows.append(Row(cells, "other" if part.other else "part", part.depth, part.share))
-    return Table(columns, rows).without_empty_columns()
+    return Table(columns, rows).drop_empty_columns()
 
 
 Path = tuple[str, ...]
@@ -62,7 +62,7 @@ def metrics(result: Result) -> Table:
     """Return the figures of every measurement side by side, and what each candidate differs by."""
     measured = result.measurements
     decimals = units.digits(max((m.samples.summary.median for m in measured), default=0.0))
-    judged = [c for c in result.judged() if {c.baseline, c.candidate} <= {m.name for m in measured}]
+    judged = [c for c in result.judged_comparisons() if {c.baseline, c.candidate} <= {m.name for m in measured}]
     columns = [Column("Metric", numeric=False), *(Column(m.name) for m in measured)]
     columns += [Column(_difference_title(c, len(judged))) for c in judged]
 
@@ -71,14 +71,14 @@ def metrics(result: Result) -> Table:
         for pair in judged:
             before = figure(result.measurement(pair.baseline))
             after = figure(result.measurement(pair.candidate))
-            cells.append(None if before is None or after is None else units.signed(after - before, places))
+            cells.append(None if before is None or after is None else units.format_signed(after - before, places))
         return Row(cells)
 
     rows = [row(title, lambda m, of=of: of(m.samples), decimals) for title, of in METRICS.items()]
-    for unit in dict.fromkeys(unit for m in measured for unit in per_call(m)):
+    for unit in dict.fromkeys(unit for m in measured for unit in throughput_units(m)):
 
         def rate(m: Measurement, unit: str = unit) -> float | None:
-            mean, per_iteration = m.samples.summary.mean, per_call(m).get(unit)
+            mean, per_iteration = m.samples.summary.mean, throughput_units(m).get(unit)
             return 1000 * per_iteration / mean if per_iteration is not None and mean > 0 else None
 
         fastest = max((r for m in measured if (r := rate(m)) is not None), default=1.0)
@@ -90,7 +90,7 @@ def metrics(result: Result) -> Table:
     return Table(columns, rows)
 
 
-def per_call(m: Measurement) -> dict[str, float]:
+def throughput_units(m: Measurement) -> dict[str, float]:
     """Return unit of throughput → how many of it one call makes. Backbones take clips with their frames, or images."""
     clips, backbone = m.traits.batch_size, m.traits.backbone
     if clips is not None and backbone is not None and max(clips, frames := backbone.frames_per_clip) < 1e6:
@@ -109,49 +109,49 @@ def _difference_title(pair: Comparison, many: int) -> str:
 def verdicts(result: Result) -> Table:
     """Return every judgement with its interval."""
     decimals = units.digits(max((m.samples.summary.median for m in result.measurements), default=0.0))
-    return table(result.judged(), _VERDICTS, decimals).without_empty_columns()
+    return table(result.judged_comparisons(), _VERDICTS, decimals).drop_empty_columns()
 
 
-def _names_of(pair: Comparison) -> str:
+def _pair_names(pair: Comparison) -> str:
     return f"{pair.candidate} vs {pair.baseline}"
 
 
 _VERDICTS: Columns[Comparison] = [
-    words("Compared", _names_of),
+    words("Compared", _pair_names),
     words("Verdict", lambda pair: pair.verdict.kind),
     figure("Change", lambda pair: pair.verdict.ratio, units.change),
     figure("Interval of it", lambda pair: pair.verdict.interval, units.change_span),
-    scaled("Difference (ms)", lambda pair: pair.difference_ms, units.signed),
-    scaled("Interval of it (ms)", lambda pair: pair.difference, units.signed_span),
+    scaled_column("Difference (ms)", lambda pair: pair.difference_ms, units.format_signed),
+    scaled_column("Interval of it (ms)", lambda pair: pair.difference, units.signed_span),
     figure("Pairs", lambda pair: pair.verdict.pairs or None),
 ]
 
 
 def agreement(result: Result) -> Table | None:
     """Return how far the actions of each candidate differ from its baseline's, or None where that was not measured."""
-    pairs = [(pair, pair.agreement) for pair in result.judged() if pair.agreement is not None]
+    pairs = [(pair, pair.agreement) for pair in result.judged_comparisons() if pair.agreement is not None]
     columns: Columns[tuple[Comparison, Agreement]] = [
         words(
             "Outputs of" if any(same.of == "outputs" for _, same in pairs) else "Actions of",
-            lambda of: _names_of(of[0]),
+            lambda of: _pair_names(of[0]),
         ),
         figure("Cosine", lambda of: of[1].cosine, units.cosine),
         figure("Largest error", lambda of: of[1].largest_error, units.number),
         figure("Mean error", lambda of: of[1].mean_error, units.number),
         figure("Observations", lambda of: of[1].observations),
-        words("Guard", lambda of: _held(of[0])),
+        words("Guard", lambda of: _guard_outcome(of[0])),
     ]
-    return table(pairs, columns).without_empty_columns() if pairs else None
+    return table(pairs, columns).drop_empty_columns() if pairs else None
 
 
-def _held(pair: Comparison) -> str | None:
+def _guard_outcome(pair: Comparison) -> str | None:
     return f"{pair.outcome}: {why}" if (why := pair.broken or pair.unjudged) else pair.outcome
 
 
 def gradients(result: Result) -> Table | None:
     """Return how far each candidate's loss and gradient are from its baseline's; None if that is not known."""
-    pairs = [(_names_of(pair), pair.gradient) for pair in result.judged() if pair.gradient is not None]
-    return table(pairs, _GRADIENTS).without_empty_columns() if pairs else None
+    pairs = [(_pair_names(pair), pair.gradient) for pair in result.judged_comparisons() if pair.gradient is not None]
+    return table(pairs, _GRADIENTS).drop_empty_columns() if pairs else None
 
 
 _GRADIENTS: Columns[tuple[str, GradientAgreement]] = [
@@ -175,18 +175,18 @@ def parts(measurements: Sequence[Measurement], depth: int | None = None) -> Tabl
     for m in measurements:
         cells += [units.ms(m.samples.summary.median, decimals), units.percent(1.0)]
     base = first.samples.summary.median
-    cells += [units.signed(m.samples.summary.median - base, decimals) for m in others]
+    cells += [units.format_signed(m.samples.summary.median - base, decimals) for m in others]
     rows = [Row(cells, "whole")]
 
     by_variant = side_by_side(measurements, depth)
-    for path in aligned([list(by_path) for by_path in by_variant]):
+    for path in align_paths([list(by_path) for by_path in by_variant]):
         row = [by_path.get(path) for by_path in by_variant]
         part = next(p for p in row if p is not None)
         cells = [path[-1]]
         for p in row:
             cells += [p and units.ms(p.summary.median, decimals), p and units.percent(p.share)]
         zero = row[0].summary.median if row[0] else 0.0
-        cells += [units.signed((p.summary.median if p else 0.0) - zero, decimals) for p in row[1:]]
+        cells += [units.format_signed((p.summary.median if p else 0.0) - zero, decimals) for p in row[1:]]
         share = max(p.share for p in row if p is not None)
         rows.append(Row(cells, "other" if part.other else "part", len(path), share))
     return Table([*heads("<Component"), *map(Column, titles)], rows)
@@ -210,7 +210,7 @@ def side_by_side(measurements: Sequence[Measurement], depth: int | None) -> list
     return by_variant
 
 
-def aligned(orders: Sequence[Sequence[Path]]) -> list[Path]:
+def align_paths(orders: Sequence[Sequence[Path]]) -> list[Path]:
     """Return all paths in tree order: siblings as they first appear, 'other' after the named ones."""
     children: dict[tuple[str, ...], dict[tuple[str, ...], None]] = {}
     for order in orders:
@@ -263,15 +263,15 @@ def _time_of_guidance(m: Measurement) -> dict[str, float] | None:
 def blocks(measurements: Sequence[Measurement]) -> Table | None:
     """Return the like blocks of each part, taken together: sum, average, spread; None where no part is made of them."""
     several, rows = len(measurements) > 1, []
-    for m, group in _with_blocks(measurements):
+    for m, group in _block_groups(measurements):
         decimals = units.digits(m.samples.summary.median)
         cells = [_inside(m, group, several), f"{len(group.names):,}", units.ms(group.total.median, decimals)]
         cells += [units.span(group.total.interval, decimals), units.percent(group.share)]
         rows.append(Row([*cells, units.ms(group.average, decimals + 1), units.ms(group.spread, decimals + 1)]))
-    between = _interval_title([group.total for _, group in _with_blocks(measurements)])
+    between = _interval_title([group.total for _, group in _block_groups(measurements)])
     columns = [*heads("<Blocks in | Blocks | Sum (ms)"), Column(between)]
     columns += heads("% of whole | Average (ms) | Spread (ms)")
-    return Table(columns, rows).without_empty_columns() if rows else None
+    return Table(columns, rows).drop_empty_columns() if rows else None
 
 
 def _inside(m: Measurement, group: Blocks, several: bool) -> str:
@@ -282,7 +282,7 @@ def _inside(m: Measurement, group: Blocks, several: bool) -> str:
 def describe_blocks(measurements: Sequence[Measurement]) -> list[str]:
     """Return for each part that is made of blocks whether the samples show that they differ."""
     sentences = []
-    for m, group in _with_blocks(measurements):
+    for m, group in _block_groups(measurements):
         who = _inside(m, group, len(measurements) > 1)
         tested = "too few samples for a test" if group.p is None else f"Friedman's test: p = {group.p:.2g}"
         answer = "the blocks differ" if group.differ else "no difference between blocks that these samples can show"
@@ -293,7 +293,7 @@ def describe_blocks(measurements: Sequence[Measurement]) -> list[str]:
 def slowest_blocks(measurements: Sequence[Measurement]) -> Table | None:
     """Return the slowest blocks of each part whose blocks were shown to differ; None if none were."""
     rows = []
-    for m, group in _with_blocks(measurements):
+    for m, group in _block_groups(measurements):
         if not group.differ:
             continue
         decimals = units.digits(m.samples.summary.median)
@@ -306,7 +306,7 @@ def slowest_blocks(measurements: Sequence[Measurement]) -> Table | None:
     return Table(heads("<Slowest blocks | ms (median) | Against the average"), rows) if rows else None
 
 
-def _with_blocks(measurements: Sequence[Measurement]) -> list[tuple[Measurement, Blocks]]:
+def _block_groups(measurements: Sequence[Measurement]) -> list[tuple[Measurement, Blocks]]:
     return [(m, group) for m in measurements for group in m.blocks]
 
 

@@ -21,9 +21,9 @@ _CLOSENESS: dict[Effect, str] = {
 def outline(result: VerifyResult, _depth: int | None = None) -> Document:
     """Return the document of a verification, which times nothing."""
     checks = table(result.checks, _CHECKS, kind=lambda check: "part" if check.outcome == "held" else "whole")
-    shown = [Section("checks", "Checks", checks.without_empty_columns())] if result.checks else []
-    checked = sameness.of_checks(result.checks)
-    title = sameness.OF_OUTPUTS if sameness.what_moves(checked) == "outputs" else sameness.TITLE
+    shown = [Section("checks", "Checks", checks.drop_empty_columns())] if result.checks else []
+    checked = sameness.check_candidates(result.checks)
+    title = sameness.OF_OUTPUTS if sameness.compared_quantity(checked) == "outputs" else sameness.TITLE
     shown += sameness.sections(checked, result.yardsticks, title) + _outputs(result)
     shown += more.sections(result)
     made = f"{units.count(len(result.checks), 'check')} made" if result.checks else "no check made"
@@ -32,26 +32,26 @@ def outline(result: VerifyResult, _depth: int | None = None) -> Document:
 
 def plots(result: VerifyResult, _depth: int | None = None) -> Plots:
     """Return errors along the chunk, of the checks that deserve a closer look."""
-    return sameness_plots.plots(sameness.of_checks(result.checks), result.yardsticks)
+    return sameness_plots.plots(sameness.check_candidates(result.checks), result.yardsticks)
 
 
 def answers(result: VerifyResult) -> list[str]:
     """Return whether it passed and by which guard, what each check found, and how often it can still be wrong."""
     guard = result.guard
-    moved = sameness.answers(sameness.of_checks(result.checks), result.yardsticks)
+    moved = sameness.answers(sameness.check_candidates(result.checks), result.yardsticks)
     sentences = [_headline(result), *(f"{sentence[:1].upper()}{sentence[1:]}" for sentence in moved)]
     limited = [f"{result.limited}."] if result.limited else []
     sentences += more.answers(result)
     return [*sentences, *_still_wrong(result), *limited, *([f"Guard: {guard}."] if guard else [])]
 
 
-def at_most_wrong(observations: int, level: float = LEVEL) -> float:
+def max_missed_share(observations: int, level: float = LEVEL) -> float:
     """Return the share of faulty observations that so many would miss with a chance of 1 − ``level``: about 3 / n."""
     return 1 - (1 - level) ** (1 / observations)
 
 
 def _headline(result: VerifyResult) -> str:
-    if of_outputs(result):
+    if is_output_comparison(result):
         return _headline_of_outputs(result)
     name, checks, how, unmade = result.subject.name, result.checks, "", "no check was made"
     broken = [check.broken for check in checks if check.broken]
@@ -62,7 +62,7 @@ def _headline(result: VerifyResult) -> str:
     elif result.exported:
         head = f"the exported policy in {result.exported}"
         claim, denial = f"{head} acts as {name} does", f"{head} does not act as {name} does"
-        if result.passed:
+        if result.has_passed:
             effects = {check.effect for check in checks}
             how = f", {next(words for effect, words in _CLOSENESS.items() if effect in effects)}"
     else:
@@ -71,7 +71,7 @@ def _headline(result: VerifyResult) -> str:
         how, unmade = f" ({units.count(len(checks), 'check')})", "not all checks were made" if checks else unmade
         more = f", and {units.count(len(broken) - 1, 'more check')} failed" if len(broken) > 1 else ""
         broken = [f"{check.name}: {check.broken}{more}" for check in checks if check.broken]
-    if result.passed:
+    if result.has_passed:
         return f"PASSED: {claim}{how}."
     if broken:
         return f"FAILED: {denial}. {broken[0]}."
@@ -79,7 +79,7 @@ def _headline(result: VerifyResult) -> str:
     return f"NOT JUDGED: nothing shows that {claim}. {why[:1].upper()}{why[1:]}."
 
 
-def of_outputs(result: VerifyResult) -> bool:
+def is_output_comparison(result: VerifyResult) -> bool:
     """Return whether it is of two things to call in Python, and not of a policy with a recipe."""
     return (
         not (result.recipe or result.exported or result.environments)
@@ -90,7 +90,7 @@ def of_outputs(result: VerifyResult) -> bool:
 
 def _headline_of_outputs(result: VerifyResult) -> str:
     (check, *_), name = result.checks, result.subject.name
-    if result.passed and check.agreement is not None:
+    if result.has_passed and check.agreement is not None:
         inputs = units.count(check.agreement.observations, "input")
         if (distinct := check.agreement.distinct or 0) < check.agreement.observations:
             inputs += f", {distinct:,} different"
@@ -130,9 +130,9 @@ def _still_wrong(result: VerifyResult) -> list[str]:
         check.agreement for check in result.checks if len(check.treatments) == most and check.agreement is not None
     ]
     most_seen = max(whole, key=lambda same: same.distinct or 0, default=None)
-    if not result.passed or most_seen is None or not most_seen.distinct or most_seen.of == "outputs":
+    if not result.has_passed or most_seen is None or not most_seen.distinct or most_seen.of == "outputs":
         return []
-    share = f"{units.sigma(100 * at_most_wrong(most_seen.distinct))} %"
+    share = f"{units.sigma(100 * max_missed_share(most_seen.distinct))} %"
     return [
         f"{units.count(most_seen.distinct, 'different observation')} held: at most {share} of chunks can be wrong "
         f"(95 %), on observations like these. All {most_seen.observations:,} calls on them held."

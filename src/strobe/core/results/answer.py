@@ -41,7 +41,7 @@ class Answer(Data):
     )
 
     @property
-    def about(self) -> str:
+    def subject_name(self) -> str:
         """Name of its subject, for the run's folder."""
         return self.title.split(":")[0]
 
@@ -57,7 +57,7 @@ class Result(Answer, ABC):
     )
 
     @property
-    def about(self) -> str:
+    def subject_name(self) -> str:
         return self.subject.name
 
     def measurement(self, name: str) -> Measurement:
@@ -68,10 +68,10 @@ class Result(Answer, ABC):
         raise KeyError(name)
 
     @abstractmethod
-    def advised(self) -> Sequence[Measurement]:
+    def advised_measurements(self) -> Sequence[Measurement]:
         """Return the measurements that findings are about, without those that only serve as a comparison."""
 
-    def judged(self) -> Sequence[Comparison]:
+    def judged_comparisons(self) -> Sequence[Comparison]:
         """Return the comparisons of its measurements with each other; () for a study without any."""
         return ()
 
@@ -90,7 +90,7 @@ class BreakdownResult(Result):
     operators: Annotated[Any, Recorded("operators")] = None
     python: Annotated[Any, Recorded("python")] = None
 
-    def advised(self) -> Sequence[Measurement]:
+    def advised_measurements(self) -> Sequence[Measurement]:
         paced = self.gap.candidate if self.gap is not None else None
         return [m for m in self.measurements if m.name != paced]
 
@@ -123,24 +123,24 @@ class Guarded(Result, ABC):
     )
 
     @abstractmethod
-    def held(self) -> list[Held]:
+    def guarded_actions(self) -> list[Held]:
         """Return the treated actions that were compared with the baseline's, in order."""
 
     def guards(self) -> list[str]:
         """Return guards of the whole answer, besides those of what was held."""
         return []
 
-    def refused(self) -> list[Held]:
+    def rejected_treatments(self) -> list[Held]:
         """Return exact treatments that were tried and not used, since they are not exact."""
         return []
 
     @property
-    def chosen(self) -> str | None:
+    def chosen_candidate(self) -> str | None:
         """The name of the only one whose figures matter, which holds all before it; None where all do."""
         return None
 
 
-def as_held(judged: Comparison | Check, name: str, treatment: str) -> Held:
+def make_guarded_actions(judged: Comparison | Check, name: str, treatment: str) -> Held:
     """Return a comparison or a check as treated actions that were compared with the baseline's."""
     return Held(name, treatment, judged.agreement, judged.effect, judged.guard, judged.broken, judged.unjudged)
 
@@ -160,14 +160,14 @@ class CompareResult(Guarded):
         default_factory=list, description="where the pass of each environment first differs from the first one's"
     )
 
-    def advised(self) -> Sequence[Measurement]:
+    def advised_measurements(self) -> Sequence[Measurement]:
         return () if self.environments else self.measurements[:1]
 
-    def judged(self) -> Sequence[Comparison]:
+    def judged_comparisons(self) -> Sequence[Comparison]:
         return self.comparisons
 
-    def held(self) -> list[Held]:
-        return [as_held(each, each.candidate, "") for each in self.comparisons]
+    def guarded_actions(self) -> list[Held]:
+        return [make_guarded_actions(each, each.candidate, "") for each in self.comparisons]
 
 
 class VerifyResult(Guarded):
@@ -187,7 +187,7 @@ class VerifyResult(Guarded):
     )
 
     @property
-    def passed(self) -> bool:
+    def has_passed(self) -> bool:
         """Whether all checks were made, and all held."""
         return self.outcome == "held"
 
@@ -199,11 +199,11 @@ class VerifyResult(Guarded):
             return "broken"
         return "held" if self.status == "complete" and outcomes == {"held"} else "not judged"
 
-    def advised(self) -> Sequence[Measurement]:
+    def advised_measurements(self) -> Sequence[Measurement]:
         return ()
 
-    def held(self) -> list[Held]:
-        return [as_held(check, check.name, ", ".join(check.treatments)) for check in self.checks]
+    def guarded_actions(self) -> list[Held]:
+        return [make_guarded_actions(check, check.name, ", ".join(check.treatments)) for check in self.checks]
 
     def guards(self) -> list[str]:
         return [self.guard]

@@ -42,7 +42,7 @@ class Summary(Data):
     max: Finite
     p95: Finite
 
-    def at(self, share: float) -> float | None:
+    def quantile(self, share: float) -> float | None:
         """Return what a ``share`` of the samples does not exceed, such as 0.5; None for a share that is not saved."""
         return {0.0: self.min, 0.5: self.median, 0.95: self.p95, 1.0: self.max}.get(share)
 
@@ -59,9 +59,9 @@ class Samples(Data):
     )
     notes: list[str] = Field(default_factory=list, description="remarks on the samples: drift, throttling, noise")
 
-    def at(self, share: float) -> float | None:
+    def quantile(self, share: float) -> float | None:
         """Return what a ``share`` of the values does not exceed, in between in proportion; None without values."""
-        if (known := self.summary.at(share)) is not None or not self.values:
+        if (known := self.summary.quantile(share)) is not None or not self.values:
             return known
         ordered, place = sorted(self.values), share * (len(self.values) - 1)
         low, high = ordered[int(place)], ordered[min(int(place) + 1, len(ordered) - 1)]
@@ -77,7 +77,7 @@ class Quantiles(Data):
     p99: Finite
     max: Finite
 
-    def at(self, share: float) -> float:
+    def quantile(self, share: float) -> float:
         """Return what a ``share`` of the values does not exceed. Raises KeyError for one that is not saved."""
         return {0.5: self.median, 0.95: self.p95, 0.99: self.p99, 1.0: self.max}[share]
 

@@ -171,14 +171,14 @@ class Compilation(Data):
     places: list[CompiledPlace] = Field(default_factory=list, description="those with the most compilations first")
     unjudged: str = Field(default="", description="what this version of torch does not tell, in a line; '' if nothing")
 
-    def of(self, *kinds: What) -> list[CompiledPlace]:
+    def select_places(self, *kinds: What) -> list[CompiledPlace]:
         """Return the places of these kinds."""
         return [place for place in self.places if place.what in kinds]
 
     @property
     def breaks(self) -> list[str]:
         """The lines at which compiled code stops, each once."""
-        return list(dict.fromkeys(place.where for place in self.of("graph break", "not compiled")))
+        return list(dict.fromkeys(place.where for place in self.select_places("graph break", "not compiled")))
 
 
 class Energy(Data):

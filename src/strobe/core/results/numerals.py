@@ -10,7 +10,7 @@ import math
 LARGEST = 1e12  # larger numbers are written with an exponent
 
 
-def fixed(value: float, decimals: int = 2, *, plus: bool = False) -> str:
+def format_fixed(value: float, decimals: int = 2, *, plus: bool = False) -> str:
     """Return ``value`` with so many decimals; ``plus``: with a sign in any case, +0 included."""
     if not math.isfinite(value) or abs(value) >= LARGEST:
         return significant(value, plus=plus)

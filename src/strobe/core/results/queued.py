@@ -31,7 +31,7 @@ class Filled(NamedTuple):
     mean_ms: float
 
 
-def filled(times: Sequence[float]) -> Filled | None:
+def find_filled_calls(times: Sequence[float]) -> Filled | None:
     """Return the few calls that hold much of ``times`` (ms, in order); None if the typical call stands for all."""
     if len(times) <= _FEWEST:
         return None

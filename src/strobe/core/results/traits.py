@@ -22,12 +22,12 @@ class Record(Data):
     """Base of the records below: the JSON leaves out what is as by default. A field's title is its label in reports."""
 
     @model_serializer(mode="wrap")
-    def _without_defaults(self, dump: SerializerFunctionWrapHandler) -> dict[str, object]:
+    def _drop_defaults(self, dump: SerializerFunctionWrapHandler) -> dict[str, object]:
         fields = type(self).model_fields
         defaults = {name: field.get_default(call_default_factory=True) for name, field in fields.items()}
         return {name: value for name, value in dump(self).items() if getattr(self, name) != defaults[name]}
 
-    def labelled(self) -> Facts:
+    def labelled_values(self) -> Facts:
         """Return the plain values that are set, by their labels."""
         titles = {name: field.title for name, field in type(self).model_fields.items() if field.title}
         return {title: value for name, title in titles.items() if (value := getattr(self, name)) not in (None, "")}
@@ -69,7 +69,7 @@ class TreatmentTraits(Record):
         default_factory=dict, description="for display only: notes of a treatment from another package"
     )
 
-    def labelled(self) -> Facts:
+    def labelled_values(self) -> Facts:
         """Return its values by the labels that reports show."""
         return {**self._value(), **self._options(), **self.notes}
 
@@ -78,7 +78,7 @@ class TreatmentTraits(Record):
             case "policy":
                 return {f"policy.{name}": value for name, value in self.settings.items()}
             case "rtc":
-                return {"rtc.enabled": self.value, **(self.rtc.labelled() if self.rtc else {})}
+                return {"rtc.enabled": self.value, **(self.rtc.labelled_values() if self.rtc else {})}
             case "guidance":
                 return {"rtc.guidance": self.value}
             case "compile":
@@ -226,7 +226,7 @@ class Traits(Record):
         )
 
     @property
-    def compiled(self) -> bool:
+    def is_compiled(self) -> bool:
         """Whether a treatment compiles the subject or a part of it."""
         return any(treatment.builds == "compiled" for treatment in self.treatments)
 
@@ -256,7 +256,7 @@ class Traits(Record):
         """Whether a training step's products of float32 were in TF32."""
         return self.policy is not None and bool(self.policy.tensor_float)
 
-    def without(self, *keys: str) -> Traits:
+    def drop_treatments(self, *keys: str) -> Traits:
         """Return what was given, without the treatments ``keys``: equal for two that differ in these alone.
 
         What a run finds by itself (how long a build took, whether it came from a cache) is left out, and so is what the
@@ -268,24 +268,24 @@ class Traits(Record):
         policy = self.policy.model_copy(update=unset) if self.policy is not None else None
         return self.model_copy(update={"treatments": given, "build_s": None, "policy": policy})
 
-    def labelled(self) -> Facts:
+    def labelled_values(self) -> Facts:
         """Return all values by the labels that reports show, in their order."""
-        own = super().labelled()
+        own = super().labelled_values()
         watched = [record for record in (self.loader, self.loop) if record is not None]
         work = (self.policy, self.delay_training, self.backbone, self.call)
         shown = {"recipe": self.recipe} if self.recipe else {}
-        shown |= dict(self._of_treatments())
+        shown |= dict(self._treatment_values())
         shown |= {label: own[label] for label in ("device",) if label in own and not watched}
         shown |= {label: own[label] for label in ("batch size",) if label in own}
         for record in (*work, *watched):
-            shown |= record.labelled() if record is not None else {}
+            shown |= record.labelled_values() if record is not None else {}
         return {**shown, **own, **self.notes}
 
-    def _of_treatments(self) -> Iterator[tuple[str, Value]]:
+    def _treatment_values(self) -> Iterator[tuple[str, Value]]:
         """Yield each label once: values on several parts as one text; on one part the last counts."""
         by_label: dict[str, dict[str, Value]] = {}
         for treatment in self.treatments:
-            for label, value in treatment.labelled().items():
+            for label, value in treatment.labelled_values().items():
                 by_label.setdefault(label, {})[treatment.part] = value
         for label, by_part in by_label.items():
             values = list(dict.fromkeys(by_part.values()))

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from strobe.core.results.numerals import fixed, minus, significant
+from strobe.core.results.numerals import format_fixed, minus, significant
 
 if TYPE_CHECKING:
     from strobe.core.results.data import Interval  # loads pydantic, and help has numbers to write too
@@ -35,7 +35,7 @@ def digits(whole_ms: float) -> int:
 
 def ms(value: float | None, decimals: int = 2) -> str | None:
     """Return milliseconds with so many decimals: '12.30'; None for None."""
-    return None if value is None else fixed(value, decimals)
+    return None if value is None else format_fixed(value, decimals)
 
 
 def places(decimals: int) -> Callable[[float | None], str | None]:
@@ -43,26 +43,30 @@ def places(decimals: int) -> Callable[[float | None], str | None]:
     return lambda value: ms(value, decimals)
 
 
-def signed(value: float | None, decimals: int = 2) -> str | None:
+def format_signed(value: float | None, decimals: int = 2) -> str | None:
     """Return a number with its sign: '+1.20', '−0.50'; None for None."""
-    return None if value is None else fixed(value, decimals, plus=True)
+    return None if value is None else format_fixed(value, decimals, plus=True)
 
 
 def span(interval: Interval | None, decimals: int = 2) -> str | None:
     """Return an interval as '1.20 to 3.40'; None for None."""
-    return None if interval is None else f"{fixed(interval.low, decimals)} to {fixed(interval.high, decimals)}"
+    return (
+        None
+        if interval is None
+        else f"{format_fixed(interval.low, decimals)} to {format_fixed(interval.high, decimals)}"
+    )
 
 
 def signed_span(interval: Interval | None, decimals: int = 2) -> str | None:
     """Return an interval with signs: '−0.20 to +3.40'; None for None."""
     if interval is None:
         return None
-    return f"{signed(interval.low, decimals)} to {signed(interval.high, decimals)}"
+    return f"{format_signed(interval.low, decimals)} to {format_signed(interval.high, decimals)}"
 
 
 def percent(share: float | None) -> str | None:
     """Return a share from 0 to 1 as '12.3 %'; None for None."""
-    return None if share is None else f"{fixed(100 * share, 1)} %"
+    return None if share is None else f"{format_fixed(100 * share, 1)} %"
 
 
 def change(ratio: float | None) -> str | None:
@@ -82,18 +86,18 @@ def change_ends(interval: Interval) -> str:
 
 def _change(ratio: float, unit: str = "") -> str:
     if ratio < 100:
-        return f"{signed(100 * (max(ratio, 0.0) - 1), 1)}{unit}"
+        return f"{format_signed(100 * (max(ratio, 0.0) - 1), 1)}{unit}"
     return f"{ratio:,.0f} ×" if ratio < 1e6 else "over 1,000,000 ×"
 
 
 def calls(value: float | None) -> str | None:
     """Return calls per iteration, with a decimal where they are no whole number; None for None."""
-    return None if value is None else fixed(value, 0 if value == round(value) else 1)
+    return None if value is None else format_fixed(value, 0 if value == round(value) else 1)
 
 
 def gflop(value: float | None) -> str | None:
     """Return GFLOP, with two decimals below 100; None for None."""
-    return None if value is None else fixed(value, 2 if round(value, 2) < 100 else 0)
+    return None if value is None else format_fixed(value, 2 if round(value, 2) < 100 else 0)
 
 
 def size(value: int | None) -> str | None:
@@ -105,7 +109,7 @@ def size(value: int | None) -> str | None:
         if round(abs(amount)) < 1024 or unit == "GiB":
             break
         amount /= 1024
-    return f"{fixed(amount, 0 if unit == 'B' or abs(amount) >= 99.95 else 1)} {unit}"
+    return f"{format_fixed(amount, 0 if unit == 'B' or abs(amount) >= 99.95 else 1)} {unit}"
 
 
 def number(value: float | None, figures: int = 4) -> str | None:
@@ -125,7 +129,7 @@ def cosine(value: float | None) -> str | None:
 
 def short_ms(value: float) -> str:
     """Return milliseconds for a sentence: three figures, from a second on all of them."""
-    return fixed(value, 0) if abs(value) >= 1000 else rate(value)
+    return format_fixed(value, 0) if abs(value) >= 1000 else rate(value)
 
 
 def rate(value: float) -> str:

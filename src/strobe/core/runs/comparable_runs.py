@@ -15,7 +15,7 @@ def settings(result: Result, measurement: Measurement) -> dict[str, str]:
         "checkpoint": subject.source,
         "parameters": f"{subject.parameters:,}",
         "dtype": ", ".join(sorted(subject.dtypes)),
-        **{name: str(value) for name, value in traits.without().labelled().items()},
+        **{name: str(value) for name, value in traits.drop_treatments().labelled_values().items()},
         **_machine(result.machine),
         "inputs": subject.inputs,
         "batch size": str(traits.batch_size),
@@ -35,12 +35,12 @@ def unlike(old: dict[str, str], new: dict[str, str]) -> list[str]:
     return [f"{name}: {old.get(name, 'none')} → {new.get(name, 'none')}" for name in names]
 
 
-def device_of(machine: Machine) -> str:
+def device_words(machine: Machine) -> str:
     """Return the device in words."""
     return f"{machine.device_name or machine.cpu} ({machine.device})"
 
 
 def _machine(machine: Machine) -> dict[str, str]:
     waits = machine.power.get("waiting threads")
-    settings = {"device": device_of(machine), "cores": str(machine.cores), "threads": str(machine.threads)}
+    settings = {"device": device_words(machine), "cores": str(machine.cores), "threads": str(machine.threads)}
     return settings | ({"waiting threads": waits} if waits else {})

@@ -36,10 +36,10 @@ class UnreadableRun:
 
 def measured_runs(files: Iterable[tuple[str, Path]], read: Read) -> tuple[list[Run], list[UnreadableRun]]:
     """Return the measured runs among ``files`` (name, its ``result.json``), and what cannot be read."""
-    return _measured((name, partial(read, file)) for name, file in files)
+    return _load_measured_runs((name, partial(read, file)) for name, file in files)
 
 
-def in_git(path: Path, read: Read) -> tuple[list[Run], list[UnreadableRun]]:
+def load_git_versions(path: Path, read: Read) -> tuple[list[Run], list[UnreadableRun]]:
     """Return the versions of one run's result that git knows, and what cannot be read.
 
     Raises:
@@ -63,10 +63,12 @@ def in_git(path: Path, read: Read) -> tuple[list[Run], list[UnreadableRun]]:
                 raise UserError(str(error).replace(str(copy), "its result")) from None
 
         commits = [line.split() for line in listed]
-        return _measured((short, partial(version, commit, short)) for commit, short in commits)
+        return _load_measured_runs((short, partial(version, commit, short)) for commit, short in commits)
 
 
-def _measured(summaries: Iterable[tuple[str, Callable[[], RunSummary]]]) -> tuple[list[Run], list[UnreadableRun]]:
+def _load_measured_runs(
+    summaries: Iterable[tuple[str, Callable[[], RunSummary]]],
+) -> tuple[list[Run], list[UnreadableRun]]:
     """Return the measured runs among ``summaries`` (name, what reads it), and what cannot be read."""
     runs: list[Run] = []
     unread: list[tuple[str, str, int]] = []

@@ -23,7 +23,7 @@ def key_file() -> Path:
     return (Path(users) if users else Path.home() / ".local" / "state") / "strobe" / "seal.key"
 
 
-def seal_of(data: Mapping[str, object]) -> str:
+def compute_seal(data: Mapping[str, object]) -> str:
     """Return the seal on ``data``, values of JSON; '' if the key can be neither read nor written."""
     key = _key(make=True)
     return "" if key is None else _digest(key, data)

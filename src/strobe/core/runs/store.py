@@ -15,8 +15,8 @@ from uuid import uuid4
 
 from pydantic import ValidationError
 
-from strobe.core.errors import UserError, in_words, nearest
-from strobe.core.json_text import parsed
+from strobe.core.errors import UserError, nearest, os_error_reason
+from strobe.core.json_text import parse_json
 from strobe.core.results.data import SCHEMA_VERSION
 from strobe.core.runs.contents import contents
 
@@ -81,7 +81,7 @@ def write_text(path: Path, text: str) -> None:
     try:
         replace(path, text.encode())
     except OSError as error:
-        raise UserError(f"cannot write {path}: {in_words(error)}") from None
+        raise UserError(f"cannot write {path}: {os_error_reason(error)}") from None
 
 
 def load(path: Path | str) -> Result:
@@ -114,7 +114,7 @@ def _answer_class(file: Path, study: object) -> type[Answer]:
     return slices.load(kind.answer)
 
 
-def below(folder: Path, *, parts: bool = True) -> Iterator[tuple[str, Path]]:
+def iter_results(folder: Path, *, parts: bool = True) -> Iterator[tuple[str, Path]]:
     """Yield every result below ``folder`` with the name of its run: the path of its folder from there.
 
     Args:
@@ -167,9 +167,9 @@ def _runs(root: Path) -> list[str]:
 
 def _parse(file: Path) -> dict[str, object]:
     try:
-        document = parsed(contents(file))
+        document = parse_json(contents(file))
     except OSError as error:
-        raise UserError(f"cannot read {file}: {in_words(error)}") from None
+        raise UserError(f"cannot read {file}: {os_error_reason(error)}") from None
     except ValueError as error:  # JSONDecodeError and UnicodeDecodeError are ValueErrors
         where = f" (line {error.lineno}: {error.msg})" if isinstance(error, json.JSONDecodeError) else ""
         raise UserError(f"{file} is truncated or not JSON{where}: run the study again") from None

@@ -7,11 +7,11 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from strobe.core import slices
-from strobe.core.errors import UserError, in_a_line
-from strobe.core.measure.agreement import agree, in_common
+from strobe.core.errors import UserError, error_line
+from strobe.core.measure.agreement import agree, crop_to_common_actions
 from strobe.core.measure.time_limit import LookInterrupted, TimeLimit, TimeUpError
 from strobe.core.results.agreement import ActionScale, Agreement, Yardstick, YardstickName
-from strobe.core.sameness.visits import FEWEST, CheckCall, describe, needed
+from strobe.core.sameness.visits import FEWEST, CheckCall, describe, required_visits
 from strobe.core.subjects.check_inputs import COUNT
 from strobe.core.subjects.subject import ActingSubject, Observation, digest
 from strobe.core.treatments.treatment import Treatment, Variant
@@ -50,7 +50,7 @@ def _naming_the_failure(what: str) -> Iterator[None]:
     except TimeUpError:
         raise
     except Exception as error:
-        raise PolicyCallError(f"{what}: {in_a_line(error, 200)}") from error
+        raise PolicyCallError(f"{what}: {error_line(error, 200)}") from error
 
 
 def affordable(seconds: float, chunk_s: float) -> int:
@@ -58,7 +58,7 @@ def affordable(seconds: float, chunk_s: float) -> int:
     return max(FEWEST, min(COUNT, int(seconds / (CALLS_EACH * max(chunk_s, 1e-6)))))
 
 
-def guidance_of(subject: ActingSubject) -> Treatment | None:
+def make_guidance(subject: ActingSubject) -> Treatment | None:
     """Return Real-Time Chunking for ``subject``, with a horizon that its chunks have room for; None without it."""
     guidance = slices.offer("guidance")
     return guidance(subject, HORIZON, DELAY) if guidance is not None else None
@@ -85,10 +85,10 @@ class Sameness:
         limit: TimeLimit | None = None,
     ) -> None:
         self.subject, self.limit = subject, limit or TimeLimit()
-        self.untouched = Variant("untouched", tuple(base))
+        self.baseline = Variant("untouched", tuple(base))
         self.checks = subject.checks(count)
         guided = any(treatment.key == "rtc" for treatment in base)
-        self._guidance = guidance_of(subject) if not guided else None
+        self._guidance = make_guidance(subject) if not guided else None
         self.rtc = self._guidance is not None
         self._chunks: dict[tuple[int, bool], Tensor] = {}
         self._failed: dict[tuple[int, bool], str] = {}  # the baseline's calls that fail, and why
@@ -131,18 +131,18 @@ class Sameness:
             NotSeenError: the time limit was spent before the first chunk.
         """
         wanted = dict.fromkeys((visit.observation, visit.rtc) for visit in visits)
-        places = needed(visits)
+        places = required_visits(visits)
         required = {(visit.observation, visit.rtc) for place, visit in enumerate(visits) if place in places}
         missing = [key for key in wanted if key not in self._chunks and key not in self._failed]
-        if missing and not self.limit.spent:
-            with self._on(self.untouched):
+        if missing and not self.limit.is_spent:
+            with self._apply_variant(self.baseline):
                 for done, (observation, rtc) in enumerate(missing, 1):
-                    if not self._in_time(required=(observation, rtc) in required):
+                    if not self._has_time(required=(observation, rtc) in required):
                         continue
                     try:
                         self._chunks[observation, rtc] = self._chunk(CheckCall(observation, rtc=rtc))
                     except Exception as error:
-                        self._failed[observation, rtc] = in_a_line(error, 200)
+                        self._failed[observation, rtc] = error_line(error, 200)
                     if progress is not None:
                         progress(done, len(missing))
         if not any(not rtc for _, rtc in self._chunks):
@@ -150,9 +150,9 @@ class Sameness:
                 raise NotSeenError("the time was over before the baseline's first chunk")
             raise PolicyCallError(f"the baseline fails on every observation: {next(iter(self._failed.values()))}")
 
-    def _in_time(self, *, required: bool) -> bool:
+    def _has_time(self, *, required: bool) -> bool:
         """Whether there is time for a call."""
-        return not (self.limit.spent if required else self.limit.over)
+        return not (self.limit.is_spent if required else self.limit.is_work_over)
 
     def _plain(self, count: int) -> list[int]:
         """The first ``count`` observations that the baseline takes."""
@@ -184,7 +184,7 @@ class Sameness:
         """
         self.prepare(visits)
         scale = self.scale
-        places = needed(visits)
+        places = required_visits(visits)
         planned = [
             (visit, place in places)
             for place, visit in enumerate(visits)
@@ -194,13 +194,13 @@ class Sameness:
         put_on = Variant(variant.name) if on_already else variant
         calls = _Calls(self, variant, scale, len(planned), progress)
         try:
-            with self._on(put_on):
+            with self._apply_variant(put_on):
                 for visit, required in planned:
                     if not visit.isolated and calls.possible(visit, required=required):
                         calls.run(visit)
             for visit, required in planned:
                 if visit.isolated and calls.possible(visit, required=required):
-                    with self._on(put_on):
+                    with self._apply_variant(put_on):
                         calls.run(visit)
         except KeyboardInterrupt:
             if not calls.after:
@@ -226,7 +226,7 @@ class Sameness:
             LookInterrupted: Ctrl-C, after the first observation.
         """
         self.prepare([CheckCall(index) for index in range(self.count)], progress)
-        if self.limit.spent or (self.limit.over and name != "reordered sums"):
+        if self.limit.is_spent or (self.limit.is_work_over and name != "reordered sums"):
             self._unmeasured.append(f"not measured, since the time was over: {name}")
             return None
         try:
@@ -240,11 +240,11 @@ class Sameness:
         moved: list[Tensor] = []
         same = ""  # sums that were not reordered
         try:
-            with self._on(self.untouched), _naming_the_failure(f"the baseline fails, {name}"):
+            with self._apply_variant(self.baseline), _naming_the_failure(f"the baseline fails, {name}"):
                 for done, index in enumerate(chosen, 1):
-                    if moved and self.limit.over:
+                    if moved and self.limit.is_work_over:
                         break
-                    chunk, same = self._moved(name, index)
+                    chunk, same = self._moved_chunk(name, index)
                     moved.append(chunk)
                     if progress is not None:
                         progress(done, len(chosen))
@@ -257,16 +257,16 @@ class Sameness:
         except KeyboardInterrupt:
             if not moved:
                 raise
-            raise LookInterrupted(self._yardstick_of(name, chosen[: len(moved)], moved, same)) from None
-        return self._yardstick_of(name, chosen[: len(moved)], moved, same)
+            raise LookInterrupted(self._make_yardstick(name, chosen[: len(moved)], moved, same)) from None
+        return self._make_yardstick(name, chosen[: len(moved)], moved, same)
 
-    def _moved(self, name: YardstickName, index: int) -> tuple[Tensor, str]:
+    def _moved_chunk(self, name: YardstickName, index: int) -> tuple[Tensor, str]:
         """Return the baseline's chunk after what ``name`` says, and the sums that were not reordered."""
         observations, seed = self.checks.observations, self.subject.seed + index
         if name == "reordered sums":
-            from strobe.core.sameness.reordered import reordered  # needs torch
+            from strobe.core.sameness.reordered import reorder_sums  # needs torch
 
-            with reordered(seed, self.limit) as met:
+            with reorder_sums(seed, self.limit) as met:
                 return self._act(observations[index], seed), str(met)
         if name == "another noise draw":
             return self._act(observations[index], seed + OTHER_NOISE), ""
@@ -275,7 +275,7 @@ class Sameness:
         usable = self._plain(self.count)
         return self._act(observations[usable[(usable.index(index) + 1) % len(usable)]], seed), ""
 
-    def _yardstick_of(
+    def _make_yardstick(
         self, name: YardstickName, chosen: Sequence[int], moved: Sequence[Tensor], same: str
     ) -> Yardstick:
         before = [self._chunks[index, False] for index in chosen]
@@ -298,7 +298,7 @@ class Sameness:
         )
 
     @contextmanager
-    def _on(self, variant: Variant) -> Iterator[None]:
+    def _apply_variant(self, variant: Variant) -> Iterator[None]:
         undo = variant.apply(self.subject)
         try:
             yield
@@ -338,7 +338,7 @@ class _Calls:
     def possible(self, visit: CheckCall, *, required: bool) -> bool:
         """Return whether there is time for the call, and a chunk of the baseline to compare it with."""
         same = self._same
-        possible = (visit.observation, visit.rtc) in same._chunks and same._in_time(required=required)
+        possible = (visit.observation, visit.rtc) in same._chunks and same._has_time(required=required)
         self._lacking += required and not possible
         return possible
 
@@ -349,7 +349,7 @@ class _Calls:
         with _naming_the_failure(f"the call fails ({visit.words or 'plain'})"):
             chunk = same._chunk(visit)
         if self._variant.changes_execution:
-            (expected,), (chunk,) = in_common([expected], [chunk])
+            (expected,), (chunk,) = crop_to_common_actions([expected], [chunk])
         if chunk.shape != expected.shape:
             plain = tuple(expected.shape)
             raise PolicyCallError(f"a chunk of {tuple(chunk.shape)}, and {plain} without the treatments")
@@ -362,7 +362,7 @@ class _Calls:
     def agreement(self, visits: Sequence[CheckCall]) -> Agreement:
         """Return how far the chunks are apart; of ``visits``, those that were not made are named."""
         same, words = self._same, [visit.words for visit in self._visited]
-        agreement = agree(self.before, self.after, self._scale, executed=same.subject.executed, calls=words)
+        agreement = agree(self.before, self.after, self._scale, executed=same.subject.executed_actions, calls=words)
         agreement.how = describe(self._visited)
         given = self._same.checks.observations
         agreement.distinct = len({digest([given[visit.observation]]) for visit in self._visited})

@@ -17,9 +17,9 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-from strobe.core.errors import UserError, in_a_line
+from strobe.core.errors import UserError, error_line
 from strobe.core.measure.agreement import agree_features, agree_outputs, doubles
-from strobe.core.measure.flop import SUMS, Operators, name_of, products
+from strobe.core.measure.flop import SUMS, Operators, operator_name, products
 from strobe.core.measure.time_limit import LookInterrupted, TimeLimit, TimeUpError
 from strobe.core.results.agreement import Yardstick
 from strobe.core.subjects.subject import Subject
@@ -40,7 +40,7 @@ class Reordered:
 
 
 @contextlib.contextmanager
-def reordered(seed: int = 0, limit: TimeLimit | None = None) -> Iterator[Reordered]:
+def reorder_sums(seed: int = 0, limit: TimeLimit | None = None) -> Iterator[Reordered]:
     """Inside, sums on this thread are taken in an order drawn with ``seed``. It takes about twice the time.
 
     Raises:
@@ -63,10 +63,10 @@ class _Reordered(Operators):
         self._limit = limit
         self._generator = torch.Generator().manual_seed(seed)
 
-    def ran(self, operator: Any, args: Args, kwargs: dict[str, Any]) -> Any:
-        if self._limit is not None and self._limit.spent:
+    def run_operator(self, operator: Any, args: Args, kwargs: dict[str, Any]) -> Any:
+        if self._limit is not None and self._limit.is_spent:
             raise TimeUpError
-        name = name_of(operator)
+        name = operator_name(operator)
         way = _WAYS.get(name, _sums if name in SUMS else None)
         if way is not None:
             # Drawn on the CPU: the program's own generators, which draw the policy's noise, are left as they are.
@@ -102,7 +102,7 @@ def _pick(tensor: Tensor, dim: int, order: Tensor) -> Tensor:
 
 
 def _sums(call: _Call) -> object:
-    (left, along), (right, down) = SUMS[name_of(call.operator)]
+    (left, along), (right, down) = SUMS[operator_name(call.operator)]
     drawn = call.order(call.args[left].shape[along])
     return call({left: _pick(call.args[left], along, drawn), right: _pick(call.args[right], down, drawn)})
 
@@ -162,14 +162,14 @@ def _attention(causal: int, mask: int | None = None) -> Callable[[_Call], object
         changed |= {1: _pick(changed[1], -2, keys), 2: _pick(value, -2, keys)}
         if mask is None:
             found = call.kwargs.get("attn_mask")
-            return call(changed, attn_mask=_over_keys(found, keys)) if found is not None else call(changed)
+            return call(changed, attn_mask=_reorder_mask(found, keys)) if found is not None else call(changed)
         found = call.args[mask] if len(call.args) > mask else None
-        return call(changed | {mask: _over_keys(found, keys)})
+        return call(changed | {mask: _reorder_mask(found, keys)})
 
     return way
 
 
-def _over_keys(mask: Tensor | None, order: Tensor) -> Tensor | None:
+def _reorder_mask(mask: Tensor | None, order: Tensor) -> Tensor | None:
     return _pick(mask, -1, order) if mask is not None and mask.shape[-1] > 1 else mask
 
 
@@ -262,7 +262,7 @@ Shapes = Sequence[tuple[str, tuple[int, ...]]]  # path → shape of the arrays o
 
 def features_reordered(
     subject: Subject,
-    untouched: Variant,
+    baseline: Variant,
     count: int,
     progress: Callable[[int, int], None] | None = None,
     limit: TimeLimit | None = None,
@@ -282,13 +282,13 @@ def features_reordered(
     call = subject.call("inference", 1)
     before: list[np.ndarray] = []
     after: list[np.ndarray] = []
-    undo = untouched.apply(subject)
+    undo = baseline.apply(subject)
     try:
         for index in range(count):
-            if limit is not None and limit.over and after:
+            if limit is not None and limit.is_work_over and after:
                 break
             plain = np.array(doubles(call(index)), np.float32)
-            with reordered(FEATURES_SEED + index, limit):
+            with reorder_sums(FEATURES_SEED + index, limit):
                 after.append(np.array(doubles(call(index)), np.float32))
             before.append(plain)
             if progress is not None:
@@ -298,14 +298,14 @@ def features_reordered(
     except TimeUpError:
         pass
     except KeyboardInterrupt:
-        if (moved := _moved(before, after, _shapes(subject))) is None:
+        if (moved := _make_yardstick(before, after, _shapes(subject))) is None:
             raise
         raise LookInterrupted(moved) from None
     except Exception as error:
-        raise UserError(f"it fails untouched with its sums reordered: {in_a_line(error, 200)}") from error
+        raise UserError(f"it fails untouched with its sums reordered: {error_line(error, 200)}") from error
     finally:
         undo()
-    return _moved(before, after, _shapes(subject))
+    return _make_yardstick(before, after, _shapes(subject))
 
 
 def _shapes(subject: Subject) -> Shapes | None:
@@ -313,7 +313,9 @@ def _shapes(subject: Subject) -> Shapes | None:
     return form.shapes if form is not None else None
 
 
-def _moved(before: Sequence[np.ndarray], after: Sequence[np.ndarray], shapes: Shapes | None) -> Yardstick | None:
+def _make_yardstick(
+    before: Sequence[np.ndarray], after: Sequence[np.ndarray], shapes: Shapes | None
+) -> Yardstick | None:
     """The yardstick of outputs before and after their sums were reordered; None if there is none.
 
     Args:

@@ -55,7 +55,7 @@ def plan(count: int, *, rtc: bool, passes: int = 1) -> list[CheckCall]:
     return visits
 
 
-def needed(visits: Sequence[CheckCall]) -> set[int]:
+def required_visits(visits: Sequence[CheckCall]) -> set[int]:
     """Return the places among ``visits`` of the calls that a judgement needs, where time is short.
 
     These are the first call on each of `FEWEST` observations, the first return to one, and the first call of each

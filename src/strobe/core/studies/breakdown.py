@@ -37,7 +37,7 @@ def breakdown(
     result = begin_result(BreakdownResult, subject, title, options, reporter)
     measured: list[Measured] = []
     for phase in phases:
-        if measured and options.limit.spent:
+        if measured and options.limit.is_spent:
             options.limit.leave_out(f"{phase} was not measured")
             continue
         variants = [Variant(phase, treatments if phase == "inference" else ())]

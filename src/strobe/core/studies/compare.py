@@ -14,7 +14,7 @@ from strobe.core.measure.verdicts import LEVEL
 from strobe.core.results.agreement import Effect
 from strobe.core.results.answer import CompareResult
 from strobe.core.results.measurement import Measurement
-from strobe.core.studies.shared.action_check import SHARE, ActionCheck, check_actions, check_features, limit_of
+from strobe.core.studies.shared.action_check import SHARE, ActionCheck, action_time_limit, check_actions, check_features
 from strobe.core.studies.shared.gradients import gradients
 from strobe.core.studies.shared.machine_state import begin_result
 from strobe.core.studies.shared.measuring import Measured, Options, Session
@@ -101,10 +101,10 @@ def _looks(
     seconds = [samples.summary.median / 1e3 for samples in collected.samples.values()]
     if (acting := subject.acting) is not None:
         chunk_s = max(seconds)
-        limit = limit_of(most_s, chunk_s, options.limit)
+        limit = action_time_limit(most_s, chunk_s, options.limit)
         return check_actions(acting, variants, chunk_s, SHARE * rounds_s, reporter, limit)
     call_s = min(seconds)
-    return check_features(subject, variants, call_s, reporter, limit_of(most_s, call_s, options.limit))
+    return check_features(subject, variants, call_s, reporter, action_time_limit(most_s, call_s, options.limit))
 
 
 def _compare_gradients(
@@ -143,13 +143,13 @@ def _hold(result: CompareResult, measured: Measured, check: ActionCheck, guards:
         candidate = measured.variants[comparison.candidate]
         added = [treatment for treatment in candidate.treatments if treatment not in first.treatments]
         others = [treatment for treatment in added if not treatment.guided]
-        if comparison.baseline != first.name or (candidate.guided != first.guided and not others):
+        if comparison.baseline != first.name or (candidate.is_guided != first.is_guided and not others):
             continue
         comparison.effect = strongest([treatment.effect for treatment in others])
         of_engine = any(treatment.key == "exported" for treatment in others)
-        guard = (replace(guards, least=LEAST_OF_ENGINES) if of_engine else guards).of([comparison.effect])
+        guard = (replace(guards, least=LEAST_OF_ENGINES) if of_engine else guards).strictest_guard([comparison.effect])
         comparison.guard = str(guard)
-        if candidate.guided != first.guided:
+        if candidate.is_guided != first.is_guided:
             comparison.unjudged = BESIDE_RTC
             continue
         check.hold(comparison, comparison.candidate, guard)
@@ -164,7 +164,7 @@ def _pairs(measured: Measured) -> list[tuple[Measurement, Measurement]]:
         variant = measured.variants[candidate.name]
         if "compiled" in variant.builds:
             compiled.append(candidate)
-        elif variant.guided:
+        elif variant.is_guided:
             guided.append(candidate)
     pairs = [(baseline, candidate) for candidate in others]
     return pairs + [(group[0], candidate) for group in (compiled, guided) for candidate in group[1:]]
@@ -189,6 +189,6 @@ class OfTarget(Treatment):
         return undo
 
 
-def variants_of(targets: Sequence[Target]) -> list[Variant]:
+def make_variants(targets: Sequence[Target]) -> list[Variant]:
     """Return a variant for each target, under its name."""
     return [Variant(target.name, (OfTarget(target),)) for target in targets]

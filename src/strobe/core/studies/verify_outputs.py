@@ -23,8 +23,8 @@ from strobe.core.studies.shared.measuring import Options
 from strobe.core.studies.shared.progress import Reporter, Steps
 from strobe.core.subjects.callable_subject import CallableSubject
 from strobe.core.subjects.callables import Target
-from strobe.core.subjects.outputs import Numbers, not_compared, numbers_of
-from strobe.core.treatments.recipe import RecipeTreatment, groups_of, treatments_of
+from strobe.core.subjects.outputs import Numbers, describe_uncompared, extract_numbers
+from strobe.core.treatments.recipe import RecipeTreatment, check_groups, make_treatments
 from strobe.core.treatments.treatment import Variant
 
 
@@ -66,11 +66,11 @@ def verify_outputs(subject: CallableSubject, guard: Guard, reporter: Reporter) -
     if result.status == "complete":
         subject.first_calls(reporter.stage, [first])
         result.notes, result.caveats = list(subject.notes), list(subject.caveats)
-    if alike := _of_equal_shape(check, pairs, first.name):
+    if alike := _comparable_numbers(check, pairs, first.name):
         check.agreement = agree(*alike)
         check.agreement.of = "outputs"
-        check.agreement.distinct = len({subject.digest_of(index) for index in range(len(pairs))})
-        check.agreement.uncompared = not_compared(pairs)
+        check.agreement.distinct = len({subject.input_digest(index) for index in range(len(pairs))})
+        check.agreement.uncompared = describe_uncompared(pairs)
         guard.hold(check)
     return result
 
@@ -104,7 +104,7 @@ def verify_recipe(
     title = f"{subject.info.name}: does it act the same with {name}?"
     options = Options(SamplingBudget(), counted=False)
     result = begin_result(VerifyResult, subject, title, options, reporter, recipe=name, guard=str(guards))
-    groups = groups_of(treatments_of(recipe, name))
+    groups = check_groups(make_treatments(recipe, name))
     try:
         reporter.stage("the baseline's outputs")
         reference = _reference(subject, max(count, len(subject.inputs)), len(groups) * passes, seconds, reporter)
@@ -112,7 +112,7 @@ def verify_recipe(
             looked_at = f"{len(reference)} of {max(count, len(subject.inputs))} calls were looked at"
             result.limited = f"{looked_at}, to end in about {seconds:.0f} s (--seconds={seconds:g})"
         if any(treatment.effect == "exact" for _, chosen in groups for treatment in chosen):
-            result.yardsticks += _reordered(subject, result)
+            result.yardsticks += _reordered_yardsticks(subject, result)
         for label, chosen in groups:
             reporter.stage(f"{label} against the baseline")
             _check_group(result, subject, (label, chosen), guards, passes, reference, reporter)
@@ -123,9 +123,9 @@ def verify_recipe(
 
 def _reference(subject: CallableSubject, count: int, rounds: int, seconds: float, reporter: Reporter) -> list[Numbers]:
     """Return what the target returns as it is, in ``count`` calls, or in as many as leave time for the others."""
-    numbers, steps, began = [numbers_of(subject.output(0))], Steps(reporter, "calls"), time.perf_counter()
+    numbers, steps, began = [extract_numbers(subject.output(0))], Steps(reporter, "calls"), time.perf_counter()
     for index in range(1, count):
-        numbers.append(numbers_of(subject.output(index)))
+        numbers.append(extract_numbers(subject.output(index)))
         each = (time.perf_counter() - began) / index
         steps(index + 1, count)
         if index + 1 >= FEWEST and (index + 1) * each * (1 + 2 * rounds) >= seconds:
@@ -133,7 +133,7 @@ def _reference(subject: CallableSubject, count: int, rounds: int, seconds: float
     return numbers
 
 
-def _reordered(subject: CallableSubject, result: VerifyResult) -> list[Yardstick]:
+def _reordered_yardsticks(subject: CallableSubject, result: VerifyResult) -> list[Yardstick]:
     from strobe.core.sameness.reordered import features_reordered  # needs torch, as what a recipe is for does
 
     try:
@@ -158,7 +158,7 @@ def _check_group(
     """Add a check of ``group``, as far as it came. Raises KeyboardInterrupt, after adding what was seen by then."""
     label, chosen = group
     effect = strongest([treatment.effect for treatment in chosen])
-    guard = guards.of([effect])
+    guard = guards.strictest_guard([effect])
     check = Check(name=label, treatments=[each.written for each in chosen], effect=effect, guard=str(guard))
     result.checks.append(check)
     visits = plan(len(reference), rtc=False, passes=passes)
@@ -171,12 +171,12 @@ def _check_group(
         stopped = True
     except _CallError as error:
         check.broken = str(error)
-    if alike := _of_equal_shape(check, pairs, subject.target.name):
-        agreement = check.agreement = _in_spread(alike, pairs)
+    if alike := _comparable_numbers(check, pairs, subject.target.name):
+        agreement = check.agreement = _agree_in_spread(alike, pairs)
         seen = ordered[: len(pairs)]
-        agreement.distinct = len({subject.digest_of(visit.observation) for visit in seen})
+        agreement.distinct = len({subject.input_digest(visit.observation) for visit in seen})
         agreement.how = describe(seen)
-        agreement.uncompared = not_compared(pairs)
+        agreement.uncompared = describe_uncompared(pairs)
         if stopped:
             agreement.short, agreement.unjudged = True, f"stopped after {len(pairs)} of {len(ordered)} calls"
         guard.hold(check, yardstick(result.yardsticks, "reordered sums"))
@@ -208,13 +208,13 @@ def _visit(
                 output = subject.output(visit.observation)
             except UserError as error:
                 raise _CallError(str(error)) from error
-            pairs.append((reference[visit.observation], numbers_of(output)))
+            pairs.append((reference[visit.observation], extract_numbers(output)))
             steps(len(pairs), len(ordered))
     finally:
         undo()
 
 
-def _in_spread(alike: tuple[list[Values], list[Values]], pairs: Sequence[tuple[Numbers, Numbers]]) -> Agreement:
+def _agree_in_spread(alike: tuple[list[Values], list[Values]], pairs: Sequence[tuple[Numbers, Numbers]]) -> Agreement:
     shapes = {expected.shapes for expected, _ in pairs}
     if len(shapes) == 1:
         return agree_outputs(*alike, shapes.pop())
@@ -224,11 +224,11 @@ def _in_spread(alike: tuple[list[Values], list[Values]], pairs: Sequence[tuple[N
 
 
 def _numbers(subject: CallableSubject, target: Target, index: int) -> Numbers:
-    with subject.switched(target):
-        return numbers_of(subject.output(index))
+    with subject.switch_target(target):
+        return extract_numbers(subject.output(index))
 
 
-def _of_equal_shape(
+def _comparable_numbers(
     check: Check, pairs: Sequence[tuple[Numbers, Numbers]], first: str
 ) -> tuple[list[Values], list[Values]] | None:
     """Return the numbers before and after; None if they cannot be compared, which ``check`` then says.

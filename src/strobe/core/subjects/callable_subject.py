@@ -15,10 +15,10 @@ import numpy as np
 
 from strobe.core import slices
 from strobe.core.devices.accelerators import check_device, generators_restored
-from strobe.core.errors import UserError, in_a_line
-from strobe.core.families.family import Family, no_probes
-from strobe.core.families.modules import along_modules
-from strobe.core.families.registry import registered
+from strobe.core.errors import UserError, error_line
+from strobe.core.families.family import Family, list_no_probes
+from strobe.core.families.modules import build_module_family
+from strobe.core.families.registry import find_family
 from strobe.core.measure.agreement import agree
 from strobe.core.measure.compilations import CompileLog, CompileWatch
 from strobe.core.measure.guard import Of
@@ -26,8 +26,15 @@ from strobe.core.measure.time_limit import TimeUpError
 from strobe.core.results.subject import SubjectInfo
 from strobe.core.results.traits import CallTraits, Traits
 from strobe.core.subjects.callables import MODULE, Target
-from strobe.core.subjects.leaves import leaves, unfinished
-from strobe.core.subjects.outputs import Numbers, computes_on, copied, numbers_of, tensors_in, wait_for
+from strobe.core.subjects.leaves import describe_unfinished, leaves
+from strobe.core.subjects.outputs import (
+    Numbers,
+    await_output,
+    copy_containers,
+    extract_numbers,
+    iter_tensors,
+    may_be_computing,
+)
 from strobe.core.subjects.subject import ITERATION, Abilities, InputSource, Latest, Phase, count, digest
 from strobe.core.timeline.clock import synchronise
 from strobe.core.timeline.probe import Hook, Probe
@@ -74,7 +81,7 @@ class CallableSubject(Abilities):
         self._accelerator = _accelerator()
         self.device = self._device()
         first = self.targets[0]
-        read = numbers_of(self.inputs[0])
+        read = extract_numbers(self.inputs[0])
         many = f"{len(self.inputs)} input{'s' * (len(self.inputs) != 1)}"
         self.info = SubjectInfo(
             name=self.label or first.label,
@@ -102,10 +109,10 @@ class CallableSubject(Abilities):
     @property
     def input_source(self) -> InputSource:
         """The kind and digest of its inputs."""
-        return InputSource("data", digest([self.digest_of(index) for index in range(len(self.inputs))]))
+        return InputSource("data", digest([self.input_digest(index) for index in range(len(self.inputs))]))
 
     @property
-    def compiled(self) -> Sequence[tuple[str, str]]:
+    def compiled_methods(self) -> Sequence[tuple[str, str]]:
         """The methods that `compile` compiles, as (path, method): what the target calls of its torch modules.
 
         That is a module's own forward pass. Of an object it is that of each module inside, with the public methods of
@@ -131,8 +138,8 @@ class CallableSubject(Abilities):
             raise UserError(f"a call from Python is timed as it is: no {phase}")
 
         def run(index: int) -> np.ndarray:
-            numbers = numbers_of(self.output(index))
-            self.latest = replace(self.latest, form=_without_values(numbers))
+            numbers = extract_numbers(self.output(index))
+            self.latest = replace(self.latest, form=_drop_values(numbers))
             return numbers.values if numbers.values is not None else np.empty(0, np.float32)
 
         return run
@@ -160,20 +167,20 @@ class CallableSubject(Abilities):
         Raises:
             UserError: a target fails.
         """
-        shapes = [numbers_of(given).shapes for given in self.inputs]
+        shapes = [extract_numbers(given).shapes for given in self.inputs]
         wanted = sorted({shape: index for index, shape in reversed(list(enumerate(shapes)))}.values())
         compiling = CompileWatch()
         for target in targets or self.targets:
             reporter(f"first calls of {target.name}")
-            with self.switched(target):
+            with self.switch_target(target):
                 for index in wanted:
-                    before = self.digest_of(index)
+                    before = self.input_digest(index)
                     output = self.output(index)
-                    if self.digest_of(index) != before:
+                    if self.input_digest(index) != before:
                         self._caveats.append(
                             f"{target.name} changes an object in its inputs: later calls did not see what the first saw"
                         )
-                    self._waits[target.name] = self._waits.get(target.name, False) or computes_on(output)
+                    self._waits[target.name] = self._waits.get(target.name, False) or may_be_computing(output)
                 self._note(target)
             compiling.look(self._compiled.setdefault(target.name, CompileLog()), -1)
 
@@ -182,7 +189,7 @@ class CallableSubject(Abilities):
         return self._compiled.pop(name if len(self.targets) > 1 else self.targets[0].name, CompileLog())
 
     @contextmanager
-    def switched(self, target: Target) -> Iterator[None]:
+    def switch_target(self, target: Target) -> Iterator[None]:
         """Have ``target`` on for the time of the block."""
         before, self.target = self.target, target
         try:
@@ -209,7 +216,7 @@ class CallableSubject(Abilities):
         """
         target, place = self.target, index % len(self.inputs)
         arguments = _arguments(self.inputs[place])
-        self._draw_from(self.seed + index)
+        self._seed_generators(self.seed + index)
         waits = self._waits.get(target.name, True)
         try:
             if target.before is not None:
@@ -219,22 +226,22 @@ class CallableSubject(Abilities):
                 begun_s = time.perf_counter()
                 output = target.call(*arguments)
                 if waits:
-                    wait_for(output)
+                    await_output(output)
                 synchronise(self._accelerator)
                 self.latest = Latest(took_ms=1e3 * (time.perf_counter() - begun_s), place=place)
         except TimeUpError:
             raise
         except (Exception, SystemExit) as error:
-            words = f"{type(error).__name__}: {in_a_line(error, _MOST)}"
+            words = f"{type(error).__name__}: {error_line(error, _MOST)}"
             raise UserError(f"'{target.name}' failed on input {place + 1} of {len(self.inputs)}: {words}") from error
         for _, leaf in leaves(output):
-            if why := unfinished(leaf):
+            if why := describe_unfinished(leaf):
                 if hasattr(leaf, "close"):  # else a coroutine complains that nobody waited for it
                     leaf.close()
                 raise UserError(f"'{target.name}' returned {why}")
         return output
 
-    def _draw_from(self, seed: int) -> None:
+    def _seed_generators(self, seed: int) -> None:
         if has_torch():
             import torch
 
@@ -248,9 +255,9 @@ class CallableSubject(Abilities):
 
     def _note(self, target: Target) -> None:
         """Note what of ``target`` a reader of its figures must know."""
-        first = numbers_of(self.output(0))
+        first = extract_numbers(self.output(0))
         output = self.output(0)
-        second = numbers_of(output)
+        second = extract_numbers(output)
         if first.values is None or second.values is None:
             self._caveats.append(f"{target.name} returns no numbers to compare, but {first.kind or second.kind}")
         elif first.shapes != second.shapes:
@@ -262,7 +269,7 @@ class CallableSubject(Abilities):
                 f"{target.name} does not answer one input twice in the same way (largest difference "
                 f"{own.largest_error:.3g}): how far it is from the others includes that"
             )
-        if any(tensor.requires_grad for tensor in tensors_in(output)):
+        if any(tensor.requires_grad for tensor in iter_tensors(output)):
             self.notes.append(f"{target.name} records gradients, as torch.no_grad() was not on around it")
         if any(module.training for inside in target.modules.values() for module in inside.modules()):
             self._caveats.append(f"{target.name} has modules in training mode: eval() was not called on all of them")
@@ -277,12 +284,12 @@ class CallableSubject(Abilities):
         for target in self.targets:
             for parameter in target.module.parameters():
                 return parameter.device
-        tensors = [tensor for given in self.inputs for tensor in tensors_in(given)]
+        tensors = [tensor for given in self.inputs for tensor in iter_tensors(given)]
         return next((tensor.device for tensor in tensors if tensor.device.type != "cpu"), torch.device("cpu"))
 
-    def digest_of(self, index: int) -> str:
+    def input_digest(self, index: int) -> str:
         """Return a digest of the numbers and the texts of input ``index``."""
-        numbers = numbers_of(self.inputs[index % len(self.inputs)])
+        numbers = extract_numbers(self.inputs[index % len(self.inputs)])
         return digest([*([] if numbers.values is None else [numbers.values]), *numbers.texts])
 
 
@@ -295,31 +302,31 @@ def _accelerator() -> torch.device | None:
 
 
 def _arguments(given: Any) -> tuple[object, ...]:
-    return copied(given) if type(given) is tuple else (copied(given),)
+    return copy_containers(given) if type(given) is tuple else (copy_containers(given),)
 
 
-def _without_values(numbers: Numbers) -> Numbers:
+def _drop_values(numbers: Numbers) -> Numbers:
     return replace(numbers, values=None)
 
 
 def _family(target: Target) -> Family:
     if "" in target.modules:
         module = target.modules[""]
-        return _record(module) or along_modules(module)
+        return _record(module) or build_module_family(module)
     if not target.modules:
         return Family("function", ())
-    around = _of_another_project("policy", target.owner)
+    around = _foreign_family("policy", target.owner)
     if around is None:
         return Family("modules", (), lambda _: _probes(target.modules))
-    outer = around.probes or no_probes
+    outer = around.probes or list_no_probes
     return Family(around.name, (), lambda owner: [*outer(owner), *_probes(target.modules)])
 
 
 def _record(module: nn.Module) -> Family | None:
     """Return the record of a policy of a known type, or of a known class of another project; else None."""
     kind = getattr(getattr(module, "config", None), "type", None)
-    known = registered(kind) if isinstance(kind, str) else None
-    return known if known is not None and known.probes is not None else _of_another_project("module", module)
+    known = find_family(kind) if isinstance(kind, str) else None
+    return known if known is not None and known.probes is not None else _foreign_family("module", module)
 
 
 def _has(module: nn.Module, probe: Probe) -> bool:
@@ -333,16 +340,16 @@ def _probes(modules: Mapping[str, nn.Module]) -> list[Probe]:
     """Return the probes on the modules of an object, and on their own parts."""
     probes: list[Probe] = []
     for name, module in modules.items():
-        record = _of_another_project("module", module)
+        record = _foreign_family("module", module)
         if record is None:
-            probes += _on_methods(name, module)
-            record = along_modules(module)
-        inside = record.probes or no_probes
-        probes += [_below(probe, name) for probe in inside(module)]
+            probes += _method_probes(name, module)
+            record = build_module_family(module)
+        inside = record.probes or list_no_probes
+        probes += [_nest_probe(probe, name) for probe in inside(module)]
     return probes
 
 
-def _on_methods(name: str, module: nn.Module) -> Iterator[Probe]:
+def _method_probes(name: str, module: nn.Module) -> Iterator[Probe]:
     """Yield a probe on a module, and on the methods of its own class."""
     label = name.replace("{", "").replace("}", "")
     yield Probe.module(name, label, optional=True)
@@ -353,11 +360,11 @@ def _on_methods(name: str, module: nn.Module) -> Iterator[Probe]:
                 yield Probe.method(name, method, f"{label}.{method}", optional=True)
 
 
-def _below(probe: Probe, name: str) -> Probe:
+def _nest_probe(probe: Probe, name: str) -> Probe:
     return replace(probe, path=f"{name}.{probe.path}" if probe.path else name, optional=True)
 
 
-def _of_another_project(what: str, thing: object) -> Family | None:
+def _foreign_family(what: str, thing: object) -> Family | None:
     """Return the record of a module or a policy of openpi or Isaac-GR00T; None of any other object."""
     record_of = slices.offer(f"{what} of another project")
     return record_of(thing) if record_of is not None else None

@@ -72,7 +72,7 @@ class NoModule:
     buffers = modules = named_modules = named_children = parameters
 
 
-def target_of(name: str, thing: object) -> Target:
+def make_target(name: str, thing: object) -> Target:
     """Return what is called of ``thing``: a method of `METHODS` where it has one, else the object itself.
 
     `infer`, `get_action` and `select_action` are preceded by `reset`, where there is one, so that no call takes an
@@ -161,7 +161,7 @@ def _opaque(call: object, modules: Mapping[str, nn.Module], owner: object) -> st
         for method in METHODS:
             if _is_compiled(vars(module).get(method)):
                 return f"its {name}.{method} is compiled by torch.compile"
-    return "" if modules else _of_jax(owner)
+    return "" if modules else _describe_jax_model(owner)
 
 
 def _is_compiled(thing: object) -> bool:
@@ -172,7 +172,7 @@ def _is_compiled(thing: object) -> bool:
     )
 
 
-def _of_jax(owner: object) -> str:
+def _describe_jax_model(owner: object) -> str:
     """Return that ``owner`` is or has a model of one of JAX's libraries, in words; '' for any other object."""
     for name, value in (("", owner), *_attributes(owner)):
         packages = {kind.__module__.partition(".")[0] for kind in type(value).__mro__}

@@ -6,7 +6,7 @@ from typing import TypeVar
 
 from strobe.core.errors import UserError
 from strobe.core.families.capabilities import Capability
-from strobe.core.families.registry import types_with
+from strobe.core.families.registry import list_types_having
 from strobe.core.subjects.subject import Subject
 
 C = TypeVar("C", bound=Capability)
@@ -17,8 +17,8 @@ def capability(subject: Subject, kind: type[C]) -> C | None:
     return subject.family.get(kind) if subject.acting is not None else None
 
 
-def needed(subject: Subject, kind: type[C], what: str = "this") -> C:
+def require_capability(subject: Subject, kind: type[C], what: str = "this") -> C:
     """Return this capability, which ``what`` needs. Raises UserError, with the types that have it, without it."""
     if (held := capability(subject, kind)) is None:
-        raise UserError(f"{subject.info.name}: {what} is for {', '.join(types_with(kind))}")
+        raise UserError(f"{subject.info.name}: {what} is for {', '.join(list_types_having(kind))}")
     return held

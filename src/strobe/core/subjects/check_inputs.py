@@ -58,7 +58,7 @@ class Checks:
         ][:3]
 
 
-def varied(checks: Checks, *, reads_words: bool, may_miss: bool) -> Checks:
+def vary_checks(checks: Checks, *, reads_words: bool, may_miss: bool) -> Checks:
     """Return ``checks`` with other prompts in some, and without their last camera in some.
 
     Args:
@@ -75,7 +75,7 @@ def varied(checks: Checks, *, reads_words: bool, may_miss: bool) -> Checks:
         others = [prompt for prompt in PROMPTS if prompt not in prompts]
         for number, index in enumerate(range(1, len(observations), 2)):
             for observation in (observations[index], neighbours[index]):
-                observation["task"] = _like(observation.get("task", ""), others[number % len(others)])
+                observation["task"] = _match_task_form(observation.get("task", ""), others[number % len(others)])
         prompts = {_prompt(observation) for observation in observations}
     if reads_words:
         differences.append(f"{len(prompts)} prompts" if len(prompts) > 1 else "one prompt")
@@ -88,7 +88,7 @@ def varied(checks: Checks, *, reads_words: bool, may_miss: bool) -> Checks:
     return Checks(", ".join([checks.description, *differences]), observations, neighbours, checks.neighbour)
 
 
-def blended(observations: Sequence[Observation]) -> list[Observation]:
+def blend_observations(observations: Sequence[Observation]) -> list[Observation]:
     """Return a neighbour for each observation: its images and numbers, `SHARE` of the way to the next one's."""
     neighbours = []
     for index, observation in enumerate(observations):
@@ -107,7 +107,7 @@ def _prompt(observation: Observation) -> str:
     return task if isinstance(task, str) else " ".join(task)
 
 
-def _like(task: Any, prompt: str) -> Any:
+def _match_task_form(task: Any, prompt: str) -> Any:
     """Return ``prompt`` in the form of ``task``: a text, or a list with a text for each in the batch."""
     return prompt if isinstance(task, str) else [prompt] * len(task)
 

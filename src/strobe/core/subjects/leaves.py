@@ -50,12 +50,12 @@ def _walk(value: object, path: str, above: tuple[int, ...]) -> Iterator[tuple[st
 
 def _inside(value: Any) -> list[tuple[str, object]] | np.ndarray | None:
     """Return the entries of ``value`` by name, or an array that is as good; None for a leaf."""
-    if isinstance(value, (Enum, *PLAIN)) or is_tensor(value) or unfinished(value):
+    if isinstance(value, (Enum, *PLAIN)) or is_tensor(value) or describe_unfinished(value):
         return None
     if isinstance(value, memoryview) or (hasattr(value, "__array_interface__") and not hasattr(value, "dtype")):
         return np.asarray(value)
     if isinstance(value, np.ndarray):
-        return _of_array(value)
+        return _array_parts(value)
     if isinstance(value, Mapping):
         return sorted(((str(key), entry) for key, entry in value.items()), key=lambda entry: entry[0])
     if isinstance(value, _CONTAINERS) and not hasattr(value, "__array__"):
@@ -66,7 +66,7 @@ def _inside(value: Any) -> list[tuple[str, object]] | np.ndarray | None:
     return None if computed or callable(value) else _fields(value) or None
 
 
-def unfinished(leaf: object) -> str:
+def describe_unfinished(leaf: object) -> str:
     """Return in words why ``leaf`` is no result yet, and what gives one; '' if it is one.
 
     A coroutine, a generator and other iterators have not run when they are returned, and a future may not have.
@@ -81,7 +81,7 @@ def unfinished(leaf: object) -> str:
     return ""
 
 
-def _of_array(array: np.ndarray) -> list[tuple[str, object]] | None:
+def _array_parts(array: np.ndarray) -> list[tuple[str, object]] | None:
     """Return the parts of an array of objects, or of one with named fields; None for any other."""
     if array.dtype.names:
         return [(name, array[name]) for name in array.dtype.names]

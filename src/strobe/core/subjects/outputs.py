@@ -66,7 +66,7 @@ class Numbers:
         return ""
 
 
-def numbers_of(output: object) -> Numbers:
+def extract_numbers(output: object) -> Numbers:
     """Return the numbers, the texts, and what else is in ``output``."""
     read: list[tuple[str, np.ndarray]] = []
     texts: list[tuple[str, str]] = []
@@ -99,21 +99,21 @@ def numbers_of(output: object) -> Numbers:
     return Numbers(values, shapes, kind, tuple(texts), tuple(unseen))
 
 
-def not_compared(pairs: Iterable[tuple[Numbers, Numbers]]) -> str:
+def describe_uncompared(pairs: Iterable[tuple[Numbers, Numbers]]) -> str:
     """Return in words what of outputs that are compared with each other is not; '' if all of it is."""
     unseen = dict.fromkeys(words for pair in pairs for numbers in pair for words in numbers.unseen)
     more = f" and {len(unseen) - _SHOWN} more" if len(unseen) > _SHOWN else ""
     return f"{', '.join(list(unseen)[:_SHOWN])}{more}"
 
 
-def tensors_in(value: object) -> Iterator[Tensor]:
+def iter_tensors(value: object) -> Iterator[Tensor]:
     """Yield the tensors in ``value``."""
     for _, leaf in leaves(value):
         if is_tensor(leaf):
             yield leaf
 
 
-def computes_on(output: object) -> bool:
+def may_be_computing(output: object) -> bool:
     """Return whether something in ``output`` may still be computed, as JAX's arrays are: `wait_for` waits for it."""
     known = (np.ndarray, np.generic, *PLAIN)
     strange = [leaf for _, leaf in leaves(output) if not isinstance(leaf, known) and not is_tensor(leaf)]
@@ -122,7 +122,7 @@ def computes_on(output: object) -> bool:
     )
 
 
-def wait_for(output: object) -> None:
+def await_output(output: object) -> None:
     """Wait for what has a `block_until_ready`, as JAX's arrays have."""
     strange = False
     for _, leaf in leaves(output):
@@ -136,15 +136,15 @@ def wait_for(output: object) -> None:
         jax.block_until_ready(output)
 
 
-def copied(value: Any) -> Any:
+def copy_containers(value: Any) -> Any:
     """Return ``value`` with new dicts, lists, tuples, arrays and tensors, and all else as it is.
 
     What a policy puts into its observation, or does to its numbers in place, is then not there at the next call.
     """
     if type(value) is dict:
-        return {key: copied(entry) for key, entry in value.items()}
+        return {key: copy_containers(entry) for key, entry in value.items()}
     if type(value) in (list, tuple):
-        return type(value)(map(copied, value))
+        return type(value)(map(copy_containers, value))
     if is_tensor(value) and type(value) is sys.modules["torch"].Tensor:  # a subclass may be more than its numbers
         return value.detach().clone().requires_grad_(value.requires_grad)
     if type(value) is np.ndarray:
@@ -158,7 +158,7 @@ def _floats(leaf: Any) -> np.ndarray | None:
     A complex number is two, along a last dimension.
     """
     if is_tensor(leaf):
-        return _of_tensor(leaf)
+        return _tensor_to_numpy(leaf)
     if not (hasattr(leaf, "__array__") and hasattr(leaf, "dtype")):
         return None
     array = np.asarray(leaf)
@@ -176,7 +176,7 @@ def _floats(leaf: Any) -> np.ndarray | None:
     return None
 
 
-def _of_tensor(tensor: Tensor) -> np.ndarray:
+def _tensor_to_numpy(tensor: Tensor) -> np.ndarray:
     tensor = tensor.detach()
     if tensor.is_quantized:
         tensor = tensor.dequantize()

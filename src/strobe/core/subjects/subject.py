@@ -162,7 +162,7 @@ class Subject(Abilities, Protocol):
 
     @property
     @abstractmethod
-    def compiled(self) -> Sequence[tuple[str, str]]:
+    def compiled_methods(self) -> Sequence[tuple[str, str]]:
         """Methods that ``--compile`` compiles, as (path of the object under ``module``, method)."""
         ...
 
@@ -214,7 +214,7 @@ class ActingSubject(Subject, ABC):
 
     @property
     @abstractmethod
-    def executed(self) -> int | None:
+    def executed_actions(self) -> int | None:
         """Actions of a chunk that the robot executes before the next one; None if nothing says how many."""
 
     @abstractmethod

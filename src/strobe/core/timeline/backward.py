@@ -41,7 +41,7 @@ class Backward:
 
     def attach(self, hooks: Sequence[Hook]) -> Attached:
         """Watch the callables of ``hooks``, each under its name, until the result is detached."""
-        return Attached([hook for hook in hooks if not (hook.argument or hook.begins or hook.ends)], self._around)
+        return Attached([hook for hook in hooks if not (hook.argument or hook.begins or hook.ends)], self._wrap_call)
 
     def sections(self, start: Mark, end: Mark) -> None:
         """Record the parts of the pass between ``start`` and ``end``, and forget them."""
@@ -50,9 +50,9 @@ class Backward:
         ends = [mark for _, mark in marks[1:]] + [end]
         for (call, begin), until in zip(marks, ends, strict=False):
             if call is not None:
-                self._timeline.between(call.name, begin, until)
+                self._timeline.record_span(call.name, begin, until)
 
-    def _around(self, inner: Call, hook: Hook, takes_self: bool) -> Call:
+    def _wrap_call(self, inner: Call, hook: Hook, takes_self: bool) -> Call:
         name, when = hook.name, hook.when
 
         @functools.wraps(inner)
@@ -61,10 +61,10 @@ class Backward:
                 return inner(*args, **kwargs)
             if when is not None and not when(*(args[1:] if takes_self else args), **kwargs):
                 return inner(*args, **kwargs)
-            given = _in_graph((args, kwargs))
+            given = _graph_tensors((args, kwargs))
             this = _Call(name, len(given))
             output = inner(*args, **kwargs)
-            for tensor in _in_graph(output):
+            for tensor in _graph_tensors(output):
                 tensor.register_hook(functools.partial(self._enter, this))
             for tensor in given:
                 tensor.register_hook(functools.partial(self._leave, this))
@@ -83,6 +83,6 @@ class Backward:
             self._marks.append((None, self._timeline.mark()))
 
 
-def _in_graph(tree: object) -> list[Tensor]:
+def _graph_tensors(tree: object) -> list[Tensor]:
     tensors = [leaf for leaf in tree_leaves(tree) if isinstance(leaf, Tensor) and leaf.grad_fn is not None]
     return list({id(tensor): tensor for tensor in tensors}.values())

@@ -55,14 +55,14 @@ class EventClock:
         self._made = 0
         synchronise(device)
         self._base_ns = host_ns()
-        self._base = self._recorded()
+        self._base = self._record_event()
         synchronise(device)
 
     def read(self) -> Any:
         if self._capturing():
             return None
         self._made += 1
-        return self._made, self._recorded()
+        return self._made, self._record_event()
 
     def resolve(self, marks: Sequence[Any]) -> list[int | None]:
         synchronise(self._device)
@@ -73,7 +73,7 @@ class EventClock:
             before, times[number] = event, total
         return [None if mark is None else times[mark[0]] for mark in marks]
 
-    def _recorded(self) -> Any:
+    def _record_event(self) -> Any:
         """A new event on the device's stream, whichever device is the current one."""
         event = self._event()
         stream = getattr(self._module, "current_stream", None)

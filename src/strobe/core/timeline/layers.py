@@ -27,7 +27,7 @@ class Layer:
     probe: bool = False
 
 
-def layered(around: Callable[[Call], Call], inner: Call, *, probe: bool = False) -> Call:
+def add_layer(around: Callable[[Call], Call], inner: Call, *, probe: bool = False) -> Call:
     """``around(inner)``, remembering both if it is a function made for this call."""
     made = around(inner)
     if isinstance(made, FunctionType) and made is not inner:
@@ -35,29 +35,29 @@ def layered(around: Callable[[Call], Call], inner: Call, *, probe: bool = False)
     return made
 
 
-def layer_of(call: Call) -> Layer | None:
+def find_layer(call: Call) -> Layer | None:
     """The layer that ``call`` is the outermost of; None if it is no layer."""
     layer = getattr(call, "layer", None) if isinstance(call, FunctionType) else None
     # functools.wraps copies a function's attributes to what it wraps it with: that is no layer.
     return layer if isinstance(layer, Layer) and layer.made is call else None
 
 
-def peeled(call: Call) -> tuple[Call, list[Layer]]:
+def peel_layers(call: Call) -> tuple[Call, list[Layer]]:
     """Return the innermost callable of ``call``, and the layers around it, the outermost first.
 
     A wrapper that is no layer hides what it wraps: then it is itself the innermost.
     """
     layers: list[Layer] = []
-    while (layer := layer_of(call)) is not None:
+    while (layer := find_layer(call)) is not None:
         layers.append(layer)
         call = layer.inner
     return call, layers
 
 
-def within(layers: Iterable[Layer], call: Call) -> Call:
+def rewrap_layers(layers: Iterable[Layer], call: Call) -> Call:
     """``call`` with ``layers`` around it, the first one outermost."""
     for layer in reversed(list(layers)):
-        call = layered(layer.around, call, probe=layer.probe)
+        call = add_layer(layer.around, call, probe=layer.probe)
     return call
 
 
@@ -66,7 +66,7 @@ def within(layers: Iterable[Layer], call: Call) -> Call:
 REDUCE = "__reduce_ex__"  # what copy, deepcopy and pickle ask an object for
 
 
-def reduced(owner: object, protocol: object) -> Any:
+def reduce_bare(owner: object, protocol: object) -> Any:
     """Return the state to copy or pickle ``owner`` from, without its probes, which would run the original's code."""
     kind: Any = type(owner)
     made = kind.__reduce_ex__(owner, protocol)
@@ -84,12 +84,12 @@ def forget_copying(owner: object) -> None:
     """An object without probes is copied as ever."""
     here = vars(owner)
     own = here.get(REDUCE)
-    if isinstance(own, functools.partial) and own.func is reduced and not any(map(_probed, list(here.values()))):
+    if isinstance(own, functools.partial) and own.func is reduce_bare and not any(map(_is_probed, list(here.values()))):
         delete(owner, REDUCE)
 
 
-def _probed(value: Any) -> bool:
-    return any(layer.probe for layer in peeled(value)[1])
+def _is_probed(value: Any) -> bool:
+    return any(layer.probe for layer in peel_layers(value)[1])
 
 
 def _bare(owner: object, state: dict[str, Any]) -> dict[str, Any]:
@@ -98,7 +98,7 @@ def _bare(owner: object, state: dict[str, Any]) -> dict[str, Any]:
         if name == REDUCE:
             continue
         bare = value
-        while (layer := layer_of(bare)) is not None and layer.probe:
+        while (layer := find_layer(bare)) is not None and layer.probe:
             bare = layer.inner
         if bare is value or not is_own_method(owner, name, bare):
             callables[name] = bare
@@ -111,7 +111,7 @@ def is_own_method(owner: object, name: str, call: Any) -> bool:
     return function is not None and call.__self__ is owner and function is getattr(type(owner), name, None)
 
 
-def set_on(owner: Any, attribute: str, value: object) -> None:
+def assign_attribute(owner: Any, attribute: str, value: object) -> None:
     """Set an attribute of an object, a class or a module of Python."""
     # nn.Module._putattr__ sorts what it is given into parameters, buffers and children; a function belongs in none.
     if is_module(owner):

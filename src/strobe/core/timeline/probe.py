@@ -26,14 +26,14 @@ from strobe.core.errors import UserError
 from strobe.core.timeline.layers import (
     REDUCE,
     Call,
+    add_layer,
+    assign_attribute,
     delete,
     forget_copying,
     is_own_method,
-    layered,
-    peeled,
-    reduced,
-    set_on,
-    within,
+    peel_layers,
+    reduce_bare,
+    rewrap_layers,
 )
 from strobe.core.timeline.sections import section
 from strobe.core.torch_there import is_module
@@ -121,7 +121,7 @@ class Probe:
             owner = type(root).__module__.split(".")[0]
             raise ProbeError(
                 f"probe '{self.name}' does not fit {owner}'s {type(root).__name__} as installed"
-                f"{_version_of(owner)}: {error}"
+                f"{_version_suffix(owner)}: {error}"
             ) from None
 
     def _function_hook(self) -> Hook:
@@ -134,7 +134,7 @@ class Probe:
         return Hook(owner, attribute, self.name, self.when, self.argument, self.optional)
 
 
-def _version_of(package: str) -> str:
+def _version_suffix(package: str) -> str:
     try:
         return f" ({metadata.version(package)})"
     except metadata.PackageNotFoundError:
@@ -176,7 +176,7 @@ class Hook:
     ends: Stretch | None = None
 
 
-def hooks_of(probes: Iterable[Probe], root: object) -> list[Hook]:
+def resolve_hooks(probes: Iterable[Probe], root: object) -> list[Hook]:
     """The hooks of all ``probes`` under ``root``, in their order. Raises ProbeError."""
     return [hook for probe in probes for hook in probe.hooks(root)]
 
@@ -224,15 +224,15 @@ class Attached:
         inner = descriptor.__func__ if descriptor is not None else getattr(hook.owner, hook.attribute)
         takes_self = isinstance(hook.owner, type) and not isinstance(own, staticmethod)
 
-        def around(call: Call) -> Call:
+        def wrap_call(call: Call) -> Call:
             return self._around(call, hook, takes_self)
 
-        closure = layered(around, inner, probe=True)
+        closure = add_layer(wrap_call, inner, probe=True)
         value = type(descriptor)(closure) if descriptor is not None else closure
-        self._undo.append(_Replacement(hook.owner, hook.attribute, own, value, around))
-        set_on(hook.owner, hook.attribute, value)
+        self._undo.append(_Replacement(hook.owner, hook.attribute, own, value, wrap_call))
+        assign_attribute(hook.owner, hook.attribute, value)
         if not isinstance(hook.owner, type | ModuleType) and REDUCE not in namespace:
-            set_on(hook.owner, REDUCE, functools.partial(reduced, hook.owner))
+            assign_attribute(hook.owner, REDUCE, functools.partial(reduce_bare, hook.owner))
 
     def detach(self) -> None:
         """Take every probe off, the last one first; what was there before is there again, the same object.
@@ -245,7 +245,7 @@ class Attached:
                 if replaced.own is _MISSING:
                     delete(replaced.owner, replaced.attribute)
                 else:
-                    set_on(replaced.owner, replaced.attribute, replaced.own)
+                    assign_attribute(replaced.owner, replaced.attribute, replaced.own)
             else:
                 _taken_out(replaced)
             forget_copying(replaced.owner)
@@ -343,12 +343,12 @@ def _taken_out(replaced: _Replacement) -> None:
     there: Any = vars(replaced.owner).get(replaced.attribute)
     kind: Any = type(there) if isinstance(there, staticmethod | classmethod) else None
     wrapped: Any = there if kind is None else there.__func__
-    call, layers = peeled(wrapped)
+    call, layers = peel_layers(wrapped)
     rest = [layer for layer in layers if layer.around is not replaced.around]
     if len(rest) == len(layers):
         return
     if not rest and is_own_method(replaced.owner, replaced.attribute, call):
         delete(replaced.owner, replaced.attribute)
         return
-    bare = within(rest, call)
-    set_on(replaced.owner, replaced.attribute, bare if kind is None else kind(bare))
+    bare = rewrap_layers(rest, call)
+    assign_attribute(replaced.owner, replaced.attribute, bare if kind is None else kind(bare))

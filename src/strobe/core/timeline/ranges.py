@@ -26,7 +26,7 @@ def require_ranges(device: torch.device) -> None:
         raise UserError(f"--nvtx needs a torch with NVTX: {error}") from None
 
 
-def ranged(opener: Callable[[str], Any]) -> Callable[[str], Any]:
+def add_ranges(opener: Callable[[str], Any]) -> Callable[[str], Any]:
     """Return ``opener``, a class of sections, with a range of each section's name around it.
 
     A thread's ranges are a stack. A section that an exception left open ends with the one around it, so each range is

@@ -131,27 +131,27 @@ def unseen() -> dict[str, str]:
 @contextlib.contextmanager
 def recording(opener: Opener | None) -> Any:
     """Put ``opener`` in force for every thread of this process, and take it off afterwards."""
-    take_off = put_on(opener)
+    take_off = apply_opener(opener)
     try:
         yield
     finally:
         take_off()
 
 
-def put_on(opener: Opener | None) -> Callable[[], None]:
+def apply_opener(opener: Opener | None) -> Callable[[], None]:
     """Put ``opener`` in force; return what takes it off, in whatever order openers are reverted, and once at most."""
     openers = [opener]
     _put_on.append(openers)
     _choose()
 
-    def take_off() -> None:
+    def revert_opener() -> None:
         _put_on[:] = [other for other in _put_on if other is not openers]
         _choose()
 
-    return take_off
+    return revert_opener
 
 
-def put_on_alone(opener: Opener | None) -> None:
+def replace_openers(opener: Opener | None) -> None:
     """Put ``opener`` in force and forget all others: in a worker process, they are its parent's."""
     _put_on[:] = [[opener]]
     _choose()
@@ -162,7 +162,7 @@ def _choose() -> None:
     _open = _put_on[-1][0] if _put_on else None
 
 
-def in_force() -> Opener | None:
+def current_opener() -> Opener | None:
     """The opener in force, None when sections are off."""
     return _open
 
@@ -221,7 +221,7 @@ strands: dict[int, dict[FrameType, Strand]] = {}
 _numbers = itertools.count(1)
 
 
-def entered(frame: FrameType) -> Strand | None:
+def enter_strand(frame: FrameType) -> Strand | None:
     """A section is opened in ``frame``; return its strand, for `left`, and None for the thread itself."""
     # A generator that is a context manager stops for the sake of the block in its caller, whose section it is.
     while frame.f_code.co_flags & STOPS and _is_contextlib(frame.f_back):
@@ -230,7 +230,7 @@ def entered(frame: FrameType) -> Strand | None:
             break
         frame = frame.f_back.f_back
     thread = own.number
-    strand = _strand_of(frame, thread)
+    strand = _innermost_strand(frame, thread)
     if frame.f_code.co_flags & STOPS and (strand is None or strand.frame is not frame):
         around = strand.place.strand if strand is not None else 0
         strand = Strand(frame, Place(thread, next(_numbers), around))
@@ -252,7 +252,7 @@ def leave_strand(strand: Strand) -> Place:
     return place
 
 
-def _strand_of(frame: FrameType | None, thread: int) -> Strand | None:
+def _innermost_strand(frame: FrameType | None, thread: int) -> Strand | None:
     """The innermost strand that runs on this thread's stack from ``frame`` down."""
     frames = strands.get(thread)
     while frames and frame is not None:

@@ -14,8 +14,8 @@ from typing_extensions import Self
 from strobe.core.timeline import sections as sections_in_force
 from strobe.core.timeline import workers
 from strobe.core.timeline.clock import DeviceClock, device_clock, host_ns, synchronise
-from strobe.core.timeline.ranges import ranged
-from strobe.core.timeline.sections import MAIN, STOPS, Strand, entered, leave_strand, own, strands, thread_names
+from strobe.core.timeline.ranges import add_ranges
+from strobe.core.timeline.sections import MAIN, STOPS, Strand, enter_strand, leave_strand, own, strands, thread_names
 
 if TYPE_CHECKING:
     import torch
@@ -86,7 +86,7 @@ class Timeline:
         self._foreign: list[workers.Foreign] = []
         self._spool: workers.Spool | None = None
         self._take_off: Callable[[], None] | None = None  # while it is in force, or was put below another one
-        self._opener = ranged(self._make_opener()) if nvtx else self._make_opener()
+        self._opener = add_ranges(self._make_opener()) if nvtx else self._make_opener()
         self._lost: dict[str, str] = {}
         self.worker_facts: list[dict[str, Any]] = []  # by worker processes, see `workers.tell`
 
@@ -104,7 +104,7 @@ class Timeline:
             synchronise(self.device)
         return Mark(host_ns(), self._clock.read() if self._clock is not None else None)
 
-    def between(self, name: str, start: Mark, end: Mark) -> None:
+    def record_span(self, name: str, start: Mark, end: Mark) -> None:
         """Record a section of the main thread that no block of code encloses."""
         if self._clock is None:
             self._records.append((name, start.ns, end.ns, MAIN))
@@ -121,7 +121,7 @@ class Timeline:
         if self._spool is not None:  # paused
             self.stop()
         self._spool = workers.Spool(self._records)
-        self._take_off = sections_in_force.put_on(self._opener)
+        self._take_off = sections_in_force.apply_opener(self._opener)
         return self
 
     def pause(self) -> None:
@@ -227,10 +227,10 @@ def woven(strands: Mapping[int, list[Row]], around: Mapping[int, int]) -> list[P
     inside: dict[int | None, list[Placed]] = {}  # index of a parent → its children
     placed: dict[int, list[Placed]] = {}
 
-    def around_of(moment: int, strand: int) -> Placed | None:
+    def surrounding_section(moment: int, strand: int) -> Placed | None:
         while strand:
             strand = around.get(strand, 0)
-            if (parent := _open_at(moment, placed.get(strand, []))) is not None:
+            if (parent := _innermost_open(moment, placed.get(strand, []))) is not None:
                 return parent
         return None
 
@@ -239,7 +239,7 @@ def woven(strands: Mapping[int, list[Row]], around: Mapping[int, int]) -> list[P
         parents: list[Placed] = []
         for path, start, end, name, index in nest(strands[strand]):
             del parents[len(path) - 1 :]
-            parent = parents[-1] if parents else around_of(start, strand)
+            parent = parents[-1] if parents else surrounding_section(start, strand)
             one = ((*parent[0], name) if parent is not None else (name,), start, end, name, index)
             parents.append(one)
             mine.append(one)
@@ -257,7 +257,7 @@ def _begins(interval: Placed) -> tuple[int, int]:
     return interval[1], -interval[2]
 
 
-def _open_at(moment: int, placed: Sequence[Placed]) -> Placed | None:
+def _innermost_open(moment: int, placed: Sequence[Placed]) -> Placed | None:
     """The innermost of ``placed``, in the order in which they began, that was open at ``moment``."""
     at = bisect_right(placed, moment, key=lambda interval: interval[1])
     return next((interval for interval in reversed(placed[:at]) if interval[2] >= moment), None)
@@ -293,7 +293,7 @@ def _host_opener(records: list[tuple[object, ...]]) -> Callable[[str], Any]:
 
         def __enter__(self) -> None:
             around = frame(1)
-            self.strand = entered(around) if suspended or around.f_code.co_flags & stops else None
+            self.strand = enter_strand(around) if suspended or around.f_code.co_flags & stops else None
             self.start = now()
 
         def __exit__(self, kind: object, error: object, traceback: object) -> None:
@@ -314,7 +314,7 @@ def _device_opener(records: list[tuple[object, ...]], clock: DeviceClock) -> Cal
 
         def __enter__(self) -> None:
             around = frame(1)
-            self.strand = entered(around) if strands or around.f_code.co_flags & STOPS else None
+            self.strand = enter_strand(around) if strands or around.f_code.co_flags & STOPS else None
             self.mark = read()
             self.start = now()
 
@@ -347,7 +347,7 @@ def _serialised_opener(records: list[tuple[object, ...]], device: torch.device |
 
         def __enter__(self) -> None:
             around = sys._getframe(1)
-            self.strand: Strand | None = entered(around) if strands or around.f_code.co_flags & STOPS else None
+            self.strand: Strand | None = enter_strand(around) if strands or around.f_code.co_flags & STOPS else None
             synchronise(device)
             self.start = host_ns()
 
@@ -361,6 +361,6 @@ def _serialised_opener(records: list[tuple[object, ...]], device: torch.device |
 
 
 # A worker spawned by a process that is recording records too.
-_inherited = workers.spawned()
+_inherited = workers.spawned_worker_record()
 if _inherited is not None:
-    sections_in_force.put_on_alone(workers.opener(_inherited))
+    sections_in_force.replace_openers(workers.opener(_inherited))

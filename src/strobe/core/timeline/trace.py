@@ -39,9 +39,9 @@ def chrome_trace(
         ValueError: events without the mark.
     """
     base = min((section.start_ns for section in sections), default=0)
-    events = _Tracks(base).events_of(sections)
+    events = _Tracks(base).section_events(sections)
     if profiled is not None:
-        events += _on_our_clock(profiled, sections, base)
+        events += _align_clock(profiled, sections, base)
     return {"traceEvents": events, "displayTimeUnit": "ms", "otherData": metadata or {}}
 
 
@@ -54,7 +54,7 @@ class _Tracks:
         self._ids: dict[str, int] = {}
         self._events: list[JsonObject] = []
 
-    def events_of(self, sections: Sequence[Section]) -> list[JsonObject]:
+    def section_events(self, sections: Sequence[Section]) -> list[JsonObject]:
         """Return an event for each section's host time and one for its device time, with their tracks' names."""
         for each in sections:
             path = " / ".join(each.path)
@@ -100,7 +100,7 @@ def mark_clocks() -> None:
             pass
 
 
-def exported(profiler: profile) -> bytes:
+def export_trace(profiler: profile) -> bytes:
     """A finished profiler's own Chrome trace, as its file would hold it."""
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "trace.json"
@@ -108,7 +108,7 @@ def exported(profiler: profile) -> bytes:
         return file.read_bytes()
 
 
-def _on_our_clock(events: Sequence[JsonObject], sections: Sequence[Section], base: int) -> list[JsonObject]:
+def _align_clock(events: Sequence[JsonObject], sections: Sequence[Section], base: int) -> list[JsonObject]:
     theirs = [event["ts"] for event in events if event.get("name") == MARK and event.get("cat") == "user_annotation"]
     ours = [section.start_ns for section in sections if section.name == MARK]
     if not theirs or len(theirs) != len(ours):

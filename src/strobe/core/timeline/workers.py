@@ -21,7 +21,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from strobe.core.json_text import parsed
+from strobe.core.json_text import parse_json
 from strobe.core.timeline import sections
 
 FLUSH_S = 0.5
@@ -101,7 +101,7 @@ class Spool:
             # Kept alive: among them are the parent's device events, and destroying those in a fork may abort it.
             _INHERITED.append(list(self.records))
             self.records.clear()
-            sections.put_on_alone(opener(self.records))
+            sections.replace_openers(opener(self.records))
             _write_out(self.records, self.folder / f"{os.getpid()}.jsonl")
 
     def close(self) -> None:
@@ -118,7 +118,7 @@ class Spool:
             worker, ended = f"worker {file.stem}", False
             for line in file.read_text().splitlines():
                 with contextlib.suppress(ValueError):  # a line cut short by a kill
-                    row = parsed(line)
+                    row = parse_json(line)
                     if row == "end":
                         ended = True
                     elif isinstance(row, dict):
@@ -133,7 +133,7 @@ class Spool:
         return gathered
 
 
-def spawned() -> list[tuple[Any, ...]] | None:
+def spawned_worker_record() -> list[tuple[Any, ...]] | None:
     """Return the list to record on, which is written out, in a worker spawned while its parent records. Else None."""
     folder = os.environ.get(_ENVIRONMENT)
     # A worker's dataset is unpickled, and so this module imported, before multiprocessing names its parent.
@@ -173,7 +173,7 @@ def _write_out(records: list[tuple[object, ...]], file: Path) -> None:
     def keep_flushing() -> None:
         while not stop.wait(FLUSH_S):
             if (file.parent / _CLOSED).exists():
-                sections.put_on_alone(None)
+                sections.replace_openers(None)
             flush()
 
     stop = threading.Event()

@@ -53,7 +53,7 @@ def plug_in_entries() -> tuple[Entry, ...]:
     owners: dict[str, str] = {}
     for point in entry_points(group="strobe.treatments"):
         try:
-            entries_of_package = list(_entries_in(point.load()))
+            entries_of_package = list(_iter_entries(point.load()))
         except Exception as error:
             _warn(point.value, f"{type(error).__name__}: {error}")
             continue
@@ -68,7 +68,7 @@ def plug_in_entries() -> tuple[Entry, ...]:
     return tuple(brought)
 
 
-def _entries_in(loaded: object) -> Iterator[Entry]:
+def _iter_entries(loaded: object) -> Iterator[Entry]:
     for entry in loaded if isinstance(loaded, list | tuple) else (loaded,):
         if not isinstance(entry, Entry):
             raise TypeError(f"an Entry or a tuple of them, not {type(entry).__name__}")
@@ -83,9 +83,9 @@ def _warn(source: str, why: str) -> None:
     warnings.warn(f"the treatment of {source} is left out: {' '.join(why.split())}", stacklevel=2)
 
 
-def entry_of(key: str) -> Entry:
+def find_entry(key: str) -> Entry:
     """Return the entry that ``key`` begins. Raises UserError."""
-    return text.entry_of(key, entries())
+    return text.find_entry(key, entries())
 
 
 def make(spec: Spec) -> Treatment:
@@ -93,26 +93,26 @@ def make(spec: Spec) -> Treatment:
     if not spec:
         raise UserError("a treatment is written KEY=VALUE: here is none")
     first, *others = spec
-    entry = entry_of(first)
+    entry = find_entry(first)
     for key in others:
         if not text.belongs(key, entry):
             raise UserError(f"'{key}' is no option of '{first}': write it as a treatment of its own")
     return entry.make(spec)
 
 
-def ordered(specs: Iterable[Spec]) -> list[Spec]:
+def sort_specs(specs: Iterable[Spec]) -> list[Spec]:
     """Return ``specs`` in the order in which they are applied, which is no matter of how they were written."""
-    return sorted(specs, key=rank_of)
+    return sorted(specs, key=spec_rank)
 
 
-def rank_of(spec: Spec) -> int:
+def spec_rank(spec: Spec) -> int:
     """Return where ``spec`` stands among those that are applied together."""
-    return entry_of(next(iter(spec))).rank
+    return find_entry(next(iter(spec))).rank
 
 
 def compose(specs: Iterable[Spec]) -> tuple[Treatment, ...]:
     """Return the treatments of ``specs``, in the order in which they are applied. Raises UserError."""
-    return tuple(make(spec) for spec in ordered(specs))
+    return tuple(make(spec) for spec in sort_specs(specs))
 
 
 def parse(string: str) -> list[Spec]:
@@ -123,6 +123,6 @@ def parse(string: str) -> list[Spec]:
     return text.parse(string, entries())
 
 
-def written(spec: Spec) -> str:
+def format_spec(spec: Spec) -> str:
     """Return ``spec`` as written on a command line."""
     return ", ".join(f"{key}={'true' if value is True else value}" for key, value in spec.items())

@@ -10,7 +10,7 @@ from importlib.metadata import entry_points
 
 from strobe.core.errors import UserError
 from strobe.core.treatments.spec import HelpWords, require_only, table
-from strobe.core.treatments.words import Spec, belongs, entry_of
+from strobe.core.treatments.words import Spec, belongs, find_entry
 
 
 def known_words() -> tuple[HelpWords, ...]:
@@ -31,7 +31,7 @@ def check_words(spec: Spec) -> None:
     if not spec:
         return  # refused where it is made
     first, *others = spec
-    entry = entry_of(first, known_words())
+    entry = find_entry(first, known_words())
     for key in others:
         if not belongs(key, entry):
             raise UserError(f"'{key}' is no option of '{first}': write it as a treatment of its own")

@@ -52,7 +52,7 @@ class _Shared:
 
         self._passing = passing
 
-    def changed(self) -> None:
+    def update_wrappers(self) -> None:
         """Put the wrappers that there are now around the function; without any, restore the function."""
         now = vars(self.owner)[self.name]
         if self.around and (not self._there or now is self._own):
@@ -79,14 +79,14 @@ def share(module: object, name: str, around: Callable[[Any], Any]) -> Undo:
     with _changing:
         shared = _shared.setdefault((id(module), name), _Shared(module, name))
         shared.around.append(around)
-        shared.changed()
+        shared.update_wrappers()
     remaining = [around]
 
     def undo() -> None:
         with _changing:
             while remaining:
                 shared.around.remove(remaining.pop())
-                shared.changed()
+                shared.update_wrappers()
 
     return undo
 
@@ -125,7 +125,7 @@ class Patches:
         Both are functions or methods in Python, so that `identity` knows them again.
         """
 
-        def around(method: Call) -> Call:
+        def wrap_call(method: Call) -> Call:
             def call(*args: Any, **kwargs: Any) -> Any:
                 if before is not None:
                     before()
@@ -137,9 +137,9 @@ class Patches:
 
             return call
 
-        self.wrap(owner, name, around)
+        self.wrap(owner, name, wrap_call)
 
-    def on_undo(self, callback: Callable[[], object]) -> None:
+    def register_undo(self, callback: Callable[[], object]) -> None:
         """Call ``callback`` once what is patched after this was restored."""
         self._stack.callback(callback)
 
@@ -172,7 +172,7 @@ def identity(call: Any, _above: tuple[int, ...] = ()) -> Hashable:
             return id(call)
 
 
-def patched(module: nn.Module) -> tuple[list[object], Hashable]:
+def find_replacements(module: nn.Module) -> tuple[list[object], Hashable]:
     """Return what replaces methods anywhere in ``module``, and one key for it (`identity`); configs count by type."""
     configs = tuple(type(vars(child).get("config")) for child in module.modules())
     calls = [

@@ -29,17 +29,17 @@ def load(path: Path | str) -> Recipe:
     recipe = files.load(path)
     for number, spec in enumerate(recipe.treatments, 1):
         try:
-            _made(spec)
+            _make_treatment(spec)
         except UserError as error:
             raise UserError(f"{path}: treatments.{number}: {error}") from None
     try:
-        guard_of(recipe)
+        recipe_guard(recipe)
     except UserError as error:
         raise UserError(f"{path}: guard: {error}") from None
     return recipe
 
 
-def guard_of(recipe: Recipe, effects: Sequence[Effect] = ("rounding",)) -> Guard:
+def recipe_guard(recipe: Recipe, effects: Sequence[Effect] = ("rounding",)) -> Guard:
     """Return the guard on the actions that the recipe is loaded under.
 
     That is the recipe's own, where it has limits on the actions. Else the usual one for ``effects``, those of its
@@ -48,23 +48,27 @@ def guard_of(recipe: Recipe, effects: Sequence[Effect] = ("rounding",)) -> Guard
     cosine alone is held to twice its distance from 1.
     """
     written = Guard.parse(recipe.guard) if recipe.guard else None
-    if written is not None and written.on_actions:
+    if written is not None and written.has_action_limits:
         # A cosine alone was the guard of all treatments once: such a recipe is held to what it says.
-        return written if written.unjudged or strongest(effects) != "exact" else Guards(written).of(effects)
+        return (
+            written
+            if written.blind_spots or strongest(effects) != "exact"
+            else Guards(written).strictest_guard(effects)
+        )
     recorded = recipe.agreement
     if recorded is not None and recorded.rms is None:
         return Guard((("cosine", 1 - 2 * (1 - recorded.cosine) - 1e-6),))
-    usual = Guards().of(effects)
+    usual = Guards().strictest_guard(effects)
     if recorded is None or usual.exact or written is None or written.success_drop is None:
         return usual
     return Guard(tuple((name, max(limit, 2 * (getattr(recorded, name) or 0.0))) for name, limit in usual.limits))
 
 
-def guards_of(recipe: Recipe) -> Guards:
+def recipe_guards(recipe: Recipe) -> Guards:
     """Return the guard of each effect: the recipe's own limits, where it has some on the actions."""
     written = Guard.parse(recipe.guard) if recipe.guard else None
     if written is None and recipe.agreement is not None and recipe.agreement.rms is None:
-        written = guard_of(recipe)
+        written = recipe_guard(recipe)
     return Guards(written if written is not None and written.limits else None)
 
 
@@ -100,11 +104,11 @@ class RecipeTreatment(Treatment):
     def traits(self) -> TreatmentTraits:
         return self.treatment.traits()
 
-    def stays(self) -> int:
-        return self.treatment.stays()
+    def retained_bytes(self) -> int:
+        return self.treatment.retained_bytes()
 
     def apply(self, subject: Subject) -> Undo:
-        with _labelled(self.label):
+        with _label_errors(self.label):
             return self.treatment.apply(subject)
 
     def settle(self) -> bool:
@@ -113,7 +117,7 @@ class RecipeTreatment(Treatment):
         return settle is not None and bool(settle())
 
 
-def treatments_of(recipe: Recipe, name: str = "recipe") -> tuple[RecipeTreatment, ...]:
+def make_treatments(recipe: Recipe, name: str = "recipe") -> tuple[RecipeTreatment, ...]:
     """Return the recipe's treatments in the order in which they are applied; they can be reverted and applied again.
 
     Args:
@@ -124,33 +128,33 @@ def treatments_of(recipe: Recipe, name: str = "recipe") -> tuple[RecipeTreatment
     """
     rungs = []
     for number, spec in enumerate(recipe.treatments, 1):
-        label = f"{name}: rung {number} ({catalogue.written(spec)})"
-        with _labelled(label):
-            treatment = _made(spec)
-        rungs.append(RecipeTreatment(treatment, catalogue.rank_of(spec), label, catalogue.written(spec), name))
+        label = f"{name}: rung {number} ({catalogue.format_spec(spec)})"
+        with _label_errors(label):
+            treatment = _make_treatment(spec)
+        rungs.append(RecipeTreatment(treatment, catalogue.spec_rank(spec), label, catalogue.format_spec(spec), name))
     return tuple(sorted(rungs, key=lambda rung: rung.rank))
 
 
-def groups_of(treatments: Sequence[RecipeTreatment]) -> list[tuple[str, tuple[RecipeTreatment, ...]]]:
+def check_groups(treatments: Sequence[RecipeTreatment]) -> list[tuple[str, tuple[RecipeTreatment, ...]]]:
     """Return what a recipe is checked by, each with a name: its exact treatments if there are others, then all."""
     exact = tuple(treatment for treatment in treatments if treatment.effect == "exact")
     exact_only = [(EXACT_ALONE, exact)] if exact and len(exact) < len(treatments) else []
     return [*exact_only, (ALL, tuple(treatments))]
 
 
-def rungs_of(subject: Subject, path: Path | None) -> tuple[RecipeTreatment, ...]:
+def load_rungs(subject: Subject, path: Path | None) -> tuple[RecipeTreatment, ...]:
     """Return new treatments of the recipe at ``path``; none for None. Raises UserError for another type's recipe."""
     if path is None:
         return ()
     recipe = load(path)
     require_kind(subject.info.kind, recipe, path.name)
-    return treatments_of(recipe, path.name)
+    return make_treatments(recipe, path.name)
 
 
-def with_specs(rungs: Sequence[RecipeTreatment], specs: Sequence[Spec]) -> tuple[Treatment, ...]:
+def merge_specs(rungs: Sequence[RecipeTreatment], specs: Sequence[Spec]) -> tuple[Treatment, ...]:
     """Return ``rungs`` and the treatments of ``specs``, in the order in which they are applied. Raises UserError."""
     made: list[tuple[int, Treatment]] = [(rung.rank, rung) for rung in rungs]
-    made += [(catalogue.rank_of(spec), catalogue.make(spec)) for spec in specs]
+    made += [(catalogue.spec_rank(spec), catalogue.make(spec)) for spec in specs]
     return tuple(treatment for _, treatment in sorted(made, key=lambda ranked: ranked[0]))
 
 
@@ -161,7 +165,7 @@ def apply_recipe(subject: Subject, recipe: Recipe, name: str = "recipe") -> Undo
         UserError: it is for another type, or a rung does not fit; then nothing of it is left on.
     """
     require_kind(subject.info.kind, recipe, name)
-    return Treated(subject, Variant(name, treatments_of(recipe, name))).off
+    return Treated(subject, Variant(name, make_treatments(recipe, name))).revert
 
 
 def differences(recipe: Recipe, name: str = "recipe") -> list[str]:
@@ -175,16 +179,16 @@ def differences(recipe: Recipe, name: str = "recipe") -> list[str]:
     return [f"{name} was made with {', '.join(others)}: its times and its agreement may not hold"] if others else []
 
 
-def _made(spec: Spec) -> Treatment:
+def _make_treatment(spec: Spec) -> Treatment:
     treatment = catalogue.make(spec)
     if "inference" not in treatment.phases:
         raise UserError(f"'{next(iter(spec))}' is of training, and a recipe is for inference")
-    treatment.of_recipe()
+    treatment.join_recipe()
     return treatment
 
 
 @contextlib.contextmanager
-def _labelled(label: str) -> Iterator[None]:
+def _label_errors(label: str) -> Iterator[None]:
     try:
         yield
     except UserError as error:

@@ -40,7 +40,7 @@ _PROMISED: WeakSet[Promised] = WeakSet()
 
 
 @contextmanager
-def noted(subject: Subject) -> Iterator[None]:
+def record_call_memory(subject: Subject) -> Iterator[None]:
     """Around a call of ``subject``: remember how much memory it takes and gives back again."""
     if subject.device.type != "cpu":
         yield

@@ -10,7 +10,7 @@ from typing_extensions import Unpack
 from strobe.core.errors import UserError
 from strobe.core.families.capabilities import Capability
 from strobe.core.families.family import Family
-from strobe.core.families.registry import asking, types_with
+from strobe.core.families.registry import asking, list_types_having
 from strobe.core.results.measurement import Measurement
 from strobe.core.results.traits import TreatmentTraits
 from strobe.core.subjects.subject import Subject
@@ -43,12 +43,12 @@ def entry(
     """
     words = table()[key]
 
-    def made(spec: Spec) -> Treatment:
+    def make_checked(spec: Spec) -> Treatment:
         require_only(words, spec)
         return make(spec)
 
     return Entry(
-        key, words.help, words.effect, words.rank, made, words.options,
+        key, words.help, words.effect, words.rank, make_checked, words.options,
         parts=parts if callable(parts) else lambda _, __: parts, untried=words.untried, only=words.only,
         eases=words.eases, **further,
     )  # fmt: skip
@@ -89,7 +89,7 @@ class Switch(Treatment):
     def require(self, subject: Subject) -> None:
         """Raise UserError, with the types that it is for, where the family's record does not have what it needs."""
         if self._of is not None and not (subject.acting is not None and self._of(subject.family)):
-            raise UserError(f"{subject.info.name}: {self.key} is for {', '.join(types_with(self._of))}")
+            raise UserError(f"{subject.info.name}: {self.key} is for {', '.join(list_types_having(self._of))}")
 
     def traits(self) -> TreatmentTraits:
         return TreatmentTraits(key=self.key, value=self.value, builds=self.builds)

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, Any, Protocol
 
-from strobe.core.errors import UserError, in_a_line
+from strobe.core.errors import UserError, error_line
 from strobe.core.subjects.subject import Subject
 from strobe.core.timeline.layers import Call
 from strobe.core.treatments.patch import Patches
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 CALLED = "predict_action_chunk"
 CALLS = (CALLED, "sample_actions", "infer", "get_action")  # methods of a policy, or of a model in an object
 FOLLOWS = "engine"  # key of treatments that see by themselves that weights have changed, and build again
-UNTOUCHED = (
+ON_BASELINE = (
     "load_state_dict",
     "state_dict",
     "_apply",
@@ -40,14 +40,14 @@ class OnTop(Protocol):
         """Return once nothing is under way that needs the weights as they are."""
         ...
 
-    def below_again(self) -> None:
+    def note_reapplication(self) -> None:
         """Note that the treatments below were applied again."""
         ...
 
 
-def treated(module: nn.Module) -> Treated | None:
+def find_treated(module: nn.Module) -> Treated | None:
     """Return what is on the policy that ``module`` is or belongs to; None for a baseline one."""
-    return getattr(vars(module).get(UNTOUCHED[0]), "treated", None)
+    return getattr(vars(module).get(ON_BASELINE[0]), "treated", None)
 
 
 class Treated:
@@ -67,11 +67,11 @@ class Treated:
         self.on_top: OnTop | None = None
         self._undo: Undo | None = None
         self._call: Any = None
-        if (other := treated(subject.module)) is not None:
+        if (other := find_treated(subject.module)) is not None:
             raise UserError(f"{other.variant.name} is on this policy already: take it off, or load another policy")
-        self._put_on()
+        self._apply_treatments()
 
-    def off(self) -> None:
+    def revert(self) -> None:
         """Take the treatments off; once is enough."""
         undo, self._undo = self._undo, None
         if undo is not None:
@@ -81,7 +81,7 @@ class Treated:
                 undo()
 
     @contextmanager
-    def untouched(self, what: str) -> Iterator[None]:
+    def restore_baseline(self, what: str) -> Iterator[None]:
         """Inside, the policy is as it is without treatments, for ``what``. No call of it may be under way.
 
         Where they cannot be applied again, they stay off with a warning; or, without the original weights, UserError.
@@ -96,17 +96,17 @@ class Treated:
         above = top is not None and top is not self._call  # of ours, or of the program's
         if above:
             del held[CALLED]
-        self.off()
+        self.revert()
         try:
             yield
         finally:
-            self._put_on_again(what)
+            self._reapply_treatments(what)
             if above:
                 if self.on_top is not None:
-                    self.on_top.below_again()
+                    self.on_top.note_reapplication()
                 held[CALLED] = top
 
-    def _put_on(self) -> None:
+    def _apply_treatments(self) -> None:
         stack = ExitStack()
         try:
             import torch
@@ -126,12 +126,12 @@ class Treated:
         self._call = vars(self.subject.module).get(CALLED)
         self._undo = stack.close
 
-    def _put_on_again(self, what: str) -> None:
+    def _reapply_treatments(self, what: str) -> None:
         try:
             self._follow()
-            self._put_on()
+            self._apply_treatments()
         except Exception as error:  # whatever it is, a program that has moved its policy goes on
-            line = f"{self.variant.name} cannot be applied again after {what}: {in_a_line(error, 200)}"
+            line = f"{self.variant.name} cannot be applied again after {what}: {error_line(error, 200)}"
             if self.let_go:
                 raise UserError(f"{line}; load the policy again, without it") from error
             warnings.warn(f"{line}; the policy runs unchanged", stacklevel=4)
@@ -144,11 +144,11 @@ class Treated:
             config.device = str(weight.device)
 
     def _watch_over(self, module: nn.Module, patches: Patches) -> None:
-        patches.put(module, "__deepcopy__", lambda memo: self._copied(module, memo))
-        patches.put(module, "__reduce_ex__", self._pickled)
+        patches.put(module, "__deepcopy__", lambda memo: self._copy_baseline(module, memo))
+        patches.put(module, "__reduce_ex__", self._refuse_pickle)
         patches.put(module, "train", lambda mode=True: self._train(module, mode))
-        for name in UNTOUCHED:
-            patches.put(module, name, self._as_untouched(module, name))
+        for name in ON_BASELINE:
+            patches.put(module, name, self._wrap_as_baseline(module, name))
 
     def _watch_weights(self, patches: Patches) -> None:
         """Refuse a call after the weights were changed in place, as by `p.copy_(q)`: treatments hold what they made.
@@ -158,7 +158,7 @@ class Treated:
         weights = [weight for weight in self.subject.module.parameters() if not weight.is_inference()]
         counts = [weight._version for weight in weights]
 
-        def checked(inner: Call) -> Call:
+        def check_weights(inner: Call) -> Call:
             def call(*args: Any, **kwargs: Any) -> Any:
                 if [weight._version for weight in weights] != counts:
                     instead = "take it off first, or load them with load_state_dict"
@@ -171,26 +171,26 @@ class Treated:
         for module in (top, *top.children()):
             for name in CALLS:
                 if callable(getattr(type(module), name, None)):
-                    patches.wrap(module, name, checked)
+                    patches.wrap(module, name, check_weights)
 
-    def _as_untouched(self, module: nn.Module, name: str) -> Call:
+    def _wrap_as_baseline(self, module: nn.Module, name: str) -> Call:
         def call(*args: Any, **kwargs: Any) -> Any:
             if name == "load_state_dict" and (kwargs.get("assign") or any(args[2:])):
                 self._refuse("is given weights in place", "leave out assign=True")
-            with self.untouched("to()" if name == "_apply" else f"{name}()"):
+            with self.restore_baseline("to()" if name == "_apply" else f"{name}()"):
                 return getattr(module, name)(*args, **kwargs)
 
         call.treated = self  # type: ignore[attr-defined]
         return call
 
-    def _copied(self, module: nn.Module, memo: dict[int, object]) -> object:
+    def _copy_baseline(self, module: nn.Module, memo: dict[int, object]) -> object:
         if self.let_go:
             instead = "load it once more, or with watch=0.01, which keeps them"
             self._refuse("cannot be copied, as its original weights were let go", instead)
-        with self.untouched("deepcopy()"):
+        with self.restore_baseline("deepcopy()"):
             return copy.deepcopy(module, memo)
 
-    def _pickled(self, _: object) -> object:
+    def _refuse_pickle(self, _: object) -> object:
         self._refuse("cannot be pickled, nor copied by copy.copy", "send its state_dict, or use copy.deepcopy")
 
     def _train(self, module: nn.Module, mode: bool) -> nn.Module:

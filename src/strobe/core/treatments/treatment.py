@@ -12,7 +12,7 @@ from strobe.core.devices.accelerators import Pool
 from strobe.core.devices.untried import Feature
 from strobe.core.errors import UserError
 from strobe.core.families.capabilities import Unregistered
-from strobe.core.families.registry import package_of
+from strobe.core.families.registry import find_package
 from strobe.core.measure.compilations import CompileLog
 from strobe.core.results.agreement import Effect
 from strobe.core.results.measurement import Measurement
@@ -40,11 +40,11 @@ if TYPE_CHECKING:
 __all__ = [
     "ANY_PHASE", "CAPTURED", "COMPILED", "DTYPE", "FOR_INFERENCE", "FOR_TRAINING", "GUIDANCE", "PHASES", "PROCESS",
     "QUANTISED", "SETTING", "STRUCTURE", "TRAINING", "Builds", "Effect", "Entry", "Facts", "Spec", "Treatment",
-    "Undo", "Variant", "policy_of", "switch",
+    "Undo", "Variant", "require_policy", "switch",
 ]  # fmt: skip
 
 
-def policy_of(subject: Subject) -> ActingSubject:
+def require_policy(subject: Subject) -> ActingSubject:
     """Return ``subject`` if it is a policy; raises UserError if not."""
     if subject.acting is None:
         raise UserError(f"{subject.info.name} is not a policy: this applies to policies only")
@@ -117,11 +117,11 @@ class Treatment(ABC):
         """Private pools of the allocator of ``device`` in which it keeps memory from one call to the next."""
         return ()
 
-    def stays(self) -> int:
+    def retained_bytes(self) -> int:
         """Return the bytes of freed memory that it keeps with the process, as found at its last end."""
         return 0
 
-    def of_recipe(self) -> None:  # noqa: B027  # most treatments are the same in a recipe
+    def join_recipe(self) -> None:  # noqa: B027  # most treatments are the same in a recipe
         """Called once if a recipe holds it, before it is applied: what it needs may come after the policy is loaded."""
 
     @abstractmethod
@@ -133,10 +133,10 @@ class Treatment(ABC):
 
         Nothing for one that computes in the dtypes that it finds.
         """
-        return _nothing_to_undo
+        return _undo_nothing
 
 
-def _nothing_to_undo() -> None: ...
+def _undo_nothing() -> None: ...
 
 
 @dataclass
@@ -150,7 +150,7 @@ class _Unbuilt(Treatment):
         return self.built.unbuilt(subject)
 
 
-def _nothing(_: Subject) -> Sequence[Spec]:
+def _list_no_specs(_: Subject) -> Sequence[Spec]:
     return ()
 
 
@@ -196,7 +196,7 @@ class Entry:
     rank: int
     make: Callable[[Spec], Treatment]
     options: tuple[str, ...] = ()
-    candidates: Callable[[Subject], Sequence[Spec]] = _nothing
+    candidates: Callable[[Subject], Sequence[Spec]] = _list_no_specs
     parts: Callable[[Subject, Spec], Sequence[str]] = _whole
     replaces: bool = False
     alone: Callable[[Subject, Spec], bool] = _never
@@ -212,12 +212,12 @@ class Entry:
 def switch(key: str, make: Callable[[], Treatment]) -> Callable[[Spec], Treatment]:
     """Return an ``Entry.make`` of a treatment that is on or not there: ``key`` takes true and nothing else."""
 
-    def made(spec: Spec) -> Treatment:
+    def make_checked(spec: Spec) -> Treatment:
         if spec[key] is not True:
             raise UserError(f"{key}={spec[key]}: {key} takes no value")
         return make()
 
-    return made
+    return make_checked
 
 
 @dataclass(frozen=True)
@@ -247,7 +247,7 @@ class Variant:
 
     def _exchange_memos(self, subject: Subject) -> Undo:
         family = getattr(subject, "family", None)  # a program's own subject may have none
-        memos = Unregistered.of(family).memos(subject.module) if family is not None else ()
+        memos = Unregistered.from_family(family).memos(subject.module) if family is not None else ()
         own = [(owner, name, getattr(owner, name)) for owner, name in memos]
         for owner, name, _ in own:
             setattr(owner, name, self._memos.get((id(owner), name)))
@@ -264,7 +264,7 @@ class Variant:
         recipes = dict.fromkeys(treatment.recipe for treatment in self.treatments if treatment.recipe)
         traits = [treatment.traits() for treatment in self.treatments]
         for each, treatment in zip(traits, self.treatments, strict=True):
-            each.package = " ".join(package_of(type(treatment).__module__) or ())
+            each.package = " ".join(find_package(type(treatment).__module__) or ())
         return Traits(recipe=", ".join(recipes), treatments=traits)
 
     @property
@@ -276,9 +276,9 @@ class Variant:
         """Private pools of the allocator of ``device`` in which its treatments keep memory."""
         return {pool for treatment in self.treatments for pool in treatment.pools(device)}
 
-    def stays(self) -> int:
+    def retained_bytes(self) -> int:
         """Return the bytes of freed memory that its treatments keep with the process: the most of any of them."""
-        return max((treatment.stays() for treatment in self.treatments), default=0)
+        return max((treatment.retained_bytes() for treatment in self.treatments), default=0)
 
     @property
     def builds(self) -> tuple[Builds, ...]:
@@ -318,7 +318,7 @@ class Variant:
         return any(treatment.fixed_inputs for treatment in self.treatments)
 
     @property
-    def guided(self) -> bool:
+    def is_guided(self) -> bool:
         """Whether its actions are guided towards a previous chunk."""
         return any(treatment.guided for treatment in self.treatments)
 
@@ -335,10 +335,10 @@ class Variant:
         """
         for treatment in self.treatments:
             if phase not in treatment.phases:
-                raise UserError(f"'{self.name}': {_misplaced(treatment, phase, flag)}")
+                raise UserError(f"'{self.name}': {_describe_misplaced(treatment, phase, flag)}")
 
 
-def _misplaced(treatment: Treatment, phase: Phase, flag: str) -> str:
+def _describe_misplaced(treatment: Treatment, phase: Phase, flag: str) -> str:
     fits = [phase_name for phase_name in PHASES if phase_name in treatment.phases]
     of = "training" if set(fits) == FOR_TRAINING else " and ".join(fits)
     if phase == "inference":

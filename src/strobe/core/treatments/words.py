@@ -27,7 +27,7 @@ ALIASES = {"float32": "fp32", "tfloat32": "tf32", "bfloat16": "bf16", "float16":
 AUTO = "auto"
 
 
-def name_of(precision: str) -> str:
+def precision_name(precision: str) -> str:
     """Return ``precision`` by the name used here: fp32, tf32, bf16 or fp16. Raises UserError."""
     name = ALIASES.get(precision.strip().lower(), precision.strip().lower())
     if name not in PRECISIONS:
@@ -51,7 +51,7 @@ def precisions(text: str, device: str) -> tuple[str, ...]:
         raise UserError(
             f"--precision={text}: fp32, tf32, bf16, fp16 or auto; the width to stop at is --interval={text}"
         )
-    names = tuple(name_of(part) for part in text.split(","))
+    names = tuple(precision_name(part) for part in text.split(","))
     if len(set(names)) < len(names):
         raise UserError(f"--precision={text}: each precision once")
     return names
@@ -103,7 +103,7 @@ class Keyed(Protocol):
 E = TypeVar("E", bound=Keyed)
 
 
-def entry_of(key: str, entries: Sequence[E]) -> E:
+def find_entry(key: str, entries: Sequence[E]) -> E:
     """Return the entry that ``key`` begins. Raises UserError."""
     for entry in entries:
         if key == entry.key or (entry.key.endswith(".") and key.startswith(entry.key) and key != entry.key):
@@ -126,12 +126,12 @@ def parse(text: str, entries: Sequence[Keyed]) -> list[Spec]:
             value = yaml.safe_load(raw)
         except yaml.YAMLError:
             raise UserError(f"'{pair}': the value cannot be read") from None
-        if specs and belongs(key, entry_of(next(iter(specs[-1])), entries)) and key not in specs[-1]:
+        if specs and belongs(key, find_entry(next(iter(specs[-1])), entries)) and key not in specs[-1]:
             specs[-1][key] = value
         elif (owner := _owner(key, entries)) is not None:
             raise UserError(f"'{key}' is an option of '{owner}': write {owner}=… before it")
         else:
-            entry_of(key, entries)
+            find_entry(key, entries)
             specs.append({key: value})
     return list(specs)
 

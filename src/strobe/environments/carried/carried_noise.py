@@ -48,10 +48,10 @@ def same_noise(seed: int) -> Iterator[None]:
     np.random.seed(seed % 2**32)
     draws = _Draws(seed)
     drawn: dict[str, Any] = {
-        "randn": _shaped(draws.normal),
-        "rand": _shaped(draws.uniform),
-        "randn_like": _like(draws.normal),
-        "rand_like": _like(draws.uniform),
+        "randn": _draw_by_shape(draws.normal),
+        "rand": _draw_by_shape(draws.uniform),
+        "randn_like": _draw_like_tensor(draws.normal),
+        "rand_like": _draw_like_tensor(draws.uniform),
         "normal": _normal(draws),
     }
     with mock.patch.multiple(torch, **drawn):
@@ -59,7 +59,7 @@ def same_noise(seed: int) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def without_dropout() -> Iterator[None]:
+def disable_dropout() -> Iterator[None]:
     """Inside, modules in training mode drop nothing: neither values, nor attention, nor paths."""
     attention: Any = torch.nn.functional.scaled_dot_product_attention
 
@@ -81,7 +81,7 @@ def without_dropout() -> Iterator[None]:
         yield
 
 
-def _shaped(draw: Callable[[Any], object]) -> Callable[..., torch.Tensor]:
+def _draw_by_shape(draw: Callable[[Any], object]) -> Callable[..., torch.Tensor]:
     def function(*size: Any, dtype: Any = None, device: Any = None, **options: Any) -> torch.Tensor:
         given = options.get("size", size)
         shape = tuple(given[0]) if len(given) == 1 and not isinstance(given[0], int) else tuple(given)
@@ -91,7 +91,7 @@ def _shaped(draw: Callable[[Any], object]) -> Callable[..., torch.Tensor]:
     return function
 
 
-def _like(draw: Callable[[Any], object]) -> Callable[..., torch.Tensor]:
+def _draw_like_tensor(draw: Callable[[Any], object]) -> Callable[..., torch.Tensor]:
     def function(like: torch.Tensor, dtype: Any = None, device: Any = None, **_: object) -> torch.Tensor:
         return torch.as_tensor(draw(tuple(like.shape))).to(device=device or like.device, dtype=dtype or like.dtype)
 

@@ -17,8 +17,8 @@ from typing import Any
 
 import numpy as np
 import torch
-from carried_noise import same_noise, without_dropout
-from carried_stages import Record, entries_of, nested
+from carried_noise import disable_dropout, same_noise
+from carried_stages import Record, convert_to_nested, nested_entries
 
 try:
     from lerobot.configs import PreTrainedConfig
@@ -91,7 +91,7 @@ class Worker:
 
     def do_chunk(self, index: int, to: str, reordered: bool = False) -> dict[str, object]:
         """Write the chunk of check observation ``index``, (1, chunk, action dim), in the action's own units."""
-        with torch.no_grad(), _in_another_order(reordered), same_noise(self.seed + index):
+        with torch.no_grad(), _change_summation_order(reordered), same_noise(self.seed + index):
             actions = self.post(self._predict(self.pre(self._observation(self.facts["timed"] + index))))
         np.save(to, actions.detach().float().cpu().numpy())
         return {}
@@ -105,12 +105,12 @@ class Worker:
                 state: Any = step.state_dict() if hasattr(step, "state_dict") else {}
                 record.tensors("statistics", type(step).__name__, list(state.items()))
         observation = self._observation(self.facts["timed"] + index)
-        with torch.no_grad(), _in_another_order(reordered), same_noise(self.seed + index):
-            batch = _stepped(self.pre, observation, "preprocessing", record)
+        with torch.no_grad(), _change_summation_order(reordered), same_noise(self.seed + index):
+            batch = _run_recorded_steps(self.pre, observation, "preprocessing", record)
             with record.modules(self.policy):
                 actions = self._predict(batch)
             record.add("policy", "", "normalised actions", actions)
-            actions = _stepped(self.post, actions, "postprocessing", record)
+            actions = _run_recorded_steps(self.post, actions, "postprocessing", record)
         record.write(Path(to))
         return {}
 
@@ -120,8 +120,8 @@ class Worker:
         self.policy.train()
         self.policy.zero_grad()
         try:
-            with same_noise(self.seed), without_dropout():
-                output = self.policy.forward(self.pre(self._named("batch")))
+            with same_noise(self.seed), disable_dropout():
+                output = self.policy.forward(self.pre(self._named_inputs("batch")))
                 loss = output[0] if isinstance(output, (tuple, list)) else output
                 loss.backward()
             given = [(name, p.grad) for name, p in self.policy.named_parameters() if p.grad is not None]
@@ -133,9 +133,9 @@ class Worker:
         return {"loss": float(loss.detach())}
 
     def _observation(self, number: int) -> dict[str, object]:
-        return self._named(f"observation_{number}")
+        return self._named_inputs(f"observation_{number}")
 
-    def _named(self, name: str) -> dict[str, object]:
+    def _named_inputs(self, name: str) -> dict[str, object]:
         """Return an observation or a batch of the parcel: its arrays as tensors, and its texts."""
         with np.load(self.parcel / f"{name}.npz") as arrays:
             made = {key: torch.from_numpy(arrays[key]) for key in arrays.files}
@@ -167,7 +167,7 @@ def _last_tick(batch: dict[str, Any]) -> dict[str, object]:
     return {k: v[:, -1] if k in stacked and v.ndim > 2 else v for k, v in batch.items()}
 
 
-def _stepped(pipeline: Any, data: object, group: str, record: Record) -> Any:
+def _run_recorded_steps(pipeline: Any, data: object, group: str, record: Record) -> Any:
     """Run a pipeline of processor steps, and record what each gives."""
     counts: dict[str, int] = {}
     before: dict[str, object] = {}
@@ -176,7 +176,7 @@ def _stepped(pipeline: Any, data: object, group: str, record: Record) -> Any:
         name = type(step).__name__
         counts[name] = counts.get(name, 0) + 1
         transition = step(transition)
-        after = dict(entries_of(nested(transition)))
+        after = dict(nested_entries(convert_to_nested(transition)))
         for key, value in after.items():  # a step hands on what it does not touch
             if before.get(key) is not value:
                 record.add(group, name, key, value, call=counts[name])
@@ -227,7 +227,7 @@ class _ShuffledSums(TorchDispatchMode):
 
 
 @contextlib.contextmanager
-def _in_another_order(wanted: bool) -> Any:
+def _change_summation_order(wanted: bool) -> Any:
     """Inside, sums are taken in another order and on one thread: the same arithmetic with other rounding."""
     if not wanted:
         yield

@@ -33,7 +33,7 @@ class Record:
 
     def add(self, group: str, name: str, what: str, value: object, call: int = 1) -> None:
         """Add the tensors in ``value``, and its texts as they are."""
-        for path, leaf in entries_of(nested(value))[:_MOST_TENSORS]:
+        for path, leaf in nested_entries(convert_to_nested(value))[:_MOST_TENSORS]:
             label = " ".join(word for word in (what, path) if word)
             entry = {"group": group, "name": name, "what": label, "call": call}
             if isinstance(leaf, torch.Tensor):
@@ -55,14 +55,14 @@ class Record:
         calls: Counter[str] = Counter()
         handles = []
 
-        def before(name: str) -> object:
+        def input_hook(name: str) -> object:
             def hook(_: object, args: Any, kwargs: Any) -> None:
                 calls[name] += 1
                 self.add("policy", name, "given", {**dict(enumerate(args)), **kwargs}, calls[name])
 
             return hook
 
-        def after(name: str) -> object:
+        def output_hook(name: str) -> object:
             def hook(_: object, __: object, ___: object, output: object) -> None:
                 self.add("policy", name, "gives", output, calls[name])
 
@@ -70,8 +70,8 @@ class Record:
 
         for name, module in policy.named_modules():
             if name and not isinstance(module, torch.jit.ScriptModule):
-                handles.append(module.register_forward_pre_hook(before(name), with_kwargs=True))
-                handles.append(module.register_forward_hook(after(name), with_kwargs=True))
+                handles.append(module.register_forward_pre_hook(input_hook(name), with_kwargs=True))
+                handles.append(module.register_forward_hook(output_hook(name), with_kwargs=True))
         try:
             yield
         finally:
@@ -98,14 +98,14 @@ class Record:
         self._arrays[str(entry["sample"])] = sample
 
 
-def nested(value: object) -> object:
+def convert_to_nested(value: object) -> object:
     """Return ``value`` with its dataclasses and outputs of transformers as dictionaries."""
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         return {f.name: getattr(value, f.name) for f in dataclasses.fields(value)}
     return value
 
 
-def entries_of(value: Any, path: str = "") -> list[tuple[str, object]]:
+def nested_entries(value: Any, path: str = "") -> list[tuple[str, object]]:
     """Return the leaves of nested mappings and sequences, each with its path."""
     if isinstance(value, Mapping):
         items = [(str(getattr(key, "value", key)), inner) for key, inner in value.items()]
@@ -113,4 +113,8 @@ def entries_of(value: Any, path: str = "") -> list[tuple[str, object]]:
         items = [(str(place), inner) for place, inner in enumerate(value)]
     else:
         return [(path, value)]
-    return [leaf for key, inner in items for leaf in entries_of(nested(inner), f"{path}.{key}" if path else key)]
+    return [
+        leaf
+        for key, inner in items
+        for leaf in nested_entries(convert_to_nested(inner), f"{path}.{key}" if path else key)
+    ]

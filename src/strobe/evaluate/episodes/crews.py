@@ -19,13 +19,13 @@ from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 from tqdm import tqdm
 
 from strobe.core.cli.live import Live
-from strobe.core.errors import UserError, in_a_line
+from strobe.core.errors import UserError, error_line
 from strobe.core.json_text import JsonObject
 from strobe.core.processes.isolate import CallRaisedError, Pool, ProcessEndedError
 from strobe.core.processes.lifetime import Closing
-from strobe.evaluate.episode_flags import EpisodeFlags, parse_parallel, threads_of
+from strobe.evaluate.episode_flags import EpisodeFlags, episode_threads, parse_parallel
 from strobe.evaluate.episode_log import EpisodeLine, Key
-from strobe.sweep.ray_backend import Answered, Fleet, Lost, devices_of, settle
+from strobe.sweep.ray_backend import Answered, Fleet, Lost, device_resources, settle
 from strobe.version import __version__
 
 if TYPE_CHECKING:  # torch is not needed here, and takes seconds
@@ -53,7 +53,7 @@ class PoolEpisodeRunner(Closing):
 
     def begin(self, make: Callable[[], Play]) -> None:
         """Let each process make what it plays with. ``make`` must be picklable; what it raises, `ended` raises."""
-        self._checked(self.pool.make, make)
+        self._call_checked(self.pool.make, make)
 
     @property
     def free(self) -> int:
@@ -62,28 +62,28 @@ class PoolEpisodeRunner(Closing):
 
     def hand(self, candidate: Candidate, task: str, seed: int) -> None:
         """Let a process that is free play an episode; it waits there while the process still makes its policy."""
-        self._checked(self.pool.order, candidate.name, task, seed)
+        self._call_checked(self.pool.order, candidate.name, task, seed)
 
-    def ended(self) -> EpisodeLine:
+    def wait_for_episode(self) -> EpisodeLine:
         """Wait for an episode to end.
 
         Raises:
             UserError: it failed, or a process ended.
         """
-        line: EpisodeLine = self._checked(self.pool.answer)
+        line: EpisodeLine = self._call_checked(self.pool.answer)
         return line.model_copy(update={"beside": len(self.pool.workers) - 1})
 
     def close(self) -> None:
         """End them with all that they started, at once: an episode that is being played is lost."""
         self.pool.close()
 
-    def _checked(self, call: Callable[P, T], *arguments: P.args, **options: P.kwargs) -> T:
+    def _call_checked(self, call: Callable[P, T], *arguments: P.args, **options: P.kwargs) -> T:
         try:
             return call(*arguments, **options)
         except UserError as error:
-            raise UserError(in_a_line(error, 400)) from None
+            raise UserError(error_line(error, 400)) from None
         except CallRaisedError as error:
-            raise UserError(in_a_line(f"{error.kind}: {error.text}", 400)) from None
+            raise UserError(error_line(f"{error.kind}: {error.text}", 400)) from None
         except ProcessEndedError as error:
             processes = f"one of the {len(self.pool.workers)} processes that play episodes ended ({error.ending})"
             raise UserError(f"{processes}: if memory ran out, give a smaller --parallel") from None
@@ -120,7 +120,9 @@ class RayEpisodeRunner(Closing):
         self._again: deque[Key] = deque()
 
         def devices(node: JsonObject) -> list[dict[str, float]]:
-            return [part for device in devices_of(node, {self._on_cpu}) for part in _shared(device, each)]
+            return [
+                part for device in device_resources(node, {self._on_cpu}) for part in _share_out_device(device, each)
+            ]
 
         self._fleet = Fleet(address, _RayActor, devices, lambda _: (_versions(), self._content), "play episodes")
 
@@ -145,7 +147,7 @@ class RayEpisodeRunner(Closing):
         """Let a player that is free play an episode, on the node where the fewest play."""
         self._give((candidate.name, task, seed))
 
-    def ended(self) -> EpisodeLine | None:
+    def wait_for_episode(self) -> EpisodeLine | None:
         """Wait for an episode to end, a moment at most; None if none has.
 
         Raises:
@@ -154,7 +156,7 @@ class RayEpisodeRunner(Closing):
         match self._fleet.wait():
             case Answered(_, worker, (line, files)):
                 self._keep(files)
-                return line.model_copy(update={"beside": self._fleet.others_on(worker), "node": worker.node})
+                return line.model_copy(update={"beside": self._fleet.count_node_peers(worker), "node": worker.node})
             case Lost(key, _, reasons) as lost:
                 name, task, seed = key
                 if not lost.may_retry:
@@ -190,7 +192,7 @@ class _RayActor:
         try:
             self._play: PlayThere = pickle.loads(content)()
         except UserError as error:
-            return in_a_line(error, 400)
+            return error_line(error, 400)
         return None
 
     def run(self, name: str, task: str, seed: int) -> tuple[EpisodeLine, Files] | str:
@@ -198,7 +200,7 @@ class _RayActor:
         try:
             return self._play(name, task, seed)
         except UserError as error:
-            return in_a_line(error, 400)
+            return error_line(error, 400)
 
 
 def _versions() -> dict[str, str]:
@@ -206,7 +208,7 @@ def _versions() -> dict[str, str]:
     return {"Strobe": __version__} | {name: metadata.version(name) for name in ("lerobot", "torch")}
 
 
-def _shared(device: dict[str, float], each: int | None) -> list[dict[str, float]]:
+def _share_out_device(device: dict[str, float], each: int | None) -> list[dict[str, float]]:
     """Return the resources of a device, shared out among ``each`` players; rounded down to Ray's four figures."""
     if each is None:
         each = 1 if device.get("num_gpus") else max(1, int(device["num_cpus"]))
@@ -236,7 +238,7 @@ def crew(config: EpisodeFlags, live: Live) -> Iterator[Crew]:
     import torch
 
     count = parse_parallel(config.parallel)
-    threads = threads_of(config.threads, count, config.resume)
+    threads = episode_threads(config.threads, count, config.resume)
     if threads is not None and (count == 1 or config.threads is not None):
         torch.set_num_threads(threads)
     workers = None

@@ -70,7 +70,7 @@ class Plan:
     seed: int = 0
 
     @property
-    def planned(self) -> int:
+    def planned_episodes(self) -> int:
         """Episodes of each variant in all."""
         return self.episodes * len(self.tasks)
 
@@ -130,9 +130,9 @@ class Order(abc.ABC):
         return self._candidates
 
     @property
-    def finished(self) -> bool:
+    def is_finished(self) -> bool:
         """Whether all variants are decided, or the episodes used up."""
-        return self._place == len(self._starts) or self._settled
+        return self._place == len(self._starts) or self._is_settled
 
     @property
     @abc.abstractmethod
@@ -141,7 +141,7 @@ class Order(abc.ABC):
 
     @property
     @abc.abstractmethod
-    def _settled(self) -> bool:
+    def _is_settled(self) -> bool:
         """Whether more episodes would decide nothing."""
 
     @abc.abstractmethod
@@ -153,7 +153,7 @@ class Order(abc.ABC):
 
         Yields each start that all have played, with the verdicts that it brought, in words.
         """
-        while not self.finished:
+        while not self.is_finished:
             task, seed = self._starts[self._place]
             for candidate in self.playing:
                 key = (candidate.name, task, seed)
@@ -170,7 +170,7 @@ class Order(abc.ABC):
 
     def due(self, taken: Container[Key]) -> tuple[Candidate, str, int] | None:
         """Return the next episode that is not ``taken``, as if nobody were decided before it; None: there is none."""
-        if self.finished:
+        if self.is_finished:
             return None
         for task, seed in self._starts[self._place : self._ahead]:
             for candidate in self.playing:
@@ -198,7 +198,7 @@ class PairsInOrder(Order):
         return [self._first, *self._undecided.values()]
 
     @property
-    def _settled(self) -> bool:
+    def _is_settled(self) -> bool:
         return bool(self._others) and not self._undecided
 
     def _decide(self) -> list[str]:
@@ -232,7 +232,7 @@ class ParallelEpisodeRunner(Protocol):
     def hand(self, candidate: Candidate, task: str, seed: int) -> None:
         """Let somebody who is free play an episode."""
 
-    def ended(self) -> EpisodeLine | None:
+    def wait_for_episode(self) -> EpisodeLine | None:
         """Wait for an episode that was handed out to end; None if instead more can be taken now.
 
         Raises:
@@ -298,19 +298,19 @@ def play(
             for start, verdicts in order.advance(log.episodes):
                 for verdict in verdicts:
                     watching.say(verdict)
-                counter.scored(start)
-            if order.finished:  # what is still being played is not needed
+                counter.show_scores(start)
+            if order.is_finished:  # what is still being played is not needed
                 return False
             while crew.free and (due := order.due(log.episodes.keys() | out)) is not None:
                 out.add((due[0].name, *due[1:]))
                 crew.hand(*due)
-            episode = crew.ended()
+            episode = crew.wait_for_episode()
             if episode is None:
                 continue
             out.discard((episode.variant, episode.task, episode.seed))
             _check_start(order.candidates, log.episodes, episode)
             log.add(episode)
-            counter.played(episode)
+            counter.show_progress(episode)
     except KeyboardInterrupt:
         return True
     finally:
@@ -331,7 +331,7 @@ class _OneAtATime:
     def hand(self, candidate: Candidate, task: str, seed: int) -> None:
         self._handed.append((candidate, task, seed))
 
-    def ended(self) -> EpisodeLine:
+    def wait_for_episode(self) -> EpisodeLine:
         return self._player.play(*self._handed.pop())
 
     def close(self) -> None: ...
@@ -355,7 +355,7 @@ class _Counter:
         self._order, self._log, self._watching = order, log, watching
         self._begun, self._played, self._starts = time.perf_counter(), 0, set[Start]()
 
-    def played(self, episode: EpisodeLine) -> None:
+    def show_progress(self, episode: EpisodeLine) -> None:
         """Show that an episode has ended, and the time that the rest can take."""
         self._played += 1
         self._starts.add((episode.task, episode.seed))
@@ -364,7 +364,7 @@ class _Counter:
         remaining_s = took / self._played * remaining
         self._watching.progress(Progress(done, done + remaining, took, remaining_s, "episodes"))
 
-    def scored(self, start: Start) -> None:
+    def show_scores(self, start: Start) -> None:
         """Say the scores so far, where anything was played on a start that all have played."""
         if start not in self._starts:
             return

@@ -11,11 +11,11 @@ from typing import Protocol
 import torch
 from lerobot.envs.configs import EnvConfig
 
-from strobe.core.devices.accelerators import memory_of
+from strobe.core.devices.accelerators import find_device_memory
 from strobe.core.errors import UserError
 from strobe.core.measure.memory import available_bytes
 from strobe.core.subjects.subject import fingerprint
-from strobe.evaluate.episode_flags import EpisodeFlags, recipes_of
+from strobe.evaluate.episode_flags import EpisodeFlags, parse_recipes
 from strobe.evaluate.episode_log import EpisodeLine
 from strobe.evaluate.episodes.play import Candidate, Plan
 from strobe.evaluate.episodes.runners import LocalEpisodeRunner, RealtimeEpisodeRunner
@@ -50,7 +50,7 @@ class PolicySpec:
     weights: str
 
     @classmethod
-    def of(cls, options: PolicyOptions, subject: PolicySubject) -> PolicySpec:
+    def from_subject(cls, options: PolicyOptions, subject: PolicySubject) -> PolicySpec:
         """Return the policy that was loaded of ``options``."""
         return cls(options, picklable(subject.inputs), fingerprint(subject.policy))
 
@@ -93,7 +93,7 @@ class PlayerSpec:
 
     def __call__(self) -> Callable[[str, str, int], EpisodeLine]:
         """Raises UserError for what cannot be loaded or started, or is not the same here."""
-        return self.player(recipes_of(self.config.recipe))
+        return self.player(parse_recipes(self.config.recipe))
 
     def player(self, recipes: Sequence[Path], keep: Keep | None = None) -> Callable[[str, str, int], EpisodeLine]:
         """The same with the recipes at these paths; ``keep`` takes the videos, as in `Filming`."""
@@ -101,7 +101,7 @@ class PlayerSpec:
         config = self.config
         subjects = {name: policy.load(config) for name, policy in self.policies.items()}
         rows = self.rows_of(next(iter(subjects.values())), recipes)
-        runner = runner_of(config.simulator, subjects, rows, config.rendering)
+        runner = make_runner(config.simulator, subjects, rows, config.rendering)
         # As many starts as are filmed: the plan is used for these only.
         first = Plan(rows, runner.tasks, self.videos, margin=0.0, seed=config.seed)
         player = Filming(runner, first, self.videos, self.folder, config.simulator.fps, keep)
@@ -109,7 +109,7 @@ class PlayerSpec:
         return lambda name, task, seed: player.play(named[name], task, seed)
 
 
-def runner_of(
+def make_runner(
     env: EnvConfig, subjects: Mapping[str, PolicySubject], rows: Sequence[Candidate], rendering: Rendering
 ) -> LocalEpisodeRunner:
     """Return what plays ``rows``: true to time, where they have a timing. Raises UserError as the runners do."""
@@ -138,21 +138,21 @@ class RemotePlayerSpec:
                 raise UserError(f"there is no checkpoint {path}: every node needs it at the same path")
         files: dict[str, bytes] = {}
         with tempfile.TemporaryDirectory(prefix="strobe-recipes-") as folder:
-            recipes = [Path(folder) / recipe.name for recipe in recipes_of(self.spec.config.recipe)]
+            recipes = [Path(folder) / recipe.name for recipe in parse_recipes(self.spec.config.recipe)]
             for recipe, content in zip(recipes, self.recipes, strict=True):
                 recipe.write_bytes(content)
             play = self.spec.player(recipes, files.__setitem__)
 
-        def played(name: str, task: str, seed: int) -> tuple[EpisodeLine, dict[str, bytes]]:
+        def play_with_files(name: str, task: str, seed: int) -> tuple[EpisodeLine, dict[str, bytes]]:
             files.clear()
             return play(name, task, seed), dict(files)
 
-        return played
+        return play_with_files
 
 
 def picklable(fed: Inputs) -> Inputs:
     """``fed`` without what only a study needs that trains or checks: features, statistics and some observations."""
-    return replace(fed, make_batch=_not_here, make_checks=_not_here)
+    return replace(fed, make_batch=_refuse_here, make_checks=_refuse_here)
 
 
 def require_memory(subjects: Collection[PolicySubject], count: int) -> None:
@@ -181,7 +181,7 @@ def require_room(flag: str, paths: Sequence[str], device: torch.device) -> None:
     """
     files = [file for path in paths for file in Path(path).glob("*.safetensors")]
     needed = sum(file.stat().st_size for file in files)
-    memory = None if device.type in ("cpu", "mps") else memory_of(device)  # MPS takes the machine's
+    memory = None if device.type in ("cpu", "mps") else find_device_memory(device)  # MPS takes the machine's
     free = available_bytes() if memory is None else memory.free()
     if free is not None and needed > free:
         raise UserError(
@@ -190,5 +190,5 @@ def require_room(flag: str, paths: Sequence[str], device: torch.device) -> None:
         )
 
 
-def _not_here(_count: int) -> object:
+def _refuse_here(_count: int) -> object:
     raise UserError("no batches or checks where episodes are played")

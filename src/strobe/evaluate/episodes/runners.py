@@ -22,7 +22,7 @@ from lerobot.envs.configs import EnvConfig
 from lerobot.policies.pretrained import PreTrainedPolicy
 from lerobot.rollout.inference.rtc import supports_rtc_inference
 
-from strobe.core.errors import UserError, in_a_line
+from strobe.core.errors import UserError, error_line
 from strobe.core.timeline.clock import synchronise
 from strobe.core.timeline.layers import Call
 from strobe.core.timeline.probe import Attached, Hook
@@ -32,7 +32,7 @@ from strobe.evaluate.episodes.timings import RequestedTiming
 from strobe.evaluate.results import EpisodeTiming
 from strobe.lerobot.policies.policy_subject import PolicySubject
 from strobe.lerobot.versions import types_with_rtc
-from strobe.rollout.loops.virtual_client import why_not_served
+from strobe.rollout.loops.virtual_client import unserved_reason
 from strobe.rollout.loops.virtual_rollout import Beat, EngineInputs, Setting
 from strobe.rollout.loops.virtual_time import PlayOptions, play
 from strobe.rollout.measure.robot import motion
@@ -66,7 +66,7 @@ class LocalEpisodeRunner:
         self.watch: Watch | None = None  # sees each episode, as `Simulator.watch`
         self.rendering: Rendering = rendering
         policy = next(iter(subjects))
-        first = self._started(subjects[policy])
+        first = self._start_simulator(subjects[policy])
         self.simulators = {policy or FIRST: first}  # by the name of the policy or the variant
         self.tasks = first.tasks
 
@@ -83,12 +83,12 @@ class LocalEpisodeRunner:
             simulator.watch = self.watch
             undo = candidate.variant.apply(subject)
             try:
-                played, times, moved, timing = self._played(simulator, candidate, task, seed)
+                played, times, moved, timing = self._play_episode(simulator, candidate, task, seed)
             finally:
                 subject.policy.reset()  # nothing of the episode may be left in its queues
                 undo()
         except Exception as error:  # whatever a treatment raises: the episodes before it are kept
-            words = in_a_line(error, 300)
+            words = error_line(error, 300)
             why = words if isinstance(error, UserError) else f"{type(error).__name__}: {words}"
             raise UserError(f"'{name}' failed on {task}, seed {seed}: {why}") from error
         episode = played.episode
@@ -112,16 +112,16 @@ class LocalEpisodeRunner:
             timing=timing,
         )
 
-    def _started(self, subject: PolicySubject) -> TimedSimulator:
+    def _start_simulator(self, subject: PolicySubject) -> TimedSimulator:
         return TimedSimulator(self.env, subject, self.rendering)
 
     def _simulator(self, candidate: Candidate) -> TimedSimulator:
         """Return the variant's: a simulator may go through a list of starts, and all variants must get the same."""
         if candidate.name not in self.simulators:
-            self.simulators[candidate.name] = self._started(self.subjects[candidate.policy])
+            self.simulators[candidate.name] = self._start_simulator(self.subjects[candidate.policy])
         return self.simulators[candidate.name]
 
-    def _played(self, simulator: TimedSimulator, _candidate: Candidate, task: str, seed: int) -> PlayedAndTimed:
+    def _play_episode(self, simulator: TimedSimulator, _candidate: Candidate, task: str, seed: int) -> PlayedAndTimed:
         played, times = simulator.play_timed(task, seed)
         return played, times, motion(played.actions.numpy(), times.call_ticks), None
 
@@ -138,7 +138,7 @@ POLL_NS = 10_000_000  # interval between two looks at LeRobot's inference thread
 
 def require_engine(policy: PreTrainedPolicy, engine: str) -> None:
     """Raises UserError where LeRobot cannot run ``policy`` with ``engine``: 'rtc' guides it, 'async' serves it."""
-    if engine == "async" and (why := why_not_served(policy)):
+    if engine == "async" and (why := unserved_reason(policy)):
         raise UserError(f"--inference.type=async: {why}")
     if engine == "rtc" and not supports_rtc_inference(policy):
         raise UserError(
@@ -172,10 +172,10 @@ class RealtimeSimulator(TimedSimulator):
         """An episode, what it cost here, and what its latencies did. Raises UserError as `play` does."""
         played, times = self.play_timed(task, seed)
         times.call_ms = self._meter.call_ms
-        self.begun = _begun(self._world, self._loop)
+        self.begun = _chunk_start_ticks(self._world, self._loop)
         if self._timing.engine != "sync":
             times.policy_ms = sum(times.call_ms)
-        return played, times, _timing_of(self._world, self._loop, self._meter)
+        return played, times, _episode_timing(self._world, self._loop, self._meter)
 
     def play(self, task: str, seed: int) -> Played:
         """One episode of ``task`` from ``seed``, which is also that of the noise and of the latencies drawn."""
@@ -194,13 +194,18 @@ class RealtimeSimulator(TimedSimulator):
         seldom = SeldomRendered(self._looks(early=1) if needed else None)
         drawing = Attached(seldom.hooks(vector), seldom.wrap)
         called = Hook(subject.policy, "select_action" if timing.engine == "sync" else "predict_action_chunk", "call")
-        with drawing, _as_before(subject.policy), Attached([called], meter.around), outcomes_reported(vector):
+        with (
+            drawing,
+            _restore_rtc_setup(subject.policy),
+            Attached([called], meter.wrap_method),
+            outcomes_reported(vector),
+        ):
             with environments.errors_in_a_line(self.name, "failed in an episode"):
                 world.begin(seed)
             self._loop = play(
                 itertools.repeat(Beat(0, 0, 0, 0)),
                 setting,
-                meter.imposed(timing.latency.source(self._variant, seed, lambda: meter.took_ns)),
+                meter.impose_latencies(timing.latency.source(self._variant, seed, lambda: meter.took_ns)),
                 _engine_inputs(subject, world, meter),
                 PlayOptions(
                     until_ns=FOREVER_NS,
@@ -208,7 +213,7 @@ class RealtimeSimulator(TimedSimulator):
                     phase_ns=int(np.random.default_rng(seed).integers(POLL_NS)),
                 ),
             )
-        return replace(world.played(), drawn=seldom.drawn if seldom.seen else None)
+        return replace(world.finished_episode(), drawn=seldom.drawn if seldom.seen else None)
 
 
 class Meter:
@@ -230,7 +235,7 @@ class Meter:
         """The call that has just ended, with its processors; of Real-Time Chunking the postprocessor's time before."""
         return self._before + self._call + self._after
 
-    def imposed(self, source: Iterator[int]) -> Iterator[int]:
+    def impose_latencies(self, source: Iterator[int]) -> Iterator[int]:
         """``source``, with each call noted."""
         while True:
             self.call_ms.append(self._call / 1e6)
@@ -238,12 +243,12 @@ class Meter:
             self.imposed_ms.append(took / 1e6)
             yield took
 
-    def around(self, inner: Call, _hook: Hook, _takes_self: bool) -> Call:
+    def wrap_method(self, inner: Call, _hook: Hook, _takes_self: bool) -> Call:
         """Return ``inner``, a method of the policy, timed to the end of the device's work."""
 
         def call(*args: object, **kwargs: object) -> object:
             synchronise(self._subject.device)
-            result, self._call = self._timed(lambda: inner(*args, **kwargs))
+            result, self._call = self._time_work(lambda: inner(*args, **kwargs))
             return result
 
         return call
@@ -252,15 +257,15 @@ class Meter:
         """The policy's preprocessor on the observation that the engine has a ticket for."""
         subject = self._subject
         looked = dict(self._world.looked)
-        batch, self._before = self._timed(lambda: subject.prepare(looked))
+        batch, self._before = self._time_work(lambda: subject.prepare(looked))
         return batch
 
     def postprocess(self, action: torch.Tensor) -> torch.Tensor:
         """The policy's postprocessor."""
-        action, self._after = self._timed(lambda: self._subject.postprocessor(action))
+        action, self._after = self._time_work(lambda: self._subject.postprocessor(action))
         return action
 
-    def _timed(self, work: Callable[[], T]) -> tuple[T, int]:
+    def _time_work(self, work: Callable[[], T]) -> tuple[T, int]:
         begun = time.perf_counter_ns()
         result = work()
         synchronise(self._subject.device)
@@ -296,7 +301,7 @@ def _engine_inputs(subject: Actor, world: ActedWorld, meter: Meter) -> EngineInp
 
 
 @contextlib.contextmanager
-def _as_before(policy: Any) -> Iterator[None]:
+def _restore_rtc_setup(policy: Any) -> Iterator[None]:
     """After it, the policy is set up for Real-Time Chunking as it was."""
     has = hasattr(policy.config, "rtc_config")
     before = getattr(policy.config, "rtc_config", None)
@@ -315,7 +320,7 @@ def _chunks(loop: LoopRun) -> list[int | None]:
     return [next(sent).chunk if tick.sent else None for tick in loop.ticks]
 
 
-def _begun(world: ActedWorld, loop: LoopRun) -> list[int]:
+def _chunk_start_ticks(world: ActedWorld, loop: LoopRun) -> list[int]:
     """Return the ticks of the simulator in which it took an action of another chunk than the one before it."""
     chunks, begun, last = _chunks(loop), list[int](), None
     for tick, number in enumerate(world.taken):
@@ -324,39 +329,39 @@ def _begun(world: ActedWorld, loop: LoopRun) -> list[int]:
     return begun
 
 
-def _timing_of(world: ActedWorld, loop: LoopRun, meter: Meter) -> EpisodeTiming:
+def _episode_timing(world: ActedWorld, loop: LoopRun, meter: Meter) -> EpisodeTiming:
     """Return the figures of what the latencies of an episode did."""
     chunks = _chunks(loop)
     taken = [(number, action) for number, action in zip(world.taken, world.actions, strict=True) if number is not None]
     steps, jumps = list[float](), list[float]()
     for (before, old), (now, new) in pairwise(taken):
-        (steps if chunks[before] == chunks[now] else jumps).append(_rounded(float(np.linalg.norm(new - old))))
+        (steps if chunks[before] == chunks[now] else jumps).append(_round_figure(float(np.linalg.norm(new - old))))
     ages = [age for number, _ in taken if (age := loop.ticks[number].age_ns) is not None]
     return EpisodeTiming(
-        imposed_ms=[_rounded(ms) for ms in meter.imposed_ms],
+        imposed_ms=[_round_figure(ms) for ms in meter.imposed_ms],
         held=sum(number is None for number in world.taken),
         lost=world.lost,
-        age_ms=[_rounded(age / 1e6) for age in ages],
+        age_ms=[_round_figure(age / 1e6) for age in ages],
         steps=steps,
         jumps=jumps,
         rests=world.rests,
     )
 
 
-def _rounded(value: float) -> float:
+def _round_figure(value: float) -> float:
     return float(f"{value:.5g}")
 
 
 class RealtimeEpisodeRunner(LocalEpisodeRunner):
     """Plays one episode of one row at a time, true to time, in one simulator for all rows: an `EpisodeRunner`."""
 
-    def _started(self, subject: PolicySubject) -> RealtimeSimulator:
+    def _start_simulator(self, subject: PolicySubject) -> RealtimeSimulator:
         return RealtimeSimulator(self.env, subject, self.rendering)
 
     def _simulator(self, candidate: Candidate) -> TimedSimulator:
         return next(iter(self.simulators.values()))
 
-    def _played(self, simulator: TimedSimulator, candidate: Candidate, task: str, seed: int) -> PlayedAndTimed:
+    def _play_episode(self, simulator: TimedSimulator, candidate: Candidate, task: str, seed: int) -> PlayedAndTimed:
         assert isinstance(simulator, RealtimeSimulator)
         assert candidate.timing is not None
         simulator.use(candidate.timing, candidate.variant.name, self.watch)

@@ -10,13 +10,13 @@ from pathlib import Path
 
 import numpy as np
 
-from strobe.core.errors import UserError, in_words
+from strobe.core.errors import UserError, os_error_reason
 from strobe.core.runs.contents import contents
 from strobe.evaluate import episode_log
 from strobe.evaluate.episode_flags import LIVE
 from strobe.evaluate.results import Engine
 from strobe.rollout.files import EVENTS
-from strobe.rollout.measure.rollout import drawn
+from strobe.rollout.measure.rollout import draw_latencies
 from strobe.simulators.held_action import Hold
 
 
@@ -52,11 +52,11 @@ class RequestedTiming:
         return f"{self.setting}, {self.latency.name}"
 
     @property
-    def written(self) -> str:
+    def settings_text(self) -> str:
         """All settings, for `episode_log.EvaluationRequest`."""
         rtc = f", queue_threshold {self.threshold}, {dict(sorted(self.rtc.items()))}" if self.engine == "rtc" else ""
         client = f", {dict(sorted(self.client.items()))}" if self.engine == "async" else ""
-        return f"{self.engine}{rtc}{client}, {self.latency.written}, hold {self.hold.kind}, {self.fps:g} Hz"
+        return f"{self.engine}{rtc}{client}, {self.latency.source_with_digest}, hold {self.hold.kind}, {self.fps:g} Hz"
 
 
 MOST_MS = 60_000  # more than an episode lasts
@@ -77,7 +77,7 @@ class Latency:
     runs: dict[str, Sequence[int]] = field(default_factory=dict)
 
     @property
-    def written(self) -> str:
+    def source_with_digest(self) -> str:
         """The source with a digest of what it holds, so that a changed run is noticed."""
         if not self.runs:
             return self.name
@@ -88,7 +88,7 @@ class Latency:
         """Yield nanoseconds of each call of an episode, without end.
 
         Drawn ones are blocks of neighbouring calls of the run without its first, which is slow for reasons of its own
-        (`strobe.rollout.measure.rollout.drawn`); the same seed draws the same ones.
+        (`strobe.rollout.measure.rollout.draw_latencies`); the same seed draws the same ones.
 
         Args:
             measured: nanoseconds of the call that has just ended, for 'live'.
@@ -98,10 +98,10 @@ class Latency:
         if not self.runs:
             return iter(measured, -1)
         calls = self.runs.get(variant) or self.runs[""]
-        return drawn(list(calls[1:] or calls), np.random.default_rng(seed), 0)
+        return draw_latencies(list(calls[1:] or calls), np.random.default_rng(seed), 0)
 
 
-def fixed(ms: float) -> Latency:
+def fixed_latency(ms: float) -> Latency:
     """Return a source whose calls all take ``ms`` milliseconds."""
     return Latency(f"{ms:.6g} ms", round(ms * 1e6))
 
@@ -124,7 +124,7 @@ def parse_ticks(text: str, fps: float) -> list[Latency]:
             )
         if 1e3 * int(part) / fps > MOST_MS:
             raise UserError(f"--delay_ticks={text}: {part} ticks are more than {MOST_MS // 1000} s")
-        sources.append(fixed(1e3 * int(part) / fps))
+        sources.append(fixed_latency(1e3 * int(part) / fps))
     return _each_once(f"--delay_ticks={text}", sources, "write --delay_ticks=0,2,5")
 
 
@@ -143,13 +143,13 @@ def _source(text: str, part: str) -> Latency:
     try:
         ms = float(part)
     except ValueError:
-        return _recorded(text, Path(part))
+        return _recorded_latency(text, Path(part))
     if not 0 <= ms <= MOST_MS:
         raise UserError(f"--latency={text}: {part} must be between 0 and {MOST_MS} ms")
-    return fixed(ms)
+    return fixed_latency(ms)
 
 
-def _recorded(text: str, run: Path) -> Latency:
+def _recorded_latency(text: str, run: Path) -> Latency:
     """Return the calls of a rollout or of an evaluation. Raises UserError."""
     from strobe.rollout.loops.recorded_run import load
 
@@ -159,7 +159,7 @@ def _recorded(text: str, run: Path) -> Latency:
     episodes = folder / episode_log.NAME if folder.is_dir() else folder
     try:
         if episodes.name == episode_log.NAME and episodes.is_file():
-            runs = dict(_of_episodes(episodes))
+            runs = dict(_evaluation_calls(episodes))
         elif (folder / EVENTS).is_file() or (folder.is_file() and folder.suffix in (".events", ".gz")):
             runs: dict[str, Sequence[int]] = {"": load(folder).latencies}
         else:
@@ -168,13 +168,13 @@ def _recorded(text: str, run: Path) -> Latency:
         flag = "--latency" if str(folder) in str(error) else f"--latency={run}"  # the path once
         raise UserError(f"{flag}: {error}") from None
     except OSError as error:
-        raise UserError(f"--latency={run}: it cannot be read: {in_words(error)}") from None
+        raise UserError(f"--latency={run}: it cannot be read: {os_error_reason(error)}") from None
     except (ValueError, KeyError, IndexError) as error:
         raise UserError(f"--latency={run}: it cannot be read: {type(error).__name__}") from None
     return Latency(str(run), runs=runs)
 
 
-def _of_episodes(path: Path) -> dict[str, Sequence[int]]:
+def _evaluation_calls(path: Path) -> dict[str, Sequence[int]]:
     """Return the calls of each variant of an evaluation, in nanoseconds; '': those of its first variant."""
     try:
         options, episodes, _ = episode_log.parse(contents(path, episode_log.MOST_BYTES))

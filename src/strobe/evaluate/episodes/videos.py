@@ -13,7 +13,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from strobe.core.errors import in_a_line, in_words
+from strobe.core.errors import error_line, os_error_reason
 from strobe.core.runs import store
 from strobe.evaluate.episode_log import EpisodeLine
 from strobe.evaluate.episodes.play import Candidate, Episodes, Plan
@@ -59,7 +59,7 @@ class Film:
         try:
             self.frames.append(shrunk(_render(vector)))
         except Exception as error:  # whatever a simulator raises
-            self.trouble = f"{type(error).__name__}: {in_a_line(error, 200)}"
+            self.trouble = f"{type(error).__name__}: {error_line(error, 200)}"
             return
         self._last = tick
         if len(self.frames) >= MOST:
@@ -204,7 +204,7 @@ class Filming:
             for candidate in self.plan.candidates:
                 name = candidate.name
                 line, stem = episodes.get((name, task, seed)), self._stem(name, task, seed)
-                file = next((file for file in (f"{stem}.mp4", f"{stem}.anim.webp") if self._exists(file)), None)
+                file = next((file for file in (f"{stem}.mp4", f"{stem}.anim.webp") if self._has_file(file)), None)
                 if line is None or file is None:
                     continue
                 videos.append(
@@ -215,12 +215,12 @@ class Filming:
                         success=line.success,
                         seconds=line.ticks / self.fps,
                         file=f"{FOLDER}/{file}",
-                        poster=f"{FOLDER}/{stem}{POSTER}" if self._exists(f"{stem}{POSTER}") else None,
+                        poster=f"{FOLDER}/{stem}{POSTER}" if self._has_file(f"{stem}{POSTER}") else None,
                     )
                 )
         return videos
 
-    def _exists(self, name: str) -> bool:
+    def _has_file(self, name: str) -> bool:
         return (self.folder / FOLDER / name).is_file()
 
     def _keep(self, film: Film, line: EpisodeLine) -> None:
@@ -232,7 +232,7 @@ class Filming:
                 self._put(f"{FOLDER}/{stem}{POSTER}", still(film.frames[-1]))
                 self._put(f"{FOLDER}/{stem}{ending if ending == '.mp4' else '.anim' + ending}", content)
             except OSError as error:
-                trouble = trouble or in_words(error)
+                trouble = trouble or os_error_reason(error)
         self._note(trouble)
 
     def write(self, files: Mapping[str, bytes]) -> None:
@@ -241,7 +241,7 @@ class Filming:
             for name, content in files.items():
                 self._write(name, content)
         except OSError as error:
-            self._note(in_words(error))
+            self._note(os_error_reason(error))
 
     def _write(self, name: str, content: bytes) -> None:
         (self.folder / FOLDER).mkdir(exist_ok=True)

@@ -33,7 +33,7 @@ from typing import Literal
 
 import numpy as np
 
-from strobe.core.measure.betting import log_capital, needed
+from strobe.core.measure.betting import decisive_log_capital, log_capital
 from strobe.core.measure.statistics import bonferroni
 from strobe.evaluate.measure.success_rates import LEVEL, decide
 from strobe.evaluate.measure.time_to_task import Ended, judge_times
@@ -46,7 +46,7 @@ def bonferroni_pairs(arms: int, level: float = LEVEL) -> float:
     return bonferroni(arms * (arms - 1) // 2, level)
 
 
-def eliminated(outcomes: Outcomes, level: float) -> dict[str, str]:
+def eliminate_arms(outcomes: Outcomes, level: float) -> dict[str, str]:
     """Return each arm that is shown to succeed less than another one, and by which: the one with the most successes.
 
     Args:
@@ -73,7 +73,7 @@ def _worse(first: np.ndarray, second: np.ndarray, level: float) -> bool:
     lost, gained = int((first & ~second).sum()), int((second & ~first).sum())
     if lost <= gained:  # no bet on a loss has won anything
         return False
-    return bool(log_capital(gained, len(first) - lost - gained, lost, 0.5) >= needed(level))
+    return bool(log_capital(gained, len(first) - lost - gained, lost, 0.5) >= decisive_log_capital(level))
 
 
 # Ranking settings by success and time, for a search that need not be sure of each step.
@@ -85,7 +85,7 @@ Played = Mapping[str, Sequence[Ended]]  # setting → its episodes, all from the
 MARGIN = 0.03  # difference of success rates below which time decides
 
 
-def ranked(played: Played, margin: float = MARGIN) -> list[str]:
+def rank_settings(played: Played, margin: float = MARGIN) -> list[str]:
     """Return the settings, the best first.
 
     First come those whose success rate is within ``margin`` of the highest, by their mean time over all starts; then
@@ -119,9 +119,9 @@ def best(played: Played, count: int) -> list[str]:
     ("one standard error" as in Breiman et al., "Classification and Regression Trees", 1984). Args and errors as of
     `ranked`.
     """
-    first = ranked(played)[0]
+    first = rank_settings(played)[0]
     widest = max((standard_error(played[first], played[name]) for name in played), default=0.0)
-    return ranked(played, max(MARGIN, widest))[:count]
+    return rank_settings(played, max(MARGIN, widest))[:count]
 
 
 def shown_worse(

@@ -11,8 +11,8 @@ from strobe.core.measure.statistics import centre
 from strobe.core.measure.verdicts import FEWEST_PAIRS
 from strobe.core.results.data import Interval
 from strobe.core.results.numerals import significant
-from strobe.evaluate.measure.success_rates import LEVEL, decide, in_whole_rounds
-from strobe.evaluate.measure.time_to_task import ends_of, judge_times, why_not_judged
+from strobe.evaluate.measure.success_rates import LEVEL, count_in_whole_rounds, decide
+from strobe.evaluate.measure.time_to_task import episode_ends, judge_times, time_unjudged_reason
 from strobe.evaluate.pairs import Decision, EpisodePair, EpisodesKind, PairedEpisodes, verdict_in_words
 
 MARGIN = 0.1  # loss of success rate that counts as not worse where nothing is said, as for `strobe evaluate`
@@ -51,8 +51,8 @@ def judge(
     """
     if not pairs:
         raise ValueError("no pairs of episodes to judge")
-    counted = pairs[: in_whole_rounds(len(pairs), every)]
-    decision = decide(differences_of(counted), margin, level, every)
+    counted = pairs[: count_in_whole_rounds(len(pairs), every)]
+    decision = decide(pair_differences(counted), margin, level, every)
     names = (baseline, candidate, environment)
     judged = _judge_success_or_reward(names, pairs, counted, decision, level)
     judged.planned = planned or len(counted)
@@ -77,7 +77,7 @@ def _judge_success_or_reward(
     """
     count = len(counted)
     reward, reward_interval = _reward_difference(counted, level)
-    least = least_of([pair.baseline.reward for pair in counted])
+    least = least_reward_difference([pair.baseline.reward for pair in counted])
     succeeded = any(pair.baseline.success or pair.candidate.success for pair in counted)
     kind = _kind_by_success(decision, count, level) if succeeded else _kind_by_reward(reward_interval, least)
     return PairedEpisodes(
@@ -90,7 +90,7 @@ def _judge_success_or_reward(
         by="success" if succeeded else "reward",
         baseline_success=sum(pair.baseline.success for pair in counted) / count,
         candidate_success=sum(pair.candidate.success for pair in counted) / count,
-        success=sum(differences_of(counted)) / count,
+        success=sum(pair_differences(counted)) / count,
         success_interval=decision.interval,
         possible_drop=max(0.0, -decision.interval.low),
         decided=decision.pairs,
@@ -103,8 +103,8 @@ def _judge_success_or_reward(
 
 def _judge_time(judged: PairedEpisodes, counted: Sequence[EpisodePair], level: float, every: int) -> None:
     """Add the verdict on time to task, or why there is none."""
-    first, second = ends_of(pair.baseline for pair in counted), ends_of(pair.candidate for pair in counted)
-    judged.time_not_judged = why_not_judged(second, first)
+    first, second = episode_ends(pair.baseline for pair in counted), episode_ends(pair.candidate for pair in counted)
+    judged.time_not_judged = time_unjudged_reason(second, first)
     if not judged.time_not_judged:
         judged.time = judge_times(first, second, level, every)
 
@@ -130,13 +130,13 @@ def _kind_by_reward(interval: Interval | None, least: float) -> EpisodesKind:
     return "no difference shown"
 
 
-def least_of(rewards: Sequence[float]) -> float:
+def least_reward_difference(rewards: Sequence[float]) -> float:
     """The least difference of reward that matters, from the baseline's ``rewards``; 0 where they are all 0."""
     values = np.asarray(rewards, float)
     return float(max(OF_SPREAD * values.std(), OF_MEAN * np.abs(values).mean()))
 
 
-def differences_of(pairs: Sequence[EpisodePair]) -> list[int]:
+def pair_differences(pairs: Sequence[EpisodePair]) -> list[int]:
     """Candidate − baseline of each pair: −1 where only the baseline succeeded, 1 where only the candidate, else 0."""
     return [int(pair.candidate.success) - int(pair.baseline.success) for pair in pairs]
 

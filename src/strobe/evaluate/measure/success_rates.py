@@ -189,7 +189,7 @@ def paired_rates(
     before, after = np.asarray(first, bool), np.asarray(second, bool)
     if before.shape != after.shape or before.ndim != 1 or not len(before):
         raise ValueError(f"pairs are needed: {len(before)} outcomes against {len(after)}")
-    counted = in_whole_rounds(len(before), every or 1)
+    counted = count_in_whole_rounds(len(before), every or 1)
     before, after = before[:counted], after[:counted]
     lost, won = int((before & ~after).sum()), int((after & ~before).sum())
     interval, p = tango_interval(lost, won, counted, level), mcnemar_p(lost, won)
@@ -209,7 +209,7 @@ def paired_rates(
     )
 
 
-def in_whole_rounds(pairs: int, every: int) -> int:
+def count_in_whole_rounds(pairs: int, every: int) -> int:
     """How many of ``pairs`` are in complete rounds of ``every``; all of them, where none is complete."""
     return pairs // every * every or pairs
 

@@ -28,8 +28,8 @@ from typing import NamedTuple, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from strobe.core.measure.betting import log_capital, log_capital_of_gains, needed
-from strobe.evaluate.measure.success_rates import LEVEL, in_whole_rounds, paired_rates
+from strobe.core.measure.betting import decisive_log_capital, log_capital, log_capital_of_gains
+from strobe.evaluate.measure.success_rates import LEVEL, count_in_whole_rounds, paired_rates
 from strobe.evaluate.pairs import MATTERS, PairedRates, PairedTimes, TimeKind, TimeToTask
 
 Times = NDArray[np.float64]
@@ -65,12 +65,12 @@ class EpisodeSeen(Protocol):
         ...
 
 
-def ends_of(episodes: Iterable[EpisodeSeen]) -> list[Ended]:
+def episode_ends(episodes: Iterable[EpisodeSeen]) -> list[Ended]:
     """Return how episodes ended. Seconds that an older record lacks become 0: `why_not_judged` tells of them."""
     return [Ended(each.seconds or 0.0, each.success, each.limit_s or 0.0) for each in episodes]
 
 
-def why_not_judged(episodes: Sequence[Ended], others: Sequence[Ended] = ()) -> str:
+def time_unjudged_reason(episodes: Sequence[Ended], others: Sequence[Ended] = ()) -> str:
     """Return why a variant's ``episodes`` and those of the first variant show no time to task; '' if they do."""
     both = [*episodes, *others]
     if not all(episode.limit_s > 0 for episode in both):
@@ -141,7 +141,7 @@ def judge_times(first: Sequence[Ended], second: Sequence[Ended], level: float = 
     """
     if not first or len(first) != len(second):
         raise ValueError(f"pairs are needed: {len(first)} episodes against {len(second)}")
-    counted = in_whole_rounds(len(first), every)
+    counted = count_in_whole_rounds(len(first), every)
     before, after = _seconds_to_done(first[:counted]), _seconds_to_done(second[:counted])
     limit = np.array([max(a.limit_s, b.limit_s) for a, b in zip(first[:counted], second[:counted], strict=True)])
     low, high, mean_low, mean_high = 0.0, np.inf, 0.0, np.inf
@@ -183,8 +183,8 @@ def judge_pairs(
     """Judge pairs in the order in which they were played, as `paired_rates` and `judge_times` do. Raises ValueError."""
     first, second = [pair[0] for pair in pairs], [pair[1] for pair in pairs]
     rates = paired_rates([each.success for each in first], [each.success for each in second], margin, level, every)
-    before, after = ends_of(first), ends_of(second)
-    why = why_not_judged(after, before)
+    before, after = episode_ends(first), episode_ends(second)
+    why = time_unjudged_reason(after, before)
     return Judgement(rates, None if why else judge_times(before, after, level, every), why)
 
 
@@ -204,7 +204,7 @@ def _lowest_middle(before: Times, after: Times, level: float) -> float:
     # Counts change only where a ratio was seen. Just above each, the pairs with that ratio are lost.
     at = np.unique([0.0, *ratios[np.isfinite(ratios)]])
     won = (ratios[None] > at[:, None]).sum(axis=1)
-    shown = log_capital(len(ratios) - won, np.full(len(at), alike), won, 0.5) >= needed(level)
+    shown = log_capital(len(ratios) - won, np.full(len(at), alike), won, 0.5) >= decisive_log_capital(level)
     return float("inf") if shown.all() else float(at[int(np.argmin(shown))])
 
 
@@ -222,7 +222,7 @@ def mean_interval(before: Times, after: Times, limit: Times, level: float = LEVE
 
 def _lowest_mean(first: Times, second: Times, level: float) -> float:
     """The last ratio that bets have shown too low; ``first`` and ``second`` lie in [0, 1]."""
-    enough, seen = needed(level), float(first.mean() / second.mean())
+    enough, seen = decisive_log_capital(level), float(first.mean() / second.mean())
     # A bet of 1 on "the ratio is above r" gains first / r − second: on average nothing if r is the ratio, and it never
     # loses more than 1. It gains less with each larger r.
     wrong, possible = seen / _WIDEST, seen

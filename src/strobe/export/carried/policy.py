@@ -31,7 +31,7 @@ class Policy:
 
     def __init__(self, threads: int = 0, seed: int | None = None) -> None:
         self.about: dict[str, Any] = json.loads((HERE / MANIFEST).read_text())
-        if damage := damage_of(HERE, self.about):
+        if damage := describe_damage(HERE, self.about):
             raise ValueError(damage)
         self._run = ENGINES[self.about["format"]](str(HERE / self.about["model"]), self.about["precision"], threads)
         self._random = np.random.default_rng(seed)
@@ -42,10 +42,10 @@ class Policy:
 
         Raises ValueError for an array that is missing, has another shape or kind of numbers, or is not finite.
         """
-        drawn = [self._drawn(wanted) for wanted in self.about["noise"]] if noise is None else list(noise)
-        return self._run([*self.inputs_of(observation, task).values(), *drawn])
+        drawn = [self._draw_noise(wanted) for wanted in self.about["noise"]] if noise is None else list(noise)
+        return self._run([*self.prepare_inputs(observation, task).values(), *drawn])
 
-    def inputs_of(self, observation: dict[str, Any], task: str = "") -> dict[str, Any]:
+    def prepare_inputs(self, observation: dict[str, Any], task: str = "") -> dict[str, Any]:
         """Return the arrays that the model is given, by name. Raises ValueError as `act` does."""
         found = dict(observation)
         if self.about["prompt"] and TOKENS not in found:
@@ -61,7 +61,7 @@ class Policy:
             self._tokenizer = Tokenizer.from_file(str(HERE / about["tokenizer"]))
             self._tokenizer.no_padding()
             self._tokenizer.no_truncation()
-        ids = self._tokenizer.encode(prompt_of(about, task, observation)).ids[: about["length"]]
+        ids = self._tokenizer.encode(write_prompt(about, task, observation)).ids[: about["length"]]
         rest = about["length"] - len(ids)
         padding, right = [about["pad"]] * rest, about["side"] == "right"
         tokens = [*ids, *padding] if right else [*padding, *ids]
@@ -86,19 +86,21 @@ class Policy:
             raise ValueError(f"{name} reaches {array.max():g}: images are from 0 to 1, so divide by 255")
         return array
 
-    def _drawn(self, wanted: dict[str, Any]) -> Any:
+    def _draw_noise(self, wanted: dict[str, Any]) -> Any:
         draw = self._random.standard_normal if wanted["kind"] == "normal" else self._random.random
         return draw(wanted["shape"]).astype(np.float32)
 
 
-def damage_of(folder: Path, about: dict[str, Any]) -> str:
+def describe_damage(folder: Path, about: dict[str, Any]) -> str:
     """Return which file of ``folder`` is missing or has changed since it was exported, in words; '' for none.
 
     ``about``: what its `export.json` says. Digests show damage: who changes a file on purpose changes its digest too.
     """
     for name, digest in about["files"].items():
         try:
-            found = digest_of(about) if name == MANIFEST else hashlib.sha256((folder / name).read_bytes()).hexdigest()
+            found = (
+                export_digest(about) if name == MANIFEST else hashlib.sha256((folder / name).read_bytes()).hexdigest()
+            )
         except OSError as error:
             return (
                 f"{folder / name} cannot be read ({error.strerror}): copy the folder again, or export the policy again"
@@ -110,13 +112,13 @@ def damage_of(folder: Path, about: dict[str, Any]) -> str:
     return ""
 
 
-def digest_of(about: dict[str, Any]) -> str:
+def export_digest(about: dict[str, Any]) -> str:
     """Return the digest of what `export.json` says beside the digests."""
     said = {key: value for key, value in about.items() if key != "files"}
     return hashlib.sha256(json.dumps(said, sort_keys=True).encode()).hexdigest()
 
 
-def prompt_of(about: dict[str, Any], task: str, observation: dict[str, Any]) -> str:
+def write_prompt(about: dict[str, Any], task: str, observation: dict[str, Any]) -> str:
     """Return the prompt, written as ``about`` (of `export.json`) says."""
     text: str = about["text"]
     if state := about["state"]:

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as parquet
 
 from strobe.core.errors import UserError
-from strobe.core.json_text import JsonObject, parsed
+from strobe.core.json_text import JsonObject, parse_json
 from strobe.lerobot.datasets import recording
 from strobe.lerobot.datasets.fault import DatasetError
 from strobe.lerobot.datasets.images import IMAGES, image_statistics
@@ -32,23 +32,23 @@ def write_copy(root: Path, target: Path, truth: DataTruth) -> list[str]:
         UserError: ``target`` is there already, or there is nothing to be set right.
     """
     if target.exists() and any(target.iterdir() if target.is_dir() else [target]):
-        raise UserError(f"--mend_data={target}: exists already; name a new folder")
+        raise UserError(f"--fix_data={target}: exists already; name a new folder")
     try:
         shutil.copytree(root, target, dirs_exist_ok=True)
         done = _statistics(target, truth) + _indices(target)
         if not done:
-            raise UserError(f"--mend_data: nothing in {root}/meta differs from what its frames say")
+            raise UserError(f"--fix_data: nothing in {root}/meta differs from what its frames say")
     except BaseException as error:
         shutil.rmtree(target, ignore_errors=True)  # half a copy would look like a whole one
         if isinstance(error, DatasetError):
-            raise UserError(f"--mend_data: {error.fault.what}; {error.fault.repair}") from None
+            raise UserError(f"--fix_data: {error.fault.what}; {error.fault.repair}") from None
         raise
     return done
 
 
 def _statistics(target: Path, truth: DataTruth) -> list[str]:
     file = target / recording.STATS
-    written: dict[str, Any] = parsed(file.read_text(encoding="utf-8")) if file.is_file() else {}
+    written: dict[str, Any] = parse_json(file.read_text(encoding="utf-8")) if file.is_file() else {}
     wanted: dict[str, tuple[VectorTruth, str]] = {
         vector.name: (vector, "all frames")
         for vector in truth.vectors

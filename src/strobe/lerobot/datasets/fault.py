@@ -48,7 +48,7 @@ def merge(faults: Sequence[Fault]) -> list[Fault]:
     for same in kinds.values():
         episodes = dict.fromkeys(episode for fault in same for episode in fault.episodes)
         others = [episode for episode in episodes if episode not in same[0].episodes]
-        more = f"; the same in {in_words(others)}" if others else ""
+        more = f"; the same in {format_episodes(others)}" if others else ""
         merged.append(replace(same[0], what=f"{same[0].what}{more}", episodes=tuple(episodes)))
     return sorted(merged, key=lambda fault: not fault.stops)
 
@@ -71,7 +71,7 @@ def ways(fault: Fault, chosen: Sequence[int]) -> str:
         flag = f"--dataset.episodes=[{','.join(map(str, whole))}]"
         if len(whole) > SHOWN:
             flag = f"--dataset.episodes with the other {len(whole):,}"
-        found.append(f"leave {in_words(fault.episodes)} out ({flag})")
+        found.append(f"leave {format_episodes(fault.episodes)} out ({flag})")
     found += [fault.repair] if fault.repair else []
     return ", or ".join(found)
 
@@ -86,7 +86,7 @@ def distance(seconds: float, fps: float) -> str:
     return f"{frames:,g} frame{'s' * (frames != 1)} ({ms:,g} ms)"
 
 
-def in_words(episodes: Sequence[int]) -> str:
+def format_episodes(episodes: Sequence[int]) -> str:
     """Return episodes in words; successive ones as a range.
 
     >>> in_words([3]), in_words([1, 4]), in_words(range(8))

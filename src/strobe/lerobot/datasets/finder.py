@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from strobe.core.errors import UserError, in_a_line
+from strobe.core.errors import UserError, error_line
 from strobe.lerobot.datasets import images, recording, tables, videos
 from strobe.lerobot.datasets.fault import DatasetError, Fault, merge, sentence
 from strobe.lerobot.refusals import first_line, ran_out
@@ -91,11 +91,11 @@ def search(
         unread.append("the rest of the data set")
     except Exception as error:  # LeRobot may still read it, and else reports the error itself
         LOG.debug("the dataset at %s could not be checked", where, exc_info=True)
-        unread.append(f"the data set's files: {type(error).__name__}: {in_a_line(error, 120)}")
+        unread.append(f"the data set's files: {type(error).__name__}: {error_line(error, 120)}")
     return Search(merge(faults), chosen, unread)
 
 
-def checked(
+def note_dataset_faults(
     root: str | Path,
     named: str | None = None,
     episodes: Sequence[int] | None = None,

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pyarrow
 
-from strobe.core.errors import UserError, in_a_line
+from strobe.core.errors import UserError, error_line
 from strobe.lerobot.datasets import recording
 from strobe.lerobot.datasets.fault import DatasetError, Fault
 from strobe.lerobot.datasets.recording import Recording, evenly_spaced
@@ -37,7 +37,7 @@ def frames(root: Path, count: int) -> list[dict[str, Any]]:
         starts = np.cumsum([0, *lengths])
         places = [(int(np.searchsorted(starts, at, "right")) - 1, at) for at in evenly_spaced(total, count)]
         table = cache(lambda file: recording.rows(root, "", root / file))
-        tasks = tasks_of(read)
+        tasks = task_names(read)
         return [_frame(read, table(read.data_file(each)), each, at - int(starts[each]), tasks) for each, at in places]
     except DatasetError as error:
         repair = f"; {error.fault.repair}" if error.fault.repair else ""
@@ -55,7 +55,7 @@ def _frame(read: Recording, table: pyarrow.Table, episode: int, frame: int, task
             continue
         dtype = feature.get("dtype")
         if dtype == "video":
-            seen[name] = _decoded(read, episode, name, frame)
+            seen[name] = _decode_frame(read, episode, name, frame)
         elif dtype == "image":
             seen[name] = _image(row[name][0].as_py(), name)
         elif dtype in _NUMBERS:
@@ -63,7 +63,7 @@ def _frame(read: Recording, table: pyarrow.Table, episode: int, frame: int, task
     return seen
 
 
-def tasks_of(read: Recording) -> dict[int, str]:
+def task_names(read: Recording) -> dict[int, str]:
     """Return the tasks in words, by number. LeRobot keeps the words as the index of a table."""
     if not (read.root / recording.TASKS).is_file():
         return {}
@@ -85,7 +85,7 @@ def _image(stored: Any, name: str) -> np.ndarray:
     return cv2.cvtColor(pixels, cv2.COLOR_BGR2RGB)
 
 
-def _decoded(read: Recording, episode: int, camera: str, frame: int) -> np.ndarray:
+def _decode_frame(read: Recording, episode: int, camera: str, frame: int) -> np.ndarray:
     """Return a frame of a video."""
     with closing(Videos(read)) as videos:
         return videos.image(episode, camera, frame)
@@ -124,7 +124,7 @@ class Videos:
                 if image.time is not None and image.time > due_s - 0.5 / self._read.fps:
                     return image.to_ndarray(format="rgb24")
         except (OSError, IndexError, av.FFmpegError) as error:
-            reason = in_a_line(error, 120)
+            reason = error_line(error, 120)
             raise DatasetError(Fault("video", f"{file} cannot be read ({reason})", self._read.restore(file))) from None
         what = f"frame {frame} of episode {episode} is not in {file}"
         raise DatasetError(Fault("video", what, self._read.restore(file)))

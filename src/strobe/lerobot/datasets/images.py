@@ -11,7 +11,7 @@ import numpy as np
 from strobe.lerobot.datasets import recording
 from strobe.lerobot.datasets.fault import Fault
 from strobe.lerobot.datasets.frames import ImageReader
-from strobe.lerobot.datasets.numbers import Numbers, array, statistics_of
+from strobe.lerobot.datasets.numbers import Numbers, array, compute_statistics
 from strobe.lerobot.datasets.recording import Recording
 from strobe.preflight.results.truth import CameraTruth, Statistics
 
@@ -87,13 +87,13 @@ def look(read: Recording, numbers: Numbers, seconds: float = SECONDS) -> list[Ca
                 break
             start, end = bounds[episode]
             places = np.unique(np.linspace(0, end - start - 1, PLACES).astype(int)).tolist()
-            moved = _moved(numbers, [start + place for place in places])
+            moved = _moving_rows(numbers, [start + place for place in places])
             for name, camera in found.items():
                 seen = [_blocks(reader.image(episode, name, place)) for place in places]
                 camera.episodes += 1
                 if float(np.ptp(np.stack(seen), axis=(0, 1, 2)).max()) < FLAT:
                     plain[name][episode] = seen[0].mean(axis=(0, 1))
-                elif _stands(seen, moved):
+                elif _is_image_frozen(seen, moved):
                     camera.frozen = sorted([*camera.frozen, episode])
     for name, colours in plain.items():
         if colours and float(np.ptp(np.stack(list(colours.values())), axis=0).max()) < FLAT:
@@ -101,7 +101,7 @@ def look(read: Recording, numbers: Numbers, seconds: float = SECONDS) -> list[Ca
     return list(found.values())
 
 
-def _moved(numbers: Numbers, rows: Sequence[int]) -> list[bool]:
+def _moving_rows(numbers: Numbers, rows: Sequence[int]) -> list[bool]:
     """Return whether any joint is elsewhere in each of ``rows`` than in the one before."""
     moved = np.zeros(len(rows) - 1, bool)
     for values in numbers.vectors.values():
@@ -111,7 +111,7 @@ def _moved(numbers: Numbers, rows: Sequence[int]) -> list[bool]:
     return moved.tolist()
 
 
-def _stands(images: Sequence[np.ndarray], moved: Sequence[bool]) -> bool:
+def _is_image_frozen(images: Sequence[np.ndarray], moved: Sequence[bool]) -> bool:
     """Whether the image stays the same for a while in which the arm moves."""
     alike = 0
     for before, after, arm in zip(images, images[1:], moved, strict=False):
@@ -145,4 +145,4 @@ def image_statistics(read: Recording, camera: str) -> Statistics:
             image = reader.image(episode, camera, int(at - (ends[episode] - lengths[episode])))
             every = max(1, min(image.shape[:2]) // 100)  # as LeRobot thins large images
             seen.append(image[::every, ::every].reshape(-1, image.shape[2]))
-    return statistics_of(np.concatenate(seen).astype(np.float32) / 255) if seen else {}
+    return compute_statistics(np.concatenate(seen).astype(np.float32) / 255) if seen else {}

@@ -28,7 +28,7 @@ GRAINS = 3  # times a sensor's smallest step: a smaller change may be a slow mot
 REGULAR = 0.9  # share of the changes of a held vector that come after the same number of ticks, or one more
 
 
-def between(
+def joint_shifts(
     action: np.ndarray | None,
     state: np.ndarray | None,
     bounds: Sequence[tuple[int, int]],
@@ -133,8 +133,8 @@ def standing(states: np.ndarray | None, bounds: Sequence[tuple[int, int]]) -> St
     near, starts, ends, total = STANDS * spread[moving], [], [], 0
     for start, end in bounds:
         own = states[start:end][:, moving]
-        starts.append(_until_it_moves(own, near))
-        ends.append(_until_it_moves(own[::-1], near))
+        starts.append(_frames_before_motion(own, near))
+        ends.append(_frames_before_motion(own[::-1], near))
         total += len(own)
     return Standing(
         start_ticks=float(np.median(starts)),
@@ -144,7 +144,7 @@ def standing(states: np.ndarray | None, bounds: Sequence[tuple[int, int]]) -> St
     )
 
 
-def _until_it_moves(own: np.ndarray, near: np.ndarray) -> int:
+def _frames_before_motion(own: np.ndarray, near: np.ndarray) -> int:
     """Return the frames after the first until a joint is farther from it than ``near``."""
     left = np.flatnonzero((np.abs(own - own[0]) > near).any(axis=1))
     return max(0, int(left[0]) - 1) if len(left) else len(own)

@@ -77,7 +77,7 @@ def array(column: pyarrow.ChunkedArray) -> np.ndarray:
     return flat.to_numpy(zero_copy_only=False)
 
 
-def statistics_of(values: np.ndarray) -> Statistics:
+def compute_statistics(values: np.ndarray) -> Statistics:
     """Return the statistics of (frames, dimensions), under LeRobot's names."""
     if not len(values):
         return {}

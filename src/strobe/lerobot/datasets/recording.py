@@ -11,8 +11,8 @@ import pandas as pd
 import pyarrow
 import pyarrow.parquet as parquet
 
-from strobe.core.errors import in_a_line
-from strobe.core.json_text import JsonObject, parsed
+from strobe.core.errors import error_line
+from strobe.core.json_text import JsonObject, parse_json
 from strobe.lerobot.datasets.fault import DatasetError, Fault
 
 INFO, STATS, TASKS, EPISODES = "meta/info.json", "meta/stats.json", "meta/tasks.parquet", "meta/episodes"
@@ -71,7 +71,7 @@ class Recording:
 
     def restore(self, file: str) -> str:
         """Return in words how to restore ``file``."""
-        return how_to_restore(self.root, self.named, file)
+        return restore_hint(self.root, self.named, file)
 
 
 def dimension_names(feature: JsonObject) -> list[str]:
@@ -82,7 +82,7 @@ def dimension_names(feature: JsonObject) -> list[str]:
     return [str(name) for name in names or []]
 
 
-def how_to_restore(root: Path, named: str, file: str) -> str:
+def restore_hint(root: Path, named: str, file: str) -> str:
     """Return in words how to restore ``file`` of a dataset."""
     if named.count("/") != 1 or named.startswith("local/"):
         return "copy that file again from where the dataset was recorded"
@@ -113,12 +113,12 @@ def rows(root: Path, named: str, file: Path, columns: Sequence[str] | None = Non
     try:
         return parquet.read_table(file, columns=list(columns) if columns is not None else None)
     except FileNotFoundError:
-        raise DatasetError(Fault("file", f"{shown} is missing", how_to_restore(root, named, shown))) from None
+        raise DatasetError(Fault("file", f"{shown} is missing", restore_hint(root, named, shown))) from None
     except (OSError, pyarrow.ArrowException) as error:
         # Arrow names the file once more, with its whole path.
-        reason = in_a_line(error, 300).replace(f"Could not open Parquet input source '{file}': ", "")
+        reason = error_line(error, 300).replace(f"Could not open Parquet input source '{file}': ", "")
         raise DatasetError(
-            Fault("file", f"{shown} cannot be read ({reason[:120].rstrip('.')})", how_to_restore(root, named, shown))
+            Fault("file", f"{shown} cannot be read ({reason[:120].rstrip('.')})", restore_hint(root, named, shown))
         ) from None
 
 
@@ -127,13 +127,13 @@ def _table(root: Path, named: str, file: Path) -> pd.DataFrame:
 
 
 def _info(root: Path, named: str) -> JsonObject:
-    repair = how_to_restore(root, named, INFO)
+    repair = restore_hint(root, named, INFO)
     try:
-        info = parsed((root / INFO).read_text())
+        info = parse_json((root / INFO).read_text())
     except FileNotFoundError:
         raise DatasetError(Fault("info", f"{INFO} is missing", repair)) from None
     except (OSError, ValueError) as error:
-        raise DatasetError(Fault("info", f"{INFO} cannot be read ({in_a_line(error, 120)})", repair)) from None
+        raise DatasetError(Fault("info", f"{INFO} cannot be read ({error_line(error, 120)})", repair)) from None
     lacking = [key for key in _NEEDED if key not in info] if isinstance(info, dict) else list(_NEEDED)
     if lacking:
         raise DatasetError(Fault("info", f"{INFO} has no '{lacking[0]}'", repair))
@@ -152,7 +152,7 @@ def _info(root: Path, named: str) -> JsonObject:
 def _episodes(root: Path, named: str, info: JsonObject) -> dict[int, JsonObject]:
     files = sorted((root / EPISODES).rglob("*.parquet"))
     if not files:
-        repair = how_to_restore(root, named, EPISODES)
+        repair = restore_hint(root, named, EPISODES)
         raise DatasetError(Fault("episodes", f"there is no parquet file in {EPISODES}", repair))
     parts = []
     for file in files:
@@ -165,9 +165,7 @@ def _episodes(root: Path, named: str, info: JsonObject) -> dict[int, JsonObject]
     columns = [*_OF_AN_EPISODE, *(f"videos/{name}/{what}" for name in videos for what in (
         "chunk_index", "file_index", "from_timestamp", "to_timestamp"))]  # fmt: skip
     if lacking := [name for name in columns if name not in table]:
-        raise DatasetError(
-            Fault("episodes", f"{shown} has no column '{lacking[0]}'", how_to_restore(root, named, shown))
-        )
+        raise DatasetError(Fault("episodes", f"{shown} has no column '{lacking[0]}'", restore_hint(root, named, shown)))
     table = table.sort_values("episode_index")
     total = int(info.get("total_episodes", 0))
     if not np.array_equal(table["episode_index"], np.arange(total)):
@@ -175,7 +173,7 @@ def _episodes(root: Path, named: str, info: JsonObject) -> dict[int, JsonObject]
             Fault(
                 "episodes",
                 f"{INFO} counts {total:,} episodes, and {EPISODES} lists {len(table):,}",
-                f"{how_to_restore(root, named, EPISODES)}, or correct 'total_episodes'",
+                f"{restore_hint(root, named, EPISODES)}, or correct 'total_episodes'",
             )
         )
     return dict(enumerate(table.to_dict("records")))

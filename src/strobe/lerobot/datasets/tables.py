@@ -9,8 +9,8 @@ from collections.abc import Callable, Iterator, Mapping
 import numpy as np
 import pyarrow
 
-from strobe.core.json_text import JsonObject, parsed
-from strobe.lerobot.datasets.fault import DatasetError, Fault, distance, in_words
+from strobe.core.json_text import JsonObject, parse_json
+from strobe.lerobot.datasets.fault import DatasetError, Fault, distance, format_episodes
 from strobe.lerobot.datasets.numbers import array
 from strobe.lerobot.datasets.recording import INFO, STATS, TASKS, Recording, rows
 
@@ -33,13 +33,13 @@ def statistics(recording: Recording) -> Iterator[Fault]:
         yield Fault("statistics", f"{STATS} is missing, which normalisation needs", together)
         return
     try:
-        written: JsonObject = parsed(file.read_text())  # NaN and Infinity are read too
+        written: JsonObject = parse_json(file.read_text())  # NaN and Infinity are read too
     except ValueError:
         yield Fault("statistics", f"{STATS} is no JSON", recording.restore(STATS))
         return
     # LeRobot's recompute_stats averages the quantiles of episodes, and leaves images out; so does a split.
     over_frames = "write a copy with the statistics of all frames (strobe preflight "
-    over_frames += f"--dataset.root={recording.root} --mend_data=NEW)"
+    over_frames += f"--dataset.root={recording.root} --fix_data=FOLDER)"
     for name, feature in recording.features.items():
         if not name.startswith(_READ_BY_POLICIES) or feature.get("dtype") not in (*_NUMBERS, "video", "image"):
             continue
@@ -90,7 +90,9 @@ def _file(
         table = rows(recording.root, recording.named, path, None if not path.is_file() else _light(path, features))
     except DatasetError as error:
         missing = not path.is_file()
-        what = error.fault.what.replace(file, f"{file} ({in_words(episodes)})", 1) if episodes else error.fault.what
+        what = (
+            error.fault.what.replace(file, f"{file} ({format_episodes(episodes)})", 1) if episodes else error.fault.what
+        )
         yield Fault(f"data {file}", what, error.fault.repair, tuple(episodes) if missing else ())
         return
     names = set(table.column_names) | set(_all_names(path))
@@ -127,7 +129,7 @@ def _file(
     yield from _times(recording, file, table["timestamp"].to_numpy().astype(float), index, frame, sound)
     for name, values in vectors.items():
         if time.monotonic() < until:
-            yield from _not_numbers(file, name, values, index, frame, sound)
+            yield from _find_nonfinite(file, name, values, index, frame, sound)
 
 
 def _copies(spans: Mapping[int, slice], vectors: Mapping[str, np.ndarray], seen: dict[bytes, int]) -> Iterator[Fault]:
@@ -207,7 +209,7 @@ def _first_rows(wrong: np.ndarray, index: np.ndarray) -> Iterator[tuple[int, int
         yield int(episode), int(rows[first])
 
 
-def _not_numbers(
+def _find_nonfinite(
     file: str, name: str, values: np.ndarray, index: np.ndarray, frame: np.ndarray, sound: np.ndarray
 ) -> Iterator[Fault]:
     wrong = ~np.isfinite(values)

@@ -10,13 +10,13 @@ from typing import Any
 
 import numpy as np
 
-from strobe.core.errors import in_a_line
-from strobe.core.json_text import parsed
+from strobe.core.errors import error_line
+from strobe.core.json_text import parse_json
 from strobe.core.measure.sampling import Progress
 from strobe.lerobot.datasets import finder, images, motion, recording
 from strobe.lerobot.datasets.fault import DatasetError, Fault, ways
-from strobe.lerobot.datasets.frames import tasks_of
-from strobe.lerobot.datasets.numbers import ACTION, STATE, Numbers, read_numbers, statistics_of
+from strobe.lerobot.datasets.frames import task_names
+from strobe.lerobot.datasets.numbers import ACTION, STATE, Numbers, compute_statistics, read_numbers
 from strobe.lerobot.datasets.recording import Recording
 from strobe.preflight.results.truth import DataFault, DataTruth, TaskTruth, VectorTruth
 
@@ -60,35 +60,35 @@ def read_truth(root: Path, reading: Reading | None = None) -> DataTruth:
     asked = reading or Reading()
     step = _steps(root, asked.progress)
     searched = finder.search(root, episodes=asked.episodes, seconds=SECONDS, step=step)
-    truth = _of_checker(root, searched)
+    truth = _build_truth(root, searched)
     try:
         read = recording.read(root)
         numbers = read_numbers(read, step)
         _add_numbers(truth, read, numbers, asked, set(searched.chosen))
     except (DatasetError, AttributeError, IndexError, KeyError, ValueError, TypeError) as error:
-        truth.unjudged.append(f"the frames' numbers: {_in_words(error)}")
+        truth.unjudged.append(f"the frames' numbers: {_describe_error(error)}")
         return truth
     if asked.decode:
         try:
             read.chosen = searched.chosen
             truth.cameras = images.look(read, numbers)
         except (DatasetError, ValueError, TypeError) as error:
-            truth.unjudged.append(f"the images: {_in_words(error)}")
+            truth.unjudged.append(f"the images: {_describe_error(error)}")
     return truth
 
 
 def glance(root: Path, episodes: Sequence[int] | None = None) -> DataTruth:
     """Return what the checker of data sets finds in two seconds; the frames' numbers are not read."""
-    return _of_checker(root, finder.search(root, episodes=episodes))
+    return _build_truth(root, finder.search(root, episodes=episodes))
 
 
-def _of_checker(root: Path, searched: finder.Search) -> DataTruth:
+def _build_truth(root: Path, searched: finder.Search) -> DataTruth:
     faults = [_fault(fault, searched.chosen) for fault in searched.faults]
     return DataTruth(root=str(root), episodes=len(searched.chosen), faults=faults, unjudged=list(searched.unread))
 
 
-def _in_words(error: Exception) -> str:
-    return error.fault.what if isinstance(error, DatasetError) else in_a_line(error, 120)
+def _describe_error(error: Exception) -> str:
+    return error.fault.what if isinstance(error, DatasetError) else error_line(error, 120)
 
 
 def _steps(root: Path, progress: Callable[[Progress], None]) -> Callable[[], None]:
@@ -113,7 +113,7 @@ def _steps(root: Path, progress: Callable[[Progress], None]) -> Callable[[], Non
 
 def _add_numbers(truth: DataTruth, read: Recording, numbers: Numbers, asked: Reading, chosen: set[int]) -> None:
     truth.frames, truth.episodes = len(numbers.episode), len(numbers.bounds)
-    stated = _stated(read.root)
+    stated = _read_stated_statistics(read.root)
     truth.unjudged += [
         f"the statistics of {name}: they have another number of dimensions than its frames"
         for name, values in numbers.vectors.items()
@@ -128,12 +128,12 @@ def _add_numbers(truth: DataTruth, read: Recording, numbers: Numbers, asked: Rea
         _add_relative(truth, read, numbers, asked.relative)
     bounds = [each for each in numbers.bounds if int(numbers.episode[each[0]]) in chosen]
     action, state = numbers.vectors.get(ACTION), numbers.vectors.get(STATE)
-    truth.shifts = motion.between(action, state, bounds, *_names(read))
+    truth.shifts = motion.joint_shifts(action, state, bounds, *_names(read))
     truth.standing = motion.standing(state, bounds)
     vectors = {name: values for name, values in ((ACTION, action), (STATE, state)) if values is not None}
     seen = [motion.repeats(name, values, bounds) for name, values in vectors.items()]
     truth.repeats = [each for each in seen if each is not None]
-    words, counts = tasks_of(read), np.unique(numbers.task, return_counts=True)
+    words, counts = task_names(read), np.unique(numbers.task, return_counts=True)
     truth.tasks = [
         TaskTruth(text=words[int(task)], frames=int(count))
         for task, count in zip(*counts, strict=True)
@@ -160,9 +160,9 @@ def _names(read: Recording) -> tuple[list[str], list[str]]:
     return action, state
 
 
-def _stated(root: Path) -> dict[str, dict[str, Any]]:
+def _read_stated_statistics(root: Path) -> dict[str, dict[str, Any]]:
     try:
-        content = parsed((root / recording.STATS).read_text(encoding="utf-8"))
+        content = parse_json((root / recording.STATS).read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return {}  # the finder of faults says so
     return {name: each for name, each in content.items() if isinstance(each, dict)} if isinstance(content, dict) else {}
@@ -184,7 +184,7 @@ def vector(
         name=name,
         dimensions=[names[at] if at < len(names) else f"number {at}" for at in range(values.shape[1])],
         stated=said,
-        measured=statistics_of(finite),
+        measured=compute_statistics(finite),
         counted=_count(stated.get("count")),
     )
     found.still = motion.still(values, episode, found.measured) if len(finite) == len(values) else []

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from strobe.core.errors import in_a_line
+from strobe.core.errors import error_line
 from strobe.lerobot.datasets.fault import DatasetError, Fault, distance
 from strobe.lerobot.datasets.recording import INFO, Recording
 
@@ -117,7 +117,7 @@ def _frames(
             )
             what += f" of {needed:,}" if needed > len(times) else ""
             yield Fault(f"short {file}", what, recording.restore(file), (episode,))
-        elif lost := _lost(recording, camera, file, episode):
+        elif lost := _find_frame_mismatch(recording, camera, file, episode):
             yield lost
         elif missed.any():
             what = f"{place} is {distance(error_s[frame], fps)} off: it is wanted at {due_s[frame]:.6g} s of {file}"
@@ -125,7 +125,7 @@ def _frames(
             yield Fault(f"off {file}", what, repair, (episode,))
 
 
-def _lost(recording: Recording, camera: str, file: str, episode: int) -> Fault | None:
+def _find_frame_mismatch(recording: Recording, camera: str, file: str, episode: int) -> Fault | None:
     """Return the fault of an episode that has more or fewer frames in its video than rows (lerobot #4462)."""
     row = recording.episodes[episode]
     length = int(row["length"])
@@ -165,7 +165,7 @@ def undecodable(recording: Recording, tolerance_s: float, until: float) -> Itera
             ends = {episode: recording.episodes[episode][f"videos/{camera}/to_timestamp"] for episode in episodes}
             # Later frames may be encoded relative to it.
             behind = [episode for episode in episodes if ends[episode] > reached] or episodes
-            reason = in_a_line(_reason(error, recording.root / file), 120)
+            reason = error_line(_reason(error, recording.root / file), 120)
             what = f"{file} is damaged after {len(times):,} frames, in episode {behind[0]} ({reason})"
             yield Fault(f"damaged {file}", what, recording.restore(file), tuple(behind))
             continue
@@ -214,7 +214,7 @@ def _read(recording: Recording, file: str, episodes: list[int], *, indexed: bool
                 times = begins + np.arange(int(stream.frames or 0)) / (rate or 1.0)
             return _Video(times, rate, size)
     except (av.FFmpegError, IndexError) as error:
-        reason = in_a_line(_reason(error, path), 120)
+        reason = error_line(_reason(error, path), 120)
         what = f"{file} is not a readable video ({reason}; {size_bytes:,} bytes)"
         raise DatasetError(Fault(f"video {file}", what, recording.restore(file), tuple(episodes))) from None
 

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from strobe.core.errors import UserError
 from strobe.core.families.capabilities import Calls
-from strobe.core.families.registry import registered
+from strobe.core.families.registry import find_family
 from strobe.core.subjects.subject import Batch, Observation
 from strobe.lerobot.families import answers
 
@@ -34,7 +34,7 @@ def chunk(policy: object, batch: Batch, options: Mapping[str, object]) -> Tensor
     try:
         actions, single = _call(policy, "predict_action_chunk", batch, **options), False
     except NotImplementedError as error:
-        if options or not _raised_by(error, "predict_action_chunk"):
+        if options or not _is_raised_directly(error, "predict_action_chunk"):
             raise
         _call(policy, "reset")  # no action depends on the one before it
         actions, single = _call(policy, "select_action", batch), True
@@ -86,7 +86,7 @@ def _call(policy: object, method: str, *args: object, **options: object) -> Any:
         raise
 
 
-def _raised_by(error: NotImplementedError, method: str) -> bool:
+def _is_raised_directly(error: NotImplementedError, method: str) -> bool:
     """Return whether ``method`` itself raised the error, not a function that it calls."""
     return [frame for frame, _ in traceback.walk_tb(error.__traceback__)][-1].f_code.co_name == method
 
@@ -161,5 +161,5 @@ def predict(policy: Any, batch: Batch, options: Mapping[str, object] = MappingPr
     Args:
         options: of ``predict_action_chunk``.
     """
-    chunk = Calls.of(registered(getattr(policy.config, "type", ""))).chunk
+    chunk = Calls.from_family(find_family(getattr(policy.config, "type", ""))).chunk
     return (chunk or answers.chunk)(policy, batch, options)

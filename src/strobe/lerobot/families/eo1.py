@@ -61,12 +61,12 @@ def backbone(config: Any, tiny: bool) -> AbstractContextManager[None]:
     """Return a context in which the backbone is made from ``config`` alone."""
     from transformers import Qwen2_5_VLForConditionalGeneration as Qwen
 
-    def made(_: str, *, dtype: object = "auto", attn_implementation: str | None = None) -> object:
+    def make_backbone(_: str, *, dtype: object = "auto", attn_implementation: str | None = None) -> object:
         values = config.vlm_backbone_config
         given = {} if attn_implementation is None else {"attn_implementation": attn_implementation}
         return Qwen._from_config(values, dtype=values.dtype if dtype == "auto" else dtype, **given)
 
-    return loading({f"{MODELING}:Qwen2_5_VLForConditionalGeneration": made})
+    return loading({f"{MODELING}:Qwen2_5_VLForConditionalGeneration": make_backbone})
 
 
 # As YAML, which LeRobot reads flags as: JSON's 1e-06 would be a text to it.

@@ -123,10 +123,10 @@ def backbone(_: object, tiny: bool) -> AbstractContextManager[None]:
     """Return a context in which the backbone is made with random weights."""
     from transformers import AutoModel
 
-    def made(_: str, *, torch_dtype: object, attn_implementation: str, **__: object) -> object:
+    def make_backbone(_: str, *, torch_dtype: object, attn_implementation: str, **__: object) -> object:
         return AutoModel.from_config(backbone_config(tiny), dtype=torch_dtype, attn_implementation=attn_implementation)
 
-    return loading({f"{_EMBEDDER_MODULE}:AutoModel": made})
+    return loading({f"{_EMBEDDER_MODULE}:AutoModel": make_backbone})
 
 
 _EMBEDDER_MODULE = "lerobot.policies.evo1.internvl3_embedder"

@@ -64,7 +64,7 @@ _TINY = {
 }
 
 
-def frozen(config: Any, tiny: bool) -> AbstractContextManager[None]:
+def randomize_frozen_parts(config: Any, tiny: bool) -> AbstractContextManager[None]:
     """Return a context in which the VAE and the text encoder are made with random weights.
 
     In bfloat16 the policy does not run on a CPU: LeRobot 0.6.1 opens an autocast of CUDA around its time embedding.
@@ -119,7 +119,7 @@ FAMILY = Family(
         Construction(
             hub=(HubNeed(wan.UMT5, "tokenizer", COMPONENTS, "AutoTokenizer", wan.words),),
             flags=("--base_model_id=null",),  # else its config points at a checkpoint on the Hub
-            building=frozen,
+            building=randomize_frozen_parts,
         ),
         InputFacts(arm=Arm(image=(224, 224), tiny_image=(64, 64), state=8, action=7, instead=True), reads_words=True),
         Unregistered(outside=frozen_modules),

@@ -39,11 +39,11 @@ BASE = "robbyant/lingbot-va-base"
 VIDEO_STEP = "video denoise step"
 
 
-def _for_actions(*_: object, action_mode: bool = False, **__: object) -> bool:
+def _is_action_call(*_: object, action_mode: bool = False, **__: object) -> bool:
     return action_mode
 
 
-def _for_video(*_: object, action_mode: bool = False, **__: object) -> bool:
+def _is_video_call(*_: object, action_mode: bool = False, **__: object) -> bool:
     return not action_mode
 
 
@@ -51,8 +51,8 @@ probes = always(
     # One transformer for both: 21 passes over the video's latents, then 51 over the actions.
     Probe.method("", "_encode_prompt", "text encoder"),
     Probe.method("", "_encode_frames", "VAE encoder"),
-    Probe.method("transformer", "forward", VIDEO_STEP, when=_for_video),
-    Probe.method("transformer", "forward", STEP, when=_for_actions),
+    Probe.method("transformer", "forward", VIDEO_STEP, when=_is_video_call),
+    Probe.method("transformer", "forward", STEP, when=_is_action_call),
     blocks("transformer.blocks", "block"),
     Probe.module("transformer.blocks.*.attn1", "self-attention", level=3),
     Probe.module("transformer.blocks.*.attn2", "cross-attention", level=3),
@@ -66,7 +66,7 @@ def chunk(policy: Any, batch: Batch, options: Mapping[str, object]) -> Tensor:
     return policy.predict_action_chunk(batch, **options)
 
 
-def frozen(_: object, tiny: bool) -> AbstractContextManager[None]:
+def randomize_frozen_parts(_: object, tiny: bool) -> AbstractContextManager[None]:
     """Return a context in which the VAE and the text encoder are made with random weights, without the Hub."""
 
     def load_vae(*_: object, torch_dtype: object, **__: object) -> object:
@@ -108,12 +108,14 @@ def unread_half(policy: Any) -> list[Around]:
     that writes the cache keeps both: the next chunk's video reads them.
     """
 
-    def unguided() -> bool:
+    def is_action_unguided() -> bool:
         return policy.config.action_guidance_scale <= 1 and policy.config.guidance_scale > 1
 
-    def around(forward: Call) -> Call:
+    def wrap_call(forward: Call) -> Call:
         def call(inputs: dict[str, Any], update_cache: int = 0, cache_name: str = "pos", **modes: object) -> object:
-            skips_half = modes.get("action_mode") and update_cache == 0 and not torch.is_grad_enabled() and unguided()
+            skips_half = (
+                modes.get("action_mode") and update_cache == 0 and not torch.is_grad_enabled() and is_action_unguided()
+            )
             if not skips_half or len(inputs["noisy_latents"]) != 2:
                 return forward(inputs, update_cache=update_cache, cache_name=cache_name, **modes)
             held = [
@@ -130,7 +132,7 @@ def unread_half(policy: Any) -> list[Around]:
 
         return call
 
-    return [(policy.transformer, "forward", around)] if unguided() else []
+    return [(policy.transformer, "forward", wrap_call)] if is_action_unguided() else []
 
 
 FAMILY = Family(
@@ -160,7 +162,7 @@ FAMILY = Family(
         UnreadHalf(unread_half),
         Construction(
             hub=(HubNeed(BASE, "tokenizer", "lerobot.policies.lingbot_va.utils", "T5TokenizerFast", wan.words),),
-            building=frozen,
+            building=randomize_frozen_parts,
             settle=settle,
         ),
         InputFacts(

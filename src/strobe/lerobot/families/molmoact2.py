@@ -177,12 +177,12 @@ def checkpoint(config: Any, tiny: bool) -> Iterator[Sequence[str]]:
         return
     real = modeling_molmoact2.MolmoAct2ForConditionalGeneration
 
-    def made(_: str, *, config: object, dtype: object, **__: object) -> object:
+    def make_checkpoint_model(_: str, *, config: object, dtype: object, **__: object) -> object:
         return real._from_config(config, dtype=dtype)
 
     classes = {
         f"{modeling_molmoact2.__name__}:HFMolmoAct2Config": lambda *_, **__: backbone_config(tiny),
-        f"{modeling_molmoact2.__name__}:MolmoAct2ForConditionalGeneration": made,
+        f"{modeling_molmoact2.__name__}:MolmoAct2ForConditionalGeneration": make_checkpoint_model,
     }
     functions = {
         f"{modeling_molmoact2.__name__}:_resolve_checkpoint_location": lambda path, **_: path,

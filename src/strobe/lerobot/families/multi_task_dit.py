@@ -81,7 +81,7 @@ def inference(policy: PreTrainedPolicy) -> Sequence[Probe]:
     return [Probe.method("objective.noise_scheduler", "step", "scheduler step")]
 
 
-def observed(_: object, __: int, conditioning_vec: Tensor) -> Tensor:
+def observation_modulation(_: object, __: int, conditioning_vec: Tensor) -> Tensor:
     """Return the observation's part of each block's modulation input; the timestep's features come before it."""
     return silu(conditioning_vec)
 
@@ -144,7 +144,7 @@ FAMILY = Family(
             objectives={"flow_matching": "num_integration_steps"},
             every_step="num_train_timesteps",
         ),
-        Conditioning(("objective", "conditional_sample"), observed, modulations),
+        Conditioning(("objective", "conditional_sample"), observation_modulation, modulations),
         Words((READING, "forward"), lambda policy: policy.get_submodule(READING)),
         Construction(
             building=building,

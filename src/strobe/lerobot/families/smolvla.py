@@ -120,7 +120,7 @@ def suffix_pass(
     return outputs[1]
 
 
-def crossed(model: Any) -> list[nn.Module]:
+def cross_attention_projections(model: Any) -> list[nn.Module]:
     """Return the projections of cross-attention: of the prefix's keys and values, which are the same in all steps."""
     joint = model.vlm_with_expert
     if "cross" not in joint.attention_mode:
@@ -134,16 +134,16 @@ def crossed(model: Any) -> list[nn.Module]:
     ]
 
 
-def without_waits(policy: Any) -> list[Around]:
+def remove_mask_waits(policy: Any) -> list[Around]:
     """Let the vision tower see whole images without looking at the mask of their patches, which it makes itself."""
     vision = policy.get_submodule(VISION)
     return [
-        (vision, "forward", lambda call: partial(_of_whole_images, vision, call)),
-        (vision.embeddings, "forward", lambda call: partial(_embedded, vision.embeddings, call)),
+        (vision, "forward", lambda call: partial(_encode_whole_images, vision, call)),
+        (vision.embeddings, "forward", lambda call: partial(_embed_whole_images, vision.embeddings, call)),
     ]
 
 
-def _of_whole_images(
+def _encode_whole_images(
     vision: Any, call: Call, pixel_values: Tensor, patch_attention_mask: object = None, **named: object
 ) -> object:
     """As ``SmolVLMVisionTransformer.forward``, which reads a mask of ones on the host to find that it needs none."""
@@ -154,7 +154,7 @@ def _of_whole_images(
     return SimpleNamespace(last_hidden_state=vision.post_layernorm(encoded))
 
 
-def _embedded(embeddings: Any, call: Call, pixel_values: Tensor, patch_attention_mask: object) -> Tensor:
+def _embed_whole_images(embeddings: Any, call: Call, pixel_values: Tensor, patch_attention_mask: object) -> Tensor:
     """As ``SmolVLMVisionEmbeddings.forward``, with positions that the host makes of the image's shape alone."""
     if patch_attention_mask is not None:
         return call(pixel_values=pixel_values, patch_attention_mask=patch_attention_mask)
@@ -216,11 +216,11 @@ FAMILY = Family(
             suffix_pass=suffix_pass,
             attention_mask=lambda _, mask: mask,
             layers="methods",
-            repeated=crossed,
+            repeated=cross_attention_projections,
         ),
         Graphs(
             whole=("model", "sample_actions"),
-            without_waits=without_waits,
+            without_waits=remove_mask_waits,
             # Not the embedding as a whole: the vision tower's embeddings look at values on the host.
             embedding=(f"{VISION}.encoder", "forward", "vision encoder"),
         ),

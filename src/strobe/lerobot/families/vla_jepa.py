@@ -80,17 +80,17 @@ def jepa_videos(tiny: bool = False) -> object:
 def backbones(config: object, tiny: bool) -> AbstractContextManager[None]:
     """Return a context in which LeRobot makes both backbones from their configs, with random weights."""
 
-    def by(make: Call) -> Call:
-        def made(name: str, torch_dtype: object = None, **_: object) -> object:
+    def make_loader(make: Call) -> Call:
+        def make_backbone(name: str, torch_dtype: object = None, **_: object) -> object:
             return make(AutoConfig.from_pretrained(name), dtype=torch_dtype).eval()  # as from_pretrained leaves it
 
-        return made
+        return make_backbone
 
     qwen, towers = transformers.Qwen3VLForConditionalGeneration, transformers.AutoModel
     return loading(
         {
-            f"{_FOLDER}.qwen_interface:Qwen3VLForConditionalGeneration": by(qwen._from_config),
-            f"{_FOLDER}.modeling_vla_jepa:AutoModel": by(towers.from_config),
+            f"{_FOLDER}.qwen_interface:Qwen3VLForConditionalGeneration": make_loader(qwen._from_config),
+            f"{_FOLDER}.modeling_vla_jepa:AutoModel": make_loader(towers.from_config),
         }
     )
 

@@ -79,7 +79,7 @@ def backbone(_: object, tiny: bool) -> Iterator[Sequence[str]]:
 
     real, names = modeling_wall_x.Qwen2_5_VLMoEForAction, list[str]()
 
-    def made(
+    def make_backbone(
         pretrained_name_or_path: str,
         action_tokenizer_path: str | None,
         attn_implementation: str,
@@ -100,7 +100,7 @@ def backbone(_: object, tiny: bool) -> Iterator[Sequence[str]]:
             vision_attn_implementation=vision_attn_implementation,
         )
 
-    with loading({f"{MODELING}:Qwen2_5_VLMoEForAction": made}):
+    with loading({f"{MODELING}:Qwen2_5_VLMoEForAction": make_backbone}):
         yield names
 
 

@@ -92,7 +92,7 @@ probes = always(
 )
 
 
-def narrowed(block: Any, x: Tensor, rows: int) -> Tensor:
+def narrow_output(block: Any, x: Tensor, rows: int) -> Tensor:
     """Return the first ``rows`` rows of a block's output for ``x``; the others only give keys and values."""
     attention = block.attn
     batch, length, width = x.shape
@@ -123,7 +123,7 @@ FAMILY = Family(
     capabilities=(
         Parts(seeing={"vision tower": VISION}),
         LiveFields(steps="num_denoising_steps"),
-        LastBlock(f"{TRANSFORMER}.blocks", lambda config: config.chunk_size, narrowed),
+        LastBlock(f"{TRANSFORMER}.blocks", lambda config: config.chunk_size, narrow_output),
         Construction(
             flags=(
                 f"--florence_config={json.dumps(FLORENCE)}",

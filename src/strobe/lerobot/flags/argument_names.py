@@ -26,7 +26,7 @@ _POLICY = {
 ROBOT = "name the robot: --robot.type=so101_follower --robot.port=… (or another)"
 
 
-def joined(argv: Sequence[str], command: str = "lerobot-train") -> list[str]:
+def join_flag_values(argv: Sequence[str], command: str = "lerobot-train") -> list[str]:
     """Return ``--a 1 --b`` as ``--a=1``, ``--b=true``. Raises UserError for text that belongs to no flag."""
     joined: list[str] = []
     open_flag = False
@@ -45,12 +45,12 @@ def joined(argv: Sequence[str], command: str = "lerobot-train") -> list[str]:
 def has_flag(command: str, flag: str) -> bool:
     """Whether ``command``, one of `CONFIGS`, takes ``flag`` (``--num_workers``) for some policy or robot."""
     try:
-        return _fits(flag.removeprefix("--"), _known(command))
+        return _fits(flag.removeprefix("--"), _known_flags(command))
     except UnreadableSourceError:
         return False
 
 
-def _known(command: str) -> set[str]:
+def _known_flags(command: str) -> set[str]:
     known = {"config_path", "policy.path", "reward_model.path", *shapes.options(find(CONFIGS[command]))}
     return known | {"policy.type"} if command == "lerobot-train" else known
 
@@ -70,7 +70,7 @@ def check(argv: Sequence[str], command: str, *, new_policy: bool = False, ours: 
     Raises:
         UserError: an unknown flag or type of policy, no robot, no policy, no dataset.
     """
-    arguments = dict(argument.removeprefix("--").split("=", 1) for argument in joined(argv, command))
+    arguments = dict(argument.removeprefix("--").split("=", 1) for argument in join_flag_values(argv, command))
     if "help" in arguments:
         raise UserError(f"`{command} --help` lists its flags; Strobe's own flags come before the --")
     _check_names(arguments, command, new_policy, ours)
@@ -90,7 +90,7 @@ def check(argv: Sequence[str], command: str, *, new_policy: bool = False, ours: 
 def _check_names(arguments: dict[str, str], command: str, new_policy: bool, ours: Collection[str]) -> None:
     brings_plugin = any(name.endswith(DISCOVER) for name in arguments)
     try:
-        known = _known(command)
+        known = _known_flags(command)
         if new_policy:
             known.add("policy.type")
         kind = arguments.get("policy.type")

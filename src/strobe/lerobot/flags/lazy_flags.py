@@ -45,10 +45,10 @@ class LazyConfig(Placeholder):
 
     @classmethod
     def values(cls, flags: Mapping[str, str]) -> dict[str, Any]:
-        return shapes.nested(flags)
+        return shapes.nest_fields(flags)
 
 
-def of_lerobot(where: str) -> object:
+def lerobot_placeholder(where: str) -> object:
     """Return the placeholder of the config at ``where``, ``'module:Class'``."""
     return type(where.partition(":")[2], (LazyConfig,), {"where": where})
 
@@ -64,16 +64,16 @@ def options(where: str, kind: str | None = None) -> list[str]:
     """
     if where not in registries.FOLDERS:
         try:
-            return shapes.options(shapes.chosen(where, None))
+            return shapes.options(shapes.find_config(where, None))
         except UnreadableSourceError:
-            return _options_of_class(_imported(where))
+            return _options_of_class(_import_object(where))
     kinds = _kinds(where)
     if kind is not None:
         if kind not in kinds:
             what = "environment" if where == registries.ENVIRONMENT else "policy type"
             raise UserError(f"unknown {what} '{kind}': {nearest(kind, kinds, many=30)}")
         kinds = {kind: kinds[kind]}
-    return ["type", *dict.fromkeys(name for config in kinds.values() for name in _options_of(config))]
+    return ["type", *dict.fromkeys(name for config in kinds.values() for name in _config_options(config))]
 
 
 def kinds(where: str) -> list[str]:
@@ -86,19 +86,19 @@ def _kinds(where: str) -> dict[str, object]:
     try:
         configs: dict[str, Any] = dict(registries.choices(where))
     except UnreadableSourceError:
-        return dict(_registered(where))
+        return dict(_registered_types(where))
     module, _, name = where.partition(":")
     if module in sys.modules:  # what a program has registered by itself
         configs = {**getattr(sys.modules[module], name).get_known_choices(), **configs}
     return configs
 
 
-def _options_of(config: Any) -> list[str]:
+def _config_options(config: Any) -> list[str]:
     if isinstance(config, Class):
         try:
             return shapes.options(config)
         except UnreadableSourceError:
-            config = _imported(f"{config.module.name}:{config.name}")
+            config = _import_object(f"{config.module.name}:{config.name}")
     return _options_of_class(config)
 
 
@@ -117,7 +117,7 @@ def lazy_config(where: str, given: Mapping[str, object], path: Sequence[str] = (
         UserError: no type where one has to be chosen.
         Exception: what draccus raises for a value of the wrong kind.
     """
-    if (earlier := shapes.request_of(before)) is not None:
+    if (earlier := shapes.read_request(before)) is not None:
         given = {**earlier.given, **given}
     if where in registries.FOLDERS and given.get("type") is None:
         prefix = ".".join(path)
@@ -149,7 +149,7 @@ def realise(config: Any) -> None:
     """
     for item in dataclasses.fields(config):
         value = getattr(config, item.name)
-        if (lazy := shapes.request_of(value)) is not None:
+        if (lazy := shapes.read_request(value)) is not None:
             with refusals():
                 setattr(config, item.name, _real(lazy))
         elif dataclasses.is_dataclass(value) and groups(type(value)):
@@ -161,7 +161,7 @@ def requests(config: Any) -> list[shapes.Request]:
     asked = []
     for item in dataclasses.fields(config):
         value = getattr(config, item.name)
-        if (lazy := shapes.request_of(value)) is not None:
+        if (lazy := shapes.read_request(value)) is not None:
             asked.append(lazy)
         elif dataclasses.is_dataclass(value) and groups(type(value)):
             asked += requests(value)
@@ -174,18 +174,18 @@ def _real(lazy: shapes.Request) -> object:
 
         register_plugins(lazy.kind or "")
     elif lazy.kind is not None:
-        _registered(lazy.where)
+        _registered_types(lazy.where)
     return shapes.build_real(lazy)
 
 
-def _registered(where: str) -> dict[str, type]:
+def _registered_types(where: str) -> dict[str, type]:
     """LeRobot's own registry, with the plug-ins' types in it."""
     from strobe.lerobot.policies import lerobot_policies
 
     lerobot_policies.known_types()
-    return _imported(where).get_known_choices()
+    return _import_object(where).get_known_choices()
 
 
-def _imported(where: str) -> Any:
+def _import_object(where: str) -> Any:
     module, _, name = where.partition(":")
     return getattr(importlib.import_module(module), name)

@@ -21,11 +21,11 @@ from lerobot.configs import parser
 
 from strobe.core.cli.placeholders import errors_alone
 from strobe.core.errors import UserError, nearest
-from strobe.lerobot.flags.argument_names import joined
+from strobe.lerobot.flags.argument_names import join_flag_values
 
 C = TypeVar("C")
 
-__all__ = ["joined", "parsed", "patched_arguments"]
+__all__ = ["join_flag_values", "parse_config", "patched_arguments"]
 
 _LACKING = re.compile(r"`([\w.]+)`: Missing required field\(s\) ((?:`\w+`[, ]*)+)")  # as draccus says it
 
@@ -41,7 +41,7 @@ def patched_arguments(argv: Sequence[str], command: str = "lerobot-train") -> It
         yield
 
 
-def parsed(
+def parse_config(
     arguments: Sequence[str], config_class: type[C], check: Callable[[C], object], command: str = "lerobot-train"
 ) -> C:
     """Return the config that ``command`` makes of ``arguments``, after ``check``. Call it inside `patched_arguments`.
@@ -50,16 +50,16 @@ def parsed(
         UserError: an unknown flag (with the nearest known one), a value of the wrong kind, or one that LeRobot refuses.
     """
 
-    def checked(config: C) -> C:
+    def check_config(config: C) -> C:
         check(config)
         return config
 
-    checked.__annotations__ = {"config": config_class}  # the class itself: LeRobot's parser looks there
+    check_config.__annotations__ = {"config": config_class}  # the class itself: LeRobot's parser looks there
     printed = io.StringIO()
     with errors_alone():  # building a config warns of every device that it falls back from
         try:
             with contextlib.redirect_stderr(printed), contextlib.redirect_stdout(io.StringIO()):
-                return parser.wrap()(checked)()  # type: ignore[call-arg, return-value]
+                return parser.wrap()(check_config)()  # type: ignore[call-arg, return-value]
         except SystemExit as error:  # draccus and LeRobot have printed why to stderr, not always the cause
             unknown = _unknown_flag(arguments, config_class, command)
             raise UserError(unknown or _cause(error, command) or _complaint(printed.getvalue(), command)) from None

@@ -7,13 +7,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
-from strobe.core.cli.bounds import above, at_least
+from strobe.core.cli.bounds import exclusive_minimum_bound, minimum_bound
 from strobe.core.cli.flags import OutputFlags
 from strobe.core.cli.live import importing
 from strobe.core.cli.parse import parse
 from strobe.core.devices.untried import KEY
 from strobe.core.errors import UserError, nearest
-from strobe.lerobot.flags.lazy_flags import of_lerobot
+from strobe.lerobot.flags.lazy_flags import lerobot_placeholder
 from strobe.lerobot.flags.subject_flags import (
     MODEL_NAMES,
     POLICY_NAMES,
@@ -33,9 +33,9 @@ if TYPE_CHECKING:
     from lerobot.envs.configs import EnvConfig
     from lerobot.policies.rtc.configuration_rtc import RTCConfig
 else:
-    DatasetConfig = of_lerobot("lerobot.configs.default:DatasetConfig")
-    EnvConfig = of_lerobot("lerobot.envs.configs:EnvConfig")
-    RTCConfig = of_lerobot("lerobot.policies.rtc.configuration_rtc:RTCConfig")
+    DatasetConfig = lerobot_placeholder("lerobot.configs.default:DatasetConfig")
+    EnvConfig = lerobot_placeholder("lerobot.envs.configs:EnvConfig")
+    RTCConfig = lerobot_placeholder("lerobot.policies.rtc.configuration_rtc:RTCConfig")
 
 C = TypeVar("C", bound="InputFlags")
 
@@ -66,15 +66,15 @@ class InputFlags:
     # Height and width of synthetic cameras' images, before any preprocessing, e.g. 240x320 (default: 480x640).
     image_size: str | None = None
     # Number of synthetic cameras (default: 2).
-    cameras: int | None = field(default=None, metadata=at_least(1))
+    cameras: int | None = field(default=None, metadata=minimum_bound(1))
     # Number of values in the synthetic robot's state (default: 6, or the number that the policy's kind takes).
-    state_dim: int | None = field(default=None, metadata=at_least(1))
+    state_dim: int | None = field(default=None, metadata=minimum_bound(1))
     # Number of values in an action of the synthetic robot (default: 6, or the number that the policy's kind takes).
-    action_dim: int | None = field(default=None, metadata=at_least(1))
+    action_dim: int | None = field(default=None, metadata=minimum_bound(1))
     # Device to run on (cpu, cuda, cuda:1, mps); the same as --policy.device.
     device: str | None = field(default=None, metadata={KEY: ("the clock and memory of a device",)})
     # torch's threads on the CPU; by default as torch chooses.
-    threads: int | None = field(default=None, metadata=at_least(1))
+    threads: int | None = field(default=None, metadata=minimum_bound(1))
     # Seed of weights, inputs and noise.
     seed: int = 0
 
@@ -91,7 +91,7 @@ class GuidanceFlags:
     # Real-Time Chunking, as in lerobot-rollout: --rtc.execution_horizon=20, --rtc.max_guidance_weight=10 …
     rtc: RTCConfig | None = None
     # For RTC: control ticks from the observation to the first action of the chunk that is executed.
-    inference_delay: int = field(default=4, metadata=at_least(0))
+    inference_delay: int = field(default=4, metadata=minimum_bound(0))
 
 
 @dataclass
@@ -107,24 +107,24 @@ class SamplingFlags:
     """How often a subject is run, and how closely it is looked at."""
 
     # How often Strobe runs each thing. By default until its interval is narrow enough (see --interval).
-    iterations: int | None = field(default=None, metadata=at_least(1))
+    iterations: int | None = field(default=None, metadata=minimum_bound(1))
     # Time to spend on sampling each phase, in seconds (default: 30; with --iterations no limit). Comparisons of the
     # actions, counting and profilers come after it. breakdown and compare end their work within four times this and a
     # minute for each phase, plus the call that is running, also on a busy machine. The answer names what did not fit.
     # If three rounds or 28 calls take longer than this, their time takes its place. Loading and compiling come on top.
-    seconds: float | None = field(default=None, metadata=above(0))
+    seconds: float | None = field(default=None, metadata=exclusive_minimum_bound(0))
     # Stop when the half-width of the 95 % interval is below this fraction of the median.
-    interval: float = field(default=0.01, metadata=above(0))
+    interval: float = field(default=0.01, metadata=exclusive_minimum_bound(0))
     # 1: the anatomy's parts; 2: their blocks and the processors' steps; 3: the inside of blocks. A model's blocks are
     # its parts, so for a model 2 is the inside of blocks.
-    depth: int = field(default=1, metadata=at_least(1))
+    depth: int = field(default=1, metadata=minimum_bound(1))
     # Samples in a training batch (default: 8; a policy's inference is always one observation), or a model's clips at
     # once (default: 1).
-    batch_size: int | None = field(default=None, metadata=at_least(1))
+    batch_size: int | None = field(default=None, metadata=minimum_bound(1))
     # The robot's control rate in Hz. Strobe then spaces the calls as on a robot of that rate, not back to back. It
     # calls the policy once every policy.n_action_steps ticks (with --rtc.* every rtc.execution_horizon ticks, a model
     # in every tick). At --pace=30 and 10 steps a call begins every 333 ms, and the machine idles in between.
-    pace: float | None = field(default=None, metadata=above(0, finite=True))
+    pace: float | None = field(default=None, metadata=exclusive_minimum_bound(0, finite=True))
     # Synchronise the device around every part. Each part's host time is then true, but nothing overlaps, and the whole
     # is slower.
     serialised: bool = False
@@ -213,7 +213,7 @@ def read_flags(
     if config.dataset is not None and config.env is not None and not config.plays:
         raise UserError("inputs come from --dataset or from --env, not both")
     if config.image_size is not None:
-        size_of(config.image_size)
+        parse_image_size(config.image_size)
     made_up = [name for name in ("image_size", "cameras", "state_dim", "action_dim") if getattr(config, name)]
     if made_up and (config.dataset or config.env):
         raise UserError(f"--{made_up[0]} is for synthetic inputs; a dataset or an environment has its own")
@@ -320,7 +320,7 @@ def check_recipe_file(flags: SubjectFlags, path: Path) -> None:
     load(path)
 
 
-def size_of(text: str) -> tuple[int, int]:
+def parse_image_size(text: str) -> tuple[int, int]:
     """Height and width in pixels from ``'240x320'``. Raises UserError."""
     height, times, width = text.lower().partition("x")
     if not (times and height.isdecimal() and width.isdecimal() and int(height) > 0 and int(width) > 0):

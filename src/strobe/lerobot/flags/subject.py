@@ -14,7 +14,7 @@ from strobe.core.cli.live import Live, importing
 from strobe.core.cli.placeholders import one_line
 from strobe.core.cli.runner import Studied
 from strobe.lerobot.flags.lazy_flags import realise
-from strobe.lerobot.flags.run_flags import InputFlags, RunConfig, SamplingFlags, SubjectFlags, size_of
+from strobe.lerobot.flags.run_flags import InputFlags, RunConfig, SamplingFlags, SubjectFlags, parse_image_size
 from strobe.lerobot.flags.subject_flags import ModelFlags
 from strobe.lerobot.policies.options import FactoryOptions, InputOptions, PolicyOptions, check_dataset
 
@@ -45,7 +45,7 @@ def load_subject(flags: SubjectFlags, config: InputFlags, live: Live) -> Subject
     # LeRobot's need that: servers and threads are taken down by it.
     atexit.register(gc.freeze)
     if isinstance(flags, FactoryOptions):
-        return _made(flags, config, live)
+        return _make_subject(flags, config, live)
     live.stage(f"importing what {flags.path or flags.type} needs")
     with importing(announced=True):
         import torch
@@ -61,7 +61,7 @@ def load_subject(flags: SubjectFlags, config: InputFlags, live: Live) -> Subject
         dataset=config.dataset,
         env=config.env,
         video=config.input.video,
-        image_size=size_of(config.image_size) if config.image_size else None,
+        image_size=parse_image_size(config.image_size) if config.image_size else None,
         cameras=config.cameras,
         vectors={name: size for name, size in sizes.items() if size is not None},
         rename=config.rename_map,
@@ -71,7 +71,7 @@ def load_subject(flags: SubjectFlags, config: InputFlags, live: Live) -> Subject
     return loading.load_subject(flags, source, seed=config.seed)
 
 
-def _made(flags: FactoryOptions, config: InputFlags, live: Live) -> Subject:
+def _make_subject(flags: FactoryOptions, config: InputFlags, live: Live) -> Subject:
     """Call the function that makes the policy, and the policy with an observation of each shape. Raises UserError."""
     live.stage(f"importing what {flags.factory} needs")
     with importing(announced=True):
@@ -89,7 +89,7 @@ def _made(flags: FactoryOptions, config: InputFlags, live: Live) -> Subject:
     return subject
 
 
-def options_of(config: SamplingFlags, phases: int | None = None) -> Options:
+def measurement_options(config: SamplingFlags, phases: int | None = None) -> Options:
     """Return the options of measuring.
 
     Args:
@@ -115,7 +115,7 @@ def options_of(config: SamplingFlags, phases: int | None = None) -> Options:
     )
 
 
-def studied(
+def build_study_answer(
     result: Result,
     flags: SubjectFlags,
     config: OutputFlags,
@@ -132,7 +132,7 @@ def studied(
 
         data, episodes = (config.dataset.root, config.dataset.episodes) if config.dataset is not None else (None, None)
         look = wiring_of_run(flags.path, data, rename=config.rename_map, settings=flags.overrides, episodes=episodes)
-        look.add_to(result)
+        look.extend_result(result)
     family = "model" if isinstance(flags, ModelFlags) else "policy"
     options = {family: flags, **vars(config)}
     return Studied(result, options, config.output_dir, config.thresholds, sections, **more)
@@ -142,11 +142,11 @@ def recipe_notes(path: Path | None) -> list[str]:
     """Return notes on the recipe at ``path``: its treatments, and versions that differ from those it was made with."""
     if path is None:
         return []
-    from strobe.core.treatments.catalogue import written
+    from strobe.core.treatments.catalogue import format_spec
     from strobe.core.treatments.recipe import differences, load
 
     recipe = load(path)
-    return [f"recipe {path.name}: {'; '.join(map(written, recipe.treatments))}", *differences(recipe, path.name)]
+    return [f"recipe {path.name}: {'; '.join(map(format_spec, recipe.treatments))}", *differences(recipe, path.name)]
 
 
 class Profilers:
@@ -155,7 +155,7 @@ class Profilers:
     def __init__(self, subject: Subject, config: RunConfig, options: Options) -> None:
         from strobe.core.timeline.ranges import require_ranges
         from strobe.traces.operators import require_allocator
-        from strobe.traces.python_profile import functions_of
+        from strobe.traces.python_profile import timed_functions
 
         self.subject, self.config, self.options = subject, config, options
         if config.memory_snapshot:
@@ -163,7 +163,7 @@ class Profilers:
         if config.nvtx:
             require_ranges(subject.device)
         names = [name.strip() for name in (config.profile_functions or "").split(",") if name.strip()]
-        self.functions = functions_of(subject, names) if config.python_profile == "line" else []
+        self.functions = timed_functions(subject, names) if config.python_profile == "line" else []
 
     def look(self, answer: Studied, phase: Phase, variant: Variant, live: Live) -> Studied:
         """Add the profiles of the first measurement to ``answer``; Ctrl-C keeps those that are there."""
@@ -181,7 +181,7 @@ class Profilers:
 
     def _look(self, answer: Studied, phase: Phase, variant: Variant, live: Live) -> None:
         from strobe.core.results.answer import Profiled
-        from strobe.traces.operators import memory_snapshot, operators_of
+        from strobe.traces.operators import memory_snapshot, profile_operators
         from strobe.traces.python_profile import mixed_threads, python_profile
 
         config, result = self.config, answer.result
@@ -194,7 +194,7 @@ class Profilers:
         if (operators or config.python_profile) and self._fits("operators were not recorded", WATCHED * call_s, result):
             live.stage("recording operators")
             name, memory = result.measurements[0].name, operators and config.memory
-            watched = operators_of(self.subject, phase, variant, name, self.options, live, memory=memory)
+            watched = profile_operators(self.subject, phase, variant, name, self.options, live, memory=memory)
         if operators and watched is not None:
             result.operators = watched.profile
             answer.sections, answer.profiled = [watched.sections], watched.events
@@ -202,7 +202,7 @@ class Profilers:
         python_s = PYTHON_S + PROFILED * call_s
         if config.python_profile and watched is not None and self._fits("Python was not profiled", python_s, result):
             live.stage(f"profiling Python with {config.python_profile}")
-            with live.without_threads():
+            with live.suspend_threads():
                 result.python, files = python_profile(
                     self.subject,
                     phase,

@@ -11,12 +11,11 @@ import sys
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
-from strobe.core.cli.bounds import at_least, check_bounds
+from strobe.core.cli.bounds import check_bounds, minimum_bound
 from strobe.core.cli.former_flags import hint as former_flag
-from strobe.core.cli.help import about
-from strobe.core.cli.help import fields_of as config_fields
+from strobe.core.cli.help import describe_field, flag_fields
 from strobe.core.cli.live import importing
-from strobe.core.cli.parse import check_names, pairs, spelt
+from strobe.core.cli.parse import check_names, format_argument, pairs
 from strobe.core.errors import UserError, nearest
 from strobe.lerobot.flags.lazy_flags import kinds, options
 from strobe.lerobot.policies.options import (
@@ -24,12 +23,12 @@ from strobe.lerobot.policies.options import (
     ModelOptions,
     PolicyOptions,
     check_checkpoint,
+    checkpoint_policy_type,
     split_factory,
-    type_of,
 )
 from strobe.lerobot.refusals import first_line
-from strobe.lerobot.schema.registries import BACKBONE_FLAGS, POLICY, check_backbone, fields_of, require_one_package
-from strobe.lerobot.schema.shapes import build, nested
+from strobe.lerobot.schema.registries import BACKBONE_FLAGS, POLICY, check_backbone, config_fields, require_one_package
+from strobe.lerobot.schema.shapes import build, nest_fields
 from strobe.lerobot.schema.source import UnreadableSourceError
 
 POLICY_NAMES = ("--policy.path", "--policy.type", "--policy.size", "--policy.factory")
@@ -47,9 +46,9 @@ class ModelFlags(ModelOptions):
     """`ModelOptions` with bounds."""
 
     # Height and width of its images in pixels.
-    img_size: int | None = field(default=None, metadata=at_least(1))
+    img_size: int | None = field(default=None, metadata=minimum_bound(1))
     # Frames in a clip.
-    num_frames: int | None = field(default=None, metadata=at_least(1))
+    num_frames: int | None = field(default=None, metadata=minimum_bound(1))
 
 
 SubjectFlags = PolicyOptions | ModelFlags | FactoryOptions
@@ -69,7 +68,7 @@ def split_subject(argv: Sequence[str]) -> tuple[SubjectFlags, list[str]]:
     for name, value in pairs(argv):
         prefix, _, setting = name.partition(".")
         if prefix not in ("--policy", "--model"):
-            rest.append(spelt(name, value))
+            rest.append(format_argument(name, value))
             continue
         if name == "--model.predictor" and value is None:
             value = "true"
@@ -168,9 +167,9 @@ def subject_fields(flags: SubjectFlags) -> Iterator[str]:
     if model or not (flags.path or flags.type or flags.overrides):
         yield from (f"--model.{name}" for name in BACKBONE_FLAGS)
         with contextlib.suppress(UnreadableSourceError, KeyError):
-            yield from (f"--model.{name}" for name in fields_of(flags.type if model and flags.type else "vjepa2"))
+            yield from (f"--model.{name}" for name in config_fields(flags.type if model and flags.type else "vjepa2"))
     if not model:
-        kind = flags.type or (type_of(flags.path) if flags.path else None)
+        kind = flags.type or (checkpoint_policy_type(flags.path) if flags.path else None)
         yield from (f"--policy.{name}" for name in options(POLICY, kind if kind in kinds(POLICY) else None))
 
 
@@ -198,7 +197,7 @@ def check_policy(kind: str, overrides: Sequence[str]) -> None:
     known = [f"--policy.{name}" for name in options(POLICY, kind) if name != "type"]
     check_names(known, [f"--policy.{name[2:]}" for name in given], others=lambda: POLICY_NAMES)
     try:
-        build(POLICY, nested({"type": kind} | {name[2:]: value for name, value in given.items()}))
+        build(POLICY, nest_fields({"type": kind} | {name[2:]: value for name, value in given.items()}))
     except (UnreadableSourceError, KeyError):  # only the config itself knows
         return
     except Exception as error:
@@ -220,7 +219,7 @@ def check_overrides(flags: PolicyOptions, device: str | None) -> None:
         check_policy(policy_type(flags.type), flags.overrides)
     elif flags.path is not None:
         check_checkpoint(flags.path)
-        kind = type_of(flags.path)
+        kind = checkpoint_policy_type(flags.path)
         require_one_package(POLICY, kind)
         if kind in kinds(POLICY):
             check_policy(str(kind), flags.overrides)
@@ -258,7 +257,7 @@ def check_values(flags: SubjectFlags) -> None:
     from strobe.vision import backbones
 
     if isinstance(flags, ModelFlags):
-        backbones.config_of(
+        backbones.build_config(
             path=flags.path,
             kind=flags.type,
             size=flags.size,
@@ -283,7 +282,9 @@ def subject_help(*, model: bool) -> list[str]:
 def policy_help() -> str:
     """Return the help on ``--policy.*``, which many commands take."""
     flags = [
-        line for item in config_fields(PolicyOptions, ["overrides"]) for line in about(PolicyOptions, item, "--policy.")
+        line
+        for item in flag_fields(PolicyOptions, ["overrides"])
+        for line in describe_field(PolicyOptions, item, "--policy.")
     ]
     more = ["  --policy.FIELD", "      Any field of its config, as LeRobot spells it."]
     return "\n".join(["Flags of the policy:", *flags, *more])
@@ -291,13 +292,15 @@ def policy_help() -> str:
 
 def factory_help() -> str:
     """Return the help on ``--policy.factory``."""
-    flags = config_fields(FactoryOptions, ["path", "type"])
-    lines = [line for item in flags for line in about(FactoryOptions, item, "--policy.")]
+    flags = flag_fields(FactoryOptions, ["path", "type"])
+    lines = [line for item in flags for line in describe_field(FactoryOptions, item, "--policy.")]
     return "\n".join(["A policy of another project, in its place:", *lines])
 
 
 def model_help() -> str:
     """Return the help on ``--model.*``."""
-    flags = [line for item in config_fields(ModelFlags, ["overrides"]) for line in about(ModelFlags, item, "--model.")]
+    flags = [
+        line for item in flag_fields(ModelFlags, ["overrides"]) for line in describe_field(ModelFlags, item, "--model.")
+    ]
     more = ["  --model.FIELD", "      Any field of its config."]
     return "\n".join(["Flags of a vision or video backbone, in a policy's place:", *flags, *more])

@@ -46,7 +46,7 @@ class ActionMap:
     relative: bool = False
 
 
-def map_of(postprocessor: object, width: int | None = None) -> ActionMap:
+def measure_action_map(postprocessor: object, width: int | None = None) -> ActionMap:
     """Measure what LeRobot's ``postprocessor`` does to actions of ``width`` numbers. Its state does not change.
 
     Args:
@@ -103,7 +103,9 @@ def _line(part: Any, width: int, step: bool = False) -> tuple[Tensor, Tensor] | 
     try:
         # A copy: steps move their statistics to the actions' device, and some store what they saw.
         run = copy.deepcopy(part)
-        middle, high, low = (_through(run, torch.full((1, 1, width), value).double(), step) for value in (0, 1, -1))
+        middle, high, low = (
+            _apply_postprocessor(run, torch.full((1, 1, width), value).double(), step) for value in (0, 1, -1)
+        )
     except Exception:
         return None
     if len(middle) > width:
@@ -113,5 +115,5 @@ def _line(part: Any, width: int, step: bool = False) -> tuple[Tensor, Tensor] | 
     return torch.where(straight, factor, torch.nan), torch.where(straight, middle, torch.nan)
 
 
-def _through(part: Call, actions: Tensor, step: bool) -> Tensor:
+def _apply_postprocessor(part: Call, actions: Tensor, step: bool) -> Tensor:
     return flat(part({TransitionKey.ACTION: actions})[TransitionKey.ACTION] if step else part(actions))

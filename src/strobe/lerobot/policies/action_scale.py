@@ -12,7 +12,7 @@ from torch import Tensor
 
 from strobe.core.results.agreement import ActionScale, JudgedBy
 from strobe.lerobot.normalisation import ENDS
-from strobe.lerobot.policies.action_map import IDENTITY, ActionMap, flat, map_of, nominal
+from strobe.lerobot.policies.action_map import IDENTITY, ActionMap, flat, measure_action_map, nominal
 
 OWN = "the policy's own normalisation statistics"
 MEASURED = "the baseline's actions over the observations, as there are no statistics of actions"
@@ -30,7 +30,7 @@ SMALLEST = 1e-8  # σ of a dimension that is always 0
 FEWEST = 4  # actions that show how far a dimension moves
 
 
-def scale_of(
+def measure_action_scale(
     postprocessor: object,
     stats: Mapping[str, object],
     names: Sequence[str] | None,
@@ -53,8 +53,8 @@ def scale_of(
         None without statistics and chunks.
     """
     seen = _motion(chunks) if chunks else None
-    made = map_of(postprocessor, None if seen is None else len(seen.spread))
-    taught = _by_statistics(made, stats, inputs, seen)
+    made = measure_action_map(postprocessor, None if seen is None else len(seen.spread))
+    taught = _spread_by_statistics(made, stats, inputs, seen)
     if taught is None and seen is None:
         return None
     return _scale(taught, seen, names, made)
@@ -94,7 +94,9 @@ def _motion(chunks: Sequence[Tensor]) -> _Spread:
     return _Spread(spread, low, high, mean, MEASURED, actions=len(actions))
 
 
-def _by_statistics(made: ActionMap, stats: Mapping[str, Any], inputs: str, seen: _Spread | None) -> _Spread | None:
+def _spread_by_statistics(
+    made: ActionMap, stats: Mapping[str, Any], inputs: str, seen: _Spread | None
+) -> _Spread | None:
     """Return the spread of the output actions by statistics; None without usable ones."""
     for source, statistics in ((OWN, made.stats), (f"the statistics of {inputs}", dict(stats.get(ACTION) or {}))):
         come_out = None if made.factor is None else len(made.factor)  # of an action that is padded inside the policy

@@ -25,10 +25,10 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves, tree_map
 
-from strobe.core.devices.accelerators import generators_restored, memory_of
+from strobe.core.devices.accelerators import find_device_memory, generators_restored
 from strobe.core.errors import UserError
 from strobe.core.families.family import Family
-from strobe.core.families.registry import registered, types_with
+from strobe.core.families.registry import find_family, list_types_having
 from strobe.core.timeline.layers import Call
 
 _FOR_WEIGHTS = 0.9  # usable share of the free memory: a machine whose memory is full stands still
@@ -84,7 +84,7 @@ def _length(tensor: Tensor) -> int:
     return tensor.untyped_storage().nbytes() // tensor.element_size()
 
 
-def _tensors_in(values: object) -> list[Tensor]:
+def _list_tensors(values: object) -> list[Tensor]:
     return [leaf for leaf in tree_leaves(values) if isinstance(leaf, Tensor)]
 
 
@@ -108,14 +108,14 @@ class _PutOff(TorchDispatchMode):
     def __torch_dispatch__(self, func: Any, types: object, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = dict(kwargs or {})
         if func in _EMPTY and self._is_large(func, args, kwargs):
-            return self._put_off(func(*args, **kwargs | {"device": "meta"}), [], kwargs.get("device") or _CPU)
+            return self._defer_tensor(func(*args, **kwargs | {"device": "meta"}), [], kwargs.get("device") or _CPU)
         if func is _aten.scalar_tensor.default:
             # `weight[3] = 0.0` makes its scalar where the weight is, and there the value would be lost.
             kwargs["device"] = None
         if func is _aten._to_copy.default and torch.device(kwargs.get("device") or "cpu").type == "meta":
             # A move to the device of a deferred weight: a tensor with values keeps them.
             kwargs["device"] = None
-        known = [tensor for tensor in _tensors_in((args, kwargs)) if self.knows(tensor)]
+        known = [tensor for tensor in _list_tensors((args, kwargs)) if self.knows(tensor)]
         if not known or func.is_view:
             return func(*args, **kwargs)
         first = args[0]
@@ -139,7 +139,7 @@ class _PutOff(TorchDispatchMode):
         device = torch.device(kwargs.get("device") or "cpu")
         return device.type != "meta" and dtype.is_floating_point and torch.Size(size).numel() >= self.above
 
-    def _put_off(self, tensor: Tensor, tape: list[_Step], place: torch.device | str) -> Tensor:
+    def _defer_tensor(self, tensor: Tensor, tape: list[_Step], place: torch.device | str) -> Tensor:
         # A freed storage's address may be reused; while the tensor is held, an address means one storage only.
         self.held.append(tensor)
         self.tapes[_storage(tensor)] = tape
@@ -149,7 +149,7 @@ class _PutOff(TorchDispatchMode):
     def _copy(self, tensor: Tensor, dtype: torch.dtype | None, device: torch.device | None) -> Tensor:
         # A move to a device is deferred too: the final device is known at the end.
         place = device or self.places[_storage(tensor)]
-        copied = self._put_off(torch.empty_like(tensor, dtype=dtype), [], place)
+        copied = self._defer_tensor(torch.empty_like(tensor, dtype=dtype), [], place)
         if _storage(tensor) in self.made:
             self.made[_storage(copied)] = self.made[_storage(tensor)].to(copied.dtype, copy=True)
         else:
@@ -162,7 +162,7 @@ class _PutOff(TorchDispatchMode):
         if _storage(tensor) in self.made:
             return False
         tape, whole = self.tapes[_storage(tensor)], tensor.numel() == _length(tensor)
-        sources = _tensors_in((args, kwargs))
+        sources = _list_tensors((args, kwargs))
         if sources and not (whole and func is _aten.copy_.default):
             return False
         if whole and func in _OVERWRITE:
@@ -298,7 +298,7 @@ def _require_memory(name: str, owners: Sequence[nn.Module], putting_off: _PutOff
         for tensor in _tensors(owner)
         if tensor.is_meta and _storage(tensor) in putting_off.tapes
     }
-    memory = None if device.type == "mps" else memory_of(device)  # MPS takes the machine's
+    memory = None if device.type == "mps" else find_device_memory(device)  # MPS takes the machine's
     free = psutil.virtual_memory().available if memory is None else memory.free()
     if free is not None and (needed := sum(put_off.values())) > _FOR_WEIGHTS * free:
         where = "this machine" if memory is None else str(device)
@@ -344,7 +344,7 @@ def shrink(config: PreTrainedConfig) -> None:
     """
     family = _shrinking(config)
     if family is None or family.tiny is None:
-        known = types_with(lambda family: family.tiny)
+        known = list_types_having(lambda family: family.tiny)
         raise UserError(
             f"policy.size=tiny is not available for '{config.type}', only for {', '.join(known)}; "
             "leave it out to build the full size"
@@ -358,7 +358,7 @@ def shrink(config: PreTrainedConfig) -> None:
 
 def _shrinking(config: PreTrainedConfig) -> Family | None:
     """Return the record of the config's type; for a type without one, of the type whose config it extends."""
-    family = registered(config.type)
+    family = find_family(config.type)
     if family is not None:
         return family
     known = {kind: name for name, kind in PreTrainedConfig.get_known_choices().items()}
@@ -366,7 +366,7 @@ def _shrinking(config: PreTrainedConfig) -> Family | None:
         (
             family_of_base
             for base in type(config).__mro__
-            if (family_of_base := registered(known.get(base, ""))) is not None
+            if (family_of_base := find_family(known.get(base, ""))) is not None
         ),
         None,
     )

@@ -21,7 +21,7 @@ from strobe.core import demo
 from strobe.core.errors import UserError
 from strobe.lerobot.policies.options import check_checkpoint
 from strobe.lerobot.policies.standins import hub_reachable
-from strobe.lerobot.refusals import of_the_hub
+from strobe.lerobot.refusals import is_hub_error
 
 if TYPE_CHECKING:
     from lerobot.configs import PreTrainedConfig
@@ -59,12 +59,12 @@ def read_config(folder: Path, overrides: Sequence[str] = ()) -> PreTrainedConfig
 
     made: list[str] = []
 
-    def named(*args: Any, **options: Any) -> Any:
+    def make_recorded_file(*args: Any, **options: Any) -> Any:
         file = tempfile.NamedTemporaryFile(*args, **options)  # noqa: SIM115  # LeRobot closes it
         made.append(file.name)
         return file
 
-    theirs = SimpleNamespace(**{**vars(tempfile), "NamedTemporaryFile": named})
+    theirs = SimpleNamespace(**{**vars(tempfile), "NamedTemporaryFile": make_recorded_file})
     try:
         with mock.patch.object(policies, "tempfile", theirs, create=True):
             return PreTrainedConfig.from_pretrained(folder, cli_overrides=list(overrides))
@@ -80,7 +80,7 @@ def locate(path: str | Path, revision: str | None = None, *, what: str = "policy
 
     Raises UserError if it does not exist, or lacks its config or its weights.
     """
-    path = demo.folder_of(path) if what == "policy" else path
+    path = demo.demo_folder(path) if what == "policy" else path
     check_checkpoint(path, what)
     if Path(path).is_dir():
         return Path(path)
@@ -120,7 +120,7 @@ def source(folder: Path) -> str:
 
 
 @contextlib.contextmanager
-def watched(kind: type[nn.Module], folder: Path) -> Iterator[ReadNames]:
+def watch_loading(kind: type[nn.Module], folder: Path) -> Iterator[ReadNames]:
     """Watch a ``kind`` being loaded from ``folder``. Yields the names of its weights, which loading fills in.
 
     Raises:
@@ -136,7 +136,7 @@ def watched(kind: type[nn.Module], folder: Path) -> Iterator[ReadNames]:
             keys = plain(self, state_dict, strict=False, assign=assign)
         except RuntimeError as error:
             outcome[0] = next((ln.strip() for ln in str(error).splitlines() if "size mismatch" in ln), str(error))
-            names.reshaped = _reshaped(self, state_dict)
+            names.reshaped = _mismatched_weights(self, state_dict)
             names.missing = _really_missing(self, sorted(set(self.state_dict()) - set(state_dict)))
             raise
         names.missing, names.unexpected = _really_missing(self, keys.missing_keys), list(keys.unexpected_keys)
@@ -148,7 +148,7 @@ def watched(kind: type[nn.Module], folder: Path) -> Iterator[ReadNames]:
         try:
             yield names
         except (RuntimeError, KeyError, OSError, SafetensorError) as error:
-            if not outcome[0] or of_the_hub(error):
+            if not outcome[0] or is_hub_error(error):
                 raise
             reason = outcome[0] if "never" not in outcome[0] else str(error).splitlines()[0]
             raise _unread(folder, kind, reason, names) from error
@@ -161,7 +161,7 @@ def _unread(folder: Path, kind: type, reason: str, names: ReadNames) -> UserErro
     return UnreadWeightsError(message, names) if names.missing or names.reshaped else UserError(message)
 
 
-def _reshaped(module: nn.Module, read: Any) -> list[str]:
+def _mismatched_weights(module: nn.Module, read: Any) -> list[str]:
     shapes = {name: tuple(weight.shape) for name, weight in module.state_dict().items()}
     return [name for name, weight in read.items() if name in shapes and tuple(weight.shape) != shapes[name]]
 

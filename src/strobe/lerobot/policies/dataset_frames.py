@@ -68,7 +68,7 @@ class DatasetFrames:
             self._frames: Any = LeRobotDataset(name, delta_timestamps=ticks if stacked else None, **options)
         if len(self._frames) == 0:
             raise UserError(f"the dataset at {where} has no frames; record some first")
-        self.faults = finder.checked(where, repo_id, episodes)
+        self.faults = finder.note_dataset_faults(where, repo_id, episodes)
         for key in self.meta.camera_keys:
             self.meta.stats[key] |= {k: torch.tensor(v, dtype=torch.float32) for k, v in IMAGENET_STATS.items()}
         self._keys = [key for key in self.meta.features if key.startswith(OBS_STR)]

@@ -18,9 +18,9 @@ import torch
 from lerobot.policies.pretrained import PreTrainedPolicy
 
 from strobe.core.devices.accelerators import generators_restored
-from strobe.core.errors import UserError, in_a_line, nearest
+from strobe.core.errors import UserError, error_line, nearest
 from strobe.core.subjects.callable_subject import CallableSubject
-from strobe.core.subjects.callables import one_part, target_of
+from strobe.core.subjects.callables import make_target, one_part
 from strobe.lerobot.policies import inputs, lerobot_policies
 from strobe.lerobot.policies.options import split_factory
 from strobe.lerobot.policies.policy_subject import PolicySubject
@@ -51,7 +51,7 @@ def load(factory: str, *, seed: int = 0, device: str = "") -> CallableSubject | 
         make = _function(_module(where, named), name, named)
         with generators_restored(torch.device("cpu")):
             torch.manual_seed(seed)
-            made = _called(make, name, named)
+            made = _call_factory(make, name, named)
     policy, observations = made if type(made) is tuple and len(made) == 2 else (made, None)
     if type(made) is tuple and len(made) != 2:
         raise UserError(f"{named}: it returns {len(made)} values: return the policy, or (policy, observations)")
@@ -61,10 +61,10 @@ def load(factory: str, *, seed: int = 0, device: str = "") -> CallableSubject | 
         made_up = inputs.synthetic(policy.config, seed=seed)
         return PolicySubject(lerobot_policies.adopt(policy, None, made_up), made_up, seed)
     try:
-        target = target_of(name, policy)
+        target = make_target(name, policy)
         target = replace(target, name=target.label)
     except UserError as error:
-        raise UserError(f"{named}: {in_a_line(error)}") from None
+        raise UserError(f"{named}: {error_line(error)}") from None
     if observations is None:
         raise UserError(f"{named}: it returns no observations to call {target.label} with: {OBSERVATIONS}")
     given = list(observations) if isinstance(observations, list) else [observations]
@@ -97,8 +97,8 @@ def _neighbours_importable(where: str) -> Iterator[None]:
 def _module(where: str, named: str) -> ModuleType:
     """Import the file or the module. Raises UserError for whatever fails."""
     try:
-        with _no_exit():
-            return _of_file(Path(where)) if where.endswith(".py") else importlib.import_module(where)
+        with _forbid_exit():
+            return _import_file(Path(where)) if where.endswith(".py") else importlib.import_module(where)
     except ModuleNotFoundError as error:
         if error.name is not None and (where == error.name or where.startswith(f"{error.name}.")):
             raise UserError(
@@ -109,7 +109,7 @@ def _module(where: str, named: str) -> ModuleType:
         raise UserError(f"{named}: it cannot be imported: {_words(error)}") from error
 
 
-def _of_file(path: Path) -> ModuleType:
+def _import_file(path: Path) -> ModuleType:
     name = path.stem if path.stem.isidentifier() and path.stem not in sys.modules else f"strobe_factory_{path.stem}"
     spec = importlib.util.spec_from_file_location(name, path.resolve())
     assert spec is not None  # its name ends in .py
@@ -149,16 +149,16 @@ def _function(module: ModuleType, name: str, named: str) -> Callable[[], object]
 _OPTIONAL = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
 
 
-def _called(make: Callable[[], object], name: str, named: str) -> object:
+def _call_factory(make: Callable[[], object], name: str, named: str) -> object:
     try:
-        with _no_exit():
+        with _forbid_exit():
             return make()
     except Exception as error:
         raise UserError(f"{named}: {name}() failed: {_words(error)}") from error
 
 
 @contextlib.contextmanager
-def _no_exit() -> Iterator[None]:
+def _forbid_exit() -> Iterator[None]:
     """Raises RuntimeError where a program's own argument parser, or what else it does at import, would end Strobe."""
     try:
         yield
@@ -168,7 +168,7 @@ def _no_exit() -> Iterator[None]:
 
 def _words(error: Exception) -> str:
     """Return an error's type, its words, and the last line of a program that it passed."""
-    words = f"{type(error).__name__}: {in_a_line(error, _MOST)}"
+    words = f"{type(error).__name__}: {error_line(error, _MOST)}"
     if isinstance(error, SyntaxError):  # its words have the place
         return words
     passed = [frame for frame in traceback.extract_tb(error.__traceback__) if not frame.filename.startswith("<")]

@@ -17,8 +17,8 @@ from torch import Tensor
 
 from strobe.core.errors import UserError
 from strobe.core.families.capabilities import InputFacts
-from strobe.core.families.registry import registered
-from strobe.core.subjects.check_inputs import COUNT, SHARE, Checks, blended
+from strobe.core.families.registry import find_family
+from strobe.core.subjects.check_inputs import COUNT, SHARE, Checks, blend_observations
 from strobe.core.subjects.subject import Batch, InputSource, Kind, Observation, digest
 from strobe.lerobot.datasets.recording import dimension_names
 from strobe.lerobot.policies import synthesis
@@ -90,7 +90,9 @@ def from_dataset(
     """
     from lerobot.utils.feature_utils import dataset_to_policy_features
 
-    frames = DatasetFrames(config, root, repo_id, episodes, video_backend, stacked=_stacked(config), seed=seed)
+    frames = DatasetFrames(
+        config, root, repo_id, episodes, video_backend, stacked=_has_tick_dimension(config), seed=seed
+    )
     observations = frames.observations(count)
     return Inputs(
         description=frames.describe(len(observations)),
@@ -128,7 +130,9 @@ def from_env(config: PreTrainedConfig, env: Any, *, count: int = 4, seed: int = 
     observations = [windows[episode][first] for episode, first in places[:count]]
     ticks = [tick for run in played for tick in run]
     space: Any = episodes.space  # a Box: actions are numbers
-    features = {k: _observed(k, v) for k, v in ticks[0].items() if k.startswith(OBS_STR) and isinstance(v, Tensor)}
+    features = {
+        k: _feature_from_value(k, v) for k, v in ticks[0].items() if k.startswith(OBS_STR) and isinstance(v, Tensor)
+    }
     features[ACTION] = PolicyFeature(FeatureType.ACTION, tuple(space.shape))
     ranges = {ACTION: (torch.as_tensor(space.low).float(), torch.as_tensor(space.high).float())}
     for key, feature in features.items():
@@ -146,15 +150,15 @@ def from_env(config: PreTrainedConfig, env: Any, *, count: int = 4, seed: int = 
             neighbour="the next tick of the episode, after a random action",
         )
 
-    def drawn() -> list[Observation]:
+    def draw_observations() -> list[Observation]:
         return [tick for run in episodes.runs() for tick in run]
 
     description = f"{len(observations)} {named}"
-    source = _Ticks(features, ranges, drawn, env.fps, "dimension ")
+    source = _Ticks(features, ranges, draw_observations, env.fps, "dimension ")
     return source.inputs(config, description, observations, make_checks, kind="data", seed=seed)
 
 
-def _observed(key: str, value: Tensor) -> PolicyFeature:
+def _feature_from_value(key: str, value: Tensor) -> PolicyFeature:
     kind = FeatureType.STATE
     if value.ndim == 4:
         kind = FeatureType.VISUAL
@@ -182,8 +186,8 @@ def synthetic(
     Raises:
         UserError: a policy with features should get other cameras or vectors, or more cameras than it takes.
     """
-    robot = InputFacts.of(registered(config.type)).arm
-    arm, own = synthesis.features_of(robot, tiny, image_size, cameras, vectors), dict(config.input_features or {})
+    robot = InputFacts.from_family(find_family(config.type)).arm
+    arm, own = synthesis.make_features(robot, tiny, image_size, cameras, vectors), dict(config.input_features or {})
     if robot.instead and config.pretrained_path is None:
         seen = {key: feature for key, feature in arm.items() if feature.type is FeatureType.VISUAL}
         own = seen | {key: feature for key, feature in own.items() if feature.type is not FeatureType.VISUAL}
@@ -208,7 +212,7 @@ def synthetic(
         return Checks(
             description=f"{count} synthetic observations",
             observations=observations,
-            neighbours=blended(observations),
+            neighbours=blend_observations(observations),
             neighbour=f"the observation moved {100 * SHARE:g} % of the way to another synthetic one",
         )
 
@@ -274,14 +278,14 @@ class _Ticks:
         )
 
 
-def _stacked(config: Any) -> bool:
+def _has_tick_dimension(config: Any) -> bool:
     """Return whether observations have a dimension of ticks: those of several do, and of one if the family wants it."""
-    return config.n_obs_steps > 1 or InputFacts.of(registered(config.type)).stacked
+    return config.n_obs_steps > 1 or InputFacts.from_family(find_family(config.type)).stacked
 
 
 def _windows(ticks: list[Observation], config: Any) -> list[Observation]:
     """Return each run of as many successive ticks as the policy looks at, stacked along dimension 1 if needed."""
-    if not _stacked(config):
+    if not _has_tick_dimension(config):
         return ticks
     steps = config.n_obs_steps
     windows = []

@@ -24,7 +24,7 @@ from lerobot.utils.import_utils import register_third_party_plugins
 from strobe.core.devices.accelerators import check_device, generators_restored
 from strobe.core.errors import UserError, nearest
 from strobe.core.families.capabilities import Construction, InputFacts, MpsTimes
-from strobe.core.families.registry import brought_by, building, packages_of, registered, unregistered_modules
+from strobe.core.families.registry import building, find_family, find_packages, record_package, unregistered_modules
 from strobe.core.results.subject import SubjectInfo
 from strobe.core.subjects.subject import count
 from strobe.lerobot.policies import checkpoints
@@ -32,14 +32,14 @@ from strobe.lerobot.policies.build import FastBuildError, build_fast, shrink
 from strobe.lerobot.policies.inputs import Inputs
 from strobe.lerobot.policies.standins import stand_ins
 from strobe.lerobot.quiet import quiet
-from strobe.lerobot.refusals import first_line, in_a_line, of_the_hub, refused
-from strobe.lerobot.versions import untried
+from strobe.lerobot.refusals import convert_errors, first_line, is_hub_error, make_refusal
+from strobe.lerobot.versions import describe_untried
 
 _BY_STROBE: ContextVar[bool] = ContextVar("by_strobe", default=False)
 
 
 @contextlib.contextmanager
-def by_strobe() -> Iterator[None]:
+def mark_strobe_loading() -> Iterator[None]:
     """Mark checkpoints that are loaded inside as Strobe's own: its plug-in puts no recipe on them (`asked_for`)."""
     token = _BY_STROBE.set(True)
     try:
@@ -48,7 +48,7 @@ def by_strobe() -> Iterator[None]:
         _BY_STROBE.reset(token)
 
 
-def asked_for() -> bool:
+def is_strobe_loading() -> bool:
     """Return whether Strobe itself is loading the policy."""
     return _BY_STROBE.get()
 
@@ -101,7 +101,7 @@ def config_from_type(kind: str, overrides: Sequence[str] = ()) -> PreTrainedConf
     fields = {f"--{field.name}" for field in dataclasses.fields(choice)}
     flags = [
         flag
-        for flag in Construction.of(registered(kind)).flags
+        for flag in Construction.from_family(find_family(kind)).flags
         if (name := flag.partition("=")[0]) not in named and name.partition(".")[0] in fields
     ]
     with quiet(), _parsing(f"--policy.type={kind}"):
@@ -137,9 +137,9 @@ def load(
     incomplete.
     """
     kind, tiny = config.type, size == "tiny"
-    family = registered(kind)
+    family = find_family(kind)
     random = config.pretrained_path is None
-    notes = [*(line for line in (untried(),) if line), *inputs.notes]
+    notes = [*(line for line in (describe_untried(),) if line), *inputs.notes]
     if tiny:
         shrink(config)
     _fit_features(config, inputs, rename or {}, notes)
@@ -149,12 +149,12 @@ def load(
     with (
         quiet() as warned,
         stand_ins(kind, random_weights=random, tiny=tiny) as stood_in,
-        in_a_line(kind),
+        convert_errors(kind),
         building(config, tiny) if random or tiny else contextlib.nullcontext() as made_up,
     ):
         policy, read = _construct(config, inputs, seed, notes)
         preprocessor, postprocessor = _processors(config, inputs)
-        Construction.of(family).settle(policy, preprocessor)
+        Construction.from_family(family).settle(policy, preprocessor)
     unregistered = unregistered_modules(policy)
     for step in preprocessor.steps:
         if rename and hasattr(step, "rename_map"):
@@ -167,7 +167,7 @@ def load(
         source="random weights" if random else checkpoints.source(Path(str(config.pretrained_path))),
         size=size,
         inputs=inputs.description,
-        stand_ins=_grouped([*stood_in, *(made_up or ())]),
+        stand_ins=_group_notes([*stood_in, *(made_up or ())]),
         **facts_of_type(config),
         **count(policy, *unregistered),
     )
@@ -182,7 +182,7 @@ def adopt(policy: PreTrainedPolicy, path: str | Path | None, inputs: Inputs | No
     """
     config: Any = policy.config
     path = path or config.pretrained_path
-    with quiet() as warned, stand_ins(config.type, random_weights=path is None), in_a_line(config.type):
+    with quiet() as warned, stand_ins(config.type, random_weights=path is None), convert_errors(config.type):
         assert path is not None or inputs is not None
         made = _saved_processors(config, path) if path is not None else _processors(config, inputs)  # type: ignore[arg-type]
     source = checkpoints.source(Path(path)) if path is not None else "an object in Python"
@@ -203,15 +203,17 @@ def _construct(
 ) -> tuple[PreTrainedPolicy, checkpoints.ReadNames | None]:
     """Return the policy, and the names of its weights in its checkpoint; None for random weights."""
     choice: Any = get_policy_class(config.type)
-    folder, family = config.pretrained_path, registered(config.type)
+    folder, family = config.pretrained_path, find_family(config.type)
     make: Callable[[], Any]
     read: list[checkpoints.ReadNames | None] = [None]
     if folder is None:
-        arguments = _accepted(choice, {"dataset_stats": inputs.stats, "dataset_meta": inputs.meta})
+        arguments = _accepted_arguments(choice, {"dataset_stats": inputs.stats, "dataset_meta": inputs.meta})
 
         def make() -> Any:
             policy = choice(config=config, **arguments)
-            Construction.of(family).settle(policy, None)  # its weights too must be known to fit before they are made
+            Construction.from_family(family).settle(
+                policy, None
+            )  # its weights too must be known to fit before they are made
             return policy
 
     elif config.use_peft:
@@ -219,7 +221,7 @@ def _construct(
     else:
 
         def make() -> Any:
-            with by_strobe(), checkpoints.watched(choice, Path(folder)) as read[0]:
+            with mark_strobe_loading(), checkpoints.watch_loading(choice, Path(folder)) as read[0]:
                 return choice.from_pretrained(folder, config=config)
 
     try:
@@ -234,7 +236,7 @@ def _construct(
             return make().to(config.device), read[0]
 
 
-def _accepted(choice: type, arguments: Mapping[str, object]) -> dict[str, Any]:
+def _accepted_arguments(choice: type, arguments: Mapping[str, object]) -> dict[str, Any]:
     """Return the ``arguments`` that the constructor of ``choice`` accepts: gaussian_actor's takes the config alone."""
     parameters = inspect.signature(choice).parameters.values()
     if any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters):
@@ -272,7 +274,7 @@ def _fit_features(config: PreTrainedConfig, inputs: Inputs, rename: dict[str, st
         if not config.input_features:
             config.input_features = {key: feature for key, feature in features.items() if key not in actions}
         _describe_dataset(config, inputs.meta)
-    with in_a_line(config.type):
+    with convert_errors(config.type):
         config.validate_features()
     notes += check_features(config, inputs, rename)
 
@@ -284,7 +286,7 @@ def check_features(config: PreTrainedConfig, inputs: Inputs, rename: dict[str, s
     """
     notes: list[str] = []
     offered = {(rename or {}).get(key, key): feature for key, feature in inputs.features.items()}
-    fills = InputFacts.of(registered(config.type)).fills_cameras
+    fills = InputFacts.from_family(find_family(config.type)).fills_cameras
     has_camera = any(key in offered for key in config.image_features)
     for key, needed in ((config.input_features or {}) | (config.output_features or {})).items():
         if key in offered:
@@ -313,16 +315,18 @@ def _check_shape(
         if want[0] != have[0]:
             raise UserError(f"'{key}': the policy wants {want[0]} channels, {inputs.description} have {have[0]}")
         if want != have:
-            notes.append(f"{key} is {_by(have)} in the inputs; the policy expects {_by(want)}")
+            notes.append(f"{key} is {_format_shape(have)} in the inputs; the policy expects {_format_shape(want)}")
         return
     if want != have:
-        raise UserError(f"'{key}': the policy wants {_by(want)} values, {inputs.description} have {_by(have)}")
+        raise UserError(
+            f"'{key}': the policy wants {_format_shape(want)} values, {inputs.description} have {_format_shape(have)}"
+        )
     most = getattr(config, "max_action_dim" if key == ACTION else "max_state_dim", None)
     if most is not None and have[0] > most:
         raise UserError(f"'{key}' has {have[0]} values, more than the policy's limit of {most}; raise that limit")
 
 
-def _by(shape: tuple[int, ...]) -> str:
+def _format_shape(shape: tuple[int, ...]) -> str:
     return "×".join(map(str, shape))
 
 
@@ -338,7 +342,7 @@ def _describe_dataset(config: PreTrainedConfig, meta: Any) -> None:
 
 def facts_of_type(config: Any) -> dict[str, Any]:
     """Return facts about a type of policy, fields of `SubjectInfo`: what findings need, and where it comes from."""
-    mps_known = MpsTimes.of(registered(config.type)).mps_known
+    mps_known = MpsTimes.from_family(find_family(config.type)).mps_known
     compilable = hasattr(config, "compile_model")
     return {"compilable": compilable, "mps_known": mps_known, "packages": packages_of_type(config.type)}
 
@@ -346,10 +350,10 @@ def facts_of_type(config: Any) -> dict[str, Any]:
 def packages_of_type(kind: str) -> dict[str, str]:
     """Return distribution → version of the packages of others that bring the type ``kind`` and its record."""
     config = PreTrainedConfig.get_known_choices().get(kind)
-    return {**(packages_of(config) if config is not None else {}), **brought_by(kind)}
+    return {**(find_packages(config) if config is not None else {}), **record_package(kind)}
 
 
-def _grouped(notes: Sequence[str]) -> list[str]:
+def _group_notes(notes: Sequence[str]) -> list[str]:
     """Join notes that differ in the first word: 'config X: why', 'tokenizer X: why' → 'config and tokenizer X: why'."""
     by_rest: dict[str, list[str]] = {}
     for note in notes:
@@ -381,8 +385,8 @@ def _parsing(what: str) -> Iterator[None]:
         match = re.search(r"Policy type '([^']*)'", str(error))
         if match:
             raise UserError(f"{what} is of an unknown type '{match[1]}': {nearest(match[1], known_types())}") from error
-        if of_the_hub(error):
-            raise refused(error, what) from error
+        if is_hub_error(error):
+            raise make_refusal(error, what) from error
         # draccus wraps errors of the config's own checks and its class.
         cause = error.__cause__ if isinstance(error.__cause__, (ValueError, TypeError, NotImplementedError)) else error
         missing = re.search(r"Missing required field\(s\) `(\w+)`", str(cause))

@@ -66,7 +66,9 @@ def load_model(
     """
     source = source or InputOptions()
     size, shape = options.size, {"img_size": options.img_size, "num_frames": options.num_frames}
-    config = backbones.config_of(path=options.path, kind=options.type, size=size, overrides=options.overrides, **shape)
+    config = backbones.build_config(
+        path=options.path, kind=options.type, size=size, overrides=options.overrides, **shape
+    )
     model = backbones.load(config, path=options.path, size=size, dtype=options.dtype, device=device, seed=seed, **shape)
     if source.video is not None:
         made = clips.from_video(source.video, model.frames)

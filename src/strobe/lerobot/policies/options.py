@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from strobe.core.errors import UserError
-from strobe.core.json_text import parsed
+from strobe.core.json_text import parse_json
 
 Size = Literal["full", "tiny"]
 
@@ -138,10 +138,10 @@ def check_checkpoint(path: str | Path, what: str = "policy", *, called: str | Pa
         raise UserError(f"the {what} at {name} has no weights: there is no model.safetensors beside its config.json")
 
 
-def type_of(path: str | Path) -> str | None:
+def checkpoint_policy_type(path: str | Path) -> str | None:
     """Return the type of policy in a checkpoint's config; None without a type, or without a folder."""
     try:
-        config = parsed((Path(path) / "config.json").read_text())
+        config = parse_json((Path(path) / "config.json").read_text())
     except (OSError, ValueError):
         return None
     kind = config.get("type") if isinstance(config, dict) else None

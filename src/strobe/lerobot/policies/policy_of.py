@@ -11,6 +11,8 @@ if TYPE_CHECKING:
     from strobe.lerobot.policies.policy_subject import PolicySubject
 
 
-def policy_of(subject: Subject) -> PolicySubject:
+def require_policy(subject: Subject) -> PolicySubject:
     """Return ``subject`` if it is a policy; raises UserError if not."""
-    return cast("PolicySubject", treatment.policy_of(subject))  # the only class of acting subjects that Strobe makes
+    return cast(
+        "PolicySubject", treatment.require_policy(subject)
+    )  # the only class of acting subjects that Strobe makes

@@ -11,22 +11,22 @@ import torch
 from lerobot.policies.pretrained import PreTrainedPolicy
 from torch import Tensor
 
-from strobe.core.devices.accelerators import memory_of
+from strobe.core.devices.accelerators import find_device_memory
 from strobe.core.errors import UserError
 from strobe.core.families.capabilities import Calls, InputFacts
 from strobe.core.families.family import Family
-from strobe.core.families.registry import family_of, steps_of
+from strobe.core.families.registry import denoising_steps, policy_family
 from strobe.core.results.agreement import ActionScale
 from strobe.core.results.subject import SubjectInfo
 from strobe.core.results.traits import DelayTraining, PolicyTraits, Traits
-from strobe.core.subjects.check_inputs import COUNT, Checks, varied
+from strobe.core.subjects.check_inputs import COUNT, Checks, vary_checks
 from strobe.core.subjects.subject import ITERATION, ActingSubject, Batch, InputSource, Observation, Phase
 from strobe.core.timeline.clock import synchronise
 from strobe.core.timeline.probe import Hook
 from strobe.core.timeline.sections import section
 from strobe.lerobot.families import answers
 from strobe.lerobot.families.answers import predict
-from strobe.lerobot.policies.action_scale import scale_of
+from strobe.lerobot.policies.action_scale import measure_action_scale
 from strobe.lerobot.policies.inputs import Inputs
 from strobe.lerobot.policies.lerobot_policies import Loaded
 from strobe.lerobot.policies.training_step import Training, micro_batches
@@ -47,7 +47,7 @@ class PolicySubject(ActingSubject):
     chunk_options: dict[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        self._family = family_of(self.policy)
+        self._family = policy_family(self.policy)
         self.loaded.info.anatomy = self.family.name
         self.loaded.info.inputs = self.inputs.description
         self.training = Training(self.policy)
@@ -75,7 +75,7 @@ class PolicySubject(ActingSubject):
         return self.loaded.notes
 
     @property
-    def compiled(self) -> Sequence[tuple[str, str]]:
+    def compiled_methods(self) -> Sequence[tuple[str, str]]:
         return self.family.compiled or (("", "predict_action_chunk"), ("", "forward"))
 
     @property
@@ -137,12 +137,12 @@ class PolicySubject(ActingSubject):
     def checks(self, count: int = COUNT) -> Checks:
         """Return observations to compare this policy's actions on: they differ in all of its inputs."""
         steps = self.loaded.preprocessor.steps
-        facts = InputFacts.of(self.family)
+        facts = InputFacts.from_family(self.family)
         words = facts.reads_words or any("tokenizer" in type(step).__name__.lower() for step in steps)
-        return varied(self.inputs.checks(count), reads_words=words, may_miss=facts.fills_cameras)
+        return vary_checks(self.inputs.checks(count), reads_words=words, may_miss=facts.fills_cameras)
 
     @property
-    def executed(self) -> int | None:
+    def executed_actions(self) -> int | None:
         """Actions of a chunk that the robot executes before the next one; None if the config does not say."""
         return getattr(self.policy.config, "n_action_steps", None)
 
@@ -151,7 +151,7 @@ class PolicySubject(ActingSubject):
         fed = self.inputs
         # Made-up statistics fit these actions only if the policy was built on them, as its own.
         stats = fed.stats if fed.kind == "data" else {}
-        return scale_of(self.loaded.postprocessor, stats, fed.action_names, fed.description, chunks)
+        return measure_action_scale(self.loaded.postprocessor, stats, fed.action_names, fed.description, chunks)
 
     def model_chunk(self, index: int = 0) -> Tensor:
         """Return a chunk like `chunk`, but normalised, as the policy gives it and RTC stores the previous chunk."""
@@ -173,7 +173,7 @@ class PolicySubject(ActingSubject):
         """
         if phase == "inference":
             return self.chunk
-        if why := Calls.of(self.family).untrained:
+        if why := Calls.from_family(self.family).untrained:
             raise UserError(f"{self.info.name} has no training forward pass here: {why}")
         if phase == "training step":
             self._require_memory()
@@ -216,7 +216,7 @@ class PolicySubject(ActingSubject):
                 delays=getattr(config, "rtc_max_delay", 0) + 1,
             )
         if phase == "inference":
-            work.denoising_steps = steps_of(config)
+            work.denoising_steps = denoising_steps(config)
             work.max_tokens = getattr(config, "max_decoding_steps", None)
             work.executed_actions = getattr(config, "n_action_steps", None)
         return Traits(batch_size=1 if phase == "inference" else batch_size, policy=work)
@@ -234,9 +234,9 @@ class PolicySubject(ActingSubject):
         """Raise UserError if gradients and Adam's two moments cannot fit: the kernel would kill the process."""
         trained = sum(p.numel() * p.element_size() for p in self.policy.parameters() if p.requires_grad)
         needed = 3 * trained
-        memory = None if self.device.type == "mps" else memory_of(self.device)  # MPS takes the machine's
+        memory = None if self.device.type == "mps" else find_device_memory(self.device)  # MPS takes the machine's
         free = psutil.virtual_memory().available if memory is None else memory.free()
-        if not self.training.begun and free is not None and needed > free:
+        if not self.training.has_begun and free is not None and needed > free:
             raise UserError(
                 f"a training step of this policy needs about {needed / 2**30:.0f} GiB beyond its weights for gradients "
                 f"and Adam's moments, and {free / 2**30:.0f} GiB are free: freeze parts of it, or --policy.size=tiny"

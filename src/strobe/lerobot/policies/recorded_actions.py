@@ -52,7 +52,7 @@ class RecordedActions:
         assert self.states is not None
         return replace(self, actions=self.actions + self.states)
 
-    def around(self, values: Array, frame: int, first: int, last: int) -> Array:
+    def slice_ticks(self, values: Array, frame: int, first: int, last: int) -> Array:
         """Return those of ``values``, actions or states, from tick ``first`` of a frame to before ``last``.
 
         What is outside the frame's episode is NaN.
@@ -93,7 +93,7 @@ def recorded_actions(frames: DatasetFrames, state: str) -> RecordedActions:
     )
 
 
-def in_turn(episodes: NDArray[np.int64], most: int) -> list[int]:
+def spread_frames(episodes: NDArray[np.int64], most: int) -> list[int]:
     """Return at most ``most`` frames: one of each episode before a second of any, spread over each episode.
 
     However early it ends, the frames that were looked at are about equally many of each episode.

@@ -20,7 +20,7 @@ from unittest import mock
 
 from strobe.core.errors import UserError
 from strobe.core.families.capabilities import Construction, HubNeed
-from strobe.core.families.registry import hub_needs, registered
+from strobe.core.families.registry import find_family, hub_needs
 from strobe.core.timeline.layers import Call
 from strobe.lerobot.refusals import first_line
 
@@ -139,7 +139,7 @@ class _Auto:
 
     def from_pretrained(self, name: str, *args: object, **kwargs: object) -> object:
         if self.tiny and name in self.make:
-            return self._stand_in(name, "the tiny size has a vocabulary of its own")
+            return self._make_placeholder(name, "the tiny size has a vocabulary of its own")
         try:
             return self.real.from_pretrained(name, *args, **{**kwargs, "local_files_only": True})
         except Exception:
@@ -150,13 +150,13 @@ class _Auto:
             except Exception as refusal:
                 why = f"the Hub does not give it ({first_line(refusal)[:120]})"
         if self.random_weights and name in self.make:
-            return self._stand_in(name, why)
+            return self._make_placeholder(name, why)
         raise UserError(
             f"the {self.what} '{name}' that this policy needs is not available: {why}; "
             f"run `hf download {name}` where there is a connection, or set HF_HOME to a cache that has it"
         )
 
-    def _stand_in(self, name: str, why: str) -> object:
+    def _make_placeholder(self, name: str, why: str) -> object:
         note = f"{self.what} {name}: a local stand-in, because {why}"
         if note not in self.notes:
             self.notes.append(note)
@@ -177,7 +177,9 @@ def stand_ins(kind: str, *, random_weights: bool, tiny: bool = False) -> Iterato
     """
     # Any policy may use a tokenizer that another family's record knows.
     needs = {(need.module, need.attribute, need.name): need for need in hub_needs() if need.site == TOKENIZERS}
-    needs |= {(need.module, need.attribute, need.name): need for need in Construction.of(registered(kind)).hub}
+    needs |= {
+        (need.module, need.attribute, need.name): need for need in Construction.from_family(find_family(kind)).hub
+    }
     sites: dict[tuple[str, str], list[HubNeed]] = {TOKENIZERS: []}
     for need in needs.values():
         sites.setdefault(need.site, []).append(need)

@@ -20,7 +20,7 @@ TASK = "pick up the red cube and place it in the box"
 _DEGREES = 100.0  # the range of a joint, either way
 
 
-def features_of(
+def make_features(
     arm: Arm,
     tiny: bool = False,
     image_size: tuple[int, int] | None = None,

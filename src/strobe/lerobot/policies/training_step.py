@@ -40,7 +40,7 @@ class Training:
     _scaler: torch.amp.GradScaler | None = field(default=None, init=False, repr=False)
 
     @property
-    def begun(self) -> bool:
+    def has_begun(self) -> bool:
         """Whether the optimizer exists already, with its moments."""
         return self._optimizer is not None
 
@@ -86,7 +86,7 @@ class Training:
         return self._device.type == "cuda"
 
     @contextlib.contextmanager
-    def as_set(self) -> Iterator[None]:
+    def hold_train_settings(self) -> Iterator[None]:
         """Hold what ``lerobot-train`` sets for its whole process, for one step: what runs in between has its own.
 
         Source: ``lerobot/scripts/lerobot_train.py``, before the data set is made.
@@ -143,12 +143,12 @@ def micro_batches(raw: Mapping[str, Any], count: int) -> list[Batch]:
         raise UserError(f"a batch of {size} cannot be cut into {count} equal micro-batches: change --batch_size")
     each = size // count
     return [
-        {key: value[start : start + each] if _per_sample(value, size) else value for key, value in raw.items()}
+        {key: value[start : start + each] if _is_per_sample(value, size) else value for key, value in raw.items()}
         for start in range(0, size, each)
     ]
 
 
-def _per_sample(value: object, size: int) -> bool:
+def _is_per_sample(value: object, size: int) -> bool:
     if isinstance(value, Tensor):
         return value.dim() > 0 and len(value) == size
     return isinstance(value, list | tuple) and len(value) == size

@@ -11,7 +11,16 @@ from importlib.metadata import Distribution, PackageNotFoundError, version
 from pathlib import Path
 
 from strobe.core.errors import UserError, nearest
-from strobe.lerobot.schema.source import Class, UnreadableSourceError, bases, class_of, file_of, find, lineage, module
+from strobe.lerobot.schema.source import (
+    Class,
+    UnreadableSourceError,
+    bases,
+    find,
+    lineage,
+    module,
+    module_file,
+    resolve_class,
+)
 
 # LeRobot's own rule for the distributions that it imports (lerobot.utils.import_utils.register_third_party_plugins).
 PLUGINS = ("lerobot_robot_", "lerobot_camera_", "lerobot_teleoperator_", "lerobot_policy_", "lerobot_env_")
@@ -36,8 +45,8 @@ def choices(registry: str) -> dict[str, Class]:
     base = find(registry)
     configs: dict[str, Class] = {}
     for package in (FOLDERS[registry], *([OURS[registry]] if registry in OURS else []), *plugins()):
-        if (file := file_of(package)) is not None:  # else LeRobot cannot import it either
-            configs |= _registered(package, file, base)
+        if (file := module_file(package)) is not None:  # else LeRobot cannot import it either
+            configs |= _registered_types(package, file, base)
     return configs
 
 
@@ -52,17 +61,19 @@ def require_one_package(registry: str, kind: str | None) -> None:
     try:
         base = find(registry)
         packages = [FOLDERS[registry], *plugins()]
-        files = {package: file_of(package) for package in packages}
-        owners = [name for name, file in files.items() if file is not None and kind in _registered(name, file, base)]
+        files = {package: module_file(package) for package in packages}
+        owners = [
+            name for name, file in files.items() if file is not None and kind in _registered_types(name, file, base)
+        ]
     except UnreadableSourceError:  # LeRobot's own registry says it then
         return
     if len(owners) > 1:
-        named = " and ".join(_with_version(owner.partition(".")[0]) for owner in owners)
+        named = " and ".join(_distribution_version(owner.partition(".")[0]) for owner in owners)
         what = "environment" if registry == ENVIRONMENT else "policy"
         raise UserError(f"{named} each register the {what} type '{kind}': uninstall one of them")
 
 
-def _with_version(distribution: str) -> str:
+def _distribution_version(distribution: str) -> str:
     try:
         return f"{distribution} {version(distribution)}"
     except PackageNotFoundError:
@@ -71,11 +82,11 @@ def _with_version(distribution: str) -> str:
 
 def plugins() -> list[str]:
     """Return the names of LeRobot's installed plug-ins: a distribution and its module have the same name."""
-    return list(_plugins_in(tuple(sys.path)))
+    return list(_list_plugins(tuple(sys.path)))
 
 
 @cache
-def _plugins_in(folders: tuple[str, ...]) -> list[str]:
+def _list_plugins(folders: tuple[str, ...]) -> list[str]:
     names: list[str] = []
     for folder in dict.fromkeys(folders):
         try:
@@ -91,7 +102,7 @@ def _plugins_in(folders: tuple[str, ...]) -> list[str]:
 
 
 @cache
-def _registered(package: str, file: Path, base: Class) -> dict[str, Class]:
+def _registered_types(package: str, file: Path, base: Class) -> dict[str, Class]:
     """Return the types that the modules of ``package``, whose own file is ``file``, register with ``base``."""
     configs: dict[str, Class] = {}
     folder = file.parent
@@ -108,7 +119,7 @@ def _registered(package: str, file: Path, base: Class) -> dict[str, Class]:
                 if called is None:
                     continue
                 shown += 1
-                registry = class_of(source_module, called[0])
+                registry = resolve_class(source_module, called[0])
                 if registry is not None and any(cls.key == base.key for cls in lineage(registry)):
                     configs[called[1]] = Class(source_module, node)
         if not package.startswith("lerobot.") and shown < text.count(b".register_subclass"):
@@ -170,7 +181,7 @@ def check_backbone(kind: str, overrides: Sequence[str]) -> None:
         raise UserError(f"no model type '{kind}': {nearest(kind, vision_types())}")
     names = [override.removeprefix("--").partition("=")[0] for override in overrides]
     if names:
-        check_backbone_fields(names, fields_of(kind))
+        check_backbone_fields(names, config_fields(kind))
 
 
 def check_backbone_fields(names: Iterable[str], fields: Iterable[str]) -> None:
@@ -181,7 +192,7 @@ def check_backbone_fields(names: Iterable[str], fields: Iterable[str]) -> None:
             raise UserError(f"no flag --model.{name}: {hint}")
 
 
-def fields_of(kind: str) -> frozenset[str]:
+def config_fields(kind: str) -> frozenset[str]:
     """Return the fields of a type's config. Raises UnreadableSourceError, also for a vision tower with its own."""
     modules = _table("configuration_auto", "SPECIAL_MODEL_TYPE_TO_MODULE_NAME")
     folder = modules.get(kind, kind.replace("-", "_"))

@@ -26,13 +26,13 @@ from strobe.lerobot.schema.source import (
     Field,
     Module,
     UnreadableSourceError,
-    class_of,
     fields,
     find,
     is_choice,
     is_enum,
     last_name,
     resolve,
+    resolve_class,
 )
 
 _PLAIN: dict[str, Any] = {"int": int, "float": float, "bool": bool, "str": str, "Path": Path, "None": NoneType}
@@ -67,7 +67,7 @@ def options(of: Class) -> list[str]:
         if not item.init:
             continue
         names.append(item.name)
-        for inner in _configs_in(item.module, item.annotation):
+        for inner in _annotated_configs(item.module, item.annotation):
             if is_choice(inner):
                 names.append(f"{item.name}.*")
             elif fields(inner):
@@ -75,7 +75,7 @@ def options(of: Class) -> list[str]:
     return list(dict.fromkeys(names))
 
 
-def chosen(where: str, kind: str | None) -> Class:
+def find_config(where: str, kind: str | None) -> Class:
     """Return the config at ``where``, ``'module:Class'``; in a registry, the config of the type ``kind``.
 
     Raises:
@@ -98,7 +98,7 @@ def build(where: str, given: Mapping[str, Any], path: Sequence[str] = ()) -> Any
     """
     fields_given = dict(given)
     kind = fields_given.pop("type", None) if where in registries.FOLDERS else None
-    built: Any = get_decoding_fn(shape(chosen(where, kind)))(fields_given, tuple(path))
+    built: Any = get_decoding_fn(shape(find_config(where, kind)))(fields_given, tuple(path))
     if kind is not None:
         built.type = kind
     setattr(built, _REQUEST, Request(where, dict(given), tuple(path)))
@@ -119,7 +119,7 @@ class Request:
         return self.given.get("type") if self.where in registries.FOLDERS else None
 
 
-def request_of(value: object) -> Request | None:
+def read_request(value: object) -> Request | None:
     """Return what an object of a shape was built from; None for any other object."""
     return getattr(value, _REQUEST, None)
 
@@ -137,7 +137,7 @@ def build_real(request: Request) -> Any:
     return get_decoding_fn(cls)(given, request.path)
 
 
-def nested(given: Mapping[str, str]) -> dict[str, Any]:
+def nest_fields(given: Mapping[str, str]) -> dict[str, Any]:
     """Return dotted fields and their texts as draccus reads them: nested dictionaries, values by YAML's rules."""
     outer: dict[str, Any] = {}
     for name, text in given.items():
@@ -149,13 +149,13 @@ def nested(given: Mapping[str, str]) -> dict[str, Any]:
     return outer
 
 
-def _configs_in(within: Module, annotation: ast.expr) -> list[Class]:
+def _annotated_configs(within: Module, annotation: ast.expr) -> list[Class]:
     """Return the configs that an annotation names, alone or in a union."""
     if isinstance(annotation, ast.BinOp):
-        return [*_configs_in(within, annotation.left), *_configs_in(within, annotation.right)]
+        return [*_annotated_configs(within, annotation.left), *_annotated_configs(within, annotation.right)]
     if isinstance(annotation, ast.Subscript) and last_name(annotation.value) == "Optional":
-        return _configs_in(within, annotation.slice)
-    cls = class_of(within, annotation)
+        return _annotated_configs(within, annotation.slice)
+    cls = resolve_class(within, annotation)
     return [cls] if cls is not None and not is_enum(cls) else []
 
 
@@ -171,7 +171,7 @@ def _type(within: Module, annotation: ast.expr) -> Any:
     if isinstance(annotation, ast.Name):
         if annotation.id in _PLAIN and annotation.id not in within.names:
             return _PLAIN[annotation.id]
-        cls = class_of(within, annotation)
+        cls = resolve_class(within, annotation)
         if cls is not None and is_enum(cls):
             return _enumeration(cls)
         if cls is not None and fields(cls) and not is_choice(cls):
@@ -231,7 +231,7 @@ def _value(within: Module, expression: ast.expr) -> Any:
         if isinstance(expression, ast.Name):
             value = _constant(within, expression.id)
         elif isinstance(expression, ast.Attribute):
-            cls = class_of(within, expression.value)
+            cls = resolve_class(within, expression.value)
             if cls is not None and is_enum(cls) and _enumeration(cls) is not Any:
                 value = getattr(_enumeration(cls), expression.attr, UNREAD)
     return lambda: value

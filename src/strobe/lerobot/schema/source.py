@@ -36,7 +36,7 @@ class Module:
         yield from (node for node in self.names.values() if isinstance(node, ast.ClassDef))
 
 
-def file_of(name: str) -> Path | None:
+def module_file(name: str) -> Path | None:
     """Return the file of the module ``name``; None without a source file."""
     top, *below = name.split(".")
     try:
@@ -57,7 +57,7 @@ def file_of(name: str) -> Path | None:
 
 def module(name: str) -> Module:
     """Read the module ``name``. Raises UnreadableSourceError if it has no source, or none that can be parsed."""
-    file = file_of(name)
+    file = module_file(name)
     if file is None:
         raise UnreadableSourceError(f"no source of {name}")
     return _read(name, file, file.stat().st_mtime_ns)
@@ -124,7 +124,7 @@ def resolve(within: Module, name: str) -> tuple[Module, ast.AST] | None:
             return None
         if not original:
             raise UnreadableSourceError(f"{name} of {within.name} is a module")
-        if file_of(f"{origin}.{original}") is not None and original not in module(origin).names:
+        if module_file(f"{origin}.{original}") is not None and original not in module(origin).names:
             raise UnreadableSourceError(f"{name} of {within.name} is a module")
         within, name = module(origin), original
     raise UnreadableSourceError(f"{name} of {within.name} goes round in a circle")
@@ -169,12 +169,12 @@ class Field:
 def find(where: str) -> Class:
     """Return the class at ``'package.module:Class'``. Raises UnreadableSourceError."""
     name, _, cls = where.partition(":")
-    if (declared := class_of(module(name), ast.Name(cls))) is None:
+    if (declared := resolve_class(module(name), ast.Name(cls))) is None:
         raise UnreadableSourceError(f"no class {where}")
     return declared
 
 
-def class_of(within: Module, expression: ast.expr) -> Class | None:
+def resolve_class(within: Module, expression: ast.expr) -> Class | None:
     """Return the class that an expression names; None for a class of another package, or no class."""
     owner, node = (isinstance(expression, ast.Name) and resolve(within, expression.id)) or (within, None)
     return Class(owner, node) if isinstance(node, ast.ClassDef) else None
@@ -197,10 +197,10 @@ def bases(of: Class) -> list[Class]:
     for base in of.node.bases:
         if isinstance(base, ast.Subscript):  # Generic[T]
             base = base.value
-        cls = class_of(of.module, base)
+        cls = resolve_class(of.module, base)
         if cls is not None:
             classes.append(cls)
-        elif not _without_fields(of.module, base):
+        elif not _is_fieldless(of.module, base):
             raise UnreadableSourceError(f"the base {ast.unparse(base)} of {of.name}")
     return classes
 
@@ -231,7 +231,7 @@ def last_name(expression: ast.AST) -> str:
     return ast.unparse(expression).rpartition(".")[2]
 
 
-def _without_fields(within: Module, base: ast.expr) -> bool:
+def _is_fieldless(within: Module, base: ast.expr) -> bool:
     head = base
     while isinstance(head, ast.Attribute):
         head = head.value
@@ -246,7 +246,7 @@ def _own(of: Class) -> Iterator[Field]:
     for node in of.node.body:
         if not (isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name)):
             continue
-        annotation = unquoted(node.annotation)
+        annotation = unquote_annotation(node.annotation)
         name = ast.unparse(annotation).split("[")[0].rpartition(".")[2]
         if name in ("ClassVar", "InitVar", "KW_ONLY"):
             continue
@@ -257,15 +257,15 @@ def _own(of: Class) -> Iterator[Field]:
 
 
 @cache
-def _parsed(text: str) -> ast.expr:
+def _parse_expression(text: str) -> ast.expr:
     return ast.parse(text, mode="eval").body
 
 
-def unquoted(annotation: ast.expr) -> ast.expr:
+def unquote_annotation(annotation: ast.expr) -> ast.expr:
     """Return an annotation; one that is written as a string, as the expression in it. Raises UnreadableSourceError."""
     if isinstance(annotation, ast.Constant) and isinstance(annotation.value, str):
         try:
-            return _parsed(annotation.value)
+            return _parse_expression(annotation.value)
         except SyntaxError:
             raise UnreadableSourceError(f"the annotation {annotation.value!r}") from None
     return annotation

@@ -16,7 +16,7 @@ SOURCES: tuple[Place, ...] = ("robot", "dataset")
 
 def names(wiring: Wiring) -> Iterator[Finding]:
     """Cameras of the policy that nothing feeds, and cameras that feed nothing (lerobot #3181, #2318, #1620)."""
-    images = wiring.of_kind("image")
+    images = wiring.select_wires("image")
     wanted = [wire.name for wire in images if "policy" in wire.ends and wire.name not in wiring.empty_cameras]
     for place in SOURCES:
         if place not in wiring.sources:
@@ -27,7 +27,7 @@ def names(wiring: Wiring) -> Iterator[Finding]:
         if unfed:
             yield from _missing(where, wanted, unfed, unused)
         elif unused and wanted:
-            yield from _unused(where, unused)
+            yield from _unused_cameras(where, unused)
 
 
 @finding("camera-missing", "warning")
@@ -38,15 +38,15 @@ def _missing(where: str, wanted: list[str], unfed: list[str], unused: list[str])
     Why: LeRobot stops. If one side has all of the other's cameras, it runs without that image.
     Do: {do}
     """
-    first, sees, lacks = _short(unfed[0]), _listed(wanted), _listed(unfed)
-    has = f", and has {_listed(unused)}" if unused else ""
+    first, sees, lacks = _short(unfed[0]), _join_names(wanted), _join_names(unfed)
+    has = f", and has {_join_names(unused)}" if unused else ""
     pairs = ", ".join(f'"{have}": "{want}"' for have, want in zip(unused, unfed, strict=False))
     do = f"--rename_map='{{{pairs}}}', if these are the same cameras." if pairs else "Connect that camera."
     yield {"missing": len(unfed), "unused": len(unused)}, locals()
 
 
 @finding("camera-unused", "info")
-def _unused(where: str, unused: list[str]) -> Found:
+def _unused_cameras(where: str, unused: list[str]) -> Found:
     """The {where} has a camera that the policy does not see.
 
     Seen: {names}.
@@ -54,14 +54,14 @@ def _unused(where: str, unused: list[str]) -> Found:
     Do: {do}
     """
     do = "Remove it from --robot.cameras for this policy." if where == "robot" else ""
-    yield {"unused": len(unused)}, {"names": _listed(unused), "do": do}
+    yield {"unused": len(unused)}, {"names": _join_names(unused), "do": do}
 
 
-def renamed(wiring: Wiring) -> Iterator[Finding]:
+def renamed_cameras(wiring: Wiring) -> Iterator[Finding]:
     """Names of a rename map that neither side knows, and cameras that change places."""
     if wiring.rename:
         yield from _unknown_names(wiring)
-        yield from _swapped(wiring)
+        yield from _swapped_cameras(wiring)
 
 
 @finding("rename-unknown", "warning")
@@ -81,7 +81,7 @@ def _unknown_names(wiring: Wiring) -> Found:
 
 
 @finding("cameras-swapped", "info")
-def _swapped(wiring: Wiring) -> Found:
+def _swapped_cameras(wiring: Wiring) -> Found:
     """{first} and {second} change places.
 
     Seen: The rename map gives each camera the other's name.
@@ -94,7 +94,7 @@ def _swapped(wiring: Wiring) -> Found:
 
 
 @finding("camera-cropped", "{level}")
-def seen(wiring: Wiring) -> Found:
+def cropped_camera(wiring: Wiring) -> Found:
     """The policy sees {percent:.1f} % of {name}.
 
     Seen: It sees {columns}×{rows} of {width}×{height} pixels.
@@ -110,7 +110,7 @@ def seen(wiring: Wiring) -> Found:
 
 
 @finding("camera-shape", "info")
-def stretched(wiring: Wiring) -> Found:
+def stretched_camera(wiring: Wiring) -> Found:
     """{name} has another shape than in the training data.
 
     Seen: {columns}×{rows} pixels here, {learnt_columns}×{learnt_rows} there.
@@ -118,7 +118,7 @@ def stretched(wiring: Wiring) -> Found:
     Do: Set width and height of --robot.cameras as they were in the recording.
     """
     # lerobot #2334, #2918
-    for wire in wiring.of_kind("image"):
+    for wire in wiring.select_wires("image"):
         policy, robot = wire.ends.get("dataset") or wire.ends.get("policy"), wire.ends.get("robot")
         if policy is None or robot is None or len(policy.shape) != 3 or len(robot.shape) != 3:
             continue
@@ -130,7 +130,7 @@ def stretched(wiring: Wiring) -> Found:
             yield {"here": here, "learnt": learnt}, locals()
 
 
-def _listed(names: Sequence[str]) -> str:
+def _join_names(names: Sequence[str]) -> str:
     return ", ".join(map(_short, names))
 
 
@@ -138,4 +138,4 @@ def _short(name: str) -> str:
     return name.removeprefix("observation.images.").removeprefix("observation.")
 
 
-CHECKS = (names, renamed, seen, stretched)
+CHECKS = (names, renamed_cameras, cropped_camera, stretched_camera)

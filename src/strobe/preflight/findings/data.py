@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 
 from strobe.core.findings.texts import Found, finding
 from strobe.core.results.finding import Finding
-from strobe.lerobot.datasets.fault import in_words
+from strobe.lerobot.datasets.fault import format_episodes
 from strobe.preflight.results.truth import RANGES, DataTruth, VectorTruth
 from strobe.preflight.results.wiring import Place, Wiring
 
@@ -45,7 +45,7 @@ def faults(wiring: Wiring) -> Found:
         yield {"episodes": fault.episodes, "of": total}, locals()
 
 
-def stated(wiring: Wiring) -> Iterator[Finding]:
+def wrong_statistics(wiring: Wiring) -> Iterator[Finding]:
     """Statistics in meta/stats.json that are not those of the frames (lerobot #4156, #3804, #2189)."""
     for vector in wiring.truth.vectors if wiring.truth is not None else ():
         off = vector.differing()
@@ -54,19 +54,23 @@ def stated(wiring: Wiring) -> Iterator[Finding]:
         if wire is not None and wire.relative and relative is not None and not relative.differing():
             continue  # stats.json has those of relative actions, as this policy wants them
         ends = [wire.ends[place] for place in READERS if place in wire.ends] if wire is not None else []
-        read = {name for end in ends if end.normalisation is not None for name in end.normalisation.needed}
+        read = {name for end in ends if end.normalisation is not None for name in end.normalisation.required_statistics}
         if wire is not None and wire.relative:
             read = set()  # of absolute actions: this policy takes the others
         if off and not set(off) & read and set(off) <= QUANTILES and ends:
             continue  # every data set of LeRobot 0.6.1 has them, and this policy reads others
         if off:
-            yield from _stated(vector, off, read, wiring.sources.get("dataset", ""), alone=not wiring.policy)
+            yield from _wrong_vector_statistics(
+                vector, off, read, wiring.sources.get("dataset", ""), alone=not wiring.policy
+            )
         elif vector.counted is not None and wiring.truth is not None and vector.counted != wiring.truth.frames:
-            yield from _counted(vector, wiring.truth.frames, wiring.sources.get("dataset", ""))
+            yield from _wrong_statistics_count(vector, wiring.truth.frames, wiring.sources.get("dataset", ""))
 
 
 @finding("data-statistics-wrong", "{level}")
-def _stated(vector: VectorTruth, off: dict[str, list[int]], read: set[str], root: str, *, alone: bool) -> Found:
+def _wrong_vector_statistics(
+    vector: VectorTruth, off: dict[str, list[int]], read: set[str], root: str, *, alone: bool
+) -> Found:
     """The statistics of {feature} are not those of its frames: {first}.
 
     Seen: In meta/stats.json, and in all frames: {listed}{more}.
@@ -132,7 +136,7 @@ def _size(vector: VectorTruth, off: dict[str, list[int]], at: int) -> float:
 
 
 @finding("data-statistics-count", "info")
-def _counted(vector: VectorTruth, frames: int, root: str) -> Found:
+def _wrong_statistics_count(vector: VectorTruth, frames: int, root: str) -> Found:
     """The statistics of {vector.name} count other frames than the data has.
 
     Seen: meta/stats.json counts {counted:,} frames, and the data has {frames:,}.
@@ -161,7 +165,7 @@ def absolute(wiring: Wiring) -> Found:
         own = wire.ends[place].normalisation
         assert own is not None
         names, measured = truth.relative.dimensions, truth.relative.measured
-        low, high = own.needed
+        low, high = own.required_statistics
         shown = [
             f"{names[at]}: {low} {_number(own.statistics, low, at)}, {high} {_number(own.statistics, high, at)} "
             f"(relative: {_number(measured, low, at)}, {_number(measured, high, at)})"
@@ -174,14 +178,14 @@ def absolute(wiring: Wiring) -> Found:
 def _relative_statistics(wiring: Wiring) -> str:
     root, truth = wiring.sources.get("dataset", "DATA"), wiring.truth
     return (
-        f"strobe preflight --policy.path={wiring.sources['policy']} --dataset.root={root} --mend_data=NEW writes a "
+        f"strobe preflight --policy.path={wiring.sources['policy']} --dataset.root={root} --fix_data=FOLDER writes a "
         f"copy with the statistics of relative actions (chunks of {truth.chunk if truth is not None else 0}). Train on "
         "that copy."
     )
 
 
 @finding("data-action-is-state", "warning")
-def shifted(wiring: Wiring) -> Found:
+def state_copying_actions(wiring: Wiring) -> Found:
     """The data teaches to stay: {first.joint}'s action is where it already is.
 
     Seen: {seen}{more}.
@@ -202,7 +206,7 @@ def shifted(wiring: Wiring) -> Found:
     else:
         seen = f"{first.joint} follows its action by {first.late:.1f} ticks"
     others, by = [joint.joint for joint in at_once if joint is not first], 1 - ticks
-    more = f"; so do {_listed(others)}" if others else ""
+    more = f"; so do {_join_names(others)}" if others else ""
     yield {"joints": len(at_once), "of": len(joints), "ticks": first.late}, locals()
 
 
@@ -280,8 +284,8 @@ def cameras(wiring: Wiring) -> Found:
              "The policy learns that this camera says nothing. On the robot it does."),
         ):  # fmt: skip
             if episodes:
-                share, which, why = len(episodes) / camera.episodes, in_words(episodes), f"{teaches}{unread}"
-                do = _without(wiring, episodes, all_of_them=len(episodes) == camera.episodes)
+                share, which, why = len(episodes) / camera.episodes, format_episodes(episodes), f"{teaches}{unread}"
+                do = _episode_exclusion_advice(wiring, episodes, all_of_them=len(episodes) == camera.episodes)
                 yield {"camera": name, "episodes": len(episodes), "of": camera.episodes}, locals()
 
 
@@ -290,13 +294,13 @@ def _is_dark(truth: DataTruth | None, camera: str) -> bool:
     return truth is not None and any(each.kind == "dark" and f" of {camera} " in each.what for each in truth.faults)
 
 
-def _without(wiring: Wiring, episodes: Sequence[int], *, all_of_them: bool) -> str:
+def _episode_exclusion_advice(wiring: Wiring, episodes: Sequence[int], *, all_of_them: bool) -> str:
     """Return how to train without these episodes."""
     if all_of_them or wiring.truth is None:
         return "Record again: is the camera's cable in, does another program have it, is its cap off?"
     whole = [each for each in range(wiring.truth.episodes) if each not in set(episodes)]
     flag = f"--dataset.episodes=[{','.join(map(str, whole))}]" if len(whole) <= SHOWN * 3 else "--dataset.episodes"
-    return f"Leave {in_words(episodes)} out ({flag})."
+    return f"Leave {format_episodes(episodes)} out ({flag})."
 
 
 @finding("data-task-{kind}", "{level}", ids=("data-task-empty", "data-task-one-word"))
@@ -320,7 +324,7 @@ def tasks(wiring: Wiring) -> Found:
         if found:
             level, texts = (
                 "warning" if wiring.policy and kind == "empty" else "info",
-                _listed([repr(t.text) for t in found]),
+                _join_names([repr(t.text) for t in found]),
             )
             frames = sum(task.frames for task in found)
             share = frames / max(truth.frames, 1)
@@ -333,16 +337,26 @@ def _cut(text: str) -> str:
 
 
 def _copy(root: str) -> str:
-    return f"strobe preflight --dataset.root={root} --mend_data=NEW writes a copy in which that is right."
+    return f"strobe preflight --dataset.root={root} --fix_data=FOLDER writes a copy in which that is right."
 
 
 def _name(end: object) -> str:
     return str(getattr(end, "name", ""))
 
 
-def _listed(names: Sequence[str]) -> str:
+def _join_names(names: Sequence[str]) -> str:
     more = f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
     return f"{', '.join(names[:SHOWN])}{more}"
 
 
-CHECKS = (faults, stated, absolute, shifted, standing_starts, standing_ends, repeats, cameras, tasks)
+CHECKS = (
+    faults,
+    wrong_statistics,
+    absolute,
+    state_copying_actions,
+    standing_starts,
+    standing_ends,
+    repeats,
+    cameras,
+    tasks,
+)

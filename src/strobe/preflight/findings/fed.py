@@ -8,7 +8,7 @@ import numpy as np
 
 from strobe.core.findings.texts import Found, finding
 from strobe.core.results.finding import Finding
-from strobe.preflight.findings.machine import fed
+from strobe.preflight.findings.machine import joints_outside_training
 from strobe.preflight.results.wiring import FedImage, Wiring
 
 BLACK = 0.02  # the mean of every channel, as a share of full brightness
@@ -23,12 +23,12 @@ NEARER = 3.0  # how many times nearer an exchanged reading has to be than the on
 def images(wiring: Wiring) -> Iterator[Finding]:
     """Images of the first observation that are empty, or unlike those of the training."""
     seen = [image for image in wiring.fed_images or [] if not image.pattern]
-    exchanged = {image.name for pair in _exchanged(seen) for image in pair}
+    exchanged = {image.name for pair in _find_exchanged_pairs(seen) for image in pair}
     for image in seen:
         if image.name not in exchanged:
             yield from _unlike(image)
-    for one, other in _exchanged(seen):
-        yield from _swapped(one, other)
+    for one, other in _find_exchanged_pairs(seen):
+        yield from _exchanged_images(one, other)
 
 
 @finding(
@@ -44,14 +44,14 @@ def _unlike(image: FedImage) -> Found:
     Do: {do}
     """
     kind, what, why, do = _fault(image)
-    means = _listed(image.mean)
-    trained = f"; in the training they were {_listed(image.trained_mean)}" if image.trained_mean else ""
+    means = _join_numbers(image.mean)
+    trained = f"; in the training they were {_join_numbers(image.trained_mean)}" if image.trained_mean else ""
     if kind:
         yield {"mean": float(np.mean(image.mean)), "spread": float(np.mean(image.spread))}, locals()
 
 
 @finding("images-exchanged", "warning")
-def _swapped(one: FedImage, other: FedImage) -> Found:
+def _exchanged_images(one: FedImage, other: FedImage) -> Found:
     """Cameras {one.camera} and {other.camera} are exchanged: each looks like the other's training images.
 
     Seen: Means of {one.camera} are {ones}, of {other.camera} {others}; in the training they were {ones_trained} and
@@ -60,7 +60,7 @@ def _swapped(one: FedImage, other: FedImage) -> Found:
     Do: Exchange index_or_path of both in --robot.cameras.
     """
     ones, others, ones_trained, others_trained = map(
-        _listed, (one.mean, other.mean, one.trained_mean, other.trained_mean)
+        _join_numbers, (one.mean, other.mean, one.trained_mean, other.trained_mean)
     )
     yield {"apart": _distance(one, one) + _distance(other, other)}, locals()
 
@@ -97,7 +97,7 @@ def _fault(image: FedImage) -> tuple[str, str, str, str]:
     return "", "", "", ""
 
 
-def _exchanged(seen: Sequence[FedImage]) -> list[tuple[FedImage, FedImage]]:
+def _find_exchanged_pairs(seen: Sequence[FedImage]) -> list[tuple[FedImage, FedImage]]:
     """Return pairs of cameras of which each is far from its own training images and near to the other's."""
     known = [image for image in seen if image.trained_mean]
     return [
@@ -115,13 +115,15 @@ def _distance(image: FedImage, training: FedImage) -> float:
     return float(np.abs(np.array(image.mean) - np.array(training.trained_mean)).max())
 
 
-def _listed(numbers: Sequence[float]) -> str:
+def _join_numbers(numbers: Sequence[float]) -> str:
     return ", ".join(f"{number:.3g}" for number in numbers)
 
 
-def first_of(wiring: Wiring) -> list[Finding]:
+def first_observation_findings(wiring: Wiring) -> list[Finding]:
     """Return what is wrong with the first observation alone."""
-    return [each for each in fed(wiring) if each.rule == "starts-outside-training"] + list(images(wiring))
+    return [each for each in joints_outside_training(wiring) if each.rule == "starts-outside-training"] + list(
+        images(wiring)
+    )
 
 
 CHECKS = (images,)

@@ -64,7 +64,7 @@ def predicted_limits(result: PreflightResult, _: Thresholds) -> Found:
     for each, predicted in zip(reach.joints, loop.ranges, strict=False):
         low, high, least, most = predicted.low, predicted.high, each.limit_low, each.limit_high
         share = share_beyond(low, high, least, most)
-        if share > BEYOND and each.beyond <= BEYOND:
+        if share > BEYOND and each.excess_share <= BEYOND:
             joint, careful = each.joint.rpartition(".")[0] or each.joint, ""
             if not reach.capped:
                 careful = f" For the first runs: --robot.max_relative_target='{{{joint}: 5}}' and so on."

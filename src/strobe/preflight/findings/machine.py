@@ -33,24 +33,26 @@ def device(wiring: Wiring) -> Found:
 
 def call(wiring: Wiring) -> Iterator[Finding]:
     """A call that takes longer than the actions last that the robot has meanwhile (lerobot #4580)."""
-    timing, rate = wiring.timing, rate_of(wiring)
+    timing, rate = wiring.timing, action_rate(wiring)
     measured = timing.call
     if measured is None or rate is None or measured.ms <= 0:
         return
     ticks = measured.ms * rate / 1e3
     if (wiring.engine or measured.engine) == "rtc":
-        yield from _with_rtc(wiring, timing.chunk, measured, ticks, rate)
+        yield from _late_rtc_chunk(wiring, timing.chunk, measured, ticks, rate)
     else:
-        yield from _in_turn(wiring, timing, measured, ticks, rate)
+        yield from _sync_engine_findings(wiring, timing, measured, ticks, rate)
 
 
-def rate_of(wiring: Wiring) -> float | None:
+def action_rate(wiring: Wiring) -> float | None:
     """Return the rate in Hz at which actions are executed: of the loop, of the run, or of the data."""
     measured = wiring.timing.call
     return wiring.timing.loop_fps or (measured.fps if measured is not None else None) or wiring.timing.data_fps
 
 
-def _in_turn(wiring: Wiring, timing: Timing, measured: CallTime, ticks: float, rate: float) -> Iterator[Finding]:
+def _sync_engine_findings(
+    wiring: Wiring, timing: Timing, measured: CallTime, ticks: float, rate: float
+) -> Iterator[Finding]:
     """The sync engine: the loop stands still in each call, and executes actions of the chunk after it."""
     executed = timing.executed
     if not executed or ticks <= executed:
@@ -63,13 +65,13 @@ def _in_turn(wiring: Wiring, timing: Timing, measured: CallTime, ticks: float, r
         longer = min(most, math.ceil(ticks))
         short = "" if longer >= ticks else ", which shortens the halts and does not end them"
         ways.append(f"--policy.n_action_steps={longer}, of a chunk of {timing.chunk or most}{short}")
-    yield from _stands_still(
+    yield from _stalled_loop(
         wiring, measured, executed, ticks, rate, _either([*ways, *_faster(wiring, executed, measured)])
     )
 
 
 @finding("call-longer-than-chunk", "{level}")
-def _stands_still(wiring: Wiring, measured: CallTime, executed: int, ticks: float, rate: float, do: str) -> Found:
+def _stalled_loop(wiring: Wiring, measured: CallTime, executed: int, ticks: float, rate: float, do: str) -> Found:
     """A call takes {ticks:.3g} ticks, and {executed} of its actions are executed.
 
     Seen: A call takes {took} = {ticks:.1f} ticks at {rate:g} Hz, {where}; n_action_steps is {executed}.
@@ -77,12 +79,17 @@ def _stands_still(wiring: Wiring, measured: CallTime, executed: int, ticks: floa
         for {executed}.
     Do: {do}
     """
-    level, took, where, halt = _level(wiring, measured), _long(measured.ms), _where(measured), math.ceil(ticks - 1)
+    level, took, where, halt = (
+        _level(wiring, measured),
+        _long(measured.ms),
+        _measurement_place(measured),
+        math.ceil(ticks - 1),
+    )
     yield {"ticks": ticks, "executed": executed, "still": ticks - 1, "ms": measured.ms}, locals()
 
 
 @finding("call-longer-than-chunk", "{level}")
-def _with_rtc(wiring: Wiring, chunk: int | None, measured: CallTime, ticks: float, rate: float) -> Found:
+def _late_rtc_chunk(wiring: Wiring, chunk: int | None, measured: CallTime, ticks: float, rate: float) -> Found:
     """Real-Time Chunking: a chunk has to cover the call that made it, and the next one.
 
     Title: Real-Time Chunking cannot keep up: {how}
@@ -99,7 +106,7 @@ def _with_rtc(wiring: Wiring, chunk: int | None, measured: CallTime, ticks: floa
         how = "chunks are too short for the calls"
         why = f"{chunk - delay} actions of each chunk are still due when it arrives, and the next chunk takes {delay} "
         why += f"ticks: the robot has no action for {2 * delay - chunk} ticks in each."
-    level, took, where = _level(wiring, measured), _long(measured.ms), _where(measured)
+    level, took, where = _level(wiring, measured), _long(measured.ms), _measurement_place(measured)
     do = _either(_faster(wiring, chunk // 2, measured))
     yield {"ticks": ticks, "chunk": chunk, "ms": measured.ms}, locals()
 
@@ -126,7 +133,7 @@ def _faster(wiring: Wiring, covered: int, measured: CallTime) -> list[str]:
     return ways
 
 
-def _where(measured: CallTime) -> str:
+def _measurement_place(measured: CallTime) -> str:
     return f"in {measured.run}" if measured.run else "on recorded frames on this machine"
 
 
@@ -135,7 +142,7 @@ def _long(ms: float) -> str:
 
 
 @finding("{when}-outside-training", "warning", ids=("starts-outside-training", "runs-outside-training"))
-def fed(wiring: Wiring) -> Found:
+def joints_outside_training(wiring: Wiring) -> Found:
     """Joints that a run gave the policy where the training data never had them (wall-x #113, openpi #814).
 
     Title: {title}: {first.joint}, {size}
@@ -157,11 +164,18 @@ def fed(wiring: Wiring) -> Found:
             more = f"; and {len(found) - MOST_TOLD} joints more" if len(found) > MOST_TOLD else ""
             yield (
                 {"joint": first.joint, "normalised": first.normalised, "outside": first.outside},
-                {"when": when, "title": title, "first": first, "size": size, "told": _in_words(found), "more": more},
+                {
+                    "when": when,
+                    "title": title,
+                    "first": first,
+                    "size": size,
+                    "told": _describe_joints(found),
+                    "more": more,
+                },
             )
 
 
-def _in_words(joints: Sequence[FedJoint]) -> str:
+def _describe_joints(joints: Sequence[FedJoint]) -> str:
     return "; ".join(
         f"{each.joint} was {each.first:.4g} in the first observation, {each.normalised:+.2g} normalised, and "
         f"outside of {each.low:.4g} to {each.high:.4g} in {100 * each.outside:.0f} % of the ticks"
@@ -169,4 +183,4 @@ def _in_words(joints: Sequence[FedJoint]) -> str:
     )
 
 
-CHECKS = (device, call, fed)
+CHECKS = (device, call, joints_outside_training)

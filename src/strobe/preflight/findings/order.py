@@ -154,12 +154,12 @@ def limits(wiring: Wiring) -> Found:
     Do: Calibrate this arm like the arm of the data, or use that arm's file (--robot.calibration_dir).{careful}
     """
     reach = wiring.reach
-    for each in sorted(reach.joints, key=lambda each: -each.beyond) if reach is not None else ():
-        if reach is not None and each.beyond > BEYOND:
+    for each in sorted(reach.joints, key=lambda each: -each.excess_share) if reach is not None else ():
+        if reach is not None and each.excess_share > BEYOND:
             unit, joint = f" {reach.unit}" if reach.unit else "", each.joint.rpartition(".")[0] or each.joint
             careful = f" For the first runs: --robot.max_relative_target='{{{joint}: 5}}' and so on."
             careful = "" if reach.capped else careful
-            yield {"joint": joint, "low": each.low, "high": each.high, "share": each.beyond}, locals()
+            yield {"joint": joint, "low": each.low, "high": each.high, "share": each.excess_share}, locals()
 
 
 @finding("joints-differ", "warning")

@@ -28,18 +28,18 @@ TITLES: dict[HypothesisKind, str] = {
 
 
 @finding("wired-otherwise-{kind}", "warning")
-def claimed(result: PreflightResult, _: Thresholds) -> Found:
+def better_hypotheses(result: PreflightResult, _: Thresholds) -> Found:
     """Hypotheses that explain the data better than the wiring as it is.
 
     Title: {title}
     Seen: If {hypothesis}, the policy explains {other} of the recorded actions. As it is wired it explains {now}. With
         that change its error is {ratio:.2f} times as large{within}, over {paired.episodes} episodes.
     Why: On the robot it would do the same as here: something else than in its training.
-    Do: {mend}
+    Do: {fix}
     """
     for each in result.hypotheses:
         if each.outcome == "claimed" and (paired := each.paired) is not None:
-            title, mend, ends = TITLES[each.kind], each.mend, paired.interval
+            title, fix, ends = TITLES[each.kind], each.fix, paired.interval
             within = f" [{ends.low:.2f}, {ends.high:.2f}]" if ends is not None else ""
             other, now = _share(each.explained), _share(each.wired)
             evidence = {"kind": each.kind, "hypothesis": each.name, "explained": each.explained, "wired": each.wired}
@@ -91,7 +91,7 @@ def explains_well(result: PreflightResult, _: Thresholds) -> Found:
         return
     naive = {each.name: each.paired.smaller for each in part.naive if each.paired is not None}
     if naive and all(smaller is True for smaller in naive.values()):
-        share, others = _share(part.explained), _listed(list(naive))
+        share, others = _share(part.explained), _join_names(list(naive))
         yield {"explained": part.explained}, locals()
 
 
@@ -105,8 +105,8 @@ def _share(share: float | None) -> str:
     return "nothing" if share <= 0 else f"{share * 100:.0f} %"
 
 
-def _listed(names: list[str]) -> str:
+def _join_names(names: list[str]) -> str:
     return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
 
 
-RULES = (claimed, *first_actions.RULES, explains_little, held_out_worse, explains_well)
+RULES = (better_hypotheses, *first_actions.RULES, explains_little, held_out_worse, explains_well)

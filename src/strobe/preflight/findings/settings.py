@@ -23,8 +23,8 @@ def compiled_weights(wiring: Wiring) -> Found:
     Seen: {compiled} of {tensors} names, such as {first}, are names of a compiled policy. lerobot-rollout switches
         compile_model off.
     Why: LeRobot warns about missing and unexpected keys, and goes on.
-    Do: With --use_torch_compile=true LeRobot reads them. Or strobe preflight --policy.path={policy} --mend=NEW writes a
-        copy without the prefix.
+    Do: With --use_torch_compile=true LeRobot reads them. Or strobe preflight --policy.path={policy} --fix=FOLDER writes
+        a copy without the prefix.
     """
     # lerobot #4114
     weights = wiring.weights
@@ -43,7 +43,7 @@ def unread_weights(wiring: Wiring) -> Iterator[Finding]:
     if weights.missing or weights.reshaped:
         yield from _missing(weights.missing or [], weights.reshaped, more, unused)
     elif more:
-        yield from _unused(more, unused[0])
+        yield from _unused_weights(more, unused[0])
 
 
 @finding("weights-missing", "warning")
@@ -62,7 +62,7 @@ def _missing(missing: Sequence[str], reshaped: Sequence[str], more: Sequence[str
 
 
 @finding("weights-unused", "info")
-def _unused(more: Sequence[str], unused: str) -> Found:
+def _unused_weights(more: Sequence[str], unused: str) -> Found:
     """{unexpected} weights of the file belong to no layer of the policy.
 
     Seen: {unused:capital}.
@@ -79,8 +79,8 @@ def unknown_fields(wiring: Wiring) -> Found:
 
     Seen: {fields}.
     Why: LeRobot refuses the checkpoint, since another version saved it.
-    Do: Install the LeRobot that saved it. Or: strobe preflight --policy.path={policy} --mend=NEW writes a copy without
-        them.
+    Do: Install the LeRobot that saved it. Or: strobe preflight --policy.path={policy} --fix=FOLDER writes a copy
+        without them.
     """
     # lerobot #3355, #3479
     if wiring.unknown_fields:
@@ -187,13 +187,13 @@ def given_prompt(wiring: Wiring) -> Iterator[Finding]:
         return
     tasks = "; ".join(f"'{task}'" for task in words.tasks[:3]) or "those of its training data"
     if not words.given.strip():
-        yield from _no_prompt(tasks)
+        yield from _empty_prompt(tasks)
     elif words.tasks and words.given not in words.tasks:
         yield from _unknown_prompt(words.given, words.tasks[0], tasks)
 
 
 @finding("prompt-empty", "warning")
-def _no_prompt(tasks: str) -> Found:
+def _empty_prompt(tasks: str) -> Found:
     """The policy needs a task in words and gets none.
 
     Seen: --task is empty.
@@ -226,13 +226,13 @@ def cut_prompt(wiring: Wiring) -> Found:
     words = wiring.prompt
     if words is None or not words.cut:
         return
-    counts = Counter(_seen(each) for each in words.cut if each.task in words.tasks)
-    same = next((each for each in words.cut if counts[_seen(each)] > 1), None)
+    counts = Counter(_remaining_text(each) for each in words.cut if each.task in words.tasks)
+    same = next((each for each in words.cut if counts[_remaining_text(each)] > 1), None)
     asked = next((each for each in words.cut if each.task == words.given), None)
     first = same or asked or words.cut[0]
     task, end = _short(first.task), _short(first.cut)
     state = "" if first.always else " with a state of three-digit numbers"
-    numbers = ", which contains numbers of the state" if _with_state(first) else ""
+    numbers = ", which contains numbers of the state" if _is_state_cut(first) else ""
     of_data = sum(each.task in words.tasks for each in words.cut)
     data = f" That happens to {of_data} of the data set's {len(words.tasks)} tasks." if of_data else ""
     alike = " Two of them become the same text." if same is not None else ""
@@ -241,11 +241,11 @@ def cut_prompt(wiring: Wiring) -> Found:
     yield {"tokens": first.tokens, "most": words.most_tokens, "tasks": len(words.cut)}, locals()
 
 
-def _seen(each: CutPrompt) -> str:
+def _remaining_text(each: CutPrompt) -> str:
     return each.text[: len(each.text) - len(each.cut)]
 
 
-def _with_state(each: CutPrompt) -> bool:
+def _is_state_cut(each: CutPrompt) -> bool:
     """Whether numbers of the state are cut off: they stand behind the task."""
     return "State: " in each.text and any(character.isdigit() for character in each.cut)
 

@@ -21,25 +21,25 @@ def absent(wiring: Wiring) -> Found:
     Do: {do}
     """
     # The normaliser returns its input unchanged (lerobot #4446, #4415).
-    for wire, place, named, norm in _normalised(wiring):
-        if lacks := [name for name in norm.needed if not norm.statistics.get(name)]:
+    for wire, place, named, norm in _iter_normalised_features(wiring):
+        if lacks := [name for name in norm.required_statistics if not norm.statistics.get(name)]:
             others, lacking = _elsewhere(wiring, place, named), " or ".join(lacks)
             where = f"; it has some for {', '.join(others)}" if others else ""
             way = "hands the policy raw numbers"
             if place == "postprocessor":
                 way = "sends the policy's normalised numbers to the robot"
-            file, do = _file(wiring, place), _mend(wiring, others)
+            file, do = _file(wiring, place), _statistics_remedy(wiring, others)
             yield {"feature": wire.name, "place": place}, locals()
 
 
 @finding("statistics-in-weights", "warning")
-def in_weights(wiring: Wiring) -> Found:
+def statistics_in_weights(wiring: Wiring) -> Found:
     """The statistics are inside the weights, where LeRobot no longer reads them.
 
     Seen: {tensors} tensors such as {first} are statistics{no_processor}.
     Why: LeRobot 0.4 and later read statistics from the processors. They drop these statistics when they load the
         weights, and the policy runs without normalisation.
-    Do: strobe preflight --policy.path={policy} --mend=NEW writes a copy with processors that have them.
+    Do: strobe preflight --policy.path={policy} --fix=FOLDER writes a copy with processors that have them.
     """
     # lerobot #4655, #4649
     if wiring.weights is not None and (names := wiring.weights.statistics):
@@ -49,23 +49,23 @@ def in_weights(wiring: Wiring) -> Found:
 
 
 @finding("statistics-not-numbers", "warning")
-def not_numbers(wiring: Wiring) -> Found:
+def non_numeric_statistics(wiring: Wiring) -> Found:
     """Statistics of {feature} are not numbers.
 
     Seen: In {file} the statistics {wrong} of {name} are NaN or infinite.
     Why: Every action that is computed with them is NaN.
     Do: {do}
     """
-    for wire, place, named, norm in _normalised(wiring):
+    for wire, place, named, norm in _iter_normalised_features(wiring):
         wrong = {
             _dimension(named, index)
-            for name in norm.needed
+            for name in norm.required_statistics
             for index, value in enumerate(norm.statistics.get(name, ()))
             if value is None
         }
         if wrong:
-            words = {"file": _file(wiring, place), "name": named.name, "do": _mend(wiring, [])}
-            yield {"feature": wire.name, "dimensions": len(wrong)}, {**words, "wrong": _listed(sorted(wrong))}
+            words = {"file": _file(wiring, place), "name": named.name, "do": _statistics_remedy(wiring, [])}
+            yield {"feature": wire.name, "dimensions": len(wrong)}, {**words, "wrong": _join_names(sorted(wrong))}
 
 
 @finding("statistics-flat", "{level}")
@@ -77,7 +77,7 @@ def flat(wiring: Wiring) -> Found:
     Do: Train on data in which it moves, or train without it. Or hold it on the robot where it was: {where:list}.
     """
     # It stood still, or only jittered: a small motion becomes a huge number.
-    for wire, place, named, norm in _normalised(wiring):
+    for wire, place, named, norm in _iter_normalised_features(wiring):
         if place != "preprocessor" or wire.kind in ("image", "action"):
             continue
         found = {at: scale for at, scale in enumerate(scales(norm.mode, norm.statistics)) if scale is not None}
@@ -93,8 +93,8 @@ def flat(wiring: Wiring) -> Found:
             continue
         names = {at: _joint(wiring, wire, named, at) for at in (*never, *hardly)}
         sizes = [f"1{_degrees(units, at)} beside it is {_times(norm.mode, found[at])}" for at in names]
-        listed = _shown([f"{name}: {size}" for name, size in zip(names.values(), sizes, strict=True)])
-        joints, word = _listed([names[at] for at in never or hardly]), "never" if never else "hardly"
+        listed = _join_dimensions([f"{name}: {size}" for name, size in zip(names.values(), sizes, strict=True)])
+        joints, word = _join_names([names[at] for at in never or hardly]), "never" if never else "hardly"
         one_beside_it = sizes[0]
         where = [f"{names[at]} at {found[at].centre:.4g}" for at in list(names)[:SHOWN]]
         level = "warning" if robot is not None else "info"
@@ -120,43 +120,47 @@ def _times(mode: str, scale: Scale) -> str:
 
 
 @finding("statistics-of-other-data", "warning")
-def of_other_data(wiring: Wiring) -> Found:
+def foreign_statistics(wiring: Wiring) -> Found:
     """The statistics of {feature} are not those of this data.
 
     Seen: {file}: {shown}.
     Why: The policy treats unusual positions as usual ones, and its actions are scaled for other data.
-    Do: If the policy was trained on this data: {mend} If not, name the data that it was trained on.
+    Do: If the policy was trained on this data: {fix} If not, name the data that it was trained on.
     """
     # The numbers that the mode reads are compared. FlashRT #70 is one of its kind.
-    for wire, place, named, norm in _normalised(wiring):
+    for wire, place, named, norm in _iter_normalised_features(wiring):
         if wiring.absolute_where_relative(wire, place):
             continue  # that has a finding of its own
         far = [
             f"{_dimension(named if named.dimensions else wire.ends['dataset'], index)} is "
-            f"{_in_words(norm.mode, here)} here and {_in_words(norm.mode, there)} in the data"
-            for index, (here, there) in wire.of_other_data(place).items()
+            f"{_describe_scale(norm.mode, here)} here and {_describe_scale(norm.mode, there)} in the data"
+            for index, (here, there) in wire.foreign_dimensions(place).items()
         ]
         if far:
-            words = {"file": _file(wiring, place), "shown": _shown(far), "fix": _mend(wiring, [])}
+            words = {
+                "file": _file(wiring, place),
+                "shown": _join_dimensions(far),
+                "fix": _statistics_remedy(wiring, []),
+            }
             yield {"feature": wire.name, "place": place, "dimensions": len(far)}, words
 
 
-def _shown(dimensions: Sequence[str]) -> str:
+def _join_dimensions(dimensions: Sequence[str]) -> str:
     return f"{'; '.join(dimensions[:SHOWN])}{' …' if len(dimensions) > SHOWN else ''}"
 
 
-def _in_words(mode: str, scale: Scale) -> str:
+def _describe_scale(mode: str, scale: Scale) -> str:
     if mode == "MEAN_STD":
         return f"{scale.centre:.4g} ± {scale.half:.2g}"
     return f"{scale.centre - scale.half:.4g} to {scale.centre + scale.half:.4g}"
 
 
-def _normalised(wiring: Wiring) -> Iterator[tuple[WiredFeature, Place, Feature, Normalisation]]:
+def _iter_normalised_features(wiring: Wiring) -> Iterator[tuple[WiredFeature, Place, Feature, Normalisation]]:
     """Yield what a processor is to normalise: wire, place, feature, and how."""
     for wire in wiring.wires:
         for place in PROCESSORS:
             feature = wire.ends.get(place)
-            if feature is not None and feature.normalisation is not None and feature.normalisation.needed:
+            if feature is not None and feature.normalisation is not None and feature.normalisation.required_statistics:
                 yield wire, place, feature, feature.normalisation
 
 
@@ -165,10 +169,10 @@ def _elsewhere(wiring: Wiring, place: Place, feature: Feature) -> list[str]:
     return [name for name in wiring.orphans.get(place, []) if name != feature.name]
 
 
-def _mend(wiring: Wiring, others: Sequence[str]) -> str:
+def _statistics_remedy(wiring: Wiring, others: Sequence[str]) -> str:
     policy, data = wiring.sources["policy"], wiring.sources.get("dataset", "DATA")
     source = "" if others else f" --dataset.root={data}"
-    return f"strobe preflight --policy.path={policy}{source} --mend=NEW writes a copy with them."
+    return f"strobe preflight --policy.path={policy}{source} --fix=FOLDER writes a copy with them."
 
 
 def _file(wiring: Wiring, place: Place) -> str:
@@ -179,9 +183,9 @@ def _dimension(feature: Feature, index: int) -> str:
     return feature.dimensions[index] if index < len(feature.dimensions) else f"dimension {index}"
 
 
-def _listed(names: Sequence[str]) -> str:
+def _join_names(names: Sequence[str]) -> str:
     more = f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
     return f"{', '.join(names[:SHOWN])}{more}"
 
 
-CHECKS = (absent, in_weights, not_numbers, flat, of_other_data)
+CHECKS = (absent, statistics_in_weights, non_numeric_statistics, flat, foreign_statistics)

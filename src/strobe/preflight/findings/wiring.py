@@ -46,7 +46,7 @@ class Wired(Protocol):
         ...
 
 
-def rules_of(
+def wiring_rules(
     checks: Iterable[Check] = CHECKS, *, serious: bool = False
 ) -> tuple[Callable[[Wired, Thresholds], Iterator[Finding]], ...]:
     """Return a rule for each of ``checks``. A rule finds nothing in an answer whose wiring was not read.
@@ -66,16 +66,16 @@ def _rule(check: Check, serious: bool) -> Callable[[Wired, Thresholds], Iterator
     return rule
 
 
-RULES = rules_of()
-SERIOUS = rules_of(serious=True)  # rules for answers about something else
+RULES = wiring_rules()
+SERIOUS = wiring_rules(serious=True)  # rules for answers about something else
 
 
 def dangerous(wiring: Wiring) -> list[Finding]:
     """Return the findings with which the first action may already be a wrong one."""
-    return [finding for finding in findings_of(wiring) if finding.rule in DANGEROUS]
+    return [finding for finding in wiring_findings(wiring) if finding.rule in DANGEROUS]
 
 
-def findings_of(wiring: Wiring) -> list[Finding]:
+def wiring_findings(wiring: Wiring) -> list[Finding]:
     """Return all findings on ``wiring``, the serious ones first."""
     found = [finding for check in CHECKS for finding in check(wiring)]
     return sorted(found, key=lambda finding: finding.level != "warning")

@@ -19,9 +19,9 @@ JOINTS: Columns[FedJoint] = [
 ]
 IMAGES: Columns[FedImage] = [
     words("Camera", lambda image: image.camera),
-    words("Mean of red, green, blue", lambda image: _listed(image.mean)),
-    words("Spread", lambda image: _listed(image.spread)),
-    words("Mean in the training", lambda image: _listed(image.trained_mean) or f"not judged: {image.unjudged}"),
+    words("Mean of red, green, blue", lambda image: _join_numbers(image.mean)),
+    words("Spread", lambda image: _join_numbers(image.spread)),
+    words("Mean in the training", lambda image: _join_numbers(image.trained_mean) or f"not judged: {image.unjudged}"),
 ]
 
 
@@ -35,5 +35,5 @@ def sections(result: RolloutResult) -> list[Section]:
     return shown + (listing("fed-images", "The first images of the run", images, IMAGES) if images else [])
 
 
-def _listed(numbers: Sequence[float]) -> str:
+def _join_numbers(numbers: Sequence[float]) -> str:
     return ", ".join(FIGURES(number) or "" for number in numbers)

@@ -10,7 +10,7 @@ from strobe.core.report.charts import MUTED, OTHER, Plot, Trace
 from strobe.core.report.document import Column, ColumnOf, Columns, Row, Section, Table, figure, heads, table, words
 from strobe.core.report.frame import Plots
 from strobe.core.results import units
-from strobe.core.results.numerals import fixed, significant
+from strobe.core.results.numerals import format_fixed, significant
 from strobe.preflight.results.hypothesis import Hypothesis
 from strobe.preflight.results.open_loop import DimensionError, OpenLoop, PairedError, PartErrors, Strip
 from strobe.preflight.results.preflight import PreflightResult
@@ -49,7 +49,9 @@ def sections(result: PreflightResult) -> list[Section]:
     ]
     if result.hypotheses:
         judged = [each for each in result.hypotheses if each.outcome != "not judged"][:SHOWN_HYPOTHESES]
-        shown.append(Section("hypotheses", "Other wirings", table(judged, _HYPOTHESES), _about(result.hypotheses)))
+        shown.append(
+            Section("hypotheses", "Other wirings", table(judged, _HYPOTHESES), _describe_hypotheses(result.hypotheses))
+        )
     return [*shown, Section("strips", "Predicted chunks over recorded actions", detail=True)]
 
 
@@ -58,7 +60,7 @@ def figures(result: PreflightResult) -> Plots:
     loop = result.open_loop
     if loop is None or not loop.parts:
         return {}
-    return {"open-loop": [_along(loop)], "strips": [_strip(strip, loop) for strip in loop.strips]}
+    return {"open-loop": [_chunk_error_plot(loop)], "strips": [_strip(strip, loop) for strip in loop.strips]}
 
 
 def _verdict(paired: PairedError | None) -> str:
@@ -69,7 +71,7 @@ def _verdict(paired: PairedError | None) -> str:
 
 def _share(explained: float) -> str:
     """Return a share of the data in per cent; it is negative where the mean action is nearer."""
-    return f"{fixed(100 * explained, 0)} %"
+    return f"{format_fixed(100 * explained, 0)} %"
 
 
 def _words(naive: str) -> str:
@@ -134,7 +136,7 @@ _HYPOTHESES: Columns[Hypothesis] = [
 ]
 
 
-def _about(hypotheses: Sequence[Hypothesis]) -> list[str]:
+def _describe_hypotheses(hypotheses: Sequence[Hypothesis]) -> list[str]:
     judged = [each for each in hypotheses if each.outcome != "not judged"]
     level = next((each.paired.interval.level for each in judged if each.paired and each.paired.interval), 0.95)
     notes = [f"{len(judged)} hypotheses were judged in pairs over episodes; intervals at "
@@ -149,7 +151,7 @@ def _about(hypotheses: Sequence[Hypothesis]) -> list[str]:
     return notes
 
 
-def _along(loop: OpenLoop) -> Plot:
+def _chunk_error_plot(loop: OpenLoop) -> Plot:
     at = list(range(1, loop.chunk + 1))
     data: list[Trace] = [charts.line("the policy", at, loop.along, charts.colour(0))]
     for number, (name, values) in enumerate(loop.naive_along.items(), 1):

@@ -26,7 +26,9 @@ PROCESSORS: tuple[Place, ...] = ("preprocessor", "postprocessor")
 
 def outline(result: PreflightResult, _depth: int | None = None) -> Document:
     """Return the document of a preflight."""
-    sections = [Section("features", "Every feature, side by side", _features(result.wiring), _judged(result.wiring))]
+    sections = [
+        Section("features", "Every feature, side by side", _features(result.wiring), _judgement_notes(result.wiring))
+    ]
     if orders := _orders(result.wiring):
         sections.append(Section("joints", "Joints in their order", orders))
     sections += reach.sections(result)
@@ -58,20 +60,20 @@ def _answers(result: PreflightResult) -> list[str]:
         sentences.append(f"The data set has {units.count(len(of_data), 'fault')}. {of_data[0].title}.")
     left = _left_out(result)
     if not serious:
-        sentences.append(_nothing(wiring, all_read=not left))
+        sentences.append(_clean_result_text(wiring, all_read=not left))
     if left:
         sentences.append(f"Not looked at: {', '.join(left)}.")
     if result.refused:
         sentences.append(f"{result.refused} did not start: no robot was connected. --anyway starts it.")
     sentences += open_loop.sentences(result)
-    if result.unmended:
-        sentences.append(f"No fixed copy was written: {result.unmended}.")
-    if result.mended:
-        sentences.append(f"A fixed copy was written. {' '.join(result.mended)}")
+    if result.unfixed:
+        sentences.append(f"No fixed copy was written: {result.unfixed}.")
+    if result.fixed:
+        sentences.append(f"A fixed copy was written. {' '.join(result.fixed)}")
     return sentences
 
 
-def _nothing(wiring: Wiring, *, all_read: bool) -> str:
+def _clean_result_text(wiring: Wiring, *, all_read: bool) -> str:
     """Return what to believe where nothing serious was found."""
     whose = f"in the wiring of {wiring.policy}" if wiring.policy else "in the data set"
     if all_read:
@@ -111,12 +113,13 @@ def _lacking(wiring: Wiring) -> dict[str, str]:
     if "dataset" not in wiring.sources:
         return {}
     found = {
-        wire.name: next((each for place in PROCESSORS if (each := wire.unjudged(place))), "") for wire in wiring.wires
+        wire.name: next((each for place in PROCESSORS if (each := wire.missing_statistics(place))), "")
+        for wire in wiring.wires
     }
     return {name: lacking for name, lacking in found.items() if lacking}
 
 
-def _judged(wiring: Wiring) -> list[str]:
+def _judgement_notes(wiring: Wiring) -> list[str]:
     if not wiring.policy:
         return []
     notes = ["Not judged without --dataset.root: the data set."] if "dataset" not in wiring.sources else []
@@ -175,7 +178,7 @@ def _end(feature: Feature, name: str) -> str:
     words = ["×".join(map(str, feature.shape)) or "scalar", feature.dtype, feature.unit]
     norm = feature.normalisation
     if norm is not None and norm.mode:
-        lacking = [statistic for statistic in norm.needed if not norm.statistics.get(statistic)]
+        lacking = [statistic for statistic in norm.required_statistics if not norm.statistics.get(statistic)]
         words.append(f"{norm.mode}{', statistics missing' if lacking else ''}")
     if feature.name != name:
         words.append(f"as {feature.name}")

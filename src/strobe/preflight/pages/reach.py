@@ -46,7 +46,7 @@ def _joints(result: PreflightResult) -> list[JointJump]:
     return jump.joints if jump is not None else []
 
 
-def _not_run(result: PreflightResult) -> str:
+def _missing_run_reason(result: PreflightResult) -> str:
     """Return why the policy was not run on recorded frames, or gave nothing there, as the end of a sentence."""
     if result.refused:
         return f"{result.refused} reads files only; strobe preflight with --dataset.root=DATA runs the policy"
@@ -64,7 +64,7 @@ def _reach(result: PreflightResult, reach: Reach) -> tuple[Table | None, list[st
     recorded = any(joint.data_low is not None for joint in reach.joints)
     columns: list[ColumnOf[JointReach]] = [
         words("Joint", lambda joint: joint.joint),
-        figure("Will be sent", _sent, str),
+        figure("Will be sent", _sent_range_text, str),
     ]
     if ranges:
         columns.append(
@@ -74,14 +74,18 @@ def _reach(result: PreflightResult, reach: Reach) -> tuple[Table | None, list[st
         columns.append(figure("Limits", lambda joint: _span(joint.limit_low, joint.limit_high), str))
     if recorded:
         columns.append(figure("In the data", lambda joint: _span(joint.data_low, joint.data_high), str))
-    notes = [*_about_sent(reach), *_about_predicted(result, ranges), *_about_limits(result, reach, limited=limited)]
+    notes = [
+        *_describe_sent_range(reach),
+        *_describe_predicted_range(result, ranges),
+        *_describe_limits(result, reach, limited=limited),
+    ]
     if not recorded and "dataset" not in result.wiring.sources:
         notes.append("Not judged. In the data: name it with --dataset.root=DATA.")
     notes += [f"Not judged. {reason}" for reason in reach.unjudged]
     return table(reach.joints, columns) if reach.joints else None, notes
 
 
-def _about_sent(reach: Reach) -> list[str]:
+def _describe_sent_range(reach: Reach) -> list[str]:
     notes = []
     if reach.basis is not None and any(joint.low is not None for joint in reach.joints):
         notes.append(f"'Will be sent' is {reach.basis} of the actions in the postprocessor's statistics, by joint.")
@@ -94,16 +98,16 @@ def _about_sent(reach: Reach) -> list[str]:
     return notes
 
 
-def _about_predicted(result: PreflightResult, ranges: Sequence[ActionRange]) -> list[str]:
+def _describe_predicted_range(result: PreflightResult, ranges: Sequence[ActionRange]) -> list[str]:
     loop = result.open_loop
     if not ranges or loop is None:
-        return [f"Not judged. Predicted actions: {_not_run(result)}."]
+        return [f"Not judged. Predicted actions: {_missing_run_reason(result)}."]
     frames = loop.frames + (loop.first_jump.episodes if loop.first_jump is not None else 0)
     actions = units.count(loop.executed, "action")
     return [f"Predicted is the range of the first {actions} of each chunk, on {units.count(frames, 'recorded frame')}."]
 
 
-def _about_limits(result: PreflightResult, reach: Reach, *, limited: bool) -> list[str]:
+def _describe_limits(result: PreflightResult, reach: Reach, *, limited: bool) -> list[str]:
     if limited:
         without = [joint.joint for joint in reach.joints if joint.limit_low is None]
         more = (
@@ -119,7 +123,7 @@ def _about_limits(result: PreflightResult, reach: Reach, *, limited: bool) -> li
     return ["Not judged. Limits: there is no calibration file for --robot.id, or the robot has none."]
 
 
-def _sent(joint: JointReach) -> str | None:
+def _sent_range_text(joint: JointReach) -> str | None:
     span = _span(joint.low, joint.high)
     return f"within {span}" if joint.outer and span is not None else span
 
@@ -161,7 +165,7 @@ def _first(result: PreflightResult) -> tuple[Table | None, list[str]]:
             "actions. 'From the state' and 'From action to action' are the largest of any recorded tick."
         )
     elif jump is None or not jump.unjudged:
-        notes.append(f"Not judged. The first action on recorded frames: {_not_run(result)}.")
+        notes.append(f"Not judged. The first action on recorded frames: {_missing_run_reason(result)}.")
     if jump is not None:
         notes += [f"Not judged. {reason}" for reason in jump.unjudged]
     if jump is not None and jump.run and any(joint.run is not None for joint in jump.joints):

@@ -20,8 +20,8 @@ class PreflightResult(Answer):
     study: Literal["preflight"] = "preflight"
     wiring: Wiring
     refused: str = Field(default="", description="the command that was not started, because of the findings")
-    mended: list[str] = Field(default_factory=list, description="repairs in a copy of the checkpoint")
-    unmended: str = Field(default="", description="why a fixed copy was not written, in words")
+    fixed: list[str] = Field(default_factory=list, description="repairs in a copy of the checkpoint")
+    unfixed: str = Field(default="", description="why a fixed copy was not written, in words")
     open_loop: OpenLoop | None = Field(
         default=None, description="errors of its actions on recorded frames; None if only files were read"
     )

@@ -37,7 +37,7 @@ class JointReach(Data):
     data_high: Finite | None = None
 
     @property
-    def beyond(self) -> float:
+    def excess_share(self) -> float:
         """How far the range leaves the limits, as a share of their width; 0 for a range that is an outer bound."""
         if self.low is None or self.high is None or self.outer:
             return 0.0

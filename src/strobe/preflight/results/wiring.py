@@ -28,7 +28,7 @@ class Normalisation(Data):
     )
 
     @property
-    def needed(self) -> tuple[str, ...]:
+    def required_statistics(self) -> tuple[str, ...]:
         """The statistics that the mode reads."""
         return READ.get(self.mode, ())
 
@@ -59,7 +59,7 @@ class Scale(Data):
     centre: Finite
     half: Finite = Field(description="σ of MEAN_STD, else half the range")
 
-    def is_apart_from(self, data: Scale, mode: str) -> bool:
+    def is_distant(self, data: Scale, mode: str) -> bool:
         """Whether it is far from that of the data; never where the data does not move."""
         near = MOST_SHIFT * data.half if mode == "MEAN_STD" else max(self.half, data.half)
         scaled = not data.half / MOST_RATIO <= self.half <= data.half * MOST_RATIO
@@ -80,7 +80,7 @@ class WiredFeature(Data):
     )
     relative: bool = Field(default=False, description="whether the policy takes it relative to the state")
 
-    def of_other_data(self, place: Place) -> dict[int, tuple[Scale, Scale]]:
+    def foreign_dimensions(self, place: Place) -> dict[int, tuple[Scale, Scale]]:
         """Return the dimensions that ``place`` normalises in another way than the data set's statistics would.
 
         The numbers that its mode reads are compared with those of ``meta/stats.json`` and those of all frames: far off
@@ -94,16 +94,21 @@ class WiredFeature(Data):
         for at, one in enumerate(here):
             there = [source[at] if at < len(source) else None for source in sources]
             known = [each for each in there if each is not None]
-            if one is not None and known and all(one.is_apart_from(each, mode) for each in known):
+            if one is not None and known and all(one.is_distant(each, mode) for each in known):
                 far[at] = one, known[0]
         return far
 
-    def unjudged(self, place: Place) -> str:
+    def missing_statistics(self, place: Place) -> str:
         """Return the statistics that the data set lacks, and its mode reads; '' where it has them."""
         own = self.ends.get(place)
-        if own is None or own.normalisation is None or not own.normalisation.needed or self.kind == "image":
+        if (
+            own is None
+            or own.normalisation is None
+            or not own.normalisation.required_statistics
+            or self.kind == "image"
+        ):
             return ""
-        return "" if self._sources(place) else " and ".join(own.normalisation.needed)
+        return "" if self._sources(place) else " and ".join(own.normalisation.required_statistics)
 
     def _sources(self, place: Place) -> list[list[Scale | None]]:
         """Return what the mode of ``place`` makes of the data set's statistics; [] where that has none for it."""
@@ -299,11 +304,15 @@ class Wiring(Data):
         if not wire.relative or own is None or own.normalisation is None or data is None or truth is None:
             return False
         absolute, norm = truth.vector(data.name), own.normalisation
-        if absolute is None or truth.relative is None or not all(norm.statistics.get(name) for name in norm.needed):
+        if (
+            absolute is None
+            or truth.relative is None
+            or not all(norm.statistics.get(name) for name in norm.required_statistics)
+        ):
             return False
         off, here = truth.relative.differing(norm.statistics), absolute.differing(norm.statistics)
-        return bool(set(norm.needed) & set(off)) and not set(norm.needed) & set(here)
+        return bool(set(norm.required_statistics) & set(off)) and not set(norm.required_statistics) & set(here)
 
-    def of_kind(self, kind: FeatureKind) -> list[WiredFeature]:
+    def select_wires(self, kind: FeatureKind) -> list[WiredFeature]:
         """Return the wires of a kind."""
         return [wire for wire in self.wires if wire.kind == kind]

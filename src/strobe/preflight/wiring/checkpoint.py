@@ -10,8 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from strobe.core.errors import UserError, in_a_line
-from strobe.core.json_text import JsonObject, parsed
+from strobe.core.errors import UserError, error_line
+from strobe.core.json_text import JsonObject, parse_json
 from strobe.core.runs.contents import contents
 from strobe.lerobot.policies.options import WEIGHTS, check_checkpoint
 
@@ -114,7 +114,7 @@ def checkpoint_folder(policy: str | Path) -> Path:
         try:
             return Path(snapshot_download(name, allow_patterns=files))
         except Exception as error:
-            reason = in_a_line(error, 120)
+            reason = error_line(error, 120)
             raise UserError(f"{name} is no folder, and the Hub does not give it: {reason}") from None
 
 
@@ -136,9 +136,9 @@ def read_checkpoint(folder: Path) -> Checkpoint:
 
 def _json(file: Path) -> JsonObject:
     try:
-        content = parsed(contents(file))
+        content = parse_json(contents(file))
     except (OSError, ValueError) as error:
-        raise UserError(f"{file} cannot be read: {in_a_line(error, 120)}") from None
+        raise UserError(f"{file} cannot be read: {error_line(error, 120)}") from None
     if not isinstance(content, dict):
         raise UserError(f"{file} holds no JSON object")
     return content
@@ -187,7 +187,7 @@ def _statistics(file: Path) -> Statistics:
     try:
         tensors = load_file(file)
     except (OSError, SafetensorError) as error:
-        raise UserError(f"{file} cannot be read: {in_a_line(error, 120)}") from None
+        raise UserError(f"{file} cannot be read: {error_line(error, 120)}") from None
     statistics: Statistics = {}
     for name, tensor in tensors.items():
         feature, _, statistic = name.rpartition(".")
@@ -206,7 +206,7 @@ def _names(file: Path) -> list[str] | None:
     try:
         with file.open("rb") as opened:
             (length,) = struct.unpack("<Q", opened.read(8))
-            header = parsed(opened.read(length)) if length <= _LARGEST_HEADER else None
+            header = parse_json(opened.read(length)) if length <= _LARGEST_HEADER else None
     except (OSError, ValueError, struct.error):
         return None
     return [name for name in header if name != "__metadata__"] if isinstance(header, dict) else None

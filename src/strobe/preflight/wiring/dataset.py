@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from strobe.core.errors import UserError
-from strobe.core.json_text import JsonObject, parsed
+from strobe.core.json_text import JsonObject, parse_json
 from strobe.core.runs.contents import contents
 from strobe.lerobot.datasets import recording
 from strobe.lerobot.datasets.fault import DatasetError
@@ -47,7 +47,7 @@ def read_dataset(root: Path) -> DatasetFeatures:
 
 def _statistics(file: Path) -> dict[str, JsonObject]:
     try:
-        content = parsed(contents(file))
+        content = parse_json(contents(file))
     except (OSError, ValueError):
         return {}  # the finder of faults says so
     return content if isinstance(content, dict) else {}

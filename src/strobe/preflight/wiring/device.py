@@ -30,11 +30,11 @@ def device_here(asked: str, asked_by: str, instead: str = "") -> DeviceHere:
         asked_by: the flag or the file that names it.
         instead: the device that a rollout takes, if it was resolved.
     """
-    there, why = _of_torch(asked) if "torch" in sys.modules else _without_torch(asked.partition(":")[0])
+    there, why = _check_torch_device(asked) if "torch" in sys.modules else _guess_device(asked.partition(":")[0])
     return DeviceHere(asked_by=asked_by, there=there, why=why, instead="" if instead == asked else instead)
 
 
-def _of_torch(asked: str) -> tuple[bool, str]:
+def _check_torch_device(asked: str) -> tuple[bool, str]:
     from strobe.core.devices.accelerators import check_device
     from strobe.core.errors import UserError
 
@@ -45,7 +45,7 @@ def _of_torch(asked: str) -> tuple[bool, str]:
     return True, "torch has it"
 
 
-def _without_torch(kind: str) -> tuple[bool | None, str]:
+def _guess_device(kind: str) -> tuple[bool | None, str]:
     system = platform.system()
     if kind == "cpu":
         return True, "every machine has one"

@@ -28,7 +28,7 @@ def add_first(wiring: Wiring, observation: Mapping[str, Any], filmed: Collection
     if robot is not None and robot.dimensions and all(name in observation for name in robot.dimensions):
         add_fed(wiring, robot.dimensions, [[float(observation[name]) for name in robot.dimensions]])
     images = []
-    for wire in wiring.of_kind("image"):
+    for wire in wiring.select_wires("image"):
         if "policy" in wire.ends and "robot" in wire.ends:
             camera = wire.ends["robot"].name.removeprefix(IMAGES)
             pattern = filmed is not None and camera not in filmed and "" not in filmed
@@ -45,7 +45,9 @@ def _image(wire: WiredFeature, camera: str, frame: Any, pattern: bool) -> FedIma
     given = pixels.reshape(-1, 3).astype(np.float32) / (255.0 if pixels.dtype == np.uint8 else 1.0)
     if not np.isfinite(given).all():
         return None
-    mean, spread, unjudged = ([], [], "this rehearsal shows a test pattern") if pattern else _trained(wire)
+    mean, spread, unjudged = (
+        ([], [], "this rehearsal shows a test pattern") if pattern else _training_image_statistics(wire)
+    )
     return FedImage(
         name=wire.name,
         camera=camera,
@@ -58,7 +60,7 @@ def _image(wire: WiredFeature, camera: str, frame: Any, pattern: bool) -> FedIma
     )
 
 
-def _trained(wire: WiredFeature) -> tuple[list[float], list[float], str]:
+def _training_image_statistics(wire: WiredFeature) -> tuple[list[float], list[float], str]:
     """Return mean and spread of the training's images, by the policy or the data set, and else why there are none."""
     why = "neither the policy nor a data set has statistics of it"
     for place in ("preprocessor", "dataset"):

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from strobe.core.errors import UserError, in_a_line
+from strobe.core.errors import UserError, error_line
 from strobe.core.json_text import JsonObject
 from strobe.core.results.answer import Result
 from strobe.lerobot.datasets.truth import glance
@@ -28,7 +28,7 @@ class WiringLook:
     wiring: Wiring | None = None
     notes: tuple[str, ...] = ()
 
-    def add_to(self, result: Result) -> None:
+    def extend_result(self, result: Result) -> None:
         """Add what was read to the answer of the run."""
         result.wiring = self.wiring
         result.notes += self.notes
@@ -56,7 +56,7 @@ def wiring_of_run(
     data = Path(dataset) if dataset is not None else None
     look = WiringLook()
     if policy is not None and Path(policy).is_dir():
-        look = _attempted(lambda: read_wiring(Path(policy), data, rename=rename, settings=settings_of(settings)))
+        look = _try_reading(lambda: read_wiring(Path(policy), data, rename=rename, settings=parse_settings(settings)))
     if data is None or not data.is_dir():
         return look
     truth = glance(data, episodes)
@@ -78,15 +78,15 @@ def wiring_of_rollout(config: Any, arguments: Iterable[str]) -> WiringLook:
     if path is None or not Path(path).is_dir():
         return WiringLook()
     given = list(arguments)
-    settings = settings_of(policy_flags(given))
-    return _attempted(lambda: read_wiring(Path(path), None, read_robot(config, given), settings=settings))
+    settings = parse_settings(policy_flags(given))
+    return _try_reading(lambda: read_wiring(Path(path), None, read_robot(config, given), settings=settings))
 
 
-def _attempted(read: Callable[[], Wiring]) -> WiringLook:
+def _try_reading(read: Callable[[], Wiring]) -> WiringLook:
     try:
         return WiringLook(read())
     except Exception as error:
-        reason = str(error) if isinstance(error, UserError) else f"{type(error).__name__}: {in_a_line(error, 120)}"
+        reason = str(error) if isinstance(error, UserError) else f"{type(error).__name__}: {error_line(error, 120)}"
         return WiringLook(notes=(f"whether the policy is wired as it was trained was not looked at: {reason}",))
 
 
@@ -96,7 +96,7 @@ def policy_flags(arguments: Iterable[str]) -> list[str]:
     return [flag for flag in flags if not flag.startswith(("--path=", "--type=", "--size="))]
 
 
-def settings_of(flags: Iterable[str]) -> JsonObject:
+def parse_settings(flags: Iterable[str]) -> JsonObject:
     """Return flags as fields and their values, as LeRobot's parser reads them: ``False`` is no text.
 
     Fields of fields, such as ``--optimizer.lr=1``, are left out.

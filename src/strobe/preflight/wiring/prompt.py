@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from strobe.core.errors import in_a_line
+from strobe.core.errors import error_line
 from strobe.preflight.results.wiring import CutPrompt, Prompt
 from strobe.preflight.wiring.checkpoint import Checkpoint
 
@@ -79,7 +79,7 @@ def _unknown_step(steps: Sequence[tuple[str, object]]) -> str | None:
 def _tokenizer(folder: Path, config: Mapping[str, object]) -> object:
     """Return the tokenizer of a step; in words why there is none, where its file is not on this machine."""
     name = str(config.get("tokenizer_name") or "")
-    file = _file_of(name, folder)
+    file = _find_tokenizer_file(name, folder)
     if file is None and not name:
         return "its tokenizer step names no tokenizer"
     if file is None:
@@ -89,10 +89,10 @@ def _tokenizer(folder: Path, config: Mapping[str, object]) -> object:
 
         return Tokenizer.from_file(str(file))
     except Exception as error:  # the library raises nothing narrower
-        return f"the tokenizer {file} cannot be read: {in_a_line(error, 120)}"
+        return f"the tokenizer {file} cannot be read: {error_line(error, 120)}"
 
 
-def _file_of(name: str, checkpoint: Path) -> Path | None:
+def _find_tokenizer_file(name: str, checkpoint: Path) -> Path | None:
     """Return the file of a tokenizer: in the checkpoint, in a folder of this name, or in the Hub's local cache."""
     saved = checkpoint / "tokenizer"  # LeRobot after 0.6.1 saves it there
     for folder in (saved, Path(name)) if name else (saved,):

@@ -31,7 +31,7 @@ class JointLimits:
     capped: bool = False
 
 
-def limits_of(robot: Any) -> JointLimits:
+def joint_limits(robot: Any) -> JointLimits:
     """Return the ends of each calibrated joint's range in the robot's unit, and where they are from.
 
     LeRobot's degrees are 0 in the middle of the calibrated range, and nothing clamps them. Joints in its other units
@@ -39,7 +39,7 @@ def limits_of(robot: Any) -> JointLimits:
     """
     limits: dict[str, tuple[float, float]] = {}
     files = []
-    for prefix, arm in arms_of(robot).items():
+    for prefix, arm in arms_by_prefix(robot).items():
         bus, calibration = getattr(arm, "bus", None), getattr(arm, "calibration", None) or {}
         if not calibration or bus is None:
             continue
@@ -54,7 +54,7 @@ def limits_of(robot: Any) -> JointLimits:
     return JointLimits(limits, ", ".join(files), capped)
 
 
-def arms_of(robot: Any) -> dict[str, Any]:
+def arms_by_prefix(robot: Any) -> dict[str, Any]:
     """Return a robot's arms by the prefix of their joints' names."""
     pair = {f"{side}_": getattr(robot, f"{side}_arm", None) for side in ("left", "right")}
     return pair if all(pair.values()) else {"": robot}
@@ -75,7 +75,7 @@ def reach(wiring: Wiring, checkpoint: Checkpoint, limits: JointLimits) -> Reach 
     (lows, highs), basis = found if found is not None else (((), ()), None)
     count = len(lows) or math.prod(wire.ends["policy"].shape)
     names = _names(wiring, wire.name, robot, data, count)
-    recorded = {} if relative is not None else _recorded(data, robot)
+    recorded = {} if relative is not None else _recorded_ranges(data, robot)
     made = Reach(
         joints=[_joint(name, number, limits, recorded) for number, name in enumerate(names)],
         basis=basis,
@@ -174,7 +174,7 @@ def _names(wiring: Wiring, action: str, robot: Feature | None, data: Feature | N
     return list(named) if named is not None else [f"{action}[{index}]" for index in range(count)]
 
 
-def _recorded(data: Feature | None, robot: Feature | None) -> dict[str, tuple[float, float]]:
+def _recorded_ranges(data: Feature | None, robot: Feature | None) -> dict[str, tuple[float, float]]:
     """Return the range of the data set's actions by the joint's name; by its number where it or the robot has none."""
     if data is None or data.normalisation is None:
         return {}

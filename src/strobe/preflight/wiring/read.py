@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from strobe.core.errors import UserError, in_a_line
+from strobe.core.errors import UserError, error_line
 from strobe.lerobot.schema import registries
 from strobe.lerobot.schema.source import UnreadableSourceError, fields
 from strobe.preflight.results.wiring import (
@@ -65,7 +65,7 @@ def read_wiring(
         return _read(policy, dataset, robot, rename or {}, task, settings or {})
     except (AttributeError, IndexError, KeyError, TypeError, ValueError) as error:
         files = f"the files of {policy}{f' or {dataset}' if dataset is not None else ''}"
-        raise UserError(f"{files} hold what LeRobot does not write there: {in_a_line(error, 120)}") from error
+        raise UserError(f"{files} hold what LeRobot does not write there: {error_line(error, 120)}") from error
 
 
 def _read(
@@ -150,13 +150,13 @@ def _wires(
     ends: dict[str, dict[Place, Feature]] = {}
     for side in ("input_features", "output_features"):
         for name, described in (checkpoint.config.get(side) or {}).items():
-            ends.setdefault(name, {})["policy"] = _of_config(name, described)
+            ends.setdefault(name, {})["policy"] = _feature_from_config(name, described)
     for place, processor in _processors(checkpoint).items():
         for normaliser in processor.normalisers:
             for name, described in normaliser.features.items():
                 if name == "action" and place == "preprocessor":
                     continue  # at inference, the preprocessor sees none
-                feature = _of_config(name, described)
+                feature = _feature_from_config(name, described)
                 feature.normalisation = Normalisation(
                     mode=str(normaliser.modes.get(str(described.get("type")), "IDENTITY")),
                     statistics=normaliser.statistics.get(name, {}),
@@ -175,7 +175,7 @@ def _wires(
     ]
 
 
-def _of_config(name: str, described: Mapping[str, Any]) -> Feature:
+def _feature_from_config(name: str, described: Mapping[str, Any]) -> Feature:
     kind = _KINDS.get(str(described.get("type")), "other")
     return Feature(name=name, kind=kind, shape=[int(size) for size in described.get("shape") or []])
 

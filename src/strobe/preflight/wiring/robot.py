@@ -10,10 +10,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from strobe.core.errors import in_a_line
+from strobe.core.errors import error_line
 from strobe.core.json_text import JsonObject
 from strobe.preflight.results.wiring import Feature, FeatureKind
-from strobe.preflight.wiring.reach import JointLimits, arms_of, limits_of
+from strobe.preflight.wiring.reach import JointLimits, arms_by_prefix, joint_limits
 
 UNITS = {"DEGREES": "degrees", "RANGE_M100_100": "−100 to 100", "RANGE_0_100": "0 to 100"}
 _JOINTS = (".pos", ".vel")  # what LeRobot's rollout hands to the policy, and takes from it
@@ -65,9 +65,9 @@ def read_robot(config: Any, arguments: Iterable[str] = ()) -> Connected:
     try:
         robot = make_robot_from_config(config.robot)
         features = _features(robot)
-        limits = limits_of(robot)
+        limits = joint_limits(robot)
     except Exception as error:  # a plug-in's robot may want its hardware at once
-        unread = f"the robot {config.robot.type} cannot be looked at without it: {in_a_line(error, 120)}"
+        unread = f"the robot {config.robot.type} cannot be looked at without it: {error_line(error, 120)}"
     cameras = getattr(config.robot, "cameras", None) or {}
     return Connected(
         robot=str(config.robot.type),
@@ -104,7 +104,7 @@ def _features(robot: Any) -> dict[str, Feature]:
 def _vector(name: str, kind: FeatureKind, robot: Any, joints: list[str]) -> Feature:
     """Return the feature of these joints, with the unit of each, '' where the robot does not say."""
     motors: dict[str, Any] = {}
-    for prefix, arm in arms_of(robot).items():
+    for prefix, arm in arms_by_prefix(robot).items():
         own = getattr(getattr(arm, "bus", None), "motors", None) or {}
         motors |= {f"{prefix}{motor}": described for motor, described in own.items()}
     modes = [getattr(motors.get(joint.rpartition(".")[0]), "norm_mode", None) for joint in joints]

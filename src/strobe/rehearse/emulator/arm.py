@@ -72,12 +72,12 @@ class EmulatedArm:
         self.port = ""
         self.ended: ArmState | None = None
         self._options = {
-            "calibration": cal.content_of(self.calibration),
+            "calibration": cal.calibration_content(self.calibration),
             "models": dict(models or dict.fromkeys(self.calibration, "sts3215")),
             "link": str(link.absolute()) if link else None,
             "latency_s": latency_ms / 1e3,
             "led": led,
-            "faults": [f.content_of(each) for each in faults],
+            "faults": [f.fault_content(each) for each in faults],
             "record": str(record.absolute()) if record else None,
         }
         self._target = ""  # the terminal behind the link
@@ -121,7 +121,7 @@ class EmulatedArm:
     def plant(self, *faults: f.Fault) -> None:
         """Let ``faults`` strike requests from now on. Raises UserError for an unknown servo."""
         for fault in faults:
-            self._ask({"plant": f.content_of(fault)}, "state")
+            self._ask({"plant": f.fault_content(fault)}, "state")
 
     def clear(self) -> None:
         """Remove all planted faults. A restarted servo and a pulled plug stay as they are."""

@@ -13,7 +13,7 @@ from typing import Any
 
 from strobe.core.errors import UserError
 from strobe.rehearse.emulator import calibration as cal
-from strobe.rehearse.emulator.bus import Brand, brand_of
+from strobe.rehearse.emulator.bus import Brand, find_brand
 from strobe.rehearse.emulator.calibration import Calibration, Joint, so101
 
 _JOINTS = ("shoulder_pan", "shoulder_lift", "elbow_flex", "wrist_flex", "wrist_roll", "gripper")
@@ -38,7 +38,7 @@ class Arm:
     @property
     def brand(self) -> Brand:
         """The maker of its servos."""
-        return brand_of(next(iter(self.models.values())))
+        return find_brand(next(iter(self.models.values())))
 
 
 def _models(*models: str) -> dict[str, str]:
@@ -111,12 +111,12 @@ class EmulatedPart:
     suffix: str = ""
 
     @property
-    def about(self) -> str:
+    def calibration_text(self) -> str:
         """The calibration that the servos' registers agree with, in words."""
         return f"a plausible {self.kind.owner}: no calibration file was found" if self.file is None else str(self.file)
 
 
-def arms_of(config: Any, part: str) -> dict[str, EmulatedPart]:
+def emulated_arms(config: Any, part: str) -> dict[str, EmulatedPart]:
     """Return arms of a robot ("robot") or of a leader ("teleop") by name: the part's, or the side's of two.
 
     Raises:
@@ -124,12 +124,14 @@ def arms_of(config: Any, part: str) -> dict[str, EmulatedPart]:
     """
     kind = _arm(part, config.type)
     if config.type not in PAIRS:
-        return {part: _emulated(config, part, part, kind, "")}
+        return {part: _emulate_part(config, part, part, kind, "")}
     before = "" if part == "robot" else f"{part} "
-    return {f"{before}{side}": _emulated(config, part, f"{part}.{side}_arm_config", kind, f"_{side}") for side in SIDES}
+    return {
+        f"{before}{side}": _emulate_part(config, part, f"{part}.{side}_arm_config", kind, f"_{side}") for side in SIDES
+    }
 
 
-def cameras_of(config: object) -> dict[str, tuple[str, str, Any]]:
+def configured_cameras(config: object) -> dict[str, tuple[str, str, Any]]:
     """Return a robot's cameras by their names in an observation: their dict's flag, their name there, their config."""
     return {
         f"{before}{short}": (flag, short, camera)
@@ -138,7 +140,7 @@ def cameras_of(config: object) -> dict[str, tuple[str, str, Any]]:
     }
 
 
-def with_ports(argv: list[str]) -> list[str]:
+def add_ports(argv: list[str]) -> list[str]:
     """Return ``argv`` with a port for each arm that it names none for: a rehearsal has its own.
 
     Raises:
@@ -176,7 +178,7 @@ def _dicts(config: object) -> Iterator[tuple[str, str, Mapping[str, object]]]:
             yield f"robot.{side}_arm_config.cameras", f"{side}_", own.cameras
 
 
-def _emulated(config: Any, part: str, flag: str, kind: Arm, suffix: str) -> EmulatedPart:
+def _emulate_part(config: Any, part: str, flag: str, kind: Arm, suffix: str) -> EmulatedPart:
     from lerobot.utils.constants import HF_LEROBOT_CALIBRATION
 
     of = "robots" if part == "robot" else "teleoperators"

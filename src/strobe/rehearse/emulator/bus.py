@@ -37,7 +37,7 @@ BRANDS = {
 }
 
 
-def brand_of(model: str) -> Brand:
+def find_brand(model: str) -> Brand:
     """Return the brand that makes ``model``. Raises ValueError for a servo that none makes."""
     for brand in BRANDS.values():
         if model in brand.models:
@@ -106,12 +106,12 @@ class UnpluggedError(Exception):
     """The adapter left the host."""
 
 
-def bus_of(calibration: Calibration, models: Mapping[str, str], *, latency_s: float = 0.0, now: float = 0.0) -> Bus:
+def make_bus(calibration: Calibration, models: Mapping[str, str], *, latency_s: float = 0.0, now: float = 0.0) -> Bus:
     """Return a bus of servos whose registers agree with ``calibration``, each in the middle of its range.
 
     ``models`` are the servos' models by joint, all of one brand. Raises ValueError for one that cannot be emulated.
     """
-    brand = brand_of(next(iter(models.values())))
+    brand = find_brand(next(iter(models.values())))
     servos = [Servo(brand.models[models[name]], joint, now=now) for name, joint in calibration.items()]
     return Bus(brand.wire, servos, latency_s=latency_s)
 
@@ -143,7 +143,7 @@ class Bus:
         self.faults.plant(fault)
 
     @property
-    def unfinished(self) -> bool:
+    def has_partial_packet(self) -> bool:
         """Whether the bytes so far end inside a packet."""
         return self._parser.waiting > 0
 
@@ -160,7 +160,7 @@ class Bus:
             {
                 id: ServoState(
                     torque=bool(servo.get(servo.model.torque)),
-                    lock=servo.model.protected(servo),
+                    lock=servo.model.is_eeprom_protected(servo),
                     goal=servo.get(servo.model.goal),
                     present=servo.get(servo.model.present),
                     temperature=servo.get(servo.model.temperature),

@@ -8,8 +8,8 @@ from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
 
-from strobe.core.errors import UserError, in_words
-from strobe.core.json_text import JsonObject, parsed
+from strobe.core.errors import UserError, os_error_reason
+from strobe.core.json_text import JsonObject, parse_json
 
 TURN = 4096  # counts of one turn
 _LAST_ID = 253
@@ -45,9 +45,9 @@ def so101() -> Calibration:
 def read(path: Path, offset: int = 2047) -> Calibration:
     """Return the joints of a calibration file by name, see `from_content`. Raises UserError for an invalid file."""
     try:
-        content = parsed(path.read_text())
+        content = parse_json(path.read_text())
     except OSError as error:
-        raise UserError(f"cannot read the calibration {path}: {in_words(error)}") from None
+        raise UserError(f"cannot read the calibration {path}: {os_error_reason(error)}") from None
     except ValueError:
         raise UserError(f"{path} is not a calibration file: it is not JSON") from None
     try:
@@ -72,10 +72,10 @@ def from_content(content: Any, offset: int = 2047) -> Calibration:
 def write(calibration: Calibration, path: Path) -> None:
     """Save ``calibration`` as LeRobot does. Missing folders are made."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps(content_of(calibration), indent=4))
+    path.write_text(json.dumps(calibration_content(calibration), indent=4))
 
 
-def content_of(calibration: Calibration) -> JsonObject:
+def calibration_content(calibration: Calibration) -> JsonObject:
     """Return a calibration file's content, for `from_content`."""
     return {name: asdict(joint) for name, joint in calibration.items()}
 

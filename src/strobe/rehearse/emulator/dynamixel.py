@@ -187,7 +187,7 @@ class XSeries(Model):
         self.motion = Motion(max_speed=rpm / 60 * TURN)
         self.factory = {**FACTORY, MODEL: number, VELOCITY_LIMIT: round(self.motion.max_speed / SPEED_UNIT)}
 
-    def calibrated(self, drive_mode: int) -> Mapping[Register, int]:
+    def calibration_registers(self, drive_mode: int) -> Mapping[Register, int]:
         return {DRIVE_MODE: drive_mode}
 
     def position(self, servo: Servo, shaft: float) -> float:
@@ -199,7 +199,7 @@ class XSeries(Model):
     def holds_position(self, servo: Servo) -> bool:
         return servo.get(MODE) in (POSITION, EXTENDED, CURRENT_POSITION)
 
-    def limited(self, servo: Servo) -> bool:
+    def is_goal_clipped(self, servo: Servo) -> bool:
         return servo.get(MODE) == POSITION
 
     def wraps(self, servo: Servo) -> bool:
@@ -211,22 +211,22 @@ class XSeries(Model):
     def answers_writes(self, servo: Servo) -> bool:
         return servo.get(STATUS_LEVEL) > 1
 
-    def protected(self, servo: Servo) -> bool:
+    def is_eeprom_protected(self, servo: Servo) -> bool:
         return bool(servo.get(TORQUE_ENABLE))
 
     def refusal(self, servo: Servo, address: int, size: int) -> int:
         touched = range(address, address + size)
-        if not READ_ONLY.isdisjoint(touched) or (self.protected(servo) and address < EEPROM_END and size):
+        if not READ_ONLY.isdisjoint(touched) or (self.is_eeprom_protected(servo) and address < EEPROM_END and size):
             return ACCESS_ERROR
         return 0
 
     def identity(self, servo: Servo) -> bytes:
         return MODEL.encode(servo.get(MODEL)) + FIRMWARE.encode(servo.get(FIRMWARE))
 
-    def restarted(self, servo: Servo) -> Mapping[Register, int]:
+    def power_on_registers(self, servo: Servo) -> Mapping[Register, int]:
         return {register: value for register, value in FACTORY.items() if register.address >= EEPROM_END}
 
-    def measured(self, servo: Servo, speed: float, load: float) -> Mapping[Register, int]:
+    def measured_registers(self, servo: Servo, speed: float, load: float) -> Mapping[Register, int]:
         return {
             PRESENT_VELOCITY: round(speed / SPEED_UNIT),
             PRESENT_CURRENT: round(self.stall * load),

@@ -160,7 +160,7 @@ class _STS3215(Model):
     low, high, offset = MIN_LIMIT, MAX_LIMIT, HOMING_OFFSET
     torque, goal, present, temperature = TORQUE_ENABLE, GOAL_POSITION, PRESENT_POSITION, PRESENT_TEMPERATURE
 
-    def calibrated(self, drive_mode: int) -> Mapping[Register, int]:
+    def calibration_registers(self, drive_mode: int) -> Mapping[Register, int]:
         return {}
 
     def position(self, servo: Servo, shaft: float) -> float:
@@ -172,7 +172,7 @@ class _STS3215(Model):
     def holds_position(self, servo: Servo) -> bool:
         return servo.get(MODE) == 0
 
-    def limited(self, servo: Servo) -> bool:
+    def is_goal_clipped(self, servo: Servo) -> bool:
         return True
 
     def wraps(self, servo: Servo) -> bool:
@@ -184,7 +184,7 @@ class _STS3215(Model):
     def answers_writes(self, servo: Servo) -> bool:
         return bool(servo.get(STATUS_LEVEL))
 
-    def protected(self, servo: Servo) -> bool:
+    def is_eeprom_protected(self, servo: Servo) -> bool:
         return bool(servo.get(LOCK))
 
     def refusal(self, servo: Servo, address: int, size: int) -> int:
@@ -193,10 +193,10 @@ class _STS3215(Model):
     def identity(self, servo: Servo) -> bytes:
         return b""
 
-    def restarted(self, servo: Servo) -> Mapping[Register, int]:
+    def power_on_registers(self, servo: Servo) -> Mapping[Register, int]:
         return {LOCK: FACTORY[LOCK], TORQUE_LIMIT: servo.get(MAX_TORQUE)}
 
-    def measured(self, servo: Servo, speed: float, load: float) -> Mapping[Register, int]:
+    def measured_registers(self, servo: Servo, speed: float, load: float) -> Mapping[Register, int]:
         return {
             PRESENT_VELOCITY: round(speed),
             PRESENT_LOAD: round(1000 * load),

@@ -22,11 +22,11 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, TextIO
 
-from strobe.core.errors import UserError, in_words
+from strobe.core.errors import UserError, os_error_reason
 from strobe.core.json_text import JsonObject
 from strobe.rehearse import faults
 from strobe.rehearse.emulator import calibration
-from strobe.rehearse.emulator.bus import Bus, Delivery, UnpluggedError, brand_of, bus_of
+from strobe.rehearse.emulator.bus import Bus, Delivery, UnpluggedError, find_brand, make_bus
 from strobe.rehearse.emulator.servo import swing
 from strobe.rehearse.emulator.wire import Packet
 
@@ -100,7 +100,7 @@ class Terminal:
         except FileExistsError:
             raise UserError(f"{link} exists already, and it is not a link to an emulated arm") from None
         except OSError as error:
-            raise UserError(f"cannot make the port {link}: {in_words(error)}") from None
+            raise UserError(f"cannot make the port {link}: {os_error_reason(error)}") from None
         self.link = link
 
 
@@ -128,7 +128,7 @@ def serve(
         while plugged and due and due[0].due_s <= now:
             terminal.write(due.popleft().data)
         wait = min(_LOOK_S, due[0].due_s - now) if due else _LOOK_S
-        if bus.unfinished:
+        if bus.has_partial_packet:
             wait = min(wait, _QUIET_S)
         ready, _, _ = select.select([control, terminal.fd] if plugged else [control], [], [], max(0.0, wait))
         now = time.monotonic()
@@ -136,7 +136,7 @@ def serve(
             if plugged and terminal.fd in ready:
                 due += bus.receive(terminal.read(), now)
                 heard = now
-            elif bus.unfinished and now - heard >= _QUIET_S:
+            elif bus.has_partial_packet and now - heard >= _QUIET_S:
                 due += bus.quiet(now)
         except UnpluggedError:
             plugged = False
@@ -173,8 +173,8 @@ def main() -> int:
 def _run(options: Mapping[str, Any]) -> int:
     now = time.monotonic()
     models = options["models"]
-    joints = calibration.from_content(options["calibration"], brand_of(next(iter(models.values()))).offset)
-    bus = bus_of(joints, models, latency_s=options["latency_s"], now=now)
+    joints = calibration.from_content(options["calibration"], find_brand(next(iter(models.values()))).offset)
+    bus = make_bus(joints, models, latency_s=options["latency_s"], now=now)
     if options["led"]:
         for joint in joints.values():
             bus.servos[joint.id].hand = swing(joint.range_min, joint.range_max, now)
@@ -237,7 +237,7 @@ def _recording(bus: Bus, path: str | None) -> Iterator[None]:
     try:
         out = open(path, "w")  # noqa: SIM115  closed below, and an error in it is the user's
     except OSError as error:
-        raise UserError(f"cannot write the packets to {path}: {in_words(error)}") from None
+        raise UserError(f"cannot write the packets to {path}: {os_error_reason(error)}") from None
     with out:
         bus.on_packet = lambda now, packet: _record(out, bus, now, packet)
         yield

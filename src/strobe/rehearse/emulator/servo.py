@@ -54,7 +54,7 @@ class Motion:
     max_speed: float = 3000.0  # counts/s
     lag_s: float = 0.04
 
-    def after(self, distance: float, seconds: float, max_speed: float) -> float:
+    def remaining_distance(self, distance: float, seconds: float, max_speed: float) -> float:
         """Return the distance to the goal that remains after ``seconds`` (counts), in closed form."""
         size = abs(distance)
         slowing = max_speed * self.lag_s  # from here on the speed falls with the distance
@@ -77,10 +77,10 @@ def swing(low: int, high: int, begun: float) -> Callable[[float], float]:
         begun: seconds, when the joint is in the middle.
     """
 
-    def at(now: float) -> float:
+    def swing_position(now: float) -> float:
         return (low + high) / 2 + _SWING / 2 * (high - low) * math.sin(math.tau * (now - begun) / _SWING_S)
 
-    return at
+    return swing_position
 
 
 class Model(ABC):
@@ -114,7 +114,7 @@ class Model(ABC):
     temperature: Register
 
     @abstractmethod
-    def calibrated(self, drive_mode: int) -> Mapping[Register, int]:
+    def calibration_registers(self, drive_mode: int) -> Mapping[Register, int]:
         """Return further registers that a calibration file's joint sets."""
 
     @abstractmethod
@@ -130,7 +130,7 @@ class Model(ABC):
         """Return whether the servo's mode drives to the goal."""
 
     @abstractmethod
-    def limited(self, servo: Servo) -> bool:
+    def is_goal_clipped(self, servo: Servo) -> bool:
         """Return whether its mode clips the goal to the limits."""
 
     @abstractmethod
@@ -146,7 +146,7 @@ class Model(ABC):
         """Return whether it confirms writes."""
 
     @abstractmethod
-    def protected(self, servo: Servo) -> bool:
+    def is_eeprom_protected(self, servo: Servo) -> bool:
         """Return whether its EEPROM is protected now."""
 
     @abstractmethod
@@ -158,11 +158,11 @@ class Model(ABC):
         """Return the data of its answer to a ping."""
 
     @abstractmethod
-    def restarted(self, servo: Servo) -> Mapping[Register, int]:
+    def power_on_registers(self, servo: Servo) -> Mapping[Register, int]:
         """Return the registers outside the EEPROM that do not begin as 0 after a loss of power."""
 
     @abstractmethod
-    def measured(self, servo: Servo, speed: float, load: float) -> Mapping[Register, int]:
+    def measured_registers(self, servo: Servo, speed: float, load: float) -> Mapping[Register, int]:
         """Return further measured registers, at ``speed`` (counts/s) and ``load`` (-1 to 1)."""
 
 
@@ -205,7 +205,7 @@ class Servo:
         self._at = now
         self._memory = bytearray(model.memory)
         own = {model.id: joint.id, model.low: joint.range_min, model.high: joint.range_max}
-        own |= {model.offset: joint.homing_offset, **model.calibrated(joint.drive_mode)}
+        own |= {model.offset: joint.homing_offset, **model.calibration_registers(joint.drive_mode)}
         for register, value in {**model.factory, **own}.items():
             self.set(register, value)
         self._saved = bytes(self._memory[: model.eeprom_end])
@@ -248,7 +248,7 @@ class Servo:
             limit = min(self.model.max_speed(self), self.motion.max_speed)
             here = self.model.position(self, self.shaft)
             distance = self._goal() - here
-            remaining = self.motion.after(distance, seconds, limit)
+            remaining = self.motion.remaining_distance(distance, seconds, limit)
             self.shaft = self.model.shaft(self, here + distance - remaining)
             speed = max(-limit, min(limit, remaining / self.motion.lag_s))
             load = speed / self.motion.max_speed
@@ -268,7 +268,7 @@ class Servo:
         if error := self.model.refusal(self, address, len(data)):
             return error
         model = self.model
-        had_torque, protected = self.get(model.torque), model.protected(self)
+        had_torque, protected = self.get(model.torque), model.is_eeprom_protected(self)
         saved = bytearray(self._saved)
         for at, byte in enumerate(data, address):
             if at < len(self._memory) and at not in model.read_only:
@@ -284,7 +284,7 @@ class Servo:
     def restart(self) -> None:
         """Lose power for a moment: torque goes off, only saved registers remain. The shaft stays."""
         self._memory = bytearray(self._saved).ljust(self.model.memory, b"\0")
-        for register, value in self.model.restarted(self).items():
+        for register, value in self.model.power_on_registers(self).items():
             self.set(register, value)
         self._show(0.0, 0.0)
         self.set(self.model.goal, self.get(self.model.present))
@@ -293,12 +293,12 @@ class Servo:
         model = self.model
         goal, low, high = self.get(model.goal), self.get(model.low), self.get(model.high)
         # The servo clips; LeRobot's driver does not.
-        return min(high, max(low, goal)) if model.limited(self) and low < high else goal
+        return min(high, max(low, goal)) if model.is_goal_clipped(self) and low < high else goal
 
     def _show(self, speed: float, load: float) -> None:
         model = self.model
         position = round(model.position(self, self.shaft))
         self.set(model.present, position % TURN if model.wraps(self) else position)
         self.set(model.temperature, round(self._temperature))
-        for register, value in model.measured(self, speed, load).items():
+        for register, value in model.measured_registers(self, speed, load).items():
             self.set(register, value)

@@ -37,7 +37,7 @@ def robot_slower(result: RolloutResult, _: Thresholds) -> Found:
     bench = result.rollout.bench
     if bench is None or bench.verdict is None or not bench.shares:
         return
-    on_bench, on_robot, ratio = bench.of("bench"), bench.of("robot"), bench.verdict.ratio
+    on_bench, on_robot, ratio = bench.call_times("bench"), bench.call_times("robot"), bench.verdict.ratio
     if on_bench is None or on_robot is None or bench.verdict.kind != "slower" or ratio < 1 + MIN_ROBOT_COST:
         return
     cause = bench.shares[0].cause

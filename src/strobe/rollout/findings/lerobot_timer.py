@@ -25,7 +25,7 @@ def timers_disagree(result: RolloutResult, _: Thresholds) -> Found:
     Why: One of the two misses ticks, or counts a pause. No rate of this run can be trusted until it is known which.
     Do: Compare the table of ticks with *What LeRobot's own timer said*, and please report it with the events file.
     """
-    pace, said = result.rollout.pace, rate_of(result.rollout.cadence)
+    pace, said = result.rollout.pace, parse_last_summary(result.rollout.cadence)
     if pace is None or said is None:
         return
     rate, seconds = said
@@ -36,7 +36,7 @@ def timers_disagree(result: RolloutResult, _: Thresholds) -> Found:
         }  # fmt: skip
 
 
-def rate_of(report: str) -> tuple[float, float] | None:
+def parse_last_summary(report: str) -> tuple[float, float] | None:
     """Return ticks per second and seconds of the last summary in a report of LeRobot's timer; None without one."""
     found = _SAID.findall(report)
     try:

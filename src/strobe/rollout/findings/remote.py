@@ -49,7 +49,7 @@ def starving(result: RolloutResult, thresholds: Thresholds) -> Iterator[Finding]
         f"{queue.starved:,} of {pace.ticks:,} ticks sent nothing, {queue.longest_ms:,.0f} ms in one go; "
         f"a round trip takes {remote.trip.p95:,.0f} ms (95 %)."
     )
-    if filtered(remote):
+    if has_dropped_observations(remote):
         yield from _similar(remote, share, seen)
     else:
         yield from _late(result, remote, share, seen)
@@ -99,12 +99,12 @@ def failing(result: RolloutResult, _: Thresholds) -> Found:
             requests = f"{count:,} {'request' if count == 1 else 'requests'} for a chunk"
             where = " in the policy server" if failure.place else ""
         exception = failure.error.partition(":")[0].partition(",")[0]
-        raised, dropped = _raised(failure), _dropped_since(remote)
-        why, do = _price(failure), _without_failure(result, failure)
+        raised, dropped = _describe_failure(failure), _dropped_since(remote)
+        why, do = _price(failure), _failure_remedy(result, failure)
         yield {"count": count, "error": failure.error, "place": failure.place}, locals()
 
 
-def _raised(failure: Failure) -> str:
+def _describe_failure(failure: Failure) -> str:
     if not failure.place:
         return f"{failure.error}."
     source = f", at `{failure.source}`" if failure.source else ""
@@ -130,7 +130,7 @@ def _price(failure: Failure) -> str:
     return "The client gets only gRPC's status, logs it and goes on. Without a chunk the robot has no action."
 
 
-def _without_failure(result: RolloutResult, failure: Failure) -> str:
+def _failure_remedy(result: RolloutResult, failure: Failure) -> str:
     kind, remote = result.subject.kind, result.rollout.remote
     if not failure.place:
         return "Look at the server's own log, or run the server in Strobe: `strobe rollout -- policy_server …`."
@@ -148,7 +148,7 @@ def _without_failure(result: RolloutResult, failure: Failure) -> str:
 
 
 @finding("no-chunk", "warning")
-def no_chunk(result: RolloutResult, _: Thresholds) -> Found:
+def empty_chunks(result: RolloutResult, _: Thresholds) -> Found:
     """The policy server sent an empty answer to each request for a chunk.
 
     Seen: {empty:,} answers had no chunk, and no answer had one. The client sent {observations:,} observations.
@@ -161,7 +161,7 @@ def no_chunk(result: RolloutResult, _: Thresholds) -> Found:
         yield {"empty": remote.empty, "observations": remote.observations}
 
 
-def filtered(remote: Remote) -> bool:
+def has_dropped_observations(remote: Remote) -> bool:
     """Whether most round trips after the first had to wait for an empty queue, since observations were dropped."""
     return remote.asked_late > 0 and remote.asked_late >= (remote.trips - 1) / 2
 
@@ -192,4 +192,4 @@ def _enough(result: RolloutResult, remote: Remote) -> str:
     )
 
 
-RULES = (failing, no_chunk, serialisation, starving)
+RULES = (failing, empty_chunks, serialisation, starving)

@@ -36,7 +36,12 @@ def _trouble(rollout: Rollout, thresholds: Thresholds) -> list[Finding]:
     if (bus := rollout.bus) is None:
         return []
     arm = f" of the arm '{bus.arm}'" if bus.arm else ""
-    worst = (_stale(rollout, bus), _stopped_answering(rollout.error, bus, arm), _lost(bus, arm), _damaged(bus, arm))
+    worst = (
+        _stale(rollout, bus),
+        _stopped_answering(rollout.error, bus, arm),
+        _lost_answers(bus, arm),
+        _damaged_answers(bus, arm),
+    )
     return list(islice(chain(*worst, _slow(bus, arm, thresholds)), 1))
 
 
@@ -73,7 +78,7 @@ def _stopped_answering(error: str, bus: Bus, arm: str) -> Found:
 
 
 @finding("lost-answers", "warning")
-def _lost(bus: Bus, arm: str) -> Found:
+def _lost_answers(bus: Bus, arm: str) -> Found:
     """Motors{arm} did not answer in time, and the driver repeated its request.
 
     Seen: {lost:,} tries in {bus.failed_reads:,} of {reads:,} reads had no answer. Such a read took {failed_ms:,.1f} ms
@@ -88,7 +93,7 @@ def _lost(bus: Bus, arm: str) -> Found:
 
 
 @finding("damaged-answers", "warning")
-def _damaged(bus: Bus, arm: str) -> Found:
+def _damaged_answers(bus: Bus, arm: str) -> Found:
     """Answers of the motors{arm} were damaged, and the driver repeated its request.
 
     Seen: {damaged:,} tries in {bus.failed_reads:,} of {reads:,} reads. Such a read took {bus.failed_ms.median:,.1f} ms
@@ -127,13 +132,13 @@ def turns(result: RolloutResult, thresholds: Thresholds) -> Iterator[Finding]:
     """A control thread that waits for a CPU, or for the interpreter."""
     rollout, bus = result.rollout, result.rollout.bus
     if bus is not None and waits_for_interpreter(rollout, thresholds):
-        yield from _no_interpreter(bus)
+        yield from _fighting_threads(bus)
     elif rollout.turns is not None and waits_for_cpu(rollout, thresholds):
-        yield from _no_cpu(rollout.turns, policy=rollout.inference is not None and rollout.engine not in ELSEWHERE)
+        yield from _missing_cpu(rollout.turns, policy=rollout.inference is not None and rollout.engine not in ELSEWHERE)
 
 
 @finding("threads-fight", "warning")
-def _no_interpreter(bus: Bus) -> Found:
+def _fighting_threads(bus: Bus) -> Found:
     """Other threads of this process hold up the control loop.
 
     Seen: A read of the motors took {bus.ms.median:,.1f} ms (median; 95 % within {bus.ms.p95:,.1f}) and had a CPU for
@@ -147,7 +152,7 @@ def _no_interpreter(bus: Bus) -> Found:
 
 
 @finding("{rule}", "warning", ("busy-machine", "busy-process"))
-def _no_cpu(turns: Turns, *, policy: bool) -> Found:
+def _missing_cpu(turns: Turns, *, policy: bool) -> Found:
     """A control thread that is ready and has no CPU.
 
     Title: {who} the CPU from the control loop
@@ -239,19 +244,19 @@ def cameras(result: RolloutResult, thresholds: Thresholds) -> Iterator[Finding]:
     late = waits_for_interpreter(rollout, thresholds) or waits_for_cpu(rollout, thresholds)
     for camera in rollout.cameras:
         if camera.frozen_frames >= FEW_FRAMES and camera.frozen_ms >= FROZEN_PERIODS * 1e3 / rollout.fps:
-            yield from _frozen(camera)
+            yield from _frozen_camera(camera)
         elif late:
             continue  # a camera's own thread waits as the loop does
         elif camera.fresh_hz < MIN_FRESH * wanted:
-            yield from _repeated(camera, rollout, pace)
+            yield from _repeated_frames(camera, rollout, pace)
         elif camera.longest_ms >= thresholds.camera_stall * 1e3 / wanted:
-            yield from _stalled(camera)
+            yield from _camera_stall(camera)
         elif camera.age is not None and camera.age.median >= thresholds.frame_age_ms:
             yield from _old(camera, camera.age, rollout)
 
 
 @finding("repeated-frames", "warning")
-def _repeated(seen: Camera, rollout: Rollout, pace: Pace) -> Found:
+def _repeated_frames(seen: Camera, rollout: Rollout, pace: Pace) -> Found:
     """Camera {camera} is slower than the loop.
 
     Seen: {fresh_hz:.1f} different frames per second; the loop reads it at {pace.held_hz:.1f} Hz.{aged}
@@ -269,7 +274,7 @@ def _repeated(seen: Camera, rollout: Rollout, pace: Pace) -> Found:
 
 
 @finding("camera-stall", "warning")
-def _stalled(seen: Camera) -> Found:
+def _camera_stall(seen: Camera) -> Found:
     """Camera {camera} stood still for {longest_ms:,.0f} ms.
 
     Seen: From {seen.longest_from_s:.1f} s on the loop saw one frame for {longest_ms:,.0f} ms. Over the whole run it saw
@@ -282,7 +287,7 @@ def _stalled(seen: Camera) -> Found:
 
 
 @finding("camera-frozen", "warning")
-def _frozen(seen: Camera) -> Found:
+def _frozen_camera(seen: Camera) -> Found:
     """Camera {camera} gave new frames with the same picture for {frozen_ms:,.0f} ms.
 
     Seen: From {seen.frozen_from_s:.1f} s on, {seen.frozen_frames:,} frames in a row were equal in every pixel that was

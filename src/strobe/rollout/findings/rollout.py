@@ -20,7 +20,7 @@ FEW_CALLS = 3  # fewest late calls after the first that show slow calls, rather 
 
 
 @finding("recording-damaged", "warning")
-def damaged(result: RolloutResult | ReplayResult, _: Thresholds) -> Found:
+def damaged_recording(result: RolloutResult | ReplayResult, _: Thresholds) -> Found:
     """The recording is damaged.
 
     Seen: {lost:capital}.
@@ -66,7 +66,7 @@ def slow_loop(result: RolloutResult, thresholds: Thresholds) -> Found:
     if _asks_the_policy(rollout, pace) and late < FEW_CALLS:
         return
     on_the_bus = "motors" in pace.late_part and explains(rollout, thresholds)
-    if on_the_bus or waits_for_interpreter(rollout, thresholds) or _for_want_of_cpu(rollout, pace, thresholds):
+    if on_the_bus or waits_for_interpreter(rollout, thresholds) or _is_cpu_starved(rollout, pace, thresholds):
         return  # another finding says why
     rule, why, do = _cause(rollout, pace)
     title, tick_ms, spent = _SLOW[rule].format(part=pace.late_part), 1e3 / pace.asked_hz, ""
@@ -90,7 +90,7 @@ def _asks_the_policy(rollout: Rollout, pace: Pace) -> bool:
     return rollout.engine == "sync" and pace.late_part in _ASKING
 
 
-def _for_want_of_cpu(rollout: Rollout, pace: Pace, thresholds: Thresholds) -> bool:
+def _is_cpu_starved(rollout: Rollout, pace: Pace, thresholds: Thresholds) -> bool:
     """Whether ticks are late since the thread waits for a CPU, and not by their own work as well."""
     if rollout.turns is None or not waits_for_cpu(rollout, thresholds):
         return False
@@ -157,7 +157,7 @@ def never_moves(result: RolloutResult, _: Thresholds) -> Found:
     Do: {do}
     """
     rollout, inference = result.rollout, result.rollout.inference
-    if _stands_still(rollout) and inference is not None and rollout.unfinished is None:
+    if _is_robot_idle(rollout) and inference is not None and rollout.unfinished is None:
         chunk, do, lasts = inference.chunk, _longer_chunks(rollout, inference), ""
         if chunk is not None:
             lasts = f", a chunk of {chunk:,} actions lasts {1e3 * chunk / rollout.fps:,.0f} ms"
@@ -186,7 +186,7 @@ def unfinished_call(result: RolloutResult, _: Thresholds) -> Found:
     yield {"run_s": call.run_s, "call_s": call.ms / 1e3}, locals()
 
 
-def _stands_still(rollout: Rollout) -> bool:
+def _is_robot_idle(rollout: Rollout) -> bool:
     inference = rollout.inference
     return rollout.engine == "rtc" and inference is not None and 0 < inference.calls == inference.useless
 
@@ -216,7 +216,7 @@ def starvation(result: RolloutResult, thresholds: Thresholds) -> Found:
     """
     rollout, inference, queue = result.rollout, result.rollout.inference, result.rollout.queue
     pace = rollout.pace
-    if pace is None or inference is None or rollout.engine != "rtc" or _stands_still(rollout):
+    if pace is None or inference is None or rollout.engine != "rtc" or _is_robot_idle(rollout):
         return
     share, call_ms = queue.starved / pace.ticks, _call_ms(inference)
     if share < thresholds.ticks_starved:
@@ -236,7 +236,7 @@ def poisoned_delay(result: RolloutResult, _: Thresholds) -> Iterator[Finding]:
     """One slow call, mostly the first, that every later call's delay is still taken from."""
     rollout, inference = result.rollout, result.rollout.inference
     delays = inference.delays if inference is not None else None
-    if delays is None or inference is None or _stands_still(rollout):
+    if delays is None or inference is None or _is_robot_idle(rollout):
         return
     first = delays.first_needed + 1 >= delays.assumed.median
     if first:
@@ -345,4 +345,4 @@ def stamps(result: RolloutResult, _: Thresholds) -> Found:
     yield {"off": off, "dataset_fps": frames.dataset_fps}, locals()
 
 
-RULES = (damaged, slow_loop, never_moves, unfinished_call, starvation, poisoned_delay, seam_jumps, stamps)
+RULES = (damaged_recording, slow_loop, never_moves, unfinished_call, starvation, poisoned_delay, seam_jumps, stamps)

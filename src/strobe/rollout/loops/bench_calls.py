@@ -59,12 +59,12 @@ class CallWatch:
         """The call that began is over."""
         begun, self._begun = self._begun, None
         if begun is not None:
-            used = _since(begun)
+            used = _thread_use(begun)
             waited = -1 if used.waited is None else used.waited
             self._append(("used", begun[0], begun[0] + used.wall, used.cpu, waited))
 
     @property
-    def refused(self) -> str:
+    def refusal_reason(self) -> str:
         """The reason why the policy cannot be called again now; '' if it can."""
         robot = self._robot()
         if robot is not None and getattr(robot, "is_connected", True):
@@ -81,11 +81,11 @@ class CallWatch:
         if self._chunks:
             begun = host_ns(), cpu_ns(), waited_ns()
             self._chunk(args, kwargs)
-            return _since(begun)
+            return _thread_use(begun)
         self._policy.reset()  # forgets the actions that are left, so that the next one takes a call
         begun = host_ns(), cpu_ns(), waited_ns()
         self._action(args[0] if args else kwargs["obs_frame"])
-        return _since(begun)
+        return _thread_use(begun)
 
     def _chunk(self, args: tuple[Any, ...], kwargs: dict[str, object]) -> None:
         """As lerobot/rollout/inference/rtc.py does it."""
@@ -104,7 +104,7 @@ class CallWatch:
             self._after(action).squeeze(0).cpu()
 
 
-def _since(begun: tuple[int, int, int | None]) -> ThreadUse:
+def _thread_use(begun: tuple[int, int, int | None]) -> ThreadUse:
     start, cpu, waited = begun
     now = waited_ns()
     used = cpu_ns() - cpu

@@ -63,7 +63,7 @@ class CameraProbe:
         if frame is self._last:
             return SAME
         self._last, before = frame, self._seen
-        self._seen = _sampled(frame)
+        self._seen = _sample_pixels(frame)
         return FROZEN if before and self._seen == before else FRESH
 
     def _age(self, frame: object, now: int) -> int:
@@ -79,7 +79,7 @@ def _camera_rows(name: str, section: str, start: int, end: int, thread: int, fre
     return [("s", section, start, end, thread), ("camera", end, name, fresh, age)]
 
 
-def _sampled(frame: Any) -> bytes:
+def _sample_pixels(frame: Any) -> bytes:
     """Return some pixels of a frame, of one of its colours; nothing of what is no picture."""
     try:
         step = max(1, frame.shape[0] // _ACROSS)
@@ -158,18 +158,18 @@ def cpu_use() -> tuple[int, int, int]:
     return UNKNOWN if waited is None else waited, time.process_time_ns(), everyone
 
 
-def type_of(device: Any) -> str:
+def device_type(device: Any) -> str:
     """Return the type of a robot or leader, as its flag names it; where it keeps no config, its own name."""
     return str(getattr(getattr(device, "config", None), "type", None) or device.name)
 
 
-def cameras_of(robot: object) -> dict[str, object]:
+def robot_cameras(robot: object) -> dict[str, object]:
     """Return the robot's cameras by their names in an observation; none where it keeps them elsewhere.
 
     In a robot of several arms, the name of an arm's own camera begins with the arm's.
     """
     own = _cameras(robot)
-    arms = {name: arm for name, arm in _arms_of(robot, "send_action").items() if isinstance(_cameras(arm), dict)}
+    arms = {name: arm for name, arm in _robot_arms(robot, "send_action").items() if isinstance(_cameras(arm), dict)}
     if len(arms) < 2:
         return dict(own) if isinstance(own, dict) else {}
     shared = _cameras(getattr(robot, "config", None)) or {}  # one of the arms opens them
@@ -180,21 +180,21 @@ def cameras_of(robot: object) -> dict[str, object]:
     }
 
 
-def buses_of(robot: object, method: str = "send_action") -> dict[str, object]:
+def motor_buses(robot: object, method: str = "send_action") -> dict[str, object]:
     """Return the motor buses of a robot or leader by the arm's name; '' is the robot itself, or its only arm.
 
     Args:
         method: that a part has which is an arm.
     """
     buses: dict[str, object] = {}
-    for name, part in ({"": robot} | _arms_of(robot, method)).items():
+    for name, part in ({"": robot} | _robot_arms(robot, method)).items():
         bus = getattr(part, "bus", None)
         if hasattr(bus, "sync_read") and all(bus is not other for other in buses.values()):
             buses[name] = bus
     return buses if len(buses) > 1 else dict(zip([""], buses.values(), strict=False))
 
 
-def _arms_of(robot: object, method: str) -> dict[str, object]:
+def _robot_arms(robot: object, method: str) -> dict[str, object]:
     """Return parts of a robot that are robots themselves, by name: ``left_arm`` is "left"."""
     return {name.strip("_").removesuffix("_arm"): part for name, part in vars(robot).items() if hasattr(part, method)}
 

@@ -22,8 +22,8 @@ from dataclasses import replace
 from itertools import chain
 from pathlib import Path
 
-from strobe.core.errors import UserError, in_words
-from strobe.core.json_text import parsed
+from strobe.core.errors import UserError, os_error_reason
+from strobe.core.json_text import parse_json
 from strobe.core.timeline import sections
 from strobe.core.timeline.clock import host_ns
 from strobe.rollout.loops.events import Row
@@ -113,7 +113,7 @@ class Log:
                     file.write(end.add(line))
                 file.write(f"{json.dumps(end.to_json())}\n".encode())
         except (OSError, ValueError, TypeError) as error:
-            self.failed = in_words(error) if isinstance(error, OSError) else str(error)
+            self.failed = os_error_reason(error) if isinstance(error, OSError) else str(error)
 
     def _lines(self) -> Iterator[str]:
         while self._held:
@@ -181,23 +181,23 @@ def read(file: Path) -> tuple[Header, Rows]:
     rest = iter(lines)
     try:
         first = next(rest, b"")
-        header = Header.from_json(parsed(first))
+        header = Header.from_json(parse_json(first))
     except OSError as error:
-        raise UserError(f"cannot read {file}: {in_words(error)}") from None
+        raise UserError(f"cannot read {file}: {os_error_reason(error)}") from None
     except ValueError:
         raise UserError(f"{file} is not the log of a rollout: name the .events file that a killed run left") from None
     lines.end.add(first)
     rows = Rows((), ends=header.ends)
-    rows._rows = _events_of(rest, lines, rows)
+    rows._rows = _read_events(rest, lines, rows)
     return header, rows
 
 
-def _events_of(rest: Iterator[bytes], lines: _Lines, rows: Rows) -> Iterator[Row]:
+def _read_events(rest: Iterator[bytes], lines: _Lines, rows: Rows) -> Iterator[Row]:
     """Yield the events of the ``rest`` of the lines, then tell ``rows`` what was lost."""
     end, bad = None, 0
     for line in rest:
         try:
-            batch = parsed(line)
+            batch = parse_json(line)
         except ValueError:
             batch = None
         if isinstance(batch, dict) and end is None:

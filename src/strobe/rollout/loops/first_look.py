@@ -44,17 +44,17 @@ class FirstLook(Instrument):
         from lerobot.rollout import context
 
         self._body.callback(self._own.close)
-        self._wrap(context, "make_robot_from_config", self._made)
+        self._wrap(context, "make_robot_from_config", self._make_robot)
         return self
 
-    def _made(self, inner: Call, *args: object, **kwargs: object) -> object:
+    def _make_robot(self, inner: Call, *args: object, **kwargs: object) -> object:
         robot = inner(*args, **kwargs)
-        for name, around in (("configure", self._configured), ("get_observation", self._observed)):
+        for name, around in (("configure", self._configure_robot), ("get_observation", self._get_first_observation)):
             if hasattr(type(robot), name):
                 self._wrap(type(robot), name, around, self._own)
         return robot
 
-    def _configured(self, inner: Call, robot: Any, *args: object, **kwargs: object) -> object:
+    def _configure_robot(self, inner: Call, robot: Any, *args: object, **kwargs: object) -> object:
         with suppress(Exception):  # LeRobot's own first observation is looked at instead
             if robot.is_connected:  # bus and cameras
                 self._before_torque = True
@@ -62,7 +62,7 @@ class FirstLook(Instrument):
         self._before_torque = False
         return inner(robot, *args, **kwargs)
 
-    def _observed(self, inner: Call, robot: Any, *args: object, **kwargs: object) -> object:
+    def _get_first_observation(self, inner: Call, robot: Any, *args: object, **kwargs: object) -> object:
         observation: Any = inner(robot, *args, **kwargs)
         self._own.close()
         with suppress(Exception):

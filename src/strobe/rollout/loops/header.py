@@ -19,12 +19,12 @@ from lerobot.utils.import_utils import register_third_party_plugins
 from pydantic import Field, TypeAdapter
 
 from strobe.core.errors import UserError
-from strobe.core.families.registry import registered
-from strobe.core.json_text import JsonObject, parsed
+from strobe.core.families.registry import find_family
+from strobe.core.json_text import JsonObject, parse_json
 from strobe.core.results.subject import SubjectInfo
-from strobe.core.runs.seal import is_sealed, seal_of
-from strobe.lerobot.flags.lerobot_flags import joined, patched_arguments
-from strobe.lerobot.flags.lerobot_flags import parsed as parsed_flags
+from strobe.core.runs.seal import compute_seal, is_sealed
+from strobe.lerobot.flags.lerobot_flags import join_flag_values, patched_arguments
+from strobe.lerobot.flags.lerobot_flags import parse_config as parsed_flags
 from strobe.lerobot.policies import lerobot_policies
 from strobe.rollout.results.rollout import EngineName
 
@@ -101,14 +101,14 @@ class Header:
     @property
     def is_own(self) -> bool:
         """Whether this user recorded the run on this machine, by the seal: else what it names is a stranger's word."""
-        return is_sealed(self._named, self.seal)
+        return is_sealed(self._sealed_content, self.seal)
 
-    def sealed(self) -> Header:
+    def add_seal(self) -> Header:
         """Return the header with this user's seal."""
-        return replace(self, seal=seal_of(self._named))
+        return replace(self, seal=compute_seal(self._sealed_content))
 
     @property
-    def _named(self) -> JsonObject:
+    def _sealed_content(self) -> JsonObject:
         return {"arguments": self.arguments, "policy": self.policy, "made": self.made}
 
     @classmethod
@@ -124,7 +124,7 @@ class Header:
 _ADAPTER = TypeAdapter(Header)
 
 
-def subject_of(
+def make_subject(
     kind: str, source: str, inputs: str, parameters: int = 0, weight_bytes: int = 0, **more: Any
 ) -> SubjectInfo:
     """Return what a run shows of its policy of type ``kind``, or of the robot that has none.
@@ -134,7 +134,7 @@ def subject_of(
         inputs: where observations come from, in words.
         more: further fields of `SubjectInfo`.
     """
-    family = registered(kind)
+    family = find_family(kind)
     return SubjectInfo(
         name=kind,
         kind=kind,
@@ -148,7 +148,7 @@ def subject_of(
     )
 
 
-def header_of(context: Any) -> Header:
+def make_header(context: Any) -> Header:
     """Return the header of a run of lerobot-rollout, from what its ``build_rollout_context`` made."""
     config, policy = context.runtime.cfg, context.policy.policy
     kind, path = config.policy.type, config.policy.pretrained_path
@@ -157,7 +157,7 @@ def header_of(context: Any) -> Header:
     engine = config.inference
     rtc_config = getattr(engine, "rtc", None)
     header = Header(
-        subject=subject_of(
+        subject=make_subject(
             kind,
             "random weights" if path is None else Path(str(path)).name,
             f"the robot {robot}, {sum(isinstance(shape, tuple) for shape in features)} cameras",
@@ -179,7 +179,7 @@ def header_of(context: Any) -> Header:
         compiled=bool(config.use_torch_compile),
     )
     try:
-        return replace(header, **_for_a_replay(context)).sealed()
+        return replace(header, **_replay_fields(context)).add_seal()
     except Exception:  # a LeRobot that keeps these elsewhere: the rest is worth having without them
         return header
 
@@ -190,7 +190,7 @@ def argument(flag: str) -> str:
     return given[-1] if given else ""
 
 
-def _for_a_replay(context: Any) -> JsonObject:
+def _replay_fields(context: Any) -> JsonObject:
     """Return the fields of the header that `strobe replay` builds the same policy and engine from."""
     config = context.runtime.cfg
     policy, robot = config.policy, context.hardware.robot_wrapper
@@ -200,7 +200,7 @@ def _for_a_replay(context: Any) -> JsonObject:
     return {
         "arguments": sys.argv[1:],  # lent to LeRobot's parser: those of lerobot-rollout
         "policy": str(path.resolve()) if path.exists() else str(path),
-        "made": parsed((path / MADE).read_text()) if (path / MADE).exists() else [],
+        "made": parse_json((path / MADE).read_text()) if (path / MADE).exists() else [],
         "task": config.dataset.single_task if config.dataset is not None else config.task,
         "rtc": None if rtc_config is None else json.loads(json.dumps(asdict(rtc_config), default=str)),
         "warmups": config.compile_warmup_inferences,
@@ -226,7 +226,7 @@ _EXAMPLES = {
 def checked_arguments(argv: Sequence[str], command: str, *needed: str) -> list[str]:
     """Return ``argv`` as ``--a=1``. Raises UserError for help, and where one of the ``needed`` flags is missing."""
     register_third_party_plugins()
-    arguments = joined(argv, command)
+    arguments = join_flag_values(argv, command)
     given = {argument.removeprefix("--").split("=", 1)[0] for argument in arguments}
     if "help" in given:
         raise UserError(f"`{command} --help` lists its flags; Strobe's own flags come before the --")
@@ -236,7 +236,7 @@ def checked_arguments(argv: Sequence[str], command: str, *needed: str) -> list[s
     return arguments
 
 
-def config_of(arguments: list[str], command: str, config_class: type[Config]) -> Config:
+def parse_config(arguments: list[str], command: str, config_class: type[Config]) -> Config:
     """Return the config that LeRobot's ``command`` makes of ``arguments``; nothing is connected. Raises UserError."""
     with patched_arguments(arguments, command):
         return parsed_flags(arguments, config_class, lambda _: None, command)

@@ -180,13 +180,13 @@ class LoopWatch(Instrument):
             signal.signal(number, interrupt)
             self._body.callback(signal.signal, number, before)
 
-    def _rest_at(self, *ends: tuple[object, str]) -> None:
+    def _watch_loop_end(self, *ends: tuple[object, str]) -> None:
         """Take the first of these calls, each an owner and the name of a method, as the end of the loop.
 
         It begins to put the robot to rest.
         """
 
-        def around(inner: Call, _: Hook, __: bool) -> Call:
+        def wrap_call(inner: Call, _: Hook, __: bool) -> Call:
             @functools.wraps(inner)
             def call(*args: object, **kwargs: object) -> object:
                 self._resting = True
@@ -194,21 +194,21 @@ class LoopWatch(Instrument):
 
             return call
 
-        self._body.enter_context(Attached([Hook(owner, name, "") for owner, name in ends], around))
+        self._body.enter_context(Attached([Hook(owner, name, "") for owner, name in ends], wrap_call))
 
-    def _unwatched(self, error: Exception) -> None:
+    def _continue_unwatched(self, error: Exception) -> None:
         """Let the run go on without probes, and say why."""
         self.let_go()
         self.notes.append(f"the run was not watched: {type(error).__name__}: {error}"[:300])
 
     def _time(self, hooks: list[Hook]) -> None:
         """Put a section around each hook."""
-        self._probes.enter_context(Attached(hooks, lambda inner, hook, _: self._timed(inner, hook.name)))
+        self._probes.enter_context(Attached(hooks, lambda inner, hook, _: self._wrap_in_section(inner, hook.name)))
 
-    def _around(self, hook: Hook, around: Callable[[Call], Call]) -> None:
+    def _wrap_calls(self, hook: Hook, around: Callable[[Call], Call]) -> None:
         self._probes.enter_context(Attached([hook], lambda inner, _, __: functools.wraps(inner)(around(inner))))
 
-    def _timed(self, inner: Call, name: str) -> Call:
+    def _wrap_in_section(self, inner: Call, name: str) -> Call:
         """Return ``inner`` in a section: what `section` records, at half its cost, where nothing is ever compiled."""
         append, ident = self.log.append, threading.get_ident
 
@@ -231,7 +231,7 @@ class LoopWatch(Instrument):
         """
         append, ident, name_of = self.log.append, threading.get_ident, names.get
 
-        def around(inner: Call) -> Call:
+        def wrap_processor(inner: Call) -> Call:
             # One function for all: each further one costs the loop some µs, cold as its code is in every tick.
             # Its one argument is passed on as such: packing and unpacking it would double its price.
             def call(pipeline: Any, data: Any) -> Any:
@@ -246,9 +246,9 @@ class LoopWatch(Instrument):
 
             return call
 
-        self._around(Hook(DataProcessorPipeline, "__call__", ""), around)
+        self._wrap_calls(Hook(DataProcessorPipeline, "__call__", ""), wrap_processor)
 
-    def _over(self, now: int) -> bool:
+    def _is_time_over(self, now: int) -> bool:
         """Whether the time to record is over; then every probe is off."""
         if not self._until or now <= self._until:
             return False
@@ -263,7 +263,7 @@ class LoopWatch(Instrument):
 
         def call(*args: object, **kwargs: object) -> object:
             now = host_ns()
-            if self._until and now > self._until and self._over(now):
+            if self._until and now > self._until and self._is_time_over(now):
                 return bare(*args, **kwargs)
             append(("tick", now))
             try:
@@ -272,7 +272,7 @@ class LoopWatch(Instrument):
                 append(("s", OBSERVATION, now, host_ns(), ident()))
                 raise
             end = host_ns()
-            append((_observed, now, end, ident(), list(map(float, values(observation)))))
+            append((_observation_rows, now, end, ident(), list(map(float, values(observation)))))
             if keep is not None:
                 keep((now, observation))
             return observation
@@ -283,16 +283,16 @@ class LoopWatch(Instrument):
         probe = CameraProbe(name, f"{CAMERA} {name}", camera, self.log.append)
         for method in ("read_latest", "async_read"):
             if hasattr(camera, method):
-                self._around(Hook(camera, method, CAMERA), probe.reading)
+                self._wrap_calls(Hook(camera, method, CAMERA), probe.reading)
 
     def _buses(self, buses: Mapping[str, object]) -> None:
         """The robot's motors, read and written; of each arm, where ``buses`` has several by name."""
         for arm, bus in buses.items():
             read, written = (f"{name} {arm}".rstrip() for name in (MOTORS_READ, MOTORS_WRITTEN))
             probe = BusProbe(bus, self.log.append, read, arm)
-            self._around(Hook(bus, "sync_read", read), probe.reading)
+            self._wrap_calls(Hook(bus, "sync_read", read), probe.reading)
             if hasattr(reader := getattr(bus, "sync_reader", None), "txRxPacket"):
-                self._around(Hook(reader, "txRxPacket", ""), probe.trying)
+                self._wrap_calls(Hook(reader, "txRxPacket", ""), probe.trying)
             if hasattr(bus, "sync_write"):
                 self._time([Hook(bus, "sync_write", written)])
 
@@ -306,7 +306,7 @@ class LoopWatch(Instrument):
             try:
                 sent = bare(*args, **kwargs)
             except BaseException:
-                append((_sent, start, host_ns(), ident(), command, picks))
+                append((_action_rows, start, host_ns(), ident(), command, picks))
                 raise
             end = host_ns()
             if isinstance(sent, dict):
@@ -314,7 +314,7 @@ class LoopWatch(Instrument):
                     command = list(map(float, values(sent)))
                 except KeyError:  # some of the joints
                     command = [float(sent[name]) for name in joints if name in sent]
-            append((_sent, start, end, ident(), command, picks))
+            append((_action_rows, start, end, ident(), command, picks))
             return sent
 
         return call
@@ -329,24 +329,24 @@ class LoopWatch(Instrument):
             except BaseException:
                 append(("s", RECORD, start, host_ns(), ident()))
                 raise
-            append((_recorded, start, host_ns(), ident()))
+            append((_record_rows, start, host_ns(), ident()))
             return result
 
         return call
 
 
-def _observed(start: int, end: int, thread: int, at: list[float]) -> list[Row]:
+def _observation_rows(start: int, end: int, thread: int, at: list[float]) -> list[Row]:
     section = ("s", OBSERVATION, start, end, thread)
     return [section, ("at", at)] if at else [section]
 
 
-def _sent(start: int, end: int, thread: int, command: list[float], picks: bool) -> list[Row]:
+def _action_rows(start: int, end: int, thread: int, command: list[float], picks: bool) -> list[Row]:
     rows: list[Row] = [("pick", start, 1)] if picks else []
     rows.append(("s", ACTION, start, end, thread))
     return [*rows, ("sent", command)] if command else rows
 
 
-def _recorded(start: int, end: int, thread: int) -> list[Row]:
+def _record_rows(start: int, end: int, thread: int) -> list[Row]:
     return [("s", RECORD, start, end, thread), ("frame", end)]
 
 
@@ -362,13 +362,13 @@ def sleeps(modules: Iterable[object]) -> list[Hook]:
     return [Hook(owner, "precise_sleep", SLEEP) for owner in versions.sleeping(modules)]
 
 
-def standing_in(module: ModuleType, **changed: object) -> ModuleType:
+def make_stand_in_module(module: ModuleType, **changed: object) -> ModuleType:
     """Return a module with the names of ``module``, some of them ``changed``, for one importer alone."""
     made = ModuleType(module.__name__)
     vars(made).update(vars(module) | changed)
     return made
 
 
-def argument_of(args: tuple[object, ...], kwargs: dict[str, object], place: int, name: str) -> Any:
+def find_argument(args: tuple[object, ...], kwargs: dict[str, object], place: int, name: str) -> Any:
     """Return an argument, however it was passed; None if it was not."""
     return args[place] if len(args) > place else kwargs.get(name)

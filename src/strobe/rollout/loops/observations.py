@@ -31,8 +31,8 @@ from typing import IO, Any
 
 import numpy as np
 
-from strobe.core.errors import UserError, in_words
-from strobe.core.json_text import JsonObject, parsed
+from strobe.core.errors import UserError, os_error_reason
+from strobe.core.json_text import JsonObject, parse_json
 from strobe.core.runs.contents import contents
 
 INDEX = "index.jsonl"
@@ -92,7 +92,7 @@ class Keeper:
                         index.flush()
                         self.kept += 1
         except Exception as error:  # the robot runs on without it
-            self.failed = in_words(error) if isinstance(error, OSError) else f"{type(error).__name__}: {error}"
+            self.failed = os_error_reason(error) if isinstance(error, OSError) else f"{type(error).__name__}: {error}"
         finally:
             for file in self._files.values():
                 file.close()
@@ -117,7 +117,7 @@ class Keeper:
         latest, place = self._latest.get(name, (None, [0, 0]))
         if frame is latest:
             return place
-        coded, kind = encoded(np.asarray(frame))
+        coded, kind = encode_frame(np.asarray(frame))
         file = self._files.get(name)
         if file is None:
             file = self._files[name] = (self.folder / f"{_slug(name)}.{kind}").open("xb")
@@ -127,7 +127,7 @@ class Keeper:
         return place
 
 
-def encoded(frame: np.ndarray) -> tuple[bytes, str]:
+def encode_frame(frame: np.ndarray) -> tuple[bytes, str]:
     """Encode a frame (height, width, channels) as a JPEG, or as a PNG where that would lose more than a little.
 
     Returns:
@@ -162,12 +162,12 @@ class Observations:
         self._lines: list[JsonObject] = []
         try:
             for text in contents(folder / INDEX, MOST_INDEX).splitlines():
-                line = parsed(text)
+                line = parse_json(text)
                 if not _is_line(line):
                     raise UserError(f"{folder / INDEX} is damaged: its line {len(self._lines) + 1} is no observation")
                 self._lines.append(line)
         except OSError as error:
-            raise UserError(f"no observations in {folder}: {in_words(error)}") from None
+            raise UserError(f"no observations in {folder}: {os_error_reason(error)}") from None
         except ValueError:
             pass  # cut off
         if not self._lines:
@@ -175,7 +175,7 @@ class Observations:
         self.times = [line["t"] for line in self._lines]
         self._pictures: dict[tuple[str, int], np.ndarray] = {}  # the latest of each camera
 
-    def at(self, moment: int) -> tuple[dict[str, Any], int]:
+    def latest_observation(self, moment: int) -> tuple[dict[str, Any], int]:
         """Return the latest observation at or before ``moment`` (nanoseconds), else the first; and its time.
 
         Raises:
@@ -188,7 +188,7 @@ class Observations:
             observation[camera] = self._picture(camera, offset, size)
         return observation, line["t"]
 
-    def coded(self) -> Iterator[tuple[int, dict[str, object], dict[str, tuple[bytes, str]]]]:
+    def iter_encoded(self) -> Iterator[tuple[int, dict[str, object], dict[str, tuple[bytes, str]]]]:
         """Yield each observation: its time, its numbers, and by camera its new frame's bytes with their media type.
 
         Raises:
@@ -211,7 +211,7 @@ class Observations:
                 opened.seek(offset)
                 return file, opened.read(size)
         except OSError as error:
-            raise UserError(f"cannot read {file}: {in_words(error)}") from None
+            raise UserError(f"cannot read {file}: {os_error_reason(error)}") from None
 
     def _picture(self, camera: str, offset: int, size: int) -> np.ndarray:
         import cv2

@@ -95,7 +95,7 @@ class RunRecord(LoopRun):
         """Events of the control thread, each of which cost it time."""
         return len(self.rows.get(CONTROL, ())) + len(self.turns) + len(self.table(BusRead))
 
-    def of_what_is_left(self, text: str) -> str:
+    def qualify_if_damaged(self, text: str) -> str:
         """Return what ``text`` says of the run, which of a damaged recording is said of what is left of it."""
         if not self.lost:
             return text
@@ -118,11 +118,11 @@ class RunRecord(LoopRun):
             sections += _sections([*rows, *(whole if thread != OTHERS else [])], thread, begin)
         return sections
 
-    def of_calls(self, most: int) -> list[Section]:
+    def latest_calls(self, most: int) -> list[Section]:
         """Return the latest ``most`` calls as top sections, with all inside them."""
-        return self.within(CALL, [(call.start_ns, call.end_ns) for call in self.calls[-most:]], self.caller)
+        return self.nest_sections(CALL, [(call.start_ns, call.end_ns) for call in self.calls[-most:]], self.caller)
 
-    def within(self, name: str, wholes: Sequence[tuple[int, int]], thread: str) -> list[Section]:
+    def nest_sections(self, name: str, wholes: Sequence[tuple[int, int]], thread: str) -> list[Section]:
         """Return each of ``wholes``, start and end, as a top section ``name``, with what ``thread`` did inside."""
         starts = [start for start, _ in wholes]
         inside: list[Span] = []
@@ -210,14 +210,14 @@ class _Reader:
             else:
                 self.record.table(kind).append(event)
         self.end_tick(None)
-        self.record.unfinished = self.unfinished()
+        self.record.unfinished = self.unfinished_call()
         if isinstance(rows, Rows):
             self.record.lost, self.record.ends = rows.lost, rows.ends
         if odd and not self.record.lost:
             self.record.lost = f"{odd:,} of its events cannot be read"
         return self.record
 
-    def unfinished(self) -> Unfinished | None:
+    def unfinished_call(self) -> Unfinished | None:
         """Return the call that goes on at the end of the loop, if all calls before warmed the policy up."""
         turns, calls = self.record.turns, len(self.record.calls)
         warmups = calls if self.warmups is None else self.warmups

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from strobe.core.errors import UserError
-from strobe.rollout.files import events_of, observations_of
+from strobe.rollout.files import events_path, saved_observations
 from strobe.rollout.loops.event_log import read
 from strobe.rollout.loops.events import Row
 from strobe.rollout.loops.header import Header
@@ -47,9 +47,9 @@ def load(run: Path) -> RecordedRun:
     Raises:
         UserError: there is none, it recorded no events, or too few for a replay.
     """
-    file = events_of(run)
+    file = events_path(run)
     recorded = recorded_run(*read(file))
-    recorded.observations = observations_of(file)
+    recorded.observations = saved_observations(file)
     return recorded
 
 
@@ -97,9 +97,9 @@ def _waits(turns: Sequence[LoopTurn]) -> list[int]:
 def _beats(header: Header, turns: Sequence[LoopTurn], waits: Sequence[int]) -> list[Beat]:
     """Return the turns as beats. A moment that a turn does not tell is the median of the others'."""
     period = 1e9 / (header.fps * header.multiplier)
-    notified = [_since(turn.start_ns, turn.notified) for turn in turns]
-    requested = [_since(turn.start_ns, turn.requested) for turn in turns]
-    sent = [_since(turn.start_ns + wait, turn.sending) for turn, wait in zip(turns, waits, strict=True)]
+    notified = [_relative_time(turn.start_ns, turn.notified) for turn in turns]
+    requested = [_relative_time(turn.start_ns, turn.requested) for turn in turns]
+    sent = [_relative_time(turn.start_ns + wait, turn.sending) for turn, wait in zip(turns, waits, strict=True)]
     notify = _median(notified, 0)
     get = _median(requested, notify)
     send = _median(sent, get)
@@ -115,9 +115,9 @@ def _beats(header: Header, turns: Sequence[LoopTurn], waits: Sequence[int]) -> l
         over = 0.0 if following is None else following - turn.start_ns - max(work, period)
         beats.append(
             Beat(
-                notify_ns=_known(notified[at], notify),
-                get_ns=_known(requested[at], get),
-                send_ns=_known(sent[at], send),
+                notify_ns=_value_or_default(notified[at], notify),
+                get_ns=_value_or_default(requested[at], get),
+                send_ns=_value_or_default(sent[at], send),
                 work_ns=max(0, work - wait),
                 over_ns=max(0, round(over)),
                 wanted=turn.wanted or at < first,
@@ -127,11 +127,11 @@ def _beats(header: Header, turns: Sequence[LoopTurn], waits: Sequence[int]) -> l
     return beats
 
 
-def _since(start: int, moment: int | None) -> int | None:
+def _relative_time(start: int, moment: int | None) -> int | None:
     return None if moment is None else moment - start
 
 
-def _known(value: int | None, otherwise: int) -> int:
+def _value_or_default(value: int | None, otherwise: int) -> int:
     return otherwise if value is None else value
 
 

@@ -35,7 +35,7 @@ class Loop:
     main: Callable[[], object]
 
 
-def chosen(arguments: Sequence[str]) -> tuple[str, list[str]]:
+def split_command(arguments: Sequence[str]) -> tuple[str, list[str]]:
     """The command that the first word of ``arguments`` names, else `ROLLOUT`, and the arguments without it.
 
     Raises:
@@ -49,7 +49,7 @@ def chosen(arguments: Sequence[str]) -> tuple[str, list[str]]:
     return word, list(arguments[1:])
 
 
-def loop_of(command: str) -> Loop:
+def load_loop(command: str) -> Loop:
     """The loop of ``command``, one of `NAMES`; imports what of LeRobot it needs."""
     if command == ROLLOUT:
         from strobe.rollout.loops import rollout

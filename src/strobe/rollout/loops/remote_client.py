@@ -20,19 +20,19 @@ from typing_extensions import Self
 from strobe.core.timeline.clock import host_ns
 from strobe.core.timeline.probe import Hook
 from strobe.rollout.loops import remote_stamps
-from strobe.rollout.loops.device_probes import buses_of, cameras_of, type_of
+from strobe.rollout.loops.device_probes import device_type, motor_buses, robot_cameras
 from strobe.rollout.loops.event_log import Log
-from strobe.rollout.loops.header import Header, checked_arguments, config_of, subject_of
+from strobe.rollout.loops.header import Header, checked_arguments, make_subject, parse_config
 from strobe.rollout.loops.instrument import (
     ACTION,
     OBSERVATION,
     SLEEP,
     Call,
     LoopWatch,
-    standing_in,
+    make_stand_in_module,
 )
-from strobe.rollout.loops.remote_stamps import key_of
-from strobe.servers.image_encodings import jpeg, repeated
+from strobe.rollout.loops.remote_stamps import observation_key
+from strobe.servers.image_encodings import jpeg, time_repeated
 
 COMMAND = "robot_client"
 PICKLE, SEND = "pickle observation", "send observation"
@@ -45,10 +45,10 @@ TRIED = 10  # times that the last images are encoded
 
 def config(argv: Sequence[str]) -> object:
     """The config that LeRobot's robot client makes of ``argv``; nothing is connected. Raises UserError."""
-    arguments = remote_stamps.arguments_of(COMMAND, argv)
+    arguments = remote_stamps.parse_arguments(COMMAND, argv)
     from lerobot.async_inference.robot_client import RobotClientConfig
 
-    return config_of(checked_arguments(arguments, COMMAND, "robot.type"), COMMAND, RobotClientConfig)
+    return parse_config(checked_arguments(arguments, COMMAND, "robot.type"), COMMAND, RobotClientConfig)
 
 
 def main() -> None:
@@ -96,9 +96,11 @@ class ClientWatch(LoopWatch):
 
         self._module = module
         client = module.RobotClient
-        self._wrap(client, "start", self._started)
-        self._wrap(client, "control_loop", self._looped)
-        self._replace(module, "threading", standing_in(threading, Thread=functools.partial(_Receiver, self.notes)))
+        self._wrap(client, "start", self._start_client)
+        self._wrap(client, "control_loop", self._run_loop)
+        self._replace(
+            module, "threading", make_stand_in_module(threading, Thread=functools.partial(_Receiver, self.notes))
+        )
         self._interruptible()
         return self
 
@@ -106,31 +108,31 @@ class ClientWatch(LoopWatch):
         super().__exit__(*exception)
         if self._images:  # the robot is at rest
             try:
-                self.log.append(("encoding", len(self._images), *encoded(self._images)))
+                self.log.append(("encoding", len(self._images), *measure_encodings(self._images)))
             except Exception as error:
                 self.notes.append(f"no other encoding of images was tried: {error}"[:300])
         self._images = []
         self._latest = (None, 0)
 
-    def _started(self, inner: Call, client: Any, *args: object, **kwargs: object) -> object:
+    def _start_client(self, inner: Call, client: Any, *args: object, **kwargs: object) -> object:
         try:  # the robot is connected: whatever happens here must not keep LeRobot from putting it to rest
-            header = header_of(client)
+            header = make_header(client)
             self._attach(client)
             self.log.start(header)
         except Exception as error:
-            self._unwatched(error)
+            self._continue_unwatched(error)
         result = inner(client, *args, **kwargs)
         if not result:
-            self.notes.append(self._not_started(client.server_address))
+            self.notes.append(self._start_failure_reason(client.server_address))
         return result
 
-    def _not_started(self, address: str) -> str:
+    def _start_failure_reason(self, address: str) -> str:
         if not self._refused:
             return f"no policy server at {address}, or it refused the policy; LeRobot's message is above"
         why = "no policy server at" if self._refused.startswith("UNAVAILABLE") else "the policy is refused by"
         return f"{why} {address}: {self._refused}"
 
-    def _looped(self, inner: Call, client: object, *args: object, **kwargs: object) -> object:
+    def _run_loop(self, inner: Call, client: object, *args: object, **kwargs: object) -> object:
         self.begin()
         try:
             return inner(client, *args, **kwargs)
@@ -144,23 +146,27 @@ class ClientWatch(LoopWatch):
 
     def _attach(self, client: Any) -> None:
         module, robot = self._module, client.robot
-        self._replace(module, "time", standing_in(time, sleep=self._timed(time.sleep, SLEEP)), self._probes)
-        shim = standing_in(
-            pickle, dumps=self._timed(self._pickling(pickle.dumps), PICKLE), loads=self._timed(pickle.loads, UNPICKLE)
+        self._replace(
+            module, "time", make_stand_in_module(time, sleep=self._wrap_in_section(time.sleep, SLEEP)), self._probes
+        )
+        shim = make_stand_in_module(
+            pickle,
+            dumps=self._wrap_in_section(self._pickling(pickle.dumps), PICKLE),
+            loads=self._wrap_in_section(pickle.loads, UNPICKLE),
         )
         self._replace(module, "pickle", shim, self._probes)
         self._time([Hook(robot, "get_observation", OBSERVATION)])
-        self._buses(buses_of(robot))
-        for name, camera in cameras_of(robot).items():
+        self._buses(motor_buses(robot))
+        for name, camera in robot_cameras(robot).items():
             self._camera(name, camera)
-        self._around(Hook(robot, "send_action", ACTION), self._acting)
-        self._around(Hook(client, "actions_available", ""), functools.partial(self._beginning, client))
-        self._around(Hook(client, "send_observation", ""), self._sending)
+        self._wrap_calls(Hook(robot, "send_action", ACTION), self._acting)
+        self._wrap_calls(Hook(client, "actions_available", ""), functools.partial(self._beginning, client))
+        self._wrap_calls(Hook(client, "send_observation", ""), self._sending)
         for name in ("Ready", "SendPolicyInstructions"):
-            self._around(Hook(client.stub, name, ""), self._beginning_with)
-        self._around(Hook(client.stub, "SendObservations", SEND), self._uploading)
-        self._around(Hook(client.stub, "GetActions", WAIT), self._downloading)
-        self._around(Hook(client, "_aggregate_action_queues", MERGE), functools.partial(self._merging, client))
+            self._wrap_calls(Hook(client.stub, name, ""), self._wrap_start)
+        self._wrap_calls(Hook(client.stub, "SendObservations", SEND), self._uploading)
+        self._wrap_calls(Hook(client.stub, "GetActions", WAIT), self._downloading)
+        self._wrap_calls(Hook(client, "_aggregate_action_queues", MERGE), functools.partial(self._merging, client))
 
     def _beginning(self, client: Any, inner: Call) -> Call:
         """A tick begins by asking whether there is an action."""
@@ -168,7 +174,7 @@ class ClientWatch(LoopWatch):
 
         def call(*args: object, **kwargs: object) -> object:
             start = host_ns()
-            if self._over(start):
+            if self._is_time_over(start):
                 return inner(*args, **kwargs)
             append(("tick", start))
             got = bool(inner(*args, **kwargs))
@@ -181,23 +187,23 @@ class ClientWatch(LoopWatch):
 
         return call
 
-    def _beginning_with(self, inner: Call) -> Call:
+    def _wrap_start(self, inner: Call) -> Call:
         def call(*args: object, **kwargs: object) -> object:
             try:
                 return inner(*args, **kwargs)
             except Exception as error:
-                self._refused = remote_stamps.status_of(error)
+                self._refused = remote_stamps.grpc_status(error)
                 raise
 
         return call
 
     def _failing(self, request: str, error: Exception) -> None:
         """Log a request that gRPC ended. At the end of the run LeRobot closes the connection under those that wait."""
-        if not self._resting and (status := remote_stamps.status_of(error)):
+        if not self._resting and (status := remote_stamps.grpc_status(error)):
             self.log.append(("failed", host_ns(), request, status, "", ""))
 
     def _acting(self, bare: Call) -> Call:
-        append, inner = self.log.append, self._timed(bare, ACTION)
+        append, inner = self.log.append, self._wrap_in_section(bare, ACTION)
 
         def call(action: Any, *args: object, **kwargs: object) -> object:
             append(("values", host_ns(), [float(value) for value in action.values()]))
@@ -209,7 +215,7 @@ class ClientWatch(LoopWatch):
         append = self.log.append
 
         def call(observation: Any, *args: object, **kwargs: object) -> object:
-            now, key = host_ns(), key_of(observation.get_timestamp())
+            now, key = host_ns(), observation_key(observation.get_timestamp())
             self._sent[key] = now
             if len(self._sent) > REMEMBERED:
                 self._sent.pop(next(iter(self._sent)))
@@ -254,7 +260,7 @@ class ClientWatch(LoopWatch):
 
     def _downloading(self, bare: Call) -> Call:
         stamped = getattr(bare, "with_call", None)
-        timed = self._timed(bare if stamped is None else stamped, WAIT)
+        timed = self._wrap_in_section(bare if stamped is None else stamped, WAIT)
 
         def call(*args: object, **kwargs: object) -> object:
             start = host_ns()
@@ -274,14 +280,14 @@ class ClientWatch(LoopWatch):
         return call
 
     def _stamps(self, call: object) -> list[int] | None:
-        stamps, there = remote_stamps.received(call)
+        stamps, there = remote_stamps.read_stamps(call)
         if stamps is not None and not self._shared and there and there == remote_stamps.boot():
             self._shared = True
             self.log.append(("shared", 1))
         return stamps
 
     def _merging(self, client: Any, bare: Call) -> Call:
-        append, inner = self.log.append, self._timed(bare, MERGE)
+        append, inner = self.log.append, self._wrap_in_section(bare, MERGE)
 
         def call(incoming: Any, *args: object, **kwargs: object) -> object:
             begin, before = host_ns(), client.action_queue.qsize()
@@ -289,7 +295,7 @@ class ClientWatch(LoopWatch):
             end, queue = host_ns(), client.action_queue
             self._latest = (queue, self._latest[1] + 1)
             if incoming:
-                key = key_of(incoming[0].get_timestamp())
+                key = observation_key(incoming[0].get_timestamp())
                 executed = max(0, client.latest_action - incoming[0].get_timestep())
                 start, came, size, stamps = self._came
                 append(("taken", self._sent.get(key, start), key))
@@ -304,7 +310,7 @@ def _is_image(value: Any) -> bool:
     return isinstance(value, np.ndarray) and value.dtype == np.uint8 and value.ndim == 3 and value.shape[2] == 3
 
 
-def encoded(images: Sequence[np.ndarray]) -> tuple[int, int, int, int]:
+def measure_encodings(images: Sequence[np.ndarray]) -> tuple[int, int, int, int]:
     """Measure bytes and nanoseconds (packed and unpacked, median) of ``images``: pickled, then as JPEG of quality 95.
 
     Args:
@@ -312,7 +318,7 @@ def encoded(images: Sequence[np.ndarray]) -> tuple[int, int, int, int]:
     """
     import cv2
 
-    def as_jpeg() -> int:
+    def jpeg_round_trip() -> int:
         packed = [jpeg(image) for image in images]
         for image in packed:
             cv2.imdecode(np.frombuffer(image, np.uint8), cv2.IMREAD_COLOR)
@@ -323,21 +329,21 @@ def encoded(images: Sequence[np.ndarray]) -> tuple[int, int, int, int]:
         pickle.loads(packed)
         return len(packed)
 
-    return *repeated(raw, TRIED), *repeated(as_jpeg, TRIED)
+    return *time_repeated(raw, TRIED), *time_repeated(jpeg_round_trip, TRIED)
 
 
-def header_of(client: Any) -> Header:
+def make_header(client: Any) -> Header:
     """Return the header of a client's run."""
     config, robot = client.config, client.robot
     cameras = sum(isinstance(shape, tuple) for shape in robot.observation_features.values())
     return Header(
         command=COMMAND,
-        subject=subject_of(
+        subject=make_subject(
             config.policy_type,
             Path(str(config.pretrained_name_or_path)).name,
-            f"the robot {type_of(robot)}, {cameras} cameras; the policy runs at {client.server_address}",
+            f"the robot {device_type(robot)}, {cameras} cameras; the policy runs at {client.server_address}",
         ),
-        robot=type_of(robot),
+        robot=device_type(robot),
         strategy=config.aggregate_fn_name,
         engine="remote",
         fps=float(config.fps),

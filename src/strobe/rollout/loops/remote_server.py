@@ -23,16 +23,16 @@ from typing import Any
 from lerobot.processor.pipeline import DataProcessorPipeline
 from typing_extensions import Self
 
-from strobe.core.families.registry import family_of
+from strobe.core.families.registry import policy_family
 from strobe.core.timeline import sections
 from strobe.core.timeline.clock import host_ns
 from strobe.core.timeline.probe import Attached, Hook
 from strobe.lerobot.policies import lerobot_policies
 from strobe.rollout.loops import remote_stamps
 from strobe.rollout.loops.event_log import Log, opener
-from strobe.rollout.loops.header import Header, config_of, subject_of
-from strobe.rollout.loops.instrument import SLEEP, Call, LoopWatch, standing_in
-from strobe.rollout.loops.remote_stamps import KEPT, PREDICTED, REPLACED, SIMILAR, key_of
+from strobe.rollout.loops.header import Header, make_subject, parse_config
+from strobe.rollout.loops.instrument import SLEEP, Call, LoopWatch, make_stand_in_module
+from strobe.rollout.loops.remote_stamps import KEPT, PREDICTED, REPLACED, SIMILAR, observation_key
 from strobe.rollout.loops.rollout import CHUNK, POSTPROCESSING, PREPARE, PREPROCESSING
 
 COMMAND = "policy_server"
@@ -42,10 +42,10 @@ INFERENCE, RECEIVING = "inference", "receiving"  # roles
 
 def config(argv: Sequence[str]) -> object:
     """The config that LeRobot's policy server makes of ``argv``; nothing is served. Raises UserError."""
-    arguments = remote_stamps.arguments_of(COMMAND, argv)
+    arguments = remote_stamps.parse_arguments(COMMAND, argv)
     from lerobot.async_inference.configs import PolicyServerConfig
 
-    return config_of(arguments, COMMAND, PolicyServerConfig)
+    return parse_config(arguments, COMMAND, PolicyServerConfig)
 
 
 def main() -> None:
@@ -74,7 +74,7 @@ class ServerWatch(LoopWatch):
         server = module.PolicyServer
         # gRPC keeps the handlers that it finds when the server begins: these stay, and pass through when not on.
         for name, around in (
-            ("SendPolicyInstructions", self._instructed),
+            ("SendPolicyInstructions", self._receive_instructions),
             ("SendObservations", self._observing),
             ("GetActions", self._serving),
             ("_enqueue_observation", self._deciding),
@@ -89,7 +89,7 @@ class ServerWatch(LoopWatch):
         self._policy.close()
         super().let_go()
 
-    def _instructed(self, inner: Call, server: Any, *args: Any, **kwargs: object) -> object:
+    def _receive_instructions(self, inner: Call, server: Any, *args: Any, **kwargs: object) -> object:
         self._policy.close()
         try:
             result = inner(server, *args, **kwargs)
@@ -103,17 +103,17 @@ class ServerWatch(LoopWatch):
             if first:
                 self._attach()
                 path = pickle.loads(args[0].data).pretrained_name_or_path  # as the server did a moment ago
-                self.log.start(header_of(server, str(path)))
+                self.log.start(make_header(server, str(path)))
                 self.begin()
             self._on = True
             self._attach_policy(server)
         except Exception as error:
-            self._unwatched(error)
+            self._continue_unwatched(error)
         return result
 
     def _failing(self, request: str, error: Exception) -> list[str]:
         """Log an exception that ends a request. Before the first policy there is no log: then it is a note."""
-        failure = remote_stamps.failure_of(error)
+        failure = remote_stamps.describe_failure(error)
         if self._until:
             self.log.append(("failed", host_ns(), request, *failure))
         else:
@@ -122,20 +122,22 @@ class ServerWatch(LoopWatch):
 
     def _attach(self) -> None:
         module = self._module
-        shim = standing_in(
+        shim = make_stand_in_module(
             pickle,
             dumps=self._marking(self._sizing(pickle.dumps), PICKLE),
             loads=self._marking(pickle.loads, UNPICKLE),
         )
         self._replace(module, "pickle", shim, self._probes)
-        self._replace(module, "time", standing_in(time, sleep=self._timed(time.sleep, SLEEP)), self._probes)
+        self._replace(
+            module, "time", make_stand_in_module(time, sleep=self._wrap_in_section(time.sleep, SLEEP)), self._probes
+        )
         for name, section in (
             ("receive_bytes_in_chunks", RECEIVE),
             ("raw_observation_to_observation", PREPARE),
         ):
             self._replace(module, name, self._marking(self._sizing(getattr(module, name)), section), self._probes)
         self._replace(module, "observations_similar", self._comparing(module.observations_similar), self._probes)
-        self._probes.callback(sections.put_on(opener(self.log.append)))
+        self._probes.callback(sections.apply_opener(opener(self.log.append)))
 
     def _attach_policy(self, server: Any) -> None:
         names = {id(server.preprocessor): PREPROCESSING, id(server.postprocessor): POSTPROCESSING}
@@ -144,7 +146,9 @@ class ServerWatch(LoopWatch):
         hook = Hook(server, "_get_action_chunk", CHUNK)
         self._policy.enter_context(Attached([hook], lambda inner, _, __: self._marking(inner, CHUNK)))
         try:
-            parts = family_of(server.policy, server.policy_type).hooks(server.policy, training=False, depth=self.depth)
+            parts = policy_family(server.policy, server.policy_type).hooks(
+                server.policy, training=False, depth=self.depth
+            )
             self._policy.enter_context(Attached(parts))
         except Exception as error:
             self.notes.append(f"the policy's parts are not timed: {error}"[:300])
@@ -160,7 +164,7 @@ class ServerWatch(LoopWatch):
 
     def _marking(self, inner: Call, name: str) -> Call:
         """A section around ``inner``, whose end is also a mark of the call that this thread answers."""
-        timed, here = self._timed(inner, name), self._here
+        timed, here = self._wrap_in_section(inner, name), self._here
 
         @functools.wraps(inner)
         def call(*args: object, **kwargs: object) -> object:
@@ -197,7 +201,7 @@ class ServerWatch(LoopWatch):
     # What gRPC calls.
 
     def _observing(self, inner: Call, server: object, request: object, context: object) -> object:
-        if not self._on or self._over(host_ns()):
+        if not self._on or self._is_time_over(host_ns()):
             return inner(server, request, context)
         start, here = host_ns(), self._here
         here.marks, here.size, here.decision, here.must_go = {}, 0, KEPT, False
@@ -219,13 +223,13 @@ class ServerWatch(LoopWatch):
         if getattr(here, "marks", None) is None:
             return inner(server, observation)
         here.similar, full = False, server.observation_queue.full()
-        accepted = self._timed(inner, DECIDE)(server, observation)
+        accepted = self._wrap_in_section(inner, DECIDE)(server, observation)
         here.must_go = observation.must_go
         here.decision = (REPLACED if full else KEPT) if accepted else (SIMILAR if here.similar else PREDICTED)
         return accepted
 
     def _serving(self, inner: Call, server: object, request: object, context: object) -> object:
-        if not self._on or self._over(host_ns()):
+        if not self._on or self._is_time_over(host_ns()):
             return inner(server, request, context)
         start, here = host_ns(), self._here
         here.marks, here.size, here.key, here.taken, here.done, here.length = {}, 0, None, start, start, 0
@@ -250,7 +254,7 @@ class ServerWatch(LoopWatch):
         here = self._here
         if getattr(here, "marks", None) is None:
             return inner(server, observation)
-        here.taken, here.key = host_ns(), key_of(observation.get_timestamp())
+        here.taken, here.key = host_ns(), observation_key(observation.get_timestamp())
         try:
             result = inner(server, observation)
         except Exception as error:  # LeRobot logs its message, which may be empty, and answers with nothing
@@ -260,12 +264,12 @@ class ServerWatch(LoopWatch):
         return result
 
 
-def header_of(server: Any, path: str) -> Header:
+def make_header(server: Any, path: str) -> Header:
     """Return the header of a server's run, of the first policy that it serves."""
     on_main = threading.current_thread() is threading.main_thread()
     return Header(
         command=COMMAND,
-        subject=subject_of(
+        subject=make_subject(
             server.policy_type,
             Path(path).name,
             "observations that a robot client sends",

@@ -19,8 +19,8 @@ from pathlib import Path
 from typing import Any
 
 from strobe.core.errors import UserError, install
-from strobe.core.json_text import parsed
-from strobe.lerobot.flags.lerobot_flags import joined
+from strobe.core.json_text import parse_json
+from strobe.lerobot.flags.lerobot_flags import join_flag_values
 
 STAMPS, BOOT, FAILURE = "strobe-stamps", "strobe-boot", "strobe-failure"  # keys of the metadata
 MOST = 300  # characters of an exception: gRPC limits its metadata to 8 KiB
@@ -42,12 +42,12 @@ def send(context: Any, stamps: list[int]) -> None:
         context.set_trailing_metadata(((STAMPS, json.dumps(stamps)), (BOOT, boot())))
 
 
-def received(call: Any) -> tuple[list[int] | None, str]:
+def read_stamps(call: Any) -> tuple[list[int] | None, str]:
     """Return the stamps of a finished gRPC call, None without any, and the server's `boot`. Never raises."""
     with contextlib.suppress(Exception):
         metadata = dict(call.trailing_metadata() or ())
         if STAMPS in metadata:
-            return [int(stamp) for stamp in parsed(metadata[STAMPS])], str(metadata.get(BOOT, ""))
+            return [int(stamp) for stamp in parse_json(metadata[STAMPS])], str(metadata.get(BOOT, ""))
     return None, ""
 
 
@@ -62,12 +62,12 @@ def failure_received(call: Any) -> list[str] | None:
     with contextlib.suppress(Exception):
         metadata = dict(call.trailing_metadata() or ())
         if FAILURE in metadata:
-            error, place, source = (str(text)[:MOST] for text in parsed(metadata[FAILURE]))
+            error, place, source = (str(text)[:MOST] for text in parse_json(metadata[FAILURE]))
             return [error, place, source]
     return None
 
 
-def failure_of(error: BaseException) -> list[str]:
+def describe_failure(error: BaseException) -> list[str]:
     """Return an exception as a line, the function of LeRobot that raised it or called what did, and its line there.
 
     Where no function of LeRobot is in its traceback, the function is the innermost of all.
@@ -84,7 +84,7 @@ def failure_of(error: BaseException) -> list[str]:
     return [told[:MOST], place[:MOST], linecache.getline(frame.f_code.co_filename, number).strip()[:MOST]]
 
 
-def status_of(error: Exception) -> str:
+def grpc_status(error: Exception) -> str:
     """Return gRPC's status with its details, such as 'UNAVAILABLE: no route'; '' for a call that was cancelled."""
     code = getattr(error, "code", None)
     name = getattr(code() if callable(code) else None, "name", "")
@@ -95,15 +95,15 @@ def status_of(error: Exception) -> str:
     return (f"{name}: {words}" if words else name)[:MOST]
 
 
-def key_of(timestamp: float) -> int:
+def observation_key(timestamp: float) -> int:
     """Return the name of an observation: its time, which comes back with its first action."""
     return round(timestamp * 1e6)
 
 
-def arguments_of(command: str, argv: Sequence[str]) -> list[str]:
+def parse_arguments(command: str, argv: Sequence[str]) -> list[str]:
     """Return ``argv`` as ``--a=1``. Raises UserError for help, a rate of 0, and where gRPC is not installed."""
     require_grpc()
-    arguments = joined(argv, command)
+    arguments = join_flag_values(argv, command)
     if "--help=true" in arguments:
         raise UserError(
             f"`python -m lerobot.async_inference.{command} --help` lists its flags; Strobe's own flags come before "

@@ -23,7 +23,7 @@ from lerobot.utils.action_interpolator import ActionInterpolator
 from typing_extensions import Self
 
 from strobe.core.errors import UserError
-from strobe.core.families.registry import family_of
+from strobe.core.families.registry import policy_family
 from strobe.core.timeline import sections
 from strobe.core.timeline.clock import host_ns
 from strobe.core.timeline.probe import Attached, Hook
@@ -31,10 +31,10 @@ from strobe.lerobot import versions
 from strobe.lerobot.policies import lerobot_policies
 from strobe.lerobot.versions import actions_left
 from strobe.rollout.loops.bench_calls import CallWatch
-from strobe.rollout.loops.device_probes import buses_of, cameras_of
+from strobe.rollout.loops.device_probes import motor_buses, robot_cameras
 from strobe.rollout.loops.event_log import LastError, Log, opener
 from strobe.rollout.loops.events import Row
-from strobe.rollout.loops.header import checked_arguments, config_of, header_of, require_rate
+from strobe.rollout.loops.header import checked_arguments, make_header, parse_config, require_rate
 from strobe.rollout.loops.instrument import (
     ACTION,
     MOTORS_READ,
@@ -47,7 +47,7 @@ from strobe.rollout.loops.instrument import (
     SLEEP,
     Call,
     LoopWatch,
-    argument_of,
+    find_argument,
     sleeps,
 )
 
@@ -82,7 +82,7 @@ class RolloutWatch(LoopWatch):
 
     def __enter__(self) -> Self:
         for name, around in (
-            ("build_rollout_context", self._built),
+            ("build_rollout_context", self._build_context),
             ("create_strategy", self._strategy),
             ("ProcessSignalHandler", self._handler),
         ):
@@ -102,34 +102,34 @@ class RolloutWatch(LoopWatch):
         self._signals = inner(*args, **kwargs)
         return self._signals
 
-    def _built(self, inner: Call, config: object, *args: object, **kwargs: object) -> object:
+    def _build_context(self, inner: Call, config: object, *args: object, **kwargs: object) -> object:
         context = inner(config, *args, **kwargs)
         try:  # the robot is connected: whatever happens here must not keep LeRobot from putting it to rest
-            header = header_of(context)
+            header = make_header(context)
             self._context = context
             self.attach(context)
             self.log.start(header)
         except Exception as error:
-            self._unwatched(error)
+            self._continue_unwatched(error)
         return context
 
     def _strategy(self, inner: Call, *args: object, **kwargs: object) -> object:
         strategy = inner(*args, **kwargs)
         run = strategy.run
 
-        def watched(*args: object, **kwargs: object) -> object:
+        def run_watched(*args: object, **kwargs: object) -> object:
             if self._until and not self.stopped:  # another segment of an interactive session
                 try:
                     self.attach(self._context)
                 except Exception as error:
-                    self._unwatched(error)
+                    self._continue_unwatched(error)
             self.begin()
             try:
                 return run(*args, **kwargs)
             finally:
                 self.end()  # what follows puts the robot to rest
 
-        strategy.run = watched
+        strategy.run = run_watched
         return strategy
 
     # The probes.
@@ -143,7 +143,7 @@ class RolloutWatch(LoopWatch):
         base = getattr(policy, "get_base_model", lambda: policy)()  # PEFT's wrapper
         joints, features = context.data.ordered_action_keys, robot.observation_features
         self.joints = list(joints) if all(features.get(name) is float for name in joints) else []
-        self._around(Hook(ThreadSafeRobot, "send_action", ACTION), self._commanding)
+        self._wrap_calls(Hook(ThreadSafeRobot, "send_action", ACTION), self._commanding)
         hooks: list[Hook] = []
         if context.runtime.cfg.display_data:
             hooks.append(Hook(core.RolloutStrategy, "_log_telemetry", TELEMETRY))
@@ -152,7 +152,7 @@ class RolloutWatch(LoopWatch):
         dataset = context.data.dataset
         if dataset is not None:
             hooks.append(Hook(dataset, "save_episode", SAVE))
-            self._around(Hook(dataset, "add_frame", RECORD), self._recording)
+            self._wrap_calls(Hook(dataset, "add_frame", RECORD), self._recording)
         names = {
             id(context.processors.robot_observation_processor): PROCESS_OBSERVATION,
             id(context.processors.robot_action_processor): PROCESS_ACTION,
@@ -162,31 +162,33 @@ class RolloutWatch(LoopWatch):
         self._time(hooks)
         threaded = hasattr(self._engine, "_action_queue")
         steps = None if threaded else Steps()
-        self._time_processors(names, "s" if steps is None else steps.processed)
-        for name, camera in cameras_of(robot).items():
+        self._time_processors(names, "s" if steps is None else steps.processor_events)
+        for name, camera in robot_cameras(robot).items():
             self._camera(name, camera)
-        self._buses(buses_of(robot))
-        self._around(Hook(ThreadSafeRobot, "get_observation", OBSERVATION), self._ticking)
-        self._around(Hook(self._engine, "get_action", GET_ACTION), self._getting(base, steps, picks=multiplier == 1))
+        self._buses(motor_buses(robot))
+        self._wrap_calls(Hook(ThreadSafeRobot, "get_observation", OBSERVATION), self._ticking)
+        self._wrap_calls(
+            Hook(self._engine, "get_action", GET_ACTION), self._getting(base, steps, picks=multiplier == 1)
+        )
         if threaded:  # of one that asks the policy in the loop, it does nothing
-            self._around(Hook(self._engine, "notify_observation", ""), self._noting)
-        self._around(Hook(self._engine, "reset", ""), self._resetting)
+            self._wrap_calls(Hook(self._engine, "notify_observation", ""), self._noting)
+        self._wrap_calls(Hook(self._engine, "reset", ""), self._resetting)
         if hasattr(self._engine, versions.QUERY):
             self._time([Hook(self._engine, versions.QUERY, QUERY)])
         if multiplier > 1:
-            self._around(Hook(ActionInterpolator, "get", ""), self._picking)
-        self._around(Hook(rtc, "build_dataset_frame", PREPARE), self._taking)
-        self._around(Hook(policy, "predict_action_chunk", CHUNK), self._predicting)
-        self._around(Hook(ActionQueue, "merge", MERGE), self._merging)
+            self._wrap_calls(Hook(ActionInterpolator, "get", ""), self._picking)
+        self._wrap_calls(Hook(rtc, "build_dataset_frame", PREPARE), self._taking)
+        self._wrap_calls(Hook(policy, "predict_action_chunk", CHUNK), self._predicting)
+        self._wrap_calls(Hook(ActionQueue, "merge", MERGE), self._merging)
         try:
-            parts = family_of(base, context.runtime.cfg.policy.type).hooks(base, training=False, depth=self.depth)
+            parts = policy_family(base, context.runtime.cfg.policy.type).hooks(base, training=False, depth=self.depth)
             self._probes.enter_context(Attached(parts))
         except Exception as error:
             self.notes.append(f"the policy's parts are not timed: {error}"[:300])
         logger = logging.getLogger(rtc.__name__)
         logger.addHandler(self._errors)
         self._body.callback(logger.removeHandler, self._errors)
-        self._probes.callback(sections.put_on(opener(self.log.append)))
+        self._probes.callback(sections.apply_opener(opener(self.log.append)))
 
     def _getting(self, policy: object, steps: Steps | None, picks: bool) -> Callable[[Call], Call]:
         """``steps``: of an engine that asks the policy in the loop. ``picks``: the tick sends what it gets here.
@@ -198,7 +200,7 @@ class RolloutWatch(LoopWatch):
         chunks, ident, own = [0], threading.get_ident, vars(policy).get
         rows_of = _get_rows if steps is None else steps.get_rows
 
-        def around(inner: Call) -> Call:
+        def wrap_call(inner: Call) -> Call:
             def from_queue(*args: object, **kwargs: object) -> object:
                 start = host_ns()
                 try:
@@ -241,10 +243,10 @@ class RolloutWatch(LoopWatch):
 
             return from_queue if steps is None else from_policy
 
-        return around
+        return wrap_call
 
     def _predicting(self, bare: Call) -> Call:
-        append, inner = self.log.append, self._timed(bare, CHUNK)
+        append, inner = self.log.append, self._wrap_in_section(bare, CHUNK)
 
         def call(*args: object, **kwargs: Any) -> object:
             self._call_watch.options = kwargs
@@ -259,7 +261,7 @@ class RolloutWatch(LoopWatch):
         return call
 
     def _merging(self, bare: Call) -> Call:
-        append, inner = self.log.append, self._timed(bare, MERGE)
+        append, inner = self.log.append, self._wrap_in_section(bare, MERGE)
 
         def call(queue: Any, *args: object, **kwargs: object) -> object:
             before, at = queue.qsize(), queue.last_index
@@ -267,9 +269,9 @@ class RolloutWatch(LoopWatch):
             result = inner(queue, *args, **kwargs)
             held = queue.queue
             self._latest = (held, self._latest[1] + 1)
-            processed = argument_of(args, kwargs, 1, "processed_actions")
-            delay = argument_of(args, kwargs, 2, "real_delay")
-            index = argument_of(args, kwargs, 3, "action_index_before_inference")
+            processed = find_argument(args, kwargs, 1, "processed_actions")
+            delay = find_argument(args, kwargs, 2, "real_delay")
+            index = find_argument(args, kwargs, 3, "action_index_before_inference")
             length, after = (0 if actions is None else len(actions) for actions in (processed, held))
             executed = 0 if index is None else at - index
             append(("merge", host_ns(), delay or 0, before, executed, length, after - queue.last_index))
@@ -287,10 +289,10 @@ class RolloutWatch(LoopWatch):
         return call
 
     def _taking(self, bare: Call) -> Call:
-        append, inner = self.log.append, self._timed(bare, PREPARE)
+        append, inner = self.log.append, self._wrap_in_section(bare, PREPARE)
 
         def call(*args: object, **kwargs: object) -> object:
-            append(("taken", host_ns(), id(argument_of(args, kwargs, 1, "values"))))
+            append(("taken", host_ns(), id(find_argument(args, kwargs, 1, "values"))))
             self._call_watch.begin(args, kwargs)
             return inner(*args, **kwargs)
 
@@ -326,7 +328,7 @@ class Steps:
     def __init__(self) -> None:
         self._processed: dict[str, tuple[int, int]] = {}  # the last start and end of each processor
 
-    def processed(self, name: str, start: int, end: int, thread: int) -> list[Row]:
+    def processor_events(self, name: str, start: int, end: int, thread: int) -> list[Row]:
         """Return the events of a processor's call."""
         self._processed[name] = start, end
         return [("s", name, start, end, thread)]
@@ -369,7 +371,7 @@ def rollout_config(argv: Sequence[str]) -> RolloutConfig:
     given = dict(argument.removeprefix("--").split("=", 1) for argument in arguments)
     if "config_path" not in given:
         lerobot_policies.config_from_path(given["policy.path"], [])
-    config = config_of(arguments, COMMAND, RolloutConfig)
+    config = parse_config(arguments, COMMAND, RolloutConfig)
     require_rate(config.fps, "--fps")
     if config.interpolation_multiplier < 1:
         raise UserError(f"--interpolation_multiplier={config.interpolation_multiplier}: must be at least 1")

@@ -17,9 +17,9 @@ from typing_extensions import Self
 
 from strobe.core.timeline.clock import host_ns
 from strobe.core.timeline.probe import Hook
-from strobe.rollout.loops.device_probes import buses_of, cameras_of, cpu_use, type_of
+from strobe.rollout.loops.device_probes import cpu_use, device_type, motor_buses, robot_cameras
 from strobe.rollout.loops.event_log import Log
-from strobe.rollout.loops.header import Header, argument, checked_arguments, config_of, require_rate, subject_of
+from strobe.rollout.loops.header import Header, argument, checked_arguments, make_subject, parse_config, require_rate
 from strobe.rollout.loops.instrument import (
     ACTION,
     LEADER_READ,
@@ -48,7 +48,7 @@ LOOPS: dict[str, tuple[ModuleType, str]] = {
 def record_config(argv: Sequence[str]) -> object:
     """The config that ``lerobot-record`` makes of ``argv``; nothing is connected. Raises UserError."""
     arguments = checked_arguments(argv, RECORDING, "robot.type", "teleop.type", "dataset.repo_id")
-    config = config_of(arguments, RECORDING, lerobot_record.RecordConfig)
+    config = parse_config(arguments, RECORDING, lerobot_record.RecordConfig)
     require_rate(config.dataset.fps, "--dataset.fps")
     return config
 
@@ -56,7 +56,7 @@ def record_config(argv: Sequence[str]) -> object:
 def teleoperate_config(argv: Sequence[str]) -> object:
     """The config that ``lerobot-teleoperate`` makes of ``argv``; nothing is connected. Raises UserError."""
     arguments = checked_arguments(argv, TELEOPERATING, "robot.type", "teleop.type")
-    config = config_of(arguments, TELEOPERATING, lerobot_teleoperate.TeleoperateConfig)
+    config = parse_config(arguments, TELEOPERATING, lerobot_teleoperate.TeleoperateConfig)
     require_rate(config.fps, "--fps")
     return config
 
@@ -77,11 +77,11 @@ class TeleopWatch(LoopWatch):
         self._begun = False
 
     def __enter__(self) -> Self:
-        self._wrap(self._module, self._name, self._looped)
+        self._wrap(self._module, self._name, self._run_loop)
         self._interruptible()
         return self
 
-    def _looped(self, loop: Call, *args: object, **kwargs: object) -> object:
+    def _run_loop(self, loop: Call, *args: object, **kwargs: object) -> object:
         """One turn of the loop: an episode, a reset between two, or all of a teleoperation.
 
         LeRobot names every argument; its loops are behind decorators that hide their signatures.
@@ -92,13 +92,13 @@ class TeleopWatch(LoopWatch):
                 header = self._header(kwargs)
                 ends = [(kwargs[name], "disconnect") for name in ("robot", "teleop")]
                 ends.append((kwargs.get("dataset"), "finalize"))
-                self._rest_at(*(end for end in ends if hasattr(*end)))
+                self._watch_loop_end(*(end for end in ends if hasattr(*end)))
                 self.endless = self.command == TELEOPERATING and kwargs.get("duration") is None
                 self._attach(kwargs)
                 self.log.start(header)
                 self.begin()
             except Exception as error:
-                self._unwatched(error)
+                self._continue_unwatched(error)
         append = self.log.append
         append(("reset", host_ns()))
         self._log_scheduling()  # between two episodes the one before was encoded
@@ -115,12 +115,12 @@ class TeleopWatch(LoopWatch):
 
     def _header(self, given: dict[str, Any]) -> Header:
         robot, leader, dataset = given["robot"], given["teleop"], given.get("dataset")
-        kind, led = argument("--robot.type") or type_of(robot), argument("--teleop.type") or _named(leader)
+        kind, led = argument("--robot.type") or device_type(robot), argument("--teleop.type") or _leader_name(leader)
         features = robot.observation_features
         self.joints = [name for name in robot.action_features if features.get(name) is float]
         return Header(
             command=self.command,
-            subject=subject_of(kind, "no policy", f"the leader {led}, {len(cameras_of(robot))} cameras"),
+            subject=make_subject(kind, "no policy", f"the leader {led}, {len(robot_cameras(robot))} cameras"),
             robot=kind,
             strategy=led,
             engine="none",
@@ -136,16 +136,16 @@ class TeleopWatch(LoopWatch):
         hooks = sleeps([self._module])
         for arm in leaders:
             hooks.append(Hook(arm, "get_action", LEADER))
-            for bus in buses_of(arm, "get_action").values():
+            for bus in motor_buses(arm, "get_action").values():
                 pairs = (("sync_read", LEADER_READ), ("sync_write", LEADER_WRITTEN))
                 hooks += [Hook(bus, name, of) for name, of in pairs if hasattr(bus, name)]
         if dataset is not None:
             hooks += [Hook(dataset, "save_episode", SAVE), Hook(self._module, "build_dataset_frame", FRAME)]
-            self._around(Hook(dataset, "add_frame", RECORD), self._recording)
+            self._wrap_calls(Hook(dataset, "add_frame", RECORD), self._recording)
         if given.get("display_data"):
             hooks.append(Hook(self._module, "log_visualization_data", DISPLAY))
         self._time(hooks)
-        self._buses(buses_of(robot))
+        self._buses(motor_buses(robot))
         self._time_processors(
             {
                 id(given["robot_observation_processor"]): PROCESS_OBSERVATION,
@@ -153,11 +153,11 @@ class TeleopWatch(LoopWatch):
                 id(given["robot_action_processor"]): PROCESS_ACTION,
             }
         )
-        for name, camera in cameras_of(robot).items():
+        for name, camera in robot_cameras(robot).items():
             self._camera(name, camera)
-        self._around(Hook(robot, "get_observation", OBSERVATION), self._ticking)
-        self._around(Hook(robot, "send_action", ACTION), functools.partial(self._commanding, picks=True))
+        self._wrap_calls(Hook(robot, "get_observation", OBSERVATION), self._ticking)
+        self._wrap_calls(Hook(robot, "send_action", ACTION), functools.partial(self._commanding, picks=True))
 
 
-def _named(leader: object) -> str:
-    return " and ".join(map(type_of, leader)) if isinstance(leader, list) else type_of(leader)
+def _leader_name(leader: object) -> str:
+    return " and ".join(map(device_type, leader)) if isinstance(leader, list) else device_type(leader)

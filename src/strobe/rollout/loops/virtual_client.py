@@ -31,7 +31,7 @@ LOGGERS = ("policy_server", "robot_client")
 WHOLE = 1_000_000  # actions: more than a chunk has
 
 
-def why_not_served(policy: Any) -> str:
+def unserved_reason(policy: Any) -> str:
     """Return why LeRobot's policy server cannot serve the policy here, in words; '' if it can."""
     try:
         require_grpc()
@@ -84,7 +84,7 @@ class AsyncEngine:
 
     def start(self) -> None:
         """Let the server wait for observations on the virtual clock."""
-        self._server.observation_queue = _Newest(self._waited)
+        self._server.observation_queue = _Newest(self._pass_tick)
 
     def resume(self) -> None:
         """Do nothing: LeRobot's client does not pause."""
@@ -134,11 +134,11 @@ class AsyncEngine:
         answer = self._server.GetActions(request, SimpleNamespace(peer=lambda: "here"))
         return SimpleNamespace(data=getattr(answer, "data", b""))
 
-    def merged(self, executed: int) -> None:
+    def note_merge(self, executed: int) -> None:
         """Tell the loop of a chunk, whose first actions were ``executed`` from an earlier one by then."""
-        self._loop.merged(self, executed, executed)
+        self._loop.note_merge(self, executed, executed)
 
-    def _waited(self) -> bool:
+    def _pass_tick(self) -> bool:
         """Let a tick pass; return whether the client goes on."""
         if self._client.running:
             self._loop.wait()
@@ -176,7 +176,7 @@ def _client(setting: Setting, engine: AsyncEngine) -> object:
         def _aggregate_action_queues(self, incoming_actions: list[Any], aggregate_fn: object = None) -> None:
             super()._aggregate_action_queues(incoming_actions, aggregate_fn)
             first = incoming_actions[0].get_timestep() if incoming_actions else 0
-            engine.merged(max(0, self.latest_action + 1 - first))
+            engine.note_merge(max(0, self.latest_action + 1 - first))
 
     own: dict[str, object] = {
         "robot": None,
@@ -196,7 +196,7 @@ def _client(setting: Setting, engine: AsyncEngine) -> object:
 
 
 @contextlib.contextmanager
-def without_network() -> Iterator[None]:
+def replace_network() -> Iterator[None]:
     """Inside it, LeRobot's client and server need no network, and the server takes each observation as it comes."""
     # Its modules make a folder for their logs, and take over the root logger, as they are imported.
     with mock.patch("lerobot.async_inference.helpers.get_logger", logging.getLogger):

@@ -84,7 +84,7 @@ class Setting:
         return 1e9 / (self.fps * self.multiplier)
 
     @property
-    def guided(self) -> bool:
+    def is_guided(self) -> bool:
         """Whether a chunk replaces the one before, rather than being queued behind it."""
         return self.engine == "sync" or bool(self.rtc.get("enabled", True))
 
@@ -96,7 +96,7 @@ class World(Protocol):
     """
 
     @property
-    def over(self) -> bool:
+    def is_over(self) -> bool:
         """Whether the episode has ended by the latest moment that was given."""
         ...
 
@@ -114,7 +114,7 @@ class RecordedWorld:
     """A world that no action changes, and that does not end: a recording."""
 
     observe: Callable[[int], Callable[[], Observation]]
-    over: bool = False
+    is_over: bool = False
 
     def act(self, moment: int, action: torch.Tensor | None) -> None:
         """Do nothing: a recording stays as it was."""
@@ -141,7 +141,7 @@ class EngineInputs:
     real: bool = True
 
 
-def no_policy(setting: Setting) -> EngineInputs:
+def make_zero_inputs(setting: Setting) -> EngineInputs:
     """Return inputs whose policy makes chunks of zeros, as long as ``setting`` says."""
     policy, plain = _NoPolicy(setting.chunk), _Plain()
     robot = SimpleNamespace(robot_type="none", action_features={})
@@ -207,10 +207,10 @@ class VirtualLoop(Protocol):
     def advance(self, until: float) -> None: ...
     def wait(self) -> None: ...
     def look(self) -> None: ...
-    def merged(self, queue: object, delay: int, executed: int) -> None: ...
+    def note_merge(self, queue: object, delay: int, executed: int) -> None: ...
 
 
-def engine_for(setting: Setting, inputs: EngineInputs) -> object:
+def make_engine(setting: Setting, inputs: EngineInputs) -> object:
     """Return lerobot-rollout's inference engine for ``setting``."""
     config: Any = SyncInferenceConfig()
     if setting.engine == "rtc":
@@ -269,11 +269,11 @@ def stand_ins(loop: VirtualLoop, threads: list[object]) -> dict[str, Any]:
         def is_alive(self) -> bool:
             return False
 
-    def frame_of(features: Any, observation: Callable[[], Any], *args: Any, **kwargs: object) -> object:
+    def make_frame(features: Any, observation: Callable[[], Any], *args: Any, **kwargs: object) -> object:
         return build_dataset_frame(features, observation(), *args, **kwargs)
 
     names = {"time": Clock(), "Thread": Thread, "ActionQueue": _queue(loop), "LatencyTracker": _tracker(loop.setting)}
-    return names | {"build_dataset_frame": frame_of}
+    return names | {"build_dataset_frame": make_frame}
 
 
 def _queue(loop: VirtualLoop) -> Any:
@@ -304,7 +304,7 @@ def _queue(loop: VirtualLoop) -> Any:
             executed = 0 if index is None else self.last_index - index
             delay = max(0, min(real_delay, executed)) if clamped else real_delay
             super().merge(original, processed, delay, index, *more, **named)
-            loop.merged(self, delay, executed)
+            loop.note_merge(self, delay, executed)
 
     return Queue
 
@@ -340,10 +340,10 @@ def padding(setting: Setting) -> dict[str, Any]:
     if not setting.pr_4454 or plain is None:
         return {}
 
-    def held(actions: torch.Tensor, target_steps: int) -> torch.Tensor:
+    def repeat_last_action(actions: torch.Tensor, target_steps: int) -> torch.Tensor:
         missing = target_steps - len(actions)
         if missing <= 0 or not len(actions):
             return plain(actions, target_steps=target_steps)
         return torch.cat([actions, actions[-1:].expand(missing, -1)])
 
-    return {name: held}
+    return {name: repeat_last_action}

@@ -31,13 +31,13 @@ from strobe.core.cli.placeholders import errors_alone
 from strobe.core.errors import UserError
 from strobe.lerobot.versions import actions_left
 from strobe.rollout.loops.event_log import LastError
-from strobe.rollout.loops.virtual_client import LOGGERS, AsyncEngine, without_network
+from strobe.rollout.loops.virtual_client import LOGGERS, AsyncEngine, replace_network
 from strobe.rollout.loops.virtual_rollout import (
     Beat,
     EngineInputs,
     Setting,
-    engine_for,
     guide,
+    make_engine,
     padding,
     stand_ins,
 )
@@ -93,11 +93,11 @@ def play(
             raise UserError(f"this LeRobot's engine cannot be replayed: {rtc.__name__} has no {', '.join(missing)}")
         stack.enter_context(mock.patch.multiple(rtc, **names))
         if served:
-            stack.enter_context(without_network())
+            stack.enter_context(replace_network())
         stack.enter_context(loop.predicting())
         if inputs.real:
             guide(inputs.policy, setting)
-        engine: Any = AsyncEngine(setting, inputs, loop, threads) if served else engine_for(setting, inputs)
+        engine: Any = AsyncEngine(setting, inputs, loop, threads) if served else make_engine(setting, inputs)
         loop.engine = engine
         engine.reset()
         engine.start()
@@ -193,7 +193,7 @@ class _Loop:
             if beat.wanted and (observation is None or interpolator.needs_new_action()):
                 yield start + beat.notify_ns
                 observation, self.latest = world.observe(start), start
-                if world.over:
+                if world.is_over:
                     return
                 engine.notify_observation(observation)
             wanted = beat.wanted and bool(engine.ready)
@@ -207,7 +207,7 @@ class _Loop:
                     yield start + beat.get_ns
                     action, waited = self._action(observation, start)
                     if action is not None:
-                        behind = self.observed if setting.guided else None
+                        behind = self.observed if setting.is_guided else None
                         if inputs.real:
                             played.actions.append(Action(self.chunk, action.tolist(), joined))
                         joined = True
@@ -221,7 +221,7 @@ class _Loop:
             if wanted:
                 age = start + beat.send_ns + waited - behind if sent and behind is not None else None
                 played.ticks.append(Tick(start, work, sent, follows, depth, age))
-            if world.over:
+            if world.is_over:
                 return
             follows = wanted
             start = round(start + max(work, setting.period_ns) + beat.over_ns)
@@ -256,7 +256,7 @@ class _Loop:
             return contextlib.nullcontext()
         inner = self.inputs.policy.predict_action_chunk
 
-        def predicted(*args: object, **kwargs: Any) -> Any:
+        def predict_in_virtual_time(*args: object, **kwargs: Any) -> Any:
             start, latest = self.now, self.latest
             if self.inputs.real:
                 self._seed_call(self._calls)
@@ -276,9 +276,9 @@ class _Loop:
             self.advance(start + took)
             return actions
 
-        return mock.patch.object(self.inputs.policy, "predict_action_chunk", predicted)
+        return mock.patch.object(self.inputs.policy, "predict_action_chunk", predict_in_virtual_time)
 
-    def merged(self, queue: Any, delay: int, executed: int) -> None:
+    def note_merge(self, queue: Any, delay: int, executed: int) -> None:
         """Note that ``queue`` took the chunk of the call at hand."""
         self.chunk += 1
         call, self._call = self._call, None

@@ -129,7 +129,7 @@ def motion(actions: ArrayLike, begun: Collection[int]) -> Motion | None:
     )
 
 
-def over_episodes(motions: Sequence[Motion]) -> Motion | None:
+def mean_motion(motions: Sequence[Motion]) -> Motion | None:
     """Return the mean of each figure over the episodes that have it; None without episodes."""
     if not motions:
         return None

@@ -165,7 +165,7 @@ def inference(calls: Sequence[Call], hz: float) -> Inference | None:
     )
 
 
-def ticks_of(ms: float, hz: float) -> int:
+def due_ticks(ms: float, hz: float) -> int:
     """Actions that fall due in ``ms``, rounded up as LeRobot does."""
     return math.ceil(round(ms * hz / 1e3, 9))
 
@@ -178,9 +178,9 @@ def delays(calls: Sequence[Call], hz: float) -> Delays | None:
     first = calls[0]
     return Delays(
         assumed=quantiles([float(call.assumed or 0) for call in later]),
-        needed=quantiles([float(ticks_of(call.ms, hz)) for call in later]),
+        needed=quantiles([float(due_ticks(call.ms, hz)) for call in later]),
         executed=quantiles([float(call.executed or 0) for call in later]),
-        first_needed=ticks_of(first.ms, hz),
+        first_needed=due_ticks(first.ms, hz),
         first_dropped=max(0, (first.dropped or 0) - (first.executed or 0)),
     )
 
@@ -259,7 +259,7 @@ DRAWS_LEVEL = 0.95
 RESAMPLES = 1000
 
 
-def in_order(latencies: Sequence[int], first: int = 1) -> Iterator[int]:
+def cycle_latencies(latencies: Sequence[int], first: int = 1) -> Iterator[int]:
     """``latencies`` as recorded, then those after the ``first`` ones over again, without end."""
     yield from latencies
     rest = list(latencies[first:]) or list(latencies)
@@ -267,7 +267,7 @@ def in_order(latencies: Sequence[int], first: int = 1) -> Iterator[int]:
         yield from rest
 
 
-def drawn(latencies: Sequence[int], rng: np.random.Generator, first: int = 1) -> Iterator[int]:
+def draw_latencies(latencies: Sequence[int], rng: np.random.Generator, first: int = 1) -> Iterator[int]:
     """The ``first`` latencies as recorded, then others drawn from the rest, without end.
 
     Drawn twice: a pool as large as the rest, since another recording would have had other latencies, then from that.

@@ -142,7 +142,7 @@ class Bench(Data):
         default_factory=list, description="shares of the difference, largest first; they sum to it"
     )
 
-    def of(self, place: Place) -> CallTimes | None:
+    def call_times(self, place: Place) -> CallTimes | None:
         """Return the times at ``place``; None without calls there."""
         return next((times for times in self.times if times.place == place), None)
 
@@ -330,7 +330,7 @@ class RolloutResult(Result):
     study: Literal["rollout"] = "rollout"
     rollout: Rollout
 
-    def advised(self) -> Sequence[Measurement]:
+    def advised_measurements(self) -> Sequence[Measurement]:
         return ()
 
     def figures(self) -> Iterator[Figure]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
-from strobe.core.errors import UserError, in_a_line
+from strobe.core.errors import UserError, error_line
 from strobe.servers.protocols.lerobot_messages import ServedPolicy
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ def check_url(url: str, flag: str = "--policy.server") -> str:
         parts = urlsplit(url)
         port = parts.port
     except ValueError as error:
-        raise UserError(f"{flag}={url}: {in_a_line(error, 120)}; {EXAMPLE}") from None
+        raise UserError(f"{flag}={url}: {error_line(error, 120)}; {EXAMPLE}") from None
     if parts.scheme not in _SCHEMES:
         raise UserError(f"{flag}={url}: Strobe knows no such protocol; {EXAMPLE}")
     if not parts.hostname or port == 0 or (port is None and parts.scheme in ("tcp", "grpc")):

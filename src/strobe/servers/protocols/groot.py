@@ -16,11 +16,18 @@ from urllib.parse import urlsplit
 
 import numpy as np
 
-from strobe.core.errors import UserError, in_a_line
+from strobe.core.errors import UserError, error_line
 from strobe.core.json_text import JsonObject
 from strobe.servers.protocols.groot_messages import ArrayForm, Modality, decode, encode
 from strobe.servers.protocols.observations import STATE, STATE_DIM, TASK, Observations, Source
-from strobe.servers.protocols.wire import CONNECT_S, MESSAGE_BYTES, CallFailedError, Exchange, Wire, why
+from strobe.servers.protocols.wire import (
+    CONNECT_S,
+    MESSAGE_BYTES,
+    CallFailedError,
+    Exchange,
+    Wire,
+    connection_error_reason,
+)
 from strobe.servers.results import FaultKind
 
 if TYPE_CHECKING:
@@ -76,7 +83,7 @@ class GrootWire(Wire):
         except TimeoutError:
             raise UserError(f"cannot connect to {self._url}: no answer within {self._wait_ms / 1e3:g} s") from None
         except OSError as error:
-            raise UserError(f"cannot connect to {self._url}: {why(error)}") from None
+            raise UserError(f"cannot connect to {self._url}: {connection_error_reason(error)}") from None
 
     def _open(self) -> None:
         zmq = self._zmq
@@ -104,7 +111,7 @@ class GrootWire(Wire):
         try:
             return decode(self._socket.recv())
         except ValueError as error:
-            raise UserError(f"{self._url} does not speak GR00T's protocol: {in_a_line(error, 120)}") from None
+            raise UserError(f"{self._url} does not speak GR00T's protocol: {error_line(error, 120)}") from None
 
     @override
     def close(self) -> None:
@@ -119,10 +126,12 @@ class GrootWire(Wire):
             given = dict(source.given)
             if source.options.prompt is not None:
                 self._set_language(given, source.options.prompt)
-            return Observations([given], source.description, source.recorded)
+            return Observations([given], source.description, source.is_recorded)
         if source.frames:
-            named = source.renamed(self._default_names)
-            made = [self._shaped(each, source.task(frame)) for each, frame in zip(named, source.frames, strict=True)]
+            named = source.rename_frames(self._default_names)
+            made = [
+                self._add_dimensions(each, source.task(frame)) for each, frame in zip(named, source.frames, strict=True)
+            ]
             return Observations(made, source.description, recorded=True)
         generator, (height, width) = source.generator, source.options.image_size or SIZE
         flat: JsonObject = {"video": {}, "state": {}}
@@ -131,7 +140,7 @@ class GrootWire(Wire):
         for name in self._keys("state") or ("state",):
             flat["state"][name] = generator.standard_normal(STATE_DIM).astype(np.float32)
         words = f"a synthetic observation with the server's names, images of {height}×{width}, states of {STATE_DIM}"
-        return Observations([self._shaped(flat, source.options.prompt or TASK)], words, recorded=False)
+        return Observations([self._add_dimensions(flat, source.options.prompt or TASK)], words, recorded=False)
 
     def _keys(self, modality: str) -> list[str]:
         """Return the server's names of the parts of a modality, without its prefix."""
@@ -152,7 +161,7 @@ class GrootWire(Wire):
             STATE: f"state.{states[0]}",
         }
 
-    def _shaped(self, observation: Mapping[str, object], task: str) -> Observation:
+    def _add_dimensions(self, observation: Mapping[str, object], task: str) -> Observation:
         """Return an observation with the dimensions of time and, for servers after N1.5, of a batch, and its task."""
         lead = 1 if self._flat else 2
         made: JsonObject = {}
@@ -209,28 +218,28 @@ class GrootWire(Wire):
     def call(self, observation: Mapping[str, Any]) -> Exchange:
         begun = time.perf_counter_ns()
 
-        def failed(kind: FaultKind, error: str, detail: str = "", *, over: bool = False) -> CallFailedError:
+        def make_error(kind: FaultKind, error: str, detail: str = "", *, over: bool = False) -> CallFailedError:
             return CallFailedError(kind, error, detail, (time.perf_counter_ns() - begun) / 1e6, over=over)
 
         data = self.encode(observation)
         encoded = time.perf_counter_ns()
         self._socket.send(data)
         limit = f"TimeoutError: no answer within {self._timeout_ms / 1e3:g} s"
-        if not self._came(failed):
-            if not self._came(failed):
-                raise failed("silent", f"{limit}, and none in as much time again", over=True)
-            raise failed("slow", limit, over=True)
+        if not self._came(make_error):
+            if not self._came(make_error):
+                raise make_error("silent", f"{limit}, and none in as much time again", over=True)
+            raise make_error("slow", limit, over=True)
         message = self._socket.recv()
         received = time.perf_counter_ns()
         try:
             answer = decode(message)
         except ValueError as error:
-            raise failed("undecodable", in_a_line(error)) from None
+            raise make_error("undecodable", error_line(error)) from None
         decoded = time.perf_counter_ns()
         if isinstance(answer, dict) and "error" in answer:
-            raise failed("error", f"RuntimeError: Server error: {in_a_line(answer['error'], 200)}")
+            raise make_error("error", f"RuntimeError: Server error: {error_line(answer['error'], 200)}")
         took = (encoded - begun, received - encoded, decoded - received)
-        return Exchange(*took, len(data), len(message), *_actions_of(answer))
+        return Exchange(*took, len(data), len(message), *_extract_actions(answer))
 
     def _came(self, failed: Call) -> bool:
         """Wait for an answer as long as one call may take. Raises CallFailedError where the connection ends."""
@@ -245,7 +254,7 @@ class GrootWire(Wire):
         return False
 
 
-def _actions_of(answer: Any) -> tuple[np.ndarray | None, str]:
+def _extract_actions(answer: Any) -> tuple[np.ndarray | None, str]:
     """Return the actions of an answer, of shape (actions, numbers), its parts side by side in the order of their names.
 
     Without any, return None and what the answer holds.

@@ -13,8 +13,8 @@ from typing import Any, Literal
 
 import numpy as np
 
-from strobe.core.errors import UserError, in_a_line, install
-from strobe.core.json_text import parsed
+from strobe.core.errors import UserError, error_line, install
+from strobe.core.json_text import parse_json
 
 ArrayForm = Literal["npy", "msgpack-numpy"]
 _NPY, _AS_NPY = "__ndarray_class__", "as_npy"
@@ -58,12 +58,12 @@ def decode(data: bytes) -> Any:
     import msgpack
 
     try:
-        return msgpack.unpackb(data, object_hook=_unpacked)
+        return msgpack.unpackb(data, object_hook=_unpack_value)
     except Exception as error:  # the fields of an array that is none raise whatever they are
-        raise ValueError(f"{type(error).__name__}: {in_a_line(error, 200)}") from None
+        raise ValueError(f"{type(error).__name__}: {error_line(error, 200)}") from None
 
 
-def _checked(value: Any) -> np.ndarray:
+def _check_array(value: Any) -> np.ndarray:
     if not isinstance(value, np.ndarray | np.generic):
         raise TypeError(f"GR00T's protocol has no place for a {type(value).__name__}")
     if value.dtype.kind in _REFUSED:
@@ -72,17 +72,17 @@ def _checked(value: Any) -> np.ndarray:
 
 
 def _npy(value: object) -> object:
-    array, file = _checked(value), io.BytesIO()
+    array, file = _check_array(value), io.BytesIO()
     np.save(file, array, allow_pickle=False)
     return {_NPY: True, _AS_NPY: file.getvalue()}
 
 
 def _buffer(value: object) -> object:
-    array = _checked(value)
+    array = _check_array(value)
     return {_ND: True, _TYPE: array.dtype.str, _KIND: b"", _SHAPE: array.shape, _DATA: array.tobytes()}
 
 
-def _unpacked(value: dict[Any, Any]) -> object:
+def _unpack_value(value: dict[Any, Any]) -> object:
     if _NPY in value:
         return _from_npy(value[_AS_NPY])
     if _ND in value:
@@ -112,7 +112,7 @@ def _from_buffer(value: Mapping[Any, Any]) -> object:
 
 def _modality(value: Mapping[Any, Any]) -> Modality:
     config = value[_AS_JSON]
-    read = Modality(parsed(config) if isinstance(config, str) else config)
+    read = Modality(parse_json(config) if isinstance(config, str) else config)
     for name, kind in (("modality_keys", str), ("delta_indices", int)):
         listed = read.pop(name, None) or []
         if not isinstance(listed, list) or len(listed) > MOST_LISTED or not all(type(each) is kind for each in listed):

@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Any, override
 
 import numpy as np
 
-from strobe.core.errors import UserError, in_a_line
+from strobe.core.errors import UserError, error_line
 from strobe.rollout.loops import remote_stamps
 from strobe.servers.protocols import lerobot_messages
-from strobe.servers.protocols.lerobot_messages import Robot, ServedPolicy, robot_of
+from strobe.servers.protocols.lerobot_messages import Robot, ServedPolicy, make_robot
 from strobe.servers.protocols.observations import Observations, Source
 from strobe.servers.protocols.wire import CONNECT_S, MESSAGE_BYTES, CallFailedError, Exchange, Wire
 from strobe.servers.results import DroppedObservations, FaultKind
@@ -68,17 +68,17 @@ class LerobotWire(Wire):
             raise UserError(f"cannot connect to {self._url}: no gRPC server answers within {wait_s:g} s") from None
         except self._errors.RpcError as error:
             self.close()
-            status = remote_stamps.status_of(error)
+            status = remote_stamps.grpc_status(error)
             raise UserError(f"{self._url} does not speak LeRobot's protocol: {status}") from None
 
     @override
     def observations(self, source: Source) -> Observations:
-        self._robot = robot_of(source, self._policy)
+        self._robot = make_robot(source, self._policy)
         instructions = lerobot_messages.instructions(self._policy, self._robot.features)
         try:
             self._stub.SendPolicyInstructions(self._messages.PolicySetup(data=instructions), timeout=LOAD_S)
         except self._errors.RpcError as error:
-            status = remote_stamps.status_of(error)
+            status = remote_stamps.grpc_status(error)
             raise UserError(f"{self._url} does not load {self._policy.path}: {status}") from None
         return self._robot.observations
 
@@ -103,7 +103,7 @@ class LerobotWire(Wire):
         self._step += 1
         begun = time.perf_counter_ns()
 
-        def failed(kind: FaultKind, error: str, detail: str = "", *, over: bool = False) -> CallFailedError:
+        def make_error(kind: FaultKind, error: str, detail: str = "", *, over: bool = False) -> CallFailedError:
             return CallFailedError(kind, error, detail, (time.perf_counter_ns() - begun) / 1e6, over=over)
 
         data = lerobot_messages.encode(observation, time.time(), self._step, must_go=must_go)
@@ -112,24 +112,24 @@ class LerobotWire(Wire):
             sent = self._send(data)
             message, received = self._receive()
         except self._errors.FutureTimeoutError as error:
-            raise self._late(error.args[0], failed) from None
+            raise self._late(error.args[0], make_error) from None
         except self._errors.RpcError as error:
-            status = remote_stamps.status_of(error) or type(error).__name__
+            status = remote_stamps.grpc_status(error) or type(error).__name__
             closed = status.startswith(("UNAVAILABLE", "CANCELLED"))
-            raise failed("closed" if closed else "error", status, over=closed) from None
+            raise make_error("closed" if closed else "error", status, over=closed) from None
         came = time.perf_counter_ns()
         if not message.data:
-            raise _empty(remote_stamps.failure_received(received), failed)
+            raise _empty(remote_stamps.failure_received(received), make_error)
         try:
             lerobot_messages.check(message.data)  # no part of what a client's decoding takes
             checked = time.perf_counter_ns()
             answer = lerobot_messages.decode(message.data)
         except ValueError as error:
-            raise failed("undecodable", in_a_line(error)) from None
+            raise make_error("undecodable", error_line(error)) from None
         decoded = time.perf_counter_ns()
         took = (encoded - begun, came - encoded, decoded - checked)
-        own, policy = _server_ms(remote_stamps.received(sent)[0], remote_stamps.received(received)[0])
-        actions, held = lerobot_messages.actions_of(answer)
+        own, policy = _server_ms(remote_stamps.read_stamps(sent)[0], remote_stamps.read_stamps(received)[0])
+        actions, held = lerobot_messages.extract_actions(answer)
         return Exchange(*took, len(data), len(message.data), actions, held, own, policy)
 
     def _send(self, data: bytes) -> object:
@@ -161,13 +161,13 @@ class LerobotWire(Wire):
             call.cancel()
             return failed("silent", f"{limit}, and none in as much time again", over=True)
         except self._errors.RpcError as error:
-            return failed("closed", remote_stamps.status_of(error) or type(error).__name__, over=True)
+            return failed("closed", remote_stamps.grpc_status(error) or type(error).__name__, over=True)
         if not getattr(message, "data", b""):
             return _empty(remote_stamps.failure_received(call), failed)
         return failed("slow", limit, over=True)
 
     @override
-    def dropped(self, observations: Sequence[Mapping[str, object]]) -> DroppedObservations | None:
+    def count_dropped(self, observations: Sequence[Mapping[str, object]]) -> DroppedObservations | None:
         robot = self._robot
         if robot is None or len(observations) < 2:
             return None

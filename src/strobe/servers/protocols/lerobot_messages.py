@@ -21,8 +21,8 @@ from typing import Any
 
 import numpy as np
 
-from strobe.core.errors import UserError, in_a_line
-from strobe.core.json_text import JsonObject, parsed
+from strobe.core.errors import UserError, error_line
+from strobe.core.json_text import JsonObject, parse_json
 from strobe.core.runs.contents import contents
 from strobe.servers.protocols.observations import MOST_BYTES, STATE, TASK, Observations, Source
 from strobe.servers.protocols.wire import MESSAGE_BYTES
@@ -55,9 +55,9 @@ class ServedPolicy:
         """Return the config of the checkpoint, where its folder is on this machine too; else an empty map."""
         file = Path(self.path) / "config.json"
         try:
-            read = parsed(contents(file)) if file.is_file() else {}
+            read = parse_json(contents(file)) if file.is_file() else {}
         except (OSError, ValueError) as error:
-            raise UserError(f"{file} cannot be read: {in_a_line(error, 120)}") from None
+            raise UserError(f"{file} cannot be read: {error_line(error, 120)}") from None
         return read if isinstance(read, dict) else {}
 
     @property
@@ -81,7 +81,7 @@ def check_features(policy: ServedPolicy) -> None:
     if dropped:
         raise UserError(
             f"LeRobot's policy server would answer no call: it gives a policy {STATE}, {IMAGES}* and the task alone, "
-            f"and this one also reads {in_a_line(', '.join(dropped), 120)}. Without the server: strobe breakdown "
+            f"and this one also reads {error_line(', '.join(dropped), 120)}. Without the server: strobe breakdown "
             f"--policy.path={policy.path}"
         )
 
@@ -104,7 +104,7 @@ class Robot:
         return np.array([observation[name] for name in self.joints])
 
 
-def robot_of(source: Source, policy: ServedPolicy) -> Robot:
+def make_robot(source: Source, policy: ServedPolicy) -> Robot:
     """Return the robot that gives the observations of ``source``. Raises UserError where its features are not known."""
     if source.frames:
         rename = source.rename
@@ -114,7 +114,7 @@ def robot_of(source: Source, policy: ServedPolicy) -> Robot:
         names = _joints(source.features.get(recorded_as, {}).get("names"))
         words, recorded = source.description, True
     elif source.given is not None:
-        frames, names, recorded = [dict(source.given)], [], source.recorded
+        frames, names, recorded = [dict(source.given)], [], source.is_recorded
         tasks = [source.options.prompt or str(source.given.get("task", source.given.get("prompt", TASK)))]
         words = source.description
     else:
@@ -164,7 +164,7 @@ def _synthetic(source: Source, policy: ServedPolicy) -> JsonObject:
         shape = feature.get("shape") if isinstance(feature, dict) else None
         whole = isinstance(shape, list) and all(type(size) is int and size > 0 for size in shape)
         if shape is None or not whole or 4 * math.prod(shape) > MOST_BYTES:
-            raise UserError(f"{policy.path}: the config has no sound shape of {name}: {in_a_line(feature, 80)}")
+            raise UserError(f"{policy.path}: the config has no sound shape of {name}: {error_line(feature, 80)}")
         if name.startswith(IMAGES) and len(shape) == 3:
             height, width = source.options.image_size or (shape[1], shape[2])
             made[name] = generator.integers(0, 256, (height, width, 3), dtype=np.uint8)
@@ -202,12 +202,12 @@ def check(data: bytes) -> None:
     if len(data) > MESSAGE_BYTES:
         raise ValueError(f"ValueError: an answer of {len(data):,} bytes")
     try:
-        _bounded(io.BytesIO(data), len(data))
+        _check_pickle_size(io.BytesIO(data), len(data))
     except Exception as error:  # a damaged pickle raises whatever its bytes make it
         raise ValueError(f"{type(error).__name__}: {error}") from None
 
 
-def _bounded(file: io.BytesIO, size: int) -> None:
+def _check_pickle_size(file: io.BytesIO, size: int) -> None:
     """Raise for one pickle in ``file`` whose instructions need more than ``size`` allows, or that is cut off."""
     for operation, argument, _ in pickletools.genops(file):
         if "PUT" in operation.name and argument is not None and int(argument) > size:
@@ -215,7 +215,7 @@ def _bounded(file: io.BytesIO, size: int) -> None:
         if isinstance(argument, bytes | bytearray) and argument[:1] == _BEGIN:
             inner = io.BytesIO(argument)
             for _ in range(_PICKLES):
-                _bounded(inner, len(argument))
+                _check_pickle_size(inner, len(argument))
 
 
 def decode(data: bytes) -> Any:
@@ -229,7 +229,7 @@ def decode(data: bytes) -> Any:
         raise ValueError(f"{type(error).__name__}: {error}") from None
 
 
-def actions_of(answer: Any) -> tuple[np.ndarray | None, str]:
+def extract_actions(answer: Any) -> tuple[np.ndarray | None, str]:
     """Return the actions of an answer, of shape (actions, action dim); None and what it holds for one without any."""
     import torch
 

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from strobe.core.errors import UserError, in_a_line
-from strobe.core.json_text import parsed
+from strobe.core.errors import UserError, error_line
+from strobe.core.json_text import parse_json
 from strobe.lerobot.policies.options import check_dataset
 
 if TYPE_CHECKING:
@@ -82,7 +82,7 @@ class Source:
         return f"the observation of {self.options.file.name}" if self.options.file is not None else ""
 
     @property
-    def recorded(self) -> bool:
+    def is_recorded(self) -> bool:
         """Whether the images are those of cameras."""
         return bool(self.frames) or (self.options.file is not None and self.options.file.suffix == ".npz")
 
@@ -109,7 +109,7 @@ class Source:
         """Return the task of a frame in words."""
         return self.options.prompt if self.options.prompt is not None else str(frame["task"])
 
-    def renamed(self, defaults: Callable[[Sequence[str]], Mapping[str, str]]) -> list[dict[str, object]]:
+    def rename_frames(self, defaults: Callable[[Sequence[str]], Mapping[str, str]]) -> list[dict[str, object]]:
         """Return the frames with the server's names; ``defaults`` makes them of the cameras without a rename map.
 
         Raises:
@@ -135,10 +135,10 @@ def read(options: ObservationOptions) -> Source:
         check_dataset(options.dataset)
         source = Source(options, frames(options.dataset, FRAMES), recording.read(options.dataset).features)
         if options.rename:
-            source.renamed(lambda _: {})  # a name that does not fit is told before a server is connected to
+            source.rename_frames(lambda _: {})  # a name that does not fit is told before a server is connected to
         return source
     if options.file is not None:
-        return Source(options, given=_of_file(options.file, options.seed))
+        return Source(options, given=_load_observation(options.file, options.seed))
     return Source(options)
 
 
@@ -153,21 +153,21 @@ def _add_feature(observation: Observation, path: Sequence[str], value: object) -
     observation[path[-1]] = value
 
 
-def _of_file(file: Path, seed: int) -> Observation:
+def _load_observation(file: Path, seed: int) -> Observation:
     if file.suffix not in (".json", ".npz"):
         raise UserError(f"--policy.observation={file}: name a file that ends in .json or .npz")
     try:
         if file.suffix == ".npz":
             with np.load(file, allow_pickle=False) as stored:
                 return {name: _array(name, stored[name]) for name in stored.files}
-        read = parsed(file.read_text(encoding="utf-8"))
+        read = parse_json(file.read_text(encoding="utf-8"))
     except (OSError, ValueError, EOFError, KeyError) as error:
-        reason = error.strerror if isinstance(error, OSError) and error.strerror else in_a_line(error, 120)
+        reason = error.strerror if isinstance(error, OSError) and error.strerror else error_line(error, 120)
         raise UserError(f"--policy.observation={file} cannot be read: {reason}") from None
     if not isinstance(read, dict) or not read:
         raise UserError(f'--policy.observation={file}: write a map, such as {{"observation/state": {{"shape": [8]}}}}')
     generator = np.random.default_rng(seed)
-    return {name: _made(name, value, generator) for name, value in read.items()}
+    return {name: _make_value(name, value, generator) for name, value in read.items()}
 
 
 def _array(name: str, value: np.ndarray) -> object:
@@ -179,7 +179,7 @@ def _array(name: str, value: np.ndarray) -> object:
     return value
 
 
-def _made(name: str, value: Any, generator: np.random.Generator) -> object:
+def _make_value(name: str, value: Any, generator: np.random.Generator) -> object:
     """Return what a template's value stands for: ``{"shape": …, "dtype": …}`` is an array of random numbers."""
     if isinstance(value, list):
         array = np.asarray(value) if not any(isinstance(each, dict | list) for each in value) else None
@@ -189,11 +189,11 @@ def _made(name: str, value: Any, generator: np.random.Generator) -> object:
     if not isinstance(value, dict):
         return value
     if "shape" not in value:
-        return {inner: _made(f"{name}.{inner}", each, generator) for inner, each in value.items()}
+        return {inner: _make_value(f"{name}.{inner}", each, generator) for inner, each in value.items()}
     shape, kind = value["shape"], _dtype(value.get("dtype", "float32"))
     sound = isinstance(shape, list) and all(type(size) is int and size > 0 for size in shape)
     if not sound or kind is None:
-        raise UserError(f"--policy.observation: '{name}' has no sound shape and dtype: {in_a_line(value, 80)}")
+        raise UserError(f"--policy.observation: '{name}' has no sound shape and dtype: {error_line(value, 80)}")
     if kind.itemsize * int(np.prod(shape, dtype=object)) > MOST_BYTES:
         raise UserError(f"--policy.observation: '{name}' would be over 1 GiB")
     if kind.kind == "f":

@@ -18,12 +18,20 @@ from urllib.parse import urlsplit
 
 import numpy as np
 
-from strobe.core.errors import UserError, in_a_line
+from strobe.core.errors import UserError, error_line
 from strobe.core.json_text import JsonObject
 from strobe.servers.protocols.observations import STATE as OF_DATASET
 from strobe.servers.protocols.observations import STATE_DIM, TASK, Observations, Source
 from strobe.servers.protocols.openpi_messages import decode, encode
-from strobe.servers.protocols.wire import CONNECT_S, MESSAGE_BYTES, SHOWN, CallFailedError, Exchange, Wire, why
+from strobe.servers.protocols.wire import (
+    CONNECT_S,
+    MESSAGE_BYTES,
+    SHOWN,
+    CallFailedError,
+    Exchange,
+    Wire,
+    connection_error_reason,
+)
 from strobe.servers.results import FaultKind
 
 PATHS = "openpi's server takes any path, vllm-omni and SGLang have /v1/realtime/robot/openpi"
@@ -49,7 +57,7 @@ class OpenpiWire(Wire):
     def __init__(self, url: str, timeout_s: float) -> None:
         self._url, self._timeout_s = url, timeout_s
         self._path = urlsplit(url).path or "/"
-        self._socket = self._connected()
+        self._socket = self._connect()
         self.metadata = self._first_message()
 
     @override
@@ -59,14 +67,14 @@ class OpenpiWire(Wire):
     @override
     def observations(self, source: Source) -> Observations:
         if source.frames:
-            named = source.renamed(_default_names)
+            named = source.rename_frames(_default_names)
             for observation, frame in zip(named, source.frames, strict=True):
                 if source.options.prompt is not None or PROMPT not in observation:
                     observation[PROMPT] = source.task(frame)
             return Observations(named, source.description, recorded=True)
         if source.given is not None:
             prompt = {} if source.options.prompt is None else {PROMPT: source.options.prompt}
-            return Observations([{**source.given, **prompt}], source.description, source.recorded)
+            return Observations([{**source.given, **prompt}], source.description, source.is_recorded)
         generator, (height, width) = source.generator, source.options.image_size or SIZE
         made: JsonObject = {name: generator.integers(0, 256, (height, width, 3), dtype=np.uint8) for name in IMAGES}
         made[STATE] = generator.standard_normal(STATE_DIM).astype(np.float32)
@@ -78,7 +86,7 @@ class OpenpiWire(Wire):
     def encode(self, observation: Mapping[str, object]) -> bytes:
         return encode(observation)
 
-    def _connected(self) -> Any:
+    def _connect(self) -> Any:
         from websockets import exceptions
         from websockets.sync.client import connect
 
@@ -101,9 +109,9 @@ class OpenpiWire(Wire):
             told = f"answers HTTP {status} at the path {self._path} and opens no websocket"
             raise UserError(f"{self._url} {told}{hint}") from None
         except (exceptions.WebSocketException, EOFError, ValueError) as error:
-            raise UserError(f"{self._url} opens no websocket: {in_a_line(error, 120)}") from None
+            raise UserError(f"{self._url} opens no websocket: {error_line(error, 120)}") from None
         except OSError as error:
-            raise UserError(f"cannot connect to {self._url}: {why(error)}") from None
+            raise UserError(f"cannot connect to {self._url}: {connection_error_reason(error)}") from None
 
     def _first_message(self) -> JsonObject:
         from websockets.exceptions import ConnectionClosed
@@ -115,9 +123,9 @@ class OpenpiWire(Wire):
         except TimeoutError:
             reason = f"no metadata within {wait_s:g} s"
         except ConnectionClosed as error:
-            reason = f"the connection closed ({in_a_line(error, 120)})"
+            reason = f"the connection closed ({error_line(error, 120)})"
         except ValueError as error:
-            reason = f"what it sent is no msgpack ({in_a_line(error, 120)})"
+            reason = f"what it sent is no msgpack ({error_line(error, 120)})"
         else:
             if isinstance(metadata, dict):
                 return metadata
@@ -164,7 +172,7 @@ class OpenpiWire(Wire):
 
         begun = time.perf_counter_ns()
 
-        def failed(kind: FaultKind, error: str, detail: str = "") -> CallFailedError:
+        def make_error(kind: FaultKind, error: str, detail: str = "") -> CallFailedError:
             return CallFailedError(kind, error, detail, (time.perf_counter_ns() - begun) / 1e6)
 
         data = self.encode(observation)
@@ -175,33 +183,33 @@ class OpenpiWire(Wire):
             self._socket.send(data)
             message = self._socket.recv(timeout=self._timeout_s)
         except TimeoutError:
-            raise self._late(failed) from None
+            raise self._late(make_error) from None
         except ConnectionClosed as error:
-            raise failed("closed", f"{type(error).__name__}: {in_a_line(error)}") from None
+            raise make_error("closed", f"{type(error).__name__}: {error_line(error)}") from None
         except OSError as error:
-            raise failed("closed", f"{type(error).__name__}: {why(error)}") from None
+            raise make_error("closed", f"{type(error).__name__}: {connection_error_reason(error)}") from None
         received = time.perf_counter_ns()
         if isinstance(message, str):
-            raise failed("error", _last_line(message), message)
+            raise make_error("error", _last_line(message), message)
         try:
             answer = decode(message)
         except ValueError as error:
-            raise failed("undecodable", in_a_line(error)) from None
+            raise make_error("undecodable", error_line(error)) from None
         decoded = time.perf_counter_ns()
         if isinstance(answer, np.ndarray):
             answer = {"actions": answer}
         parts = self._path != "/"  # openpi's own client needs 'actions'
         if not isinstance(answer, Mapping):
-            raise failed("undecodable", f"TypeError: the answer is a {type(answer).__name__}, not a map")
+            raise make_error("undecodable", f"TypeError: the answer is a {type(answer).__name__}, not a map")
         if answer.get("type") == "error" and "actions" not in answer:
-            error = failed("error", f"Error: {in_a_line(answer.get('message', 'without a message'), SHOWN)}")
+            error = make_error("error", f"Error: {error_line(answer.get('message', 'without a message'), SHOWN)}")
             error.over = False
             raise error
         took = (encoded - begun, received - encoded, decoded - received)
         own = (_infer_ms(answer, "server_timing"), _infer_ms(answer, "policy_timing"))
         pong_ms = 1e3 * self._socket.latency if pong.is_set() else None
-        actions = _actions_of(answer, parts=parts)
-        return Exchange(*took, len(data), len(message), actions, _held(answer), *own, pong_ms)
+        actions = _extract_actions(answer, parts=parts)
+        return Exchange(*took, len(data), len(message), actions, _describe_content(answer), *own, pong_ms)
 
     def _late(self, failed: Any) -> CallFailedError:
         """Return how a call that ran out of time failed: wait once more as long for its answer."""
@@ -213,7 +221,7 @@ class OpenpiWire(Wire):
         except TimeoutError:
             return failed("silent", f"{limit}, and none in as much time again")
         except ConnectionClosed as error:
-            return failed("closed", f"{type(error).__name__}: {in_a_line(error)}")
+            return failed("closed", f"{type(error).__name__}: {error_line(error)}")
         if isinstance(message, str):
             return failed("error", _last_line(message), message)
         return failed("slow", limit)
@@ -228,7 +236,7 @@ def _default_names(cameras: Sequence[str]) -> dict[str, str]:
     return {**dict(zip(cameras, IMAGES, strict=False)), OF_DATASET: STATE}
 
 
-def _actions_of(answer: Mapping[Any, Any], *, parts: bool) -> np.ndarray | None:
+def _extract_actions(answer: Mapping[Any, Any], *, parts: bool) -> np.ndarray | None:
     """Return the actions of an answer; None for an answer without.
 
     Args:
@@ -244,7 +252,7 @@ def _actions_of(answer: Mapping[Any, Any], *, parts: bool) -> np.ndarray | None:
     return actions if isinstance(actions, np.ndarray) else None
 
 
-def _held(answer: Mapping[Any, Any]) -> str:
+def _describe_content(answer: Mapping[Any, Any]) -> str:
     """Return what an answer holds in place of an array of actions."""
     return f"KeyError: 'actions'; the answer has the keys {', '.join(sorted(map(str, answer))[:8]) or 'nothing'}"
 

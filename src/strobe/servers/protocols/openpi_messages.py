@@ -29,7 +29,7 @@ def encode(message: object) -> bytes:
     """Return ``message`` as openpi sends it. Raises ValueError or TypeError for what cannot be sent."""
     import msgpack
 
-    return bytes(msgpack.packb(message, default=_packed) or b"")
+    return bytes(msgpack.packb(message, default=_pack_value) or b"")
 
 
 def decode(data: bytes) -> Any:
@@ -41,14 +41,14 @@ def decode(data: bytes) -> Any:
     import msgpack
 
     try:
-        return msgpack.unpackb(data, object_hook=_unpacked)
+        return msgpack.unpackb(data, object_hook=_unpack_value)
     except (ValueError, msgpack.UnpackException) as error:  # the latter where the bytes end too early
         raise ValueError(f"{type(error).__name__}: {error}") from None
     except (TypeError, KeyError, OverflowError, MemoryError) as error:  # fields of an array that are none
         raise ValueError(f"{type(error).__name__}: {error}") from None
 
 
-def _packed(value: Any) -> object:
+def _pack_value(value: Any) -> object:
     if isinstance(value, np.ndarray | np.generic):
         if value.dtype.kind in _REFUSED:
             raise ValueError(f"openpi's protocol has no arrays of dtype {value.dtype}")
@@ -58,7 +58,7 @@ def _packed(value: Any) -> object:
     raise TypeError(f"openpi's protocol has no place for a {type(value).__name__}")
 
 
-def _unpacked(value: dict[Any, Any]) -> object:
+def _unpack_value(value: dict[Any, Any]) -> object:
     if _ARRAY not in value and _SCALAR not in value:
         return value
     dtype = np.dtype(value[_DTYPE])

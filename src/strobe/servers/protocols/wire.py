@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 import numpy as np
 from typing_extensions import Self
 
-from strobe.core.errors import in_a_line, in_words
+from strobe.core.errors import error_line, os_error_reason
 from strobe.servers.protocols.observations import Observations, Source
 from strobe.servers.results import DroppedObservations, FaultKind, ProtocolName
 
@@ -110,13 +110,13 @@ class Wire(ABC):
         """
         return None
 
-    def dropped(self, observations: Sequence[Mapping[str, Any]]) -> DroppedObservations | None:
+    def count_dropped(self, observations: Sequence[Mapping[str, Any]]) -> DroppedObservations | None:
         """Return how many observations the server's filter drops; None for a server without a filter, or unseen."""
         return None
 
 
-def why(error: OSError) -> str:
+def connection_error_reason(error: OSError) -> str:
     """Return the system's reason; that of a name that is not known has no errno of the system's own."""
     import socket
 
-    return in_a_line(error.strerror or error, 120) if isinstance(error, socket.gaierror) else in_words(error)
+    return error_line(error.strerror or error, 120) if isinstance(error, socket.gaierror) else os_error_reason(error)

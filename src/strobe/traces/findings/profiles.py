@@ -35,10 +35,10 @@ def device_idle(result: Profiled, _: Thresholds) -> Found:
         device works.
     Gain: {gain}
     """
-    seen, measurement = _profiled(result, result.operators)
+    seen, measurement = _profiled_measurement(result, result.operators)
     if seen is None or seen.device is None or measurement is None:
         return
-    device, share, whole = seen.device, _at_least(seen.device, measurement), whole_ms(measurement)
+    device, share, whole = seen.device, _least_idle_share(seen.device, measurement), whole_ms(measurement)
     if share >= IDLE_DEVICE:
         causes = f" ({', '.join(f'{c.cause} {ms(c.ms)}' for c in device.causes)})" if device.causes else ""
         longest, gain = longest_gap(device), free(measurement, share)
@@ -55,7 +55,7 @@ def many_small_operators(result: Profiled, _: Thresholds) -> Found:
     Do: Try {what}, or larger batches.
     Gain: {gain}
     """
-    seen, measurement = _profiled(result, result.operators)
+    seen, measurement = _profiled_measurement(result, result.operators)
     if seen is None or measurement is None:
         return
     what = CUDA_GRAPHS if seen.kernels else "--compile, which fuses them"
@@ -65,7 +65,7 @@ def many_small_operators(result: Profiled, _: Thresholds) -> Found:
             many = f"{seen.kernel_calls:,} kernels and copies, of which half take less than {median:.1f} µs"
             gain = "not known before you try it; the idle time of the device is the most that it can save"
             yield {"kernels": seen.kernel_calls, "median_us": median}, locals()
-    elif (share := _between(result, seen.host, measurement)) and seen.host and not _long(seen.host):
+    elif (share := _python_gap_share(result, seen.host, measurement)) and seen.host and not _long(seen.host):
         many = (
             f"{seen.operator_calls:,} operators, with {ms(seen.host.idle_ms)} of {ms(seen.host.span_ms)} between them "
             f"under torch.profiler: at least {percent(share)} of {ms(whole_ms(measurement))} without it"
@@ -86,10 +86,10 @@ def host_delay(result: Profiled, _: Thresholds) -> Found:
         worker at the same time.
     Gain: {gain}
     """
-    seen, measurement = _profiled(result, result.operators)
+    seen, measurement = _profiled_measurement(result, result.operators)
     if seen is None or seen.host is None or measurement is None or not _long(seen.host):
         return
-    if share := _between(result, seen.host, measurement):
+    if share := _python_gap_share(result, seen.host, measurement):
         host, whole, longest, gain = seen.host, whole_ms(measurement), longest_gap(seen.host), free(measurement, share)
         yield {"between_share": share, "long_ms": host.long_ms, "gain_share": share}, locals()
 
@@ -104,12 +104,14 @@ def python_time(result: Profiled, _: Thresholds) -> Found:
     Do: Look at these functions. Compute once what depends only on shapes. --compile removes most of the Python.
     Gain: {gain}
     """
-    seen, measurement = _profiled(result, result.python)
+    seen, measurement = _profiled_measurement(result, result.python)
     if seen is None or seen.host is None or measurement is None:
         return
-    share, whole = _at_least(seen.host, measurement), whole_ms(measurement)
+    share, whole = _least_idle_share(seen.host, measurement), whole_ms(measurement)
     # On an accelerator, Python counts only where the device waits for it.
-    idle = 1.0 if _on_cpu(result) else _at_least(seen.device, measurement) if seen.device is not None else 0.0
+    idle = (
+        1.0 if _is_on_cpu(result) else _least_idle_share(seen.device, measurement) if seen.device is not None else 0.0
+    )
     if share >= BETWEEN_OPERATORS and idle >= IDLE_DEVICE:
         first = [f for f in seen.functions if f.where != "built in"][:3]
         named = ", ".join(f"{f.name} ({f.where}) {ms(_own(f))}" for f in first) or "none"
@@ -118,24 +120,24 @@ def python_time(result: Profiled, _: Thresholds) -> Found:
         yield {"python_share": share, "python_ms": seen.host.idle_ms, "gain_share": saved}, locals()
 
 
-def _profiled(result: Profiled, profile: P | None) -> tuple[P | None, Measurement | None]:
+def _profiled_measurement(result: Profiled, profile: P | None) -> tuple[P | None, Measurement | None]:
     """Return ``profile`` and the measurement that it was taken of."""
     name = profile.measurement if profile is not None else None
     return profile, next((m for m in result.measurements if m.name == name), None)
 
 
-def _at_least(gaps: Gaps, measurement: Measurement) -> float:
+def _least_idle_share(gaps: Gaps, measurement: Measurement) -> float:
     whole = whole_ms(measurement)
     added = max(gaps.span_ms - whole, 0.0) * min(max(gaps.exposed, 0.0), 1.0)
     return min(max(gaps.idle_ms - added, 0.0) / whole, 1.0) if whole > 0 else 0.0
 
 
-def _between(result: Profiled, gaps: Gaps | None, measurement: Measurement) -> float:
+def _python_gap_share(result: Profiled, gaps: Gaps | None, measurement: Measurement) -> float:
     """Share of the time between torch's operators on the CPU, where it is worth a finding of its own; else 0."""
-    if not _on_cpu(result) or gaps is None or result.python is not None:  # python_time says it, with names
+    if not _is_on_cpu(result) or gaps is None or result.python is not None:  # python_time says it, with names
         return 0.0
     decode = top(measurement, "decode")  # by a library outside torch, and a part that is named already
-    share = max(_at_least(gaps, measurement) - (decode.share if decode is not None else 0.0), 0.0)
+    share = max(_least_idle_share(gaps, measurement) - (decode.share if decode is not None else 0.0), 0.0)
     return share if share >= BETWEEN_OPERATORS else 0.0
 
 
@@ -147,10 +149,10 @@ def longest_gap(gaps: Gaps) -> str:
     """Return a sentence on the longest gap; '' without one."""
     if not gaps.longest:
         return ""
-    return f" The longest gap: {ms(gaps.longest[0].ms)}{_around(gaps.longest[0])}."
+    return f" The longest gap: {ms(gaps.longest[0].ms)}{_gap_place(gaps.longest[0])}."
 
 
-def _around(gap: LongGap) -> str:
+def _gap_place(gap: LongGap) -> str:
     places = [f"after {short_kernel(gap.after)[:60]}"] if gap.after else []
     places += [f"before {short_kernel(gap.before)[:60]}"] if gap.before else []
     host = f", while the host was in {short_kernel(gap.host)[:60]}" if gap.host else ""
@@ -161,7 +163,7 @@ def _own(function: PythonFunction) -> float:
     return function.own_ms if function.own_ms is not None else function.cumulative_ms or 0.0
 
 
-def _on_cpu(result: Profiled) -> bool:
+def _is_on_cpu(result: Profiled) -> bool:
     return result.machine.device.startswith("cpu")
 
 

@@ -43,9 +43,9 @@ def device_idle(answer: TraceAnswer, _: Thresholds) -> Found:
     """
     if worst := _worst(answer, lambda device: _share(device.gaps.idle_ms, device), IDLE_DEVICE):
         rank, device, share, others = worst
-        gaps, where, longest = device.gaps, rank.called(device), longest_gap(device.gaps)
+        gaps, where, longest = device.gaps, rank.device_label(device), longest_gap(device.gaps)
         causes = f" ({', '.join(f'{cause.cause} {ms(cause.ms)}' for cause in gaps.causes)})" if gaps.causes else ""
-        do, gain = _mend(gaps), _gain(gaps.span_ms, gaps.idle_ms)
+        do, gain = _gap_remedy(gaps), _gain(gaps.span_ms, gaps.idle_ms)
         evidence = {"idle_share": share, "idle_ms": gaps.idle_ms, "span_ms": gaps.span_ms, "gain_share": share}
         yield evidence, locals()
 
@@ -91,7 +91,7 @@ def launch_bound(answer: TraceAnswer, _: Thresholds) -> Found:
         rank, device, share, others = worst
         bound = device.launch_bound
         assert bound is not None
-        where, stretches, of_time = rank.called(device), _stretches(bound.stretches), _share(bound.ms, device)
+        where, stretches, of_time = rank.device_label(device), _stretches(bound.stretches), _share(bound.ms, device)
         within = f", in {bound.within}" if bound.within else ""
         gain = _gain(device.gaps.span_ms, bound.idle_ms)
         yield {"launch_bound_ms": bound.ms, "idle_ms": bound.idle_ms, "gain_share": share}, locals()
@@ -159,7 +159,7 @@ def exposed_copies(answer: TraceAnswer, _: Thresholds) -> Found:
     """
     if worst := _worst(answer, lambda device: _share(device.exposed_copies_ms, device), COPIES):
         rank, device, share, others = worst
-        where, gain = rank.called(device), _gain(device.gaps.span_ms, device.exposed_copies_ms)
+        where, gain = rank.device_label(device), _gain(device.gaps.span_ms, device.exposed_copies_ms)
         kinds = ", ".join(f"{copy.calls:,} × {copy.kind} {ms(copy.ms)}" for copy in rank.copies[:3])
         pin = ""
         if any("Pageable" in copy.kind and "HtoD" in copy.kind for copy in rank.copies):
@@ -179,7 +179,7 @@ def exposed_collectives(answer: TraceAnswer, _: Thresholds) -> Found:
     """
     if worst := _worst(answer, lambda device: _share(device.exposed_communication_ms, device), COLLECTIVES):
         rank, device, share, others = worst
-        where, gain = rank.called(device), _gain(device.gaps.span_ms, device.exposed_communication_ms)
+        where, gain = rank.device_label(device), _gain(device.gaps.span_ms, device.exposed_communication_ms)
         unknown = ""
         do = "Let collectives overlap the computation: buckets of DDP, prefetching of FSDP, an earlier exchange."
         if answer.waits is None:
@@ -251,7 +251,7 @@ def device_busy(answer: TraceAnswer, _: Thresholds) -> Found:
     shares = [(_share(device.gaps.busy_ms, device), rank, device) for rank in answer.ranks for device in rank.devices]
     share, rank, device = min(shares, key=lambda each: each[0], default=(0.0, None, None))
     if rank is not None and device is not None and share >= BUSY_DEVICE:
-        first, where = rank.operators.kernels[:1], rank.called(device)
+        first, where = rank.operators.kernels[:1], rank.device_label(device)
         most = f" Most of it is {short_kernel(first[0].name)[:80]}: {ms(first[0].own_ms)}." if first else ""
         yield {}, locals()
 
@@ -282,7 +282,7 @@ def _stretches(count: int) -> str:
     return "one stretch" if count == 1 else f"{count:,} stretches"
 
 
-def _mend(gaps: Gaps) -> str:
+def _gap_remedy(gaps: Gaps) -> str:
     """Return what to do about the cause that most of the gaps have, and about long ones."""
     first_calls = sum(gap.ms for gap in gaps.longest if any(word in gap.host.lower() for word in FIRST_CALLS))
     if gaps.long_ms > gaps.idle_ms / 2:

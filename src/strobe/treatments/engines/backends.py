@@ -21,7 +21,7 @@ import torch
 from torch import Tensor, nn
 from torch.export import ExportedProgram
 
-from strobe.core.devices.accelerators import computes_bf16, numbered
+from strobe.core.devices.accelerators import computes_bf16, number_device
 from strobe.core.errors import UserError, install
 from strobe.core.measure.ceiling import faster_in_bfloat16
 from strobe.core.measure.memory import available_bytes
@@ -48,7 +48,7 @@ class Engine(Protocol):
         """Precisions that it has on ``device``."""
         ...
 
-    def exported(self, precision: str) -> str:
+    def export_precision(self, precision: str) -> str:
         """Precision to export the program in, for an engine in ``precision``."""
         ...
 
@@ -89,7 +89,7 @@ class OpenVINO:
     def require(self, device: torch.device) -> None:
         if device.type != "cpu":
             raise UserError(f"engine=openvino runs on CPUs, and the policy is on {device.type}: take tensorrt")
-        without_telemetry()
+        disable_telemetry()
         _require("openvino", "openvino")
 
     def precisions(self, device: torch.device) -> tuple[str, ...]:
@@ -97,7 +97,7 @@ class OpenVINO:
         floating = [name for name in ("fp32", "bf16", "fp16") if name == "fp32" or name.upper() in able]
         return (*floating, *([INT8] if "INT8" in able else []))
 
-    def exported(self, precision: str) -> str:
+    def export_precision(self, precision: str) -> str:
         return "fp32"  # of a program in bfloat16 it cannot compile every operator
 
     def building(self, precision: str) -> float:
@@ -111,15 +111,15 @@ class OpenVINO:
 
     def read(self, program: ExportedProgram, inputs: Inputs) -> Any:
         """Return OpenVINO's model in float32: what takes most of the time, and every precision begins with it."""
-        return converted(program, inputs)
+        return convert_to_openvino(program, inputs)
 
     def build(self, model: Any, calls: Sequence[Inputs], precision: str, keep: Path) -> Run:
         weights = sum(math.prod(node.shape) for node in model.get_ops() if node.get_type_name() == "Constant")
         if precision == INT8:
-            model = calibrated(model, calls)
+            model = quantize_calibrated(model, calls)
         compiled = _core().compile_model(model, "CPU", self._options(precision))
         if self._KEPT * weights < available_bytes():
-            _written(keep, lambda: keep.write_bytes(compiled.export_model().getvalue()))
+            _write_file(keep, lambda: keep.write_bytes(compiled.export_model().getvalue()))
         return self._run(compiled)
 
     def load(self, file: Path, precision: str, device: torch.device) -> Run:
@@ -151,7 +151,7 @@ class OpenVINO:
         return run
 
 
-def converted(program: ExportedProgram, inputs: Inputs) -> Any:
+def convert_to_openvino(program: ExportedProgram, inputs: Inputs) -> Any:
     """Return OpenVINO's model of ``program``, for the shapes of ``inputs``. Raises OpenVINO's exceptions."""
     # It has no rule for memory that is not written yet (SmolVLA's rotary embedding).
     unwritten = torch.ops.aten.empty_like.default
@@ -212,7 +212,7 @@ class TensorRT:
         able = torch.cuda.get_device_capability(device) >= LEAST_FP8 and find_spec(MODELOPT) is not None
         return (*floating, FP8) if able else floating
 
-    def exported(self, precision: str) -> str:
+    def export_precision(self, precision: str) -> str:
         # It computes in the program's dtypes; enabled_precisions is the deprecated way to say it. What an engine in
         # fp8 does not multiply in it stays in bfloat16, which has the range of float32.
         return "bf16" if precision == FP8 else precision
@@ -222,7 +222,7 @@ class TensorRT:
 
     def versions(self, device: torch.device, precision: str) -> str:
         name, capability = torch.cuda.get_device_name(device), torch.cuda.get_device_capability(device)
-        where = f"{name} {capability} {numbered(device)}"
+        where = f"{name} {capability} {number_device(device)}"
         return f"torch-tensorrt {version('torch-tensorrt')}, torch {torch.__version__}, {where}"
 
     def read(self, program: ExportedProgram, inputs: Inputs) -> Any:
@@ -232,7 +232,7 @@ class TensorRT:
     def build(self, model: object, calls: Sequence[Inputs], precision: str, keep: Path) -> Run:
         inputs = calls[0]
         tensorrt: Any = importlib.import_module("torch_tensorrt")
-        device = numbered(inputs[0].device)
+        device = number_device(inputs[0].device)
         options = {"use_explicit_typing": True, "truncate_double": True, "min_block_size": 1, "device": device}
         # Without this option 2.11 takes every mask in attention for a causal one, drops it, and gives other results
         # (its lowering pass force_causal_efficient_attention). Older versions have neither the pass nor the option.
@@ -241,7 +241,7 @@ class TensorRT:
         with torch.cuda.device(device):
             built = OnCard(tensorrt.dynamo.compile(model, arg_inputs=list(inputs), **options), device)
             saved = {"output_format": "exported_program", "arg_inputs": list(inputs)}
-            _written(keep, lambda: tensorrt.save(built.module, str(keep), **saved))
+            _write_file(keep, lambda: tensorrt.save(built.module, str(keep), **saved))
         return built
 
     def load(self, file: Path, precision: str, device: torch.device) -> Run:
@@ -260,7 +260,7 @@ def _zeros(like: Tensor, dtype: torch.dtype | None = None, **_: object) -> Tenso
     return torch.full_like(like, 0, dtype=dtype)
 
 
-def _written(keep: Path, write: Callable[[], object]) -> None:
+def _write_file(keep: Path, write: Callable[[], object]) -> None:
     """Let ``write`` make the file ``keep``, which is not there where the disk is full, or must not be written to."""
     try:
         keep.parent.mkdir(parents=True, exist_ok=True)
@@ -271,11 +271,11 @@ def _written(keep: Path, write: Callable[[], object]) -> None:
 
 
 def _openvino() -> Any:
-    without_telemetry()
+    disable_telemetry()
     return importlib.import_module("openvino")
 
 
-def without_telemetry() -> None:
+def disable_telemetry() -> None:
     """Let OpenVINO send no telemetry from this process, whether it is imported already or not.
 
     Each conversion would start processes to send it, and leave their pipes open: some 40 engines leave more of them
@@ -284,10 +284,10 @@ def without_telemetry() -> None:
     loaded: Any = sys.modules.setdefault("openvino_telemetry", None)  # type: ignore[arg-type]
     if loaded is not None:  # a program, or an export's own, imported OpenVINO first
         for name in ("start_session", "end_session", "send_event", "send_error", "send_stack_trace"):
-            setattr(loaded.Telemetry, name, _nothing)
+            setattr(loaded.Telemetry, name, _do_nothing)
 
 
-def _nothing(*_: object, **__: object) -> None: ...
+def _do_nothing(*_: object, **__: object) -> None: ...
 
 
 @cache
@@ -329,7 +329,7 @@ def require_nncf() -> None:
         raise UserError(f"int8_engine needs a package: {install('openvino')}")
 
 
-def calibrated(model: object, calls: Sequence[Sequence[Tensor]], *, corrected: bool = True) -> Any:
+def quantize_calibrated(model: object, calls: Sequence[Sequence[Tensor]], *, corrected: bool = True) -> Any:
     """Return ``model`` with the products that NNCF quantises in int8.
 
     Args:

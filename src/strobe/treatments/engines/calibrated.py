@@ -30,9 +30,9 @@ from strobe.core.treatments.switch import entry
 from strobe.core.treatments.treatment import Spec, Treatment
 from strobe.treatments.engines.backends import ENGINES, FP8, INT8, MODELOPT, Run, require_nncf
 from strobe.treatments.engines.engine import ENTRY as ENGINE
-from strobe.treatments.engines.engine import PartInEngine, without_caches
+from strobe.treatments.engines.engine import PartInEngine, list_cacheless_parts
 from strobe.treatments.engines.recorded import Call
-from strobe.treatments.numbers.quantise import layers_of, observed, require_fp8
+from strobe.treatments.numbers.quantise import find_quantizable_layers, observe_input_maxima, require_fp8
 
 LARGE = 2e8  # numbers of a part's weights, from which calibrating takes a minute or more
 
@@ -44,7 +44,7 @@ class _Calibrated(PartInEngine):
     inferences = 4
     grows = False
 
-    def _named(self, precision: str) -> str:
+    def _precision_name(self, precision: str) -> str:
         return precision
 
     def _cached_file(self, file: Path, subject: Subject) -> Path:
@@ -59,16 +59,18 @@ class _Calibrated(PartInEngine):
         # Pictures that are made up may be brighter than any that it was calibrated on.
         return 0.0 if subject.input_source.kind == "pending" else super()._least(subject)
 
-    def _made(self, subject: Subject, part: nn.Module, calls: Sequence[Call], places: Sequence[int], keep: Path) -> Run:
+    def _build_engine(
+        self, subject: Subject, part: nn.Module, calls: Sequence[Call], places: Sequence[int], keep: Path
+    ) -> Run:
         if subject.input_source.kind == "pending":
             raise UserError(
                 f"'{self.part}' in {self.precision} is calibrated on observations, and this machine keeps no engine "
                 "that was: run strobe verify RECIPE with --dataset.root=FOLDER here first"
             )
-        with self._scaled(subject, part):
-            return super()._made(subject, part, calls, places, keep)
+        with self._calibrated_layers(subject, part):
+            return super()._build_engine(subject, part, calls, places, keep)
 
-    def _scaled(self, subject: Subject, part: nn.Module) -> AbstractContextManager[None]:
+    def _calibrated_layers(self, subject: Subject, part: nn.Module) -> AbstractContextManager[None]:
         return nullcontext()  # the engine finds its scales itself
 
 
@@ -124,9 +126,9 @@ class Float8Part(_Calibrated, key="engine"):
             ) from None
 
     @contextmanager
-    def _scaled(self, subject: Subject, part: nn.Module) -> Iterator[None]:
-        layers, self._skipped = layers_of(part)
-        largest = observed(subject, layers)
+    def _calibrated_layers(self, subject: Subject, part: nn.Module) -> Iterator[None]:
+        layers, self._skipped = find_quantizable_layers(part)
+        largest = observe_input_maxima(subject, layers)
         if unseen := sum(id(layer) not in largest for layer in layers):
             self._skipped.append(f"{unseen} that no observation reached")
         self._layers = len(layers) - unseen
@@ -136,20 +138,24 @@ class Float8Part(_Calibrated, key="engine"):
         try:
             for layer in layers:
                 if id(layer) in largest:
-                    patches.wrap(layer, "forward", partial(_in_float8, layer=layer, largest=largest[id(layer)]))
+                    patches.wrap(
+                        layer, "forward", partial(_wrap_float8_forward, layer=layer, largest=largest[id(layer)])
+                    )
             yield
         finally:
             patches.undo()
 
 
-def _in_float8(_: Forward, layer: nn.Linear, largest: Tensor) -> Forward:
+def _wrap_float8_forward(_: Forward, layer: nn.Linear, largest: Tensor) -> Forward:
     """Return the forward of ``layer`` with its input and weights rounded to float8; ``largest``: of its inputs."""
     of_weights = layer.weight.detach().abs().amax().float()
 
-    def rounded(value: Tensor, most: Tensor) -> Tensor:
+    def round_to_float8(value: Tensor, most: Tensor) -> Tensor:
         return torch.ops.tensorrt.quantize_op(value, most, 8, 4, False, False)  # 8 bits, 4 of them the exponent
 
-    return lambda input: functional.linear(rounded(input, largest), rounded(layer.weight, of_weights), layer.bias)
+    return lambda input: functional.linear(
+        round_to_float8(input, largest), round_to_float8(layer.weight, of_weights), layer.bias
+    )
 
 
 def _make_engine(spec: Spec) -> Treatment:
@@ -177,10 +183,10 @@ def _candidates(subject: Subject) -> list[Spec]:
         return []
     if INT8 not in made.precisions(subject.device):
         return []
-    return [{"int8_engine": "openvino", "int8_engine.part": path} for path in without_caches(subject)]
+    return [{"int8_engine": "openvino", "int8_engine.part": path} for path in list_cacheless_parts(subject)]
 
 
-def _as_engine(spec: Spec) -> Spec:
+def _engine_spec(spec: Spec) -> Spec:
     return {"engine": "openvino", "engine.part": spec.get("int8_engine.part", "")}
 
 
@@ -193,7 +199,7 @@ ENTRY = entry(
     "int8_engine",
     _make,
     candidates=_candidates,
-    parts=lambda subject, spec: ENGINE.parts(subject, _as_engine(spec)),
+    parts=lambda subject, spec: ENGINE.parts(subject, _engine_spec(spec)),
     replaces=True,
     alone=_slow_to_calibrate,
     slot="engine",

@@ -15,17 +15,17 @@ from typing import Any
 import torch
 from torch import nn
 
-from strobe.core.devices.accelerators import Pool, numbered
+from strobe.core.devices.accelerators import Pool, number_device
 from strobe.core.errors import UserError, nearest
 from strobe.core.results.traits import TreatmentTraits
 from strobe.core.subjects.subject import ActingSubject, Subject
-from strobe.core.timeline.layers import Call, peeled, within
+from strobe.core.timeline.layers import Call, peel_layers, rewrap_layers
 from strobe.core.treatments.patch import Patches, identity
 from strobe.core.treatments.switch import entry
 from strobe.core.treatments.treatment import Spec, Treatment, Undo
 from strobe.core.treatments.words import MODES
 from strobe.treatments.graphs.host_work import aside
-from strobe.treatments.parts import is_flow, parts_of
+from strobe.treatments.parts import is_flow, named_parts
 
 _GRAPHS = ("reduce-overhead", "max-autotune")  # modes that capture CUDA graphs, all in one pool
 
@@ -61,7 +61,7 @@ class Compile(Treatment, key="compile"):
         trees: Any = sys.modules.get("torch._inductor.cudagraph_trees")
         if device.type != "cuda" or self.mode not in _GRAPHS or trees is None:
             return ()
-        manager = trees.get_manager(numbered(device).index, create_if_none_exists=False)
+        manager = trees.get_manager(number_device(device).index, create_if_none_exists=False)
         return () if manager is None else (manager.cuda_graphs_thread_pool,)
 
     def apply(self, subject: Subject) -> Undo:
@@ -72,23 +72,23 @@ class Compile(Treatment, key="compile"):
         if not targets:
             raise UserError(f"{subject.info.name} has no torch module inside: there is nothing to compile")
         for owner, method in targets:
-            patches.wrap(owner, method, self._around)
+            patches.wrap(owner, method, self._wrap_call)
         return patches.undo
 
     def _targets(self, subject: Subject) -> Iterator[tuple[object, str]]:
         if self.part:
             yield target(subject.module, self.part)
             return
-        for path, method in subject.compiled:
+        for path, method in subject.compiled_methods:
             yield attrgetter(path)(subject.module) if path else subject.module, method
 
-    def _around(self, call: Call) -> Call:
-        bottom, layers = peeled(call)
-        inside = within([layer for layer in layers if not layer.probe], bottom)
+    def _wrap_call(self, call: Call) -> Call:
+        bottom, layers = peel_layers(call)
+        inside = rewrap_layers([layer for layer in layers if not layer.probe], bottom)
         key = identity(inside)
         if key not in self._compiled:
             self._compiled[key] = inside, aside(torch.compile(inside, mode=self.mode))
-        return within([layer for layer in layers if layer.probe], self._compiled[key][1])
+        return rewrap_layers([layer for layer in layers if layer.probe], self._compiled[key][1])
 
 
 def target(module: nn.Module, path: str) -> tuple[object, str]:
@@ -144,7 +144,7 @@ def _parts(subject: Subject, spec: Spec) -> Sequence[str]:
     path = str(spec.get("compile.part", ""))
     if not path:
         return ()
-    if parts := parts_of(subject, [path]):
+    if parts := named_parts(subject, [path]):
         return parts
     if not isinstance(subject, ActingSubject):
         return ()

@@ -28,7 +28,7 @@ import torch
 from torch import Tensor, nn
 
 from strobe.core.devices.accelerators import generators_restored
-from strobe.core.errors import UserError, in_a_line, nearest
+from strobe.core.errors import UserError, error_line, nearest
 from strobe.core.families.capabilities import Parts
 from strobe.core.measure.ceiling import faster_in_bfloat16
 from strobe.core.measure.traffic import counted_as
@@ -39,21 +39,21 @@ from strobe.core.treatments.patch import replaced_method
 from strobe.core.treatments.room import fits, numbers, require_room
 from strobe.core.treatments.switch import entry
 from strobe.core.treatments.treatment import FOR_INFERENCE, Spec, Treatment, Undo
-from strobe.core.treatments.words import name_of
+from strobe.core.treatments.words import precision_name
 from strobe.treatments.engines.backends import ENGINES, FP8, INT8, Engine, Run, engine_file, mark_used, trim_engines
 from strobe.treatments.engines.partitions import OnCard
 from strobe.treatments.engines.recorded import (
     Call,
     Flat,
     Results,
-    as_float32,
     caches_restored,
+    cast_to_float32,
     has_cache,
     least_cosine,
-    played,
+    run_flattened,
 )
 from strobe.treatments.numbers.precision import DTYPES, Precision
-from strobe.treatments.parts import EXPERT, PREFIX, dominant, part_of, parts_of
+from strobe.treatments.parts import EXPERT, PREFIX, dominant, find_part, named_parts
 
 INSIDE = "runs inside an engine, where only the part as a whole can be timed"
 LARGE = 1e9  # numbers of a part's weights, from which it is tried by itself
@@ -95,8 +95,8 @@ class PartInEngine(Treatment, key="engine"):
         if not self.part:
             raise UserError(f"{self.key}: say which part, such as {self.key}.part=model.backbone")
         if self.precision:
-            self.precision = self._named(self.precision)
-            self.dtypes = (str(_counted(self.precision)).removeprefix("torch."),)
+            self.precision = self._precision_name(self.precision)
+            self.dtypes = (str(_product_dtype(self.precision)).removeprefix("torch."),)
         self._engine: Engine = ENGINES[self.engine]()
 
     def traits(self) -> TreatmentTraits:
@@ -116,7 +116,7 @@ class PartInEngine(Treatment, key="engine"):
 
     def apply(self, subject: Subject) -> Undo:
         self._require(subject.device)
-        part = part_of(subject.module, self.part)
+        part = find_part(subject.module, self.part)
         self._prepare(subject, part)
         inner = part.forward
         names = self._names
@@ -127,7 +127,7 @@ class PartInEngine(Treatment, key="engine"):
         def forward(*args: object, **kwargs: object) -> object:
             if torch.compiler.is_exporting():  # an engine around this part is being built, of torch's own code
                 return inner(*args, **kwargs)
-            call = Call.of(args, kwargs, self.part)
+            call = Call.from_arguments(args, kwargs, self.part)
             if torch.is_grad_enabled() and any(tensor.requires_grad for tensor in (*call.tensors, *weights)):
                 self._looked = False  # a training changes the weights
                 return inner(*args, **kwargs)  # training, and RTC's guidance, which derives through a denoising step
@@ -145,8 +145,8 @@ class PartInEngine(Treatment, key="engine"):
         return replaced_method(part, "forward", forward)
 
     def unbuilt(self, subject: Subject) -> Undo:
-        part = part_of(subject.module, self.part)
-        inner, dtype = part.forward, _counted(self.precision or "fp32")
+        part = find_part(subject.module, self.part)
+        inner, dtype = part.forward, _product_dtype(self.precision or "fp32")
 
         def forward(*args: object, **kwargs: object) -> object:
             with counted_as(dtype):
@@ -154,9 +154,9 @@ class PartInEngine(Treatment, key="engine"):
 
         return replaced_method(part, "forward", forward)
 
-    def _named(self, precision: str) -> str:
+    def _precision_name(self, precision: str) -> str:
         """Return the name of ``precision`` that is used here. Raises UserError for one that there is not."""
-        return name_of(precision)
+        return precision_name(precision)
 
     def _require(self, device: torch.device) -> None:
         """Raise UserError if there is no such engine for ``device``."""
@@ -209,16 +209,16 @@ class PartInEngine(Treatment, key="engine"):
         inner = part.forward
 
         def watching(*args: object, **kwargs: object) -> object:
-            call = Call.of(args, kwargs, self.part)
+            call = Call.from_arguments(args, kwargs, self.part)
             if call.key in calls or len(calls) < SHAPES:
                 like_it = calls.setdefault(call.key, [])
                 if len(like_it) < self.recorded:
-                    like_it.append(call.copied())
+                    like_it.append(call.clone_tensors())
             return inner(*args, **kwargs)
 
         undo = replaced_method(part, "forward", watching)
         try:
-            with _unobserved(subject.device):
+            with _suspend_observation(subject.device):
                 run, until = subject.call("inference", 1), time.perf_counter() + RECORDING_S
                 for index in range(self.inferences):
                     run(index)
@@ -236,17 +236,17 @@ class PartInEngine(Treatment, key="engine"):
         undo = replaced_method(part, "forward", inner)  # a further shape is met while the engine's forward is on
         started = time.perf_counter()
         try:
-            with _unobserved(subject.device):
-                results = played(inner, call.args, call.kwargs)
+            with _suspend_observation(subject.device):
+                results = run_flattened(inner, call.args, call.kwargs)
                 self._cached |= has_cache(results)
-                template = Results.of(results, self.part)
-                self._built[call.key] = self._compared(subject, part, calls, template)
+                template = Results.from_value(results, self.part)
+                self._built[call.key] = self._build_and_compare(subject, part, calls, template)
         finally:
             undo()
             assert vars(part).get("forward") is own
         self._built[call.key].seconds = time.perf_counter() - started
 
-    def _compared(self, subject: Subject, part: nn.Module, calls: Sequence[Call], results: Results) -> _Built:
+    def _build_and_compare(self, subject: Subject, part: nn.Module, calls: Sequence[Call], results: Results) -> _Built:
         call = calls[0]
         file = engine_file(part, call, results, self.engine, self._engine, self.precision, subject.device)
         cached_file = self._cached_file(file, subject)
@@ -261,7 +261,7 @@ class PartInEngine(Treatment, key="engine"):
                 pass
         partial = cached_file.with_name(f"{cached_file.stem}.{os.getpid()}{cached_file.suffix}")
         try:
-            run = self._made(subject, part, calls, results.places, partial)
+            run = self._build_engine(subject, part, calls, results.places, partial)
             built = _Built(run, call.dtypes, results)
             agreed = least_cosine(built.run(call.tensors), results)
             if agreed < self._least(subject):
@@ -277,15 +277,17 @@ class PartInEngine(Treatment, key="engine"):
                 partial.unlink()
         return built
 
-    def _made(self, subject: Subject, part: nn.Module, calls: Sequence[Call], places: Sequence[int], keep: Path) -> Run:
-        exported = DTYPES[self._engine.exported(self.precision)]
+    def _build_engine(
+        self, subject: Subject, part: nn.Module, calls: Sequence[Call], places: Sequence[int], keep: Path
+    ) -> Run:
+        exported = DTYPES[self._engine.export_precision(self.precision)]
         copied = exported.itemsize * numbers(tensor for tensor in _floating(part) if tensor.dtype != exported)
         require_room(copied + self._building(part), f"building '{self.part}' in {self.engine}", subject)
-        inputs = [tuple(as_float32(value) for value in call.tensors) for call in calls]
+        inputs = [tuple(cast_to_float32(value) for value in call.tensors) for call in calls]
         # With what treatments of its inside say in the modules' repr, as in the cache's key.
         call, state = calls[0], tuple(_state(part))
         form = (self.engine, exported, call.key, tuple(call.dtypes), tuple(places), state, repr(part))
-        undo = Precision(self._engine.exported(self.precision), self.part).apply(subject)
+        undo = Precision(self._engine.export_precision(self.precision), self.part).apply(subject)
         try:
             last, model = _READ.get(part, (None, None))
             if last != form:
@@ -299,7 +301,7 @@ class PartInEngine(Treatment, key="engine"):
         except Exception as error:
             if isinstance(error, torch.OutOfMemoryError | UserError):
                 raise
-            lines = in_a_line(error)
+            lines = error_line(error)
             if "data-dependent" in lines:
                 lines = "its shapes hang on values of its inputs, such as the grid of an image"
             raise UserError(f"'{self.part}' cannot be built in {self.engine}: {lines[-200:].rstrip('.')}") from error
@@ -319,11 +321,11 @@ class _Built:
 
     def run(self, tensors: Sequence[Tensor]) -> Any:
         # By way of the dtype that was recorded: a mask of another kind means another thing.
-        inputs = [as_float32(value.to(dtype)) for value, dtype in zip(tensors, self.dtypes, strict=True)]
-        return self.results.filled(self.call(inputs))
+        inputs = [cast_to_float32(value.to(dtype)) for value, dtype in zip(tensors, self.dtypes, strict=True)]
+        return self.results.fill_tensors(self.call(inputs))
 
 
-def _counted(precision: str) -> torch.dtype:
+def _product_dtype(precision: str) -> torch.dtype:
     """Return the dtype that the products of an engine in ``precision`` are counted in."""
     return {INT8: torch.int8, FP8: torch.float8_e4m3fn}.get(precision) or DTYPES[precision]
 
@@ -338,7 +340,7 @@ def _floating(part: nn.Module) -> list[Tensor]:
 
 
 @contextmanager
-def _unobserved(device: torch.device) -> Iterator[None]:
+def _suspend_observation(device: torch.device) -> Iterator[None]:
     """Around recording and building: not on the timeline, without gradients, with the random numbers put back."""
     eager = torch.compiler.set_stance("force_eager")
     with recording(None), torch.no_grad(), generators_restored(device), eager, warnings.catch_warnings():
@@ -379,35 +381,37 @@ def _candidates(subject: Subject) -> list[Spec]:
     order = ("fp16", "bf16", FP8) if engine == "tensorrt" else ("bf16", "fp32")
     precisions = [name for name in order if name in able]
     networks = _networks(subject) if engine == "openvino" else []  # such parts have not been tried in TensorRT
-    specs = [(path, precision) for path in (*networks, *without_caches(subject)) for precision in precisions]
-    if engine == "openvino" and Parts.of(subject.family).caching:
+    specs = [(path, precision) for path in (*networks, *list_cacheless_parts(subject)) for precision in precisions]
+    if engine == "openvino" and Parts.from_family(subject.family).caching:
         one_form = "bf16" if "bf16" in able and faster_in_bfloat16() else "fp32"  # enough of large ones
-        specs += [(path, one_form) for path in Parts.of(subject.family).caching]
+        specs += [(path, one_form) for path in Parts.from_family(subject.family).caching]
     return [{"engine": engine, "engine.part": path, "engine.precision": precision} for path, precision in specs]
 
 
 def _networks(subject: Subject) -> list[str]:
     """Return the paths of whole networks that are called as one module, such as ACT's: one engine has no seams."""
-    inside = without_caches(subject)
-    called = [path for path, method in subject.compiled if path and method == "forward"]
+    inside = list_cacheless_parts(subject)
+    called = [path for path, method in subject.compiled_methods if path and method == "forward"]
     return [path for path in called if sum(part.startswith(f"{path}.") for part in inside) > 1]
 
 
-def without_caches(subject: Subject) -> list[str]:
+def list_cacheless_parts(subject: Subject) -> list[str]:
     """Return the paths of the parts that most time goes to, without those that a key-value cache goes through."""
-    return [path for path in dominant(subject) if not {PREFIX, EXPERT} & set(parts_of(subject, [path]))]
+    return [path for path in dominant(subject) if not {PREFIX, EXPERT} & set(named_parts(subject, [path]))]
 
 
 def _parts(subject: Subject, spec: Spec) -> Sequence[str]:
     path = str(spec.get("engine.part", ""))
-    return Parts.of(subject.family).caching.get(path) or parts_of(subject, [path])
+    return Parts.from_family(subject.family).caching.get(path) or named_parts(subject, [path])
 
 
 def _slow_to_build(subject: Subject, spec: Spec) -> bool:
     """Return whether it takes a minute or more to build: language models, and what is built for two shapes."""
     path = str(spec.get("engine.part", ""))
     part = dict(subject.module.named_modules()).get(path)
-    return path in Parts.of(subject.family).caching or (part is not None and numbers(part.parameters()) > LARGE)
+    return path in Parts.from_family(subject.family).caching or (
+        part is not None and numbers(part.parameters()) > LARGE
+    )
 
 
 ENTRY = entry("engine", _make, candidates=_candidates, parts=_parts, replaces=True, alone=_slow_to_build)

@@ -54,7 +54,7 @@ def partitions(built: object) -> Partitions | None:
         return None
     engines, in_torch, before = 0, 0, _ENGINE
     operators: dict[str, None] = {}
-    for name in _in_order(built):
+    for name in _iter_operators(built):
         if name == _ENGINE:
             engines += 1
         else:
@@ -64,7 +64,7 @@ def partitions(built: object) -> Partitions | None:
     return Partitions(engines, in_torch, tuple(operators))
 
 
-def _in_order(module: GraphModule) -> Iterator[str]:
+def _iter_operators(module: GraphModule) -> Iterator[str]:
     """Yield ``_ENGINE`` for each engine and the name of each of torch's operators, such as 'aten.topk'."""
     for node in module.graph.nodes:
         target = str(node.target)
@@ -73,7 +73,7 @@ def _in_order(module: GraphModule) -> Iterator[str]:
             if "_run_on_acc" in target:
                 yield _ENGINE
             elif isinstance(inner, GraphModule):
-                yield from _in_order(inner)
+                yield from _iter_operators(inner)
         elif node.op == "call_function" and target.startswith("tensorrt.execute_engine"):
             yield _ENGINE
         # getitem takes an engine's output out of its list; what nobody reads is an assertion

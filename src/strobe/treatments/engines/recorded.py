@@ -64,16 +64,16 @@ def caches_flattened(arguments: object) -> tuple[Any, list[DynamicCache]]:
     """Return ``arguments`` with tensors in the place of caches, and these caches."""
     caches: list[DynamicCache] = []
 
-    def flattened(value: object) -> object:
+    def flatten_cache(value: object) -> object:
         if not is_cache(value):
             return value
         caches.append(value)
-        return _held(value)
+        return _hold_cache(value)
 
-    return tree_map(flattened, arguments, is_leaf=is_cache), caches
+    return tree_map(flatten_cache, arguments, is_leaf=is_cache), caches
 
 
-def played(forward: Callable[..., object], args: Any, kwargs: Any) -> Played:
+def run_flattened(forward: Callable[..., object], args: Any, kwargs: Any) -> Played:
     """Call ``forward`` with arguments as `caches_flattened` returns them."""
     given: list[DynamicCache] = []
     lengths: list[list[int]] = []
@@ -81,7 +81,7 @@ def played(forward: Callable[..., object], args: Any, kwargs: Any) -> Played:
     def whole(value: object) -> object:
         if not isinstance(value, Held):
             return value
-        cache = _made(value)
+        cache = _rebuild_cache(value)
         given.append(cache)
         lengths.append([keys.shape[-2] for keys, _ in value.layers])
         return cache
@@ -89,15 +89,15 @@ def played(forward: Callable[..., object], args: Any, kwargs: Any) -> Played:
     args, kwargs = tree_map(whole, (args, kwargs), is_leaf=lambda value: isinstance(value, Held))
     with mock.patch.object(DynamicLayer, "update", first_keys_as_they_are):
         value = forward(*args, **kwargs)
-    appended = tuple(_appended(cache, before) for cache, before in zip(given, lengths, strict=True))
+    appended = tuple(_appended_entries(cache, before) for cache, before in zip(given, lengths, strict=True))
 
-    def flattened(value: object) -> object:
+    def flatten_cache(value: object) -> object:
         number = next((number for number, cache in enumerate(given) if cache is value), None)
         if number is not None:
             return GivenCache(number)
-        return _held(value) if is_cache(value) else value
+        return _hold_cache(value) if is_cache(value) else value
 
-    return Played(tree_map(flattened, value, is_leaf=is_cache), appended)
+    return Played(tree_map(flatten_cache, value, is_leaf=is_cache), appended)
 
 
 def has_cache(results: Played) -> bool:
@@ -115,7 +115,7 @@ def caches_restored(results: Played, given: Sequence[DynamicCache]) -> object:
     def whole(value: object) -> object:
         if isinstance(value, GivenCache):
             return given[value.number]
-        return _made(value) if isinstance(value, Held) else value
+        return _rebuild_cache(value) if isinstance(value, Held) else value
 
     return tree_map(whole, results.value, is_leaf=lambda value: isinstance(value, (GivenCache, Held)))
 
@@ -125,11 +125,11 @@ def _grows(layer: object) -> bool:
     return type(layer) is DynamicLayer and isinstance(keys, Tensor) and keys.dim() == 4
 
 
-def _held(cache: Any) -> Held:
+def _hold_cache(cache: Any) -> Held:
     return Held(tuple((layer.keys, layer.values) for layer in cache.layers))
 
 
-def _made(held: Held) -> DynamicCache:
+def _rebuild_cache(held: Held) -> DynamicCache:
     cache = DynamicCache()
     for keys, values in held.layers:
         layer = DynamicLayer()
@@ -152,7 +152,7 @@ def first_keys_as_they_are(
     return keys, values
 
 
-def _appended(cache: Any, before: Sequence[int]) -> Appended:
+def _appended_entries(cache: Any, before: Sequence[int]) -> Appended:
     pairs: list[tuple[int, Tensor, Tensor]] = []
     for number, layer in enumerate(cache.layers):
         length = before[number] if number < len(before) else 0
@@ -183,7 +183,7 @@ class Call:
     caches: list[DynamicCache]
 
     @classmethod
-    def of(cls, args: tuple[object, ...], kwargs: dict[str, object], part: str) -> Call:
+    def from_arguments(cls, args: tuple[object, ...], kwargs: dict[str, object], part: str) -> Call:
         """Return the call of ``part`` with these arguments. Raises UserError unless all are tensors or constants."""
         (args, kwargs), caches = caches_flattened((args, kwargs))
         leaves, spec = tree_flatten((args, kwargs))
@@ -207,7 +207,7 @@ class Call:
         """Those of `tensors`."""
         return [tensor.dtype for tensor in self.tensors]
 
-    def copied(self) -> Call:
+    def clone_tensors(self) -> Call:
         """Return the same call with tensors of its own."""
         own = {id(tensor): tensor.detach().clone() for tensor in self.tensors}
         leaves = [own.get(id(leaf), leaf) for leaf in self.leaves]
@@ -229,7 +229,7 @@ class Results:
     places: list[int]  # of the tensors, each once: a last layer's states may be there under two names
 
     @classmethod
-    def of(cls, value: object, part: str) -> Results:
+    def from_value(cls, value: object, part: str) -> Results:
         """Results of ``part``. Raises UserError for one that is no tensor and no constant."""
         leaves, spec = tree_flatten(value)
         _require_constants(leaves, part, "gives")
@@ -241,7 +241,7 @@ class Results:
         """The results that are tensors, each once, in order."""
         return [self.leaves[place] for place in self.places]
 
-    def filled(self, tensors: Sequence[Tensor]) -> object:
+    def fill_tensors(self, tensors: Sequence[Tensor]) -> object:
         """Return ``tensors`` in the place of the recorded ones, in their dtypes."""
         given = {id(own): new.to(own.dtype) for own, new in zip(self.tensors, tensors, strict=True)}
         return tree_unflatten([given.get(id(leaf), leaf) for leaf in self.leaves], self.spec)
@@ -260,11 +260,11 @@ class Flat(nn.Module):
         numbers = iter(self._call.numbers)
         leaves = [given[next(numbers)] if isinstance(leaf, Tensor) else leaf for leaf in self._call.leaves]
         args, kwargs = tree_unflatten(leaves, self._call.spec)
-        results = tree_flatten(played(self.part, args, kwargs))[0]
-        return tuple(as_float32(results[place]) for place in self._places)
+        results = tree_flatten(run_flattened(self.part, args, kwargs))[0]
+        return tuple(cast_to_float32(results[place]) for place in self._places)
 
 
-def as_float32(value: Tensor) -> Tensor:
+def cast_to_float32(value: Tensor) -> Tensor:
     """Return floating tensors as float32, others as they are."""
     return value.float() if value.is_floating_point() else value
 
@@ -275,7 +275,7 @@ def least_cosine(got: object, results: Results) -> float:
     Tensors of zeros have no cosine and are left out.
     """
     cosines = [1.0]
-    for ours, theirs in zip(Results.of(got, "").tensors, results.tensors, strict=True):
+    for ours, theirs in zip(Results.from_value(got, "").tensors, results.tensors, strict=True):
         a, b = ours.double().flatten(), theirs.double().flatten()
         if b.norm() > 0:
             cosines.append(float(a @ b / (a.norm() * b.norm()).clamp(min=1e-300)))

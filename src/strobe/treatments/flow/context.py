@@ -19,13 +19,13 @@ from torch.nn.functional import linear
 
 from strobe.core.errors import UserError
 from strobe.core.families.sampling import Conditioning, Context
-from strobe.core.subjects.capability import needed
+from strobe.core.subjects.capability import require_capability
 from strobe.core.subjects.subject import Subject
-from strobe.core.timeline.layers import Call, peeled, within
+from strobe.core.timeline.layers import Call, peel_layers, rewrap_layers
 from strobe.core.treatments.patch import Patches
 from strobe.core.treatments.switch import Switch
 from strobe.core.treatments.treatment import Undo
-from strobe.treatments.graphs.host_work import EpochCache, in_region
+from strobe.treatments.graphs.host_work import EpochCache, is_in_region
 from strobe.treatments.parts import STEP, deriving
 
 _MOST = 4  # contexts of one chunk that a module is remembered for: with guidance there are two
@@ -43,7 +43,7 @@ class _Seen:
         """Return whether it is this tensor, unchanged, or a copy of it, as LingBot-VA makes one for each pass."""
         if self.context is context:
             return self.version == _version(context)
-        if self.version != _version(self.context) or in_region() or torch.compiler.is_compiling():
+        if self.version != _version(self.context) or is_in_region() or torch.compiler.is_compiling():
             return False
         return self.context.dtype == context.dtype and torch.equal(self.context, context)
 
@@ -56,13 +56,13 @@ class ContextOnce(Switch, key="context_keys", of=Context):
 
     def apply(self, subject: Subject) -> Undo:
         policy: Any = subject.module
-        modules = needed(subject, Context, self.key).modules(policy)
+        modules = require_capability(subject, Context, self.key).modules(policy)
         if not modules:
             raise UserError(f"{subject.info.name} attends to no context in its denoising steps")
         patches, cached = Patches(), self._outputs
-        patches.on_undo(cached.forget)
+        patches.register_undo(cached.forget)
 
-        def once(index: int, make: Callable[[Tensor], object], context: Tensor) -> object:
+        def compute_once(index: int, make: Callable[[Tensor], object], context: Tensor) -> object:
             seen = cached.now().setdefault(index, [])
             known = next((entry for entry in seen if entry.holds(context)), None)
             if known is None:
@@ -70,16 +70,16 @@ class ContextOnce(Switch, key="context_keys", of=Context):
                 seen[:] = [*seen[1 - _MOST :], known]
             return known.made
 
-        def around(index: int, module: object) -> Callable[[Call], Call]:
-            def wrapped(forward: Call) -> Call:
+        def make_wrapper(index: int, module: object) -> Callable[[Call], Call]:
+            def wrap_call(forward: Call) -> Call:
                 if isinstance(module, nn.MultiheadAttention):
-                    return _attending(module, forward, lambda make, context: once(index, make, context))
-                return lambda x: forward(x) if deriving() else once(index, forward, x)
+                    return _attending(module, forward, lambda make, context: compute_once(index, make, context))
+                return lambda x: forward(x) if deriving() else compute_once(index, forward, x)
 
-            return wrapped
+            return wrap_call
 
         for index, module in enumerate(modules):
-            patches.wrap(module, "forward", around(index, module))
+            patches.wrap(module, "forward", make_wrapper(index, module))
         # A graph may write the next context into the same tensor.
         patches.bracket(policy, "predict_action_chunk", after=cached.forget)
         return patches.undo
@@ -151,19 +151,19 @@ class ConditioningOnce(Switch, key="conditioning", of=Conditioning):
     _shares: list[tuple[int, Tensor]] = field(default_factory=list, init=False, repr=False)
 
     def apply(self, subject: Subject) -> Undo:
-        record = needed(subject, Conditioning, self.key)
+        record = require_capability(subject, Conditioning, self.key)
         layers = [layer for layer in record.layers(subject.module) if _plain(layer)]
         if not layers:
             raise UserError(f"{subject.info.name}: its layers are quantised or hooked, and compute all of it")
         patches, (path, method) = Patches(), record.sampling
         for index, layer in enumerate(layers):
-            casts = peeled(layer.forward)[1]
-            patches.put(layer, "forward", within(casts, self._step(layer, index)))
+            casts = peel_layers(layer.forward)[1]
+            patches.put(layer, "forward", rewrap_layers(casts, self._step(layer, index)))
         patches.wrap(attrgetter(path)(subject.module), method, self._chunk(record, layers))
         return patches.undo
 
     def _chunk(self, record: Conditioning, layers: Sequence[nn.Linear]) -> Call:
-        def around(sampling: Call) -> Call:
+        def wrap_call(sampling: Call) -> Call:
             def call(*args: object, **kwargs: object) -> object:
                 if deriving():
                     return sampling(*args, **kwargs)
@@ -176,7 +176,7 @@ class ConditioningOnce(Switch, key="conditioning", of=Conditioning):
 
             return call
 
-        return around
+        return wrap_call
 
     def _step(self, layer: nn.Linear, index: int) -> Call:
         shares = self._shares
@@ -199,7 +199,7 @@ def _share(layer: nn.Linear, seen: Tensor) -> tuple[int, Tensor]:
 def _plain(layer: Any) -> bool:
     """Return whether it is nn.Linear's own product; casts and probes may stand around it."""
     hooked = layer._forward_hooks or layer._forward_pre_hooks
-    product = getattr(peeled(layer.forward)[0], "__func__", None) is nn.Linear.forward
+    product = getattr(peel_layers(layer.forward)[0], "__func__", None) is nn.Linear.forward
     return type(layer) is nn.Linear and product and type(layer.weight.data) is Tensor and not hooked
 
 

@@ -19,7 +19,7 @@ from transformers.cache_utils import DynamicCache
 
 from strobe.core.errors import UserError
 from strobe.core.families.sampling import Flow, Rerun
-from strobe.core.subjects.capability import needed
+from strobe.core.subjects.capability import require_capability
 from strobe.core.subjects.subject import Batch, Subject
 from strobe.core.timeline import section
 from strobe.core.timeline.layers import Call
@@ -27,7 +27,7 @@ from strobe.core.treatments.patch import Patches
 from strobe.core.treatments.switch import Switch
 from strobe.core.treatments.treatment import Undo
 from strobe.treatments.graphs.host_work import EpochCache
-from strobe.treatments.parts import PREFIX, STEP, deriving, flow_of
+from strobe.treatments.parts import PREFIX, STEP, deriving, require_flow
 
 
 class PrefixCache(DynamicCache):
@@ -66,7 +66,7 @@ class PrefixCache(DynamicCache):
         rooms = all_rooms.get(layer_idx)
         wanted = [_shape(prefix, suffix) for prefix, suffix in zip(prefixes, suffixes, strict=True)]
         if rooms is None or [(tuple(r.shape), r.dtype, r.device) for r in rooms] != wanted:
-            rooms = _made(wanted)
+            rooms = _allocate_buffers(wanted)
             all_rooms[layer_idx] = rooms
             all_laid.pop(layer_idx, None)
         length = prefixes[0].shape[-2]
@@ -94,7 +94,7 @@ def _pairs(filled: Any) -> list[Any]:
     return [SimpleNamespace(keys=keys, values=values) for keys, values in pairs]
 
 
-def _made(wanted: Sequence[tuple[tuple[int, ...], torch.dtype, torch.device]]) -> tuple[Tensor, ...]:
+def _allocate_buffers(wanted: Sequence[tuple[tuple[int, ...], torch.dtype, torch.device]]) -> tuple[Tensor, ...]:
     """Memory that calls in and out of inference mode may write to; what that mode makes, only calls in it may."""
     if torch.compiler.is_compiling():
         return tuple(torch.empty(shape, dtype=dtype, device=device) for shape, dtype, device in wanted)
@@ -116,15 +116,15 @@ class StaticPrefixCache(Switch, key="prefix_cache", of=Flow):
     _crossed: EpochCache[int, Tensor] = field(default_factory=EpochCache, init=False, repr=False)
 
     def apply(self, subject: Subject) -> Undo:
-        flow = flow_of(subject)
+        flow = require_flow(subject)
         patches, crossed, on_request = Patches(), self._crossed, flow.sampling.cache_on_request
-        patches.on_undo(self._cache.forget)
-        patches.on_undo(crossed.forget)
-        _once(flow.sampling.repeated(flow.model), patches, crossed)
+        patches.register_undo(self._cache.forget)
+        patches.register_undo(crossed.forget)
+        _cache_projections(flow.sampling.repeated(flow.model), patches, crossed)
         if flow.sampling.clone:
-            patches.share(flow.module_of(flow.model), flow.sampling.clone, _without_clone)
+            patches.share(flow.defining_module(flow.model), flow.sampling.clone, _skip_prefix_clone)
 
-        def around(forward: Call) -> Call:
+        def wrap_call(forward: Call) -> Call:
             def call(*args: object, **kwargs: Any) -> object:
                 if on_request and isinstance(kwargs.get("past_key_values"), PrefixCache):
                     kwargs["use_cache"] = True
@@ -137,17 +137,17 @@ class StaticPrefixCache(Switch, key="prefix_cache", of=Flow):
 
             return call
 
-        patches.wrap(flow.joint, "forward", around)
+        patches.wrap(flow.joint, "forward", wrap_call)
         # Also where the prefix comes from a graph, and no Python of ours runs with it.
         patches.bracket(flow.policy, flow.sampling.chunk, before=crossed.forget)
         return patches.undo
 
 
-def _once(projections: Sequence[object], patches: Patches, cached: EpochCache[int, Tensor]) -> None:
+def _cache_projections(projections: Sequence[object], patches: Patches, cached: EpochCache[int, Tensor]) -> None:
     """Keep what ``projections`` make of the prefix's keys and values: it is the same in all steps."""
 
     def keeping(index: int) -> Call:
-        def around(forward: Call) -> Call:
+        def wrap_call(forward: Call) -> Call:
             def call(x: Tensor) -> Tensor:
                 if deriving():
                     return forward(x)
@@ -157,13 +157,13 @@ def _once(projections: Sequence[object], patches: Patches, cached: EpochCache[in
 
             return call
 
-        return around
+        return wrap_call
 
     for index, projection in enumerate(projections):
         patches.wrap(projection, "forward", keeping(index))
 
 
-def _without_clone(clone: Call) -> Call:
+def _skip_prefix_clone(clone: Call) -> Call:
     # A function of LeRobot's module, so other policies pass through here too.
     def call(past_key_values: Any) -> Any:
         return past_key_values if isinstance(past_key_values, PrefixCache) else clone(past_key_values)
@@ -206,10 +206,10 @@ class PromptOnce(Switch, key="prompt", of=Rerun):
     _tried: bool = field(default=False, init=False, repr=False)
 
     def apply(self, subject: Subject) -> Undo:
-        rerun = needed(subject, Rerun, self.key)
+        rerun = require_capability(subject, Rerun, self.key)
         language: Any = subject.module.get_submodule(rerun.language)
         patches = Patches()
-        patches.on_undo(self._forget)
+        patches.register_undo(self._forget)
 
         def call(*args: Any, **given: Any) -> Any:
             embedded, types = given.get("inputs_embeds"), given.get(rerun.types)

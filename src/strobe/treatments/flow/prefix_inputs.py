@@ -13,13 +13,13 @@ from torch.nn.functional import pad
 
 from strobe.core.errors import UserError
 from strobe.core.families.sampling import Flow, Views
-from strobe.core.subjects.capability import capability, needed
+from strobe.core.subjects.capability import capability, require_capability
 from strobe.core.subjects.subject import Batch, Subject
 from strobe.core.timeline.layers import Call
 from strobe.core.treatments.patch import Patches
 from strobe.core.treatments.switch import Switch
 from strobe.core.treatments.treatment import Spec, Undo
-from strobe.treatments.parts import PREFIX, VISION, deriving, flow_of, parts_of
+from strobe.treatments.parts import PREFIX, VISION, deriving, named_parts, require_flow
 
 # All cameras through the vision tower at once, where LeRobot's flow policies run it once a camera.
 # One pass over twice the tokens reads the weights once, and has half as many operators to launch.
@@ -33,17 +33,17 @@ class BatchedCameras(Switch, key="cameras", of=Flow):
 
     @classmethod
     def fits(cls, subject: Subject) -> bool:
-        return super().fits(subject) and len(flow_of(subject).policy.config.image_features) > 1
+        return super().fits(subject) and len(require_flow(subject).policy.config.image_features) > 1
 
     def apply(self, subject: Subject) -> Undo:
-        flow = flow_of(subject)
+        flow = require_flow(subject)
         patches, ready = Patches(), self._ready
         embed_image = flow.joint.embed_image
 
-        def embedded(image: Tensor) -> Tensor:
+        def take_embedding(image: Tensor) -> Tensor:
             return ready.pop(0) if ready else embed_image(image)
 
-        def around(embed_prefix: Call) -> Call:
+        def wrap_call(embed_prefix: Call) -> Call:
             def call(images: Sequence[Tensor], *args: object, **kwargs: object) -> object:
                 alike = len({(image.shape[1:], image.dtype) for image in images}) == 1
                 if len(images) > 1 and alike and not deriving():
@@ -56,8 +56,8 @@ class BatchedCameras(Switch, key="cameras", of=Flow):
 
             return call
 
-        patches.put(flow.joint, "embed_image", embedded)
-        patches.wrap(flow.model, "embed_prefix", around)
+        patches.put(flow.joint, "embed_image", take_embedding)
+        patches.wrap(flow.model, "embed_prefix", wrap_call)
         return patches.undo
 
 
@@ -81,7 +81,7 @@ class PresentViews(Switch, key="views", of=Views):
         return len(config.image_features) < getattr(config, views.most)
 
     def apply(self, subject: Subject) -> Undo:
-        views, patches = needed(subject, Views, self.key), Patches()
+        views, patches = require_capability(subject, Views, self.key), Patches()
         model: Any = subject.module.get_submodule(views.model)
         token, each = model.config.image_token_id, model.config.image_seq_length
 
@@ -118,7 +118,7 @@ def _absent(tokens: Tensor, mask: Tensor, image: int) -> Tensor | None:
 
 def _parts(subject: Subject, _: Spec) -> tuple[str, ...]:
     views = capability(subject, Views)
-    return () if views is None else parts_of(subject, [views.model])
+    return () if views is None else named_parts(subject, [views.model])
 
 
 PRESENT = PresentViews.entry(parts=_parts)
@@ -144,12 +144,12 @@ class TrimmedPadding(Switch, key="padding", of=Flow):
     multiple: int = MULTIPLE
 
     def apply(self, subject: Subject) -> Undo:
-        flow = flow_of(subject)
+        flow = require_flow(subject)
         patches, model = Patches(), flow.model
 
         def trimming(chunk: Call) -> Call:
             def call(batch: Batch, *args: object, **kwargs: object) -> object:
-                return chunk(batch if deriving() else self.trimmed(batch), *args, **kwargs)
+                return chunk(batch if deriving() else self.trim_batch(batch), *args, **kwargs)
 
             return call
 
@@ -166,7 +166,7 @@ class TrimmedPadding(Switch, key="padding", of=Flow):
         patches.wrap(flow.policy, flow.sampling.images, choosing)
         return patches.undo
 
-    def trimmed(self, batch: Batch) -> Batch:
+    def trim_batch(self, batch: Batch) -> Batch:
         """Return ``batch`` with its tokens and their mask, (B, L) each, shortened to (B, l)."""
         tokens, mask = batch[OBS_LANGUAGE_TOKENS], batch[OBS_LANGUAGE_ATTENTION_MASK]
         used = mask.bool().any(0)
@@ -216,19 +216,19 @@ class BucketedPrompt(Switch, key="prompt_length", of=Flow):
 
     def apply(self, subject: Subject) -> Undo:
         self.require(subject)
-        flow, patches = flow_of(subject), Patches()
+        flow, patches = require_flow(subject), Patches()
         most: int = getattr(flow.policy.config, "tokenizer_max_length", 0)
 
         def bucketing(chunk: Call) -> Call:
             def call(batch: Batch, *args: object, **kwargs: object) -> object:
-                return chunk(batch if deriving() else self.bucketed(batch, most), *args, **kwargs)
+                return chunk(batch if deriving() else self.bucket_batch(batch, most), *args, **kwargs)
 
             return call
 
         patches.wrap(flow.policy, flow.sampling.chunk, bucketing)
         return patches.undo
 
-    def bucketed(self, batch: Batch, most: int = 0) -> Batch:
+    def bucket_batch(self, batch: Batch, most: int = 0) -> Batch:
         """Return ``batch`` with its tokens and their mask, (B, L) each, padded to (B, l).
 
         Prompts of up to ``most`` tokens are not made longer than that; 0 is no limit.

@@ -25,7 +25,7 @@ from strobe.core.treatments.patch import Patches, replaced_method
 from strobe.core.treatments.switch import Switch
 from strobe.core.treatments.treatment import FOR_INFERENCE, Treatment, Undo
 from strobe.lerobot.families.flow_parts import RTC_STEP
-from strobe.lerobot.policies.policy_of import policy_of
+from strobe.lerobot.policies.policy_of import require_policy
 from strobe.lerobot.policies.policy_subject import PolicySubject
 from strobe.lerobot.versions import types_with_rtc
 
@@ -55,11 +55,11 @@ class RealTimeChunking(Treatment):
 
     def apply(self, subject: Subject) -> Undo:
         require(subject)
-        owner = policy_of(subject)
+        owner = require_policy(subject)
         policy: Any = owner.policy
         if self._left_over is None:
             self._left_over = self._previous_chunk(owner)
-        before, options = configured(policy), owner.chunk_options
+        before, options = rtc_config(policy), owner.chunk_options
         switch(policy, self.config)
         owner.chunk_options = {
             **options,
@@ -75,7 +75,7 @@ class RealTimeChunking(Treatment):
 
     def _previous_chunk(self, subject: PolicySubject) -> Tensor:
         # rollout/inference/rtc.py: left over = the chunk from the actions executed so far, cut to the horizon.
-        before = configured(subject.policy)
+        before = rtc_config(subject.policy)
         switch(subject.policy, None)
         chunk = subject.model_chunk(_PREVIOUS_SEED)[0]
         switch(subject.policy, before)
@@ -100,8 +100,8 @@ class WithoutRealTimeChunking(Treatment):
         return TreatmentTraits(key=self.key, value=False)
 
     def apply(self, subject: Subject) -> Undo:
-        policy: Any = policy_of(subject).policy
-        before = configured(policy)
+        policy: Any = require_policy(subject).policy
+        before = rtc_config(policy)
         if before is None:
             return lambda: None
         switch(policy, None)
@@ -123,7 +123,7 @@ def require(subject: Subject) -> None:
         )
 
 
-def configured(policy: Any) -> RTCConfig | None:
+def rtc_config(policy: Any) -> RTCConfig | None:
     """Return the RTC config that the policy has; None if it has none."""
     return getattr(policy.config, "rtc_config", None)
 
@@ -145,7 +145,7 @@ def switch(policy: Any, config: RTCConfig | None) -> None:
         policy.model.rtc_processor = None
 
 
-def guidance_of(subject: ActingSubject, horizon: int, delay: int) -> RealTimeChunking | None:
+def make_guidance(subject: ActingSubject, horizon: int, delay: int) -> RealTimeChunking | None:
     """Return Real-Time Chunking for ``subject``, at most that long, as its chunks have room; None if it has none.
 
     Args:
@@ -180,7 +180,7 @@ class ClosedFormGuidance(Switch, key="guidance"):
     awaited: bool = False
     _tried: bool = field(default=False, init=False, repr=False)
 
-    def of_recipe(self) -> None:  # a robot's program turns RTC on once it has loaded the policy
+    def join_recipe(self) -> None:  # a robot's program turns RTC on once it has loaded the policy
         self.awaited = True
 
     @classmethod
@@ -188,7 +188,7 @@ class ClosedFormGuidance(Switch, key="guidance"):
         return getattr(subject.module, "rtc_processor", None) is not None
 
     def apply(self, subject: Subject) -> Undo:
-        policy: Any = policy_of(subject).policy
+        policy: Any = require_policy(subject).policy
         if not self.awaited and getattr(policy, "rtc_processor", None) is None:
             raise UserError("the closed form of RTC's guidance needs RTC on: put --rtc.execution_horizon before it")
         if self.awaited and not hasattr(policy, "init_rtc_processor"):
@@ -244,11 +244,11 @@ class Guidance:
         if prev_chunk_left_over is None:
             return original_denoise_step_partial(x_t)
         with section(RTC_STEP), torch.no_grad():
-            return self._guided(
+            return self._guided_velocity(
                 x_t, prev_chunk_left_over, inference_delay, time, original_denoise_step_partial, execution_horizon
             )
 
-    def _guided(
+    def _guided_velocity(
         self,
         x_t: Tensor,
         left_over: Tensor,

@@ -23,8 +23,8 @@ from strobe.core.timeline.layers import Call
 from strobe.core.treatments.patch import Patches
 from strobe.core.treatments.switch import Switch
 from strobe.core.treatments.treatment import Undo
-from strobe.treatments.graphs.host_work import EpochCache, in_region
-from strobe.treatments.parts import STEP, FlowModules, deriving, flow_of, weights_seen
+from strobe.treatments.graphs.host_work import EpochCache, is_in_region
+from strobe.treatments.parts import STEP, FlowModules, deriving, require_flow, weights_seen
 
 
 @dataclass
@@ -45,7 +45,7 @@ class _Table:
         All samples share one timestep. On a GPU it cannot be looked at, since that would wait for it.
         """
         equal = self.times == timestep[:1]
-        looks = equal.device.type == "cpu" and not torch.compiler.is_compiling() and not in_region()
+        looks = equal.device.type == "cpu" and not torch.compiler.is_compiling() and not is_in_region()
         if looks and not bool(equal.any()):
             return None
         return torch.cat([equal, ~equal.any(0, keepdim=True)]).int().argmax(0, keepdim=True)
@@ -61,7 +61,7 @@ class PrecomputedTimesteps(Switch, key="timesteps", of=Flow):
     _now: list[Tensor] = field(default_factory=list, init=False, repr=False)
 
     def apply(self, subject: Subject) -> Undo:
-        flow = flow_of(subject)
+        flow = require_flow(subject)
         norms = _adaptive(flow)
         steps = flow.steps
         made_of = [flow.model.action_in_proj, *(norm.dense for norm in norms)]
@@ -70,7 +70,7 @@ class PrecomputedTimesteps(Switch, key="timesteps", of=Flow):
         if seen != self._seen:
             self._table, self._seen = _table(flow, norms, steps), seen
         patches = Patches()
-        module = flow.module_of(flow.model)
+        module = flow.defining_module(flow.model)
         self._embedding(flow, module, patches)
         for number, norm in enumerate(norms):
             patches.put(norm.dense, "forward", self._modulating(norm.dense.forward, number))
@@ -80,7 +80,7 @@ class PrecomputedTimesteps(Switch, key="timesteps", of=Flow):
         model = flow.model
         now = self._now  # the embedding of the step that is running, while its suffix is embedded, and its time
 
-        def known(own: Call) -> Call:
+        def wrap_sinusoidal(own: Call) -> Call:
             def sinusoidal(time: Tensor, *args: object, **kwargs: object) -> Tensor:
                 # Another policy, also on another thread, passes through here with its own.
                 mine = bool(now) and now[1] is time
@@ -88,7 +88,7 @@ class PrecomputedTimesteps(Switch, key="timesteps", of=Flow):
 
             return sinusoidal
 
-        def around(embed_suffix: Call) -> Call:
+        def wrap_call(embed_suffix: Call) -> Call:
             def call(*args: Any, **kwargs: Any) -> object:
                 timestep = kwargs["timestep"] if "timestep" in kwargs else args[-1]
                 table = self._table
@@ -103,8 +103,8 @@ class PrecomputedTimesteps(Switch, key="timesteps", of=Flow):
 
             return call
 
-        patches.share(module, "create_sinusoidal_pos_embedding", known)
-        patches.wrap(model, "embed_suffix", around)
+        patches.share(module, "create_sinusoidal_pos_embedding", wrap_sinusoidal)
+        patches.wrap(model, "embed_suffix", wrap_call)
         if hasattr(model, "time_mlp_in"):
             patches.put(model.time_mlp_in, "forward", self._first(model.time_mlp_in.forward, now))
             patches.put(model.time_mlp_out, "forward", self._second(model.time_mlp_out.forward, now))
@@ -141,7 +141,7 @@ def _table(flow: FlowModules, norms: list[Any], steps: int) -> _Table:
     width = model.action_in_proj.out_features
     shortest, longest = flow.sampling.periods or (model.config.min_period, model.config.max_period)
     periods = {"min_period": shortest, "max_period": longest}
-    sinusoidal = flow.module_of(model).create_sinusoidal_pos_embedding
+    sinusoidal = flow.defining_module(model).create_sinusoidal_pos_embedding
     embeddings = [sinusoidal(time, width, device=time.device, **periods) for time in times]
     if not hasattr(model, "time_mlp_in"):
         return _Table(torch.cat(times), _rows(embeddings), None, [])
@@ -199,9 +199,9 @@ class MasksOnce(Switch, key="masks", of=Flow):
 
     def apply(self, subject: Subject) -> Undo:
         if self._flow is None or self._flow.policy is not subject.module:
-            self._flow = flow_of(subject)
+            self._flow = require_flow(subject)
         flow, patches = self._flow, Patches()
-        patches.on_undo(self._built.forget)
+        patches.register_undo(self._built.forget)
 
         def stepping(denoise_step: Call) -> Call:
             def call(*args: object, **kwargs: object) -> Tensor:
@@ -263,7 +263,7 @@ class MasksOnce(Switch, key="masks", of=Flow):
 
 
 def _build(flow: FlowModules, prefix: Tensor, pads: Tensor, order: Tensor) -> _Built:
-    module = flow.module_of(flow.model)
+    module = flow.defining_module(flow.model)
     batch, suffix = pads.shape
     before = prefix[:, None, :].expand(batch, suffix, prefix.shape[1])
     attention = torch.cat([before, module.make_att_2d_masks(pads, order)], dim=2)

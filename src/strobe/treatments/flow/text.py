@@ -12,14 +12,14 @@ from torch.nn import functional
 from torch.utils._pytree import tree_flatten, tree_map_only
 
 from strobe.core.families.sampling import Words, WordTables
-from strobe.core.subjects.capability import capability, needed
+from strobe.core.subjects.capability import capability, require_capability
 from strobe.core.subjects.subject import Subject
 from strobe.core.timeline.layers import Call
 from strobe.core.treatments.patch import Patches
 from strobe.core.treatments.switch import Switch
 from strobe.core.treatments.treatment import Spec, Undo
-from strobe.treatments.graphs.host_work import in_region
-from strobe.treatments.parts import deriving, parts_of, weights_seen
+from strobe.treatments.graphs.host_work import is_in_region
+from strobe.treatments.parts import deriving, named_parts, weights_seen
 
 # A text encoder reads each task once: its answer is the same in all chunks of an episode.
 # FastWAM runs UMT5-XXL, 5.7 billion parameters, over 128 tokens in every chunk. Its answer for a task is kept while
@@ -45,14 +45,14 @@ class WordsOnce(Switch, key="words", of=Words):
     _weights: tuple[tuple[int, int, torch.dtype], ...] | None = field(default=None, init=False, repr=False)
 
     def apply(self, subject: Subject) -> Undo:
-        record = needed(subject, Words, self.key)
+        record = require_capability(subject, Words, self.key)
         encoder, (path, method) = record.encoder(subject.module), record.encoding
         patches = Patches()
 
-        def around(encode: Call) -> Call:
+        def wrap_call(encode: Call) -> Call:
             def call(*args: object, **kwargs: object) -> object:
                 # A graph or a compiled program cannot look at the words, and would hold one task's for ever.
-                if deriving() or in_region() or torch.compiler.is_compiling():
+                if deriving() or is_in_region() or torch.compiler.is_compiling():
                     return encode(*args, **kwargs)
                 given, weights = (args, kwargs), weights_seen(encoder)
                 if weights != self._weights:
@@ -66,7 +66,7 @@ class WordsOnce(Switch, key="words", of=Words):
 
             return call
 
-        patches.wrap(attrgetter(path)(subject.module), method, around)
+        patches.wrap(attrgetter(path)(subject.module), method, wrap_call)
         return patches.undo
 
 
@@ -101,7 +101,7 @@ class TablesApart(Switch, key="word_tables", of=WordTables):
     """Each word's row comes from the table that has it. Where gradients are wanted the tables are joined."""
 
     def apply(self, subject: Subject) -> Undo:
-        table: Any = subject.module.get_submodule(needed(subject, WordTables, self.key).path)
+        table: Any = subject.module.get_submodule(require_capability(subject, WordTables, self.key).path)
         patches = Patches()
 
         def from_two_tables(forward: Call) -> Call:
@@ -122,7 +122,7 @@ def _rows(table: Any, words: Tensor) -> Tensor:
 
 def _table_parts(subject: Subject, _: Spec) -> tuple[str, ...]:
     tables = capability(subject, WordTables)
-    return parts_of(subject, [tables.path]) if tables is not None else ()
+    return named_parts(subject, [tables.path]) if tables is not None else ()
 
 
 TABLES = TablesApart.entry(parts=_table_parts)

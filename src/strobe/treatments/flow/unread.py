@@ -10,13 +10,13 @@ from torch import Tensor
 
 from strobe.core.errors import UserError
 from strobe.core.families.sampling import Flow, LastBlock, UnreadHalf, UnreadHead
-from strobe.core.subjects.capability import capability, needed
+from strobe.core.subjects.capability import capability, require_capability
 from strobe.core.subjects.subject import Subject
 from strobe.core.timeline.layers import Call
 from strobe.core.treatments.patch import Patches
 from strobe.core.treatments.switch import Switch
 from strobe.core.treatments.treatment import Spec, Undo
-from strobe.treatments.parts import PREFIX, STEP, FlowModules, deriving, flow_of, parts_of
+from strobe.treatments.parts import PREFIX, STEP, FlowModules, deriving, named_parts, require_flow
 
 # The language head: the backbone's logits are computed for every token, and nobody reads them.
 # GR00T and VLA-JEPA run Qwen3-VL with its head on top, a product with the whole vocabulary (152 k words), and read the
@@ -47,7 +47,7 @@ class SkippedHead(Switch, key="lm_head", of=UnreadHead):
     """The head gives nothing; a policy that reads it fails. Where gradients are wanted it runs."""
 
     def apply(self, subject: Subject) -> Undo:
-        head: Any = subject.module.get_submodule(needed(subject, UnreadHead, self.key).path)
+        head: Any = subject.module.get_submodule(require_capability(subject, UnreadHead, self.key).path)
         patches = Patches()
 
         def skipping(forward: Call) -> Call:
@@ -59,7 +59,7 @@ class SkippedHead(Switch, key="lm_head", of=UnreadHead):
 
 def _head_parts(subject: Subject, _: Spec) -> tuple[str, ...]:
     head = capability(subject, UnreadHead)
-    return parts_of(subject, [head.path]) if head is not None else ()
+    return named_parts(subject, [head.path]) if head is not None else ()
 
 
 HEAD = SkippedHead.entry(parts=_head_parts)
@@ -77,21 +77,21 @@ class SkippedTail(Switch, key="prefix_tail", of=Flow):
     _skipping: list[bool] = field(default_factory=lambda: [False], init=False, repr=False)
 
     def apply(self, subject: Subject) -> Undo:
-        flow = flow_of(subject)
+        flow = require_flow(subject)
         patches = Patches()
         if flow.sampling.layers == "methods":
-            _of_methods(flow, patches, self._skipping)
+            _wrap_methods(flow, patches, self._skipping)
         else:
-            _of_modules(flow, patches)
+            _wrap_modules(flow, patches)
         return patches.undo
 
 
-def _of_modules(flow: FlowModules, patches: Patches) -> None:
+def _wrap_modules(flow: FlowModules, patches: Patches) -> None:
     # At inference the layer runs as a module when the prefix fills the cache, and then only.
     last = flow.language.layers[-1]
-    rotate = flow.module_of(flow.model).modeling_gemma.apply_rotary_pos_emb
+    rotate = flow.defining_module(flow.model).modeling_gemma.apply_rotary_pos_emb
 
-    def around(forward: Call) -> Call:
+    def wrap_call(forward: Call) -> Call:
         def call(
             hidden: Tensor,
             *args: object,
@@ -114,14 +114,14 @@ def _of_modules(flow: FlowModules, patches: Patches) -> None:
 
         return call
 
-    patches.wrap(last, "forward", around)
+    patches.wrap(last, "forward", wrap_call)
 
 
-def _of_methods(flow: FlowModules, patches: Patches, skipping: list[bool]) -> None:
+def _wrap_methods(flow: FlowModules, patches: Patches, skipping: list[bool]) -> None:
     # The layers are no modules of their own here: attention is a method of the whole, what follows is separate.
     last = flow.joint.num_vlm_layers - 1
     layer = flow.language.layers[last]
-    rotate = flow.module_of(flow.joint).apply_rope
+    rotate = flow.defining_module(flow.joint).apply_rope
 
     def attention(forward: Call) -> Call:
         def call(
@@ -185,7 +185,7 @@ class SkippedHalf(Switch, key="unread_half", of=UnreadHalf):
         return half is not None and bool(half.passes(subject.module))
 
     def apply(self, subject: Subject) -> Undo:
-        passes = needed(subject, UnreadHalf, self.key).passes(subject.module)
+        passes = require_capability(subject, UnreadHalf, self.key).passes(subject.module)
         if not passes:
             raise UserError(f"{subject.info.name}: as its guidance is set, no half of a pass goes unread")
         patches = Patches()
@@ -208,15 +208,15 @@ class ReadRows(Switch, key="last_block", of=LastBlock):
     """The last block's output is (B, rows, width), with as many rows as the policy's record says are read."""
 
     def apply(self, subject: Subject) -> Undo:
-        record = needed(subject, LastBlock, self.key)
+        record = require_capability(subject, LastBlock, self.key)
         module: Any = subject.module
         last, rows, narrowed = module.get_submodule(record.blocks)[-1], record.rows(module.config), record.narrowed
 
-        def around(forward: Call) -> Call:
+        def wrap_call(forward: Call) -> Call:
             return lambda x: forward(x) if deriving() else narrowed(last, x, rows)
 
         patches = Patches()
-        patches.wrap(last, "forward", around)
+        patches.wrap(last, "forward", wrap_call)
         return patches.undo
 
 

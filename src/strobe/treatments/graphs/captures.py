@@ -23,7 +23,7 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves, tree_map
 
-from strobe.core.devices.accelerators import Pool, numbered
+from strobe.core.devices.accelerators import Pool, number_device
 from strobe.core.errors import UserError
 from strobe.core.subjects.subject import Subject
 from strobe.core.timeline.layers import Call
@@ -48,7 +48,7 @@ class Cuda:
 
     def record(self, warm: Run, run: Run, device: torch.device) -> tuple[Run, object]:
         """Warm up, and capture ``run``. An exception of either is raised unchanged, and nothing is left in capture."""
-        index = numbered(device).index
+        index = number_device(device).index
         with torch.cuda.device(device):
             # Not torch.cuda.graph's own stream: there is one for the process, on the device that captured first.
             side = _streams[index] if index in _streams else _streams.setdefault(index, torch.cuda.Stream())
@@ -59,12 +59,12 @@ class Cuda:
             torch.cuda.current_stream().wait_stream(side)
             graph, pool = torch.cuda.CUDAGraph(), torch.cuda.graph_pool_handle()
             with _undone(graph, pool, side, index):
-                made = _captured(graph, pool, side, run)
+                made = _capture_run(graph, pool, side, run)
         self.pools.append(pool)
         return graph.replay, made
 
 
-def _captured(graph: torch.cuda.CUDAGraph, pool: Any, stream: torch.cuda.Stream, run: Run) -> object:
+def _capture_run(graph: torch.cuda.CUDAGraph, pool: Any, stream: torch.cuda.Stream, run: Run) -> object:
     """Return what ``run`` returned; raises its own exception, not the one about an invalid capture that follows."""
     first: BaseException | None = None
     try:
@@ -91,7 +91,7 @@ def _undone(graph: torch.cuda.CUDAGraph, pool: Pool, stream: torch.cuda.Stream, 
         _streams.pop(index, None)
         _end(graph, stream)
         torch.cuda.set_stream(before)
-        if not _ended(graph):
+        if not _has_capture_ended(graph):
             # The allocator may still ask this graph whether memory is for its capture: it must not be freed.
             _failed.append(graph)
             for function in (torch._C._cuda_endAllocateToPool, torch._C._cuda_releasePool):
@@ -108,7 +108,7 @@ def _end(graph: torch.cuda.CUDAGraph, stream: torch.cuda.Stream) -> None:
             graph.capture_end()
 
 
-def _ended(graph: torch.cuda.CUDAGraph) -> bool:
+def _has_capture_ended(graph: torch.cuda.CUDAGraph) -> bool:
     """Return whether `capture_end` came to its end."""
     try:
         graph.pool()
@@ -171,18 +171,18 @@ class _Tape(TorchDispatchMode):
     ) -> object:
         named = dict(kwargs or {})
         given = [tensor for tensor in tree_leaves((args, named)) if isinstance(tensor, Tensor)]
-        here = any(self._on_device(tensor) for tensor in given)
+        here = any(self._is_on_device(tensor) for tensor in given)
         if here and func._schema.name in _WAITS:
             raise RuntimeError(f"{func._schema.name} waits for the device: operation not permitted in a capture")
         if func._schema.name == "aten::lift_fresh":  # made of Python's numbers just now, by no operator
             self._numbers += given
             self._own.update(_place(tensor) for tensor in given)
-        recorded: Any = tree_map(self._as_recorded, (args, named)) if here else (args, named)
+        recorded: Any = tree_map(self._recorded_value, (args, named)) if here else (args, named)
         made = func(*args, **named)
         places = {_place(tensor) for tensor in given}
         # Views, and what was written in place, share memory with what was given: the operator itself writes there.
         fresh = [tensor for tensor in tree_leaves(made) if isinstance(tensor, Tensor) and _place(tensor) not in places]
-        if (fresh and any(self._on_device(tensor) for tensor in fresh)) or (here and func._schema.is_mutable):
+        if (fresh and any(self._is_on_device(tensor) for tensor in fresh)) or (here and func._schema.is_mutable):
             self._own.update(_place(tensor) for tensor in fresh)
             self.steps.append((func, recorded[0], recorded[1], fresh))
         return made
@@ -194,19 +194,19 @@ class _Tape(TorchDispatchMode):
         """
         with torch.autocast("cpu", enabled=False):
             for func, args, kwargs, fresh in self.steps:
-                args, kwargs = tree_map(_resolved, (args, kwargs))
+                args, kwargs = tree_map(_resolve_address, (args, kwargs))
                 results = [tensor for tensor in tree_leaves(func(*args, **kwargs)) if isinstance(tensor, Tensor)]
                 for place, new in zip(fresh, results[-len(fresh) :] if fresh else [], strict=True):
                     place.copy_(new)
 
-    def _on_device(self, tensor: Tensor) -> bool:
+    def _is_on_device(self, tensor: Tensor) -> bool:
         return tensor.device.type == self._device
 
-    def _as_recorded(self, value: object) -> object:
+    def _recorded_value(self, value: object) -> object:
         """Return ``value`` as the graph knows it: its own memory, another's address, or a number as it is now."""
         if not isinstance(value, Tensor):
             return value
-        if not self._on_device(value):
+        if not self._is_on_device(value):
             return value.clone()
         return value if _place(value) in self._own else _Address(value)
 
@@ -227,7 +227,7 @@ class _Address:
         return torch.empty(0, dtype=self._dtype, device=storage.device).set_(storage, *self._layout)
 
 
-def _resolved(value: object) -> object:
+def _resolve_address(value: object) -> object:
     return value.tensor() if isinstance(value, _Address) else value
 
 

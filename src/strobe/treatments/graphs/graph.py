@@ -21,7 +21,7 @@ from torch.utils._pytree import tree_flatten
 
 from strobe.core.devices.accelerators import Pool
 from strobe.core.errors import UserError, nearest
-from strobe.core.families.registry import types_with
+from strobe.core.families.registry import list_types_having
 from strobe.core.families.sampling import Flow, Graphs
 from strobe.core.results.traits import TreatmentTraits
 from strobe.core.subjects.capability import capability
@@ -31,7 +31,7 @@ from strobe.core.treatments.patch import Patches
 from strobe.core.treatments.switch import entry
 from strobe.core.treatments.treatment import FOR_INFERENCE, Spec, Treatment, Undo
 from strobe.core.treatments.words import GRAPHS
-from strobe.lerobot.policies.policy_of import policy_of
+from strobe.lerobot.policies.policy_of import require_policy
 from strobe.treatments.graphs.captures import Cuda
 from strobe.treatments.graphs.regions import Capture, Regions
 from strobe.treatments.parts import EXPERT, PREFIX, STEP, VISION, is_flow
@@ -43,37 +43,37 @@ LOOP = "denoising loop"  # the section around a replay of all steps
 
 
 def _capturing(call: Call, regions: Regions, label: str) -> Call:
-    def captured(*args: object, **kwargs: Any) -> object:
+    def run_captured(*args: object, **kwargs: Any) -> object:
         return regions.run(label, lambda given: call(*given[0], **given[1]), (args, kwargs))
 
-    return captured
+    return run_captured
 
 
 def _capturing_prefix(call: Call, regions: Regions) -> Call:
-    def captured(*args: object, **kwargs: Any) -> object:
+    def run_captured(*args: object, **kwargs: Any) -> object:
         embeds = kwargs.get("inputs_embeds")
         if embeds is None or len(embeds) != 2 or embeds[1] is not None:  # a denoising step, or training
             return call(*args, **kwargs)
         return regions.run(PREFIX, lambda given: call(*given[0], **given[1]), (args, kwargs))
 
-    return captured
+    return run_captured
 
 
 def _capturing_chunk(call: Call, regions: Regions, subject: PolicySubject) -> Call:
-    def captured(*args: object, **kwargs: Any) -> object:
+    def run_captured(*args: object, **kwargs: Any) -> object:
         if _steps_aside(regions, subject, kwargs.get("prev_chunk_left_over")):
             return call(*args, **kwargs)
-        args = tuple(_with_tensors(value) for value in args)
+        args = tuple(_drop_tensorless_entries(value) for value in args)
         return regions.run("chunk", lambda given: call(*given[0], **given[1]), (args, kwargs))
 
-    return captured
+    return run_captured
 
 
 def _capturing_loop(call: Call, regions: Regions, subject: PolicySubject) -> Call:
     """Around a policy module's ``euler_integrate``; another policy's loop passes through."""
     model = subject.policy.model
 
-    def captured(denoise: Any, noise: Tensor, num_steps: int, **options: Any) -> object:
+    def run_captured(denoise: Any, noise: Tensor, num_steps: int, **options: Any) -> object:
         cells = _cells(denoise)
         if not any(value is model for value in cells.values()):
             return call(denoise, noise, num_steps, **options)
@@ -87,7 +87,7 @@ def _capturing_loop(call: Call, regions: Regions, subject: PolicySubject) -> Cal
 
         return regions.run(LOOP, run, {"cells": cells, "noise": noise, "options": options}, num_steps)
 
-    return captured
+    return run_captured
 
 
 def _cells(call: Any) -> dict[str, object]:
@@ -111,7 +111,7 @@ def _cell(value: object) -> Any:
     return (lambda: value).__closure__[0]  # type: ignore[index]
 
 
-def _with_tensors(value: object) -> object:
+def _drop_tensorless_entries(value: object) -> object:
     """Return a batch without entries that hold no tensor: no model reads them, but each task would need a capture."""
     if type(value) is not dict:
         return value
@@ -159,7 +159,7 @@ class CudaGraph(Treatment, key="graph"):
         return self.capture.pools
 
     def apply(self, subject: Subject) -> Undo:
-        policy = policy_of(subject)
+        policy = require_policy(subject)
         self.capture.require(subject, self.what)
         if self._regions is None or self._module is not subject.module:
             self._regions, self._module = Regions(self.what, policy, self.capture), subject.module
@@ -174,7 +174,7 @@ class CudaGraph(Treatment, key="graph"):
         return patches.undo
 
     def _wrap_regions(self, subject: PolicySubject, regions: Regions, patches: Patches) -> None:
-        graphs, flow, kind = Graphs.of(subject.family), capability(subject, Flow), subject.info.kind
+        graphs, flow, kind = Graphs.from_family(subject.family), capability(subject, Flow), subject.info.kind
         if self.what == "chunk":
             if graphs.whole is None:
                 raise UserError(f"graph=chunk: the whole sampling of '{kind}' cannot be captured; {_others(subject)}")
@@ -188,7 +188,7 @@ class CudaGraph(Treatment, key="graph"):
             path, method = graphs.loop
             patches.wrap(attrgetter(path)(subject.policy), method, lambda call: _capturing(call, regions, LOOP))
         elif flow is None:
-            types = ", ".join(types_with(Flow))
+            types = ", ".join(list_types_having(Flow))
             raise UserError(f"graph={self.what} is for flow policies ({types}); {_others(subject)}")
         elif self.what == "prefix":
             if graphs.embedding is not None:
@@ -202,11 +202,11 @@ class CudaGraph(Treatment, key="graph"):
             if not hasattr(modeling, "euler_integrate"):
                 raise UserError("graph=loop: this LeRobot has another denoising loop than 0.6.1")
             patches.share(modeling, "euler_integrate", lambda call: _capturing_loop(call, regions, subject))
-        patches.wrap(subject.policy, "predict_action_chunk", regions.watched)
-        patches.wrap(subject.policy, "eval", lambda call: lambda: _in_eval_mode(subject.policy, call))
+        patches.wrap(subject.policy, "predict_action_chunk", regions.wrap_sampling)
+        patches.wrap(subject.policy, "eval", lambda call: lambda: _skip_repeated_eval(subject.policy, call))
 
 
-def _in_eval_mode(policy: nn.Module, call: Callable[[], object]) -> object:
+def _skip_repeated_eval(policy: nn.Module, call: Callable[[], object]) -> object:
     """As ``policy.eval``, which LeRobot calls for each chunk: where the mode is on, no walk through all modules."""
     return call() if policy.training else policy
 
@@ -225,7 +225,7 @@ def _make(spec: Spec) -> CudaGraph:
 def _possible(subject: Subject) -> list[Spec]:
     if subject.acting is None:
         return []
-    graphs = Graphs.of(subject.family)
+    graphs = Graphs.from_family(subject.family)
     there = {"loop": is_flow(subject) or graphs.loop, "prefix": is_flow(subject), "chunk": graphs.whole}
     return [{"graph": what} for what, possible in there.items() if possible]
 

@@ -69,13 +69,13 @@ class Host(Stepping):
     def warming(self) -> Iterator[None]:
         """Run as ever, and keep what is sent and drawn; what an earlier run left is dropped."""
         self._kept = _Remembered()
-        with self._in_force(capturing=False):
+        with self._enter_region(capturing=False):
             yield
 
     @contextmanager
     def capturing(self) -> Iterator[None]:
         """Copy nothing from the host and draw nothing. Raises RegionChangedError for a run that differs."""
-        with self._in_force(capturing=True):
+        with self._enter_region(capturing=True):
             yield
         if (self._sent, self._drawn) != (len(self._kept.sent), len(self._kept.draws)):
             raise RegionChangedError("it sends or draws less than before")
@@ -96,7 +96,7 @@ class Host(Stepping):
 
     def _run(self, func: Call, args: Sequence[Any], kwargs: dict[str, object]) -> Any:
         if func is torch.where and len(args) == 3:
-            return func(args[0], *_filled(args[0], *args[1:]))
+            return func(args[0], *_device_tensors(args[0], *args[1:]))
         if func in _SENDING:
             return self._send(func, args, kwargs)
         if func in _DRAWING_LIKE or (func in _DRAWING and not _tensors(args, kwargs)):
@@ -104,7 +104,7 @@ class Host(Stepping):
         return func(*args, **kwargs)
 
     @contextmanager
-    def _in_force(self, *, capturing: bool) -> Iterator[None]:
+    def _enter_region(self, *, capturing: bool) -> Iterator[None]:
         global _epoch
         self._capturing, self._sent, self._drawn, self.failed = capturing, 0, 0, ""
         before, _epoch = _epoch, object()
@@ -151,7 +151,7 @@ class Host(Stepping):
 _epoch: object | None = None  # the warm-up or the capture that runs now
 
 
-def in_region() -> bool:
+def is_in_region() -> bool:
     """Return whether a region is being warmed up or captured: then nothing may be read from the device."""
     return _epoch is not None
 
@@ -184,13 +184,13 @@ def aside(call: Call) -> Call:
     It makes its numbers on the device by itself, and a mode in force would be traced into it.
     """
 
-    def stepped(*args: object, **kwargs: object) -> object:
+    def call_outside_region(*args: object, **kwargs: object) -> object:
         if not isinstance(_get_current_function_mode(), Stepping):
             return call(*args, **kwargs)
         with stepped_aside():
             return call(*args, **kwargs)
 
-    return stepped
+    return call_outside_region
 
 
 @contextmanager
@@ -207,7 +207,7 @@ def stepped_aside() -> Iterator[None]:
             mode.__enter__()
 
 
-def _filled(condition: Tensor, *values: Any) -> list[Tensor]:
+def _device_tensors(condition: Tensor, *values: Any) -> list[Tensor]:
     """Return ``torch.where``'s two values as tensors on the device; it would send numbers there from the host."""
     dtype = torch.result_type(*values)
     return [

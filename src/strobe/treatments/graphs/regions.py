@@ -21,13 +21,13 @@ from torch.utils._pytree import tree_flatten, tree_map, tree_unflatten
 
 import strobe
 from strobe.core.devices.accelerators import Pool, generators_restored
-from strobe.core.errors import UserError, in_a_line
+from strobe.core.errors import UserError, error_line
 from strobe.core.subjects.subject import Subject
 from strobe.core.timeline import section
 from strobe.core.timeline.layers import Call
 from strobe.core.timeline.sections import CAPTURED as UNSEEN
 from strobe.core.timeline.sections import note_unseen, recording
-from strobe.core.treatments.patch import identity, patched
+from strobe.core.treatments.patch import find_replacements, identity
 from strobe.treatments.graphs import host_work
 from strobe.treatments.graphs.host_work import Host, RegionChangedError
 
@@ -80,7 +80,7 @@ class Regions:
         """Take note of the subject's state: its settings, and what other treatments have put there."""
         module = self._subject.module
         self._weights = [*module.parameters(), *module.buffers()]
-        self._holding, others = patched(module)
+        self._holding, others = find_replacements(module)
         processor: Any = getattr(module, "rtc_processor", None)
         self._guided = processor is not None
         guidance = None if processor is None else (str(processor.rtc_config), "denoise_step" in vars(processor))
@@ -134,7 +134,7 @@ class Regions:
                 stacklevel=2,
             )
 
-    def watched(self, call: Call) -> Call:
+    def wrap_sampling(self, call: Call) -> Call:
         """Return ``call``, the whole sampling; raises UserError if no region was met in it."""
 
         def sampling(*args: object, **kwargs: object) -> object:
@@ -167,7 +167,7 @@ class Regions:
         except (RuntimeError, RegionChangedError) as error:
             if isinstance(error, torch.OutOfMemoryError):
                 raise
-            text, where = in_a_line(error), _where(error, host.failed)
+            text, where = error_line(error), _failure_place(error, host.failed)
             raise UserError(f"graph={self.what}: the {label} cannot be captured: {where}{text[:200]}") from error
         self.captures, self.capture_s = self.captures + 1, self.capture_s + time.perf_counter() - began
         outputs = Structure(made, f"graph={self.what}: what the {label} returns")
@@ -210,7 +210,7 @@ def _has_room(captures: OrderedDict[Hashable, _Region | None], key: Hashable) ->
     return False
 
 
-def _where(error: BaseException, operator: str) -> str:
+def _failure_place(error: BaseException, operator: str) -> str:
     """Return the operator that could not be captured and the policy's line that called it; '' where no line is known.
 
     What CUDA says at the end of a capture has no line.
@@ -270,13 +270,13 @@ class Structure:
     def __init__(self, value: object, what: str) -> None:
         leaves, self._spec = tree_flatten(value, is_leaf=is_cache)
         if any(isinstance(leaf, UserDict) for leaf in leaves):
-            leaves, self._spec = tree_flatten(_opened(value), is_leaf=is_cache)
+            leaves, self._spec = tree_flatten(_open_dicts(value), is_leaf=is_cache)
         # A cache may be a living one, which its owner empties: what is kept is its form.
         self._leaves = [copy.copy(leaf) if is_cache(leaf) else leaf for leaf in leaves]
         self.tensors: list[Tensor] = []
         kinds: list[Hashable] = [str(self._spec)]
         for leaf in self._leaves:
-            held = tensors_of(leaf)
+            held = leaf_tensors(leaf)
             self.tensors += held
             if held or is_cache(leaf):
                 kinds.append((type(leaf), *((tensor.shape, tensor.dtype) for tensor in held)))
@@ -287,7 +287,7 @@ class Structure:
     def rebuilt(self, tensors: Sequence[Tensor]) -> object:
         """Return the structure with other tensors, of the same kinds; caches are new ones."""
         remaining = iter(tensors)
-        return _closed(tree_unflatten([_filled(leaf, remaining) for leaf in self._leaves], self._spec))
+        return _close_dicts(tree_unflatten([_fill_leaf(leaf, remaining) for leaf in self._leaves], self._spec))
 
 
 class _Opened(NamedTuple):
@@ -297,18 +297,18 @@ class _Opened(NamedTuple):
     entries: dict[object, Any]
 
 
-def _opened(value: object) -> Any:
-    def opened(leaf: object) -> object:
-        return _Opened(type(leaf), _opened(dict(leaf))) if isinstance(leaf, UserDict) else leaf
+def _open_dicts(value: object) -> Any:
+    def open_leaf(leaf: object) -> object:
+        return _Opened(type(leaf), _open_dicts(dict(leaf))) if isinstance(leaf, UserDict) else leaf
 
-    return tree_map(opened, value, is_leaf=is_cache)
+    return tree_map(open_leaf, value, is_leaf=is_cache)
 
 
-def _closed(value: object) -> object:
-    def closed(leaf: object) -> object:
-        return leaf.kind(_closed(leaf.entries)) if isinstance(leaf, _Opened) else leaf
+def _close_dicts(value: object) -> object:
+    def close_leaf(leaf: object) -> object:
+        return leaf.kind(_close_dicts(leaf.entries)) if isinstance(leaf, _Opened) else leaf
 
-    return tree_map(closed, value, is_leaf=lambda one: isinstance(one, _Opened) or is_cache(one))
+    return tree_map(close_leaf, value, is_leaf=lambda one: isinstance(one, _Opened) or is_cache(one))
 
 
 def is_cache(value: object) -> bool:
@@ -321,7 +321,7 @@ def is_cache(value: object) -> bool:
     )
 
 
-def tensors_of(leaf: Any) -> list[Tensor]:
+def leaf_tensors(leaf: Any) -> list[Tensor]:
     """Return the tensors in a leaf of a structure: itself, a cache's keys and values, or none."""
     if isinstance(leaf, Tensor):
         return [leaf]
@@ -330,7 +330,7 @@ def tensors_of(leaf: Any) -> list[Tensor]:
     return [held for layer in leaf.layers for held in (layer.keys, layer.values) if isinstance(held, Tensor)]
 
 
-def _filled(leaf: Any, tensors: Iterator[Tensor]) -> object:
+def _fill_leaf(leaf: Any, tensors: Iterator[Tensor]) -> object:
     if isinstance(leaf, Tensor):
         return next(tensors)
     if not is_cache(leaf):

@@ -29,7 +29,7 @@ from strobe.core.treatments.patch import Patches
 from strobe.core.treatments.switch import Switch
 from strobe.core.treatments.treatment import ANY_PHASE, Spec, Undo
 from strobe.treatments.graphs.host_work import EpochCache
-from strobe.treatments.parts import parts_of
+from strobe.treatments.parts import named_parts
 
 # Arguments of eager attention functions that scaled_dot_product_attention does not take.
 _MORE = ("softcap", "s_aux", "position_bias", "head_mask")
@@ -51,7 +51,7 @@ class FusedAttention(Switch, key="attention"):
 
     def apply(self, subject: Subject) -> Undo:
         if self._places is None or self._module is not subject.module:
-            self._places, self._module = [*places(subject, FUSED, self._masks), *_of_torch(subject)], subject.module
+            self._places, self._module = [*places(subject, FUSED, self._masks), *_torch_places(subject)], subject.module
         if not self._places:
             raise UserError(
                 f"{subject.info.name} has no eager attention that could be exchanged: attention=sdpa changes nothing"
@@ -115,7 +115,7 @@ class Masks:
     def __init__(self) -> None:
         self._kept: EpochCache[str, tuple[Tensor, int, Tensor]] = EpochCache()
 
-    def of(self, mask: Tensor, dtype: torch.dtype) -> Tensor:
+    def additive_mask(self, mask: Tensor, dtype: torch.dtype) -> Tensor:
         """Return ``mask``, boolean (true: look) or additive, as one that is added in ``dtype``."""
         if torch.compiler.is_compiling() or mask.is_inference():  # has no version
             return additive(mask, dtype)
@@ -149,7 +149,7 @@ def install(places: Iterable[Place], way: Way, masks: Masks) -> Undo:
     if way.name not in ALL_ATTENTION_FUNCTIONS:
         ALL_ATTENTION_FUNCTIONS.register(way.name, partial(_transformers_attention, way))
     patches = Patches()
-    patches.on_undo(masks.forget)
+    patches.register_undo(masks.forget)
     for place in places:
         if place.around is None:
             patches.put(place.owner, place.name, place.instead)
@@ -210,7 +210,7 @@ def _transformers_attention(
     return way.attend(query, key, value, mask, scaling).transpose(1, 2).contiguous(), None
 
 
-def _of_transformers(subject: Subject, way: Way, masks: Masks) -> Iterator[Place]:
+def _transformers_places(subject: Subject, way: Way, masks: Masks) -> Iterator[Place]:
     tried: dict[tuple[type, int], bool] = {}
     for path, module in subject.module.named_modules():
         config = getattr(module, "config", None)
@@ -237,7 +237,7 @@ def _eager_function(module: nn.Module) -> Call | None:
 
 def _made_eager(subject: Subject, path: str) -> bool:
     # LeRobot may set it to eager in every pass; until the first one the config says sdpa.
-    return not Attention.of(subject.family).eager.isdisjoint(path.split("."))
+    return not Attention.from_family(subject.family).eager.isdisjoint(path.split("."))
 
 
 def _same(module: nn.Module, eager: Call) -> bool:
@@ -267,7 +267,7 @@ def _same(module: nn.Module, eager: Call) -> bool:
 # --- a method, as SmolVLA has
 
 
-def _of_methods(subject: Subject, way: Way, masks: Masks) -> Iterator[Place]:
+def _method_places(subject: Subject, way: Way, masks: Masks) -> Iterator[Place]:
     for path, module in subject.module.named_modules():
         if not (hasattr(module, "eager_attention_forward") and hasattr(module, "get_attention_interface")):
             continue
@@ -280,7 +280,7 @@ def _of_methods(subject: Subject, way: Way, masks: Masks) -> Iterator[Place]:
             query, key, value = (
                 t.to(value_states.dtype).transpose(1, 2) for t in (query_states, key_states, value_states)
             )
-            mask = masks.of(attention_mask, value.dtype)[:, None]
+            mask = masks.additive_mask(attention_mask, value.dtype)[:, None]
             attended = way.attend(query, key, value, mask, head_dim**-0.5)
             return attended.transpose(1, 2).reshape(batch_size, -1, query.shape[1] * head_dim)
 
@@ -293,15 +293,15 @@ def _of_methods(subject: Subject, way: Way, masks: Masks) -> Iterator[Place]:
 # --- torch's own module
 
 
-def _of_torch(subject: Subject) -> Iterator[Place]:
-    if not Attention.of(subject.family).unread_weights:
+def _torch_places(subject: Subject) -> Iterator[Place]:
+    if not Attention.from_family(subject.family).unread_weights:
         return
     for path, module in subject.module.named_modules():
         if isinstance(module, nn.MultiheadAttention):
-            yield Place((path,), module, "forward", around=partial(_without_weights, module=module))
+            yield Place((path,), module, "forward", around=partial(_skip_attention_weights, module=module))
 
 
-def _without_weights(inner: Call, module: nn.MultiheadAttention) -> Call:
+def _skip_attention_weights(inner: Call, module: nn.MultiheadAttention) -> Call:
     def forward(*args: object, **kwargs: object) -> object:
         # The fifth is need_weights. Dropout would be drawn in another way.
         if len(args) < 5 and not (module.training and module.dropout):
@@ -313,17 +313,17 @@ def _without_weights(inner: Call, module: nn.MultiheadAttention) -> Call:
 
 def places(subject: Subject, way: Way, masks: Masks) -> Iterator[Place]:
     """Where ``subject`` can attend in ``way``: transformers' attention, and SmolVLA's method."""
-    yield from _of_transformers(subject, way, masks)
-    yield from _of_methods(subject, way, masks)
+    yield from _transformers_places(subject, way, masks)
+    yield from _method_places(subject, way, masks)
 
 
 def _all(subject: Subject) -> Iterator[Place]:
     yield from places(subject, FUSED, Masks())
-    yield from _of_torch(subject)
+    yield from _torch_places(subject)
 
 
 def _parts(subject: Subject, _: Spec) -> Sequence[str]:
-    return parts_of(subject, [path for place in _all(subject) for path in place.inside])
+    return named_parts(subject, [path for place in _all(subject) for path in place.inside])
 
 
 ENTRY = FusedAttention.entry(parts=_parts)

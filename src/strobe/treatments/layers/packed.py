@@ -23,13 +23,13 @@ from torch.nn.functional import linear
 from strobe.core.errors import UserError
 from strobe.core.results.traits import TreatmentTraits
 from strobe.core.subjects.subject import Subject
-from strobe.core.timeline.layers import peeled, within
+from strobe.core.timeline.layers import peel_layers, rewrap_layers
 from strobe.core.treatments.patch import Patches
 from strobe.core.treatments.room import Promised, fits, numbers, require_room
 from strobe.core.treatments.switch import Switch
 from strobe.core.treatments.treatment import Spec, Undo
-from strobe.treatments.layers.projections import Group, group_of
-from strobe.treatments.parts import dominant, part_of, parts_of
+from strobe.treatments.layers.projections import Group, computing_group
+from strobe.treatments.parts import dominant, find_part, named_parts
 
 Call = Callable[[Tensor], Tensor]
 
@@ -55,7 +55,7 @@ class PackedWeights(Switch, key="weights"):
 
     def apply(self, subject: Subject) -> Undo:
         require_packing(subject.device)
-        dtypes, part = packable(subject.device), part_of(subject.module, self.part)
+        dtypes, part = packable(subject.device), find_part(subject.module, self.part)
         if self._promised is None:
             needed = _bytes(part, dtypes)
             require_room(needed, "a packed copy of the weights", subject)
@@ -98,7 +98,7 @@ class PackedWeights(Switch, key="weights"):
 
 def _owners(module: nn.Module) -> list[nn.Linear | Group]:
     """Return the linear layers of ``module``; in the place of those whose projections are fused, their group."""
-    return list(dict.fromkeys(group_of(layer) or layer for layer in _layers(module)))
+    return list(dict.fromkeys(computing_group(layer) or layer for layer in _layers(module)))
 
 
 def _layers(module: nn.Module) -> list[nn.Linear]:
@@ -203,9 +203,9 @@ class _Place:
         if not self.fits():
             return None
         if own != self._before:  # each access makes a new bound method
-            bottom, layers = peeled(own)
+            bottom, layers = peel_layers(own)
             plain = getattr(bottom, "__func__", None) is nn.Linear.forward
-            self._before, self._call = own, within(layers, self.times) if plain else None
+            self._before, self._call = own, rewrap_layers(layers, self.times) if plain else None
         return self._call
 
     def times(self, input: Tensor) -> Tensor:
@@ -265,13 +265,13 @@ def _candidates(subject: Subject) -> Sequence[Spec]:
 
 def _costly(subject: Subject, dtypes: Sequence[torch.dtype]) -> dict[str, int]:
     """Return the costly parts that hold layers to pack, with the bytes of these."""
-    sizes = {path: _bytes(part_of(subject.module, path), dtypes) for path in dominant(subject)}
+    sizes = {path: _bytes(find_part(subject.module, path), dtypes) for path in dominant(subject)}
     return {path: size for path, size in sizes.items() if size}
 
 
 def _parts(subject: Subject, spec: Spec) -> tuple[str, ...]:
     path = spec.get("weights.part")
-    return parts_of(subject, [path] if path else _costly(subject, packable(subject.device)))
+    return named_parts(subject, [path] if path else _costly(subject, packable(subject.device)))
 
 
 ENTRY = PackedWeights.entry(

@@ -21,7 +21,7 @@ from strobe.core.treatments.switch import Switch
 from strobe.core.treatments.treatment import Spec, Undo
 from strobe.treatments.layers.attention import FUSED, Masks, Place, Way, attend, install, places
 from strobe.treatments.layers.packed import require_bfloat16
-from strobe.treatments.parts import parts_of
+from strobe.treatments.parts import named_parts
 
 SMALLEST = 2**16  # scores; below, three calls cost more than one
 PIECE = 2**20  # scores at once: 2 MiB
@@ -96,7 +96,7 @@ PRODUCTS = Way("strobe_products", ("eager", "sdpa", FUSED.name), products)
 
 
 def _parts(subject: Subject, _: Spec) -> Sequence[str]:
-    return parts_of(subject, [path for place in places(subject, PRODUCTS, Masks()) for path in place.inside])
+    return named_parts(subject, [path for place in places(subject, PRODUCTS, Masks()) for path in place.inside])
 
 
 ENTRY = AttentionProducts.entry(parts=_parts)

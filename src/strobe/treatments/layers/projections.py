@@ -20,12 +20,12 @@ from torch.nn.functional import linear
 
 from strobe.core.errors import UserError
 from strobe.core.subjects.subject import Subject
-from strobe.core.timeline.layers import Layer, peeled, within
+from strobe.core.timeline.layers import Layer, peel_layers, rewrap_layers
 from strobe.core.treatments.patch import Patches
 from strobe.core.treatments.room import require_room
 from strobe.core.treatments.switch import Switch
 from strobe.core.treatments.treatment import ANY_PHASE, Spec, Undo
-from strobe.treatments.parts import parts_of
+from strobe.treatments.parts import named_parts
 
 # The names of projections that get the same input, as models call them.
 TOGETHER = (
@@ -77,11 +77,11 @@ class FusedProjections(Switch, key="projections"):
                 f"{subject.info.name}: its projections are quantised, hooked or of unequal dtypes, and stay apart"
             )
         for group in fused:
-            patches.on_undo(group.forget)
+            patches.register_undo(group.forget)
         return patches.undo
 
 
-def group_of(linear: nn.Linear) -> Group | None:
+def computing_group(linear: nn.Linear) -> Group | None:
     """Return the group that computes ``linear`` now; None if it computes on its own."""
     return getattr(vars(linear).get("forward"), "group", None)
 
@@ -128,7 +128,7 @@ class Group:
         if not self._calls or any(a is not b for a, b in zip(calls, self._before, strict=True)):
             if (layers := self._layers()) is None:
                 return False
-            self.product = within(layers, self.together)
+            self.product = rewrap_layers(layers, self.together)
             self._before = calls
             # Made once, so that compiled regions meet the same functions again.
             self.own = [child.forward for child in self.linears]
@@ -169,7 +169,7 @@ class Group:
         """Return the casts and probes around the projections, if they are alike; None if something else computes."""
         layers_of_each: list[Sequence[Layer]] = []
         for child in self.linears:
-            bottom, layers = peeled(child.forward)
+            bottom, layers = peel_layers(child.forward)
             plain = getattr(bottom, "__func__", None) is nn.Linear.forward
             if not plain or child._forward_hooks or child._forward_pre_hooks:
                 return None
@@ -240,7 +240,7 @@ def _kind(layer: Layer) -> Any:
 
 
 def _parts(subject: Subject, _: Spec) -> Sequence[str]:
-    return parts_of(subject, [path for path, _ in groups(subject.module)])
+    return named_parts(subject, [path for path, _ in groups(subject.module)])
 
 
 ENTRY = FusedProjections.entry(parts=_parts)

@@ -55,7 +55,7 @@ class RotationsOnce(Switch, key="rotations"):
         for attention in attentions:
             rotate = attention.apply_rotary_embeddings
             patches.wrap(attention, "get_position_ids", partial(self._positions, attention, rotate))
-            patches.put(attention, "apply_rotary_embeddings", partial(_rotated, rotate))
+            patches.put(attention, "apply_rotary_embeddings", partial(_rotate_tokens, rotate))
             # What a module prints is in the name that an engine built of it is kept under.
             patches.put(attention, "extra_repr", lambda: "rotations=once")
         return patches.undo
@@ -88,7 +88,7 @@ def _angles(tokens: int, width: int, like: Tensor, rotate: Callable[[Tensor], Te
     return _Angles(of_first.where(is_first, of_second), of_second.where(is_first, of_first), swap)
 
 
-def _rotated(own: Callable[..., Tensor], qk: Tensor, pos_ids: Any) -> Tensor:
+def _rotate_tokens(own: Callable[..., Tensor], qk: Tensor, pos_ids: Any) -> Tensor:
     """Return queries or keys (B, heads, tokens, width) turned by their positions."""
     if not isinstance(pos_ids, _Angles):
         return own(qk, pos_ids)

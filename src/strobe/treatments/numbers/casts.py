@@ -35,7 +35,7 @@ def to_weights(inner: Call, weight: Tensor) -> Call:
     return forward
 
 
-def into_container(inner: Call, dtype: torch.dtype) -> Call:
+def wrap_container(inner: Call, dtype: torch.dtype) -> Call:
     """Return ``inner`` of a module whose weights are its children's.
 
     What has one dimension stays: timesteps are turned into angles first, which needs their bits. A mask is kept clear
@@ -61,7 +61,7 @@ class Border:
         self.inside = self.outside = inside
         self._entered = False
 
-    def around(self, inner: Call) -> Call:
+    def wrap_call(self, inner: Call) -> Call:
         """Return ``inner``: on the way in key-value caches are cast, on the way out all it returns."""
 
         def forward(*args: object, **kwargs: object) -> object:
@@ -143,31 +143,31 @@ class SameNoise(Stepping):
 
         def call(*args: object, **kwargs: object) -> object:
             key = (name, len(args), *kwargs)
-            if torch.compiler.is_compiling() or self._in_force() or self._draws.get(key) is False:
+            if torch.compiler.is_compiling() or self._is_active() or self._draws.get(key) is False:
                 return inner(*args, **kwargs)
             with self:
-                return self._seen(key, inner, args, kwargs)
+                return self._record_draws(key, inner, args, kwargs)
 
         return call
 
-    def within(self, inner: Call, module: Any) -> Call:
+    def wrap_forward(self, inner: Call, module: Any) -> Call:
         """Return the forward pass ``inner`` of a module, without the mode if it was seen to draw nothing."""
 
         def forward(*args: object, **kwargs: object) -> object:
-            if torch.compiler.is_compiling() or not self._in_force():
+            if torch.compiler.is_compiling() or not self._is_active():
                 return inner(*args, **kwargs)
             key = (id(module), module.training, len(args), *kwargs)
             if self._draws.get(key) is False:
                 with stepped_aside():
                     return inner(*args, **kwargs)
-            return self._seen(key, inner, args, kwargs)
+            return self._record_draws(key, inner, args, kwargs)
 
         return forward
 
-    def _in_force(self) -> bool:
+    def _is_active(self) -> bool:
         return _get_current_function_mode() is self
 
-    def _seen(self, key: Hashable, inner: Call, args: Sequence[object], kwargs: dict[str, object]) -> object:
+    def _record_draws(self, key: Hashable, inner: Call, args: Sequence[object], kwargs: dict[str, object]) -> object:
         before = self._drawn
         made = inner(*args, **kwargs)
         self._draws[key] = self._drawn > before or self._draws.get(key, False)

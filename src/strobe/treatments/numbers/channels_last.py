@@ -78,15 +78,15 @@ class _Pair:
 
     def __post_init__(self) -> None:
         self._own = self.tensor.data
-        self._last = self._in_last()
+        self._last = self._to_channels_last()
 
-    def _in_last(self) -> Tensor:
+    def _to_channels_last(self) -> Tensor:
         return self._own.clone(memory_format=LAST if self._own.dim() == 4 else LAST_3D)
 
     def to_last(self) -> None:
         self._own = self.tensor.data
         if (self._last.dtype, self._last.device) != (self._own.dtype, self._own.device):
-            self._last = self._in_last()
+            self._last = self._to_channels_last()
         self._last.copy_(self._own)
         self.tensor.data = self._last
 
@@ -102,7 +102,7 @@ def _convolutions(module: nn.Module) -> list[Tensor]:
 
 def _moments(subject: ActingSubject, weights: list[Tensor]) -> list[Tensor]:
     """Return the tensors of a weight's shape that the optimizer keeps for it; none before the optimizer exists."""
-    if not subject.training.begun:
+    if not subject.training.has_begun:
         return []
     state = subject.training.optimizer.state
     return [
@@ -117,7 +117,7 @@ def _parts(subject: Subject, _: Spec) -> tuple[str, ...]:
     """Return the image parts, where they hold all of the convolutions."""
     modules, weights = dict(subject.module.named_modules()), set(map(id, _convolutions(subject.module)))
     parts: list[str] = []
-    for name, path in Parts.of(subject.family).seeing.items():
+    for name, path in Parts.from_family(subject.family).seeing.items():
         inside = {id(weight) for weight in _convolutions(modules[path])} if path in modules else set[int]()
         parts += [name] if inside else []
         weights -= inside

@@ -19,21 +19,21 @@ import torch
 from torch import Tensor, nn
 
 from strobe.core.devices.accelerators import computes_bf16
-from strobe.core.errors import UserError, in_a_line
+from strobe.core.errors import UserError, error_line
 from strobe.core.families.capabilities import Parts
 from strobe.core.measure.ceiling import faster_in_bfloat16
 from strobe.core.results.traits import TreatmentTraits
 from strobe.core.subjects.callable_subject import CallableSubject
 from strobe.core.subjects.subject import Subject
-from strobe.core.timeline.layers import Call, layered
+from strobe.core.timeline.layers import Call, add_layer
 from strobe.core.treatments.patch import replaced_method
 from strobe.core.treatments.room import numbers, require_room
 from strobe.core.treatments.switch import entry
 from strobe.core.treatments.treatment import ANY_PHASE, Spec, Treatment, Undo
-from strobe.core.treatments.words import name_of
+from strobe.core.treatments.words import precision_name
 from strobe.treatments.numbers import casts
 from strobe.treatments.numbers.casts import SameNoise
-from strobe.treatments.parts import dominant, part_of, parts_of
+from strobe.treatments.parts import dominant, find_part, named_parts
 from strobe.treatments.process_settings import set_tensor_float
 
 DTYPES = {"fp32": torch.float32, "tf32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
@@ -67,7 +67,7 @@ class Precision(Treatment, key="precision"):
     copies_weights = True
 
     def __post_init__(self) -> None:
-        self.dtype = name_of(self.dtype)
+        self.dtype = precision_name(self.dtype)
         self.dtypes = (str(DTYPES[self.dtype]).removeprefix("torch."), *(["tf32"] if self.dtype == "tf32" else []))
 
     def traits(self) -> TreatmentTraits:
@@ -109,7 +109,7 @@ class Precision(Treatment, key="precision"):
         return sum(swap.settle() for swap in self._swaps) > 0
 
     def _prepare(self, subject: Subject) -> None:
-        part = part_of(subject.module, self.part)
+        part = find_part(subject.module, self.part)
         held = _weights(part)
         _require_floating(part, held, f"'{self.part}'" if self.part else subject.info.name)
         self._swaps = [_Swap(tensor, DTYPES[self.dtype]) for tensor in held]
@@ -128,11 +128,11 @@ class Precision(Treatment, key="precision"):
             if own and (module in inside or isinstance(module, casts.STRICT)):
                 yield _Wrap(module, "forward", partial(casts.to_weights, weight=own[0]))
             elif module in inside and module is not subject.module:
-                yield _Wrap(module, "forward", partial(casts.into_container, dtype=dtype))
-                yield _Wrap(module, "forward", partial(self._noise.within, module=module))
+                yield _Wrap(module, "forward", partial(casts.wrap_container, dtype=dtype))
+                yield _Wrap(module, "forward", partial(self._noise.wrap_forward, module=module))
             # Somebody else's object may call any of its modules, and goes on with what that returns.
             if module in inside and (self.part or isinstance(subject, CallableSubject)):
-                yield _Wrap(module, "forward", self._border.around)
+                yield _Wrap(module, "forward", self._border.wrap_call)
         for name in _ENTRIES:
             if not hasattr(subject.module, name):
                 continue
@@ -158,7 +158,7 @@ class Precision(Treatment, key="precision"):
             try:
                 return inner(*args, **kwargs)
             except (RuntimeError, TypeError) as error:
-                text = in_a_line(error)
+                text = error_line(error)
                 if isinstance(error, torch.OutOfMemoryError) or not _UNFIT.search(text):
                     raise
                 raise UserError(
@@ -226,7 +226,7 @@ class _Wrap:
     def install(self) -> Undo:
         own = vars(self.module).get(self.name)
         if self._made is None or own is not self._around:
-            self._around, self._made = own, layered(self.make, getattr(self.module, self.name))
+            self._around, self._made = own, add_layer(self.make, getattr(self.module, self.name))
         return replaced_method(self.module, self.name, self._made)
 
 
@@ -288,14 +288,14 @@ def _candidates(subject: Subject) -> list[Spec]:
     seeing = [path for path in _seeing(subject).values() if path in modules]
     specs: list[Spec] = []
     for name in _fast(subject.device):
-        specs += _offered(name, [*seeing, ""], modules, lambda held, wanted: held.itemsize > wanted.itemsize)
-    wide = _offered("fp32", [*dominant(subject), ""], modules, lambda held, wanted: held.itemsize < wanted.itemsize)
+        specs += _offer_specs(name, [*seeing, ""], modules, lambda held, wanted: held.itemsize > wanted.itemsize)
+    wide = _offer_specs("fp32", [*dominant(subject), ""], modules, lambda held, wanted: held.itemsize < wanted.itemsize)
     if wide and subject.device.type == "cpu" and not faster_in_bfloat16():
         specs += wide
     return specs
 
 
-def _offered(
+def _offer_specs(
     name: str,
     places: Sequence[str],
     modules: Mapping[str, nn.Module],
@@ -325,14 +325,14 @@ def _parts(subject: Subject, spec: Spec) -> tuple[str, ...]:
     path = spec.get("precision.part")
     if not path:
         return ()
-    return tuple(name for name, module_path in _seeing(subject).items() if module_path == path) or parts_of(
+    return tuple(name for name, module_path in _seeing(subject).items() if module_path == path) or named_parts(
         subject, [path]
     )
 
 
 def _seeing(subject: Subject) -> dict[str, str]:
     """Return the costliest part that processes images, with the path of its module: it is tried alone too."""
-    return dict(list(Parts.of(subject.family).seeing.items())[:1])
+    return dict(list(Parts.from_family(subject.family).seeing.items())[:1])
 
 
 ENTRY = entry("precision", _make, candidates=_candidates, parts=_parts)

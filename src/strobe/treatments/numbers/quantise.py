@@ -33,7 +33,7 @@ from strobe.core.treatments.patch import Patches
 from strobe.core.treatments.room import numbers, require_room
 from strobe.core.treatments.switch import entry
 from strobe.core.treatments.treatment import FOR_INFERENCE, Entry, Spec, Treatment, Undo
-from strobe.treatments.parts import dominant, part_of, parts_of
+from strobe.treatments.parts import dominant, find_part, named_parts
 
 FORMS = {"int8": ("weights", "dynamic"), "fp8": ("weights", "dynamic", "static")}
 
@@ -119,8 +119,8 @@ class Quantised(Treatment):
             require_fp8(device)
 
     def _prepare(self, subject: Subject) -> None:
-        part = part_of(subject.module, self.part)
-        chosen, self._skipped = layers_of(part)
+        part = find_part(subject.module, self.part)
+        chosen, self._skipped = find_quantizable_layers(part)
         what = f"'{self.part}'" if self.part else subject.info.name
         if not chosen:
             raise UserError(f"{what} has no linear layer to quantise: {', '.join(self._skipped) or 'none at all'}")
@@ -131,11 +131,11 @@ class Quantised(Treatment):
         scales: dict[int, Tensor] = {}
         if self.form == "static":
             largest = quantised_weights.LARGEST[kind]
-            scales = {key: seen / largest for key, seen in observed(subject, chosen).items()}
+            scales = {key: seen / largest for key, seen in observe_input_maxima(subject, chosen).items()}
             unseen = [module for module in chosen if id(module) not in scales]
             self._skipped += [f"{len(unseen)} that no observation reached"] if unseen else []
             chosen = [module for module in chosen if id(module) in scales]
-        made = partial(quantised_weights.quantised, kind=kind, inputs=inputs)
+        made = partial(quantised_weights.quantize_weight, kind=kind, inputs=inputs)
         require_room(numbers(module.weight for module in chosen), f"a copy in {self.kind}", subject)
         copies: dict[object, nn.Parameter] = {}  # of tied weights there is one
         self._layers = [_Layer(module, made, scales.get(id(module)), copies) for module in chosen]
@@ -181,7 +181,7 @@ def _back(layers: Sequence[_Layer]) -> None:
         layer.to_own()
 
 
-def layers_of(part: nn.Module) -> tuple[list[nn.Linear], list[str]]:
+def find_quantizable_layers(part: nn.Module) -> tuple[list[nn.Linear], list[str]]:
     """Return the layers to quantise, and those left as they are, in words."""
     chosen: list[nn.Linear] = []
     borders: dict[str, None] = {}
@@ -208,11 +208,11 @@ def layers_of(part: nn.Module) -> tuple[list[nn.Linear], list[str]]:
 
 def _share(part: nn.Module) -> float:
     """Return how much of the part's weights can be quantised."""
-    linear = sum(module.weight.numel() for module in layers_of(part)[0])
+    linear = sum(module.weight.numel() for module in find_quantizable_layers(part)[0])
     return linear / max(1, sum(weight.numel() for weight in part.parameters()))
 
 
-def observed(subject: Subject, layers: Iterable[nn.Module]) -> dict[int, Tensor]:
+def observe_input_maxima(subject: Subject, layers: Iterable[nn.Module]) -> dict[int, Tensor]:
     """Return ``id`` of a layer → the largest number that it was given in ``CALIBRATED`` observations, a float32 scalar.
 
     The policy runs unchanged, with the treatments below this one on. Layers that were not called are left out.
@@ -274,7 +274,7 @@ def _candidates(subject: Subject, kind: Literal["int8", "fp8"]) -> list[Spec]:
 def _parts(subject: Subject, spec: Spec) -> tuple[str, ...]:
     kind = next(iter(spec))
     path = str(spec.get(f"{kind}.part", ""))
-    return parts_of(subject, [path] if path else [])
+    return named_parts(subject, [path] if path else [])
 
 
 def _entry(kind: Literal["int8", "fp8"]) -> Entry:

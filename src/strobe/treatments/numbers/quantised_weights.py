@@ -60,7 +60,9 @@ class QuantisedWeight(TorchAOBaseTensor):
         return (self.qdata.float() * self.scale).to(self.dtype)
 
 
-def quantised(weight: Tensor, kind: torch.dtype, inputs: str, input_scale: Tensor | None = None) -> QuantisedWeight:
+def quantize_weight(
+    weight: Tensor, kind: torch.dtype, inputs: str, input_scale: Tensor | None = None
+) -> QuantisedWeight:
     """Return ``weight`` in ``kind`` (INT8 or FLOAT8), scaled by torchao; see `QuantisedWeight` for the rest."""
     if kind is INT8:
         made: Any = Int8Tensor.from_hp(weight, granularity=PerRow())

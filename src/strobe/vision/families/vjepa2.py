@@ -72,7 +72,7 @@ def preprocessing(model: Any) -> tuple[Callable[[Tensor], Tensor], list[Hook]]:
     return prepare, hooks
 
 
-def resized(module: nn.Module, side: int, patch: int) -> list[tuple[Any, str, Any]]:
+def grid_sizes(module: nn.Module, side: int, patch: int) -> list[tuple[Any, str, Any]]:
     """Return the sizes of patch grids to change: rotary positions are computed from the grid's side in every call."""
     grids = [child for child in module.modules() if isinstance(vars(child).get("grid_size"), int)]
     return [(grid, "grid_size", side // patch) for grid in grids]
@@ -91,7 +91,7 @@ FAMILY = Family(
             frames=16,
             predictor="skip_predictor",
             preprocessing=preprocessing,
-            resized=resized,
+            resized=grid_sizes,
         ),
     ),
 )

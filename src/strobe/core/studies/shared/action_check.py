@@ -35,7 +35,7 @@ class ActionCheck:
     notes: list[str] = field(default_factory=list)  # what was not checked, and why
 
     @property
-    def reordered(self) -> Yardstick | None:
+    def exact_yardstick(self) -> Yardstick | None:
         """The yardstick that an exact guard measures by."""
         return yardstick(self.yardsticks, "reordered sums")
 
@@ -44,12 +44,12 @@ class ActionCheck:
         judged.agreement = self.agreements.get(name, judged.agreement)
         judged.broken = self.failed.get(name, "")
         if not judged.broken:
-            guard.hold(judged, self.reordered)
+            guard.hold(judged, self.exact_yardstick)
         if not judged.broken:
             judged.unjudged = self.unseen.get(name, judged.unjudged)
 
 
-def limit_of(seconds: float, chunk_s: float, work: WorkLimit | None = None) -> TimeLimit:
+def action_time_limit(seconds: float, chunk_s: float, work: WorkLimit | None = None) -> TimeLimit:
     """Return the time limit of looks at the actions, which come after rounds that ``seconds`` were for.
 
     The looks may take as long as the rounds, and at least as long as the fewest observations need, where a chunk takes
@@ -81,7 +81,7 @@ def check_actions(
         limit: for all of it; None for none.
     """
     first, *others = variants
-    others = [variant for variant in others if variant.guided == first.guided]
+    others = [variant for variant in others if variant.is_guided == first.is_guided]
     limit = limit or TimeLimit()
     check = ActionCheck()
     try:
@@ -114,7 +114,7 @@ def check_actions(
 def _look(check: ActionCheck, same: Sameness, variant: Variant, progress: CheckProgress) -> None:
     """Add the agreement of ``variant``, or why there is none. Raises KeyboardInterrupt, after adding what was seen."""
     try:
-        check.agreements[variant.name] = same.check(variant, visits_of(same, variant), progress)
+        check.agreements[variant.name] = same.check(variant, plan_visits(same, variant), progress)
     except PolicyCallError as error:
         check.failed[variant.name] = str(error)
     except NotSeenError as error:
@@ -149,7 +149,7 @@ def check_features(
         count, progress = yardstick_observations(call_s), CheckProgress(reporter)
         moved = features_reordered(subject, first, count, progress, limit)
         check.yardsticks = [moved] if moved is not None else []
-        if moved is None and limit is not None and limit.spent:
+        if moved is None and limit is not None and limit.is_spent:
             check.notes.append(f"{head}: the time was over before the first call")
     except UserError as error:
         check.notes.append(f"{head}: {error}")
@@ -192,7 +192,7 @@ def yardsticks(
             yield moved
 
 
-def visits_of(same: Sameness, variant: Variant, passes: int = 1) -> list[CheckCall]:
+def plan_visits(same: Sameness, variant: Variant, passes: int = 1) -> list[CheckCall]:
     """Return the calls that ``variant`` is judged by.
 
     Code that is compiled for one shape is not called with others, each of which could take a minute to compile. What

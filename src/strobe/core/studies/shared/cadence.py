@@ -45,7 +45,7 @@ class Spacing:
         self._ticks: dict[str, int] = {}
         self._in_time: dict[str, list[bool]] = {}
 
-    def before(self, name: str, ticks: int, untimed: Callable[[], object]) -> None:
+    def wait_for_start(self, name: str, ticks: int, untimed: Callable[[], object]) -> None:
         """Wait until the call of ``name`` may begin.
 
         Args:
@@ -67,7 +67,7 @@ class Spacing:
             untimed()
         self._in_time.setdefault(name, []).append(self._pacer.wait(ticks / self._hz))
 
-    def of(self, name: str, rounds: Sequence[int]) -> Cadence | None:
+    def find_cadence(self, name: str, rounds: Sequence[int]) -> Cadence | None:
         """The cadence of ``name`` over ``rounds``; None if its calls were back to back."""
         if name not in self._ticks:
             return None

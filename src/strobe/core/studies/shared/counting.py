@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from strobe.core.measure.accounting import Account, Accounting, Weights, allocator_of
+from strobe.core.measure.accounting import Account, Accounting, Weights, find_allocator
 from strobe.core.measure.memory import peak_process
 from strobe.core.results.measurement import Memory
 from strobe.core.subjects.subject import Subject
@@ -39,9 +39,9 @@ def count(subject: Subject, variant: Variant, call: Callable[[int], object], hoo
     what a probe stands around would otherwise call it past the probe, and its FLOP would be in no part that has a time.
     """
     if variant.builds:  # operators inside a compiled region or an engine cannot be seen
-        accounting, weights, memory = None, *_built(subject, variant, call, hooks)
+        accounting, weights, memory = None, *_measure_build(subject, variant, call, hooks)
     else:
-        accounting, weights, memory = _seen(subject, variant, call, hooks)
+        accounting, weights, memory = _account_call(subject, variant, call, hooks)
     if accounting is None:
         accounting = _count_unbuilt(subject, variant, call, hooks)
         if accounting is None:
@@ -55,11 +55,11 @@ def count(subject: Subject, variant: Variant, call: Callable[[int], object], hoo
     return Counted(accounting.accounts, memory, weights, accounting.uncounted, accounting.waits)
 
 
-def _built(
+def _measure_build(
     subject: Subject, variant: Variant, call: Callable[[int], object], hooks: Sequence[Hook]
 ) -> tuple[Weights, Memory]:
     """Return the weights and the memory of ``variant`` with what it builds."""
-    allocator, on_device, held = allocator_of(subject.device), None, None
+    allocator, on_device, held = find_allocator(subject.device), None, None
     undo = variant.apply(subject)
     try:
         weights = Weights(hooks)
@@ -67,18 +67,18 @@ def _built(
             call(0)
             if allocator is not None:
                 pools = variant.pools(subject.device)
-                held = allocator.memory.unused_in(pools) if pools else None
+                held = allocator.memory.unused_pool_bytes(pools) if pools else None
                 on_device = allocator.peak() + (held or 0)
     finally:
         undo()
     return weights, Memory(peak_process=process.bytes, peak_device=on_device, graphs=held)
 
 
-def _seen(
+def _account_call(
     subject: Subject, variant: Variant, call: Callable[[int], object], hooks: Sequence[Hook]
 ) -> tuple[Accounting, Weights, Memory]:
     """Return all that one call of ``variant`` did, with its weights and memory."""
-    allocator = allocator_of(subject.device)
+    allocator = find_allocator(subject.device)
     accounting = Accounting(allocator)
     with Attached(hooks):
         undo = variant.apply(subject)

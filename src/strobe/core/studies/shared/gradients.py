@@ -87,7 +87,7 @@ def gradients(
                 limit.leave_out(f"the gradient of {variant.name} was not compared", step_s)
                 continue
             began = time.perf_counter()
-            agreement = _compared(subject, variant, raw, of_baseline, seeds)
+            agreement = _compare_gradient(subject, variant, raw, of_baseline, seeds)
             agreement.own_noise |= _noise_source(variant) != _noise_source(baseline)
             if agreement.own_noise and seeds.cosine < 1 - 1e-9:
                 agreement.note = OWN_NOISE
@@ -103,7 +103,7 @@ def gradients(
     return check
 
 
-def _compared(
+def _compare_gradient(
     subject: ActingSubject, variant: Variant, raw: dict[str, Any], of_baseline: _Passed, seeds: _Difference
 ) -> GradientAgreement:
     """Pass ``variant`` forward and backward, and compare its loss and its gradient with the baseline's."""
@@ -114,7 +114,7 @@ def _compared(
     agreement.own_noise = subject.device.type != "cpu" and passed.autocast != of_baseline.autocast
     if str(passed.autocast) == "torch.float16":
         _loss_and_gradient(subject, variant, raw, scale=1.0)
-        agreement.underflow, agreement.overflow = _lost(reference, _gradient(subject.policy))
+        agreement.underflow, agreement.overflow = _gradient_losses(reference, _gradient(subject.policy))
     return agreement
 
 
@@ -193,7 +193,7 @@ def _difference(reference: Gradient, other: Gradient) -> _Difference:
     )
 
 
-def _lost(reference: Gradient, other: Gradient) -> tuple[float, int]:
+def _gradient_losses(reference: Gradient, other: Gradient) -> tuple[float, int]:
     """Return the share of the reference's non-zero numbers that are 0 in the other, and how many are not finite."""
     count = zero = broken = 0
     for a, b in zip(reference, other, strict=True):

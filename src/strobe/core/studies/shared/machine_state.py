@@ -38,7 +38,7 @@ def measure_machine(
     multiplied = [dtype for dtype in wanted if dtype in MULTIPLIED]
     share = TimeLimit(CEILING_S, within=limit)
     described.ceiling = ceilings.measure(device, multiplied, Steps(reporter, "figures"), share)
-    if limit is not None and share.spent and (missing := _missing(described.ceiling, multiplied)):
+    if limit is not None and share.is_spent and (missing := _missing(described.ceiling, multiplied)):
         limit.leave_out(f"what this machine does at most was not measured in full ({', '.join(missing)})")
     return described
 

@@ -35,10 +35,10 @@ from strobe.core.studies.shared.rounds import (
     Outputs,
     Round,
     Seen,
-    above_ceiling,
     attribute,
     complete_rounds,
-    measurement_of,
+    exceeds_ceiling,
+    make_measurement,
     silent_probes,
     unseen_parts,
 )
@@ -47,7 +47,7 @@ from strobe.core.subjects.subject import ITERATION, Phase, Subject
 from strobe.core.timeline import Section, Timeline
 from strobe.core.timeline.probe import Attached
 from strobe.core.torch_there import is_tensor
-from strobe.core.treatments.room import noted
+from strobe.core.treatments.room import record_call_memory
 from strobe.core.treatments.treatment import Variant
 
 if TYPE_CHECKING:
@@ -122,12 +122,12 @@ class Measured:
     @property
     def actions(self) -> dict[str, list[Values]]:
         """Return the actions or features of an inference, aligned over the variants."""
-        return self.outputs.aligned(self.collected.warmup_rounds)
+        return self.outputs.aligned_values(self.collected.warmup_rounds)
 
     @property
-    def pooled(self) -> dict[str, list[Values]]:
+    def pooled_outputs(self) -> dict[str, list[Values]]:
         """Return a backbone's features as their mean over the tokens, which every clip has, whatever its size."""
-        return self.outputs.pooled(self.collected.warmup_rounds)
+        return self.outputs.pooled_values(self.collected.warmup_rounds)
 
 
 def measure(
@@ -202,13 +202,13 @@ class Session:
         if not complete:
             raise RuntimeError(f"no round of {', '.join(self._seen)} was recorded as one '{ITERATION}' of each")
         counts = self._count(collected)
-        measurements = self._within_ceiling(complete, collected.warmup_rounds, counts)
+        measurements = self._measure_below_ceiling(complete, collected.warmup_rounds, counts)
         for measurement in measurements:
             if self.subject.returns == "outputs" and not self._hooks:
                 measurement.components = []  # a whole that nothing divides has no rest
             self._annotate(measurement, collected.samples[measurement.name], complete, lost)
             if self._energy is not None:
-                measurement.energy = self._energy.of_calls(collected.warmup_rounds)
+                measurement.energy = self._energy.energy_per_call(collected.warmup_rounds)
             if measurement.name in counts:
                 measurement.notes += counts[measurement.name].notes
             if measurement.name in self._uncounted:
@@ -228,7 +228,7 @@ class Session:
             variants={variant.name: variant for variant in self.variants},
             counts=counts,
             scale=acting.scale(list(filter(is_tensor, outputs.first(first)))) if acting is not None else None,
-            executed=acting.executed if acting is not None else None,
+            executed=acting.executed_actions if acting is not None else None,
             returns=self.subject.returns,
             forms=self._forms,
             in_spread=self.options.in_spread,
@@ -250,16 +250,16 @@ class Session:
                 self.reporter.stage(stage)
             with self._timeline, nullcontext() if self._energy is None else closing(self._energy):
                 runners = {name: self._runner(seen) for name, seen in self._seen.items()}
-                collected = collect(runners, self.options.budget, self._after_round)
+                collected = collect(runners, self.options.budget, self._finish_round)
             self._interrupted = collected.interrupted
             self._allow_for_slow_rounds(collected)
             if not collected.interrupted:
                 self.afterwards(collected)
         return collected
 
-    def _after_round(self, progress: Progress) -> None:
+    def _finish_round(self, progress: Progress) -> None:
         if self._energy is not None:
-            self._energy.after_round()
+            self._energy.read_due_counter()
         self.reporter.progress(progress)
 
     def _allow_for_slow_rounds(self, collected: Collected) -> None:
@@ -277,12 +277,12 @@ class Session:
                 index = len(seen.rounds)  # every variant sees the same observation and noise in a round
                 if not index:
                     seen.weights = weight_bytes(
-                        subject.module, *Unregistered.of(subject.family).outside(subject.module)
+                        subject.module, *Unregistered.from_family(subject.family).outside(subject.module)
                     )
                 if spacing is not None:
-                    spacing.before(seen.variant.name, ticks_between_calls(subject), lambda: call(index + 1))
+                    spacing.wait_for_start(seen.variant.name, ticks_between_calls(subject), lambda: call(index + 1))
                 before, start_ns = kernel_use(), timeline.now_ns()
-                with nullcontext() if index else noted(subject):  # the first call is warm-up
+                with nullcontext() if index else record_call_memory(subject):  # the first call is warm-up
                     output = call(index)
                 round = Round(index, start_ns, timeline.now_ns(), kernel_use() - before)
                 self._compiling.look(seen.variant.compiles, index)
@@ -318,7 +318,7 @@ class Session:
         for done, name in enumerate(unknown, 1):
             if self._interrupted:
                 break
-            if done > 1 and limit.over:
+            if done > 1 and limit.is_work_over:
                 self._late.add(name)
                 continue
             estimate_s = COUNTED_CALLS * collected.samples[name].summary.median / 1e3
@@ -338,17 +338,19 @@ class Session:
                 steps(done, len(unknown))
         return counts
 
-    def _within_ceiling(self, rounds: Sequence[int], warmup: int, counts: Mapping[str, Counted]) -> list[Measurement]:
+    def _measure_below_ceiling(
+        self, rounds: Sequence[int], warmup: int, counts: Mapping[str, Counted]
+    ) -> list[Measurement]:
         """Return a measurement of each variant; where a part ran above the ceiling, after measuring that once more."""
 
-        def described() -> list[Measurement]:
+        def describe_variants() -> list[Measurement]:
             return [
-                measurement_of(seen, self.phase, rounds, warmup, counts.get(name), self.ceiling)
+                make_measurement(seen, self.phase, rounds, warmup, counts.get(name), self.ceiling)
                 for name, seen in self._seen.items()
             ]
 
-        measurements = described()
-        if self.ceiling is None or self._interrupted or not any(map(above_ceiling, measurements)):
+        measurements = describe_variants()
+        if self.ceiling is None or self._interrupted or not any(map(exceeds_ceiling, measurements)):
             return measurements
         if not self.options.limit.fits(AGAIN_S):
             self.options.limit.leave_out("a part ran above the ceiling, which was not measured once more", AGAIN_S)
@@ -360,7 +362,7 @@ class Session:
             raise_to_now(self.ceiling, self.subject.device, Steps(self.reporter, "figures"))
         except KeyboardInterrupt:
             self._interrupted = True
-        return described()
+        return describe_variants()
 
     def _annotate(self, measurement: Measurement, samples: Samples, rounds: Sequence[int], lost: str) -> None:
         """Add how the calls came, which parts were not seen, and notes."""
@@ -369,8 +371,10 @@ class Session:
         measurement.unseen = unseen_parts(self._hooks, runs)
         measurement.samples.notes = samples.notes
         measurement.samples.longest_state_s = samples.longest_state_s
-        measurement.cadence = self._spacing.of(measurement.name, rounds) if self._spacing is not None else None
-        if above_ceiling(measurement):
+        measurement.cadence = (
+            self._spacing.find_cadence(measurement.name, rounds) if self._spacing is not None else None
+        )
+        if exceeds_ceiling(measurement):
             measurement.notes.append(ABOVE_WITH_TF32 if seen.tensor_float else ABOVE_CEILING)
         if not measurement.unseen and self.options.depth == 1:
             measurement.notes += silent_probes(self._hooks, runs)

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from strobe.core.measure.agreement import add_note, agree, agree_features, agree_outputs, in_common
+from strobe.core.measure.agreement import add_note, agree, agree_features, agree_outputs, crop_to_common_actions
 from strobe.core.measure.sampling import SETTLE_S
-from strobe.core.measure.verdicts import LEVEL, WITHIN, difference_interval, paired_verdict, too_short
+from strobe.core.measure.verdicts import LEVEL, WITHIN, difference_interval, drop_short_claim, paired_verdict
 from strobe.core.results.agreement import Agreement
 from strobe.core.results.comparison import Comparison
 from strobe.core.results.measurement import Measurement
 from strobe.core.studies.shared.measuring import Measured
-from strobe.core.subjects.outputs import not_compared
+from strobe.core.subjects.outputs import describe_uncompared
 
 SEVERAL_COPIES = "the peaks of memory include the weights in every precision compared, which are held at the same time"
 
@@ -28,7 +28,7 @@ def judge(
         judged.agreement = agreement = _agreement(baseline, candidate, measured)
         if (
             agreement is not None
-            and measured.variants[candidate.name].guided != measured.variants[baseline.name].guided
+            and measured.variants[candidate.name].is_guided != measured.variants[baseline.name].is_guided
         ):
             agreement.on_purpose = True
             add_note(agreement, "RTC changes the actions on purpose: it guides them towards the previous chunk")
@@ -64,20 +64,20 @@ def judge_times(
 def allow_for_processes(judged: Comparison, seconds: float) -> None:
     """Withdraw the verdict on two processes that took turns for less than `SETTLE_S`; their rounds took ``seconds``."""
     names = {"baseline_name": judged.baseline, "candidate_name": judged.candidate}
-    judged.verdict = too_short(judged.verdict, seconds, SETTLE_S, **names)
+    judged.verdict = drop_short_claim(judged.verdict, seconds, SETTLE_S, **names)
 
 
 def _agreement(baseline: Measurement, candidate: Measurement, measured: Measured) -> Agreement | None:
     before, after = baseline.name, candidate.name
     if measured.returns == "outputs":
-        return _of_outputs(before, after, measured)
+        return _compare_outputs(before, after, measured)
     shapes = measured.outputs.shapes
-    if shapes[before] == shapes[after] or not measured.pooled[after]:
+    if shapes[before] == shapes[after] or not measured.pooled_outputs[after]:
         chunks = measured.actions[before], measured.actions[after]
         if measured.returns == "features":
             agreement = agree_features(*chunks)
         elif measured.variants[after].changes_execution or measured.variants[before].changes_execution:
-            agreement = agree(*in_common(*chunks), measured.scale, executed=measured.executed)
+            agreement = agree(*crop_to_common_actions(*chunks), measured.scale, executed=measured.executed)
             agreement.changes_execution = True
         elif shapes[before] != shapes[after]:
             unlike = f"chunks of {shapes[after]} against {shapes[before]} cannot be compared action by action"
@@ -87,7 +87,7 @@ def _agreement(baseline: Measurement, candidate: Measurement, measured: Measured
         add_note(agreement, measured.outputs.note)
         return agreement
     # One by one they cannot be compared: a token is another piece of another picture.
-    agreement = agree(measured.pooled[before], measured.pooled[after])
+    agreement = agree(measured.pooled_outputs[before], measured.pooled_outputs[after])
     agreement.of = "features"
     counts = [m.traits.backbone.tokens or 0 if m.traits.backbone else 0 for m in (candidate, baseline)]
     tokens = " against ".join(f"{count:,}" for count in counts)
@@ -95,7 +95,7 @@ def _agreement(baseline: Measurement, candidate: Measurement, measured: Measured
     return agreement
 
 
-def _of_outputs(before: str, after: str, measured: Measured) -> Agreement | None:
+def _compare_outputs(before: str, after: str, measured: Measured) -> Agreement | None:
     """Compare outputs whose meaning is not known. None if one of the two returns no numbers.
 
     With an input that gives outputs of other shapes than the others, they are compared without a spread.
@@ -115,6 +115,6 @@ def _of_outputs(before: str, after: str, measured: Measured) -> Agreement | None
         agreement = agree_outputs(first, second, shapes.pop()) if spread_known else agree(first, second)
         agreement.distinct = min(len(alike), agreement.observations)
         add_note(agreement, measured.outputs.note)
-        agreement.uncompared = not_compared(alike)
+        agreement.uncompared = describe_uncompared(alike)
     agreement.of = "outputs"
     return agreement

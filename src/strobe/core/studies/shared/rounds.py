@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from strobe.core.measure.agreement import Values
-from strobe.core.measure.compilations import compilation_of
+from strobe.core.measure.compilations import summarize_compilation
 from strobe.core.measure.components import Iteration, blocks, components, spans
 from strobe.core.measure.memory import KernelUse, median_use
 from strobe.core.measure.statistics import summarise
@@ -113,21 +113,21 @@ class Outputs:
             elements = min(math.prod(output.shape), self.PER_OUTPUT)
             self._most = max(1, self.TOGETHER // max(1, elements * len(self._held)))
         if len(self._held[name]) < self._most:
-            self._held[name].append(_on_cpu(self._sample(output, number)))
+            self._held[name].append(_copy_to_cpu(self._sample(output, number)))
             if pooled is not None:
-                self._pooled[name].append(_on_cpu(pooled))
+                self._pooled[name].append(_copy_to_cpu(pooled))
 
     def first(self, name: str) -> list[Values]:
         """Return the outputs of ``name`` in rounds 0, 1, 2 …, warm-up included, as far as they are held."""
         return list(self._held[name])
 
-    def aligned(self, warmup: int) -> dict[str, list[Values]]:
+    def aligned_values(self, warmup: int) -> dict[str, list[Values]]:
         """Return the outputs of complete rounds after ``warmup``; of the warm-up too where nothing else is held."""
-        return _aligned(self._held, warmup)
+        return _align_rounds(self._held, warmup)
 
-    def pooled(self, warmup: int) -> dict[str, list[Values]]:
+    def pooled_values(self, warmup: int) -> dict[str, list[Values]]:
         """Return the pooled outputs of the same rounds; none where the subject has none."""
-        return _aligned(self._pooled, warmup)
+        return _align_rounds(self._pooled, warmup)
 
     @property
     def whole(self) -> bool:
@@ -157,7 +157,7 @@ class Outputs:
         return rows[drawn][:, : self.PER_OUTPUT]
 
 
-def _on_cpu(values: Values) -> Values:
+def _copy_to_cpu(values: Values) -> Values:
     """Return a tensor's copy on the CPU. What is computed in float64 may differ by less than float32 can hold."""
     if not is_tensor(values):
         return values
@@ -165,7 +165,7 @@ def _on_cpu(values: Values) -> Values:
     return (values if str(values.dtype) == "torch.float64" else values.float()).cpu()
 
 
-def _aligned(held: Mapping[str, list[Values]], warmup: int) -> dict[str, list[Values]]:
+def _align_rounds(held: Mapping[str, list[Values]], warmup: int) -> dict[str, list[Values]]:
     rounds = min(map(len, held.values()), default=0)
     start = warmup if warmup < rounds else 0
     return {name: values[start:rounds] for name, values in held.items()}
@@ -194,7 +194,7 @@ class Seen:
         return [run for index in rounds if (run := self.rounds[index].iteration) is not None]
 
 
-def measurement_of(
+def make_measurement(
     seen: Seen, phase: Phase, rounds: Sequence[int], warmup: int, counted: Counted | None, ceiling: Ceiling | None
 ) -> Measurement:
     """Return the measurement of a variant in ``rounds``, of which there is one at least."""
@@ -208,7 +208,7 @@ def measurement_of(
         wide = {dtype: rate for dtype, rate in ceiling.gflops.items() if dtype != "float32"}
         ceiling = ceiling.model_copy(update={"gflops": wide})
     summary = summarise(values)
-    parts = components(runs, accounts, ceiling, counted.weights.of if counted is not None else lambda _: None)
+    parts = components(runs, accounts, ceiling, counted.weights.module_bytes if counted is not None else lambda _: None)
     nearest = min(runs, key=lambda run: abs(run.ms - summary.median))
     put_on = seen.variant.traits()
     traits = seen.traits.model_copy(update={"recipe": put_on.recipe, "treatments": put_on.treatments})
@@ -216,7 +216,7 @@ def measurement_of(
         traits.build_s = round(max(0.0, seen.first_s - summary.median / 1e3), 3)
     memory = counted.memory.model_copy() if counted is not None else Memory()
     memory.weights = seen.weights
-    memory.stays = seen.variant.stays() or None
+    memory.stays = seen.variant.retained_bytes() or None
     used = median_use([seen.rounds[index].kernel for index in rounds])
     if used is not None:
         memory.kernel_ms, memory.page_faults = used
@@ -230,11 +230,11 @@ def measurement_of(
         memory=memory,
         spans=spans(nearest),
         traits=traits,
-        compilation=compilation_of(seen.variant.compiles, [round.took_ms for round in seen.rounds[:warmup]]),
+        compilation=summarize_compilation(seen.variant.compiles, [round.took_ms for round in seen.rounds[:warmup]]),
     )
 
 
-def above_ceiling(measurement: Measurement) -> bool:
+def exceeds_ceiling(measurement: Measurement) -> bool:
     """Return whether a part ran above the ceiling that was measured."""
     return any((part.ceiling_share or 0) > 1 for part in measurement.components)
 

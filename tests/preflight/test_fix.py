@@ -1,4 +1,4 @@
-"""`strobe preflight --mend`: a copy without the planted fault, which LeRobot loads, beside a baseline original."""
+"""`strobe preflight --fix`: a copy without the planted fault, which LeRobot loads, beside a baseline original."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from strobe.preflight.run import Preflight, preflight
 from strobe.preflight.wiring.checkpoint import read_checkpoint
 
 
-def in_weights(stage: Wired) -> None:
+def move_statistics_to_weights(stage: Wired) -> None:
     """As LeRobot before 0.4 saved them: the same statistics as buffers, and no processors."""
     checkpoint = read_checkpoint(stage.policy)
     assert checkpoint.preprocessor is not None
@@ -46,7 +46,8 @@ def in_weights(stage: Wired) -> None:
 
 PLANTED: dict[str, Plant] = {
     "inert": INERT, "missing": MISSING, "not numbers": NOT_NUMBERS, "of other data": OF_OTHER_DATA,
-    "in the weights": in_weights, "compiled": weights_called("_orig_mod."), "another version": another_version,
+    "in the weights": move_statistics_to_weights, "compiled": weights_called("_orig_mod."),
+    "another version": another_version,
 }  # fmt: skip
 
 
@@ -55,25 +56,25 @@ def checksum(folder: Path) -> dict[str, str]:
 
 
 @pytest.mark.parametrize("name", PLANTED)
-def test_the_mended_copy_acts_as_the_sound_policy_does(name: str, policy: Path, stage: Wired, tmp_path: Path):
+def test_the_fixed_copy_acts_as_the_sound_policy_does(name: str, policy: Path, stage: Wired, tmp_path: Path):
     PLANTED[name](stage)
     before = checksum(stage.policy)
-    look = Preflight(stage.policy, stage.dataset, stage.robot, mend=tmp_path / "fixed")
+    look = Preflight(stage.policy, stage.dataset, stage.robot, fix=tmp_path / "fixed")
     result = preflight(look)
     assert isinstance(result, PreflightResult)
-    assert result.mended
+    assert result.fixed
     assert checksum(stage.policy) == before
     stage.policy = tmp_path / "fixed"
     assert stage.findings() == []
-    sound, mended = (
+    sound, fixed = (
         load_subject(PolicyOptions(path=str(folder), overrides=["--device=cpu"])) for folder in (policy, stage.policy)
     )
-    torch.testing.assert_close(mended.policy.state_dict(), sound.policy.state_dict(), rtol=0, atol=0)
+    torch.testing.assert_close(fixed.policy.state_dict(), sound.policy.state_dict(), rtol=0, atol=0)
     observation = {"observation.state": torch.full((1, 6), 3.0)} | {
         f"observation.images.{name}": torch.full((1, 3, 64, 64), 0.5) for name in ("front", "wrist")
     }
     actions = []
-    for subject in (sound, mended):
+    for subject in (sound, fixed):
         subject.policy.reset()
         with torch.inference_mode():
             batch = subject.loaded.preprocessor(dict(observation))
@@ -84,12 +85,12 @@ def test_the_mended_copy_acts_as_the_sound_policy_does(name: str, policy: Path, 
 def test_a_copy_is_not_written_over_a_folder_that_is_there(stage: Wired):
     another_version(stage)
     with pytest.raises(UserError, match="exists already"):
-        preflight(Preflight(stage.policy, mend=stage.policy))
+        preflight(Preflight(stage.policy, fix=stage.policy))
 
 
-def test_nothing_to_mend_leaves_no_folder(stage: Wired, tmp_path: Path):
+def test_nothing_to_fix_leaves_no_folder(stage: Wired, tmp_path: Path):
     with pytest.raises(UserError, match="nothing in"):
-        preflight(Preflight(stage.policy, mend=tmp_path / "fixed"))
+        preflight(Preflight(stage.policy, fix=tmp_path / "fixed"))
     assert not (tmp_path / "fixed").exists()
 
 
@@ -104,7 +105,7 @@ def test_a_copy_that_cannot_be_finished_leaves_no_folder(stage: Wired, tmp_path:
         raise OSError(28, "No space left on device")
 
     PLANTED["compiled"](stage)
-    monkeypatch.setattr("strobe.preflight.wiring.mend.rename_weights", full)
+    monkeypatch.setattr("strobe.preflight.wiring.fix.rename_weights", full)
     with pytest.raises(OSError, match="No space"):
-        preflight(Preflight(stage.policy, mend=tmp_path / "fixed"))
+        preflight(Preflight(stage.policy, fix=tmp_path / "fixed"))
     assert not (tmp_path / "fixed").exists()

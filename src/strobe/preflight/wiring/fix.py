@@ -1,6 +1,6 @@
 """Write a copy of a checkpoint in which what is wrong with its files is fixed. The original is left unchanged.
 
-Mended are fields that the installed LeRobot does not know, names that torch.compile has changed, statistics that stand
+Fixed are fields that the installed LeRobot does not know, names that torch.compile has changed, statistics that stand
 under another name, are missing or of other data than the data set, and statistics inside the weights. LeRobot has a
 converter for the last of these (``processor/migrate_policy_normalization.py``). It fails for configs with tuples, and
 leaves an empty config behind.
@@ -18,7 +18,7 @@ from typing import Any, BinaryIO
 import numpy as np
 
 from strobe.core.errors import UserError
-from strobe.core.json_text import JsonObject, parsed
+from strobe.core.json_text import JsonObject, parse_json
 from strobe.lerobot.normalisation import READ
 from strobe.preflight.results.wiring import Place, Wiring
 from strobe.preflight.wiring.checkpoint import CONFIG, POSTPROCESSOR, PREPROCESSOR, Checkpoint, Normaliser, Processor
@@ -29,7 +29,9 @@ _BUFFER = "buffer_"
 _WEIGHTS = "model.safetensors"
 
 
-def mend(checkpoint: Checkpoint, wiring: Wiring, target: Path, recorded: DatasetFeatures | None) -> list[str]:
+def write_fixed_copy(
+    checkpoint: Checkpoint, wiring: Wiring, target: Path, recorded: DatasetFeatures | None
+) -> list[str]:
     """Write the fixed copy into the folder ``target``. Return what was fixed, a sentence each.
 
     Args:
@@ -39,16 +41,16 @@ def mend(checkpoint: Checkpoint, wiring: Wiring, target: Path, recorded: Dataset
         UserError: ``target`` is there already, or there is nothing that can be fixed.
     """
     if target.exists() and any(target.iterdir() if target.is_dir() else [target]):
-        raise UserError(f"--mend={target}: exists already; name a new folder")
+        raise UserError(f"--fix={target}: exists already; name a new folder")
     try:
         # The weights are most of it. They are written once, when it is clear whether and how.
-        shutil.copytree(checkpoint.folder, target, dirs_exist_ok=True, ignore=_weights_of(checkpoint.folder))
-        done = _mend_config(wiring, target)
-        done += _mend_weights(checkpoint, target)
-        done += _mend_processors(checkpoint, wiring, target, recorded)
+        shutil.copytree(checkpoint.folder, target, dirs_exist_ok=True, ignore=_make_weights_filter(checkpoint.folder))
+        done = _fix_config(wiring, target)
+        done += _fix_weights(checkpoint, target)
+        done += _fix_processors(checkpoint, wiring, target, recorded)
         if not done:
             more = "" if recorded is not None else "; statistics that are missing are taken from --dataset.root=DATA"
-            raise UserError(f"--mend: nothing in {checkpoint.folder} can be fixed by writing its files again{more}")
+            raise UserError(f"--fix: nothing in {checkpoint.folder} can be fixed by writing its files again{more}")
         _copy_weights(checkpoint, target)
     except BaseException:
         shutil.rmtree(target, ignore_errors=True)  # half a copy would look like a whole one
@@ -56,18 +58,18 @@ def mend(checkpoint: Checkpoint, wiring: Wiring, target: Path, recorded: Dataset
     return done
 
 
-def _mend_config(wiring: Wiring, target: Path) -> list[str]:
+def _fix_config(wiring: Wiring, target: Path) -> list[str]:
     if not wiring.unknown_fields:
         return []
     file = target / CONFIG
-    config = parsed(file.read_text(encoding="utf-8"))
+    config = parse_json(file.read_text(encoding="utf-8"))
     for name in wiring.unknown_fields:
         del config[name]
     file.write_text(json.dumps(config, indent=4), encoding="utf-8")
     return [f"config.json: left out {', '.join(wiring.unknown_fields)}."]
 
 
-def _mend_weights(checkpoint: Checkpoint, target: Path) -> list[str]:
+def _fix_weights(checkpoint: Checkpoint, target: Path) -> list[str]:
     compiled, statistics = checkpoint.compiled_names, checkpoint.statistics_in_weights
     if not compiled and not statistics:
         return []
@@ -80,7 +82,7 @@ def _mend_weights(checkpoint: Checkpoint, target: Path) -> list[str]:
     return done + ([f"model.safetensors: {len(statistics)} statistics taken out."] if statistics else [])
 
 
-def _weights_of(folder: Path) -> Callable[[str, list[str]], set[str]]:
+def _make_weights_filter(folder: Path) -> Callable[[str, list[str]], set[str]]:
     """Return what leaves a checkpoint's own weights out of a copy of its folder."""
     return lambda inside, names: {_WEIGHTS} if Path(inside) == folder else set()
 
@@ -99,7 +101,7 @@ def rename_weights(source: Path, target: Path, names: Mapping[str, str | None]) 
     """
     with source.open("rb") as read:
         (length,) = struct.unpack("<Q", read.read(8))
-        header: JsonObject = parsed(read.read(length))
+        header: JsonObject = parse_json(read.read(length))
         start, place, kept = 8 + length, 0, []
         written: JsonObject = {"__metadata__": header.pop("__metadata__")} if "__metadata__" in header else {}
         for name, tensor in sorted(header.items(), key=lambda item: item[1]["data_offsets"]):
@@ -127,10 +129,10 @@ def _copy(read: BinaryIO, write: BinaryIO, start: int, count: int) -> None:
         count -= len(piece)
 
 
-def _mend_processors(
+def _fix_processors(
     checkpoint: Checkpoint, wiring: Wiring, target: Path, recorded: DatasetFeatures | None
 ) -> list[str]:
-    data = _of_data(recorded, wiring) if recorded is not None else {}
+    data = _dataset_statistics(recorded, wiring) if recorded is not None else {}
     if checkpoint.preprocessor is None or checkpoint.postprocessor is None:
         statistics = _inside(checkpoint) or data
         if not statistics:
@@ -143,9 +145,9 @@ def _mend_processors(
         foreign = {
             wire.name
             for wire in wiring.wires
-            if wire.of_other_data(place) and not wiring.absolute_where_relative(wire, place)
+            if wire.foreign_dimensions(place) and not wiring.absolute_where_relative(wire, place)
         }
-        done += _mend_statistics(checkpoint, processor, target, data, foreign)
+        done += _fix_statistics(checkpoint, processor, target, data, foreign)
     return done
 
 
@@ -164,7 +166,7 @@ def _inside(checkpoint: Checkpoint) -> dict[str, dict[str, np.ndarray]]:
     return statistics
 
 
-def _of_data(recorded: DatasetFeatures, wiring: Wiring) -> dict[str, dict[str, np.ndarray]]:
+def _dataset_statistics(recorded: DatasetFeatures, wiring: Wiring) -> dict[str, dict[str, np.ndarray]]:
     """Return the statistics of the data set, as the policy takes its features.
 
     Those of all frames are taken where the data set's own ones are not theirs, and for relative actions.
@@ -203,7 +205,7 @@ def _make_processors(target: Path, statistics: Mapping[str, Mapping[str, np.ndar
     return [f"{PREPROCESSOR} and {POSTPROCESSOR}: made, with statistics of {', '.join(statistics)}."]
 
 
-def _mend_statistics(
+def _fix_statistics(
     checkpoint: Checkpoint,
     processor: Processor,
     target: Path,
@@ -213,7 +215,7 @@ def _mend_statistics(
     """Fill in statistics that are missing, no numbers, or ``foreign``: of other data than the data set."""
     from safetensors.numpy import load_file, save_file
 
-    document = parsed(processor.file.read_text(encoding="utf-8"))
+    document = parse_json(processor.file.read_text(encoding="utf-8"))
     done = []
     steps = [step for step in document.get("steps", []) if "norm_map" in (step.get("config") or {})]
     for normaliser, step in zip(processor.normalisers, steps, strict=False):
