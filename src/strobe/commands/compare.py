@@ -59,7 +59,6 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from strobe.core.cli.bounds import exclusive_minimum_bound
-from strobe.core.cli.help import append_treatments
 from strobe.core.cli.live import Live, importing
 from strobe.core.cli.parse import take_repeated
 from strobe.core.cli.runner import EXIT_CODES, Command, Studied
@@ -177,11 +176,12 @@ def parse_requested_variants(config: CompareConfig) -> RequestedVariants:
 
 run = Command(
     "compare",
-    lambda: append_treatments(__doc__),
+    __doc__,
     CompareConfig,
     read,
     study,
     subject="policy or model",
+    treatments=True,
     heavy="timed",
     gives_way=True,
 )

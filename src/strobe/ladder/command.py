@@ -73,7 +73,6 @@ from typing import TYPE_CHECKING, get_args
 
 from strobe.core.cli.bounds import exclusive_minimum_bound, minimum_bound, open_interval_bound
 from strobe.core.cli.flags import OutputFlags
-from strobe.core.cli.help import append_treatments
 from strobe.core.cli.live import Live, importing
 from strobe.core.cli.parse import take_repeated
 from strobe.core.cli.runner import Command, Studied
@@ -333,10 +332,11 @@ def _names(text: str) -> list[str]:
 
 run = Command(
     "optimize",
-    lambda: append_treatments(__doc__),
+    __doc__,
     OptimizeConfig,
     read,
     study,
     subject="policy or model",
+    treatments=True,
     heavy="timed",
 )

@@ -21,6 +21,7 @@ if TYPE_CHECKING:  # what brings rich and pydantic, which a wrong flag should no
     from strobe.core.results.answer import Answer
 
 Style = Literal["brief", "full", "json", "quiet"]
+HelpDetail = Literal["brief", "all", "treatments"]
 FLAGS: dict[str, Style] = {"--full": "full", "--json": "json", "--quiet": "quiet"}
 HELP = """\
 Flags of every command:
@@ -55,10 +56,17 @@ _log: ContextVar[Log] = ContextVar("log", default=Log())  # noqa: B039 (it is fr
 _stdout: ContextVar[IO[str] | None] = ContextVar("stdout", default=None)
 
 
-def asks_for_help(argv: Sequence[str]) -> bool:
-    """Return whether a command's own arguments, before ``--``, ask for its help."""
+def requested_help(argv: Sequence[str]) -> HelpDetail | None:
+    """Return which help a command's own arguments, before ``--``, ask for; None if they do not. Raises UserError."""
     own = argv[: argv.index("--")] if "--" in argv else argv
-    return "-h" in own or "--help" in own
+    if "-h" in own or "--help" in own:
+        return "brief"
+    for word in own:
+        if word.startswith("--help="):
+            if (detail := word.removeprefix("--help=")) in ("all", "treatments"):
+                return "all" if detail == "all" else "treatments"
+            raise UserError(f"{word}: --help takes all (every flag) or treatments")
+    return None
 
 
 def take_flags(argv: Sequence[str]) -> tuple[Style, Log, list[str]]:

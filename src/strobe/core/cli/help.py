@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import inspect
-from collections.abc import Iterable
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ from strobe.core.cli.bounds import field_bound, positional_name
 from strobe.core.devices.untried import KEY, describe_untried
 
 LAST = ("output", "output_dir", "thresholds")  # shared by many commands, whose own flags come before
+MORE = "\nMore:\n"  # in a command's docstring: what follows stands in the whole help alone
 
 
 def help_text(doc: str, config_class: object, skip: Iterable[str] = ()) -> str:
@@ -19,14 +21,63 @@ def help_text(doc: str, config_class: object, skip: Iterable[str] = ()) -> str:
     arguments, flags = [], []
     for item in flag_fields(config_class, skip):
         (arguments if positional_name(item) else flags).extend(describe_field(config_class, item))
-    return "\n".join([doc.strip(), "", *(["Arguments:", *arguments, ""] if arguments else []), "Flags:", *flags])
+    named = ["Arguments:", *arguments, ""] if arguments else []
+    return "\n".join([_join_details(doc).strip(), "", *named, "Flags:", *flags])
 
 
-def append_treatments(doc: str | None) -> str:
-    """Return a command's docstring with all treatments: what each does, and what of it has run nowhere yet."""
+def brief_help(command: str, doc: str, whole: str, common: Mapping[str, Sequence[str]], *, treatments: bool) -> str:
+    """Return a command's words up to `MORE`, the flags that most users need, and where the rest stands.
+
+    Args:
+        whole: the whole help of the command, from which its flags are taken.
+        common: name of a group → its flags without ``--``; empty for a command whose flags are few.
+        treatments: whether the command takes treatments, which have a help of their own.
+    """
+    blocks = _flag_blocks(whole)
+    if common:
+        lines = [line for group, names in common.items() for line in (f"{group}:", *_flag_lines(blocks, names), "")]
+    else:
+        lines = [*whole[len(_join_details(doc).strip()) :].strip().splitlines(), ""]
+    left = len(blocks) - sum(len(names) for names in common.values()) if common else 0
+    rest = f"The other {left} flags, details and examples" if left else "Details and more examples"
+    lines += [f"{rest}: strobe {command} --help=all"] if left or MORE in doc else []
+    lines += [f"What each treatment does: strobe {command} --help=treatments"] if treatments else []
+    lines.append("Every command takes --full, --json or --quiet, which say how the answer is printed.")
+    return "\n".join([doc.split(MORE)[0].strip(), "", *lines])
+
+
+def _flag_blocks(text: str) -> dict[str, list[str]]:
+    """Return flag without ``--`` → its lines in a help text; of a flag that stands twice the first."""
+    blocks: dict[str, list[str]] = {}
+    name = None
+    for line in text.splitlines():
+        if line.startswith("  --"):
+            name = re.split(r"[ =]", line.strip(), maxsplit=1)[0].removeprefix("--")
+            name = None if name in blocks else name
+            if name is not None:
+                blocks[name] = [line]
+        elif name is not None and line.startswith("      "):
+            blocks[name].append(line)
+        else:
+            name = None
+    return blocks
+
+
+def _flag_lines(blocks: Mapping[str, Sequence[str]], names: Iterable[str]) -> Iterator[str]:
+    for name in names:
+        yield from blocks[name]
+
+
+def _join_details(doc: str) -> str:
+    """Return a command's docstring without the mark before its details."""
+    return doc.replace(MORE, "\n", 1)
+
+
+def treatments_help() -> str:
+    """Return all treatments: what each does, and what of it has run nowhere yet."""
     from strobe.core.treatments.known import known_words
 
-    lines = [(doc or "").rstrip(), "", "Treatments (exact, rounding or lossy: the most they do to the actions):"]
+    lines = ["Treatments (exact, rounding or lossy: the most they do to the actions):"]
     for entry in known_words():
         key = f"{entry.key}FIELD" if entry.key.endswith(".") else entry.key
         lines += [f"  {key} ({entry.effect})", f"      {entry.help}"]

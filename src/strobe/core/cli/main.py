@@ -129,7 +129,7 @@ def _run(arguments: list[str]) -> int:
         try:
             return run(argv)
         finally:
-            if display.asks_for_help(own):
+            if display.requested_help(own) == "all":
                 print(f"\n{display.HELP}")
 
 

@@ -20,8 +20,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from strobe.core import slices
-from strobe.core.cli.display import asks_for_help
-from strobe.core.cli.help import help_text
+from strobe.core.cli.display import HelpDetail, requested_help
+from strobe.core.cli.help import brief_help, help_text, treatments_help
 from strobe.core.cli.live import Live, call_ahead_of_imports, shown_if_slow
 from strobe.core.cli.parse import parse
 from strobe.core.errors import UserError, make_not_kept_error
@@ -96,6 +96,8 @@ class Command:
         subject: whose flags the help describes as well.
         bar: False where the work prints its own progress, or LeRobot's log does.
         bare: whether the command without arguments shows its help.
+        common: name of a group → the flags that most users need, without ``--``; empty where all are few.
+        treatments: whether the command takes treatments, which ``--help=treatments`` lists.
         more_help: makes text that stands after the flags, before that of the command's other forms.
         heavy: how other work on this machine changes the command, which then says so before it begins: 'timed' where
             it measures times, 'untimed' where it takes long and measures none; '' if it does not matter.
@@ -110,14 +112,17 @@ class Command:
     subject: Literal["", "policy", "policy or model"] = ""
     bar: bool = True
     bare: bool = False
+    common: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    treatments: bool = False
     more_help: Callable[[], str] | None = None
     heavy: Literal["", "timed", "untimed"] = ""
     gives_way: bool = False
 
     def __call__(self, argv: Sequence[str]) -> int:
         """Run the command. Raises UserError for wrong flags, or an answer that could not be kept."""
-        if asks_for_help(argv) or (self.bare and not argv):
-            print(self.help())
+        detail: HelpDetail | None = "brief" if self.bare and not argv else requested_help(argv)
+        if detail is not None:
+            print(self.help(detail))
             return 0
         return self.form(argv)._run(argv)
 
@@ -178,9 +183,18 @@ class Command:
             notes.append(note)
         return notes
 
-    def help(self) -> str:
-        """Return the command's text and its flags, those of its other forms, and those of its policy or model."""
+    def help(self, detail: HelpDetail) -> str:
+        """Return the command's text and flags: those that most users need, all of them, or its treatments."""
         doc = self.doc() if callable(self.doc) else self.doc or ""
+        if detail == "treatments" and self.treatments:
+            return treatments_help()
+        whole = self._whole_help(doc)
+        if detail == "brief":
+            return brief_help(self.name, doc, whole, self.common, treatments=self.treatments)
+        return whole
+
+    def _whole_help(self, doc: str) -> str:
+        """Return ``doc`` and all flags: its own, those of its other forms, and those of its policy or model."""
         parts = [help_text(doc, self.config)]
         if self.more_help is not None:
             parts.append(self.more_help())
