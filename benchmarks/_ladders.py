@@ -21,7 +21,7 @@ from strobe.core.treatments.treatment import Spec, Treatment, Variant
 from strobe.lerobot.policies.loading import load_model, load_subject
 from strobe.lerobot.policies.options import InputOptions, ModelOptions, PolicyOptions
 
-LEROBOT, COMPILED, STROBE = "LeRobot as it is", "torch.compile alone", "Strobe's recipe"
+LEROBOT, COMPILED, STROBE = "LeRobot unchanged", "torch.compile alone", "Strobe's recipe"
 IMAGE, CAMERAS = (480, 640), 2
 
 

@@ -1,4 +1,4 @@
-"""Ladders on a CPU: five policies at full size, LeRobot as it is, torch.compile alone, and Strobe's recipe.
+"""Ladders on a CPU: five policies at full size, LeRobot unchanged, torch.compile alone, and Strobe's recipe.
 
 The variants of a policy take turns in one run, each policy in a process of its own: random weights, two cameras of
 480 × 640, V-JEPA 2 with 16 frames of 256 px. pi0.5 comes twice, the second time in int8. Shown are ms, Hz, the share

@@ -1,7 +1,7 @@
 """Is Strobe's recipe faster than the engines that people would use in its place, where all act the same?
 
 Each policy has random weights and runs in alternation, in one process, on the same observations with the same noise:
-LeRobot as it is; torch.compile (default, max-autotune); the whole policy in OpenVINO (float32, bfloat16, int8) and in
+LeRobot unchanged; torch.compile (default, max-autotune); the whole policy in OpenVINO (float32, bfloat16, int8) and in
 ONNX Runtime, by strobe export; physicalai's own export of the same checkpoint, in its own runtime; and the recipe that
 strobe optimize finds. V-JEPA 2 is a backbone, which strobe export does not take: OpenVINO gets its encoder.
 

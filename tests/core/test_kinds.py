@@ -107,7 +107,7 @@ def breaks(answer: Budget, _: Thresholds) -> Iterator[Finding]:
     raise RuntimeError("broken")
 
 
-RULES = ("unmarked", "asks_for_two", "asks_for_what_is_measured", "breaks", "missing")
+RULES = ("unmarked_rule", "asks_for_two", "asks_for_what_is_measured", "breaks", "missing")
 MEASURED = {"asks for what is measured"}
 MISSING = {f"The rule '{__name__}:missing' failed"}
 BROKEN = {f"The rule '{__name__}:breaks' failed"}
