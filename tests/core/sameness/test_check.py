@@ -145,7 +145,7 @@ def test_the_worst_is_found_by_name_call_and_place() -> None:
 
 def test_a_joint_that_is_always_off_and_a_chunk_that_never_changes_are_refused() -> None:
     off = run_check("act", lambda chunk, _: chunk + 3.0)
-    assert ROUNDING.judge(off).words.startswith("rms 0.05196 σ > 0.02 σ")
+    assert ROUNDING.judge(off).words.startswith("RMS 0.052 σ, limit 0.02 σ")
     assert off.dimensions[0].offset == pytest.approx(3 / off.dimensions[0].spread, rel=1e-3)
     dead = run_check("act", lambda _, kept: kept["first"])
     assert ROUNDING.judge(dead).words

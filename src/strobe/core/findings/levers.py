@@ -128,7 +128,7 @@ def accumulation(result: CompareResult, _: Thresholds) -> Found:
         held, now = _peak(before), _peak(after)
         pulled = _levers(after)
         alone = len(pulled) == 1 and pulled[0] in FOR_MEMORY
-        if not alone or not held or not now or comparison.verdict.kind == "too noisy":
+        if not alone or not held or not now or comparison.verdict.kind == "inconclusive":
             continue
         saved, time = 1 - now / held, comparison.verdict.ratio - 1
         kind = "accumulation" if pulled == ["accumulate"] else "checkpointing"

@@ -241,7 +241,7 @@ def _assumed_too_short(evidence: Evidence, numbers: str, delay: int, assumed: fl
 def uncompiled_rtc(result: CompareResult, _: Thresholds) -> Found:
     """RTC is slower, and nothing is compiled.
 
-    Seen: {verdict.sentence}
+    Seen: {verdict.in_words}
     Why: '{result.subject.kind}' can be compiled, which fuses the many small operations of guidance.
     Do: Try --compile: it measures RTC off and on, eager and compiled.
     Gain: not measured here; the RTC profiling toolkit measured 20 to 40 %
@@ -268,7 +268,7 @@ def delay_training(result: CompareResult, thresholds: Thresholds) -> Found:
     """
     for comparison, before, after in compared_measurements(result):
         count, way = number(_delay_training(before).delays), _way(after)
-        if comparison.verdict.kind == "too noisy" or _way(before) != "sampled":
+        if comparison.verdict.kind == "inconclusive" or _way(before) != "sampled":
             continue
         if way not in ("expanded", "packed") or not count or count < 1:
             continue

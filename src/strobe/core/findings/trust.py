@@ -57,25 +57,26 @@ def unseen(result: Result, _: Thresholds) -> Found:
             yield {"parts": len(names)}, locals()
 
 
-@finding("too-noisy", "warning")
-def noisy_comparison(result: Result, _: Thresholds) -> Found:
-    """A comparison that these samples cannot decide.
+@finding("inconclusive", "warning")
+def inconclusive(result: Result, _: Thresholds) -> Found:
+    """{comparison.candidate:name} against {comparison.baseline:name} is inconclusive.
 
-    Title: {head} '{comparison.candidate}' against '{comparison.baseline}'
-    Seen: {verdict.sentence}
+    Seen: {verdict.in_words}
     Why: {why}
     Do: {do}
     """
     for comparison in result.judged_comparisons():
         verdict, interval = comparison.verdict, comparison.verdict.interval
-        if verdict.kind != "too noisy":
+        if verdict.kind != "inconclusive":
             continue
-        head, why = "Too noisy to judge", "The interval is wide enough to hide a difference that matters."
+        why = "The interval is wide enough to hide a difference that matters."
         do = "Close other programs, plug in the power, and measure longer: --seconds=120."
         if verdict.cause == "a queue":
-            head = "Typical calls do not judge"
-            why = "The typical call only takes an action: what making a chunk costs is in the few others."
+            why = "The typical call only takes an action from a queue. Making a chunk costs time in the few others."
             do = "Compare the method that makes a chunk, such as infer or predict_action_chunk of the policy inside."
+        elif verdict.cause == "too few":
+            why = f"Fewer than {verdict.needed} pairs cannot show a difference."
+            do = "Measure longer: leave out --iterations, or give --seconds=120."
         elif verdict.cause == "too short" or not interval.low <= 1 <= interval.high:
             why = "So short a run may lie in one state of the machine, such as a core that other work shares."
             do = "Measure longer: leave out --iterations, or give --seconds=120."
@@ -143,4 +144,4 @@ def few_calls_work(result: Result, _: Thresholds) -> Found:
 
 
 RULES = (few_calls_work, other, unseen, unsteady, few_samples, stand_ins)
-OF_COMPARISONS = (few_calls_work, other, unseen, noisy_comparison, unsteady, few_samples, stand_ins)
+OF_COMPARISONS = (few_calls_work, other, unseen, inconclusive, unsteady, few_samples, stand_ins)

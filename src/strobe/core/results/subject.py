@@ -8,6 +8,8 @@ from pydantic import Field
 
 from strobe.core.results.data import Data, Finite
 
+RANDOM_WEIGHTS = "random weights"  # `SubjectInfo.source` of a subject without a checkpoint
+
 
 class SubjectInfo(Data):
     """The policy or model, its weights, and its inputs."""
