@@ -11,7 +11,7 @@
     strobe.compare({"eager": model, "compiled": torch.compile(model)}, inputs)
     strobe.breakdown(policy, observation)
     strobe.verify(before, after, inputs, guard="largest_error<=1e-3")
-    strobe.put_on(strobe.optimize(policy, observations, target_ms=50).recipe, policy)
+    strobe.apply_recipe(strobe.optimize(policy, observations, target_ms=50).recipe, policy)
 
     policy, preprocessor, postprocessor = strobe.load_policy("FOLDER_OR_HUB_ID", "recipe.yaml")
 
@@ -49,7 +49,7 @@ if TYPE_CHECKING:
 
 # Loaded on first use: reading a result or printing help needs no torch, whose import takes seconds.
 def __getattr__(name: str) -> Any:
-    if name in ("load_policy", "put_on", "take_off"):
+    if name in ("apply_recipe", "load_policy", "revert_recipe"):
         import strobe.deploy
 
         return getattr(strobe.deploy, name)

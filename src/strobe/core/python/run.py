@@ -104,14 +104,14 @@ def _subject(request: VerbArguments) -> CallableSubject:
 
 
 def _refuse_one_recipe_on_both(targets: Sequence[Target]) -> None:
-    """Raises UserError where two targets have a module in common that has a recipe on it: it is on both or on none."""
+    """Raise UserError if two targets share a module with a recipe applied."""
     for (one, first), (other, second) in itertools.combinations([(each.name, each.modules) for each in targets], 2):
         known = {id(module) for module in first.values()}
         both = [module for module in second.values() if id(module) in known]
         if any(find_treated(module) is not None for module in both):
             raise UserError(
-                f"'{one}' and '{other}' are one object, and put_on has put a recipe on it: it is on both. "
-                "Make the policy twice, and put the recipe on one of the two"
+                f"'{one}' and '{other}' are one object with a recipe applied: it is applied to both. "
+                "Make the policy twice, and apply the recipe to one of the two"
             )
 
 

@@ -76,21 +76,21 @@ def _numbers(result: Result, pair: Comparison, *, several: bool) -> str:
 
 
 def _next_step(result: Result, judged: Sequence[Comparison], decisive: Sequence[Comparison]) -> str | None:
-    """Return what to do before a decision: check trained weights, spare a part, or measure longer."""
-    broken = next((pair for pair in decisive if _is_broken(pair)), None)
+    """Return what to do before a decision: measure longer, check trained weights, or spare a part."""
+    verdict, broken = decisive[0].verdict, next((pair for pair in decisive if _is_broken(pair)), None)
+    if verdict.kind == "inconclusive" and verdict.cause != "a queue" and broken is None:
+        if verdict.pairs and verdict.needed and verdict.needed <= MOST_ITERATIONS:
+            return f"repeat with --iterations={verdict.needed}."
+        return "close other programs, then repeat with --seconds=120."
     known = [pair.agreement for pair in judged if pair.agreement is not None]
-    moved = any(same.largest_error > 0 and not same.on_purpose for same in known)
-    if result.subject.source == RANDOM_WEIGHTS and moved:
+    if result.subject.source == RANDOM_WEIGHTS and any(
+        same.largest_error > 0 and not same.on_purpose for same in known
+    ):
         flag = "--model.path" if any(m.traits.backbone is not None for m in result.measurements) else "--policy.path"
         return f"repeat with {flag} before you decide, because random weights were compared."
     if broken is not None and broken.agreement is not None and broken.agreement.of != "outputs":
         return f"apply {units.quoted(broken.candidate)} to one part only, with KEY.part=MODULE in its --variant."
-    verdict = decisive[0].verdict
-    if verdict.kind != "inconclusive" or verdict.cause == "a queue":
-        return None
-    if verdict.pairs and verdict.needed and verdict.needed <= MOST_ITERATIONS:
-        return f"repeat with --iterations={verdict.needed}."
-    return "close other programs, then repeat with --seconds=120."
+    return None
 
 
 def _outputs(pair: Comparison) -> str | None:

@@ -67,7 +67,7 @@ def headroom(measurement: Measurement) -> str | None:
     narrower = [f"{_headroom(ms, bound.least_ms)} in {bound.dtype}" for bound in limit.lower]
     if ms < NEAR * limit.least_ms:
         more = f"; up to {', '.join(narrower)}" if narrower else ""
-        return f"No faster is possible in {limit.dtype}{more} (roofline)."
+        return f"No speed-up is possible in {limit.dtype}{more} (roofline)."
     more = "".join(f", {each}" for each in narrower)
     return f"Up to {_headroom(ms, limit.least_ms)} faster is possible in {limit.dtype}{more} (roofline)."
 
