@@ -18,7 +18,8 @@ def graph_breaks(result: Result, _: Thresholds) -> Found:
     """The compiled code of {name:name} stops at {breaks} line{breaks:plural}.
 
     Seen: {shown}.
-    Why: At each of these lines Python runs and starts the next graph. Nothing is fused across it, and a device may wait.
+    Why: At each of these lines Python runs and starts the next graph. Nothing is fused across it, and a device may
+        wait.
     Do: {do}TORCH_LOGS=graph_breaks prints the calls that lead there. To compile a part without such lines alone, add
         compile.part=PATH to compile=default.
     """

@@ -51,8 +51,8 @@ def ineffective_levers(result: CompareResult, _: Thresholds) -> Found:
     """{count} no time in this training step.
 
     Seen: {seen} (Change of the step time, with its CI.)
-    Why: A lever saves time only in the work that it speeds up. Here the time goes elsewhere, or this machine has no fast
-        kernel for it.
+    Why: A lever saves time only in the work that it speeds up. Here the time goes elsewhere, or this machine has no
+        fast kernel for it.
     Do: Do not use them, or measure again on the machine and at the batch size of the training.
     """
     flat, slow = [], []

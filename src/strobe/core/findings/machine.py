@@ -40,7 +40,8 @@ SHORT = {"bfloat16": "bf16", "float16": "fp16"}  # dtypes as --precision calls t
 IN_ENVIRONMENT = "MALLOC_MMAP_MAX_=0 MALLOC_TRIM_THRESHOLD_=68719476736 MALLOC_TOP_PAD_=268435456"
 KEEP_MEMORY = (
     "On Linux, measure the fix with `strobe compare --variant 'kept: memory=kept'`. `strobe optimize` applies it if it "
-    f"saves time, and writes it into the recipe. For a program without a recipe, put {IN_ENVIRONMENT} before the command."
+    "saves time, and writes it into the recipe. For a program without a recipe, put this before the command: "
+    f"{IN_ENVIRONMENT}."
 )
 
 
@@ -50,8 +51,8 @@ def host_bound(result: Result, _: Thresholds) -> Found:
 
     Seen: The parts of {measurement.name:name} take {host_ms:ms} on the host and {device_ms:ms} on
         {result.machine.device_name}, waiting included.
-    Why: If the device were the limit, the host would run ahead of it. Here Python and kernel launches set the pace, so a
-        faster device would change nothing.
+    Why: If the device were the limit, the host would run ahead of it. Here Python and kernel launches set the pace, so
+        a faster device would change nothing.
     Do: Try {graphs}; --operators shows the gaps.
     Gain: unknown before you try it: events do not separate waiting from work
     """
@@ -165,8 +166,8 @@ def single_precision(result: Result, thresholds: Thresholds) -> Found:
 def half_slower(result: Result, thresholds: Thresholds) -> Found:
     """The {measurement.phase} computes in {half}, in which this machine is slower.
 
-    Seen: Here a large product runs at {half_rate} GFLOP/s in {half} and at {wide_rate} GFLOP/s in float32; {count} GFLOP
-        of {measurement.name:name} ({whole:ms}) are in {half}.
+    Seen: Here a large product runs at {half_rate} GFLOP/s in {half} and at {wide_rate} GFLOP/s in float32; {count}
+        GFLOP of {measurement.name:name} ({whole:ms}) are in {half}.
     Why: The CPU's 16-bit instructions may be slower. Weights in 16 bits then save memory, but no time.
     Do: `strobe compare --precision fp32` shows how much time the whole policy in float32 saves. If two copies of the
         weights do not fit into memory, --variant 'NAME: precision=fp32, precision.part=MODULE' takes one part.
@@ -234,10 +235,10 @@ def apple(result: Result, _: Thresholds) -> Found:
 def gap_costs(result: BreakdownResult, _: Thresholds) -> Found:
     """At the robot's pace a call takes {ratio:more} longer than back to back.
 
-    Seen: {slow:ms} {every}, {fast:ms} back to back: {ratio:more} [{low:more}, {high:more}] more,
-        {gap.verdict.pairs:,} pairs.
-    Why: A benchmark without gaps promises a latency that the robot does not get. In the gaps clocks fall and caches lose
-        their content.
+    Seen: {slow:ms} {every}, {fast:ms} back to back: {ratio:more} [{low:more}, {high:more}] more, {gap.verdict.pairs:,}
+        pairs.
+    Why: A benchmark without gaps promises a latency that the robot does not get. In the gaps clocks fall and caches
+        lose their content.
     Do: {do}
     Gain: at best {fast:ms} per call, as measured back to back
     """

@@ -64,7 +64,8 @@ def backbone_share(result: Result, thresholds: Thresholds) -> Found:
     """The backbone takes {share:percent} of the training forward pass: {answer}.
 
     Seen: {backbone_ms:ms} of {forward_ms:ms}, without preprocessing. By the rule of thumb of the batch-expansion
-        benchmark it is viable from {thresholds.backbone_dominates:percent}; reconsider it under {SMALL_BACKBONE:percent}.
+        benchmark it is viable from {thresholds.backbone_dominates:percent}; reconsider it under
+        {SMALL_BACKBONE:percent}.
     Why: Batch expansion encodes the images once and runs the rest once per delay.
     Do: {do}
     Gain: computed: {delays} delays would cost {expanded:.1f}× one forward instead of {delays}×, if the rest grows in
