@@ -171,7 +171,7 @@ def _pairs(measured: Measured) -> list[tuple[Measurement, Measurement]]:
 
 
 @dataclass(frozen=True, eq=False)
-class OfTarget(Treatment):
+class SwitchTarget(Treatment):
     """Has ``target`` on. Nothing is known of what it does to the outputs, which are compared and not guarded."""
 
     target: Target
@@ -191,4 +191,4 @@ class OfTarget(Treatment):
 
 def make_variants(targets: Sequence[Target]) -> list[Variant]:
     """Return a variant for each target, under its name."""
-    return [Variant(target.name, (OfTarget(target),)) for target in targets]
+    return [Variant(target.name, (SwitchTarget(target),)) for target in targets]

@@ -72,35 +72,35 @@ class NoModule:
     buffers = modules = named_modules = named_children = parameters
 
 
-def make_target(name: str, thing: object) -> Target:
-    """Return what is called of ``thing``: a method of `METHODS` where it has one, else the object itself.
+def make_target(name: str, target: object) -> Target:
+    """Return what is called of ``target``: a method of `METHODS` where it has one, else the object itself.
 
     `infer`, `get_action` and `select_action` are preceded by `reset`, where there is one, so that no call takes an
     action from a queue. So are these methods by themselves, as in ``target_of("a", policy.select_action)``.
 
     Raises:
-        UserError: ``thing`` is a class, or nothing that can be called.
+        UserError: ``target`` is a class, or nothing that can be called.
     """
-    if isinstance(thing, type):
-        raise UserError(f"'{name}' is the class {thing.__name__}: pass an object of it")
-    method = next((each for each in METHODS if callable(getattr(thing, each, None))), "")
+    if isinstance(target, type):
+        raise UserError(f"'{name}' is the class {target.__name__}: pass an object of it")
+    method = next((each for each in METHODS if callable(getattr(target, each, None))), "")
     if method:
-        call, kind = getattr(thing, method), f"object with {method}()"
-        return _target(name, call, type(thing).__name__, kind, thing, _reset(thing, method))
-    if is_module(thing):
-        return _target(name, thing, type(getattr(thing, "_orig_mod", thing)).__name__, MODULE, thing)
-    if not callable(thing):
+        call, kind = getattr(target, method), f"object with {method}()"
+        return _target(name, call, type(target).__name__, kind, target, _reset(target, method))
+    if is_module(target):
+        return _target(name, target, type(getattr(target, "_orig_mod", target)).__name__, MODULE, target)
+    if not callable(target):
         raise UserError(
-            f"'{name}' is of type {type(thing).__name__} and cannot be called: pass a function, a torch module, or an "
+            f"'{name}' is of type {type(target).__name__} and cannot be called: pass a function, a torch module, or an "
             f"object with {', '.join(METHODS[:-1])} or {METHODS[-1]}"
         )
-    inner = thing
+    inner = target
     while isinstance(inner, functools.partial):
         inner = inner.func
     owner = getattr(inner, "__self__", None) if inspect.ismethod(inner) else inner
     label = str(getattr(inner, "__qualname__", type(inner).__name__)).rpartition("<locals>.")[2]
     label = "function" if "<lambda>" in label else label
-    return _target(name, thing, label, _kind(thing), owner, _reset(owner, getattr(inner, "__name__", "")))
+    return _target(name, target, label, _kind(target), owner, _reset(owner, getattr(inner, "__name__", "")))
 
 
 def _reset(owner: object, method: str) -> Callable[[], object] | None:
@@ -144,18 +144,18 @@ def _target(
     return Target(name, call, label[:_SHOWN], kind, modules, before, _opaque(call, modules, owner), owner)
 
 
-def _kind(thing: object) -> str:
-    if inspect.ismethod(thing):
+def _kind(target: object) -> str:
+    if inspect.ismethod(target):
         return "method"
-    return "function" if inspect.isroutine(thing) or isinstance(thing, functools.partial) else "callable object"
+    return "function" if inspect.isroutine(target) or isinstance(target, functools.partial) else "callable object"
 
 
 def _opaque(call: object, modules: Mapping[str, nn.Module], owner: object) -> str:
     """Return why the parts of a target cannot be seen: a probe cannot be put into code that is compiled already."""
-    for thing in (call, *modules.values()):
-        if _is_compiled(thing):
+    for each in (call, *modules.values()):
+        if _is_compiled(each):
             return "it is compiled by torch.compile"
-        if type(thing).__module__.startswith("torch.jit"):
+        if type(each).__module__.startswith("torch.jit"):
             return "it is a program of TorchScript"
     for name, module in modules.items():
         for method in METHODS:
@@ -164,11 +164,11 @@ def _opaque(call: object, modules: Mapping[str, nn.Module], owner: object) -> st
     return "" if modules else _describe_jax_model(owner)
 
 
-def _is_compiled(thing: object) -> bool:
+def _is_compiled(target: object) -> bool:
     return (
-        hasattr(thing, "_torchdynamo_orig_callable")
-        or hasattr(thing, "_orig_mod")
-        or getattr(thing, "_compiled_call_impl", None) is not None
+        hasattr(target, "_torchdynamo_orig_callable")
+        or hasattr(target, "_orig_mod")
+        or getattr(target, "_compiled_call_impl", None) is not None
     )
 
 
