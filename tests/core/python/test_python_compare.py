@@ -70,7 +70,7 @@ def test_outputs_that_differ_are_told_and_not_judged_without_a_guard(clock: Cloc
     assert pair.agreement.of == "outputs"
     assert pair.agreement.largest_error == 0.25
     assert pair.agreement.distinct == 1
-    assert (pair.guard, pair.outcome) == ("", None)
+    assert (pair.guard, pair.outcome) == (None, None)
     assert "no guard was given" in pair.agreement.note
     assert pair.agreement.rms is None
     assert not any(finding.rule.startswith(("guard", "exact")) for finding in answer.findings)
@@ -86,7 +86,7 @@ def test_a_guard_judges_what_can_be_measured(clock: Clock, guard: str, outcome: 
     )
     (pair,) = answer.comparisons
     assert pair.outcome == outcome
-    assert ("no spread" in pair.unjudged) == (outcome == "not judged")
+    assert ("no spread" in (pair.unjudged or "")) == (outcome == "not judged")
     words = {"held": "within the limits", "broken": "exceed their limit", "not judged": "were not checked"}
     assert words[outcome] in repr(answer)
 

@@ -98,7 +98,7 @@ def decisions_flip(result: Guarded, _: Thresholds) -> Found:
         flipped = sorted(((d, d.flips) for d in _dimensions(treated) if d.flips), key=lambda pair: -pair[1])
         if flipped:
             shares = ", ".join(f"{d.name} in {_share(share)} of its decisions" for d, share in flipped[:_SHOWN])
-            level = "info" if "flips" in treated.guard and not treated.broken else "warning"
+            level = "info" if "flips" in (treated.guard or "") and not treated.broken else "warning"
             guard, more, shown = treated.guard or "none", _more(flipped), _share(flipped[0][1])
             yield {"flips": flipped[0][1], "dimension": flipped[0][0].name}, locals()
 
@@ -201,7 +201,7 @@ def _example(agreement: Agreement | None) -> str:
 
 
 def _guards(result: Guarded) -> list[str]:
-    return [*(treated.guard for treated in result.guarded_actions()), *result.guards()]
+    return [*(treated.guard for treated in result.guarded_actions() if treated.guard), *result.guards()]
 
 
 def _cosine_alone(guard: str) -> bool:

@@ -92,8 +92,8 @@ def crop_to_common_actions(baseline: Sequence[V], candidate: Sequence[V]) -> tup
     )
 
 
-def add_note(agreement: Agreement, note: str) -> None:
-    """Append ``note`` to the agreement's notes; '' adds nothing."""
+def add_note(agreement: Agreement, note: str | None) -> None:
+    """Append ``note`` to the agreement's notes."""
     agreement.note = "; ".join(filter(None, (agreement.note, note)))
 
 
@@ -139,7 +139,7 @@ def _fill_dimensions(
     executed: int | None,
     calls: Sequence[str],
 ) -> None:
-    """Fill in what is told in units of the spread."""
+    """Fill in the figures in units of the spread."""
     width = len(scale.spread)
     if any(chunk.shape[-1] != width for chunk in baseline):
         raise ValueError(f"the spread has {width} dimensions, the actions {baseline[0].shape[-1]}")

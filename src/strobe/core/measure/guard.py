@@ -77,21 +77,21 @@ class Judgement:
     """Whether actions stay within a guard.
 
     Args:
-        words: the limit that is broken, or what is missing and what to give; '' if all limits hold.
+        words: the broken limit, or the missing figures and the flag that gives them; None if all limits hold.
     """
 
     outcome: Outcome
-    words: str = ""
+    words: str | None = None
 
     @property
-    def broken_limit(self) -> str:
-        """The limit that is broken, in words; '' if none is shown to be."""
-        return self.words if self.outcome == "broken" else ""
+    def broken_limit(self) -> str | None:
+        """The broken limit, in words."""
+        return self.words if self.outcome == "broken" else None
 
     @property
-    def missing_figures(self) -> str:
-        """The missing figures and what to give, in words; '' if all was judged."""
-        return self.words if self.outcome == "not judged" else ""
+    def missing_figures(self) -> str | None:
+        """The missing figures and the flag that gives them, in words."""
+        return self.words if self.outcome == "not judged" else None
 
 
 HELD = Judgement("held")

@@ -66,7 +66,7 @@ def _is_broken(pair: Comparison) -> bool:
 
 def _numbers(result: Result, pair: Comparison, *, several: bool) -> str:
     limits = ""
-    if _is_broken(pair):
+    if pair.broken and _is_broken(pair):
         other = yardstick(yardsticks(result), "another observation")
         limits = (
             f"{units.capital(pair.broken)}{f'; another observation: {units.sigma(other.rms)} σ' if other else ''}. "

@@ -48,15 +48,14 @@ class Candidate:
     Args:
         name: as tables and sentences have it, a plain line.
         agreement: None if a call failed.
-        guard, broken, unjudged: '' if there is none.
     """
 
     name: str
     agreement: Agreement | None
     effect: Effect | None = None
-    guard: str = ""
-    broken: str = ""
-    unjudged: str = ""
+    guard: str | None = None
+    broken: str | None = None
+    unjudged: str | None = None
 
     @property
     def has_spread_errors(self) -> bool:

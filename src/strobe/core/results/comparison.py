@@ -65,9 +65,9 @@ class Comparison(Data):
     difference_ms: Finite
     agreement: Agreement | None = None
     effect: Effect | None = Field(default=None, description="the most that the candidate's treatments do to actions")
-    guard: str = Field(default="", description="the guard; '' if there is none")
-    broken: str = Field(default="", description="the limit of the guard that is broken, in words")
-    unjudged: str = Field(default="", description="what the guard could not judge and which flag is missing, in words")
+    guard: str | None = Field(default=None, description="the limits on the change of the actions")
+    broken: str | None = Field(default=None, description="the broken limit, in words")
+    unjudged: str | None = Field(default=None, description="the missing figures and the flag that gives them")
     gradient: GradientAgreement | None = None
 
     @property

@@ -130,7 +130,7 @@ def _hold_outputs(result: CompareResult, guard: Guard | None) -> None:
         agreement = comparison.agreement
         if guard is not None:
             comparison.guard = str(guard)
-            comparison.unjudged = "one of the two returns no numbers" if agreement is None else ""
+            comparison.unjudged = "one of the two returns no numbers" if agreement is None else None
             guard.hold(comparison)
         elif agreement is not None:
             add_note(agreement, NO_GUARD)
