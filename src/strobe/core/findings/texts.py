@@ -65,7 +65,7 @@ _FIELDS = _Fields()
 
 @dataclass(frozen=True)
 class Texts:
-    """What a condition's findings say, with fields in braces.
+    """The texts of a condition's findings, with fields in braces.
 
     Args:
         rule: the finding's id, and ``level`` its level; both may have fields.
