@@ -127,8 +127,8 @@ def test_the_sentences():
     assert faster.sentence == "`rtc` is 19.7 % faster than `no rtc`."
     wide = paired_verdict(first, first * random.lognormal(0, 1, 50), **names)
     assert wide.kind == "inconclusive"
-    assert (wide.cause, wide.needed) == ("noise", 960)
-    assert wide.sentence == "Inconclusive: `rtc` against `no rtc` needs about 960 pairs, has 50."
+    assert (wide.cause, wide.needed) == ("noise", 1500)
+    assert wide.sentence == "Inconclusive: `rtc` against `no rtc` needs about 1,500 pairs, has 50."
     few = paired_verdict(first[:5], 2 * first[:5], **names)
     assert few.kind == "inconclusive"
     assert (few.cause, few.needed) == ("too few", 6)

@@ -191,10 +191,10 @@ class Guard:
         return self.exact or any(name != DROP for name, _ in self.limits)
 
     @property
-    def blind_spots(self) -> str:
-        """Faults that such a guard of actions cannot see, in words; '' if it looks at each dimension."""
+    def blind_spots(self) -> str | None:
+        """Faults that such a guard of actions cannot see, in words; None if it checks each dimension."""
         named = {name for name, _ in self.limits} - {DROP}
-        return BLIND if named == {"cosine"} and not self.exact else ""
+        return BLIND if named == {"cosine"} and not self.exact else None
 
     @property
     def success_drop(self) -> float | None:

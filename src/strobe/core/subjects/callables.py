@@ -25,16 +25,16 @@ _SHOWN = 80  # characters of a name
 
 @dataclass(frozen=True)
 class Target:
-    """Something to call, under a name.
+    """The function, module or object under test, under a name.
 
     Args:
         name: the variant's.
         call: what is timed, with the arguments of an input.
         label: what it is, such as 'ResNet' or 'my_policy.act', for titles.
         kind: its kind in words, such as 'torch module', 'function', 'object with infer()'.
-        modules: path → torch module inside; '' for a target that is a module itself.
+        modules: path → torch module inside; the path of a target that is a module itself is ''.
         before: called before each call and not timed; None for nothing.
-        opaque: why its parts cannot be seen, in words; '' if they can.
+        opaque: why its parts cannot be timed.
         owner: the object that has the modules, each at its path; None for a function without one.
     """
 
@@ -44,7 +44,7 @@ class Target:
     kind: str
     modules: Mapping[str, nn.Module] = field(default_factory=dict)
     before: Callable[[], object] | None = None
-    opaque: str = ""
+    opaque: str | None = None
     owner: object = None
 
     @functools.cached_property
@@ -115,9 +115,9 @@ def _reset(owner: object, method: str) -> Callable[[], object] | None:
     return reset
 
 
-def one_part(target: Target) -> str:
-    """Return why nothing divides a target into parts, in words; '' if something does."""
-    return target.opaque or ("" if target.modules else "no torch module was found in it")
+def one_part(target: Target) -> str | None:
+    """Return why nothing divides a target into parts; None if something does."""
+    return target.opaque or (None if target.modules else "no torch module was found in it")
 
 
 def modules_inside(owner: object) -> dict[str, nn.Module]:
@@ -150,8 +150,8 @@ def _kind(target: object) -> str:
     return "function" if inspect.isroutine(target) or isinstance(target, functools.partial) else "callable object"
 
 
-def _opaque(call: object, modules: Mapping[str, nn.Module], owner: object) -> str:
-    """Return why the parts of a target cannot be seen: a probe cannot be put into code that is compiled already."""
+def _opaque(call: object, modules: Mapping[str, nn.Module], owner: object) -> str | None:
+    """Return why the parts of a target cannot be timed: compiled code takes no probes."""
     for each in (call, *modules.values()):
         if _is_compiled(each):
             return "it is compiled by torch.compile"
@@ -161,7 +161,7 @@ def _opaque(call: object, modules: Mapping[str, nn.Module], owner: object) -> st
         for method in METHODS:
             if _is_compiled(vars(module).get(method)):
                 return f"its {name}.{method} is compiled by torch.compile"
-    return "" if modules else _describe_jax_model(owner)
+    return None if modules else _describe_jax_model(owner)
 
 
 def _is_compiled(target: object) -> bool:
@@ -172,10 +172,10 @@ def _is_compiled(target: object) -> bool:
     )
 
 
-def _describe_jax_model(owner: object) -> str:
-    """Return that ``owner`` is or has a model of one of JAX's libraries, in words; '' for any other object."""
+def _describe_jax_model(owner: object) -> str | None:
+    """Return that ``owner`` is or has a model of one of JAX's libraries, in words; None for any other object."""
     for name, value in (("", owner), *_attributes(owner)):
         packages = {kind.__module__.partition(".")[0] for kind in type(value).__mro__}
         if packages & {"flax", "equinox", "haiku"}:
             return f"{f'its {name}' if name else 'it'} is a model of JAX, whose parts are compiled into one program"
-    return ""
+    return None
