@@ -203,7 +203,7 @@ def _flips(before: np.ndarray, after: np.ndarray, middle: float, width: float) -
 
 # Comparing a backbone's features: channel by channel and token by token, each channel in its own spread.
 #
-# One cosine over all features sees neither a factor nor what happens beside a channel of large numbers, which many
+# One cosine over all features sees neither a factor nor changes next to a channel of large numbers, which many
 # vision transformers have ("Massive Activations in Large Language Models", Sun et al., COLM 2024, section 5).
 
 SHOWN_CHANNELS = 8  # channels that are listed, by their RMS

@@ -268,7 +268,7 @@ def strongest(effects: Sequence[Effect]) -> Effect:
 
 
 def exact_limits(reordered: Yardstick, of: Of = "actions", least: float = LEAST) -> tuple[float, float]:
-    """Return the RMS and the largest error, σ, that an exact treatment may show beside this yardstick.
+    """Return the RMS and the largest error, σ, that an exact treatment may show next to this yardstick.
 
     That is `MARGIN` times what reordered sums do, and never more than rounding may do.
     """

@@ -1,4 +1,4 @@
-"""Whether other programs keep this machine busy: what is measured beside them is slower and less steady."""
+"""Whether other programs keep this machine busy: measurements are then slower and less steady."""
 
 from __future__ import annotations
 
@@ -35,14 +35,14 @@ class OtherWork:
 
     @property
     def times_as_long(self) -> float:
-        """Return how many times as long work on all cores takes beside the others, where each gets an equal share."""
+        """Return how many times as long work on all cores takes while the others run, if each gets an equal share."""
         return 1 + max(self.busy, self.waiting) / self.cores
 
     def words(self, *, timed: bool = True) -> str:
         """Describe the other work in a line; '' on a machine at rest.
 
         Args:
-            timed: whether times are measured beside it.
+            timed: whether times are measured while it runs.
         """
         if self.busy < NOTABLE * self.cores:
             return ""

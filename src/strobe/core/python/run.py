@@ -76,10 +76,10 @@ def produce_answer(request: VerbArguments, work: Work, config: dict[str, Any]) -
     started = time.monotonic()
     with _plain(Live()) as live:
         subject = _subject(request)
-        beside = say_other_work(live)
+        notes = say_other_work(live)
         with subject.generators_kept():
             result, measured = work(subject, live)
-    result.notes += beside
+    result.notes += notes
     result.duration_s = round(time.monotonic() - started, 3)
     result.config = {**request.config, **config}
     result.findings = [finding.model_copy(update={"do": reword_flags(finding.do)}) for finding in advise(result)]

@@ -270,7 +270,7 @@ def timeline(spans: Sequence[Span], colours: Colours) -> Plot:
 
 
 def spread(title: str, group: Sequence[tuple[str, Samples]], *, split: bool = False) -> Plot:
-    """Return every sample as a point, beside its violin and box; ``split`` lays two back to back on one row."""
+    """Return every sample as a point, next to its violin and box; ``split`` lays two back to back on one row."""
     traces = [_spread(index, name, samples, split) for index, (name, samples) in enumerate(group)]
     layout = charts.layout(
         110 + 74 * (2 if split else len(group)),

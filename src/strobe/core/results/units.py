@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from strobe.core.results.data import Interval  # loads pydantic, and help has numbers to write too
 
 NONE = "–"
-TAIL = 0.95  # share of the values within the one figure that stands beside a median
+TAIL = 0.95  # share of the values within the one figure that stands next to a median
 P_TAIL, TAIL_PERCENT = f"p{100 * TAIL:g}", f"{100 * TAIL:g} %"
 
 

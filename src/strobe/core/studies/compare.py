@@ -25,10 +25,10 @@ from strobe.core.subjects.callables import Target
 from strobe.core.subjects.subject import ActingSubject, Phase, Subject
 from strobe.core.treatments.treatment import Treatment, Undo, Variant
 
-NO_GUARD = "how far outputs may move is not judged: no guard was given, and no spread (σ) of these outputs is known"
-BESIDE_RTC = (
-    "RTC changes the actions on purpose, and what the other treatments do beside it was not looked at: compare them "
-    "without RTC, or with RTC in the first variant too"
+NO_GUARD = "the change of the outputs is not judged: no guard was given, and no spread (σ) of these outputs is known"
+WITH_RTC = (
+    "RTC changes the actions on purpose, so the effect of the other treatments was not measured: compare them without "
+    "RTC, or with RTC in the first variant too"
 )
 MOST_S = 60.0  # longest sampling; the check of a variant takes its share of it
 
@@ -95,7 +95,7 @@ def compare(
 def _looks(
     subject: Subject, variants: Sequence[Variant], options: Options, collected: Collected, reporter: Reporter
 ) -> ActionCheck:
-    """Look at the outputs of every variant, for as long as the rounds took or may take."""
+    """Compare the outputs of every variant, for as long as the rounds took or may take."""
     rounds_s = min(options.budget.seconds, MOST_S)
     most_s = max(collected.seconds, rounds_s)
     seconds = [samples.summary.median / 1e3 for samples in collected.samples.values()]
@@ -150,7 +150,7 @@ def _hold(result: CompareResult, measured: Measured, check: ActionCheck, guards:
         guard = (replace(guards, least=LEAST_OF_ENGINES) if of_engine else guards).strictest_guard([comparison.effect])
         comparison.guard = str(guard)
         if candidate.is_guided != first.is_guided:
-            comparison.unjudged = BESIDE_RTC
+            comparison.unjudged = WITH_RTC
             continue
         check.hold(comparison, comparison.candidate, guard)
 

@@ -93,7 +93,7 @@ class CallableSubject(Abilities):
 
     @property
     def caveats(self) -> Sequence[str]:
-        """Notes that a verdict must stand beside."""
+        """Notes that every verdict must show."""
         return self._caveats
 
     @property
