@@ -48,7 +48,7 @@ class OtherWork:
             return ""
         taken = max(1, round(self.busy))
         busy = f"{taken} of {self.cores} cores {'is' if taken == 1 else 'are'} busy with other work"
-        wide = "figures will be wide, and " if timed else ""
+        wide = "expect wide confidence intervals; " if timed else ""
         return f"{busy}: {wide}work on the CPU takes about {self.times_as_long:.2g} times as long"
 
 
