@@ -63,7 +63,8 @@ def test_a_busy_one_has(monkeypatch: pytest.MonkeyPatch) -> None:
     one = look_at_cores(monkeypatch, [{"user": 0.9, "steal": 0.1}, {"idle": 1.0}])
     assert one.busy == pytest.approx(1.0)
     assert one.words() == (
-        "1 of 2 cores is busy with other work: expect wide confidence intervals; work on the CPU takes about 1.5 times as long"
+        "1 of 2 cores is busy with other work: expect wide confidence intervals; "
+        "work on the CPU takes about 1.5 times as long"
     )
     assert one.words(timed=False) == (
         "1 of 2 cores is busy with other work: work on the CPU takes about 1.5 times as long"
