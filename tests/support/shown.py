@@ -17,7 +17,7 @@ PAYLOAD = (
 )
 MANY, FEW = 9, 3  # values of a trace from which only the first are shown
 FIXED = {"phase", "clock", "cause", "level", "size", "study", "status", "started", "of", "judged_by"}
-KINDS = {"faster", "slower", "no difference shown", "too noisy"}
+KINDS = {"faster", "slower", "no difference shown", "inconclusive"}
 
 
 def console_text(answer: Any, width: int = 130, depth: int | None = None, **more: Any) -> str:

@@ -230,6 +230,6 @@ def test_a_busy_machine_is_named_once_by_the_parent(
     assert main([*asked, "--dry_run"] if study == "sweep" else [*asked, "--help"]) == 0
     assert "busy" not in capsys.readouterr().err, "nothing runs"
     assert main(asked) == 130
-    assert capsys.readouterr().err.count("2 of 2 cores are busy with other work: figures will be wide") == 1
+    assert capsys.readouterr().err.count("2 of 2 cores are busy with other work: expect wide confidence intervals") == 1
     if study == "sweep":
         assert any("2 of 2 cores are busy" in note for note in store.load_answer(root).notes)

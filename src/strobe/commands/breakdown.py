@@ -1,16 +1,22 @@
 """strobe breakdown: where does the time of a policy or a backbone go?
 
-Runs the policy as LeRobot does, with probes on its parts. For each part it shows: calls, milliseconds (median and its
-95 % interval), share of the whole, GFLOP, share of this machine's measured ceiling, peak memory. The parts and 'other'
-add up to the whole. Strobe times each part where it runs, and synchronises nothing in the middle.
+Runs the policy as LeRobot does, with probes on its parts. For each part it shows calls, milliseconds (median and 95 %
+CI), share of the whole, GFLOP, share of this machine's measured peak, and peak memory. The parts and 'other' add up to
+the whole. The answer also says how much faster this machine could run the same work.
+
+--policy.type builds a policy with random weights, in full size, if you have no checkpoint. Without --dataset.root or
+--env.type the observations are synthetic. A breakdown takes about a minute, and longer for a slow policy.
 
 Examples:
-  strobe breakdown --policy.type=act                                   full size, random weights, synthetic inputs
-  strobe breakdown --policy.path=FOLDER --dataset.root=DATASET         a checkpoint on frames of a LeRobotDataset
+  strobe breakdown --policy.path=FOLDER --dataset.root=DATASET
   strobe breakdown --policy.type=pi05 --policy.dtype=bfloat16 --depth=2
+
+More:
+More examples:
+  strobe breakdown --policy.type=act                                   full size, random weights, synthetic inputs
   strobe breakdown --policy.type=act --phases='[inference, training forward, training step]' --batch_size=8
-  strobe breakdown --policy.type=pi05 --rtc.execution_horizon=20       with Real-Time Chunking's inside
-  strobe breakdown --policy.path=FOLDER --recipe=recipe.yaml           with a recipe's treatments on it
+  strobe breakdown --policy.type=pi05 --rtc.execution_horizon=20       with the parts of Real-Time Chunking
+  strobe breakdown --policy.path=FOLDER --recipe=recipe.yaml           with the treatments of a recipe
   strobe breakdown --policy.type=act --policy.n_action_steps=10 --pace=30   a call every 333 ms, and back to back
   strobe breakdown --policy.type=diffusion --policy.size=tiny --env.type=pusht
   strobe breakdown --model.type=vjepa2 --model.size=large --model.img_size=256 --model.num_frames=16
@@ -18,12 +24,14 @@ Examples:
   strobe breakdown --policy.factory=path/to/file.py:make               a policy of another project
   strobe breakdown --policy.server=ws://HOST:8000                      a policy server: see below
 
-With --pace=HZ Strobe also calls inference as on a robot, in the same rounds: one call every so many control ticks, with
-the machine idle in between. The answer says what those gaps cost. A round takes at least as long as the time between
+Strobe times each part while the policy runs, and adds no synchronisation inside a call.
+
+With --pace=HZ Strobe also calls inference as a robot does, in the same rounds: one call every few control ticks, with
+the machine idle in between. The answer shows the cost of those gaps. A round takes at least as long as the time between
 two calls. If that time is long, raise --seconds.
 
 A model is a vision or video backbone of transformers: V-JEPA 2 (--model.size=tiny, large, huge, giant, giant-384), or
-another --model.type (vit, dinov2, videomae, …) that Strobe divides along its modules. Its blocks are parts at the first
+another --model.type (vit, dinov2, videomae, …) that Strobe divides along its modules. Its blocks are parts of the first
 level.
 """
 
@@ -45,7 +53,7 @@ PHASES = ("inference", "training forward", "training step")
 class BreakdownConfig(RunConfig):
     """Flags of `strobe breakdown`."""
 
-    # What to measure, one or more of: inference, training forward, training step.
+    # Phases to measure: inference, training forward, training step.
     phases: list[str] = field(default_factory=lambda: ["inference"])
 
 
@@ -95,4 +103,12 @@ run = Command(
     subject="policy or model",
     heavy="timed",
     gives_way=True,
+    common={
+        "Policy": ("policy.path", "policy.type", "policy.size", "model.type", "device"),
+        "Observations": ("dataset", "env"),
+        "What to measure": ("phases", "depth", "batch_size", "rtc", "recipe", "pace"),
+        "Length": ("iterations", "seconds"),
+        "Closer look": ("operators", "python_profile", "memory_snapshot"),
+        "Output": ("output_dir",),
+    },
 )

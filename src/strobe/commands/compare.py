@@ -1,31 +1,26 @@
 """strobe compare: is it faster, and does the robot still act the same?
 
-Runs variants of one policy in alternation (A B, B A, …) on the same observations with the same noise. It judges each
-variant against the first by the paired ratio of their samples: faster, slower, as fast within 2 % (--as_fast_within),
-no difference that these samples can show, or too noisy to say. For RTC it shows what the guidance costs, and where.
+Runs variants of one policy in turn (A B, B A, …) on the same observations with the same noise. It compares each variant
+with the first one: faster, slower, as fast within 2 %, or inconclusive with the number of pairs that it needs. It also
+shows how far each variant changes the actions, and whether that is within the limits.
 
-Without --variant, Strobe compares a policy that RTC can guide (pi0, pi05, smolvla, evo1, molmoact2) without and with
-Real-Time Chunking. With --precision it compares the policy in several floating-point formats: fp32, tf32 (CUDA), bf16,
-fp16, or auto for those that make sense on the device.
-
-With --levers Strobe compares a training step with and without what makes training faster or smaller: amp (bf16 or
-fp16), compile, channels_last, fused (the optimizer in one kernel), foreach, forloop, accumulate=N (micro-batches) and
-checkpointing. On CUDA TF32 and cudnn.benchmark are on, as in lerobot-train; tf32=false and cudnn=default show what they
-buy. Each step starts from the same weights (the learning rate is 0). Strobe compares the loss and the gradient of each
-variant with the baseline's, for the same batch and seed.
+A variant is 'NAME: key=value, key=value', such as 'half: precision=bf16'. Without --variant, Strobe compares a policy
+that RTC can guide (pi0, pi05, smolvla, evo1, molmoact2) without and with Real-Time Chunking. --policy.type builds a
+policy with random weights if you have no checkpoint. A comparison takes about a minute, and longer for a slow policy.
 
 Examples:
-  strobe compare --policy.path=FOLDER --rtc.execution_horizon=20 --iterations=50
-  strobe compare --policy.type=smolvla --compile                       RTC off and on, eager and compiled
+  strobe compare --policy.path=FOLDER --dataset.root=DATASET --variant 'half: precision=bf16'
+  strobe compare --policy.type=smolvla --rtc.execution_horizon=20 --compile
+
+More:
+More examples:
   strobe compare --policy.type=pi05 --variant '5 steps: policy.num_inference_steps=5'
-  strobe compare --policy.type=pi05 --closed-form                      RTC's guidance without autograd beside it
-  strobe compare --policy.type=act --compile --dataset.root=DATASET
+  strobe compare --policy.type=pi05 --closed-form                      also RTC's guidance without autograd
   strobe compare --policy.type=smolvla --policy.n_action_steps=10 --pace=30   a call every 333 ms
   strobe compare --model.type=vjepa2 --model.dtype=bfloat16 --compile
-  strobe compare --policy.type=act --precision fp32,bf16
   strobe compare --model.type=vjepa2 --precision=auto
   strobe compare --policy.type=act --variant 'half vision: precision=bf16, precision.part=model.backbone'
-  strobe compare --policy.path=FOLDER --recipe=recipe.yaml             as it is against the recipe
+  strobe compare --policy.path=FOLDER --recipe=recipe.yaml             the baseline and the recipe
   strobe compare --policy.factory=FILE.py:make --variant 'half: precision=bf16' --variant 'compiled: compile=default'
   strobe compare --policy.type=act --variant 'a: recipe=a.yaml' --variant 'b: recipe=b.yaml'
   strobe compare --policy.type=pi05 --variant 'trimmed: padding=trimmed' --variant 'int8: precision=bf16, int8=dynamic'
@@ -37,19 +32,27 @@ Examples:
   strobe compare --policy.server=ws://A:8000 --against.server=ws://B:8000   two policy servers: see below
   strobe compare --policy.path=FOLDER --variant 'next: python=PYTHON'  the policy in two environments: see below
 
-With --policy.factory the policy is one of another project. Treatments that need only torch modules apply to it. What a
-variant may do to the outputs is then judged in σ of each column of an output, its own spread over the rows and calls.
+Verdicts are paired ratios with a 99 % confidence interval (CI). --as_fast_within sets the margin of "as fast as".
 
-With --recipe every variant has the recipe's treatments. With --recipe alone, Strobe compares the baseline with
-the recipe.
+Keys of a variant: rtc.FIELD (turns RTC on), recipe (a file), exported (a folder of strobe export, or of physicalai; no
+other key goes with it), and the treatments. --precision compares floating-point formats: fp32, tf32 (CUDA), bf16, fp16,
+or auto for those that make sense on the device.
 
-With --pace=HZ Strobe calls every variant as on a robot of that control rate, with gaps between the calls.
+--levers compares a training step with and without levers that make training faster or smaller: amp (bf16 or fp16),
+compile, channels_last, fused (the optimizer in one kernel), foreach, forloop, accumulate=N (micro-batches) and
+checkpointing. On CUDA, TF32 and cudnn.benchmark are on, as in lerobot-train; tf32=false and cudnn=default show their
+gain. Each step starts from the same weights (the learning rate is 0). Strobe compares the loss and the gradient of each
+variant with the baseline's, for the same batch and seed.
 
-A variant is 'NAME: key=value, key=value'. Its keys are rtc.FIELD (turns RTC on), recipe (a file), exported (a folder of
-strobe export, or of physicalai; it stands alone), and the treatments listed at the end.
+--policy.factory measures a policy of another project. Only treatments for torch modules apply to it. Strobe judges the
+outputs in σ of each column of an output: its own spread over the rows and calls.
 
-Exit code: 0, but with an export among the variants 1 if it does not act as the first variant, 3 if that could not be
-judged; 2 for wrong input, 130 after Ctrl-C.
+--recipe applies the recipe to every variant. With --recipe alone, Strobe compares the baseline with the recipe.
+
+--pace=HZ calls every variant as a robot of that control rate does, with gaps between the calls.
+
+Exit code: 0; 2 for wrong input, 130 after Ctrl-C. With an export among the variants also 1 if the export does not act
+like the first variant, and 3 if that is inconclusive.
 """
 
 from __future__ import annotations
@@ -76,22 +79,22 @@ if TYPE_CHECKING:
 class CompareConfig(RunConfig):
     """Flags of `strobe compare`."""
 
-    # Also compare every variant compiled with torch.compile.
+    # Adds a compiled copy of every variant (torch.compile).
     compile: bool = False
-    # torch.compile's mode: default, reduce-overhead, max-autotune.
+    # Mode of torch.compile: default, reduce-overhead or max-autotune.
     compile_mode: str = field(default="default", metadata={KEY: ("compile=reduce-overhead",)})
-    # Also compare RTC with its guidance in closed form: the same bits without autograd.
+    # Adds RTC with its guidance in closed form: the same bits without autograd.
     closed_form: bool = False
-    # Precisions to compare, the first one is the baseline: fp32,tf32,bf16,fp16, or auto.
+    # Precisions to compare: fp32,tf32,bf16,fp16, or auto. The first one is the baseline.
     precision: str = field(default="", metadata={KEY: ("TF32",)})
-    # Levers of a training step, each compared with the baseline: auto, or e.g. amp,fused,accumulate=4; '+' joins
-    # several.
+    # Levers of a training step to compare with the baseline: auto, or a list such as amp,fused,accumulate=4. '+' joins
+    # several levers in one variant.
     levers: str = field(default="", metadata={KEY: ("TF32",)})
-    # What to compare: inference, training forward or training step (default: inference; with --levers training step).
+    # Phase to compare: inference, training forward or training step (default: inference; training step with --levers).
     phase: str = ""
-    # Equivalence margin: "as fast" means that the interval lies within ± this share.
+    # Margin of "as fast as": the whole interval lies within ± this share of the time.
     as_fast_within: float = field(default=0.02, metadata=exclusive_minimum_bound(0))
-    # What to compare with the baseline, 'NAME: key=value, key=value'; may be repeated (see above).
+    # A variant to compare with the baseline: 'NAME: key=value, key=value'. May be repeated.
     variant: list[str] = field(default_factory=list)
 
 
@@ -111,7 +114,7 @@ def read(argv: Sequence[str]) -> tuple[SubjectFlags, CompareConfig]:
     check_pace(config, [config.phase])
     config.variant = texts
     if isinstance(flags, FactoryOptions) and config.closed_form:
-        raise UserError("--closed_form needs a policy of LeRobot: it is for the guidance of Real-Time Chunking")
+        raise UserError("--closed_form is for the guidance of Real-Time Chunking, which needs a policy of LeRobot")
     if config.levers:
         others = config.precision or config.closed_form or config.recipe or config.rtc is not None
         check_levers(config.levers, config.phase, other_flags=bool(others))
@@ -120,7 +123,10 @@ def read(argv: Sequence[str]) -> tuple[SubjectFlags, CompareConfig]:
     if not isinstance(flags, PolicyOptions) and not (
         texts or config.precision.strip() or config.compile or config.recipe
     ):
-        raise UserError("a comparison needs two variants: add --precision=auto, --compile, --recipe or --variant")
+        raise UserError(
+            "a comparison needs two variants: add --precision=auto, --compile, --recipe=FILE or "
+            "--variant 'NAME: key=value'"
+        )
     if texts or config.levers or config.precision or config.rtc is not None:
         check_variants(config)
     for path in recipes:
@@ -182,6 +188,14 @@ run = Command(
     study,
     subject="policy or model",
     treatments=True,
+    common={
+        "Policy": ("policy.path", "policy.type", "policy.size", "model.type", "device"),
+        "Variants": ("variant", "compile", "precision", "rtc", "recipe", "levers"),
+        "Observations": ("dataset", "env"),
+        "Length": ("iterations", "seconds", "pace"),
+        "Closer look": ("depth", "operators"),
+        "Output": ("output_dir",),
+    },
     heavy="timed",
     gives_way=True,
 )

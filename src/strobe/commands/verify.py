@@ -1,26 +1,30 @@
-"""strobe verify: does a policy with a recipe on it act as it does without? The whole check, without timing.
+"""strobe verify: does a policy with a recipe act like the policy without it?
 
-Strobe runs both on at least 16 observations with the same noise. The observations differ in frame, state, prompt, its
-length, and in the cameras that are present. Strobe also runs earlier observations again, after a reset, with and
-without Real-Time Chunking if the policy has it, and with the treatments applied for a single call. Errors are per
-action dimension, in units of its spread (σ). Reference values come from the same run: how far the baseline's
-own actions move with sums in another order, with another noise draw, or with the next frame.
+Runs both on at least 16 observations with the same noise. The observations differ in frame, state, prompt and cameras.
+Strobe also repeats earlier observations, after a reset, and with and without Real-Time Chunking. Nothing is timed.
 
-The guard is --guard, or else the recipe's own. Exact treatments must agree as well as reordered sums do. If the recipe
-has other treatments too, the exact ones must also do so by themselves.
-
-Exit code: 0 if it acts the same, 1 if it does not, 2 for wrong input, 3 if the guard could not be judged (the answer
-names the missing flag), 130 after Ctrl-C.
+Errors are per action dimension, in σ: the spread of that dimension. For comparison, the same run measures
+floating-point noise (sums in another order), another noise draw, and the next frame. --guard sets the limits; the
+default is the recipe's own guard. The check takes up to --seconds (10 minutes).
 
 Examples:
   strobe verify --recipe=recipe.yaml --policy.path=FOLDER --dataset.root=DATASET
+  strobe verify --exported=EXPORT --policy.path=FOLDER --dataset.root=DATASET     the folder that strobe export wrote
+
+More:
+More examples:
   strobe verify --recipe=recipe.yaml --policy.path=FOLDER --env.type=pusht
   strobe verify --recipe=recipe.yaml --policy.path=FOLDER --guard "rms<=0.01, worst<=0.1, flips<=0"
   strobe verify --recipe=recipe.yaml --policy.path=demo --env.type=metaworld_state    the trained policy of Strobe's own
   strobe verify --recipe=recipe.yaml --policy.type=pi05 --policy.size=tiny        synthetic observations, random weights
   strobe verify --recipe=recipe.yaml --policy.factory=FILE.py:make                a policy of another project
-  strobe verify --exported=EXPORT --policy.path=FOLDER --dataset.root=DATASET     what strobe export wrote
-  strobe verify --policy.path=FOLDER --against_python=.venv-next/bin/python       another environment: see below
+  strobe verify --policy.path=FOLDER --against_python=.venv-next/bin/python       another environment
+
+Exact treatments may change the actions by floating-point noise only. If the recipe has other treatments too, Strobe
+also checks the exact ones by themselves. For a few calls it applies the treatments just before the call.
+
+Exit code: 0 if the policy acts the same, 1 if it does not, 2 for wrong input, 3 if that is inconclusive (the answer
+names the missing flag), 130 after Ctrl-C.
 """
 
 from __future__ import annotations
@@ -71,20 +75,20 @@ class Effort(TypedDict):
 class VerifyConfig(OutputFlags, RecipeFlags, InputFlags):
     """Flags of `strobe verify`."""
 
-    # A folder that strobe export wrote. Its program runs as a user runs it, with the same noise. If a recipe is in the
-    # export, name it with --recipe. Or a policy package of physicalai, which its own runtime runs.
+    # Folder that strobe export wrote, or a policy package of physicalai. Strobe runs its program as a user does, with
+    # the same noise. If the export contains a recipe, name it with --recipe.
     exported: Path | None = None
-    # The Python of an environment with physicalai, for such a package (default: this one).
+    # Python of an environment with physicalai, for a policy package (default: this one).
     exported_python: str = ""
-    # How far the actions may be from the baseline's, e.g. "rms<=0.02, worst<=0.2, flips<=0" (default: the
-    # recipe's own guard, else by what its treatments do).
+    # Limits on the change of the actions, such as "rms<=0.02, worst<=0.2, flips<=0" (default: the recipe's own guard,
+    # else the usual limits for the effects of its treatments).
     guard: str = ""
-    # How many observations to compare on.
+    # Number of observations.
     observations: int = field(default=16, metadata=minimum_bound(2))
-    # How often to go through the observations, each time in another order.
+    # Passes over the observations, each in another order.
     passes: int = field(default=2, metadata=minimum_bound(1))
-    # Seconds for the whole check, roughly. If a chunk takes long, there are fewer observations, but at least 4. If the
-    # machine becomes slower on the way, it gets three times as long for those 4. After that nothing is judged.
+    # Seconds for the whole check, roughly. A slow policy gets fewer observations, but at least 4. These may take three
+    # times as long if the machine becomes slower; after that the result is inconclusive.
     seconds: float | None = field(default=600.0, metadata=exclusive_minimum_bound(0))
 
     @property
@@ -99,7 +103,7 @@ def read(argv: Sequence[str]) -> tuple[SubjectFlags, VerifyConfig]:
 
     flags, config = read_flags(VerifyConfig, argv, refused=REFUSED)
     if isinstance(flags, ModelFlags):
-        raise UserError("a model has no actions: strobe compare shows how far its features move")
+        raise UserError("a model has no actions: strobe compare shows how far its features change")
     if config.exported is not None:
         _check_export(flags, config)
     elif config.recipe is None:
@@ -116,8 +120,8 @@ def _check_export(flags: SubjectFlags, config: VerifyConfig) -> None:
         raise UserError("--exported is for policies of LeRobot")
     if config.exported is not None and not any((config.exported / name).is_file() for name in MANIFESTS):
         raise UserError(
-            f"--exported={config.exported}: neither export.json there (strobe export writes it) nor manifest.json "
-            "(physicalai writes it)"
+            f"--exported={config.exported}: this folder has neither export.json (of strobe export) nor manifest.json "
+            "(of physicalai)"
         )
 
 
@@ -182,4 +186,11 @@ run = Command(
     subject="policy or model",
     heavy="untimed",
     gives_way=True,
+    common={
+        "What to check": ("recipe", "exported", "guard"),
+        "Policy": ("policy.path", "policy.type", "policy.size", "policy.factory", "device"),
+        "Observations": ("dataset", "env", "observations", "passes"),
+        "Length": ("seconds",),
+        "Output": ("output_dir",),
+    },
 )

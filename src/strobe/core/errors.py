@@ -60,9 +60,9 @@ def error_line(error: object, most: int | None = None) -> str:
 
     Lines that name a place in C++, as OpenVINO's errors begin with, are left out where others say what is wrong.
 
-    >>> in_a_line(ValueError("no\n  such layer"))
+    >>> error_line(ValueError("no\n  such layer"))
     'no such layer'
-    >>> in_a_line(RuntimeError("Check 'res.ok' failed at src/model.cpp:219:\nIncorrect weights in bin file!\n"))
+    >>> error_line(RuntimeError("Check 'res.ok' failed at src/model.cpp:219:\nIncorrect weights in bin file!\n"))
     'Incorrect weights in bin file!'
     """
     lines = str(error).splitlines()

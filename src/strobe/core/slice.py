@@ -1,4 +1,4 @@
-"""What the core itself answers: breakdowns, comparisons, verifications."""
+"""The core's own answers: breakdowns, comparisons, verifications."""
 
 from __future__ import annotations
 

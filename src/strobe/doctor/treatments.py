@@ -205,9 +205,8 @@ def _try_inference(subject: PolicySubject, attempt: Attempt) -> Tried:
     elif effect == "lossy":
         broken = _explain_lossy_failure(agreement)
     else:
-        broken = (
-            Guards().strictest_guard([effect]).judge(agreement, reordered).words
-        )  # what was not judged is not trusted either
+        # A limit that was not judged is not trusted either.
+        broken = Guards().strictest_guard([effect]).judge(agreement, reordered).words or ""
     return Tried(broken, _figures(agreement), effect, captured, agreement.rms)
 
 

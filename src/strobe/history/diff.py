@@ -98,7 +98,7 @@ def _gate_change(m: MeasurementChange, allowed: float, status: str) -> Gated:
     if m.unlike:
         return Gated("not judged", m.name, f"the runs measured different work: {'; '.join(m.unlike)}; {seen}")
     if verdict.kind == "slower" and verdict.ratio > 1 + allowed:
-        return Gated("broken", m.name, verdict.sentence)
+        return Gated("broken", m.name, verdict.in_words)
     if min(samples) < FEWEST_PAIRS:
         needed = f"{samples[0]} and {samples[1]} samples, and {FEWEST_PAIRS} of each are needed"
         return Gated("not judged", m.name, f"{needed}: give both runs more --iterations or --seconds; {seen}")

@@ -45,11 +45,11 @@ def _label(run: RunLabel) -> str:
 
 
 def _urgency(m: MeasurementChange) -> int:
-    return ("slower", "faster", "no difference shown", "too noisy").index(m.verdict.kind)
+    return ("slower", "faster", "no difference shown", "inconclusive").index(m.verdict.kind)
 
 
 def _answer(m: MeasurementChange) -> str:
-    return m.verdict.sentence if m.name in m.verdict.sentence else f"{m.name}: {m.verdict.sentence}"
+    return m.verdict.in_words if m.name in m.verdict.sentence else f"{m.name}: {m.verdict.in_words}"
 
 
 def _decimals(m: MeasurementChange) -> int:

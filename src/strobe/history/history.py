@@ -268,7 +268,7 @@ def _add_judgement(point: Point, judgement: Judged, names: Sequence[str]) -> Non
     elif apart or judgement.reach > math.log1p(
         TOO_WIDE
     ):  # a change, or a run that is off by itself: the next one tells
-        kind = "too noisy"
+        kind = "inconclusive"
     interval = Interval(low=_factor(low), high=_factor(high), level=LEVEL)
     which = point.run if judgement.together == 1 else f"{point.run} and the {judgement.together - 1} before it"
     change = f"{_change(judgement.ratio)} % [{_change(low)}, {_change(high)}]"

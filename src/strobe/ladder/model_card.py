@@ -152,4 +152,4 @@ def _describe_comparisons(result: Result) -> Iterator[str]:
             continue
         moved = f" {sameness.describe_agreement(pair.agreement)}" if pair.agreement is not None else ""
         guard = f" Its guard ({escape(pair.guard)}) held." if pair.guard and pair.outcome == "held" else ""
-        yield f"{escape(pair.verdict.sentence)}.{moved}{guard}"
+        yield f"{escape(pair.verdict.in_words)}{moved}{guard}"

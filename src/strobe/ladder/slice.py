@@ -22,7 +22,7 @@ SLICE = Slice(
                 "strobe.core.findings.sameness:RULES",
                 "strobe.ladder.findings_of_episodes:RULES",
                 "strobe.core.findings.compiled_code:RULES",
-                "strobe.core.findings.trust:noisy_comparison",
+                "strobe.core.findings.trust:inconclusive",
                 "strobe.core.findings.trust:stand_ins",
             ),
             plausible=True,

@@ -272,8 +272,9 @@ def judge_try(verdict: Verdict, judgement: Judgement = HELD) -> tuple[TryOutcome
         return ("kept", "") if judgement.outcome == "held" else refusal(judgement)
     if verdict.kind == "slower":
         return "slower", f"slower: {verdict.ratio:.2f}× the time [{low:.2f}, {high:.2f}]"
-    kind = "no difference shown" if verdict.kind == "no difference shown" else "too noisy to say"
-    return verdict.kind, f"{kind} (seen {speedup(verdict)})"
+    if verdict.kind == "no difference shown":
+        return "no difference shown", f"no clear difference (measured {speedup(verdict)})"
+    return "too noisy", f"inconclusive (measured {speedup(verdict)})"
 
 
 def format_try_figures(outcome: TryOutcome, verdict: Verdict, agreement: Agreement) -> str:

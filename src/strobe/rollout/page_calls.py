@@ -38,7 +38,7 @@ def bench_answers(bench: Bench | None) -> list[str]:
     text = f"A call took {units.ms(here.wall_ms, decimals)} ms on the robot, "
     text += f"{units.ms(there.wall_ms, decimals)} ms on the bench ({change})"
     if bench.verdict.kind != "slower":
-        meaning = {"faster": "faster than on the bench", "too noisy": "too noisy to tell them apart"}
+        meaning = {"faster": "faster than on the bench", "inconclusive": "inconclusive"}
         return [f"{text}: {meaning.get(bench.verdict.kind, 'no difference that these calls can show')}."]
     more = here.wall_ms - there.wall_ms
     large = [share for share in bench.shares if share.ms > SMALL * more]

@@ -54,7 +54,7 @@ def test_what_is_found() -> None:
             "expanding that is dear": ("delays-expanded", make_way("expanded", 5.4)),
             "unlike attention": (
                 "delays-packed", make_way("packed", 1.1, attention="two_way", prefix_attention="one_way")),
-            "noise": ("", make_way("packed", 1.1, "too noisy")),
+            "noise": ("", make_way("packed", 1.1, "inconclusive")),
             "a policy without delays": ("", make_way_lacking_delays()),
         },
         "backbone-.*": {"the policy's own delays": ("backbone-undecided", result(forward))},

@@ -52,7 +52,7 @@ def test_what_is_found() -> None:
         "no difference is shown": (slow, run(1.0, kind="no difference shown")),
         # Nothing is said that the samples do not show.
         "on the limit": ("", run(1 / 1.5, width=0.02)),
-        "too noisy": ("", run(0.4, kind="too noisy")),
+        "inconclusive": ("", run(0.4, kind="inconclusive")),
         "a wide interval": ("", run(0.7, width=0.2)),
         "a machine whose product is no faster": (slow, run(1.0, fast=90.0)),
         "a machine whose product is four times as fast": (slow, run(1.0, fast=400.0)),

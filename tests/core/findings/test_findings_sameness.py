@@ -78,12 +78,12 @@ def ladder(rms: float = 0.004, guard: str = "cosine>=0.999", tried: Any = None, 
 
 
 def test_what_is_found() -> None:
-    defect, broken, beyond = "exact-treatment-broken", "guard-broken", "rms 0.05 σ > 0.02 σ"
+    defect, broken, beyond = "exact-treatment-broken", "guard-broken", "RMS 0.05 σ, limit 0.02 σ"
     inexact: dict[str, Any] = {"effect": "exact", "guard": "exact", "broken": "it is not exact"}
-    moves = exact(3e-4, broken="rms 0.0003 σ, and reordered sums differ by 3e-07 σ: it is not exact")
+    moves = exact(3e-4, broken="RMS 0.0003 σ, floating-point noise 3e-07 σ: it is not exact")
     cache = Try(treatment="prefix_cache=static, prefix_cache.part=x", rung=3, before_ms=120, outcome="guard",
                 effect="exact", agreement=make_agreement(joints(0.3)),
-                reason="guard: rms 0.3 σ, and reordered sums differ by 3e-07 σ: it is not exact")  # fmt: skip
+                reason="guard: RMS 0.3 σ, floating-point noise 3e-07 σ: it is not exact")  # fmt: skip
     fails = check(agreement=None, broken="the call fails (with RTC): no such thing")
     on_purpose = make_agreement([dimension("x", 0.9, offset=-0.9)], on_purpose=True)
     cosine, precisions = "cosine>=0.999", {"names": ("fp32", "bf16")}

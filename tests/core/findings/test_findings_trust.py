@@ -40,10 +40,10 @@ def test_what_is_found() -> None:
             "drift": ("unsteady", result(make_measurement({}, notes=["drifted 8 % slower"]))),
             "neither": ("", result(make_measurement({}))),
         },
-        "too-noisy": {
-            "too short to judge": ("too-noisy", make_judged_result("too noisy")),  # is to be longer, and not quieter
-            "too noisy to judge": ("too-noisy", make_judged_result("too noisy", 0.7)),
-            "a queue of actions": ("too-noisy", make_judged_result("too noisy", 0.7, "a queue")),
+        "inconclusive": {
+            "too short to judge": ("inconclusive", make_judged_result("inconclusive")),  # longer, not quieter
+            "a wide interval": ("inconclusive", make_judged_result("inconclusive", 0.7)),
+            "a queue of actions": ("inconclusive", make_judged_result("inconclusive", 0.7, "a queue")),
             "shown": ("", make_judged_result("slower")),
         },
         "few-calls-work": {

@@ -53,17 +53,17 @@ def test_an_inverted_gripper_a_joint_that_is_off_and_a_dead_policy_pass_a_cosine
     assert OLD.judge(inverted).outcome == "held"
     assert inverted.flips == 1
     assert inverted.worst_dimension == "gripper"
-    assert "rms 2 σ" in ROUNDING.judge(inverted).words
+    assert "RMS 2 σ" in ROUNDING.judge(inverted).words
     assert "100 % of decisions flip" in describe_agreement(inverted)
     moved = agree(before, change_chunks(before, offset_joint), ARM)
     assert OLD.judge(moved).outcome == "held"
     assert moved.flips == 0
     assert moved.dimensions[0].offset == pytest.approx(2 / 30, rel=1e-4)
-    assert ROUNDING.judge(moved).words == "rms 0.06667 σ > 0.02 σ"
+    assert ROUNDING.judge(moved).words == "RMS 0.067 σ, limit 0.02 σ"
     table = [500 + 10 * torch.randn(1, 50, 2) for _ in range(16)]
     dead = agree(table, [torch.full((1, 50, 2), 500.0)] * 16, PLANE)
-    assert OLD.judge(dead).words == "" or dead.cosine > 0.9995
-    assert ROUNDING.judge(dead).words.startswith("rms")
+    assert OLD.judge(dead).words is None or dead.cosine > 0.9995
+    assert ROUNDING.judge(dead).words.startswith("RMS")
 
 
 def test_the_executed_actions_are_told_apart_and_the_error_along_the_chunk() -> None:

@@ -41,7 +41,7 @@ def test_exact_treatments_are_held_against_reordered_sums_and_not_a_constant() -
         assert "it is not exact" in describe_broken(
             guard, make_agreement(rms=1.1 * MARGIN * size, worst=4 * MARGIN * size), yardstick
         )
-        assert describe_broken(guard, make_agreement(worst=4.1 * MARGIN * size), yardstick).startswith("worst")
+        assert describe_broken(guard, make_agreement(worst=4.1 * MARGIN * size), yardstick).startswith("max error")
     assert is_held(guard, make_agreement(rms=0.9 * LEAST, worst=0.9 * LEAST), make_yardstick(0, 0)), (
         "no float tells that from 0"
     )
@@ -49,12 +49,12 @@ def test_exact_treatments_are_held_against_reordered_sums_and_not_a_constant() -
 
 
 def test_an_exact_treatment_never_may_do_more_than_rounding_may() -> None:
-    """Ten times what reordered sums do is much where they do much."""
+    """Ten times a large floating-point noise is large."""
     guard, yardstick = Guards().strictest_guard(["exact"]), make_yardstick(0.01, 0.05)
     assert is_held(guard, make_agreement(rms=0.019, worst=0.19), yardstick)
     assert "it is not exact" in describe_broken(guard, make_agreement(rms=0.021, worst=0.1), yardstick)
     assert "it is not exact" in describe_broken(guard, make_agreement(rms=0.01, worst=0.21), yardstick)
-    assert describe_broken(guard, make_agreement(rms=0.01, worst=0.1, flips=0.01), yardstick) == "flips 0.01 > 0"
+    assert describe_broken(guard, make_agreement(rms=0.01, worst=0.1, flips=0.01), yardstick) == "flips 0.01, limit 0"
 
 
 def test_actions_that_jump_by_reordered_sums_cannot_judge_what_is_exact() -> None:
@@ -70,10 +70,10 @@ def test_actions_that_jump_by_reordered_sums_cannot_judge_what_is_exact() -> Non
 
 def test_without_a_yardstick_an_exact_treatment_is_held_to_the_limits_of_rounding_and_not_judged_within_them() -> None:
     guard = Guards().strictest_guard(["exact"])
-    assert describe_broken(guard, make_agreement(rms=1.3, worst=4.0)).startswith("rms 1.3")
+    assert describe_broken(guard, make_agreement(rms=1.3, worst=4.0)).startswith("RMS 1.3")
     judged = guard.judge(make_agreement(rms=0.01, worst=0.1))
     assert judged.outcome == "not judged"
-    assert "reordered sums" in judged.words
+    assert "floating-point noise" in judged.words
     assert is_held(guard, make_agreement())
 
 
@@ -97,9 +97,9 @@ def test_each_effect_has_its_guard_and_the_users_word_counts_for_the_others() ->
 def test_the_usual_limits() -> None:
     guard = Guards().strictest_guard(["rounding"])
     assert is_held(guard, make_agreement(0.02, 0.2, 0.0))
-    assert describe_broken(guard, make_agreement(0.0201)) == "rms 0.0201 σ > 0.02 σ"
-    assert describe_broken(guard, make_agreement(0.01, 0.21)) == "worst 0.21 σ > 0.2 σ in x"
-    assert describe_broken(guard, make_agreement(0.01, 0.1, 0.001)) == "flips 0.001 > 0"
+    assert describe_broken(guard, make_agreement(0.0201)) == "RMS 0.0201 σ, limit 0.02 σ"
+    assert describe_broken(guard, make_agreement(0.01, 0.21)) == "max error 0.21 σ in x, limit 0.2 σ"
+    assert describe_broken(guard, make_agreement(0.01, 0.1, 0.001)) == "flips 0.001, limit 0"
     assert is_held(guard, make_agreement(0.01, 0.1, None)), "no dimension decides"
 
 
@@ -107,7 +107,7 @@ def test_a_guard_by_flips_alone_judges_nothing_where_nothing_decides() -> None:
     guard = Guard.parse("flips<=0")
     judged = guard.judge(make_agreement(rms=1.4, worst=3.0, flips=None))
     assert judged.outcome == "not judged"
-    assert "no decision was made" in judged.words
+    assert "no action of this policy is on or off" in judged.words
     assert is_held(guard, make_agreement(flips=0.0))
     assert describe_broken(guard, make_agreement(flips=0.1))
 
@@ -167,10 +167,13 @@ def test_executed_actions_keep_to_the_limits_by_themselves() -> None:
     chunk = make_agreement(0.019, 0.19, 0.0).model_copy(
         update={"executed": 1, "predicted": 100, "executed_rms": 0.19, "executed_worst": 0.19, "executed_p99": 0.19}
     )
-    assert describe_broken(guard, chunk) == "rms 0.19 σ > 0.02 σ in the executed part of the chunk (1 of 100 actions)"
+    assert (
+        describe_broken(guard, chunk)
+        == "RMS 0.19 σ, limit 0.02 σ, in the executed part of the chunk (1 of 100 actions)"
+    )
     calm = {"executed_rms": 0.001, "executed_worst": 0.001}
     later = make_agreement(0.03, 0.1, 0.0).model_copy(update={"executed": 8, "predicted": 100, **calm})
-    assert "the executed part of the chunk (8 of 100 actions) keeps to it" in describe_broken(guard, later)
+    assert "the executed part of the chunk (8 of 100 actions) stays within it" in describe_broken(guard, later)
 
 
 def test_a_backbone_is_judged_in_its_channels_spread() -> None:
@@ -185,7 +188,7 @@ def test_a_backbone_is_judged_in_its_channels_spread() -> None:
         make_yardstick(1e-6, 1e-5),
     )
     lost_token = FEATURES.model_copy(update={"rms": 0.03, "token": 1.4, "largest_error": 3.0})
-    assert describe_broken(guards.strictest_guard(["rounding"]), lost_token).startswith("token")
+    assert describe_broken(guards.strictest_guard(["rounding"]), lost_token).startswith("worst token")
 
 
 def test_what_a_cosine_alone_cannot_see_is_said() -> None:

@@ -63,7 +63,8 @@ def test_a_busy_one_has(monkeypatch: pytest.MonkeyPatch) -> None:
     one = look_at_cores(monkeypatch, [{"user": 0.9, "steal": 0.1}, {"idle": 1.0}])
     assert one.busy == pytest.approx(1.0)
     assert one.words() == (
-        "1 of 2 cores is busy with other work: figures will be wide, and work on the CPU takes about 1.5 times as long"
+        "1 of 2 cores is busy with other work: expect wide confidence intervals; "
+        "work on the CPU takes about 1.5 times as long"
     )
     assert one.words(timed=False) == (
         "1 of 2 cores is busy with other work: work on the CPU takes about 1.5 times as long"
@@ -103,7 +104,7 @@ def test_a_command_says_it_before_it_begins_and_in_its_notes(monkeypatch, capsys
     assert Command("made-up", "", Nothing, None, study, heavy=heavy)([]) == 0
     (before,) = began
     assert ("2 of 2 cores are busy with other work" in before) == said
-    assert ("figures will be wide" in before) == (heavy == "timed")
+    assert ("wide confidence intervals" in before) == (heavy == "timed")
     assert len(looks) == said, "a command that measures nothing does not wait for a look"
     assert [note for note in result.notes if "2 of 2 cores" in note] == result.notes
     assert len(result.notes) == said

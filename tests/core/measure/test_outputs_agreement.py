@@ -28,7 +28,7 @@ def test_an_error_is_in_the_spread_of_its_own_column():
     assert found.dimensions[0].offset == pytest.approx(found.rms)
     assert Guards(kind="outputs").strictest_guard(["rounding"]).judge(found).outcome == "held"
     far = agree_outputs(before, [chunk + torch.tensor([0.05, 0.0]) for chunk in before], [CHUNK])
-    assert Guards(kind="outputs").strictest_guard(["rounding"]).judge(far).broken_limit.startswith("rms 0.0")
+    assert Guards(kind="outputs").strictest_guard(["rounding"]).judge(far).broken_limit.startswith("RMS 0.0")
 
 
 def test_a_single_number_that_jumps_is_found():

@@ -39,7 +39,7 @@ def test_verdict_is_finite_and_holds_its_estimate(judge, samples):
     assert verdict.interval.low <= verdict.ratio <= verdict.interval.high
     assert verdict.pairs == (len(samples) if judge is paired_verdict else 0)
     if len(samples) < 6:
-        assert verdict.kind == "too noisy"
+        assert verdict.kind == "inconclusive"
 
 
 @judges
@@ -120,17 +120,28 @@ def test_the_sentences():
     names: dict[str, Any] = {"baseline_name": "no rtc", "candidate_name": "rtc"}
     slower = paired_verdict(first, first * random.normal(1.10, 0.02, 50), **names)
     assert slower.kind == "slower"
-    assert slower.sentence.startswith("rtc is slower than no rtc by ")
-    assert slower.sentence.endswith("(99 % interval, 50 pairs)")
+    assert slower.sentence == "`rtc` is 10 % slower than `no rtc`."
+    assert re.fullmatch(r"10 % \[\d+, 1\d\] more time per call, 99 % CI, 50 pairs\.", slower.detail or "")
     faster = paired_verdict(first, first * random.normal(0.8, 0.02, 50), **names)
     assert faster.kind == "faster"
-    assert faster.sentence.startswith("rtc is faster than no rtc by 19.7 % [1")
+    assert faster.sentence == "`rtc` is 19.7 % faster than `no rtc`."
     wide = paired_verdict(first, first * random.lognormal(0, 1, 50), **names)
-    assert wide.kind == "too noisy"
-    assert wide.sentence.startswith("Too noisy to judge rtc against no rtc: ")
+    assert wide.kind == "inconclusive"
+    assert (wide.cause, wide.needed) == ("noise", 1500)
+    assert wide.sentence == "Inconclusive: `rtc` against `no rtc` needs about 1,500 pairs, has 50."
     few = paired_verdict(first[:5], 2 * first[:5], **names)
-    assert few.kind == "too noisy"
-    assert "5 pairs, and 6 are needed" in few.sentence
+    assert few.kind == "inconclusive"
+    assert (few.cause, few.needed) == ("too few", 6)
+    assert few.sentence == "Inconclusive: `rtc` against `no rtc` needs 6 pairs, has 5."
+    assert few.detail == "Measured: +100.0 % time per call, from 5 pairs."
+
+
+def test_percent_and_times_never_stand_in_one_interval():
+    first = np.random.default_rng(5).normal(10, 0.1, 50)
+    wide = np.random.default_rng(6).lognormal(0, 4, 50)
+    for second in (first * wide, first * 20, first / 20, first * 2):
+        detail = paired_verdict(first, second).detail or ""
+        assert ("×" in detail) != ("% [" in detail)
 
 
 def test_as_fast_as_is_said_within_a_bound_and_what_is_excluded_beyond_it():
@@ -138,12 +149,11 @@ def test_as_fast_as_is_said_within_a_bound_and_what_is_excluded_beyond_it():
     first, second = random.normal(10, 0.5, 50), random.normal(10, 0.5, 50)
     verdict = paired_verdict(first, second)
     assert (verdict.kind, verdict.within) == ("no difference shown", None)
-    slower, faster = (f"{100 * abs(end - 1):.1f} %" for end in (verdict.interval.high, verdict.interval.low))
-    assert f"at most {slower} slower and at most {faster} faster" in verdict.sentence
-    assert "as fast as" not in verdict.sentence
+    most = 100 * max(verdict.interval.high - 1, 1 - verdict.interval.low)
+    assert verdict.sentence == f"`candidate` and the baseline differ by at most {most:.1f} %."
     within = paired_verdict(first, second, within=0.06)
     assert (within.kind, within.within) == ("no difference shown", 0.06)
-    assert "as fast as baseline within 6 %" in within.sentence
+    assert within.sentence == "`candidate` is as fast as the baseline within 6 %."
     with pytest.raises(ValueError, match="within"):
         paired_verdict(first, second, within=-0.1)
 
@@ -171,10 +181,11 @@ def test_a_difference_that_would_be_shown_as_nothing_is_none():
 def test_no_sentence_has_endless_or_contradicting_figures(judge, samples, factor, count):
     first, second = zip(*(samples * count)[: max(count, len(samples))], strict=True)
     verdict = judge(first, np.array(second) * math.exp(factor))
-    assert len(verdict.sentence) < 250
-    assert " -" not in verdict.sentence
-    assert not re.search(r"(faster|slower) than .* by 0\.0 %", verdict.sentence)
-    assert not re.search(r"[−-]0\.0\b", verdict.sentence)
+    assert len(verdict.sentence) < 120
+    assert len(verdict.in_words) < 250
+    assert " -" not in verdict.in_words
+    assert not re.search(r" 0(\.0+)? % (faster|slower)", verdict.sentence)
+    assert not re.search(r"[−-]0(\.0+)?\b(?!\.)", verdict.in_words)
 
 
 @pytest.mark.parametrize(("count", "level"), [(6, 0.96875), (7, 0.984375), (8, 0.99)])
@@ -216,7 +227,7 @@ def test_separate_runs_need_more_than_their_own_noise():
     assert unpaired_verdict(first, second, between_runs=0).kind == "slower"
     verdict = unpaired_verdict(first, 1.1 * first)
     assert verdict.kind == "slower"
-    assert verdict.sentence.endswith("(99 % interval, separate runs of 200 and 200 samples)")
+    assert (verdict.detail or "").endswith("99 % CI, separate runs of 200 and 200 samples.")
 
 
 @pytest.mark.parametrize("noise", NOISE.values(), ids=NOISE)
@@ -269,8 +280,8 @@ def test_two_processes_that_took_turns_for_a_moment_are_not_told_apart():
     claim = paired_verdict(2 * noise[0], 6 * noise[1], baseline_name="here", candidate_name="next")
     assert claim.kind == "slower"
     short = drop_short_claim(claim, 0.3, 4.0, baseline_name="here", candidate_name="next")
-    assert short.kind == "too noisy"
-    assert short.sentence.startswith("Too short to judge next against here")
+    assert short.kind == "inconclusive"
+    assert short.sentence == "Inconclusive: `next` against `here` needs 4 s of turns, has 0.3 s."
     assert (short.ratio, short.interval) == (claim.ratio, claim.interval)
     assert drop_short_claim(claim, 4.0, 4.0, baseline_name="here", candidate_name="next") == claim
     level = paired_verdict(2 * noise[0], 2 * noise[1])

@@ -29,7 +29,10 @@ def test_the_same_numbers_hold_on_so_many_different_inputs():
     (check,) = answer.checks
     assert (check.agreement.observations, check.agreement.distinct) == (3, 2)
     sentences = document(answer.result).answers
-    assert sentences[0] == "PASSED: the outputs of 'after' are those of same, within the guard (3 inputs, 2 different)."
+    assert sentences[:2] == [
+        "PASSED: the outputs of `after` agree with `same` within the limits.",
+        "3 inputs, 2 different.",
+    ]
     assert not any("can be wrong" in sentence for sentence in sentences)
     assert "lossy" not in answer._repr_html_()
 
@@ -38,7 +41,9 @@ def test_what_moves_them_too_far_is_broken():
     answer = strobe.verify(same, lambda x: 2 * x + (x == 2), INPUTS, guard="largest_error<=0.5")
     assert answer.outcome == "broken"
     assert answer.checks[0].agreement.largest_error == 1
-    assert repr(answer).startswith("FAILED: the outputs of 'after' are not those of same. largest error 1 > 0.5.")
+    assert repr(answer).startswith(
+        "FAILED: the outputs of `after` differ from `same` beyond the limits.\n`after`: largest error 1, limit 0.5."
+    )
     assert [finding.rule for finding in answer.findings] == ["guard-broken"]
 
 
@@ -178,5 +183,5 @@ def test_a_policy_with_a_recipe_on_it_is_not_verified_against_itself():
     policy = Policy()
     recipe = Recipe(policy="", object="Policy", treatments=[{"precision": "bf16"}])
     treated = strobe.apply_recipe(recipe, policy)
-    with pytest.raises(UserError, match="'before' and 'after' are one object, and put_on has put a recipe on it"):
+    with pytest.raises(UserError, match="'before' and 'after' are one object with a recipe applied"):
         strobe.verify(policy, treated.infer, torch.ones(3), guard="largest_error<=1")

@@ -99,13 +99,13 @@ def test_many_dimensions_share_one_entry_of_the_legend():
 
 def test_a_broken_candidate_comes_before_those_that_hold():
     many = [sameness.Candidate(f"v{index}", make_agreement(joints(0.001)), guard=GUARD) for index in range(9)]
-    many[2] = sameness.Candidate("v2", make_agreement(joints(0.5)), guard=GUARD, broken="rms 0.5 σ > 0.02 σ")
+    many[2] = sameness.Candidate("v2", make_agreement(joints(0.5)), guard=GUARD, broken="RMS 0.5 σ, limit 0.02 σ")
     assert [one.name for one in sameness.focus(many)] == ["v2", "v7", "v8"]
-    many[8] = sameness.Candidate("v8", make_agreement(joints(0.5)), guard=GUARD, broken="rms 0.5 σ > 0.02 σ")
+    many[8] = sameness.Candidate("v8", make_agreement(joints(0.5)), guard=GUARD, broken="RMS 0.5 σ, limit 0.02 σ")
     said = sameness.answers(many, YARDSTICKS)
     assert len(said) == 8
-    assert [sentence.split()[0] for sentence in said[:6]] == ["v0", "v1", "v2", "v3", "v4", "v8"]
-    assert said[-2] == "The table has 3 more."
+    assert [sentence.split()[0] for sentence in said[:6]] == [f"`v{index}`" for index in (0, 1, 2, 3, 4, 8)]
+    assert said[-2] == "The table has 3 more variants."
 
 
 def test_of_observations_that_all_hold_a_share_may_still_be_wrong():

@@ -162,8 +162,8 @@ def test_the_headline_names_the_most_specific_big_part(parts: list[tuple[str, fl
 
 def test_the_answer_comes_first_and_findings_before_detail():
     text = console_text(runs.act())
-    places = [text.index(s) for s in ("Image backbone takes 68.", "69 % of the training", "Preprocessing is small",
-                                      "INFERENCE", "SAMPLES", "Machine:", "Ceiling:")]  # fmt: skip
+    places = [text.index(s) for s in ("The image backbone takes 68 %", "69 % of the training", "Preprocessing is small",
+                                      "INFERENCE", "SAMPLES", "Machine:", "Peak:")]  # fmt: skip
     assert places == sorted(places)
     text = markdown.render(kinds.document(runs.rtc()))
     places = [text.index(s) for s in ("**With RTC is slower", "## Findings", "## Comparison", "## Verdict",
@@ -173,8 +173,8 @@ def test_the_answer_comes_first_and_findings_before_detail():
 
 def test_notes_unseen_probes_stand_ins_and_warm_up_are_told():
     text = console_text(runs.act()) + console_text(runs.rtc())
-    for said in ("not seen: compiled decoder (runs inside a torch.compile region)", "3 warm-up samples cut, 40 used",
-                 "Stand-in: a local tokenizer", "drift: 1.2 %", "118 GFLOP/s float32", "torch 2.11.0"):  # fmt: skip
+    for said in ("not timed: compiled decoder (runs inside a torch.compile region)", "3 warm-up samples cut, 40 used",
+                 "Placeholder: a local tokenizer", "drift: 1.2 %", "118 GFLOP/s float32", "torch 2.11.0"):  # fmt: skip
         assert said in text
 
 
@@ -191,5 +191,5 @@ def test_an_interrupted_run_says_so_at_the_top():
 def test_a_narrow_terminal_keeps_numbers_whole_and_says_what_it_left_out():
     text = console_text(runs.act(), width=70, force_terminal=True, color_system=None)
     assert "148.83 to 149.88" in text
-    assert "(no room here for: GFLOP, % of ceiling)" in text
+    assert "(no room here for: GFLOP, % of peak)" in text
     assert max(map(len, re.sub(r"\x1b\[[0-9;]*m", "", text).splitlines())) <= 70

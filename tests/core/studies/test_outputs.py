@@ -14,7 +14,7 @@ def test_small_outputs_are_kept_whole_and_without_the_warm_up():
         for name in ("a", "b"):
             outputs.add(name, torch.full((1, 3), float(index)))
     assert [int(chunk[0, 0]) for chunk in outputs.aligned_values(1)["b"]] == [1, 2, 3]
-    assert outputs.note == ""
+    assert outputs.note is None
 
 
 def test_large_outputs_are_drawn_from_alike_and_it_is_said(monkeypatch):

@@ -1,4 +1,4 @@
-"""What a family of policies or backbones has or has not: a record for each thing that others need to know of it.
+"""Capabilities of a family of policies or backbones: a record for each one that others need to know.
 
 A family lists those that it has. `Family.get` returns one, or None. A `Facts` has usual values where a record says
 nothing: its ``of`` returns these for a family without it.
@@ -27,8 +27,8 @@ class Capability:
     """One thing that a family has or has not."""
 
 
-class Having(Protocol):
-    """What has capabilities: a family."""
+class SupportsCapabilities(Protocol):
+    """A family, which has capabilities."""
 
     def get(self, kind: type[C]) -> C | None:
         """Return its capability of this kind; None without one."""
@@ -39,7 +39,7 @@ class Facts(Capability):
     """Facts about a family, with usual values for what its record does not say."""
 
     @classmethod
-    def from_family(cls, family: Having | None) -> Self:
+    def from_family(cls, family: SupportsCapabilities | None) -> Self:
         """Return those of ``family``; the usual ones for one without them, and where a type has no record."""
         return (family.get(cls) if family is not None else None) or cls()
 
@@ -165,7 +165,7 @@ class Backbone(Capability):
 
 @dataclass(frozen=True)
 class InputFacts(Facts):
-    """What a policy is fed.
+    """The inputs of a policy.
 
     Args:
         arm: the synthetic robot that feeds it.
@@ -221,7 +221,7 @@ class Calls(Facts):
 
 @dataclass(frozen=True)
 class Unregistered(Facts):
-    """What a policy holds besides its parameters and buffers.
+    """The state of a policy besides its parameters and buffers.
 
     Args:
         outside: policy → modules that it holds but does not register: they are filled with weights and counted as its

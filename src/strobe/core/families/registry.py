@@ -189,7 +189,7 @@ def find_package(module: str) -> tuple[str, str] | None:
 
     None for a module of Strobe, of LeRobot or of Python, and for one that no distribution has.
 
-    >>> package_of("strobe.core.subjects.act")
+    >>> find_package("strobe.core.subjects.act")
     """
     top = module.partition(".")[0]
     if top in OURS or top in sys.stdlib_module_names:

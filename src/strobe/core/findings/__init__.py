@@ -1,4 +1,4 @@
-"""Findings: rules that read an answer and say what was seen, why it matters, what to do and what that should buy.
+"""Findings: rules that read an answer and say what was found, why it matters, what to do and what that should gain.
 
 A rule is a pure function of an answer and the thresholds, and fires only on measured numbers.
 `strobe.core.findings.texts` makes one of a condition whose docstring has the finding's texts. `strobe.core.kinds` says

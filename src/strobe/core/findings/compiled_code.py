@@ -15,12 +15,13 @@ PROBES = "strobe/core/timeline/"  # the files that stand around a timed part
 
 @finding("graph-breaks", "warning")
 def graph_breaks(result: Result, _: Thresholds) -> Found:
-    """The compiled code of '{name}' stops at {breaks} line{breaks:plural}.
+    """The compiled code of {name:name} stops at {breaks} line{breaks:plural}.
 
     Seen: {shown}.
-    Why: At each, Python runs and starts the next graph. Nothing is fused across it, and a device may wait there.
-    Do: {do}TORCH_LOGS=graph_breaks prints the calls that lead there. A part without such lines can be compiled alone:
-        compile.part=PATH beside compile=default.
+    Why: At each of these lines Python runs and starts the next graph. Nothing is fused across it, and a device may
+        wait.
+    Do: {do}TORCH_LOGS=graph_breaks prints the calls that lead there. To compile a part without such lines alone, add
+        compile.part=PATH to compile=default.
     """
     for name, seen in _compilations(result):
         if cuts := list({place.where: place for place in seen.select_places("graph break", "not compiled")}.values()):
@@ -31,10 +32,10 @@ def graph_breaks(result: Result, _: Thresholds) -> Found:
 
 @finding("recompiles", "warning")
 def recompiles(result: Result, _: Thresholds) -> Found:
-    """Code of '{name}' is compiled again {when}.
+    """Code of {name:name} is compiled again {when}.
 
     Seen: {shown}; {late} of these in measured calls.
-    Why: Each compilation stops a call, for seconds or minutes. From the limit on, what is not compiled runs unchanged.
+    Why: Each compilation stops a call for seconds or minutes. Past the limit, code without a compilation runs eagerly.
     Do: {do} TORCH_LOGS=recompiles prints each guard that fails.
     """
     for name, seen in _compilations(result):
@@ -42,17 +43,17 @@ def recompiles(result: Result, _: Thresholds) -> Found:
             late, limit = sum(place.late for place in hit), next((place.limit for place in hit if place.limit), "")
             do = "Give these inputs one shape, such as prompts of one length, or compile with dynamic=True."
             if all(place.where.startswith(PROBES) for place in hit):
-                do = "These are Strobe's probes, on parts between graph breaks: a smaller --depth has fewer."
+                do = "These are Strobe's probes, on parts between graph breaks. A smaller --depth has fewer."
             when = f"until {limit} is reached" if limit else "after the warm-up"
             yield {"late": late, "limit": limit}, {"name": name, "shown": _list_places(hit), "when": when, "do": do}
 
 
 @finding("cuda-graph-skipped", "warning")
 def skipped_graphs(result: Result, _: Thresholds) -> Found:
-    """Compiled code of '{name}' was not captured in a CUDA graph.
+    """Compiled code of {name:name} was not captured in a CUDA graph.
 
     Seen: {shown}.
-    Why: Without the graph the host launches each kernel by itself, which is what the mode was chosen to spare.
+    Why: Without the graph the host launches each kernel by itself. The mode was chosen to avoid that.
     Do: Fix the reason, or compile in the default mode. On a policy, `strobe optimize` also tries Strobe's own graphs.
     """
     for name, seen in _compilations(result):

@@ -1,4 +1,4 @@
-"""Rules on the levers of training: what each bought, whether it still trains the same, and its flag in LeRobot."""
+"""Rules on the levers of training: the gain of each, whether it still trains the same, and its flag in LeRobot."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ FOR_MEMORY = ("accumulate", "checkpointing")  # levers that save memory, not tim
 
 @finding("lever-{names}-pays", "good")
 def pays(result: CompareResult, _: Thresholds) -> Found:
-    """{comparison.candidate} makes the training step {gain_share:percent} shorter.
+    """{comparison.candidate:name} makes the training step {gain_share:percent} shorter.
 
-    Seen: {now:ms} against {then:ms}: {least:percent} to {most:percent} at {interval.level:percent},
-        {comparison.verdict.pairs} pairs. {same}
-    Why: Training takes as many steps as before, and each step is shorter, if the data comes fast enough.
+    Seen: {now:ms} instead of {then:ms}: {least:percent} to {most:percent} less ({interval.level:percent} CI,
+        {comparison.verdict.pairs} pairs). {same}
+    Why: Training takes as many steps as before. Each step is shorter, if the data loads fast enough.
     Do: In lerobot-train: {flags}.
     Gain: measured: {slow} became {fast}
     """
@@ -50,9 +50,9 @@ def pays(result: CompareResult, _: Thresholds) -> Found:
 def ineffective_levers(result: CompareResult, _: Thresholds) -> Found:
     """{count} no time in this training step.
 
-    Seen: {seen} (Change of the step's time.)
-    Why: A lever saves time only where the time goes. Here it goes elsewhere, or this machine has no fast way for the
-        lever.
+    Seen: {seen} (Change of the step time, with its CI.)
+    Why: A lever saves time only in the work that it speeds up. Here the time goes elsewhere, or this machine has no
+        fast kernel for it.
     Do: Do not use them, or measure again on the machine and at the batch size of the training.
     """
     flat, slow = [], []
@@ -65,7 +65,7 @@ def ineffective_levers(result: CompareResult, _: Thresholds) -> Found:
         elif comparison.verdict.kind == "slower":
             slow.append(lever)
     if flat or slow:
-        seen = [f"No difference shown: {', '.join(flat)}."] if flat else []
+        seen = [f"No clear difference: {', '.join(flat)}."] if flat else []
         seen += [f"Slower: {', '.join(slow)}."] if slow else []
         words = {"count": _count_levers(len(flat) + len(slow)), "seen": " ".join(seen)}
         yield {"without_effect": float(len(flat)), "slower": float(len(slow))}, words
@@ -73,11 +73,11 @@ def ineffective_levers(result: CompareResult, _: Thresholds) -> Found:
 
 @finding("lever-{names}-turns-gradient", "warning")
 def direction(result: CompareResult, _: Thresholds) -> Found:
-    """{comparison.candidate} changes the gradient: cosine {cosine:.4f} to {comparison.baseline}.
+    """{comparison.candidate:name} changes the gradient: cosine {cosine:.4f} to {comparison.baseline:name}.
 
     Seen: {loss}{noise}
-    Why: That is more than rounding causes if the numbers fit the format, and more than other noise causes. The training
-        goes to another result, or hardly learns.
+    Why: The change is larger than rounding if the numbers fit the format, and larger than another noise draw. Training
+        may reach another result, or hardly learn.
     Do: Train a few thousand steps both ways, and compare the losses, before you rely on it.
     """
     for comparison, _before, after in _lever_comparisons(result):
@@ -85,13 +85,13 @@ def direction(result: CompareResult, _: Thresholds) -> Found:
         if same is not None and _has_turned_gradient(same):
             names, loss, noise = "-".join(_levers(after)), _loss(same), ""
             if same.seed_cosine is not None:
-                noise = f" Two seeds of {comparison.baseline} have a cosine of {same.seed_cosine:.4f}."
+                noise = f" Two seeds of {units.quoted(comparison.baseline)} have a cosine of {same.seed_cosine:.4f}."
             yield {"cosine": same.cosine, "loss_error": same.loss_error}, locals()
 
 
 @finding("float16-needs-scaler", "{level}")
 def range_of_float16(result: CompareResult, _: Thresholds) -> Found:
-    """{candidate}: float16 needs its loss scaler here.
+    """{candidate:name} needs a loss scaler for float16.
 
     Seen: Without one, {lost}.
     Why: float16 has no numbers below 6e-8 and none above 65504. A scaler lifts small gradients. It cannot help numbers
@@ -117,10 +117,10 @@ def range_of_float16(result: CompareResult, _: Thresholds) -> Found:
     ("accumulation-saves", "accumulation-saves-nothing", "checkpointing-saves", "checkpointing-saves-nothing"),
 )
 def accumulation(result: CompareResult, _: Thresholds) -> Found:
-    """Memory that micro-batches and checkpoints save, and their price in time.
+    """Memory that micro-batches and checkpoints save, and their cost in time.
 
-    Title: {comparison.candidate} {does} {more} time
-    Seen: Peak {peak} against {peak_before}; {now:ms} against {then:ms} for the same effective batch.
+    Title: {comparison.candidate:name} {does} {more} time
+    Seen: Peak {peak} instead of {peak_before}; {now:ms} instead of {then:ms} for the same effective batch.
     Why: {why}
     Do: {do}
     """
@@ -128,12 +128,12 @@ def accumulation(result: CompareResult, _: Thresholds) -> Found:
         held, now = _peak(before), _peak(after)
         pulled = _levers(after)
         alone = len(pulled) == 1 and pulled[0] in FOR_MEMORY
-        if not alone or not held or not now or comparison.verdict.kind == "too noisy":
+        if not alone or not held or not now or comparison.verdict.kind == "inconclusive":
             continue
         saved, time = 1 - now / held, comparison.verdict.ratio - 1
         kind = "accumulation" if pulled == ["accumulate"] else "checkpointing"
         why, worth = _FOR_MEMORY[kind]
-        rule, does, do = f"{kind}-saves-nothing", "saves no memory here, and takes", "Do not use it."
+        rule, does, do = f"{kind}-saves-nothing", "saves no memory here and takes", "Do not use it."
         if saved >= MIN_MEMORY_SAVED:
             flag = next((each.lerobot_flag for each in after.traits.treatments if each.key == pulled[0]), "")
             rule, does, do = f"{kind}-saves", f"takes {percent(saved)} less memory and", worth.format(flag=flag)
@@ -199,7 +199,7 @@ def _same(same: GradientAgreement | None) -> str:
 def _loss(same: GradientAgreement) -> str:
     if same.loss is None or same.baseline_loss is None or same.loss_error is None:
         return "The loss is infinite or not a number."
-    losses = f"{significant(same.loss, 5)} against {significant(same.baseline_loss, 5)}"
+    losses = f"{significant(same.loss, 5)} instead of {significant(same.baseline_loss, 5)}"
     return f"The loss is {losses} ({percent(same.loss_error)} apart)."
 
 

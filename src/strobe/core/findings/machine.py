@@ -39,9 +39,9 @@ SHORT = {"bfloat16": "bf16", "float16": "fp16"}  # dtypes as --precision calls t
 # glibc's names (mallopt(3)): 64 GiB until memory is given back, and 256 MiB of address space at a time.
 IN_ENVIRONMENT = "MALLOC_MMAP_MAX_=0 MALLOC_TRIM_THRESHOLD_=68719476736 MALLOC_TOP_PAD_=268435456"
 KEEP_MEMORY = (
-    "On Linux: `strobe compare --variant 'kept: memory=kept'` judges it. `strobe optimize` uses it if it saves "
-    f"time, and a recipe contains it. For lerobot-rollout or another program without a recipe, put {IN_ENVIRONMENT} "
-    "before the command."
+    "On Linux, measure the fix with `strobe compare --variant 'kept: memory=kept'`. `strobe optimize` applies it if it "
+    "saves time, and writes it into the recipe. For a program without a recipe, put this before the command: "
+    f"{IN_ENVIRONMENT}."
 )
 
 
@@ -49,12 +49,12 @@ KEEP_MEMORY = (
 def host_bound(result: Result, _: Thresholds) -> Found:
     """The device waits for the host in the {measurement.phase}.
 
-    Seen: The parts take {host_ms:ms} on the host and {device_ms:ms} on {result.machine.device_name}, waiting included,
-        in '{measurement.name}'.
-    Why: If the device is the limit, the host runs ahead of it. Here Python and kernel launches set the pace. A faster
-        device would change nothing.
+    Seen: The parts of {measurement.name:name} take {host_ms:ms} on the host and {device_ms:ms} on
+        {result.machine.device_name}, waiting included.
+    Why: If the device were the limit, the host would run ahead of it. Here Python and kernel launches set the pace, so
+        a faster device would change nothing.
     Do: Try {graphs}; --operators shows the gaps.
-    Gain: not known before you try it: events do not separate waiting from working
+    Gain: unknown before you try it: events do not separate waiting from work
     """
     for measurement in examined_measurements(result):
         parts, graphs = host_and_device(measurement), CUDA_GRAPHS
@@ -64,7 +64,7 @@ def host_bound(result: Result, _: Thresholds) -> Found:
 
 
 def memory_churn(result: Result, _: Thresholds) -> Iterator[Finding]:
-    """Tensors whose memory is given back to the kernel and fetched again, page by page, on every call."""
+    """Memory of tensors that goes back to the operating system and is fetched again, page by page, on every call."""
     for measurement in examined_measurements(result):
         kernel, faults = measurement.memory.kernel_ms, measurement.memory.page_faults
         if kernel is None or faults is None or measurement.clock == "device":
@@ -74,8 +74,8 @@ def memory_churn(result: Result, _: Thresholds) -> Iterator[Finding]:
         if share >= MIN_KERNEL_SHARE and faults >= MIN_PAGE_FAULTS:
             saved = min(share, 1.0)
             seen = (
-                f"{ms(kernel)} of kernel time over {threads} threads and {faults:,} page faults "
-                f"({faults * 4096 / 2**20:,.0f} MiB) in every iteration of '{measurement.name}' ({ms(whole)})."
+                f"{ms(kernel)} of operating-system time over {threads} threads and {faults:,} page faults "
+                f"({faults * 4096 / 2**20:,.0f} MiB) in every call of '{measurement.name}' ({ms(whole)})."
             )
             gain = (
                 f"about {percent(saved)}: without kernel time the {measurement.phase} would go from {ms(whole)} to "
@@ -87,11 +87,11 @@ def memory_churn(result: Result, _: Thresholds) -> Iterator[Finding]:
 
 @finding("memory-churn", "warning")
 def churn(what: str, share: float, seen: str, do: str, gain: str, evidence: Evidence) -> Found:
-    """The {what} spends {share:percent} of its time in the kernel, fetching memory.
+    """The {what} spends {share:percent} of its time on page faults of the operating system.
 
     Seen: {seen}
-    Why: When a tensor is freed, the C library gives its large buffer back to the kernel. It fetches a buffer again for
-        the next tensor, and the kernel zeroes and maps each page again.
+    Why: The C library gives the buffer of each freed large tensor back to the operating system. For the next tensor it
+        fetches a buffer again, and the operating system zeroes and maps each page again.
     Do: {do}
     Gain: {gain}
     """
@@ -100,13 +100,14 @@ def churn(what: str, share: float, seen: str, do: str, gain: str, evidence: Evid
 
 @finding("below-ceiling", "info")
 def ceiling_gap(result: Result, thresholds: Thresholds) -> Found:
-    """{part} reaches {ceiling_share:percent} of this machine's ceiling.
+    """The {part} reaches {ceiling_share:percent} of this machine's peak.
 
-    Seen: It takes {part_ms:ms}, {share:percent} of '{measurement.name}'. Its arithmetic would take {at_ceiling:ms} at
-        the measured ceiling.
-    Why: Something other than arithmetic limits it: reading weights, launches, small shapes, or copies.
-    Do: --operators shows which of them. Larger batches, compilation and smaller data types each remove one of them.
-    Gain: at most: at the ceiling the {measurement.phase} would go from {whole:ms} to {rest:ms} (computed)
+    Seen: The {part} takes {part_ms:ms}, {share:percent} of {measurement.name:name}. Its arithmetic would take
+        {at_ceiling:ms} at the measured peak.
+    Why: The limit is not arithmetic but reading weights, launches, small shapes, or copies.
+    Do: Repeat with --operators to see the cause. Compilation removes launches, smaller data types reduce the reading of
+        weights, and a larger batch helps small shapes.
+    Gain: at most: at the peak the {measurement.phase} would go from {whole:ms} to {rest:ms} (computed)
     """
     for measurement in examined_measurements(result):
         whole = whole_ms(measurement)
@@ -121,15 +122,15 @@ def ceiling_gap(result: Result, thresholds: Thresholds) -> Found:
 
 @finding("single-precision", "warning")
 def single_precision(result: Result, thresholds: Thresholds) -> Found:
-    """{part} computes in float32, though the weights are mostly {half}.
+    """The {part} computes in float32, although the weights are mostly {half}.
 
-    Seen: {single:percent} of its {gflop:figures} GFLOP, in {took:ms} of '{measurement.name}'. Here a large product runs
-        at {slow_rate} GFLOP/s in float32 and {fast_rate} in {half}.
+    Seen: {single:percent} of the part's {gflop:figures} GFLOP, in {took:ms} of {measurement.name:name}. Here a large
+        product runs at {slow_rate} GFLOP/s in float32 and {fast_rate} GFLOP/s in {half}.
     Why: A cast to float32 before a part makes every product in the part run at the slower rate.
     Do: `strobe compare --precision {short}` shows how much time the whole policy in {half} saves, and how far its
-        actions move. --variant 'NAME: precision=…, precision.part=MODULE' shows that for one part.
+        actions change. --variant 'NAME: precision={short}, precision.part=MODULE' shows that for one part.
     Gain: at most: at {half}'s rate the {measurement.phase} would go from {whole:ms} to {rest:ms} (computed from the
-        ceilings)
+        measured peaks)
     """
     # A part's FLOP, time and share of the ceiling give the ceiling that its share is of. This lies between those of
     # float32 and of half precision as the part's FLOP do.
@@ -165,13 +166,13 @@ def single_precision(result: Result, thresholds: Thresholds) -> Found:
 def half_slower(result: Result, thresholds: Thresholds) -> Found:
     """The {measurement.phase} computes in {half}, in which this machine is slower.
 
-    Seen: Here a large product runs at {half_rate} GFLOP/s in {half} and at {wide_rate} in float32; {count} GFLOP of
-        '{measurement.name}' ({whole:ms}) are in {half}.
-    Why: A CPU may have instructions for 16 bits that take longer. Weights in 16 bits then save memory, and no time.
+    Seen: Here a large product runs at {half_rate} GFLOP/s in {half} and at {wide_rate} GFLOP/s in float32; {count}
+        GFLOP of {measurement.name:name} ({whole:ms}) are in {half}.
+    Why: The CPU's 16-bit instructions may be slower. Weights in 16 bits then save memory, but no time.
     Do: `strobe compare --precision fp32` shows how much time the whole policy in float32 saves. If two copies of the
         weights do not fit into memory, --variant 'NAME: precision=fp32, precision.part=MODULE' takes one part.
     Gain: about {gain_share:percent}: at float32's rate the {measurement.phase} would go from {whole:ms} to {rest:ms}
-        (computed from the ceilings)
+        (computed from the measured peaks)
     """
     gflops = result.machine.ceiling.gflops
     wide = gflops.get("float32", 0.0)
@@ -192,13 +193,13 @@ def half_slower(result: Result, thresholds: Thresholds) -> Found:
 
 @finding("several-nodes", "info")
 def several_nodes(result: Result, _: Thresholds) -> Found:
-    """{machine.threads} threads lie on {machine.nodes} memory nodes (NUMA).
+    """{machine.threads} threads use {machine.nodes} memory nodes (NUMA).
 
     Seen: {machine.cores} processors on {machine.nodes} nodes.
     Why: A thread waits longer for weights that lie on another node. A call on one observation has little work for many
         threads, and may be faster on one node.
-    Do: Run the command again with `numactl --cpunodebind=0 --membind=0` before it, and compare both runs: `strobe diff
-        RUN RUN`.
+    Do: Put `numactl --cpunodebind=0 --membind=0` before the command, run it again, and compare both runs with `strobe
+        diff RUN RUN`.
     """
     machine = result.machine
     if machine.device.startswith("cpu") and machine.nodes >= 2 and machine.threads * machine.nodes > machine.cores:
@@ -207,9 +208,9 @@ def several_nodes(result: Result, _: Thresholds) -> Found:
 
 @finding("mps-{name}", "{level}")
 def apple(result: Result, _: Thresholds) -> Found:
-    """{name} takes {part_ms:ms}: {judgement} for MPS.
+    """The {name} takes {part_ms:ms}: {judgement} for MPS.
 
-    Seen: {part_ms:ms} of {whole:ms} in '{measurement.name}'.
+    Seen: {part_ms:ms} of {whole:ms} in {measurement.name:name}.
     Why: On Apple silicon up to {good_ms:ms} is good and over {poor_ms:ms} poor (the RTC profiling toolkit, for this
         policy).
     Do: {do}
@@ -225,7 +226,7 @@ def apple(result: Result, _: Thresholds) -> Found:
             level, judgement, do, gain = "good", "good", "", ""
             if component.ms > good:
                 level, judgement = ("warning", "poor") if component.ms > poor else ("info", "acceptable")
-                do = "Find the biggest part, and check that it ran on the device."
+                do = "Find the biggest part, and check that it runs on the device."
                 gain = free(measurement, component.share)
             yield {"part_ms": component.ms, "good_ms": good, "poor_ms": poor}, locals()
 
@@ -234,12 +235,12 @@ def apple(result: Result, _: Thresholds) -> Found:
 def gap_costs(result: BreakdownResult, _: Thresholds) -> Found:
     """At the robot's pace a call takes {ratio:more} longer than back to back.
 
-    Seen: {slow:ms} {every}, {fast:ms} back to back: {ratio:more} [{low:more}, {high:more}] more, from
-        {gap.verdict.pairs:,} pairs.
-    Why: A benchmark without gaps promises a latency that the robot does not get. While nothing runs, clocks fall and
-        caches lose their content.
+    Seen: {slow:ms} {every}, {fast:ms} back to back: {ratio:more} [{low:more}, {high:more}] more, {gap.verdict.pairs:,}
+        pairs.
+    Why: A benchmark without gaps promises a latency that the robot does not get. In the gaps clocks fall and caches
+        lose their content.
     Do: {do}
-    Gain: at most down to {fast:ms} a call, as measured back to back
+    Gain: at best {fast:ms} per call, as measured back to back
     """
     gap = result.gap
     if gap is None or not {gap.baseline, gap.candidate} <= {m.name for m in result.measurements}:
@@ -261,13 +262,13 @@ def steadier_clocks(machine: Machine) -> str:
         governor = machine.power.get("governor", "")
         if governor == "performance":
             steps.append(
-                "The CPU's governor is 'performance' already. Deep sleep states may still cost time: sudo cpupower "
+                "The CPU's governor is already 'performance'. Deep sleep states may still cost time: sudo cpupower "
                 "idle-set -D 10 switches them off."
             )
         else:
             now = f" (it is '{governor}')" if governor else ", if this machine has one"
             steps.append(f"Set the CPU's governor{now}: sudo cpupower frequency-set -g performance.")
-    steps.append("Then measure again. If nothing changes, plan with the figure at the robot's pace.")
+    steps.append("Then measure again. If nothing changes, plan with the time at the robot's pace.")
     return " ".join(steps)
 
 

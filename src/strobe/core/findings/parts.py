@@ -20,13 +20,13 @@ SMALL_BACKBONE = 0.5  # share of a training forward: under it batch expansion ha
 MAX_PREPROCESSING_SHARE = 0.2  # share of an inference (the RTC profiling toolkit's experience)
 MIN_POLICY_SHARE = 0.7  # share of an inference (the RTC profiling toolkit: 70 to 90 % is usual)
 
-# What to try on a part, where its name says what it does; the flags are Strobe's.
+# Advice on a part by its name; the flags are Strobe's.
 LEVERS = {
-    "denoise step": "Compare fewer denoising steps. They change the actions, so look at the agreement too.",
-    "backbone": "Feed fewer or smaller images, or a smaller backbone.",
-    "image encoder": "Feed fewer or smaller images, or a smaller encoder.",
-    "vision tower": "Feed fewer cameras: each camera is a pass through the tower.",
-    "prefix KV cache": "Feed fewer cameras or a shorter prompt: the prefix's length sets its cost.",
+    "denoise step": "Compare fewer denoising steps. They change the actions, so check the action drift too.",
+    "backbone": "Use fewer or smaller images, or a smaller backbone.",
+    "image encoder": "Use fewer or smaller images, or a smaller encoder.",
+    "vision tower": "Use fewer cameras: each camera is a pass through the tower.",
+    "prefix KV cache": "Use fewer cameras or a shorter prompt: the length of the prefix sets its cost.",
 }
 MEASURE_WAYS = "The share says nothing about packing all delays into one sequence. "
 HAS_WAYS = (
@@ -42,10 +42,10 @@ HAS_NO_WAYS = (
 
 @finding("biggest-part", "info")
 def biggest_part(result: Result, _: Thresholds) -> Found:
-    """{biggest.name} is {biggest.share:percent} of the {measurement.phase}.
+    """The {biggest.name} takes {biggest.share:percent} of the {measurement.phase}.
 
-    Seen: {biggest.ms:ms}{times} of {whole:ms} in '{measurement.name}'.
-    Why: A change elsewhere can save no more than the rest of the time.
+    Seen: {biggest.ms:ms}{times} of {whole:ms} in {measurement.name:name}.
+    Why: A change elsewhere saves at most the rest of the time.
     Do: {do}
     Gain: {gain}
     """
@@ -54,17 +54,17 @@ def biggest_part(result: Result, _: Thresholds) -> Found:
         if parts and top(measurement, "model") is None:  # a backbone's blocks say more than its one big part
             biggest = max(parts, key=lambda part: part.share)
             times = f" in {biggest.calls:g} calls" if biggest.calls > 1 else ""
-            do = LEVERS.get(biggest.name, "Start here: --depth=2 shows its blocks.")
+            do = LEVERS.get(biggest.name, "Start here: repeat with --depth=2 to see its blocks.")
             gain = free(measurement, biggest.share)
             yield {"part": biggest.name, **part_evidence(biggest, measurement)}, locals()
 
 
 @finding("backbone-{size}", "{level}", ("backbone-dominates", "backbone-small", "backbone-undecided"))
 def backbone_share(result: Result, thresholds: Thresholds) -> Found:
-    """The backbone is {share:percent} of the training forward: {answer}.
+    """The backbone takes {share:percent} of the training forward pass: {answer}.
 
-    Seen: {backbone_ms:ms} of {forward_ms:ms}, without preprocessing. The rule of thumb of the batch-expansion benchmark
-        says viable from {thresholds.backbone_dominates:percent}, reconsider under
+    Seen: {backbone_ms:ms} of {forward_ms:ms}, without preprocessing. By the rule of thumb of the batch-expansion
+        benchmark it is viable from {thresholds.backbone_dominates:percent}; reconsider it under
         {SMALL_BACKBONE:percent}.
     Why: Batch expansion encodes the images once and runs the rest once per delay.
     Do: {do}
@@ -93,13 +93,13 @@ def backbone_share(result: Result, thresholds: Thresholds) -> Found:
 
 @finding("preprocessing-heavy", "warning")
 def preprocessing(result: Result, _: Thresholds) -> Found:
-    """Preprocessing is {share:percent} of the inference.
+    """Preprocessing takes {share:percent} of the inference.
 
     Seen: {part_ms:ms} of {whole_ms:ms}; under {MAX_PREPROCESSING_SHARE:percent} is usual (the RTC profiling toolkit's
         experience).
-    Why: It delays every chunk.
+    Why: Preprocessing delays every chunk.
     Do: Lower the cameras' resolution, or leave out cameras that the policy does not need. An accelerator can preprocess
-        too: --variant 'there: preprocessing=device'. --depth=2 shows the steps.
+        too: --variant 'on device: preprocessing=device'. --depth=2 shows the steps.
     Gain: {gain}
     """
     for measurement in examined_measurements(result, "inference"):
@@ -111,11 +111,11 @@ def preprocessing(result: Result, _: Thresholds) -> Found:
 
 @finding("policy-share-low", "info")
 def policy_share(result: Result, _: Thresholds) -> Found:
-    """The policy is only {share:percent} of the inference.
+    """The policy takes only {share:percent} of the inference.
 
     Seen: {part_ms:ms} of {whole_ms:ms}; 70 to 90 % is usual (the RTC profiling toolkit's experience).
     Why: The work around the policy takes a large part of the time.
-    Do: Look at pre- and postprocessing with --depth=2 before changing the policy.
+    Do: Look at pre- and postprocessing with --depth=2 before you change the policy.
     Gain: {gain}
     """
     for measurement in examined_measurements(result, "inference"):

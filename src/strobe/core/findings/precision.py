@@ -1,4 +1,4 @@
-"""Rules on the precisions compared: what a lower one bought, and what it did to the outputs."""
+"""Rules on the precisions compared: the time that a lower one saves, and its effect on the outputs."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ from collections.abc import Iterator
 from strobe.core.findings.machine import HALF_FASTER
 from strobe.core.findings.texts import Found, finding
 from strobe.core.findings.thresholds import Thresholds
-from strobe.core.findings.view import compared_measurements, ms, percent, sigma, subtract_share, whole_ms
+from strobe.core.findings.view import compared_measurements, ms, sigma, subtract_share, whole_ms
+from strobe.core.results import units
 from strobe.core.results.agreement import Agreement
 from strobe.core.results.answer import CompareResult
 from strobe.core.results.comparison import Comparison
@@ -45,9 +46,9 @@ def _fast(comparison: Comparison, before: Measurement, after: Measurement) -> Fo
     """{name} is {times}: {judgement}.
 
     Seen: {seen}
-    Why: From {GOOD_SPEED_UP:g} × on, the use of the arithmetic units is good; above {EXCELLENT_SPEED_UP:g} × it is
-        excellent (a profiling guide's rule of thumb).
-    Do: Use it if the outputs allow it: see below how far they differ.
+    Why: From {GOOD_SPEED_UP:g} × the use of the arithmetic units is good, above {EXCELLENT_SPEED_UP:g} × excellent
+        (rule of thumb of a profiling guide).
+    Do: Use {name} if the change of the outputs is acceptable: see the table on outputs.
     Gain: measured: {then:ms} became {now:ms}
     """
     least, most = 1 / comparison.verdict.interval.high, 1 / comparison.verdict.interval.low
@@ -58,7 +59,7 @@ def _fast(comparison: Comparison, before: Measurement, after: Measurement) -> Fo
 
 @finding("precision-{name}-slow", "info")
 def _slow(result: CompareResult, comparison: Comparison, before: Measurement, after: Measurement) -> Found:
-    """{name} is {times}: under {GOOD_SPEED_UP:g} ×.
+    """{name} is only {times}.
 
     Seen: {seen}
     Why: {why}{parts}
@@ -71,12 +72,12 @@ def _slow(result: CompareResult, comparison: Comparison, before: Measurement, af
     measured = bits != "float32" and wide > 1e-6 and 1e-6 < narrow < 1e12
     if measured and narrow < HALF_FASTER * wide:
         rates = f"{significant(wide, 4)} GFLOP/s in float32 and {significant(narrow, 4)} in {bits}"
-        why = f"This machine has no fast units for it: a large product runs at {rates}."
+        why = f"This machine has no fast units for {name}: a large product runs at {rates}."
         do = f"Use another precision, or another machine. Here {name} saves memory, not time."
         gain = ""
     else:
         rate = f" A large product in {bits} is {significant(narrow / wide)} × as fast here." if measured else ""
-        why = f"The limit is not the arithmetic. It is the host's launches or the memory's bandwidth.{rate}"
+        why = f"The limit is not arithmetic but the host's launches or the memory bandwidth.{rate}"
         least = subtract_share(whole_ms(before), 1 - 1 / GOOD_SPEED_UP)
         gain = f"at {GOOD_SPEED_UP:g} × the {before.phase} would take {ms(least)} (computed)"
         do = "Try --compile, and look for gaps with --operators. With a larger batch arithmetic becomes the limit."
@@ -87,11 +88,11 @@ def _slow(result: CompareResult, comparison: Comparison, before: Measurement, af
 
 @finding("precision-{name}-inaccurate", "warning")
 def accuracy(result: CompareResult, _: Thresholds) -> Found:
-    """{name} changes the outputs: {moved} {comparison.baseline}.
+    """{name} changes the {same.of} too much: {moved} {comparison.baseline:name}.
 
     Seen: {errors}, over {same.observations} observations with the same noise.{note}
-    Why: In a model whose numbers fit the format, rounding stays {usual}. float16 overflows beyond 65504. bfloat16 has
-        three significant digits.
+    Why: If a model's numbers fit the format, rounding stays {usual}. float16 overflows beyond 65504. bfloat16 has three
+        significant digits.
     Do: Lower the precision of one part at a time: --variant 'NAME: precision=bf16, precision.part=MODULE'.
     """
     for comparison, _before, after in _lower(result):
@@ -113,7 +114,7 @@ def _describe_change(same: Agreement) -> str:
     if same.rms is None or same.not_finite:
         return f"cosine {same.cosine:.4f} to"
     worst = "channel" if same.of == "features" else "dimension"
-    return f"the {same.of} are {sigma(same.rms)} (RMS of the worst {worst}) from"
+    return f"{sigma(same.rms)} (RMS of the worst {worst}) from"
 
 
 def _errors(same: Agreement) -> str:
@@ -145,14 +146,14 @@ def _lower(result: CompareResult) -> Iterator[tuple[Comparison, Measurement, Mea
 
 
 def _times(comparison: Comparison) -> str:
-    return f"{1 / comparison.verdict.ratio:.2f} × as fast as {comparison.baseline}"
+    return f"{1 / comparison.verdict.ratio:.2f} × as fast as {units.quoted(comparison.baseline)}"
 
 
 def _describe_speedup(comparison: Comparison, before: Measurement, after: Measurement) -> str:
     interval = comparison.verdict.interval
     return (
-        f"{ms(whole_ms(after))} against {ms(whole_ms(before))}; speed-up {1 / interval.high:.2f} to "
-        f"{1 / interval.low:.2f} at {percent(interval.level)}, {comparison.verdict.pairs} pairs."
+        f"{ms(whole_ms(after))} instead of {ms(whole_ms(before))}; speed-up {1 / interval.high:.2f} to "
+        f"{1 / interval.low:.2f} × ({100 * interval.level:.3g} % CI, {comparison.verdict.pairs} pairs)."
     )
 
 

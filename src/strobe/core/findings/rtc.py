@@ -25,6 +25,7 @@ from strobe.core.findings.view import (
     top,
     whole_ms,
 )
+from strobe.core.results import units
 from strobe.core.results.answer import CompareResult, Result
 from strobe.core.results.finding import Finding
 from strobe.core.results.measurement import Measurement
@@ -87,10 +88,10 @@ def unguided_counterpart(result: Result, guided: Measurement) -> Measurement | N
 def overhead(result: Result, _: Thresholds) -> Found:
     """RTC's guidance costs {overhead:percent} of base denoising: {judgement}.
 
-    Seen: RTC steps {step_ms:ms}, of which base denoising {base_ms:ms} and guidance {overhead_ms:ms} per chunk in
-        '{seen.measurement.name}'.{grown}
+    Seen: RTC steps take {step_ms:ms} per chunk in {seen.measurement.name:name}: {base_ms:ms} of base denoising and
+        {overhead_ms:ms} of guidance.{grown}
     Why: Up to {EXPECTED_OVERHEAD:percent} is expected, and over {POOR_OVERHEAD:percent} is poor (the RTC profiling
-        toolkit's experience). The benefit comes while the robot moves, not within one inference.
+        toolkit's experience). RTC pays off while the robot moves, not within one inference.
     Do: {do}
     Gain: {gain}
     """
@@ -123,9 +124,9 @@ def overhead(result: Result, _: Thresholds) -> Found:
 def autograd(result: Result, _: Thresholds) -> Found:
     """RTC's autograd correction is {share_of_base:percent} of base denoising.
 
-    Seen: {autograd_ms:ms} on {base_ms:ms} per chunk in '{seen.measurement.name}'.
+    Seen: {autograd_ms:ms} in addition to {base_ms:ms} per chunk in {seen.measurement.name:name}.
     Why: 5 to {EXPECTED_AUTOGRAD:percent} is expected (the RTC profiling toolkit's experience). In LeRobot 0.6.1 the
-        gradient does not pass through the denoiser, so it can be next to nothing.
+        gradient does not pass through the denoiser, so the correction can cost next to nothing.
     Do: {do}
     Gain: {gain}
     """
@@ -146,12 +147,12 @@ def graph(result: Result, _: Thresholds) -> Found:
     """RTC records an autograd graph that nothing uses.
 
     Seen: {grad_parameters:.0f} parameters require a gradient, and base denoising is {base_growth:percent}
-        ({grown_ms:ms}) slower under RTC in '{seen.measurement.name}'.
+        ({grown_ms:ms}) slower with RTC in {seen.measurement.name:name}.
     Why: RTC runs the denoiser under enable_grad. In LeRobot 0.6.1 the noisy actions require their gradient only after
         the denoiser ran, so the correction's gradient does not pass through it.
     Do: Call policy.requires_grad_(False) before inference, or compute the guidance in closed form (`strobe compare …
         --closed-form`). The actions stay the same, bit for bit.
-    Gain: at most: if all of the growth is the graph's, a chunk goes from {whole_ms:ms} to {without_ms:ms} (computed)
+    Gain: at most: if the graph causes all of it, a chunk goes from {whole_ms:ms} to {without_ms:ms} (computed)
     """
     for seen in guided_measurements(result):
         policy, whole = seen.measurement.traits.policy, whole_ms(seen.measurement)
@@ -189,8 +190,9 @@ def chunk_deadline(result: Result, thresholds: Thresholds) -> Iterator[Finding]:
             "ms_per_action": chunk / horizon,
         }
         numbers = (
-            f"A chunk takes {ms(chunk)}, {delay} ticks at {thresholds.control_hz:g} Hz, with an execution horizon of "
-            f"{horizon:.0f} actions: {ms(chunk / horizon)} per action in '{measurement.name}'."
+            f"A chunk of {units.quoted(measurement.name)} takes {ms(chunk)}, {delay} control ticks at "
+            f"{thresholds.control_hz:g} Hz. The execution horizon is {horizon:.0f} actions: {ms(chunk / horizon)} per "
+            "action."
         )
         if delay < horizon:
             yield from _timely_chunk(evidence, numbers, delay, horizon)
@@ -202,7 +204,7 @@ def chunk_deadline(result: Result, thresholds: Thresholds) -> Iterator[Finding]:
 
 @finding("rtc-in-time", "good")
 def _timely_chunk(evidence: Evidence, numbers: str, delay: int, horizon: float) -> Found:
-    """The chunk is ready in {delay} of {horizon:.0f} ticks.
+    """The chunk is ready in {delay} of {horizon:.0f} control ticks.
 
     Seen: {numbers}
     Why: The robot still has actions to execute when the next chunk arrives.
@@ -212,11 +214,11 @@ def _timely_chunk(evidence: Evidence, numbers: str, delay: int, horizon: float) 
 
 @finding("rtc-too-late", "warning")
 def _late_chunk(evidence: Evidence, numbers: str, delay: int, horizon: float, allowed_ms: float, chunk: float) -> Found:
-    """A chunk that is there after the robot has run through the execution horizon.
+    """A chunk that arrives after the robot has run through the execution horizon.
 
-    Title: A chunk comes too late for RTC: it takes {delay} ticks, and the execution horizon is {horizon:.0f}
+    Title: A chunk takes {delay} control ticks, more than the execution horizon of {horizon:.0f}
     Seen: {numbers}
-    Why: RTC guides the next chunk by actions of the current one. The robot runs out of these actions before it arrives.
+    Why: RTC guides the next chunk by actions of the current one. The robot runs out of these before the chunk arrives.
     Do: Make the chunk faster (--compile, fewer denoising steps), or take a larger --rtc.execution_horizon if the
         policy's chunk has room for it.
     Gain: a chunk of at most {allowed_ms:ms}, or a horizon of at least {enough} actions, is in time (computed)
@@ -227,11 +229,11 @@ def _late_chunk(evidence: Evidence, numbers: str, delay: int, horizon: float, al
 
 @finding("rtc-delay-short", "info")
 def _assumed_too_short(evidence: Evidence, numbers: str, delay: int, assumed: float) -> Found:
-    """RTC assumes a delay of {assumed:.0f} ticks; a chunk takes {delay}.
+    """RTC assumes a delay of {assumed:.0f} control ticks; a chunk takes {delay}.
 
     Seen: {numbers}
-    Why: RTC fixes the actions that the robot executes while the chunk is computed. With too short a delay the robot
-        jumps from chunk to chunk.
+    Why: RTC fixes the actions that the robot executes while the policy computes the chunk. If the assumed delay is too
+        short, the robot jumps from chunk to chunk.
     Do: Measure with --inference_delay={delay}. lerobot-rollout takes the delay from its own latencies.
     """
     yield {**evidence, "assumed_ticks": assumed}
@@ -241,9 +243,9 @@ def _assumed_too_short(evidence: Evidence, numbers: str, delay: int, assumed: fl
 def uncompiled_rtc(result: CompareResult, _: Thresholds) -> Found:
     """RTC is slower, and nothing is compiled.
 
-    Seen: {verdict.sentence}
-    Why: '{result.subject.kind}' can be compiled, which fuses the many small operations of guidance.
-    Do: Try --compile: it measures RTC off and on, eager and compiled.
+    Seen: {verdict.in_words}
+    Why: '{result.subject.kind}' can be compiled. That fuses the many small operations of guidance.
+    Do: Repeat with --compile: it measures RTC off and on, eager and compiled.
     Gain: not measured here; the RTC profiling toolkit measured 20 to 40 %
     """
     if not result.subject.compilable or any(m.traits.is_compiled for m in result.measurements):
@@ -257,18 +259,18 @@ def uncompiled_rtc(result: CompareResult, _: Thresholds) -> Found:
 
 @finding("delays-{way}", "{level}")
 def delay_training(result: CompareResult, thresholds: Thresholds) -> Found:
-    """'{way}': all {delays:g} delays cost {ratio:.2f} × a step with one random delay.
+    """All {delays:g} delays in one step ({way}) cost {ratio:.2f} × a step with one random delay.
 
-    Seen: {now:ms} against {then:ms}, ratio [{interval.low:.2f}, {interval.high:.2f}] at {level_percent:.3g} %;
+    Seen: {now:ms} instead of {then:ms}, ratio [{interval.low:.2f}, {interval.high:.2f}], {level_percent:.3g} % CI;
         {per_delay:.2f} × for each delay.{thumb}{attention}
-    Why: Drawing one random delay adds noise to the gradient. A step over all delays does not have that noise. It is
-        worth its time if the share of noise that it removes is larger than its extra cost.
+    Why: One random delay adds noise to the gradient, which a step over all delays does not have. Such a step pays off
+        if the share of noise that it removes is larger than its extra cost.
     Do: {do}
     Gain: measured: {delays:g} delays for {ratio:.2f} × the time, instead of {delays:g} ×
     """
     for comparison, before, after in compared_measurements(result):
         count, way = number(_delay_training(before).delays), _way(after)
-        if comparison.verdict.kind == "too noisy" or _way(before) != "sampled":
+        if comparison.verdict.kind == "inconclusive" or _way(before) != "sampled":
             continue
         if way not in ("expanded", "packed") or not count or count < 1:
             continue
@@ -277,7 +279,7 @@ def delay_training(result: CompareResult, thresholds: Thresholds) -> Found:
         level, do = "good" if cheap else "info", _next_step(str(way), _attention(after), cheap)
         now, then = whole_ms(after), whole_ms(before)
         unlike = _attention(before) != _attention(after)
-        attention = " The two differ in prefix_attention as well." if unlike else ""
+        attention = " The two also differ in prefix_attention." if unlike else ""
         evidence: Evidence = {"ratio": ratio, "delays": count, "per_delay": ratio / count}
         thumb, forward, backbone = "", top(before, "forward"), find(before, "backbone", inside="forward")
         if forward is not None and backbone is not None:
@@ -295,7 +297,7 @@ def _next_step(way: str, attention: object, cheap: bool) -> str:
         return f"Train with --policy.delay_training={way} --policy.prefix_attention={attention}."
     if way == "expanded":
         return "Compare it with 'packed', which computes the observation's tokens once for all delays."
-    return "At this size the delays' own blocks cost as much as the part that they share. Draw one delay per sample."
+    return "At this size each delay's own blocks cost as much as the shared part. Draw one delay per sample."
 
 
 def _delay_training(measurement: Measurement) -> DelayTraining:

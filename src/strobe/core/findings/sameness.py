@@ -1,4 +1,4 @@
-"""Rules on how alike treated and baseline actions are: defects, broken guards, and what the figures cannot show."""
+"""Rules on how far treatments change the actions: defects, exceeded limits, and faults that figures cannot show."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from strobe.core.results.agreement import Agreement, DimensionAgreement, Yardsti
 from strobe.core.results.answer import Guarded, Held, VerifyResult
 
 OFFSET_SHARE = 0.5  # mean error over RMS: from here on errors mostly point one way
-MIN_OFFSET_RMS = 0.01  # σ: an offset of smaller errors moves no robot
+MIN_OFFSET_RMS = 0.01  # σ: smaller offsets do not matter to a robot
 DROWNED_SHARE = 0.5  # share of another observation's effect on the actions: more is as large as that
-MIN_INPUT_RMS = 0.001  # σ by which another observation moves the actions of a policy that looks at it
+MIN_INPUT_RMS = 0.001  # σ: a policy that reacts to its input changes its actions by more than that
 
 _SHOWN = 3  # dimensions that a finding names
 UNSEEN = (
@@ -35,12 +35,12 @@ OF_OUTPUTS = "cosine>=0.999, largest_error<=0.001"  # guard of Python outputs; t
 
 @finding("exact-treatment-broken", "warning")
 def exact_broken(result: Guarded, _: Thresholds) -> Found:
-    """Defect: {name} must not change the actions, and does.
+    """Defect: {name:name} must not change the actions, but does.
 
-    Seen: Broken: {broken}.{far}
-    Why: An exact treatment does the same arithmetic. Its actions may differ by no more than another order of sums
-        causes. A larger difference is a fault of the treatment, of Strobe, or of a library that they use, and the robot
-        would act on it.
+    Seen: {broken:capital}.{far}
+    Why: An exact treatment does the same arithmetic. Its actions may differ by floating-point noise, as much as sums in
+        another order cause. A larger difference is a fault of the treatment, of Strobe, or of a library that they use.
+        The robot would execute it.
     Do: {way} Report it with {report}.
     """
     defects = [treated for treated in result.guarded_actions() if treated.broken and treated.effect == "exact"]
@@ -54,28 +54,29 @@ def exact_broken(result: Guarded, _: Thresholds) -> Found:
 
 @finding("guard-broken", "warning")
 def guard_broken(result: Guarded, _: Thresholds) -> Found:
-    """'{name}' breaks its guard: {broken}.
+    """{name:name} changes the {of} beyond its limit: {broken}.
 
     Seen: {far}.{limit}
-    Why: The robot gets other actions than those of the untreated policy. This run did not measure whether the policy
-        still succeeds at its task.
-    Do: Do not use it, or apply it to one part only. Or show with paired episodes that it does no harm (strobe optimize
-        --env.type=…), and then set the limits with --guard.
+    Why: The {of} differ from those of the baseline. This run did not measure whether the policy still succeeds at its
+        task.
+    Do: Do not use {name:name}, or apply it to one part only. Or show with paired episodes that it does no harm (strobe
+        optimize --env.type=…), and then set the limits with --guard.
     """
     broken = [treated for treated in result.guarded_actions() if treated.broken and treated.effect != "exact"]
     for treated in broken[:1] if result.stacked else broken:
-        name, limit = treated.name, f" Allowed is {treated.guard}." if treated.guard else ""
-        far = f"The actions are {_figures(treated.agreement)}" if treated.agreement is not None else treated.broken
+        name, limit = treated.name, f" Limits: {treated.guard}." if treated.guard else ""
+        of = treated.agreement.of if treated.agreement is not None else "actions"
+        far = f"The {of} are {_figures(treated.agreement)}" if treated.agreement is not None else treated.broken
         yield _evidence(treated), locals()
 
 
 @finding("guard-not-judged", "warning")
 def unjudged_guard(result: Guarded, _: Thresholds) -> Found:
-    """Nothing shows that '{treated.name}' holds its guard.
+    """Nothing shows that {treated.name:name} stays within its limits.
 
-    Seen: Not judged: {unjudged}. Guard: {guard}.
-    Why: A limit that was not checked is not held. The other figures show how far those actions moved that could be
-        compared. They say nothing about the rest.
+    Seen: Not checked: {unjudged}. Limits: {guard}.
+    Why: A limit that was not checked counts as not held. The other figures cover only the actions that could be
+        compared.
     Do: Give the missing input, or a guard whose figures can be measured here: --guard='{example}'.
     """
     for treated in result.guarded_actions():
@@ -86,31 +87,31 @@ def unjudged_guard(result: Guarded, _: Thresholds) -> Found:
 
 @finding("decisions-flip", "{level}")
 def decisions_flip(result: Guarded, _: Thresholds) -> Found:
-    """'{treated.name}' flips {shown} of the decisions of {dimension}.
+    """{treated.name:name} flips {shown} of the decisions of {dimension}.
 
-    Seen: Flipped: {shares}{more}; guard: {guard}.
+    Seen: Flipped: {shares}{more}; limits: {guard}.
     Why: A dimension that is open or shut has no small error. One flip drops the object in the gripper, or grasps too
         early.
-    Do: Keep the layers before this dimension in their own precision, or do not use the treatment.
+    Do: Keep the layers before {dimension} in their own precision, or do not use {treated.name:name}.
     """
     for treated in _examined_actions(result):
         flipped = sorted(((d, d.flips) for d in _dimensions(treated) if d.flips), key=lambda pair: -pair[1])
         if flipped:
             shares = ", ".join(f"{d.name} in {_share(share)} of its decisions" for d, share in flipped[:_SHOWN])
-            level = "info" if "flips" in treated.guard and not treated.broken else "warning"
+            level = "info" if "flips" in (treated.guard or "") and not treated.broken else "warning"
             guard, more, shown = treated.guard or "none", _more(flipped), _share(flipped[0][1])
             yield {"flips": flipped[0][1], "dimension": flipped[0][0].name}, locals()
 
 
 @finding("offset", "warning")
 def offset(result: Guarded, _: Thresholds) -> Found:
-    """'{treated.name}' shifts {dimension} by {by}, always in the same direction.
+    """{treated.name:name} shifts {dimension} by {by} in its own units, always in the same direction.
 
     Seen: Mean errors: {shifts}{more}.
     Why: Random errors average out over a motion. An error that always has the same direction moves the whole path, and
         the next chunk does not correct it.
-    Do: Look for a constant: a mean or a scale that was rounded, or calibrated on other data. Quantise another part or
-        lower its precision instead, or calibrate on frames of this robot.
+    Do: Look for a constant: a mean or a scale that was rounded, or calibrated on other data. Quantise another part, or
+        calibrate on frames of this robot.
     """
     for treated in _examined_actions(result):
         off = sorted((d for d in _dimensions(treated) if _is_offset(d)), key=lambda d: -abs(d.offset))
@@ -128,7 +129,7 @@ def offset(result: Guarded, _: Thresholds) -> Found:
 def guard_blind(result: Guarded, _: Thresholds) -> Found:
     """The guard checks only a cosine, which misses an error in a single dimension.
 
-    Seen: Guard: {guard}.{at_cosine}
+    Seen: Limits: {guard}.{at_cosine}
     Why: {why}
     Do: {do}
     """
@@ -137,25 +138,25 @@ def guard_blind(result: Guarded, _: Thresholds) -> Found:
         return
     agreements = [treated.agreement for treated in result.guarded_actions() if treated.agreement is not None]
     worst = max((same for same in agreements if same.rms is not None), key=lambda same: same.rms or 0.0, default=None)
-    at_cosine = f" At cosine {worst.cosine:.6f} the actions are {_figures(worst)}." if worst is not None else ""
+    at_cosine = f" At cosine {worst.cosine:.6f} the {worst.of} are {_figures(worst)}." if worst is not None else ""
     why, do = UNSEEN, f"Do not give --guard, or limit each dimension: --guard='{ROUNDING}'."
     if any(same.of == "features" for same in agreements):
         why, do = UNSEEN_OF_FEATURES, f"Do not give --guard, or limit each channel and token: --guard='{OF_FEATURES}'."
     if any(same.of == "outputs" for same in agreements):
-        do = f"Limit what a single number may do as well: --guard='{OF_OUTPUTS}'."
+        do = f"Limit single numbers too: --guard='{OF_OUTPUTS}'."
     yield {"guard": cosine_only, "rms": worst.rms if worst is not None else None}, locals()
 
 
 @finding("drowned", "warning")
 def observation_sized_error(result: Guarded, _: Thresholds) -> Found:
-    """'{name}' moves the actions {as_much} as another observation.
+    """{name:name} changes the actions {as_much} as another observation does.
 
-    Seen: '{name}' moves them by {rms:sigma}, another observation by {another_observation:sigma} (RMS of the worst
-        dimension).
-    Why: The treatment's effect hides the effect of the input, so these figures cannot show whether the policy still
-        reacts to its input. Random weights hardly react at all.
+    Seen: {name:name} changes the actions by {rms:sigma}, another observation by {another_observation:sigma} (RMS of the
+        worst dimension).
+    Why: So large an effect hides the effect of the input, and these figures cannot show whether the policy still reacts
+        to its input. Random weights hardly react at all.
     Do: Check a trained checkpoint (--policy.path) on frames of its own task (--dataset.root or --env.type). If this
-        checkpoint is trained, the treatment is too coarse.
+        checkpoint is trained, {name:name} is too coarse.
     """
     other = yardstick(result.yardsticks, "another observation")
     if other is None or other.rms < MIN_INPUT_RMS:
@@ -171,10 +172,10 @@ def observation_sized_error(result: Guarded, _: Thresholds) -> Found:
 def input_ignored(result: Guarded, _: Thresholds) -> Found:
     """The policy hardly reacts to its input.
 
-    Seen: Another observation moves its actions by {another_observation:sigma} (RMS of the worst dimension, {count}
+    Seen: Another observation changes the actions by {another_observation:sigma} (RMS of the worst dimension, {count}
         observations).
-    Why: A treatment that spoils the images, the prompt or a cache would move the actions as little, and would pass.
-        Random weights act like this, and so does a policy that returns its mean action.
+    Why: A treatment that spoils the images, the prompt or a cache would change the actions as little, and would pass.
+        Random weights do this, and so does a policy that returns its mean action.
     Do: Check a trained checkpoint, with --policy.path, on frames of its own task.
     """
     other = yardstick(result.yardsticks, "another observation")
@@ -183,7 +184,7 @@ def input_ignored(result: Guarded, _: Thresholds) -> Found:
 
 
 def _examined_actions(result: Guarded) -> list[Held]:
-    """Those whose figures are looked at: of a ladder the chosen rung, which holds all below it."""
+    """Return the treatments to examine: of a ladder the chosen rung, which contains all below it."""
     held = [
         treated for treated in result.guarded_actions() if treated.agreement is None or not treated.agreement.on_purpose
     ]
@@ -195,12 +196,12 @@ def _examined_actions(result: Guarded) -> list[Held]:
 
 
 def _example(agreement: Agreement | None) -> str:
-    """Return a guard whose figures can be measured of such outputs."""
+    """Return a guard whose figures can be measured on such outputs."""
     return OF_OUTPUTS if agreement is not None and agreement.of == "outputs" else ROUNDING
 
 
 def _guards(result: Guarded) -> list[str]:
-    return [*(treated.guard for treated in result.guarded_actions()), *result.guards()]
+    return [*(treated.guard for treated in result.guarded_actions() if treated.guard), *result.guards()]
 
 
 def _cosine_alone(guard: str) -> bool:
@@ -222,7 +223,8 @@ def _figures(same: Agreement) -> str:
         return f"cosine {same.cosine:.6f}, largest error {same.largest_error:.3g}"
     where = ", ".join(filter(None, (same.worst_dimension, same.worst_at)))
     flips = f", {_share(same.flips)} of decisions flipped" if same.flips else ""
-    return f"apart by {sigma(same.rms)} (RMS of the worst dimension), {sigma(same.worst)} at most" + (
+    worst = {"actions": "dimension", "features": "channel", "outputs": "column"}[same.of]
+    return f"{sigma(same.rms)} apart (RMS of the worst {worst}), {sigma(same.worst)} at most" + (
         f" in {where}{flips}" if where else flips
     )
 
@@ -234,21 +236,21 @@ def _describe_distance(same: Agreement | None, reordered: Yardstick | None) -> s
     if reordered is None:
         return text
     times = same.rms / reordered.rms if reordered.rms > 0 else math.inf
-    further = f", so it moves them {number_in_words(times)} × as far" if math.isfinite(times) else ""
-    return f"{text} Reordered sums move them by {sigma(reordered.rms)}, {sigma(reordered.worst)} at most{further}."
+    further = f", {number_in_words(times)} × less" if math.isfinite(times) else ""
+    return f"{text} Floating-point noise is {sigma(reordered.rms)}, {sigma(reordered.worst)} at most{further}."
 
 
 def _way_round(result: Guarded, treated: Held) -> str:
     key = treated.treatment.partition("=")[0].strip()
     if result.stacked and key:
-        return f"Run the command without it: --skip={key}."
+        return f"Repeat with --skip={key}."
     if key == "exported":
-        return "Do not use it: export the policy again, and verify that."
+        return "Do not use this export. Export the policy again, and verify the new export."
     where = "the recipe" if isinstance(result, VerifyResult) else "the variant"
     keys = [pair.partition("=")[0].strip() for pair in treated.treatment.split(",")] if treated.treatment else []
     skip = ",".join(dict.fromkeys(key for key in keys if key and "." not in key))
-    climb = f" (strobe optimize --skip={skip} makes one without)" if skip and where == "the recipe" else ""
-    return f"Take it out of {where}{climb}."
+    climb = f" (strobe optimize --skip={skip} writes a recipe without it)" if skip and where == "the recipe" else ""
+    return f"Remove the treatment from {where}{climb}."
 
 
 def _to_report(result: Guarded, treated: Held) -> str:

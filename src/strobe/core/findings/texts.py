@@ -28,6 +28,7 @@ from functools import cached_property, wraps
 from typing import ParamSpec
 
 from strobe.core.findings.view import gib, ms, percent, sigma
+from strobe.core.results import units
 from strobe.core.results.finding import Finding
 from strobe.core.results.numerals import significant
 
@@ -47,7 +48,8 @@ FORMS: dict[str, Callable[..., str]] = {
     "more": lambda ratio: percent(ratio - 1),
     "list": ", ".join,
     "plural": lambda count: "" if count == 1 else "s",
-    "capital": lambda text: f"{text[:1].upper()}{text[1:]}",
+    "capital": units.capital,
+    "name": units.quoted,
 }
 LABELS = ("title", "seen", "why", "do", "gain")
 _LABEL = re.compile(rf"^({'|'.join(LABELS)}): ", re.MULTILINE | re.IGNORECASE)
@@ -63,7 +65,7 @@ _FIELDS = _Fields()
 
 @dataclass(frozen=True)
 class Texts:
-    """What a condition's findings say, with fields in braces.
+    """The texts of a condition's findings, with fields in braces.
 
     Args:
         rule: the finding's id, and ``level`` its level; both may have fields.

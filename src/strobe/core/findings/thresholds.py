@@ -1,4 +1,4 @@
-"""The limits of findings that a user may set; every other limit is a constant beside its rule."""
+"""The limits of findings that a user may set; every other limit is a constant next to its rule."""
 
 from __future__ import annotations
 

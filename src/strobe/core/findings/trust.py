@@ -1,10 +1,11 @@
-"""Rules on how far the numbers themselves can be trusted, and the machine and its software with them."""
+"""Rules on how far to trust the numbers, the machine and its software."""
 
 from __future__ import annotations
 
 from strobe.core.findings.texts import Found, finding
 from strobe.core.findings.thresholds import Thresholds
 from strobe.core.findings.view import examined_measurements, whole_ms
+from strobe.core.results import units
 from strobe.core.results.answer import Result
 from strobe.core.results.measurement import Measurement
 from strobe.core.results.queued import find_filled_calls
@@ -14,9 +15,9 @@ MAX_OTHER_SHARE = 0.05  # share of the whole: more, and the named parts explain 
 
 @finding("other-large", "warning")
 def other(result: Result, _: Thresholds) -> Found:
-    """{share:percent} of the {measurement.phase} belongs to no named part.
+    """{share:percent} of the {measurement.phase} is in no named part.
 
-    Seen: {took:ms} of {whole_ms:ms} in '{measurement.name}' is 'other'; up to {MAX_OTHER_SHARE:percent} is expected.
+    Seen: {took:ms} of {whole_ms:ms} in {measurement.name:name} is 'other'; up to {MAX_OTHER_SHARE:percent} is expected.
     Why: Advice on the named parts misses what happens between them.
     Do: {do}
     """
@@ -32,21 +33,21 @@ def other(result: Result, _: Thresholds) -> Found:
 
 def _to_name_it(measurement: Measurement, *, divided_along_modules: bool) -> str:
     if measurement.traits.call is not None:
-        return "Name the stretches between its modules in its own code: `with strobe.section('preprocessing'):`."
+        return "Name the code between the modules with `with strobe.section('preprocessing'):`."
     if divided_along_modules:
         return (
-            "Strobe divided it along its modules. Give its family a record that names its parts (entry-point group "
-            "'strobe.families')."
+            "Strobe divided the policy along its modules. Give its family a record that names the parts (entry-point "
+            "group 'strobe.families')."
         )
-    return "--operators shows what runs there."
+    return "Repeat with --operators to see the operators between the parts."
 
 
 @finding("unseen-parts", "info")
 def unseen(result: Result, _: Thresholds) -> Found:
-    """{parts} parts of '{name}' could not be timed.
+    """{parts} part{parts:plural} of {name:name} could not be timed.
 
     Seen: {shown}: {reasons}.
-    Why: Their time counts in the whole, and in no part.
+    Why: Their time counts in the whole, but in no part.
     Do: Read the parts from the variant that is not compiled. --operators shows the kernels of this variant.
     """
     for measurement in result.measurements:
@@ -57,25 +58,26 @@ def unseen(result: Result, _: Thresholds) -> Found:
             yield {"parts": len(names)}, locals()
 
 
-@finding("too-noisy", "warning")
-def noisy_comparison(result: Result, _: Thresholds) -> Found:
-    """A comparison that these samples cannot decide.
+@finding("inconclusive", "warning")
+def inconclusive(result: Result, _: Thresholds) -> Found:
+    """{comparison.candidate:name} against {comparison.baseline:name} is inconclusive.
 
-    Title: {head} '{comparison.candidate}' against '{comparison.baseline}'
-    Seen: {verdict.sentence}
+    Seen: {verdict.in_words}
     Why: {why}
     Do: {do}
     """
     for comparison in result.judged_comparisons():
         verdict, interval = comparison.verdict, comparison.verdict.interval
-        if verdict.kind != "too noisy":
+        if verdict.kind != "inconclusive":
             continue
-        head, why = "Too noisy to judge", "The interval is wide enough to hide a difference that matters."
+        why = "The interval is wide enough to hide a difference that matters."
         do = "Close other programs, plug in the power, and measure longer: --seconds=120."
         if verdict.cause == "a queue":
-            head = "Typical calls do not judge"
-            why = "The typical call only takes an action: what making a chunk costs is in the few others."
+            why = "The typical call only takes an action from a queue. Making a chunk costs time in the few others."
             do = "Compare the method that makes a chunk, such as infer or predict_action_chunk of the policy inside."
+        elif verdict.cause == "too few":
+            why = f"Fewer than {verdict.needed} pairs cannot show a difference."
+            do = "Measure longer: leave out --iterations, or give --seconds=120."
         elif verdict.cause == "too short" or not interval.low <= 1 <= interval.high:
             why = "So short a run may lie in one state of the machine, such as a core that other work shares."
             do = "Measure longer: leave out --iterations, or give --seconds=120."
@@ -85,10 +87,10 @@ def noisy_comparison(result: Result, _: Thresholds) -> Found:
 
 @finding("unsteady", "warning")
 def unsteady(result: Result, thresholds: Thresholds) -> Found:
-    """The samples of '{name}' are not steady.
+    """The samples of {name:name} are not steady.
 
     Seen: {noted}
-    Why: The machine changes its pace, so the median says more about the machine than about the policy.
+    Why: The machine changes its speed, so the median says more about the machine than about the policy.
     Do: Let the machine cool down, close other programs, and measure again.
     """
     for measurement in result.measurements:
@@ -102,14 +104,14 @@ def unsteady(result: Result, thresholds: Thresholds) -> Found:
 def few_samples(result: Result, thresholds: Thresholds) -> Found:
     """Few samples: {few}.
 
-    Seen: {thresholds.few_samples} or more of each are wanted.
+    Seen: Strobe wants {thresholds.few_samples} or more of each.
     Why: With so few, one slow run moves the median, and its interval is wide or missing.
     Do: Measure longer: --seconds=120, or --iterations=50.
     """
     counts = [(len(m.samples.values), m.name) for m in result.measurements]
     if counts := [pair for pair in counts if pair[0] < thresholds.few_samples]:
         taken = min(count for count, _ in counts)
-        few = ", ".join(f"{count} of '{name}'" for count, name in counts)
+        few = ", ".join(f"{count} of {units.quoted(name)}" for count, name in counts)
         yield (
             {"samples": taken},
             {"few": few, "level": "info" if result.judged_comparisons() and taken >= 6 else "warning"},
@@ -118,10 +120,10 @@ def few_samples(result: Result, thresholds: Thresholds) -> Found:
 
 @finding("stand-ins", "info")
 def stand_ins(result: Result, _: Thresholds) -> Found:
-    """A part of the measured work is a stand-in.
+    """A part of the measured work is a placeholder.
 
     Seen: {named}
-    Why: The work has the same shape, but the robot will run other work.
+    Why: The placeholder has the same shape, but the robot will run the original.
     Do: Measure the checkpoint itself, with --policy.path, on a machine that can reach the Hub.
     """
     if result.subject.stand_ins:
@@ -130,10 +132,10 @@ def stand_ins(result: Result, _: Thresholds) -> Found:
 
 @finding("few-calls-work", "warning")
 def few_calls_work(result: Result, _: Thresholds) -> Found:
-    """{calls:percent} of the calls of '{name}' hold {time:percent} of its time.
+    """{calls:percent} of the calls of {name:name} take {time:percent} of its time.
 
-    Seen: Those take {each_ms:ms} each; the median is {median:ms}, the mean of all {mean_ms:ms}.
-    Why: The others only take an action from a queue, and the median and its parts are those of such a call.
+    Seen: These calls take {each_ms:ms} each; the median is {median:ms}, the mean of all {mean_ms:ms}.
+    Why: The other calls only take an action from a queue. The median and its parts describe such a call.
     Do: Measure the method that makes a chunk, such as infer or predict_action_chunk of the policy inside.
     """
     for measurement in result.measurements:
@@ -143,4 +145,4 @@ def few_calls_work(result: Result, _: Thresholds) -> Found:
 
 
 RULES = (few_calls_work, other, unseen, unsteady, few_samples, stand_ins)
-OF_COMPARISONS = (few_calls_work, other, unseen, noisy_comparison, unsteady, few_samples, stand_ins)
+OF_COMPARISONS = (few_calls_work, other, unseen, inconclusive, unsteady, few_samples, stand_ins)

@@ -92,8 +92,8 @@ def crop_to_common_actions(baseline: Sequence[V], candidate: Sequence[V]) -> tup
     )
 
 
-def add_note(agreement: Agreement, note: str) -> None:
-    """Append ``note`` to the agreement's notes; '' adds nothing."""
+def add_note(agreement: Agreement, note: str | None) -> None:
+    """Append ``note`` to the agreement's notes."""
     agreement.note = "; ".join(filter(None, (agreement.note, note)))
 
 
@@ -139,7 +139,7 @@ def _fill_dimensions(
     executed: int | None,
     calls: Sequence[str],
 ) -> None:
-    """Fill in what is told in units of the spread."""
+    """Fill in the figures in units of the spread."""
     width = len(scale.spread)
     if any(chunk.shape[-1] != width for chunk in baseline):
         raise ValueError(f"the spread has {width} dimensions, the actions {baseline[0].shape[-1]}")
@@ -203,7 +203,7 @@ def _flips(before: np.ndarray, after: np.ndarray, middle: float, width: float) -
 
 # Comparing a backbone's features: channel by channel and token by token, each channel in its own spread.
 #
-# One cosine over all features sees neither a factor nor what happens beside a channel of large numbers, which many
+# One cosine over all features sees neither a factor nor changes next to a channel of large numbers, which many
 # vision transformers have ("Massive Activations in Large Language Models", Sun et al., COLM 2024, section 5).
 
 SHOWN_CHANNELS = 8  # channels that are listed, by their RMS

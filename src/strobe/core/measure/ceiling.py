@@ -140,7 +140,7 @@ def _stream(device: torch.device) -> float | None:
         out = torch.empty_like(a)
         copy = 2 * a.nbytes / 1e9 / _best(device, lambda: out.copy_(a))
         return max(copy, 3 * a.nbytes / 1e9 / _best(device, lambda: torch.add(a, b, alpha=2.0, out=out)))
-    except RuntimeError:  # no room beside the policy
+    except RuntimeError:  # no room next to the policy
         return None
 
 

@@ -1,4 +1,4 @@
-"""What torch.compile did during calls, from the registers that torch fills by itself whenever it compiles.
+"""The work of torch.compile during calls, from the registers that torch fills by itself whenever it compiles.
 
 A look takes 3 µs, outside a call's time. The structured trace of ``torch._logging`` has more, but has torch write each
 graph as text; ``torch._dynamo.explain`` compiles everything again; ``counters`` and ``compile_times`` name no place.

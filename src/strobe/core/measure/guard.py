@@ -1,11 +1,10 @@
-"""The guard: how far a policy may move from the baseline.
+"""The guard: the limits on how far a treatment may change the actions of the baseline.
 
-What a treatment does to the actions decides what is demanded of it. *exact* ones must agree as well as the untouched
-policy does with itself where its sums are taken in another order, which is measured in the same run. *rounding* ones
-must stay within `ROUNDING`, *lossy* ones within what the user says; where nothing is said, within `ROUNDING` too.
+The limits depend on the treatment's effect. An *exact* one may change the actions by floating-point noise: as much as
+sums in another order change those of the baseline, which is measured in the same run. A *rounding* one must stay within
+`ROUNDING`, a *lossy* one within the user's limits, or within `ROUNDING` if there are none.
 
-A limit is held, broken, or not judged. It is not judged where the figure that it limits was not measured: that passes
-no gate.
+A limit is held, broken, or not judged. It is not judged if its figure was not measured; such a limit passes no gate.
 """
 
 from __future__ import annotations
@@ -23,12 +22,12 @@ from strobe.core.results.comparison import Comparison
 # How they were chosen: docs/benchmarks.md, `benchmarks/guard_constants.py`.
 ROUNDING = "rms<=0.02, worst<=0.2, flips<=0"
 OF_FEATURES = "cosine>=0.999, rms<=0.1, token<=0.2"  # guard of a backbone: σ is each channel's own spread
-# Of an object in Python: those of actions, but for decisions, of which nothing is known. σ is each column's own spread.
+# Of an object in Python: as for actions, without flips, because its on/off outputs are unknown. σ: a column's spread.
 OF_OUTPUTS = "rms<=0.02, worst<=0.2"
 EXACT = "exact"
 Of = Literal["actions", "features", "outputs"]
 _USUAL: dict[Of, str] = {"actions": ROUNDING, "features": OF_FEATURES, "outputs": OF_OUTPUTS}
-BY_EFFECT = f"exact: as close as reordered sums are; else {ROUNDING}"
+BY_EFFECT = f"exact: within floating-point noise (sums in another order); else {ROUNDING}"
 DROP = "success_drop"
 # Figure of an agreement, or of paired episodes, → which side of its limit is allowed.
 FIGURES = {
@@ -36,63 +35,63 @@ FIGURES = {
     "cosine": ">=", "largest_error": "<=", "mean_error": "<=", DROP: "<=",
 }  # fmt: skip
 UNITS = {"rms": " σ", "worst": " σ", "p99": " σ", "token": " σ"}
+SHOWN = {"rms": "RMS", "worst": "max error", "token": "worst token"}  # figures that have another name on the screen
 HOW = "write FIGURE>=LIMIT or FIGURE<=LIMIT, such as rms<=0.02, worst<=0.2 or cosine>=0.999, separated by commas"
 BLIND = (
     "a cosine over all action numbers cannot see an inverted gripper, a joint that is always 3° off, or a policy that "
     "returns its mean action: guard by rms, worst and flips instead"
 )
 EPISODES = "only paired episodes show success_drop, and none were played (strobe optimize --eval.n_episodes plays them)"
-NO_YARDSTICK = "an exact treatment is judged by how far reordered sums move the baseline, which was not measured"
+NO_YARDSTICK = (
+    "an exact treatment is compared with floating-point noise (sums in another order), which was not measured"
+)
 # Figure that actions, features, or outputs never have → why, and what to guard by.
 _OF_THE_OTHER = {
     "actions": {"token": "token is a figure of a backbone's features: guard actions by rms, worst and flips"},
     "features": {
-        "flips": "flips are of actions that decide, and features do not decide: guard a backbone by rms, token and "
-        "cosine",
-        DROP: "success_drop is of a policy's episodes, and a backbone has no actions: guard it by rms, token and "
-        "cosine",
+        "flips": "flips are of on/off actions, and a backbone has features: guard it by rms, token and cosine",
+        DROP: "success_drop is of a policy's episodes, and a backbone plays none: guard it by rms, token and cosine",
     },
     "outputs": dict.fromkeys(
         ("flips", "token", DROP),
-        "which of these outputs decide, or are an action, is not known: guard them by cosine, largest_error or "
-        "mean_error",
+        "these outputs may be no actions: guard them by cosine, largest_error or mean_error",
     ),
 }
-NOTHING_DECIDES = "no decision was made in these actions, so flips say nothing of them: guard by rms and worst too"
+NOTHING_DECIDES = "no action of this policy is on or off, so flips cannot be checked: guard by rms and worst too"
 EXECUTION = (
-    "another number of a chunk's actions is executed, which chunks cannot judge: play episodes (strobe evaluate)"
+    "the robot executes another number of actions per chunk, which chunks cannot judge: play episodes (strobe evaluate)"
 )
 NO_SPREAD = "no spread (σ) of these outputs is known: guard them by cosine, largest_error or mean_error"
-# What an exact treatment may differ by, as a multiple of what reordered sums do. Two ways of summing differ from each
-# other by more than one way from itself, and both figures are those of a few observations.
+# How far an exact treatment may differ, as a multiple of floating-point noise. Two ways of summing differ from each
+# other by more than one way from itself, and both figures come from a few observations.
 MARGIN = 10.0
-# σ that no sum of float32 can tell from 0: rounding of the result itself, whose mean may be many times its spread.
+# σ below which float32 cannot resolve an error: rounding of the result, whose mean may be many times its spread.
 LEAST = 1e-5
-# The same for an export in float32. Engines differ by more than the order of sums: sound exports move the actions by
+# The same for an export in float32. Engines differ by more than the order of sums: sound exports change the actions by
 # up to 2e-5 σ, and faults that must be found by 1e-3 (`benchmarks/sameness.py`).
 LEAST_OF_ENGINES = 2e-4
 
 
 @dataclass(frozen=True)
 class Judgement:
-    """How actions stand to a guard.
+    """Whether actions stay within a guard.
 
     Args:
-        words: the limit that is broken, or what is missing and what to give; '' if all limits hold.
+        words: the broken limit, or the missing figures and the flag that gives them; None if all limits hold.
     """
 
     outcome: Outcome
-    words: str = ""
+    words: str | None = None
 
     @property
-    def broken_limit(self) -> str:
-        """The limit that is broken, in words; '' if none is shown to be."""
-        return self.words if self.outcome == "broken" else ""
+    def broken_limit(self) -> str | None:
+        """The broken limit, in words."""
+        return self.words if self.outcome == "broken" else None
 
     @property
-    def missing_figures(self) -> str:
-        """The missing figures and what to give, in words; '' if all was judged."""
-        return self.words if self.outcome == "not judged" else ""
+    def missing_figures(self) -> str | None:
+        """The missing figures and the flag that gives them, in words."""
+        return self.words if self.outcome == "not judged" else None
 
 
 HELD = Judgement("held")
@@ -192,10 +191,10 @@ class Guard:
         return self.exact or any(name != DROP for name, _ in self.limits)
 
     @property
-    def blind_spots(self) -> str:
-        """Faults that such a guard of actions cannot see, in words; '' if it looks at each dimension."""
+    def blind_spots(self) -> str | None:
+        """Faults that such a guard of actions cannot see, in words; None if it checks each dimension."""
         named = {name for name, _ in self.limits} - {DROP}
-        return BLIND if named == {"cosine"} and not self.exact else ""
+        return BLIND if named == {"cosine"} and not self.exact else None
 
     @property
     def success_drop(self) -> float | None:
@@ -260,7 +259,7 @@ class Guards:
     def __str__(self) -> str:
         if self.requested is not None:
             return str(self.requested)
-        return f"exact: as close as reordered sums are; else {_USUAL[self.kind]}"
+        return f"exact: within floating-point noise (sums in another order); else {_USUAL[self.kind]}"
 
 
 def strongest(effects: Sequence[Effect]) -> Effect:
@@ -269,7 +268,7 @@ def strongest(effects: Sequence[Effect]) -> Effect:
 
 
 def exact_limits(reordered: Yardstick, of: Of = "actions", least: float = LEAST) -> tuple[float, float]:
-    """Return the RMS and the largest error, σ, that an exact treatment may show beside this yardstick.
+    """Return the RMS and the largest error, σ, that an exact treatment may show next to this yardstick.
 
     That is `MARGIN` times what reordered sums do, and never more than rounding may do.
     """
@@ -307,9 +306,9 @@ def _exactness(agreement: Agreement, reordered: Yardstick | None, least: float) 
     if not judges(reordered, agreement.of) and agreement.rms <= MARGIN * reordered.rms:
         return Judgement(
             "not judged",
-            f"reordered sums alone move the {agreement.of} by {reordered.rms:.2g} σ, {reordered.worst:.2g} σ at most, "
-            "which is more than rounding may do: they cannot show whether a treatment is exact. Compare the policy's "
-            "tokens, or play paired episodes (strobe evaluate)",
+            f"floating-point noise alone changes the {agreement.of} by {reordered.rms:.2g} σ RMS, at most "
+            f"{reordered.worst:.2g} σ, more than rounding may: they cannot show whether a treatment is exact. Compare "
+            "the policy's tokens, or play paired episodes (strobe evaluate)",
         )
     figures = zip(
         ("rms", "worst"), (agreement.rms, agreement.worst), exact_limits(reordered, agreement.of, least), strict=True
@@ -318,7 +317,7 @@ def _exactness(agreement: Agreement, reordered: Yardstick | None, least: float) 
         if value > most:
             own = getattr(reordered, name)
             return Judgement(
-                "broken", f"{name} {value:.2g} σ, and reordered sums differ by {own:.2g} σ: it is not exact"
+                "broken", f"{SHOWN[name]} {value:.2g} σ, floating-point noise {own:.2g} σ: it is not exact"
             )
     return beyond
 
@@ -336,14 +335,14 @@ def _judge_figure(name: str, limit: float, agreement: Agreement, reordered: Yard
         return HELD
     if executed is not None and not part and whole:
         words = (
-            f"{_describe_broken_limit(name, executed, limit, agreement)} in the {_describe_executed_part(agreement)}"
+            f"{_describe_broken_limit(name, executed, limit, agreement)}, in the {_describe_executed_part(agreement)}"
         )
     else:
         words = _describe_broken_limit(name, value, limit, agreement)
         if part and executed is not None and agreement.executed != agreement.predicted:
-            words += f"; the {_describe_executed_part(agreement)} keeps to it"
+            words += f"; the {_describe_executed_part(agreement)} stays within it"
     if reordered is not None and name in ("rms", "worst") and getattr(reordered, name) > limit:
-        words += f" (reordered sums alone move the {agreement.of} by {getattr(reordered, name):.2g} σ)"
+        words += f" (floating-point noise alone: {getattr(reordered, name):.2g} σ)"
     return Judgement("broken", words)
 
 
@@ -375,9 +374,9 @@ def _missing(name: str, agreement: Agreement) -> str:
 
 def _describe_broken_limit(name: str, value: float, limit: float, agreement: Agreement) -> str:
     unit = UNITS.get(name, "")
-    sign = "<" if FIGURES[name] == ">=" else ">"
     where = f" in {agreement.worst_dimension}" if name == "worst" and agreement.worst_dimension else ""
-    return f"{name.replace('_', ' ')} {format_distinct(value, limit)}{unit} {sign} {limit:.12g}{unit}{where}"
+    shown = SHOWN.get(name, name.replace("_", " "))
+    return f"{shown} {format_distinct(value, limit)}{unit}{where}, limit {limit:.12g}{unit}"
 
 
 def _limit(name: str, raw: str, part: str) -> float:
@@ -397,8 +396,9 @@ def _limit(name: str, raw: str, part: str) -> float:
 
 
 def format_distinct(value: float, limit: float) -> str:
-    """Return ``value`` with as many figures as it takes to see that it is not ``limit``."""
-    for figures in range(4, 17):
-        if float(f"{value:.{figures}g}") != limit:
-            return f"{value:.{figures}g}"
+    """Return ``value`` with as many figures, two or more, as show on which side of ``limit`` it is."""
+    for figures in range(2, 17):
+        shown = f"{value:.{figures}g}"
+        if (float(shown) > limit, float(shown) < limit) == (value > limit, value < limit):
+            return shown
     return repr(value)

@@ -1,4 +1,4 @@
-"""Whether other programs keep this machine busy: what is measured beside them is slower and less steady."""
+"""Whether other programs keep this machine busy: measurements are then slower and less steady."""
 
 from __future__ import annotations
 
@@ -35,20 +35,20 @@ class OtherWork:
 
     @property
     def times_as_long(self) -> float:
-        """Return how many times as long work on all cores takes beside the others, where each gets an equal share."""
+        """Return how many times as long work on all cores takes while the others run, if each gets an equal share."""
         return 1 + max(self.busy, self.waiting) / self.cores
 
     def words(self, *, timed: bool = True) -> str:
         """Describe the other work in a line; '' on a machine at rest.
 
         Args:
-            timed: whether times are measured beside it.
+            timed: whether times are measured while it runs.
         """
         if self.busy < NOTABLE * self.cores:
             return ""
         taken = max(1, round(self.busy))
         busy = f"{taken} of {self.cores} cores {'is' if taken == 1 else 'are'} busy with other work"
-        wide = "figures will be wide, and " if timed else ""
+        wide = "expect wide confidence intervals; " if timed else ""
         return f"{busy}: {wide}work on the CPU takes about {self.times_as_long:.2g} times as long"
 
 

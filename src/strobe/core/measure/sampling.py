@@ -27,7 +27,7 @@ Round = dict[str, float]
 
 
 class NoMoreCallsError(Exception):
-    """What is called can be called no more. It ends the sampling, which keeps the complete rounds."""
+    """The subject cannot be called any more. This ends the sampling, which keeps the complete rounds."""
 
 
 class Looking(Protocol):

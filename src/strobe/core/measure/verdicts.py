@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import numpy as np
 
@@ -12,6 +12,7 @@ from strobe.core.measure.statistics import Array, bonferroni, centre, median_int
 from strobe.core.results.comparison import Verdict
 from strobe.core.results.data import Interval
 from strobe.core.results.queued import find_filled_calls
+from strobe.core.results.units import capital, quoted
 
 # 99 % for a claim: A/A comparisons then claim a difference in about 1 %, which leaves room below 5 % for what
 # no interval knows of (early stopping, neighbours that resemble each other over longer times than the run).
@@ -30,19 +31,23 @@ def paired_verdict(
     candidate_name: str = "candidate",
     level: float = LEVEL,
     within: float = WITHIN,
+    unit: str = "call",
 ) -> Verdict:
     """Judge two lists of milliseconds whose entries are paired by round of one interleaved run.
 
-    The ratio is the centre of the pairs' log-ratios (see `statistics.centre`): what slows a whole round
-    cancels. It need not be the ratio of the medians. A difference is claimed when the interval excludes 1, and the
-    ratio is further from it than `TRIFLE`. Otherwise the verdict is 'too noisy' where the interval reaches further
-    from the ratio than `TOO_WIDE` (a difference of 10 % could have hidden in it) or there are fewer than six pairs,
-    and 'no difference shown' where not. Of these, the candidate is called as fast as the baseline where the whole
-    interval lies within ``within`` (0.02: 2 %) of the same time: two one-sided tests (Schuirmann, Journal of
-    Pharmacokinetics and Biopharmaceutics 15, 1987). Below eight pairs the interval's level is what they can reach.
+    The ratio is the centre of the pairs' log-ratios (see `statistics.centre`): a disturbance of a whole round cancels.
+    It need not be the ratio of the medians. A difference is claimed if the interval excludes 1 and the ratio is further
+    from it than `TRIFLE`. Otherwise the verdict is 'inconclusive' if there are fewer than six pairs, or if the interval
+    reaches further from the ratio than `TOO_WIDE` (it could hide a difference of 10 %), and 'no difference shown' if
+    not. The candidate is then called as fast as the baseline if the whole interval lies within ``within`` (0.02: 2 %)
+    of the same time: two one-sided tests (Schuirmann, Journal of Pharmacokinetics and Biopharmaceutics 15, 1987). Fewer
+    than eight pairs cannot reach every level: their interval has the level that they reach.
 
-    The typical pair says nothing of calls of which a few do the work of many (see `queued.filled`): then nothing is
-    claimed.
+    The typical pair says nothing about calls of which a few do the work of many (see `queued.find_filled_calls`):
+    nothing is claimed of these.
+
+    Args:
+        unit: the work that a time is of, such as 'call' or 'step'.
 
     Raises ValueError for empty, unequal, non-finite or non-positive samples, and for a ``within`` below 0.
     """
@@ -52,9 +57,9 @@ def paired_verdict(
             f"paired samples must be equally many: {baseline_name} has {len(first)}, {candidate_name} {len(second)}"
         )
     pairs = len(first)
-    basis = f"{pairs} pair{'s' * (pairs != 1)}"
-    ratio = _LogRatio(*centre(np.log(second) - np.log(first), level), basis, pairs >= FEWEST_PAIRS)
-    verdict = _judge(ratio, pairs, within, baseline_name, candidate_name)
+    basis = f"{pairs:,} pair{'s' * (pairs != 1)}"
+    ratio = _LogRatio(*centre(np.log(second) - np.log(first), level), pairs, "pairs", basis)
+    verdict = _judge(ratio, pairs, within, baseline_name, candidate_name, unit)
     return _drop_typical_call_claim(verdict, first, second, baseline_name, candidate_name)
 
 
@@ -86,9 +91,9 @@ def unpaired_verdict(
     low = estimate - math.hypot(below_second, above_first) - allowance
     high = estimate + math.hypot(above_second, below_first) + allowance
     fewest = min(len(first), len(second))
-    basis = f"separate runs of {len(first)} and {len(second)} samples"
-    ratio = _LogRatio(estimate, low, high, min(level, 1 - 2.0 ** (1 - fewest)), basis, fewest >= FEWEST_PAIRS)
-    verdict = _judge(ratio, 0, within, baseline_name, candidate_name)
+    basis = f"separate runs of {len(first):,} and {len(second):,} samples"
+    ratio = _LogRatio(estimate, low, high, min(level, 1 - 2.0 ** (1 - fewest)), fewest, "samples a run", basis)
+    verdict = _judge(ratio, 0, within, baseline_name, candidate_name, "call")
     return _drop_typical_call_claim(verdict, *times, baseline_name, candidate_name)
 
 
@@ -101,27 +106,27 @@ def drop_short_claim(
     """
     if seconds >= needed_s or verdict.kind not in ("faster", "slower"):
         return verdict
-    sentence = (
-        f"Too short to judge {candidate_name} against {baseline_name}: their processes took turns for {seconds:.1f} s, "
-        f"and {needed_s:g} s are needed. Seen: {_change(verdict.ratio)}"
+    names = f"{quoted(candidate_name)} against {quoted(baseline_name)}"
+    sentence = f"Inconclusive: {names} needs {needed_s:g} s of turns, has {seconds:.1f} s."
+    detail = f"Measured: {_change(verdict.ratio)} time, from two processes that took turns too briefly."
+    return verdict.model_copy(
+        update={"kind": "inconclusive", "cause": "too short", "sentence": sentence, "detail": detail}
     )
-    return verdict.model_copy(update={"kind": "too noisy", "cause": "too short", "sentence": sentence})
 
 
 def _drop_typical_call_claim(verdict: Verdict, first: Array, second: Array, baseline: str, candidate: str) -> Verdict:
-    """Return the verdict without its claim where a few calls do the work of many: it is on the typical call."""
-    if verdict.kind == "too noisy":
+    """Return the verdict without its claim if a few calls do the work of many: it is on the typical call."""
+    if verdict.kind == "inconclusive":
         return verdict
     for name, times in ((baseline, first), (candidate, second)):
         if (few := find_filled_calls(times.tolist())) is not None:
-            sentence = (
-                f"Not judged: {candidate} against {baseline}. {few.calls * 100:.3g} % of the calls of {name} hold "
-                f"{few.time * 100:.0f} % of its time, as those do that fill a queue of actions. The sums of all calls "
-                f"differ by {_change(float(second.mean() / first.mean()))}. Compare the method that makes a chunk"
+            sentence = f"Inconclusive: a few calls of {quoted(name)} do most of its work."
+            detail = (
+                f"{few.calls * 100:.3g} % of its calls take {few.time * 100:.0f} % of its time, as calls that fill a "
+                f"queue of actions do. The means of all calls differ by {_change(float(second.mean() / first.mean()))}."
             )
-            return verdict.model_copy(
-                update={"kind": "too noisy", "cause": "a queue", "within": None, "sentence": sentence}
-            )
+            update = {"kind": "inconclusive", "cause": "a queue", "within": None}
+            return verdict.model_copy(update={**update, "sentence": sentence, "detail": detail})
     return verdict
 
 
@@ -154,7 +159,7 @@ def _positive(values: Sequence[float] | Array, name: str) -> Array:
 
 
 def _arms(logs: Array, level: float) -> tuple[float, float]:
-    """How far the median of ``logs`` may lie below and above where it was seen."""
+    """How far the median of ``logs`` may lie below and above its measured value."""
     median = float(np.median(logs))
     # With too few samples for the level the whole range is the widest interval there is.
     low, high = median_interval(logs, level) or (float(logs.min()), float(logs.max()))
@@ -168,8 +173,9 @@ class _LogRatio(NamedTuple):
     low: float
     high: float
     level: float
-    basis: str
-    enough: bool  # samples for a verdict
+    samples: int  # pairs, or samples of the shorter run
+    noun: str  # for these
+    basis: str  # all samples in words
 
     @property
     def ratios(self) -> tuple[float, float, float]:
@@ -180,82 +186,104 @@ class _LogRatio(NamedTuple):
 
     @property
     def reach(self) -> float:
-        """How far the interval reaches from the estimate, as a share of the time."""
-        return math.expm1(min(max(self.estimate - self.low, self.high - self.estimate), 300.0))
+        """How far the interval reaches from the estimate, as a logarithm."""
+        return max(self.estimate - self.low, self.high - self.estimate)
+
+    @property
+    def needed(self) -> int:
+        """About how many samples narrow the interval to `TOO_WIDE`: its width falls with their square root."""
+        needed = self.samples * (self.reach / math.log1p(TOO_WIDE)) ** 2
+        step = 10 ** max(math.floor(math.log10(needed)) - 1, 0)
+        return math.ceil(needed / step) * step
 
 
-def _judge(log: _LogRatio, pairs: int, within: float, baseline: str, candidate: str) -> Verdict:
-    """The verdict on a log-ratio, in the words of its sentence."""
+def _judge(log: _LogRatio, pairs: int, within: float, baseline: str, candidate: str, unit: str) -> Verdict:
     if not within >= 0:
         raise ValueError(f"within must be a share of the time, 0 or more, got {within}")
     ratio, bottom, top = log.ratios
-    rests_on = f"({log.level * 100:.3g} % interval, {log.basis})"
-    shown = f"{_change(ratio)} [{_change(bottom, '')}, {_change(top, '')}] {rests_on}"
-    bound = None
-    if not log.enough:
-        kind = "too noisy"
-        sentence = (
-            f"Too few samples to judge {candidate} against {baseline}: {log.basis}, and {FEWEST_PAIRS} are needed. "
-            f"Seen: {_change(ratio)}"
-        )
+    first, second = quoted(baseline), quoted(candidate)
+    rests_on = f"{log.level * 100:.3g} % CI, {log.basis}"
+    kind: Literal["faster", "slower", "no difference shown", "inconclusive"] = "inconclusive"
+    cause: Literal["noise", "too few"] = "noise"
+    detail, bound, needed = f"{_change_between(ratio, bottom, top)} time per {unit}, {rests_on}.", None, None
+    if log.samples < FEWEST_PAIRS:
+        cause, needed = "too few", FEWEST_PAIRS
+        sentence = f"Inconclusive: {second} against {first} needs {needed} {log.noun}, has {log.samples}."
+        detail = f"Measured: {_change(ratio)} time per {unit}, from {log.basis}."
     elif (log.low > 0 or log.high < 0) and abs(ratio - 1) >= TRIFLE:
         kind = "slower" if log.low > 0 else "faster"
-        sentence = f"{candidate} is {kind} than {baseline} {_describe_ratio(ratio, bottom, top)} {rests_on}"
-    elif log.reach > TOO_WIDE:
-        kind = "too noisy"
-        possible = _reach(bottom, top, "up to", "or")
-        sentence = f"Too noisy to judge {candidate} against {baseline}: {shown}. It may be {possible}"
+        by, ends = _by(ratio, bottom, top)
+        sentence = f"{capital(second)} is {by} {kind} than {first}."
+        more = "less" if kind == "faster" else "the" if by.endswith("×") else "more"
+        detail = f"{by}{ends} {more} time per {unit}, {rests_on}."
+    elif math.expm1(min(log.reach, 300.0)) > TOO_WIDE:
+        needed = log.needed
+        sentence = f"Inconclusive: {second} against {first} needs about {needed:,} {log.noun}, has {log.samples:,}."
     elif max(-log.low, log.high) <= math.log1p(within):
         kind, bound = "no difference shown", within
-        sentence = f"{candidate} is as fast as {baseline} within {within * 100:.3g} %: {shown}"
+        sentence = f"{capital(second)} is as fast as {first} within {within * 100:.3g} %."
     else:
         kind = "no difference shown"
-        possible = _reach(bottom, top, "at most", "and at most")
-        sentence = f"{candidate} shows no difference to {baseline}: {shown}. It is {possible}"
-    interval = Interval(low=bottom, high=top, level=log.level)
-    return Verdict(kind=kind, ratio=ratio, interval=interval, pairs=pairs, sentence=sentence, within=bound)
+        most = max(top - 1, 1 - bottom, 0.001)
+        sentence = f"{capital(second)} and {first} differ by at most {most * 100:.1f} %."
+    return Verdict(
+        kind=kind,
+        cause=cause,
+        ratio=ratio,
+        interval=Interval(low=bottom, high=top, level=log.level),
+        pairs=pairs,
+        sentence=sentence,
+        detail=detail,
+        needed=needed,
+        within=bound,
+    )
 
 
 # From this factor on a change is a factor: "+1,900 %" says less than "20 ×". Past the second one, nobody reads on.
 _MANY, _MOST = 10.0, 1e6
 
 
-def _describe_ratio(ratio: float, bottom: float, top: float) -> str:
-    """By how much one is slower (a ratio above 1) or faster, with the interval."""
-    if ratio < 1:
-        factor, low, high = 1 / ratio, 1 / top, 1 / bottom
-    else:
-        factor, low, high = ratio, bottom, top
+def _by(ratio: float, bottom: float, top: float) -> tuple[str, str]:
+    """By how much one is slower (a ratio above 1) or faster, and the interval."""
+    factor, low, high = (1 / ratio, 1 / top, 1 / bottom) if ratio < 1 else (ratio, bottom, top)
     if factor > _MOST:
-        return f"by a factor of over {_MOST:,.0f}"
+        return f"over {_MOST:,.0f} ×", ""
     if high >= _MANY:
-        return f"by a factor of {_times(factor)} [{_times(low)}, {_times(high)}]"
+        return f"{_times(factor)} ×", f" [{_times(low)}, {_times(high)}]"
     # The end of the interval that is nearest to no difference comes first.
     ends = (bottom, top) if ratio > 1 else (top, bottom)
-    by, least, most = (f"{abs(value - 1) * 100:.1f}" for value in (ratio, *ends))
-    return f"by {by} % [{least}, {most}]"
+    by, least, most = (abs(value - 1) * 100 for value in (ratio, *ends))
+    decimals = _decimals(most - least, least)
+    return f"{by:.{decimals}f} %", f" [{least:.{decimals}f}, {most:.{decimals}f}]"
+
+
+def _change_between(ratio: float, bottom: float, top: float) -> str:
+    """A ratio with its interval: all as changes in percent, or all as factors."""
+    if top >= _MANY:
+        return f"{_times(ratio)} × [{_times(bottom)}, {_times(top)}] the"
+    decimals = _decimals(100 * (top - bottom))
+    change, low, high = (_signed(100 * (value - 1), decimals) for value in (ratio, bottom, top))
+    return f"{change} % [{low}, {high}]"
+
+
+def _change(ratio: float) -> str:
+    return f"{_times(ratio)} × the" if ratio >= _MANY else f"{_signed(100 * (ratio - 1), 1)} %"
+
+
+def _decimals(width: float, least: float = math.inf) -> int:
+    """Decimals that an interval of ``width`` percent deserves, and that keep its end ``least`` from being 0."""
+    decimals = 0 if width >= 2 else 1 if width >= 0.2 else 2
+    while decimals < 3 and round(least, decimals) == 0:
+        decimals += 1
+    return decimals
+
+
+def _signed(value: float, decimals: int) -> str:
+    return f"{round(value, decimals) + 0.0:+.{decimals}f}".replace("-", "−")
 
 
 def _times(factor: float) -> str:
     return f"over {_MOST:,.0f}" if factor > _MOST else f"{factor:,.0f}" if factor >= 100 else f"{factor:.3g}"
-
-
-def _reach(bottom: float, top: float, how: str, joined: str) -> str:
-    """How much slower and how much faster the interval leaves open, such as 'at most 2 % slower and at most …'."""
-    slower = f"{_share(top - 1) if top < _MANY else f'{_times(top)} ×'} slower"
-    faster = f"{_share(1 - bottom)} faster"
-    return f"{how} {faster if top <= 1 else slower if bottom >= 1 else f'{slower} {joined} {faster}'}"
-
-
-def _share(share: float) -> str:
-    return f"{max(share * 100, 0.1):.1f} %"
-
-
-def _change(ratio: float, unit: str = " %") -> str:
-    """A ratio as a change in percent, with its sign."""
-    if ratio >= _MANY:
-        return f"{_times(ratio)} ×"
-    return f"{round((ratio - 1) * 100, 1) + 0.0:+.1f}{unit}".replace("-", "−")
 
 
 # How much slower many configurations are than the fastest, where each ran in processes of its own, by any quantile.

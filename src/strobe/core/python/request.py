@@ -16,7 +16,7 @@ _LONGEST = 80  # characters of a variant's name
 class VerbArguments:
     """The arguments that all verbs have. Raises UserError for a name, a number or a seed that makes no sense."""
 
-    things: Mapping[str, object]
+    targets: Mapping[str, object]
     inputs: Any
     seconds: float
     interval: float
@@ -25,7 +25,7 @@ class VerbArguments:
     seed: int
 
     def __post_init__(self) -> None:
-        for each in self.things:
+        for each in self.targets:
             if not isinstance(each, str) or not each.strip() or len(each) > _LONGEST:
                 raise UserError(f"the name of a variant is text of 1 to {_LONGEST} characters, not {str(each)[:99]!r}")
         for name, value in (("seconds", self.seconds), ("interval", self.interval)):
@@ -38,7 +38,7 @@ class VerbArguments:
     def config(self) -> dict[str, object]:
         """The arguments that a result keeps."""
         return {
-            "variants": list(self.things),
+            "variants": list(self.targets),
             "seconds": self.seconds,
             "interval": self.interval,
             "device": self.device,

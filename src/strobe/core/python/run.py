@@ -32,7 +32,7 @@ Work = Callable[[CallableSubject, Live], tuple[Result, Measured | None]]
 
 
 def run_comparison(request: VerbArguments, guards: Guards | None) -> ShownAnswer[CompareResult]:
-    """Compare the things of ``request``, the first of which is the baseline. Raises UserError."""
+    """Compare the targets of ``request``, the first of which is the baseline. Raises UserError."""
 
     def work(subject: CallableSubject, live: Live) -> tuple[CompareResult, Measured]:
         subject.first_calls(live.stage)
@@ -44,7 +44,7 @@ def run_comparison(request: VerbArguments, guards: Guards | None) -> ShownAnswer
 
 
 def broken_down(request: VerbArguments, depth: int, count: bool) -> ShownAnswer[BreakdownResult]:
-    """Measure where the time of the one thing of ``request`` goes. Raises UserError."""
+    """Measure where the time of the one target of ``request`` goes. Raises UserError."""
 
     def work(subject: CallableSubject, live: Live) -> tuple[BreakdownResult, Measured]:
         target = subject.target
@@ -60,7 +60,7 @@ def broken_down(request: VerbArguments, depth: int, count: bool) -> ShownAnswer[
 
 
 def run_verification(request: VerbArguments, guard: Guard) -> ShownAnswer[VerifyResult]:
-    """Compare the second thing of ``request`` with the first. Raises UserError."""
+    """Compare the second target of ``request`` with the first. Raises UserError."""
     return produce_answer(
         request, lambda subject, live: (verify_outputs(subject, guard, live), None), {"guard": str(guard)}
     )
@@ -76,10 +76,10 @@ def produce_answer(request: VerbArguments, work: Work, config: dict[str, Any]) -
     started = time.monotonic()
     with _plain(Live()) as live:
         subject = _subject(request)
-        beside = say_other_work(live)
+        notes = say_other_work(live)
         with subject.generators_kept():
             result, measured = work(subject, live)
-    result.notes += beside
+    result.notes += notes
     result.duration_s = round(time.monotonic() - started, 3)
     result.config = {**request.config, **config}
     result.findings = [finding.model_copy(update={"do": reword_flags(finding.do)}) for finding in advise(result)]
@@ -89,7 +89,7 @@ def produce_answer(request: VerbArguments, work: Work, config: dict[str, Any]) -
 def reword_flags(text: str) -> str:
     """Write the flags in ``text`` that are arguments here as arguments.
 
-    >>> as_arguments("Measure longer: --seconds=120.")
+    >>> reword_flags("Measure longer: --seconds=120.")
     'Measure longer: seconds=120.'
     """
     text = text.replace("--time_limit", "seconds").replace("--allow=lossy", "lossy=True")
@@ -97,21 +97,21 @@ def reword_flags(text: str) -> str:
 
 
 def _subject(request: VerbArguments) -> CallableSubject:
-    targets = [make_target(name, thing) for name, thing in request.things.items()]
+    targets = [make_target(name, target) for name, target in request.targets.items()]
     _refuse_one_recipe_on_both(targets)
     inputs = request.inputs if type(request.inputs) is list else [request.inputs]
     return CallableSubject(targets, inputs, request.seed, request.device, request.name)
 
 
 def _refuse_one_recipe_on_both(targets: Sequence[Target]) -> None:
-    """Raises UserError where two targets have a module in common that has a recipe on it: it is on both or on none."""
+    """Raise UserError if two targets share a module with a recipe applied."""
     for (one, first), (other, second) in itertools.combinations([(each.name, each.modules) for each in targets], 2):
         known = {id(module) for module in first.values()}
         both = [module for module in second.values() if id(module) in known]
         if any(find_treated(module) is not None for module in both):
             raise UserError(
-                f"'{one}' and '{other}' are one object, and put_on has put a recipe on it: it is on both. "
-                "Make the policy twice, and put the recipe on one of the two"
+                f"'{one}' and '{other}' are one object with a recipe applied: it is applied to both. "
+                "Make the policy twice, and apply the recipe to one of the two"
             )
 
 

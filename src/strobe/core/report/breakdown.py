@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 
 from strobe.core.report import limits, measured, memory, more, pace, tables
@@ -11,6 +12,7 @@ from strobe.core.results import units
 from strobe.core.results.answer import BreakdownResult, Result
 from strobe.core.results.measurement import Component, Measurement
 from strobe.core.results.queued import find_filled_calls
+from strobe.core.results.subject import RANDOM_WEIGHTS
 
 
 def outline(result: BreakdownResult, depth: int | None = None) -> Document:
@@ -20,8 +22,7 @@ def outline(result: BreakdownResult, depth: int | None = None) -> Document:
         sections += limits.sections([(m.name, m)], m.name)
     sections += memory.sections(result.measurements, depth)
     sections += more.sections(result)
-    sentences = answers(result) + [limits.line(result.subject.name, m) for m in _limited_measurements(result)]
-    sentences += [text for m in result.measurements if (text := _energy(m))]
+    sentences = answers(result) + [text for m in result.measurements if (text := _energy(m))]
     return measured.document(result, sentences + pace.cadence_answers(result), sections)
 
 
@@ -39,12 +40,26 @@ def _limited_measurements(result: BreakdownResult) -> list[Measurement]:
 
 
 def answers(result: Result) -> list[str]:
-    """Return each measurement's biggest part and, of a backbone, the rate at which it takes its clips."""
+    """Return the biggest part, its numbers and the next step, then the same of the other measurements."""
     if not result.measurements:
         return ["Nothing was measured."]
-    measurements = result.advised_measurements() if isinstance(result, BreakdownResult) else result.measurements
-    sentences = [text for m in measurements for text in (_biggest(result, m), rate(m)) if text]
-    return [f"{text[:1].upper()}{text[1:]}" for text in sentences]
+    first, *others = result.advised_measurements() if isinstance(result, BreakdownResult) else result.measurements
+    headline, numbers = _biggest(result, first)
+    headroom = limits.headroom(first) if isinstance(result, BreakdownResult) else None
+    sentences = [headline, " ".join(filter(None, (numbers, headroom)))]
+    following = _next_step(result, first)
+    sentences += [f"Next: {following}"] if following else []
+    for m in others:
+        headline, numbers = _biggest(result, m)
+        sentences.append(f"{headline} {numbers}")
+    return sentences + [text for m in (first, *others) if (text := rate(m, units.capital(m.name)))]
+
+
+def _next_step(result: Result, m: Measurement) -> str | None:
+    if find_filled_calls(m.samples.values) is not None:
+        return "measure the method that makes a chunk, such as predict_action_chunk."
+    todo = next((finding.do for finding in result.findings if finding.rule == "biggest-part"), None)
+    return f"{todo[:1].lower()}{todo[1:]}" if todo else None
 
 
 def biggest(components: Sequence[Component]) -> Component | None:
@@ -67,58 +82,81 @@ def biggest(components: Sequence[Component]) -> Component | None:
     return biggest_part
 
 
-def _biggest(result: Result, measurement: Measurement) -> str:
-    whole = measurement.samples.summary
-    total = f"{units.short_ms(whole.median)} ms"
-    subject, name = result.subject.name, measurement.name
-    if (few := find_filled_calls(measurement.samples.values)) is not None:
-        calls, took = units.percent(few.calls), f"{units.short_ms(few.each_ms)} ms"
+_CALLS = {"inference": "chunk", "training step": "step", "training forward": "pass", "loading": "batch"}
+
+
+def _biggest(result: Result, m: Measurement) -> tuple[str, str]:
+    """Return the biggest part of a measurement in a sentence, and its numbers in another one."""
+    whole = m.samples.summary
+    work = f"{result.subject.name}'s {m.name}"
+    if (few := find_filled_calls(m.samples.values)) is not None:
         return (
-            f"{calls} of the calls of {subject} take {took} each and hold {units.percent(few.time)} of the time of "
-            f"{name}: no typical call stands for all, whose mean is {units.short_ms(few.mean_ms)} ms."
+            f"A few calls do most of the work of {work}.",
+            f"{units.percent(few.calls)} of the calls take {units.percent(few.time)} of the time, "
+            f"{units.short_ms(few.each_ms)} ms each. The mean of all calls is {units.short_ms(few.mean_ms)} ms.",
         )
-    for blocks in measurement.blocks:
+    for blocks in m.blocks:
         if blocks.share >= 0.5:
-            share, took = units.percent(blocks.share), f"{units.short_ms(blocks.total.median)} of {total}"
-            inside = f" in {blocks.path[-1]}" if blocks.path else ""
-            return f"The {len(blocks.names)} blocks{inside} take {share} of {subject}'s {name}: {took}."
-    part = biggest(measurement.components)
+            inside = f" in {_with_article(blocks.path[-1])}" if blocks.path else ""
+            headline = f"The {len(blocks.names)} blocks{inside} take {100 * blocks.share:.0f} % of {work}."
+            return headline, _numbers(result, m, blocks.total.median)
+    part = biggest(m.components)
     if part is None:
-        return f"{subject}: {name} takes {total}."
-    share, took = units.percent(part.share), f"{units.short_ms(part.summary.median)} of {total}"
+        return f"{work} takes {units.short_ms(whole.median)} ms.", _numbers(result, m)
+    numbers = _numbers(result, m, part.summary.median)
     if part.other:
-        return f"{share} of {subject}'s {name} belongs to no named part: {took}."
-    subject_of = part.name if "_" in part.name or "." in part.name else part.name[:1].upper() + part.name[1:]
-    parent = f" in {part.path[-2]}" if part.depth > 2 else ""
-    return f"{subject_of}{parent} takes {share} of {subject}'s {name}: {took}."
+        return f"{100 * part.share:.0f} % of {work} is in no named part.", numbers
+    parent = f" in {_with_article(part.path[-2])}" if part.depth > 2 else ""
+    name = units.capital(_with_article(part.name))
+    return f"{name}{parent} takes {100 * part.share:.0f} % of {work}.", numbers
 
 
-def _energy(m: Measurement) -> str:
-    """Return the energy of a call; '' if it is not judged."""
-    seen = m.energy
-    if seen is None or seen.joules is None or seen.watts is None or seen.within is None:
-        return ""
+def _with_article(name: str) -> str:
+    return units.quoted(name) if re.search(r"[_.\d]", name) else f"the {name}"
+
+
+def _numbers(result: Result, m: Measurement, part_ms: float | None = None) -> str:
+    """Return the time of a part and of the whole, the interval of the whole, and what was measured on what."""
+    whole = m.samples.summary
+    of_policy = m.traits.backbone is None and m.traits.call is None
+    text = f"{units.short_ms(part_ms)} of " if part_ms is not None else ""
+    text += f"{units.short_ms(whole.median)} ms per {_CALLS.get(m.phase, 'call') if of_policy else 'call'}"
+    if whole.interval is not None:
+        ends = f"{units.short_ms(whole.interval.low)}–{units.short_ms(whole.interval.high)}"
+        text += f" ({100 * whole.interval.level:.3g} % CI {ends})"
+    dtypes = result.subject.dtypes
+    about = [max(dtypes, key=lambda dtype: dtypes[dtype])] if dtypes else []
+    about.append("CPU" if result.machine.device == "cpu" else result.machine.device_name or result.machine.device)
+    about += [RANDOM_WEIGHTS] if result.subject.source == RANDOM_WEIGHTS else []
+    return f"{', '.join([text, *about])}."
+
+
+def _energy(m: Measurement) -> str | None:
+    """Return the energy of a call; None if it is not judged."""
+    energy = m.energy
+    if energy is None or energy.joules is None or energy.watts is None or energy.within is None:
+        return None
     return (
-        f"A call of {m.name} takes {units.number(seen.joules, 3)} J (±{units.number(seen.within, 2)}), at "
-        f"{units.number(seen.watts, 3)} W. {seen.source}; its idle share and other programs are in it."
+        f"A call of {m.name} takes {units.number(energy.joules, 3)} J (±{units.number(energy.within, 2)}) at "
+        f"{units.number(energy.watts, 3)} W. {energy.source}; this includes idle power and other programs."
     )
 
 
-def rate(m: Measurement) -> str:
-    """Return how fast a backbone gets through its clips, and what each part around it would let through by itself."""
+def rate(m: Measurement, name: str) -> str | None:
+    """Return the throughput of a backbone, and of each part around it by itself; None for anything else."""
     rates = tables.throughput_units(m)
     if m.traits.backbone is None or m.samples.summary.median <= 0:
-        return ""
+        return None
 
     def format_rate(ms: float, unit: str) -> str:
         return f"{units.rate(1000 * rates[unit] / ms)} {unit}"
 
     *clips, frames = [format_rate(m.samples.summary.median, unit) for unit in rates]
-    end_to_end = f"end to end that is {frames}{f' ({clips[0]})' if clips else ''}"
+    end_to_end = f"{name} reaches {frames} end to end{f' ({clips[0]})' if clips else ''}"
     parts = [c for c in m.components if c.depth == 1 and not c.other and c.summary.median > 0]
     if len(parts) < 2:
         return f"{end_to_end}."
     fastest = list(rates)[-1]
     limit = max(parts, key=lambda c: c.summary.median)
-    by_itself = ", ".join(f"{c.name} {format_rate(c.summary.median, fastest)}" for c in parts)
-    return f"{end_to_end}; by itself {by_itself}: the {limit.name} limits it."
+    alone = ", ".join(f"{c.name} {format_rate(c.summary.median, fastest)}" for c in parts)
+    return f"{end_to_end}. Each part alone: {alone}. The {limit.name} is the bottleneck."

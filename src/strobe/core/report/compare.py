@@ -9,10 +9,13 @@ from strobe.core.report.charts import Plot
 from strobe.core.report.document import Document, Section
 from strobe.core.report.frame import Plots
 from strobe.core.results import units
-from strobe.core.results.agreement import Yardstick
+from strobe.core.results.agreement import Yardstick, yardstick
 from strobe.core.results.answer import CompareResult, Result
 from strobe.core.results.comparison import Comparison
 from strobe.core.results.measurement import Measurement
+from strobe.core.results.subject import RANDOM_WEIGHTS
+
+MOST_ITERATIONS = 500  # with more, a quieter machine helps sooner than more pairs
 
 
 def outline(result: CompareResult, depth: int | None = None) -> Document:
@@ -21,48 +24,98 @@ def outline(result: CompareResult, depth: int | None = None) -> Document:
     shown += limits.sections(_named_measurements(result), result.measurements[-1].name) if result.measurements else []
     shown += memory.sections(result.measurements, depth, detail=True)
     shown += more.sections(result)
-    sentences = _other_acting(result) + answers(result) + pace.cadence_answers(result)
+    sentences = answers(result) + pace.cadence_answers(result)
     sentences += sameness.answers(sameness.comparison_candidates(result.judged_comparisons()), result.yardsticks)
     sentences += more.answers(result)
     return measured.document(result, sentences, shown)
 
 
 def answers(result: Result) -> list[str]:
-    """Return the verdicts and, of backbones, their rates; the biggest parts where nothing could be judged."""
-    if not result.judged_comparisons():
+    """Return the decision, its numbers, the next step, then the other verdicts; the biggest parts if none is judged."""
+    judged = result.judged_comparisons()
+    if not judged:
         return breakdown.answers(result)
-    sentences = [pair.verdict.sentence for pair in result.judged_comparisons()]
-    sentences += [sentence for pair in result.judged_comparisons() if (sentence := _outputs(pair))]
-    return sentences + [f"{m.name}: {rate}" for m in result.measurements if (rate := breakdown.rate(m))]
+    decision, decisive = _decide(judged)
+    numbers = " ".join(_numbers(result, pair, several=len(decisive) > 1) for pair in decisive)
+    following = _next_step(result, judged, decisive)
+    sentences = [decision, *([numbers] if numbers else []), *([f"Next: {following}"] if following else [])]
+    sentences += [pair.verdict.in_words for pair in judged if pair not in decisive]
+    sentences += [sentence for pair in judged if (sentence := _outputs(pair))]
+    return sentences + [rate for m in result.measurements if (rate := breakdown.rate(m, units.quoted(m.name)))]
 
 
-def _other_acting(result: Result) -> list[str]:
-    """Return which variants do not act as their baseline, before anything is said of their time."""
-    return [
-        f"'{pair.candidate}' does not act as '{pair.baseline}' does: {pair.broken}."
-        for pair in result.judged_comparisons()
-        if pair.broken and not (pair.agreement is not None and pair.agreement.on_purpose)
-    ]
+def _decide(judged: Sequence[Comparison]) -> tuple[str, list[Comparison]]:
+    """Return which variant to use, or why none, and the comparisons that decide it."""
+    against_first = [pair for pair in judged if pair.baseline == judged[0].baseline]
+    broken = [pair for pair in against_first if _is_broken(pair)]
+    usable = [pair for pair in against_first if pair.verdict.kind == "faster" and not (pair.broken or pair.unjudged)]
+    best = min(usable, key=lambda pair: pair.verdict.ratio, default=None)
+    if broken:
+        of = broken[0].agreement.of if broken[0].agreement is not None else "outputs"
+        worst = units.quoted(broken[0].candidate)
+        if best is not None:
+            return f"Use {units.quoted(best.candidate)}; {worst} changes the {of} too much.", [best, broken[0]]
+        return f"{units.capital(worst)} changes the {of} too much.", broken[:1]
+    best = best or judged[0]
+    return best.verdict.sentence, [best]
 
 
-def _outputs(pair: Comparison) -> str:
-    """Return how far the outputs of a target in Python are from the first one's; '' for anything else."""
+def _is_broken(pair: Comparison) -> bool:
+    return bool(pair.broken) and not (pair.agreement is not None and pair.agreement.on_purpose)
+
+
+def _numbers(result: Result, pair: Comparison, *, several: bool) -> str:
+    limits = ""
+    if pair.broken and _is_broken(pair):
+        other = yardstick(yardsticks(result), "another observation")
+        limits = (
+            f"{units.capital(pair.broken)}{f'; another observation: {units.sigma(other.rms)} σ' if other else ''}. "
+        )
+    named = f"{units.capital(units.quoted(pair.candidate))}: " if several else ""
+    return f"{named}{limits}{pair.verdict.detail or ''}".strip()
+
+
+def _next_step(result: Result, judged: Sequence[Comparison], decisive: Sequence[Comparison]) -> str | None:
+    """Return what to do before a decision: measure longer, check trained weights, or spare a part."""
+    verdict, broken = decisive[0].verdict, next((pair for pair in decisive if _is_broken(pair)), None)
+    if verdict.kind == "inconclusive" and verdict.cause != "a queue" and broken is None:
+        if verdict.pairs and verdict.needed and verdict.needed <= MOST_ITERATIONS:
+            return f"repeat with --iterations={verdict.needed}."
+        return "close other programs, then repeat with --seconds=120."
+    known = [pair.agreement for pair in judged if pair.agreement is not None]
+    if result.subject.source == RANDOM_WEIGHTS and any(
+        same.largest_error > 0 and not same.on_purpose for same in known
+    ):
+        flag = "--model.path" if any(m.traits.backbone is not None for m in result.measurements) else "--policy.path"
+        return f"repeat with {flag} before you decide, because random weights were compared."
+    if broken is not None and broken.agreement is not None and broken.agreement.of != "outputs":
+        return f"apply {units.quoted(broken.candidate)} to one part only, with KEY.part=MODULE in its --variant."
+    return None
+
+
+def _outputs(pair: Comparison) -> str | None:
+    """Return how far the outputs of a target in Python are from the first one's; None for anything else."""
     same = pair.agreement
     if same is None or same.of != "outputs" or same.rms is not None:  # in its own spread it has a sentence elsewhere
-        return ""
+        return None
+    candidate, baseline = units.quoted(pair.candidate), units.quoted(pair.baseline)
     if not same.observations:
-        return f"The outputs of {pair.candidate} were not compared: {same.unjudged}."
-    held = pair.outcome
-    judged = f"{held}: {pair.broken or pair.unjudged}" if pair.broken or pair.unjudged else held
-    guard = f"; the guard ({pair.guard}) is {judged}" if held is not None else "; no guard was given to judge it by"
+        return f"The outputs of {candidate} were not compared: {same.unjudged}."
     note = f" (not compared: {same.uncompared})" if same.uncompared else ""
     if same.largest_error == 0 and not same.not_finite:
-        same_as = f"{pair.candidate} returns the same numbers as {pair.baseline}"
-        return f"{same_as}{guard if held is not None else ''}{note}."
+        return f"{units.capital(candidate)} returns the same numbers as {baseline}{note}.{_describe_limits(pair)}"
     return (
-        f"The outputs of {pair.candidate} differ from those of {pair.baseline} by up to "
-        f"{units.number(same.largest_error)} (cosine {same.cosine:.6f}){guard}{note}."
+        f"The outputs of {candidate} differ from those of {baseline} by at most {units.number(same.largest_error, 2)} "
+        f"(cosine {same.cosine:.6f}){note}.{_describe_limits(pair) or ' No limits were given: set guard.'}"
     )
+
+
+def _describe_limits(pair: Comparison) -> str:
+    if pair.broken:
+        return f" They exceed their limit: {pair.broken}."
+    if pair.unjudged:
+        return f" Their limits were not checked: {pair.unjudged}."
+    return f" They are within the limits ({pair.guard})." if pair.guard else ""
 
 
 def sections(result: Result, depth: int | None) -> list[Section]:

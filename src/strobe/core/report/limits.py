@@ -29,22 +29,22 @@ from strobe.core.results.measurement import Limit, Measurement, PartLimit
 from strobe.core.results.subject import Ceiling
 
 WHOLE, PARTS = "limit", "roofline"  # keys of the sections
-TITLE = "How far from this machine's limit"
+TITLE = "Distance to this machine's limit"
 MEANING = (
-    "At least: of each part the larger of two times, its matrix products, convolutions and attention at the measured "
-    "ceiling of their dtype, and the bytes that must be read and written at the measured ceiling of memory. All else "
-    "is free in it. % of ceiling: the products alone. × left: what is possible at most without fewer FLOP, also in a "
-    "narrower dtype where the machine multiplies faster in it."
+    "'At least' adds up the parts. Each takes at least the larger of two times: its matrix products, convolutions and "
+    "attention at the measured peak of their dtype, and its bytes at the measured peak of memory. All else counts as "
+    "free. '% of peak': the products alone. '× possible': how much faster the same FLOP could run, also in a narrower "
+    "dtype if the machine multiplies faster in it."
 )
 ABOUT_PARTS = (
-    "Moves: the bytes that must at least be read and written, with weights and inputs once a call. A part cannot "
-    "take less than 'at least' says, unless its weights stay in a cache, or a convolution needs less arithmetic than "
-    "Strobe counts."
+    "'Moves': the bytes that a call must read and write, with weights and inputs once. A part cannot be faster than "
+    "'at least', unless its weights stay in a cache, or a convolution needs less arithmetic than Strobe counts."
 )
 CAPTION = (
-    "Grey lines are this machine's measured ceilings. They are flat where arithmetic is the limit, and sloped where "
-    "memory is. The distance of a point to its line is the gain that remains possible, as a factor in time."
+    "Grey lines are this machine's measured peaks: flat if arithmetic is the limit, sloped if memory is. The distance "
+    "of a point to its line is the possible speed-up."
 )
+NEAR = 1.05  # × the least time: nearer than that, no gain is worth a word
 SMALL = 0.01  # parts below this share of the whole in every measurement are not drawn
 MOST = 9  # parts that are drawn
 DASHES = ("solid", "dash", "dashdot", "longdash")
@@ -54,15 +54,22 @@ Point = tuple[float, float, str]  # FLOP per byte, GFLOP/s, and a part with its 
 
 
 def line(name: str, measurement: Measurement) -> str:
-    """Say in a sentence what is left to gain at most; '' if its limit is not known."""
+    """Return what ``name`` takes and how much faster is possible, in a sentence; '' if its limit is not known."""
+    possible = headroom(measurement)
+    return f"{name} takes {_short(measurement.samples.summary.median)} ms. {possible}" if possible else ""
+
+
+def headroom(measurement: Measurement) -> str | None:
+    """Return in a sentence how much faster is possible on this machine; None if the limit is not known."""
     limit, ms = measurement.limit, measurement.samples.summary.median
     if limit is None or limit.least_ms <= 0:
-        return ""
-    narrower = "".join(f"; all in {bound.dtype} at most {_headroom(ms, bound.least_ms)}" for bound in limit.lower)
-    return (
-        f"{name}: {_short(ms)} ms; its arithmetic and memory, mostly {limit.dtype}, take at least "
-        f"{_short(limit.least_ms)} ms on this machine: at most {_headroom(ms, limit.least_ms)} is left{narrower}."
-    )
+        return None
+    narrower = [f"{_headroom(ms, bound.least_ms)} in {bound.dtype}" for bound in limit.lower]
+    if ms < NEAR * limit.least_ms:
+        more = f"; up to {', '.join(narrower)}" if narrower else ""
+        return f"No speed-up is possible in {limit.dtype}{more} (roofline)."
+    more = "".join(f", {each}" for each in narrower)
+    return f"Up to {_headroom(ms, limit.least_ms)} faster is possible in {limit.dtype}{more} (roofline)."
 
 
 def sections(named: Sequence[Named], shown: str, what: str = "Variant") -> list[Section]:
@@ -106,8 +113,8 @@ def _wholes(named: Sequence[Named], what: str) -> Table:
         row += [units.ms(limit.least_ms, decimals), _headroom(ms, limit.least_ms, "")]
         lower = {bound.dtype: bound.least_ms for bound in limit.lower}
         rows.append(Row([*row, *(_headroom(ms, lower[dtype], "") if dtype in lower else None for dtype in narrow)]))
-    columns = heads(f"<{what} | ms (median) | <Computes in | GFLOP | Moves | % of ceiling | At least (ms) | × left")
-    return Table([*columns, *(Column(f"× left in {dtype}") for dtype in narrow)], rows)
+    columns = heads(f"<{what} | ms (median) | <Computes in | GFLOP | Moves | % of peak | At least (ms) | × possible")
+    return Table([*columns, *(Column(f"× possible in {dtype}") for dtype in narrow)], rows)
 
 
 _PARTS: Columns[PartLimit] = [
@@ -117,7 +124,7 @@ _PARTS: Columns[PartLimit] = [
     scaled_column("Above it (ms)", lambda part: part.ms - part.least_ms),
     words("Bound by", lambda part: part.bound or None),
     figure(
-        "% of ceiling", lambda part: part.compute_ms / part.ms if _gflop(part) and part.ms > 0 else None, units.percent
+        "% of peak", lambda part: part.compute_ms / part.ms if _gflop(part) and part.ms > 0 else None, units.percent
     ),
     figure("GFLOP", lambda part: _gflop(part) or None, units.gflop),
     figure("Moves", lambda part: part.moved_bytes, units.size),

@@ -85,12 +85,12 @@ def compiled_code(measurements: Sequence[Measurement]) -> list[Section]:
     """Return what was compiled for each measurement, and the places to look at; none where nothing was compiled."""
     compiled = [(m.name, m.compilation) for m in measurements if m.compilation is not None]
     about = (
-        "By torch's own records. The warm-up is the time of the samples that were cut, less what was compiled in it."
+        "By torch's own records. The warm-up is the time of the samples that were cut, without the compilations in it."
     )
     text = [about, *(f"{name}: not judged: {seen.unjudged}." for name, seen in compiled if seen.unjudged)]
     places = [(name, place) for name, seen in compiled for place in seen.places]
     shown = listing("compiled", "Compiled code", compiled, _COMPILED, *text, whole=True)
-    return shown + listing("compiled-places", "Where compiled code stops, or is compiled again", places, _PLACES)
+    return shown + listing("compiled-places", "Breaks and recompilations of compiled code", places, _PLACES)
 
 
 def _place_reasons(place: CompiledPlace) -> str:
@@ -157,18 +157,18 @@ def _banner(result: Result, failure: str | None, done: str | None) -> str | None
 
 def _notes(result: Result, of_study: Sequence[str]) -> list[str]:
     notes = [*result.notes, *of_study]
-    notes += [f"Stand-in: {text}" for text in result.subject.stand_ins]
+    notes += [f"Placeholder: {text}" for text in result.subject.stand_ins]
     for m in result.measurements:
         warmup, count = len(m.samples.warmup), len(m.samples.values)
         if warmup:
             notes.append(f"{m.name}: {units.count(warmup, 'warm-up sample')} cut, {count:,} used")
         if (seen := m.samples.longest_state_s) is not None:  # of all variants, which run in the same rounds
             notes.append(
-                f"{m.phase}: a state of the machine that lasts longer than {units.rate(seen)} s "
-                f"({units.count(count - count // 4, 'call')}) may not be seen"
+                f"{m.phase}: this run can miss states of the machine that last longer than {units.rate(seen)} s "
+                f"({units.count(count - count // 4, 'call')})"
             )
         notes += [f"{m.name}: {text}" for text in [*m.samples.notes, *m.notes]]
-        notes += [f"{m.name}: not seen: {name} ({why})" for name, why in m.unseen.items()]
+        notes += [f"{m.name}: not timed: {name} ({why})" for name, why in m.unseen.items()]
     return notes
 
 
@@ -185,7 +185,7 @@ def _facts(result: Result) -> list[tuple[str, str | None]]:
         ("Inputs", subject.inputs),
         ("Parts named by", named_by if subject.parameters or subject.anatomy != "modules" else None),
         ("Machine", frame.machine(m)),
-        ("Ceiling", frame.ceiling(m)),
+        ("Peak", frame.ceiling(m)),
         ("Power", frame.power(m)),
         ("Versions", frame.versions(result, m)),
     ]
@@ -270,7 +270,7 @@ def timeline(spans: Sequence[Span], colours: Colours) -> Plot:
 
 
 def spread(title: str, group: Sequence[tuple[str, Samples]], *, split: bool = False) -> Plot:
-    """Return every sample as a point, beside its violin and box; ``split`` lays two back to back on one row."""
+    """Return every sample as a point, next to its violin and box; ``split`` lays two back to back on one row."""
     traces = [_spread(index, name, samples, split) for index, (name, samples) in enumerate(group)]
     layout = charts.layout(
         110 + 74 * (2 if split else len(group)),
@@ -321,7 +321,7 @@ def plot_sample_order(title: str, group: Sequence[tuple[str, Samples]]) -> Plot:
     warm = [v for _, s in group for v in s.warmup]
     low, high = min(steady + warm), max(steady)
     y: dict[str, object] = charts.axis("ms")
-    caption = "Hollow points are warm-up. No figure includes them." if warm else "No warm-up was found."
+    caption = "Hollow points are warm-up, which no figure includes." if warm else "No warm-up was found."
     if warm and max(warm) > 2 * high:
         # One slow first call would press all others flat.
         above = sum(v > 1.25 * high for v in warm)

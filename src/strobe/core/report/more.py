@@ -1,4 +1,4 @@
-"""What slices add to the pages of the core's answers.
+"""Sections and sentences that slices add to the pages of the core's answers.
 
 Each is a module with ``sections(answer)`` and, if it says something in a sentence, ``answers(answer)``.
 """

@@ -1,4 +1,4 @@
-"""Agreement → its part of a document: how far treated actions are from the baseline's, and yardsticks."""
+"""Agreement → its part of a document: how far a treatment changes the actions, next to yardsticks."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from strobe.core.report.document import Columns, Row, Section, Table, figure, figures, heads, listing, table, words
 from strobe.core.results import units
-from strobe.core.results.agreement import Agreement, Check, DimensionAgreement, Effect, Yardstick
+from strobe.core.results.agreement import Agreement, Check, DimensionAgreement, Effect, Yardstick, YardstickName
 from strobe.core.results.comparison import Comparison
 
 KEY = "agreement"
@@ -16,23 +16,29 @@ OF_OUTPUTS = "Are the outputs the same?"
 FEW = 3  # dimensions shown of each candidate, by their RMS; the one of the largest error and those that decide besides
 FOCUS = 3  # candidates whose dimensions are shown and plotted
 SENTENCES = 6  # candidates that have a sentence each
-# Yardstick → what moves the actions, as the subject of a sentence.
+# Yardstick → what changes the actions, in a table and as the subject of a sentence.
+NAMES: dict[YardstickName, str] = {"reordered sums": "floating-point noise"}
 MOVES = {
-    "reordered sums": "taking the same sums in another order",
+    "reordered sums": "floating-point noise (sums in another order)",
     "another noise draw": "another noise draw",
     "neighbouring frame": "the neighbouring frame",
     "another observation": "another observation",
 }
-MEANING = {
-    "actions": "Errors are in σ, the spread of each action dimension, from {spread}. RMS, p99 and flips are those of "
-    "the worst dimension. A flip is a decision, such as open or shut, that becomes the opposite.",
-    "features": "Errors are in σ, the spread of each channel: {spread}. RMS and p99 are those of the worst channel, "
-    "over all tokens. 'Worst token' is the RMS over all channels of one token.",
-    "outputs": "Errors are in σ, the spread of each column: {spread}. A column is a place along the last dimension of "
-    "an array. RMS and p99 are those of the worst column. An array with the same numbers everywhere has none.",
+SIGMA = {
+    "actions": "σ: the spread of that action dimension",
+    "features": "σ: the spread of that channel",
+    "outputs": "σ: the spread of that column",
 }
-DIMENSIONS = f"The {FEW} dimensions that move most, the dimension of the largest error, and those that decide."
-EXACT = "'exact' allows a small multiple of the distance that reordered sums cause, measured in the same run."
+MEANING = {
+    "actions": "σ is the spread of an action dimension, from {spread}. RMS, p99 and flips are those of the worst "
+    "dimension. A flip is a reversed decision, such as an open gripper that should be shut.",
+    "features": "σ is the spread of a channel: {spread}. RMS and p99 are those of the worst channel, over all tokens. "
+    "'Worst token' is the RMS over all channels of one token.",
+    "outputs": "σ is the spread of a column: {spread}. A column is a place along the last dimension of an array. RMS "
+    "and p99 are those of the worst column. An array with the same numbers everywhere has no σ.",
+}
+DIMENSIONS = f"The {FEW} dimensions that change most, the dimension of the largest error, and the on/off dimensions."
+EXACT = "'exact' allows a small multiple of floating-point noise, measured in the same run."
 
 
 @dataclass(frozen=True)
@@ -42,15 +48,14 @@ class Candidate:
     Args:
         name: as tables and sentences have it, a plain line.
         agreement: None if a call failed.
-        guard, broken, unjudged: '' if there is none.
     """
 
     name: str
     agreement: Agreement | None
     effect: Effect | None = None
-    guard: str = ""
-    broken: str = ""
-    unjudged: str = ""
+    guard: str | None = None
+    broken: str | None = None
+    unjudged: str | None = None
 
     @property
     def has_spread_errors(self) -> bool:
@@ -102,34 +107,32 @@ def answers(candidates: Sequence[Candidate], yardsticks: Sequence[Yardstick]) ->
     faulty = [candidate for candidate in shown if candidate.broken or candidate.unjudged]
     chosen = [*faulty, *(candidate for candidate in shown if candidate not in faulty)][:SENTENCES]
     sentences = [
-        f"{_describe_move(candidate)}{_describe_guard(candidate)}." for candidate in shown if candidate in chosen
+        f"{_describe_change(candidate)}{_describe_guard(candidate)}." for candidate in shown if candidate in chosen
     ]
-    sentences += [f"The table has {len(shown) - len(chosen):,} more."] if len(shown) > len(chosen) else []
+    sentences += [f"The table has {len(shown) - len(chosen):,} more variants."] if len(shown) > len(chosen) else []
     return [*sentences, describe_yardsticks(yardsticks, compared_quantity(candidates))] if yardsticks else sentences
 
 
 def describe_yardsticks(yardsticks: Sequence[Yardstick], of: str = "actions") -> str:
-    """Return how far each yardstick moves the baseline's actions, or a backbone's features, in a sentence."""
-    listed = [
-        f"{MOVES[yardstick.name]} moves the {of} by {units.sigma(yardstick.rms)} σ" for yardstick in yardsticks[:1]
-    ]
-    listed += [f"{MOVES[yardstick.name]} by {units.sigma(yardstick.rms)} σ" for yardstick in yardsticks[1:]]
-    return f"For comparison: {', '.join(listed)}."
+    """Return how far each yardstick changes the baseline's actions, or a backbone's features, in a sentence."""
+    first, *others = (f"{MOVES[yardstick.name]} {{}}by {units.sigma(yardstick.rms)} σ" for yardstick in yardsticks)
+    listed = [first.format(f"changes the {of} "), *(other.format("") for other in others)]
+    return f"For comparison: {', '.join(listed)} ({SIGMA[of]})."
 
 
 def describe_agreement(same: Agreement) -> str:
-    """Return how far the actions moved, in a sentence: in σ where that is known, with the cosine."""
+    """Return how far the actions changed, in a sentence: in σ if that is known, with the cosine."""
     if same.of == "features":
         if not same.rms:
             return f"Its features' cosine is {same.cosine:.6f}."
         token = f"{units.sigma(same.token)} σ in the worst token"
-        return f"Its features move by {units.sigma(same.rms)} σ, {token} (cosine {same.cosine:.6f})."
+        return f"Its features change by {units.sigma(same.rms)} σ RMS, {token} (cosine {same.cosine:.6f})."
     if same.rms is None or same.worst is None:
         return f"The cosine of its {same.of} to the baseline's is {same.cosine:.6f}."
     flips = f", {share_of_flips(same.flips)} of decisions flip" if same.flips else ""
     return (
-        f"Its {same.of} are {units.sigma(same.rms)} σ from the baseline's, {units.sigma(same.worst)} σ at most"
-        f"{flips} (cosine {same.cosine:.6f})."
+        f"Its {same.of} change by {units.sigma(same.rms)} σ RMS, at most {units.sigma(same.worst)} σ{flips} "
+        f"(cosine {same.cosine:.6f})."
     )
 
 
@@ -164,14 +167,14 @@ def _errors(candidates: Sequence[Candidate], yardsticks: Sequence[Yardstick]) ->
     """Return candidates, then yardsticks, with the figures of each."""
     of = "Outputs of" if compared_quantity(candidates) == "outputs" else "Actions of"
     columns = heads(
-        f"<{of} | RMS (σ) | p99 (σ) | Worst (σ) | Flips | <Guard | Executed: RMS (σ) | Executed: worst (σ)",
-        "Worst token (σ) | Cosine | Calls | <Worst in",
+        f"<{of} | RMS (σ) | p99 (σ) | Max error (σ) | Flips | <Limits | Executed: RMS (σ) | Executed: max error (σ)",
+        "Worst token (σ) | Cosine | Calls | <Max error in",
     )
     rows = [
         Row(_figures(candidate), "whole" if candidate.broken or candidate.unjudged else "part")
         for candidate in candidates
     ]
-    rows += [Row(["yardsticks", *[""] * (len(columns) - 1)], "other")] if yardsticks else []
+    rows += [Row(["for comparison", *[""] * (len(columns) - 1)], "other")] if yardsticks else []
     rows += [Row(_yardstick(yardstick), "other", depth=1) for yardstick in yardsticks]
     places = [index for index in range(len(columns)) if any(row.cells[index] for row in rows)]
     return Table(columns, rows).select_columns(places)
@@ -183,9 +186,9 @@ def share_of_flips(share: float | None) -> str | None:
 
 
 def _figures(candidate: Candidate) -> list[str | None]:
-    same, held = candidate.agreement, "held" if candidate.guard else None
+    same, held = candidate.agreement, "within" if candidate.guard else None
     if candidate.broken or candidate.unjudged:
-        held = f"broken: {candidate.broken}" if candidate.broken else f"not judged: {candidate.unjudged}"
+        held = f"exceeded: {candidate.broken}" if candidate.broken else f"not checked: {candidate.unjudged}"
     if same is None:
         return [candidate.name, *[None] * 4, held, *[None] * 6]
     figures = [units.sigma(same.rms), units.sigma(same.p99), units.sigma(same.worst), share_of_flips(same.flips), held]
@@ -203,33 +206,33 @@ def _yardstick(yardstick: Yardstick) -> list[str | None]:
     flips = max((dimension.flips for dimension in dimensions if dimension.flips is not None), default=None)
     figures = [units.sigma(yardstick.rms), units.sigma(p99), units.sigma(yardstick.worst), share_of_flips(flips), None]
     figures += [None, None, units.sigma(yardstick.token), None, f"{yardstick.observations:,}"]
-    return [yardstick.name, *figures, worst.name if worst and worst.worst else None]
+    return [NAMES.get(yardstick.name, yardstick.name), *figures, worst.name if worst and worst.worst else None]
 
 
-def _describe_move(candidate: Candidate) -> str:
-    same = candidate.agreement
+def _describe_change(candidate: Candidate) -> str:
+    same, several = candidate.agreement, candidate.name.endswith(" treatments")
+    name = units.capital(candidate.name if several else units.quoted(candidate.name))
     if same is None:
-        return f"{candidate.name} could not be compared"
+        return f"{name} could not be compared"
     if same.not_finite:
-        return f"{candidate.name} gives {units.count(same.not_finite, 'number')} that are infinite or not a number"
+        return f"{name} gives {units.count(same.not_finite, 'number')} that are infinite or not a number"
     if same.rms is None or same.worst is None:
-        return f"{candidate.name}: cosine {same.cosine:.6f}"
+        return f"{name} has a cosine of {same.cosine:.6f} to the baseline"
     if not same.worst:
-        return f"{candidate.name} does not move the {same.of}: they are the same to the bit in {_calls(same)}"
-    flips = f"; {share_of_flips(same.flips)} of its decisions flip" if same.flips else ""
-    worst = {"actions": "dimension", "features": "channel", "outputs": "column"}[same.of]
-    return (
-        f"{candidate.name} moves the {same.of} by {units.sigma(same.rms)} σ (RMS of the worst {worst}), "
-        f"{units.sigma(same.worst)} σ at most{flips}"
-    )
+        return f"{name} {'do' if several else 'does'} not change the {same.of}: the same bits in {_calls(same)}"
+    flips = f" and flip{'' if several else 's'} {share_of_flips(same.flips)} of decisions" if same.flips else ""
+    changed = f"{units.sigma(same.rms)} σ RMS, at most {units.sigma(same.worst)} σ"
+    if same.of == "features":
+        return f"{name}: the features differ by {changed}"
+    return f"{name} change{'' if several else 's'} the {same.of} by {changed}{flips}"
 
 
 def _describe_guard(candidate: Candidate) -> str:
     if candidate.broken:
-        return f": it breaks its guard ({candidate.broken})"
+        return f", beyond its limit ({candidate.broken})"
     if candidate.unjudged:
-        return f": its guard was not judged ({candidate.unjudged})"
-    return f": its guard holds ({candidate.guard})" if candidate.guard else ""
+        return f"; its limits were not checked ({candidate.unjudged})"
+    return f", within the limits ({candidate.guard})" if candidate.guard else ""
 
 
 def compared_quantity(candidates: Sequence[Candidate]) -> str:
@@ -254,12 +257,13 @@ def _explain_figures(candidates: Sequence[Candidate], yardsticks: Sequence[Yards
     how = dict.fromkeys(same.how for same in known if same.how)
     about += [f"Compared, with the same noise: {'; or '.join(how)}."] if how else []
     executed = dict.fromkeys(same.executed for same in known if _is_partly_executed(same))
-    about += [f"Executed are the first {' or '.join(map(str, executed))} actions of a chunk."] if executed else []
+    about += [f"The robot executes the first {' or '.join(map(str, executed))} actions of a chunk."] if executed else []
     if yardsticks:
         described = [
-            f"{yardstick.name} ({yardstick.about})" if yardstick.about else yardstick.name for yardstick in yardsticks
+            f"{NAMES.get(each.name, each.name)} ({each.about})" if each.about else NAMES.get(each.name, each.name)
+            for each in yardsticks
         ]
-        about.append(f"Yardsticks, the baseline against itself: {'; '.join(described)}.")
+        about.append(f"For comparison, the baseline against itself: {'; '.join(described)}.")
     guards: dict[str, list[str]] = {}
     for candidate in candidates:
         if candidate.guard:
@@ -267,7 +271,7 @@ def _explain_figures(candidates: Sequence[Candidate], yardsticks: Sequence[Yards
     if guards:
         listed = list(guards) if len(guards) == 1 else [f"{guard} for {', '.join(of)}" for guard, of in guards.items()]
         exact = f" {EXACT}" if any(guard.startswith("exact") for guard in guards) else ""
-        about.append(f"Guard: {'; '.join(listed)}.{exact}")
+        about.append(f"Limits (--guard): {'; '.join(listed)}.{exact}")
     return about
 
 
@@ -283,13 +287,13 @@ def _worst_dimensions(shown: Sequence[Candidate], of: int) -> Section:
     about += [DIMENSIONS] if most else []
     text = [" ".join(about)] if about else []
     whole = Table([each.head for each in _DIMENSIONS], rows).drop_empty_columns()
-    return Section(f"{KEY}-dimensions", "Which dimensions move", whole, text)
+    return Section(f"{KEY}-dimensions", "Which dimensions change", whole, text)
 
 
 _DIMENSIONS: Columns[DimensionAgreement] = [
     words("Dimension", lambda dimension: dimension.name),
     *figures(units.sigma, ("RMS (σ)", lambda dimension: dimension.rms), ("p99 (σ)", lambda dimension: dimension.p99)),
-    figure("Worst (σ)", lambda dimension: dimension.worst, units.sigma),
+    figure("Max error (σ)", lambda dimension: dimension.worst, units.sigma),
     figure("Mean offset (σ)", lambda dimension: dimension.offset, units.sigma),
     figure("Mean offset (own units)", lambda dimension: dimension.offset * dimension.spread, units.sigma),
     figure("Flips", lambda dimension: dimension.flips, share_of_flips),

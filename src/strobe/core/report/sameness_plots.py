@@ -9,9 +9,9 @@ from typing import Any
 from strobe.core.report import charts
 from strobe.core.report.charts import OTHER, PALETTE, Plot, Trace
 from strobe.core.report.frame import Plots
-from strobe.core.report.sameness import KEY, Candidate, focus
+from strobe.core.report.sameness import KEY, NAMES, Candidate, focus
 from strobe.core.results import units
-from strobe.core.results.agreement import Agreement, DimensionAgreement, Yardstick
+from strobe.core.results.agreement import Agreement, DimensionAgreement, Yardstick, YardstickName
 
 LEAST, LARGEST = 1e-9, 1e12  # σ: nothing below is drawn apart from 0, and nothing above apart from the largest
 MOST = 6  # dimensions with a colour of their own, the worst ones
@@ -93,10 +93,12 @@ def _short(name: str) -> str:
 def _caption(dimensions: Sequence[DimensionAgreement], moved: Sequence[DimensionAgreement], banded: bool) -> str:
     sentences = ["A line for each dimension."]
     if banded:
-        sentences.append("Bands are yardsticks, from the dimension that moves least to the dimension that moves most.")
+        sentences.append(
+            "Bands are yardsticks, from the dimension that changes least to the dimension that changes most."
+        )
     still = [dimension.name for dimension in dimensions if dimension not in moved]
     if len(still) == len(dimensions):
-        sentences = ["No action moved: 0 is not drawn.", *sentences[1:]]
+        sentences = ["No action changed: 0 is not drawn.", *sentences[1:]]
     elif still:
         sentences.append(f"0, not drawn: {', '.join(still)}.")
     return " ".join(sentences)
@@ -118,8 +120,8 @@ def _mode(values: Sequence[float]) -> str:
     return "lines" if len(values) > 1 else "markers"
 
 
-def _edges(yardstick: Yardstick) -> tuple[str, list[float], list[float]] | None:
-    """Return the least and the largest of its dimensions at each action; None if none moves, or none was kept."""
+def _edges(yardstick: Yardstick) -> tuple[YardstickName, list[float], list[float]] | None:
+    """Return the least and the largest of its dimensions at each action; None if none changes, or none was kept."""
     along = [dimension.along for dimension in yardstick.dimensions if dimension.along]
     if not any(value > 0 for values in along for value in values):
         return None
@@ -131,7 +133,7 @@ def _edges(yardstick: Yardstick) -> tuple[str, list[float], list[float]] | None:
     )
 
 
-def _band(name: str, least: Sequence[float], most: Sequence[float], low: float) -> list[Trace]:
+def _band(name: YardstickName, least: Sequence[float], most: Sequence[float], low: float) -> list[Trace]:
     dash, ground = BANDS[name]
     colour = EDGES[name]
 
@@ -139,7 +141,7 @@ def _band(name: str, least: Sequence[float], most: Sequence[float], low: float) 
         steps, drawn = list(range(1, len(values) + 1)), [_clip(value, low) for value in values]
         marker = {"color": colour, "size": 7, "symbol": "line-ew-open"}
         shared = {"mode": _mode(values), "legendgroup": name, "legendrank": 2000}  # drawn first, named last
-        return charts.line(name, steps, drawn, colour, hover, marker=marker, **(shared | more))
+        return charts.line(NAMES.get(name, name), steps, drawn, colour, hover, marker=marker, **(shared | more))
 
     hover = "yardstick: %{fullData.name}<br>action %{x}, largest dimension: %{customdata}<extra></extra>"
     words = [f"{units.sigma(value)} σ" for value in most]

@@ -13,7 +13,7 @@ from strobe.core.results.data import Quantiles, Samples, Summary
 from strobe.core.results.measurement import Blocks, Component, Measurement
 
 RATES = {"inference": "chunks/s", "training forward": "passes/s", "training step": "steps/s", "loading": "batches/s"}
-SLOWEST = 5  # blocks that are named where they differ
+SLOWEST = 5  # blocks that are named if they differ
 QUANTILES = ("Median", "95 %", "99 %", "Longest")
 METRICS: dict[str, Callable[[Samples], float | None]] = {
     "Mean (ms)": lambda of: of.summary.mean,
@@ -31,7 +31,7 @@ def breakdown(measurement: Measurement, depth: int | None = None) -> Table:
     decimals = units.digits(whole.median)
     between = _interval_title([whole, *(c.summary for c in measurement.components)])
     columns = [*heads("<Component | Calls | ms (median)"), Column(between)]
-    columns += heads("Host ms | % of whole | GFLOP | % of ceiling")
+    columns += heads("Host ms | % of whole | GFLOP | % of peak")
     counted = [c.gflop for c in measurement.components if c.depth == 1 and c.gflop is not None]
     cells = [measurement.name, "1", units.ms(whole.median, decimals)]
     cells += [units.span(whole.interval, decimals), None, units.percent(1.0)]
@@ -54,8 +54,7 @@ def to_depth(components: Sequence[Component], depth: int | None) -> list[Compone
 
 
 def _interval_title(summaries: Sequence[Summary]) -> str:
-    level = next((s.interval.level for s in summaries if s.interval is not None), 0.95)
-    return f"{100 * level:.4g} % interval"
+    return units.interval_title([s.interval for s in summaries])
 
 
 def metrics(result: Result) -> Table:
@@ -108,23 +107,30 @@ def _difference_title(pair: Comparison, many: int) -> str:
 
 def verdicts(result: Result) -> Table:
     """Return every judgement with its interval."""
+    judged = result.judged_comparisons()
     decimals = units.digits(max((m.samples.summary.median for m in result.measurements), default=0.0))
-    return table(result.judged_comparisons(), _VERDICTS, decimals).drop_empty_columns()
+    ci = units.interval_title([pair.verdict.interval for pair in judged])
+    columns: Columns[Comparison] = [
+        words("Compared", _pair_names),
+        words("Verdict", _verdict),
+        figure("Change", lambda pair: pair.verdict, lambda verdict: units.change(verdict.ratio, verdict.interval)),
+        figure(ci, lambda pair: pair.verdict.interval, units.change_span),
+        scaled_column("Difference (ms)", lambda pair: pair.difference_ms, units.format_signed),
+        scaled_column(f"{ci} (ms)", lambda pair: pair.difference, units.signed_span),
+        figure("Pairs", lambda pair: pair.verdict.pairs or None),
+    ]
+    return table(judged, columns, decimals).drop_empty_columns()
+
+
+def _verdict(pair: Comparison) -> str:
+    verdict, interval = pair.verdict, pair.verdict.interval
+    if verdict.kind != "no difference shown":
+        return verdict.kind
+    return f"within {100 * (verdict.within or max(interval.high - 1, 1 - interval.low)):.2g} %"
 
 
 def _pair_names(pair: Comparison) -> str:
     return f"{pair.candidate} vs {pair.baseline}"
-
-
-_VERDICTS: Columns[Comparison] = [
-    words("Compared", _pair_names),
-    words("Verdict", lambda pair: pair.verdict.kind),
-    figure("Change", lambda pair: pair.verdict.ratio, units.change),
-    figure("Interval of it", lambda pair: pair.verdict.interval, units.change_span),
-    scaled_column("Difference (ms)", lambda pair: pair.difference_ms, units.format_signed),
-    scaled_column("Interval of it (ms)", lambda pair: pair.difference, units.signed_span),
-    figure("Pairs", lambda pair: pair.verdict.pairs or None),
-]
 
 
 def agreement(result: Result) -> Table | None:
@@ -136,16 +142,18 @@ def agreement(result: Result) -> Table | None:
             lambda of: _pair_names(of[0]),
         ),
         figure("Cosine", lambda of: of[1].cosine, units.cosine),
-        figure("Largest error", lambda of: of[1].largest_error, units.number),
+        figure("Max error", lambda of: of[1].largest_error, units.number),
         figure("Mean error", lambda of: of[1].mean_error, units.number),
         figure("Observations", lambda of: of[1].observations),
-        words("Guard", lambda of: _guard_outcome(of[0])),
+        words("Limits", lambda of: _guard_outcome(of[0])),
     ]
     return table(pairs, columns).drop_empty_columns() if pairs else None
 
 
 def _guard_outcome(pair: Comparison) -> str | None:
-    return f"{pair.outcome}: {why}" if (why := pair.broken or pair.unjudged) else pair.outcome
+    if pair.broken or pair.unjudged:
+        return f"exceeded: {pair.broken}" if pair.broken else f"not checked: {pair.unjudged}"
+    return "within" if pair.outcome == "held" else None
 
 
 def gradients(result: Result) -> Table | None:
@@ -157,10 +165,10 @@ def gradients(result: Result) -> Table | None:
 _GRADIENTS: Columns[tuple[str, GradientAgreement]] = [
     words("Gradient of", lambda of: of[0]),
     figure("Cosine", lambda of: of[1].cosine, units.cosine),
-    figure("Relative error", lambda of: of[1].error, units.figures(3)),
+    figure("Relative error of the gradient", lambda of: of[1].error, units.figures(3)),
     figure("Loss", lambda of: of[1].loss, units.figures(6)),
     figure("Baseline's loss", lambda of: of[1].baseline_loss, units.figures(6)),
-    figure("Relative error of it", lambda of: of[1].loss_error, units.figures(3)),
+    figure("Relative error of the loss", lambda of: of[1].loss_error, units.figures(3)),
     figure("Cosine of two seeds", lambda of: of[1].seed_cosine, units.cosine),
 ]
 
@@ -285,7 +293,7 @@ def describe_blocks(measurements: Sequence[Measurement]) -> list[str]:
     for m, group in _block_groups(measurements):
         who = _inside(m, group, len(measurements) > 1)
         tested = "too few samples for a test" if group.p is None else f"Friedman's test: p = {group.p:.2g}"
-        answer = "the blocks differ" if group.differ else "no difference between blocks that these samples can show"
+        answer = "the blocks differ" if group.differ else "these samples show no difference between the blocks"
         sentences.append(f"{who}: {answer} ({tested}; spread {units.percent(_relative_spread(group))} of the average)")
     return sentences
 
@@ -303,7 +311,7 @@ def slowest_blocks(measurements: Sequence[Measurement]) -> Table | None:
             label = place if len(measurements) == 1 else f"{place}, {m.name}"
             over = units.change(took / group.average) if group.average > 0 else None
             rows.append(Row([label, units.ms(took, decimals + 1), over]))
-    return Table(heads("<Slowest blocks | ms (median) | Against the average"), rows) if rows else None
+    return Table(heads("<Slowest blocks | ms (median) | vs average"), rows) if rows else None
 
 
 def _block_groups(measurements: Sequence[Measurement]) -> list[tuple[Measurement, Blocks]]:

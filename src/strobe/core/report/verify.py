@@ -1,6 +1,8 @@
-"""Verification → document: passed or failed first, then the checks, then how far the actions moved."""
+"""Verification → document: passed or failed first, then the checks, then how far the actions changed."""
 
 from __future__ import annotations
+
+import shlex
 
 from strobe.core.report import measured, more, sameness, sameness_plots
 from strobe.core.report.document import Columns, Document, Section, figure, listing, table, words
@@ -10,11 +12,11 @@ from strobe.core.results.agreement import Agreement, Check, Effect
 from strobe.core.results.answer import VerifyResult
 
 LEVEL = 0.95
-# How closely an export acts as the policy, by the most that computing in its precision does to the actions.
+# How closely an export acts like the policy, by the largest effect of computing in its precision.
 _CLOSENESS: dict[Effect, str] = {
-    "lossy": "within its guard",
+    "lossy": "within its limits",
     "rounding": "within rounding",
-    "exact": "as closely as sums in another order do",
+    "exact": "within floating-point noise",
 }
 
 
@@ -36,13 +38,14 @@ def plots(result: VerifyResult, _depth: int | None = None) -> Plots:
 
 
 def answers(result: VerifyResult) -> list[str]:
-    """Return whether it passed and by which guard, what each check found, and how often it can still be wrong."""
-    guard = result.guard
-    moved = sameness.answers(sameness.check_candidates(result.checks), result.yardsticks)
-    sentences = [_headline(result), *(f"{sentence[:1].upper()}{sentence[1:]}" for sentence in moved)]
-    limited = [f"{result.limited}."] if result.limited else []
-    sentences += more.answers(result)
-    return [*sentences, *_still_wrong(result), *limited, *([f"Guard: {guard}."] if guard else [])]
+    """Return the outcome, its numbers, the next step, then what each check found and how often it can be wrong."""
+    changes = sameness.answers(sameness.check_candidates(result.checks), result.yardsticks)
+    numbers = _numbers(result)
+    following = _next_step(result)
+    sentences = [_headline(result), *([numbers] if numbers else []), *([f"Next: {following}"] if following else [])]
+    sentences += [*changes, *more.answers(result), *_still_wrong(result)]
+    sentences += [f"{result.limited}."] if result.limited else []
+    return [*sentences, *([f"Limits (--guard): {result.guard}."] if result.guard else [])]
 
 
 def max_missed_share(observations: int, level: float = LEVEL) -> float:
@@ -51,32 +54,72 @@ def max_missed_share(observations: int, level: float = LEVEL) -> float:
 
 
 def _headline(result: VerifyResult) -> str:
+    name, checks = units.quoted(result.subject.name), result.checks[:1] if result.environments else result.checks
     if is_output_comparison(result):
-        return _headline_of_outputs(result)
-    name, checks, how, unmade = result.subject.name, result.checks, "", "no check was made"
-    broken = [check.broken for check in checks if check.broken]
-    if result.environments:
-        first, there, checks = result.environments[0].name, result.environments[-1].name, checks[:1]
-        claim, denial = f"{name} acts the same in '{there}'", f"{name} does not act the same in '{there}'"
-        how, broken = f" as in {first}, within rounding", [check.broken for check in checks if check.broken]
+        other = units.quoted(checks[0].name)
+        passed = f"the outputs of {other} agree with {name} within the limits"
+        failed = f"the outputs of {other} differ from {name} beyond the limits"
+        unknown = f"nothing shows that {other} and {name} agree"
+    elif result.environments:
+        there = units.quoted(result.environments[-1].name)
+        passed, failed = f"{name} acts the same in {there}, within rounding", f"{name} does not act the same in {there}"
+        unknown = f"nothing shows that {name} acts the same in {there}"
     elif result.exported:
-        head = f"the exported policy in {result.exported}"
-        claim, denial = f"{head} acts as {name} does", f"{head} does not act as {name} does"
-        if result.has_passed:
-            effects = {check.effect for check in checks}
-            how = f", {next(words for effect, words in _CLOSENESS.items() if effect in effects)}"
+        effects = {check.effect for check in checks}
+        closeness = next((words for effect, words in _CLOSENESS.items() if effect in effects), "within its limits")
+        passed, failed = f"the export acts like {name}, {closeness}", f"the export does not act like {name}"
+        unknown = f"nothing shows that the export acts like {name}"
     else:
-        recipe = f"with {result.recipe or 'the recipe'} as without it"
-        claim, denial = f"{name} acts the same {recipe}", f"{name} does not act the same {recipe}"
-        how, unmade = f" ({units.count(len(checks), 'check')})", "not all checks were made" if checks else unmade
-        more = f", and {units.count(len(broken) - 1, 'more check')} failed" if len(broken) > 1 else ""
-        broken = [f"{check.name}: {check.broken}{more}" for check in checks if check.broken]
+        passed, failed = "the recipe keeps the actions within the limits", "the recipe changes the actions too much"
+        unknown = "not every limit of the recipe was checked"
     if result.has_passed:
-        return f"PASSED: {claim}{how}."
-    if broken:
-        return f"FAILED: {denial}. {broken[0]}."
-    why = next((check.unjudged for check in checks if check.unjudged), unmade)
-    return f"NOT JUDGED: nothing shows that {claim}. {why[:1].upper()}{why[1:]}."
+        return f"PASSED: {passed}."
+    if any(check.broken for check in checks):
+        return f"FAILED: {failed}."
+    return f"INCONCLUSIVE: {unknown}."
+
+
+def _numbers(result: VerifyResult) -> str | None:
+    """Return how much was checked, what failed, or why nothing can be said."""
+    checks = result.checks[:1] if result.environments else result.checks
+    if result.has_passed:
+        return (
+            _count_inputs(checks[0]) if is_output_comparison(result) else f"{units.count(len(checks), 'check')} passed."
+        )
+    if broken := [check for check in checks if check.broken]:
+        more = f", and {units.count(len(broken) - 1, 'more check')} failed" if len(broken) > 1 else ""
+        return f"{units.capital(_name(broken[0]))}: {broken[0].broken}{more}."
+    unmade = "not all checks were made" if checks else "no check was made"
+    return f"{units.capital(next((check.unjudged for check in checks if check.unjudged), unmade))}."
+
+
+def _count_inputs(check: Check) -> str | None:
+    same = check.agreement
+    if same is None:
+        return None
+    inputs = units.count(same.observations, "input")
+    if (distinct := same.distinct or 0) < same.observations:
+        inputs += f", {distinct:,} different"
+    note = f" {units.capital(same.note)}." if same.note else ""
+    note += f" Not compared: {same.uncompared}." if same.uncompared else ""
+    return f"{inputs}.{note}"
+
+
+def _name(check: Check) -> str:
+    return check.name if check.treatments and "=" not in check.name else units.quoted(check.name)
+
+
+def _next_step(result: VerifyResult) -> str | None:
+    broken = next((check for check in result.checks if check.broken), None)
+    if broken is None or result.environments or is_output_comparison(result):
+        return None
+    if result.exported:
+        return "export the policy again, then verify the new export."
+    if len(broken.treatments) != 1:
+        return None
+    flags = [text for text in result.command if text.startswith(("--policy.", "--dataset.", "--env."))]
+    key = broken.treatments[0].partition("=")[0]
+    return f"{shlex.join(['strobe', 'optimize', f'--skip={key}', *flags])} writes a recipe without it."
 
 
 def is_output_comparison(result: VerifyResult) -> bool:
@@ -86,21 +129,6 @@ def is_output_comparison(result: VerifyResult) -> bool:
         and bool(result.checks)
         and not any(check.treatments for check in result.checks)
     )
-
-
-def _headline_of_outputs(result: VerifyResult) -> str:
-    (check, *_), name = result.checks, result.subject.name
-    if result.has_passed and check.agreement is not None:
-        inputs = units.count(check.agreement.observations, "input")
-        if (distinct := check.agreement.distinct or 0) < check.agreement.observations:
-            inputs += f", {distinct:,} different"
-        note = f" {check.agreement.note[:1].upper()}{check.agreement.note[1:]}." if check.agreement.note else ""
-        note += f" Not compared: {check.agreement.uncompared}." if check.agreement.uncompared else ""
-        return f"PASSED: the outputs of '{check.name}' are those of {name}, within the guard ({inputs}).{note}"
-    if check.broken:
-        return f"FAILED: the outputs of '{check.name}' are not those of {name}. {check.broken}."
-    why = check.unjudged or "not all inputs were looked at"
-    return f"NOT JUDGED: nothing shows that the outputs of '{check.name}' are those of {name}. {why}."
 
 
 def _outputs(result: VerifyResult) -> list[Section]:
@@ -113,14 +141,14 @@ def _outputs(result: VerifyResult) -> list[Section]:
 _OUTPUTS: Columns[tuple[str, Agreement]] = [
     words("Outputs of", lambda moved: moved[0]),
     figure("Cosine", lambda moved: moved[1].cosine, units.cosine),
-    figure("Largest error", lambda moved: moved[1].largest_error, units.number),
+    figure("Max error", lambda moved: moved[1].largest_error, units.number),
     figure("Mean error", lambda moved: moved[1].mean_error, units.number),
     figure("Inputs", lambda moved: moved[1].observations),
 ]
 
 
 def _still_wrong(result: VerifyResult) -> list[str]:
-    """Return the share of chunks that may be wrong though all calls held, in words.
+    """Return the share of chunks that may be wrong although all calls passed, in words.
 
     The check of the most treatments stands for the recipe. Only different observations count: a second call on one of
     them shows a fault of order, and no other.
@@ -129,25 +157,25 @@ def _still_wrong(result: VerifyResult) -> list[str]:
     whole = [
         check.agreement for check in result.checks if len(check.treatments) == most and check.agreement is not None
     ]
-    most_seen = max(whole, key=lambda same: same.distinct or 0, default=None)
-    if not result.has_passed or most_seen is None or not most_seen.distinct or most_seen.of == "outputs":
+    widest = max(whole, key=lambda same: same.distinct or 0, default=None)
+    if not result.has_passed or widest is None or not widest.distinct or widest.of == "outputs":
         return []
-    share = f"{units.sigma(100 * max_missed_share(most_seen.distinct))} %"
+    share = f"{units.sigma(100 * max_missed_share(widest.distinct))} %"
     return [
-        f"{units.count(most_seen.distinct, 'different observation')} held: at most {share} of chunks can be wrong "
-        f"(95 %), on observations like these. All {most_seen.observations:,} calls on them held."
+        f"{units.count(widest.distinct, 'different observation')} passed, so at most {share} of chunks can be wrong "
+        f"(95 % confidence) on such observations. All {widest.observations:,} calls passed."
     ]
 
 
 def _outcome(check: Check) -> str:
     words = check.broken or check.unjudged
-    return f"{'failed' if check.broken else 'not judged'}: {words}" if words else "held"
+    return f"{'failed' if check.broken else 'inconclusive'}: {words}" if words else "passed"
 
 
 _CHECKS: Columns[Check] = [
     words("Check", lambda check: check.name),
     words("Outcome", _outcome),
-    words("Their effect", lambda check: check.effect if check.treatments else None),
-    words("Guard", lambda check: check.guard or None),
+    words("Effect", lambda check: check.effect if check.treatments else None),
+    words("Limits", lambda check: check.guard or None),
     words("Treatments", lambda check: ", ".join(check.treatments) or None),
 ]

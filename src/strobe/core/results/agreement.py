@@ -38,7 +38,7 @@ class ActionScale(Data):
         description="the actions should be unnormalised, but the postprocessor has no statistics for them: σ is in "
         "normalised units",
     )
-    note: str = Field(default="", description="what is wrong with the statistics, in words; '' if nothing is")
+    note: str | None = Field(default=None, description="the fault of the statistics, in words")
 
 
 class DimensionAgreement(Data):
@@ -74,14 +74,14 @@ class Agreement(Data):
     observations: int = Field(description="chunks compared, one for each call")
     distinct: int | None = Field(default=None, description="different observations among them; None if unknown")
     note: str = ""
-    unjudged: str = Field(default="", description="what could not be compared, in words; '' if all was")
+    unjudged: str | None = Field(default=None, description="why something could not be compared")
     short: bool = Field(default=False, description="fewer calls were made than a judgement needs")
     on_purpose: bool = Field(default=False, description="the actions should differ, as guided ones do")
     not_finite: int = Field(default=0, description="count of infinite or NaN values in the chunks of either side")
     changes_execution: bool = Field(
         default=False, description="another number of actions per chunk is executed, which chunks cannot judge"
     )
-    uncompared: str = Field(default="", description="which outputs were not compared, in words; '' if all were")
+    uncompared: str | None = Field(default=None, description="the outputs that were not compared, in words")
     rms: Finite | None = Field(default=None, description="σ: root mean square of the errors in the worst dimension")
     p99: Finite | None = Field(default=None, description="σ: 99th percentile of the errors in the worst dimension")
     worst: Finite | None = Field(default=None, description="σ: largest error in any dimension")
@@ -127,8 +127,8 @@ class Check(Data):
     effect: Effect = Field(description="the most that the treatments do to the actions")
     guard: str
     agreement: Agreement | None = Field(default=None, description="the compared actions; None if a call failed")
-    broken: str = Field(default="", description="why the check failed, in words; '' if it did not")
-    unjudged: str = Field(default="", description="what was not judged and which flag is missing; '' if all is judged")
+    broken: str | None = Field(default=None, description="the broken limit, in words")
+    unjudged: str | None = Field(default=None, description="the missing figures and the flag that gives them")
 
     @property
     def outcome(self) -> Outcome:
@@ -136,6 +136,6 @@ class Check(Data):
         return outcome(self.broken, self.unjudged)
 
 
-def outcome(broken: str, unjudged: str) -> Outcome:
-    """Return the outcome of a check against a guard. ``broken`` and ``unjudged`` say why, or are empty."""
+def outcome(broken: str | None, unjudged: str | None) -> Outcome:
+    """Return the outcome of a check against a guard, by the reasons why it is broken or not judged."""
     return "broken" if broken else "not judged" if unjudged else "held"

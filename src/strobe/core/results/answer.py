@@ -101,25 +101,25 @@ class Held:
 
     Args:
         name: of the candidate, as the report has it.
-        treatment: as written on a command line; '' where that is not known.
+        treatment: as written on a command line; '' if that is not known.
     """
 
     name: str
     treatment: str
     agreement: Agreement | None
     effect: Effect | None
-    guard: str
-    broken: str
-    unjudged: str = ""
+    guard: str | None
+    broken: str | None
+    unjudged: str | None = None
 
 
 class Guarded(Result, ABC):
     """An answer in which treated actions were compared with the baseline's."""
 
-    stacked: ClassVar[bool] = False  # whether each holds those before it, so that the first that breaks is to blame
+    stacked: ClassVar[bool] = False  # whether each contains those before it, so that the first broken one is to blame
 
     yardsticks: list[Yardstick] = Field(
-        default_factory=list, description="how far the baseline's own actions move; none of a backbone"
+        default_factory=list, description="how far the baseline's own actions change; none of a backbone"
     )
 
     @abstractmethod
@@ -131,12 +131,12 @@ class Guarded(Result, ABC):
         return []
 
     def rejected_treatments(self) -> list[Held]:
-        """Return exact treatments that were tried and not used, since they are not exact."""
+        """Return exact treatments that were tried and rejected, because they are not exact."""
         return []
 
     @property
     def chosen_candidate(self) -> str | None:
-        """The name of the only one whose figures matter, which holds all before it; None where all do."""
+        """The name of the only candidate whose figures matter, which contains all before it; None if all matter."""
         return None
 
 

@@ -13,19 +13,27 @@ from strobe.core.results.data import Data, Finite, Interval
 class Verdict(Data):
     """Outcome of a comparison. ``ratio`` is candidate over baseline: below 1 the candidate is faster."""
 
-    kind: Literal["faster", "slower", "no difference shown", "too noisy"]
-    cause: Literal["noise", "too short", "a queue"] = Field(
-        default="noise", description="why 'too noisy': wide samples, a run too short, or a few slow calls"
+    kind: Literal["faster", "slower", "no difference shown", "inconclusive"]
+    cause: Literal["noise", "too few", "too short", "a queue"] = Field(
+        default="noise",
+        description="why 'inconclusive': wide samples, too few of them, a run too short, or a few slow calls",
     )
     ratio: Finite
     interval: Interval
     pairs: int = Field(description="number of paired samples; 0 if the runs were not interleaved")
-    sentence: str = Field(description="the verdict in words, with its numbers")
+    sentence: str = Field(description="the decision, in one sentence")
+    detail: str | None = Field(default=None, description="the numbers of the decision: change, interval, samples")
+    needed: int | None = Field(default=None, description="pairs, or samples a run, that a conclusive verdict needs")
     within: Finite | None = Field(
         default=None,
         description="equivalence margin: the interval lies within ± this share; None if a difference was shown or "
         "cannot be excluded",
     )
+
+    @property
+    def in_words(self) -> str:
+        """The decision and its numbers."""
+        return f"{self.sentence} {self.detail}" if self.detail else self.sentence
 
 
 class GradientAgreement(Data):
@@ -57,9 +65,9 @@ class Comparison(Data):
     difference_ms: Finite
     agreement: Agreement | None = None
     effect: Effect | None = Field(default=None, description="the most that the candidate's treatments do to actions")
-    guard: str = Field(default="", description="the guard; '' if there is none")
-    broken: str = Field(default="", description="the limit of the guard that is broken, in words")
-    unjudged: str = Field(default="", description="what the guard could not judge and which flag is missing, in words")
+    guard: str | None = Field(default=None, description="the limits on the change of the actions")
+    broken: str | None = Field(default=None, description="the broken limit, in words")
+    unjudged: str | None = Field(default=None, description="the missing figures and the flag that gives them")
     gradient: GradientAgreement | None = None
 
     @property

@@ -162,7 +162,7 @@ class CompiledPlace(Data):
 
 
 class Compilation(Data):
-    """What torch.compile did from the first call to the last measured one, by torch's own records."""
+    """The work of torch.compile from the first call to the last measured one, by torch's own records."""
 
     graphs: int = Field(description="compiled graphs, forward and backward")
     compile_s: Finite | None = Field(default=None, description="seconds of compiling; None if torch does not tell")

@@ -1,6 +1,6 @@
 """A saved run in short: what a list of runs shows of it, and what a history needs of it. Plain data.
 
-It stands beside the run's answer, so that a thousand runs are read in the time of a few.
+It is stored next to the run's answer, so that a thousand runs are read in the time of a few.
 """
 
 from __future__ import annotations

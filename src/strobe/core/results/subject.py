@@ -8,6 +8,8 @@ from pydantic import Field
 
 from strobe.core.results.data import Data, Finite
 
+RANDOM_WEIGHTS = "random weights"  # `SubjectInfo.source` of a subject without a checkpoint
+
 
 class SubjectInfo(Data):
     """The policy or model, its weights, and its inputs."""
@@ -20,7 +22,7 @@ class SubjectInfo(Data):
     weight_bytes: int
     dtypes: dict[str, int] = Field(default_factory=dict, description="dtype → number of parameters")
     inputs: str = Field(description="where the observations come from, in words")
-    stand_ins: list[str] = Field(default_factory=list, description="stand-ins for things that this machine lacks")
+    stand_ins: list[str] = Field(default_factory=list, description="placeholders for things that this machine lacks")
     anatomy: str = Field(default="modules", description="anatomy that named the parts; 'modules' without one")
     compilable: bool = Field(default=False, description="LeRobot has a setting that compiles it: `compile_model`")
     packages: dict[str, str] = Field(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from strobe.core.results.data import Interval  # loads pydantic, and help has numbers to write too
 
 NONE = "–"
-TAIL = 0.95  # share of the values within the one figure that stands beside a median
+TAIL = 0.95  # share of the values within the one figure that stands next to a median
 P_TAIL, TAIL_PERCENT = f"p{100 * TAIL:g}", f"{100 * TAIL:g} %"
 
 
@@ -23,6 +23,22 @@ def plain(text: str) -> str:
     if text.isprintable() and "  " not in text:  # nearly always, and much faster
         return text.strip()
     return " ".join("".join(c if c.isprintable() or c.isspace() else "\ufffd" for c in text).split())
+
+
+def capital(text: str) -> str:
+    """Return ``text`` with a capital letter at its start."""
+    return f"{text[:1].upper()}{text[1:]}"
+
+
+def quoted(name: str) -> str:
+    """Return a variant's name for a sentence: in backticks, but for the baseline and names with an article.
+
+    >>> quoted("memory=kept"), quoted("baseline"), quoted("the robot")
+    ('`memory=kept`', 'the baseline', 'the robot')
+    """
+    if name == "baseline":
+        return "the baseline"
+    return name if name.startswith(("the ", "this ")) else f"`{name}`"
 
 
 def digits(whole_ms: float) -> int:
@@ -69,25 +85,42 @@ def percent(share: float | None) -> str | None:
     return None if share is None else f"{format_fixed(100 * share, 1)} %"
 
 
-def change(ratio: float | None) -> str | None:
-    """Return a ratio as a change: 1.031 is ``+3.1 %``, and 120 is ``120 ×``."""
-    return None if ratio is None else _change(ratio, " %")
+def interval_title(intervals: Sequence[Interval | None]) -> str:
+    """Return the head of a column of intervals: '99 % CI'; 'CI' if their levels differ."""
+    levels = {f"{100 * interval.level:.3g} %" for interval in intervals if interval is not None}
+    return f"{levels.pop()} CI" if len(levels) == 1 else "CI" if levels else "95 % CI"
+
+
+def change(ratio: float | None, interval: Interval | None = None) -> str | None:
+    """Return a ratio as a change: 1.031 is ``+3.1 %``, and 120 is ``120 ×``. Factors, if ``interval`` has them."""
+    return None if ratio is None else _change(ratio, " %", factor=_has_factors(ratio, interval))
 
 
 def change_span(interval: Interval | None) -> str | None:
-    """Return an interval of ratios as changes: '+1.2 to +3.4 %'; None for None."""
-    return None if interval is None else f"{_change(interval.low)} to {_change(interval.high, ' %')}"
+    """Return an interval of ratios as changes, '+1.2 to +3.4 %', or as factors, '0.5 to 120 ×'; None for None."""
+    if interval is None:
+        return None
+    factor = _has_factors(interval.high, interval)
+    return (
+        f"{_change(interval.low, factor=factor)} to {_change(interval.high, ' ×' if factor else ' %', factor=factor)}"
+    )
 
 
 def change_ends(interval: Interval) -> str:
-    """Return the ends of an interval of ratios, to stand behind a `change`: ``[+1.2, +3.4]``."""
-    return f"[{_change(interval.low)}, {_change(interval.high)}]"
+    """Return the ends of an interval of ratios, to stand behind a `change` with this interval: ``[+1.2, +3.4]``."""
+    factor = _has_factors(interval.high, interval)
+    return f"[{_change(interval.low, factor=factor)}, {_change(interval.high, factor=factor)}]"
 
 
-def _change(ratio: float, unit: str = "") -> str:
-    if ratio < 100:
+def _has_factors(ratio: float, interval: Interval | None) -> bool:
+    return (ratio if interval is None else interval.high) >= 100
+
+
+def _change(ratio: float, unit: str = "", *, factor: bool) -> str:
+    if not factor:
         return f"{format_signed(100 * (max(ratio, 0.0) - 1), 1)}{unit}"
-    return f"{ratio:,.0f} ×" if ratio < 1e6 else "over 1,000,000 ×"
+    shown = "over 1,000,000" if ratio >= 1e6 else f"{ratio:,.0f}" if ratio >= 100 else significant(max(ratio, 0.0))
+    return f"{shown}{' ×' if unit else ''}"
 
 
 def calls(value: float | None) -> str | None:

@@ -25,10 +25,10 @@ from strobe.core.subjects.callables import Target
 from strobe.core.subjects.subject import ActingSubject, Phase, Subject
 from strobe.core.treatments.treatment import Treatment, Undo, Variant
 
-NO_GUARD = "how far outputs may move is not judged: no guard was given, and no spread (σ) of these outputs is known"
-BESIDE_RTC = (
-    "RTC changes the actions on purpose, and what the other treatments do beside it was not looked at: compare them "
-    "without RTC, or with RTC in the first variant too"
+NO_GUARD = "the change of the outputs is not judged: no guard was given, and no spread (σ) of these outputs is known"
+WITH_RTC = (
+    "RTC changes the actions on purpose, so the effect of the other treatments was not measured: compare them without "
+    "RTC, or with RTC in the first variant too"
 )
 MOST_S = 60.0  # longest sampling; the check of a variant takes its share of it
 
@@ -95,7 +95,7 @@ def compare(
 def _looks(
     subject: Subject, variants: Sequence[Variant], options: Options, collected: Collected, reporter: Reporter
 ) -> ActionCheck:
-    """Look at the outputs of every variant, for as long as the rounds took or may take."""
+    """Compare the outputs of every variant, for as long as the rounds took or may take."""
     rounds_s = min(options.budget.seconds, MOST_S)
     most_s = max(collected.seconds, rounds_s)
     seconds = [samples.summary.median / 1e3 for samples in collected.samples.values()]
@@ -130,7 +130,7 @@ def _hold_outputs(result: CompareResult, guard: Guard | None) -> None:
         agreement = comparison.agreement
         if guard is not None:
             comparison.guard = str(guard)
-            comparison.unjudged = "one of the two returns no numbers" if agreement is None else ""
+            comparison.unjudged = "one of the two returns no numbers" if agreement is None else None
             guard.hold(comparison)
         elif agreement is not None:
             add_note(agreement, NO_GUARD)
@@ -150,7 +150,7 @@ def _hold(result: CompareResult, measured: Measured, check: ActionCheck, guards:
         guard = (replace(guards, least=LEAST_OF_ENGINES) if of_engine else guards).strictest_guard([comparison.effect])
         comparison.guard = str(guard)
         if candidate.is_guided != first.is_guided:
-            comparison.unjudged = BESIDE_RTC
+            comparison.unjudged = WITH_RTC
             continue
         check.hold(comparison, comparison.candidate, guard)
 
@@ -171,7 +171,7 @@ def _pairs(measured: Measured) -> list[tuple[Measurement, Measurement]]:
 
 
 @dataclass(frozen=True, eq=False)
-class OfTarget(Treatment):
+class SwitchTarget(Treatment):
     """Has ``target`` on. Nothing is known of what it does to the outputs, which are compared and not guarded."""
 
     target: Target
@@ -191,4 +191,4 @@ class OfTarget(Treatment):
 
 def make_variants(targets: Sequence[Target]) -> list[Variant]:
     """Return a variant for each target, under its name."""
-    return [Variant(target.name, (OfTarget(target),)) for target in targets]
+    return [Variant(target.name, (SwitchTarget(target),)) for target in targets]

@@ -1,4 +1,4 @@
-"""Verify what is called in Python: do two things to call return the same, or one with a recipe on it and without?
+"""Verify what is called in Python: do two targets return the same, or one with a recipe and without?
 
 Nothing is timed.
 """

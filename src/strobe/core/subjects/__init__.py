@@ -1,1 +1,1 @@
-"""What a study runs, and the subject that is made of any callable."""
+"""The subject that a study runs, and the subject that is made of any callable."""

@@ -93,7 +93,7 @@ class CallableSubject(Abilities):
 
     @property
     def caveats(self) -> Sequence[str]:
-        """Notes that a verdict must stand beside."""
+        """Notes that every verdict must show."""
         return self._caveats
 
     @property
@@ -364,7 +364,7 @@ def _nest_probe(probe: Probe, name: str) -> Probe:
     return replace(probe, path=f"{name}.{probe.path}" if probe.path else name, optional=True)
 
 
-def _foreign_family(what: str, thing: object) -> Family | None:
+def _foreign_family(what: str, target: object) -> Family | None:
     """Return the record of a module or a policy of openpi or Isaac-GR00T; None of any other object."""
     record_of = slices.offer(f"{what} of another project")
-    return record_of(thing) if record_of is not None else None
+    return record_of(target) if record_of is not None else None

@@ -25,16 +25,16 @@ _SHOWN = 80  # characters of a name
 
 @dataclass(frozen=True)
 class Target:
-    """Something to call, under a name.
+    """The function, module or object under test, under a name.
 
     Args:
         name: the variant's.
         call: what is timed, with the arguments of an input.
         label: what it is, such as 'ResNet' or 'my_policy.act', for titles.
         kind: its kind in words, such as 'torch module', 'function', 'object with infer()'.
-        modules: path → torch module inside; '' for a target that is a module itself.
+        modules: path → torch module inside; the path of a target that is a module itself is ''.
         before: called before each call and not timed; None for nothing.
-        opaque: why its parts cannot be seen, in words; '' if they can.
+        opaque: why its parts cannot be timed.
         owner: the object that has the modules, each at its path; None for a function without one.
     """
 
@@ -44,7 +44,7 @@ class Target:
     kind: str
     modules: Mapping[str, nn.Module] = field(default_factory=dict)
     before: Callable[[], object] | None = None
-    opaque: str = ""
+    opaque: str | None = None
     owner: object = None
 
     @functools.cached_property
@@ -72,35 +72,35 @@ class NoModule:
     buffers = modules = named_modules = named_children = parameters
 
 
-def make_target(name: str, thing: object) -> Target:
-    """Return what is called of ``thing``: a method of `METHODS` where it has one, else the object itself.
+def make_target(name: str, target: object) -> Target:
+    """Return what is called of ``target``: a method of `METHODS` where it has one, else the object itself.
 
     `infer`, `get_action` and `select_action` are preceded by `reset`, where there is one, so that no call takes an
     action from a queue. So are these methods by themselves, as in ``target_of("a", policy.select_action)``.
 
     Raises:
-        UserError: ``thing`` is a class, or nothing that can be called.
+        UserError: ``target`` is a class, or nothing that can be called.
     """
-    if isinstance(thing, type):
-        raise UserError(f"'{name}' is the class {thing.__name__}: pass an object of it")
-    method = next((each for each in METHODS if callable(getattr(thing, each, None))), "")
+    if isinstance(target, type):
+        raise UserError(f"'{name}' is the class {target.__name__}: pass an object of it")
+    method = next((each for each in METHODS if callable(getattr(target, each, None))), "")
     if method:
-        call, kind = getattr(thing, method), f"object with {method}()"
-        return _target(name, call, type(thing).__name__, kind, thing, _reset(thing, method))
-    if is_module(thing):
-        return _target(name, thing, type(getattr(thing, "_orig_mod", thing)).__name__, MODULE, thing)
-    if not callable(thing):
+        call, kind = getattr(target, method), f"object with {method}()"
+        return _target(name, call, type(target).__name__, kind, target, _reset(target, method))
+    if is_module(target):
+        return _target(name, target, type(getattr(target, "_orig_mod", target)).__name__, MODULE, target)
+    if not callable(target):
         raise UserError(
-            f"'{name}' is of type {type(thing).__name__} and cannot be called: pass a function, a torch module, or an "
+            f"'{name}' is of type {type(target).__name__} and cannot be called: pass a function, a torch module, or an "
             f"object with {', '.join(METHODS[:-1])} or {METHODS[-1]}"
         )
-    inner = thing
+    inner = target
     while isinstance(inner, functools.partial):
         inner = inner.func
     owner = getattr(inner, "__self__", None) if inspect.ismethod(inner) else inner
     label = str(getattr(inner, "__qualname__", type(inner).__name__)).rpartition("<locals>.")[2]
     label = "function" if "<lambda>" in label else label
-    return _target(name, thing, label, _kind(thing), owner, _reset(owner, getattr(inner, "__name__", "")))
+    return _target(name, target, label, _kind(target), owner, _reset(owner, getattr(inner, "__name__", "")))
 
 
 def _reset(owner: object, method: str) -> Callable[[], object] | None:
@@ -115,9 +115,9 @@ def _reset(owner: object, method: str) -> Callable[[], object] | None:
     return reset
 
 
-def one_part(target: Target) -> str:
-    """Return why nothing divides a target into parts, in words; '' if something does."""
-    return target.opaque or ("" if target.modules else "no torch module was found in it")
+def one_part(target: Target) -> str | None:
+    """Return why nothing divides a target into parts; None if something does."""
+    return target.opaque or (None if target.modules else "no torch module was found in it")
 
 
 def modules_inside(owner: object) -> dict[str, nn.Module]:
@@ -144,38 +144,38 @@ def _target(
     return Target(name, call, label[:_SHOWN], kind, modules, before, _opaque(call, modules, owner), owner)
 
 
-def _kind(thing: object) -> str:
-    if inspect.ismethod(thing):
+def _kind(target: object) -> str:
+    if inspect.ismethod(target):
         return "method"
-    return "function" if inspect.isroutine(thing) or isinstance(thing, functools.partial) else "callable object"
+    return "function" if inspect.isroutine(target) or isinstance(target, functools.partial) else "callable object"
 
 
-def _opaque(call: object, modules: Mapping[str, nn.Module], owner: object) -> str:
-    """Return why the parts of a target cannot be seen: a probe cannot be put into code that is compiled already."""
-    for thing in (call, *modules.values()):
-        if _is_compiled(thing):
+def _opaque(call: object, modules: Mapping[str, nn.Module], owner: object) -> str | None:
+    """Return why the parts of a target cannot be timed: compiled code takes no probes."""
+    for each in (call, *modules.values()):
+        if _is_compiled(each):
             return "it is compiled by torch.compile"
-        if type(thing).__module__.startswith("torch.jit"):
+        if type(each).__module__.startswith("torch.jit"):
             return "it is a program of TorchScript"
     for name, module in modules.items():
         for method in METHODS:
             if _is_compiled(vars(module).get(method)):
                 return f"its {name}.{method} is compiled by torch.compile"
-    return "" if modules else _describe_jax_model(owner)
+    return None if modules else _describe_jax_model(owner)
 
 
-def _is_compiled(thing: object) -> bool:
+def _is_compiled(target: object) -> bool:
     return (
-        hasattr(thing, "_torchdynamo_orig_callable")
-        or hasattr(thing, "_orig_mod")
-        or getattr(thing, "_compiled_call_impl", None) is not None
+        hasattr(target, "_torchdynamo_orig_callable")
+        or hasattr(target, "_orig_mod")
+        or getattr(target, "_compiled_call_impl", None) is not None
     )
 
 
-def _describe_jax_model(owner: object) -> str:
-    """Return that ``owner`` is or has a model of one of JAX's libraries, in words; '' for any other object."""
+def _describe_jax_model(owner: object) -> str | None:
+    """Return that ``owner`` is or has a model of one of JAX's libraries, in words; None for any other object."""
     for name, value in (("", owner), *_attributes(owner)):
         packages = {kind.__module__.partition(".")[0] for kind in type(value).__mro__}
         if packages & {"flax", "equinox", "haiku"}:
             return f"{f'its {name}' if name else 'it'} is a model of JAX, whose parts are compiled into one program"
-    return ""
+    return None

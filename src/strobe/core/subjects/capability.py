@@ -1,4 +1,4 @@
-"""What a subject's family has, as treatments ask for it."""
+"""The capabilities of a subject's family, for treatments."""
 
 from __future__ import annotations
 

@@ -52,18 +52,18 @@ class Numbers:
         more = len(self.shapes) - _SHOWN
         return ", ".join(shown) + (f" and {more} more" if more > 0 else "")
 
-    def unlike(self, seen: Numbers) -> str:
-        """Return in words what ``seen`` has in another form than this; '' if their numbers can be compared."""
-        if self.shapes != seen.shapes:
-            other = f"of {seen.words}" if seen.shapes else f"without numbers ({seen.kind})"
+    def unlike(self, found: Numbers) -> str | None:
+        """Return in words which form of ``found`` differs from this; None if their numbers can be compared."""
+        if self.shapes != found.shapes:
+            other = f"of {found.words}" if found.shapes else f"without numbers ({found.kind})"
             return f"an output {other} in place of {self.words}"
-        if self.texts != seen.texts:
-            before, after = dict(self.texts), dict(seen.texts)
+        if self.texts != found.texts:
+            before, after = dict(self.texts), dict(found.texts)
             path = next(path for path in (*before, *after) if before.get(path) != after.get(path))
             there = f"{after[path][:40]!r}" if path in after else "nothing"
             here = f"{before[path][:40]!r}" if path in before else "nothing"
             return f"{there} in place of {here}" + (f" at {path}" if path else "")
-        return ""
+        return None
 
 
 def extract_numbers(output: object) -> Numbers:
@@ -99,11 +99,11 @@ def extract_numbers(output: object) -> Numbers:
     return Numbers(values, shapes, kind, tuple(texts), tuple(unseen))
 
 
-def describe_uncompared(pairs: Iterable[tuple[Numbers, Numbers]]) -> str:
-    """Return in words what of outputs that are compared with each other is not; '' if all of it is."""
+def describe_uncompared(pairs: Iterable[tuple[Numbers, Numbers]]) -> str | None:
+    """Return in words the parts of outputs that are not compared; None if all are."""
     unseen = dict.fromkeys(words for pair in pairs for numbers in pair for words in numbers.unseen)
     more = f" and {len(unseen) - _SHOWN} more" if len(unseen) > _SHOWN else ""
-    return f"{', '.join(list(unseen)[:_SHOWN])}{more}"
+    return f"{', '.join(list(unseen)[:_SHOWN])}{more}" if unseen else None
 
 
 def iter_tensors(value: object) -> Iterator[Tensor]:

@@ -113,7 +113,7 @@ class Abilities(Protocol):
 
     @property
     def caveats(self) -> Sequence[str]:
-        """Notes that a verdict must stand beside."""
+        """Notes that every verdict must show."""
         return ()
 
     def compiled_before(self, name: str) -> CompileLog:

@@ -64,7 +64,7 @@ def require_room(needed: float, what: str, subject: Subject) -> None:
     """
     if not fits(needed, subject):
         passing = _PASSING.get(subject.module, 0)
-        during_calls = f" beside the {passing / 2**30:.1f} GiB that a call takes" if passing > 2**28 else ""
+        during_calls = f" in addition to the {passing / 2**30:.1f} GiB that a call takes" if passing > 2**28 else ""
         raise UserError(
             f"{what} takes {needed / 2**30:.1f} GiB more, and {max(_free(subject), 0) / 2**30:.1f} GiB are free on "
             f"this machine{during_calls}"

@@ -1,4 +1,4 @@
-"""What a treatment's entry says of itself, without torch: its key, its effect, its rank, its line of help."""
+"""The entry of a treatment, without torch: its key, its effect, its rank, its line of help."""
 
 from __future__ import annotations
 

@@ -66,7 +66,7 @@ def begin_result(
 
     Args:
         options: the ceiling is measured where they count FLOP; elsewhere it is empty.
-        dtypes: those that the study runs the subject in, beside its own.
+        dtypes: those that the study runs the subject in, in addition to its own.
         fields: those that ``kind`` alone has.
     """
     if options.counted and has_torch():

@@ -11,6 +11,7 @@ from strobe.core.results.measurement import Measurement
 from strobe.core.studies.shared.measuring import Measured
 from strobe.core.subjects.outputs import describe_uncompared
 
+UNITS = {"training step": "step", "training forward": "pass", "loading": "batch"}  # what a phase's times are of
 SEVERAL_COPIES = "the peaks of memory include the weights in every precision compared, which are held at the same time"
 
 
@@ -51,7 +52,10 @@ def judge_times(
     before, after = baseline.samples.values, candidate.samples.values
     difference_ms, interval = difference_interval(before, after, level=level)
     first, second = names or (baseline.name, candidate.name)
-    verdict = paired_verdict(before, after, baseline_name=first, candidate_name=second, within=within, level=level)
+    unit = UNITS.get(baseline.phase, "call")
+    verdict = paired_verdict(
+        before, after, baseline_name=first, candidate_name=second, within=within, level=level, unit=unit
+    )
     return Comparison(
         baseline=baseline.name,
         candidate=candidate.name,

@@ -135,10 +135,10 @@ class Outputs:
         return self._rows is None
 
     @property
-    def note(self) -> str:
-        """Return in words how much of each output was left out; '' if it is held whole."""
+    def note(self) -> str | None:
+        """Return in words how much of each output was left out; None if it is held whole."""
         if self._rows is None:
-            return ""
+            return None
         drawn, of = self._rows
         return f"compared on {drawn:,} of {of:,} rows of each output, others in each round"
 
