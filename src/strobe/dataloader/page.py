@@ -11,7 +11,7 @@ from strobe.core.report.charts import Plot, Trace
 from strobe.core.report.document import Columns, Document, Section, Table, figure, listing, scaled_column, table, words
 from strobe.core.report.frame import Plots
 from strobe.core.results import units
-from strobe.dataloader.results import Dataloader, Encoding, LoaderRow, Rate, Recommendation, StartUp, WhatIf
+from strobe.dataloader.results import Dataloader, Encoding, LoaderRow, Rate, Recommendation, StartUp, StepNeed, WhatIf
 
 R = TypeVar("R")
 
@@ -57,31 +57,59 @@ def outline(answer: Dataloader, _depth: int | None = None) -> Document:
 
 
 def answers(answer: Dataloader) -> list[str]:
-    """Return the flags for each batch size, and what they should gain."""
+    """Return for each batch size whether to keep the loader, the rates, the next command, and the gain."""
     sentences = []
     for best in answer.recommendations:
-        sentences.append(f"Train with {' '.join(best.flags)}")
-        sentences.append(f"They load {_rate(best.chosen)}. {_describe_need(answer, best)}")
-        sentences += [_describe_gain(best)] if best.own is not None else []
+        need = next((need for need in answer.needs if need.batch_size == best.batch_size), None)
+        sentences += _decision(answer, best, need)
+        sentences += [_describe_gain(best)] if best.own is not None and not _keeps(answer, best, need) else []
         if best is answer.recommendations[0]:
             sentences += [_describe_cache(row) for row in answer.caches[:1] if row.rate is not None]
-        sentences.append(f"Found in {best.searched_s:,.0f} s; the search ended since {best.reason}.")
-    return sentences or ["No search was finished. The table shows the measurements so far."]
+        sentences.append(f"The search took {best.searched_s:,.0f} s and stopped: {best.reason}.")
+    return sentences or ["Inconclusive: no search was finished."]
 
 
-def _describe_need(answer: Dataloader, best: Recommendation) -> str:
-    need = next((need for need in answer.needs if need.batch_size == best.batch_size), None)
+def _keeps(answer: Dataloader, best: Recommendation, need: StepNeed | None) -> bool:
+    """Return whether the user's own loader is shown to feed the step, with workers, at the user's batch size."""
+    own = best.own
+    fed = own is not None and own.interval is not None and need is not None and own.interval.low >= need.samples_per_s
+    return (
+        fed and best is answer.recommendations[0] and any(row.own and row.settings.num_workers for row in answer.rows)
+    )
+
+
+def _decision(answer: Dataloader, best: Recommendation, need: StepNeed | None) -> list[str]:
+    batch = f" with batches of {best.batch_size}" if len(answer.recommendations) > 1 else ""
     if need is None:
-        return "The fastest was requested."
+        return [f"Train with {' '.join(best.flags)}{batch}.", f"They load {_rate(best.chosen)}, the fastest measured."]
     source = "measured" if need.source == "measured" else "as given"
-    judged = "and this loader was not shown to keep up"
-    if best.fed:
-        judged = "and the loader keeps up"
-    elif "--num_workers=0" in best.flags:
-        judged = "and without workers the step waits while a batch is loaded"
-    elif best.chosen.interval is not None and best.chosen.interval.high < need.samples_per_s:
-        judged = "and this loader is slower"
-    return f"The step takes {need.samples_per_s:,.1f} samples/s ({source}), {judged}."
+    needs = f"the step needs {_figure(need.samples_per_s)} ({source})"
+    if _keeps(answer, best, need) and best.own is not None:
+        return [
+            f"Keep your loader: it delivers {_figure(best.own.samples_per_s)} samples/s, the step needs "
+            f"{_figure(need.samples_per_s)}.",
+            f"Your flags load {_rate(best.own)}; {needs}, so the step never waits for data.",
+        ]
+    chosen, serial = best.chosen, "--num_workers=0" in best.flags
+    slower = chosen.interval is not None and chosen.interval.high < need.samples_per_s
+    if slower and not serial:
+        head = (
+            f"No loader feeds the step: the best delivers {_figure(chosen.samples_per_s)} of "
+            f"{_figure(need.samples_per_s)} samples/s."
+        )
+    else:
+        head = f"Train with {' '.join(best.flags)}{batch}."
+    feeds = (
+        "the loader keeps up" if best.fed
+        else "without workers the step waits while a batch is loaded" if serial
+        else "this loader is slower" if slower
+        else "this loader is not shown to keep up"
+    )  # fmt: skip
+    return [head, f"They load {_rate(chosen)}; {needs}: {feeds}.", f"Next: lerobot-train … {' '.join(best.flags)}"]
+
+
+def _figure(value: float) -> str:
+    return units.number(value, 3 if value >= 1 else 1) or ""
 
 
 def _describe_gain(best: Recommendation) -> str:
@@ -110,8 +138,9 @@ def _describe_cache(row: WhatIf) -> str:
 
 def _rate(rate: Rate) -> str:
     decimals = units.digits(rate.samples_per_s) - 1
-    between = units.span(rate.interval, decimals)
-    return f"{rate.samples_per_s:,.{decimals}f} samples/s{f' ({between})' if between else ''}"
+    ends = rate.interval
+    between = f" [{ends.low:,.{decimals}f}, {ends.high:,.{decimals}f}]" if ends is not None else ""
+    return f"{rate.samples_per_s:,.{decimals}f} samples/s{between}"
 
 
 def sorted_candidates(answer: Dataloader) -> list[LoaderRow]:

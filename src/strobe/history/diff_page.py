@@ -32,7 +32,7 @@ def outline(difference: Difference, _depth: int | None = None) -> Document:
         sections.append(Section("memory", "Memory", _memory(difference)))
     return frame.document(
         difference,
-        [_answer(m) for m in sorted(difference.measurements, key=_urgency)],
+        [line for m in sorted(difference.measurements, key=_urgency) for line in _answers(m)],
         sections,
         kind=f"diff of {difference.of}",
         banner=f"Interrupted: {' and '.join(early)} stopped before it was done." if early else None,
@@ -48,8 +48,20 @@ def _urgency(m: MeasurementChange) -> int:
     return ("slower", "faster", "no difference shown", "too noisy").index(m.verdict.kind)
 
 
-def _answer(m: MeasurementChange) -> str:
-    return m.verdict.sentence if m.name in m.verdict.sentence else f"{m.name}: {m.verdict.sentence}"
+def _answers(m: MeasurementChange) -> list[str]:
+    """Return whether it became slower, and by how much."""
+    ratio, ends, level = m.verdict.ratio, m.verdict.interval, 100 * m.verdict.interval.level
+    by = f"{abs(100 * (ratio - 1)):.2g} %"
+    samples = f"{len(m.before.values):,} samples before, {len(m.after.values):,} after"
+    if m.verdict.kind in ("slower", "faster"):
+        head = f"{m.name} is {by} {m.verdict.kind} than before."
+    elif m.verdict.kind == "no difference shown" and m.verdict.within is not None:
+        head = f"{m.name} is as fast as before within {100 * m.verdict.within:.2g} %."
+    else:
+        head = f"Inconclusive: {m.name} may be slower or faster than before."
+    medians = f"{units.short_ms(m.before.summary.median)} → {units.short_ms(m.after.summary.median)} ms"
+    change = f"{medians}, {units.change(ratio)} {units.change_ends(ends)}"
+    return [head, f"{change} ({level:.3g} % CI), separate runs: {samples}."]
 
 
 def _decimals(m: MeasurementChange) -> int:

@@ -31,7 +31,7 @@ def cells_in_grid_order(sweep: Sweep) -> list[Cell]:
 
 def label(sweep: Sweep, cell: Cell) -> str:
     """Return a cell in words, such as ``batch_size 8, image_size 240x320``."""
-    return ", ".join(f"{a.name} {cell.settings.get(a.name, units.NONE)}" for a in sweep.axes) or "the cell"
+    return ", ".join(f"{a.name} {cell.settings.get(a.name, units.NONE)}" for a in sweep.axes) or "the configuration"
 
 
 def machine_numbers(cell: Cell) -> str:
@@ -79,7 +79,7 @@ def cells(sweep: Sweep) -> Table:
     # The first column is a label in every renderer.
     columns = [Column(axis.name, axis.numbers is not None and i > 0) for i, axis in enumerate(sweep.axes)]
     columns += [Column("Measurement", numeric=False), *(column for column, _ in figures)]
-    columns += [Column("Memory foretold"), Column("Machine"), Column("Why", numeric=False)]
+    columns += [Column("Predicted memory"), Column("Machine"), Column("Why", numeric=False)]
     held = iter(of_rows)
     rows: list[Row] = []
     kinds = []
@@ -120,7 +120,7 @@ def _figures(
 
     return [
         (Column("ms (median)"), lambda row, _: units.ms(row.ms.median, ms)),
-        (Column(f"{100 * level:.4g} % interval"), lambda row, _: units.span(row.ms.interval, ms)),
+        (Column(f"{100 * level:.4g} % CI"), lambda row, _: units.span(row.ms.interval, ms)),
         (Column("Repeats' medians (ms)"), repeats),
         (Column("Samples/s"), lambda row, _: units.ms(row.throughput, rate)),
         (Column("ms per sample"), each),
@@ -128,9 +128,9 @@ def _figures(
         (Column("Memory"), lambda row, _: units.size(row.memory_bytes)),
         (Column("Live tensors"), lambda row, _: units.size(row.activation_bytes)),
         (Column("GFLOP"), lambda row, _: units.gflop(row.gflop)),
-        (Column("Against baseline", numeric=False), lambda row, _: row.verdict and row.verdict.kind),
+        (Column("vs baseline", numeric=False), lambda row, _: row.verdict and row.verdict.kind),
         (Column("Change"), lambda row, _: units.change(row.verdict and row.verdict.ratio)),
-        (Column("Interval of it"), lambda row, _: units.change_span(row.verdict and row.verdict.interval)),
+        (Column("99 % CI"), lambda row, _: units.change_span(row.verdict and row.verdict.interval)),
         (Column("Cosine of actions"), lambda row, _: row.agreement and f"{row.agreement.cosine:.6f}"),
     ]
 

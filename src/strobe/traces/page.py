@@ -78,9 +78,12 @@ def plots(answer: TraceAnswer, _depth: int | None = None) -> Plots:
 
 
 def _answers(answer: TraceAnswer) -> list[str]:
-    """Return what each device did, the time of an iteration, and who waits."""
-    sentences = [_most_waiting(answer.waits)] if answer.waits is not None and answer.waits.ranks else []
-    sentences += [_device_summary(rank, device) for rank in answer.ranks[:RANKS] for device in rank.devices]
+    """Return who waits for whom, what each device did, and the time of an iteration."""
+    sentences = _most_waiting(answer.waits) if answer.waits is not None and answer.waits.ranks else []
+    devices = [(rank, device) for rank in answer.ranks[:RANKS] for device in rank.devices]
+    if not sentences and devices:
+        sentences.append(_busiest_sentence(devices))
+    sentences += [_device_summary(rank, device) for rank, device in devices]
     for rank in answer.ranks[:RANKS]:
         if not rank.devices:
             sentences.append(_host_summary(rank))
@@ -94,14 +97,40 @@ def _answers(answer: TraceAnswer) -> list[str]:
     return sentences or ["The trace has nothing to show."]
 
 
-def _most_waiting(waits: RankWaits) -> str:
+def _most_waiting(waits: RankWaits) -> list[str]:
     most = max(waits.ranks, key=lambda rank: rank.waiting_ms)
     last = max(waits.ranks, key=lambda rank: rank.last)
-    collectives = units.count(waits.collectives, "collective")
-    return (
-        f"{most.name} waits most for other ranks, {units.short_ms(most.waiting_ms)} ms; {last.name} came last in "
-        f"{last.last:,} of {collectives}."
-    )
+    waited, collectives = units.short_ms(most.waiting_ms), units.count(waits.collectives, "collective")
+    others = "other ranks" if most.name == last.name or 2 * last.last <= waits.collectives else last.name
+    return [
+        f"{most.name} waits {waited} ms for {others}.",
+        f"{last.name} came last in {last.last:,} of {collectives}; the others waited for it there.",
+    ]
+
+
+def _busiest_sentence(devices: Sequence[tuple[TracedRank, DeviceTime]]) -> str:
+    """Return what the device that idles most waits for, in a sentence."""
+
+    def idle(pair: tuple[TracedRank, DeviceTime]) -> float:
+        gaps = pair[1].gaps
+        return gaps.idle_ms / gaps.span_ms if gaps.span_ms > 0 else 0.0
+
+    rank, device = max(devices, key=idle)
+    name = f"The device of {rank.name}" if len(devices) > 1 else "The device"
+    share, causes = idle((rank, device)), device.gaps.causes
+    if share < 0.05:
+        return f"{name} is busy {100 * (1 - share):.0f} % of the time."
+    waits = _WAITS_FOR.get((causes[0].kind if causes else None) or "", "the host")
+    return f"{name} waits for {waits} {100 * share:.0f} % of the time."
+
+
+_WAITS_FOR = {
+    "queued": "other work on it",
+    "wait": "the host to synchronise",
+    "copy": "the host's copies",
+    "unknown": "something that the trace does not show,",
+    "idle": "the host to launch work",
+}
 
 
 def _host_summary(rank: TracedRank) -> str:

@@ -258,24 +258,32 @@ def _fits(config: BatchConfig, search: Search, sweep: Sweep) -> Best:
     if search.largest is None:
         smallest = min(sweep.cells, key=_size)
         return Best(
-            asked="largest batch", key=None, sentence=f"No batch fits: {_size(smallest)} {_failure_reason(smallest)}."
+            asked="largest batch",
+            key=None,
+            sentence="No batch fits.",
+            details=[f"A batch of {_size(smallest)} {_failure_reason(smallest)}."],
         )
     cell = next(cell for cell in sweep.cells if _size(cell) == search.largest)
     row = cell.rows[0]
     memory = f", {row.memory_bytes / 2**30:.2f} GiB at its peak" if row.memory_bytes else ""
+    figures = f"{significant(row.ms.median)} ms per step, {significant(row.throughput)} samples/s{memory}"
     failed = min((cell for cell in sweep.cells if cell.status in DID_NOT), key=_size, default=None)
+    sentence, more = f"The largest batch that fits is {search.largest}.", ""
     if failed is not None:
-        beyond = f"{_size(failed)} {_failure_reason(failed)}"
+        more = f"; a batch of {_size(failed)} {_failure_reason(failed)}"
     elif search.largest >= config.largest:
-        beyond = "no larger batch was tried (--largest)"
-    else:
-        beyond = "the search stopped there"
-    sentence = (
-        f"The largest batch that fits is {search.largest}: {significant(row.ms.median, 4)} ms a step, "
-        f"{significant(row.throughput, 4)} samples/s{memory}; {beyond}."
-    )
+        sentence = f"A batch of {search.largest} fits; larger batches were not tried."
+        more = f"; {config.largest} was the limit of the search"
+    details = [f"{figures}{more}."]
+    if not more or failed is None:
+        details.append(f"Next: strobe batch … --largest={4 * search.largest}")
     return Best(
-        asked="largest batch", key=cell.key, settings=cell.settings, measurement=row.measurement, sentence=sentence
+        asked="largest batch",
+        key=cell.key,
+        settings=cell.settings,
+        measurement=row.measurement,
+        sentence=sentence,
+        details=details,
     )
 
 
@@ -301,8 +309,8 @@ def _flat(sweep: Sweep, samples: dict[int, list[float]]) -> list[Best]:
     else:
         gain = max(most[size] for size in ran if start <= size <= top)
         sentence = (
-            f"From a batch of {start} on, a larger one gains {100 * gain:.2g} % at most (95 %, all sizes together, if "
-            f"runs of one size differ by 2 % at most): {rates[start]} there, at best {rates[top]} at {top}."
+            f"From a batch of {start} on, a larger one gains at most {100 * gain:.2g} %: {rates[start]} there, "
+            f"{rates[top]} at {top}. Level: 95 % for all sizes together, if runs of one size differ by at most 2 %."
         )
     cell = ran[start or top]
     return [Best(asked="throughput", key=cell.key, settings=cell.settings, sentence=sentence)]

@@ -11,7 +11,7 @@ from strobe.core.report.document import Columns, Document, Section, Table, figur
 from strobe.core.report.frame import Plots
 from strobe.core.results import units
 from strobe.evaluate import page_rates as rates
-from strobe.evaluate.pairs import time_in_words, verdict_in_words
+from strobe.evaluate.pairs import SuccessRate, time_in_words, verdict_in_words
 from strobe.tune.results import Closing, SettingRow, TuneResult, Tuning
 
 RANDOM = "random weights"  # source of a subject without a checkpoint
@@ -43,60 +43,118 @@ def outline(result: TuneResult, _depth: int | None = None) -> Document:
 
 
 def answers(result: TuneResult) -> list[str]:
-    """Return for each latency the setting, what it brings over the default, and its flags."""
+    """Return for each latency the setting to use, how sure that is, and its flags."""
     sentences = [sentence for tuning in result.tunings for sentence in _answers(result, tuning)]
     if not sentences:
         return ["No episode was played."]
     if result.subject.source == RANDOM:
-        sentences.append("The weights are random: nothing here says anything about a trained policy.")
+        sentences.append("Random weights: nothing here says anything about a trained policy.")
     return sentences
 
 
 def _answers(result: TuneResult, tuning: Tuning) -> list[str]:
-    at = f"At {tuning.latency} ({units.count(tuning.ticks, 'tick')} a call)"
+    at = f"At {tuning.latency}"
     if tuning.hopeless:
+        played = f"{units.count(tuning.played, 'episode')} of {units.count(len(tuning.settings), 'setting')}"
         return [
-            f"{at} nothing can be tuned: no setting succeeded in {units.count(tuning.played, 'episode')} of "
-            f"{result.environment}."
+            f"{at}, no setting succeeds.",
+            f"0 of {played} succeed in {result.environment}.",
+            "Next: strobe preflight --policy.path=… --dataset.root=…",
         ]
-    row = tuning.row(tuning.winner)
-    if row is None:
-        return [f"{at} no setting was found: the rounds did not end."]
-    if row.name == tuning.default:
-        return [f"{at} no other setting was better than the default in the rounds: {tuning.default}."]
-    flags = shlex.join(row.flags) + (f", with the recipe {row.recipe}" if row.recipe else "")
-    if tuning.closing is None:
+    row, default = tuning.row(tuning.winner), tuning.row(tuning.default)
+    if row is None or default is None:
+        return [f"Inconclusive: at {tuning.latency} the selection phase did not end."]
+    keep = f"{at}, keep the default: {_setting_in_words(default, None)}."
+    if row is default:
+        played = f"{units.count(tuning.played, 'episode')} of {units.count(len(tuning.settings), 'setting')}"
+        return [keep, f"Selection phase: no other setting was better, {played}."]
+    closing, next_line = tuning.closing, f"Next: {_command(row)}"
+    if closing is None:
         return [
-            f"{at} {row.name} was the best in the rounds. It was not judged against the default.",
-            f"Flags of {row.program}: {flags}",
+            f"Inconclusive: at {tuning.latency} no held-out pair was played.",
+            f"In the selection phase `{row.name}` was the best; it was not compared with the default.",
+            next_line,
         ]
-    return [f"{at} {_brings(result, row, tuning.closing)}", f"Flags of {row.program} at {tuning.latency}: {flags}"]
+    kind, sooner = closing.rates.decision.kind, closing.times is not None and closing.times.kind == "sooner"
+    if kind == "worse" or (kind in _EQUAL and not sooner):
+        sentences = [keep, _held_out(result, closing, f"`{row.name}` vs the default: ")]
+    elif kind == "undecided" and not sooner:
+        sentences = [
+            f"Inconclusive: {units.count(closing.rates.pairs, 'held-out pair')} at {tuning.latency} do not decide.",
+            _held_out(result, closing, f"`{row.name}` vs the default: "),
+            rates.next_command(result.command, resume="RUN", pairs=4 * closing.rates.pairs),
+        ]
+    else:
+        sentences = [f"{at}, {_setting_in_words(row, default)}.", _held_out(result, closing, ""), next_line]
+    return sentences
 
 
-def _brings(result: TuneResult, row: SettingRow, closing: Closing) -> str:
-    success = verdict_in_words(closing.rates.decision.kind, result.margin)
-    span = rates.difference(closing.rates.difference, closing.rates.decision.interval)
-    seen = (
-        f"{units.percent(closing.winner.rate)} against {units.percent(closing.default.rate)}, difference {span} points"
-    )
-    time = f"it {time_in_words(closing.times)}" if closing.times is not None else (
-        f"its time to task is not judged: {closing.times_not_judged}"
-    )  # fmt: skip
-    pairs = units.count(closing.rates.pairs, "fresh pair")
-    return f"{row.name} against the default: success {success} ({seen}, {pairs}); {time}."
+_EQUAL = ("not worse by more than the margin",)
+
+
+def _held_out(result: TuneResult, closing: Closing, prefix: str) -> str:
+    paired, success = closing.rates, f"{rates.share(closing.winner)} vs {rates.share(closing.default)} success"
+    difference = rates.whole_points(paired.difference, paired.decision.interval)
+    if closing.times is None:
+        time = f"time to task is not judged: {closing.times_not_judged}"
+    else:
+        time = "also faster" if closing.times.kind == "sooner" else f"it {time_in_words(closing.times)}"
+    verdict = "" if paired.decision.kind == "better" else f"{verdict_in_words(paired.decision.kind, result.margin)}, "
+    pairs = units.count(paired.pairs, "paired episode")
+    return f"{prefix or 'Held-out: '}{verdict}{success}, {difference}, {pairs}; {time}."
+
+
+def _command(row: SettingRow) -> str:
+    recipe = f" with the recipe {row.recipe}" if row.recipe else ""
+    return f"{row.program} … {shlex.join(row.flags)}{recipe}"
+
+
+def _setting_in_words(row: SettingRow, default: SettingRow | None) -> str:
+    """Return a setting as an instruction where it differs from the default by its executed actions alone."""
+    own, before = _flags(row), _flags(default) if default is not None else {}
+    executed = own.get("--policy.n_action_steps")
+    if default is None:
+        return (
+            f"{own.get('--inference.type', 'async')} with {executed} actions per chunk" if executed else f"`{row.name}`"
+        )
+    differing = {name for name in {**own, **before} if own.get(name) != before.get(name)}
+    if differing == {"--policy.n_action_steps"} and executed is not None and not row.recipe:
+        return f"execute {executed} actions per chunk instead of {before['--policy.n_action_steps']}"
+    return f"use `{row.name}` instead of the default"
+
+
+def _flags(row: SettingRow) -> dict[str, str]:
+    return dict(flag.split("=", 1) for flag in row.flags)
 
 
 def _settings(tuning: Tuning) -> Table:
     columns: Columns[SettingRow] = [
         words("Setting", lambda row: row.name),
         figure("Episodes", lambda row: row.success, lambda success: str(success.episodes)),
-        figure("Success (95 % interval)", lambda row: row.success, rates.rate),
-        figure("Mean time to task (s)", lambda row: row.mean_s, units.figures(2)),
-        words("In the rounds", lambda row: _outcome(row, tuning)),
+        figure("Success in selection (95 % CI)", lambda row: row.success, rates.rate),
+        figure("Mean time, failures at the limit (s)", _mean_s, units.figures(2)),
+        words("Selection phase", lambda row: _outcome(row, tuning)),
     ]
     return table(
         tuning.settings, columns, kind=lambda row: "whole" if row.name == tuning.winner else "part"
     ).drop_empty_columns()
+
+
+def _mean_s(row: SettingRow) -> float | None:
+    """Return the mean time to the task; None for a setting that never succeeds, whose mean is the limit alone."""
+    return row.mean_s if row.success is not None and row.success.successes else None
+
+
+def _held_out_section(number: int, at: str, closing: Closing) -> Section:
+    columns: Columns[tuple[str, SuccessRate]] = [
+        words("Setting", lambda side: side[0]),
+        figure("Pairs", lambda side: side[1].episodes, str),
+        figure("Success, held-out (95 % CI)", lambda side: side[1], rates.rate),
+    ]
+    rows = table([("the default", closing.default), ("the best of the selection phase", closing.winner)], columns)
+    return Section(
+        f"held-out-{number}", f"Held-out pairs{at}", rows, ["On starts that the selection phase did not play."]
+    )
 
 
 def _outcome(row: SettingRow, tuning: Tuning) -> str | None:
