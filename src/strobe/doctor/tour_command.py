@@ -1,20 +1,22 @@
-"""strobe tour: from nothing to insight, in a few minutes on a laptop's CPU.
+"""strobe tour: what does Strobe show, in a few minutes on a laptop's CPU?
 
-Records a few episodes of PushT into a LeRobotDataset with video. Breaks down ACT on its frames at full size. Compares
-ACT with two faster forms of its backbone, and its actions too. Trains ACT for a few steps to see what they wait for. On
-Linux, runs ten seconds of lerobot-rollout on an emulated arm, with Real-Time Chunking. The weights of these are random:
-the times are those of trained policies, the actions are not.
+Records a few episodes of PushT, breaks down ACT on them, compares ACT with two faster forms of its backbone, trains ACT
+for a few steps, and runs lerobot-rollout on an emulated arm. These weights are random: the times are those of trained
+policies, the actions are not.
 
-The last stops are of a small trained policy that comes with Strobe (--policy.path=demo) and presses a button. Does it
-succeed, and does it still if each call takes 100 ms? Which settings work then? Is its checkpoint wired to its data, and
-is a copy without its statistics refused?
+The last stops use a small trained policy that comes with Strobe (--policy.path=demo): does it succeed if each call
+takes 100 ms, which settings work then, and do its checkpoint and its data match?
 
-It takes about three minutes. On a busy machine it ends within about eight: a stop that would take longer is left out,
-and its command is printed for later.
+It needs no robot, no GPU and no checkpoint. It takes about three minutes.
 
 Examples:
   strobe tour
   strobe tour --output_dir=/tmp/tour --fresh
+
+More:
+On a busy machine it ends within about eight minutes: a stop that would take longer is left out, and its command is
+printed for later. The emulated arm needs Linux. The last stop shows that a copy of the checkpoint without its
+statistics is refused.
 """
 
 from __future__ import annotations

@@ -252,7 +252,7 @@ def check_several(flags: PolicyOptions, config: EvaluateConfig) -> None:
     refused = {"--realtime": config.realtime, "--steps": config.steps, "--recipe": config.recipe}
     refused["--n_action_steps"] = config.n_action_steps
     if given := next((name for name, value in refused.items() if value), None):
-        raise UserError(f"{given} is for variants of one policy, and {FLAG} plays several as they are: leave one out")
+        raise UserError(f"{given} is for variants of one policy, and {FLAG} plays several: leave one of them out")
     if config.launcher == "ray":
         raise UserError(f"{FLAG} plays on this machine: leave out --launcher=ray, and give --parallel=auto")
     policy_options(parse_policies(config.policies), flags, config)

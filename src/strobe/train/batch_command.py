@@ -1,20 +1,22 @@
-"""strobe batch: which is the largest training batch that fits, and from which on is a larger one no faster?
+"""strobe batch: which is the largest training batch that fits, and from which size on is a larger one no faster?
 
 Each size is a full training step (forward, backward, clipping, optimizer) in a process of its own. A size that runs out
-of memory is a row of the table, and the search goes on. Two small batches predict the memory of larger ones (a + b ×
-batch). The search doubles the sizes, tries the predicted size, and bisects the rest. The table shows predicted and
-measured memory, milliseconds per step and samples per second.
+of memory is a row of the table, and the search goes on. Two small batches predict the memory of larger ones. The search
+doubles the sizes, tries the predicted size, and bisects the rest, up to --largest.
 
-The limit is the device's memory. On the CPU it is the free memory (of the machine, the container or the job), or
---memory_gib. Each size is saved when it ends. If the search is interrupted or killed, give the same command again: it
-continues.
+The table shows predicted and measured memory, milliseconds per step and samples per second. The limit is the device's
+memory; on the CPU it is the free memory, or --memory_gib. It takes some seconds per size.
 
 Examples:
   strobe batch --policy.type=act --dataset.root=DATASET
   strobe batch --policy.type=diffusion --policy.device=cuda --policy.use_amp=true
-  strobe batch --policy.type=act --memory_gib=8 --largest=256 --seconds=5
 
-The other flags are those of `strobe breakdown`.
+More:
+Each size is saved when it ends. If the search is interrupted or killed, give the same command again: it continues. The
+free memory is that of the machine, the container or the job. The other flags are those of `strobe breakdown`.
+
+Further example:
+  strobe batch --policy.type=act --memory_gib=8 --largest=256 --seconds=5
 """
 
 from __future__ import annotations

@@ -16,15 +16,15 @@ from strobe.tune.results import Closing, SettingRow, TuneResult, Tuning
 
 RANDOM = "random weights"  # source of a subject without a checkpoint
 LEFT = {
-    "success": "shown to succeed less than the leader",
-    "time": "shown to finish later than the leader",
-    "rank": "ranked behind; not shown to be worse",
+    "success": "dropped: shown to succeed less often than the leader",
+    "time": "dropped: shown to finish later than the leader",
+    "rank": "dropped: ranked behind, not tested for significance",
 }
 ABOUT = (
-    "All settings play the same starts. In each round those that are played on play further starts, and the "
-    "better half goes on. Success ranks first. Where success is equal, as far as it was seen, the mean time to task "
-    "ranks. A setting that is chosen among many looks better than it is. So these rates claim nothing: the pairs on "
-    "fresh starts do."
+    "All settings play the same starts. In each round the remaining settings play further starts, and the better half "
+    "goes on. Success ranks first. If success is equal as far as it was measured, the mean time to task ranks. The "
+    "best of many settings looks better than it is, so the rates of the selection phase claim nothing. The held-out "
+    "pairs, on starts that the selection phase did not play, give the verdict."
 )
 
 
@@ -34,12 +34,16 @@ def outline(result: TuneResult, _depth: int | None = None) -> Document:
     for number, tuning in enumerate(result.tunings):
         at = f" at {tuning.latency}" if len(result.tunings) > 1 else ""
         sections.append(Section(_key(number), f"Settings{at}", _settings(tuning), [ABOUT]))
+        if tuning.closing is not None:
+            sections.append(_held_out_section(number, at, tuning, tuning.closing))
         left_out = list(tuning.left_out.items())
-        sections += listing(f"left-out-{number}", f"What cannot work{at}", left_out, _LEFT_OUT, detail=True, whole=True)
+        title = f"Settings that cannot work{at}"
+        sections += listing(f"left-out-{number}", title, left_out, _LEFT_OUT, detail=True, whole=True)
     if result.not_tried:
-        sections.append(Section("not-tried", "What was not tried", text=list(result.not_tried), detail=True))
+        sections.append(Section("not-tried", "Not tried", text=list(result.not_tried), detail=True))
     played = units.count(sum(each.played for each in result.tunings), "episode")
-    return measured.document(result, answers(result), sections, failure=None, done=f"{played} of the rounds played")
+    done = f"{played} of the selection phase played"
+    return measured.document(result, answers(result), sections, failure=None, done=done)
 
 
 def answers(result: TuneResult) -> list[str]:
@@ -145,16 +149,14 @@ def _mean_s(row: SettingRow) -> float | None:
     return row.mean_s if row.success is not None and row.success.successes else None
 
 
-def _held_out_section(number: int, at: str, closing: Closing) -> Section:
+def _held_out_section(number: int, at: str, tuning: Tuning, closing: Closing) -> Section:
     columns: Columns[tuple[str, SuccessRate]] = [
         words("Setting", lambda side: side[0]),
         figure("Pairs", lambda side: side[1].episodes, str),
-        figure("Success, held-out (95 % CI)", lambda side: side[1], rates.rate),
+        figure("Success in held-out pairs (95 % CI)", lambda side: side[1], rates.rate),
     ]
-    rows = table([("the default", closing.default), ("the best of the selection phase", closing.winner)], columns)
-    return Section(
-        f"held-out-{number}", f"Held-out pairs{at}", rows, ["On starts that the selection phase did not play."]
-    )
+    rows = table([(tuning.default, closing.default), (tuning.winner, closing.winner)], columns)
+    return Section(f"held-out-{number}", f"Held-out pairs{at}", rows)
 
 
 def _outcome(row: SettingRow, tuning: Tuning) -> str | None:
@@ -180,7 +182,7 @@ def _key(number: int) -> str:
 
 
 def _measured_settings(tuning: Tuning) -> list[SettingRow]:
-    return [row for row in tuning.settings if row.success is not None and row.mean_s is not None]
+    return [row for row in tuning.settings if row.success is not None and _mean_s(row) is not None]
 
 
 def _frontier(tuning: Tuning) -> Plot:
@@ -200,7 +202,7 @@ def _frontier(tuning: Tuning) -> Plot:
             )
         )
     axis = charts.axis("mean time to task over all starts (s), a failure counted as the limit")
-    caption = f"{rates.BARS} Settings that left early have few episodes. Better is to the left and up."
+    caption = f"{rates.BARS} Settings that were dropped early have few episodes. Better: left and up."
     return Plot("Success against time to task", caption, traces, charts.layout(420, axis, rates.AXIS))
 
 

@@ -169,7 +169,7 @@ class Search(Order):
         for name in remaining:
             if name != leader and (why := shown_worse(played[leader], played[name], level, tasks)):
                 self.left[name] = why
-                said.append(f"{name}: shown to be worse in {why} than {leader}, at {len(played[name])} episodes")
+                said.append(f"{name}: worse in {why} than {leader}, after {len(played[name])} episodes")
         if over:
             played = {name: played[name] for name in self._remaining}
             for name in played.keys() - set(best(played, -(-len(remaining) // 2))):
@@ -183,10 +183,10 @@ class Search(Order):
             else:
                 self.phase = "pairs"
                 self._begin(self._fresh())
-            said.append(f"best in the rounds: {self.winner}")
+            said.append(f"best of the selection phase: {self.winner}")
         elif over:
             self._begin_round()
-            said.append(f"{len(self._remaining)} of {len(self.plan.candidates)} settings are played on")
+            said.append(f"{len(self._remaining)} of {len(self.plan.candidates)} settings remain")
         return said
 
     def _stop_if_hopeless(self, episodes: int, over: bool) -> list[str]:
@@ -194,7 +194,7 @@ class Search(Order):
         enough = episodes >= HOPELESS and self._place >= HOPELESS_STARTS
         if enough or (over and self._last):
             self.hopeless, self.phase = True, "over"
-            return [f"no setting succeeded in {episodes} episodes: nothing can be tuned"]
+            return [f"no setting succeeded in {episodes} episodes: the search ends"]
         if over:
             self._begin_round()
         return []

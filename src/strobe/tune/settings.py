@@ -234,7 +234,7 @@ def latency_ticks(latency: Latency, fps: float) -> int:
         calls = sorted(latency.runs.get("", ()))
         if not calls:
             raise UserError(
-                f"--latency={latency.name}: a tuning needs latencies that are known before it: ms, or a run"
+                f"--latency={latency.name}: strobe tune needs latencies that are known beforehand: ms, or a run"
             )
         ns = calls[len(calls) // 2]
     return math.ceil(ns / 1e9 * fps - 1e-9)
