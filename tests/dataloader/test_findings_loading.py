@@ -97,3 +97,11 @@ def test_what_is_found() -> None:
         "another encoding is faster": (f"encoding-faster {feeds}", encoding_answer(0.02)),
         "another encoding may be faster": (feeds, encoding_answer(0.9)),
     }})  # fmt: skip
+
+
+def test_a_loader_that_feeds_the_step_is_kept() -> None:
+    answers = document(healthy()).answers
+    assert answers[0] == "Keep your loader: it delivers 152 samples/s, the step needs 120."
+    assert not any("Train with" in line or "Next:" in line for line in answers)
+    assert document(starving_loader()).answers[0] == "Train with --num_workers=2 --prefetch_factor=4."
+    assert document(growing()).answers[0].startswith("No loader feeds the step: the best delivers ")

@@ -108,8 +108,8 @@ def _fit(axis: Axis, measurement: str, figure: Figure, cells: Sequence[Cell]) ->
             sentence = _power(what, figure, axis, exponent, interval)
         if distinct == 2:
             sentence += "; from two values, so the shape is not tested"
-        if curved:
-            sentence += f"; neither a power nor a line fits within {CURVED * 100:.0f} %: look at the plot"
+    if curved and effect in ("shown", "inconclusive"):
+        sentence += f"; neither a power nor a line fits within {CURVED * 100:.0f} %: look at the plot"
     return Scaling(
         measurement=measurement,
         figure=figure,
@@ -142,7 +142,7 @@ def _effect(
     if interval is not None:
         if interval.high - interval.low > UNKNOWN:
             return "inconclusive"
-        return "none" if interval.low <= 0 <= interval.high else "shown"
+        return "none" if interval.low <= 0 <= interval.high or abs(exponent) < 1e-6 else "shown"
     gflop = {None if row.gflop is None else round(row.gflop, 6) for row in rows}
     return "none" if abs(exponent) < NEAR_ZERO and len(gflop) == 1 and None not in gflop else "shown"
 

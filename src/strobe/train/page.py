@@ -93,7 +93,9 @@ def _plan(training: Training, counted: int) -> str:
         took = _about_hours(hours)
     else:  # an interval deserves a third figure
         low, high = (_about_hours(hours * training.samples_per_s / end, 3) for end in (ends.high, ends.low))
-        took = f"{_about_hours(hours, 3)} [{low.partition(' ')[0] if low[-2:] == high[-2:] else low}, {high}]"
+        if (unit := low.partition(" ")[2]) == high.partition(" ")[2]:
+            low, high = low.removesuffix(f" {unit}"), high.removesuffix(f" {unit}")
+        took = f"{_about_hours(hours, 3)} [{low}, {high}]"
     shown = f"{training.planned_steps:,} steps take about {took}"
     more = "" if counted >= ENOUGH_STEPS else "; use --steps=100 to firm it up"
     return f"{shown} here (from {units.count(counted, 'step')}{more})."

@@ -149,7 +149,6 @@ class Training(Data):
     planned_hours: Finite = Field(description="hours for the planned steps, with checkpoints and evaluations")
     hours: dict[str, Finite] = Field(default_factory=dict, description="hours by part of the step")
     bound: Bound
-    sentence: str
     data_share: Finite = Field(description="share of steps spent waiting for data: what better loading can gain")
     shares: dict[str, Finite] = Field(default_factory=dict, description="data, compute, host, interruptions; 0 to 1")
     kernel_share: Finite | None = Field(default=None, description="share of steps that the kernel spends on memory")
