@@ -77,7 +77,7 @@ WRONG = {
     "torn": ("--results={0}/a,{0}/torn.json", "torn.json is truncated or not JSON"),
     "another": ("--results={0}/a,{0}/another.json", "is JSON, but not an eval_info.json of lerobot-eval"),
     "uneven": ("--results={0}/a,{0}/uneven.json", "is JSON, but not an eval_info.json of lerobot-eval"),
-    "other tasks": ("--results={0}/a,{0}/b", "is of other tasks (push) than"),
+    "other tasks": ("--results={0}/a,{0}/b", "has other tasks (push) than"),
     "other lengths": ("--results={0}/a,{0}/c --same_seeds", "different numbers of episodes"),
     "a policy": ("--results={0}/a --policy.type=act", "leave out --policy"),
     "a simulator": ("--results={0}/a --env.type=pusht", "unknown flag --env.type"),

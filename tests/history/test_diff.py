@@ -161,7 +161,7 @@ def test_a_difference_that_rounds_to_none_has_no_negative_zero():
     after.measurements[0].samples.values = [0.99999 * ms for ms in before.measurements[0].samples.values]
     after.subject = after.subject.model_copy(update={"parameters": 7})
     (one,) = gate(diff(before, after))
-    assert "seen: +0.0 %" in one.why
+    assert "measured: +0.0 %" in one.why
 
 
 def test_a_run_is_not_its_own_proof():
@@ -182,7 +182,7 @@ def test_the_exit_code_says_broken_held_or_not_judged(tmp_path, capsys):
     flag = "--fail-on-regression=5"
     assert [main(["diff", before, after, flag]) for after in (same, slow, few)] == [0, 1, 3]
     said = capsys.readouterr().out
-    assert "held: inference" in said
+    assert "no regression: inference" in said
     assert "regression: inference" in said
     assert "not judged: inference" in said
     assert main(["diff", before, few, flag, "--allow-not-judged"]) == 0

@@ -16,21 +16,20 @@ from strobe.dataloader.results import Dataloader, Encoding, LoaderRow, Rate, Rec
 R = TypeVar("R")
 
 STEADY = (
-    "Samples/s once running, with their 95 % interval over blocks of whole rounds of the workers; batches that were "
-    "ready when the measurement began are left out. Samples/s at the shortest look say least: the search looks longer "
-    "only at those that may win. Shared memory is what full queues hold: workers × prefetch × batch."
+    "Samples/s in the steady state, with a 95 % interval over blocks of whole rounds of the workers; batches that were "
+    "ready when the measurement began are left out. The search measures a candidate longer only if it may be the best: "
+    "with one round the figure says least. USS: a worker's own memory; PSS: with its share of common pages. Shared "
+    "memory, max: workers × prefetch × batch, if all queues are full."
 )
 START_UPS = (
-    "In an interpreter that has imported lerobot-train. The steady state does not depend on it. An epoch start is with "
-    "--persistent_workers=true; without, every epoch begins like the first."
+    "In an interpreter that has imported lerobot-train. The steady state does not depend on the start method. Epoch "
+    "start: with --persistent_workers=true; without it every epoch begins like the first."
 )
-WHAT_IFS = (
-    "Each setting runs in alternation with the chosen loader as it is. lerobot-train has no flag for these settings."
-)
+WHAT_IFS = "Each setting runs in alternation with the chosen loader. lerobot-train has no flag for these settings."
 CACHES = (
-    "Bounds, each in alternation with the chosen loader as it is. No cache of frames loads faster than samples that "
-    "are neither read nor decoded, and no disk is faster than files in memory. LeRobot has no such cache; "
-    "--dataset.root names a copy of the files."
+    "Upper bounds, each in alternation with the chosen loader. No cache of frames loads faster than samples that are "
+    "neither read nor decoded, and no disk is faster than files in memory. LeRobot has no such cache; --dataset.root "
+    "names a copy of the files."
 )
 ENCODINGS = "The same episodes, read by the chosen loader. PSNR compares with the frames of the present encoding."
 
@@ -43,7 +42,7 @@ def outline(answer: Dataloader, _depth: int | None = None) -> Document:
     decimals, changed = _decimals(answer.what_ifs), answer.what_ifs
     sections += listing("what-if", "Settings without a flag", changed, _WHAT_IFS, WHAT_IFS, decimals=decimals)
     decimals = _decimals(answer.caches)
-    sections += listing("caches", "What a cache would buy", answer.caches, _WHAT_IFS, CACHES, decimals=decimals)
+    sections += listing("caches", "What a cache would gain", answer.caches, _WHAT_IFS, CACHES, decimals=decimals)
     decimals, columns = _decimals(answer.encodings), _encodings(as_is)
     sections += listing("encodings", "Other encodings", answer.encodings, columns, ENCODINGS, decimals=decimals)
     return frame.document(
@@ -117,23 +116,23 @@ def _describe_gain(best: Recommendation) -> str:
     now, then = best.step_ms_now, best.step_ms_then
     if now is None or then is None:
         ratio = best.chosen.samples_per_s / best.own.samples_per_s
-        return f"Your flags: {_rate(best.own)}. The recommended flags are {units.change(ratio)} on that."
+        return f"Your flags load {_rate(best.own)}; the recommended flags are {units.change(ratio)} vs them."
     if then >= 0.995 * now:
         return (
-            f"Your flags: {_rate(best.own)}. A step takes {now:,.0f} ms either way, computed from the rates of "
+            f"Your flags load {_rate(best.own)}. A step takes {now:,.0f} ms with either, computed from the rates of "
             "loader and step."
         )
     hours = best.steps / 3.6e6
     return (
-        f"A step takes {now:,.0f} ms with your flags and {then:,.0f} ms with these, computed from the rates of "
-        f"loader and step: {now * hours:,.1f} h or {then * hours:,.1f} h over {best.steps:,} steps."
+        f"A step takes {now:,.0f} ms with your flags and {then:,.0f} ms with these, computed from the rates of loader "
+        f"and step: {units.number(now * hours, 2)} h vs {units.number(then * hours, 2)} h for {best.steps:,} steps."
     )
 
 
 def _describe_cache(row: WhatIf) -> str:
     assert row.rate is not None
     change = units.change(_change(row, row.beside))
-    return f"No cache of decoded frames can deliver more than {_rate(row.rate)} here, {change} on the original loader."
+    return f"No cache of decoded frames can deliver more than {_rate(row.rate)} here, {change} vs the loader without."
 
 
 def _rate(rate: Rate) -> str:
@@ -169,14 +168,14 @@ def loaders(answer: Dataloader) -> Table:
         figure("Batch", lambda row: row.settings.batch_size if several else None, str),
         words("Backend", lambda row: row.settings.video_backend if backends else None),
         *_rate_columns(lambda row: row.rate),
-        figure("Of the need", share, lambda share: f"{100 * share:,.0f} %"),
+        figure("% of the need", share, lambda share: f"{100 * share:,.0f} %"),
         figure("Start-up (s)", lambda row: row.start_up_s, units.ms),
         *_MEMORY,
         figure(
-            "Shared memory, most", lambda row: row.shared_most_bytes if row.settings.num_workers else None, units.size
+            "Shared memory, max", lambda row: row.shared_most_bytes if row.settings.num_workers else None, units.size
         ),
-        figure("Seen", lambda row: row.shared_seen_bytes, units.size),
-        figure("Rungs", lambda row: row.rungs or None, str),
+        figure("Shared memory, measured", lambda row: row.shared_seen_bytes, units.size),
+        figure("Rounds", lambda row: row.rungs or None, str),
         words("", _mark),
     ]
     shown = table(sorted_candidates(answer), columns, _decimals(answer.rows)).drop_empty_columns()
@@ -196,8 +195,8 @@ def _mark(row: LoaderRow) -> str | None:
 
 
 _MEMORY: Columns[LoaderRow | StartUp] = [
-    figure("Own memory per worker", lambda row: row.worker_uss_bytes, units.size),
-    figure("With its share of common pages", lambda row: row.worker_pss_bytes, units.size),
+    figure("USS per worker", lambda row: row.worker_uss_bytes, units.size),
+    figure("PSS per worker", lambda row: row.worker_pss_bytes, units.size),
 ]
 _START_UPS: Columns[StartUp] = [
     words("Start method", lambda start: start.start_method),
@@ -211,7 +210,7 @@ _START_UPS: Columns[StartUp] = [
 def _rate_columns(get: Callable[[R], Rate | None], title: str = "Samples/s") -> Columns[R]:
     return [
         scaled_column(title, lambda row: (rate := get(row)) and rate.samples_per_s),
-        scaled_column("95 % interval", lambda row: (rate := get(row)) and rate.interval, units.span),
+        scaled_column("95 % CI", lambda row: (rate := get(row)) and rate.interval, units.span),
     ]
 
 
@@ -222,7 +221,7 @@ def _change(of: WhatIf | Encoding, before: Rate | None) -> float | None:
 _WHAT_IFS: Columns[WhatIf] = [
     words("Changed", lambda what_if: what_if.name),
     *_rate_columns(lambda what_if: what_if.rate),
-    *_rate_columns(lambda what_if: what_if.beside, "As it is"),
+    *_rate_columns(lambda what_if: what_if.beside, "Baseline"),
     figure("Change", lambda what_if: _change(what_if, what_if.beside), units.change),
     words("", lambda what_if: (what_if.reason or what_if.note) or None),
 ]
@@ -280,7 +279,7 @@ def _rates(answer: Dataloader) -> list[Plot]:
             traces.append(charts.line("the step's need", across, [need, need], charts.MUTED, hover, style=style))
         x, y = charts.axis("workers", tickvals=workers), charts.from_zero("samples/s")
         of_size = f" with batches of {size}" if len(sizes) > 1 else ""
-        caption = "Bars are 95 % intervals, wide where the search looked only shortly."
+        caption = "Bars: 95 % intervals, wide if the search measured only shortly."
         layout = charts.layout(340, x, y, showlegend=True)
         drawn.append(Plot(f"Samples per second over workers{of_size}", caption, traces, layout))
     return drawn

@@ -43,8 +43,8 @@ def plots(result: DoctorResult, _depth: int | None = None) -> Plots:
             traces.append(charts.points(name, x, names, colour, "%{customdata} σ<extra>%{y}</extra>", customdata=shown))
     x = charts.axis("RMS error of the actions (σ)", type="log")
     layout = charts.layout(120 + 20 * len(moved), x, charts.DOWN, showlegend=len(traces) > 1)
-    caption = "The dimension that moves most, in units of its spread. At the left edge: equal to the last bit."
-    return {"treatments": [Plot("How far each treatment moves the actions", caption, traces, layout)]}
+    caption = "The dimension that changes most, in units of its spread. At the left edge: bit-identical."
+    return {"treatments": [Plot("How far each treatment changes the actions", caption, traces, layout)]}
 
 
 def answers(result: DoctorResult) -> list[str]:
@@ -81,7 +81,7 @@ def _list_checks(checks: list[SelfCheck], many: int = 6) -> str:
 _CHECKS: Columns[SelfCheck] = [
     words("Self-check", lambda check: check.name),
     words("Outcome", lambda check: check.outcome),
-    words("Seen", lambda check: check.seen),
+    words("Found", lambda check: check.seen),
     # What is wrong has its words in the findings above.
     words("What to do", lambda check: (check.do if check.outcome == "missing" else "") or None),
 ]

@@ -64,7 +64,7 @@ def study(config: HistoryConfig, live: Live) -> Studied:
     if config.git:
         runs, unread = load_git_versions(config.folder, summary_of_run)
     elif not config.folder.is_dir():
-        raise UserError(f"no folder at {config.folder}: name the one that holds the runs, such as runs")
+        raise UserError(f"no folder at {config.folder}: name the folder of the runs, such as runs")
     else:
         files = [(legible(name), file) for name, file in store.iter_results(config.folder)]
         files = live.each("reading runs", files, "runs")

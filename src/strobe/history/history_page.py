@@ -81,7 +81,7 @@ _TRENDS: Columns[tuple[str, Trend]] = [
     figure("Last (ms)", lambda named: named[1].points[-1].summary.median, units.rate),
     figure("Changes", lambda named: sum(point.changes for point in named[1].points), str),
     figure("Runs differ by", lambda named: named[1].between_runs, _percent),
-    figure("Smallest change seen", lambda named: named[1].visible, _percent),
+    figure("Smallest detectable change", lambda named: named[1].visible, _percent),
     words("Machine", lambda named: named[1].machine),
 ]
 
@@ -90,20 +90,20 @@ def _describe_trend(trend: Trend) -> str:
     where = f"On {trend.machine}."
     if trend.between_runs is None:
         return where
-    known = f"seen in {units.count(trend.known, 'run')}" if trend.known else "assumed: too few runs show it"
+    known = f"measured in {units.count(trend.known, 'run')}" if trend.known else "assumed: too few runs"
     spread = f"Runs differ by {_percent(trend.between_runs)} among themselves (standard deviation, {known})."
-    return f"{where} {spread} The last run is judged against {', '.join(trend.reference)}."
+    return f"{where} {spread} Reference of the last run: {', '.join(trend.reference)}."
 
 
 _RUNS: Columns[Point] = [
     words("Run", lambda point: point.run),
     words("Started", lambda point: f"{point.started:%Y-%m-%d %H:%M}"),
     scaled_column("ms (median)", lambda point: point.summary.median),
-    scaled_column("95 % interval", lambda point: point.summary.interval, units.span),
+    scaled_column("95 % CI", lambda point: point.summary.interval, units.span),
     figure("Samples", lambda point: point.summary.n),
-    words("Against the reference", lambda point: _point_verdict(point)),
+    words("vs the reference", lambda point: _point_verdict(point)),
     figure("Change", lambda point: point.verdict and point.verdict.ratio, units.change),
-    figure("Interval of it", lambda point: point.verdict and point.verdict.interval, units.change_span),
+    figure("CI", lambda point: point.verdict and point.verdict.interval, units.change_span),
     words("Notes", lambda point: ", ".join([*_together(point), *point.differs]) or None),
 ]
 

@@ -38,11 +38,11 @@ from strobe.traces.results import (
 RANKS = 8  # ranks that have a section each; the data has all
 CALLERS = 2
 _BECAUSE = {
-    "queued": "work was launched, but had not begun",
+    "queued": "launched work had not begun",
     "wait": "the host synchronised",
     "copy": "the host copied",
     "unknown": "of something that the trace does not show",
-    "idle": "nothing was launched yet",
+    "idle": "the host launched nothing",
 }
 
 
@@ -53,18 +53,18 @@ def outline(answer: TraceAnswer, depth: int | None = None) -> Document:
         sections.append(Section("devices", "Devices", _devices(answer.ranks)))
     if answer.waits is not None:
         about = (
-            f"{units.count(answer.waits.collectives, 'collective')} of all ranks, side by side: the rank whose kernel "
-            "is the shortest came last, and the others waited for it."
+            f"{units.count(answer.waits.collectives, 'collective')} of all ranks. The rank with the shortest kernel "
+            "came last, and the others waited for it."
         )
         decimals = units.digits(max((rank.waiting_ms for rank in answer.waits.ranks), default=0.0))
-        sections.append(Section("waits", "Who waits", table(answer.waits.ranks, _WAITS, decimals), [about]))
+        sections.append(Section("waits", "Waiting ranks", table(answer.waits.ranks, _WAITS, decimals), [about]))
     for index, rank in enumerate(answer.ranks[:RANKS]):
         of = f" ({rank.name})" if len(answer.ranks) > 1 else ""
         sections += _rank_sections(rank, f"-{index}", of, depth, detail=index > 0)
     facts = [("Strobe", answer.strobe_version), ("Traces", ", ".join(rank.file for rank in answer.ranks[:RANKS]))]
     more = len(answer.ranks) - RANKS
     notes = [*answer.notes, *(f"not judged: {line}" for line in answer.not_judged)]
-    notes += [f"{units.count(more, 'more rank')} in the data, not shown one by one"] if more > 0 else []
+    notes += [f"{units.count(more, 'more rank')} in the data, without a section"] if more > 0 else []
     return frame.document(answer, _answers(answer), sections, kind="report of a trace", notes=notes, facts=facts)
 
 
@@ -145,7 +145,7 @@ def _device_summary(rank: TracedRank, device: DeviceTime) -> str:
     gaps = device.gaps
     idle = units.percent(gaps.idle_ms / gaps.span_ms) if gaps.span_ms > 0 else "0 %"
     cause = f", mostly because {_BECAUSE.get(gaps.causes[0].kind or '', gaps.causes[0].cause)}" if gaps.causes else ""
-    missing = f" {units.short_ms(gaps.unjudged_ms)} ms lack kernels: not judged." if gaps.unjudged_ms else ""
+    missing = f" {units.short_ms(gaps.unjudged_ms)} ms are not judged: kernels are missing." if gaps.unjudged_ms else ""
     return (
         f"{rank.device_label(device)}: busy {units.short_ms(gaps.busy_ms)} of {units.short_ms(gaps.span_ms)} ms, "
         f"idle {idle}{cause}.{missing}"
@@ -166,9 +166,9 @@ def _devices(ranks: Sequence[TracedRank]) -> Table:
         share("Busy %", lambda device: device.gaps.busy_ms),
         share("Computing %", lambda device: device.compute_ms),
         share("Collectives %", lambda device: device.communication_ms),
-        share("Only these %", lambda device: device.exposed_communication_ms),
+        share("Exposed collectives %", lambda device: device.exposed_communication_ms),
         share("Copies %", lambda device: device.copies_ms),
-        share("Only these %", lambda device: device.exposed_copies_ms),
+        share("Exposed copies %", lambda device: device.exposed_copies_ms),
         share("Idle %", lambda device: device.gaps.idle_ms),
         share("Launch-bound %", lambda device: device.launch_bound and device.launch_bound.ms),
         figure("Kernels", lambda pair: pair[1].kernels),
@@ -188,7 +188,7 @@ def _rank_sections(rank: TracedRank, key: str, of: str, depth: int | None, *, de
 
     for device in rank.devices:
         which = f"device {device.device}" if len(rank.devices) > 1 else "the device"
-        add(f"gaps-{device.device}", f"What {which} waited for", profiles.gaps(device.gaps, "its time"))
+        add(f"gaps-{device.device}", f"Causes of the gaps of {which}", profiles.gaps(device.gaps, "its time"))
     if rank.iterations is not None:
         add("iterations", f"Iterations of {rank.iterations.name}", _iterations(rank.iterations))
     add("parts", "Parts (annotations)", profiles.parts(rank.parts, depth))
@@ -261,7 +261,7 @@ def _device_time_plot(named: Sequence[tuple[str, DeviceTime]]) -> Plot:
     ]
     height, x, y = max(220, 60 * len(names) + 130), charts.from_zero("ms"), charts.names_axis(names, **charts.DOWN)
     layout = charts.layout(height, x, y, barmode="stack", legend=charts.LEGEND_ABOVE)
-    return Plot("What the device's time is made of", "From its first work to its last.", drawn, layout)
+    return Plot("Time of the device", "From its first work to its last.", drawn, layout)
 
 
 def _busy_plot(named: Sequence[tuple[str, DeviceTime]]) -> Plot:

@@ -146,7 +146,7 @@ def notes(training: Training) -> list[str]:
     if training.loader_overhead is not None and training.workers:
         text += f" and {_fraction(training.loader_overhead)} of loading in the workers"
     unjudged = [f"MFU: not judged: {training.mfu.not_judged}"] if training.mfu and training.mfu.not_judged else []
-    return [f"{text}, computed from the price of a section on this machine", *unjudged]
+    return [f"{text}, computed from the cost of a section on this machine", *unjudged]
 
 
 def _fraction(share: float) -> str:
@@ -160,7 +160,7 @@ def _planned_section(training: Training) -> Section:
         kind = "other" if name == "other" else "part"
         rows.append(Row([name, hours(value), units.percent(value / whole)], kind, 1, value / whole))
     title = f"What {training.planned_steps:,} steps will cost"
-    return Section("planned", title, Table(heads("<Part of the step | Time | % of it"), rows))
+    return Section("planned", title, Table(heads("<Part of the step | Time | % of all"), rows))
 
 
 _STALLS: Columns[Stall] = [
@@ -194,7 +194,7 @@ _IDLE: Columns[tuple[str, float]] = [
 
 
 def _describe_parts(training: Training) -> list[str]:
-    about = ["Each part's own time, without the parts inside it."]
+    about = ["Own time of each part, without the parts inside it."]
     if any(part.waiting is not None for part in training.loader_parts):
         about.append("Waiting: the worker's process used no CPU. It waited for storage, or for a free core.")
     if training.machine_cpu is not None:
