@@ -87,7 +87,7 @@ def test_an_axis_that_the_phase_ignores_has_no_law_of_growth() -> None:
 def test_an_exponent_whose_interval_includes_none_is_no_effect_and_a_wide_one_is_inconclusive() -> None:
     (flat,) = scalings([BATCH], [cell([ms], batch) for batch, ms in {1: 10.0, 2: 10.2, 4: 9.9, 8: 10.1}.items()])
     assert flat.effect == "none"
-    assert flat.sentence.startswith("batch_size has no measured effect on training step time: scaling exponent ")
+    assert flat.sentence.startswith("batch_size has no measured effect on training step time. Scaling exponent ")
     times = {1: 10.0, 2: 60.0, 4: 10.0}
     (wide,) = scalings([BATCH], [cell([times[batch]], batch) for batch in (1, 2, 4)])
     assert wide.effect == "inconclusive"
@@ -129,8 +129,8 @@ def test_the_best_under_a_constraint_and_those_not_shown_to_be_worse() -> None:
     found = best(parse("throughput where memory_gib<8", ["batch_size"]), cells, samples(cells))
     assert found.settings == {"batch_size": "2"}
     assert found.ties == [{"batch_size": "4"}]
-    assert found.sentence == "Best throughput where memory_gib < 8: `batch_size=2`."
-    assert found.details[0] == "It reaches 125 samples/s."
+    assert found.sentence == "Best throughput: `batch_size=2`."
+    assert found.details[0] == "It reaches 125 samples/s, among those with memory_gib < 8."
     anywhere = best(parse("throughput", ["batch_size"]), cells, samples(cells))
     assert anywhere.settings == {"batch_size": "8"}
     assert anywhere.ties == []

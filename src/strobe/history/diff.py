@@ -111,7 +111,7 @@ def _gate_change(m: MeasurementChange, allowed: float, status: str) -> Gated:
     return Gated(
         "not judged",
         m.name,
-        f"it may be up to {100 * high:.1f} % slower, and {100 * widest:g} % must be excluded; {seen}. Give both runs more "
+        f"it may be up to {100 * high:.1f} % slower, and {100 * widest:g} % must be excluded; {seen}. Give both more "
         f"--seconds, or allow more: --fail-on-regression={math.ceil(100 * high)}",
     )
 

@@ -125,9 +125,9 @@ def best(
     several = len({row.measurement for _, _, row in fits}) > 1
     which = _open(cell.settings, fixed) + (f" ({row.measurement})" if several else "")
     figure = f"{significant(value, 4)} {metric.unit}".strip()
-    winner.sentence = f"{prefix}best {metric.what}{_condition_clause(wish)}: `{which}`."
+    winner.sentence = f"{prefix}best {metric.what}: `{which}`."
     winner.sentence = winner.sentence[:1].upper() + winner.sentence[1:]
-    winner.details = [f"It reaches {figure}."]
+    winner.details = [f"It reaches {figure}{_condition_clause(wish)}."]
     others = [(figure, other, other_row) for figure, other, other_row in fits if other is not cell]
     if metric.quantile is None:
         winner.ties = [other.settings for figure, other, _ in others if figure == value]
@@ -209,7 +209,7 @@ def _holds(condition: tuple[str, str, str], cell: Cell, row: Row) -> bool:
 
 def _condition_clause(wish: Wish) -> str:
     conditions = " and ".join(f"{name} {test} {value}" for name, test, value in wish.conditions)
-    return f" where {conditions}" if conditions else ""
+    return f", among those with {conditions}" if conditions else ""
 
 
 def _open(settings: Mapping[str, str], fixed: set[str]) -> str:

@@ -98,14 +98,14 @@ def _fit(axis: Axis, measurement: str, figure: Figure, cells: Sequence[Cell]) ->
     elif effect == "none":
         ends = f" [{numerals.format_fixed(interval.low)}, {numerals.format_fixed(interval.high)}]" if interval else ""
         power = numerals.format_fixed(exponent)
-        sentence = f"{axis.name} has no measured effect on {what}: scaling exponent {power}{ends}"
+        sentence = f"{axis.name} has no measured effect on {what}. Scaling exponent {power}{ends}"
     elif effect == "inconclusive":
         sentence = f"scaling exponent of {what} over {axis.name}: inconclusive"
     else:
         if straight:
             sentence = _line(what, figure, axis, slope or 0.0, slope_interval, fixed or 0.0)
         else:
-            sentence = _power(what, figure, axis, exponent, interval)
+            sentence = _power(what, axis, exponent, interval)
         if distinct == 2:
             sentence += "; from two values, so the shape is not tested"
     if curved and effect in ("shown", "inconclusive"):
@@ -155,17 +155,19 @@ def _interval(fit: Any) -> Interval | None:
     return Interval(low=low, high=high, level=0.95) if np.isfinite([low, high]).all() else None
 
 
-def _power(what: str, figure: Figure, axis: Axis, exponent: float, interval: Interval | None) -> str:
+def _power(what: str, axis: Axis, exponent: float, interval: Interval | None) -> str:
     shown = f" [{numerals.format_fixed(interval.low)}, {numerals.format_fixed(interval.high)}]" if interval else ""
     verb, power = "grows" if exponent >= 0 else "falls", numerals.format_fixed(exponent)
-    return f"{what} {verb} as {axis.name} ^ {power}{shown}: twice the {axis.unit}, {2**exponent:.2f} × the {figure}"
+    doubled = f"{numerals.significant(2**exponent, 2)} × for twice the {axis.unit}"
+    return f"{what} {verb} with {axis.name}: {doubled}. Scaling exponent {power}{shown}"
 
 
 def _line(what: str, figure: Figure, axis: Axis, slope: float, interval: Interval | None, fixed: float) -> str:
     show: Callable[[float], str] = _ms if figure == "time" else _gib
     shown = f" [{show(interval.low)}, {show(interval.high)}]" if interval else ""
     unit = axis.unit.removesuffix("s") if axis.unit.endswith("s") else axis.unit
-    return f"{what} is {show(fixed)} plus {show(slope)}{shown} per {unit}"
+    ends = f". Slope {show(slope)}{shown}" if shown else ""
+    return f"{what} is {show(fixed)} plus {show(slope)} per {unit}{ends}"
 
 
 def _figure_name(figure: Figure) -> str:
