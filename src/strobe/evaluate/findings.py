@@ -40,7 +40,7 @@ def undecided_variants(result: EvaluateResult, _: Thresholds) -> Found:
     if open_pairs and _any_success(result):  # with no success, more episodes are no help
         count, possible_loss = len(open_pairs), max(-pairs.decision.interval.low for pairs in open_pairs.values())
         loss = f"{', '.join(open_pairs)}: a loss of up to {100 * possible_loss:.3g} points is not excluded."
-        seen = f"{loss} {result.foresight}".strip()
+        seen = f"{loss} {result.foresight or ''}".strip()
         yield {"pairs": max(pairs.pairs for pairs in open_pairs.values()), "possible_loss": possible_loss}, locals()
 
 

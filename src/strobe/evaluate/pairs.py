@@ -204,6 +204,6 @@ class PairedEpisodes(Data):
     reward_interval: Interval | None = Field(description="interval of `reward`; None with fewer than six pairs")
     reward_least: Finite | None = Field(default=None, description="smallest difference of reward that counts as one")
     time: PairedTimes | None = Field(default=None, description="time until the task is done; None: not judged")
-    time_not_judged: str = Field(default="", description="why there is no `time`, in words; '' in older answers")
+    time_not_judged: str | None = Field(default=None, description="why there is no `time`")
     broken: str = Field(default="", description="evidence against the candidate, in words; '' if there is none")
     sentence: str = Field(description="the verdict in words, with its numbers")

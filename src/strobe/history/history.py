@@ -235,7 +235,7 @@ def _trend(group: _Group, accept: str) -> Trend:
         elif points:  # what stands is not fixed by a run of too few samples
             point.standing, point.shown_in = points[-1].standing, points[-1].shown_in
         if after is not None and place == places[after]:
-            point.change, point.standing, point.shown_in = "accepted", None, ""
+            point.change, point.standing, point.shown_in = "accepted", None, None
         points.append(point)
     last = next((judgement for judgement in reversed(judged.values()) if judgement is not None), None)
     subject = group.seen[-1][0].subject

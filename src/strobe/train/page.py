@@ -33,7 +33,7 @@ def outline(result: TrainResult, depth: int | None = None) -> Document:
     training = result.training
     shown = sections(training) + measured.sections(result, depth) + memory.sections(result.measurements, depth)
     shown += profiles.python_sections(result.python)
-    return measured.document(result, answers(result), shown, notes=notes(training), failure=training.error)
+    return measured.document(result, answers(result), shown, notes=notes(training), failure=training.error or "")
 
 
 def plots(result: TrainResult, depth: int | None = None) -> Plots:

@@ -132,7 +132,7 @@ class Utilisation(Data):
     again_gflop: dict[str, Finite] = Field(
         default_factory=dict, description="dtype → GFLOP computed a second time by checkpointing or in fused attention"
     )
-    not_judged: str = Field(default="", description="why there is no share; '' if there is one")
+    not_judged: str | None = Field(default=None, description="why there is no share")
 
 
 class Training(Data):
@@ -171,7 +171,7 @@ class Training(Data):
     loader_overhead: Finite | None = Field(
         default=None, description="share of the workers' loading that recording took"
     )
-    error: str = Field(default="", description="what ended the run early, in a line")
+    error: str | None = Field(default=None, description="the error that ended the run early, in a line")
 
 
 class TrainResult(Result):

@@ -59,12 +59,12 @@ def training_record(watch: TrainingWatch, sections: Sequence[Section]) -> Watche
     return WatchedTraining(watch, steps, steady, _batches(watch, sections))
 
 
-def training_summary(recorded: WatchedTraining, planned_steps: int, reason: str) -> Training:
+def training_summary(recorded: WatchedTraining, planned_steps: int, reason: str | None = None) -> Training:
     """Summarise a watched training.
 
     Args:
         planned_steps: of the training that is planned, for its hours.
-        reason: of a run that ended early, in a line; else empty.
+        reason: of a run that ended early, in a line.
     """
     watch, steps, steady, batches = recorded.watch, recorded.steps, recorded.steady, recorded.batches
     config = watch.config

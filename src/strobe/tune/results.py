@@ -38,7 +38,7 @@ class Closing(Data):
     winner: SuccessRate
     rates: PairedRates
     times: PairedTimes | None = Field(description="comparison of time; None: not judged")
-    times_not_judged: str = Field(default="", description="why `times` is missing, in words")
+    times_not_judged: str | None = Field(default=None, description="why `times` is missing")
 
 
 class Tuning(Data):
