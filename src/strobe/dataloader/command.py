@@ -52,7 +52,7 @@ class DataloaderConfig(OutputFlags):
 
     # Samples per second that the training step needs: a number, or max for the fastest loader (default: measured).
     needed: str | None = None
-    # Numbers of workers to try besides the number in the flags, e.g. 0,2,4 (default: 0, 1, 2, 4 … up to twice the
+    # Numbers of workers to try in addition to the number in the flags, e.g. 0,2,4 (default: 0, 1, 2, 4 … up to twice the
     # cores, then more as long as they are faster).
     workers: str | None = None
     # Prefetch factors to try (default: 2,4,8): the batches that each worker prepares ahead.
@@ -61,10 +61,10 @@ class DataloaderConfig(OutputFlags):
     batch_sizes: str | None = None
     # The longest time to measure a candidate, in seconds. The first round takes a sixteenth of it.
     seconds: float = field(default=12.0, metadata=exclusive_minimum_bound(0, finite=True))
-    # Do not measure how the chosen loader starts by fork, forkserver and spawn, nor what a new epoch costs.
+    # Do not measure the start of the chosen loader by fork, forkserver and spawn, nor the cost of a new epoch.
     skip_start_up: bool = False
-    # Do not measure what lerobot-train has no flag for: threads in the workers, transforms, pinned memory, and what a
-    # cache would buy (samples decoded beforehand; the files in /dev/shm).
+    # Do not measure the settings that lerobot-train has no flag for: threads in the workers, transforms, pinned memory,
+    # and caches (samples decoded beforehand; the files in /dev/shm).
     skip_what_ifs: bool = False
     # Write a sample of the episodes in other encodings and load them with the chosen settings.
     encodings: bool = False

@@ -101,10 +101,9 @@ from strobe.lerobot.policies.options import PolicyOptions
 class JudgeConfig(OutputFlags):
     """Arguments and flags of `strobe evaluate` where it judges episodes that were played before."""
 
-    # lerobot-eval's eval_info.json, or folders of its runs, separated by commas. The others are judged against the
-    # first.
+    # lerobot-eval's eval_info.json, or folders of its runs, separated by commas. The first run is the baseline.
     results: str = ""
-    # All runs had the same --seed and --env, so episode i of each task began the same in all of them. Judge in pairs.
+    # All runs had the same --seed and --env, so episode i of each task began the same in all of them. Judges in pairs.
     same_seeds: bool = False
     # Loss of success rate that still counts as not worse, as a share: 0.1 is 10 points.
     margin: float = field(default=0.1, metadata=open_interval_bound(0, 1))
@@ -173,4 +172,19 @@ def judge_help() -> str:
     return help_text("Runs of lerobot-eval, judged as they are:", JudgeConfig, skipped)
 
 
-run = Command("evaluate", __doc__, EvaluateConfig, read, study, subject="policy", more_help=judge_help, heavy="timed")
+run = Command(
+    "evaluate",
+    __doc__,
+    EvaluateConfig,
+    read,
+    study,
+    subject="policy",
+    more_help=judge_help,
+    heavy="timed",
+    common={
+        "Policy and simulator": ("policy.path", "policies", "env", "rename_map", "device"),
+        "Variants": ("steps", "n_action_steps", "recipe"),
+        "Latency": ("realtime", "latency", "inference"),
+        "Episodes": ("episodes", "margin", "seed", "parallel", "resume", "videos", "output_dir"),
+    },
+)

@@ -76,13 +76,13 @@ class TrialsConfig:
     limit_s: float | None = field(default=None, metadata=exclusive_minimum_bound(0, finite=True))
     # The folder to write the plan to.
     output: Path | None = None
-    # Seed of the codes and the orders. By default a number that nobody knows. Who knows it can work out the key.
+    # Seed of the codes and the orders. Random by default. Anyone who knows the seed can reconstruct the key.
     seed: int | None = None
     # The scripts start `strobe rollout`, which saves each trial as a run.
     watch: bool = False
     # The folder of a plan, its table (.csv), or its fieldtrial study (study.yaml), to judge.
     judge: Path | None = None
-    # Do not open the key: say only whether it is decided.
+    # Keep the key closed: say only whether it is decided.
     blind: bool = False
     # Folder for run folders.
     output_dir: Path = Path("runs")

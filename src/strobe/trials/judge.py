@@ -44,7 +44,7 @@ def judge(
         planned=len(plan.orders),
         margin=plan.margin,
         limit_s=plan.limit_s,
-        blind=blind if key is None else "",
+        blind=blind if key is None else None,
         trials=list(trials),
         counted=len(pairs),
     )

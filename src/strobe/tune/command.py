@@ -85,4 +85,18 @@ def study(flags: PolicyOptions, config: TuneConfig, live: Live) -> Studied:
     return resumable(result, folder, flags, config)
 
 
-run = Command("tune", __doc__, TuneConfig, read, study, subject="policy", heavy="timed")
+run = Command(
+    "tune",
+    __doc__,
+    TuneConfig,
+    read,
+    study,
+    subject="policy",
+    heavy="timed",
+    common={
+        "Policy and simulator": ("policy.path", "env", "rename_map", "device"),
+        "Latency": ("latency",),
+        "Settings to try": ("inference", "n_action_steps", "execution_horizon", "queue_threshold", "steps", "recipe"),
+        "Episodes": ("starts", "pairs", "margin", "seed", "parallel", "resume", "output_dir"),
+    },
+)
