@@ -52,7 +52,7 @@ class DataloaderConfig(OutputFlags):
 
     # Samples per second that the training step needs: a number, or max for the fastest loader (default: measured).
     needed: str | None = None
-    # Numbers of workers to try in addition to the number in the flags, e.g. 0,2,4 (default: 0, 1, 2, 4 … up to twice the
+    # Numbers of workers to try in addition to yours, e.g. 0,2,4 (default: 0, 1, 2, 4 … up to twice the
     # cores, then more as long as they are faster).
     workers: str | None = None
     # Prefetch factors to try (default: 2,4,8): the batches that each worker prepares ahead.

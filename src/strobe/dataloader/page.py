@@ -131,7 +131,7 @@ def _describe_gain(best: Recommendation) -> str:
 
 def _describe_cache(row: WhatIf) -> str:
     assert row.rate is not None
-    change = units.change(_change(row, row.beside))
+    change = units.change(_change(row, row.baseline))
     return f"No cache of decoded frames can deliver more than {_rate(row.rate)} here, {change} vs the loader without."
 
 
@@ -221,8 +221,8 @@ def _change(of: WhatIf | Encoding, before: Rate | None) -> float | None:
 _WHAT_IFS: Columns[WhatIf] = [
     words("Changed", lambda what_if: what_if.name),
     *_rate_columns(lambda what_if: what_if.rate),
-    *_rate_columns(lambda what_if: what_if.beside, "Baseline"),
-    figure("Change", lambda what_if: _change(what_if, what_if.beside), units.change),
+    *_rate_columns(lambda what_if: what_if.baseline, "Baseline"),
+    figure("Change", lambda what_if: _change(what_if, what_if.baseline), units.change),
     words("", lambda what_if: (what_if.reason or what_if.note) or None),
 ]
 

@@ -125,8 +125,8 @@ def fill_page_cache(root: Path) -> str | None:
     size = sum(path.stat().st_size for path in files)
     if size > CACHED_SHARE * available_bytes():
         return (
-            f"the dataset's {size / 2**30:.1f} GiB do not fit into memory beside the training: reading from storage "
-            "is part of what was measured"
+            f"the dataset's {size / 2**30:.1f} GiB do not fit into memory together with the training: reading from "
+            "storage is part of the measurement"
         )
     for path in files:
         with path.open("rb") as file:

@@ -130,7 +130,7 @@ def combine_with_timings(candidates: Sequence[Candidate], timings: Sequence[Requ
 
 
 def require_applies(candidate: Candidate, subject: PolicySubject) -> None:
-    """Put a candidate on ``subject``, and take it off again. Raises UserError if it does not apply."""
+    """Apply a candidate to ``subject``, and revert it. Raises UserError if it does not apply."""
     try:
         candidate.variant.apply(subject)()
     except UserError as error:

@@ -1,8 +1,8 @@
 """History: how did the same measurement change from run to run, and where?
 
 Runs of the same settings (`comparable_runs.settings`) make a trend, in which each is judged against a reference
-(`strobe.history.trend`). Versions do not part a trend, since what they change is what a history shows: a run says which
-of them are not those of the run before.
+(`strobe.history.trend`). Versions do not part a trend, because what they change is what a history shows: a run says
+which of them are not those of the run before.
 """
 
 from __future__ import annotations

@@ -85,18 +85,18 @@ def cells(sweep: Sweep) -> Table:
     kinds = []
     for cell in cells_in_grid_order(sweep):
         settings: list[str | None] = [cell.settings.get(axis.name, "") or None for axis in sweep.axes]
-        foretold = units.size(cell.predicted_bytes)
+        predicted = units.size(cell.predicted_bytes)
         machine = (machine_numbers(cell) or None) if len(sweep.machines) > 1 else None
         why = None if cell.status == "done" else shorten(cell.reason) or cell.status
         if not cell.rows:
             became = "no figures" if cell.status == "done" else cell.status
-            rows.append(Row([*settings, became, *(None for _ in figures), foretold, machine, why]))
+            rows.append(Row([*settings, became, *(None for _ in figures), predicted, machine, why]))
             kinds.append("other")
         for row in cell.rows:
             of_row = next(held)
             shown = [figure(row, of_row) for _, figure in figures]
             partly = f"{cell.status}: {why}" if why and cell.reason else why
-            rows.append(Row([*settings, row.measurement, *shown, foretold, machine, partly]))
+            rows.append(Row([*settings, row.measurement, *shown, predicted, machine, partly]))
             kinds.append("whole" if is_best(sweep, cell, row) else "part")
     # A row gets its kind last: 'whole' would keep its figures from holding a column.
     table = Table(columns, rows).drop_empty_columns()

@@ -54,8 +54,8 @@ FIRST = (2, 8)  # the two small batches: not 1, which takes other ways through s
 class Search:
     """The largest batch that fits: which size to try next, from what the sizes tried so far took.
 
-    Memory grows as a + b · batch, so two small batches foretell where it ends. Sizes are doubled as far as that line
-    allows, the size that it foretells is tried itself, and what is left between the largest that fitted and the
+    Memory grows as a + b · batch, so two small batches predict where it ends. Sizes are doubled as far as that line
+    allows, the size that it predicts is tried itself, and the range between the largest that fitted and the
     smallest that did not is halved.
 
     Args:
@@ -91,12 +91,12 @@ class Search:
         gap = max(1, int(self.within * good))
         if good >= self.most or (self.failed and bad - good <= gap):
             return None
-        foretold = self._foretold()
-        if foretold is not None and good < foretold < bad and (self.failed or 2 * good > foretold):
-            return foretold
+        predicted = self._predicted_limit()
+        if predicted is not None and good < predicted < bad and (self.failed or 2 * good > predicted):
+            return predicted
         if self.failed:
             return (good + bad) // 2
-        if foretold is not None and good - gap <= foretold <= good:  # show that the next does not fit
+        if predicted is not None and good - gap <= predicted <= good:  # show that the next does not fit
             return min(good + gap, self.most)
         return min(max(2 * good, 1), self.most)
 
@@ -105,7 +105,7 @@ class Search:
         line = self._line()
         return None if line is None else round(line[0] + line[1] * size)
 
-    def _foretold(self) -> int | None:
+    def _predicted_limit(self) -> int | None:
         """The largest size that the line has room for."""
         line = self._line()
         if line is None or self.limit is None or line[1] < 1:  # less than a byte a sample: no line to go by

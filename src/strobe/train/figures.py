@@ -62,8 +62,8 @@ def shares(steps: Sequence[Iteration], names: Names) -> dict[str, float]:
 def rate(step_ms: Sequence[float], samples: int) -> tuple[float, Interval | None]:
     """Samples per second and its 95 % interval, from the means of up to twenty blocks of consecutive steps.
 
-    Blocks, since neighbouring steps share what the loader had ready (the method of batch means: Conway, "Some tactical
-    problems in digital simulation", Management Science 10, 1963). None with fewer than eight steps.
+    Blocks, because neighbouring steps share what the loader had ready (the method of batch means: Conway, "Some
+    tactical problems in digital simulation", Management Science 10, 1963). None with fewer than eight steps.
     """
     from scipy import stats
 

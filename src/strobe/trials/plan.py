@@ -141,7 +141,7 @@ def _recipes(given: object) -> dict[str, str]:
 
 
 def _file(path: str) -> str:
-    """Return the absolute path of a recipe, since the scripts may start elsewhere. Raises UserError."""
+    """Return the absolute path of a recipe, because the scripts may start elsewhere. Raises UserError."""
     if not path:
         return ""
     if not Path(path).is_file():

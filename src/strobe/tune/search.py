@@ -3,8 +3,8 @@
 The rounds are successive halving (Jamieson and Talwalkar, "Non-stochastic best arm identification and hyperparameter
 optimization", AISTATS 2016): in each round the settings that remain play further starts, and the better half goes on.
 There, a round's share of the budget is the same for all, so that a setting plays as many starts in a round as in all
-rounds before. Here each round has as many starts as the others, since the best of many is lost in the first round more
-than in later ones (`benchmarks/tune.py`: 2.5 instead of 7 %). A setting that bets show to be worse than the leader
+rounds before. Here each round has as many starts as the others, because the best of many is lost in the first round
+more than in later ones (`benchmarks/tune.py`: 2.5 instead of 7 %). A setting that bets show to be worse than the leader
 (`measure.best_arm.shown_worse`) goes earlier, and what it does not play makes the later rounds longer. All play the
 same starts.
 
@@ -33,7 +33,7 @@ SHARE = 0.35  # most episodes in the rounds, as a share of an exhaustive search'
 FEWEST = 2  # starts of the first round, however few there are
 FRESH = 1_000_000  # added to the seed, for the starts of the closing pairs
 LOOKS = 8  # starts between two looks at what bets show; they may be looked at at any time, and each look takes a moment
-# Episodes without a success, of all settings together, after which none is looked for; and starts, since the settings
+# Episodes without a success, of all settings together, after which none is looked for; and starts, because the settings
 # share them: a policy that succeeds from one start in three fails from five of them 13 times in 100, with any setting.
 HOPELESS, HOPELESS_STARTS = 40, 16
 Phase = Literal["rounds", "pairs", "over"]

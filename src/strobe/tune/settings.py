@@ -67,7 +67,7 @@ class TuneConfig(EpisodeFlags):
     aggregate_fn_name: str = field(default="", metadata=custom_bound(JOINS_NAMED.refusal))
     # Shares of a chunk at which async sends the next observation: 0.5,0.8. By default LeRobot's own, 0.5.
     chunk_size_threshold: str = field(default="", metadata=custom_bound(SHARES.refusal))
-    # Numbers of denoising steps to try in addition to the policy's own: 10,5. The simulated latency stays the same for all
+    # Denoising steps to try in addition to the policy's own: 10,5. The simulated latency stays the same for all
     # of them, unless it comes from a run.
     steps: str = field(default="", metadata=custom_bound(STEPS.refusal))
     # The most starts of each setting in the selection phase, on each task.

@@ -14,7 +14,7 @@ Two figures compare the times of two variants from the same starts, and each has
 - **The ratio of the mean times over all starts**, a failure counted as the limit: restricted means (Royston and Parmar,
   "The use of restricted mean survival time", Statistics in Medicine 30, 2011). A time up to the limit is always seen,
   and bounded. E[first − r × second] = 0 is a claim on a mean of bounded differences, so bets exclude it in the same
-  way. This one needs more pairs, since a rare failure at a far limit could outweigh every gain.
+  way. This one needs more pairs, because a rare failure at a far limit could outweigh every gain.
 
 Tasks may be played in turn, as for success rates: only complete rounds are judged, with the mean over the tasks.
 """
