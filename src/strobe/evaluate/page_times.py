@@ -12,7 +12,15 @@ from strobe.core.results import units
 from strobe.core.results.data import Interval
 from strobe.core.results.numerals import points, significant
 from strobe.evaluate import page_rates as rates
-from strobe.evaluate.pairs import OLDER, PairedTimes, TimeToTask, mean_in_words, time_in_words, verdict_in_words
+from strobe.evaluate.pairs import (
+    OLDER,
+    Decided,
+    PairedTimes,
+    TimeToTask,
+    mean_in_words,
+    time_in_words,
+    verdict_in_words,
+)
 from strobe.evaluate.results import ChunkTimes, EvaluatedVariant, EvaluateResult, Timing
 
 TIME = "time"
@@ -37,7 +45,7 @@ def _sentence(result: EvaluateResult, variant: EvaluatedVariant) -> str | None:
         return f"{variant.name}: the task takes {_mean_seconds_text(variant.time)}."
     time = f"{time_in_words(variant.time.paired)}{_despite(variant)}"
     kind = _kind(variant)
-    if kind in (None, "undecided"):
+    if kind is None or kind == "undecided":
         return f"{variant.name}: success is undecided, and it {time}."
     if kind == "worse":
         return f"{variant.name}: it succeeds less often, and it {time}."
@@ -319,7 +327,7 @@ def _latency(timing: Timing) -> str:
     return f"{timing.imposed.median:.3g} ms"
 
 
-def _kind(variant: EvaluatedVariant) -> str | None:
+def _kind(variant: EvaluatedVariant) -> Decided | None:
     paired = variant.together.paired
     return None if paired is None else paired.decision.kind
 
