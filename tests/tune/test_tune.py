@@ -71,7 +71,7 @@ def run_tuning(subject: PolicySubject, folder: Path, player: MadeUpPlayer, lines
     made.left_out["rtc"] = "a call lasts too long"
     settings = [(fixed_latency(100), setting) for setting in made.settings]
     rows = tuned_rows(subject, settings=settings, hold=Hold("last", None, True), fps=10.0)
-    search = SearchPlan(rows, ["task"], 100, 0.1, fresh=200)
+    search = SearchPlan(rows, ["task"], 100, 0.1, held_out=200)
     log = EpisodeLog.begin(folder, make_request(plan()))
     session = Session("a made-up task", search, player, log, lines or Lines(), 10.0)
     return tune(subject, session, [AtLatency("100 ms", made, facts, search)])
@@ -103,7 +103,7 @@ def test_the_best_setting_is_found_and_judged_in_success_and_in_time(subject: Po
     assert "</html>" in kinds.page(result)
 
 
-def test_a_winner_that_the_fresh_pairs_do_not_confirm_is_a_finding(subject: PolicySubject, tmp_path: Path) -> None:
+def test_a_winner_that_the_held_out_pairs_do_not_confirm_is_a_finding(subject: PolicySubject, tmp_path: Path) -> None:
     def lucky(name: str, lot: float) -> float:
         return 5.0 if lot < 0.7 else 0.0
 

@@ -1,4 +1,4 @@
-"""Tune: play the settings of each latency in rounds, then the winner against the default on fresh starts."""
+"""Tune: play the settings of each latency in rounds, then the winner against the default in held-out pairs."""
 
 from __future__ import annotations
 
