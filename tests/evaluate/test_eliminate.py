@@ -59,7 +59,7 @@ def test_the_best_one_is_named_with_when_the_others_went(tmp_path: Path) -> None
     result = run_elimination(tmp_path, UNEQUAL)
     assert result.elimination is not None
     first, second, third = result.elimination.checkpoints
-    assert (first.by, second.by, third.by) == ("000300", "000300", "")
+    assert (first.by, second.by, third.by) == ("000300", "000300", None)
     assert first.starts < second.starts == third.starts < 100
     assert result.elimination.best == "000300"
     assert third.rates is None
@@ -79,7 +79,7 @@ def test_the_best_one_is_named_with_when_the_others_went(tmp_path: Path) -> None
 def test_equal_ones_are_not_told_apart_and_time_is_shown(tmp_path: Path) -> None:
     result = run_elimination(tmp_path, {"a": 0.6, "b": 0.6})
     assert result.elimination is not None
-    assert [each.by for each in result.elimination.checkpoints] == ["", ""]
+    assert [each.by for each in result.elimination.checkpoints] == [None, None]
     assert result.elimination.best == "b", "of equal ones the one that takes less time"
     shown = text(result)
     assert "Inconclusive: 100 starts do not separate `a` and `b`." in shown

@@ -61,7 +61,7 @@ def test_the_policy_alone_plays_all_its_episodes(tmp_path):
     alone = type(alone)(alone.candidates[:1], alone.tasks, 9, 0.1)
     result = run_evaluation(tmp_path, alone, MadeUp())
     assert [one.together.success.episodes for one in result.variants] == [9]
-    assert result.foresight == ""
+    assert result.foresight is None
     spoken = document(result).answers
     assert spoken[0].endswith(" succeeds in 9 of 9 episodes.")
     assert spoken[2:] == ["baseline: the task takes 2 s (mean of 9 successes)."]
