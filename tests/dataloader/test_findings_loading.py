@@ -76,6 +76,8 @@ def test_a_rate_that_is_enough_without_workers_is_not_called_too_little() -> Non
     answer.recommendations[0] = answer.recommendations[0].model_copy(
         update={"fed": False, "flags": ["--num_workers=0"], "chosen": rate(252, 0.1)}
     )
+    for row in answer.rows:
+        row.own = row.settings.num_workers == 0
     shown = " ".join(document(answer).answers)
     assert "without workers the step waits while a batch is loaded" in shown
     assert "not shown to keep up" not in shown
