@@ -286,7 +286,7 @@ def _gap_remedy(gaps: Gaps) -> str:
     """Return what to do about the cause that most of the gaps have, and about long ones."""
     first_calls = sum(gap.ms for gap in gaps.longest if any(word in gap.host.lower() for word in FIRST_CALLS))
     if gaps.long_ms > gaps.idle_ms / 2:
-        first = "Most of the idle time is in gaps over a millisecond, which no launch explains: look for the host's work there"
+        first = "Most idle time is in gaps over a millisecond, which no launch explains: look for the host's work there"
         if first_calls > gaps.long_ms / 2:
             return f"{first}. They look like first calls (memory, loading of kernels): trace after a few iterations."
         return f"{first}; record_function around loading, logging and first calls names them."
