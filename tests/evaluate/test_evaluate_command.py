@@ -90,10 +90,10 @@ def test_two_processes_play_the_same_table(tmp_path, capsys):
     again, *two = map(json.loads, (sole_run(tmp_path / "two") / NAME).read_text().splitlines())
     assert asked == again
     assert asked["asked"]["threads"] == 1
-    assert {line["beside"] for line in two} == {1}
+    assert {line["concurrent"] for line in two} == {1}
     for line in (*one, *two):
         line["reward"] = round(line["reward"], 9)  # pymunk's sets: PushT's last bit is by lot
-        for name in ("call_ms", "policy_ms", "step_ms", "render_ms", "reset_ms", "beside"):
+        for name in ("call_ms", "policy_ms", "step_ms", "render_ms", "reset_ms", "concurrent"):
             del line[name]
     assert sorted(two, key=lambda line: (line["seed"], line["variant"])) == sorted(
         one, key=lambda line: (line["seed"], line["variant"])

@@ -117,7 +117,7 @@ def explain_unreadable_dataset(config: TrainPipelineConfig, otherwise: str) -> s
 
 
 def fill_page_cache(root: Path) -> str | None:
-    """Read every file below ``root``, so that it is cached, as it is from the second epoch on.
+    """Read every file below ``root``, so that it is cached, as from the second epoch on.
 
     Returns a note where the dataset is too large for that, in which case nothing is read.
     """

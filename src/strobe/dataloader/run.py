@@ -233,7 +233,7 @@ def changes(chosen: LoaderSettings, *, video: bool, transforms: bool) -> list[Ch
 def measure_what_ifs(
     bench: Bench, chosen: LoaderSettings, seconds: float, transforms: bool, live: Stages
 ) -> Iterator[WhatIf]:
-    """Yield a row per change, each measured for ``seconds`` in alternation with the chosen loader as it is."""
+    """Yield a row per change, each measured for ``seconds`` in alternation with the chosen loader."""
     for change in changes(chosen, video=bench.facts.video, transforms=transforms):
         live.stage(f"what if: {change.name}")
         yield bench.measure_alternative(change.name, change.settings, chosen, seconds, change.note)

@@ -318,7 +318,9 @@ def _checkpoint_answers(result: EvaluateResult, elimination: Elimination) -> lis
     else:
         starts = units.count(elimination.starts, "start")
         which = (
-            rates.listed([f"`{name}`" for name in remaining]) if len(remaining) < 4 else f"{len(remaining)} checkpoints"
+            rates.join_names([f"`{name}`" for name in remaining])
+            if len(remaining) < 4
+            else f"{len(remaining)} checkpoints"
         )
         next_ = rates.next_command(result.command, resume="RUN", episodes=2 * result.planned)
         head = [f"Inconclusive: {starts} do not separate {which}.", *described[:1], next_]

@@ -11,7 +11,6 @@ from strobe.core.report.charts import Place, Plot, Trace
 from strobe.core.report.document import Columns, figure, words
 from strobe.core.results import units
 from strobe.core.results.data import Interval
-from strobe.core.results.numerals import points
 from strobe.evaluate.pairs import PairedRates, SuccessRate, verdict_in_words
 from strobe.evaluate.results import JudgedOnTask, VariantOnTask
 
@@ -21,7 +20,7 @@ OF = "%{customdata[0]} of %{customdata[1]}<extra>%{fullData.name}</extra>"  # su
 
 
 def joint_confidence_sentence(verdicts: int) -> str:
-    """Return how sure several verdicts on success are together, as a sentence; '' if there is one."""
+    """Return how sure several verdicts on success are together, as a sentence; empty for one alone."""
     if verdicts < 2:
         return ""
     together = min(100, 5 * verdicts)
@@ -69,12 +68,6 @@ def columns(margin: float) -> Columns[VariantOnTask | JudgedOnTask]:
     ]
 
 
-def possible_loss(on: VariantOnTask) -> str:
-    """Return the loss that episodes do not exclude, as a clause; '' if there is none, or nothing to lose against."""
-    lost = -on.paired.decision.interval.low if on.paired is not None else 0.0
-    return f"; a loss of up to {points(lost)} is not excluded" if lost > 0 else ""
-
-
 def share(success: SuccessRate) -> str:
     """Return a rate in whole percent: '47 %'."""
     return f"{100 * success.rate:.0f} %"
@@ -94,7 +87,7 @@ def stopped_early(paired: PairedRates, planned: int) -> str:
     return "; stopped early, decided" if paired.decision.kind != "undecided" and paired.pairs < planned else ""
 
 
-def listed(names: Sequence[str]) -> str:
+def join_names(names: Sequence[str]) -> str:
     """Return names in a row: 'a, b and c'."""
     return f"{', '.join(names[:-1])} and {names[-1]}" if len(names) > 1 else "".join(names)
 

@@ -205,5 +205,5 @@ class PairedEpisodes(Data):
     reward_least: Finite | None = Field(default=None, description="smallest difference of reward that counts as one")
     time: PairedTimes | None = Field(default=None, description="time until the task is done; None: not judged")
     time_not_judged: str | None = Field(default=None, description="why there is no `time`")
-    broken: str = Field(default="", description="evidence against the candidate, in words; '' if there is none")
+    broken: str = Field(default="", description="evidence against the candidate; else empty")
     sentence: str = Field(description="the verdict in words, with its numbers")

@@ -97,7 +97,7 @@ class CallTimes(Data):
     median_ms: Finite
     p95_ms: Finite
     hz: Finite = Field(description="calls per second at the median")
-    beside: int = Field(default=0, description="maximum number of other processes that played episodes meanwhile")
+    concurrent: int = Field(default=0, description="maximum number of other processes that played episodes meanwhile")
 
     def quantile_ms(self, share: float) -> float | None:
         """Return the milliseconds that a ``share`` of the calls does not exceed; None for one that is not saved."""

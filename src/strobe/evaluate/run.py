@@ -190,7 +190,7 @@ def begin(kind: type[R], subject: PolicySubject, title: str, session: Session, *
 
 def note_how_it_was_played(result: EvaluateResult, episodes: Episodes) -> None:
     """Note how many processes played ``episodes`` side by side, and on which nodes."""
-    if others := max(row.calls.beside for row in result.variants):
+    if others := max(row.calls.concurrent for row in result.variants):
         result.notes.append(
             f"calls, simulator and rendering were timed while up to {others} other process{'es' * (others > 1)} played "
             "episodes: their times are longer than undisturbed ones"

@@ -36,7 +36,7 @@ def history(runs: Sequence[Run], source: str, unread: Sequence[UnreadableRun] = 
     Args:
         source: where the runs are from, in words.
         unread: files there that are no readable run.
-        accept: the run whose times are the reference of its trends from then on; '' for none.
+        accept: the run whose times are the reference of its trends from then on; else empty.
 
     Raises:
         UserError: nothing was measured twice, or no run in a trend is called ``accept``.

@@ -89,11 +89,11 @@ def study_cells(study: str, config: SweepConfig, cells: list[Cell], live: Live) 
         return 0
     with contextlib.ExitStack() as stack:
         stack.enter_context(lock_sweep(root))
-        beside = say_other_work(live) if config.launcher == "local" else []
+        other_work = say_other_work(live) if config.launcher == "local" else []
         ended, unsaved = launch(study, config, cells, invalid, root)
         sweep = answer(study, cells, config.repeats, invalid, root, wishes, unsaved)
         sweep.status = "complete" if ended else "interrupted"
-        sweep.notes += beside
+        sweep.notes += other_work
         options = {"sweep": config, "flags": list(cells[0].argv[: -len(cells[0].settings)])}
         after = partial(_say_what_remains, sweep, unsaved)
         return Studied(sweep, options, None, None, folder=root, after=after, held=stack.pop_all())

@@ -90,12 +90,12 @@ def _plan(training: Training, counted: int) -> str:
     """Return what the planned steps take: two figures, an interval if there is one, and how many steps it rests on."""
     hours, ends = training.planned_hours, training.samples_interval
     if ends is None or training.samples_per_s <= 0:
-        took = _about_hours(hours)
+        took = _rounded_hours_text(hours)
     else:  # an interval deserves a third figure
-        low, high = (_about_hours(hours * training.samples_per_s / end, 3) for end in (ends.high, ends.low))
+        low, high = (_rounded_hours_text(hours * training.samples_per_s / end, 3) for end in (ends.high, ends.low))
         if (unit := low.partition(" ")[2]) == high.partition(" ")[2]:
             low, high = low.removesuffix(f" {unit}"), high.removesuffix(f" {unit}")
-        took = f"{_about_hours(hours, 3)} [{low}, {high}]"
+        took = f"{_rounded_hours_text(hours, 3)} [{low}, {high}]"
     shown = f"{training.planned_steps:,} steps take about {took}"
     more = "" if counted >= ENOUGH_STEPS else "; use --steps=100 to firm it up"
     return f"{shown} here (from {units.count(counted, 'step')}{more})."
@@ -115,7 +115,7 @@ def hours(value: float) -> str:
     return f"{60 * value:.1f} min" if value < 1 else f"{value:,.1f} h"
 
 
-def _about_hours(value: float, figures: int = 2) -> str:
+def _rounded_hours_text(value: float, figures: int = 2) -> str:
     """Return extrapolated hours with few figures: 0.25 is ``15 min``, and 279.5 is ``280 h``."""
     if value < 1 / 60:
         return f"{units.number(3600 * value, figures)} s"

@@ -151,7 +151,7 @@ def _require_memory(watch: TrainingWatch) -> None:
 
 
 def _fault_of_others(error: BaseException) -> str:
-    """Return in a line the fault of a missing package, the Hub or the policy's own code; '' for none of them."""
+    """Return in a line the fault of a missing package, the Hub or the policy's own code; else empty."""
     if isinstance(error, UserError | KeyboardInterrupt | SystemExit) or ran_out(error):
         return ""
     return str(make_refusal(error, "")) if isinstance(error, ImportError) else outside_error_line(error)

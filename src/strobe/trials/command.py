@@ -109,7 +109,7 @@ def read(argv: Sequence[str]) -> tuple[TrialsConfig, list[str]]:
 
 
 def _check_judge(config: TrialsConfig, rest: Sequence[str], theirs: Sequence[str] | None) -> None:
-    """Raises UserError for flags of a plan beside --judge."""
+    """Raises UserError for flags of a plan together with --judge."""
     given = [name for name in PLANNING if getattr(config, name)]
     stated = [argument.partition("=")[0].lstrip("-").replace("-", "_") for argument in rest]
     given += [name for name in ("margin", "limit_s", "pairs") if name in stated]

@@ -42,7 +42,7 @@ class Setting(Data):
 
     Args:
         flags: as ``--name=value``, in addition to what both settings share.
-        recipe: the path of its recipe, '' for none.
+        recipe: the path of its recipe, else empty.
     """
 
     name: str
@@ -94,7 +94,7 @@ def tuned_settings(result: TuneResult, latency: str = "") -> tuple[Setting, Sett
     """Return the default and the winner of a tuning.
 
     Args:
-        latency: the latency that was tuned for, as its answer calls it; '' if there is one.
+        latency: the latency that was tuned for, as its answer calls it; empty if it has one alone.
 
     Raises:
         UserError: no such latency, or nothing to compare.

@@ -52,7 +52,7 @@ class Tuning(Data):
     exhaustive: int = Field(description="number of episodes of an exhaustive search: all settings on all starts")
     played: int = Field(description="number of episodes in the selection phase")
     hopeless: bool = Field(description="it ended because no setting ever succeeded")
-    winner: str = Field(description="best setting of the selection phase; '' if there is none")
+    winner: str = Field(description="best setting of the selection phase; empty before its end")
     closing: Closing | None = Field(description="final comparison; None: the winner is the default, or time ran out")
 
     @property

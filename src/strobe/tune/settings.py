@@ -111,7 +111,7 @@ class TunedSetting:
     Args:
         executed: actions of a chunk that sync executes before the next call.
         horizon, threshold, weight, schedule: of rtc.
-        recipe: its name; '' for none.
+        recipe: its name; else empty.
         coefficient: of the average of chunks, with which each action takes a call; None for no average.
         join, share, sent: of async: how chunks are joined, at which share of a chunk the next observation is sent, and
             the actions of a chunk that are sent.

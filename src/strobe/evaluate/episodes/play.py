@@ -1,4 +1,4 @@
-"""The plan of episodes, and playing them in its order, each variant for as long as it is undecided."""
+"""The plan of episodes, and playing them in its order, each variant while it is undecided."""
 
 from __future__ import annotations
 
@@ -314,7 +314,7 @@ def play(
     except KeyboardInterrupt:
         return True
     finally:
-        crew.close()  # what is measured next must not run beside them
+        crew.close()  # what is measured next must not run at the same time
 
 
 class _OneAtATime:

@@ -1,4 +1,4 @@
-"""Rules on traces of torch.profiler: a device that waits, launches, copies, collectives, ranks, a host beside torch.
+"""Rules on traces of torch.profiler: a device that waits, launches, copies, collectives, ranks, a host outside torch.
 
 A share is one of the time under the profiler, which slows the host. How long the program takes without it nobody knows
 here, so a finding says what the trace has.
