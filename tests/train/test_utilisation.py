@@ -115,7 +115,7 @@ def test_the_page_has_the_figure_or_the_reason():
         return markdown.render(document(result(step, of=TrainResult, training=training)))
 
     known = step_utilisation(make_counted_step(), *steps(40.0), PEAK)
-    assert "MFU 30.0 %" in page(known)
-    assert "50.0 % of the two passes" in page(known)
+    assert "MFU 30 % (ideal step " in page(known)
+    assert "50 % counting forward and backward only" in page(known)
     assert "MFU: not judged: because" in page(Utilisation(not_judged="because"))
     assert "MFU" not in page(None)
