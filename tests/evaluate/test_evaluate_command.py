@@ -72,7 +72,7 @@ def test_two_episodes_of_a_real_policy_are_played_timed_and_gone_on_with(tmp_pat
     assert "A chunk takes about" in out
     assert "2 pairs cannot exclude a loss of 10 points" in err
     assert "SUCCESS AGAINST LATENCY" in out
-    assert "The weights are random" in " ".join(out.split())
+    assert "Random weights" in " ".join(out.split())
     assert any("4 steps are the policy's own" in note for note in result.notes)
     assert {Path(one.file).suffix for one in result.videos} <= {".mp4", ".webp"}
     assert [(one.variant, one.seed) for one in result.videos] == [("baseline", 4), ("1 step", 4)], "3 was not filmed"

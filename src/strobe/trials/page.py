@@ -44,7 +44,8 @@ def answers(result: TrialsResult) -> list[str]:
     if result.blind:
         return [*_blind(result, done), f"The settings stay anonymous: {result.blind}."]
     if len(result.settings) != 2 or result.rates is None:
-        return ["Inconclusive: success is not judged.", f"Reason: {result.rates_not_judged}; {done}."]
+        why = f"Success is not judged: {result.rates_not_judged}; {done}."
+        return ["Inconclusive: more pairs are needed.", why, *([_time(result)] if len(result.settings) == 2 else [])]
     return [_decision(result), f"{_success(result)}, {done}.", *_flags(result), _time(result)]
 
 
