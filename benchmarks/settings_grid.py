@@ -9,7 +9,7 @@ Bars, at each latency of each task:
 - with each of 5 seeds the winner's success rate is within 3 points of the grid's best, and its mean time to the task
   within 5 %. The best is the soonest of the settings whose success rate is within 3 points of the highest;
 - with each seed the search plays 35 % of the grid's episodes at most;
-- what the closing pairs claim (better, or sooner), holds on 200 further pairs from fresh starts: the difference has the
+- what the closing pairs claim (better, or sooner), holds on 200 further pairs on new starts: the difference has the
   same sign there. These episodes, and those of the closing pairs, are played for it.
 
 With --cliff: success against the delay, with few and with many actions executed, with RTC, and, where LeRobot's policy
@@ -46,7 +46,7 @@ from strobe.evaluate.measure.best_arm import mean_s, rank_settings
 from strobe.evaluate.measure.success_rates import LEVEL, decide, rate_interval
 from strobe.evaluate.measure.time_to_task import Ended, episode_ends, judge_times, time_unjudged_reason
 from strobe.tune.run import policy_facts
-from strobe.tune.search import FRESH, Search, SearchPlan
+from strobe.tune.search import HELD_OUT, Search, SearchPlan
 from strobe.tune.settings import TunedSetting
 
 TASKS = (
@@ -59,7 +59,7 @@ LATENCIES_MS = (0.0, 100.0, 300.0)
 SEEDS, MARGIN_OF_LOSS = 5, 0.1
 NEAR_RATE, NEAR_TIME, SHARE = 0.03, 1.05, 0.35
 FIRST = 1000  # seed of the grid's first start; recorded are the seeds from 0 on
-CHECKED = 2 * FRESH  # seed of the first start of the pairs that check a claim
+CHECKED = 2 * HELD_OUT  # seed of the first start of the pairs that check a claim
 CLIFF_TICKS = (0, 4, 8, 16, 20, 24, 32)
 CLIFF = (
     TunedSetting("sync", 10),
@@ -188,17 +188,17 @@ def replay_search(
     """Search with the starts in an order of its own; what the closing pairs need is played."""
     starts = len(next(iter(grid.values())))
     random = np.random.default_rng(seed)
-    orders = random.permutation(starts) + FIRST, random.permutation(pairs) + FRESH
+    orders = random.permutation(starts) + FIRST, random.permutation(pairs) + HELD_OUT
     (task,) = episodes.stage.tasks
-    search = Search(SearchPlan(rows, [task], starts, MARGIN_OF_LOSS, fresh=pairs))
+    search = Search(SearchPlan(rows, [task], starts, MARGIN_OF_LOSS, held_out=pairs))
     seen: dict[Key, EpisodeLine] = {}
     while not search.is_finished:
         while (due := search.due(seen)) is not None:
             candidate, _, number = due
-            real = orders[1][number - FRESH] if number >= FRESH else orders[0][number]
+            real = orders[1][number - HELD_OUT] if number >= HELD_OUT else orders[0][number]
             row = next(each for each in rows if each.name == candidate.name)
             seen[candidate.name, task, number] = episodes.play_once(row, int(real))
-            if number >= FRESH and candidate.name == search.winner:
+            if number >= HELD_OUT and candidate.name == search.winner:
                 break  # the pairs end as soon as they are decided
         for _ in search.advance(seen):
             pass
@@ -215,7 +215,7 @@ def replay_search(
 
 
 def check(episodes: Episodes, rows: Sequence[Candidate], tuning: Replayed, pairs: int) -> dict[str, Any]:
-    """Play the winner and the default from fresh starts; return what these pairs say of the claim."""
+    """Play the winner and the default on new starts; return what these pairs say of the claim."""
     winner = next(row for row in rows if row.name == tuning.winner)
     seeds = range(CHECKED, CHECKED + pairs)
     episodes.play([rows[0], winner], seeds)

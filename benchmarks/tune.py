@@ -51,7 +51,7 @@ def simulate_tuning(arms: list[Arm], random: np.random.Generator) -> Search:
     """Tune ``arms``, the first of which is the default, on episodes that are drawn as they are asked for."""
     candidates: Any = [SimpleNamespace(name=f"setting {number}") for number in range(len(arms))]
     known = {candidate.name: arm for candidate, arm in zip(candidates, arms, strict=True)}
-    search = Search(SearchPlan(candidates, ["task"], STARTS, MARGIN_OF_LOSS, fresh=PAIRS))
+    search = Search(SearchPlan(candidates, ["task"], STARTS, MARGIN_OF_LOSS, held_out=PAIRS))
     difficulty = {}
     played: dict[Key, EpisodeLine] = {}
     while not search.is_finished:

@@ -284,7 +284,7 @@ def test_what_ifs_are_measured_beside_the_chosen_loader(config: TrainPipelineCon
         assert list(bench.rows) == [own], "the search's own rows are left alone"
         assert list(bench.alive) == [own]
     assert [(row.name.split()[1], row.status) for row in rows] == [("decoder", "done"), ("torch", "done")]
-    assert all(row.rate is not None and row.beside is not None for row in rows)
+    assert all(row.rate is not None and row.baseline is not None for row in rows)
 
 
 @pytest.mark.slow("two more loaders for as long as a verdict takes")
@@ -302,7 +302,7 @@ def test_the_bounds_of_a_cache_are_measured_and_nothing_stays(
         ("samples decoded beforehand, in memory", "done", ""), ("the data set in /dev/shm", "done", ""),
     ]  # fmt: skip
     assert "of 40 samples" in decoded.note
-    assert all(row.rate is not None and row.beside is not None for row in (decoded, copied))
+    assert all(row.rate is not None and row.baseline is not None for row in (decoded, copied))
     assert [path.name for path in tmp_path.iterdir()] == ["shm"]
     assert not list(shared.iterdir())
 

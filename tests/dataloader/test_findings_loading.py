@@ -76,6 +76,8 @@ def test_a_rate_that_is_enough_without_workers_is_not_called_too_little() -> Non
     answer.recommendations[0] = answer.recommendations[0].model_copy(
         update={"fed": False, "flags": ["--num_workers=0"], "chosen": rate(252, 0.1)}
     )
+    for row in answer.rows:
+        row.own = row.settings.num_workers == 0
     shown = " ".join(document(answer).answers)
     assert "without workers the step waits while a batch is loaded" in shown
     assert "not shown to keep up" not in shown
@@ -97,3 +99,11 @@ def test_what_is_found() -> None:
         "another encoding is faster": (f"encoding-faster {feeds}", encoding_answer(0.02)),
         "another encoding may be faster": (feeds, encoding_answer(0.9)),
     }})  # fmt: skip
+
+
+def test_a_loader_that_feeds_the_step_is_kept() -> None:
+    answers = document(healthy()).answers
+    assert answers[0] == "Keep your loader: it delivers 152 samples/s, the step needs 120."
+    assert not any("Train with" in line or "Next:" in line for line in answers)
+    assert document(starving_loader()).answers[0] == "Train with --num_workers=2 --prefetch_factor=4."
+    assert document(growing()).answers[0].startswith("No loader feeds the step: the best delivers ")

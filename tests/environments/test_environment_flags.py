@@ -41,7 +41,7 @@ def test_one_variant_is_held_against_this_environment_and_several_against_the_fi
     ("variants", "words"),
     [
         (["next: python=nowhere"], "python=nowhere is no interpreter"),
-        (["pr: lerobot=nowhere"], "holds no package 'lerobot'"),
+        (["pr: lerobot=nowhere"], "has no package 'lerobot'"),
         ([f"next: python={PYTHON}, precision=bf16"], "has no 'precision'"),
         (["next: python="], "python= names nothing"),
         ([f"a: python={PYTHON}", f"a: python={PYTHON}"], "two variants have the same name: a, a"),

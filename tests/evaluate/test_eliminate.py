@@ -59,7 +59,7 @@ def test_the_best_one_is_named_with_when_the_others_went(tmp_path: Path) -> None
     result = run_elimination(tmp_path, UNEQUAL)
     assert result.elimination is not None
     first, second, third = result.elimination.checkpoints
-    assert (first.by, second.by, third.by) == ("000300", "000300", "")
+    assert (first.by, second.by, third.by) == ("000300", "000300", None)
     assert first.starts < second.starts == third.starts < 100
     assert result.elimination.best == "000300"
     assert third.rates is None
@@ -70,20 +70,21 @@ def test_the_best_one_is_named_with_when_the_others_went(tmp_path: Path) -> None
     ]  # fmt: skip
     assert (result.subject.kind, result.subject.parameters) == ("act, diffusion", 3 * SUBJECT.parameters)
     shown = text(result)
-    gone = [f"{each.name} was eliminated after {each.starts} starts, worse than 000300" for each in (first, second)]
-    assert f"000300 is the best: {'; '.join(gone)}." in shown
+    assert "`000300` is the best checkpoint." in shown
+    for each in (first, second):
+        assert f"{each.name} was eliminated after {each.starts} starts: it succeeds less often than 000300." in shown
     assert "All statements on success together are right at 95 %" in shown
 
 
 def test_equal_ones_are_not_told_apart_and_time_is_shown(tmp_path: Path) -> None:
     result = run_elimination(tmp_path, {"a": 0.6, "b": 0.6})
     assert result.elimination is not None
-    assert [each.by for each in result.elimination.checkpoints] == ["", ""]
+    assert [each.by for each in result.elimination.checkpoints] == [None, None]
     assert result.elimination.best == "b", "of equal ones the one that takes less time"
     shown = text(result)
-    assert "a and b are not told apart after 100 starts" in shown
-    assert "is the best" not in shown
-    assert "By time to task a finishes 2" in shown
+    assert "Inconclusive: 100 starts do not separate `a` and `b`." in shown
+    assert "is the best checkpoint" not in shown
+    assert "Time to task: a finishes 2" in shown
     assert "later" in shown
 
 
@@ -93,7 +94,7 @@ def test_a_cut_says_what_was_seen_and_goes_on_to_the_same_answer(tmp_path: Path)
     whole = run_elimination(tmp_path / "whole", UNEQUAL)
     cut = run_elimination(tmp_path / "cut", UNEQUAL, cut=10)
     assert cut.status == "interrupted"
-    assert "000100, 000200 and 000300 are not told apart after 3 starts" in text(cut)
+    assert "Inconclusive: 3 starts do not separate `000100`, `000200` and `000300`." in text(cut)
     again = run_elimination(tmp_path / "cut", UNEQUAL, resume=True)
     assert again.elimination == whole.elimination
     assert again.variants == whole.variants
@@ -108,7 +109,7 @@ def test_before_a_start_is_complete_nothing_is_judged(tmp_path: Path) -> None:
 
 def test_without_a_success_nothing_tells_them_apart(tmp_path: Path) -> None:
     result = run_elimination(tmp_path, {"a": 0.0, "b": 0.0}, 20)
-    assert "nothing tells the checkpoints apart" in text(result)
+    assert "Nothing separates the checkpoints" in text(result)
     assert [finding.rule for finding in _advise_result(result)] == ["evaluation-never-succeeds"]
 
 

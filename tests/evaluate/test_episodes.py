@@ -74,7 +74,7 @@ def test_lost_episodes_are_told_as_worse_and_won_ones_as_better():
     lost = judge_pairs(*[pair(True, False)] * 8, *[pair(True, True)] * 12)
     assert (lost.kind, lost.by) == ("worse", "success")
     assert lost.success == pytest.approx(-0.4)
-    assert "rung 1 does worse than as it is in 20 paired episodes of pusht: success 60 % against 100 %" in lost.sentence
+    assert "rung 1 does worse than baseline in 20 paired episodes of pusht: success 60 % vs 100 %" in lost.sentence
     assert judge_pairs(*[pair(False, True)] * 8, *[pair(True, True)] * 12).kind == "better"
     assert judge_pairs(*[pair(True, False)] * 2, *[pair(True, True)] * 18).kind == "no difference shown"
 
@@ -181,7 +181,7 @@ def test_the_time_to_task_is_judged_in_the_same_pairs_with_success_first():
     assert judged.time is not None
     assert (judged.time.kind, judged.time.ratio) == ("sooner", pytest.approx(1.4))
     (said,) = answers([judged])
-    assert said.endswith("Its success is undecided. In time, fast finishes 1.4 × sooner [1.4, 1.4].")
+    assert said.endswith("Time to task: success is undecided; fast finishes 1.4 × sooner [1.4, 1.4].")
     older = {"baseline": pairs(3.0)[0].baseline.model_copy(update={"limit_s": None})}
     old = [pair.model_copy(update=older) for pair in pairs(3.0)]
     judged = judge(old, baseline="baseline", candidate="fast", environment="here")

@@ -42,8 +42,8 @@ def test_a_decided_variant_is_played_no_further_and_the_run_ends_with_the_last(t
     count = {name: sum(played == name for played, _, _ in player.played) for name in (FIRST, "5 steps", "2 steps")}
     assert count == {FIRST: 48, "5 steps": 48, "2 steps": worse.pairs}
     assert [one.together.success.episodes for one in result.variants] == list(count.values())
-    assert f"2 steps: worse, decided at {worse.pairs} pairs" in lines.lines
-    assert "5 steps: not worse by more than 10 points, decided at 48 pairs" in lines.lines
+    assert f"2 steps: worse, decided after {worse.pairs} pairs" in lines.lines
+    assert "5 steps: not worse by more than 10 points, decided after 48 pairs" in lines.lines
     assert lines.steps[0].expected == 600
     assert lines.steps[-1].done == sum(count.values())
 
@@ -61,9 +61,10 @@ def test_the_policy_alone_plays_all_its_episodes(tmp_path):
     alone = type(alone)(alone.candidates[:1], alone.tasks, 9, 0.1)
     result = run_evaluation(tmp_path, alone, MadeUp())
     assert [one.together.success.episodes for one in result.variants] == [9]
-    assert result.foresight == ""
+    assert result.foresight is None
     spoken = document(result).answers
-    assert spoken[1:] == ["as it is: the task is done after 2 s (mean of 9 successes)."]
+    assert spoken[0].endswith(" succeeds in 9 of 9 episodes.")
+    assert spoken[2:] == ["baseline: the task takes 2 s (mean of 9 successes)."]
 
 
 @pytest.mark.parametrize("cut", matrix([37, 1, 83]), ids=["before a verdict", "in the first round", "after one"])
@@ -156,9 +157,11 @@ def test_it_says_each_verdict_with_its_speed(tmp_path):
     assert result.foresight.startswith(
         "60 pairs exclude a loss of 10 points if nearly all pairs end alike (48 or more)"
     )
-    assert "5 steps are not worse by more than 10 points (decided at 48 pairs) and 2 × as fast." in said
-    assert any(line.startswith("2 steps are worse (decided at ") and "5 × as fast" in line for line in said)
-    assert "5 steps are the fewest not shown to be worse; a loss of up to" in text
+    assert said[0] == "5 denoising steps lose at most 10 points of success."
+    assert "not worse by more than 10 points" in said[1]
+    assert "48 paired episodes; stopped early, decided; 2 × as fast." in said[1]
+    assert any(line.startswith("2 denoising steps: worse, ") and "5 × as fast" in line for line in said)
+    assert said[0] in text
     store.save(result, tmp_path)
     assert store.load_answer(tmp_path) == result
 
@@ -167,10 +170,20 @@ def test_a_policy_that_never_succeeds_has_nothing_to_lose(tmp_path):
     result = run_evaluation(tmp_path, plan(), MadeUp(dict.fromkeys((FIRST, "5 steps", "2 steps"), 0.0)))
     result.subject = result.subject.model_copy(update={"source": "random weights"})
     said = " ".join(document(result).answers)
-    assert "no success could be lost" in said
-    assert "the fewest not shown" not in said
-    assert "The weights are random" in said
+    assert said.startswith("No episode succeeded. 0 of 144 episodes")
+    assert "No success could be lost" in said
+    assert "Random weights" in said
     assert [one.rule for one in advise(result, DEFAULTS)] == ["evaluation-never-succeeds"]
+
+
+def test_reward_that_says_the_opposite_of_success_is_named(tmp_path):
+    result = run_evaluation(tmp_path, plan(), MadeUp())
+    two = result.variants[2]
+    result.variants[0].together.reward, two.together.reward = 153.0, 251.0
+    (said,) = [line for line in document(result).answers if line.startswith("Reward and success disagree")]
+    assert "the mean reward of 2 steps is higher (251 vs 153), and it succeeds less often" in said
+    two.together.reward = 100.0
+    assert not any("disagree" in line for line in document(result).answers)
 
 
 def test_what_is_undecided_says_how_to_go_on(tmp_path):

@@ -72,7 +72,7 @@ def test_two_episodes_of_a_real_policy_are_played_timed_and_gone_on_with(tmp_pat
     assert "A chunk takes about" in out
     assert "2 pairs cannot exclude a loss of 10 points" in err
     assert "SUCCESS AGAINST LATENCY" in out
-    assert "The weights are random" in " ".join(out.split())
+    assert "Random weights" in " ".join(out.split())
     assert any("4 steps are the policy's own" in note for note in result.notes)
     assert {Path(one.file).suffix for one in result.videos} <= {".mp4", ".webp"}
     assert [(one.variant, one.seed) for one in result.videos] == [("baseline", 4), ("1 step", 4)], "3 was not filmed"
@@ -90,10 +90,10 @@ def test_two_processes_play_the_same_table(tmp_path, capsys):
     again, *two = map(json.loads, (sole_run(tmp_path / "two") / NAME).read_text().splitlines())
     assert asked == again
     assert asked["asked"]["threads"] == 1
-    assert {line["beside"] for line in two} == {1}
+    assert {line["concurrent"] for line in two} == {1}
     for line in (*one, *two):
         line["reward"] = round(line["reward"], 9)  # pymunk's sets: PushT's last bit is by lot
-        for name in ("call_ms", "policy_ms", "step_ms", "render_ms", "reset_ms", "beside"):
+        for name in ("call_ms", "policy_ms", "step_ms", "render_ms", "reset_ms", "concurrent"):
             del line[name]
     assert sorted(two, key=lambda line: (line["seed"], line["variant"])) == sorted(
         one, key=lambda line: (line["seed"], line["variant"])

@@ -108,10 +108,10 @@ def test_processes_play_the_same_table_and_leave_none_behind(tmp_path):
         pids = [one.pid for one in workers.pool.workers]
         workers.begin(Slow(tmp_path / "begun", {0: 0.3}))
         together = run_evaluation(tmp_path / "many", plan(20), workers)
-    assert {row.calls.beside for row in together.variants} == {1}
+    assert {row.calls.concurrent for row in together.variants} == {1}
     assert "timed beside up to 1 other process that" in " ".join(together.notes)
     for row in together.variants:
-        row.calls.beside = 0
+        row.calls.concurrent = 0
     assert table(together) == play_alone(episodes=20)[0]
     played = {int(pid) for file in (tmp_path / "begun").iterdir() for pid in file.read_text().split()}
     assert played == set(pids), "both played"
@@ -170,7 +170,7 @@ def test_processes_end_with_the_one_that_plays_and_what_ended_is_kept(ends, tmp_
     resumed = run_evaluation(tmp_path / "many", plan(), MadeUp(), resume=True)
     assert log.read_bytes().startswith(kept[: kept.rfind(b"\n") + 1])
     for row in resumed.variants:
-        row.calls.beside = 0
+        row.calls.concurrent = 0
     assert table(resumed) == play_alone()[0]
 
 

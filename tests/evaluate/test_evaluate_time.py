@@ -69,7 +69,7 @@ def test_each_variant_is_judged_in_pairs_and_said_with_its_success_first(tmp_pat
     said = document(result).answers
     assert "5 steps: it is not worse by more than 10 points, and it finishes 1.4 × sooner [1.4, 1.4]." in said
     assert "2 steps: it is not worse by more than 10 points, and it finishes 1.5 × later [1.5, 1.5]." in said
-    assert any(line.startswith(f"{FIRST}: the task is done after 4.61 s (mean of") for line in said)
+    assert any(line.startswith(f"{FIRST}: the task takes 4.61 s (mean of") for line in said)
     text = " ".join(render_text(result).split())
     assert "a failure counted as its limit of 10 s" in text
     assert {"at_s", "not_done"} <= set(first.time.model_dump())
@@ -81,17 +81,17 @@ def test_a_faster_time_never_hides_a_loss_of_success(tmp_path):
     rates = {FIRST: 0.95, "5 steps": 0.95, "2 steps": 0.4}
     result = evaluate_timed(tmp_path, {FIRST: 4.0, "5 steps": 4.0, "2 steps": 1.0}, rates=rates)
     (line,) = [line for line in document(result).answers if line.startswith("2 steps: ")]
-    assert line.startswith("2 steps: it succeeds less. In time, it ")
+    assert line.startswith("2 steps: it succeeds less often, and it ")
     (tmp_path / "few").mkdir()
     few = run_evaluation(tmp_path / "few", plan(20), Timed({FIRST: 4.2, "5 steps": 3.0, "2 steps": 3.0}))
     (line,) = [line for line in document(few).answers if line.startswith("5 steps: ")]
-    assert line == "5 steps: its success is undecided. In time, it finishes 1.4 × sooner [1.4, 1.4]."
+    assert line == "5 steps: success is undecided, and it finishes 1.4 × sooner [1.4, 1.4]."
 
 
 def test_the_planted_paradox_is_called_and_a_waiting_button_too(tmp_path):
     result = set_chunk_times(evaluate_timed(tmp_path, {FIRST: 3.0, "5 steps": 4.2, "2 steps": 3.0}), 2.0)
     found = rules(result)
-    assert "A chunk is 1.8 to 2.2 times as fast. The task: it finishes 1.4 × later" in found["faster-chunk-slower-task"]
+    assert "A chunk is 1.8 to 2.2 × as fast. The variant finishes 1.4 × later" in found["faster-chunk-slower-task"]
     assert "does not finish sooner" in found["faster-chunk-not-sooner"]
     assert any("× later [1.4, 1.4], though a chunk is 2 × as fast." in line for line in document(result).answers)
 
@@ -120,7 +120,7 @@ def test_what_cannot_be_judged_says_why_in_the_answer_and_on_the_page(reason, mo
     said = [line for line in document(result).answers if line.startswith("Time to task is not judged: ")]
     assert len(said) == 1
     assert reason in said[0]
-    assert f"{FIRST}: not judged, since" in page(result)
+    assert f"{FIRST}: not judged, because" in page(result)
     assert "time" not in figures(result)
 
 
@@ -141,4 +141,4 @@ def test_the_page_has_survival_curves_and_smoothness_in_seconds(tmp_path):
 def test_actions_that_were_not_kept_are_not_judged(tmp_path):
     result = evaluate_timed(tmp_path, {FIRST: 4.2, "5 steps": 3.0, "2 steps": 6.3})
     result.variants[1].motion = None
-    assert "5 steps: not judged, since its actions were not saved or are not finite." in page(result)
+    assert "5 steps: not judged, because its actions were not saved or are not finite." in page(result)

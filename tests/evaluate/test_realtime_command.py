@@ -37,7 +37,7 @@ def test_latencies_of_a_robots_run_and_fixed_ones_are_rows_and_a_run_is_gone_on_
     (folder,) = (tmp_path / "runs").iterdir()
     assert main([*argv, "--episodes=2", f"--resume={folder}", "--full"]) == 0
     lines = [json.loads(line) for line in (folder / NAME).read_text().splitlines()]
-    names = ["baseline, sync, 0 ms", f"as it is, sync, {run}"]
+    names = ["baseline, sync, 0 ms", f"baseline, sync, {run}"]
     assert [(one["variant"], one["seed"]) for one in lines if "asked" not in one] == [
         (name, seed) for seed in (3, 4) for name in names
     ]
@@ -49,14 +49,14 @@ def test_latencies_of_a_robots_run_and_fixed_ones_are_rows_and_a_run_is_gone_on_
     assert robots.timing.imposed.max < 1000, "the run's first call is left out"
     assert robots.timing.starved_share == pytest.approx(2 * 2 / 10)
     out, _ = capsys.readouterr()
-    assert "TRUE TO TIME" in out
+    assert "TIMING FIDELITY" in out
     assert "a tick without an action repeats the last one" in out
     assert "are drawn from" in out
-    assert "success against latency, true to time" in (folder / "report.html").read_text().lower()
+    assert "success against latency" in (folder / "report.html").read_text().lower()
     rollout_of_others = rollout(tmp_path / "other", 330.0)
     (run / EVENTS).write_bytes((rollout_of_others / EVENTS).read_bytes())
     assert main([*argv, "--episodes=2", f"--resume={folder}"]) == 2
-    assert "began with other flags: variants: another as it is, sync" in capsys.readouterr().err
+    assert "began with other flags: variants: another baseline, sync" in capsys.readouterr().err
 
 
 PUSHT: Any = SimpleNamespace(fps=10.0, type="pusht")

@@ -94,7 +94,7 @@ def test_an_episode_that_fails_never_does_the_task_however_early_it_ended():
     first = [Ended(2.0, False, LIMIT)] * 10  # fell over at 2 s
     judged = judge_times(first, make_ends(*[30.0] * 10))
     assert (judged.kind, judged.sooner, judged.ratio) == ("sooner", 10, None)
-    assert "no ratio" in time_in_words(judged)
+    assert time_in_words(judged) == "finishes sooner"
     assert judged.mean_ratio == pytest.approx(LIMIT / 30)
 
 

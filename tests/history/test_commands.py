@@ -70,7 +70,7 @@ def test_a_sweep_is_shown_again_and_not_compared(run: Path, tmp_path: Path, caps
     folder = tmp_path / "sweep"
     store.save(sweeps.square(), folder)
     assert report_command.run([str(folder)]) == 0
-    assert "7 of 9 cells are done." in capsys.readouterr().out
+    assert "7 of 9 configurations are done." in capsys.readouterr().out
     assert "</html>" in (folder / "report.html").read_text()
     for shape, start in (("markdown", "# Sweep of act"), ("html", "<!doctype html>"), ("console", "strobe sweep of")):
         there = tmp_path / f"out.{shape}"

@@ -28,7 +28,7 @@ def starving_loader(**more: object) -> data.Dataloader:
     ]  # fmt: skip
     found = data.Recommendation(
         batch_size=8, flags=["--num_workers=2", "--prefetch_factor=4"], own=rate(90, 0.02), chosen=rate(150, 0.02),
-        fed=True, reason="the step is fed no slower than it eats", step_ms_now=8000 / 90, step_ms_then=8000 / 120,
+        fed=True, reason="the step never waits for this loader", step_ms_now=8000 / 90, step_ms_then=8000 / 120,
         steps=100_000, searched_s=20.0,
     )  # fmt: skip
     facts = data.DatasetFacts(name="local/reach", frames=800, episodes=10, fps=80, cameras={"a": [480, 640, 3]},

@@ -90,14 +90,17 @@ def square(**more: object) -> Sweep:
         Scaling(measurement="inference", figure="time", axis="image_size", unit="pixels", exponent=0.91,
                 interval=Interval(low=0.86, high=0.96), slope=1.9e-4, points=3, groups=2, fixed=6.1,
                 slope_interval=Interval(low=1.8e-4, high=2.0e-4),
-                sentence="Inference's time grows with image_size to the power 0.91 (0.86 to 0.96)."),
+                sentence="inference time grows with image_size: 1.9 × for twice the pixels. "
+                "Scaling exponent 0.91 [0.86, 0.96]."),
         Scaling(measurement="inference", figure="memory", axis="batch_size", unit="samples", exponent=0.31,
                 slope=29.2e6, fixed=1.1e9, points=2, groups=2, curved=True,
-                sentence="Inference's memory grows with batch_size to the power 0.31."),
+                sentence="inference peak memory grows with batch_size: 1.2 × for twice the samples. "
+                "Scaling exponent 0.31."),
     ]  # fmt: skip
-    sentence = "Most samples per second under 8 GiB: batch_size 8 and image_size 240x320, at 65.3 samples/s."
+    sentence = "Best throughput: `batch_size=8, image_size=240x320`."
     asked = Best(asked="throughput where memory_gib<8", key=best.key, settings=best.settings, measurement="inference",
-                 sentence=sentence)  # fmt: skip
+                 sentence=sentence,
+                 details=["It reaches 65.3 samples/s, among those with memory_gib < 8."])  # fmt: skip
     flat = Finding(rule="batch-saturates", level="info", title="Batches beyond 8 buy nothing",
                    seen="65.3 samples/s at 8, 67.9 samples/s at 64.", why="The machine is busy already.")  # fmt: skip
     notes = ["the order of the cells was randomised in blocks"]

@@ -65,11 +65,11 @@ def test_interrupted_it_keeps_what_has_ended_and_the_same_command_ends_with_one_
     assert [row.phase for cell in answer.cells for row in cell.rows] == ["training forward"] * 2
     assert answer.best[0].settings["batch_size"] == "2"
     assert (root / store.REPORT).stat().st_size > 10_000
-    assert "All 2 cells are done." in said
+    assert "All 2 configurations are done." in said
     # A grown grid runs what is new, and says of the rest that it is there.
     assert command.run([*(a.replace("batch_size=1,2", "batch_size=1,2,4") for a in asked), "--dry-run"]) == 0
     told = capsys.readouterr().out
-    assert "3 cells × 1: 1 runs to go" in told
+    assert "3 configurations × 1: 1 runs to go" in told
     assert told.count("ended before: done") == 2
 
 

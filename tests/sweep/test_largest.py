@@ -113,8 +113,9 @@ def test_the_largest_batch_of_a_tiny_policy(tmp_path: Path, capsys: pytest.Captu
     answer = store.load_answer(root)
     assert isinstance(answer, Sweep)
     assert [cell.settings["batch_size"] for cell in answer.cells] == ["2"]
-    assert answer.best[0].sentence.startswith("The largest batch that fits is 2")
-    assert "no larger batch was tried" in answer.best[0].sentence
+    assert answer.best[0].sentence == "A batch of 2 fits; larger batches were not tried."
+    assert "2 was the limit of the search" in answer.best[0].details[0]
+    assert answer.best[0].details[1] == "Next: strobe batch … --largest=8"
     assert all(row.memory_bytes for cell in answer.cells for row in cell.rows)
     said = capsys.readouterr().out
     assert "samples/s" in said

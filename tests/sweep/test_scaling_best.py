@@ -76,6 +76,24 @@ def test_what_follows_neither_shape_says_so() -> None:
     assert "look at the plot" in found.sentence
 
 
+def test_an_axis_that_the_phase_ignores_has_no_law_of_growth() -> None:
+    cells = [cell([10.0 + 0.1 * batch] * 6, 1, batch_size=str(batch)) for batch in (8, 16)]
+    axis = Axis(name="batch_size", values=["8", "16"], numbers=[8, 16], unit="samples")
+    (found,) = scalings([axis], cells)
+    assert found.effect == "ignored"
+    assert found.sentence == "batch_size has no effect on training step time."
+
+
+def test_an_exponent_whose_interval_includes_none_is_no_effect_and_a_wide_one_is_inconclusive() -> None:
+    (flat,) = scalings([BATCH], [cell([ms], batch) for batch, ms in {1: 10.0, 2: 10.2, 4: 9.9, 8: 10.1}.items()])
+    assert flat.effect == "none"
+    assert flat.sentence.startswith("batch_size has no measured effect on training step time. Scaling exponent ")
+    times = {1: 10.0, 2: 60.0, 4: 10.0}
+    (wide,) = scalings([BATCH], [cell([times[batch]], batch) for batch in (1, 2, 4)])
+    assert wide.effect == "inconclusive"
+    assert wide.sentence.startswith("scaling exponent of training step time over batch_size: inconclusive")
+
+
 def test_memory_is_fitted_where_it_is_known_and_failed_cells_are_left_out() -> None:
     cells = [cell([batch * 1.0] * 6, batch, memory=2**30 * batch) for batch in (1, 2, 4)]
     cells.append(Cell(key="x", settings={"batch_size": "8"}, status="out of memory", reason="too much"))
@@ -111,7 +129,8 @@ def test_the_best_under_a_constraint_and_those_not_shown_to_be_worse() -> None:
     found = best(parse("throughput where memory_gib<8", ["batch_size"]), cells, samples(cells))
     assert found.settings == {"batch_size": "2"}
     assert found.ties == [{"batch_size": "4"}]
-    assert "125 samples/s" in found.sentence
+    assert found.sentence == "Best throughput: `batch_size=2`."
+    assert found.details[0] == "It reaches 125 samples/s, among those with memory_gib < 8."
     anywhere = best(parse("throughput", ["batch_size"]), cells, samples(cells))
     assert anywhere.settings == {"batch_size": "8"}
     assert anywhere.ties == []
@@ -121,7 +140,7 @@ def test_the_best_under_a_constraint_and_those_not_shown_to_be_worse() -> None:
     assert (lean.settings, lean.ties) == ({"batch_size": "1"}, [])
     none = best(parse("throughput where memory_gib<1", ["batch_size"]), cells, samples(cells))
     assert none.key is None
-    assert "no cell meets" in none.sentence
+    assert "no configuration meets" in none.sentence
 
 
 def measured_cells(runs: dict[str, list[list[float]]]) -> tuple[list[Cell], dict[tuple[str, str], list[list[float]]]]:
@@ -150,20 +169,20 @@ def test_one_run_of_a_cell_is_not_judged_however_many_samples_it_has() -> None:
     )
     found = best(parse("time_ms", ["where"]), cells, times)
     assert (found.ties, [one["where"] for one in found.unjudged]) == ([], ["b"])
-    assert "slower" not in found.sentence
-    assert "--repeats=3" in found.sentence
+    assert not any("slower" in line for line in found.details)
+    assert "--repeats=3" in found.details[-1]
 
 
 def test_too_few_samples_for_a_p95_are_not_judged_and_what_is_not_shown_comes_with_its_size() -> None:
     few = {"a": repeat_run([100.0 + i % 3 for i in range(19)]), "b": repeat_run([300.0 + i % 3 for i in range(19)])}
     found = best(parse("p95_ms", ["where"]), *measured_cells(few))
     assert (found.ties, [one["where"] for one in found.unjudged]) == ([], ["b"])
-    assert "20 samples of each run; there are 19" in found.sentence
+    assert "a p95 needs 20 samples of each run, has 19" in found.details[-1]
     near = {"a": repeat_run([100.0] * 9, apart=0.01), "b": repeat_run([101.0] * 9, apart=0.01)}
     found = best(parse("time_ms", ["where"]), *measured_cells(near))
     (interval,) = found.tie_intervals
     assert interval.low <= 1.01 <= interval.high
-    assert f"up to {100 * (interval.high - 1):.3g} % slower" in found.sentence
+    assert f"up to {100 * (interval.high - 1):.2g} % slower" in " ".join(found.details)
 
 
 def test_repeats_that_differ_leave_a_difference_open_that_equal_ones_show() -> None:

@@ -7,6 +7,8 @@ from typing import Any
 from support.findings_results import approve_findings, make_measurement, result
 
 from strobe.core.findings import Thresholds
+from strobe.core.kinds import document
+from strobe.core.results.data import Interval
 from strobe.train.results import (
     Adapter,
     LoaderPart,
@@ -31,7 +33,7 @@ def training_result(parts: dict[str, float] | None = None, share: float = 1.0, *
     step.traits.trained_share = share
     figures: dict[str, Any] = {
         "batch_size": 8, "workers": 2, "steps": 20, "run_steps": 20, "planned_steps": 100_000, "samples_per_s": 80.0,
-        "planned_hours": 2.8, "bound": "compute", "sentence": "", "data_share": 0.02, "overhead": 0.0,
+        "planned_hours": 2.8, "bound": "compute", "data_share": 0.02, "overhead": 0.0,
         "shares": {"data": 0.02, "compute": 0.94, "host": 0.04, "interruptions": 0.0}, "machine_cpu": 0.5,
         "loader": [worker(0), worker(1)],
         "loader_parts": [LoaderPart(name="video decoding", ms=60, share=0.7, waiting=0.1),
@@ -142,3 +144,16 @@ def test_each_cause_fires_its_rule_and_no_other() -> None:
         "a lower limit": ("slow-decoding", training_result(data_share=0.05), Thresholds(data_bound=0.04)),
         "a higher limit": ("", starved_result(), Thresholds(data_bound=0.6)),
     }})  # fmt: skip
+
+
+def test_the_head_names_the_limit_the_step_and_how_many_steps_the_hours_rest_on() -> None:
+    answers = document(training_result(planned_hours=38.04, data_share=0.0)).answers
+    assert answers[0] == "Compute-bound: faster data loading would gain nothing."
+    assert answers[1].startswith("94 % of the 100 ms step is compute")
+    assert answers[2].startswith("100,000 steps take about 38 h here (from ")
+    assert answers[2].endswith("; use --steps=100 to firm it up).")
+    limits = Interval(low=79.0, high=81.0, level=0.95)
+    (plan,) = [line for line in document(training_result(planned_hours=38.04, samples_interval=limits)).answers
+               if line.startswith("100,000 steps")]  # fmt: skip
+    assert plan.startswith("100,000 steps take about 38 h [37.6, 38.5] here"), "an interval deserves a third figure"
+    assert document(starved_result()).answers[0] == "Data-bound: faster data loading would gain up to 50 %."

@@ -100,7 +100,7 @@ def test_an_unknown_operator_and_a_missing_peak_leave_it_unjudged():
         make_counted_step(), *steps(0.0, passes_ms=20.0), PEAK
     )  # of which the products alone take 30
     assert judged.share is judged.passes_share is None
-    assert "above the peak" in judged.not_judged
+    assert "above the measured peak" in judged.not_judged
     nothing = CountedStep(steps=10)
     nothing.run(1, CompileLog(), lambda: None)
     assert step_utilisation(nothing, *steps(0.0), PEAK).not_judged
@@ -109,13 +109,13 @@ def test_an_unknown_operator_and_a_missing_peak_leave_it_unjudged():
 def test_the_page_has_the_figure_or_the_reason():
     def page(mfu: Utilisation | None) -> str:
         figures: dict[str, Any] = {"batch_size": 8, "workers": 2, "steps": 20, "run_steps": 20, "planned_steps": 1000}
-        figures |= {"samples_per_s": 80.0, "planned_hours": 1.0, "bound": "compute", "sentence": "It computes."}
+        figures |= {"samples_per_s": 80.0, "planned_hours": 1.0, "bound": "compute"}
         training = Training.model_validate(figures | {"data_share": 0.0, "overhead": 0.0, "mfu": mfu})
         step = make_measurement({"forward": 40.0, "other": 60.0}, name="training step", phase="training step")
         return markdown.render(document(result(step, of=TrainResult, training=training)))
 
     known = step_utilisation(make_counted_step(), *steps(40.0), PEAK)
-    assert "MFU 30.0 %" in page(known)
-    assert "50.0 % of the two passes" in page(known)
+    assert "MFU 30 % (ideal step " in page(known)
+    assert "50 % counting forward and backward only" in page(known)
     assert "MFU: not judged: because" in page(Utilisation(not_judged="because"))
     assert "MFU" not in page(None)

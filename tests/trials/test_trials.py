@@ -139,8 +139,8 @@ def test_the_planted_better_setting_is_called_in_success_and_in_time(
     assert result.decided == ["success", "time"]
     assert result.findings == []
     shown = capsys.readouterr().out
-    assert "tuned against default: success better" in shown
-    assert "Flags of tuned: --policy.n_action_steps=10" in shown
+    assert "tuned succeeds more often than default." in shown
+    assert "Next: lerobot-rollout … --policy.n_action_steps=10" in shown
 
 
 def test_the_planted_worse_setting_is_called_worse_whichever_code_it_has(tmp_path: Path) -> None:
@@ -173,14 +173,14 @@ def test_a_look_with_a_closed_key_says_whether_it_is_decided_and_not_for_whom(
         assert (result.settings, result.rates, result.times, result.orders) == ([], None, None, [])
         assert result.decided == ["success", "time"]
         shown = capsys.readouterr().out
-        assert "30 of 40 pairs are complete." in shown
-        assert "It is decided in success and time to task" in shown
+        assert "30 of 40 pairs complete." in shown
+        assert "One setting is shown to be better in success and time to task" in shown
         assert "tuned" not in shown
     (folder / "key.json").write_text(key)
     assert judge_folder(folder, "--blind").settings == []
     fill(folder, lambda *_: ("yes", "20"), 30)
     assert judge_folder(folder, "--blind").decided == []
-    assert "It is not decided: no difference is shown yet. Go on." in capsys.readouterr().out
+    assert "Not decided yet: run more pairs." in capsys.readouterr().out
 
 
 def test_few_pairs_and_missing_seconds_are_not_judged_and_the_reason_is_given(
@@ -188,7 +188,7 @@ def test_few_pairs_and_missing_seconds_are_not_judged_and_the_reason_is_given(
 ) -> None:
     folder = plan(tmp_path / "plan", "--pairs=20", "--limit_s=60")
     assert judge_folder(folder).rates_not_judged == "0 pairs are complete, and fewer than 8 decide nothing"
-    assert "0 of 20 pairs are complete." in " ".join(capsys.readouterr().out.split())
+    assert "0 of 20 pairs complete." in " ".join(capsys.readouterr().out.split())
     fill(folder, lambda name, pair: ("yes", "" if pair == 3 else "20"), 9)
     result = judge_folder(folder)
     assert result.rates.decision.kind == "undecided"
@@ -247,7 +247,7 @@ def test_a_pair_that_is_being_run_is_no_fault_and_is_not_counted(
     save(folder, [header, *rows])
     result = judge_folder(folder)
     assert (result.counted, result.half_run, result.findings) == (9, [10], [])
-    assert "9 of 20 pairs are complete; 1 pair with one trial is not counted" in capsys.readouterr().out
+    assert "9 of 20 pairs complete, 1 pair with one trial not counted" in capsys.readouterr().out
 
 
 def test_second_trials_that_succeed_more_often_are_found_and_speak_for_no_setting(tmp_path: Path) -> None:

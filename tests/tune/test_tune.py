@@ -71,7 +71,7 @@ def run_tuning(subject: PolicySubject, folder: Path, player: MadeUpPlayer, lines
     made.left_out["rtc"] = "a call lasts too long"
     settings = [(fixed_latency(100), setting) for setting in made.settings]
     rows = tuned_rows(subject, settings=settings, hold=Hold("last", None, True), fps=10.0)
-    search = SearchPlan(rows, ["task"], 100, 0.1, fresh=200)
+    search = SearchPlan(rows, ["task"], 100, 0.1, held_out=200)
     log = EpisodeLog.begin(folder, make_request(plan()))
     session = Session("a made-up task", search, player, log, lines or Lines(), 10.0)
     return tune(subject, session, [AtLatency("100 ms", made, facts, search)])
@@ -87,11 +87,14 @@ def test_the_best_setting_is_found_and_judged_in_success_and_in_time(subject: Po
     assert tuning.closing.times is not None
     assert tuning.closing.times.kind == "sooner"
     said = kinds.document(result).answers
-    assert said[0].startswith("At 100 ms (1 tick a call) sync, 4 actions against the default: success better")
-    assert "finishes" in said[0]
-    assert said[1].endswith("--inference.type=sync --policy.n_action_steps=4")
+    assert said[0] == "At 100 ms, execute 4 actions per chunk instead of 32."
+    assert said[1].startswith("Held-out: ")
+    assert said[1].endswith("; also faster.")
+    assert said[2].endswith("--inference.type=sync --policy.n_action_steps=4")
     assert console_text(result)
     whole = markdown.render(kinds.document(result))
+    assert "Success in held-out pairs" in whole
+    assert "Success in selection" in whole
     assert "a call lasts too long" in whole
     assert "Not tried: " in whole
     assert not [finding for finding in kinds.advise(result) if finding.rule.startswith("tune-")]
@@ -100,7 +103,7 @@ def test_the_best_setting_is_found_and_judged_in_success_and_in_time(subject: Po
     assert "</html>" in kinds.page(result)
 
 
-def test_a_winner_that_the_fresh_pairs_do_not_confirm_is_a_finding(subject: PolicySubject, tmp_path: Path) -> None:
+def test_a_winner_that_the_held_out_pairs_do_not_confirm_is_a_finding(subject: PolicySubject, tmp_path: Path) -> None:
     def lucky(name: str, lot: float) -> float:
         return 5.0 if lot < 0.7 else 0.0
 
@@ -125,7 +128,7 @@ def test_a_faster_policy_whose_task_takes_longer_is_called(subject: PolicySubjec
     assert tuning.winner == tuning.default
     assert {row.left for row in tuning.settings[1:]} <= {"time", "rank"}
     assert "time" in {row.left for row in tuning.settings[1:]}
-    assert "no other setting was better than the default" in kinds.document(result).answers[0]
+    assert "keep the default" in kinds.document(result).answers[0]
 
 
 def test_ctrl_c_keeps_what_was_played(subject: PolicySubject, tmp_path: Path) -> None:
@@ -133,7 +136,7 @@ def test_ctrl_c_keeps_what_was_played(subject: PolicySubject, tmp_path: Path) ->
     assert result.status == "interrupted"
     (tuning,) = result.tunings
     assert 25 <= tuning.played <= 31
-    assert "no setting was found: the rounds did not end" in kinds.document(result).answers[0]
+    assert "Inconclusive: at 100 ms the selection phase did not end" in kinds.document(result).answers[0]
     with pytest.raises(KeyboardInterrupt):
         run_tuning(subject, _new(tmp_path), MadeUpPlayer(cut=0))
 
@@ -142,3 +145,13 @@ def _new(folder: Path) -> Path:
     made = folder / "again"
     made.mkdir()
     return made
+
+
+def test_a_setting_that_never_succeeds_has_no_time_to_task(subject: PolicySubject, tmp_path: Path) -> None:
+    result = run_tuning(subject, tmp_path, MadeUpPlayer())
+    row = result.tunings[0].settings[-1]
+    assert row.success is not None
+    row.success = row.success.model_copy(update={"successes": 0, "rate": 0.0})
+    assert row.mean_s is not None
+    rows = [line for line in markdown.render(kinds.document(result)).splitlines() if line.startswith(f"| {row.name} ")]
+    assert " – " in rows[0]

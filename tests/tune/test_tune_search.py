@@ -1,4 +1,4 @@
-"""The order of a tuning: rounds that halve, bets that drop, and fresh pairs that alone claim something."""
+"""The order of a tuning: rounds that halve, bets that drop, and held-out pairs that alone claim something."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 from strobe.evaluate.episode_log import EpisodeLine, Key
 from strobe.evaluate.measure.time_to_task import episode_ends
-from strobe.tune.search import FRESH, HOPELESS, HOPELESS_STARTS, Search, SearchPlan
+from strobe.tune.search import HELD_OUT, HOPELESS, HOPELESS_STARTS, Search, SearchPlan
 
 LIMIT = 20.0
 Outcome = Callable[[str, int], float]  # setting, seed → seconds to the task; 0: it fails
@@ -23,7 +23,7 @@ def line(name: str, task: str, seed: int, seconds: float) -> EpisodeLine:
 
 def plan(names: str, tasks: tuple[str, ...] = ("task",), starts: int = 56, pairs: int = 60) -> SearchPlan:
     candidates: Any = [SimpleNamespace(name=name) for name in names]
-    return SearchPlan(candidates, tasks, starts, 0.1, fresh=pairs)
+    return SearchPlan(candidates, tasks, starts, 0.1, held_out=pairs)
 
 
 def play_search(
@@ -53,9 +53,9 @@ def test_the_better_setting_wins_and_is_judged_on_fresh_starts() -> None:
     default, winner = zip(*search.pairs(), strict=True)
     assert {each.variant for each in default} == {"a"}
     assert {each.variant for each in winner} == {"c"}
-    assert all(each.seed >= FRESH for each in default)
+    assert all(each.seed >= HELD_OUT for each in default)
     assert [each.seed for each in default] == [each.seed for each in winner]
-    in_rounds = {seed for _, _, seed in search.counted if seed < FRESH}
+    in_rounds = {seed for _, _, seed in search.counted if seed < HELD_OUT}
     assert max(in_rounds) < search.plan.episodes
 
 
@@ -118,7 +118,7 @@ def test_episodes_played_ahead_do_not_count() -> None:
     everything = {
         (name, "task", seed): line(name, "task", seed, better(name, seed))
         for name in "abcd"
-        for seed in [*range(56), *range(FRESH, FRESH + 60)]
+        for seed in [*range(56), *range(HELD_OUT, HELD_OUT + 60)]
     }
     for _ in ahead.advance(everything):
         pass

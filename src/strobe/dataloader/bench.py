@@ -179,7 +179,7 @@ class Bench:
         self.rows[other] = LoaderRow(settings=other, status="not run")
         row = WhatIf(name=name, note=note, status="done")
         try:
-            row.rate, row.beside = self.alternate(other, chosen, seconds)
+            row.rate, row.baseline = self.alternate(other, chosen, seconds)
         except LoaderError as error:
             row.status, row.reason = "failed", str(error)
         finally:

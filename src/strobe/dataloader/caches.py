@@ -37,7 +37,7 @@ def caches(
     live: Reporter,
     shared: Path = memory.SHARED,
 ) -> Iterator[WhatIf]:
-    """Yield a row for each bound, measured in alternation with the chosen loader as it is.
+    """Yield a row for each bound, measured in alternation with the chosen loader.
 
     Args:
         root: the data set's folder.
@@ -58,7 +58,7 @@ def caches(
             live.stage(f"copying the data set into {shared}, {in_words(size)}")
             _copy(root, Path(folder), size, live)
             live.stage(f"what if: {COPIED}")
-            note = f"{in_words(size)} of files; as it is, they are read from the page cache where they fit"
+            note = f"{in_words(size)} of files; the baseline reads them from the page cache where they fit"
             row = bench.measure_alternative(COPIED, chosen.model_copy(update={"root": folder}), chosen, seconds, note)
     except (NoRoomError, OSError) as error:
         row = _refused_what_if(COPIED, error)

@@ -1,20 +1,25 @@
-"""strobe dataloader: which settings of lerobot-train's data loader feed the policy's training step?
+"""strobe dataloader: which settings of lerobot-train's data loader feed the training step?
 
-Measures how many samples per second the training step needs. It searches among the loader's settings until one of them
-delivers that, and prints it in lerobot-train's spelling, with the gain to expect. The loader is lerobot-train's own:
-its dataset, sampler, collation, and DataLoader. Each candidate runs in a process of its own. The command trains, writes
-and pushes nothing.
+Measures how many samples per second the training step needs, then searches the loader's settings until one delivers
+that. Prints it in lerobot-train's spelling, with the gain over your flags. If your own loader feeds the step, the
+answer says so.
 
-Strobe's flags come first, then --, then the dataset and policy flags as lerobot-train takes them.
+The loader is lerobot-train's own: its dataset, sampler, collation, and DataLoader. Each candidate runs in a process of
+its own. The command trains, writes and pushes nothing. It takes a minute or two.
+
+Strobe's flags come first, then --, then the dataset and policy flags of lerobot-train.
 
 Examples:
   strobe dataloader -- --dataset.repo_id=me/data --dataset.root=FOLDER --policy.type=diffusion --batch_size=64
-  strobe dataloader --needed=max -- --dataset.repo_id=me/data --policy.path=FOLDER      the fastest there is
-  strobe dataloader --needed=500 -- …                      what a GPU elsewhere takes: 500 samples/s
-  strobe dataloader --batch_sizes=32,64 --workers=0,4,8,16 -- …
-  strobe dataloader --encodings --encoding_episodes=4 -- …  and what re-encoding the videos would buy
+  strobe dataloader --needed=500 -- …                      what a GPU elsewhere needs: 500 samples/s
 
+More:
 Ctrl-C ends the search and saves the measurements so far.
+
+Further examples:
+  strobe dataloader --needed=max -- --dataset.repo_id=me/data --policy.path=FOLDER      the fastest loader
+  strobe dataloader --batch_sizes=32,64 --workers=0,4,8,16 -- …
+  strobe dataloader --encodings --encoding_episodes=4 -- …  also what other encodings of the videos would gain
 """
 
 from __future__ import annotations
@@ -47,7 +52,7 @@ class DataloaderConfig(OutputFlags):
 
     # Samples per second that the training step needs: a number, or max for the fastest loader (default: measured).
     needed: str | None = None
-    # Numbers of workers to try besides the number in the flags, e.g. 0,2,4 (default: 0, 1, 2, 4 … up to twice the
+    # Numbers of workers to try in addition to yours, e.g. 0,2,4 (default: 0, 1, 2, 4 … up to twice the
     # cores, then more as long as they are faster).
     workers: str | None = None
     # Prefetch factors to try (default: 2,4,8): the batches that each worker prepares ahead.
@@ -56,10 +61,10 @@ class DataloaderConfig(OutputFlags):
     batch_sizes: str | None = None
     # The longest time to measure a candidate, in seconds. The first round takes a sixteenth of it.
     seconds: float = field(default=12.0, metadata=exclusive_minimum_bound(0, finite=True))
-    # Do not measure how the chosen loader starts by fork, forkserver and spawn, nor what a new epoch costs.
+    # Do not measure the start of the chosen loader by fork, forkserver and spawn, nor the cost of a new epoch.
     skip_start_up: bool = False
-    # Do not measure what lerobot-train has no flag for: threads in the workers, transforms, pinned memory, and what a
-    # cache would buy (samples decoded beforehand; the files in /dev/shm).
+    # Do not measure the settings that lerobot-train has no flag for: threads in the workers, transforms, pinned memory,
+    # and caches (samples decoded beforehand; the files in /dev/shm).
     skip_what_ifs: bool = False
     # Write a sample of the episodes in other encodings and load them with the chosen settings.
     encodings: bool = False

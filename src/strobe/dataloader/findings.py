@@ -1,4 +1,4 @@
-"""Rules on a search for a data loader: is the step starved, what starves it, what would feed it?"""
+"""Rules on a search for a data loader: does the step wait for data, why, and which loader would feed it?"""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def failing_own_loader(answer: Dataloader, _: Thresholds) -> Found:
 def starving_loader(answer: Dataloader, _: Thresholds) -> Found:
     """{how}: {own:,.1f} samples/s against {needed:,.1f}.
 
-    Seen: Your loader delivers {span}; the step takes {needed:,.1f} samples/s.
+    Seen: Your loader delivers {span}; the step needs {needed:,.1f} samples/s.
     Why: The device waits for every batch that is not ready.
     Do: {do}
     Gain: {gain}
@@ -51,7 +51,7 @@ def starving_loader(answer: Dataloader, _: Thresholds) -> Found:
     if now and then and then < now:
         level, do = "warning", f"Train with {' '.join(recommended.flags)}."
         hours = (now - then) * recommended.steps / 3.6e6
-        gain = f"{now - then:,.0f} of {now:,.0f} ms a step at most, {hours:,.1f} h over {recommended.steps:,} steps, "
+        gain = f"at most {now - then:,.0f} of {now:,.0f} ms per step, {hours:.2g} h of {recommended.steps:,} steps, "
         gain += "computed from the rates of loader and step, measured separately."
     how = "Without workers, loading and the step take turns" if serial else "The loader is slower than the step"
     span = _span(own)
@@ -63,8 +63,8 @@ def sufficient_loader(answer: Dataloader, _: Thresholds) -> Found:
     """Your loader feeds the step: {own:,.1f} samples/s against {needed:,.1f}.
 
     Seen: It delivers {span}.
-    Why: The data does not limit the training. The step takes the time.
-    Do: See where the step spends its time: strobe breakdown --phases='[training step]'.
+    Why: The step is slower than the loader, so data does not limit the training.
+    Do: Keep your loader. See where the step spends its time: strobe breakdown --phases='[training step]'.
     """
     recommended, need, row = _users_case(answer)
     if recommended is None or need is None or row is None or row.settings.num_workers == 0:
@@ -79,7 +79,7 @@ def insufficient_loaders(answer: Dataloader, _: Thresholds) -> Found:
     """No loader {which} feeds the step: the best delivers {chosen:,.1f} samples/s of {needed:,.1f}.
 
     Seen: {span} with {flags}, on {answer.machine.cores} cores.
-    Why: The device waits for {idle:whole percent} of the time, with the best of the settings too.
+    Why: Even with the best setting the device waits for {idle:whole percent} of the time.
     Do: {do}
     """
     recommended, need = _users_case(answer)[:2]
@@ -93,9 +93,9 @@ def insufficient_loaders(answer: Dataloader, _: Thresholds) -> Found:
     if (still := _grows_at_the_edge(answer)) is not None:
         which, do = (
             "that was tried",
-            f"More workers than the {still} that were tried at most: with so many the rate still ",
+            f"Try more workers: --workers={still},{2 * still},{4 * still}. With {still}, the most ",
         )
-        do += f"grew. --workers={still},{2 * still},{4 * still} tries more."
+        do += "that was tried, the rate still grew."
     span, flags = _span(chosen), " ".join(recommended.flags)
     yield {"chosen": chosen.samples_per_s, "needed": needed, "idle": 1 - chosen.samples_per_s / needed}, locals()
 
@@ -118,7 +118,7 @@ def _grows_at_the_edge(answer: Dataloader) -> int | None:
 
 @finding("more-workers-slower", "info")
 def more_workers(answer: Dataloader, _: Thresholds) -> Found:
-    """More workers make it slower: {many:.0f} deliver {loss:whole percent} less than {few:.0f}.
+    """More workers are slower: {many:.0f} deliver {loss:whole percent} less than {few:.0f}.
 
     Seen: {many_span} with {many:.0f}, {few_span} with {few:.0f} (prefetch {prefetch}, {answer.machine.cores} cores).
     Why: Workers beyond the cores wait for one another, and each decoder may start threads of its own.
@@ -166,7 +166,7 @@ def start_up(answer: Dataloader, thresholds: Thresholds) -> Found:
     why = "It happens once in the whole training."
     if not answer.own.persistent_workers:
         level, do = "warning", ["Keep the workers between epochs: --persistent_workers=true."]
-        why = "It happens at the start of every epoch, since the workers end with the epoch."
+        why = "It happens at the start of every epoch, because the workers end with the epoch."
     fastest = min(timed, key=lambda start_up: start_up.first_batch_s or 0.0)
     if fastest.first_batch_s is not None and fastest.first_batch_s < 0.8 * own.first_batch_s:
         flag = f"--dataloader_multiprocessing_context={fastest.start_method}"
@@ -178,7 +178,7 @@ def start_up(answer: Dataloader, thresholds: Thresholds) -> Found:
 def encoding(answer: Dataloader, _: Thresholds) -> Found:
     """Encoded as {best.name}, the dataset loads {factor:.1f} × as fast.
 
-    Seen: {span} against {own_span} as it is{size}{quality}.
+    Seen: {span} vs {own_span} for the present encoding{size}{quality}.
     Why: The workers spend most of their time on decoding.
     Do: Encode the dataset again, once, with LeRobot's dataset tools, if you accept its new size and quality.
     """

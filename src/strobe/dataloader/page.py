@@ -11,26 +11,25 @@ from strobe.core.report.charts import Plot, Trace
 from strobe.core.report.document import Columns, Document, Section, Table, figure, listing, scaled_column, table, words
 from strobe.core.report.frame import Plots
 from strobe.core.results import units
-from strobe.dataloader.results import Dataloader, Encoding, LoaderRow, Rate, Recommendation, StartUp, WhatIf
+from strobe.dataloader.results import Dataloader, Encoding, LoaderRow, Rate, Recommendation, StartUp, StepNeed, WhatIf
 
 R = TypeVar("R")
 
 STEADY = (
-    "Samples/s once running, with their 95 % interval over blocks of whole rounds of the workers; batches that were "
-    "ready when the measurement began are left out. Samples/s at the shortest look say least: the search looks longer "
-    "only at those that may win. Shared memory is what full queues hold: workers × prefetch × batch."
+    "Samples/s in the steady state, with a 95 % interval over blocks of whole rounds of the workers; batches that were "
+    "ready when the measurement began are left out. The search measures a candidate longer only if it may be the best: "
+    "with one round the figure says least. USS: a worker's own memory; PSS: with its share of common pages. Shared "
+    "memory, max: workers × prefetch × batch, if all queues are full."
 )
 START_UPS = (
-    "In an interpreter that has imported lerobot-train. The steady state does not depend on it. An epoch start is with "
-    "--persistent_workers=true; without, every epoch begins like the first."
+    "In an interpreter that has imported lerobot-train. The steady state does not depend on the start method. Epoch "
+    "start: with --persistent_workers=true; without it every epoch begins like the first."
 )
-WHAT_IFS = (
-    "Each setting runs in alternation with the chosen loader as it is. lerobot-train has no flag for these settings."
-)
+WHAT_IFS = "Each setting runs in alternation with the chosen loader. lerobot-train has no flag for these settings."
 CACHES = (
-    "Bounds, each in alternation with the chosen loader as it is. No cache of frames loads faster than samples that "
-    "are neither read nor decoded, and no disk is faster than files in memory. LeRobot has no such cache; "
-    "--dataset.root names a copy of the files."
+    "Upper bounds, each in alternation with the chosen loader. No cache of frames loads faster than samples that are "
+    "neither read nor decoded, and no disk is faster than files in memory. LeRobot has no such cache; --dataset.root "
+    "names a copy of the files."
 )
 ENCODINGS = "The same episodes, read by the chosen loader. PSNR compares with the frames of the present encoding."
 
@@ -43,7 +42,7 @@ def outline(answer: Dataloader, _depth: int | None = None) -> Document:
     decimals, changed = _decimals(answer.what_ifs), answer.what_ifs
     sections += listing("what-if", "Settings without a flag", changed, _WHAT_IFS, WHAT_IFS, decimals=decimals)
     decimals = _decimals(answer.caches)
-    sections += listing("caches", "What a cache would buy", answer.caches, _WHAT_IFS, CACHES, decimals=decimals)
+    sections += listing("caches", "What a cache would gain", answer.caches, _WHAT_IFS, CACHES, decimals=decimals)
     decimals, columns = _decimals(answer.encodings), _encodings(as_is)
     sections += listing("encodings", "Other encodings", answer.encodings, columns, ENCODINGS, decimals=decimals)
     return frame.document(
@@ -57,31 +56,59 @@ def outline(answer: Dataloader, _depth: int | None = None) -> Document:
 
 
 def answers(answer: Dataloader) -> list[str]:
-    """Return the flags for each batch size, and what they should gain."""
+    """Return for each batch size whether to keep the loader, the rates, the next command, and the gain."""
     sentences = []
     for best in answer.recommendations:
-        sentences.append(f"Train with {' '.join(best.flags)}")
-        sentences.append(f"They load {_rate(best.chosen)}. {_describe_need(answer, best)}")
-        sentences += [_describe_gain(best)] if best.own is not None else []
+        need = next((need for need in answer.needs if need.batch_size == best.batch_size), None)
+        sentences += _decision(answer, best, need)
+        sentences += [_describe_gain(best)] if best.own is not None and not _keeps(answer, best, need) else []
         if best is answer.recommendations[0]:
             sentences += [_describe_cache(row) for row in answer.caches[:1] if row.rate is not None]
-        sentences.append(f"Found in {best.searched_s:,.0f} s; the search ended since {best.reason}.")
-    return sentences or ["No search was finished. The table shows the measurements so far."]
+        sentences.append(f"The search took {best.searched_s:,.0f} s and stopped: {best.reason}.")
+    return sentences or ["Inconclusive: no search was finished."]
 
 
-def _describe_need(answer: Dataloader, best: Recommendation) -> str:
-    need = next((need for need in answer.needs if need.batch_size == best.batch_size), None)
+def _keeps(answer: Dataloader, best: Recommendation, need: StepNeed | None) -> bool:
+    """Return whether the user's own loader is shown to feed the step, with workers, at the user's batch size."""
+    own = best.own
+    fed = own is not None and own.interval is not None and need is not None and own.interval.low >= need.samples_per_s
+    return (
+        fed and best is answer.recommendations[0] and any(row.own and row.settings.num_workers for row in answer.rows)
+    )
+
+
+def _decision(answer: Dataloader, best: Recommendation, need: StepNeed | None) -> list[str]:
+    batch = f" with batches of {best.batch_size}" if len(answer.recommendations) > 1 else ""
     if need is None:
-        return "The fastest was requested."
+        return [f"Train with {' '.join(best.flags)}{batch}.", f"They load {_rate(best.chosen)}, the fastest measured."]
     source = "measured" if need.source == "measured" else "as given"
-    judged = "and this loader was not shown to keep up"
-    if best.fed:
-        judged = "and the loader keeps up"
-    elif "--num_workers=0" in best.flags:
-        judged = "and without workers the step waits while a batch is loaded"
-    elif best.chosen.interval is not None and best.chosen.interval.high < need.samples_per_s:
-        judged = "and this loader is slower"
-    return f"The step takes {need.samples_per_s:,.1f} samples/s ({source}), {judged}."
+    needs = f"the step needs {_figure(need.samples_per_s)} ({source})"
+    if _keeps(answer, best, need) and best.own is not None:
+        return [
+            f"Keep your loader: it delivers {_figure(best.own.samples_per_s)} samples/s, the step needs "
+            f"{_figure(need.samples_per_s)}.",
+            f"Your flags load {_rate(best.own)}; {needs}, so the step never waits for data.",
+        ]
+    chosen, serial = best.chosen, "--num_workers=0" in best.flags
+    slower = chosen.interval is not None and chosen.interval.high < need.samples_per_s
+    if slower and not serial:
+        head = (
+            f"No loader feeds the step: the best delivers {_figure(chosen.samples_per_s)} of "
+            f"{_figure(need.samples_per_s)} samples/s."
+        )
+    else:
+        head = f"Train with {' '.join(best.flags)}{batch}."
+    feeds = (
+        "the loader keeps up" if best.fed
+        else "without workers the step waits while a batch is loaded" if serial
+        else "this loader is slower" if slower
+        else "this loader is not shown to keep up"
+    )  # fmt: skip
+    return [head, f"They load {_rate(chosen)}; {needs}: {feeds}.", f"Next: lerobot-train … {' '.join(best.flags)}"]
+
+
+def _figure(value: float) -> str:
+    return units.number(value, 3 if value >= 1 else 1) or ""
 
 
 def _describe_gain(best: Recommendation) -> str:
@@ -89,29 +116,30 @@ def _describe_gain(best: Recommendation) -> str:
     now, then = best.step_ms_now, best.step_ms_then
     if now is None or then is None:
         ratio = best.chosen.samples_per_s / best.own.samples_per_s
-        return f"Your flags: {_rate(best.own)}. The recommended flags are {units.change(ratio)} on that."
+        return f"Your flags load {_rate(best.own)}; the recommended flags are {units.change(ratio)} vs them."
     if then >= 0.995 * now:
         return (
-            f"Your flags: {_rate(best.own)}. A step takes {now:,.0f} ms either way, computed from the rates of "
+            f"Your flags load {_rate(best.own)}. A step takes {now:,.0f} ms with either, computed from the rates of "
             "loader and step."
         )
     hours = best.steps / 3.6e6
     return (
-        f"A step takes {now:,.0f} ms with your flags and {then:,.0f} ms with these, computed from the rates of "
-        f"loader and step: {now * hours:,.1f} h or {then * hours:,.1f} h over {best.steps:,} steps."
+        f"A step takes {now:,.0f} ms with your flags and {then:,.0f} ms with these, computed from the rates of loader "
+        f"and step: {units.number(now * hours, 2)} h vs {units.number(then * hours, 2)} h for {best.steps:,} steps."
     )
 
 
 def _describe_cache(row: WhatIf) -> str:
     assert row.rate is not None
-    change = units.change(_change(row, row.beside))
-    return f"No cache of decoded frames can deliver more than {_rate(row.rate)} here, {change} on the original loader."
+    change = units.change(_change(row, row.baseline))
+    return f"No cache of decoded frames can deliver more than {_rate(row.rate)} here, {change} vs the loader without."
 
 
 def _rate(rate: Rate) -> str:
     decimals = units.digits(rate.samples_per_s) - 1
-    between = units.span(rate.interval, decimals)
-    return f"{rate.samples_per_s:,.{decimals}f} samples/s{f' ({between})' if between else ''}"
+    ends = rate.interval
+    between = f" [{ends.low:,.{decimals}f}, {ends.high:,.{decimals}f}]" if ends is not None else ""
+    return f"{rate.samples_per_s:,.{decimals}f} samples/s{between}"
 
 
 def sorted_candidates(answer: Dataloader) -> list[LoaderRow]:
@@ -140,14 +168,14 @@ def loaders(answer: Dataloader) -> Table:
         figure("Batch", lambda row: row.settings.batch_size if several else None, str),
         words("Backend", lambda row: row.settings.video_backend if backends else None),
         *_rate_columns(lambda row: row.rate),
-        figure("Of the need", share, lambda share: f"{100 * share:,.0f} %"),
+        figure("% of the need", share, lambda share: f"{100 * share:,.0f} %"),
         figure("Start-up (s)", lambda row: row.start_up_s, units.ms),
         *_MEMORY,
         figure(
-            "Shared memory, most", lambda row: row.shared_most_bytes if row.settings.num_workers else None, units.size
+            "Shared memory, max", lambda row: row.shared_most_bytes if row.settings.num_workers else None, units.size
         ),
-        figure("Seen", lambda row: row.shared_seen_bytes, units.size),
-        figure("Rungs", lambda row: row.rungs or None, str),
+        figure("Shared memory, measured", lambda row: row.shared_seen_bytes, units.size),
+        figure("Rounds", lambda row: row.rungs or None, str),
         words("", _mark),
     ]
     shown = table(sorted_candidates(answer), columns, _decimals(answer.rows)).drop_empty_columns()
@@ -167,8 +195,8 @@ def _mark(row: LoaderRow) -> str | None:
 
 
 _MEMORY: Columns[LoaderRow | StartUp] = [
-    figure("Own memory per worker", lambda row: row.worker_uss_bytes, units.size),
-    figure("With its share of common pages", lambda row: row.worker_pss_bytes, units.size),
+    figure("USS per worker", lambda row: row.worker_uss_bytes, units.size),
+    figure("PSS per worker", lambda row: row.worker_pss_bytes, units.size),
 ]
 _START_UPS: Columns[StartUp] = [
     words("Start method", lambda start: start.start_method),
@@ -182,7 +210,7 @@ _START_UPS: Columns[StartUp] = [
 def _rate_columns(get: Callable[[R], Rate | None], title: str = "Samples/s") -> Columns[R]:
     return [
         scaled_column(title, lambda row: (rate := get(row)) and rate.samples_per_s),
-        scaled_column("95 % interval", lambda row: (rate := get(row)) and rate.interval, units.span),
+        scaled_column("95 % CI", lambda row: (rate := get(row)) and rate.interval, units.span),
     ]
 
 
@@ -193,8 +221,8 @@ def _change(of: WhatIf | Encoding, before: Rate | None) -> float | None:
 _WHAT_IFS: Columns[WhatIf] = [
     words("Changed", lambda what_if: what_if.name),
     *_rate_columns(lambda what_if: what_if.rate),
-    *_rate_columns(lambda what_if: what_if.beside, "As it is"),
-    figure("Change", lambda what_if: _change(what_if, what_if.beside), units.change),
+    *_rate_columns(lambda what_if: what_if.baseline, "Baseline"),
+    figure("Change", lambda what_if: _change(what_if, what_if.baseline), units.change),
     words("", lambda what_if: (what_if.reason or what_if.note) or None),
 ]
 
@@ -251,7 +279,7 @@ def _rates(answer: Dataloader) -> list[Plot]:
             traces.append(charts.line("the step's need", across, [need, need], charts.MUTED, hover, style=style))
         x, y = charts.axis("workers", tickvals=workers), charts.from_zero("samples/s")
         of_size = f" with batches of {size}" if len(sizes) > 1 else ""
-        caption = "Bars are 95 % intervals, wide where the search looked only shortly."
+        caption = "Bars: 95 % intervals, wide if the search measured only shortly."
         layout = charts.layout(340, x, y, showlegend=True)
         drawn.append(Plot(f"Samples per second over workers{of_size}", caption, traces, layout))
     return drawn

@@ -117,7 +117,7 @@ def explain_unreadable_dataset(config: TrainPipelineConfig, otherwise: str) -> s
 
 
 def fill_page_cache(root: Path) -> str | None:
-    """Read every file below ``root``, so that it is cached, as it is from the second epoch on.
+    """Read every file below ``root``, so that it is cached, as from the second epoch on.
 
     Returns a note where the dataset is too large for that, in which case nothing is read.
     """
@@ -125,8 +125,8 @@ def fill_page_cache(root: Path) -> str | None:
     size = sum(path.stat().st_size for path in files)
     if size > CACHED_SHARE * available_bytes():
         return (
-            f"the dataset's {size / 2**30:.1f} GiB do not fit into memory beside the training: reading from storage "
-            "is part of what was measured"
+            f"the dataset's {size / 2**30:.1f} GiB do not fit into memory together with the training: reading from "
+            "storage is part of the measurement"
         )
     for path in files:
         with path.open("rb") as file:

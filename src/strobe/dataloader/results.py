@@ -93,7 +93,7 @@ class WhatIf(Data):
     status: RowStatus
     reason: str = ""
     rate: Rate | None = None
-    beside: Rate | None = Field(default=None, description="the chosen loader, measured in alternation")
+    baseline: Rate | None = Field(default=None, description="the chosen loader, measured in alternation")
 
 
 class Encoding(Data):

@@ -168,7 +168,7 @@ def _recommend(answer: Dataloader, bench: Bench, options: SearchOptions, live: S
         live.stage("more workers, as long as they are faster")
         for row, faster in bench.grow(chosen, MOST_WAITING * cores_here(), options.last_s):
             answer.rows.append(row)
-            reason = "more workers were not shown to be faster"
+            reason = "more workers are not shown to be faster"
             if faster:
                 chosen, reason = row.settings, f"{MOST_WAITING} workers for each core are the most that are tried"
     searched_s = time.perf_counter() - began
@@ -188,7 +188,7 @@ def _recommend(answer: Dataloader, bench: Bench, options: SearchOptions, live: S
         own=own_rate,
         chosen=chosen_rate,
         fed=fed,
-        reason="the step is fed no slower than it eats" if halved.good_enough or fed else reason,
+        reason="the step never waits for this loader" if halved.good_enough or fed else reason,
         step_ms_now=now,
         step_ms_then=step_ms(chosen_rate.samples_per_s, bench.needed, chosen),
         steps=bench.config.steps,
@@ -233,7 +233,7 @@ def changes(chosen: LoaderSettings, *, video: bool, transforms: bool) -> list[Ch
 def measure_what_ifs(
     bench: Bench, chosen: LoaderSettings, seconds: float, transforms: bool, live: Stages
 ) -> Iterator[WhatIf]:
-    """Yield a row per change, each measured for ``seconds`` in alternation with the chosen loader as it is."""
+    """Yield a row per change, each measured for ``seconds`` in alternation with the chosen loader."""
     for change in changes(chosen, video=bench.facts.video, transforms=transforms):
         live.stage(f"what if: {change.name}")
         yield bench.measure_alternative(change.name, change.settings, chosen, seconds, change.note)

@@ -48,7 +48,7 @@ def replace_loader_settings(config: TrainPipelineConfig, settings: LoaderSetting
 
 
 class EpochAfterEpoch(Sampler[int]):
-    """Joins another sampler's epochs, so that a steady state lasts as long as it is measured.
+    """Joins another sampler's epochs, so that a steady state lasts for the whole measurement.
 
     With ``length``, an epoch has that many samples.
     """

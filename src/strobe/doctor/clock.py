@@ -89,7 +89,7 @@ def make_work(device: torch.device, host: Callable[[], int] = host_ns) -> Work:
     for _ in range(20):  # threads start, clocks ramp up
         products(1)
     each = 1
-    while each < 1 << 20:  # so many that launching and waiting are small beside them
+    while each < 1 << 20:  # so many that launching and waiting are small in comparison
         took = []
         for _ in range(3):
             began = host()

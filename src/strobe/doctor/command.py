@@ -1,11 +1,19 @@
-"""strobe doctor: what of Strobe can be trusted on this machine? The first thing to run on a new one.
+"""strobe doctor: can Strobe's measurements on this machine be trusted?
 
-In two to three minutes, it checks
+Checks the device, the versions of packages, the clocks, the noise, other programs and heat, the data loaders, the
+tools, and each treatment on a tiny policy. Run it first on a new machine.
 
+The answer names the self-checks that fail or need care, and what to install or change. It takes two to three minutes.
+
+Examples:
+  strobe doctor
+  strobe doctor --only=clock,noise,steadiness          the timing alone
+
+More:
   machine      the device computes right; memory and disk are there
   versions     packages that were tested, newer ones, and those too old
   clock        against known work, at once and minutes later
-  noise        the same against the same must show no difference; the smallest difference that would show
+  noise        the same compared with the same must show no difference; the smallest difference that would show
   steadiness   other programs, a quota, power mode, heat; whether the machine keeps its pace
   loaders      shared memory between workers, open files, video decoders
   tools        simulators, a browser, a compiler, Strobe's extras
@@ -13,12 +21,10 @@ In two to three minutes, it checks
 
 On a machine without a CUDA device, Strobe emulates CUDA graphs on the CPU. That shows wrong actions, and no times.
 
-Exit code: 0 if nothing fails, 1 if something cannot be trusted, 2 for wrong input, 130 after Ctrl-C.
-
-Examples:
-  strobe doctor
+Further example:
   strobe doctor --device=cuda:1
-  strobe doctor --only=clock,noise,steadiness          the timing alone
+
+Exit code: 0 if nothing fails, 1 if something cannot be trusted, 2 for wrong input, 130 after Ctrl-C.
 """
 
 from __future__ import annotations

@@ -20,13 +20,14 @@ def self_checks(result: DoctorResult, _: Thresholds) -> Found:
     """{area}: {check.name} {verb}.
 
     Seen: {check.seen}.
-    Why: {check.means}
-    Do: {check.do}
+    Why: {means}
+    Do: {do}
     """
     for check in result.checks:
         if check.outcome in CHECK_LEVELS:
             level, verb = CHECK_LEVELS[check.outcome]
-            yield {}, {"check": check, "area": TITLES[check.area], "level": level, "verb": verb}
+            words = {"means": check.means or "", "do": check.do or ""}
+            yield {}, {"check": check, "area": TITLES[check.area], "level": level, "verb": verb, **words}
 
 
 OF_SELF_CHECKS = (self_checks,)

@@ -59,7 +59,7 @@ def _missing_accelerator_check() -> SelfCheck:
             means="Everything runs on the CPU.",
             do="nvidia-smi shows the driver's CUDA version: take a torch built for that one or an older one",
         )
-    return SelfCheck(area="machine", name="accelerator", outcome="not here", seen="none was found", means=means)
+    return SelfCheck(area="machine", name="accelerator", outcome="not here", seen="no accelerator found", means=means)
 
 
 def _computes(device: torch.device) -> SelfCheck:

@@ -43,37 +43,32 @@ def plots(result: DoctorResult, _depth: int | None = None) -> Plots:
             traces.append(charts.points(name, x, names, colour, "%{customdata} σ<extra>%{y}</extra>", customdata=shown))
     x = charts.axis("RMS error of the actions (σ)", type="log")
     layout = charts.layout(120 + 20 * len(moved), x, charts.DOWN, showlegend=len(traces) > 1)
-    caption = "The dimension that moves most, in units of its spread. At the left edge: equal to the last bit."
-    return {"treatments": [Plot("How far each treatment moves the actions", caption, traces, layout)]}
+    caption = "The dimension that changes most, in units of its spread. At the left edge: bit-identical."
+    return {"treatments": [Plot("How far each treatment changes the actions", caption, traces, layout)]}
 
 
 def answers(result: DoctorResult) -> list[str]:
-    """Return the verdict: what can be trusted, how much needs care, and what is not installed."""
+    """Return whether the measurements can be trusted, which checks fail or need care, and what is not installed."""
     if not result.checks:
         return ["Nothing was checked."]
-    failing = result.checks_with_outcome("fails")
-    checked = units.count(len(result.checks), "self-check")
+    failing, checked = result.checks_with_outcome("fails"), units.count(len(result.checks), "self-check")
     if failing:
-        head = f"{len(failing)} of {checked} fail: {_list_checks(failing)} cannot be trusted on this machine."
+        fails = "fails" if len(failing) == 1 else "fail"
+        sentences = [f"{len(failing)} of {checked} {fails} on this machine.", f"Do not trust: {_list_checks(failing)}."]
     else:
         seen = {check.area for check in result.checks}
         left_out = [title.lower() for area, title in TITLES.items() if area not in seen]
-        head = f"None of {checked} fails: what Strobe measures on this machine can be trusted"
-        head += f", as far as it was checked (not checked: {', '.join(left_out)})." if left_out else "."
-    sentences = [head]
+        skipped = f" Not checked: {', '.join(left_out)}." if left_out else ""
+        sentences = ["Strobe's measurements on this machine can be trusted.", f"None of {checked} fails.{skipped}"]
     if doubtful := result.checks_with_outcome("doubtful"):
-        noun = "thing needs" if len(doubtful) == 1 else "things need"
-        sentences.append(f"{len(doubtful)} {noun} care: {_list_checks(doubtful)}.")
+        needs = "self-check needs" if len(doubtful) == 1 else "self-checks need"
+        sentences.append(f"{len(doubtful)} {needs} care: {_list_checks(doubtful)}.")
     if missing := result.checks_with_outcome("missing"):
-        ways = [check.do for check in missing if check.do]
-        sentences.append(
-            f"Not installed: {_list_checks(missing)}." + (" The tables say how to get them." if ways else "")
-        )
+        ways = " The tables say how to install them." if any(check.do for check in missing) else ""
+        sentences.append(f"Not installed: {_list_checks(missing)}.{ways}")
     if absent := result.checks_with_outcome("not here"):
-        verb = "is" if len(absent) == 1 else "are"
-        sentences.append(
-            f"{units.count(len(absent), 'check')} {verb} not available on this machine (marked 'not here')."
-        )
+        verb = "does" if len(absent) == 1 else "do"
+        sentences.append(f"{units.count(len(absent), 'check')} {verb} not apply to this machine (marked 'not here').")
     return sentences
 
 
@@ -86,7 +81,7 @@ def _list_checks(checks: list[SelfCheck], many: int = 6) -> str:
 _CHECKS: Columns[SelfCheck] = [
     words("Self-check", lambda check: check.name),
     words("Outcome", lambda check: check.outcome),
-    words("Seen", lambda check: check.seen),
+    words("Found", lambda check: check.seen),
     # What is wrong has its words in the findings above.
     words("What to do", lambda check: (check.do if check.outcome == "missing" else "") or None),
 ]

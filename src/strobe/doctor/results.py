@@ -37,8 +37,8 @@ class SelfCheck(Data):
     name: str
     outcome: Outcome
     seen: str = Field(description="what was seen, with the figures and their units")
-    means: str = Field(default="", description="what follows for the user's numbers; '' if the check holds")
-    do: str = Field(default="", description="what to do: a command, or what to change")
+    means: str | None = Field(default=None, description="consequence for the user's numbers; None if the check holds")
+    do: str | None = Field(default=None, description="the remedy: a command or a change")
     evidence: Mapping[str, Finite | str | None] = Field(default_factory=dict)
 
     @classmethod
@@ -49,15 +49,15 @@ class SelfCheck(Data):
         good: bool,
         seen: str,
         means: str,
-        do: str = "",
+        do: str | None = None,
         *,
         bad: Outcome = "doubtful",
         evidence: Mapping[str, Finite | str | None] | None = None,
     ) -> Self:
         """Return a self-check with the outcome holds if ``good``, then without ``means`` and ``do``; else ``bad``."""
         outcome: Outcome = "holds" if good else bad
-        means, do = ("", "") if good else (means, do)
-        return cls(area=area, name=name, outcome=outcome, seen=seen, means=means, do=do, evidence=evidence or {})
+        more = {} if good else {"means": means, "do": do}
+        return cls(area=area, name=name, outcome=outcome, seen=seen, evidence=evidence or {}, **more)
 
 
 class DoctorResult(Answer):

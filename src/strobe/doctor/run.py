@@ -71,7 +71,7 @@ def doctor(
     try:
         examinations = areas or _areas(device, folder, reporter, chosen)
         rounds = [(area, "", examinations.first) for area in chosen]
-        rounds += [(area, ", once more", examinations.last) for area in chosen]
+        rounds += [(area, ", again", examinations.last) for area in chosen]
         for area, again, examine in rounds:
             if area not in examine:
                 continue

@@ -128,7 +128,7 @@ class Steadiness:
         self.paces.append((began, median(times)))
 
     def end(self) -> Iterator[SelfCheck]:
-        """Look once more, and say what was seen."""
+        """Measure again at the end, and yield the self-checks."""
         self.burst()
         yield self._pace()
         yield from self._quota()
@@ -153,7 +153,7 @@ class Steadiness:
             slower <= SLOWER,
             seen,
             "The machine slowed down under load: heat, a power limit, a quota, or other programs. Verdicts "
-            "alternate and hold; milliseconds of different runs cannot be compared.",
+            "alternate and are valid; milliseconds of different runs cannot be compared.",
             "See the lines on quota, heat and other programs; let it cool, choose the power mode for performance.",
             evidence=figures,
         )

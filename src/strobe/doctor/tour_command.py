@@ -1,20 +1,22 @@
-"""strobe tour: from nothing to insight, in a few minutes on a laptop's CPU.
+"""strobe tour: what does Strobe show, in a few minutes on a laptop's CPU?
 
-Records a few episodes of PushT into a LeRobotDataset with video. Breaks down ACT on its frames at full size. Compares
-ACT with two faster forms of its backbone, and its actions too. Trains ACT for a few steps to see what they wait for. On
-Linux, runs ten seconds of lerobot-rollout on an emulated arm, with Real-Time Chunking. The weights of these are random:
-the times are those of trained policies, the actions are not.
+Records a few episodes of PushT, breaks down ACT on them, compares ACT with two faster forms of its backbone, trains ACT
+for a few steps, and runs lerobot-rollout on an emulated arm. These weights are random: the times are those of trained
+policies, the actions are not.
 
-The last stops are of a small trained policy that comes with Strobe (--policy.path=demo) and presses a button. Does it
-succeed, and does it still if each call takes 100 ms? Which settings work then? Is its checkpoint wired to its data, and
-is a copy without its statistics refused?
+The last stops use a small trained policy that comes with Strobe (--policy.path=demo): does it succeed if each call
+takes 100 ms, which settings work then, and do its checkpoint and its data match?
 
-It takes about three minutes. On a busy machine it ends within about eight: a stop that would take longer is left out,
-and its command is printed for later.
+It needs no robot, no GPU and no checkpoint. It takes about three minutes.
 
 Examples:
   strobe tour
   strobe tour --output_dir=/tmp/tour --fresh
+
+More:
+On a busy machine it ends within about eight minutes: a stop that would take longer is left out, and its command is
+printed for later. The emulated arm needs Linux. The last stop shows that a copy of the checkpoint without its
+statistics is refused.
 """
 
 from __future__ import annotations
@@ -113,7 +115,7 @@ def tour(config: TourConfig, live: Live) -> int:
         shutil.rmtree(data)
     console.rule("1  record PushT into a LeRobotDataset")
     if (data / "meta" / "info.json").exists():
-        console.print(f"there already: {data}  (--fresh records it again)", highlight=False)
+        console.print(f"already recorded: {data}  (--fresh records it again)", highlight=False)
     else:
         record(RecordConfig(root=data))
         pace.note_stop(RECORD_S)
@@ -139,7 +141,7 @@ def run_stops(stops: Sequence[Stop], pace: Pace, console: Console) -> int:
             continue
         argv = stop.argv(pace.times_as_long)
         if not pace.fits(stop.usual_s):
-            takes = f"it takes about {pace.expected_s(stop.usual_s):.0f} s on this machine, as busy as it is now"
+            takes = f"it would take about {pace.expected_s(stop.usual_s):.0f} s on this machine, which is busy now"
             console.print(f"left out: {takes}, and the tour ends within {LIMIT_S / 60:.0f} min. For later:")
             console.print(f"$ strobe {shlex.join(argv)}", highlight=False)
             continue
@@ -193,7 +195,7 @@ def tour_stops(config: TourConfig, data: Path, console: Console) -> list[Stop]:
 
 
 def _stops_of_the_demo(config: TourConfig) -> list[Stop]:
-    """Return the stops of the trained policy: success at two latencies, settings, wiring, a miswired copy."""
+    """Return the stops of the trained policy: success with latency, settings, a check of its data, a broken copy."""
     lacking = "" if find_spec("metaworld") else "it needs a package: pip install 'strobe-lab[metaworld]'"
     data, copy = config.output_dir / "button", config.output_dir / "miswired"
     out, few = f"--output_dir={config.output_dir}", config.tiny
@@ -205,13 +207,13 @@ def _stops_of_the_demo(config: TourConfig) -> list[Stop]:
     tuned = ["tune", *play, "--latency=100", "--inference.type=sync", f"--pairs={8 if few else 30}"]
     wired = [f"--dataset.root={data}", "--seconds=5", out]
     return [
-        Stop("does a trained policy succeed, also if a call takes 100 ms?", 10.0,
+        Stop("does a trained policy succeed if each call takes 100 ms?", 10.0,
              lambda _: [*delayed, "--videos=1", one, out], lambda argv: _run("evaluate", argv), lacking),
         Stop("which settings work at 100 ms?", 10.0,
              lambda _: [*tuned, f"--starts={8 if few else 16}", one, out], lambda argv: _run("tune", argv), lacking),
-        Stop("is it wired to its data as it was trained?", 5.0, lambda _: ["preflight", policy, *wired],
+        Stop("do the checkpoint and its data match?", 5.0, lambda _: ["preflight", policy, *wired],
              lambda argv: _preflight(argv, data), lacking),
-        Stop("and a copy whose statistics were lost?", 4.0, lambda _: ["preflight", f"--policy.path={copy}", *wired],
+        Stop("is a copy without its statistics refused?", 4.0, lambda _: ["preflight", f"--policy.path={copy}", *wired],
              lambda argv: _show_refusal(argv, data, copy), lacking),
     ]  # fmt: skip
 

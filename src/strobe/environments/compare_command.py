@@ -9,7 +9,7 @@ denoising step. It also compares the loss and the gradient of a training batch, 
 A variant's keys are python (an interpreter with torch and LeRobot, Python 3.10 or later) and lerobot (a checkout, used
 in place of the installed LeRobot). With one such variant the first side is this environment. With several, the first
 variant is the first side. The other environment needs no Strobe. Only a policy with random weights (--policy.type)
-needs more there: Python 3.12 and Strobe's own dependencies, since Strobe's source builds it there too.
+needs more there: Python 3.12 and Strobe's own dependencies, because Strobe's source builds it there too.
 
 Examples:
   strobe compare --policy.path=FOLDER --dataset.root=DATASET --variant 'next: python=.venv-next/bin/python'

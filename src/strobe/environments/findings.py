@@ -1,4 +1,4 @@
-"""Rules on two Python environments that ran the same policy: where they part, and what to look at."""
+"""Rules on two Python environments that ran the same policy: the first stage that differs, and its usual causes."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ CAUSES: Mapping[str, str] = {
     "policy was built, such as the frequencies of rotary embeddings. LeRobot does not complain about names that a "
     "checkpoint lacks: a module that a library renamed then has random values.",
     "type": "The same weights in another dtype round every product differently.",
-    "shape": "One side hands on more or less than the other: a token, a camera, an action.",
-    "calls": "One side does a step more or less.",
-    "values": "The inputs of this stage are the same on both sides, and its output is not.",
-    "setting": "A default has changed, or a setting has another name.",
+    "shape": "One side passes on more or fewer values than the other: a token, a camera, an action.",
+    "calls": "One side runs more or fewer steps.",
+    "values": "The inputs of this stage are the same on both sides, and its output differs.",
+    "setting": "A default changed, or a setting was renamed.",
 }
 STATISTICS = (
     "Both sides read the same statistics from the checkpoint, and hold other numbers. They scale every observation and "
@@ -71,9 +71,9 @@ def _outcomes(result: Compared) -> dict[str, str | None]:
 def _later_differences(one: PassDifference) -> str:
     later = [difference.stage for difference in one.stages[1:]]
     if not later:
-        return "No later stage differs beyond rounding."
+        return "No later stage differs by more than floating-point noise."
     shown = ", ".join(later[:4]) + (", …" if len(later) > 4 else "")
-    return f"After it these differ as well: {shown}."
+    return f"Later stages that differ too: {shown}."
 
 
 def _do(first: StageDifference, environments: list[Environment]) -> str:
@@ -85,7 +85,7 @@ def _do(first: StageDifference, environments: list[Environment]) -> str:
     checkouts = list(dict.fromkeys(one.checkout for one in environments if one.checkout))
     what = ", ".join([*versions, *([f"LeRobot's commits {' and '.join(checkouts)}"] if checkouts else [])])
     suspects = f" Its versions differ: {what}." if what else ""
-    what_changed = f"Look at what changed in '{first.place}' between the two."
+    what_changed = f"Read the changes of '{first.place}' between the two versions."
     return f"{what_changed}{suspects} Update one package at a time, and run again."
 
 
@@ -95,9 +95,9 @@ def trains_differently(result: CompareResult, _: Thresholds) -> Found:
 
     Seen: The gradients differ by {error:.2g} of their length (cosine {cosine:.6f}), the losses by {loss:.2g} of the
         loss.
-    Why: Both sides had the same batch, weights and noise. A training that was begun with the one and goes on with the
-        other changes its course.
-    Do: Finish trainings in the environment in which they began, or look at the first stage that differs.
+    Why: Both sides had the same batch, weights and noise. A training that begins in one environment and continues in
+        the other takes another course.
+    Do: Finish trainings in the environment in which they began, or fix the first stage that differs.
     """
     for pair in result.comparisons if result.environments else ():
         same, candidate = pair.gradient, pair.candidate

@@ -231,7 +231,7 @@ def _difference(entry: Entry, other: Entry, own: Entry | None, stage: str) -> St
     floor = max(FLOORS.get(entry.dtype, 1e-5), FLOORS.get(other.dtype, 1e-5))
     if apart <= max(floor, MARGIN * (moved or 0.0)):
         return None
-    by = "by as much as it is long" if not np.isfinite(apart) else f"by {apart:.2g} of its length"
+    by = "by its own length" if not np.isfinite(apart) else f"by {apart:.2g} of its length"
     against = f"; sums in another order move it by {moved:.2g}" if moved is not None and np.isfinite(moved) else ""
     return StageDifference(
         kind="weights" if entry.key[0] == "weights" else "values",

@@ -45,8 +45,8 @@ def sentence(one: PassDifference) -> str:
     compared = units.count(one.compared, "tensor")
     if one.inside:
         within = ", ".join(difference.stage for difference in one.inside[:3])
-        return f"{one.candidate}: the versions compute {within} in another way, and the actions are the same.{settings}"
-    return f"{one.candidate}: no stage differs beyond rounding ({compared} of one pass compared).{settings}"
+        return f"{one.candidate}: the versions compute {within} differently, and the actions are the same.{settings}"
+    return f"{one.candidate}: no stage differs by more than floating-point noise; {compared} compared.{settings}"
 
 
 def sections(result: CompareResult | VerifyResult) -> list[Section]:
@@ -55,11 +55,11 @@ def sections(result: CompareResult | VerifyResult) -> list[Section]:
     shown: list[Section] = []
     if (stages := _stages(passes)).rows:
         text = [
-            "A distance is the length of the difference over the length of the first side's tensor. 'Rounding' is the "
-            "same for the first side's own pass, with its sums in another order. One line for each stage: its first "
+            "Distance: the length of the difference ÷ the length of the first side's tensor. Floating-point noise: the "
+            "same for the first side's own pass, with its sums in another order. Each stage has one line: its first "
             "tensor that differs."
         ]
-        shown.append(Section("stages", "Where they differ", stages, text))
+        shown.append(Section("stages", "First differences", stages, text))
     notes = [f"{one.candidate}: {one.note}." for one in passes if one.note]
     notes += [
         f"{one.candidate}: modules that only one side has are not compared: {', '.join(one.unmatched[:8])}"
@@ -70,7 +70,7 @@ def sections(result: CompareResult | VerifyResult) -> list[Section]:
     if not environments:  # an export's pass
         return [replace(one, text=[*one.text, *notes]) for one in shown]
     notes += _others(environments)
-    shown.append(Section("environments", "The environments", _packages(environments), notes))
+    shown.append(Section("environments", "Environments", _packages(environments), notes))
     return shown
 
 
@@ -85,9 +85,9 @@ def _stages(passes: Sequence[PassDifference]) -> Table:
 
 _STAGES: Columns[tuple[str, StageDifference]] = [
     words("Stage", lambda found: found[0]),
-    words("What differs", lambda found: found[1].place if found[1].kind in ("values", "weights") else found[1].words),
+    words("Difference", lambda found: found[1].place if found[1].kind in ("values", "weights") else found[1].words),
     figure("Distance", lambda found: found[1].distance, "{:.2g}".format),
-    figure("Rounding", lambda found: found[1].rounding, "{:.2g}".format),
+    figure("Floating-point noise", lambda found: found[1].rounding, "{:.2g}".format),
 ]
 
 

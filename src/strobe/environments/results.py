@@ -47,7 +47,7 @@ class PassDifference(Data):
     )
     settings: list[StageDifference] = Field(default_factory=list, description="settings that differ")
     training: list[StageDifference] = Field(default_factory=list, description="gradients of one training step")
-    note: str = Field(default="", description="what could not be compared, in words")
+    note: str | None = Field(default=None, description="the part that could not be compared")
 
     @property
     def first(self) -> StageDifference | None:

@@ -112,7 +112,7 @@ class _Study:
 
     def _note_error(self, error: Exception) -> None:
         self.result.status = "failed"
-        self.result.notes.append(f"{error}; what was measured before is kept")
+        self.result.notes.append(f"{error}; the earlier measurements are saved")
 
     def _sample(self, sides: Sides) -> Collected:
         self.reporter.stage(f"inference: {', '.join(sides.names)}")
@@ -255,7 +255,7 @@ def verify_environment(
             result.status = "interrupted"
         except SideEndedError as error:
             result.status = "failed"
-            result.notes.append(f"{error}; what was looked at before is kept")
+            result.notes.append(f"{error}; the earlier checks are saved")
     looked.hold(check, there.name, guard)
     result.yardsticks = looked.yardsticks
     result.checks = [check]

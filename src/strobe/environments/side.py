@@ -47,7 +47,7 @@ class SideOptions:
         for folder in (Path(self.lerobot) / "src", Path(self.lerobot)):
             if (folder / "lerobot" / "__init__.py").is_file():
                 return folder.resolve()
-        raise UserError(f"'{self.name}': lerobot={self.lerobot} holds no package 'lerobot', nor does its folder 'src'")
+        raise UserError(f"'{self.name}': lerobot={self.lerobot} has no package 'lerobot', nor has its folder 'src'")
 
     @property
     def checkout(self) -> str:
@@ -178,7 +178,7 @@ class EnvironmentWorker(Closing):
         except (ValueError, KeyError, TypeError):
             self.close()
             shown = line[:60].decode(errors="replace").strip()
-            raise SideEndedError(plain(f"'{self.name}' gave what is no answer and was ended: {shown}")) from None
+            raise SideEndedError(plain(f"'{self.name}' gave an invalid answer and was ended: {shown}")) from None
         return number, answer
 
     def close(self) -> None:
@@ -207,5 +207,5 @@ class EnvironmentWorker(Closing):
         self.close()
         ending = Ending(self._process.returncode)
         said = last_line(self.log)
-        why = " (the kernel does that where memory runs out)" if ending.is_killed else f": {said}" if said else ""
+        why = " (the kernel does that if memory runs out)" if ending.is_killed else f": {said}" if said else ""
         return SideEndedError(plain(f"'{self.name}' ended with {ending}{why}")[:400])

@@ -1,6 +1,6 @@
 """Read a policy that was never published: one with random weights, or a tiny one, saved in a folder by `parcel`.
 
-Its config does not hold a tiny policy's sizes, and what LeRobot would fetch from the Hub for it has a stand-in here.
+Its config does not hold a tiny policy's sizes, and what LeRobot would fetch from the Hub for it has a placeholder here.
 This file runs in the other environment too, on Strobe's source, which travels there.
 """
 

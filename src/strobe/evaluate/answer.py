@@ -113,8 +113,8 @@ def _times(pairs: Pairs | None) -> float | None:
 def _calls(played: Sequence[EpisodeLine]) -> CallTimes:
     ms = [ms for line in played for ms in line.call_ms]
     median = float(np.median(ms))
-    p95, others = float(np.percentile(ms, 95)), max(line.beside for line in played)
-    return CallTimes(calls=len(ms), median_ms=median, p95_ms=p95, hz=1e3 / median, beside=others)
+    p95, others = float(np.percentile(ms, 95)), max(line.concurrent for line in played)
+    return CallTimes(calls=len(ms), median_ms=median, p95_ms=p95, hz=1e3 / median, concurrent=others)
 
 
 def _loop(played: Sequence[EpisodeLine]) -> LoopTimes:

@@ -1,15 +1,25 @@
-"""strobe evaluate: does it still do the task, and how fast is it there? Success against latency in a simulator.
+"""strobe evaluate: does the policy still do the task, and what does latency cost?
 
-Plays the baseline and variants of it: other numbers of denoising steps (--steps), other numbers of executed
-actions of each chunk (--n_action_steps), recipes (--recipe). All start from the same states with the same noise, and
-lerobot-eval's own rollout plays each episode, so a difference comes from the variant. Strobe checks that the first
-observation of each episode is the same.
+Plays episodes in a simulator and counts successes: the baseline and its variants, such as fewer denoising steps
+(--steps), other numbers of executed actions (--n_action_steps) or recipes (--recipe). All variants play the same starts
+with the same noise. After every start each variant is judged against the baseline: worse, better, or not worse by more
+than --margin. A decided variant stops; the run ends when all are decided or --episodes are used up.
 
-After every start Strobe judges each variant against the baseline: worse, better, or not worse by more than
---margin, which you set beforehand. It stops playing a variant that is decided. The run ends when all are decided or the
-episodes are used up. You may look this often: the interval of the difference holds at every number of episodes at once,
-so a verdict is wrong with a chance of at most 5 %, for each variant. Before it starts, the command says what the
-planned number of episodes can decide.
+With --realtime the simulator goes on while the policy computes, for each --latency. --policies compares checkpoints.
+--results judges finished runs of lerobot-eval. The answer has success rates, the differences with intervals, the time
+to task, the latency of a chunk, and videos.
+
+Needs a policy and a simulator (--env.type). 50 episodes take minutes to an hour, depending on policy and simulator.
+
+Examples:
+  strobe evaluate --policy.path=FOLDER --env.type=pusht --steps=10,5,2
+  strobe evaluate --policy.path=demo --realtime --latency=0,100    a small trained policy that comes with Strobe
+
+More:
+You may look after every pair: the interval of the difference holds at every number of pairs at once, so a verdict is
+wrong with a chance of at most 5 %, for each variant. Before it starts, the command says what the planned number of
+episodes can decide. lerobot-eval's own rollout plays each episode, and Strobe checks that the first observation of each
+episode is the same in all variants.
 
 Success comes first, then the time to task: in pairs, does the variant do the task sooner? Its interval, too, holds at
 every number of pairs. An episode that fails never does the task. The report has the survival curves.
@@ -18,13 +28,11 @@ After the episodes Strobe measures the latency of a chunk, at batch 1, all varia
 its parts, and the line a + b × steps (--latency_iterations; 0 skips this). It also times the calls within the episodes,
 separately from the simulator's own time, its rendering and its reset.
 
-The report has videos of each variant's first starts (--videos).
-
 --parallel=4 plays four episodes at a time, each in a process of its own, by the same code. The table is the same as
 with one process, if --threads is the same (by default the processes share the cores). Strobe decides in the order of
 the starts. A process may play an episode ahead of the verdict that makes it unnecessary: that episode is saved and does
 not count. Each process holds a copy of the policy, in the device's memory too: a policy of 8 GB takes 32 GB in four
-processes, plus the copy of this process. The calls then run beside other work, and are slower than undisturbed calls.
+processes, plus the copy of this process. The calls then run while other episodes are played, and are slower.
 
 With --launcher=ray the nodes of a Ray cluster play the episodes: one at a time on each GPU, or on each node if the
 policy runs on the CPU. With --parallel=4 each plays four at a time. The table is again the same. If a node is lost,
@@ -41,20 +49,19 @@ raise --episodes then, which can decide what was undecided.
 
 With --policies several checkpoints play the same starts, and Strobe looks for the best one. After every start it
 eliminates each checkpoint that is shown to succeed less than another one. The run ends when one remains, or when the
-episodes are used up: the answer then names those that are not told apart. The best checkpoint is eliminated with a
+episodes are used up: the answer then names those that remain. The best checkpoint is eliminated with a
 chance of at most 5 %, no matter how many there are. Time to task eliminates none, and is shown. The checkpoints may be
 of different types. All are in memory at the same time, in each process of --parallel. The latency of a chunk is not
 measured outside the episodes then. --realtime, --steps, --recipe and --launcher=ray are for one policy.
 
-With --realtime episodes are true to time. Without it the simulator waits for the policy, and a robot does not wait. The
-control loop is then LeRobot's, on a virtual clock. While the policy computes, the simulator goes on for the
+With --realtime the control loop is LeRobot's, on a virtual clock. Without it the simulator waits for the policy, and a
+robot does not wait. While the policy computes, the simulator goes on for the
 latency: it holds the last action, or executes the actions in Real-Time Chunking's queue. The latency is the call's own
 on this machine (live), or a number of ms or control ticks, or the latency of a saved run: you need not have that run's
 robot or machine. Strobe plays each variant with each engine at each latency, and judges it against the baseline
 at the first latency.
 
-Examples:
-  strobe evaluate --policy.path=FOLDER --env.type=pusht --steps=10,5,2
+Further examples:
   strobe evaluate --policy.path=FOLDER --env.type=metaworld --env.task=push-v3 --steps=5,2 --episodes=100 --margin=0.05
   strobe evaluate --policy.path=FOLDER --env.type=aloha --n_action_steps=10,25,50
   strobe evaluate --policy.path=FOLDER --env.type=pusht --steps=10,5,2 --parallel=auto
@@ -67,9 +74,8 @@ Examples:
   strobe evaluate --policies outputs/train/checkpoints/*/pretrained_model --env.type=pusht --episodes=200
   strobe evaluate --policy.path=FOLDER --env.type=pusht                      the policy alone: its success rate
   strobe evaluate --results=A/eval_info.json,B/eval_info.json      judges runs of lerobot-eval, and plays nothing
-  strobe evaluate --policy.path=demo --realtime --latency=0,100    the trained policy that comes along, in its simulator
 
-Exit code: 0, 2 for wrong input, 130 when it was interrupted.
+Exit code: 0, 2 for wrong input, 130 after Ctrl-C.
 """
 
 from __future__ import annotations
@@ -95,10 +101,9 @@ from strobe.lerobot.policies.options import PolicyOptions
 class JudgeConfig(OutputFlags):
     """Arguments and flags of `strobe evaluate` where it judges episodes that were played before."""
 
-    # lerobot-eval's eval_info.json, or folders of its runs, separated by commas. The others are judged against the
-    # first.
+    # lerobot-eval's eval_info.json, or folders of its runs, separated by commas. The first run is the baseline.
     results: str = ""
-    # All runs had the same --seed and --env, so episode i of each task began the same in all of them. Judge in pairs.
+    # All runs had the same --seed and --env, so episode i of each task began the same in all of them. Judges in pairs.
     same_seeds: bool = False
     # Loss of success rate that still counts as not worse, as a share: 0.1 is 10 points.
     margin: float = field(default=0.1, metadata=open_interval_bound(0, 1))
@@ -167,4 +172,19 @@ def judge_help() -> str:
     return help_text("Runs of lerobot-eval, judged as they are:", JudgeConfig, skipped)
 
 
-run = Command("evaluate", __doc__, EvaluateConfig, read, study, subject="policy", more_help=judge_help, heavy="timed")
+run = Command(
+    "evaluate",
+    __doc__,
+    EvaluateConfig,
+    read,
+    study,
+    subject="policy",
+    more_help=judge_help,
+    heavy="timed",
+    common={
+        "Policy and simulator": ("policy.path", "policies", "env", "rename_map", "device"),
+        "Variants": ("steps", "n_action_steps", "recipe"),
+        "Latency": ("realtime", "latency", "inference"),
+        "Episodes": ("episodes", "margin", "seed", "parallel", "resume", "videos", "output_dir"),
+    },
+)

@@ -163,7 +163,7 @@ def judge_checkpoints(
                 path=each.path,
                 policy=policies[each.name],
                 starts=len(played[each.name]),
-                by=order.by.get(each.name, ""),
+                by=order.by.get(each.name),
                 **({} if each.name == best else judge_against_best(played[each.name])._asdict()),
             )
             for each in checkpoints

@@ -66,7 +66,7 @@ class Several(Generic[N]):
         return tuple(values)
 
     def refusal(self, text: str) -> str:
-        """Return what is wrong with ``text``, in words, as `checked` takes it; '' if nothing is."""
+        """Return what is wrong with ``text``, in words, as `checked` takes it; else empty."""
         try:
             self.values(text)
         except ValueError as error:
@@ -110,7 +110,7 @@ NUMBERS = Several(_number, "must be a number above zero")
 
 
 def hold_refused(kind: str) -> str:
-    """Return what is wrong with ``kind`` as the action of a tick without one, in words; '' if nothing is."""
+    """Return what is wrong with ``kind`` as the action of a tick without one, in words; else empty."""
     return "" if kind in ("", "last", "zero") else "last or zero"
 
 

@@ -65,7 +65,7 @@ class EpisodeLine(Data):
     drawn: int | None = Field(
         default=None, description="number of control ticks with a rendered observation; None: not seen"
     )
-    beside: int = Field(
+    concurrent: int = Field(
         default=0, description="number of other processes that played episodes at the same time, on the same machine"
     )
     node: str = Field(default="", description="node of the cluster that played it; '' if it was played here")

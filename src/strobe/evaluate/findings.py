@@ -28,7 +28,7 @@ def all_variants_fail(result: EvaluateResult, _: Thresholds) -> Found:
 
 @finding("evaluation-undecided", "info")
 def undecided_variants(result: EvaluateResult, _: Thresholds) -> Found:
-    """{pairs} pairs do not decide {count} variant{count:plural}.
+    """{pairs} pairs are too few to decide {count} variant{count:plural}.
 
     Seen: {seen}
     Why: An episode succeeds or fails, so a few episodes show only large differences.
@@ -40,7 +40,7 @@ def undecided_variants(result: EvaluateResult, _: Thresholds) -> Found:
     if open_pairs and _any_success(result):  # with no success, more episodes are no help
         count, possible_loss = len(open_pairs), max(-pairs.decision.interval.low for pairs in open_pairs.values())
         loss = f"{', '.join(open_pairs)}: a loss of up to {100 * possible_loss:.3g} points is not excluded."
-        seen = f"{loss} {result.foresight}".strip()
+        seen = f"{loss} {result.foresight or ''}".strip()
         yield {"pairs": max(pairs.pairs for pairs in open_pairs.values()), "possible_loss": possible_loss}, locals()
 
 
@@ -58,26 +58,26 @@ def faster_and_not_sooner(result: EvaluateResult, _: Thresholds) -> Iterator[Fin
 
 @finding("faster-chunk-slower-task", "warning")
 def _later(name: str, ends: Interval, paired: PairedTimes) -> Found:
-    """{name}: a faster chunk, and the task takes longer.
+    """{name} has a faster chunk, but the task takes longer.
 
-    Seen: A chunk is {ends.low:.3g} to {ends.high:.3g} times as fast. The task: it {words}, in {paired.pairs} pairs.
+    Seen: A chunk is {ends.low:.3g} to {ends.high:.3g} × as fast. The variant {words}, in {paired.pairs} pairs.
     Why: In these episodes the simulator waits for the policy, so a chunk's time costs the task nothing. What changed is
-        what the actions do: later means that they reach the goal in more control ticks.
-    Do: Play the episodes true to time: --realtime --latency=, with your machine's latency. Choose by time to task,
-        after success.
+        what the actions do: they reach the goal in more control ticks.
+    Do: Play the episodes with --realtime --latency=MS, with your machine's latency. Choose by success first, then by
+        time to task.
     """
     yield {"times": ends.low, "ratio": paired.ratio, "pairs": paired.pairs}, {"words": time_in_words(paired)}
 
 
 @finding("faster-chunk-not-sooner", "info")
 def _unchanged_task_time(name: str, ends: Interval, paired: PairedTimes) -> Found:
-    """{name}: a faster chunk, and the task is not done sooner.
+    """{name} has a faster chunk, but the task is not done sooner.
 
-    Seen: A chunk is {ends.low:.3g} to {ends.high:.3g} times as fast. The task: it {words}, in {paired.pairs} pairs.
+    Seen: A chunk is {ends.low:.3g} to {ends.high:.3g} × as fast. The variant {words}, in {paired.pairs} pairs.
     Why: The task takes as many control ticks as before, and in these episodes the simulator waits for the policy. A
-        faster chunk saves time only where the robot waits for it.
-    Do: Play the episodes true to time: --realtime --latency=, with your machine's latency. Choose by time to task,
-        after success.
+        faster chunk saves time only if the robot waits for it.
+    Do: Play the episodes with --realtime --latency=MS, with your machine's latency. Choose by success first, then by
+        time to task.
     """
     yield {"times": ends.low, "ratio": paired.ratio, "pairs": paired.pairs}, {"words": time_in_words(paired)}
 

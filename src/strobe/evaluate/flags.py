@@ -63,7 +63,7 @@ class InferenceFlags:
 class RealtimeFlags:
     """Episodes that are true to time."""
 
-    # True to time: while the policy computes, the simulator goes on, on a virtual clock.
+    # Let the simulator go on while the policy computes, on a virtual clock.
     realtime: bool = False
     # With --realtime, the latency of each call: a number of ms; live, the time that it takes here (the default); or the
     # folder of a rollout, rehearsal or evaluation, from whose calls it is drawn. Several, separated by commas, give a
@@ -94,9 +94,9 @@ class EvaluateConfig(EpisodeFlags, RealtimeFlags):
 
     # Checkpoints to choose the best of: folders, separated by commas or spaces. They take the place of --policy.path.
     policies: str = ""
-    # Numbers of denoising steps to try besides the policy's own, separated by commas: 10,5,2.
+    # Numbers of denoising steps to try in addition to the policy's own, separated by commas: 10,5,2.
     steps: str = field(default="", metadata=custom_bound(STEPS.refusal))
-    # Numbers of actions to execute of each chunk, besides the policy's own, separated by commas: 10,25,50.
+    # Numbers of actions to execute of each chunk, in addition to the policy's own, separated by commas: 10,25,50.
     n_action_steps: str = field(default="", metadata=custom_bound(EXECUTED.refusal))
     # The most episodes of each variant on each task.
     episodes: int = field(default=50, metadata=minimum_bound(1))
@@ -252,7 +252,7 @@ def check_several(flags: PolicyOptions, config: EvaluateConfig) -> None:
     refused = {"--realtime": config.realtime, "--steps": config.steps, "--recipe": config.recipe}
     refused["--n_action_steps"] = config.n_action_steps
     if given := next((name for name, value in refused.items() if value), None):
-        raise UserError(f"{given} is for variants of one policy, and {FLAG} plays several as they are: leave one out")
+        raise UserError(f"{given} is for variants of one policy, and {FLAG} plays several: leave one of them out")
     if config.launcher == "ray":
         raise UserError(f"{FLAG} plays on this machine: leave out --launcher=ray, and give --parallel=auto")
     policy_options(parse_policies(config.policies), flags, config)

@@ -35,8 +35,8 @@ def judge(files: Sequence[Path], margin: float, same_seeds: bool = False) -> Jud
     for run in runs[1:]:
         if set(run.tasks) != set(tasks):
             raise UserError(
-                f"{run.file} is of other tasks ({', '.join(run.tasks)}) than {runs[0].file} ({', '.join(tasks)}): "
-                "no rates to compare"
+                f"{run.file} has other tasks ({', '.join(run.tasks)}) than {runs[0].file} ({', '.join(tasks)}): "
+                "their rates cannot be compared"
             )
     paired, pairing = _pairing(runs, same_seeds)
     short = distinct_names(files)
@@ -151,7 +151,7 @@ def find_runs(text: str) -> list[Path]:
         else:
             raise UserError(f"--results: there is no {path}")
     if len({path.resolve() for path in files}) < len(files):
-        raise UserError(f"--results={text}: each run once")
+        raise UserError(f"--results={text}: a run is listed twice: name each run once")
     if not files:
         raise UserError(f"--results names runs of lerobot-eval: --results=A/{EVAL_INFO},B/{EVAL_INFO}")
     return files

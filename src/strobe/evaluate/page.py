@@ -22,7 +22,7 @@ from strobe.core.report.document import (
 )
 from strobe.core.report.frame import Plots
 from strobe.core.results import units
-from strobe.core.results.data import Interval
+from strobe.core.results.numerals import points
 from strobe.evaluate import page_rates as rates
 from strobe.evaluate import page_times as times
 from strobe.evaluate.pairs import PairedRates, SuccessRate, time_in_words, verdict_in_words
@@ -63,98 +63,123 @@ def outline(result: EvaluateResult, _depth: int | None = None) -> Document:
 
 
 def answers(result: EvaluateResult) -> list[str]:
-    """Return each variant's verdict with its speed, the fewest steps that may do, and what the weights are worth."""
+    """Return the decision, its figures and the next command, then each variant's time and what else was found."""
     if not result.variants:
         return ["No episode was played."]
-    if result.elimination is not None:
-        return [*_checkpoint_answers(result, result.elimination), *_explain_zero_success(result)]
-    first, *others = result.variants
-    timed = times.is_timed(result)
-    if timed:
-        sentences = times.timed_answers(result)
+    if not any(variant.together.success.successes for variant in result.variants):
+        sentences = _explain_zero_success(result)
+    elif result.elimination is not None:
+        return _checkpoint_answers(result, result.elimination)
     else:
-        sentences = [_describe_first(result, first), *(_describe_variant(result, variant) for variant in others)]
-    sentences += times.time_answers(result)
-    sentences += _explain_zero_success(result) or ([] if timed else _fewest(result))
-    sentences += times.line_over_steps(result)
+        sentences = times.timed_answers(result) if times.is_timed(result) else _answers(result)
+    if result.elimination is not None:
+        return sentences
+    sentences += rates.reward_disagrees([(variant.name, variant.together) for variant in result.variants])
+    sentences += times.time_answers(result) + times.line_over_steps(result)
     if result.subject.source == RANDOM:
-        sentences.append("The weights are random. Only the times say something about a trained policy.")
+        sentences.append("Random weights: only the times say something about a trained policy.")
     return sentences
 
 
 def _explain_zero_success(result: EvaluateResult) -> list[str]:
-    """Return what episodes without any success do not show; nothing where one succeeded."""
-    if any(variant.together.success.successes for variant in result.variants):
-        return []
-    if result.elimination is not None:
-        return ["No episode succeeded, so nothing tells the checkpoints apart. None is shown to do the task."]
-    return ["No episode succeeded, so no success could be lost. No verdict says that the policy still does the task."]
+    """Return what episodes without any success do not show."""
+    episodes = sum(variant.together.success.episodes for variant in result.variants)
+    several = "checkpoint" if result.elimination is not None else "variant"
+    lost = (
+        "Nothing separates the checkpoints, and none is shown to do the task."
+        if result.elimination is not None
+        else "No success could be lost, so no verdict says that the policy still does the task."
+    )
+    return [
+        "No episode succeeded.",
+        f"0 of {units.count(episodes, 'episode')} of {result.environment}, "
+        f"{units.count(len(result.variants), several)}. {lost}",
+        "Next: play a checkpoint that was trained for this simulator (--policy.path).",
+    ]
 
 
 def _describe_tasks(result: EvaluateResult) -> list[str]:
     if result.elimination is not None:
-        return ["The checkpoints are judged on all tasks together, and not on one of them."]
+        return ["The verdict on the checkpoints is on all tasks together, and not on one of them."]
     return [rates.TASKS]
 
 
-def _describe_first(result: EvaluateResult, first: EvaluatedVariant) -> str:
-    success, latency = first.together.success, times.latency_clause(first)
-    steps = f" ({units.count(first.steps, 'denoising step')})" if first.steps is not None else ""
-    where = f"{units.count(success.episodes, 'episode')} of {result.environment}"
-    return (
-        f"{result.subject.name} as it is{steps} succeeds in {success.successes} of {where}: "
-        f"{rates.rate(success)}; {latency}."
-    )
+def _answers(result: EvaluateResult) -> list[str]:
+    """Return the decision on variants that the simulator waits for: the one to use, or that none is."""
+    first, *others = result.variants
+    success = first.together.success
+    if not others:
+        return [
+            f"{result.subject.name} succeeds in {success.successes} of {units.count(success.episodes, 'episode')}.",
+            f"Success rate {rates.rate(success)} in {result.environment}; {times.latency_clause(first)}.",
+        ]
+    kinds = {variant.name: _kind(variant) for variant in others}
+    usable = [variant for variant in others if kinds[variant.name] not in ("worse", "undecided")]
+    chosen = max(usable, key=lambda v: (kinds[v.name] == "better", _speed(v) or 0.0), default=None)
+    undecided = sum(kind == "undecided" for kind in kinds.values())
+    pairs = max(variant.together.paired.pairs for variant in others if variant.together.paired is not None)
+    if chosen is not None:
+        head = f"{_subject(chosen)} {_verb(chosen, 'lose')} at most {points(result.margin)} of success."
+        if kinds[chosen.name] == "better":
+            head = f"{_subject(chosen)} {_verb(chosen, 'succeed')} more often than the baseline."
+    elif undecided:
+        of = "the variant" if len(others) == 1 else f"{undecided} of {units.count(len(others), 'variant')}"
+        head = f"Inconclusive: {units.count(pairs, 'pair')} of episodes do not decide {of}."
+    elif len(others) == 1:
+        head = f"{_subject(others[0])} {_verb(others[0], 'succeed')} less often than the baseline."
+    else:
+        head = f"All {len(others)} variants succeed less often than the baseline."
+    shown = [chosen or others[0], *(variant for variant in others if variant is not (chosen or others[0]))]
+    sentences = [head, _describe_variant(result, first, shown[0])]
+    if undecided:
+        sentences.append(rates.next_command(result.command, resume="RUN", episodes=2 * result.planned))
+    return sentences + [_describe_variant(result, first, variant) for variant in shown[1:]]
 
 
-def _describe_variant(result: EvaluateResult, variant: EvaluatedVariant) -> str:
+def _kind(variant: EvaluatedVariant) -> str:
+    paired = variant.together.paired
+    return paired.decision.kind if paired is not None else "undecided"
+
+
+def _speed(variant: EvaluatedVariant) -> float | None:
+    """Return how many times as fast as the first variant it is; None if that was not measured."""
+    return variant.chunk.times if variant.chunk is not None else variant.times
+
+
+def _is_count(variant: EvaluatedVariant) -> bool:
+    return variant.steps is not None and not variant.recipe
+
+
+def _subject(variant: EvaluatedVariant) -> str:
+    return variant.name.replace(" step", " denoising step") if _is_count(variant) else f"`{variant.name}`"
+
+
+def _verb(variant: EvaluatedVariant, verb: str) -> str:
+    return verb if _is_count(variant) and variant.steps != 1 else f"{verb}s"
+
+
+def _describe_variant(result: EvaluateResult, first: EvaluatedVariant, variant: EvaluatedVariant) -> str:
     paired = variant.together.paired
     assert paired is not None  # of all but the first
-    decision, name = paired.decision, variant.name
-    plural = variant.steps is not None and not variant.recipe and variant.steps != 1
-    verb = "are" if plural else "is"
-    times = variant.chunk.times if variant.chunk is not None else variant.times
-    faster = f"{units.number(times, 2)} × as fast" if times is not None else "of unknown speed"
-    if decision.kind == "undecided":
-        return (
-            f"{name} {verb} undecided after {units.count(paired.pairs, 'pair')} (difference "
-            f"{_span(decision.interval)} points), and {faster}."
-        )
-    decided = f"decided at {units.count(decision.pairs or 0, 'pair')}"
-    return f"{name} {verb} {verdict_in_words(decision.kind, result.margin)} ({decided}) and {faster}."
-
-
-def _fewest(result: EvaluateResult) -> list[str]:
-    """Return the smallest number of steps that was not shown to be worse, and what it may still lose."""
-    tried = [variant for variant in result.variants[1:] if variant.steps is not None and not variant.recipe]
-    if not tried:
-        return []
-    own = [variant for variant in result.variants[:1] if variant.steps is not None]
-    held = [
-        variant
-        for variant in (*own, *tried)
-        if variant.together.paired is None or variant.together.paired.decision.kind != "worse"
-    ]
-    fewest = min(held, key=lambda variant: variant.steps or 0, default=None)
-    if fewest is None:
-        return ["Every number of steps that was tried is worse."]
-    text = f"{fewest.steps} {'step is' if fewest.steps == 1 else 'steps are'} the fewest not shown to be worse"
-    if fewest.chunk is not None:
-        text += f" ({times.chunk_speed(fewest.chunk)})"
-    if fewest.together.paired is None:
-        return [f"{text}, the baseline."]
-    return [f"{text}{rates.possible_loss(fewest.together)}."]
+    decision, speed = paired.decision, _speed(variant)
+    success = f"{rates.share(variant.together.success)} vs {rates.share(first.together.success)} success"
+    verdict = f"{verdict_in_words(decision.kind, result.margin)}, {success}"
+    fast = f"; {units.number(speed, 2)} × as fast" if speed is not None else ""
+    return (
+        f"{_subject(variant)}: {verdict}, {rates.whole_points(paired.difference, decision.interval)}, "
+        f"{units.count(paired.pairs, 'paired episode')}{rates.stopped_early(paired, result.planned)}{fast}."
+    )
 
 
 def _describe_variants(result: EvaluateResult) -> list[str]:
     about = [
-        "All variants are played from the same starts with the same noise. Success with Clopper and Pearson's exact "
-        "interval (95 %), for a number of episodes that was fixed beforehand; the difference with an interval that "
-        "holds at every number of pairs at once (95 %), by which each variant is judged after every start. A decided "
-        f"variant is played no further.{rates.joint_confidence_sentence(len(result.variants) - 1)} "
+        "All variants play the same starts with the same noise. Success has Clopper and Pearson's exact 95 % interval, "
+        "for a number of episodes that was fixed beforehand. The difference has a 95 % interval that holds at every "
+        "number of pairs at once; it decides after every start whether a variant is worse or better. A decided "
+        f"variant plays no further.{rates.joint_confidence_sentence(len(result.variants) - 1)} "
         + times.describe_latency(result)
     ]
-    return [*about, *([f"Said before it started: {result.foresight}"] if result.foresight else [])]
+    return [*about, *([f"Before the start: {result.foresight}"] if result.foresight else [])]
 
 
 def _variants(result: EvaluateResult) -> Table:
@@ -185,10 +210,6 @@ def _tasks(result: EvaluateResult) -> Table:
 def _success_columns(result: EvaluateResult) -> Columns[VariantOnTask]:
     at: Columns[VariantOnTask] = [figure("At pairs", lambda on: on.paired and on.paired.decision.pairs, str)]
     return [*rates.columns(result.margin), *at]
-
-
-def _span(interval: Interval) -> str:
-    return f"{units.format_signed(100 * interval.low, 1)} to {units.format_signed(100 * interval.high, 1)}"
 
 
 _TIMES: Columns[EvaluatedVariant] = [
@@ -247,7 +268,7 @@ def _steps(variant: EvaluatedVariant) -> int | None:
 def _latency_plot(result: EvaluateResult) -> Plot:
     chunks = [variant.chunk.ms.median for variant in result.variants if variant.chunk is not None]
     if len(chunks) == len(result.variants):
-        at, title = chunks, "ms per chunk, apart from the episodes (median)"
+        at, title = chunks, "ms per chunk, outside the episodes (median)"
     else:
         at, title = [variant.calls.median_ms for variant in result.variants], "ms per call of the policy (median)"
     return _success_plot("Success against latency", result, at, title, " ms")
@@ -284,44 +305,50 @@ CHECKPOINTS = "checkpoints"
 
 
 def _checkpoint_answers(result: EvaluateResult, elimination: Elimination) -> list[str]:
-    """Return which checkpoint is the best, or which are not told apart, with each one's success and time."""
+    """Return the best checkpoint, or those that remain, with each one's success and time."""
     remaining = [checkpoint.name for checkpoint in elimination.remaining]
-    gone = [checkpoint for checkpoint in elimination.checkpoints if checkpoint.by]
-    when = "; ".join(
-        f"{each.name} was eliminated after {units.count(each.starts, 'start')}, worse than {each.by}" for each in gone
-    )
-    if len(remaining) == 1:
-        sentences = [f"{remaining[0]} is the best: {when}."]
-    else:
-        apart = f"{_join_names(remaining)} are not told apart after {units.count(elimination.starts, 'start')}"
-        sentences = [f"{apart}: none of them is shown to succeed less than another one."]
-        sentences += [f"{when}."] if when else []
     success = _success(result)
-    for each in elimination.checkpoints:
-        if each.name in success:
-            sentences.append(_describe_checkpoint(each, success[each.name], elimination))
-    sentences += [
+    described = [
+        _describe_checkpoint(each, success[each.name], elimination)
+        for each in sorted(elimination.checkpoints, key=lambda each: each.name != elimination.best)
+        if each.name in success
+    ]
+    if len(remaining) == 1:
+        head = [f"`{remaining[0]}` is the best checkpoint.", *described[:1]]
+    else:
+        starts = units.count(elimination.starts, "start")
+        which = (
+            rates.join_names([f"`{name}`" for name in remaining])
+            if len(remaining) < 4
+            else f"{len(remaining)} checkpoints"
+        )
+        next_ = rates.next_command(result.command, resume="RUN", episodes=2 * result.planned)
+        head = [f"Inconclusive: {starts} do not separate {which}.", *described[:1], next_]
+    gone = [
+        f"{each.name} was eliminated after {units.count(each.starts, 'start')}: it succeeds less often than {each.by}."
+        for each in elimination.checkpoints
+        if each.by
+    ]
+    by_time = [
         _describe_time_verdict(each, elimination) for each in elimination.remaining if each.name != elimination.best
     ]
-    return [
-        *sentences,
-        f"All statements on success together are right at {_level(elimination.level)}, after every start.",
-    ]
+    sure = f"All statements on success together are right at {_level(elimination.level)}, after every start."
+    return [*head, *described[1:], *gone, *by_time, sure]
 
 
 def _describe_checkpoint(each: PlayedCheckpoint, success: SuccessRate, elimination: Elimination) -> str:
-    seen = f"{each.name} succeeds in {success.successes} of {units.count(success.episodes, 'start')}"
+    found = f"{each.name} succeeds in {success.successes} of {units.count(success.episodes, 'start')}"
     if each.rates is None:
-        return f"{seen}."
-    return f"{seen}: {_difference(each.rates)} points against {elimination.best}."
+        return f"{found}: {rates.rate(success)}."
+    return f"{found}: {_difference(each.rates)} points vs {elimination.best}."
 
 
 def _describe_time_verdict(each: PlayedCheckpoint, elimination: Elimination) -> str:
-    """Return what time to task says of a checkpoint that success does not tell from the best one."""
+    """Return the verdict on the time to task of a checkpoint that success does not separate from the best one."""
     if each.times is None:
         why = each.times_not_judged or "no start was played by both"
-        return f"By time to task {each.name} and {elimination.best} are not judged: {why}."
-    return f"By time to task {each.name} {time_in_words(each.times)}, against {elimination.best}."
+        return f"Time to task of {each.name} vs {elimination.best} is not judged: {why}."
+    return f"Time to task: {each.name} {time_in_words(each.times)}, vs {elimination.best}."
 
 
 def _checkpoints(result: EvaluateResult, elimination: Elimination) -> Section:
@@ -332,9 +359,9 @@ def _checkpoints(result: EvaluateResult, elimination: Elimination) -> Section:
         words("Checkpoint", lambda each: each.name),
         words("Policy", lambda each: each.policy),
         figure("Episodes", lambda each: success.get(each.name), lambda own: str(own.episodes)),
-        figure("Success (95 % interval)", lambda each: success.get(each.name), rates.rate),
-        figure("Against the best, points (interval)", lambda each: each.rates, _difference),
-        words("Time against the best", lambda each: None if each.times is None else time_in_words(each.times)),
+        figure("Success (95 % CI)", lambda each: success.get(each.name), rates.rate),
+        figure("Difference to the best, points (CI)", lambda each: each.rates, _difference),
+        words("Time vs the best", lambda each: None if each.times is None else time_in_words(each.times)),
         figure("ms per call", lambda each: calls.get(each.name), units.rate),
         words("Outcome", lambda each: _outcome(each, elimination)),
     ]
@@ -349,7 +376,7 @@ def _outcome(each: PlayedCheckpoint, elimination: Elimination) -> str:
         return f"eliminated after {units.count(each.starts, 'start')}, worse than {each.by}"
     if len(elimination.remaining) == 1:
         return "the best"
-    return "not told apart; the others are compared with it" if each.name == elimination.best else "not told apart"
+    return "inconclusive; reference of the others" if each.name == elimination.best else "inconclusive"
 
 
 def _describe_checkpoints(elimination: Elimination) -> list[str]:
@@ -394,7 +421,3 @@ def _difference(paired: PairedRates) -> str:
 
 def _level(share: float) -> str:
     return f"{100 * share:.4g} %"
-
-
-def _join_names(names: Sequence[str]) -> str:
-    return f"{', '.join(names[:-1])} and {names[-1]}" if len(names) > 1 else "".join(names)

@@ -56,17 +56,17 @@ def _time(played: PairedEpisodes) -> str:
     """Return the verdict on time to task as a sentence after that on success; '' if it is not judged."""
     if played.time is None:
         return ""
-    open_question = played.kind in ("no difference shown", "too few") and played.by == "success"
-    before = " Its success is undecided." if open_question else " It succeeds less." if played.kind == "worse" else ""
-    return f"{before} In time, {played.candidate} {time_in_words(played.time)}."
+    undecided = played.kind in ("no difference shown", "too few") and played.by == "success"
+    before = "success is undecided; " if undecided else "it succeeds less often; " if played.kind == "worse" else ""
+    return f" Time to task: {before}{played.candidate} {time_in_words(played.time)}."
 
 
 def _describe_time(played: PairedEpisodes) -> str:
     if played.time is None:
         return f"Time to task is not judged: {played.time_not_judged or OLDER}."
     time = played.time
-    counts = f"Of {units.count(time.pairs, 'pair')} it is sooner in {time.sooner} and later in {time.later}"
-    return f"Time to task, by the middle pair: {played.candidate} {time_in_words(time)}. {counts}."
+    counts = f"It is sooner in {time.sooner} and later in {time.later} of {units.count(time.pairs, 'pair')}"
+    return f"Time to task, by the median pair: {played.candidate} {time_in_words(time)}. {counts}."
 
 
 def _sides(played: PairedEpisodes) -> Table:
@@ -82,7 +82,7 @@ def _sides(played: PairedEpisodes) -> Table:
     points = [f"{significant(100 * value, plus=True)}" for value in (success, ends.low, ends.high)]
     rows.append(Row(["difference", f"{points[0]} points", significant(played.reward, 4, plus=True), None, None]))
     span = reward and f"{significant(reward.low, 4, plus=True)} to {significant(reward.high, 4, plus=True)}"
-    level = f"{100 * ends.level:.3g} % interval of it"
+    level = f"{100 * ends.level:.3g} % CI"
     rows.append(Row([level, f"{points[1]} to {points[2]}", span, None, None]))
     return Table(heads("< | Success | Reward (mean) | Best reward (mean) | Control ticks (mean)"), rows)
 
@@ -132,12 +132,12 @@ def _ends(played: PairedEpisodes) -> str:
 def _same(played: PairedEpisodes) -> str:
     same = sum(pair.same for pair in played.pairs)
     if same == len(played.pairs):
-        return "Every action of every pair is the same to the bit."
+        return "Every action of every pair is bit-identical."
     largest = max(pair.largest_error for pair in played.pairs)
-    opening = f"In {same} every action is the same to the bit. In the others two" if same else "Two"
+    opening = f"In {same} every action is bit-identical. In the others two" if same else "Two"
     return (
-        f"{opening} actions of one tick are up to {largest:.3g} apart, in the action's own units: the simulator's "
-        "answer to a small difference makes it grow."
+        f"{opening} actions of one tick differ by up to {largest:.3g}, in the action's own units: the simulator makes "
+        "a small difference grow."
     )
 
 

@@ -6,6 +6,7 @@ from strobe.core.report import frame
 from strobe.core.report.document import Columns, Document, Section, Table, figure, lift_columns, table, words
 from strobe.core.report.frame import Plots
 from strobe.core.results import units
+from strobe.core.results.numerals import points
 from strobe.evaluate import page_rates as rates
 from strobe.evaluate.results import Judged, JudgedOnTask, JudgedRun
 
@@ -17,7 +18,7 @@ def outline(judged: Judged, _depth: int | None = None) -> Document:
         sections.append(Section("tasks", "Task by task", _tasks(judged), [rates.TASKS], detail=True))
     return frame.document(
         judged,
-        [*(_answer(judged, run) for run in judged.runs), judged.pairing],
+        answers(judged),
         sections,
         kind="evaluate --results",
         facts=[(run.name, run.file) for run in judged.runs],
@@ -30,15 +31,48 @@ def plots(judged: Judged, _depth: int | None = None) -> Plots:
     return {"runs": [rates.success_plot(seen)]}
 
 
-def _answer(judged: Judged, run: JudgedRun) -> str:
-    on, name = run.together, run.name
-    rate = f"{on.success.successes} of {units.count(on.success.episodes, 'episode')} ({units.percent(on.success.rate)})"
-    judgement = rates.judge_in_words(on, judged.margin)
-    if judgement is None:
-        return f"{name} succeeds in {rate}."
-    difference, verdict = judgement
-    by_task = ", task by task" if on.unpaired is not None and on.unpaired.by_task else ""
-    return f"{name} succeeds in {rate}: {verdict}, difference {difference} points (95 %{by_task})."
+def answers(judged: Judged) -> list[str]:
+    """Return which run succeeds more often than the first, the figures of each, and whether they are in pairs."""
+    first, *others = judged.runs
+    described = [_describe_run(judged, run) for run in others]
+    names = [(run.name, run.together) for run in judged.runs]
+    if not others:
+        return [f"{first.name} succeeds in {_rate(first)}.", f"Success rate {rates.rate(first.together.success)}."]
+    head = [_decision(judged, first, run) for run in others]
+    return [head[0], described[0], *head[1:], *described[1:], *rates.reward_disagrees(names), judged.pairing]
+
+
+def _rate(run: JudgedRun) -> str:
+    success = run.together.success
+    return f"{success.successes} of {units.count(success.episodes, 'episode')}"
+
+
+def _decision(judged: Judged, first: JudgedRun, run: JudgedRun) -> str:
+    paired, unpaired = run.together.paired, run.together.unpaired
+    kind = paired.decision.kind if paired is not None else unpaired.kind if unpaired is not None else "undecided"
+    if kind in ("worse", "better"):
+        return f"{run.name} succeeds {'less' if kind == 'worse' else 'more'} often than {first.name}."
+    if kind == "undecided":
+        return f"Inconclusive: these episodes do not separate {run.name} from {first.name}."
+    return f"{run.name} loses at most {points(judged.margin)} of success vs {first.name}."
+
+
+def _describe_run(judged: Judged, run: JudgedRun) -> str:
+    first, on = judged.runs[0], run.together
+    paired, unpaired = on.paired, on.unpaired
+    value, interval = (
+        (paired.difference, paired.decision.interval)
+        if paired is not None
+        else (unpaired.difference, unpaired.interval)
+        if unpaired is not None
+        else (0.0, None)
+    )
+    difference = f", {rates.whole_points(value, interval)}" if interval is not None else ""
+    how = "pairs" if judged.paired else "task by task" if unpaired is not None and unpaired.by_task else "not in pairs"
+    return (
+        f"{rates.share(on.success)} vs {rates.share(first.together.success)} success, {_rate(run)} vs {_rate(first)}"
+        f"{difference} (95 % CI, {how})."
+    )
 
 
 def _columns(judged: Judged) -> Columns[JudgedOnTask]:

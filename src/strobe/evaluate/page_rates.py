@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -10,17 +11,16 @@ from strobe.core.report.charts import Place, Plot, Trace
 from strobe.core.report.document import Columns, figure, words
 from strobe.core.results import units
 from strobe.core.results.data import Interval
-from strobe.core.results.numerals import points
-from strobe.evaluate.pairs import SuccessRate, verdict_in_words
+from strobe.evaluate.pairs import PairedRates, SuccessRate, verdict_in_words
 from strobe.evaluate.results import JudgedOnTask, VariantOnTask
 
 AXIS = charts.axis("success (%)", range=[-4, 104])
-BARS = "Bars are the exact 95 % intervals of the success rates."
+BARS = "Bars: exact 95 % intervals of the success rates."
 OF = "%{customdata[0]} of %{customdata[1]}<extra>%{fullData.name}</extra>"  # successes of episodes
 
 
 def joint_confidence_sentence(verdicts: int) -> str:
-    """Return how sure several verdicts on success are together, as a sentence; '' if there is one."""
+    """Return how sure several verdicts on success are together, as a sentence; empty for one alone."""
     if verdicts < 2:
         return ""
     together = min(100, 5 * verdicts)
@@ -61,17 +61,80 @@ def columns(margin: float) -> Columns[VariantOnTask | JudgedOnTask]:
 
     return [
         figure("Episodes", lambda on: on.success.episodes, str),
-        figure("Success (95 % interval)", lambda on: on.success, rate),
+        figure("Success (95 % CI)", lambda on: on.success, rate),
         figure("Reward (mean)", lambda on: on.reward, units.number),
-        figure("Difference, points (interval)", verdict_part(0), str),
+        figure("Difference, points (CI)", verdict_part(0), str),
         words("Verdict", verdict_part(1)),
     ]
 
 
-def possible_loss(on: VariantOnTask) -> str:
-    """Return the loss that episodes do not exclude, as a clause; '' if there is none, or nothing to lose against."""
-    lost = -on.paired.decision.interval.low if on.paired is not None else 0.0
-    return f"; a loss of up to {points(lost)} is not excluded" if lost > 0 else ""
+def share(success: SuccessRate) -> str:
+    """Return a rate in whole percent: '47 %'."""
+    return f"{100 * success.rate:.0f} %"
+
+
+def whole_points(value: float, interval: Interval) -> str:
+    """Return a difference of rates in whole points, with its interval: '−53 points [−87, −5]'."""
+    shown, low, high = (
+        units.format_signed(100 * each, 0 if abs(each) >= 0.01 or not each else 1)
+        for each in (value, interval.low, interval.high)
+    )
+    return f"{shown} points [{low}, {high}]"
+
+
+def stopped_early(paired: PairedRates, planned: int) -> str:
+    """Return that a verdict came before the planned pairs, as a clause; '' if it did not."""
+    return "; stopped early, decided" if paired.decision.kind != "undecided" and paired.pairs < planned else ""
+
+
+def join_names(names: Sequence[str]) -> str:
+    """Return names in a row: 'a, b and c'."""
+    return f"{', '.join(names[:-1])} and {names[-1]}" if len(names) > 1 else "".join(names)
+
+
+def reward_disagrees(names: Sequence[tuple[str, VariantOnTask | JudgedOnTask]]) -> list[str]:
+    """Return a sentence on each variant whose mean reward says the opposite of its success."""
+    (_, first), *others = names
+    sentences = []
+    for name, on in others:
+        judged = on.paired.decision.kind if on.paired is not None else None
+        if judged is None and isinstance(on, JudgedOnTask) and on.unpaired is not None:
+            judged = on.unpaired.kind
+        if first.reward is None or on.reward is None or judged not in ("worse", "better"):
+            continue
+        if (on.reward > first.reward) is (judged == "worse") and on.reward != first.reward:
+            rewards = f"{units.number(on.reward, 3)} vs {units.number(first.reward, 3)}"
+            more, less = ("higher", "less") if judged == "worse" else ("lower", "more")
+            sentences.append(
+                f"Reward and success disagree: the mean reward of {name} is {more} ({rewards}), and it succeeds {less} "
+                "often. Success decides."
+            )
+    return sentences
+
+
+def next_command(argv: Sequence[str], *, command: str | None = None, keep: Sequence[str] = (), **flags: object) -> str:
+    """Return a line with the command to run next: the one that was run, with these ``flags``.
+
+    Args:
+        command: runs in its place; of the flags only those that begin with one of ``keep`` go with it.
+    """
+    given: list[list[str]] = []
+    for word in argv[2:]:
+        if word.startswith("--") or not given:
+            given.append([word])
+        else:
+            given[-1].append(word)
+    named, kept = {f"--{name}" for name in flags}, tuple(f"--{name}" for name in keep)
+    words = [
+        word
+        for group in given
+        if group[0].split("=", 1)[0] not in named and (command is None or group[0].startswith(kept))
+        for word in group
+    ]
+    more = [f"--{name}={value}" for name, value in flags.items()]
+    if command is None and len(argv) < 2:
+        return f"Next: the same command with {shlex.join(more)}"
+    return "Next: " + shlex.join(["strobe", command or argv[1], *words, *more])
 
 
 def success_points(

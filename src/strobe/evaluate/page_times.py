@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from strobe.core.report import charts
 from strobe.core.report.charts import Plot
@@ -10,9 +10,17 @@ from strobe.core.report.document import Column, Columns, Row, Section, Table, fi
 from strobe.core.report.frame import Plots
 from strobe.core.results import units
 from strobe.core.results.data import Interval
-from strobe.core.results.numerals import significant
+from strobe.core.results.numerals import points, significant
 from strobe.evaluate import page_rates as rates
-from strobe.evaluate.pairs import OLDER, PairedTimes, TimeToTask, mean_in_words, time_in_words, verdict_in_words
+from strobe.evaluate.pairs import (
+    OLDER,
+    Decided,
+    PairedTimes,
+    TimeToTask,
+    mean_in_words,
+    time_in_words,
+    verdict_in_words,
+)
 from strobe.evaluate.results import ChunkTimes, EvaluatedVariant, EvaluateResult, Timing
 
 TIME = "time"
@@ -26,19 +34,22 @@ def time_answers(result: EvaluateResult) -> list[str]:
     return [sentence for variant in result.variants if (sentence := _sentence(result, variant))]
 
 
-def _sentence(result: EvaluateResult, variant: EvaluatedVariant) -> str:
+def _sentence(result: EvaluateResult, variant: EvaluatedVariant) -> str | None:
     if variant.time is None:
-        reason = variant.time_not_judged
-        return f"{variant.name}: its time to task is not judged: {reason}." if reason else ""
+        return (
+            f"{variant.name}: time to task is not judged: {variant.time_not_judged}."
+            if variant.time_not_judged
+            else None
+        )
     if variant.time.paired is None:
-        return f"{variant.name}: the task is done after {_mean_seconds_text(variant.time)}."
-    said = f"it {time_in_words(variant.time.paired)}{_despite(variant)}"
-    paired = variant.together.paired
-    if paired is None or paired.decision.kind == "undecided":
-        return f"{variant.name}: its success is undecided. In time, {said}."
-    if paired.decision.kind == "worse":
-        return f"{variant.name}: it succeeds less. In time, {said}."
-    return f"{variant.name}: it is {verdict_in_words(paired.decision.kind, result.margin)}, and {said}."
+        return f"{variant.name}: the task takes {_mean_seconds_text(variant.time)}."
+    time = f"{time_in_words(variant.time.paired)}{_despite(variant)}"
+    kind = _kind(variant)
+    if kind is None or kind == "undecided":
+        return f"{variant.name}: success is undecided, and it {time}."
+    if kind == "worse":
+        return f"{variant.name}: it succeeds less often, and it {time}."
+    return f"{variant.name}: it is {verdict_in_words(kind, result.margin)}, and it {time}."
 
 
 def _mean_seconds_text(time: TimeToTask) -> str:
@@ -63,14 +74,14 @@ def time_section(result: EvaluateResult) -> Section:
     """Return the times of each variant, with the verdict; what is not judged is named with the reason."""
     known = [(variant, variant.time) for variant in result.variants if variant.time is not None]
     reasons = [(of.name, of.time_not_judged or OLDER) for of in result.variants if of.time is None]
-    text = [f"{name}: not judged, since {reason}." for name, reason in reasons]
+    text = [f"{name}: not judged, because {reason}." for name, reason in reasons]
     if not known:
         return Section(TIME, "Time to task", None, text)
     rows = table(known, _TIMES, kind=lambda pair: "whole" if pair[0] is result.variants[0] else "part")
     return Section(TIME, "Time to task", rows.drop_empty_columns(), [_describe_times(result), *text])
 
 
-def _times_as_soon(paired: PairedTimes) -> str:
+def _speed_ratio(paired: PairedTimes) -> str:
     ends = ("∞" if end is None else significant(end) for end in (paired.low, paired.high))
     return f"{'–' if paired.ratio is None else significant(paired.ratio)} [{', '.join(ends)}]"
 
@@ -79,11 +90,11 @@ _TIMES: Columns[tuple[EvaluatedVariant, TimeToTask]] = [
     words("Variant", lambda pair: pair[0].name),
     figure("Done", lambda pair: f"{pair[1].done} of {pair[1].episodes}", str),
     figure("Mean of successes (s)", lambda pair: pair[1].mean_done_s, units.number),
-    figure("Half are done (s)", lambda pair: pair[1].middle_s, units.number),
+    figure("Half done (s)", lambda pair: pair[1].middle_s, units.number),
     figure("Mean of all starts (s)", lambda pair: pair[1].mean_s, units.number),
-    figure("Sooner, later (pairs)", lambda pair: pair[1].paired, lambda paired: f"{paired.sooner}, {paired.later}"),
-    figure("Times as soon (interval)", lambda pair: pair[1].paired, _times_as_soon),
-    figure("Means, × (interval)", lambda pair: pair[1].paired, lambda paired: mean_in_words(paired).replace(" ×", "")),
+    figure("Pairs sooner, later", lambda pair: pair[1].paired, lambda paired: f"{paired.sooner}, {paired.later}"),
+    figure("Speed ratio (CI)", lambda pair: pair[1].paired, _speed_ratio),
+    figure("Ratio of means (CI)", lambda pair: pair[1].paired, lambda paired: mean_in_words(paired).replace(" ×", "")),
     words("Verdict", lambda pair: pair[1].paired and pair[1].paired.kind),
 ]
 
@@ -101,29 +112,29 @@ def _describe_times(result: EvaluateResult) -> str:
     if paired is None:
         return text
     return (
-        f"{text} Times as soon: the first variant's time divided by this variant's in the same pair, the middle pair "
-        "of those in which one of the two did the task; failing is later than any success. The verdict rests on its "
-        f"{100 * paired.level:.3g} % interval, which holds at every number of pairs at once. Means: the ratio of the "
-        "means over all starts, a failure counted as the limit, with such an interval too; it needs more pairs, since "
-        "a rare failure could outweigh a gain."
+        f"{text} Speed ratio: the first variant's time ÷ this variant's, in the median pair of those in which one of "
+        "the two did the task; failing is later than any success. A dash: in the median pair only one of the two did "
+        f"it. The verdict rests on its {100 * paired.level:.3g} % interval, which holds at every number of pairs at "
+        "once. Ratio of means: over all starts, a failure counted as the limit, with such an interval too; it needs "
+        "more pairs, because a rare failure could outweigh a gain."
     )
 
 
 def time_plots(result: EvaluateResult) -> Plots:
-    """Return the survival curves: the share of episodes that are not done yet, against time."""
-    caption = "Kaplan and Meier's estimate. A curve ends above 0 by the share of episodes that never do the task."
+    """Return the survival curves: the share of unfinished episodes, against time."""
+    caption = "Kaplan-Meier estimate. A curve ends above 0 by the share of episodes that never do the task."
     drawn = survival_plot([(variant.name, variant.time) for variant in result.variants], "episodes", caption)
     return {TIME: [drawn]} if drawn is not None else {}
 
 
 def survival_plot(times: Sequence[tuple[str, TimeToTask | None]], what: str, caption: str) -> Plot | None:
-    """Return the share that is not done yet, against time; None if no time is known.
+    """Return the share that is unfinished, against time; None if no time is known.
 
     Args:
         times: name → its times, in an order that sets the colours.
         what: is played, in words: 'episodes'.
     """
-    hover = "%{y:.3~g} % not done after %{x:.4~g} s<extra>%{fullData.name}</extra>"
+    hover = "%{y:.3~g} % unfinished after %{x:.4~g} s<extra>%{fullData.name}</extra>"
     traces = []
     for index, (name, time) in enumerate(times):
         if time is not None:
@@ -131,9 +142,9 @@ def survival_plot(times: Sequence[tuple[str, TimeToTask | None]], what: str, cap
             traces.append(charts.line(name, time.at_s, shares, charts.colour(index), hover, style={"shape": "hv"}))
     if not traces:
         return None
-    y = charts.axis(f"{what} not done yet (%)", range=[-4, 104])
+    y = charts.axis(f"unfinished {what} (%)", range=[-4, 104])
     layout = charts.layout(380, charts.from_zero("seconds from the start"), y, showlegend=len(traces) > 1)
-    return Plot("Not done yet, against time", caption, traces, layout)
+    return Plot("Kaplan-Meier: still unfinished", caption, traces, layout)
 
 
 def smoothness(result: EvaluateResult) -> Section:
@@ -142,15 +153,15 @@ def smoothness(result: EvaluateResult) -> Section:
     rows, text = [], [_describe_motion(rate is not None)]
     for variant in result.variants:
         if (moved := variant.motion) is None:
-            text.append(f"{variant.name}: not judged, since its actions were not saved or are not finite.")
+            text.append(f"{variant.name}: not judged, because its actions were not saved or are not finite.")
             continue
         jump = moved.seam / moved.within if moved.seam is not None and moved.within else None
         jerk = None if moved.jerk is None else moved.jerk * (1 if rate is None else rate)
         figures = (variant.path_ratio, moved.path, moved.within, moved.seam, jump, jerk)
         rows.append(Row([variant.name, *(units.number(value, 3) for value in figures)]))
-    titles = "<Variant | Path ÷ first's | Path per tick | Step within a chunk | Step to a new chunk | Seam ÷ step"
+    titles = "<Variant | Path ratio | Path per tick | Step in a chunk | Step to a new one | Chunk discontinuity"
     columns = heads(titles, "Jerk (per s³)" if rate is not None else "Jerk per tick³")
-    return Section("motion", "How smooth the actions are", Table(columns, rows).drop_empty_columns(), text)
+    return Section("motion", "Smoothness of the actions", Table(columns, rows).drop_empty_columns(), text)
 
 
 def _describe_motion(in_seconds: bool) -> str:
@@ -158,10 +169,10 @@ def _describe_motion(in_seconds: bool) -> str:
     return (
         "Means over the episodes, in the actions' own units, Euclidean over their dimensions: the distance of an "
         "action to the action before it, and the jerk: the third difference of the executed actions (root mean "
-        f"square), {unit}. Seam ÷ step: the mean step to a new chunk over the mean step within one. Path ÷ first's: "
-        "the length of the path of the actions over that of the first variant, on the starts where both succeeded. "
-        "A policy that has done its task rests, so compare these figures together with the success. A dash is not "
-        "judged: no chunk was seen to begin, or no start was done by both."
+        f"square), {unit}. Chunk discontinuity: the mean step to a new chunk ÷ the mean step within one. Path ratio: "
+        "the length of the path of the actions ÷ that of the first variant, on the starts where both succeeded. A "
+        "policy that has done its task rests, so compare these figures together with the success. A dash is not "
+        "judged: no chunk was found to begin, or no start was done by both."
     )
 
 
@@ -170,18 +181,18 @@ Group = tuple[str, str]  # variant, engine
 
 
 def latency_columns(result: EvaluateResult) -> Columns[EvaluatedVariant]:
-    """Return the columns of a variant's latency in the table of variants."""
+    """Return the columns of latency in the table of variants."""
     if _is_measured_apart(result):
         own: Columns[EvaluatedVariant] = [
             figure("ms per chunk", lambda variant: variant.chunk and variant.chunk.ms.median, units.rate),
             figure("Chunks (Hz)", lambda variant: variant.chunk and variant.chunk.hz, units.rate),
-            figure("Times as fast", lambda variant: variant.chunk and variant.chunk.times, units.figures(3)),
+            figure("Speed (×)", lambda variant: variant.chunk and variant.chunk.times, units.figures(3)),
         ]
     else:
         own = [
             figure("ms per call", lambda variant: variant.calls.median_ms, units.rate),
             figure("Calls (Hz)", lambda variant: variant.calls.hz, units.rate),
-            figure("Times as fast", lambda variant: variant.times, units.figures(3)),
+            figure("Speed (×)", lambda variant: variant.times, units.figures(3)),
         ]
     return [
         *own,
@@ -207,10 +218,10 @@ def _ms_per_action(variant: EvaluatedVariant) -> float | None:
 def describe_latency(result: EvaluateResult) -> str:
     """Return a sentence on the latency in the table of variants."""
     if _is_measured_apart(result):
-        own = "The latency is that of a chunk, measured outside the episodes. A table below shows its parts."
+        own = "The latency is that of a chunk, measured outside the episodes; a table below shows its parts."
     else:
         own = "Calls of the policy are timed one observation at a time; the first ones count."
-    return f"{own} ms per action: the policy's time in the episodes over the actions that they executed."
+    return f"{own} ms per action: the policy's time in the episodes ÷ the executed actions."
 
 
 def latency_clause(variant: EvaluatedVariant) -> str:
@@ -244,7 +255,7 @@ def chunk_section(result: EvaluateResult) -> Section:
     measured = [(variant, variant.chunk) for variant in result.variants if variant.chunk is not None]
     names = list(dict.fromkeys(name for _, chunk in measured for name in chunk.parts))
     level = next((100 * ends.level for _, chunk in measured if (ends := chunk.times_interval)), 99)
-    titles = ["ms per chunk (95 %)", "Chunks (Hz)", f"Times as fast ({level:.3g} %)", *names]
+    titles = ["ms per chunk (95 % CI)", "Chunks (Hz)", f"Speed, × ({level:.3g} % CI)", *names]
     rows = []
     for number, (variant, chunk) in enumerate(measured):
         median = units.rate(chunk.ms.median)
@@ -275,53 +286,104 @@ def _ends(interval: Interval | None) -> str:
 
 
 def is_timed(result: EvaluateResult) -> bool:
-    """Return whether its episodes were true to time."""
+    """Return whether its episodes were played with a clock that goes on during calls."""
     return any(variant.timing is not None for variant in result.variants)
 
 
 def timed_answers(result: EvaluateResult) -> list[str]:
-    """Return the success of each row with its verdict, and the longest latency not shown to cost success."""
+    """Return what latency costs: the decision, its figures, the next command, then each engine's longest latency."""
+    by_setting = groups(result)
+    if len(by_setting) > 1:
+        return _compare_settings(result, by_setting)
     first, *others = result.variants
-    episodes = f"{units.count(first.together.success.episodes, 'episode')} of {result.environment}"
-    sentences = [f"{result.subject.name}, {_succeeds(first)} in {episodes}."]
-    for variant in others:
-        paired = variant.together.paired
-        assert paired is not None  # of all but the first
-        decided = f" (decided at {units.count(paired.decision.pairs or 0, 'pair')})" if paired.decision.pairs else ""
-        if paired.decision.kind == "undecided":
-            span = rates.difference(paired.difference, paired.decision.interval)
-            decided = f" after {units.count(paired.pairs, 'pair')} (difference {span} points)"
-        sentences.append(f"{_succeeds(variant)}: {verdict_in_words(paired.decision.kind, result.margin)}{decided}.")
-    if any(variant.together.success.successes for variant in result.variants):
-        sentences += _longest(result)
-    return sentences
+    if not others:
+        success = first.together.success
+        return [
+            f"{result.subject.name} succeeds in {success.successes} of {units.count(success.episodes, 'episode')}.",
+            f"Success rate {rates.rate(success)} in {result.environment}, {first.name}.",
+        ]
+    rows = next(iter(by_setting.values()))
+    worse, undecided = (next((row for row in rows if _kind(row[0]) == kind), None) for kind in ("worse", "undecided"))
+    variant, timing = worse or undecided or rows[-1]
+    latency, before = _latency(timing), rates.share(first.together.success)
+    if worse is not None:
+        head = f"{latency} of latency cuts success from {before} to {rates.share(variant.together.success)}."
+    elif undecided is not None:
+        head = f"Inconclusive: what {latency} of latency costs is not decided."
+    else:
+        head = f"{latency} of latency costs at most {points(result.margin)} of success."
+    tested = rates.join_names([_latency(each).removesuffix(" ms") for _, each in rows])
+    sentences = [head, f"{_paired_in_words(result, variant)} {tested} ms were tested."]
+    if worse is not None:
+        keep, at = ("policy.", "env.", "rename_map"), f"{timing.imposed.median:g}"
+        sentences.append(rates.next_command(result.command, command="tune", keep=keep, latency=at))
+    elif undecided is not None:
+        sentences.append(rates.next_command(result.command, resume="RUN", episodes=2 * result.planned))
+    more = [each for each, _ in rows if each is not first and each is not variant]
+    return sentences + [f"{each.name}: {_verdict(result, each)}." for each in more]
 
 
-def _succeeds(variant: EvaluatedVariant) -> str:
-    return f"{variant.name}: {rates.rate(variant.together.success)}"
+def _latency(timing: Timing) -> str:
+    return f"{timing.imposed.median:.3g} ms"
 
 
-def _longest(result: EvaluateResult) -> list[str]:
-    """Return for each variant and engine with several latencies the longest before one that was shown to be worse."""
-    sentences = []
-    for (variant, engine), rows in groups(result).items():
-        if len(rows) < 2:
-            continue
+def _kind(variant: EvaluatedVariant) -> Decided | None:
+    paired = variant.together.paired
+    return None if paired is None else paired.decision.kind
+
+
+def _paired_in_words(result: EvaluateResult, variant: EvaluatedVariant) -> str:
+    paired = variant.together.paired
+    assert paired is not None  # of all but the first
+    difference = rates.whole_points(paired.difference, paired.decision.interval)
+    early = rates.stopped_early(paired, result.planned)
+    return f"{units.count(paired.pairs, 'paired episode')}, difference {difference}{early}."
+
+
+def _verdict(result: EvaluateResult, variant: EvaluatedVariant) -> str:
+    paired = variant.together.paired
+    assert paired is not None  # of all but the first
+    difference = rates.whole_points(paired.difference, paired.decision.interval)
+    verdict = verdict_in_words(paired.decision.kind, result.margin)
+    return f"{rates.share(variant.together.success)} success, {verdict}, {difference}"
+
+
+def _compare_settings(
+    result: EvaluateResult, by_setting: dict[Group, list[tuple[EvaluatedVariant, Timing]]]
+) -> list[str]:
+    """Return which engine or variant tolerates the longest latency: each one before the first that is worse."""
+    tolerated: dict[str, Timing | None] = {}
+    for group, rows in by_setting.items():
         held = None
-        for evaluated, _ in rows:
-            paired = evaluated.together.paired
-            if paired is not None and paired.decision.kind == "worse":
+        for variant, timing in rows:
+            if _kind(variant) in ("worse", "undecided"):
                 break
-            held = evaluated
-        name = f"{variant}, {engine}"
-        if held is None:
-            sentences.append(f"{name}: every latency that was tried is worse.")
-        elif held.timing is not None:
-            longest = f"{held.timing.latency} is the longest latency not shown to be worse"
-            sentences.append(
-                f"{name}: {longest}{' (none was)' if held is rows[-1][0] else ''}{rates.possible_loss(held.together)}."
-            )
-    return sentences
+            held = timing
+        tolerated[_group_name(group, by_setting)] = held
+    known = {name: timing for name, timing in tolerated.items() if timing is not None}
+    first, *others = result.variants
+    pairs = units.count(max(v.together.paired.pairs for v in others if v.together.paired), "paired episode")
+    ranked = sorted(known, key=lambda name: -known[name].imposed.median)
+    if not any(known[name].imposed.median for name in ranked):
+        undecided = any(_kind(variant) == "undecided" for variant in others)
+        head = "Inconclusive: no setting is shown to tolerate latency." if undecided else "Every latency costs success."
+    elif len(ranked) > 1 and known[ranked[0]].imposed.median == known[ranked[-1]].imposed.median:
+        head = f"{rates.join_names(ranked)} tolerate {_latency(known[ranked[0]])} of latency."
+    else:
+        then = f", {ranked[1]} {_latency(known[ranked[1]])}" if len(tolerated) == 2 and len(ranked) == 2 else ""
+        head = f"{ranked[0]} tolerates {_latency(known[ranked[0]])} of latency{then}."
+    reference = f"{rates.share(first.together.success)} success of {first.name}"
+    sentences = [head, f"Up to {pairs} vs the {reference}; a loss up to {points(result.margin)} is tolerated."]
+    if any(_kind(variant) == "undecided" for variant in others):
+        sentences.append(rates.next_command(result.command, resume="RUN", episodes=2 * result.planned))
+    return sentences + [f"{each.name}: {_verdict(result, each)}." for each in others]
+
+
+def _group_name(group: Group, groups: Collection[Group]) -> str:
+    """Return the engine where all variants are one, the variant where all engines are, else both."""
+    variants, engines = ({each[place] for each in groups} for place in (0, 1))
+    name = group[1] if len(variants) == 1 else group[0] if len(engines) == 1 else ", ".join(group)
+    return f"`{name}`" if "," in name else name
 
 
 def groups(result: EvaluateResult) -> dict[Group, list[tuple[EvaluatedVariant, Timing]]]:
@@ -338,7 +400,7 @@ def timed_section(result: EvaluateResult) -> Section:
     """Return the loop's figures of each row."""
     timed = [(variant, variant.timing) for variant in result.variants if variant.timing is not None]
     rows = table(timed, _TIMED, kind=lambda pair: "whole" if pair[0] is result.variants[0] else "part")
-    return Section(REALTIME, "True to time", rows.drop_empty_columns(), [_describe_timing(result)])
+    return Section(REALTIME, "Timing fidelity", rows.drop_empty_columns(), [_describe_timing(result)])
 
 
 def _ms(value: float) -> str | None:
@@ -353,7 +415,7 @@ _TIMED: Columns[tuple[EvaluatedVariant, Timing]] = [
     figure("Lost actions", lambda pair: pair[1].lost),
     figure("Age, median (ms)", lambda pair: pair[1].age and pair[1].age.median, _ms),
     figure(f"{units.P_TAIL} (ms)", lambda pair: pair[1].age and pair[1].age.quantile(units.TAIL), _ms),
-    figure("Jumps ÷ steps", lambda pair: pair[1].jump_ratio, units.figures(2)),
+    figure("Chunk discontinuity", lambda pair: pair[1].jump_ratio, units.figures(2)),
 ]
 
 
@@ -364,8 +426,8 @@ def _describe_timing(result: EvaluateResult) -> str:
         "second of a virtual clock, around LeRobot's own inference engines. Latency: as imposed on the "
         "clock. A tick without an action takes no new action from the policy. An action is lost if the next action "
         "follows before the simulator takes it: after a call that lasts a tick or longer, the loop of "
-        "lerobot-rollout does not wait. Age: from an observation until an action of its chunk was sent. Jumps ÷ "
-        "steps: the median distance of actions from one chunk to the next, divided by the 95th percentile of the "
+        "lerobot-rollout does not wait. Age: from an observation until an action of its chunk was sent. Chunk "
+        "discontinuity: the median distance of actions from one chunk to the next ÷ the 95th percentile of the "
         "distances in a chunk."
     )
 
@@ -382,4 +444,4 @@ def timed_plots(result: EvaluateResult) -> Plots:
         traces.append(rates.success_points(f"{variant}, {engine}", at, successes, colour, hover, **drawn))
     x = charts.from_zero("latency of a call on the simulator's clock (median, ms)")
     layout = charts.layout(380, x, rates.AXIS, showlegend=True)
-    return {REALTIME: [Plot("Success against latency, true to time", rates.BARS, traces, layout)]}
+    return {REALTIME: [Plot("Success against latency", rates.BARS, traces, layout)]}

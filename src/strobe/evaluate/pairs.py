@@ -125,14 +125,11 @@ def time_in_words(paired: PairedTimes) -> str:
     apart = paired.low is None or paired.low > 1 or (paired.high is not None and paired.high < 1)
     if paired.kind == "not shown" and apart:
         middle, mean = f"{_times(paired.ratio)}{shown}", mean_in_words(paired)
-        return f"is not judged: most pairs ({middle}) and the mean over all starts ({mean}) say the opposite"
+        return f"is inconclusive in time: most pairs ({middle}) and the mean over all starts ({mean}) say the opposite"
     if paired.kind == "not shown":
-        return f"is not shown to finish sooner or later ({_times(paired.ratio)}{shown})"
-    if paired.ratio is None or paired.ratio == 0:
-        only = paired.pairs - paired.neither - paired.together
-        return (
-            f"finishes {paired.kind} (no ratio: the middle one of {only} starts is one that only one of the two does)"
-        )
+        return f"finishes neither sooner nor later as far as these pairs show ({_times(paired.ratio)}{shown})"
+    if paired.ratio is None or paired.ratio == 0:  # the median start succeeded under one setting only
+        return f"finishes {paired.kind}"
     if paired.kind == "sooner":
         return f"finishes {significant(paired.ratio)} × sooner{shown}"
     ends = (None if paired.high == 0 else _inverse(paired.high), _inverse(paired.low))
@@ -145,7 +142,7 @@ def mean_in_words(paired: PairedTimes) -> str:
 
 
 def _times(ratio: float | None) -> str:
-    return "no ratio" if ratio is None else f"{significant(ratio)} ×"
+    return "no median ratio" if ratio is None else f"{significant(ratio)} ×"
 
 
 def _inverse(ratio: float | None) -> float | None:
@@ -207,6 +204,6 @@ class PairedEpisodes(Data):
     reward_interval: Interval | None = Field(description="interval of `reward`; None with fewer than six pairs")
     reward_least: Finite | None = Field(default=None, description="smallest difference of reward that counts as one")
     time: PairedTimes | None = Field(default=None, description="time until the task is done; None: not judged")
-    time_not_judged: str = Field(default="", description="why there is no `time`, in words; '' in older answers")
-    broken: str = Field(default="", description="evidence against the candidate, in words; '' if there is none")
+    time_not_judged: str | None = Field(default=None, description="why there is no `time`")
+    broken: str = Field(default="", description="evidence against the candidate; else empty")
     sentence: str = Field(description="the verdict in words, with its numbers")

@@ -97,7 +97,7 @@ class CallTimes(Data):
     median_ms: Finite
     p95_ms: Finite
     hz: Finite = Field(description="calls per second at the median")
-    beside: int = Field(default=0, description="maximum number of other processes that played episodes meanwhile")
+    concurrent: int = Field(default=0, description="maximum number of other processes that played episodes meanwhile")
 
     def quantile_ms(self, share: float) -> float | None:
         """Return the milliseconds that a ``share`` of the calls does not exceed; None for one that is not saved."""
@@ -134,7 +134,7 @@ class EvaluatedVariant(Data):
     timing: Timing | None = Field(default=None, description="timing of the episodes played in real time")
     motion: Motion | None = Field(default=None, description="smoothness of the actions, mean over the episodes")
     time: TimeToTask | None = Field(default=None, description="time until the task is done; None: not judged")
-    time_not_judged: str = Field(default="", description="why there is no `time`, in words; '' in older answers")
+    time_not_judged: str | None = Field(default=None, description="why there is no `time`")
     path_ratio: Finite | None = Field(
         default=None, description="its path of actions ÷ the first variant's, where both succeeded; None: not judged"
     )
@@ -148,12 +148,12 @@ class PlayedCheckpoint(Data):
     path: str = Field(description="folder or Hub id")
     policy: str = Field(description="type of the policy")
     starts: int = Field(description="number of complete starts played, over all tasks")
-    by: str = Field(
-        default="", description="checkpoint shown to succeed more often, which eliminated this one; '': it remains"
+    by: str | None = Field(
+        default=None, description="checkpoint shown to succeed more often, which eliminated this one; None: it remains"
     )
     rates: PairedRates | None = Field(default=None, description="None for the best one, or with no complete start")
     times: PairedTimes | None = Field(default=None, description="against the best one; None: itself, or not judged")
-    times_not_judged: str = Field(default="", description="why `times` is missing, in words")
+    times_not_judged: str | None = Field(default=None, description="why `times` is missing")
 
 
 class Elimination(Data):
@@ -187,7 +187,7 @@ class EvaluateResult(Result):
     fps: Finite | None = Field(default=None, description="control ticks per second; None in older answers")
     planned: int = Field(description="episodes requested for each variant, over all tasks")
     margin: Finite = Field(description="non-inferiority margin (loss of success rate), stated beforehand")
-    foresight: str = Field(default="", description="what the planned number can decide, computed before the start")
+    foresight: str | None = Field(default=None, description="the verdicts within reach of the planned number")
     variants: list[EvaluatedVariant] = Field(
         default_factory=list, description="variants that were played, the baseline first"
     )

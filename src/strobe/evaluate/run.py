@@ -130,7 +130,7 @@ def combine_with_timings(candidates: Sequence[Candidate], timings: Sequence[Requ
 
 
 def require_applies(candidate: Candidate, subject: PolicySubject) -> None:
-    """Put a candidate on ``subject``, and take it off again. Raises UserError if it does not apply."""
+    """Apply a candidate to ``subject``, and revert it. Raises UserError if it does not apply."""
     try:
         candidate.variant.apply(subject)()
     except UserError as error:
@@ -190,17 +190,17 @@ def begin(kind: type[R], subject: PolicySubject, title: str, session: Session, *
 
 def note_how_it_was_played(result: EvaluateResult, episodes: Episodes) -> None:
     """Note how many processes played ``episodes`` side by side, and on which nodes."""
-    if others := max(row.calls.beside for row in result.variants):
+    if others := max(row.calls.concurrent for row in result.variants):
         result.notes.append(
-            f"calls, simulator and rendering were timed beside up to {others} other process{'es' * (others > 1)} that "
-            "played episodes: their times are longer than undisturbed ones"
+            f"calls, simulator and rendering were timed while up to {others} other process{'es' * (others > 1)} played "
+            "episodes: their times are longer than undisturbed ones"
         )
     nodes = Counter(line.node for line in episodes.values())
     if set(nodes) != {""}:
         counts = ", ".join(f"{name or 'this machine'} {count}" for name, count in sorted(nodes.items()))
         result.notes.append(
             f"episodes by the nodes that played them: {counts}; calls, simulator and rendering were timed there, and "
-            "compare only where the nodes are alike; a chunk's latency outside the episodes was measured here"
+            "compare only if the nodes are alike; a chunk's latency outside the episodes was measured here"
         )
 
 

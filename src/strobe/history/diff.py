@@ -94,24 +94,24 @@ def _gate_change(m: MeasurementChange, allowed: float, status: str) -> Gated:
 
     verdict, widest = m.verdict, exclusion_limit(allowed)
     samples, high = [len(m.before.values), len(m.after.values)], verdict.interval.high - 1
-    seen = f"seen: {units.change(verdict.ratio)}"
+    seen = f"measured: {units.change(verdict.ratio)}"
     if m.unlike:
         return Gated("not judged", m.name, f"the runs measured different work: {'; '.join(m.unlike)}; {seen}")
     if verdict.kind == "slower" and verdict.ratio > 1 + allowed:
         return Gated("broken", m.name, verdict.in_words)
     if min(samples) < FEWEST_PAIRS:
-        needed = f"{samples[0]} and {samples[1]} samples, and {FEWEST_PAIRS} of each are needed"
+        needed = f"needs {FEWEST_PAIRS} samples of each run, has {samples[0]} and {samples[1]}"
         return Gated("not judged", m.name, f"{needed}: give both runs more --iterations or --seconds; {seen}")
     if status == "failed" or m.before.values == m.after.values:
         why = "the run after failed" if status == "failed" else "both runs are the same one"
         return Gated("not judged", m.name, f"{why}; {seen}")
     if high <= widest:
         level = f"({100 * verdict.interval.level:.3g} %)"
-        return Gated("held", m.name, f"slower by at most {100 * max(high, 0.0):.1f} % {level}; {seen}")
+        return Gated("held", m.name, f"at most {100 * max(high, 0.0):.1f} % slower {level}; {seen}")
     return Gated(
         "not judged",
         m.name,
-        f"it may be slower by {100 * high:.1f} %, and {100 * widest:g} % must be excluded; {seen}. Give both runs more "
+        f"it may be up to {100 * high:.1f} % slower, and {100 * widest:g} % must be excluded; {seen}. Give both more "
         f"--seconds, or allow more: --fail-on-regression={math.ceil(100 * high)}",
     )
 
@@ -187,8 +187,8 @@ def _memory(old: Measurement, new: Measurement) -> list[MemoryChange]:
 
 
 def _notes(before: Result, after: Result) -> list[str]:
-    notes = ["The runs were made one after the other: a drift of the machine between them looks like a change. "
-             "`strobe compare` alternates and is surer."]  # fmt: skip
+    notes = ["The runs were made one after the other, so a drift of the machine between them looks like a change. "
+             "`strobe compare` alternates and is more reliable."]  # fmt: skip
     notes += _machine(before.machine, after.machine)
     if before.strobe_version != after.strobe_version:
         notes.append(f"strobe: {before.strobe_version} before, {after.strobe_version} after")

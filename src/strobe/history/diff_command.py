@@ -1,16 +1,24 @@
-"""strobe diff: what changed between two runs of the same study, with intervals?
+"""strobe diff: what changed between two runs of the same study?
 
-Exit code: 0. With --fail-on-regression it is 1 if a measurement is shown to be slower, and 3 if a measurement is not
-judged. A measurement is not judged if its samples are too few or too noisy to exclude a slow-down of 10 % (or of
-PERCENT, if that is more), if the runs measured different work, or if one of them lacks it. --allow-not-judged turns 3
-into 0.
+Compares each measurement and each of its parts in BEFORE and AFTER, with intervals, and names what else differs:
+settings, versions, machine. It runs nothing and takes a second.
+
+With --fail-on-regression it is a gate for CI: exit code 1 if a measurement is shown to be slower, and 3 if a
+measurement is inconclusive.
 
 Examples:
   strobe diff runs/2026-11-20_1803_breakdown_act runs/2026-11-21_0412_breakdown_act
+  strobe diff BEFORE AFTER --fail-on-regression=5     (a slow-down of more than 5 %)
+
+More:
+A measurement is not judged if its samples are too few or too noisy to exclude a slow-down of 10 % (or of PERCENT, if
+that is more), if the runs measured different work, or if one of them lacks it. --allow-not-judged turns exit code 3
+into 0.
+
+Further examples:
   strobe diff BEFORE AFTER --output changes.html
   strobe diff BEFORE AFTER --output-dir runs          (saved: `strobe report` shows it again)
   strobe diff BEFORE AFTER --fail-on-regression       (any slow-down that is shown)
-  strobe diff BEFORE AFTER --fail-on-regression=5     (one of more than 5 %)
 """
 
 from __future__ import annotations

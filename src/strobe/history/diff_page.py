@@ -18,6 +18,7 @@ from strobe.core.report.document import (
 from strobe.core.report.frame import Plots
 from strobe.core.report.measured import plot_sample_order, spread
 from strobe.core.results import units
+from strobe.core.results.comparison import Verdict
 from strobe.history.results import ComponentChange, Difference, MeasurementChange, RunLabel
 
 
@@ -27,12 +28,12 @@ def outline(difference: Difference, _depth: int | None = None) -> Document:
     sections = [Section("samples", "Both runs", _metrics(difference))]
     sections += [_parts(index, m) for index, m in enumerate(difference.measurements)]
     if difference.figures:
-        sections.insert(1, Section("figures", "Of both rollouts", _figures(difference)))
+        sections.insert(1, Section("figures", "Rollouts", _figures(difference)))
     if any(m.memory for m in difference.measurements):
         sections.append(Section("memory", "Memory", _memory(difference)))
     return frame.document(
         difference,
-        [_answer(m) for m in sorted(difference.measurements, key=_urgency)],
+        [line for m in sorted(difference.measurements, key=_urgency) for line in _answers(m)],
         sections,
         kind=f"diff of {difference.of}",
         banner=f"Interrupted: {' and '.join(early)} stopped before it was done." if early else None,
@@ -48,8 +49,24 @@ def _urgency(m: MeasurementChange) -> int:
     return ("slower", "faster", "no difference shown", "inconclusive").index(m.verdict.kind)
 
 
-def _answer(m: MeasurementChange) -> str:
-    return m.verdict.in_words if m.name in m.verdict.sentence else f"{m.name}: {m.verdict.in_words}"
+def _answers(m: MeasurementChange) -> list[str]:
+    """Return whether it became slower, and by how much."""
+    ratio, ends, level = m.verdict.ratio, m.verdict.interval, 100 * m.verdict.interval.level
+    by = f"{abs(100 * (ratio - 1)):.2g} %"
+    samples = f"{len(m.before.values):,} samples before, {len(m.after.values):,} after"
+    if m.verdict.kind in ("slower", "faster"):
+        head = f"{m.name} is {by} {m.verdict.kind} than before."
+    elif m.verdict.kind == "no difference shown" and m.verdict.within is not None:
+        head = f"{m.name} is as fast as before within {100 * m.verdict.within:.2g} %."
+    else:
+        head = f"Inconclusive: {m.name} may be slower or faster than before."
+    medians = f"{units.short_ms(m.before.summary.median)} → {units.short_ms(m.after.summary.median)} ms"
+    change = f"{medians}, {units.change(ratio)} {units.change_ends(ends)}"
+    return [head, f"{change} ({level:.3g} % CI), separate runs: {samples}."]
+
+
+def _kind(verdict: Verdict) -> str:
+    return verdict.kind if verdict.kind in ("faster", "slower") else "inconclusive"
 
 
 def _decimals(m: MeasurementChange) -> int:
@@ -60,14 +77,14 @@ def _metrics(difference: Difference) -> Table:
     rows = []
     for m in difference.measurements:
         decimals, grown = _decimals(m), m.after.summary.median - m.before.summary.median
-        cells = [m.name, m.verdict.kind, *(units.ms(of.summary.median, decimals) for of in (m.before, m.after))]
+        cells = [m.name, _kind(m.verdict), *(units.ms(of.summary.median, decimals) for of in (m.before, m.after))]
         cells += [
             units.format_signed(grown, decimals),
             units.change(m.verdict.ratio),
             units.change_span(m.verdict.interval),
         ]
         rows.append(Row([*cells, f"{len(m.before.values):,} + {len(m.after.values):,}"]))
-    titles = "<Measurement | <Verdict | Before (ms) | After (ms) | Difference (ms) | Change | Interval of it | Samples"
+    titles = "<Measurement | <Verdict | Before (ms) | After (ms) | Difference (ms) | Change | 99 % CI | Samples"
     return Table(heads(titles), rows)
 
 
@@ -90,16 +107,16 @@ _PARTS: Columns[ComponentChange] = [
     scaled_column("After (ms)", lambda c: c.after_ms),
     scaled_column("Difference (ms)", lambda c: (c.after_ms or 0.0) - (c.before_ms or 0.0), units.format_signed),
     figure("Change", lambda c: c.verdict and c.verdict.ratio, units.change),
-    figure("Interval of it", lambda c: c.verdict and c.verdict.interval, units.change_span),
+    figure("CI", lambda c: c.verdict and c.verdict.interval, units.change_span),
 ]
 
 
 def _parts(index: int, m: MeasurementChange) -> Section:
     title = f"Parts of {m.name} that changed"
     if not m.components:
-        text = f"None of {units.count(m.judged, 'part')} changed by more than chance would show."
+        text = f"No change of {units.count(m.judged, 'part')} is larger than chance explains."
         return Section(f"measurement-{index}", title, text=[text if m.judged else "Neither run has parts in common."])
-    text = f"{units.count(m.judged, 'part')} judged at once; the intervals are widened for that."
+    text = f"{units.count(m.judged, 'part')} judged at once, so the intervals are wider than those of one part."
     rows = table(m.components, _PARTS, _decimals(m)).drop_empty_columns()
     return Section(f"measurement-{index}", title, rows, [text])
 

@@ -16,7 +16,7 @@ from strobe.core.results import units
 from strobe.core.results.agreement import Outcome
 
 WIDEST = 0.10  # slow-down that an interval must exclude, at the least: 10 %
-WORDS: dict[Outcome, str] = {"broken": "regression", "not judged": "not judged", "held": "held"}
+WORDS: dict[Outcome, str] = {"broken": "regression", "not judged": "not judged", "held": "passed"}
 
 
 @dataclass(frozen=True)

@@ -1,8 +1,8 @@
 """History: how did the same measurement change from run to run, and where?
 
 Runs of the same settings (`comparable_runs.settings`) make a trend, in which each is judged against a reference
-(`strobe.history.trend`). Versions do not part a trend, since what they change is what a history shows: a run says which
-of them are not those of the run before.
+(`strobe.history.trend`). Versions do not part a trend, because what they change is what a history shows: a run says
+which of them are not those of the run before.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def history(runs: Sequence[Run], source: str, unread: Sequence[UnreadableRun] = 
     Args:
         source: where the runs are from, in words.
         unread: files there that are no readable run.
-        accept: the run whose times are the reference of its trends from then on; '' for none.
+        accept: the run whose times are the reference of its trends from then on; else empty.
 
     Raises:
         UserError: nothing was measured twice, or no run in a trend is called ``accept``.
@@ -235,7 +235,7 @@ def _trend(group: _Group, accept: str) -> Trend:
         elif points:  # what stands is not fixed by a run of too few samples
             point.standing, point.shown_in = points[-1].standing, points[-1].shown_in
         if after is not None and place == places[after]:
-            point.change, point.standing, point.shown_in = "accepted", None, ""
+            point.change, point.standing, point.shown_in = "accepted", None, None
         points.append(point)
     last = next((judgement for judgement in reversed(judged.values()) if judgement is not None), None)
     subject = group.seen[-1][0].subject

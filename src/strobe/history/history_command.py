@@ -1,19 +1,27 @@
-"""strobe history: trends of a measurement over a folder of runs, or over commits, with change points and a gate.
+"""strobe history: did a measurement become slower, and since which run?
 
-Runs that are alike make a trend: the same study, measurement, policy, checkpoint, dtype, settings, inputs, device,
-cores and threads. Each run is judged against the first runs of its trend, or the first runs since the last gain that
-was shown, or since --accept. Strobe estimates from the runs how far they differ by chance. The chance of a false change
-in 40 runs is at most 5 %. If a run has other versions of packages, the answer names them. Each part has a line of its
-own.
+Reads a folder of runs, or the commits of one run (--git), and finds trends with their change points. Runs that are
+alike make a trend: the same study, measurement, policy, dtype, settings, inputs, device, cores and threads. Each run is
+judged against the first runs of its trend. It runs nothing and takes seconds.
+
+With --fail-on-regression it is a gate for CI: exit code 1 if a slow-down is shown and not fixed, 3 if a last run is
+inconclusive.
+
+Examples:
+  strobe history runs
+  strobe history runs --only act --fail-on-regression=5     (more than 5 % slower: a gate for CI)
+
+More:
+The reference is the first runs of a trend, or the first runs since the last gain that was shown, or since --accept.
+Strobe estimates from the runs how far they differ by chance. The chance of a false change in 40 runs is at most 5 %. If
+a run has other versions of packages, the answer names them. Each part has a line of its own.
 
 Exit code: 0. With --fail-on-regression it is 1 if a slow-down was shown, in the last run or before, and no later run
 shows a gain that ends it. It is 3 if a last run is not judged: it cannot exclude a slow-down of 10 % (or of PERCENT, if
 that is more), no run before it is like it, or it is broken or lacks a measurement. --allow-not-judged turns 3 into 0.
 
-Examples:
-  strobe history runs
+Further examples:
   strobe history runs --output trends.html
-  strobe history runs --only act --fail-on-regression=5     (more than 5 % slower: a gate for CI)
   strobe history runs --fail-on-regression --accept=RUN      (slower since RUN, and meant to be)
   strobe history benchmarks/act --git                        (one run, under git: its result at every commit)
 """
@@ -56,7 +64,7 @@ def study(config: HistoryConfig, live: Live) -> Studied:
     if config.git:
         runs, unread = load_git_versions(config.folder, summary_of_run)
     elif not config.folder.is_dir():
-        raise UserError(f"no folder at {config.folder}: name the one that holds the runs, such as runs")
+        raise UserError(f"no folder at {config.folder}: name the folder of the runs, such as runs")
     else:
         files = [(legible(name), file) for name, file in store.iter_results(config.folder)]
         files = live.each("reading runs", files, "runs")

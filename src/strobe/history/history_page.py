@@ -29,7 +29,7 @@ def outline(history: History, _depth: int | None = None) -> Document:
         sections.append(Section(f"trend-{index}", name, rows, [_describe_trend(trend)]))
     return frame.document(
         history,
-        [_answer(name, trend) for name, trend in named],
+        [line for name, trend in named for line in _answers(name, trend)],
         sections,
         notes=[*(f"not judged: {run}" for run in history.not_judged), *history.notes],
         facts=[("Strobe", history.strobe_version)],
@@ -53,23 +53,25 @@ def _name_trends(trends: Sequence[Trend]) -> list[tuple[str, Trend]]:
     return named
 
 
-def _answer(name: str, trend: Trend) -> str:
+def _answers(name: str, trend: Trend) -> list[str]:
+    """Return whether the last run is slower, and since which run, then the times."""
     first, last = trend.points[0], trend.points[-1]
-    runs = units.count(len(trend.points), "run")
-    went = f"{name}: {units.rate(first.summary.median)} → {units.rate(last.summary.median)} ms over {runs}"
+    medians = f"{units.rate(first.summary.median)} → {units.rate(last.summary.median)} ms"
+    went = f"{name}: {medians} over {units.count(len(trend.points), 'run')}"
+    what = f"{trend.measured.rpartition(': ')[2]} of {trend.subject}"
     if last.standing is not None:
-        return f"{went}; slower by {100 * (last.standing - 1):.3g} %, shown in {last.shown_in}."
+        return [f"{what} is {100 * (last.standing - 1):.2g} % slower since {last.shown_in}.", f"{went}."]
     changed = [point for point in trend.points if point.changes and point.verdict is not None]
     if changed:
         latest = changed[-1]
         assert latest.verdict is not None
-        how = f"{latest.change} by {abs(100 * (latest.verdict.ratio - 1)):.3g} %"
-        how = "fixed" if latest.change == "fixed" else how
-        return f"{went}; the last change, in {latest.run}: {how}."
+        by = f"{abs(100 * (latest.verdict.ratio - 1)):.2g} %"
+        how = "no longer slower" if latest.change == "fixed" else f"{by} {latest.change}"
+        return [f"{what} is {how} since {latest.run}.", f"{went}."]
     if last.alone is None:
-        return f"{went}; the last run is not judged."
+        return [f"Inconclusive: the last run of {what} is not judged.", f"{went}."]
     most = f"{100 * max(last.alone.high - 1, 0.0):.2g} %"
-    return f"{went}; no change is shown, and the last run is slower by at most {most} (95 %)."
+    return [f"{what} is at most {most} slower than before.", f"{went}; no change is shown; 95 % CI."]
 
 
 _TRENDS: Columns[tuple[str, Trend]] = [
@@ -79,7 +81,7 @@ _TRENDS: Columns[tuple[str, Trend]] = [
     figure("Last (ms)", lambda named: named[1].points[-1].summary.median, units.rate),
     figure("Changes", lambda named: sum(point.changes for point in named[1].points), str),
     figure("Runs differ by", lambda named: named[1].between_runs, _percent),
-    figure("Smallest change seen", lambda named: named[1].visible, _percent),
+    figure("Smallest detectable change", lambda named: named[1].visible, _percent),
     words("Machine", lambda named: named[1].machine),
 ]
 
@@ -88,20 +90,20 @@ def _describe_trend(trend: Trend) -> str:
     where = f"On {trend.machine}."
     if trend.between_runs is None:
         return where
-    known = f"seen in {units.count(trend.known, 'run')}" if trend.known else "assumed: too few runs show it"
+    known = f"measured in {units.count(trend.known, 'run')}" if trend.known else "assumed: too few runs"
     spread = f"Runs differ by {_percent(trend.between_runs)} among themselves (standard deviation, {known})."
-    return f"{where} {spread} The last run is judged against {', '.join(trend.reference)}."
+    return f"{where} {spread} Reference of the last run: {', '.join(trend.reference)}."
 
 
 _RUNS: Columns[Point] = [
     words("Run", lambda point: point.run),
     words("Started", lambda point: f"{point.started:%Y-%m-%d %H:%M}"),
     scaled_column("ms (median)", lambda point: point.summary.median),
-    scaled_column("95 % interval", lambda point: point.summary.interval, units.span),
+    scaled_column("95 % CI", lambda point: point.summary.interval, units.span),
     figure("Samples", lambda point: point.summary.n),
-    words("Against the reference", lambda point: _point_verdict(point)),
+    words("vs the reference", lambda point: _point_verdict(point)),
     figure("Change", lambda point: point.verdict and point.verdict.ratio, units.change),
-    figure("Interval of it", lambda point: point.verdict and point.verdict.interval, units.change_span),
+    figure("CI", lambda point: point.verdict and point.verdict.interval, units.change_span),
     words("Notes", lambda point: ", ".join([*_together(point), *point.differs]) or None),
 ]
 

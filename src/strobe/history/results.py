@@ -99,7 +99,7 @@ class Point(Data):
     standing: Finite | None = Field(
         default=None, description="ratio of a slow-down shown here or earlier that still stands"
     )
-    shown_in: str = Field(default="", description="the run that first showed it")
+    shown_in: str | None = Field(default=None, description="the run that first showed it")
     differs: list[str] = Field(default_factory=list, description="versions that differ from those of the run before")
 
     @property

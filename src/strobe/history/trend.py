@@ -52,7 +52,7 @@ class Judged:
         least: the distance from the reference beyond which it is a change: more than ``reach`` for one run or two.
         together: how many runs these are.
         alone: interval of this run's ratio, each end of which holds with `ALONE`.
-        spread: standard deviation between runs, as far as it is known.
+        spread: standard deviation between runs, as far as known.
         known: runs that it is known from.
         reference: places of the runs judged against.
         change: what is shown here first; *fixed* where a slow-down is shown to be gone, or to be less.

@@ -117,7 +117,7 @@ def best(
     ]
     prefix = f"On {on}: " if on else ""
     if not fits:
-        return Best(asked=wish.asked, key=None, sentence=f"{prefix}no cell meets '{wish.asked}'.")
+        return Best(asked=wish.asked, key=None, sentence=f"{prefix}no configuration meets '{wish.asked}'.")
     value, cell, row = (max if metric.more else min)(fits, key=lambda fit: fit[0])
     winner = Best(asked=wish.asked, key=cell.key, settings=cell.settings, measurement=row.measurement, sentence="")
     # Settings that the conditions fix are not repeated.
@@ -125,12 +125,14 @@ def best(
     several = len({row.measurement for _, _, row in fits}) > 1
     which = _open(cell.settings, fixed) + (f" ({row.measurement})" if several else "")
     figure = f"{significant(value, 4)} {metric.unit}".strip()
-    winner.sentence = f"{prefix}best {metric.what}{_condition_clause(wish)}: {which}, {figure}."
+    winner.sentence = f"{prefix}best {metric.what}: `{which}`."
+    winner.sentence = winner.sentence[:1].upper() + winner.sentence[1:]
+    winner.details = [f"It reaches {figure}{_condition_clause(wish)}."]
     others = [(figure, other, other_row) for figure, other, other_row in fits if other is not cell]
     if metric.quantile is None:
         winner.ties = [other.settings for figure, other, _ in others if figure == value]
         if winner.ties:
-            winner.sentence += f" As good: {_list([_open(fit, fixed) for fit in winner.ties])}."
+            winner.details.append(f"As good: {_list([_open(fit, fixed) for fit in winner.ties])}.")
     elif others:
         runs = [
             _runs(samples, wish.metric, other, other_row)
@@ -155,7 +157,7 @@ def _judge(
     share: float,
     fixed: set[str],
 ) -> None:
-    """Write into ``winner`` which cells are not shown to be slower, with what they may be, and which are not judged."""
+    """Add to ``winner`` the cells that are not shown to be slower, with their most, and those that are not judged."""
     held = [
         (candidate, interval)
         for candidate, interval in zip(others, judged, strict=True)
@@ -168,21 +170,22 @@ def _judge(
     ]
     if held:
         named = [
-            f"{_open(candidate.settings, fixed)} (up to {100 * (ends.high - 1):.3g} % slower)"
+            f"{_open(candidate.settings, fixed)} (up to {100 * (ends.high - 1):.2g} % slower)"
             for candidate, ends in held
         ]
-        winner.sentence += f" Not shown to be slower: {_list(named)}."
+        winner.details.append(f"Not shown to be slower: {_list(named)}.")
+    if len(winner.unjudged) < len(others):
+        rest = "" if held else "All others are slower. " if not winner.unjudged else "The rest is slower. "
+        winner.details.append(f"{rest}Level: 95 % for all pairs of configurations together, from the repeats.")
     if winner.unjudged:
-        winner.sentence += f" Not judged: {_list([_open(candidate, fixed) for candidate in winner.unjudged])}. "
+        named = _list([_open(candidate, fixed) for candidate in winner.unjudged])
         if max(map(len, runs)) < 2:
-            winner.sentence += "One run of a cell does not show what runs differ by (--repeats=3)."
+            needs = "one run of a configuration does not show how much runs differ; give --repeats=3"
         else:
             what = "median" if share == 0.5 else f"p{100 * share:g}"
             have = min((len(run) for each in runs for run in each), default=0)
-            winner.sentence += f"A {what} takes {fewest(share)} samples of each run; there are {have} (--iterations)."
-    if len(winner.unjudged) < len(others):
-        rest = "" if held else " All others are slower." if not winner.unjudged else " The rest is slower."
-        winner.sentence += f"{rest} (95 % for all pairs of cells together, with what repeats differ by.)"
+            needs = f"a {what} needs {fewest(share)} samples of each run, has {have}; give more --iterations"
+        winner.details.append(f"Inconclusive vs {named}: {needs}.")
 
 
 def _list(named: Sequence[str]) -> str:
@@ -206,7 +209,7 @@ def _holds(condition: tuple[str, str, str], cell: Cell, row: Row) -> bool:
 
 def _condition_clause(wish: Wish) -> str:
     conditions = " and ".join(f"{name} {test} {value}" for name, test, value in wish.conditions)
-    return f" where {conditions}" if conditions else ""
+    return f", among those with {conditions}" if conditions else ""
 
 
 def _open(settings: Mapping[str, str], fixed: set[str]) -> str:

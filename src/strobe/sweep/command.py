@@ -1,29 +1,37 @@
-r"""strobe sweep: one study over a grid of settings, one table.
+r"""strobe sweep: how does a study's answer change over a grid of settings?
 
-Every combination of the grid's values is a cell. A cell runs in a process of its own: clean memory, its own CUDA
-context, a time limit, a memory limit. A cell that runs out of memory, crashes or hangs is a row with its reason, and
-the sweep goes on. Cells run one at a time, since two would disturb each other. They run in shuffled blocks, which
-spread a drift of the machine over all of them.
+Runs `breakdown` or `compare` for every combination of the grid's values, and puts all configurations into one table:
+which is best (--best), and how time and memory grow with each setting.
 
-A cell is saved when it ends. If the sweep is interrupted or killed, give the same command again: it continues. With a
-changed grid it uses the cells that fit.
+Each configuration runs in a process of its own, with a time limit and a memory limit. A configuration that runs out of
+memory, crashes or hangs is a row with its reason, and the sweep goes on. Configurations run one at a time, in a random
+order. If the sweep is interrupted, give the same command again: it continues.
+
+--dry-run lists the configurations and the time that they will take.
 
 Examples:
-  strobe sweep breakdown --policy.type=act --phases='[training forward]' \
-      --grid batch_size=8,16,32,64 --grid image_size=240x320,480x640 --best 'throughput where memory_gib<8'
-  strobe sweep breakdown --policy.type=act --grid policy.vision_backbone=resnet18,resnet50 --grid cameras=1,2
+  strobe sweep breakdown --policy.type=act --phases='[training forward]' --grid batch_size=8,16,32 --grid cameras=1,2
   strobe sweep compare --policy.type=smolvla --grid rtc.execution_horizon=10,20 --grid policy.num_steps=5,10
-  strobe sweep breakdown --policy.type=pi05 --grid policy.num_inference_steps=1,2,5,10 --repeats=2 --dry-run
-  strobe sweep compare --policy.factory=FILE.py:make --variant 'half: precision=bf16' --grid threads=1,2
-  strobe sweep --file=grid.yaml
-  strobe sweep breakdown --policy.type=act --grid batch_size=8,16 --launcher=ray --ray.address=auto
+
+More:
+The random order, in blocks, spreads a drift of the machine over all configurations. With a changed grid the sweep uses
+the finished configurations that fit.
 
 A file has the same settings: 'study', 'flags' (name: value), 'grid' (name: [values]), 'cells' (further combinations)
 and 'sweep' (name: value, the flags below). Flags that are not listed here are the study's own: `strobe STUDY --help`.
 
 --best METRIC [where NAME<VALUE and …]: time_ms, p95_ms, throughput, ms_per_sample, memory_gib, activations_gib, cosine;
-conditions may also name an axis or 'measurement'. Which cells are slower than the best takes --repeats=3: a single run
-of each cell does not show what runs differ by.
+conditions may also name an axis or 'measurement'. To tell which configurations are slower than the
+best, give --repeats=3: a single run of each does not show how much runs differ.
+
+Further examples:
+  strobe sweep breakdown --policy.type=act --phases='[training forward]' \
+      --grid batch_size=8,16,32,64 --grid image_size=240x320,480x640 --best 'throughput where memory_gib<8'
+  strobe sweep breakdown --policy.type=act --grid policy.vision_backbone=resnet18,resnet50 --grid cameras=1,2
+  strobe sweep breakdown --policy.type=pi05 --grid policy.num_inference_steps=1,2,5,10 --repeats=2 --dry-run
+  strobe sweep compare --policy.factory=FILE.py:make --variant 'half: precision=bf16' --grid threads=1,2
+  strobe sweep --file=grid.yaml
+  strobe sweep breakdown --policy.type=act --grid batch_size=8,16 --launcher=ray --ray.address=auto
 """
 
 from __future__ import annotations
@@ -81,11 +89,11 @@ def study_cells(study: str, config: SweepConfig, cells: list[Cell], live: Live) 
         return 0
     with contextlib.ExitStack() as stack:
         stack.enter_context(lock_sweep(root))
-        beside = say_other_work(live) if config.launcher == "local" else []
+        other_work = say_other_work(live) if config.launcher == "local" else []
         ended, unsaved = launch(study, config, cells, invalid, root)
         sweep = answer(study, cells, config.repeats, invalid, root, wishes, unsaved)
         sweep.status = "complete" if ended else "interrupted"
-        sweep.notes += beside
+        sweep.notes += other_work
         options = {"sweep": config, "flags": list(cells[0].argv[: -len(cells[0].settings)])}
         after = partial(_say_what_remains, sweep, unsaved)
         return Studied(sweep, options, None, None, folder=root, after=after, held=stack.pop_all())

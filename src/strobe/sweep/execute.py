@@ -55,7 +55,9 @@ class Job:
     label: str
     folder: Path
     limits: CommandLimits
-    environment: dict[str, str] = field(default_factory=dict)  # of the cell's process, beside what it inherits
+    environment: dict[str, str] = field(
+        default_factory=dict
+    )  # of the cell's process, in addition to the inherited ones
     on_cpu: bool = False  # whether it is known to run on the CPU
     module: str = CELL  # what the process runs; tests have lighter ones
 
@@ -98,7 +100,7 @@ def write_outcome(folder: Path, outcome: Outcome) -> None:
 
 
 def run_here(jobs: Sequence[Job], watch: Watch) -> Iterator[tuple[Job, Outcome]]:
-    """Run ``jobs`` in their order, one at a time, since two would disturb each other. Yield each when it has ended."""
+    """Run ``jobs`` in their order, one at a time. Yield each when it has ended."""
     with Server() as server:
         for job in jobs:
             watch.began(job)
@@ -268,7 +270,7 @@ class _Runner:
 
 
 def _bring_home(folder: Path, outcome: Outcome, files: dict[str, bytes]) -> Outcome:
-    """Write a cell's files; the outcome last, since a folder that has one is finished.
+    """Write a cell's files; the outcome last, because a folder that has one is finished.
 
     Returns the outcome. Where the files could not be kept, on the node or here, it says so and there is no folder.
     """

@@ -16,12 +16,12 @@ MAX_REPEAT_DIFFERENCE = 0.05  # difference of medians of a cell's repeats: the m
 
 @finding("cells-failed", "warning")
 def failed_cells(sweep: Sweep, _: Thresholds) -> Found:
-    """{failed:.0f} of {cells:.0f} cells have no numbers: {counted}.
+    """{failed:.0f} of {cells:.0f} configurations have no numbers: {counted}.
 
     Seen: {first}: {reason}
-    Why: The other findings are about the other cells only.
-    Do: Each cell's folder has its log.txt. --retry runs these cells again. Raise --memory_gib or --timeout if that
-        limit stopped them.
+    Why: The other findings are about the other configurations only.
+    Do: Read log.txt in the folder of each configuration, then run the same command with --retry. Raise --memory_gib or
+        --timeout if that limit stopped them.
     """
     without = [cell for cell in sweep.cells if cell.status not in ("done", "not run")]
     if without:
@@ -37,10 +37,12 @@ def throughput(sweep: Sweep, _: Thresholds) -> Found:
 
     Seen: {throughput:figures} samples/s at {batch:g}, at best {best:figures} at {largest:g}{memory}
         ({enough.measurement}).
-    Why: The device is fully busy. A larger batch only waits longer, and takes more memory.
+    Why: The device is fully busy. A larger batch only waits longer and takes more memory.
     Do: Use a batch size of {batch:g}, unless your training needs a larger one.
     """
     for others, rows in _rows_along_axis(sweep, "batch_size"):
+        if len({row.batch for _, row in rows}) == 1:  # the phase ignores the batch size
+            continue
         largest, best = max(rows, key=lambda point: point[1].throughput)
         flat = [point for point in rows if point[1].throughput >= FLAT * best.throughput]
         batch, enough = min(flat, key=lambda point: point[0])
@@ -58,10 +60,10 @@ def backbone(sweep: Sweep, thresholds: Thresholds) -> Found:
     """The backbone is {lowest:percent} to {highest:percent} of the training forward.
 
     Seen: Least at {least}, most at {most}. At or above {thresholds.backbone_dominates:percent} in {viable:.0f} of
-        {cells:.0f} cells, under {SMALL_BACKBONE:percent} in {small:.0f}.
+        {cells:.0f} configurations, under {SMALL_BACKBONE:percent} in {small:.0f}.
     Why: Batch expansion trains over all delays. It runs the backbone once, and the rest once per delay. The larger the
         backbone's share, the more time it saves.
-    Do: Decide by the cells that you train with. Compare the ways to train over delays before you rule one out.
+    Do: Decide by the configurations that you train with. Compare the ways to train over delays before you rule one out.
     """
     shares: list[tuple[Cell, float]] = []
     for cell in sweep.cells:
@@ -83,10 +85,10 @@ def backbone(sweep: Sweep, thresholds: Thresholds) -> Found:
 
 @finding("repeats-differ", "warning")
 def repeats(sweep: Sweep, _: Thresholds) -> Found:
-    """Repeats of the same cell differ by up to {largest:percent}.
+    """Repeats of one configuration differ by up to {largest:percent}.
 
     Seen: {rows:.0f} of {measured} rows differ by more than {MAX_REPEAT_DIFFERENCE:percent}; most: {most}.
-    Why: Differences of that size between cells may come from the machine, not from the setting.
+    Why: Differences of that size between configurations may come from the machine, not from the setting.
     Do: Sweep on a quiet machine, with more repeats or a longer --seconds.
     """
     spread = [

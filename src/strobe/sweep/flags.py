@@ -17,27 +17,27 @@ class SweepConfig:
     grid: list[str] = field(default_factory=list)
     # Read the grid from a YAML file.
     file: Path | None = None
-    # How often each cell runs, each time in a process of its own.
+    # How often each configuration runs, each time in a process of its own.
     repeats: int = field(default=1, metadata=minimum_bound(1))
-    # Name the best cell, e.g. 'throughput where memory_gib<8'; may be repeated.
+    # Name the best configuration, e.g. 'throughput where memory_gib<8'; may be repeated.
     best: list[str] = field(default_factory=list)
-    # List the cells and the time that they will take. Run nothing.
+    # List the configurations and the time that they will take. Run nothing.
     dry_run: bool = False
-    # Seconds that a cell may take.
+    # Seconds that a configuration may take.
     timeout: float = field(default=1800.0, metadata=exclusive_minimum_bound(0))
-    # Resident memory that a cell may take, in GiB (default: 90 % of what is free when the sweep starts).
+    # Resident memory that a configuration may take, in GiB (default: 90 % of the free memory when the sweep starts).
     memory_gib: float | None = field(default=None, metadata=exclusive_minimum_bound(0))
-    # Run cells again that failed, crashed or were stopped by a limit.
+    # Run configurations again that failed, crashed or were stopped by a limit.
     retry: bool = False
-    # Run all cells again.
+    # Run all configurations again.
     fresh: bool = False
-    # Go on without the cells whose configuration is refused. They stay in the table.
+    # Continue without the configurations that are refused. They stay in the table.
     skip_invalid: bool = False
     # The sweep's folder (default: runs/sweep_STUDY_POLICY).
     sweep_dir: Path | None = None
-    # Seed that shuffles the order of the cells.
+    # Seed that shuffles the order of the configurations.
     order_seed: int = 0
-    # Where cells run: local, or ray.
+    # Where configurations run: local, or ray.
     launcher: str = field(default="local", metadata=choice_bound("local", "ray"))
     # The Ray cluster: --ray.address=auto or HOST:PORT (default: a cluster that is found here, else this machine only).
     ray: RayFlags = field(default_factory=RayFlags)

@@ -21,6 +21,9 @@ from strobe.core.results.subject import Machine
 Status = Literal["done", "out of memory", "timed out", "crashed", "invalid", "not run"]
 
 
+AxisEffect = Literal["shown", "none", "ignored", "inconclusive"]
+
+
 class Axis(Data):
     """One setting that the grid varies."""
 
@@ -112,6 +115,9 @@ class Scaling(Data):
     points: int
     groups: int = Field(description="number of combinations of the other settings that the fit pools")
     curved: bool = Field(default=False, description="neither a power nor a line describes it within 10 %")
+    effect: AxisEffect = Field(
+        default="shown", description="ignored: the phase does not use the axis; none: the interval includes no effect"
+    )
     sentence: str
 
 
@@ -127,7 +133,8 @@ class Best(Data):
         default_factory=list, description="interval of each one's time ÷ the best one's; empty for other figures"
     )
     unjudged: list[dict[str, str]] = Field(default_factory=list, description="cells with too few samples to judge")
-    sentence: str
+    sentence: str = Field(description="the decision in words")
+    details: list[str] = Field(default_factory=list, description="its figure, and what is as good or not judged")
 
 
 class Sweep(Answer):

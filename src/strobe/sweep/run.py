@@ -198,7 +198,7 @@ def dry_run(
     took = f"about {total / 60:.1f} min, {basis}"
     if unknown:
         took = "in an unknown time: no cell has run, and --iterations sets no limit of time (--seconds does)"
-    print(f"\n{len(cells)} cells × {config.repeats}: {waiting} runs to go{f', {took}' if waiting else ''}")
+    print(f"\n{len(cells)} configurations × {config.repeats}: {waiting} runs to go{f', {took}' if waiting else ''}")
     print(f"folder   {root}")
 
 

@@ -14,11 +14,12 @@ from typing import Any, Literal
 
 import numpy as np
 
-from strobe.core.results import numerals, units
+from strobe.core.results import numerals
 from strobe.core.results.data import Interval
-from strobe.sweep.results import Axis, Cell, Row, Scaling
+from strobe.sweep.results import Axis, AxisEffect, Cell, Row, Scaling
 
 UNKNOWN = 1.0  # width of an exponent's interval from which it says nothing: proportional, or not at all
+NEAR_ZERO = 0.1  # exponent that counts as none if the work is the same and there is no interval
 CURVED = 0.10  # relative residual above which a shape does not describe the points
 Figure = Literal["time", "memory", "activations"]
 
@@ -89,19 +90,25 @@ def _fit(axis: Axis, measurement: str, figure: Figure, cells: Sequence[Cell]) ->
     exponent, interval = float(power.params[0]), _interval(power)
     distinct = len(set(x.tolist()))
     straight = slope is not None and fixed is not None and off_line < off_power and distinct > 2
-    if interval is not None and interval.high - interval.low > UNKNOWN:
-        sentence = (
-            f"how {_figure_name(figure)} grows with {axis.name} is not shown: an exponent of "
-            f"{numerals.format_fixed(exponent)} fits best, but so does anything from {units.span(interval)}"
-        )
-    elif straight:
-        sentence = _line(figure, axis, slope or 0.0, slope_interval, fixed or 0.0)
-    else:
-        sentence = _power(figure, axis, exponent, interval)
-    if distinct == 2:
-        sentence += "; from two values, so the shape is not tested"
+    what = f"{measurement} {_figure_name(figure)}"
     curved = distinct > 2 and min(off_power, off_line) > CURVED
-    if curved:
+    effect = _effect(axis, measurement, cells, exponent, interval)
+    if effect == "ignored":
+        sentence = f"{axis.name} has no effect on {what}"
+    elif effect == "none":
+        ends = f" [{numerals.format_fixed(interval.low)}, {numerals.format_fixed(interval.high)}]" if interval else ""
+        power = numerals.format_fixed(exponent)
+        sentence = f"{axis.name} has no measured effect on {what}. Scaling exponent {power}{ends}"
+    elif effect == "inconclusive":
+        sentence = f"scaling exponent of {what} over {axis.name}: inconclusive"
+    else:
+        if straight:
+            sentence = _line(what, figure, axis, slope or 0.0, slope_interval, fixed or 0.0)
+        else:
+            sentence = _power(what, axis, exponent, interval)
+        if distinct == 2:
+            sentence += "; from two values, so the shape is not tested"
+    if curved and effect in ("shown", "inconclusive"):
         sentence += f"; neither a power nor a line fits within {CURVED * 100:.0f} %: look at the plot"
     return Scaling(
         measurement=measurement,
@@ -116,8 +123,28 @@ def _fit(axis: Axis, measurement: str, figure: Figure, cells: Sequence[Cell]) ->
         points=len(points),
         groups=len(groups),
         curved=curved,
-        sentence=f"{measurement}: {sentence}",
+        effect=effect,
+        sentence=f"{sentence}.",
     )
+
+
+def _effect(
+    axis: Axis, measurement: str, cells: Sequence[Cell], exponent: float, interval: Interval | None
+) -> AxisEffect:
+    """Return whether the axis is shown to change the figure.
+
+    A phase ignores the batch size if its calls have one number of samples at every value. Without an interval, an
+    exponent near 0 shows nothing if the FLOP are the same at every value.
+    """
+    rows = [row for cell in cells if axis.name in cell.settings for row in cell.rows if row.measurement == measurement]
+    if axis.name == "batch_size" and len({row.batch for row in rows}) == 1:
+        return "ignored"
+    if interval is not None:
+        if interval.high - interval.low > UNKNOWN:
+            return "inconclusive"
+        return "none" if interval.low <= 0 <= interval.high or abs(exponent) < 1e-6 else "shown"
+    gflop = {None if row.gflop is None else round(row.gflop, 6) for row in rows}
+    return "none" if abs(exponent) < NEAR_ZERO and len(gflop) == 1 and None not in gflop else "shown"
 
 
 def _interval(fit: Any) -> Interval | None:
@@ -128,21 +155,19 @@ def _interval(fit: Any) -> Interval | None:
     return Interval(low=low, high=high, level=0.95) if np.isfinite([low, high]).all() else None
 
 
-def _power(figure: Figure, axis: Axis, exponent: float, interval: Interval | None) -> str:
+def _power(what: str, axis: Axis, exponent: float, interval: Interval | None) -> str:
     shown = f" [{numerals.format_fixed(interval.low)}, {numerals.format_fixed(interval.high)}]" if interval else ""
-    doubled, power = 2**exponent, numerals.format_fixed(exponent)
-    name = _figure_name(figure)
-    if interval and interval.low <= 0 <= interval.high and abs(exponent) < 0.1:
-        return f"{name} does not depend on {axis.name} as far as these cells show (exponent {power}{shown})"
-    verb = "grows" if exponent >= 0 else "falls"
-    return f"{name} {verb} as {axis.name} ^ {power}{shown}: twice the {axis.unit}, {doubled:.2f} × the {figure}"
+    verb, power = "grows" if exponent >= 0 else "falls", numerals.format_fixed(exponent)
+    doubled = f"{numerals.significant(2**exponent, 2)} × for twice the {axis.unit}"
+    return f"{what} {verb} with {axis.name}: {doubled}. Scaling exponent {power}{shown}"
 
 
-def _line(figure: Figure, axis: Axis, slope: float, interval: Interval | None, fixed: float) -> str:
+def _line(what: str, figure: Figure, axis: Axis, slope: float, interval: Interval | None, fixed: float) -> str:
     show: Callable[[float], str] = _ms if figure == "time" else _gib
     shown = f" [{show(interval.low)}, {show(interval.high)}]" if interval else ""
     unit = axis.unit.removesuffix("s") if axis.unit.endswith("s") else axis.unit
-    return f"{_figure_name(figure)} is {show(fixed)} and {show(slope)}{shown} per {unit}"
+    ends = f". Slope {show(slope)}{shown}" if shown else ""
+    return f"{what} is {show(fixed)} plus {show(slope)} per {unit}{ends}"
 
 
 def _figure_name(figure: Figure) -> str:

@@ -31,7 +31,7 @@ def cells_in_grid_order(sweep: Sweep) -> list[Cell]:
 
 def label(sweep: Sweep, cell: Cell) -> str:
     """Return a cell in words, such as ``batch_size 8, image_size 240x320``."""
-    return ", ".join(f"{a.name} {cell.settings.get(a.name, units.NONE)}" for a in sweep.axes) or "the cell"
+    return ", ".join(f"{a.name} {cell.settings.get(a.name, units.NONE)}" for a in sweep.axes) or "the configuration"
 
 
 def machine_numbers(cell: Cell) -> str:
@@ -79,24 +79,24 @@ def cells(sweep: Sweep) -> Table:
     # The first column is a label in every renderer.
     columns = [Column(axis.name, axis.numbers is not None and i > 0) for i, axis in enumerate(sweep.axes)]
     columns += [Column("Measurement", numeric=False), *(column for column, _ in figures)]
-    columns += [Column("Memory foretold"), Column("Machine"), Column("Why", numeric=False)]
+    columns += [Column("Predicted memory"), Column("Machine"), Column("Why", numeric=False)]
     held = iter(of_rows)
     rows: list[Row] = []
     kinds = []
     for cell in cells_in_grid_order(sweep):
         settings: list[str | None] = [cell.settings.get(axis.name, "") or None for axis in sweep.axes]
-        foretold = units.size(cell.predicted_bytes)
+        predicted = units.size(cell.predicted_bytes)
         machine = (machine_numbers(cell) or None) if len(sweep.machines) > 1 else None
         why = None if cell.status == "done" else shorten(cell.reason) or cell.status
         if not cell.rows:
             became = "no figures" if cell.status == "done" else cell.status
-            rows.append(Row([*settings, became, *(None for _ in figures), foretold, machine, why]))
+            rows.append(Row([*settings, became, *(None for _ in figures), predicted, machine, why]))
             kinds.append("other")
         for row in cell.rows:
             of_row = next(held)
             shown = [figure(row, of_row) for _, figure in figures]
             partly = f"{cell.status}: {why}" if why and cell.reason else why
-            rows.append(Row([*settings, row.measurement, *shown, foretold, machine, partly]))
+            rows.append(Row([*settings, row.measurement, *shown, predicted, machine, partly]))
             kinds.append("whole" if is_best(sweep, cell, row) else "part")
     # A row gets its kind last: 'whole' would keep its figures from holding a column.
     table = Table(columns, rows).drop_empty_columns()
@@ -120,7 +120,7 @@ def _figures(
 
     return [
         (Column("ms (median)"), lambda row, _: units.ms(row.ms.median, ms)),
-        (Column(f"{100 * level:.4g} % interval"), lambda row, _: units.span(row.ms.interval, ms)),
+        (Column(f"{100 * level:.4g} % CI"), lambda row, _: units.span(row.ms.interval, ms)),
         (Column("Repeats' medians (ms)"), repeats),
         (Column("Samples/s"), lambda row, _: units.ms(row.throughput, rate)),
         (Column("ms per sample"), each),
@@ -128,9 +128,9 @@ def _figures(
         (Column("Memory"), lambda row, _: units.size(row.memory_bytes)),
         (Column("Live tensors"), lambda row, _: units.size(row.activation_bytes)),
         (Column("GFLOP"), lambda row, _: units.gflop(row.gflop)),
-        (Column("Against baseline", numeric=False), lambda row, _: row.verdict and row.verdict.kind),
+        (Column("vs baseline", numeric=False), lambda row, _: row.verdict and row.verdict.kind),
         (Column("Change"), lambda row, _: units.change(row.verdict and row.verdict.ratio)),
-        (Column("Interval of it"), lambda row, _: units.change_span(row.verdict and row.verdict.interval)),
+        (Column("99 % CI"), lambda row, _: units.change_span(row.verdict and row.verdict.interval)),
         (Column("Cosine of actions"), lambda row, _: row.agreement and f"{row.agreement.cosine:.6f}"),
     ]
 

@@ -58,7 +58,7 @@ def answer(
 
 
 def _best(wish: Wish, rows: Sequence[schema.Cell], machines: Sequence[Machine], executions: Executions) -> list[Best]:
-    """Return the best cell. Unlike machines get one each, since times of two of them cannot be compared."""
+    """Return the best cell. Unlike machines get one each, because times of two of them cannot be compared."""
     samples: dict[tuple[str, str], list[list[float]]] = {}
     for (key, _), (_, result) in sorted(executions.items()):
         for measurement in result.measurements if result is not None else ():
@@ -84,7 +84,7 @@ def _notes(machines: Sequence[Machine], executions: Executions) -> list[str]:
         notes.append(f"the oldest of these cells was measured on {first:%Y-%m-%d at %H:%M %Z}")
     results = [result for _, result in executions.values() if result is not None]
     notes += dict.fromkeys(note for result in results for note in result.notes)
-    notes += dict.fromkeys(f"Stand-in: {stood}" for result in results for stood in result.subject.stand_ins)
+    notes += dict.fromkeys(f"Placeholder: {stood}" for result in results for stood in result.subject.stand_ins)
     return notes
 
 

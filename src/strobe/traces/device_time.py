@@ -88,7 +88,7 @@ def _launch_bound(rows: Rows, annotations: Nest, left_out: Merged) -> LaunchBoun
         ms=sum(took for took, *_ in found) / 1e6,
         idle_ms=sum(idle for _, idle, _ in found) / 1e6,
         longest_ms=longest / 1e6,
-        within=around[0].name if around else "",
+        within=around[0].name if around else None,
     )
 
 

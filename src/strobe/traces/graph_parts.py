@@ -41,8 +41,8 @@ def graph_times(replay: Rows, eager: Rows) -> list[GraphTime]:
     if not found:
         return []
     alone = _outside_graphs(eager)
-    beside, paths = _text(alone, known), _paths(alone, eager)
-    return [_graph(name, text, replays, alone, beside, paths) for (name, text), replays in found.items()]
+    eager_text, paths = _text(alone, known), _paths(alone, eager)
+    return [_graph(name, text, replays, alone, eager_text, paths) for (name, text), replays in found.items()]
 
 
 def _replays(rows: Rows) -> list[tuple[HostCall, list[DeviceWork]]]:
@@ -77,11 +77,16 @@ def _paths(works: Sequence[DeviceWork], rows: Rows) -> list[Path]:
 
 
 def _graph(
-    name: str, text: str, replays: Sequence[list[DeviceWork]], alone: list[DeviceWork], beside: str, paths: list[Path]
+    name: str,
+    text: str,
+    replays: Sequence[list[DeviceWork]],
+    alone: list[DeviceWork],
+    eager_text: str,
+    paths: list[Path],
 ) -> GraphTime:
     every = [work for works in replays for work in works]
-    places = [each.start() for each in re.finditer(re.escape(text), beside)] if text else []
-    same = len(text) if places else _longest_start(text, beside)
+    places = [each.start() for each in re.finditer(re.escape(text), eager_text)] if text else []
+    same = len(text) if places else _longest_start(text, eager_text)
     seen = GraphTime(name=name, replays=len(replays), matched=same, **_times(every))
     ways = {tuple(paths[place : place + len(text)]) for place in places}
     if not places:
@@ -105,12 +110,12 @@ def _graph(
     return seen
 
 
-def _longest_start(text: str, beside: str) -> int:
-    """Return how many characters of ``text``, from its first, ``beside`` has in a row."""
+def _longest_start(text: str, eager_text: str) -> int:
+    """Return how many characters of ``text``, from its first, ``eager_text`` has in a row."""
     low, high = 0, len(text)
     while low < high:
         middle = (low + high + 1) // 2
-        low, high = (middle, high) if text[:middle] in beside else (low, middle - 1)
+        low, high = (middle, high) if text[:middle] in eager_text else (low, middle - 1)
     return low
 
 

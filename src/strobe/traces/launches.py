@@ -80,7 +80,7 @@ def holes(rows: Rows, lost: Lost) -> Merged:
     """Return the stretches in which kernels that the trace lacks may have run on a device; nanoseconds.
 
     Kernels begin in the order of their launches. So one that is lost ran after those launched before it, and before the
-    next that is there: both are looked for among kernels that compute, since collectives have streams of their own.
+    next that is there: both are looked for among kernels that compute, because collectives have streams of their own.
 
     Args:
         rows: with the work of this device alone, and with the calls of all threads.

@@ -218,7 +218,7 @@ def _gaps(
 
 
 def _gap_activity(gap: Gap, host: Rows) -> str:
-    """Return the innermost call or annotation of the host over at least half of the gap; '' if there is none."""
+    """Return the innermost call or annotation of the host over at least half of the gap; else empty."""
     half = (gap.end - gap.start) / 2
     found = [
         call

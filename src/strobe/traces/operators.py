@@ -67,8 +67,8 @@ def profile_operators(
     seen = operator_profile(events, measurement)
     seen.parts = device_parts(events, sections) if seen.kernel_calls else []
     if seen.graph_kernels:  # what a graph runs is in no section: the same work without the graph is
-        beside, without = _fastest(subject, phase, variant.unbuilt(), options, reporter)
-        rows = [_cut_to_sections(events, sections), _cut_to_sections(json.loads(without)["traceEvents"], beside)]
+        eager, without = _fastest(subject, phase, variant.unbuilt(), options, reporter)
+        rows = [_cut_to_sections(events, sections), _cut_to_sections(json.loads(without)["traceEvents"], eager)]
         seen.graphs = graph_times(*rows)
     return ProfiledIteration(seen, sections, events, document)
 

@@ -38,11 +38,11 @@ from strobe.traces.results import (
 RANKS = 8  # ranks that have a section each; the data has all
 CALLERS = 2
 _BECAUSE = {
-    "queued": "work was launched, but had not begun",
+    "queued": "launched work had not begun",
     "wait": "the host synchronised",
     "copy": "the host copied",
     "unknown": "of something that the trace does not show",
-    "idle": "nothing was launched yet",
+    "idle": "the host launched nothing",
 }
 
 
@@ -53,18 +53,18 @@ def outline(answer: TraceAnswer, depth: int | None = None) -> Document:
         sections.append(Section("devices", "Devices", _devices(answer.ranks)))
     if answer.waits is not None:
         about = (
-            f"{units.count(answer.waits.collectives, 'collective')} of all ranks, side by side: the rank whose kernel "
-            "is the shortest came last, and the others waited for it."
+            f"{units.count(answer.waits.collectives, 'collective')} of all ranks. The rank with the shortest kernel "
+            "came last, and the others waited for it."
         )
         decimals = units.digits(max((rank.waiting_ms for rank in answer.waits.ranks), default=0.0))
-        sections.append(Section("waits", "Who waits", table(answer.waits.ranks, _WAITS, decimals), [about]))
+        sections.append(Section("waits", "Waiting ranks", table(answer.waits.ranks, _WAITS, decimals), [about]))
     for index, rank in enumerate(answer.ranks[:RANKS]):
         of = f" ({rank.name})" if len(answer.ranks) > 1 else ""
         sections += _rank_sections(rank, f"-{index}", of, depth, detail=index > 0)
     facts = [("Strobe", answer.strobe_version), ("Traces", ", ".join(rank.file for rank in answer.ranks[:RANKS]))]
     more = len(answer.ranks) - RANKS
     notes = [*answer.notes, *(f"not judged: {line}" for line in answer.not_judged)]
-    notes += [f"{units.count(more, 'more rank')} in the data, not shown one by one"] if more > 0 else []
+    notes += [f"{units.count(more, 'more rank')} in the data, without a section"] if more > 0 else []
     return frame.document(answer, _answers(answer), sections, kind="report of a trace", notes=notes, facts=facts)
 
 
@@ -78,9 +78,12 @@ def plots(answer: TraceAnswer, _depth: int | None = None) -> Plots:
 
 
 def _answers(answer: TraceAnswer) -> list[str]:
-    """Return what each device did, the time of an iteration, and who waits."""
-    sentences = [_most_waiting(answer.waits)] if answer.waits is not None and answer.waits.ranks else []
-    sentences += [_device_summary(rank, device) for rank in answer.ranks[:RANKS] for device in rank.devices]
+    """Return who waits for whom, what each device did, and the time of an iteration."""
+    sentences = _most_waiting(answer.waits) if answer.waits is not None and answer.waits.ranks else []
+    devices = [(rank, device) for rank in answer.ranks[:RANKS] for device in rank.devices]
+    if not sentences and devices:
+        sentences.append(_busiest_sentence(devices))
+    sentences += [_device_summary(rank, device) for rank, device in devices]
     for rank in answer.ranks[:RANKS]:
         if not rank.devices:
             sentences.append(_host_summary(rank))
@@ -94,14 +97,40 @@ def _answers(answer: TraceAnswer) -> list[str]:
     return sentences or ["The trace has nothing to show."]
 
 
-def _most_waiting(waits: RankWaits) -> str:
+def _most_waiting(waits: RankWaits) -> list[str]:
     most = max(waits.ranks, key=lambda rank: rank.waiting_ms)
     last = max(waits.ranks, key=lambda rank: rank.last)
-    collectives = units.count(waits.collectives, "collective")
-    return (
-        f"{most.name} waits most for other ranks, {units.short_ms(most.waiting_ms)} ms; {last.name} came last in "
-        f"{last.last:,} of {collectives}."
-    )
+    waited, collectives = units.short_ms(most.waiting_ms), units.count(waits.collectives, "collective")
+    others = "other ranks" if most.name == last.name or 2 * last.last <= waits.collectives else last.name
+    return [
+        f"{most.name} waits {waited} ms for {others}.",
+        f"{last.name} came last in {last.last:,} of {collectives}; the others waited for it there.",
+    ]
+
+
+def _busiest_sentence(devices: Sequence[tuple[TracedRank, DeviceTime]]) -> str:
+    """Return what the device that idles most waits for, in a sentence."""
+
+    def idle(pair: tuple[TracedRank, DeviceTime]) -> float:
+        gaps = pair[1].gaps
+        return gaps.idle_ms / gaps.span_ms if gaps.span_ms > 0 else 0.0
+
+    rank, device = max(devices, key=idle)
+    name = f"The device of {rank.name}" if len(devices) > 1 else "The device"
+    share, causes = idle((rank, device)), device.gaps.causes
+    if share < 0.05:
+        return f"{name} is busy {100 * (1 - share):.0f} % of the time."
+    waits = _WAITS_FOR.get((causes[0].kind if causes else None) or "", "the host")
+    return f"{name} waits for {waits} {100 * share:.0f} % of the time."
+
+
+_WAITS_FOR = {
+    "queued": "other work on it",
+    "wait": "the host to synchronise",
+    "copy": "the host's copies",
+    "unknown": "something that the trace does not show,",
+    "idle": "the host to launch work",
+}
 
 
 def _host_summary(rank: TracedRank) -> str:
@@ -116,7 +145,7 @@ def _device_summary(rank: TracedRank, device: DeviceTime) -> str:
     gaps = device.gaps
     idle = units.percent(gaps.idle_ms / gaps.span_ms) if gaps.span_ms > 0 else "0 %"
     cause = f", mostly because {_BECAUSE.get(gaps.causes[0].kind or '', gaps.causes[0].cause)}" if gaps.causes else ""
-    missing = f" {units.short_ms(gaps.unjudged_ms)} ms lack kernels: not judged." if gaps.unjudged_ms else ""
+    missing = f" {units.short_ms(gaps.unjudged_ms)} ms are not judged: kernels are missing." if gaps.unjudged_ms else ""
     return (
         f"{rank.device_label(device)}: busy {units.short_ms(gaps.busy_ms)} of {units.short_ms(gaps.span_ms)} ms, "
         f"idle {idle}{cause}.{missing}"
@@ -137,9 +166,9 @@ def _devices(ranks: Sequence[TracedRank]) -> Table:
         share("Busy %", lambda device: device.gaps.busy_ms),
         share("Computing %", lambda device: device.compute_ms),
         share("Collectives %", lambda device: device.communication_ms),
-        share("Only these %", lambda device: device.exposed_communication_ms),
+        share("Exposed collectives %", lambda device: device.exposed_communication_ms),
         share("Copies %", lambda device: device.copies_ms),
-        share("Only these %", lambda device: device.exposed_copies_ms),
+        share("Exposed copies %", lambda device: device.exposed_copies_ms),
         share("Idle %", lambda device: device.gaps.idle_ms),
         share("Launch-bound %", lambda device: device.launch_bound and device.launch_bound.ms),
         figure("Kernels", lambda pair: pair[1].kernels),
@@ -159,7 +188,7 @@ def _rank_sections(rank: TracedRank, key: str, of: str, depth: int | None, *, de
 
     for device in rank.devices:
         which = f"device {device.device}" if len(rank.devices) > 1 else "the device"
-        add(f"gaps-{device.device}", f"What {which} waited for", profiles.gaps(device.gaps, "its time"))
+        add(f"gaps-{device.device}", f"Causes of the gaps of {which}", profiles.gaps(device.gaps, "its time"))
     if rank.iterations is not None:
         add("iterations", f"Iterations of {rank.iterations.name}", _iterations(rank.iterations))
     add("parts", "Parts (annotations)", profiles.parts(rank.parts, depth))
@@ -232,7 +261,7 @@ def _device_time_plot(named: Sequence[tuple[str, DeviceTime]]) -> Plot:
     ]
     height, x, y = max(220, 60 * len(names) + 130), charts.from_zero("ms"), charts.names_axis(names, **charts.DOWN)
     layout = charts.layout(height, x, y, barmode="stack", legend=charts.LEGEND_ABOVE)
-    return Plot("What the device's time is made of", "From its first work to its last.", drawn, layout)
+    return Plot("Time of the device", "From its first work to its last.", drawn, layout)
 
 
 def _busy_plot(named: Sequence[tuple[str, DeviceTime]]) -> Plot:

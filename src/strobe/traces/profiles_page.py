@@ -22,7 +22,7 @@ from strobe.traces.results import (
 
 TOOLS = {"cprofile": "cProfile", "pyinstrument": "pyinstrument", "line": "line_profiler"}
 LONGEST = 48  # characters of a cell, so that the table fits a terminal
-IN_A_GAP = 30  # characters of a name beside a gap, of which there are three
+IN_A_GAP = 30  # characters of a name next to a gap, of which there are three
 
 
 def sections(result: BreakdownResult | CompareResult) -> list[Section]:

@@ -98,7 +98,7 @@ class GraphTime(GraphWork):
     replays: int
     matched: int = Field(description="kernels of a replay, from its first, that come in this order without the graph")
     parts: list[GraphPart] = Field(default_factory=list, description="the longest first within each part")
-    not_judged: str = Field(default="", description="why it has no parts; '' if it has")
+    not_judged: str | None = Field(default=None, description="why it has no parts")
 
 
 class KernelClass(Data):
@@ -127,7 +127,7 @@ class OperatorProfile(Data):
     graphs: list[GraphTime] = Field(default_factory=list, description="replayed graphs, with parts of a run without")
     host: Gaps | None = Field(default=None, description="gaps between torch's operators: Python, and other libraries")
     device: Gaps | None = Field(default=None, description="gaps between the accelerator's kernels and copies")
-    device_not_judged: str = Field(default="", description="why the gaps on the device are not judged")
+    device_not_judged: str | None = Field(default=None, description="why the gaps on the device are not judged")
 
 
 class PythonFunction(Data):
@@ -173,7 +173,7 @@ class LaunchBound(Data):
     ms: Finite = Field(description="time from each one's first kernel to its last")
     idle_ms: Finite = Field(description="time among it without any work")
     longest_ms: Finite
-    within: str = Field(default="", description="annotation in which the longest one was launched")
+    within: str | None = Field(default=None, description="annotation in which the longest one was launched")
 
 
 class DeviceTime(Data):

@@ -1,20 +1,22 @@
-"""strobe batch: which is the largest training batch that fits, and from which on is a larger one no faster?
+"""strobe batch: which is the largest training batch that fits, and from which size on is a larger one no faster?
 
 Each size is a full training step (forward, backward, clipping, optimizer) in a process of its own. A size that runs out
-of memory is a row of the table, and the search goes on. Two small batches predict the memory of larger ones (a + b ×
-batch). The search doubles the sizes, tries the predicted size, and bisects the rest. The table shows predicted and
-measured memory, milliseconds per step and samples per second.
+of memory is a row of the table, and the search goes on. Two small batches predict the memory of larger ones. The search
+doubles the sizes, tries the predicted size, and bisects the rest, up to --largest.
 
-The limit is the device's memory. On the CPU it is the free memory (of the machine, the container or the job), or
---memory_gib. Each size is saved when it ends. If the search is interrupted or killed, give the same command again: it
-continues.
+The table shows predicted and measured memory, milliseconds per step and samples per second. The limit is the device's
+memory; on the CPU it is the free memory, or --memory_gib. It takes some seconds per size.
 
 Examples:
   strobe batch --policy.type=act --dataset.root=DATASET
   strobe batch --policy.type=diffusion --policy.device=cuda --policy.use_amp=true
-  strobe batch --policy.type=act --memory_gib=8 --largest=256 --seconds=5
 
-The other flags are those of `strobe breakdown`.
+More:
+Each size is saved when it ends. If the search is interrupted or killed, give the same command again: it continues. The
+free memory is that of the machine, the container or the job. The other flags are those of `strobe breakdown`.
+
+Further example:
+  strobe batch --policy.type=act --memory_gib=8 --largest=256 --seconds=5
 """
 
 from __future__ import annotations
@@ -52,8 +54,8 @@ FIRST = (2, 8)  # the two small batches: not 1, which takes other ways through s
 class Search:
     """The largest batch that fits: which size to try next, from what the sizes tried so far took.
 
-    Memory grows as a + b · batch, so two small batches foretell where it ends. Sizes are doubled as far as that line
-    allows, the size that it foretells is tried itself, and what is left between the largest that fitted and the
+    Memory grows as a + b · batch, so two small batches predict where it ends. Sizes are doubled as far as that line
+    allows, the size that it predicts is tried itself, and the range between the largest that fitted and the
     smallest that did not is halved.
 
     Args:
@@ -89,12 +91,12 @@ class Search:
         gap = max(1, int(self.within * good))
         if good >= self.most or (self.failed and bad - good <= gap):
             return None
-        foretold = self._foretold()
-        if foretold is not None and good < foretold < bad and (self.failed or 2 * good > foretold):
-            return foretold
+        predicted = self._predicted_limit()
+        if predicted is not None and good < predicted < bad and (self.failed or 2 * good > predicted):
+            return predicted
         if self.failed:
             return (good + bad) // 2
-        if foretold is not None and good - gap <= foretold <= good:  # show that the next does not fit
+        if predicted is not None and good - gap <= predicted <= good:  # show that the next does not fit
             return min(good + gap, self.most)
         return min(max(2 * good, 1), self.most)
 
@@ -103,7 +105,7 @@ class Search:
         line = self._line()
         return None if line is None else round(line[0] + line[1] * size)
 
-    def _foretold(self) -> int | None:
+    def _predicted_limit(self) -> int | None:
         """The largest size that the line has room for."""
         line = self._line()
         if line is None or self.limit is None or line[1] < 1:  # less than a byte a sample: no line to go by
@@ -258,24 +260,32 @@ def _fits(config: BatchConfig, search: Search, sweep: Sweep) -> Best:
     if search.largest is None:
         smallest = min(sweep.cells, key=_size)
         return Best(
-            asked="largest batch", key=None, sentence=f"No batch fits: {_size(smallest)} {_failure_reason(smallest)}."
+            asked="largest batch",
+            key=None,
+            sentence="No batch fits.",
+            details=[f"A batch of {_size(smallest)} {_failure_reason(smallest)}."],
         )
     cell = next(cell for cell in sweep.cells if _size(cell) == search.largest)
     row = cell.rows[0]
     memory = f", {row.memory_bytes / 2**30:.2f} GiB at its peak" if row.memory_bytes else ""
+    figures = f"{significant(row.ms.median)} ms per step, {significant(row.throughput)} samples/s{memory}"
     failed = min((cell for cell in sweep.cells if cell.status in DID_NOT), key=_size, default=None)
+    sentence, more = f"The largest batch that fits is {search.largest}.", ""
     if failed is not None:
-        beyond = f"{_size(failed)} {_failure_reason(failed)}"
+        more = f"; a batch of {_size(failed)} {_failure_reason(failed)}"
     elif search.largest >= config.largest:
-        beyond = "no larger batch was tried (--largest)"
-    else:
-        beyond = "the search stopped there"
-    sentence = (
-        f"The largest batch that fits is {search.largest}: {significant(row.ms.median, 4)} ms a step, "
-        f"{significant(row.throughput, 4)} samples/s{memory}; {beyond}."
-    )
+        sentence = f"A batch of {search.largest} fits; larger batches were not tried."
+        more = f"; {config.largest} was the limit of the search"
+    details = [f"{figures}{more}."]
+    if not more or failed is None:
+        details.append(f"Next: strobe batch … --largest={4 * search.largest}")
     return Best(
-        asked="largest batch", key=cell.key, settings=cell.settings, measurement=row.measurement, sentence=sentence
+        asked="largest batch",
+        key=cell.key,
+        settings=cell.settings,
+        measurement=row.measurement,
+        sentence=sentence,
+        details=details,
     )
 
 
@@ -301,8 +311,8 @@ def _flat(sweep: Sweep, samples: dict[int, list[float]]) -> list[Best]:
     else:
         gain = max(most[size] for size in ran if start <= size <= top)
         sentence = (
-            f"From a batch of {start} on, a larger one gains {100 * gain:.2g} % at most (95 %, all sizes together, if "
-            f"runs of one size differ by 2 % at most): {rates[start]} there, at best {rates[top]} at {top}."
+            f"From a batch of {start} on, a larger one gains at most {100 * gain:.2g} %: {rates[start]} there, "
+            f"{rates[top]} at {top}. Level: 95 % for all sizes together, if runs of one size differ by at most 2 %."
         )
     cell = ran[start or top]
     return [Best(asked="throughput", key=cell.key, settings=cell.settings, sentence=sentence)]

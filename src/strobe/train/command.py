@@ -1,23 +1,26 @@
-r"""strobe train: what do the steps of a training wait for?
+r"""strobe train: what limits a training, and how long will it take?
 
 Runs `lerobot-train` unchanged, with the arguments after --, and times the parts of each step: waiting for data,
-transfer, preprocessing, forward and backward (by the policy's parts), clipping, optimizer, logging, checkpoint,
-evaluation. Inside the loader's workers it times video decoding, row reads, delta timestamps, image transforms and
-collate. The computation does not change: the losses are those of a run without Strobe.
+transfer, preprocessing, forward and backward (by the policy's parts), clipping, optimizer, checkpoint, evaluation.
+Inside the loader's workers it times video decoding, row reads, image transforms and collate. The computation does not
+change: the losses are those of a run without Strobe.
 
-The answer says whether data, compute, the host or memory limits the training, what better loading could save, why some
-steps stall, and how many hours the planned training will take, by part. If a run fails or is interrupted (Ctrl-C), the
-answer shows the steps so far.
+The answer says whether data, compute, the host or memory limits the training, how much faster loading would gain, the
+MFU, why some steps stall, and how many hours the planned training will take. A hundred steps show most of it.
 
 Examples:
   strobe train -- --policy.type=act --dataset.repo_id=local/mine --dataset.root=DATASET --policy.push_to_hub=false \
       --steps=100 --save_freq=1000
+  torchrun --nproc-per-node=2 -m strobe train -- …            every rank records; rank 0 shows them side by side
+
+More:
+If a run fails or is interrupted (Ctrl-C), the answer shows the steps so far. With --python_profile the profiler slows
+every step.
+
+Further examples:
   strobe train --planned_steps=200000 --depth=2 -- --policy.path=FOLDER --dataset.repo_id=OWNER/NAME --steps=200 …
   strobe train --python_profile=cprofile -- …                 also training_profile.prof, and the top functions
-  torchrun --nproc-per-node=2 -m strobe train -- …            every rank records; rank 0 shows them side by side
   accelerate launch --num_processes=2 -m strobe train -- …
-
-A hundred steps show most of it. With --python_profile the profiler slows every step.
 """
 
 from __future__ import annotations

@@ -62,8 +62,8 @@ def shares(steps: Sequence[Iteration], names: Names) -> dict[str, float]:
 def rate(step_ms: Sequence[float], samples: int) -> tuple[float, Interval | None]:
     """Samples per second and its 95 % interval, from the means of up to twenty blocks of consecutive steps.
 
-    Blocks, since neighbouring steps share what the loader had ready (the method of batch means: Conway, "Some tactical
-    problems in digital simulation", Management Science 10, 1963). None with fewer than eight steps.
+    Blocks, because neighbouring steps share what the loader had ready (the method of batch means: Conway, "Some
+    tactical problems in digital simulation", Management Science 10, 1963). None with fewer than eight steps.
     """
     from scipy import stats
 
@@ -108,7 +108,12 @@ def stalls(steps: Sequence[Iteration], names: Names, workers: int, plan: Plan) -
     epochs = [max(0.0, wait - usual) for wait, begin in list(zip(waited, begins, strict=True))[1:] if begin]
     if epochs:
         many = plan.steps * len(epochs) / len(steps)
-        add("start of an epoch", epochs, many, "each epoch begins with {ms} of waiting: nothing is prefetched over it")
+        add(
+            "start of an epoch",
+            epochs,
+            many,
+            "each epoch begins with {ms} of waiting: nothing is prefetched across epochs",
+        )
     for name in names.interruptions:
         each = [ms for ms in part_ms(steps, name) if ms > 0]
         if each:
@@ -124,8 +129,8 @@ def stalls(steps: Sequence[Iteration], names: Names, workers: int, plan: Plan) -
             f"one step in {workers}",
             each,
             plan.steps / workers,
-            f"one step in {workers} waits {{ms}} longer than the others, as many as there are workers: they hand over "
-            "their batches in turn, and together they are too slow",
+            f"one step in {workers} waits {{ms}} longer than the others: the {workers} workers deliver their batches "
+            "in turn, and together they are too slow",
         )
     return sorted(stalls, key=lambda stall: -stall.share)
 

@@ -1,4 +1,4 @@
-"""Rules on a training: what its steps wait for, and which flag of ``lerobot-train`` ends that."""
+"""Rules on a training: the causes of its waits, and the flag of ``lerobot-train`` that ends each."""
 
 from __future__ import annotations
 
@@ -134,7 +134,7 @@ def epochs(result: TrainResult, _: Thresholds) -> Found:
 
     Seen: {steps:,} epochs began with {each_ms:ms} of waiting.
     Why: At the end of an epoch the prefetched batches run out. Without persistent workers, new workers start.
-    Do: Set --persistent_workers=true, if it is not set. The fewer steps an epoch has, the more the waiting costs.
+    Do: Set --persistent_workers=true if it is not set. The fewer steps an epoch has, the more the waiting costs.
     Gain: up to {gain_share:percent} of the run
     """
     for stall in result.training.stalls:
@@ -149,7 +149,7 @@ def forward(result: TrainResult, thresholds: Thresholds) -> Found:
     Seen: {forward:ms} forward and {backward:ms} backward per step.
     Why: A backward pass has about twice the arithmetic of the forward pass. If the forward pass takes longer, it does
         work that no gradient goes through: Python loops, copies, waiting.
-    Do: --python_profile=cprofile shows the functions. --depth=2 divides the part into its own parts.
+    Do: See the functions with --python_profile=cprofile, or the part's own parts with --depth=2.
     Gain: about {gain_share:percent} of the step, if the forward pass took half of the backward (computed)
     """
     step = _step(result)
@@ -193,9 +193,9 @@ def optimizer(result: TrainResult, _: Thresholds) -> Found:
 def utilisation(result: TrainResult, thresholds: Thresholds) -> Found:
     """Forward and backward pass reach {reached:percent} of this machine's peak.
 
-    Seen: {gflop:figures} GFLOP a step, which take {mfu.least_ms:ms} at the peak, take {took:ms}. The MFU of the whole
-        step is {mfu.share:percent}.
-    Why: The steps do not wait for data. In the rest of the time the passes do elementwise work, fetch memory, or wait
+    Seen: Both passes take {took:ms} for {gflop:figures} GFLOP per step; at the peak they would take {mfu.least_ms:ms}.
+        The MFU of the whole step is {mfu.share:percent}.
+    Why: The steps do not wait for data. In the remaining time the passes do elementwise work, access memory, or wait
         for launches.
     Do: `strobe compare --levers=auto` measures what mixed precision, channels_last, torch.compile and other levers
         save. `strobe batch` finds the batch size from which a larger one is no faster.
@@ -270,10 +270,10 @@ def ranks(result: TrainResult, _: Thresholds) -> Iterator[Finding]:
 
 @finding("straggler", "warning")
 def _straggler(slowest: Rank, others: list[Rank], late: float, step_ms: float) -> Found:
-    """Rank {slowest.rank} holds the others up.
+    """The other ranks wait for rank {slowest.rank}.
 
-    Seen: Its own work takes {slowest.own_ms:ms} a step, that of the others {own:ms}; most of the difference, {more:ms},
-        is in {part}.
+    Seen: Its own work takes {slowest.own_ms:ms} per step, the work of the others {own:ms}; most of the difference,
+        {more:ms}, is in {part}.
     Why: Gradients are averaged in every step, so all ranks wait for the slowest.
     Do: Find out why {part} is slower there: another device, fewer free cores, or slower storage.
     Gain: up to {gain_share:percent} of the step
@@ -288,7 +288,7 @@ def _communication(slowest: Rank, step_ms: float) -> Found:
     """Averaging gradients takes {gain_share:percent} of the step.
 
     Seen: {slowest.communication_ms:ms} of {step_ms:ms} on the rank that waits least.
-    Why: The backward pass hides a part of the network's time. This is the rest of it.
+    Why: The backward pass overlaps a part of the network's time. This is the exposed part.
     Do: Use larger batches, gradient accumulation, or a faster connection between the devices.
     Gain: at most {gain_share:percent} of the step
     """
@@ -314,9 +314,9 @@ def losses(result: TrainResult, _: Thresholds) -> Found:
     """The loss is infinite or not a number from step {first:,} on.
 
     Seen: {steps:,} of {recorded:,} recorded steps have such a loss.
-    Why: Its gradients make the weights so, too, and nothing is learned from there on. The times are as measured.
-    Do: Look for such numbers in the dataset: the notes name those that stand in its tables. If there are none, lower
-        the learning rate, or train in float32.
+    Why: Its gradients make the weights infinite too, and nothing is learned from that step on. The times are valid.
+    Do: Look for such numbers in the dataset: the notes name those in its tables. If there are none, lower the learning
+        rate, or train in float32.
     """
     losses = result.training.losses
     if None in losses:
@@ -329,7 +329,7 @@ def unexplained_time(result: TrainResult, _: Thresholds) -> Found:
 
     Seen: {took:ms} of {step.samples.summary.mean:ms} per step.
     Why: Advice on the named parts misses what happens between them.
-    Do: --python_profile=cprofile shows what runs there.
+    Do: See the functions with --python_profile=cprofile.
     """
     step = _step(result)
     share = sum(c.share for c in step.components if c.other and c.depth == 1) if step is not None else 0.0
@@ -339,10 +339,10 @@ def unexplained_time(result: TrainResult, _: Thresholds) -> Found:
 
 @finding("few-samples", "warning")
 def few_steps(result: TrainResult, thresholds: Thresholds) -> Found:
-    """Few steps: {samples} after the warm-up.
+    """Only {samples} steps remain after the warm-up.
 
-    Seen: {thresholds.few_samples} or more are wanted.
-    Why: With so few, one slow step moves every figure.
+    Seen: {thresholds.few_samples} or more are needed.
+    Why: With so few steps, one slow step changes every figure.
     Do: Train longer: --steps=100 after the --.
     """
     step = _step(result)
@@ -355,11 +355,11 @@ def _step(result: TrainResult) -> Measurement | None:
 
 
 def training_memory_churn(result: TrainResult, _: Thresholds) -> Iterator[Finding]:
-    """A training that spends its time in the kernel, fetching memory."""
+    """A training that spends its time on memory allocation in the kernel."""
     share = result.training.kernel_share
     if result.training.bound == "memory" and share is not None:
         seen = f"{percent(share)} of the steps, averaged over {result.machine.threads} threads."
-        judged = "`strobe compare --phase='training step' --variant 'kept: memory=kept'` judges it first."
+        judged = "Measure it first: `strobe compare --phase='training step' --variant 'kept: memory=kept'`."
         do = f"On Linux, put {IN_ENVIRONMENT} before lerobot-train or strobe train. {judged}"
         yield from churn("training", share, seen, do, f"about {percent(share)} of the step", {"gain_share": share})
 

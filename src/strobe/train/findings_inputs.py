@@ -31,7 +31,7 @@ def statistics(result: TrainResult, _: Thresholds) -> Found:
 
 @finding("episodes-not-asked", "warning")
 def unrequested_episodes(result: TrainResult, _: Thresholds) -> Found:
-    """The training reads episodes that it was not to read.
+    """The training reads episodes that --dataset.episodes excludes.
 
     Seen: {asked:,} of {there:,} episodes were asked for; {count:,} others came: {named:list}.
     Why: {why}
@@ -39,7 +39,7 @@ def unrequested_episodes(result: TrainResult, _: Thresholds) -> Found:
     """
     found = result.training.trained_on
     if found is not None and found.not_asked and found.episodes_asked is not None:
-        why, do = "What was held out is trained on.", "Look for what changes the episodes of the dataset."
+        why, do = "Held-out episodes are trained on.", "Look for the code that changes the episodes of the dataset."
         if found.streaming:
             why = f"A streamed dataset of LeRobot 0.6.1 does not read --dataset.episodes. {why}"
             do = "Train without --dataset.streaming: files are read by episodes."
@@ -53,7 +53,7 @@ def missing(result: TrainResult, _: Thresholds) -> Found:
 
     Seen: An epoch ended, and no sample was of episode {named:list}.
     Why: The policy learns nothing from them.
-    Do: Look whether their files in data/ are there.
+    Do: Check that their files in data/ exist.
     """
     found = result.training.trained_on
     if found is not None and found.never_came:
@@ -75,11 +75,11 @@ def adapter(result: TrainResult, _: Thresholds) -> Found:
         return
     if not its.applied:
         do = "Set use_peft to true in the checkpoint's config.json, so that LeRobot loads the adapter."
-        seen = "adapter_config.json lies in the checkpoint, and the policy has no adapter"
+        seen = "The checkpoint has adapter_config.json, and the policy has no adapter"
         yield {"rule": "adapter-not-applied"}, {"method": its.method, "what": "is not applied", "seen": seen, "do": do}
     elif its.layers and its.idle == its.layers:
         do = "Compare the names in adapter_model.safetensors to those of the policy. PEFT skips the ones that differ."
-        seen = f"With the adapter the weights of all {its.layers:,} layers have the bits of the base's"
+        seen = f"With the adapter the weights of all {its.layers:,} layers are bit-identical to the base's"
         yield {"rule": "adapter-idle", "layers": its.layers}, {
             "method": its.method, "what": "does nothing", "seen": seen, "do": do,
         }  # fmt: skip
@@ -101,11 +101,11 @@ def accumulation(result: TrainResult, _: Thresholds) -> Found:
 
 @finding("slow-start", "info")
 def startup(result: TrainResult, _: Thresholds) -> Found:
-    """The start of the workers takes {share:percent} of the recorded time.
+    """Worker start-up is {share:percent} of this short run.
 
     Seen: {startup:ms} passed before a worker began to load.
-    Why: It comes once. A rate over all of a short run is too low; the rate above leaves the warm-up out.
-    Do: Compare loaders by the steps after the first one, or train longer: --steps=100 after the --.
+    Why: It comes once. The rate above leaves the warm-up out; a rate over the whole run would be too low.
+    Do: Ignore it, or record longer: --steps=100 after the --.
     """
     found = result.training.trained_on
     step = next((m for m in result.measurements if m.phase == "training step"), None)

@@ -41,7 +41,7 @@ _torch_loop = torch_worker._worker_loop
 
 
 def attach_loader(report: Report) -> Callable[[], None]:
-    """Open sections in whatever reads a dataset in this process. Returns what takes them off again.
+    """Open sections in whatever reads a dataset in this process. Returns a function that removes them.
 
     Args:
         report: called with ``broken={"episode", "file", "reason"}`` of a video that cannot be decoded.

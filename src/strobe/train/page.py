@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import shlex
+from collections.abc import Mapping, Sequence
 
 from strobe.core.report import measured, memory
 from strobe.core.report.document import (
@@ -24,7 +25,7 @@ from strobe.core.report.frame import Plots
 from strobe.core.results import units
 from strobe.traces import profiles_page as profiles
 from strobe.train import inputs_page
-from strobe.train.results import LoaderPart, LoaderWorker, Rank, Stall, Training, TrainResult, Utilisation
+from strobe.train.results import Bound, LoaderPart, LoaderWorker, Rank, Stall, Training, TrainResult, Utilisation
 
 
 def outline(result: TrainResult, depth: int | None = None) -> Document:
@@ -32,7 +33,7 @@ def outline(result: TrainResult, depth: int | None = None) -> Document:
     training = result.training
     shown = sections(training) + measured.sections(result, depth) + memory.sections(result.measurements, depth)
     shown += profiles.python_sections(result.python)
-    return measured.document(result, answers(training), shown, notes=notes(training), failure=training.error)
+    return measured.document(result, answers(result), shown, notes=notes(training), failure=training.error or "")
 
 
 def plots(result: TrainResult, depth: int | None = None) -> Plots:
@@ -40,25 +41,71 @@ def plots(result: TrainResult, depth: int | None = None) -> Plots:
     return measured.plots(result, depth)
 
 
-def answers(training: Training) -> list[str]:
-    """Return the verdict, then the rate and what it makes of the planned training, then the MFU."""
-    rate = f"{units.number(training.samples_per_s, 4)} samples/s"
-    if (ends := training.samples_interval) is not None:
-        rate += f" [{units.number(ends.low, 4)}, {units.number(ends.high, 4)}]"
+_LIMITED_BY: Mapping[Bound, str] = {
+    "data": "waits for data",
+    "compute": "is compute",
+    "host": "is host work outside the policy",
+    "memory": "is compute, much of it memory allocation in the kernel",
+    "interruptions": "goes to checkpoints and evaluations",
+}
+ENOUGH_STEPS = 100  # steps after the warm-up from which the hours of the plan need no longer run
+
+
+def answers(result: TrainResult) -> list[str]:
+    """Return what limits the training, its step with the MFU, what the planned steps take, and the rate."""
+    training = result.training
+    samples = next((m.samples for m in result.measurements if m.phase == "training step"), None)
+    counted = len(samples.values) if samples is not None else 0
+    share = training.shares.get("compute" if training.bound == "memory" else training.bound, 0.0)
+    sentences = [_limit(training, share)]
+    if samples is not None and counted:
+        step = f"{100 * share:.0f} % of the {_seconds(samples.summary.mean)} step {_LIMITED_BY[training.bound]}"
+        sentences.append(f"{step}{_utilisation(training.mfu)}.")
+    sentences.append(_plan(training, counted))
+    if training.bound == "data":
+        theirs = shlex.join(result.command[result.command.index("--") + 1 :]) if "--" in result.command else "…"
+        sentences.append(f"Next: strobe dataloader -- {theirs}")
     several = f" over {training.processes} processes" if training.processes > 1 else ""
-    plan = f"{training.planned_steps:,} steps take {hours(training.planned_hours)}"
-    return [training.sentence, f"{rate}{several}; {plan} at this rate.", *_utilisation(training.mfu)]
+    rate, ends = units.number(training.samples_per_s, 3), training.samples_interval
+    shown = f" [{units.number(ends.low, 3)}, {units.number(ends.high, 3)}]" if ends is not None else ""
+    return [*sentences, f"It trains on {rate} samples/s{shown}{several}."]
 
 
-def _utilisation(mfu: Utilisation | None) -> list[str]:
+def _limit(training: Training, share: float) -> str:
+    gain = f"at most {100 * training.data_share:.0f} %" if training.data_share >= 0.005 else "nothing"
+    return {
+        "data": f"Data-bound: faster data loading would gain up to {100 * training.data_share:.0f} %.",
+        "compute": f"Compute-bound: faster data loading would gain {gain}.",
+        "host": f"Host-bound: work outside the policy takes {100 * share:.0f} % of a step.",
+        "memory": f"Limited by memory allocation: {100 * (training.kernel_share or 0.0):.0f} % of a step.",
+        "interruptions": f"Checkpoints and evaluations take {100 * share:.0f} % of the time.",
+    }[training.bound]
+
+
+def _seconds(ms: float) -> str:
+    return f"{units.number(ms / 1e3, 3)} s" if ms >= 1e3 else f"{units.number(ms, 3)} ms"
+
+
+def _plan(training: Training, counted: int) -> str:
+    """Return what the planned steps take: two figures, an interval if there is one, and how many steps it rests on."""
+    hours, ends = training.planned_hours, training.samples_interval
+    if ends is None or training.samples_per_s <= 0:
+        took = _rounded_hours_text(hours)
+    else:  # an interval deserves a third figure
+        low, high = (_rounded_hours_text(hours * training.samples_per_s / end, 3) for end in (ends.high, ends.low))
+        if (unit := low.partition(" ")[2]) == high.partition(" ")[2]:
+            low, high = low.removesuffix(f" {unit}"), high.removesuffix(f" {unit}")
+        took = f"{_rounded_hours_text(hours, 3)} [{low}, {high}]"
+    shown = f"{training.planned_steps:,} steps take about {took}"
+    more = "" if counted >= ENOUGH_STEPS else "; use --steps=100 to firm it up"
+    return f"{shown} here (from {units.count(counted, 'step')}{more})."
+
+
+def _utilisation(mfu: Utilisation | None) -> str:
     if mfu is None or mfu.share is None:
-        return []
-    gflop, dtypes = units.gflop(sum(mfu.gflop.values())), ", ".join(mfu.gflop)
-    took = f"a step's {gflop} GFLOP, forward and backward, take {units.short_ms(mfu.least_ms or 0.0)} ms"
-    sentence = f"MFU {units.percent(mfu.share)}: {took} at the peak that was measured here in {dtypes}"
-    passes = "" if mfu.passes_share is None else f"; {units.percent(mfu.passes_share)} of the two passes alone"
-    again = f"{units.gflop(sum(mfu.again_gflop.values()))} GFLOP that are computed a second time do not count."
-    return [f"{sentence}{passes}.{f' {again}' if mfu.again_gflop else ''}"]
+        return ""
+    passes = "" if mfu.passes_share is None else f"; {100 * mfu.passes_share:.0f} % counting forward and backward only"
+    return f"; MFU {100 * mfu.share:.0f} % (ideal step {_seconds(mfu.least_ms or 0.0)}{passes})"
 
 
 def hours(value: float) -> str:
@@ -66,6 +113,13 @@ def hours(value: float) -> str:
     if value < 1 / 60:
         return f"{3600 * value:.1f} s"
     return f"{60 * value:.1f} min" if value < 1 else f"{value:,.1f} h"
+
+
+def _rounded_hours_text(value: float, figures: int = 2) -> str:
+    """Return extrapolated hours with few figures: 0.25 is ``15 min``, and 279.5 is ``280 h``."""
+    if value < 1 / 60:
+        return f"{units.number(3600 * value, figures)} s"
+    return f"{units.number(60 * value, figures)} min" if value < 1 else f"{units.number(value, figures)} h"
 
 
 def sections(training: Training) -> list[Section]:
@@ -92,7 +146,7 @@ def notes(training: Training) -> list[str]:
     if training.loader_overhead is not None and training.workers:
         text += f" and {_fraction(training.loader_overhead)} of loading in the workers"
     unjudged = [f"MFU: not judged: {training.mfu.not_judged}"] if training.mfu and training.mfu.not_judged else []
-    return [f"{text}, computed from the price of a section on this machine", *unjudged]
+    return [f"{text}, computed from the cost of a section on this machine", *unjudged]
 
 
 def _fraction(share: float) -> str:
@@ -106,7 +160,7 @@ def _planned_section(training: Training) -> Section:
         kind = "other" if name == "other" else "part"
         rows.append(Row([name, hours(value), units.percent(value / whole)], kind, 1, value / whole))
     title = f"What {training.planned_steps:,} steps will cost"
-    return Section("planned", title, Table(heads("<Part of the step | Time | % of it"), rows))
+    return Section("planned", title, Table(heads("<Part of the step | Time | % of all"), rows))
 
 
 _STALLS: Columns[Stall] = [
@@ -140,7 +194,7 @@ _IDLE: Columns[tuple[str, float]] = [
 
 
 def _describe_parts(training: Training) -> list[str]:
-    about = ["Each part's own time, without the parts inside it."]
+    about = ["Own time of each part, without the parts inside it."]
     if any(part.waiting is not None for part in training.loader_parts):
         about.append("Waiting: the worker's process used no CPU. It waited for storage, or for a free core.")
     if training.machine_cpu is not None:

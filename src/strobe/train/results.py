@@ -132,7 +132,7 @@ class Utilisation(Data):
     again_gflop: dict[str, Finite] = Field(
         default_factory=dict, description="dtype → GFLOP computed a second time by checkpointing or in fused attention"
     )
-    not_judged: str = Field(default="", description="why there is no share; '' if there is one")
+    not_judged: str | None = Field(default=None, description="why there is no share")
 
 
 class Training(Data):
@@ -149,7 +149,6 @@ class Training(Data):
     planned_hours: Finite = Field(description="hours for the planned steps, with checkpoints and evaluations")
     hours: dict[str, Finite] = Field(default_factory=dict, description="hours by part of the step")
     bound: Bound
-    sentence: str
     data_share: Finite = Field(description="share of steps spent waiting for data: what better loading can gain")
     shares: dict[str, Finite] = Field(default_factory=dict, description="data, compute, host, interruptions; 0 to 1")
     kernel_share: Finite | None = Field(default=None, description="share of steps that the kernel spends on memory")
@@ -172,7 +171,7 @@ class Training(Data):
     loader_overhead: Finite | None = Field(
         default=None, description="share of the workers' loading that recording took"
     )
-    error: str = Field(default="", description="what ended the run early, in a line")
+    error: str | None = Field(default=None, description="the error that ended the run early, in a line")
 
 
 class TrainResult(Result):

@@ -125,14 +125,16 @@ def train(
     if watch.timeline is not None:
         watch.timeline.stop()
     broken = _broken_dataset(ended, watch) if ended is not None else ""
-    reason = broken or (_reason(ended, others) if ended is not None else "")
+    reason = broken or (_reason(ended, others) if ended is not None else None)
     if watch.timeline is None or watch.steps < 1:
         if isinstance(ended, KeyboardInterrupt):
             raise ended
         raise UserError(reason or "the run ended before its first step was done: nothing to show") from ended
     sections = watch.timeline.sections()
     result = make_answer(training_record(watch, sections), options.planned_steps, held.bytes, ended, reason)
-    result.caveats += [f"the dataset at {watch.dataset.root}: {fault}" for fault in wrong if fault not in reason]
+    result.caveats += [
+        f"the dataset at {watch.dataset.root}: {fault}" for fault in wrong if fault not in (reason or "")
+    ]
     return Trained(result, sections, bool(broken))
 
 
@@ -149,7 +151,7 @@ def _require_memory(watch: TrainingWatch) -> None:
 
 
 def _fault_of_others(error: BaseException) -> str:
-    """Return in a line the fault of a missing package, the Hub or the policy's own code; '' for none of them."""
+    """Return in a line the fault of a missing package, the Hub or the policy's own code; else empty."""
     if isinstance(error, UserError | KeyboardInterrupt | SystemExit) or ran_out(error):
         return ""
     return str(make_refusal(error, "")) if isinstance(error, ImportError) else outside_error_line(error)
@@ -209,14 +211,14 @@ def _reason(error: BaseException, others: str) -> str:
 
 
 def make_answer(
-    recorded: WatchedTraining, planned_steps: int, peak_process: int, ended: BaseException | None, reason: str
+    recorded: WatchedTraining, planned_steps: int, peak_process: int, ended: BaseException | None, reason: str | None
 ) -> TrainResult:
     """Return the answer, without findings.
 
     Args:
         planned_steps: of the training that is planned, for its hours.
         peak_process: the most memory that the process held, in bytes.
-        ended: the exception that ended the run early, with its ``reason`` in a line; None and empty where none did.
+        ended: the exception that ended the run early, with its ``reason`` in a line; None if none did.
     """
     watch, steps, batches = recorded.watch, recorded.steps, recorded.batches
     config, info, described = watch.config, _info(watch), machine.describe(watch.device)

@@ -59,12 +59,12 @@ def training_record(watch: TrainingWatch, sections: Sequence[Section]) -> Watche
     return WatchedTraining(watch, steps, steady, _batches(watch, sections))
 
 
-def training_summary(recorded: WatchedTraining, planned_steps: int, reason: str) -> Training:
+def training_summary(recorded: WatchedTraining, planned_steps: int, reason: str | None = None) -> Training:
     """Summarise a watched training.
 
     Args:
         planned_steps: of the training that is planned, for its hours.
-        reason: of a run that ended early, in a line; else empty.
+        reason: of a run that ended early, in a line.
     """
     watch, steps, steady, batches = recorded.watch, recorded.steps, recorded.steady, recorded.batches
     config = watch.config
@@ -89,7 +89,6 @@ def training_summary(recorded: WatchedTraining, planned_steps: int, reason: str)
         planned_hours=sum(hours.values()),
         hours=hours,
         bound=_classify_bound(shares, None if on_device else kernel, steady),
-        sentence="",
         data_share=shares["data"],
         shares=shares,
         kernel_share=kernel,
@@ -104,7 +103,6 @@ def training_summary(recorded: WatchedTraining, planned_steps: int, reason: str)
         loader_overhead=section_price_ms() * _mean_section_count(batches) / mean_ms(batches) if batches else None,
         error=reason,
     )
-    training.sentence = _sentence(training)
     training.ranks = [_rank(recorded)]
     began = sum(part.name == loop.EPOCH for step in steps for part in step.parts)
     training.trained_on = record_inputs(watch, measure.waits(steps[:1], NAMES)[0], batches, began, processes)
@@ -162,19 +160,6 @@ def _classify_bound(shares: Mapping[str, float], kernel: float | None, steady: S
     if device and sum(part.host_ms for part in device) >= 0.95 * sum(part.ms for part in device):
         return "host"  # the device waits for the host to launch work
     return "compute"
-
-
-def _sentence(training: Training) -> str:
-    limit, what = {
-        "data": ("data", "of a step waits for data"),
-        "compute": ("compute", "of a step computes"),
-        "host": ("the host", "of a step is work on the host, beside the policy"),
-        "memory": ("memory", "of a step computes, much of it fetching memory from the kernel"),
-        "interruptions": ("interruptions", "of the time goes to checkpoints and evaluations"),
-    }[training.bound]
-    share = training.shares.get("compute" if training.bound == "memory" else training.bound, 0.0)
-    win = f"up to {100 * training.data_share:.0f} % of the time" if training.data_share >= 0.005 else "nothing"
-    return f"The training is limited by {limit}: {100 * share:.0f} % {what}. Faster loading would gain {win}."
 
 
 def planned_hours(steady: Sequence[Iteration], steps: Sequence[Iteration], plan: measure.Plan) -> dict[str, float]:

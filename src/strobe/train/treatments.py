@@ -283,7 +283,7 @@ def _require_one_format(subject: Subject, used: str) -> None:
 
 
 def _flag(subject: PolicySubject, dtype: torch.dtype) -> str:
-    """Return the flag or command with which ``lerobot-train`` does the same; '' if none does.
+    """Return the flag or command with which ``lerobot-train`` does the same; else empty.
 
     See `subjects.training.own_autocast`.
     """

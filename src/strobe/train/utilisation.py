@@ -38,7 +38,7 @@ class CountedStep:
 
     steps: int = 0
     counter: ModelFlop | None = None
-    why_not: str = "the step that is counted did not end"
+    why_not: str | None = "the counted step did not end"
 
     @property
     def warmup(self) -> int:
@@ -59,21 +59,21 @@ class CountedStep:
         self.why_not = _unknown(self.counter)
         return output
 
-    def _reason(self, compiled: CompileLog) -> str:
+    def _reason(self, compiled: CompileLog) -> str | None:
         if int(os.environ.get("WORLD_SIZE", "1")) > 1:
             return "this is one of several processes that train together"
         if compiled.compiled or compiled.broken or compiled.unjudged:
             return "the step is compiled, and the operators of compiled code cannot be counted"
         if self.steps < LEAST_STEPS:
-            return f"one step is counted and left out, so {LEAST_STEPS} or more must be recorded"
-        return ""
+            return f"the counted step is left out, so {LEAST_STEPS} or more steps are needed"
+        return None
 
 
-def _unknown(counter: ModelFlop) -> str:
+def _unknown(counter: ModelFlop) -> str | None:
     named = ", ".join(f"{error_line(name, 60)} ({calls}×)" for name, calls in sorted(counter.uncounted.items()))
     if named:
-        return f"these operators multiply, and their FLOP are not known: {named}"
-    return "" if counter.flop else "no product, convolution or attention was seen in the step"
+        return f"the FLOP of these operators are not known: {named}"
+    return None if counter.flop else "the step has no product, convolution or attention"
 
 
 def peak(counted: CountedStep, device: torch.device) -> Ceiling:
@@ -106,7 +106,7 @@ def step_utilisation(
         return found
     found.least_ms, passes = compute_ms(gflop, ceiling.gflops), fmean(computing)
     if found.least_ms > passes:
-        found.not_judged = "the steps ran above the peak that was measured: other work had this machine meanwhile"
+        found.not_judged = "the steps ran above the measured peak: other work used this machine during that measurement"
     else:
         found.share, found.passes_share = found.least_ms / fmean(step.ms for step in steady), found.least_ms / passes
     return found

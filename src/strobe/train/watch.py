@@ -258,7 +258,7 @@ class TrainingWatch(Instrument):
         stack.enter_context(Attached([Hook(policy, "train", "train")], lambda inner, _, __: self._turning(inner)))
 
     def detach_probes(self) -> None:
-        """Take every probe off again."""
+        """Detach every probe."""
         self._probes.close()
 
     # What it calls in every step.

@@ -1,36 +1,42 @@
-r"""strobe trials: two settings on the robot, in blinded pairs of trials: the plan, then its judgement.
+r"""strobe trials: which of two settings is better on the robot?
 
-The plan is a folder. An operator runs its trials, who does not know which setting is which:
+Plans blinded pairs of trials of two settings, then judges them. The settings are the default and the winner of a tuning
+(--of), or two that you spell with --setting, the default first. The arguments after -- are lerobot-rollout's own.
 
-  trials.csv   one row for each trial, in pairs, in an order that was drawn. The operator fills in whether it succeeded
-               (yes or no), the seconds, and the start that both trials of a pair share.
-  a.sh, b.sh   start lerobot-rollout with the setting that is called A or B, by a drawn coin. What it prints goes to a
-               file. With --watch they start `strobe rollout`, which saves each trial as a run.
-  key.json     which code is which setting. The operator does not open it before the end.
-  plan.json    what is stated beforehand: the order of the codes, the margin, the limit of a trial.
-  README.txt   how to run the trials.
+The plan is a folder: a table for the operator (trials.csv), two scripts that start lerobot-rollout with setting A or B
+(a.sh, b.sh), and README.txt. The operator does not know which setting is which, and runs the trials in a random order.
 
-The settings are the default and the winner of a tuning (--of), or two that you spell with --setting, the default first.
-The arguments after -- are lerobot-rollout's own, the same for both. If there are none, give them to the scripts:
-sh a.sh --robot.type=….
-
---judge reads the table, opens the key and judges as `strobe evaluate` judges episodes: success better, worse, or not
-worse by more than the margin; time to task if the plan states the limit of a trial and the successes have their
-seconds. You may look after each pair: a verdict holds at every number of pairs. With --blind the key stays closed. The
-answer says whether it is decided, and not for which setting. The table may come from a spreadsheet: with semicolons,
-decimal commas, and ja or true for yes. A row without a success was not run.
-
-Where fieldtrial 0.3 is installed, the plan's folder is also a study of it: `fieldtrial lock FOLDER` and
-`fieldtrial serve FOLDER` put the trials on a phone, in an order of its own. --judge=FOLDER/study.yaml reads them back.
+--judge reads the table, opens the key and judges success and time to task, with intervals that hold at every number of
+pairs. With --blind the key stays closed: the answer says whether it is decided, not for which setting.
 
 Examples:
   strobe trials --of=runs/TUNE --limit_s=60 --output=trials -- --robot.type=so101_follower --robot.port=/dev/ttyACM0
+  strobe trials --judge=trials
+
+More:
+  trials.csv   one row for each trial, in pairs, in a random order. The operator fills in whether it succeeded (yes or
+               no), the seconds, and the start that both trials of a pair share.
+  a.sh, b.sh   start lerobot-rollout with the setting whose code is A or B. What it prints goes to a file. With --watch
+               they start `strobe rollout`, which saves each trial as a run.
+  key.json     which code is which setting. The operator does not open it before the end.
+  plan.json    the plan: the order of the codes, the margin, the limit of a trial.
+  README.txt   how to run the trials.
+
+If there are no arguments after --, give them to the scripts: sh a.sh --robot.type=….
+
+The verdict on success is better, worse, or not worse by more than the margin, as in `strobe evaluate`. Time to task is
+judged if the plan has the limit of a trial and the successes have their seconds. The table may come from a spreadsheet:
+with semicolons, decimal commas, and ja or true for yes. A row without a success was not run.
+
+If fieldtrial 0.3 is installed, the plan's folder is also a study of it: `fieldtrial lock FOLDER` and `fieldtrial serve
+FOLDER` put the trials on a phone, in an order of its own. --judge=FOLDER/study.yaml reads them back.
+
+Further examples:
   strobe trials --setting 'default: --policy.n_action_steps=50' --setting 'tuned: --policy.n_action_steps=10' \
     --pairs=30 --output=trials -- --robot.type=so101_follower --robot.port=/dev/ttyACM0 --policy.path=FOLDER
   strobe trials --judge=trials --blind           is it decided?
-  strobe trials --judge=trials                   opens the key, judges, and saves the answer as a run
 
-Exit code: 0, 2 for wrong input, 130 when it was interrupted.
+Exit code: 0, 2 for wrong input, 130 after Ctrl-C.
 """
 
 from __future__ import annotations
@@ -70,13 +76,13 @@ class TrialsConfig:
     limit_s: float | None = field(default=None, metadata=exclusive_minimum_bound(0, finite=True))
     # The folder to write the plan to.
     output: Path | None = None
-    # Seed of the codes and the orders. By default a number that nobody knows. Who knows it can work out the key.
+    # Seed of the codes and the orders. Random by default. Anyone who knows the seed can reconstruct the key.
     seed: int | None = None
     # The scripts start `strobe rollout`, which saves each trial as a run.
     watch: bool = False
     # The folder of a plan, its table (.csv), or its fieldtrial study (study.yaml), to judge.
     judge: Path | None = None
-    # Do not open the key: say only whether it is decided.
+    # Keep the key closed: say only whether it is decided.
     blind: bool = False
     # Folder for run folders.
     output_dir: Path = Path("runs")
@@ -103,7 +109,7 @@ def read(argv: Sequence[str]) -> tuple[TrialsConfig, list[str]]:
 
 
 def _check_judge(config: TrialsConfig, rest: Sequence[str], theirs: Sequence[str] | None) -> None:
-    """Raises UserError for flags of a plan beside --judge."""
+    """Raises UserError for flags of a plan together with --judge."""
     given = [name for name in PLANNING if getattr(config, name)]
     stated = [argument.partition("=")[0].lstrip("-").replace("-", "_") for argument in rest]
     given += [name for name in ("margin", "limit_s", "pairs") if name in stated]

@@ -25,14 +25,16 @@ class Pair:
     second: Trial
 
 
-def judge(plan: TrialPlan, trials: Sequence[Trial], key: TrialKey | None, source: str, blind: str = "") -> TrialsResult:
+def judge(
+    plan: TrialPlan, trials: Sequence[Trial], key: TrialKey | None, source: str, blind: str | None = None
+) -> TrialsResult:
     """Judge the trials that were run.
 
     Args:
         trials: by their place in the plan.
         key: None for a blind look: whether it is decided, and not for which setting.
         source: the file that was read.
-        blind: why there is no key, in words.
+        blind: why there is no key.
     """
     pairs = _pairs(trials)
     result = TrialsResult(
@@ -42,7 +44,7 @@ def judge(plan: TrialPlan, trials: Sequence[Trial], key: TrialKey | None, source
         planned=len(plan.orders),
         margin=plan.margin,
         limit_s=plan.limit_s,
-        blind=blind if key is None else "",
+        blind=blind if key is None else None,
         trials=list(trials),
         counted=len(pairs),
     )
@@ -123,8 +125,8 @@ def _judge_times(result: TrialsResult, pairs: Sequence[Pair], codes: tuple[Code,
         result.times = times
 
 
-def _times_unjudged_reason(result: TrialsResult, pairs: Sequence[Pair]) -> str:
-    """Return why the times of these pairs are not judged, in words; '' if they are."""
+def _times_unjudged_reason(result: TrialsResult, pairs: Sequence[Pair]) -> str | None:
+    """Return why the times of these pairs are not judged; None if they are."""
     if result.limit_s is None:
         return "the plan states no limit of a trial (--limit_s)"
     done = [trial for pair in pairs for trial in pair.of.values() if trial.success]
@@ -136,7 +138,7 @@ def _times_unjudged_reason(result: TrialsResult, pairs: Sequence[Pair]) -> str:
         return "every success has the limit of a trial as its seconds"
     if len(pairs) < fewest_pairs_apart():
         return f"fewer than {fewest_pairs_apart()} pairs decide nothing"
-    return ""
+    return None
 
 
 def _trial_ends(result: TrialsResult, pairs: Sequence[Pair], code: Code) -> list[Ended]:

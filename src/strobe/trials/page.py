@@ -8,9 +8,10 @@ from strobe.core.report import frame
 from strobe.core.report.document import Columns, Document, Section, figure, listing, table, words
 from strobe.core.report.frame import Plots
 from strobe.core.results import units
+from strobe.core.results.numerals import points
 from strobe.evaluate import page_rates as rates
 from strobe.evaluate import page_times as time_to_task
-from strobe.evaluate.pairs import time_in_words, verdict_in_words
+from strobe.evaluate.pairs import time_in_words
 from strobe.trials.results import OfOrder, Trial, TrialsResult, TriedSetting
 
 ABOUT = (
@@ -36,37 +37,43 @@ def outline(result: TrialsResult, _depth: int | None = None) -> Document:
 
 
 def answers(result: TrialsResult) -> list[str]:
-    """Return what is shown: the verdicts, or of a blind look whether there is one."""
-    done = f"{result.counted} of {units.count(result.planned, 'pair')} are complete"
+    """Return the decision, its figures and the flags; of a blind look whether it is decided."""
+    done = f"{result.counted} of {units.count(result.planned, 'pair')} complete"
     if half := len(result.half_run):
-        done += f"; {units.count(half, 'pair')} with one trial {'is' if half == 1 else 'are'} not counted"
+        done += f", {units.count(half, 'pair')} with one trial not counted"
     if result.blind:
-        return [f"{done}.", *_blind(result), f"The settings are not named: {result.blind}."]
-    if len(result.settings) != 2:
-        return [f"Success is not judged: {result.rates_not_judged}.", f"{done}."]
-    return [f"{_success(result)}.", _time(result), *_flags(result), f"{done}."]
+        return [*_blind(result, done), f"The settings stay anonymous: {result.blind}."]
+    if len(result.settings) != 2 or result.rates is None:
+        why = f"Success is not judged: {result.rates_not_judged}; {done}."
+        return ["Inconclusive: more pairs are needed.", why, *([_time(result)] if len(result.settings) == 2 else [])]
+    return [_decision(result), f"{_success(result)}, {done}.", *_flags(result), _time(result)]
 
 
-def _blind(result: TrialsResult) -> list[str]:
+def _blind(result: TrialsResult, done: str) -> list[str]:
     if result.decided:
         what = " and ".join({"success": "success", "time": "time to task"}[each] for each in result.decided)
-        return [f"It is decided in {what}: one of the two settings is shown to be better. You may stop."]
+        return ["Decided: you may stop.", f"One setting is shown to be better in {what}; {done}."]
     if result.counted < result.planned:
-        return ["It is not decided: no difference is shown yet. Go on."]
-    return ["It is not decided: no difference is shown."]
+        return ["Not decided yet: run more pairs.", f"No difference is shown so far; {done}."]
+    return ["Inconclusive: the planned pairs do not decide.", f"No difference is shown; {done}."]
+
+
+def _decision(result: TrialsResult) -> str:
+    first, second = (setting.name for setting in result.settings)
+    assert result.rates is not None
+    kind = result.rates.decision.kind
+    if kind in ("better", "worse"):
+        return f"{second} succeeds {'more' if kind == 'better' else 'less'} often than {first}."
+    if kind == "undecided":
+        return f"Inconclusive: {units.count(result.rates.pairs, 'pair')} do not separate {second} from {first}."
+    return f"{second} loses at most {points(result.margin)} of success vs {first}."
 
 
 def _success(result: TrialsResult) -> str:
     first, second = result.settings
-    paired = result.rates
-    if paired is None:
-        return f"Success of {second.name} against {first.name} is not judged: {result.rates_not_judged}"
-    seen = f"{_rate(second)} against {_rate(first)}"
-    span = rates.difference(paired.difference, paired.decision.interval)
-    return (
-        f"{second.name} against {first.name}: success {verdict_in_words(paired.decision.kind, result.margin)}: {seen}, "
-        f"difference {span} points"
-    )
+    assert result.rates is not None
+    difference = rates.whole_points(result.rates.difference, result.rates.decision.interval)
+    return f"{_rate(second)} vs {_rate(first)} trials, {difference}"
 
 
 def _rate(setting: TriedSetting) -> str:
@@ -77,19 +84,17 @@ def _rate(setting: TriedSetting) -> str:
 def _time(result: TrialsResult) -> str:
     if result.times is None:
         return f"Time to task is not judged: {result.times_not_judged}."
-    return f"By time alone {result.settings[1].name} {time_in_words(result.times)}."
+    return f"{result.settings[1].name} {time_in_words(result.times)}, by time to task."
 
 
 def _flags(result: TrialsResult) -> list[str]:
     first, second = result.settings
     kind = result.rates.decision.kind if result.rates is not None else "undecided"
-    if kind == "undecided":
+    if kind not in ("better", "worse"):
         return []
     better = first if kind == "worse" else second
-    recipe = f", with the recipe {better.recipe}" if better.recipe else ""
-    if kind in ("better", "worse"):
-        return [f"Flags of {better.name}: {shlex.join(better.flags) or 'none'}{recipe}"]
-    return []
+    recipe = f" with the recipe {better.recipe}" if better.recipe else ""
+    return [f"Next: lerobot-rollout … {shlex.join(better.flags) or 'without further flags'}{recipe}"]
 
 
 _SETTINGS: Columns[TriedSetting] = [

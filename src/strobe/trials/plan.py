@@ -42,7 +42,7 @@ class Setting(Data):
 
     Args:
         flags: as ``--name=value``, in addition to what both settings share.
-        recipe: the path of its recipe, '' for none.
+        recipe: the path of its recipe, else empty.
     """
 
     name: str
@@ -94,7 +94,7 @@ def tuned_settings(result: TuneResult, latency: str = "") -> tuple[Setting, Sett
     """Return the default and the winner of a tuning.
 
     Args:
-        latency: the latency that was tuned for, as its answer calls it; '' if there is one.
+        latency: the latency that was tuned for, as its answer calls it; empty if it has one alone.
 
     Raises:
         UserError: no such latency, or nothing to compare.
@@ -141,7 +141,7 @@ def _recipes(given: object) -> dict[str, str]:
 
 
 def _file(path: str) -> str:
-    """Return the absolute path of a recipe, since the scripts may start elsewhere. Raises UserError."""
+    """Return the absolute path of a recipe, because the scripts may start elsewhere. Raises UserError."""
     if not path:
         return ""
     if not Path(path).is_file():

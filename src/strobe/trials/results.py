@@ -56,7 +56,7 @@ class TrialsResult(Answer):
     planned: int = Field(description="number of pairs planned")
     margin: Finite = Field(description="non-inferiority margin (loss of success rate), stated in the plan")
     limit_s: Finite | None = Field(description="longest duration of a trial, stated in the plan; None: not stated")
-    blind: str = Field(default="", description="why the settings are anonymous, in words; '': the key was opened")
+    blind: str | None = Field(default=None, description="why the settings are anonymous; None: the key was opened")
     settings: list[TriedSetting] = Field(default_factory=list, description="settings, default first; empty if blind")
     trials: list[Trial] = Field(default_factory=list, description="trials that were run, by pair")
     counted: int = Field(default=0, description="number of complete pairs")
@@ -65,9 +65,9 @@ class TrialsResult(Answer):
     other_order: list[int] = Field(default_factory=list, description="pairs whose codes deviate from the planned order")
     other_start: list[int] = Field(default_factory=list, description="pairs whose trials have different conditions")
     rates: PairedRates | None = Field(default=None, description="success, second − first setting; None: not judged")
-    rates_not_judged: str = Field(default="", description="why `rates` is missing, in words")
+    rates_not_judged: str | None = Field(default=None, description="why `rates` is missing")
     times: PairedTimes | None = Field(default=None, description="comparison of time; None: not judged")
-    times_not_judged: str = Field(default="", description="why `times` is missing, in words")
+    times_not_judged: str | None = Field(default=None, description="why `times` is missing")
     decided: list[Literal["success", "time"]] = Field(
         default_factory=list, description="what decided that one setting is better, in a blind look too"
     )

@@ -1,37 +1,41 @@
-"""strobe tune: the settings that make the task succeed, and soonest.
+"""strobe tune: which settings make the task succeed at a latency, and soonest?
 
-Plays one policy in a simulator, true to time: while the policy computes, the simulator goes on for the latency of a
-call (--latency). It searches how the actions of a chunk are executed: the type of inference (sync, Real-Time Chunking,
-or LeRobot's async inference with its ways to join chunks), the number of actions that are executed before the next
-call, ACT's average of chunks (temporal ensembling), the execution horizon, the threshold of the queue, and what you
-add: RTC's guidance weight and schedule, denoising steps, recipes.
+Plays one policy in a simulator that goes on while the policy computes, for the latency of a call (--latency). Searches
+how the actions of a chunk are executed: the type of inference (sync, Real-Time Chunking, async), the number of actions
+executed per chunk, temporal ensembling, the execution horizon, the queue's threshold, and what you add.
 
-Arithmetic comes first. Settings that cannot work at that latency are skipped; the report shows the arithmetic: "a
-call lasts 24 ticks, and a chunk has 16 actions". The others play in rounds, all from the same starts. A setting that
-is shown to be worse than the leader goes, and so does the lower half of each round. Success ranks before time. Strobe
-then plays the winner against the default, the policy as LeRobot runs it, from fresh starts in pairs. Only these pairs
-claim something: the best of many settings looks better than it is.
+All settings play the same starts in rounds; the worse half of each round is dropped (selection phase). The winner then
+plays against the default in held-out pairs, on new starts. Only these pairs give the verdict.
 
-The answer has the flags for lerobot-rollout (of async: for LeRobot's robot client), what they bring over the default
-with an interval that holds at any number of pairs, the settings that cannot work, and success against time to task of
-all others.
+The answer has the flags for lerobot-rollout, their success vs the default with an interval, and the settings that
+cannot work at that latency. Needs a policy and a simulator (--env.type). It takes minutes to hours.
+
+Examples:
+  strobe tune --policy.path=FOLDER --env.type=pusht --latency=100
+  strobe tune --policy.path=demo --latency=100      a small trained policy that comes with Strobe
+
+More:
+Settings that cannot work at the latency are skipped, and the report shows the arithmetic: "a call lasts 24 ticks, and a
+chunk has 16 actions". A setting that is shown to be worse than the leader is dropped at once. Success ranks before
+time. The default is the policy as LeRobot runs it. The interval of the held-out pairs holds at any number of them.
 
 If no setting succeeds, the command ends early and says so: settings do not teach a policy its task.
+
+For async the flags are those of LeRobot's robot client, with its ways to join chunks. You may add RTC's guidance weight
+and schedule, denoising steps and recipes.
 
 Each episode is written to episodes.jsonl in the run's folder. After Ctrl-C Strobe answers from the episodes so far.
 After a kill, --resume=RUN continues with the same flags and plays no episode twice. --parallel and --launcher=ray play
 episodes side by side, as in `strobe evaluate`, with the same answer.
 
-Examples:
-  strobe tune --policy.path=FOLDER --env.type=pusht --latency=100
+Further examples:
   strobe tune --policy.path=FOLDER --env.type=metaworld --env.task=push-v3 --latency=0,100,300 --parallel=auto
   strobe tune --policy.path=FOLDER --env.type=aloha --latency=runs/ROLLOUT --recipe=fast.yaml
   strobe tune --policy.path=FOLDER --env.type=pusht --latency=100 --inference.type=sync --n_action_steps=4,8,16
   strobe tune --policy.path=FOLDER --env.type=pusht --latency=200 --execution_horizon=10,20 --queue_threshold=20,40
   strobe tune --policy.path=FOLDER --env.type=pusht --latency=100 --resume=runs/RUN
-  strobe tune --policy.path=demo --latency=100      the trained policy that comes along, in its simulator
 
-Exit code: 0, 2 for wrong input, 130 when it was interrupted.
+Exit code: 0, 2 for wrong input, 130 after Ctrl-C.
 """
 
 from __future__ import annotations
@@ -81,4 +85,18 @@ def study(flags: PolicyOptions, config: TuneConfig, live: Live) -> Studied:
     return resumable(result, folder, flags, config)
 
 
-run = Command("tune", __doc__, TuneConfig, read, study, subject="policy", heavy="timed")
+run = Command(
+    "tune",
+    __doc__,
+    TuneConfig,
+    read,
+    study,
+    subject="policy",
+    heavy="timed",
+    common={
+        "Policy and simulator": ("policy.path", "env", "rename_map", "device"),
+        "Latency": ("latency",),
+        "Settings to try": ("inference", "n_action_steps", "execution_horizon", "queue_threshold", "steps", "recipe"),
+        "Episodes": ("starts", "pairs", "margin", "seed", "parallel", "resume", "output_dir"),
+    },
+)

@@ -20,14 +20,14 @@ def hopeless(result: TuneResult, _: Thresholds) -> Found:
             continue
         latency, played, settings = tuning.latency, tuning.played, len(tuning.settings)
         why = "Settings change how a policy's actions are executed. They do not teach it the task."
-        do = "`strobe preflight --policy.path=… --dataset.root=…` says whether the checkpoint is wired to its data. "
+        do = "`strobe preflight --policy.path=… --dataset.root=…` says whether policy and data match. "
         do += "Play a checkpoint that was trained for this simulator, and map its names with --rename_map."
         if succeeds := [other.latency for other in result.tunings if other.winner]:
-            why = f"The policy succeeds at {' and at '.join(succeeds)}: what fails here is a call that takes so long."
+            why = f"The policy succeeds at {' and at '.join(succeeds)}, so the latency of its calls makes it fail here."
             do = "Find a faster policy: `strobe optimize --policy.path=…`. Or give a shorter --latency."
         elif all(other.ticks for other in result.tunings if other.hopeless):
             why = "The latency alone may be too long. Whether the policy does the task without it was not judged."
-            do = f"Play it without: --latency=0. If it succeeds there, it is too slow. If not: {do}"
+            do = f"Play it without latency: --latency=0. If it succeeds there, the policy is too slow. If not: {do}"
         yield {"episodes": float(tuning.played)}, locals()
 
 
@@ -35,8 +35,8 @@ def hopeless(result: TuneResult, _: Thresholds) -> Found:
 def unconfirmed_winner(result: TuneResult, _: Thresholds) -> Found:
     """{tuning.winner} is {how} the default.
 
-    Seen: {rates.pairs} fresh pairs at {tuning.latency}: it lost {rates.lost} and won {rates.won}.
-    Why: It was the best of many in the rounds, and the best of many looks better than it is.
+    Seen: {rates.pairs} held-out pairs at {tuning.latency}: it lost {rates.lost} and won {rates.won}.
+    Why: It was the best of many in the selection phase, and the best of many looks better than it is.
     Do: {do}
     """
     for tuning in result.tunings:

@@ -11,20 +11,20 @@ from strobe.core.report.document import Columns, Document, Section, Table, figur
 from strobe.core.report.frame import Plots
 from strobe.core.results import units
 from strobe.evaluate import page_rates as rates
-from strobe.evaluate.pairs import time_in_words, verdict_in_words
+from strobe.evaluate.pairs import SuccessRate, time_in_words, verdict_in_words
 from strobe.tune.results import Closing, SettingRow, TuneResult, Tuning
 
 RANDOM = "random weights"  # source of a subject without a checkpoint
 LEFT = {
-    "success": "shown to succeed less than the leader",
-    "time": "shown to finish later than the leader",
-    "rank": "ranked behind; not shown to be worse",
+    "success": "dropped: shown to succeed less often than the leader",
+    "time": "dropped: shown to finish later than the leader",
+    "rank": "dropped: ranked behind, not tested for significance",
 }
 ABOUT = (
-    "All settings play the same starts. In each round those that are played on play further starts, and the "
-    "better half goes on. Success ranks first. Where success is equal, as far as it was seen, the mean time to task "
-    "ranks. A setting that is chosen among many looks better than it is. So these rates claim nothing: the pairs on "
-    "fresh starts do."
+    "All settings play the same starts. In each round the remaining settings play further starts, and the better half "
+    "goes on. Success ranks first. If success is equal as far as it was measured, the mean time to task ranks. The "
+    "best of many settings looks better than it is, so the rates of the selection phase claim nothing. The held-out "
+    "pairs, on starts that the selection phase did not play, give the verdict."
 )
 
 
@@ -34,69 +34,129 @@ def outline(result: TuneResult, _depth: int | None = None) -> Document:
     for number, tuning in enumerate(result.tunings):
         at = f" at {tuning.latency}" if len(result.tunings) > 1 else ""
         sections.append(Section(_key(number), f"Settings{at}", _settings(tuning), [ABOUT]))
+        if tuning.closing is not None:
+            sections.append(_held_out_section(number, at, tuning, tuning.closing))
         left_out = list(tuning.left_out.items())
-        sections += listing(f"left-out-{number}", f"What cannot work{at}", left_out, _LEFT_OUT, detail=True, whole=True)
+        title = f"Settings that cannot work{at}"
+        sections += listing(f"left-out-{number}", title, left_out, _LEFT_OUT, detail=True, whole=True)
     if result.not_tried:
-        sections.append(Section("not-tried", "What was not tried", text=list(result.not_tried), detail=True))
+        sections.append(Section("not-tried", "Not tried", text=list(result.not_tried), detail=True))
     played = units.count(sum(each.played for each in result.tunings), "episode")
-    return measured.document(result, answers(result), sections, failure=None, done=f"{played} of the rounds played")
+    done = f"{played} of the selection phase played"
+    return measured.document(result, answers(result), sections, failure=None, done=done)
 
 
 def answers(result: TuneResult) -> list[str]:
-    """Return for each latency the setting, what it brings over the default, and its flags."""
+    """Return for each latency the setting to use, how sure that is, and its flags."""
     sentences = [sentence for tuning in result.tunings for sentence in _answers(result, tuning)]
     if not sentences:
         return ["No episode was played."]
     if result.subject.source == RANDOM:
-        sentences.append("The weights are random: nothing here says anything about a trained policy.")
+        sentences.append("Random weights: nothing here says anything about a trained policy.")
     return sentences
 
 
 def _answers(result: TuneResult, tuning: Tuning) -> list[str]:
-    at = f"At {tuning.latency} ({units.count(tuning.ticks, 'tick')} a call)"
+    at = f"At {tuning.latency}"
     if tuning.hopeless:
+        played = f"{units.count(tuning.played, 'episode')} of {units.count(len(tuning.settings), 'setting')}"
         return [
-            f"{at} nothing can be tuned: no setting succeeded in {units.count(tuning.played, 'episode')} of "
-            f"{result.environment}."
+            f"{at}, no setting succeeds.",
+            f"0 of {played} succeed in {result.environment}.",
+            "Next: strobe preflight --policy.path=… --dataset.root=…",
         ]
-    row = tuning.row(tuning.winner)
-    if row is None:
-        return [f"{at} no setting was found: the rounds did not end."]
-    if row.name == tuning.default:
-        return [f"{at} no other setting was better than the default in the rounds: {tuning.default}."]
-    flags = shlex.join(row.flags) + (f", with the recipe {row.recipe}" if row.recipe else "")
-    if tuning.closing is None:
+    row, default = tuning.row(tuning.winner), tuning.row(tuning.default)
+    if row is None or default is None:
+        return [f"Inconclusive: at {tuning.latency} the selection phase did not end."]
+    keep = f"{at}, keep the default: {_setting_in_words(default, None)}."
+    if row is default:
+        played = f"{units.count(tuning.played, 'episode')} of {units.count(len(tuning.settings), 'setting')}"
+        return [keep, f"Selection phase: no other setting was better, {played}."]
+    closing, next_line = tuning.closing, f"Next: {_command(row)}"
+    if closing is None:
         return [
-            f"{at} {row.name} was the best in the rounds. It was not judged against the default.",
-            f"Flags of {row.program}: {flags}",
+            f"Inconclusive: at {tuning.latency} no held-out pair was played.",
+            f"In the selection phase `{row.name}` was the best; it was not compared with the default.",
+            next_line,
         ]
-    return [f"{at} {_brings(result, row, tuning.closing)}", f"Flags of {row.program} at {tuning.latency}: {flags}"]
+    kind, sooner = closing.rates.decision.kind, closing.times is not None and closing.times.kind == "sooner"
+    if kind == "worse" or (kind in _EQUAL and not sooner):
+        sentences = [keep, _held_out(result, closing, f"`{row.name}` vs the default: ")]
+    elif kind == "undecided" and not sooner:
+        sentences = [
+            f"Inconclusive: {units.count(closing.rates.pairs, 'held-out pair')} at {tuning.latency} do not decide.",
+            _held_out(result, closing, f"`{row.name}` vs the default: "),
+            rates.next_command(result.command, resume="RUN", pairs=4 * closing.rates.pairs),
+        ]
+    else:
+        sentences = [f"{at}, {_setting_in_words(row, default)}.", _held_out(result, closing, ""), next_line]
+    return sentences
 
 
-def _brings(result: TuneResult, row: SettingRow, closing: Closing) -> str:
-    success = verdict_in_words(closing.rates.decision.kind, result.margin)
-    span = rates.difference(closing.rates.difference, closing.rates.decision.interval)
-    seen = (
-        f"{units.percent(closing.winner.rate)} against {units.percent(closing.default.rate)}, difference {span} points"
-    )
-    time = f"it {time_in_words(closing.times)}" if closing.times is not None else (
-        f"its time to task is not judged: {closing.times_not_judged}"
-    )  # fmt: skip
-    pairs = units.count(closing.rates.pairs, "fresh pair")
-    return f"{row.name} against the default: success {success} ({seen}, {pairs}); {time}."
+_EQUAL = ("not worse by more than the margin",)
+
+
+def _held_out(result: TuneResult, closing: Closing, prefix: str) -> str:
+    paired, success = closing.rates, f"{rates.share(closing.winner)} vs {rates.share(closing.default)} success"
+    difference = rates.whole_points(paired.difference, paired.decision.interval)
+    if closing.times is None:
+        time = f"time to task is not judged: {closing.times_not_judged}"
+    else:
+        time = "also faster" if closing.times.kind == "sooner" else f"it {time_in_words(closing.times)}"
+    verdict = "" if paired.decision.kind == "better" else f"{verdict_in_words(paired.decision.kind, result.margin)}, "
+    pairs = units.count(paired.pairs, "paired episode")
+    return f"{prefix or 'Held-out: '}{verdict}{success}, {difference}, {pairs}; {time}."
+
+
+def _command(row: SettingRow) -> str:
+    recipe = f" with the recipe {row.recipe}" if row.recipe else ""
+    return f"{row.program} … {shlex.join(row.flags)}{recipe}"
+
+
+def _setting_in_words(row: SettingRow, default: SettingRow | None) -> str:
+    """Return a setting as an instruction where it differs from the default by its executed actions alone."""
+    own, before = _flags(row), _flags(default) if default is not None else {}
+    executed = own.get("--policy.n_action_steps")
+    if default is None:
+        return (
+            f"{own.get('--inference.type', 'async')} with {executed} actions per chunk" if executed else f"`{row.name}`"
+        )
+    differing = {name for name in {**own, **before} if own.get(name) != before.get(name)}
+    if differing == {"--policy.n_action_steps"} and executed is not None and not row.recipe:
+        return f"execute {executed} actions per chunk instead of {before['--policy.n_action_steps']}"
+    return f"use `{row.name}` instead of the default"
+
+
+def _flags(row: SettingRow) -> dict[str, str]:
+    return dict(flag.split("=", 1) for flag in row.flags)
 
 
 def _settings(tuning: Tuning) -> Table:
     columns: Columns[SettingRow] = [
         words("Setting", lambda row: row.name),
         figure("Episodes", lambda row: row.success, lambda success: str(success.episodes)),
-        figure("Success (95 % interval)", lambda row: row.success, rates.rate),
-        figure("Mean time to task (s)", lambda row: row.mean_s, units.figures(2)),
-        words("In the rounds", lambda row: _outcome(row, tuning)),
+        figure("Success in selection (95 % CI)", lambda row: row.success, rates.rate),
+        figure("Mean time, failures at the limit (s)", _mean_s, units.figures(2)),
+        words("Selection phase", lambda row: _outcome(row, tuning)),
     ]
     return table(
         tuning.settings, columns, kind=lambda row: "whole" if row.name == tuning.winner else "part"
     ).drop_empty_columns()
+
+
+def _mean_s(row: SettingRow) -> float | None:
+    """Return the mean time to the task; None for a setting that never succeeds, whose mean is the limit alone."""
+    return row.mean_s if row.success is not None and row.success.successes else None
+
+
+def _held_out_section(number: int, at: str, tuning: Tuning, closing: Closing) -> Section:
+    columns: Columns[tuple[str, SuccessRate]] = [
+        words("Setting", lambda side: side[0]),
+        figure("Pairs", lambda side: side[1].episodes, str),
+        figure("Success in held-out pairs (95 % CI)", lambda side: side[1], rates.rate),
+    ]
+    rows = table([(tuning.default, closing.default), (tuning.winner, closing.winner)], columns)
+    return Section(f"held-out-{number}", f"Held-out pairs{at}", rows)
 
 
 def _outcome(row: SettingRow, tuning: Tuning) -> str | None:
@@ -122,7 +182,7 @@ def _key(number: int) -> str:
 
 
 def _measured_settings(tuning: Tuning) -> list[SettingRow]:
-    return [row for row in tuning.settings if row.success is not None and row.mean_s is not None]
+    return [row for row in tuning.settings if row.success is not None and _mean_s(row) is not None]
 
 
 def _frontier(tuning: Tuning) -> Plot:
@@ -142,7 +202,7 @@ def _frontier(tuning: Tuning) -> Plot:
             )
         )
     axis = charts.axis("mean time to task over all starts (s), a failure counted as the limit")
-    caption = f"{rates.BARS} Settings that left early have few episodes. Better is to the left and up."
+    caption = f"{rates.BARS} Settings that were dropped early have few episodes. Better: left and up."
     return Plot("Success against time to task", caption, traces, charts.layout(420, axis, rates.AXIS))
 
 

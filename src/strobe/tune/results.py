@@ -16,7 +16,7 @@ EliminatedBy = Literal["success", "time", "rank", ""]
 
 
 class SettingRow(Data):
-    """One setting in the rounds."""
+    """One setting in the selection phase."""
 
     name: str
     flags: list[str] = Field(description="flags of its program that make the setting")
@@ -32,13 +32,13 @@ class SettingRow(Data):
 
 
 class Closing(Data):
-    """The winner against the default, in pairs on starts that the rounds did not play."""
+    """The winner against the default, in held-out pairs: on starts that the selection phase did not play."""
 
     default: SuccessRate
     winner: SuccessRate
     rates: PairedRates
     times: PairedTimes | None = Field(description="comparison of time; None: not judged")
-    times_not_judged: str = Field(default="", description="why `times` is missing, in words")
+    times_not_judged: str | None = Field(default=None, description="why `times` is missing")
 
 
 class Tuning(Data):
@@ -48,11 +48,11 @@ class Tuning(Data):
     ticks: int = Field(description="control ticks per call; from a run: of the median call")
     settings: list[SettingRow] = Field(description="settings that were played, the default first")
     left_out: dict[str, str] = Field(description="infeasible setting → the arithmetic, in words")
-    starts: int = Field(description="most starts of a setting in the rounds, over all tasks")
+    starts: int = Field(description="most starts of a setting in the selection phase, over all tasks")
     exhaustive: int = Field(description="number of episodes of an exhaustive search: all settings on all starts")
-    played: int = Field(description="number of episodes in the rounds")
+    played: int = Field(description="number of episodes in the selection phase")
     hopeless: bool = Field(description="it ended because no setting ever succeeded")
-    winner: str = Field(description="best setting in the rounds; '' if there is none")
+    winner: str = Field(description="best setting of the selection phase; empty before its end")
     closing: Closing | None = Field(description="final comparison; None: the winner is the default, or time ran out")
 
     @property

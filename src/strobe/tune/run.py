@@ -1,4 +1,4 @@
-"""Tune: play the settings of each latency in rounds, then the winner against the default on fresh starts."""
+"""Tune: play the settings of each latency in rounds, then the winner against the default in held-out pairs."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def tuned_rows(
     hold: Hold,
     fps: float,
 ) -> list[Candidate]:
-    """Return what is played of each setting at its latency, put on ``subject`` once to see that it applies.
+    """Return a candidate of each setting at its latency, applied to ``subject`` once as a check.
 
     Args:
         fps: control ticks per second.

@@ -3,13 +3,13 @@
 The rounds are successive halving (Jamieson and Talwalkar, "Non-stochastic best arm identification and hyperparameter
 optimization", AISTATS 2016): in each round the settings that remain play further starts, and the better half goes on.
 There, a round's share of the budget is the same for all, so that a setting plays as many starts in a round as in all
-rounds before. Here each round has as many starts as the others, since the best of many is lost in the first round more
-than in later ones (`benchmarks/tune.py`: 2.5 instead of 7 %). A setting that bets show to be worse than the leader
+rounds before. Here each round has as many starts as the others, because the best of many is lost in the first round
+more than in later ones (`benchmarks/tune.py`: 2.5 instead of 7 %). A setting that bets show to be worse than the leader
 (`measure.best_arm.shown_worse`) goes earlier, and what it does not play makes the later rounds longer. All play the
 same starts.
 
-A winner chosen among many looks better than it is. So nothing is claimed of the rounds: the winner then plays against
-the default on fresh starts, in pairs, and that verdict holds at any number of them.
+A winner chosen among many looks better than it is. So the rounds claim nothing: the winner then plays against
+the default in held-out pairs, on new starts, and that verdict holds at any number of them.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ if TYPE_CHECKING:  # torch is not needed here, and takes seconds
 
 SHARE = 0.35  # most episodes in the rounds, as a share of an exhaustive search's
 FEWEST = 2  # starts of the first round, however few there are
-FRESH = 1_000_000  # added to the seed, for the starts of the closing pairs
+HELD_OUT = 1_000_000  # added to the seed, for the starts of the closing pairs
 LOOKS = 8  # starts between two looks at what bets show; they may be looked at at any time, and each look takes a moment
-# Episodes without a success, of all settings together, after which none is looked for; and starts, since the settings
+# Episodes without a success, of all settings together, after which none is looked for; and starts, because the settings
 # share them: a policy that succeeds from one start in three fails from five of them 13 times in 100, with any setting.
 HOPELESS, HOPELESS_STARTS = 40, 16
 Phase = Literal["rounds", "pairs", "over"]
@@ -47,10 +47,10 @@ class SearchPlan(Plan):
     The first candidate is the default, which the winner is judged against.
 
     Args:
-        fresh: further starts on each task for the winner and the default, at most.
+        held_out: further starts on each task for the winner and the default, at most.
     """
 
-    fresh: int = 0
+    held_out: int = 0
 
     @property
     def rounds(self) -> int:
@@ -133,22 +133,22 @@ class Search(Order):
             ahead += count * (end - before)
             before, count = end, -(-count // 2)
             end = plan.round_end(number + 1, before, count, spent + ahead) if number + 1 < plan.rounds else before
-        return ahead * tasks + 2 * plan.fresh * tasks
+        return ahead * tasks + 2 * plan.held_out * tasks
 
     def played_in_rounds(self) -> dict[str, list[Ended]]:
         """Return the episodes of each setting in the rounds, in their order."""
         played: dict[str, list[EpisodeLine]] = {candidate.name: [] for candidate in self.candidates}
         for (name, _, seed), line in self.counted.items():
-            if seed < self.plan.seed + FRESH:
+            if seed < self.plan.seed + HELD_OUT:
                 played[name].append(line)
         return {name: episode_ends(lines) for name, lines in played.items()}
 
     def pairs(self) -> Pairs:
         """Return the closing episodes of the default and of the winner, start by start."""
-        return self.plan.pairs(self.counted, self.winner, self._fresh()) if self.winner else []
+        return self.plan.pairs(self.counted, self.winner, self._held_out_starts()) if self.winner else []
 
-    def _fresh(self) -> Iterator[Start]:
-        return self.plan.starts(FRESH, self.plan.fresh)
+    def _held_out_starts(self) -> Iterator[Start]:
+        return self.plan.starts(HELD_OUT, self.plan.held_out)
 
     def _decide(self) -> list[str]:
         return self._decide_pairs() if self.phase == "pairs" else self._decide_round()
@@ -169,7 +169,7 @@ class Search(Order):
         for name in remaining:
             if name != leader and (why := shown_worse(played[leader], played[name], level, tasks)):
                 self.left[name] = why
-                said.append(f"{name}: shown to be worse in {why} than {leader}, at {len(played[name])} episodes")
+                said.append(f"{name}: worse in {why} than {leader}, after {len(played[name])} episodes")
         if over:
             played = {name: played[name] for name in self._remaining}
             for name in played.keys() - set(best(played, -(-len(remaining) // 2))):
@@ -182,11 +182,11 @@ class Search(Order):
                 self.phase = "over"
             else:
                 self.phase = "pairs"
-                self._begin(self._fresh())
-            said.append(f"best in the rounds: {self.winner}")
+                self._begin(self._held_out_starts())
+            said.append(f"best of the selection phase: {self.winner}")
         elif over:
             self._begin_round()
-            said.append(f"{len(self._remaining)} of {len(self.plan.candidates)} settings are played on")
+            said.append(f"{len(self._remaining)} of {len(self.plan.candidates)} settings remain")
         return said
 
     def _stop_if_hopeless(self, episodes: int, over: bool) -> list[str]:
@@ -194,7 +194,7 @@ class Search(Order):
         enough = episodes >= HOPELESS and self._place >= HOPELESS_STARTS
         if enough or (over and self._last):
             self.hopeless, self.phase = True, "over"
-            return [f"no setting succeeded in {episodes} episodes: nothing can be tuned"]
+            return [f"no setting succeeded in {episodes} episodes: the search ends"]
         if over:
             self._begin_round()
         return []

@@ -67,12 +67,12 @@ class TuneConfig(EpisodeFlags):
     aggregate_fn_name: str = field(default="", metadata=custom_bound(JOINS_NAMED.refusal))
     # Shares of a chunk at which async sends the next observation: 0.5,0.8. By default LeRobot's own, 0.5.
     chunk_size_threshold: str = field(default="", metadata=custom_bound(SHARES.refusal))
-    # Numbers of denoising steps to try besides the policy's own: 10,5. The simulated latency stays the same for all
+    # Denoising steps to try in addition to the policy's own: 10,5. The simulated latency stays the same for all
     # of them, unless it comes from a run.
     steps: str = field(default="", metadata=custom_bound(STEPS.refusal))
-    # The most starts of each setting in the rounds, on each task: what an exhaustive search would play.
+    # The most starts of each setting in the selection phase, on each task.
     starts: int = field(default=100, metadata=minimum_bound(8))
-    # The most fresh starts for the winner and the default, on each task.
+    # The most held-out pairs of the winner and the default, on each task.
     pairs: int = field(default=200, metadata=minimum_bound(8))
     # What happens in a tick without an action: last repeats the last action, zero moves nothing. By default the one
     # that fits the simulator.
@@ -111,7 +111,7 @@ class TunedSetting:
     Args:
         executed: actions of a chunk that sync executes before the next call.
         horizon, threshold, weight, schedule: of rtc.
-        recipe: its name; '' for none.
+        recipe: its name; else empty.
         coefficient: of the average of chunks, with which each action takes a call; None for no average.
         join, share, sent: of async: how chunks are joined, at which share of a chunk the next observation is sent, and
             the actions of a chunk that are sent.
@@ -234,7 +234,7 @@ def latency_ticks(latency: Latency, fps: float) -> int:
         calls = sorted(latency.runs.get("", ()))
         if not calls:
             raise UserError(
-                f"--latency={latency.name}: a tuning needs latencies that are known before it: ms, or a run"
+                f"--latency={latency.name}: strobe tune needs latencies that are known beforehand: ms, or a run"
             )
         ns = calls[len(calls) // 2]
     return math.ceil(ns / 1e9 * fps - 1e-9)

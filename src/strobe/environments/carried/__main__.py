@@ -1,7 +1,7 @@
 """One side of a comparison of two environments. Runs in the environment that is compared, which has no Strobe.
 
 It reads orders from its standard input, one JSON object a line. It answers each with one on a descriptor of its own,
-whose number is its argument, since anything may print: a wrapper of the interpreter, a library. An answer carries the
+whose number is its argument, because anything may print: a wrapper of the interpreter, a library. An answer carries the
 number of its order. It ends when its input does, so that it never outlives the process that started it.
 
 Needs Python 3.10 or later, and torch and LeRobot, or physicalai for a policy package. All files of this folder are

@@ -79,7 +79,7 @@ class Record:
                 handle.remove()
 
     def write(self, to: Path) -> None:
-        """Write ``to`` with the samples, and a JSON file of the entries beside it."""
+        """Write ``to`` with the samples, and a JSON file of the entries next to it."""
         np.savez(to, **self._arrays)  # type: ignore[arg-type]
         to.with_suffix(".json").write_text(json.dumps(self._entries), encoding="utf-8")
 

@@ -71,7 +71,7 @@ class PoolEpisodeRunner(Closing):
             UserError: it failed, or a process ended.
         """
         line: EpisodeLine = self._call_checked(self.pool.answer)
-        return line.model_copy(update={"beside": len(self.pool.workers) - 1})
+        return line.model_copy(update={"concurrent": len(self.pool.workers) - 1})
 
     def close(self) -> None:
         """End them with all that they started, at once: an episode that is being played is lost."""
@@ -156,7 +156,7 @@ class RayEpisodeRunner(Closing):
         match self._fleet.wait():
             case Answered(_, worker, (line, files)):
                 self._keep(files)
-                return line.model_copy(update={"beside": self._fleet.count_node_peers(worker), "node": worker.node})
+                return line.model_copy(update={"concurrent": self._fleet.count_node_peers(worker), "node": worker.node})
             case Lost(key, _, reasons) as lost:
                 name, task, seed = key
                 if not lost.may_retry:
@@ -220,7 +220,7 @@ class Crew:
     """Who plays episodes.
 
     Args:
-        workers: those beside this process; None if it plays alone.
+        workers: those in addition to this process; None if it plays alone.
         threads: torch's, of whoever plays.
     """
 

@@ -1,4 +1,4 @@
-"""The plan of episodes, and playing them in its order, each variant for as long as it is undecided."""
+"""The plan of episodes, and playing them in its order, each variant while it is undecided."""
 
 from __future__ import annotations
 
@@ -208,7 +208,7 @@ class PairsInOrder(Order):
             if decision.kind != "undecided":
                 del self._undecided[name]
                 words = verdict_in_words(decision.kind, self._plan.margin)
-                verdicts.append(f"{name}: {words}, decided at {decision.pairs} pairs")
+                verdicts.append(f"{name}: {words}, decided after {decision.pairs} pairs")
         return verdicts
 
 
@@ -314,7 +314,7 @@ def play(
     except KeyboardInterrupt:
         return True
     finally:
-        crew.close()  # what is measured next must not run beside them
+        crew.close()  # what is measured next must not run at the same time
 
 
 class _OneAtATime:
@@ -353,7 +353,7 @@ class _Counter:
 
     def __init__(self, order: Order, log: EpisodeLog, watching: EpisodeReporter) -> None:
         self._order, self._log, self._watching = order, log, watching
-        self._begun, self._played, self._starts = time.perf_counter(), 0, set[Start]()
+        self._begun, self._played, self._starts, self._scored = time.perf_counter(), 0, set[Start](), 0
 
     def show_progress(self, episode: EpisodeLine) -> None:
         """Show that an episode has ended, and the time that the rest can take."""
@@ -365,8 +365,11 @@ class _Counter:
         self._watching.progress(Progress(done, done + remaining, took, remaining_s, "episodes"))
 
     def show_scores(self, start: Start) -> None:
-        """Say the scores so far, where anything was played on a start that all have played."""
+        """Say the successes so far, now and then, after a start that all have played."""
         if start not in self._starts:
+            return
+        self._scored += 1
+        if self._scored & (self._scored - 1):  # after 1, 2, 4, 8 … starts: a line for each would bury the answer
             return
         playing = self._order.candidates if len(self._order.candidates) <= MOST_SCORES else self._order.playing
         scores = []
@@ -374,4 +377,5 @@ class _Counter:
             won = [line.success for (name, _, _), line in self._order.counted.items() if name == candidate.name]
             scores.append(f"{candidate.name} {sum(won)} of {len(won)}")
         more = f"; {len(scores) - MOST_SCORES} more" if len(scores) > MOST_SCORES else ""
-        self._watching.say(f"{start[0]}, seed {start[1]}: {'; '.join(scores[:MOST_SCORES])}{more}")
+        starts = f"{self._scored} start{'s' * (self._scored != 1)}"
+        self._watching.say(f"successes after {starts}: {'; '.join(scores[:MOST_SCORES])}{more}")

@@ -29,7 +29,7 @@ class RequestedTiming:
         rtc: fields of LeRobot's RTCConfig that are not its defaults.
         threshold: --inference.queue_threshold, in actions.
         client: fields of LeRobot's RobotClientConfig that are not its defaults, for async.
-        differing: of these, what sets the row apart from others of its engine, in words; '' if nothing does.
+        differing: of these, what sets the row apart from others of its engine, in words; else empty.
     """
 
     engine: Engine

@@ -36,7 +36,7 @@ class Film:
 
     Attributes:
         frames: (height, width, 3) each, uint8, both even, at most `WIDTH` wide.
-        trouble: why there are no frames from some tick on; '' if there are.
+        trouble: why frames are missing from some tick on; else empty.
     """
 
     def __init__(self, fps: float) -> None:

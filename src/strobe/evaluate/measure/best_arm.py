@@ -18,8 +18,8 @@ chance of that is at most 0.05 / (K (K − 1) / 2) (Ville 1939), so the chance t
 - the interval of each arm against the best one holds, though the data chose which arm is the best one.
 
 All of these hold together with a chance of 95 %, after every start. K − 1 pairs would be enough for the first sentence
-alone, since a union over the best arm's own pairs gives it. The other sentences need all pairs, and all are shown. The
-price is small: the capital that is needed grows by a factor of K / 2, of which only the log counts.
+alone, because a union over the best arm's own pairs gives it. The other sentences need all pairs, and all are shown.
+The price is small: the capital that is needed grows by a factor of K / 2, of which only the log counts.
 
 The arm with the most successes among those that remain never goes: in no pair is its mean difference negative. So one
 arm always remains.

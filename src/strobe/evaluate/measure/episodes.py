@@ -143,11 +143,11 @@ def pair_differences(pairs: Sequence[EpisodePair]) -> list[int]:
 
 def _sentence(judged: PairedEpisodes, count: int) -> str:
     where = f"in {count} paired episode{'s' * (count != 1)} of {judged.environment}"
-    seen = f"success {_percent(judged.candidate_success)} against {_percent(judged.baseline_success)}"
+    success = f"success {_percent(judged.candidate_success)} vs {_percent(judged.baseline_success)}"
     ends = judged.success_interval
     points, *between = (significant(100 * share, plus=True) for share in (judged.success, ends.low, ends.high))
     shown = (
-        f"{seen}, {points} points [{', '.join(between)}] "
+        f"{success}, {points} points [{', '.join(between)}] "
         f"({100 * ends.level:.3g} % interval, valid at any number of pairs)"
     )
     if judged.by == "reward":
@@ -157,14 +157,14 @@ def _sentence(judged: PairedEpisodes, count: int) -> str:
             shown += f" [{', '.join(between)}] ({100 * ends.level:.3g} % interval)"
         if judged.reward_least:
             shown += f"; a difference up to {significant(judged.reward_least)} does not count"
-    names = f"{judged.candidate} against {judged.baseline}"
+    names = f"{judged.candidate} vs {judged.baseline}"
     if judged.kind == "the same":
-        return f"{names}: every action is the same to the bit {where} ({seen})"
+        return f"{names}: every action is bit-identical {where} ({success})"
     if judged.kind == "too few":
         enough = FEWEST_PAIRS if judged.by == "reward" else fewest_pairs_apart(judged.success_interval.level)
-        return f"{names}: too few episodes to judge ({count}, at least {enough} needed): {shown}"
+        return f"{names}: inconclusive, needs {enough} paired episodes, has {count}: {shown}"
     if judged.kind == "no difference shown":
-        return f"{names}: no difference shown {where}: {shown}"
+        return f"{names}: inconclusive {where}: {shown}"
     if judged.kind == "not worse by more than the margin":
         return f"{names}: {verdict_in_words(judged.kind, judged.margin or MARGIN)} {where}: {shown}"
     return f"{judged.candidate} does {judged.kind} than {judged.baseline} {where}: {shown}"

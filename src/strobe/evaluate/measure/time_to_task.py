@@ -14,7 +14,7 @@ Two figures compare the times of two variants from the same starts, and each has
 - **The ratio of the mean times over all starts**, a failure counted as the limit: restricted means (Royston and Parmar,
   "The use of restricted mean survival time", Statistics in Medicine 30, 2011). A time up to the limit is always seen,
   and bounded. E[first − r × second] = 0 is a claim on a mean of bounded differences, so bets exclude it in the same
-  way. This one needs more pairs, since a rare failure at a far limit could outweigh every gain.
+  way. This one needs more pairs, because a rare failure at a far limit could outweigh every gain.
 
 Tasks may be played in turn, as for success rates: only complete rounds are judged, with the mean over the tasks.
 """
@@ -70,8 +70,8 @@ def episode_ends(episodes: Iterable[EpisodeSeen]) -> list[Ended]:
     return [Ended(each.seconds or 0.0, each.success, each.limit_s or 0.0) for each in episodes]
 
 
-def time_unjudged_reason(episodes: Sequence[Ended], others: Sequence[Ended] = ()) -> str:
-    """Return why a variant's ``episodes`` and those of the first variant show no time to task; '' if they do."""
+def time_unjudged_reason(episodes: Sequence[Ended], others: Sequence[Ended] = ()) -> str | None:
+    """Return why a variant's ``episodes`` and those of the first variant show no time to task; None if they do."""
     both = [*episodes, *others]
     if not all(episode.limit_s > 0 for episode in both):
         return "these episodes are of a version of Strobe that did not save their limit"
@@ -79,7 +79,7 @@ def time_unjudged_reason(episodes: Sequence[Ended], others: Sequence[Ended] = ()
         return "no episode succeeded within its limit"
     if all(episode.seconds >= episode.limit_s for episode in both if episode.success):
         return "every success lasted until the limit: this simulator may not end an episode when the task is done"
-    return ""
+    return None
 
 
 def time_to_task(episodes: Sequence[Ended], paired: PairedTimes | None = None) -> TimeToTask:
@@ -174,7 +174,7 @@ class Judgement(NamedTuple):
 
     rates: PairedRates | None
     times: PairedTimes | None
-    times_not_judged: str
+    times_not_judged: str | None
 
 
 def judge_pairs(

@@ -1,4 +1,4 @@
-"""Rules on traces of torch.profiler: a device that waits, launches, copies, collectives, ranks, a host beside torch.
+"""Rules on traces of torch.profiler: a device that waits, launches, copies, collectives, ranks, a host outside torch.
 
 A share is one of the time under the profiler, which slows the host. How long the program takes without it nobody knows
 here, so a finding says what the trace has.
@@ -78,7 +78,7 @@ def lost_kernels(answer: TraceAnswer, _: Thresholds) -> Found:
 
 @finding("trace-launch-bound", "warning")
 def launch_bound(answer: TraceAnswer, _: Thresholds) -> Found:
-    """For {of_time:percent} of its time the device is as fast as the host launches.
+    """The host's launches limit the device for {of_time:percent} of its time.
 
     Seen: {where}: {bound.kernels:,} kernels, in {stretches}, that each began within 10 µs of their launch; they take
         {bound.ms:ms}, of which {bound.idle_ms:ms} without any work. The longest takes
@@ -99,13 +99,13 @@ def launch_bound(answer: TraceAnswer, _: Thresholds) -> Found:
 
 @finding("trace-small-kernels", "warning")
 def small_kernels(answer: TraceAnswer, _: Thresholds) -> Found:
-    """The program is many small kernels.
+    """The program launches many small kernels.
 
     Seen: {name}: {kernels:,} kernels ({per}), of which {small:,} take less than {limit:g} µs; the device idles for
         {idle:percent} of its time.
     Why: Each operator costs Python and a launch, however small it is.
     Do: Launch fewer and larger ones: {GRAPHS}.
-    Gain: not known before you try it; the idle time of the device is the most that it can save
+    Gain: unknown; at most the idle time of the device
     """
     limit = SMALL_KERNEL_US
     for rank in answer.ranks:
@@ -129,7 +129,7 @@ def host_waits(answer: TraceAnswer, _: Thresholds) -> Found:
     Why: While it waits the host launches nothing: the device runs dry, and the next kernels come one by one.
     Do: Look for .item(), .cpu(), .nonzero(), boolean masks and prints in the loop; keep such values on the device, or
         read them once in many steps. Copies from pinned memory with non_blocking=True do not wait.
-    Gain: not known before you try it; the idle time of the device is the most that it can save
+    Gain: unknown; at most the idle time of the device
     """
     for rank in answer.ranks:
         span = max((device.gaps.span_ms for device in rank.devices), default=0.0)
@@ -149,7 +149,7 @@ def host_waits(answer: TraceAnswer, _: Thresholds) -> Found:
 
 @finding("trace-exposed-copies", "warning")
 def exposed_copies(answer: TraceAnswer, _: Thresholds) -> Found:
-    """{copies_share:percent} of the device's time is copies that overlap no kernel.
+    """Copies that overlap no kernel take {copies_share:percent} of the device's time.
 
     Seen: {where}: {device.exposed_copies_ms:ms} of {device.gaps.span_ms:ms}, of {device.copies_ms:ms} in copies
         ({kinds}).{others}
@@ -169,7 +169,7 @@ def exposed_copies(answer: TraceAnswer, _: Thresholds) -> Found:
 
 @finding("trace-exposed-collectives", "warning")
 def exposed_collectives(answer: TraceAnswer, _: Thresholds) -> Found:
-    """{share:percent} of the device's time is collectives that overlap no computation.
+    """Collectives that overlap no computation take {share:percent} of the device's time.
 
     Seen: {where}: {device.exposed_communication_ms:ms} of {device.gaps.span_ms:ms}, of {device.communication_ms:ms} in
         collectives.{unknown}{others}
@@ -196,7 +196,7 @@ def late_rank(answer: TraceAnswer, _: Thresholds) -> Found:
     Title: {title}
     Seen: In {waits.collectives:,} collectives, waiting beyond the rank that came last: {shown}. {latest.name} came last
         in {latest.last:,} of them.
-    Why: A collective ends when the last rank has arrived. Where ranks exchange uneven data, that is a part of the
+    Why: A collective ends when the last rank has arrived. If ranks exchange uneven data, that is a part of the
         difference.
     Do: {do}
     Gain: {gain}
@@ -214,8 +214,8 @@ def late_rank(answer: TraceAnswer, _: Thresholds) -> Found:
     do = "Even out what differs from batch to batch: lengths, sparse inputs, loading."
     if latest.last >= LATE * waits.collectives:
         title = f"The other ranks wait for {latest.name}"
-        do = f"Compare the parts of {latest.name} with those of {longest.name}: a larger batch, slower loading, a "
-        do += "hotter card?"
+        do = f"Compare the parts of {latest.name} with those of {longest.name}. Usual causes: a larger batch, slower "
+        do += "loading, a hotter card."
     shown = ", ".join(f"{rank.name} {ms(rank.waiting_ms)}" for rank in waits.ranks[:8])
     gain, gain_share = _gain(span, longest.waiting_ms), longest.waiting_ms / span
     yield {"waiting_ms": longest.waiting_ms, "last": latest.last, "gain_share": gain_share}, locals()
@@ -223,11 +223,11 @@ def late_rank(answer: TraceAnswer, _: Thresholds) -> Found:
 
 @finding("trace-host-delay", "warning")
 def host_between_operators(answer: TraceAnswer, _: Thresholds) -> Found:
-    """{between_share:percent} of the trace passes in long pauses between torch's operators.
+    """Long pauses between torch's operators take {between_share:percent} of the trace.
 
     Seen: {name}: {long_ms:ms} of {host.span_ms:ms} in gaps over a millisecond.{longest}
-    Why: No operator costs that much to start: Python, another library, a file or a lock holds the host up.
-    Do: Annotate the code around it with torch.profiler.record_function and trace again: then it has a name.
+    Why: No operator takes that long to start: Python, another library, a file or a lock delays the host.
+    Do: Annotate the code around it with torch.profiler.record_function, and trace again: the pause then has a name.
     Gain: {gain}
     """
     for rank in answer.ranks:
@@ -246,7 +246,7 @@ def device_busy(answer: TraceAnswer, _: Thresholds) -> Found:
     """The device is busy for {share:percent} of its time.
 
     Seen: {where}: {device.gaps.busy_ms:ms} of {device.gaps.span_ms:ms}.{most}
-    Why: A faster host would change nothing: only other kernels, fewer of them or smaller types would.
+    Why: A faster host would change nothing. Only other kernels, fewer kernels or smaller dtypes make it faster.
     """
     shares = [(_share(device.gaps.busy_ms, device), rank, device) for rank in answer.ranks for device in rank.devices]
     share, rank, device = min(shares, key=lambda each: each[0], default=(0.0, None, None))
@@ -286,9 +286,9 @@ def _gap_remedy(gaps: Gaps) -> str:
     """Return what to do about the cause that most of the gaps have, and about long ones."""
     first_calls = sum(gap.ms for gap in gaps.longest if any(word in gap.host.lower() for word in FIRST_CALLS))
     if gaps.long_ms > gaps.idle_ms / 2:
-        first = "Most of it is in gaps over a millisecond, which no launch explains: look at what the host did in them"
+        first = "Most idle time is in gaps over a millisecond, which no launch explains: look for the host's work there"
         if first_calls > gaps.long_ms / 2:
-            return f"{first}. These look like first calls (memory, kernels being loaded): trace after a few of them."
+            return f"{first}. They look like first calls (memory, loading of kernels): trace after a few iterations."
         return f"{first}; record_function around loading, logging and first calls names them."
     cause = gaps.causes[0].kind if gaps.causes else None
     if cause in ("wait", "copy"):
@@ -296,12 +296,12 @@ def _gap_remedy(gaps: Gaps) -> str:
     if cause == "unknown":
         return "The trace does not say when kernels were launched: trace again, with the activities CPU and CUDA."
     if cause == "queued":
-        return "The work was there: look at what its stream waited for (other streams, events, other processes)."
+        return "Work was launched: look for what its stream waits for (other streams, events, other processes)."
     return f"The host launches too late: {GRAPHS}. Prepare the next inputs while the device works."
 
 
 def _gain(span_ms: float, free_ms: float) -> str:
-    return f"at most: without it, {ms(span_ms)} would be {ms(max(span_ms - free_ms, 0.0))} (computed)"
+    return f"at most: {ms(span_ms)} → {ms(max(span_ms - free_ms, 0.0))} without it (computed)"
 
 
 RULES = (
