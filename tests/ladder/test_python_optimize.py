@@ -149,7 +149,7 @@ def test_a_second_recipe_and_a_second_removal_are_refused(arm: Any, tmp_path: Pa
     with pytest.raises(UserError, match="is on this policy already"):
         strobe.apply_recipe(recipe({"channels_last": True}), policy)
     strobe.revert_recipe(policy)
-    with pytest.raises(UserError, match="there is nothing to take off"):
+    with pytest.raises(UserError, match="there is nothing to revert"):
         strobe.revert_recipe(policy)
     with pytest.raises(UserError, match=r"there is no recipe.yaml in"):
         strobe.apply_recipe(tmp_path, policy)
@@ -171,7 +171,7 @@ def test_a_module_is_its_own_subject(arm: Any):
 
 
 def test_a_function_has_nothing_to_optimize():
-    with pytest.raises(UserError, match="no torch module inside: there is nothing to optimize"):
+    with pytest.raises(UserError, match="contains no torch module, so there is nothing to optimize"):
         strobe.optimize(lambda x: x, np.ones(3))
 
 

@@ -123,7 +123,7 @@ def test_at_the_bound_other_shapes_run_without_a_graph_until_they_come_again(mon
         return capture.recorded
 
     assert [count_graphs(length) for length in (1, 2, 1)] == [1, 2, 2]
-    with pytest.warns(UserWarning, match="2 graphs of the chunk are there, the most that are kept"):
+    with pytest.warns(UserWarning, match="2 graphs of the chunk are in memory, the maximum"):
         assert count_graphs(3) == 2
     assert [count_graphs(length) for _ in range(4) for length in (1, 2, 3)] == [2] * 12, (
         "in turn: no capture in each call"

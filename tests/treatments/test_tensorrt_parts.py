@@ -174,7 +174,7 @@ class Everything(set[str]):
 def test_an_engine_without_an_operator_in_it_is_refused(subject: Any, cpu_card: SimpleNamespace) -> None:
     cpu_card.torchs = Everything()
     with pytest.raises(
-        UserError, match=r"cannot be built in tensorrt: TensorRT takes none of its operators, such as aten\."
+        UserError, match=r"cannot be built in tensorrt: TensorRT supports none of its operators, such as aten\."
     ):
         run(subject, engine("bf16"))
 
@@ -217,7 +217,7 @@ def test_fp8_is_a_candidate_where_lossy_ones_are_allowed(
 @pytest.mark.parametrize(
     ("spec", "device", "lacking", "why"),
     [
-        ("engine=openvino", "cuda:0", "", "only tensorrt has it"),
+        ("engine=openvino", "cuda:0", "", "only tensorrt supports it"),
         ("engine=tensorrt", "cpu", "", "needs CUDA"),
         ("engine=tensorrt", "cuda:0", "torch_tensorrt", r"needs a package: .*tensorrt"),
         ("engine=tensorrt", "cuda:0", "modelopt.torch.quantization", "needs ModelOpt, .*: pip install nvidia-modelopt"),

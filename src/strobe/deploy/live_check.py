@@ -41,7 +41,7 @@ _LAST = 10.0  # seconds that the end of the program waits for a chunk that is be
 def require_share(share: float) -> None:
     """Raise UserError unless ``share`` is one of the chunks that can be watched."""
     if not 0 < share <= 1:
-        raise UserError(f"watch={share:g}: give a share of the chunks, above 0 and up to 1, such as 0.01")
+        raise UserError(f"watch={share:g}: must be a share of the chunks above 0 and up to 1, such as 0.01")
 
 
 class Watch:
@@ -131,7 +131,7 @@ class Watch:
                 self._compare(*job)
             except Exception as error:
                 why = error_line(error, 200)
-                self.failed = f"{self._applied.name} is watched no longer: the baseline fails: {why}"
+                self.failed = f"{self._applied.name} is no longer watched: the baseline fails: {why}"
                 _tell(self.failed)
             del job
             self._busy = False
@@ -149,12 +149,12 @@ class Watch:
         applied = self._applied
         if judged.missing_figures and not self.failed:
             self.failed = (
-                f"{applied.name} is watched no longer: chunk {number} was not judged: {judged.missing_figures}"
+                f"{applied.name} is no longer watched: chunk {number} was not judged: {judged.missing_figures}"
             )
             _tell(self.failed)
         if judged.broken_limit and not self.broken:
             self.fallen_back = (
-                f"{applied.name} on {applied.subject.info.kind} is reverted: chunk {number} breaks its guard: "
+                f"{applied.name} on {applied.subject.info.kind} is reverted: chunk {number} exceeds its limit: "
                 f"{judged.broken_limit} ({describe_agreement(agreement)}); the baseline runs from the next chunk on"
             )
             self.broken = judged.broken_limit  # what the program's thread looks at: last

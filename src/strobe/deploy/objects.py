@@ -46,9 +46,11 @@ def apply_recipe(recipe: Recipe | str | PathLike[str], policy: P, inputs: Any = 
         raise UserError(f"{name} is a recipe for the type '{made.policy}': strobe.load_policy loads a policy with it")
     target = make_target("policy", policy)
     if not target.modules:
-        raise UserError(f"{name}: no torch module was found in {target.label}: there is nothing to put it on")
+        raise UserError(f"{name}: no torch module was found in {target.label}: there is nothing to apply it to")
     if (other := _find_treated(policy)) is not None:
-        raise UserError(f"{other.variant.name} is on this policy already: strobe.take_off(policy) takes it off")
+        raise UserError(
+            f"{other.variant.name} is already applied to this policy: strobe.revert_recipe(policy) reverts it"
+        )
     given = list(inputs) if type(inputs) is list else [inputs]
     subject = CallableSubject([target], given) if inputs is not None else _WithoutInputs([target], [()])
     treatments = recipes.make_treatments(made, name)
@@ -65,7 +67,7 @@ def revert_recipe(policy: P) -> P:
     """Take off what `put_on` put on ``policy``, and return it as it was. Raises UserError where nothing is on it."""
     found = _find_treated(policy)
     if found is None:
-        raise UserError("no recipe is on this policy: there is nothing to take off")
+        raise UserError("no recipe is applied to this policy: there is nothing to revert")
     found.revert()
     return policy
 
@@ -74,7 +76,7 @@ class _WithoutInputs(CallableSubject):
     """A target that a treatment cannot call."""
 
     def call(self, phase: Phase, batch_size: int = 1) -> Any:
-        raise UserError("it is calibrated on observations: give them, strobe.put_on(recipe, policy, inputs)")
+        raise UserError("it is calibrated on observations: pass them, strobe.apply_recipe(recipe, policy, inputs)")
 
 
 def _find_treated(policy: object) -> Treated | None:
@@ -90,5 +92,5 @@ def _read(recipe: Recipe | str | PathLike[str]) -> tuple[Recipe, str]:
     if path.is_dir():
         path /= NAME
         if not path.is_file():
-            raise UserError(f"there is no {NAME} in {path.parent}: its ladder found nothing that is faster")
+            raise UserError(f"there is no {NAME} in {path.parent}: the search found nothing faster")
     return recipes.load(path), path.name

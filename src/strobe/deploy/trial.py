@@ -121,7 +121,7 @@ class RecipeTrial:
             return chunk, ""
         where = "the first observation" if not self._seen else "the first call with Real-Time Chunking"
         words = judged.broken_limit or f"its guard was not judged: {judged.missing_figures}"
-        return chunk, f"on {where} {words} ({describe_agreement(agreement)}), and it demands {self.applied.guard}"
+        return chunk, f"on {where} {words} ({describe_agreement(agreement)}); limits: {self.applied.guard}"
 
     def _move(self, call: PolicyCall) -> None:
         """Put the treatments on again, on the device that the program has moved the policy to."""

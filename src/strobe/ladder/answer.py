@@ -103,7 +103,7 @@ class Choosing:
         if name in self.refused:
             return self.refused[name]
         if comparison is not None and comparison.broken:
-            return f"{comparison.broken} in the closing run, on more observations than its try had"
+            return f"{comparison.broken} in the closing run, on more observations than in its try"
         if name == BASELINE or (comparison is not None and comparison.outcome == "held"):
             return ""
         return f"not judged: {(comparison and comparison.unjudged) or 'its actions were not compared'}"

@@ -322,14 +322,14 @@ class Bounds:
         """Return in words why ``candidate`` can gain nothing on this machine; '' if it may."""
         limit = self.counted.limit
         if limit is not None and candidate.arithmetic < min(limit.ceiling_share, 1.0):
-            return "on fewer cores than the arithmetic needs"
+            return "with fewer cores than the arithmetic needs"
         times = self.times(candidate)
         if times is None or times >= SLOWER_DTYPE or self.ceiling is None:
             return ""
         rates = self.ceiling.gflops
         slow = ", ".join(f"{rates[dtype]:.0f} GFLOP/s" for dtype in candidate.dtypes if dtype in rates)
         now = f", {limit.dtype} {rates[limit.dtype]:.0f}" if limit is not None and limit.dtype in rates else ""
-        return f"in {' and '.join(candidate.dtypes)}, which this machine is slower in ({slow}{now})"
+        return f"in {' and '.join(candidate.dtypes)}, because this machine is slower in it ({slow}{now})"
 
     def limiting_factor(self, now: Measurement, *, captured: bool = False) -> Limited:
         """Return what holds the device up: launches that it waits for, else the larger of the roofline's two bounds.
@@ -368,10 +368,10 @@ class Bounds:
             return ""
         others = ""
         if integers is not None:
-            others = f", in int8 {significant(integers)} ms{'' if lossy else ' (--allow=lossy tries that)'}"
+            others = f", {significant(integers)} ms in int8{'' if lossy else ' (--allow=lossy)'}"
         return (
-            f"its arithmetic and memory alone take at least {significant(least[dtype])} ms in {dtype} on this machine"
-            f"{others}: to reach {target_ms:g} ms, less must be computed"
+            f"arithmetic and memory traffic take at least {significant(least[dtype])} ms in {dtype} on this machine"
+            f"{others}: {target_ms:g} ms need fewer FLOP, such as fewer denoising steps or a smaller model"
         )
 
     @property

@@ -123,8 +123,8 @@ class Earlier:
         many = f"{len(self.ladders)} earlier ladder{'s' * several} of {self._kind} on this machine"
         others = [ladder for ladder in self.ladders if not self._same_circumstances(ladder)]
         differ = dict.fromkeys(name for ladder in others for name in self._different(ladder))
-        leave = f", {len(others)} of them with another {' or '.join(differ)}: these leave nothing out" if others else ""
-        return f"ordered by {many}{leave}; --fresh ignores {'them' if several else 'it'}"
+        leave = f"; {len(others)} with another {' or '.join(differ)} exclude no candidate" if others else ""
+        return f"candidates in the order of {many}{leave}; --fresh ignores {'them' if several else 'it'}"
 
     @property
     def rungs(self) -> list[EarlierRung]:

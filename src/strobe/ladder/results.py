@@ -118,7 +118,7 @@ class Ladder(Data):
     """
 
     target_hz: Finite
-    target_ms: Finite = Field(description="time in which a chunk must be ready")
+    target_ms: Finite = Field(description="milliseconds in which a chunk must be ready")
     guard: str
     met: bool = Field(description="the chosen rung is shown to reach the target; without `in_time`: its median does")
     in_time: InTime | None = Field(default=None, description="share in time of the chosen rung; older versions lack it")

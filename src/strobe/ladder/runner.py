@@ -81,7 +81,7 @@ class Runs:
             if key not in self._treatments:
                 self._treatments[key] = catalogue.make(spec)
             treatments.append(self._treatments[key])
-        return Variant(f"rung {number}", tuple(treatments))
+        return Variant(f"step {number}", tuple(treatments))
 
     def release(self, accepted: Iterable[Variant]) -> None:
         """Let go of the treatments that none of ``accepted`` uses: each may hold a copy of the weights."""
@@ -223,8 +223,8 @@ def prepare_checks(runs: Runs, chunk_s: float) -> tuple[Sameness | None, list[Ya
         return None, []
     limit = action_time_limit(settings.CLOSE_LOOK_S, chunk_s)
     if not isinstance(subject, PolicySubject):
-        reporter.stage(f"how far reordered sums move the untouched {subject.returns}")
-        baseline = Variant("untouched", runs.base)
+        reporter.stage(f"floating-point noise of the {subject.returns}")
+        baseline = Variant("baseline", runs.base)
         count, progress = yardstick_observations(chunk_s), CheckProgress(reporter)
         moved = features_reordered(subject, baseline, count, progress, limit)
         return None, [moved] if moved is not None else []

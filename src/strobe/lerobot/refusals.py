@@ -47,7 +47,7 @@ def convert_errors(kind: str) -> Iterator[None]:
         yield
     except SystemExit as error:
         raise UserError(
-            f"a policy of type '{kind}' ends the program while it is made: exit code {error.code}"
+            f"a policy of type '{kind}' ends the program while it is built: exit code {error.code}"
         ) from error
     except Exception as error:
         if ran_out(error):  # not the policy's fault, and reported elsewhere

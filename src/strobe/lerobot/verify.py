@@ -85,8 +85,8 @@ def verify_groups(
             fewer = min(same.count, max(FEWEST, int(seconds / each)))
             if fewer < same.count:
                 within = f"to end in about {max(seconds, each * fewer):.0f} s (--seconds={seconds:g})"
-                looked_at = f"{fewer} of {same.count} observations were looked at"
-                result.limited = f"{looked_at}, {within}: a chunk takes {chunk_s:.2g} s"
+                looked_at = f"{fewer} of {same.count} observations were compared"
+                result.limited = f"{looked_at}, {within}, because a chunk takes {chunk_s:.2g} s"
                 same = Sameness(subject, count=fewer)
                 progress = CheckProgress(reporter, _count_planned_calls(same, name, groups, passes))
             same.limit = limit
@@ -98,7 +98,7 @@ def verify_groups(
         result.caveats += same.notes
         _check_groups(result, same, groups, guards, reporter, passes, progress)
     except NotSeenError as error:
-        result.caveats.append(f"not looked at: {error}")
+        result.caveats.append(f"not compared: {error}")
     except KeyboardInterrupt:
         result.status = "interrupted"
     return result

@@ -74,7 +74,7 @@ def backbone_config(tiny: bool = False) -> Any:
 
 @contextlib.contextmanager
 def backbone(_: object, tiny: bool) -> Iterator[Sequence[str]]:
-    """While open, the model and its processor are stand-ins, and no weights are fetched."""
+    """While open, the model and its processor are placeholders, and no weights are fetched."""
     from lerobot.policies.wall_x import modeling_wall_x
 
     real, names = modeling_wall_x.Qwen2_5_VLMoEForAction, list[str]()
@@ -91,7 +91,7 @@ def backbone(_: object, tiny: bool) -> Iterator[Sequence[str]]:
             processor.action_processor = actions
         config._attn_implementation = attn_implementation
         config.pad_token_id = config.text_config.pad_token_id = processor.tokenizer.pad_token_id
-        why = "local stand-ins, because the released ones come with the weights"
+        why = "local placeholders, because the released ones come with the weights"
         names.append(f"config and processor {pretrained_name_or_path}: {why}")
         return real(
             config,

@@ -347,7 +347,7 @@ def shrink(config: PreTrainedConfig) -> None:
         known = list_types_having(lambda family: family.tiny)
         raise UserError(
             f"policy.size=tiny is not available for '{config.type}', only for {', '.join(known)}; "
-            "leave it out to build the full size"
+            "remove it to build the full size"
         )
     for name, value in family.tiny.fields.items():
         setattr(config, name, value)

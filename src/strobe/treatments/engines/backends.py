@@ -88,7 +88,7 @@ class OpenVINO:
 
     def require(self, device: torch.device) -> None:
         if device.type != "cpu":
-            raise UserError(f"engine=openvino runs on CPUs, and the policy is on {device.type}: take tensorrt")
+            raise UserError(f"engine=openvino runs on CPUs, but the policy is on {device.type}: use tensorrt")
         disable_telemetry()
         _require("openvino", "openvino")
 
@@ -204,7 +204,7 @@ class TensorRT:
 
     def require(self, device: torch.device) -> None:
         if device.type != "cuda":
-            raise UserError(f"engine=tensorrt needs CUDA, and the policy is on {device.type}: take openvino")
+            raise UserError(f"engine=tensorrt needs CUDA, but the policy is on {device.type}: use openvino")
         _require("torch_tensorrt", "tensorrt")
 
     def precisions(self, device: torch.device) -> tuple[str, ...]:

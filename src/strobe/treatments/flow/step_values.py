@@ -256,8 +256,7 @@ class MasksOnce(Switch, key="masks", of=Flow):
     def _try(self, theirs: Tensor, ours: Tensor) -> None:
         if not torch.equal(theirs.nan_to_num(), ours.nan_to_num()):
             raise UserError(
-                "this policy denoises in another way than LeRobot 0.6.1 and openpi do: building the masks once is not"
-                " exact"
+                "this policy denoises differently from LeRobot 0.6.1 and openpi: building the masks once is not exact"
             )
         self._tried = True
 

@@ -122,15 +122,15 @@ class Regions:
         self.ran += 1
         if not self._warned:
             self._warned = True
-            warnings.warn(f"graph={self.what} steps aside in calls with RTC: {why}", stacklevel=2)
+            warnings.warn(f"graph={self.what} is not used in calls with RTC: {why}", stacklevel=2)
         return True
 
     def _say_full(self, label: str) -> None:
         if label not in self._full:
             self._full.add(label)
             warnings.warn(
-                f"graph={self.what}: {KEPT} graphs of the {label} are there, the most that are kept; inputs of another"
-                " shape run without one until they come often",
+                f"graph={self.what}: {KEPT} graphs of the {label} are in memory, the maximum; inputs of another shape "
+                "run without a graph until they are frequent",
                 stacklevel=2,
             )
 
@@ -142,7 +142,7 @@ class Regions:
             made = call(*args, **kwargs)
             if self.ran == before and not torch.is_grad_enabled():
                 raise UserError(
-                    f"graph={self.what}: another treatment computes this part in its own way; leave one out"
+                    f"graph={self.what}: another treatment already changes this part: remove one of the two"
                 )
             return made
 

@@ -53,9 +53,7 @@ class FusedAttention(Switch, key="attention"):
         if self._places is None or self._module is not subject.module:
             self._places, self._module = [*places(subject, FUSED, self._masks), *_torch_places(subject)], subject.module
         if not self._places:
-            raise UserError(
-                f"{subject.info.name} has no eager attention that could be exchanged: attention=sdpa changes nothing"
-            )
+            raise UserError(f"{subject.info.name} has no eager attention to replace: attention=sdpa changes nothing")
         return install(self._places, FUSED, self._masks)
 
 

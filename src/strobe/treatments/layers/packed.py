@@ -69,7 +69,7 @@ class PackedWeights(Switch, key="weights"):
         if not any(put):
             names = " or ".join(str(dtype).removeprefix("torch.") for dtype in dtypes)
             what = f"'{self.part}'" if self.part else subject.info.name
-            raise UserError(f"{what} has no linear layers in {names}, and only those gain by being packed")
+            raise UserError(f"{what} has no linear layers in {names}, and only these gain from packing")
         return patches.undo
 
     def _install(self, owner: nn.Linear | Group, patches: Patches) -> bool:
@@ -137,7 +137,7 @@ def require_bfloat16(device: torch.device, what: str) -> None:
 
 def _require_cpu(device: torch.device, what: str) -> None:
     if device.type != "cpu":
-        raise UserError(f"{what} is for CPUs: on {device.type} kernels do that by themselves")
+        raise UserError(f"{what} is for CPUs: kernels on {device.type} do that by themselves")
 
 
 def _multiplies_bfloat16() -> bool:

@@ -40,7 +40,7 @@ class ChannelsLast(Switch, key="channels_last"):
     def apply(self, subject: Subject) -> Undo:
         weights = _convolutions(subject.module)
         if not weights:
-            raise UserError(f"{subject.info.name} has no convolution in 2-D or 3-D: channels_last changes nothing")
+            raise UserError(f"{subject.info.name} has no 2-D or 3-D convolution: channels_last changes nothing")
         tensors = list(weights)
         if isinstance(subject, ActingSubject):
             tensors += _moments(subject, weights)

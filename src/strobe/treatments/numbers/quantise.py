@@ -114,7 +114,7 @@ class Quantised(Treatment):
         except ImportError:
             raise UserError(f"{self.kind} needs torchao: {install('quantise')}") from None
         if self.kind == "int8" and device.type not in ("cpu", "cuda"):
-            raise UserError(f"int8 products are there on CPUs and CUDA, not on {device.type}")
+            raise UserError(f"int8 products need a CPU or CUDA, not {device.type}")
         if self.kind == "fp8":
             require_fp8(device)
 
