@@ -144,7 +144,7 @@ def _living_float32() -> int:
             ),
             "limits: cosine>=0.9999989",
         ),
-        (recipe("act", {"channels_last": True}, {"policy.dim_model": 3}), r"recipe: rung 2 \(policy.dim_model=3\): "),
+        (recipe("act", {"channels_last": True}, {"policy.dim_model": 3}), r"recipe: step 2 \(policy.dim_model=3\): "),
         (recipe("pi05", {"precision": "bf16"}), "recipe is a recipe for the type 'pi05', and this is 'act'"),
     ],
 )

@@ -202,7 +202,7 @@ def test_the_untouched_weights_are_let_go_once_it_has_passed(saved_policies: Sav
         ("version: 1\npolicy: act\n", "treatments: missing"),
         ("policy: pi05\ntreatments: [{precision: bf16}]\n", "a recipe for the type 'pi05', and this is 'act'"),
         ("policy: act\ntreatments: [{precision: bf17}]\n", "unknown precision 'bf17'"),
-        ("policy: act\ntreatments: [{prefix_cache: static}]\n", r"rung 1 \(prefix_cache=static\)"),
+        ("policy: act\ntreatments: [{prefix_cache: static}]\n", r"step 1 \(prefix_cache=static\)"),
         ("policy: act\nguard: rms<=1e-9\ntreatments: [{precision: bf16}]\n", "the policy exceeds the recipe's limits"),
     ],
 )

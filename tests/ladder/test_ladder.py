@@ -33,9 +33,9 @@ def late(chunks: int, late: int, within_ms: float = 125.0) -> OptimizeResult:
 def test_it_is_shown_as_it_was_approved():
     interrupted = make_climb(interleaved=False, ended="interrupted")
     interrupted.status = "interrupted"
-    refused = make_climb(chosen="rung 1")
+    refused = make_climb(chosen="step 1")
     refused.ladder.rungs[2].guarded, refused.ladder.rungs[2].refused = False, "cosine 0.9 < 0.999 in the closing run"
-    loses = make_climb(chosen="rung 1")
+    loses = make_climb(chosen="step 1")
     loses.episodes = [make_paired_episodes("LLLLLLLLSSSS", broken="it does worse in pusht")]
     loses.ladder.rungs[2].guarded, loses.ladder.rungs[2].refused = False, "it does worse in pusht"
     approve_cases(
@@ -95,7 +95,7 @@ def make_paired_episodes(ends: str, **more) -> PairedEpisodes:
         pairs.append(
             EpisodePair(task="pusht", seed=seed, baseline=two[0], candidate=two[1], same_ticks=3, largest_error=0.25)
         )
-    judged = judge_episodes(pairs, baseline="baseline", candidate="rung 2", environment="pusht", planned=12)
+    judged = judge_episodes(pairs, baseline="baseline", candidate="step 2", environment="pusht", planned=12)
     return judged.model_copy(update=more)
 
 

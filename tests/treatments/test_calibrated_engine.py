@@ -130,7 +130,7 @@ def test_a_recipe_is_refused_in_a_line_where_nothing_was_calibrated(
     subject = load_tiny_subject("act", "pending")
     before = run(subject)
     recipe = Recipe(policy="act", treatments=[{"int8_engine": "openvino", "int8_engine.part": BACKBONE}])
-    with pytest.raises(UserError, match=r"rung 1 \(int8_engine=openvino.*calibrated on observations"):
+    with pytest.raises(UserError, match=r"step 1 \(int8_engine=openvino.*calibrated on observations"):
         apply_checked_recipe(subject, recipe, "r", seconds=0.1)
     assert torch.equal(run(subject), before)
 

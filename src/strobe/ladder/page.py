@@ -7,6 +7,7 @@ import shlex
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
+from strobe.core.errors import UserError
 from strobe.core.report import charts, compare, limits, measured, memory, pace, sameness, sameness_plots
 from strobe.core.report import in_time as in_words
 from strobe.core.report.charts import OTHER, Plot
@@ -201,13 +202,15 @@ def _subject_flags(command: Sequence[str]) -> Iterator[str]:
 def _describe_step(result: OptimizeResult, ladder: Ladder, index: int, rung: Rung) -> Iterator[str]:
     """Yield a step of the ladder: its gain and its effect, then each of its treatments with a gloss."""
     gain = _describe_gain(result, ladder, rung)
-    specs = parse(rung.treatment, known_words())
-    if len(specs) == 1:
-        yield f"Step {index}: {_describe_treatment(specs[0])}; {gain}."
+    try:
+        treatments = list(map(_describe_treatment, parse(rung.treatment, known_words())))
+    except UserError:  # of a package that is not installed here
+        treatments = [brief(rung.treatment)]
+    if len(treatments) == 1:
+        yield f"Step {index}: {treatments[0]}; {gain}."
         return
-    yield f"Step {index}: {len(specs)} treatments together; {gain}."
-    for spec in specs:
-        yield f"  {_describe_treatment(spec)}."
+    yield f"Step {index}: {len(treatments)} treatments together; {gain}."
+    yield from (f"  {treatment}." for treatment in treatments)
 
 
 def _describe_treatment(spec: Spec) -> str:

@@ -177,7 +177,8 @@ def _add_start(climb: Climb, variant: Variant, measured: Measured) -> None:
     judgement = climb.guard.judge(variant, agreement)
     if judgement.outcome != "held":
         fault = "exceeds the limits" if judgement.broken_limit else "cannot be judged by the limits"
-        raise UserError(f"--start={climb.aim.start} {fault}: {judgement.words}; change --guard or --start")
+        start = ", ".join(map(catalogue.format_spec, climb.aim.start))
+        raise UserError(f"--start='{start}' {fault}: {judgement.words}; change --guard or --start")
     effect = strongest([treatment.effect for treatment in variant.treatments])
     trial = climb.plan(Candidate(climb.aim.start, (), effect, 0))
     trial.tried.part = ""
