@@ -88,9 +88,11 @@ def test_what_was_kept_is_put_on_together_and_its_run_shows_each_rung(climb):
     assert took_again < 0.8 * took
     assert "candidates in the order of 1 earlier ladder of sleeper on this machine; --fresh ignores it" in lines.lines
     (line,) = [
-        line for line in lines.lines if line.startswith("accepted last time, now together: skip=true; tidy=true: ")
+        line
+        for line in lines.lines
+        if line.startswith("accepted by the last search, now together: skip=true; tidy=true: ")
     ]
-    assert line.endswith("→ kept")
+    assert line.endswith("→ accepted")
     assert not [line for line in lines.lines if line.startswith("the closing run")], "one run is enough"
 
 

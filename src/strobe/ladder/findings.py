@@ -14,15 +14,16 @@ from strobe.core.results.data import Interval
 from strobe.core.results.finding import Finding
 from strobe.core.results.in_time import InTime
 from strobe.core.results.measurement import Measurement
-from strobe.ladder.results import Ladder, OptimizeResult, Try
+from strobe.ladder.results import Ladder, OptimizeResult, Try, TryOutcome
 
 LATE = (
     "look for what slows some chunks, such as other programs or falling clocks; the notes on the samples show groups, "
     "drift and spikes. memory=kept (freed memory stays with the process) and fewer threads can help."
 )
-# Shares of a chunk that ways to the target may save, to order them: of the part of an untried candidate, of all
-# inconclusive ones, and of the time above the bound of a narrower dtype.
-UNTRIED_SAVES, NOISY_SAVES, NARROW_SAVES = 0.25, 0.1, 0.5
+UNJUDGED: tuple[TryOutcome, ...] = ("too noisy", "not judged", "not tried")
+# Shares that ways to the target may save, to order them: of the part of a candidate that was not judged, and of the
+# time above the bound of a narrower dtype.
+UNTRIED_SAVES, NARROW_SAVES = 0.25, 0.5
 MOST_HEADROOM = 20.0  # times the roofline's least time: what takes longer is not limited by arithmetic or memory
 NEAR_LIMIT = 0.8  # the roofline's least time over the time taken: no way to compute the same buys much
 FAR_FROM_LIMIT = (
@@ -174,18 +175,15 @@ def ways(result: OptimizeResult) -> list[str]:
         needed = judged.needed if judged is not None and judged.outcome == "not judged" else None
         return [f"measure more chunks: {repeat(result, f'--iterations={needed}')}" if needed else LATE]
     found: list[tuple[float, str]] = []
-    untried = [attempt for attempt in last_tries(ladder) if attempt.outcome == "not tried"]
-    if untried:
+    undecided = [attempt for attempt in last_tries(ladder) if attempt.outcome in UNJUDGED]
+    if undecided:
         given = result.config.get("time_limit")
         chunk_s = whole_ms(result.measurement(ladder.rungs[0].name)) / 1e3
         more_s = max(ENOUGH_S, 3 * given if isinstance(given, int | float) else ENOUGH_CHUNKS * chunk_s)
         again = repeat(result, f"--time_limit={more_s:.0f}")
-        saved = UNTRIED_SAVES * max(attempt.part_share for attempt in untried)
-        found.append((saved, f"give {_pluralize_count(len(untried), 'untried candidate')} more time: {again}"))
-    noisy = [attempt for attempt in last_tries(ladder) if attempt.outcome == "too noisy"]
-    if noisy:
-        many = _pluralize_count(len(noisy), "inconclusive candidate")
-        found.append((NOISY_SAVES, f"judge {many} again on a quieter machine: {repeat(result)}"))
+        saved = UNTRIED_SAVES * max(attempt.part_share for attempt in undecided)
+        many = _pluralize_count(len(undecided), "untried or inconclusive candidate")
+        found.append((saved, f"judge {many} with more time, on a quiet machine: {again}"))
     if "lossy" not in f"{result.config.get('allow')} {result.config.get('effects')}":
         found += _lossy(result, last, took)
     ordered = [line for _, line in sorted(found, key=lambda each: -each[0])]

@@ -31,13 +31,13 @@ from strobe.core.results.comparison import Comparison
 from strobe.core.results.data import Interval, Summary
 from strobe.core.results.device_waits import host_and_device
 from strobe.core.results.measurement import Measurement
+from strobe.core.results.numerals import significant
 from strobe.core.treatments.known import known_words
-from strobe.core.treatments.words import Spec, find_entry, parse
+from strobe.core.treatments.words import find_entry, parse
 from strobe.evaluate import page_episodes as episodes
-from strobe.ladder.findings import MOST_HEADROOM, last_tries, straddles, ways
-from strobe.ladder.results import Ladder, Need, OptimizeResult, Rung, Try, TryOutcome
+from strobe.ladder.findings import MOST_HEADROOM, UNJUDGED, last_tries, straddles, ways
+from strobe.ladder.results import Ladder, Need, OptimizeResult, Rung, Try
 
-UNJUDGED: tuple[TryOutcome, ...] = ("too noisy", "not judged", "not tried")
 SUBJECT_FLAGS = ("--policy.", "--model.", "--dataset.", "--rename_map", "--env.")
 _VALUE = re.compile(r"^'?[\w ]{1,16}'?: ")  # the value of a treatment, before the gloss in its help
 SMALL = 0.03  # parts below this share of the whole in every rung are taken together
@@ -102,8 +102,7 @@ def answers(result: OptimizeResult, ladder: Ladder) -> list[str]:
     sentences = [describe_target(result.subject.name, last.samples.summary, ladder)]
     sentences.append(" ".join(_describe_figures(result, ladder, whole)))
     sentences += [f"Next: {following}"] if (following := _describe_next(result, ladder, whole)) else []
-    for index, rung in enumerate(accepted[1:], start=1):
-        sentences += _describe_step(result, ladder, index, rung)
+    sentences += [_describe_step(result, ladder, index, rung) for index, rung in enumerate(accepted) if index]
     sentences += [_describe_need(ladder)] if ladder.needs else []
     sentences += [limit] if _has_headroom(last) and (limit := limits.line(result.subject.name, last)) else []
     if result.yardsticks and len(accepted) > 1:
@@ -113,11 +112,12 @@ def answers(result: OptimizeResult, ladder: Ladder) -> list[str]:
         why = "; ".join(f"{rung.name} ({rung.refused or 'it exceeded a limit'})" for rung in refused)
         sentences.append(f"After the search Strobe rejected {why}. The result is {ladder.chosen}.")
     ended = "you interrupted it" if ladder.ended == "interrupted" else ladder.ended
-    sentences.append(f"The search stopped because {ended}.")
-    if len(accepted) > 1 and whole is not None:
-        written = "recipe.yaml in the run's folder holds the accepted treatments."
-        lacking = "No recipe was written: the closing run shows no gain."
-        sentences.append(written if whole.verdict.kind == "faster" else lacking)
+    recipe = ""
+    if whole is not None and whole.verdict.kind == "faster":
+        recipe = " recipe.yaml in the run's folder holds the accepted treatments."
+    elif whole is not None:
+        recipe = " No recipe was written: the closing run does not show a gain."
+    sentences.append(f"The search stopped because {ended}.{recipe}")
     return sentences
 
 
@@ -199,34 +199,35 @@ def _subject_flags(command: Sequence[str]) -> Iterator[str]:
         follows = named and "=" not in token
 
 
-def _describe_step(result: OptimizeResult, ladder: Ladder, index: int, rung: Rung) -> Iterator[str]:
-    """Yield a step of the ladder: its gain and its effect, then each of its treatments with a gloss."""
-    gain = _describe_gain(result, ladder, rung)
+def _describe_step(result: OptimizeResult, ladder: Ladder, index: int, rung: Rung) -> str:
+    """Return a step of the ladder with its gain and its effect; a single treatment with a gloss."""
+    glossed = _gloss_treatments(rung)
+    written = ", ".join(treatment for treatment, _ in glossed)
+    gloss = f" ({glossed[0][1]})" if len(glossed) == 1 and glossed[0][1] else ""
+    return f"Step {index}: {written}{gloss}; {_describe_gain(result, ladder, rung)}."
+
+
+def _gloss_treatments(rung: Rung) -> list[tuple[str, str | None]]:
+    """Return the treatments that a rung adds, as they are written, each with what it does."""
+    glossed: list[tuple[str, str | None]] = []
     try:
-        treatments = list(map(_describe_treatment, parse(rung.treatment, known_words())))
+        for spec in parse(rung.treatment, known_words()):
+            written = ", ".join(f"{key}={'true' if value is True else value}" for key, value in spec.items())
+            entry = find_entry(next(iter(spec)), known_words())
+            # A setting of the policy says itself what it is.
+            gloss = None if entry.key.endswith(".") else _VALUE.sub("", entry.help).partition("; ")[0]
+            glossed.append((brief(written), gloss))
     except UserError:  # of a package that is not installed here
-        treatments = [brief(rung.treatment)]
-    if len(treatments) == 1:
-        yield f"Step {index}: {treatments[0]}; {gain}."
-        return
-    yield f"Step {index}: {len(treatments)} treatments together; {gain}."
-    yield from (f"  {treatment}." for treatment in treatments)
-
-
-def _describe_treatment(spec: Spec) -> str:
-    """Return a treatment as it is written, with what it does."""
-    written = brief(", ".join(f"{key}={'true' if value is True else value}" for key, value in spec.items()))
-    entry = find_entry(next(iter(spec)), known_words())
-    if entry.key.endswith("."):  # a setting of the policy, which says itself what it is
-        return written
-    gloss = _VALUE.sub("", entry.help).partition("; ")[0]
-    return f"{written} ({gloss})"
+        return [(brief(rung.treatment), None)]
+    return glossed
 
 
 def sections(result: OptimizeResult, ladder: Ladder) -> list[Section]:
     """Return the ladder, its price, its latencies, the missing time, what could still help, and what was rejected."""
     about = (MEANING if ladder.interleaved else APART).format(hz=ladder.target_hz, ms=_target_ms(ladder))
     shown = [Section("ladder", "Ladder", _ladder(result, ladder), [about])]
+    glossed = [(i, *each) for i, rung in enumerate(_accepted_rungs(ladder)) if i for each in _gloss_treatments(rung)]
+    shown += listing("treatments", "Accepted treatments", glossed, _TREATMENTS)
     if len(ladder.rungs) > 1:
         about = PRICE.format(guard=ladder.guard)
         about += SPREADS if sameness.has_errors(_compare_with_baseline(result, ladder)) else ""
@@ -352,6 +353,11 @@ _NEEDS: Columns[Need] = [
     figure("Faster by", lambda need: need.ms / need.needed_ms if need.needed_ms else None, "{:.1f} ×".format),
     words("Tried", lambda need: brief("; ".join(need.treatments)) or "nothing"),
 ]
+_TREATMENTS: Columns[tuple[int, str, str | None]] = [
+    words("Step", lambda row: str(row[0])),
+    words("Treatment", lambda row: row[1]),
+    words("Does", lambda row: row[2]),
+]
 _REFUSED: Columns[Try] = [
     words("Candidate", lambda tried: brief(tried.treatment)),
     words("Part", lambda tried: tried.part or "whole policy"),
@@ -458,7 +464,7 @@ def _inverse(interval: Interval) -> str | None:
 def _interval_in_words(interval: Interval | None) -> str:
     if interval is None:
         return "without an interval"
-    return f"{100 * interval.level:.3g} % CI {units.short_ms(interval.low)} to {units.short_ms(interval.high)} ms"
+    return f"{100 * interval.level:.3g} % CI {significant(interval.low)} to {significant(interval.high)} ms"
 
 
 def _has_headroom(m: Measurement) -> bool:

@@ -36,7 +36,7 @@ TABLE: tuple[HelpWords, ...] = (
           "CUDA graphs serve all lengths",
           only="bucketed", options=("multiple",)),
     HelpWords("precision", "strobe.treatments.numbers.precision", "rounding", DTYPE,
-          "weights and arithmetic in fp32, tf32 (CUDA), bf16 or fp16; precision.part=PATH for one module",
+          "weights and arithmetic in that format; fp32, tf32 (CUDA), bf16, fp16; precision.part=PATH for one module",
           options=("part",), untried=("TF32",)),
     HelpWords("tf32", "strobe.treatments.process_settings:TF32", "rounding", DTYPE,
           "true or false: products of float32 on CUDA's tensor cores; lerobot-train uses true",
@@ -138,8 +138,8 @@ TABLE: tuple[HelpWords, ...] = (
           only=True),
     # a compiled region goes around an engine
     HelpWords("engine", "strobe.treatments.engines.calibrated:WITH_FP8", "rounding", COMPILED - 1,
-          "openvino (CPU) or tensorrt (CUDA) computes the module at engine.part=PATH; engine.precision=fp32, bf16, "
-          "fp16 (tensorrt: fp8, lossy)",
+          "an inference engine computes the module at engine.part=PATH; openvino (CPU), tensorrt (CUDA); "
+          "engine.precision=fp32, bf16, fp16 (tensorrt: fp8, lossy)",
           options=("part", "precision"), untried=("TensorRT",), eases=("launches", "memory")),
     # a compiled region goes around it
     HelpWords("int8_engine", "strobe.treatments.engines.calibrated", "lossy", COMPILED - 1,

@@ -80,4 +80,4 @@ def test_a_result_of_an_earlier_version_is_shown_without_it():
     assert "take at least" not in " ".join(document.answers)
     assert "roofline" not in kinds.figures(result)
     ladder = next(section.table for section in document.sections if section.key == "ladder")
-    assert ladder.columns[-1].title == "Interval of it"
+    assert ladder.columns[-1].title == "99 % CI"
