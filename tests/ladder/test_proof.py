@@ -182,8 +182,8 @@ class Scripted:
 class Chosen(Choosing):
     """Nothing but episodes and what is refused from the start speaks against a rung."""
 
-    def rejection_reason(self, name: str) -> str:
-        return self.refused.get(name, "")
+    def rejection_reason(self, name: str) -> str | None:
+        return self.refused.get(name)
 
 
 def prove_rungs(ends: dict[str, object], guard: str = "cosine>=0.9", interrupted: bool = False, top: int = 2):

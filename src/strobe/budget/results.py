@@ -20,7 +20,7 @@ class Latency(Data):
     steps: int
     total_ms: Finite
     parts: dict[str, Finite] = Field(description="the named parts; the remainder belongs to no part")
-    source: str = Field(default="", description="where the figures come from")
+    source: str | None = Field(default=None, description="source of the figures")
     in_time: InTime | None = Field(
         default=None, description="share of chunks in time for the target; None if only a median is known (a table)"
     )

@@ -327,9 +327,9 @@ class Climb:
         """Return whether an earlier ladder of the same policy has shown that ``candidate`` need not be tried."""
         return self._standing(candidate.text) == "left out"
 
-    def _gains_nothing(self, candidate: Candidate) -> str:
-        """Return in words why ``candidate`` can gain nothing here; '' if it may, and for the user's own."""
-        return "" if candidate.specs in self.aim.choice.own else self.bounds.rejection_reason(candidate)
+    def _gains_nothing(self, candidate: Candidate) -> str | None:
+        """Return why ``candidate`` can gain nothing here; None if it may, and for the user's own."""
+        return None if candidate.specs in self.aim.choice.own else self.bounds.rejection_reason(candidate)
 
     def _saves_little(self, candidate: Candidate) -> bool:
         """Return whether ``candidate`` can save little, while the target is far away."""

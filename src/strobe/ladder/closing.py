@@ -181,7 +181,7 @@ def prove(
         except UserError as error:  # the simulator's fault says nothing of any rung, and must not cost the ladder
             result.notes.append(f"no paired episodes: {error}")
         if judged is not None:
-            judged.broken = rejection_reason(guards, judged)
+            judged.broken = rejection_reason(guards, judged) or ""
             result.episodes.append(judged)
             refused |= {name: judged.broken} if judged.broken else {}
             watching.say(judged.sentence)

@@ -150,11 +150,11 @@ class Earlier:
             standing = "undecided"
         return standing
 
-    def save(self, result: OptimizeResult) -> str:
-        """Add the ladder of ``result`` where it ran to its end. Return in words why that failed; '' otherwise."""
+    def save(self, result: OptimizeResult) -> str | None:
+        """Add the ladder of ``result`` if it ran to its end. Return why that failed; None otherwise."""
         ladder = _reusable_ladder(result, self._under)
         if ladder is None or self._use == "none":
-            return ""
+            return None
         document = _Document(of=self._of, ladders=[*self._read(), ladder][-MOST_LADDERS:])
         try:
             self._folder.mkdir(parents=True, exist_ok=True)
@@ -164,7 +164,7 @@ class Earlier:
                 file.unlink(missing_ok=True)
         except OSError as error:
             return f"the next run cannot use this ladder: {self._folder}: {os_error_reason(error)}"
-        return ""
+        return None
 
     def _same_circumstances(self, ladder: EarlierLadder) -> bool:
         return ladder.under == self._under

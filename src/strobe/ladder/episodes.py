@@ -168,17 +168,17 @@ def _describe_pair(pair: EpisodePair) -> str:
     return f"{pair.task}, seed {pair.seed}: {sides[0]} → {sides[1]}; {same}"
 
 
-def rejection_reason(guards: Guards, episodes: PairedEpisodes) -> str:
-    """Return why paired episodes refuse the candidate, in words; '' where they do not.
+def rejection_reason(guards: Guards, episodes: PairedEpisodes) -> str | None:
+    """Return why paired episodes reject the candidate; None if they do not.
 
-    They do where they show that it does worse; and with a limit on ``success_drop``, where they do not exclude a
-    larger loss, that is where the far end of the interval is beyond the limit.
+    They do if they show that it does worse; and with a limit on ``success_drop``, if they do not exclude a larger
+    loss: if the far end of the interval is beyond the limit.
     """
     if episodes.kind == "worse":
         return f"it does worse in {episodes.environment}"
     limit, drop = guards.success_drop, episodes.possible_drop
     if limit is None or drop <= limit:
-        return ""
+        return None
     shown = (
         f"{len(episodes.pairs)} pairs do not exclude a success drop of {format_distinct(drop, limit)}, limit {limit:g}"
     )

@@ -181,7 +181,7 @@ def _add_start(climb: Climb, variant: Variant, measured: Measured) -> None:
         raise UserError(f"--start='{start}' {fault}: {judgement.words}; change --guard or --start")
     effect = strongest([treatment.effect for treatment in variant.treatments])
     trial = climb.plan(Candidate(climb.aim.start, (), effect, 0))
-    trial.tried.part = ""
+    trial.tried.part = None
     trial.tried.verdict = verdict = judge_variants(measured, BASELINE, variant.name)
     trial.tried.agreement = agreement
     trial.tried.build_s = build_seconds(measured, variant.name)
