@@ -111,7 +111,8 @@ def test_chunks_are_compared_and_the_program_does_not_notice(
     record = loaded.watch
     assert (record.seen, record.checked, record.skipped) == (3, 3, 0)
     assert 0 < record.worst.rms < 0.02
-    assert record.fallen_back == record.failed == ""
+    assert record.fallen_back is None
+    assert record.failed is None
 
 
 def test_queues_of_observations_reach_the_untouched_policy(saved_policies: Saved, load_watched: Any) -> None:
@@ -222,7 +223,7 @@ def test_where_the_untouched_policy_fails_watching_ends_and_the_robot_goes_on(
         act_and_wait(loaded, subject, 0)
     assert next(loaded.policy.parameters()).dtype == torch.bfloat16
     act(loaded, subject, 0)
-    assert (loaded.watch.checked, loaded.watch.fallen_back) == (0, "")
+    assert (loaded.watch.checked, loaded.watch.fallen_back) == (0, None)
 
 
 def test_once_closed_it_is_a_policy_loaded_without(saved_policies: Saved) -> None:

@@ -34,7 +34,7 @@ _LIKE_ITSELF = 1e-3  # σ RMS that the copy of the baseline may differ by, for k
 
 @dataclass
 class Applied:
-    """A recipe on a policy, with what it takes to compare the two and to take it off again.
+    """A recipe on a policy, with the means to compare the two and to revert it.
 
     Args:
         treated: the treatments on the policy, which `undo` takes off.
@@ -114,7 +114,7 @@ def apply_checked_recipe(
     The program's generators and the policy's queues and mode are as they were.
 
     Args:
-        check: run it and the baseline on several observations and hold the recipe's guard.
+        check: run it and the baseline on several observations, and judge by the recipe's guard.
         twin: keep a copy of the baseline. What a comparison needs is then measured without ``check`` too.
         seconds: that the check takes, about; `SECONDS` where it is None.
 

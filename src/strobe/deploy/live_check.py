@@ -49,12 +49,12 @@ class Watch:
 
     Attributes:
         share: of the chunks that are computed again.
-        seen: chunks of the policy since it was watched.
-        checked: of them, those compared with the baseline's; ``skipped``: chosen, while another was at work.
-        worst: the agreement of the chunk that moved most; None before the first.
-        broken: the limit of the guard that a chunk broke, in words; '' while none has.
-        fallen_back: the line that was logged about it; '' while the treated policy runs.
-        failed: why watching ended without an answer, in words; '' while it has not.
+        seen: number of the policy's chunks since it is watched.
+        checked: number of chunks compared with the baseline's; ``skipped``: chosen while the baseline was busy.
+        worst: the agreement of the chunk with the largest change; None before the first.
+        broken: the limit of the guard that a chunk exceeded; None if none has.
+        fallen_back: the line that was logged about it; None while the treated policy runs.
+        failed: why watching ended without an answer; None if it has not.
     """
 
     def __init__(self, applied: Applied, share: float) -> None:
@@ -63,7 +63,9 @@ class Watch:
         self.share = share
         self.seen = self.checked = self.skipped = 0
         self.worst: Agreement | None = None
-        self.broken = self.fallen_back = self.failed = ""
+        self.broken: str | None = None
+        self.fallen_back: str | None = None
+        self.failed: str | None = None
         self._applied, self._twin = applied, applied.twin
         self._policy: Any = applied.subject.policy
         self._chance = random.Random()  # not torch's generator, which draws the policy's noise

@@ -168,7 +168,7 @@ def attach_recipe_on_load(recipe: AnyRecipe, *, check: bool = True, watch: float
 
 
 def carry(policy: Any, path: Any, recipe: Recipe, name: str, **options: Any) -> Applied:
-    """Put ``recipe`` on a policy that LeRobot has loaded from ``path``; ``options`` are those of `put_on`.
+    """Apply ``recipe`` to a policy that LeRobot has loaded from ``path``; ``options``: of `apply_checked_recipe`.
 
     Raises:
         UserError: as `load_policy`; or the policy is a PEFT adapter.

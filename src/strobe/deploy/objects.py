@@ -21,15 +21,15 @@ P = TypeVar("P")
 
 
 def apply_recipe(recipe: Recipe | str | PathLike[str], policy: P, inputs: Any = None) -> P:
-    """Put a recipe on ``policy``, until `take_off`, and return it.
+    """Apply a recipe to ``policy``, until `revert_recipe`, and return the policy.
 
-        policy = strobe.put_on("runs/2026-11-26_1200_optimize_mypolicy", MyPolicy())
+        policy = strobe.apply_recipe("runs/2026-11-26_1200_optimize_mypolicy", MyPolicy())
 
-    The recipe is one that `strobe optimize --policy.factory` or `strobe.optimize` found. It warns where the class or
-    the versions of packages are others than those that it was found with. How far the outputs move is not checked here:
+    The recipe is one that `strobe optimize --policy.factory` or `strobe.optimize` found. It warns if the
+    class or the versions of packages differ from those of the search. It does not check how far the outputs change:
     `strobe.verify` does that.
 
-    The original weights stay in memory, so that `take_off` can bring them back. With a recipe on it the policy is for
+    The original weights stay in memory, so that `revert_recipe` can restore them. With a recipe the policy is for
     inference: call it under `torch.no_grad()`.
 
     Args:
@@ -38,8 +38,8 @@ def apply_recipe(recipe: Recipe | str | PathLike[str], policy: P, inputs: Any = 
         inputs: one input, or a list of inputs, as `strobe.compare` takes them. Only treatments that calibrate use them.
 
     Raises:
-        UserError: no such file; a recipe for a type of LeRobot's policies; a module that it names is not there, or
-            another of its treatments does not apply; a recipe is on the policy already. Nothing is left on it then.
+        UserError: no such file; a recipe for a type of LeRobot's policies; one of its modules is missing, or a
+            treatment does not apply; a recipe is already applied to the policy. Then nothing stays applied.
     """
     made, name = _read(recipe)
     if not made.object:
@@ -64,7 +64,7 @@ def apply_recipe(recipe: Recipe | str | PathLike[str], policy: P, inputs: Any = 
 
 
 def revert_recipe(policy: P) -> P:
-    """Take off what `put_on` put on ``policy``, and return it as it was. Raises UserError where nothing is on it."""
+    """Revert the recipe of `apply_recipe`, and return ``policy``. Raises UserError if no recipe is applied."""
     found = _find_treated(policy)
     if found is None:
         raise UserError("no recipe is applied to this policy: there is nothing to revert")

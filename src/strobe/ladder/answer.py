@@ -74,7 +74,7 @@ def hold_guards(result: OptimizeResult, climb: Climb) -> None:
 
 @dataclass
 class Choosing:
-    """Chooses the rung that the ladder ends with: the best of those that nothing is compared with.
+    """Chooses the rung that the ladder ends with: the best of those that nothing speaks against.
 
     Args:
         result: its measurements are those of ``steps``; what broke a guard stands in its comparisons.

@@ -414,12 +414,12 @@ def _comparison(result: OptimizeResult, baseline: str, candidate: str) -> Compar
 
 
 def _label_rungs(result: OptimizeResult, ladder: Ladder) -> list[limits.Named]:
-    """Return the rungs that were kept, from the baseline to the chosen one."""
+    """Return the accepted rungs, from the baseline to the chosen one."""
     return [(_short(index, rung), result.measurement(rung.name)) for index, rung in enumerate(_accepted_rungs(ladder))]
 
 
 def _compare_with_baseline(result: OptimizeResult, ladder: Ladder) -> list[sameness.Candidate]:
-    """Return each rung against the baseline."""
+    """Return each rung, compared with the baseline."""
     labels = {rung.name: _label(index, rung) for index, rung in enumerate(ladder.rungs) if index}
     pairs = [_comparison(result, ladder.rungs[0].name, name) for name in labels]
     return [

@@ -250,7 +250,7 @@ class Screened:
 
 @dataclass
 class ActionGuard:
-    """Compares variants' actions with the baseline's, and compares them with the guard.
+    """Compares variants' actions with the baseline's, and judges the difference by the guard.
 
     Args:
         guards: how far the actions may differ.

@@ -2,7 +2,7 @@
 
 `attempt` picks one of two judgements, by how the climb goes on: `_race` screens the actions on a few observations, then
 times the candidate against the highest rung in alternation; `_look` runs it at first sight. What the last ladder kept
-is tried by `put_on_together`, in one run of all rungs.
+is tried by `try_rungs_together`, in one run of all rungs.
 """
 
 from __future__ import annotations

@@ -2,9 +2,9 @@
 
 from strobe.treatments import openpi
 
-on = openpi.put_on(policy, "prefix_cache=static, timesteps=precomputed, masks=once, graph=chunk")
+on = openpi.apply_treatments(policy, "prefix_cache=static, timesteps=precomputed, masks=once, graph=chunk")
 policy.infer(observation)
-on.off()
+on.revert()
 
 openpi's ``sample_actions`` looks at the time in every denoising step on the host, which no CUDA graph allows. Here the
 times are known before (`times`), so that the whole call can be one graph. The operators and their order are openpi's
