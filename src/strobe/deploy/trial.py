@@ -67,7 +67,7 @@ class RecipeTrial:
     left as if the baseline alone had been called.
 
     Args:
-        again: puts the recipe on once more, where the program has moved the policy to another device.
+        again: puts the recipe on again, where the program has moved the policy to another device.
         watch: share of the chunks to compare after that.
         notes: for the line in the log.
     """

@@ -43,7 +43,7 @@ EFFECTS: dict[str, Effect] = {"fp32": "exact", "bf16": "rounding", "int8": "loss
 def manifest(folder: Path) -> dict[str, Any]:
     """Return what the manifest of ``folder`` says, after a look at the digests of all files.
 
-    Raises UserError where it is no export, or an older one, and where a file is missing or damaged.
+    Raises UserError if it is no export, or an older one, and where a file is missing or damaged.
     """
     try:
         about: Any = parse_json(contents(folder / MANIFEST))

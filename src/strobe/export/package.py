@@ -114,7 +114,7 @@ def _package_input(name: str, observation: Observation) -> Any:
 
     Of a checkpoint of LeRobot, physicalai 0.3 makes images.observation.images.front.
 
-    Raises UserError where the observation has nothing of that name.
+    Raises UserError if the observation has nothing of that name.
     """
     images = [key for key in observation if key.startswith(IMAGES)]
     short = {"state": STATE}

@@ -207,7 +207,7 @@ class Climb:
     # Its candidates
 
     def remaining(self) -> list[Candidate]:
-        """Return what may be tried now, in order: what was not tried yet, then once more what showed no difference.
+        """Return what may be tried now, in order: what was not tried yet, then again what showed no difference.
 
         Left out is what an earlier ladder has shown to gain too little, what can gain nothing on this machine, and what
         can save little while the target is far, unless everything is to be tried.
@@ -297,7 +297,7 @@ class Climb:
     def _max_saving(self, candidate: Candidate) -> float:
         """Return the share of a chunk's time that ``candidate`` can save at most: that of the parts that it speeds up.
 
-        What an accepted engine computes is in none of them, since it takes the place of the modules. Where the
+        What an accepted engine computes is in none of them, because it takes the place of the modules. Where the
         treatments know that they save less, it is that.
         """
         now = self.part_measurement

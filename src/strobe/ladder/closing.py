@@ -205,7 +205,7 @@ def refuse_unplayed(choosing: Choosing, variants: Sequence[Variant]) -> None:
 def time_alone(result: OptimizeResult, climb: Climb) -> None:
     """Time the chosen rung by itself, unless the closing run shows that its chunks are too late.
 
-    The answer rests on a run of its own, since the climb ended with a rung because its chunks looked in time. A long
+    The answer rests on a run of its own: the climb ended with a rung because its chunks looked in time. A long
     closing run, which `--iterations` requests, takes its place.
     """
     ladder = result.ladder

@@ -33,7 +33,7 @@ class Need(Data):
 
     @classmethod
     def list_needs(cls, parts: Mapping[str, float], total_ms: float, target_ms: float) -> list[Self]:
-        """Return how short (ms) each part alone would have to get, the largest first; none where the target is met."""
+        """Return how short (ms) each part alone would have to get, the largest first; none if the target is met."""
         if total_ms <= target_ms:
             return []
         named = sum(parts.values())

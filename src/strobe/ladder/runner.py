@@ -319,7 +319,7 @@ class ActionGuard:
 
 
 def require_uninterrupted(measured: Measured) -> Measured:
-    """Return ``measured``. Raises KeyboardInterrupt where Ctrl-C ended it."""
+    """Return ``measured``. Raises KeyboardInterrupt if Ctrl-C ended it."""
     if measured.interrupted:
         raise KeyboardInterrupt
     return measured

@@ -129,7 +129,7 @@ def _look(climb: Climb, trial: TriedCandidate, variant: Variant) -> None:
     if judgement.outcome != "held":
         return trial.reject(*refusal(judgement), f" ({agreement.observations} observations)")
     sight, before_ms, after_ms = "one call", before.ms, after.samples.summary.median
-    if after_ms > settings.SLOWER_AT_SIGHT * before_ms:  # one call may have been held up: both once more, in turn
+    if after_ms > settings.SLOWER_AT_SIGHT * before_ms:  # one call may have been held up: both again, in turn
         again = require_uninterrupted(runs.first_sight([before.variant, variant]))
         before_ms, after_ms = (measurement.samples.summary.median for measurement in again.measurements)
         sight, after = "a second call", again.measurements[-1]

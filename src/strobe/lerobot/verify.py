@@ -150,7 +150,7 @@ def _count_planned_calls(
 
 
 def _chunk_s(same: Sameness, progress: Progress) -> float | None:
-    """Return the seconds of the baseline's second chunk, since the first also starts things; None: it fails."""
+    """Return the seconds of the baseline's second chunk, because the first also starts things; None: it fails."""
     ended: list[float] = []
 
     def note_end(done: int, planned: int) -> None:

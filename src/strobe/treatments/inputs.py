@@ -259,7 +259,7 @@ class OnDevice(Switch, key="preprocessing"):
 def _prepare_on_device(device: torch.device, prepare: Callable[[Any], Any], observation: Any) -> Any:
     """Prepare ``observation`` with its images on ``device``. Bytes become numbers in [0, 1] there, as LeRobot has them.
 
-    Raises UserError where a step of the preprocessor works only on the host.
+    Raises UserError if a step of the preprocessor works only on the host.
     """
 
     def send_image(value: Any) -> Any:

@@ -1,7 +1,7 @@
 """Stand-ins for Qwen2.5-VL-3B (Bai et al. 2025, arXiv:2502.13923), which eo1 and wall_x are built on.
 
 Its config, at full size and tiny, and its processor: a real one of transformers, around a placeholder tokenizer whose
-special tokens have the real ids, since the config and the released processor name them by number.
+special tokens have the real ids, because the config and the released processor name them by number.
 """
 
 from __future__ import annotations

@@ -280,7 +280,7 @@ def _check_profilers(config: ProfilerFlags) -> None:
 
 
 def check_phases(flags: SubjectFlags, phases: Sequence[str]) -> None:
-    """Raises UserError where what has no loss that is known is to be trained."""
+    """Raises UserError if what has no loss that is known is to be trained."""
     for phase in phases:
         if phase == "inference" or isinstance(flags, PolicyOptions):
             continue

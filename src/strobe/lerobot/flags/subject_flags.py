@@ -143,7 +143,7 @@ def _model_flags(given: Iterable[tuple[str, str]]) -> ModelFlags:
 
 
 def require_subject(flags: SubjectFlags) -> None:
-    """Raises UserError where no policy or model is named, with the flag that a misspelt one resembles."""
+    """Raises UserError if no policy or model is named, with the flag that a misspelt one resembles."""
     if isinstance(flags, FactoryOptions) or flags.path or flags.type:
         return
     model = isinstance(flags, ModelFlags)

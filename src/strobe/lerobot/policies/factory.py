@@ -125,7 +125,7 @@ def _import_file(path: Path) -> ModuleType:
 
 
 def _function(module: ModuleType, name: str, named: str) -> Callable[[], object]:
-    """Return the function ``name``. Raises UserError where there is none that can be called without arguments."""
+    """Return the function ``name``. Raises UserError if there is none that can be called without arguments."""
     found: Any = module
     for step in name.split("."):
         if not hasattr(found, step):

@@ -229,7 +229,7 @@ def _require_free(
     *,
     other_cameras: bool,
 ) -> None:
-    """Raise UserError where a policy with features of its own should get other cameras, or vectors of other sizes."""
+    """Raise UserError if a policy with features of its own should get other cameras, or vectors of other sizes."""
     if inputs and other_cameras:
         own = [key for key, feature in inputs.items() if feature.type is FeatureType.VISUAL]
         raise UserError(

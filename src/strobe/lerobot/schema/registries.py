@@ -51,7 +51,7 @@ def choices(registry: str) -> dict[str, Class]:
 
 
 def require_one_package(registry: str, kind: str | None) -> None:
-    """Raises UserError where several packages register the type ``kind``: LeRobot would take whichever it finds first.
+    """Raises UserError if several packages register the type ``kind``: LeRobot would take whichever it finds first.
 
     Args:
         registry: `POLICY` or `ENVIRONMENT`.

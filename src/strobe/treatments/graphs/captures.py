@@ -42,7 +42,7 @@ class Cuda:
         self.pools: list[Pool] = []
 
     def require(self, subject: Subject, what: str) -> None:
-        """Raise UserError where the subject is not on CUDA."""
+        """Raise UserError if the subject is not on CUDA."""
         if subject.device.type != "cuda":
             raise UserError(f"graph={what} needs CUDA, but {subject.info.name} is on {subject.device.type}")
 

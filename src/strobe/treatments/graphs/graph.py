@@ -123,7 +123,7 @@ def _drop_tensorless_entries(value: object) -> object:
 def _steps_aside(regions: Regions, subject: PolicySubject, previous: Tensor | None) -> bool:
     """Return whether this call is guided by RTC in a way that no graph holds, and so runs without one.
 
-    Raises UserError where RTC was on before the graph was applied: then the graph would never run. RTC
+    Raises UserError if RTC was on before the graph was applied: then the graph would never run. RTC
     that is turned on later, as a rollout does, must not end the robot's loop.
     """
     processor: Any = getattr(subject.policy, "rtc_processor", None)

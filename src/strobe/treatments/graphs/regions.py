@@ -49,7 +49,7 @@ class Capture(Protocol):
     pools: list[Pool]
 
     def require(self, subject: Subject, what: str) -> None:
-        """Raise UserError where it cannot be."""
+        """Raise UserError if it cannot be."""
         ...
 
     def record(self, warm: Run, run: Run, device: torch.device) -> tuple[Run, object]:
@@ -87,7 +87,7 @@ class Regions:
         self._state = (others, _settings(module), guidance)
 
     def run(self, label: str, call: Callable[[Any], object], given: object, *settings: Hashable) -> object:
-        """Return ``call(given)``, from a graph. Raises UserError where it cannot be captured.
+        """Return ``call(given)``, from a graph. Raises UserError if it cannot be captured.
 
         Of each region `KEPT` graphs are there at a time. A kind of input beyond them runs without a graph. It takes the
         place of the least recently used one where it comes twice before that is used again: else more prompts than
@@ -116,7 +116,7 @@ class Regions:
             return region.replay(parts.tensors)
 
     def step_aside(self, why: str) -> bool:
-        """Let this call run without a graph and warn the first time. Raises UserError where RTC was on before."""
+        """Let this call run without a graph and warn the first time. Raises UserError if RTC was on before."""
         if self._guided:
             raise UserError(why)
         self.ran += 1

@@ -122,14 +122,14 @@ def packable(device: torch.device) -> tuple[torch.dtype, ...]:
 
 
 def require_packing(device: torch.device) -> None:
-    """Raise UserError where no products on ``device`` gain by packed weights."""
+    """Raise UserError if no products on ``device`` gain by packed weights."""
     _require_cpu(device, "weights=packed")
     if not packable(device):
         raise UserError("weights=packed needs torch with MKL, or with oneDNN and a CPU with AVX-512")
 
 
 def require_bfloat16(device: torch.device, what: str) -> None:
-    """Raise UserError where ``device`` is no CPU with oneDNN's products in bfloat16, which ``what`` is for."""
+    """Raise UserError if ``device`` is no CPU with oneDNN's products in bfloat16, which ``what`` is for."""
     _require_cpu(device, what)
     if not _multiplies_bfloat16():
         raise UserError(f"{what} needs torch with oneDNN, and a CPU with AVX-512")

@@ -46,7 +46,7 @@ class FusedProjections(Switch, key="projections"):
 
     The price is a second copy of these weights. They could be views of the stack only if their own storage were given
     up, which could not be brought back when the treatment is reverted. Where gradients are recorded the projections
-    run separately, since they have to reach the weights.
+    run separately, because they have to reach the weights.
     """
 
     _groups: list[Group] = field(default_factory=list, init=False, repr=False)
