@@ -182,7 +182,7 @@ def run(name: str, fault: Fault) -> dict[str, Any]:
             checks = json.loads(found.read_text())["checks"]
         finally:
             if group := environment.get("GROUP"):
-                left(Path(group))
+                leave_without_root(Path(group))
     bad = {check["name"]: check["seen"] for check in checks if check["outcome"] in ("fails", "doubtful")}
     failing = [check["name"] for check in checks if check["outcome"] == "fails"]
     named = [check for check in fault.seen_by if check in bad]
@@ -201,7 +201,7 @@ def run(name: str, fault: Fault) -> dict[str, Any]:
     }
 
 
-def left(group: Path) -> None:
+def leave_without_root(group: Path) -> None:
     """End what still runs in ``group``, and remove it."""
     for _ in range(100):
         for line in (group / "cgroup.procs").read_text().split():

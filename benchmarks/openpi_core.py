@@ -194,8 +194,8 @@ def check_all(seconds: float) -> dict[str, bool]:
     return {
         "its parts are named": parts >= PARTS,
         "5 steps are judged against 10": comparison.verdict.pairs > 1 and comparison.verdict.kind == "faster",
-        "the policy passes against itself": strobe.verify(ten, lambda *each: ten(*each), given, guard=GUARD).passed,
-        "5 steps are refused": not strobe.verify(ten, five, given, guard=GUARD).passed,
+        "the policy passes against itself": strobe.verify(ten, lambda *each: ten(*each), given, guard=GUARD).has_passed,
+        "5 steps are refused": not strobe.verify(ten, five, given, guard=GUARD).has_passed,
         "a run is reported": reported.returncode == 0,
         "two runs are compared": differed.returncode == 0,
         "nothing of LeRobot was imported": is_lerobot_unimported(),

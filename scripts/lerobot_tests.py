@@ -57,7 +57,7 @@ class Treated:
     """A plug-in of pytest: tiny policies take the place of full-size ones, and each carries the treatments."""
 
     def __init__(self, plain: bool) -> None:
-        self.plain, self.put_on = plain, 0
+        self.plain, self.applied = plain, 0
 
     def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
         # Wrappers ask for CUDA or a token, and marks for weights or no CI. Tests of CUDA tensors stay as they are.
@@ -80,7 +80,7 @@ class Treated:
             yield
 
     def pytest_terminal_summary(self, terminalreporter: Any) -> None:
-        terminalreporter.write_line(f"treated policies: {self.put_on}")
+        terminalreporter.write_line(f"treated policies: {self.applied}")
 
     def _wrap_init(self, plain: Any) -> Any:
         @functools.wraps(plain)
@@ -101,7 +101,7 @@ class Treated:
         if config.rtc_config is not None:
             treatments.append(ClosedFormGuidance())
         Variant("exact", tuple(treatments)).apply(subject)
-        self.put_on += 1
+        self.applied += 1
 
 
 def main() -> int:

@@ -11,7 +11,7 @@
     strobe.compare({"eager": model, "compiled": torch.compile(model)}, inputs)
     strobe.breakdown(policy, observation)
     strobe.verify(before, after, inputs, guard="largest_error<=1e-3")
-    strobe.put_on(strobe.optimize(policy, observations, target_ms=50).recipe, policy)
+    strobe.apply_recipe(strobe.optimize(policy, observations, target_ms=50).recipe, policy)
 
     policy, preprocessor, postprocessor = strobe.load_policy("FOLDER_OR_HUB_ID", "recipe.yaml")
 
@@ -25,19 +25,8 @@ from typing import TYPE_CHECKING, Any
 from strobe.version import __version__
 
 __all__ = [
-    "Probe",
-    "Timeline",
-    "__version__",
-    "apply_recipe",
-    "attach",
-    "breakdown",
-    "compare",
-    "load_policy",
-    "optimize",
-    "revert_recipe",
-    "section",
-    "timed",
-    "verify",
+    "Probe", "Timeline", "__version__", "apply_recipe", "attach", "breakdown", "compare", "load_policy", "optimize",
+    "revert_recipe", "section", "timed", "verify",
 ]  # fmt: skip
 
 if TYPE_CHECKING:
@@ -49,7 +38,7 @@ if TYPE_CHECKING:
 
 # Loaded on first use: reading a result or printing help needs no torch, whose import takes seconds.
 def __getattr__(name: str) -> Any:
-    if name in ("load_policy", "put_on", "take_off"):
+    if name in ("load_policy", "apply_recipe", "revert_recipe"):
         import strobe.deploy
 
         return getattr(strobe.deploy, name)

@@ -28,7 +28,7 @@ def covers_all_slices(file: Path) -> bool:
 
 def copy_lacking_slice(name: str, folder: Path) -> str:
     """Copy the sources into ``folder`` without one slice. Return the PYTHONPATH of the copy."""
-    assert not [other for other, used in slices.allowed().items() if name in used]
+    assert not [other for other, used in slices.allowed_imports().items() if name in used]
     shutil.copytree(ROOT / "src", folder / "src", ignore=shutil.ignore_patterns("__pycache__", "*.egg-info", name))
     assert not (folder / "src" / "strobe" / name).exists()
     return str(folder / "src")
@@ -57,7 +57,7 @@ def test_without_a_slice_the_tests_of_the_others_pass(name: str, tmp_path: Path)
     rooms = {("core", room) for room in CORE_TESTS}
     files = [file for file in slices.table()["core"] if Path(file).parts[1:3] in rooms]
     files += slices.table()[GONE[name]]
-    kept = [file for file in files if name not in slices.of_test(ROOT / file) and not covers_all_slices(ROOT / file)]
+    kept = [file for file in files if name not in slices.tested_slices(ROOT / file) and not covers_all_slices(ROOT / file)]
     assert len(kept) > 20
     command = [sys.executable, "-m", "pytest", "-q", "-n0", "-p", "no:cacheprovider", "-m", "not slow and not matrix"]
     ran = subprocess.run(

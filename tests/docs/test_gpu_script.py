@@ -55,7 +55,7 @@ def test_each_command_of_the_agenda_is_strobes_and_runs_on_the_device_asked_for(
         for text in each.run:
             for quick in (False, True):
                 asked = script.argparse.Namespace(device="cuda:1", quick=quick)
-                command = script.command_of(each, text, Path("data"), Path("out"), asked)
+                command = script.build_command(each, text, Path("data"), Path("out"), asked)
                 assert any("cuda:1" in word for word in command) or text == "pytest"
                 flags = [word.partition("=")[0] for word in command if "=" in word and word.startswith("--")]
                 repeated = [
@@ -64,7 +64,7 @@ def test_each_command_of_the_agenda_is_strobes_and_runs_on_the_device_asked_for(
                 assert repeated == [] or "--" in command, command
                 assert "huge" not in str(command)
         on_a_card, on_cpu = (
-            str([script.command_of(each, text, Path("data"), Path("out"), asked) for text in each.run])
+            str([script.build_command(each, text, Path("data"), Path("out"), asked) for text in each.run])
             for device in ("cuda", "cpu")
             for asked in [script.argparse.Namespace(device=device, quick=False)]
         )
@@ -101,7 +101,7 @@ def test_what_fails_is_said_and_kept_and_a_bound_interrupts(
     assert list((tmp_path / "out" / "second").rglob("result.json"))
     with (tmp_path / "log").open("w") as log:
         sleeping = [sys.executable, "-c", "import time; time.sleep(60)"]
-        assert gpu.bounded(sleeping, log, 0.1)[1] == "cut off"
+        assert gpu.run_bounded(sleeping, log, 0.1)[1] == "cut off"
 
 
 def test_an_unknown_experiment_is_a_line(make: Callable[..., int], capsys: pytest.CaptureFixture[str]) -> None:

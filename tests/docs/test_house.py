@@ -32,12 +32,12 @@ def test_no_modules_import_each_other_in_a_circle(house: Any) -> None:
 
 
 def test_no_function_is_too_long_or_takes_too_much(script: ModuleType, house: Any) -> None:
-    assert house.longer_than(script.LONGEST) == {}
-    assert house.with_more_parameters_than(script.MANY) == {}
+    assert house.list_long_functions(script.LONGEST) == {}
+    assert house.list_many_parameter_functions(script.MANY) == {}
 
 
 def test_sizes_keep_their_budgets(script: ModuleType, house: Any) -> None:
-    lines = script.judge(house.budgeted | script.budgeted_of_tests(), script.read_budgets())
+    lines = script.judge(house.budgeted_figures | script.budgeted_of_tests(), script.read_budgets())
     assert lines == [], "\n".join([*lines, f"{house.bare_names=}", f"{house.small_with_one_importer=}"])
 
 
@@ -102,7 +102,7 @@ def test_the_house_is_measured(script: ModuleType, tmp_path: Path) -> None:
     late = "    import strobe.room.a\n\n    def later():\n        from strobe.room import a\n        import os\n"
     (room / "b.py").write_text(f"def late():\n{late}")
     (room / "c.py").write_text("import strobe.room.b\n")
-    assert script.House(tmp_path / "src").budgeted == {
+    assert script.House(tmp_path / "src").budgeted_figures == {
         "Any": 1, "bare names": 0, "imports from strobe inside functions": 2, "lines": 10, "lines of room": 10,
         "modules": 3, "modules of room": 3, "modules with one importer": 2, "modules with one importer, small": 2,
     }  # fmt: skip

@@ -72,7 +72,7 @@ def test_every_example_has_a_page_with_plots_and_a_link_to_it(site: Path):
 def test_every_command_has_a_page_with_its_flags(site: Path):
     for name in commands():
         text = (site / "reference" / "commands" / name / "index.html").read_text()
-        for flag in re.findall(r"^  (--[a-z_.]+)", reference.help_of(name), re.MULTILINE):
+        for flag in re.findall(r"^  (--[a-z_.]+)", reference.command_help(name), re.MULTILINE):
             assert flag in text, f"{name} {flag}"
 
 
@@ -81,7 +81,7 @@ def test_every_rule_names_its_findings_and_every_limit_that_is_used_has_a_defaul
 
     for study in kinds():
         for rule in study_rules(study):
-            names, limits = reference.made_by(rule)
+            names, limits = reference.find_rule_outputs(rule)
             assert names, f"{rule.__module__}.{rule.__name__}"
             assert "…" not in names, f"{rule.__module__}.{rule.__name__}"
             assert set(limits) <= set(Thresholds.__dataclass_fields__)
@@ -90,7 +90,7 @@ def test_every_rule_names_its_findings_and_every_limit_that_is_used_has_a_defaul
 def test_every_limit_that_is_a_flag_is_read_by_a_rule():
     from strobe.core.findings.thresholds import Thresholds
 
-    read = {limit for study in kinds() for rule in study_rules(study) for limit in reference.made_by(rule)[1]}
+    read = {limit for study in kinds() for rule in study_rules(study) for limit in reference.find_rule_outputs(rule)[1]}
     assert read == set(Thresholds.__dataclass_fields__)
 
 
@@ -115,7 +115,7 @@ def test_the_readme_is_short_and_says_how_to_test():
 
 
 def test_what_a_markdown_character_means_is_escaped():
-    assert reference.escaped("a_b `c_d|e` <x> [y]") == r"a\_b `c_d\|e` &lt;x&gt; \[y\]"
+    assert reference.escape_markdown("a_b `c_d|e` <x> [y]") == r"a\_b `c_d\|e` &lt;x&gt; \[y\]"
 
 
 QUESTIONS = tomllib.loads((Path(__file__).parent / "questions.toml").read_text())["question"]

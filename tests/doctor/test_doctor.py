@@ -350,7 +350,7 @@ def test_an_area_that_fails_ends_no_other(tmp_path: Path) -> None:
         ("at once", "holds"), ("later", "holds"), ("the same work compared with itself", "fails"),
     ]  # fmt: skip
     assert "no such file" in found.checks[-1].seen
-    assert not found.trusted
+    assert not found.is_trusted
 
 
 def test_ctrl_c_keeps_the_self_checks_that_were_made(tmp_path: Path) -> None:
@@ -359,4 +359,4 @@ def test_ctrl_c_keeps_the_self_checks_that_were_made(tmp_path: Path) -> None:
         raise KeyboardInterrupt
 
     found = run_doctor(tmp_path, clock=interrupted_area)
-    assert (found.status, outcomes(found.checks), found.trusted) == ("interrupted", {"first": "holds"}, False)
+    assert (found.status, outcomes(found.checks), found.is_trusted) == ("interrupted", {"first": "holds"}, False)

@@ -86,7 +86,7 @@ def test_a_training_step_drops_nothing_and_dropout_comes_back(noise):
     module, ones = torch.nn.Dropout(0.5).train(), torch.ones(64)
     query = torch.randn(1, 2, 8, 4)
     attended = torch.nn.functional.scaled_dot_product_attention(query, query, query)
-    with noise.without_dropout():
+    with noise.disable_dropout():
         assert torch.equal(module(ones), ones)
         assert torch.equal(ones.new_empty(64).bernoulli_(0.25), ones * 0.25)
         dropped = torch.nn.functional.scaled_dot_product_attention(query, query, query, None, 0.9)

@@ -151,7 +151,7 @@ def changed_files() -> list[str]:
     changed = subprocess.run(log, cwd=ROOT, capture_output=True, text=True, check=False).stdout.split()
     slices = load_script("slices")
     modules = [name.removeprefix("src/strobe/").removesuffix(".py").replace("/", ".") for name in changed]
-    questions = {question for module in modules for question in slices.of_module(module)}
+    questions = {question for module in modules for question in slices.module_slices(module)}
     table = slices.table()
     return [*changed, *(name for question in questions for name in table[question])]
 

@@ -93,7 +93,7 @@ class Halved(Treatment):
 
     def apply(self, subject: Any) -> Any:
         subject.halved = True
-        return lambda: setattr(subject, "make_halved_entry", False)
+        return lambda: setattr(subject, "halved", False)
 
 
 def make_halved_entry(key: str) -> Entry:

@@ -199,7 +199,7 @@ def _compile_eagerly(compile: Any, call: Any, mode: str, dynamic: bool | None = 
 
 def test_what_it_says() -> None:
     made: Any = catalogue.make({"compile": "max-autotune", "compile.part": STEP})
-    assert made.traits().labelled() == {"compiled": True, "compile mode": "max-autotune", "compile.part": STEP}
+    assert made.traits().labelled_values() == {"compiled": True, "compile mode": "max-autotune", "compile.part": STEP}
     assert catalogue.parse(f"compile=default, compile.part={STEP}") == [{"compile": "default", "compile.part": STEP}]
     with pytest.raises(UserError, match="did you mean 'denoise_step'"):
         Compile("default", "model.denoise_stop").apply(tiny("pi05"))

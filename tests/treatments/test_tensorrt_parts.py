@@ -163,7 +163,7 @@ def test_what_stayed_with_torch_is_in_the_traits_also_of_an_engine_from_the_cach
 def test_a_part_that_tensorrt_takes_whole_says_so(subject: Any, cpu_card: SimpleNamespace) -> None:
     cpu_card.torchs.clear()
     run(subject, treatment := engine("bf16"))
-    assert treatment.traits().labelled()["engine partitions"] == "1 engine, nothing in torch"
+    assert treatment.traits().labelled_values()["engine partitions"] == "1 engine, nothing in torch"
 
 
 class Everything(set[str]):

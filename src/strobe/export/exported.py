@@ -102,7 +102,7 @@ class ExportedPolicy(InPlaceOfPolicy):
         Raises ValueError for an observation that does not fit.
         """
         arrays, task, noise = self._feed(policy)(observation, seed)
-        return self._load_program().inputs_of(arrays, task), noise
+        return self._load_program().prepare_inputs(arrays, task), noise
 
     def _feed(self, policy: PolicySubject) -> Callable[[Observation, int], tuple[Observation, str, list[Any]]]:
         """Return what makes the program's arrays, its task and its noise of an observation and a seed."""

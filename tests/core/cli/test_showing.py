@@ -75,7 +75,7 @@ def test_two_styles_are_refused_and_lerobots_own_flags_are_left_alone(capsys):
 
 
 def test_help_tells_the_styles(capsys):
-    main(["diff", "--help"])
+    main(["diff", "--help=all"])
     assert "--json   print the content of result.json" in capsys.readouterr().out
 
 

@@ -61,7 +61,7 @@ def test_ranges_are_the_sections(wire, made_up, device, serialised):
     assert wire.seen == [recorded.path for recorded in timeline.sections()]
     assert wire.seen[1] == ("policy", "vision")
     assert len(wire.seen) == 5
-    assert wire.balanced
+    assert wire.is_balanced
 
 
 def test_a_measurement_with_ranges_has_one_for_each_part_of_each_call_and_says_so(wire, monkeypatch):
@@ -70,7 +70,7 @@ def test_a_measurement_with_ranges_has_one_for_each_part_of_each_call_and_says_s
     measured = measure(subject, "inference", [Variant("inference")], options)
     assert wire.seen == [recorded.path for recorded in measured.sections]
     assert sum(path[-1] == "vision" for path in wire.seen) == measured.collected.rounds
-    assert wire.balanced
+    assert wire.is_balanced
     assert any("NVTX" in note for note in measured.measurements[0].notes)
 
 
@@ -118,7 +118,7 @@ def test_a_call_that_raises_leaves_no_range_open_and_takes_no_other_down(wire, f
             assert wire.open[threading.get_ident()] == ["policy"]
     whole = [("policy", "whole"), ("policy", "whole", "step"), ("policy", "whole", "step", "inside")]
     assert wire.seen == [("policy",), *whole, *whole]
-    assert wire.balanced
+    assert wire.is_balanced
 
 
 def test_each_thread_has_its_own_ranges(wire):
@@ -136,7 +136,7 @@ def test_each_thread_has_its_own_ranges(wire):
         work("main")
         thread.join()
     assert sorted(wire.seen) == [("main",), ("main", "inside"), ("other",), ("other", "inside")]
-    assert wire.balanced
+    assert wire.is_balanced
 
 
 def test_a_generator_that_stops_inside_its_section_leaves_none_open(wire):
@@ -149,13 +149,13 @@ def test_a_generator_that_stops_inside_its_section_leaves_none_open(wire):
         for _ in batches():
             with section("step"):
                 pass
-    assert wire.balanced
+    assert wire.is_balanced
     assert sorted(path[-1] for path in wire.seen) == ["epoch", "load", "load", "step", "step"]
 
 
 def test_ranges_are_refused_where_no_tool_could_see_them(wire, monkeypatch):
     require_ranges(torch.device("cuda", 0))
-    assert wire.balanced
+    assert wire.is_balanced
     for name in ("cpu", "mps", "xpu:0"):
         with pytest.raises(UserError, match=f"needs CUDA.*{name}"):
             require_ranges(torch.device(name))

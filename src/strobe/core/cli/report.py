@@ -139,7 +139,7 @@ def _named_traces(paths: Sequence[Path]) -> list[Path]:
         return []
     if len(paths) == 1 and paths[0].is_dir():
         holds_results = (paths[0] / store.RESULT).is_file() or any(paths[0].glob(f"*/{store.RESULT}"))
-        return [] if holds_results else files.traces_in(paths[0])
+        return [] if holds_results else files.find_traces(paths[0])
     traces = [path for path in paths if files.is_trace(path)]
     if len(paths) > 1 and len(traces) < len(paths):
         other = next(path for path in paths if path not in traces)

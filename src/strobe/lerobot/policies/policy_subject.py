@@ -189,7 +189,7 @@ class PolicySubject(ActingSubject):
         self.policy.train()
         self.policy.zero_grad()
         torch.manual_seed(self.seed + index)
-        with self.training.as_set():
+        with self.training.hold_train_settings():
             loss = self._passes(raw, lambda part: part * scale)
         for parameter in self.policy.parameters():
             if parameter.grad is not None and scale != 1:
@@ -248,7 +248,7 @@ class PolicySubject(ActingSubject):
         torch.manual_seed(self.seed + index)
         optimizer = training.optimizer if step else None
         scaler = training.scaler if step else None
-        with section(ITERATION), training.as_set():
+        with section(ITERATION), training.hold_train_settings():
             scaled = (scaler.scale if scaler is not None else lambda loss: loss) if step else None
             loss = self._passes(raw, scaled)
             if optimizer is not None:

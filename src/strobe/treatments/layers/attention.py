@@ -204,7 +204,7 @@ def _transformers_attention(
         return function(module, query, key, value, attention_mask, scaling=scaling, dropout=dropout, **kwargs)
     mask = None
     if attention_mask is not None:
-        mask = config.strobe_masks.of(attention_mask, query.dtype)[..., : key.shape[-2]]
+        mask = config.strobe_masks.additive_mask(attention_mask, query.dtype)[..., : key.shape[-2]]
     return way.attend(query, key, value, mask, scaling).transpose(1, 2).contiguous(), None
 
 
