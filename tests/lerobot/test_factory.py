@@ -205,7 +205,10 @@ def test_a_policy_of_lerobot_without_observations_is_run_as_one(tmp_path: Path):
         ("no_such_package.policies:make", "module 'no_such_package' is not installed"),
         (f"{ARM}:maek", "there is no 'maek' in it: did you mean 'make'?"),
         (f"{ARM}:not_a_function", "'not_a_function' is of type int: use a function that returns the policy"),
-        (f"{ARM}:require_width", "require_width() takes arguments (width): use a function without arguments that calls it"),
+        (
+            f"{ARM}:require_width",
+            "require_width() takes arguments (width): use a function without arguments that calls it",
+        ),
         (f"{ARM}:fails", "fails() failed: FileNotFoundError: no weights at all (arm.py, line "),
         (f"{ARM}:ends", "ends() failed: RuntimeError: it ended the process with 3"),
         (f"{ARM}:return_none", "it returns None: return the policy"),

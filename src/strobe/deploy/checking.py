@@ -37,8 +37,8 @@ class Applied:
     """A recipe on a policy, with the means to compare the two and to revert it.
 
     Args:
-        treated: the treatments on the policy, which `undo` takes off.
-        guard: what the actions are held to; ``reordered``: the yardstick that an exact guard measures by.
+        treated: the treatments on the policy, which `undo` reverts.
+        guard: limits on the actions; ``reordered``: the yardstick that an exact guard measures by.
         scale: the spread of the actions; None if it was not looked for.
         agreement: as found by the check; None without one.
         twin: the baseline; None if it is not kept.

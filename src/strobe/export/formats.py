@@ -82,7 +82,7 @@ class OpenVINO:
 
 
 class ONNX:
-    """https://onnx.ai, run by ONNX Runtime: https://onnxruntime.ai. The weights are in a file beside the model."""
+    """https://onnx.ai, run by ONNX Runtime: https://onnxruntime.ai. The weights are in a file next to the model."""
 
     title = "ONNX"
     extra = "onnx"

@@ -30,7 +30,7 @@ change each action dimension by at most 0.02 σ (RMS) and 0.2 σ in any single a
 gripper's). σ is the spread of that action dimension. --guard sets other limits. Strobe checks the last step on more
 observations: other prompts, missing cameras, earlier observations again, calls with Real-Time Chunking.
 
-A measurement ends as soon as it is clear which side is faster. Strobe first tries everything together that the last
+A measurement ends once the faster side is clear. Strobe first tries everything together that the last
 search on this machine accepted for this kind of policy. It skips candidates that earlier searches with the same
 checkpoint, inputs and limits showed to be slower, to save less than 3 %, or to exceed the limits. --fresh ignores
 earlier searches. If chunks take too long for single candidates (about 1 s on a CPU), all exact treatments are one step

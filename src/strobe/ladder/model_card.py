@@ -42,7 +42,7 @@ def render(answer: Answer, card: str = "") -> str:
     """Return the card of ``answer``, as Markdown with front matter.
 
     Args:
-        card: the card that is there already; '' for none.
+        card: the existing card; empty without one.
 
     Raises:
         UserError: the answer has neither the latency of a policy's chunks nor its episodes; the card cannot be read.

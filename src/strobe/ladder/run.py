@@ -3,12 +3,12 @@
 `optimize` measures the machine and the baseline, then climbs. A strategy, one by one or by effect, asks the
 climb which candidates remain (`climb.py`, `candidates.py`): those for the part that costs most come first, and what
 earlier ladders showed counts (`earlier.py`). It tries the first of them (`trial.py`): on top of the accepted rungs,
-since treatments interact; screened on a few observations, where all that is on together must hold the guard against the
-baseline; then timed against the highest rung in alternation (`runner.py`). A faster one becomes the next rung,
-and every try is listed. Where a chunk takes so long that few candidates could be tried, all of one effect are tried
-together at first sight. In the end one interleaved run of all rungs gives the ladder's figures and drops what it does
-not show (`closing.py`); the highest rung is looked at closely, played in the simulator, and timed by itself. Where it
-fails, the rung below takes its place, and the answer is written (`answer.py`).
+since treatments interact; screened on a few observations, where all treatments together must stay within the guard's
+limits; then timed against the highest rung in alternation (`runner.py`). A faster one becomes the next rung, and every
+try is listed. Where a chunk takes so long that few candidates could be tried, all of one effect are tried together at
+first sight. In the end one interleaved run of all rungs gives the ladder's figures and drops what it does not show
+(`closing.py`); the highest rung is looked at closely, played in the simulator, and timed by itself. Where it fails, the
+rung below takes its place, and the answer is written (`answer.py`).
 """
 
 from __future__ import annotations

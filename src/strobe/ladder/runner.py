@@ -1,4 +1,4 @@
-"""Running variants of one subject for a climb, and holding their actions against the guard."""
+"""Running variants of one subject for a climb, and judging their actions by the guard."""
 
 from __future__ import annotations
 

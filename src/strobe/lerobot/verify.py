@@ -40,8 +40,8 @@ def verify(
 ) -> VerifyResult:
     """Run the policy with ``recipe`` and without on observations that find faults. Ctrl-C keeps the checks made.
 
-    Where the recipe has exact treatments beside others, these are checked by themselves too: rounding that the others
-    may do must not hide what an exact one does wrong.
+    If the recipe has exact treatments and others, the exact ones are checked by themselves too: rounding that the
+    others may do must not hide what an exact one does wrong.
 
     Args:
         name: the recipe's file, for messages.

@@ -107,7 +107,7 @@ def _apply_recipe(policy: Any, path: Any, options: dict[str, Any]) -> None:
 
 
 def _find_adjacent_recipe(path: Any, options: dict[str, Any]) -> Path | None:
-    """Return the recipe that lies beside the weights, in a folder or on the Hub."""
+    """Return the recipe next to the weights, in a folder or on the Hub."""
     if path is None:
         return None
     folder = Path(str(path))

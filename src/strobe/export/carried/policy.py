@@ -91,8 +91,8 @@ class Policy:
         return draw(wanted["shape"]).astype(np.float32)
 
 
-def describe_damage(folder: Path, about: dict[str, Any]) -> str:
-    """Return which file of ``folder`` is missing or has changed since it was exported, in words; '' for none.
+def describe_damage(folder: Path, about: dict[str, Any]) -> str | None:
+    """Say which file of ``folder`` is missing or has changed since the export; None if none has.
 
     ``about``: what its `export.json` says. Digests show damage: who changes a file on purpose changes its digest too.
     """
@@ -109,11 +109,11 @@ def describe_damage(folder: Path, about: dict[str, Any]) -> str:
             return (
                 f"{folder / name} has changed since it was exported: copy the folder again, or export the policy again"
             )
-    return ""
+    return None
 
 
 def export_digest(about: dict[str, Any]) -> str:
-    """Return the digest of what `export.json` says beside the digests."""
+    """Return the digest of the contents of `export.json` without the digests."""
     said = {key: value for key, value in about.items() if key != "files"}
     return hashlib.sha256(json.dumps(said, sort_keys=True).encode()).hexdigest()
 

@@ -171,7 +171,7 @@ def _read_stated_statistics(root: Path) -> dict[str, dict[str, Any]]:
 def vector(
     name: str, names: Sequence[str], stated: Mapping[str, Any], values: np.ndarray, episode: np.ndarray
 ) -> VectorTruth:
-    """Return a vector's stated statistics beside those of all its frames.
+    """Return a vector's stated statistics and those of all its frames.
 
     Args:
         values: (frames, dimensions).

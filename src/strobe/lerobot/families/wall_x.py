@@ -21,7 +21,7 @@ MODELING = "lerobot.policies.wall_x.modeling_wall_x"
 VISION, LANGUAGE, HEAD = "model.visual", "model.model", "model.action_preprocessor"
 
 _DIMS = 20  # dimensions of the padded action and state
-_ACTION_EXPERT = 2048  # width of the MLP that action tokens go through, beside the language model's own
+_ACTION_EXPERT = 2048  # width of the MLP that action tokens go through, in addition to the language model's own
 _TOKENS = ("<|propri|>", "<|action|>")
 
 

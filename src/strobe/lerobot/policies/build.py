@@ -1,6 +1,6 @@
 """Build a policy at full size with random weights, fast and without a second copy in memory.
 
-While the policy's own constructor runs, large uninitialised tensors are put on the meta device, and every operation on
+While the policy's own constructor runs, large uninitialised tensors go to the meta device, and every operation on
 them is recorded on a *tape* instead of being computed. After the constructor, each large tensor is allocated once, in
 its final dtype on its device, and its tape is played.
 """

@@ -227,7 +227,7 @@ def sizes(
 
 
 class _Loading:
-    """A class as it is, but with another ``from_pretrained``."""
+    """The same class with another ``from_pretrained``."""
 
     def __init__(self, real: object, from_pretrained: Call) -> None:
         self.real, self.from_pretrained = real, from_pretrained

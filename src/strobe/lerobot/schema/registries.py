@@ -142,7 +142,7 @@ def _registration(decorator: ast.expr) -> tuple[ast.expr, str] | None:
 # Backbones: the types of models that transformers lists, and the fields of their configs.
 
 _AUTO = "transformers.models.auto"
-# Flags --model.* beside the fields of a backbone's config.
+# Flags --model.* in addition to the fields of a backbone's config.
 BACKBONE_FLAGS = (
     "path",
     "type",

@@ -157,7 +157,7 @@ def install(places: Iterable[Place], way: Way, masks: Masks) -> Undo:
 
 
 class _Config:
-    """A config that names another way where the real one has one of those that it comes in place of; else as it is.
+    """A config that names another way where the real one has one of those that it replaces; else unchanged.
 
     LeRobot writes "eager" into the real one before every pass, so the real one is read on every call.
     """
