@@ -166,7 +166,7 @@ def describe_rejections(result: OptimizeResult, ladder: Ladder) -> str:
     tries = last_tries(ladder)
     judged = [attempt for attempt in tries if attempt.outcome not in UNJUDGED]
     if len(judged) == len(tries):
-        return "No treatment made it faster." if tries else "There was no treatment to try."
+        return "No treatment made it faster." if tries else "No treatment was tried."
     limit = result.config.get("time_limit")
     within = f" in {limit:g} s" if isinstance(limit, int | float) else ""
     if not judged:

@@ -21,7 +21,7 @@ def describe_share(judged: InTime) -> str:
 def describe_lack(judged: InTime) -> str:
     """Return how many chunks were in time, and what it takes to decide."""
     if judged.needed is None:
-        return f"{_count(judged)}, too near to {percent_of_chunks(judged.asked)} to tell"
+        return f"{_count(judged)}, too few to decide on {percent_of_chunks(judged.asked)}"
     return f"{_count(judged)}; proof takes {judged.needed:,} (--iterations={judged.needed})"
 
 
