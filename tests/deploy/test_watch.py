@@ -252,7 +252,7 @@ def test_watching_is_asked_for_at_loading_where_weights_are_let_go(saved_policie
     act(loaded, subject, 0)
     assert record.wait()
     assert record.checked == 1
-    with pytest.raises(UserError, match="watched already"):
+    with pytest.raises(UserError, match="already watched"):
         watch(loaded, 1.0)
     record.close()
 
@@ -289,7 +289,7 @@ def test_an_exact_recipe_is_held_to_reordered_sums(saved_policies: Saved, load_w
     assert loaded._applied.reordered is not None
     act(loaded, subject, 0)
     assert loaded.watch.wait()
-    assert (loaded.watch.checked, loaded.watch.broken) == (1, "")
+    assert (loaded.watch.checked, loaded.watch.broken) == (1, None)
     head = loaded.policy.model.action_out_proj
     inner = head.forward
     head.forward = lambda x: inner(x) * (1 + 1e-3)  # far below what a cosine sees

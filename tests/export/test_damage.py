@@ -88,7 +88,7 @@ def test_the_damaged_file_is_named_before_anything_is_run(
 def test_odd_values_in_the_manifest_are_a_line(odd: dict[str, Any], folder: Path) -> None:
     say(folder, **odd)
     seal(folder) if "files" not in odd else None
-    with pytest.raises(UserError, match=r"export\.json has an odd value for|export the policy again"):
+    with pytest.raises(UserError, match=r"export\.json has an invalid value for|export the policy again"):
         ExportedPolicy(folder)
 
 

@@ -146,7 +146,7 @@ def test_what_cannot_be_put_on_is_one_line(arm: Any, made: Recipe, words: str):
 def test_a_second_recipe_and_a_second_removal_are_refused(arm: Any, tmp_path: Path):
     policy, _ = arm.make()
     strobe.apply_recipe(recipe({"channels_last": True}), policy)
-    with pytest.raises(UserError, match="is on this policy already"):
+    with pytest.raises(UserError, match="is already applied to this policy"):
         strobe.apply_recipe(recipe({"channels_last": True}), policy)
     strobe.revert_recipe(policy)
     with pytest.raises(UserError, match="there is nothing to revert"):

@@ -121,7 +121,7 @@ def test_a_policy_with_features_of_its_own_says_which_cameras_it_takes() -> None
     with pytest.raises(UserError, match="this one takes none"):
         inputs.synthetic(config, cameras=1)
     config.input_features["observation.images.depth"] = PolicyFeature(FeatureType.VISUAL, (1, 32, 32))
-    with pytest.raises(UserError, match=r"this one takes observation\.images\.depth"):
+    with pytest.raises(UserError, match=r"this one has observation\.images\.depth"):
         inputs.synthetic(config, image_size=(64, 64))
 
 

@@ -188,7 +188,7 @@ REFUSED = {
     ("vit", "frames=1"): "frames is for video backbones",
     ("vit", "images=32"): "is built for images of .* pixels: use --model.img_size=32",
     ("pi05", "images=14"): "pi05's vision tower is built for images of 28×28",
-    ("act", "frames=2"): "is given no clips",
+    ("act", "frames=2"): "has no clips",
 }
 
 

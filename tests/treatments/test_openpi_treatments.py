@@ -194,7 +194,7 @@ def test_what_is_not_shown_to_be_exact_is_refused(model: Any):
         with pytest.raises(UserError, match="not for openpi's model"):
             openpi.apply_treatments(model, wrong)
     for other in (nn.Linear(2, 2), type("Derived", (PI0Pytorch,), {"__module__": __name__})()):
-        with pytest.raises(UserError, match="PI0Pytorch itself"):
+        with pytest.raises(UserError, match="pass openpi's PI0Pytorch"):
             openpi.apply_treatments(other, "masks=once")
     with pytest.raises(UserError, match="at least 1"):
         openpi.apply_treatments(model, "graph=chunk", steps=0)

@@ -206,7 +206,7 @@ def test_it_says_where_it_does_not_apply() -> None:
         FusedProjections().apply(tiny("act"))
     unequal = OneAttention()
     unequal.k_proj.bfloat16()
-    with pytest.raises(UserError, match="unequal dtypes"):
+    with pytest.raises(UserError, match="different dtypes"):
         FusedProjections().apply(Bare(unequal))  # type: ignore[arg-type]
     with pytest.raises(UserError, match="'fused' is the only"):
         catalogue.make({"projections": "apart"})
