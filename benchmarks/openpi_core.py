@@ -69,7 +69,7 @@ def exact() -> dict[str, bool]:
             for treatments in (*EXACT, ALL) if steps == STEPS[0] else (ALL,):
                 played, on = apply_treatments(worker.model, treatments, steps)
                 same = np.array_equal(plain, chunks(worker.observations, worker.model, steps))
-                on.off()
+                on.revert()
                 same = same and np.array_equal(plain, chunks(worker.observations, worker.model, steps))
                 found[f"{name}, {steps} steps, {treatments}"] = same and played.recorded == ("graph" in treatments)
                 print(list(found.items())[-1], file=sys.stderr, flush=True)
@@ -120,7 +120,7 @@ def is_copy_untreated(worker: Any) -> bool:
     chunks(worker.observations, worker.model, STEPS[0])
     twin = copy.deepcopy(worker.model)
     both = [chunks(worker.observations, model, STEPS[0]) for model in (twin, worker.model)]
-    on.off()
+    on.revert()
     return "sample_actions" not in vars(twin) and all(np.array_equal(plain, each) for each in both)
 
 
@@ -135,7 +135,7 @@ def is_compiled_equal(worker: Any) -> bool:
     plain = [policy.infer(seen, noise=noise)["actions"] for seen, noise in given]
     played, on = apply_treatments(policy, ALL)
     treated = [policy.infer(seen, noise=noise)["actions"] for seen, noise in given]
-    on.off()
+    on.revert()
     again = [policy.infer(seen, noise=noise)["actions"] for seen, noise in given]
     restored = policy._sample_actions is model.sample_actions
     del model.sample_actions

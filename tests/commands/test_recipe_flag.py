@@ -148,7 +148,7 @@ def test_a_rung_that_does_not_fit_ends_the_command_in_a_line(
     dump(Recipe(policy="act", treatments=[{"precision": "bf16"}, {"guidance": "closed form"}]), path)
     code = main(["breakdown", "--policy.type=act", f"--recipe={path}", *TINY, f"--output_dir={tmp_path}"])
     assert code == 2
-    assert "strobe: x.yaml: rung 2 (guidance=closed form): policy type 'act' has no" in capsys.readouterr().err
+    assert "strobe: x.yaml: step 2 (guidance=closed form): policy type 'act' has no" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("axis", [True, False])

@@ -106,10 +106,10 @@ REFUSED |= {
 REFUSED |= {
     text: dict.fromkeys(
         (FORWARD, STEP),
-        f"is of inference (a training step has it{on} already, as in lerobot-train: {other} shows what it gives): "
+        f"is of inference (a training step already uses it, as in lerobot-train: {other} shows its gain): "
         "leave out --phase",
     )
-    for text, on, other in (("tf32=true", " on", "tf32=false"), ("cudnn=benchmark", "", "cudnn=default"))
+    for text, other in (("tf32=true", "tf32=false"), ("cudnn=benchmark", "cudnn=default"))
 }
 REFUSED |= {
     f"{form}=true": {
@@ -121,8 +121,8 @@ REFUSED |= {
 REFUSED |= {
     "policy.delay_training=packed": {INFERENCE: "is of training: add --phase='training step'"},
     "precision=bf16": {
-        STEP: "is of inference and training forward (a training step would train each precision's copy of the "
-        "weights): compare 'training forward'"
+        STEP: "is of inference and training forward (a training step would train a copy of the "
+        "weights in each precision): compare 'training forward'"
     },
 }
 ANYWHERE = (

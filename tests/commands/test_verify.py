@@ -126,7 +126,7 @@ def test_where_time_is_short_fewer_observations_are_looked_at_and_the_answer_say
     found = recipe([{"precision": "bf16"}])
     result = verify(subject, found, "fast.yaml", recipe_guards(found), count=5, passes=1, seconds=1e-3)
     assert [check.agreement.distinct for check in result.checks] == [4]
-    assert any(sentence.startswith("4 of 5 observations were looked at") for sentence in answers(result))
+    assert any(sentence.startswith("4 of 5 observations were compared") for sentence in answers(result))
 
 
 def test_a_log_is_told_how_far_it_is_too(monkeypatch, capsys):

@@ -134,7 +134,7 @@ def _living_float32() -> int:
     [
         (
             recipe("act", {"precision": "bf16"}, guard="cosine>=0.99999999"),
-            r"recipe: not the policy that the recipe promises: cosine .*actions move by .* the guard is cosine>=0.99",
+            r"recipe: the policy exceeds the recipe's limits: cosine .*actions move by .* limits: cosine>=0.99",
         ),
         (
             recipe(
@@ -142,9 +142,9 @@ def _living_float32() -> int:
                 {"precision": "bf16"},
                 agreement=Agreement(cosine=0.99999999, largest_error=0, mean_error=0, observations=4),
             ),
-            "the guard is cosine>=0.9999989",
+            "limits: cosine>=0.9999989",
         ),
-        (recipe("act", {"channels_last": True}, {"policy.dim_model": 3}), r"recipe: rung 2 \(policy.dim_model=3\): "),
+        (recipe("act", {"channels_last": True}, {"policy.dim_model": 3}), r"recipe: step 2 \(policy.dim_model=3\): "),
         (recipe("pi05", {"precision": "bf16"}), "recipe is a recipe for the type 'pi05', and this is 'act'"),
     ],
 )
@@ -233,7 +233,7 @@ def test_within_the_block_the_guard_holds_too(saved_policies: Saved) -> None:
     folder, _ = saved_policies["act"]
     kind: Any = get_policy_class("act")
     with (
-        pytest.raises(UserError, match="not the policy that the recipe promises"),
+        pytest.raises(UserError, match="the policy exceeds the recipe's limits"),
         attach_recipe_on_load(recipe("act", {"precision": "bf16"}, guard="cosine>=0.99999999")),
     ):
         kind.from_pretrained(folder)

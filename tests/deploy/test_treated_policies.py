@@ -331,7 +331,7 @@ def test_a_watched_policy_is_watched_on_after_other_weights_are_loaded(act: Poli
             assert 0 < (got - baseline_actions("act", weights, 0)).abs().max() < 0.2
             assert watch.wait()
         assert torch.equal(chunk(copy.deepcopy(act.policy), act, 0), baseline_actions("act", 1, 0))
-        assert (watch.checked, watch.fallen_back) == (2, "")
+        assert (watch.checked, watch.fallen_back) == (2, None)
     finally:
         watch.close()
 

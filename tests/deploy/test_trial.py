@@ -105,7 +105,7 @@ def test_a_recipe_that_fails_on_the_first_observation_is_taken_off(
     state = torch.get_rng_state()
     (line,) = lines()
     assert line.startswith("strobe: recipe.yaml is not used: on the first observation rms ")
-    assert line.endswith("and it demands rms<=0.02, worst<=0.2, flips<=0; the policy runs unchanged")
+    assert line.endswith("limits: rms<=0.02, worst<=0.2, flips<=0; the policy runs unchanged")
     plain = load(saved_policies["diffusion"][0])
     assert torch.equal(chunk, act(plain, subject, 0))
     assert torch.equal(torch.get_rng_state(), state)
@@ -202,8 +202,8 @@ def test_the_untouched_weights_are_let_go_once_it_has_passed(saved_policies: Sav
         ("version: 1\npolicy: act\n", "treatments: missing"),
         ("policy: pi05\ntreatments: [{precision: bf16}]\n", "a recipe for the type 'pi05', and this is 'act'"),
         ("policy: act\ntreatments: [{precision: bf17}]\n", "unknown precision 'bf17'"),
-        ("policy: act\ntreatments: [{prefix_cache: static}]\n", r"rung 1 \(prefix_cache=static\)"),
-        ("policy: act\nguard: rms<=1e-9\ntreatments: [{precision: bf16}]\n", "not the policy that the recipe promises"),
+        ("policy: act\ntreatments: [{prefix_cache: static}]\n", r"step 1 \(prefix_cache=static\)"),
+        ("policy: act\nguard: rms<=1e-9\ntreatments: [{precision: bf16}]\n", "the policy exceeds the recipe's limits"),
     ],
 )
 def test_whatever_is_wrong_with_a_recipe_the_policy_runs_as_it_is(

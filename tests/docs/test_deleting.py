@@ -57,7 +57,9 @@ def test_without_a_slice_the_tests_of_the_others_pass(name: str, tmp_path: Path)
     rooms = {("core", room) for room in CORE_TESTS}
     files = [file for file in slices.table()["core"] if Path(file).parts[1:3] in rooms]
     files += slices.table()[GONE[name]]
-    kept = [file for file in files if name not in slices.tested_slices(ROOT / file) and not covers_all_slices(ROOT / file)]
+    kept = [
+        file for file in files if name not in slices.tested_slices(ROOT / file) and not covers_all_slices(ROOT / file)
+    ]
     assert len(kept) > 20
     command = [sys.executable, "-m", "pytest", "-q", "-n0", "-p", "no:cacheprovider", "-m", "not slow and not matrix"]
     ran = subprocess.run(

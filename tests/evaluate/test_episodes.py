@@ -32,7 +32,7 @@ def pair(before: bool, after: bool, *, reward: float = 0.0, same: int = 0) -> Ep
 
 
 def judge_pairs(*pairs: EpisodePair):
-    return judge(pairs, baseline="baseline", candidate="rung 1", environment="pusht")
+    return judge(pairs, baseline="baseline", candidate="step 1", environment="pusht")
 
 
 @given(
@@ -74,7 +74,7 @@ def test_lost_episodes_are_told_as_worse_and_won_ones_as_better():
     lost = judge_pairs(*[pair(True, False)] * 8, *[pair(True, True)] * 12)
     assert (lost.kind, lost.by) == ("worse", "success")
     assert lost.success == pytest.approx(-0.4)
-    assert "rung 1 does worse than baseline in 20 paired episodes of pusht: success 60 % vs 100 %" in lost.sentence
+    assert "step 1 does worse than baseline in 20 paired episodes of pusht: success 60 % vs 100 %" in lost.sentence
     assert judge_pairs(*[pair(False, True)] * 8, *[pair(True, True)] * 12).kind == "better"
     assert judge_pairs(*[pair(True, False)] * 2, *[pair(True, True)] * 18).kind == "no difference shown"
 

@@ -88,7 +88,7 @@ def test_the_damaged_file_is_named_before_anything_is_run(
 def test_odd_values_in_the_manifest_are_a_line(odd: dict[str, Any], folder: Path) -> None:
     say(folder, **odd)
     seal(folder) if "files" not in odd else None
-    with pytest.raises(UserError, match=r"export\.json has an odd value for|export the policy again"):
+    with pytest.raises(UserError, match=r"export\.json has an invalid value for|export the policy again"):
         ExportedPolicy(folder)
 
 
@@ -104,8 +104,8 @@ def test_what_an_export_may_do_is_not_taken_from_its_folder(folder: Path) -> Non
     [
         (IMAGE, np.full((1, 3, 8, 8), 200, np.uint8), "is uint8, and the policy takes float32.*divide by 255"),
         (IMAGE, np.full((1, 3, 8, 8), 200, np.float32), "reaches 200.*divide by 255"),
-        (STATE, np.full((1, 6), np.nan, np.float32), "has numbers that are infinite or not a number"),
-        (STATE, np.full((1, 6), 1e300), "has numbers that are infinite"),  # beyond float32
+        (STATE, np.full((1, 6), np.nan, np.float32), "has infinite values or NaN"),
+        (STATE, np.full((1, 6), 1e300), "has infinite values or NaN"),  # beyond float32
         (STATE, np.zeros((1, 6), int), "is int64, and the policy takes float32"),
     ],
 )

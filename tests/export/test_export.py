@@ -101,7 +101,7 @@ def edit_file(file: Path, old: str, new: str) -> None:
 @pytest.mark.parametrize(
     ("fault", "stage", "words"),
     [
-        (scaled_actions, "chunk", "the policy's own times a number"),
+        (scaled_actions, "chunk", "scaled and shifted"),
         (other_numbers, "chunk", "by 0.00"),
         (other_inputs, "inputs", "observation.images.front"),
     ],
@@ -149,8 +149,8 @@ def test_an_observation_that_does_not_fit_is_named(act: Export) -> None:
         (["export", "--policy.type=act", "--to={full}"], "is not empty"),
         (["export", "--policy.type=act", "--to={new}", "--precision=int4"], "fp32, bf16, int8"),
         (["export", "--policy.type=act", "--to={new}", "--format=torch"], "openvino, onnx, executorch"),
-        (["export", "--policy.type=act", "--to={new}", "--format=onnx", "--precision=bf16"], "onnx computes in fp32"),
-        (["export", "--model.type=vjepa2", "--to={new}"], "policies of LeRobot"),
+        (["export", "--policy.type=act", "--to={new}", "--format=onnx", "--precision=bf16"], "onnx supports fp32"),
+        (["export", "--model.type=vjepa2", "--to={new}"], "needs a policy of LeRobot"),
         (["verify", "--policy.type=act", "--exported={new}"], "neither export.json"),
     ],
 )

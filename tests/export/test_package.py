@@ -90,7 +90,7 @@ def test_an_input_that_the_policy_does_not_have_is_named(
 ) -> None:
     write(package, {"artifacts": {"openvino": "policy.xml"}, "input_features": [{"name": "images.chest"}]})
     flags = ["verify", "--policy.type=act", *TINY, f"--exported={package}"]
-    assert_refused(flags, "takes 'images.chest'", capsys, new(tmp_path / "empty"))
+    assert_refused(flags, "needs 'images.chest'", capsys, new(tmp_path / "empty"))
 
 
 @pytest.mark.skipif(find_spec("physicalai") is not None, reason="physicalai is installed here")

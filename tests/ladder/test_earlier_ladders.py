@@ -81,16 +81,18 @@ def test_what_was_kept_is_put_on_together_and_its_run_shows_each_rung(climb):
     assert tried_outcomes(second)[:2] == [("skip=true", "kept"), ("tidy=true", "kept")]
     assert (second.ladder.met, second.ladder.interleaved) == (True, True)
     assert {(c.baseline, c.candidate): c.verdict.kind for c in second.comparisons} == {
-        ("baseline", "rung 1"): "faster",
-        ("baseline", "rung 2"): "faster",
-        ("rung 1", "rung 2"): "faster",
+        ("baseline", "step 1"): "faster",
+        ("baseline", "step 2"): "faster",
+        ("step 1", "step 2"): "faster",
     }
     assert took_again < 0.8 * took
-    assert "ordered by 1 earlier ladder of sleeper on this machine; --fresh ignores it" in lines.lines
+    assert "candidates in the order of 1 earlier ladder of sleeper on this machine; --fresh ignores it" in lines.lines
     (line,) = [
-        line for line in lines.lines if line.startswith("accepted last time, now together: skip=true; tidy=true: ")
+        line
+        for line in lines.lines
+        if line.startswith("accepted by the last search, now together: skip=true; tidy=true: ")
     ]
-    assert line.endswith("→ kept")
+    assert line.endswith("→ accepted")
     assert not [line for line in lines.lines if line.startswith("the closing run")], "one run is enough"
 
 
@@ -99,7 +101,7 @@ def test_the_search_goes_on_from_there_and_closes_anew(climb):
     lines = Stages()
     result, _ = climb(entry(SKIP, "vision"), entry(TIDY, "head"), reporter=lines)
     assert tried_outcomes(result) == [("skip=true", "kept"), ("tidy=true", "kept")]
-    assert "the closing run: as it is, rung 1, rung 2" in lines.lines
+    assert "the closing run: baseline, step 1, step 2" in lines.lines
 
 
 def test_what_was_refused_is_left_out_unless_all_is_asked_for(climb):
@@ -109,7 +111,9 @@ def test_what_was_refused_is_left_out_unless_all_is_asked_for(climb):
     idle = entry(Planted("idle"), "vision")
     second, _ = climb(*planted, idle)
     assert [name for name, _ in tried_outcomes(second)] == ["tidy=true", "idle=true"]
-    assert second.ladder.ended.startswith("no treatment remained to try; left out: 2 that an earlier ladder has shown")
+    assert second.ladder.ended.startswith(
+        "no treatment remained to try; skipped: 2 rejected by an earlier search on this machine"
+    )
     third, _ = climb(*planted, idle, everything=True)
     assert [name for name, _ in tried_outcomes(third)] == ["tidy=true", "wrong=true", "slow=true", "idle=true"]
     assert third.ladder.ended == "no treatment remained to try"
@@ -123,8 +127,8 @@ def test_what_was_tried_in_other_circumstances_leaves_nothing_out(climb, monkeyp
     lines = Stages()
     loose, _ = climb(*planted, guards=Guards.parse("cosine>=0.9"), reporter=lines)
     assert dict(tried_outcomes(loose)) == {"tidy=true": "kept", "wrong=true": "kept", "slow=true": "slower"}
-    (line,) = [line for line in lines.lines if line.startswith("ordered by")]
-    assert "1 of them with another guard" in line
+    (line,) = [line for line in lines.lines if line.startswith("candidates in the order of")]
+    assert "1 with another guard exclude no candidate" in line
     again, _ = climb(*planted)
     assert "slow=true" not in dict(tried_outcomes(again)), "an older ladder was made as this one is"
     monkeypatch.setattr(earlier_ladders, "fingerprint", lambda _: "other weights")
@@ -231,7 +235,7 @@ def test_no_more_rungs_are_put_on_than_the_target_takes(climb):
     result, _ = climb(*planted, hz=150.0)
     assert tried_outcomes(result) == [("skip=true", "kept"), ("tidy=true", "not tried")]
     result, _ = climb(*planted, hz=50.0)
-    assert result.ladder.ended == "it meets the baseline"
+    assert result.ladder.ended == "the baseline reaches the target"
     assert result.measurements[0].samples.summary.n >= settings.CLOSING_MIN_PAIRS
 
 

@@ -59,7 +59,7 @@ def test_a_clear_gain_takes_two_pairs_and_the_closing_run_judges_it(climb, monke
     planted = entry(SKIP, "vision"), entry(TIDY, "head"), entry(IDLE, "head")
     result, took = climb(*planted, lines=lines)
     assert outcomes(result) == {"skip=true": "kept", "tidy=true": "kept", "idle=true": "no difference shown"}
-    (said,) = [line for line in lines.lines if line.startswith("rung 1: skip=true")]
+    (said,) = [line for line in lines.lines if line.startswith("candidate 1: skip=true")]
     assert "× as fast in 2 pairs" in said
     assert {c.verdict.kind for c in result.comparisons} == {"faster"}
     assert all(c.verdict.pairs >= settings.CLOSING_MIN_PAIRS for c in result.comparisons)
@@ -105,7 +105,7 @@ def test_what_glances_cannot_tell_gets_a_whole_try(climb):
     result, _ = climb(entry(little, "vision"), lines=lines)
     (one,) = result.ladder.tries
     assert (one.outcome, one.verdict.kind) == ("kept", "faster")
-    assert [line for line in lines.lines if re.search(r"1\.0[56]× faster \[", line)]
+    assert [line for line in lines.lines if re.search(r"1\.0[56] × as fast \[", line)]
 
 
 def test_what_the_closing_run_does_not_show_is_taken_off_again(climb):
@@ -118,7 +118,7 @@ def test_what_the_closing_run_does_not_show_is_taken_off_again(climb):
     result, _ = climb(entry(SKIP, "vision"), entry(Planted("tiring", tiring), "head"))
     assert outcomes(result) == {"skip=true": "kept", "tiring=true": "no difference shown"}
     assert [rung.treatment for rung in result.ladder.rungs] == ["", "skip=true"]
-    assert [m.name for m in result.measurements] == ["baseline", "rung 1"]
+    assert [m.name for m in result.measurements] == ["baseline", "step 1"]
 
 
 def test_what_is_wrong_is_refused_at_a_glance_too(climb):
@@ -129,7 +129,7 @@ def test_what_is_wrong_is_refused_at_a_glance_too(climb):
 
 def test_a_policy_near_its_target_is_measured_well_first(climb):
     result, _ = climb(entry(SKIP, "vision"), target_hz=80.0)  # 12.5 ms, and the policy takes 12
-    assert result.ladder.ended == "it meets the baseline"
+    assert result.ladder.ended == "the baseline reaches the target"
     assert result.measurements[0].samples.summary.n >= settings.CLOSING_MIN_PAIRS
 
 

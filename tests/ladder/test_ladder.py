@@ -11,7 +11,8 @@ from support.shown import answer_text, console_text, whole
 from strobe.core import kinds
 from strobe.core.measure.in_time import judge_in_time
 from strobe.core.measure.verdicts import unpaired_verdict
-from strobe.core.results.measurement import Limit, Lower
+from strobe.core.results.data import Interval
+from strobe.core.results.measurement import Limit, Lower, PartLimit
 from strobe.evaluate.measure.episodes import judge as judge_episodes
 from strobe.evaluate.pairs import EpisodePair, PairedEpisodes
 from strobe.ladder import page as ladder
@@ -33,9 +34,9 @@ def late(chunks: int, late: int, within_ms: float = 125.0) -> OptimizeResult:
 def test_it_is_shown_as_it_was_approved():
     interrupted = make_climb(interleaved=False, ended="interrupted")
     interrupted.status = "interrupted"
-    refused = make_climb(chosen="rung 1")
+    refused = make_climb(chosen="step 1")
     refused.ladder.rungs[2].guarded, refused.ladder.rungs[2].refused = False, "cosine 0.9 < 0.999 in the closing run"
-    loses = make_climb(chosen="rung 1")
+    loses = make_climb(chosen="step 1")
     loses.episodes = [make_paired_episodes("LLLLLLLLSSSS", broken="it does worse in pusht")]
     loses.ladder.rungs[2].guarded, loses.ladder.rungs[2].refused = False, "it does worse in pusht"
     approve_cases(
@@ -95,7 +96,7 @@ def make_paired_episodes(ends: str, **more) -> PairedEpisodes:
         pairs.append(
             EpisodePair(task="pusht", seed=seed, baseline=two[0], candidate=two[1], same_ticks=3, largest_error=0.25)
         )
-    judged = judge_episodes(pairs, baseline="baseline", candidate="rung 2", environment="pusht", planned=12)
+    judged = judge_episodes(pairs, baseline="baseline", candidate="step 2", environment="pusht", planned=12)
     return judged.model_copy(update=more)
 
 
@@ -145,4 +146,38 @@ def test_the_page_draws_the_ladder_in_a_browser(browse):
     dom = browse(kinds.page(make_climb(target_hz=10.0)))
     assert 'data-settled="true"' in dom
     assert "data-errors" not in dom
-    assert "Milliseconds per rung, by part" in dom
+    assert "Milliseconds per step, by part" in dom
+
+
+def test_a_median_whose_interval_straddles_the_target_has_no_digits_of_a_miss():
+    result = make_climb(target_hz=10.0)
+    result.measurements[-1].samples.summary.interval = Interval(low=88.0, high=149.0)
+    head = " ".join(kinds.document(result).answers[:2])
+    assert "Whether act reaches 10 Hz is inconclusive." in head
+    assert "the median is inconclusive, 95 % CI 88 to 149 ms" in head
+    (finding,) = [finding for finding in kinds.advise(result) if finding.rule == "target-missed"]
+    assert "inconclusive: 95 % CI 88 ms to 149 ms" in finding.seen
+
+
+def test_a_limit_far_below_the_time_of_a_tiny_model_is_not_called_headroom():
+    result = make_climb()
+    last = result.measurements[-1]
+    for times, shown in ((19, True), (21, False)):
+        least_ms = last.samples.summary.median / times
+        part = PartLimit(part="head", ms=100.0, compute_ms=least_ms, memory_ms=0.0, least_ms=least_ms, bound="compute")
+        last.limit = Limit(dtype="float32", parts=[part], ceiling_share=0.5, least_ms=least_ms)
+        assert any(line.startswith("act: 121 ms") for line in kinds.document(result).answers) == shown
+        assert ("far-from-the-limit" in {finding.rule for finding in kinds.advise(result)}) == shown
+
+
+def test_that_nothing_was_faster_is_said_only_if_all_candidates_were_judged():
+    result = make_unimproved_result()
+    result.config["time_limit"] = 20
+    assert "3 of 4 treatments could be judged in 20 s" in kinds.document(result).answers[1]
+    for tried in result.ladder.tries:
+        tried.outcome = "too noisy"
+    assert kinds.document(result).answers[1].endswith("No treatment could be judged in 20 s.")
+    assert kinds.document(result).answers[2].endswith("--time_limit=600")
+    for tried in result.ladder.tries:
+        tried.outcome = "slower"
+    assert kinds.document(result).answers[1].endswith("No treatment made it faster.")

@@ -71,8 +71,8 @@ def test_what_is_faster_and_exact_is_kept_and_told(plant, climb):
     result = climb(hz=150.0, reporter=lines)
     ladder = result.ladder
     assert [rung.treatment for rung in ladder.rungs] == ["", "skip=true"]
-    assert [m.name for m in result.measurements] == [BASELINE, "rung 1"]
-    assert (ladder.met, ladder.chosen, ladder.interleaved) == (True, "rung 1", True)
+    assert [m.name for m in result.measurements] == [BASELINE, "step 1"]
+    assert (ladder.met, ladder.chosen, ladder.interleaved) == (True, "step 1", True)
     assert ladder.ended == "the target was reached"
     assert ladder.rungs[1].treatments == [{"skip": True}]
     assert ladder.rungs[0].parts["vision"] > ladder.rungs[0].parts["head"] > ladder.rungs[1].parts["vision"]
@@ -81,10 +81,10 @@ def test_what_is_faster_and_exact_is_kept_and_told(plant, climb):
     assert comparison.agreement.cosine == pytest.approx(1)
     assert comparison.agreement.observations == 10
     assert ladder.needs == []
-    said = next(line for line in lines.lines if line.startswith("rung 1"))
+    said = next(line for line in lines.lines if line.startswith("candidate 1"))
     assert "skip=true on vision (6" in said
-    assert said.endswith("the same features to the bit → kept")
-    assert "× faster [" in said
+    assert said.endswith("the same features to the bit → accepted as step 1")
+    assert "× as fast [" in said
 
 
 def test_what_claims_to_be_exact_and_is_not_is_refused(plant, climb):
@@ -114,7 +114,7 @@ def test_what_is_faster_but_wrong_is_refused_with_its_cosine(plant, climb):
     result = climb()
     (one,) = result.ladder.tries
     assert one.outcome == "guard"
-    assert one.reason.startswith("guard: cosine 0.9")
+    assert one.reason.startswith("exceeds its limit: cosine 0.9")
     assert one.reason.endswith("< 0.999")
     assert one.agreement.cosine < 0.999
     assert [rung.name for rung in result.ladder.rungs] == [BASELINE]
@@ -125,7 +125,7 @@ def test_a_looser_guard_keeps_it_and_another_figure_refuses_it_again(plant, clim
     plant(entry(ROUGH, "vision", effect="rounding"))
     assert outcomes(climb(guards=Guards.parse("cosine>=0.9")))["wrong=true"] == "kept"
     result = climb(guards=Guards.parse("cosine>=0.9, largest_error<=0.4"))
-    assert result.ladder.tries[0].reason == "guard: largest error 0.5 > 0.4"
+    assert result.ladder.tries[0].reason == "exceeds its limit: largest error 0.5 > 0.4"
 
 
 def test_what_is_slower_is_refused(plant, climb):
@@ -155,9 +155,9 @@ def test_two_rungs_are_judged_against_the_first_and_the_one_before(plant, climb)
     result = climb()
     assert [rung.treatment for rung in result.ladder.rungs] == ["", "skip=true", "tidy=true"], "the costly part first"
     assert {(c.baseline, c.candidate) for c in result.comparisons} == {
-        (BASELINE, "rung 1"),
-        (BASELINE, "rung 2"),
-        ("rung 1", "rung 2"),
+        (BASELINE, "step 1"),
+        (BASELINE, "step 2"),
+        ("step 1", "step 2"),
     }
     assert result.ladder.met, "1000 Hz are nothing where nothing is left to do"
     recipe = build_recipe(result)
@@ -182,8 +182,8 @@ def test_exact_comes_before_rounding_and_a_part_before_the_whole(plant, climb):
     assert tried == ["exact=true", "rounds=true", "whole=true", "small=true", "late=true"]
     late = result.ladder.tries[-1]
     assert late.outcome == "not tried"
-    assert "building it can take 60 s" in late.reason
-    assert "all of which take long to build" in result.ladder.ended
+    assert "it can take 60 s to build" in late.reason
+    assert "all slow to build" in result.ladder.ended
 
 
 def test_what_showed_no_difference_gets_another_chance_after_a_rung(plant, climb):
@@ -205,7 +205,7 @@ def test_the_target_stops_the_climb_unless_all_is_asked_for(plant, climb):
     assert outcomes(result) == {"skip=true": "kept", "tidy=true": "not tried"}
     assert outcomes(climb(hz=150.0, everything=True)) == {"skip=true": "kept", "tidy=true": "kept"}
     met = climb(hz=10.0)
-    assert met.ladder.ended == "it meets the baseline"
+    assert met.ladder.ended == "the baseline reaches the target"
     assert [m.name for m in met.measurements] == [BASELINE]
 
 
@@ -223,7 +223,7 @@ def test_the_ladder_does_not_end_on_a_rung_that_its_closing_run_shows_slower(pla
     plant(entry(SKIP, "vision"), entry(Planted("tiring", tiring), "head"))
     result = climb(reporter=Closing())
     ladder = result.ladder
-    assert ladder.chosen == "rung 1"
+    assert ladder.chosen == "step 1"
     assert [rung.treatment for rung in ladder.rungs] == ["", "skip=true"]
     (one,) = [one for one in ladder.tries if one.treatment == "tiring=true"]
     assert one.outcome == "slower"
@@ -283,7 +283,7 @@ def test_the_time_limit_leaves_the_rest_untried_and_keeps_the_run(plant, climb):
     plant(entry(SKIP, "vision", rank=COMPILED))
     result = climb(time_limit=10.0)
     assert outcomes(result) == {"skip=true": "not tried"}
-    assert "the time limit of 10 s was reached" in result.ladder.ended
+    assert "the time limit of 10 s was over" in result.ladder.ended
     assert result.status == "complete"
     assert len(result.measurements[0].samples.values) >= 8
 
@@ -328,7 +328,7 @@ def test_ctrl_c_in_a_try_keeps_what_was_climbed(plant, climb):
     plant(entry(SKIP, "vision"), entry(Planted("pressed", on_apply=press), "head"))
     result = climb()
     assert result.status == "interrupted"
-    assert [m.name for m in result.measurements] == [BASELINE, "rung 1"]
+    assert [m.name for m in result.measurements] == [BASELINE, "step 1"]
     assert (result.ladder.ended, result.ladder.interleaved) == ("interrupted", False)
     assert result.comparisons[0].verdict.kind == "faster"
     assert result.comparisons[0].agreement.cosine == pytest.approx(1)
@@ -355,7 +355,7 @@ def test_ctrl_c_in_the_closing_run_keeps_the_tries(plant, climb):
     plant(entry(skip, "vision"), entry(TIDY, "head"))
     result = climb(reporter=reporter)
     assert result.status == "interrupted"
-    assert [m.name for m in result.measurements] == [BASELINE, "rung 1", "rung 2"]
+    assert [m.name for m in result.measurements] == [BASELINE, "step 1", "step 2"]
     assert {c.verdict.pairs == 0 for c in result.comparisons} == {True, False}, "two runs are not paired"
 
 
@@ -376,7 +376,7 @@ def test_a_start_is_on_from_the_first_rung_and_must_hold_the_guard(plant, climb)
     result = climb(start=({"skip": True},), choice=Choice(only=("skip",)))
     assert [rung.treatment for rung in result.ladder.rungs] == ["", "skip=true"]
     assert result.ladder.tries == []
-    with pytest.raises(UserError, match=r"--start does not hold the guard by itself: .* it is not exact"):
+    with pytest.raises(UserError, match=r"--start='wrong=true' exceeds the limits: .* it is not exact"):
         climb(start=({"wrong": True},))
 
 
@@ -390,7 +390,7 @@ def test_a_rung_that_breaks_the_guard_on_more_observations_is_not_chosen(plant, 
     result = climb(iterations=settings.GUARDED_OBSERVATIONS + 10)
     assert outcomes(result) == {"skip=true": "kept", "late=true": "kept"}
     assert [rung.guarded for rung in result.ladder.rungs] == [True, True, False]
-    assert result.ladder.chosen == "rung 1"
+    assert result.ladder.chosen == "step 1"
     recipe = build_recipe(result)
     assert recipe is not None
     assert recipe.treatments == [{"skip": True}]
@@ -402,7 +402,7 @@ def test_the_run_is_kept_read_again_and_has_a_budget(plant, climb, tmp_path):
     store.save(result, tmp_path / "run")
     assert store.load(tmp_path / "run") == result
     found = budget([tmp_path / "run"], 1000.0, 30.0)
-    assert [one.source for one in found.latencies] == ["rung 1"], "rungs are not repeats of one another"
+    assert [one.source for one in found.latencies] == ["step 1"], "rungs are not repeats of one another"
     assert next(need for need in found.needs if need.part == "vision").treatments == ["skip=true: kept"]
 
 
@@ -476,7 +476,7 @@ def test_what_can_buy_little_is_left_out_where_much_is_missing(plant, climb, mon
     result = climb(hz=200.0)
     assert outcomes(result) == {}
     assert (
-        "; left out: 1 that can save 33 % of a chunk at most, where 58 % are missing (--all tries them)"
+        "; skipped: 1 that can save at most 33 % of a chunk, and 58 % are missing (--all tries all)"
         in result.ladder.ended
     )
     assert outcomes(climb(hz=200.0, everything=True)) == {"tidy=true": "kept"}
@@ -488,7 +488,7 @@ def test_what_tells_that_it_saves_little_is_left_out_where_much_is_missing(plant
     plant(replace(entry(SKIP, "vision"), saves=lambda _: 0.05))
     result = climb(hz=170.0)
     assert outcomes(result) == {}
-    assert "left out: 1 that can save 5 % of a chunk at most, where 51 % are missing" in result.ladder.ended
+    assert "skipped: 1 that can save at most 5 % of a chunk, and 51 % are missing" in result.ladder.ended
     plant(replace(entry(SKIP, "vision"), saves=lambda _: 0.5))
     assert outcomes(climb(hz=170.0)) == {"skip=true": "kept"}
     plant(replace(entry(SKIP, "vision"), saves=lambda _: 0.0))

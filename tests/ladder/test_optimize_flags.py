@@ -82,7 +82,7 @@ def test_a_run_of_a_real_policy_has_a_ladder_and_a_recipe(clock, tmp_path, capsy
     assert recipe["command"].startswith("strobe optimize --policy.type=smolvla")
     assert yaml.safe_load((tmp_path / "mine" / "fast.yaml").read_text()) == recipe
     out, err = capsys.readouterr()
-    assert "rung 1: policy.num_steps=2 on denoise step" in err
+    assert "candidate 1: policy.num_steps=2 on denoise step" in err
     assert "LADDER" in out
     assert f"recipe   {folder / 'recipe.yaml'}" in out
     assert main(["report", str(folder)]) == 0
@@ -107,7 +107,7 @@ def test_a_backbone_climbs_too(clock, tmp_path):
     assert main([*argv, "--skip_counting", "--iterations=8", "--time_limit=100"]) == 0
     result = load_stored(OptimizeResult, find_only_run(tmp_path))
     assert result.ladder.met
-    assert result.ladder.ended == "it meets the baseline"
+    assert result.ladder.ended == "the baseline reaches the target"
     assert "blocks" in result.ladder.rungs[0].parts
     assert not (find_only_run(tmp_path) / "recipe.yaml").exists()
 
@@ -121,7 +121,7 @@ def test_paired_episodes_judge_the_treated_policy(clock, tmp_path, capsys):
     folder = find_only_run(tmp_path)
     result = load_stored(OptimizeResult, folder)
     (judged,) = result.episodes
-    assert (judged.baseline, judged.candidate, judged.environment) == ("baseline", "rung 1", "PushT-v0")
+    assert (judged.baseline, judged.candidate, judged.environment) == ("baseline", "step 1", "PushT-v0")
     assert (len(judged.pairs), judged.kind, judged.broken) == (3, "too few", "")
     assert min(pair.largest_error for pair in judged.pairs) > 0
     recipe = yaml.safe_load((folder / "recipe.yaml").read_text())
@@ -132,7 +132,7 @@ def test_paired_episodes_judge_the_treated_policy(clock, tmp_path, capsys):
     out, err = capsys.readouterr()
     assert "pair 3 of 3: pusht, seed 2: failure" in err
     assert "3 pairs cannot exclude a loss of 10 points, even if every pair ends alike: that takes 48." in err
-    assert "PAIRED EPISODES: RUNG 1 AGAINST AS IT IS" in out
+    assert "PAIRED EPISODES: STEP 1 AGAINST BASELINE" in out
     assert main(["breakdown", *argv[1:4], f"--recipe={folder / 'recipe.yaml'}", "--iterations=2", "--skip_counting",
                  f"--output_dir={tmp_path / 'again'}"]) == 0  # fmt: skip
 
@@ -145,16 +145,14 @@ def test_a_dataset_can_feed_the_climb_and_its_policy_must_do_for_the_simulator(t
     assert main([*argv, f"--output_dir={tmp_path / 'runs'}"]) == 0
     assert "frames of the dataset" in store.load(find_only_run(tmp_path / "runs")).subject.inputs
     assert main([*argv, "--env.obs_type=environment_state_agent_pos"]) == 2
-    assert "wants 'observation.image', which 4 observations of the environment pusht do not have" in (
-        capsys.readouterr().err
-    )
+    assert "needs 'observation.image', which 4 observations of the environment pusht lack" in (capsys.readouterr().err)
     without = [text for text in argv if not text.startswith("--eval")]
     assert main(without) == 2
     assert "inputs come from --dataset or from --env, not both" in capsys.readouterr().err
 
 
 WRONG = {
-    "a recipe to begin with": (["--recipe=fast.yaml"], "give the first treatments with --start="),
+    "a recipe to begin with": (["--recipe=fast.yaml"], "use --start="),
     "guard": (["--guard=cosine>0.9"], "cosine is guarded by >="),
     "figure": (["--guard", "cosin>=0.9"], "did you mean 'cosine'"),
     "target": (["--target-hz=0"], "--target_hz=0.0: must be above 0"),
@@ -166,7 +164,7 @@ WRONG = {
     "value": (["--candidate", "precision=bf61"], "did you mean 'bf16'"),
     "start": (["--start", "channels_last=3"], "channels_last takes no value"),
     "flag": (["--guardd=cosine>=0.9"], "did you mean --guard"),
-    "profiler": (["--operators"], "give it to `strobe breakdown`"),
+    "profiler": (["--operators"], "use `strobe breakdown`"),
     "episodes": (["--eval.n_episodes=3"], "needs a simulator: --env.type=pusht"),
     "number of episodes": (["--eval.n_episodes=-3", "--env.type=pusht"], "--eval.n_episodes=-3: must be 0 or more"),
     "guard without episodes": (["--guard=success_drop<=0.1"], "needs episodes: add --eval.n_episodes=50"),
@@ -177,7 +175,7 @@ WRONG = {
     "simulator": (["--env.type=aloha", "--eval.n_episodes=3"], "'aloha' is not installed"),
     "episodes with RTC": (
         ["--env.type=pusht", "--eval.n_episodes=3", "--rtc.execution_horizon=8"],
-        "leave out --rtc.*",
+        "remove --rtc.*",
     ),
     "rtc": (["--rtc.execution_horizon=8"], "has no Real-Time Chunking"),
 }

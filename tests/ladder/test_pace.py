@@ -175,7 +175,7 @@ def test_a_climb_is_timed_at_the_robots_pace(clock, monkeypatch):
     subject: Any = Colder(clock)
     result, _ = optimize(subject, Aim(target_hz=1000.0, time_limit=120.0), options())
     assert result.ladder is not None
-    assert [rung.name for rung in result.ladder.rungs] == ["baseline", "rung 1"]
+    assert [rung.name for rung in result.ladder.rungs] == ["baseline", "step 1"]
     assert all(m.cadence is not None and m.cadence.late == 0 for m in result.measurements)
     assert any(section.key == "cadence" for section in document(result).sections)
 

@@ -26,7 +26,7 @@ from strobe.lerobot.policies.loading import load_subject
 from strobe.lerobot.policies.options import InputOptions, PolicyOptions
 from strobe.simulators.results import Episode
 
-VARIANTS = [Variant(BASELINE), Variant("rung 1"), Variant("rung 2")]
+VARIANTS = [Variant(BASELINE), Variant("step 1"), Variant("step 2")]
 
 
 class Lines(SilentClimb):
@@ -60,12 +60,12 @@ def variant(name: str, text: str) -> Variant:
 
 def test_an_exact_treatment_acts_the_same_to_the_bit_and_a_lossy_one_does_not(episodes):
     lines = Lines()
-    exact, interrupted = episodes.against(variant("rung 1", "masks=once, prefix_cache=static"), lines)
+    exact, interrupted = episodes.play_against_baseline(variant("step 1", "masks=once, prefix_cache=static"), lines)
     assert not interrupted
     assert exact is not None
     assert [pair.seed for pair in exact.pairs] == [5, 6]
     assert all(pair.baseline.ticks == pair.candidate.ticks == 12 for pair in exact.pairs)
-    lossy, _ = episodes.against(variant("rung 2", "policy.num_steps=1"), lines)
+    lossy, _ = episodes.play_against_baseline(variant("step 2", "policy.num_steps=1"), lines)
     assert lossy is not None
     assert lossy.kind == "too few"
     assert exact.kind == "the same"
@@ -99,7 +99,7 @@ def test_a_rung_is_played_until_it_is_decided(tasks, ends, played, kind, episode
 
     monkeypatch.setattr(Episodes, "_pair", play_scripted_pair)
     episodes.tasks, episodes.count = tasks, len(ends) // len(tasks)
-    judged, interrupted = episodes.against(Variant("rung 1"), Lines())
+    judged, interrupted = episodes.play_against_baseline(Variant("step 1"), Lines())
     assert judged is not None
     assert not interrupted
     assert (len(judged.pairs), judged.kind, judged.planned) == (played, kind, len(ends))
@@ -111,7 +111,7 @@ def test_ctrl_c_keeps_the_pairs_that_were_played(episodes, monkeypatch):
         def say(self, line: str) -> None:
             raise KeyboardInterrupt
 
-    judged, interrupted = episodes.against(Variant("rung 1"), Pressing())
+    judged, interrupted = episodes.play_against_baseline(Variant("step 1"), Pressing())
     assert interrupted
     assert judged is not None
     assert (len(judged.pairs), judged.planned, judged.kind) == (1, 2, "the same")
@@ -124,18 +124,18 @@ def test_a_candidate_that_fails_is_told_apart_from_a_simulator_that_does(episode
         lambda self, task, seed: play(self, task, seed) if self is episodes.simulator else fails("no such shape"),
     )
     with pytest.raises(CandidateError, match="no such shape"):
-        episodes.against(Variant("rung 1"), Lines())
+        episodes.play_against_baseline(Variant("step 1"), Lines())
 
     class Breaks:
         def apply(self, _):
             raise RuntimeError("no such\nkernel")
 
     with pytest.raises(CandidateError, match="RuntimeError: no such kernel"):
-        episodes.against(Variant("rung 1", (Breaks(),)), Lines())  # type: ignore[arg-type]
+        episodes.play_against_baseline(Variant("step 1", (Breaks(),)), Lines())  # type: ignore[arg-type]
     monkeypatch.setattr("strobe.simulators.simulator.Simulator.play", lambda *_: fails("no such file"))
     episodes.played.clear()
     with pytest.raises(UserError, match="no such file"):
-        episodes.against(Variant("rung 1"), Lines())
+        episodes.play_against_baseline(Variant("step 1"), Lines())
 
 
 def fails(words: str):
@@ -182,8 +182,8 @@ class Scripted:
 class Chosen(Choosing):
     """Nothing but episodes and what is refused from the start speaks against a rung."""
 
-    def rejection_reason(self, name: str) -> str:
-        return self.refused.get(name, "")
+    def rejection_reason(self, name: str) -> str | None:
+        return self.refused.get(name)
 
 
 def prove_rungs(ends: dict[str, object], guard: str = "cosine>=0.9", interrupted: bool = False, top: int = 2):
@@ -204,52 +204,52 @@ def prove_rungs(ends: dict[str, object], guard: str = "cosine>=0.9", interrupted
 
 
 def test_the_highest_rung_stays_where_nothing_speaks_against_it():
-    choosing, asked = prove_rungs({"rung 2": 0})
-    assert (choosing.chosen_rung, asked) == ("rung 2", ["rung 2"])
+    choosing, asked = prove_rungs({"step 2": 0})
+    assert (choosing.chosen_rung, asked) == ("step 2", ["step 2"])
     assert [one.kind for one in choosing.result.episodes] == ["no difference shown"]
 
 
 def test_what_does_worse_is_refused_and_the_next_one_below_is_played():
-    choosing, asked = prove_rungs({"rung 2": 9, "rung 1": 1})
-    assert (choosing.chosen_rung, asked) == ("rung 1", ["rung 2", "rung 1"])
-    assert choosing.refused["rung 2"] == "it does worse in pusht"
-    choosing, asked = prove_rungs({"rung 2": 9, "rung 1": 9})
+    choosing, asked = prove_rungs({"step 2": 9, "step 1": 1})
+    assert (choosing.chosen_rung, asked) == ("step 1", ["step 2", "step 1"])
+    assert choosing.refused["step 2"] == "it does worse in pusht"
+    choosing, asked = prove_rungs({"step 2": 9, "step 1": 9})
     assert choosing.chosen_rung == BASELINE
 
 
 def test_a_drop_that_is_not_excluded_counts_only_where_the_guard_asks():
-    assert prove_rungs({"rung 2": 2})[0].chosen_rung == "rung 2"
-    choosing, _ = prove_rungs({"rung 2": 2, "rung 1": 0}, "success_drop<=0.4")
-    assert choosing.chosen_rung == "rung 1"
-    assert "is not excluded by 12 pairs" in choosing.refused["rung 2"]
+    assert prove_rungs({"step 2": 2})[0].chosen_rung == "step 2"
+    choosing, _ = prove_rungs({"step 2": 2, "step 1": 0}, "success_drop<=0.4")
+    assert choosing.chosen_rung == "step 1"
+    assert "12 pairs do not exclude a success drop of" in choosing.refused["step 2"]
 
 
 def test_a_rung_whose_episodes_fail_is_refused_and_a_simulator_that_fails_costs_no_rung():
-    choosing, _ = prove_rungs({"rung 2": CandidateError("the environment 'pusht' failed"), "rung 1": 0})
-    assert choosing.chosen_rung == "rung 1"
-    assert choosing.refused["rung 2"] == "the environment 'pusht' failed"
-    choosing, _ = prove_rungs({"rung 2": UserError("it does not start alike")})
-    assert choosing.chosen_rung == "rung 2"
+    choosing, _ = prove_rungs({"step 2": CandidateError("the environment 'pusht' failed"), "step 1": 0})
+    assert choosing.chosen_rung == "step 1"
+    assert choosing.refused["step 2"] == "the environment 'pusht' failed"
+    choosing, _ = prove_rungs({"step 2": UserError("it does not start alike")})
+    assert choosing.chosen_rung == "step 2"
     assert choosing.result.notes == ["no paired episodes: it does not start alike"]
 
 
 def test_what_was_not_shown_is_not_promised():
-    choosing, asked = prove_rungs({"rung 2": UserError("it does not start alike")}, "success_drop<=0.4")
-    assert (choosing.chosen_rung, asked) == (BASELINE, ["rung 2"])
-    choosing, asked = prove_rungs({"rung 2": 6}, "success_drop<=0.4", interrupted=True)
-    assert (choosing.chosen_rung, choosing.result.status, asked) == (BASELINE, "interrupted", ["rung 2"])
-    assert choosing.refused["rung 1"] == "no episodes show what it loses"
-    choosing, _ = prove_rungs({"rung 2": 0}, interrupted=True)
-    assert (choosing.chosen_rung, choosing.result.status) == ("rung 2", "interrupted")
+    choosing, asked = prove_rungs({"step 2": UserError("it does not start alike")}, "success_drop<=0.4")
+    assert (choosing.chosen_rung, asked) == (BASELINE, ["step 2"])
+    choosing, asked = prove_rungs({"step 2": 6}, "success_drop<=0.4", interrupted=True)
+    assert (choosing.chosen_rung, choosing.result.status, asked) == (BASELINE, "interrupted", ["step 2"])
+    assert choosing.refused["step 1"] == "no episodes show its success"
+    choosing, _ = prove_rungs({"step 2": 0}, interrupted=True)
+    assert (choosing.chosen_rung, choosing.result.status) == ("step 2", "interrupted")
 
 
 def test_ctrl_c_before_the_first_pair_leaves_the_ladder_and_a_note():
-    choosing, _ = prove_rungs({"rung 2": None})
-    assert (choosing.chosen_rung, choosing.result.status, choosing.result.episodes) == ("rung 2", "interrupted", [])
+    choosing, _ = prove_rungs({"step 2": None})
+    assert (choosing.chosen_rung, choosing.result.status, choosing.result.episodes) == ("step 2", "interrupted", [])
     assert choosing.result.notes == ["no paired episodes: interrupted before the first pair was played"]
 
 
 def test_a_ladder_without_a_rung_has_nothing_to_play_and_says_so():
     choosing, asked = prove_rungs({}, top=0)
     assert asked == []
-    assert choosing.result.notes == ["no paired episodes: the ladder has no rung to play"]
+    assert choosing.result.notes == ["no paired episodes: no treatment was accepted"]

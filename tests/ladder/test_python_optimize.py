@@ -77,7 +77,7 @@ def test_a_ladder_finds_a_recipe_and_put_on_applies_it(slow: Any, tmp_path: Path
     assert answer.recipe.agreement.of == "outputs"
     assert not policy.vision.near.weight.is_contiguous(memory_format=torch.channels_last), "nothing is left on it"
     folder = answer.save(tmp_path)
-    assert "strobe.put_on" in (folder / "recipe.yaml").read_text()
+    assert "strobe.apply_recipe" in (folder / "recipe.yaml").read_text()
 
     before = call_policy(policy, observations[0])
     assert strobe.apply_recipe(folder, policy) is policy
@@ -105,14 +105,14 @@ def test_the_command_writes_the_recipe_too(slow: Any, monkeypatch: pytest.Monkey
     assert main(["optimize", "--policy.factory=slow_arm:make", *flags]) == 0
     (run,) = tmp_path.iterdir()
     assert recipe_file.load(run / "recipe.yaml").object == "ArmPolicy"
-    assert "strobe.put_on" in (run / "recipe.yaml").read_text()
+    assert "strobe.apply_recipe" in (run / "recipe.yaml").read_text()
     strobe.revert_recipe(strobe.apply_recipe(run, slow[0]))
 
 
 def test_a_recipe_names_the_module_that_is_missing_and_leaves_nothing_on(arm: Any):
     policy, _ = arm.make()
     made = recipe({"channels_last": True}, {"precision": "bf16", "precision.part": "expret"})
-    with pytest.raises(UserError, match=r"rung 2 \(precision=bf16, .*\): no part 'expret' in ArmPolicy"):
+    with pytest.raises(UserError, match=r"step 2 \(precision=bf16, .*\): no part 'expret' in ArmPolicy"):
         strobe.apply_recipe(made, policy)
     assert not policy.vision.near.weight.is_contiguous(memory_format=torch.channels_last)
     assert "forward" not in vars(policy.vision)
@@ -146,10 +146,10 @@ def test_what_cannot_be_put_on_is_one_line(arm: Any, made: Recipe, words: str):
 def test_a_second_recipe_and_a_second_removal_are_refused(arm: Any, tmp_path: Path):
     policy, _ = arm.make()
     strobe.apply_recipe(recipe({"channels_last": True}), policy)
-    with pytest.raises(UserError, match="is on this policy already"):
+    with pytest.raises(UserError, match="is already applied to this policy"):
         strobe.apply_recipe(recipe({"channels_last": True}), policy)
     strobe.revert_recipe(policy)
-    with pytest.raises(UserError, match="there is nothing to take off"):
+    with pytest.raises(UserError, match="there is nothing to revert"):
         strobe.revert_recipe(policy)
     with pytest.raises(UserError, match=r"there is no recipe.yaml in"):
         strobe.apply_recipe(tmp_path, policy)
@@ -171,7 +171,7 @@ def test_a_module_is_its_own_subject(arm: Any):
 
 
 def test_a_function_has_nothing_to_optimize():
-    with pytest.raises(UserError, match="no torch module inside: there is nothing to optimize"):
+    with pytest.raises(UserError, match="contains no torch module, so there is nothing to optimize"):
         strobe.optimize(lambda x: x, np.ones(3))
 
 

@@ -55,7 +55,7 @@ def test_those_of_one_effect_are_one_rung_and_all_are_judged_in_one_run(climb):
     assert all(c.verdict.pairs >= 6 for c in result.comparisons)
     assert all(one.verdict is not None for one in ladder.tries[1:])
     assert build_recipe(result).treatments == ladder.rungs[2].treatments
-    assert "no treatments remained to try together" in ladder.ended
+    assert "no treatment remained to try in a group" in ladder.ended
 
 
 def test_with_time_enough_they_climb_one_by_one(climb):
@@ -86,7 +86,7 @@ def test_what_cannot_be_put_on_costs_its_group_nothing(climb):
         "broken=true": "failed",
         "skip=true, tidy=true": "kept",
     }
-    told = "large=true: not accepted, does not apply: takes 9.0 GiB more, and 4.0 GiB are free on this machine"
+    told = "large=true: rejected, does not apply: takes 9.0 GiB more, and 4.0 GiB are free on this machine"
     assert told in lines.lines
     assert build_recipe(result).treatments == [{"skip": True}, {"tidy": True}]
     alone = climb(entry(large, "vision"), entry(broken, "head"))
@@ -120,7 +120,7 @@ def test_without_a_limit_the_time_grows_with_the_chunk(climb, monkeypatch):
     monkeypatch.setattr(settings, "default_time_limit", lambda _: 0.3)
     lines = Lines()
     result = climb(entry(SKIP, "vision"), time_limit=None, reporter=lines)
-    said = "a chunk comes every 0.0 s: treatments of one effect are tried together, within 1 s (--time_limit)"
+    said = "a chunk takes 0.0 s: all treatments of one effect are tried together, in 1 s (--time_limit)"
     assert said in lines.lines
     assert outcomes(result) == {"skip=true": "kept"}
 
@@ -145,15 +145,15 @@ def test_a_group_that_is_slower_or_no_faster_is_not_kept(climb):
     (one,) = [one for one in result.ladder.tries if one.treatment == "same=true"]
     assert one.outcome == "no difference shown"
     assert one.verdict.pairs >= 6
-    assert [rung.name for rung in result.ladder.rungs] == [BASELINE, "rung 1"]
-    assert [m.name for m in result.measurements] == [BASELINE, "rung 1"]
-    assert [(c.baseline, c.candidate) for c in result.comparisons] == [(BASELINE, "rung 1")]
+    assert [rung.name for rung in result.ladder.rungs] == [BASELINE, "step 1"]
+    assert [m.name for m in result.measurements] == [BASELINE, "step 1"]
+    assert [(c.baseline, c.candidate) for c in result.comparisons] == [(BASELINE, "step 1")]
 
 
 def test_a_start_stays_whatever_it_buys(climb):
     result = climb(entry(Planted("same"), "vision", offered=False), start=({"same": True},))
     assert [rung.treatment for rung in result.ladder.rungs] == ["", "same=true"]
-    assert [m.name for m in result.measurements] == [BASELINE, "rung 1"]
+    assert [m.name for m in result.measurements] == [BASELINE, "step 1"]
     assert build_recipe(result) is None
 
 
@@ -170,7 +170,7 @@ def test_ctrl_c_keeps_what_was_put_on(climb):
     pressed = Planted("pressed", on_apply=press, effect="rounding")
     result = climb(entry(SKIP, "vision"), entry(pressed, "vision", effect="rounding"))
     assert result.status == "interrupted"
-    assert [m.name for m in result.measurements] == [BASELINE, "rung 1"]
+    assert [m.name for m in result.measurements] == [BASELINE, "step 1"]
     assert build_recipe(result) is None, "nothing was shown yet"
 
 

@@ -107,7 +107,7 @@ def test_a_loss_that_lerobot_train_could_not_unpack_is_a_line(
 
 def test_a_constructor_that_ends_the_program_is_a_line() -> None:
     with (
-        pytest.raises(UserError, match=r"type 'made_up' ends the program while it is made: exit code 3"),
+        pytest.raises(UserError, match=r"type 'made_up' ends the program while it is built: exit code 3"),
         convert_errors("made_up"),
     ):
         raise SystemExit(3)

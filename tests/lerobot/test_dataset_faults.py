@@ -260,7 +260,7 @@ def test_a_policy_s_inputs_end_in_the_fault_s_sentence_or_carry_it_as_a_note(who
     broken.number(root, "observation.state", 3 * FRAMES, np.nan)
     (note,) = inputs.from_dataset(_act(), root, episodes=[0, 2, 3], count=2).notes
     assert "episode 3, frame 0" in note
-    with pytest.raises(UserError, match=r"episode 3 of the dataset at .+ has values that are not numbers"):
+    with pytest.raises(UserError, match=r"episode 3 of the dataset at .+ has NaN or infinite values"):
         inputs.from_dataset(_act(), root, episodes=[3], count=FRAMES)
 
 

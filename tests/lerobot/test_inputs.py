@@ -118,10 +118,10 @@ def test_a_tiny_policy_gets_as_many_cameras_of_the_same_names_and_small_ones() -
 def test_a_policy_with_features_of_its_own_says_which_cameras_it_takes() -> None:
     config = make_config("act")
     config.input_features = {"observation.state": PolicyFeature(FeatureType.STATE, (6,))}
-    with pytest.raises(UserError, match="this one takes none"):
+    with pytest.raises(UserError, match="this one has none"):
         inputs.synthetic(config, cameras=1)
     config.input_features["observation.images.depth"] = PolicyFeature(FeatureType.VISUAL, (1, 32, 32))
-    with pytest.raises(UserError, match=r"this one takes observation\.images\.depth"):
+    with pytest.raises(UserError, match=r"this one has observation\.images\.depth"):
         inputs.synthetic(config, image_size=(64, 64))
 
 

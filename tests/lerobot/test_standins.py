@@ -91,4 +91,4 @@ def test_a_plug_ins_backbone_of_timm_reads_weights_only_where_they_are_asked_for
     with stand_ins("a_plug_in", random_weights=random_weights):
         assert timm.create_model("resnet10t", pretrained=True).num_features == 512
     assert read == [True] * (not random_weights)
-    assert ("ResNet were left out: all weights are random" in caplog.text) == random_weights
+    assert ("ResNet were not loaded: all weights are random" in caplog.text) == random_weights

@@ -87,7 +87,7 @@ def test_fastwams_own_dimensions_are_followed():
 def test_the_full_size_with_all_outside_of_it_is_refused_before_memory_is_taken(kind, gib, monkeypatch):
     free = 2**30
     monkeypatch.setattr(build.psutil, "virtual_memory", lambda: SimpleNamespace(available=free))
-    monkeypatch.setattr(build._PutOff, "value", lambda *_: pytest.fail("memory was taken"))
+    monkeypatch.setattr(build._DeferredInit, "value", lambda *_: pytest.fail("memory was taken"))
     with pytest.raises(UserError, match=rf"its weights take {gib} GiB, and 1\.0 GiB are free on this machine"):
         load_subject(PolicyOptions(type=kind, overrides=["--device=cpu"]))
 

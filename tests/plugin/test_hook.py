@@ -152,7 +152,7 @@ def test_a_training_is_left_alone(
     monkeypatch.setitem(sys.modules, "lerobot.scripts.lerobot_train", ModuleType("lerobot_train"))
     assert dtype(load(saved_policies[0])) == torch.float32
     assert lines() == [
-        "strobe: recipe.yaml is not used: it is for inference, and this is a training; the policy runs unchanged"
+        "strobe: recipe.yaml is not used: recipes are for inference, and this is a training; the policy runs unchanged"
     ]
 
 

@@ -20,7 +20,7 @@ def rung(name: str, treatment: str, m: Measurement, **more: Any) -> Rung:
 
 
 def make_climb(target_hz: float = 8.0, **more: Any) -> OptimizeResult:
-    took = {"baseline": 200, "rung 1": 150, "rung 2": 120}
+    took = {"baseline": 200, "step 1": 150, "step 2": 120}
     measured = [measurement(name, PARTS, ms, seed=ms) for name, ms in took.items()]
     comparisons = [
         Comparison(
@@ -34,8 +34,8 @@ def make_climb(target_hz: float = 8.0, **more: Any) -> OptimizeResult:
     ]
     rungs = [
         rung("baseline", "", measured[0]),
-        rung("rung 1", "cameras=batched", measured[1], part="vision tower", build_s=0.01),
-        rung("rung 2", VISION, measured[2], part="vision tower", effect="rounding", build_s=3.24),
+        rung("step 1", "cameras=batched", measured[1], part="vision tower", build_s=0.01),
+        rung("step 2", VISION, measured[2], part="vision tower", effect="rounding", build_s=3.24),
     ]
     tries = [
         Try(treatment="cameras=batched", rung=1, parts=["vision tower"], before_ms=200, outcome="kept"),
@@ -55,7 +55,7 @@ def make_climb(target_hz: float = 8.0, **more: Any) -> OptimizeResult:
         need.treatments = ["int8=true: guard: cosine 0.9971 < 0.999"]
     result.ladder = Ladder(
         **{"target_hz": target_hz, "target_ms": 1e3 / target_hz, "guard": "cosine>=0.999", "met": met,
-           "ended": "the target was reached" if met else "no treatment remained to try", "chosen": "rung 2",
+           "ended": "the target was reached" if met else "no treatment remained to try", "chosen": "step 2",
            "rungs": rungs, "tries": tries, "needs": missing} | more
     )  # fmt: skip
     return result

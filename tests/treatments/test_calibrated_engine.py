@@ -103,7 +103,7 @@ def test_each_data_set_has_an_engine_of_its_own_and_a_robot_takes_none_of_made_u
         one.policy.load_state_dict(made_up.policy.state_dict())
     run(made_up, part(ENCODER))
     with pytest.raises(
-        UserError, match=r"calibrated on observations, and this machine keeps no engine .*--dataset.root"
+        UserError, match=r"calibrated on observations, and this machine has no such engine.*--dataset.root"
     ):
         run(robot, part(ENCODER))
     for name in recorded.observation(0):
@@ -130,7 +130,7 @@ def test_a_recipe_is_refused_in_a_line_where_nothing_was_calibrated(
     subject = load_tiny_subject("act", "pending")
     before = run(subject)
     recipe = Recipe(policy="act", treatments=[{"int8_engine": "openvino", "int8_engine.part": BACKBONE}])
-    with pytest.raises(UserError, match=r"rung 1 \(int8_engine=openvino.*calibrated on observations"):
+    with pytest.raises(UserError, match=r"step 1 \(int8_engine=openvino.*calibrated on observations"):
         apply_checked_recipe(subject, recipe, "r", seconds=0.1)
     assert torch.equal(run(subject), before)
 
@@ -166,8 +166,8 @@ def test_it_takes_the_place_of_an_engine_of_the_same_part() -> None:
 @pytest.mark.parametrize(
     ("text", "why"),
     [
-        ("int8_engine=tensorrt, int8_engine.part=model.backbone", "only openvino has it"),
-        ("int8_engine=openvino", "say which part, such as int8_engine.part="),
+        ("int8_engine=tensorrt, int8_engine.part=model.backbone", "only openvino supports it"),
+        ("int8_engine=openvino", "the part is missing, such as int8_engine.part="),
     ],
 )
 def test_wrong_words_are_a_line(text: str, why: str) -> None:

@@ -93,7 +93,7 @@ class Halved(Treatment):
 
     def apply(self, subject: Any) -> Any:
         subject.halved = True
-        return lambda: setattr(subject, "make_halved_entry", False)
+        return lambda: setattr(subject, "halved", False)
 
 
 def make_halved_entry(key: str) -> Entry:
@@ -144,7 +144,7 @@ def test_another_package_brings_a_treatment(install_plugins, capsys: pytest.Capt
     dump(Recipe(policy="act", treatments=[{"halved": True}]), path)
     (rung,) = load_rungs(subject, path)
     assert Variant("x", (rung,)).traits().labelled_values() == {"recipe": "x.yaml", "halved": True}
-    assert main(["compare", "--help"]) == 0
+    assert main(["compare", "--help=treatments"]) == 0
     assert "\n  halved (lossy)\n      everything by halves\n" in capsys.readouterr().out
 
 

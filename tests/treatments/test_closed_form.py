@@ -99,5 +99,5 @@ def test_chunks_of_the_real_policies_have_the_same_bits(kind: str) -> None:
 
 def test_without_rtc_it_does_not_apply() -> None:
     subject = load_subject(PolicyOptions(type="smolvla", size="tiny", overrides=["--device=cpu"]))
-    with pytest.raises(UserError, match="needs RTC on"):
+    with pytest.raises(UserError, match=r"needs RTC: add --rtc\.execution_horizon"):
         ClosedFormGuidance().apply(subject)

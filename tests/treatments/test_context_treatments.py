@@ -133,7 +133,7 @@ def test_who_reads_the_words_of_a_skipped_head_fails(reads, monkeypatch):
     inner = model.forward
     monkeypatch.setitem(model.__dict__, "forward", lambda **given: _read(inner(**given), reads))
     owner.chunk(0)
-    with pytest.raises(UserError, match="reads what its language head says"):
+    with pytest.raises(UserError, match="uses its language head"):
         treated_chunks(owner, catalogue.make(HEAD))
 
 
@@ -191,7 +191,7 @@ def test_a_half_that_is_read_or_not_there_is_left_alone(settings):
     undo = setting.apply(owner)
     try:
         assert not catalogue.find_entry("unread_half").candidates(owner)
-        with pytest.raises(UserError, match="no half of a pass goes unread"):
+        with pytest.raises(UserError, match="all of a pass is used"):
             catalogue.make(HALF).apply(owner)
     finally:
         undo()

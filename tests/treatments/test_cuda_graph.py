@@ -123,7 +123,7 @@ def test_at_the_bound_other_shapes_run_without_a_graph_until_they_come_again(mon
         return capture.recorded
 
     assert [count_graphs(length) for length in (1, 2, 1)] == [1, 2, 2]
-    with pytest.warns(UserWarning, match="2 graphs of the chunk are there, the most that are kept"):
+    with pytest.warns(UserWarning, match="2 graphs of the chunk are in memory, the maximum"):
         assert count_graphs(3) == 2
     assert [count_graphs(length) for _ in range(4) for length in (1, 2, 3)] == [2] * 12, (
         "in turn: no capture in each call"
@@ -198,7 +198,7 @@ def test_rtc_that_is_turned_on_later_runs_without_the_graph_and_says_so() -> Non
         off = CudaGraph(what, emulated).apply(subject)
         try:
             assert torch.equal(subject.chunk(0), plain)
-            with pytest.warns(UserWarning, match=f"graph={what} steps aside in calls with RTC: .*guidance"):
+            with pytest.warns(UserWarning, match=f"graph={what} is not used in calls with RTC: .*guidance"):
                 assert torch.equal(chunks(subject, rtc, count=1)[0], guided)
             assert torch.equal(subject.chunk(0), plain)
         finally:
@@ -241,7 +241,7 @@ def test_another_policys_loop_passes_through() -> None:
 
 
 def test_off_cuda_and_off_its_kind_it_says_so() -> None:
-    with pytest.raises(UserError, match=r"is a CUDA graph: .* is on cpu"):
+    with pytest.raises(UserError, match=r"needs CUDA, but .* is on cpu"):
         CudaGraph("loop").apply(tiny("pi05"))
     with pytest.raises(UserError, match=r"for flow policies .* possible here: chunk"):
         CudaGraph("loop", Replayed(WARMUPS)).apply(tiny("act"))
@@ -256,7 +256,7 @@ def test_a_loop_that_is_not_met_is_told(monkeypatch: pytest.MonkeyPatch) -> None
     subject = tiny("pi05")
     model: Any = subject.policy.model
     monkeypatch.setitem(vars(model), "sample_actions", lambda *_, **__: torch.zeros(1, 50, 32))
-    with pytest.raises(UserError, match="in its own way"):
+    with pytest.raises(UserError, match="already changes this part"):
         chunks(subject, CudaGraph("loop", Replayed(WARMUPS)), count=1)
 
 

@@ -183,12 +183,12 @@ REFUSED = {
     ("vjepa2", "frames=16"): "the clips have 8",
     ("vjepa2", "frames=0"): "a number of frames",
     ("vjepa2", "images=100"): "not divisible by the patch size 16",
-    ("vjepa2", "images=64x96"): "is given squares: images=64",
+    ("vjepa2", "images=64x96"): "needs square images: images=64",
     ("vjepa2", "images=large"): "HEIGHTxWIDTH",
     ("vit", "frames=1"): "frames is for video backbones",
-    ("vit", "images=32"): "is built for images of .* pixels: build another with --model.img_size=32",
+    ("vit", "images=32"): "is built for images of .* pixels: use --model.img_size=32",
     ("pi05", "images=14"): "pi05's vision tower is built for images of 28×28",
-    ("act", "frames=2"): "is given no clips",
+    ("act", "frames=2"): "has no clips",
 }
 
 

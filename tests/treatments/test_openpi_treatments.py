@@ -144,7 +144,7 @@ def test_a_graph_of_the_whole_call_has_the_bits_of_openpis_own_and_draws_the_sam
     on = apply_treatments(model, played)
     assert all(torch.equal(before, sample_with_seed(model, seed)) for before, seed in zip(plain, (1, 2), strict=True))
     assert played.recorded == 1
-    on.off()
+    on.revert()
     assert "sample_actions" not in vars(model)
     assert torch.equal(plain[0], sample_with_seed(model, 1))
 
@@ -156,7 +156,7 @@ def test_openpis_policy_calls_the_treated_model_over_its_own_number_of_steps(mod
     on = apply_treatments(policy, played)
     assert torch.equal(plain, policy._sample_actions("cpu", observation(1), noise=torch.ones(1, 4, 3), num_steps=4))
     assert played.recorded == 1
-    on.off()
+    on.revert()
     assert policy._sample_actions == own
 
 
@@ -170,7 +170,7 @@ def test_a_copy_of_openpis_policy_calls_the_model_that_it_holds(model: Any):
         twin._model.paligemma_with_expert.gemma_expert.model.weight.zero_()
     assert not torch.equal(plain, twin._sample_actions("cpu", observation(1), noise=torch.ones(1, 4, 3)))
     assert torch.equal(plain, policy._sample_actions("cpu", observation(1), noise=torch.ones(1, 4, 3)))
-    on.off()
+    on.revert()
 
 
 def test_a_model_that_samples_in_another_way_is_refused(model: Any, monkeypatch: pytest.MonkeyPatch):
@@ -194,7 +194,7 @@ def test_what_is_not_shown_to_be_exact_is_refused(model: Any):
         with pytest.raises(UserError, match="not for openpi's model"):
             openpi.apply_treatments(model, wrong)
     for other in (nn.Linear(2, 2), type("Derived", (PI0Pytorch,), {"__module__": __name__})()):
-        with pytest.raises(UserError, match="PI0Pytorch itself"):
+        with pytest.raises(UserError, match="pass openpi's PI0Pytorch"):
             openpi.apply_treatments(other, "masks=once")
     with pytest.raises(UserError, match="at least 1"):
         openpi.apply_treatments(model, "graph=chunk", steps=0)
@@ -203,7 +203,7 @@ def test_what_is_not_shown_to_be_exact_is_refused(model: Any):
         sample_with_seed(model, 1)
     with pytest.raises(UserError, match="already"):
         apply_treatments(model, Replayed())
-    on.off()
+    on.revert()
 
 
 def test_a_cache_of_transformers_4_53_is_laid_down():

@@ -266,7 +266,7 @@ def test_what_does_not_fit_whole_is_offered_by_parts(monkeypatch: pytest.MonkeyP
 
 
 def test_it_is_for_cpus() -> None:
-    with pytest.raises(UserError, match="for CPUs: on meta"):
+    with pytest.raises(UserError, match="for CPUs: kernels on meta"):
         packed.require_packing(torch.device("meta"))
     assert not packed.packable(torch.device("meta"))
 

@@ -333,11 +333,11 @@ REFUSED = {
         lambda: apply_precision(
             Precision("bf16"), torch.ao.quantization.quantize_dynamic(nn.Sequential(nn.Linear(2, 2)), {nn.Linear})
         ),
-        "small holds quantised weights",
+        "small has quantised weights",
     ),
     "float8": (
         lambda: apply_precision(Precision("bf16"), nn.Linear(2, 2).to(torch.float8_e4m3fn)),
-        "small holds quantised weights .Linear, float8_e4m3fn",
+        "small has quantised weights .Linear, float8_e4m3fn",
     ),
     "an operator that is missing": (
         lambda: run_treated(small := Small(Complaining(2, 2)), lambda: small.run(torch.ones(1, 2)), Precision("fp16")),

@@ -115,7 +115,7 @@ def test_a_step_that_works_on_the_host_alone_is_named(monkeypatch: pytest.Monkey
     with EmulatedDevice() as device, device.holding(held) as subject:
         subject.chunk(0)
         undo = device_preprocessing_variant().apply(subject)
-        with pytest.raises(UserError, match=r"a step of the preprocessor works on the host alone: .*numpy"):
+        with pytest.raises(UserError, match=r"a step of the preprocessor works only on the host: .*numpy"):
             subject.chunk(0)
         undo()
         subject.chunk(0)
@@ -123,7 +123,7 @@ def test_a_step_that_works_on_the_host_alone_is_named(monkeypatch: pytest.Monkey
 
 def test_it_is_refused_on_a_cpu_and_no_candidate_there() -> None:
     subject = load_model(ModelOptions(type="vjepa2", size="tiny"))
-    with pytest.raises(UserError, match="computes on the CPU, where its images are"):
+    with pytest.raises(UserError, match="computes on the CPU, so its images are already there"):
         device_preprocessing_variant().apply(subject)
     [entry] = [entry for entry in catalogue.own_entries() if entry.key == "preprocessing"]
     assert not entry.candidates(subject)

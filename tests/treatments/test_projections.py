@@ -202,11 +202,11 @@ def test_probes_on_a_projection_stay_around_it() -> None:
 
 
 def test_it_says_where_it_does_not_apply() -> None:
-    with pytest.raises(UserError, match="no projections that get the same input"):
+    with pytest.raises(UserError, match="no projections with the same input"):
         FusedProjections().apply(tiny("act"))
     unequal = OneAttention()
     unequal.k_proj.bfloat16()
-    with pytest.raises(UserError, match="unequal dtypes"):
+    with pytest.raises(UserError, match="different dtypes"):
         FusedProjections().apply(Bare(unequal))  # type: ignore[arg-type]
     with pytest.raises(UserError, match="'fused' is the only"):
         catalogue.make({"projections": "apart"})

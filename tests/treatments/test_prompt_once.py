@@ -89,7 +89,7 @@ def test_a_prompt_that_looks_at_the_actions_is_refused(subject: PolicySubject, m
     monkeypatch.setattr(qwen2_5_vl_moe, "create_causal_mask", lambda **_: None)
     undo = PromptOnce().apply(subject)
     try:
-        with pytest.raises(UserError, match="the prompt looks at the actions"):
+        with pytest.raises(UserError, match="the prompt attends to the actions"):
             subject.chunk(0)
     finally:
         undo()

@@ -294,7 +294,7 @@ def test_what_cannot_be_done_is_refused_in_one_line(text: str) -> None:
 
 def test_precision_on_top_and_a_second_time() -> None:
     subject = load_tiny_subject("vjepa2")
-    with pytest.raises(UserError, match=r"holds quantised weights .*they have no precision"):
+    with pytest.raises(UserError, match=r"has quantised weights .*whose precision is fixed"):
         run(subject, Quantised("int8"), Precision("bf16"))
     with pytest.raises(UserError, match="quantised already"):
         run(subject, Quantised("int8"), Quantised("int8"))

@@ -67,7 +67,7 @@ def test_the_rungs_are_put_on_by_their_ranks_not_as_written() -> None:
         "channels_last=true)",
         "compile=true)",
     ]
-    assert [rung.label.split(" (")[0] for rung in rungs][-1] == "fast.yaml: rung 1"
+    assert [rung.label.split(" (")[0] for rung in rungs][-1] == "fast.yaml: step 1"
     woven = merge_specs(
         make_treatments(recipe("act", {"compile": True}, {"precision": "bf16"})), [{"channels_last": True}]
     )
@@ -83,18 +83,18 @@ def test_the_rungs_are_put_on_by_their_ranks_not_as_written() -> None:
     [
         (
             [{"channels_last": True}, {"policy.chunk_size": 5}, {"precision": "bf16"}],
-            r"^x.yaml: rung 2 \(policy.chunk_size=5\): .*cannot be changed on a built policy",
+            r"^x.yaml: step 2 \(policy.chunk_size=5\): .*cannot be changed on a built policy",
         ),
         (
             [{"channels_last": True}, {"precision": "bf16", "precision.part": "model.backbon"}],
-            r"^x.yaml: rung 2 \(precision=bf16, precision.part=model.backbon\): no part .*'model.backbone'",
+            r"^x.yaml: step 2 \(precision=bf16, precision.part=model.backbon\): no part .*'model.backbone'",
         ),
         (
             [{"precision": "bf16"}, {"guidance": "closed form"}],
-            r"^x.yaml: rung 2 \(guidance=closed form\): .*no Real-Time",
+            r"^x.yaml: step 2 \(guidance=closed form\): .*no Real-Time",
         ),
-        ([{"precision": "bf16"}, {"presicion": "bf16"}], r"^x.yaml: rung 2 \(presicion=bf16\): .*'precision'"),
-        ([{"precision": "bf8"}], r"^x.yaml: rung 1 \(precision=bf8\): unknown precision 'bf8'"),
+        ([{"precision": "bf16"}, {"presicion": "bf16"}], r"^x.yaml: step 2 \(presicion=bf16\): .*'precision'"),
+        ([{"precision": "bf8"}], r"^x.yaml: step 1 \(precision=bf8\): unknown precision 'bf8'"),
     ],
 )
 def test_a_rung_that_does_not_fit_is_named_and_nothing_stays(treatments: list[Any], words: str) -> None:
@@ -261,7 +261,7 @@ def test_a_rung_has_the_traits_of_the_treatment_in_it() -> None:
             return lambda: None
 
     inner = Everything()
-    rung = RecipeTreatment(inner, 0, "rung 1", "everything=true", "x.yaml")
+    rung = RecipeTreatment(inner, 0, "step 1", "everything=true", "x.yaml")
     for trait in Treatment.__annotations__.keys() - {"recipe"}:
         if trait != "effect":
             assert getattr(inner, trait) != getattr(Treatment, trait), f"this test must set {trait}"

@@ -105,7 +105,7 @@ def test_only_v_jepa_2_has_it() -> None:
     assert list(catalogue.find_entry("rotations").candidates(subject())) == [{"rotations": "once"}]
     act = load_subject(PolicyOptions(type="act", size="tiny", overrides=["--device=cpu"]), InputOptions(cameras=1))
     assert not catalogue.find_entry("rotations").candidates(act)
-    with pytest.raises(UserError, match="V-JEPA 2's attention, and there is none"):
+    with pytest.raises(UserError, match="V-JEPA 2's attention, and it has none"):
         catalogue.make({"rotations": "once"}).apply(act)
 
 

@@ -157,7 +157,7 @@ def test_what_stayed_with_torch_is_in_the_traits_also_of_an_engine_from_the_cach
         assert (traits.torch_partitions, traits.torch_operators) == (norms, ["aten.layer_norm"])
         assert traits.engines == norms + 1, "one before each norm and one behind the last"
         shown = f"{norms + 1} engines, {norms} partitions in torch (aten.layer_norm)"
-        assert traits.labelled()["engine partitions"] == shown
+        assert traits.labelled_values()["engine partitions"] == shown
 
 
 def test_a_part_that_tensorrt_takes_whole_says_so(subject: Any, cpu_card: SimpleNamespace) -> None:
@@ -174,7 +174,7 @@ class Everything(set[str]):
 def test_an_engine_without_an_operator_in_it_is_refused(subject: Any, cpu_card: SimpleNamespace) -> None:
     cpu_card.torchs = Everything()
     with pytest.raises(
-        UserError, match=r"cannot be built in tensorrt: TensorRT takes none of its operators, such as aten\."
+        UserError, match=r"cannot be built in tensorrt: TensorRT supports none of its operators, such as aten\."
     ):
         run(subject, engine("bf16"))
 
@@ -217,10 +217,10 @@ def test_fp8_is_a_candidate_where_lossy_ones_are_allowed(
 @pytest.mark.parametrize(
     ("spec", "device", "lacking", "why"),
     [
-        ("engine=openvino", "cuda:0", "", "only tensorrt has it"),
+        ("engine=openvino", "cuda:0", "", "only tensorrt supports it"),
         ("engine=tensorrt", "cpu", "", "needs CUDA"),
         ("engine=tensorrt", "cuda:0", "torch_tensorrt", r"needs a package: .*tensorrt"),
-        ("engine=tensorrt", "cuda:0", "modelopt.torch.quantization", "needs ModelOpt, .*: pip install nvidia-modelopt"),
+        ("engine=tensorrt", "cuda:0", "modelopt.torch.quantization", "needs ModelOpt: pip install nvidia-modelopt"),
         ("engine=tensorrt", "cuda:0", "8.6", "needs compute capability 8.9 or later, this device has 8.6"),
     ],
 )

@@ -1,21 +1,24 @@
-"""strobe budget: what stands between a policy's latency and a target rate?
+"""strobe budget: how many denoising steps fit a target rate, and what has to become faster?
 
-Shows the latencies of each part for each number of denoising steps, and the line a + b × steps with its interval. It
-shows how short each part must become to reach the target, and what you could try on it. For asynchronous execution
-(Real-Time Chunking) it shows the delay in control ticks, the execution horizon and the age of the actions.
+Reads measured runs and starts no new measurement. It says how many denoising steps are in time for --target-hz, fits
+the line a + b × steps with its interval, and shows how short each part would have to become. For asynchronous execution
+(Real-Time Chunking, RTC) it gives the delay in control ticks, the fewest actions to execute of each chunk, and the
+observation age.
 
-A target is reached if enough chunks are shown to be in time (--in-time, 95 % by default). A robot waits for each late
-chunk, even if the median is short. Runs and sweeps contain each chunk's time. A table contains only its figures.
-
-A RUN is the folder of a breakdown or a comparison of a policy with denoising steps, or of a sweep over them. It can
-also be a table (.csv) of latencies from elsewhere, in milliseconds: steps,total,<part>,<part> …
+A RUN is the folder of a sweep over denoising steps, of a breakdown, a comparison or an optimization of a policy with
+denoising steps, or a table (.csv) of latencies in milliseconds: steps,total,<part>,<part> …
 
 Examples:
-  strobe sweep breakdown --policy.type=pi05 --grid policy.num_inference_steps=1,2,5,10
   strobe budget runs/sweep_breakdown_pi05 --target-hz 20
-  strobe budget runs/2026-11-21_0412_compare_pi05 --target-hz 20 --control-hz 50 --output budget.html
-  strobe budget runs/2026-11-21_0412_compare_pi05 --output-dir runs          saved: `strobe report` shows it again
-  strobe budget latencies.csv --target-hz 20
+  strobe budget latencies.csv --target-hz 20 --control-hz 50 --output budget.html
+
+More:
+The sweep comes from: strobe sweep breakdown --policy.type=pi05 --grid policy.num_inference_steps=1,2,5,10
+
+A target is reached if enough chunks are shown to be in time (--in-time, 95 % by default). A robot waits for each late
+chunk, even if the median is short. Runs and sweeps contain each chunk's time; a table contains only medians.
+
+With --output-dir the budget is saved as a run, and `strobe report` shows it again.
 """
 
 from __future__ import annotations

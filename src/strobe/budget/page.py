@@ -1,4 +1,4 @@
-"""Budget → document: what is missing first, then the line over steps, the parts, and what asynchrony makes of it."""
+"""Budget → document: the decision, the line over denoising steps, the parts, and asynchronous execution."""
 
 from __future__ import annotations
 
@@ -12,8 +12,9 @@ from strobe.core.report.document import Columns, Document, Row, Section, Table, 
 from strobe.core.report.frame import Plots
 from strobe.core.results import units
 from strobe.core.results.data import Interval
+from strobe.core.results.numerals import significant
 
-REST = "in no part"
+REST = "other"
 
 
 def outline(budget: Budget, _depth: int | None = None) -> Document:
@@ -25,100 +26,133 @@ def outline(budget: Budget, _depth: int | None = None) -> Document:
             sections.append(Section(f"line-{line.part}", title, _line(line, budget), [_describe_line(line)]))
     if budget.needs:
         tries = [f"{need.part}: {'; '.join(need.treatments)}" for need in budget.needs if need.treatments]
-        about = f"With {_steps(budget.judged.steps)}. For each part the other parts stay as they are."
+        about = f"With {_steps(budget.judged.steps)}, if only that part changes."
         sections.append(Section("needs", f"To {budget.target_hz:g} Hz", _needs(budget), [about, *tries]))
     sections.append(
-        Section("asynchrony", f"Executed asynchronously at {budget.control_hz:g} Hz", table(budget.asynchrony, _TICKS))
+        Section(
+            "asynchrony", f"Asynchronous execution (RTC) at {budget.control_hz:g} Hz", table(budget.asynchrony, _TICKS)
+        )
     )
     return frame.document(budget, _answers(budget), sections, facts=[("Strobe", budget.strobe_version)])
 
 
 def _answers(budget: Budget) -> list[str]:
-    judged = budget.judged
-    sentences = [_target(budget)]
-    possible = [need for need in budget.needs if need.named_ms is not None]
-    if possible:
-        need = max(possible, key=lambda need: need.ms)
-        text = f"{need.part} stands in the way: {need.ms:.1f} → {need.named_ms:.1f} ms "
-        text += f"({_factor(need.ms, need.named_ms)})"
-        unnamed = judged.total_ms - sum(judged.parts.values())
-        if need.needed_ms is None:
-            text += f"; because of the {unnamed:.1f} ms in no part, no single part is enough"
-        elif abs(need.needed_ms - (need.named_ms or 0.0)) > 0.05:
-            text += f", or {need.needed_ms:.1f} ms with the {unnamed:.1f} ms that are in no part"
-        sentences.append(f"{text}.")
-    elif budget.needs:
-        sentences.append("No single part can make up for that: several must become shorter.")
-    if budget.total is not None:
-        sentences.append(f"{_describe_line(budget.total)}")
-    return [*sentences, *map(_describe_asynchrony, budget.asynchrony[:1], [budget.control_hz])]
+    """Return the decision, its figures, the next step if there is one, and what asynchrony makes of it."""
+    decision, figures, following = (
+        _describe_medians(budget) if budget.judged.in_time is None else _describe_chunks(budget)
+    )
+    figures += [_describe_line(budget.total)] if budget.total is not None else []
+    answers = [decision, " ".join(figures), *([f"Next: {following}"] if following else [])]
+    return [*answers, *map(_describe_asynchrony, budget.asynchrony[:1], [budget.control_hz])]
 
 
-def _target(budget: Budget) -> str:
-    """Return whether the target is reached and with how many steps: by chunks if they are known, else by medians."""
-    target = f"{budget.target_hz:g} Hz ({1e3 / budget.target_hz:.4g} ms)"
-    judged, known = budget.judged, [latency for latency in budget.latencies if latency.in_time is not None]
-    if judged.in_time is None:
-        return _describe_medians(budget, target)
-    reached = [latency for latency in known if latency.in_time is not None and latency.in_time.outcome == "reached"]
-    if reached:
-        fastest = max(reached, key=lambda latency: latency.steps)
-        more = budget.most_steps is not None and budget.most_steps > fastest.steps
-        median = f" The median is in time with up to {_steps(budget.most_steps or 0)}." if more else ""
-        share = in_words.describe_share(fastest.in_time) if fastest.in_time is not None else ""
-        return f"{target} is reached with {_steps(fastest.steps)}: {share}.{median}"
-    if judged.in_time.outcome == "not judged":
-        lacking = in_words.describe_lack(judged.in_time)
-        return f"Too few chunks to say whether {target} is reached with {_steps(judged.steps)}: {lacking}."
-    text = f"{target} is not reached with {_steps(judged.steps)}: {in_words.describe_share(judged.in_time)}"
-    return f"{text}, where {100 * budget.asked:.3g} % must be.{_median(judged, 1e3 / budget.target_hz)}"
+def _describe_chunks(budget: Budget) -> tuple[str, list[str], str | None]:
+    """Return decision, figures and next step by the chunks' times: what is shown, or else what looks reachable."""
+    target, judged = f"{budget.target_hz:g} Hz", budget.judged
+    known = [(latency, latency.in_time) for latency in budget.latencies if latency.in_time is not None]
+    shown = [latency for latency, in_time in known if in_time.outcome == "reached"]
+    likely = [latency for latency, in_time in known if in_time.outcome == "not judged" and in_time.needed]
+    best = max(shown or likely or [judged], key=lambda latency: latency.steps)
+    figures = [_describe_times(budget, [judged, best] if best is not judged else [judged])]
+    up_to = f"up to {_steps(best.steps)}" if best is not judged else _steps(best.steps)
+    further = [latency for latency in likely if latency.steps > best.steps]
+    if shown:
+        if further:
+            figures.append(f"Up to {_steps(further[-1].steps)} look reachable, not yet proven.")
+        return f"{target} is reached with {up_to}.", figures, _confirm(budget, further) if further else None
+    if likely:
+        return f"{target} looks reachable with {up_to}, not yet proven.", figures, _confirm(budget, likely)
+    fewest = ", the fewest measured" if judged.steps > 1 else ""
+    if judged.in_time is not None and judged.in_time.outcome == "not judged":
+        more = "measure again on a quiet machine, with more --iterations."
+        return f"{target} is inconclusive with {_steps(judged.steps)}{fewest}.", figures, more
+    return f"{target} is not reached with {_steps(judged.steps)}{fewest}.", figures, _largest_cut(budget)
 
 
-def _describe_medians(budget: Budget, target: str) -> str:
-    judged, most = budget.judged, budget.most_steps
-    unknown = "how many chunks are late these figures do not say"
+def _confirm(budget: Budget, likely: Sequence[Latency]) -> str:
+    needed = max(latency.in_time.needed or 0 for latency in likely if latency.in_time is not None)
+    share = in_words.percent_of_chunks(budget.asked)
+    return f"to confirm that {share} of chunks are in time: --iterations={needed}."
+
+
+def _describe_times(budget: Budget, named: Sequence[Latency]) -> str:
+    """Return the medians of ``named``, and how many chunks were in time with their numbers of steps and those between.
+
+    Args:
+        named: of the fewest and of the most steps, or of one number of steps.
+    """
+    target_ms = f"{significant(1e3 / budget.target_hz, 4)} ms"
+    steps = [units.count(latency.steps, "step") for latency in named]
+    times = "; ".join(
+        f"{count}: {significant(latency.total_ms)} ms" for count, latency in zip(steps, named, strict=True)
+    )
+    between = [each for each in budget.latencies if named[0].steps <= each.steps <= named[-1].steps]
+    judged = [latency.in_time for latency in between if latency.in_time is not None]
+    counts = {(each.on_time, each.chunks) for each in judged}
+    if len(judged) > 1 and len(counts) == 1 and judged[0].on_time == judged[0].chunks:
+        return f"{times}, of {target_ms}; all {judged[0].chunks} chunks of each in time."
+    last = named[-1].in_time
+    return f"{times}, of {target_ms}{f'; {in_words.describe_share(last)}' if last is not None else ''}."
+
+
+def _describe_medians(budget: Budget) -> tuple[str, list[str], str | None]:
+    """Return decision, figures and next step by the medians alone."""
+    target, judged, most = f"{budget.target_hz:g} Hz", budget.judged, budget.most_steps
+    allowed = f"{significant(1e3 / budget.target_hz, 4)} ms"
     if most is None:
-        return f"{target} is not reached with {_steps(judged.steps)}.{_median(judged, 1e3 / budget.target_hz)}"
+        over = judged.total_ms - 1e3 / budget.target_hz
+        median = f"Median {significant(judged.total_ms)} ms ({1e3 / judged.total_ms:.1f} Hz)"
+        missed = f"{median}, {significant(over)} ms more than {allowed}."
+        return f"{target} is not reached with {_steps(judged.steps)}.", [missed], _largest_cut(budget)
     measured = max(latency.steps for latency in budget.latencies)
-    if most < measured or len(budget.latencies) == 1:
-        return f"{target}: the median is in time with up to {_steps(most)}; {unknown}."
-    if most > measured:
-        return f"{target}: the median is in time with up to {_steps(most)}, by the line beyond {measured}; {unknown}."
-    why = budget.total.unknown_beyond if budget.total is not None else ""
-    more = f", up to {measured}; with more it is not known: {why}" if why else ""
-    return f"{target}: the median is in time with every number of steps that was measured{more}; {unknown}."
+    fitting = [latency for latency in budget.latencies if latency.steps <= most]
+    figures = [_describe_times(budget, [fitting[0], fitting[-1]] if len(fitting) > 1 else fitting)] if fitting else []
+    figures.append("Only medians are known, not how many chunks are late.")
+    if budget.total is not None and most not in [latency.steps for latency in fitting]:
+        by_line = significant(budget.total.fixed_ms + budget.total.per_step_ms * most)
+        figures.append(f"{most} steps: {by_line} ms by the line{', extrapolated' if most > measured else ''}.")
+    elif budget.total is not None and most == measured and budget.total.unknown_beyond is not None:
+        figures.append(f"More than {measured} steps are not judged: {budget.total.unknown_beyond}.")
+    return f"The median reaches {target} with up to {_steps(most)}.", figures, None
 
 
-def _median(judged: Latency, target_ms: float) -> str:
-    """Return the median of a missed target, and by how much it is over, if it is."""
-    over = judged.total_ms - target_ms
-    by = f", {over:.1f} ms too many" if over > 0 else ", in time"
-    return f" The median is {judged.total_ms:.2f} ms ({1e3 / judged.total_ms:.1f} Hz){by}."
+def _largest_cut(budget: Budget) -> str | None:
+    """Return what has to become shorter for the target: the largest part that could do it, or several."""
+    possible = [need for need in budget.needs if need.named_ms is not None]
+    if not possible:
+        return "shorten several parts, because no single part is enough." if budget.needs else None
+    need = max(possible, key=lambda need: need.ms)
+    to_ms = need.needed_ms if need.needed_ms is not None else need.named_ms
+    cut = f"cut {need.part} from {significant(need.ms)} to {significant(to_ms or 0.0)} ms ({_factor(need.ms, to_ms)})"
+    unnamed = budget.judged.total_ms - sum(budget.judged.parts.values())
+    also = f", and the {significant(unnamed)} ms in no part to nothing" if need.needed_ms is None else ""
+    example = next((each for each in need.treatments if ": " not in each), None)
+    return f"{cut}{also}{f'; try {example}' if example else ''}."
 
 
 def _describe_asynchrony(first: Asynchrony, control_hz: float) -> str:
-    delay = units.count(first.delay_ticks, "tick")
+    ages = dict.fromkeys(f"{age:.0f}" for age in (first.youngest_ms, first.oldest_ms))
     if first.in_time is None:
-        late = f"the median chunk comes within {delay}, and half of the chunks may come later"
+        late = "This counts the median chunk: half of the chunks may come later"
     elif first.in_time.outcome == "reached":
-        late = f"{in_words.describe_share(first.in_time)} with a delay of {delay}"
+        late = in_words.describe_share(first.in_time)
     else:
-        late = f"too few chunks to show a delay of {delay}: {in_words.describe_lack(first.in_time)}"
+        late = in_words.describe_lack(first.in_time)
     return (
-        f"Asynchronously (RTC) at {control_hz:g} Hz, with {_steps(first.steps)}: {late}. So the least execution "
-        f"horizon is {first.horizon}, and actions rest on observations {first.youngest_ms:.0f} to "
-        f"{first.oldest_ms:.0f} ms old."
+        f"With RTC at {control_hz:g} Hz and {_steps(first.steps)}: execute at least "
+        f"{units.count(first.horizon, 'action')} of each chunk; observation age {' to '.join(ages)} ms. {late}."
     )
 
 
 def _describe_line(line: Line) -> str:
     fixed = _format_with_interval(line.fixed_ms, line.fixed_interval)
     per_step = _format_with_interval(line.per_step_ms, line.per_step_interval)
-    return f"{line.part.capitalize()} ≈ {fixed} + {per_step} × steps (ms)."
+    return f"{line.part.capitalize()} ≈ {fixed} + {per_step} × steps ms."
 
 
 def _format_with_interval(value: float, interval: Interval | None) -> str:
-    return f"{value:.2f}" if interval is None else f"{value:.2f} [{interval.low:.2f}, {interval.high:.2f}]"
+    shown = significant(value)
+    return shown if interval is None else f"{shown} [{significant(interval.low)}, {significant(interval.high)}]"
 
 
 def _latencies(latencies: Sequence[Latency]) -> Table:
@@ -129,7 +163,7 @@ def _latencies(latencies: Sequence[Latency]) -> Table:
         figure("Hz", lambda latency: 1e3 / latency.total_ms, "{:.1f}".format),
         figure("In time", lambda latency: latency.in_time, lambda judged: f"{judged.on_time:,} of {judged.chunks:,}"),
         *(figure(f"{name} (ms)", lambda latency, name=name: _part(latency, name), str) for name in names),
-        figure("In no part (ms)", lambda latency: latency.total_ms - sum(latency.parts.values()), units.ms),
+        figure("Other (ms)", lambda latency: latency.total_ms - sum(latency.parts.values()), units.ms),
     ]
     return table(latencies, columns).drop_empty_columns()
 
@@ -141,8 +175,8 @@ def _part(latency: Latency, name: str) -> str | None:
 
 def _line(line: Line, budget: Budget) -> Table:
     whole = line is budget.total
-    columns = heads("<Steps | Measured (ms) | Line (ms) | Off by")
-    columns += [] if whole else heads(f"{line.one_step_ms:.1f} ms × steps | Off by")
+    columns = heads("<Steps | Measured (ms) | Line (ms) | Error of the line")
+    columns += [] if whole else heads(f"{line.one_step_ms:.1f} ms × steps | Its error")
     rows = []
     for latency in budget.latencies:
         measured = latency.total_ms if whole else latency.parts.get(line.part)
@@ -162,7 +196,9 @@ def _needs(budget: Budget) -> Table:
         for ms in (need.needed_ms, need.named_ms):
             cells += ["not enough", None] if ms is None else [units.ms(ms), _factor(need.ms, ms)]
         rows.append(Row(cells, share=need.share))
-    titles = "<Part | Now (ms) | % of the total | Must fall to (ms) | Faster by | Named parts alone (ms) | Faster by"
+    titles = (
+        "<Part | Now (ms) | % of the total | Must fall to (ms) | Faster by | If other time were free (ms) | Faster by"
+    )
     return Table(heads(titles), rows)
 
 
@@ -170,13 +206,13 @@ _TICKS: Columns[Asynchrony] = [
     words("Steps", lambda row: str(row.steps)),
     figure("Chunks/s", lambda row: row.hz, "{:.1f}".format),
     *figures(str, ("Delay (ticks)", lambda row: row.delay_ticks), ("Least execution horizon", lambda row: row.horizon)),
-    figure("Age of actions, first (ms)", lambda row: row.youngest_ms, "{:,.0f}".format),
-    figure("last (ms)", lambda row: row.oldest_ms, "{:,.0f}".format),
+    figure("Observation age, first action (ms)", lambda row: row.youngest_ms, "{:,.0f}".format),
+    figure("last action (ms)", lambda row: row.oldest_ms, "{:,.0f}".format),
 ]
 
 
 def plots(budget: Budget, _depth: int | None = None) -> Plots:
-    """Return parts on top of one another over the denoising steps, with the target."""
+    """Return the parts stacked over the denoising steps, with the target."""
     names = list(dict.fromkeys(name for latency in budget.latencies for name in latency.parts))
     places = [str(latency.steps) for latency in budget.latencies]
     stacks = {name: [latency.parts.get(name, 0.0) for latency in budget.latencies] for name in names}

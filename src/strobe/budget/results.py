@@ -1,4 +1,4 @@
-"""A budget: what stands between a policy's latency and a target rate. Plain data; every time is in milliseconds."""
+"""A budget: latencies over denoising steps, compared with a target rate. All times are in milliseconds."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Latency(Data):
     steps: int
     total_ms: Finite
     parts: dict[str, Finite] = Field(description="the named parts; the remainder belongs to no part")
-    source: str = Field(default="", description="where the figures come from")
+    source: str | None = Field(default=None, description="source of the figures")
     in_time: InTime | None = Field(
         default=None, description="share of chunks in time for the target; None if only a median is known (a table)"
     )
@@ -38,15 +38,15 @@ class Line(Data):
     predicted: dict[int, Finite] = Field(description="number of steps → the fitted median")
 
     @property
-    def unknown_beyond(self) -> str:
-        """Why the cost of more steps than were measured is not known, in words; '' if the line says it."""
+    def unknown_beyond(self) -> str | None:
+        """Why the cost of more steps than were measured is not known; None if the line says it."""
         ends = self.per_step_interval
         if ends is None:
-            return "two numbers of steps do not say how well the cost of a step is known"
+            return "two numbers of steps give the cost of a step no interval"
         # A line through equal times rises by what rounding leaves.
         if ends.low * max(self.predicted) <= ROUNDING * max(self.predicted.values()):
-            return f"one more costs {ends.low:.2f} to {ends.high:.2f} ms (95 %), which may be nothing"
-        return ""
+            return f"one more step costs {ends.low:.2f} to {ends.high:.2f} ms (95 % CI), which may be nothing"
+        return None
 
 
 class Asynchrony(Data):

@@ -1,4 +1,4 @@
-"""Budget: what stands between a policy's latency and a target rate?"""
+"""Budget: how many denoising steps fit a target rate, and which part is too slow?"""
 
 from __future__ import annotations
 
@@ -43,20 +43,20 @@ TREATMENTS = {
 
 @dataclass(frozen=True)
 class Timed:
-    """One latency, and the milliseconds of the chunks that it is the median of; none where they are not known."""
+    """One latency, and the milliseconds of its chunks; none if only the median is known."""
 
     latency: Latency
     times: Sequence[float] = ()
 
 
 def budget(runs: Sequence[Path], target_hz: float, control_hz: float, asked: float = REQUIRED) -> Budget:
-    """The budget of what is kept in ``runs``: run folders, sweeps over denoising steps, or tables (.csv).
+    """Return the budget of ``runs``: run folders, sweeps over denoising steps, or tables (.csv).
 
     Args:
         asked: share of chunks that must be in time, 0 to 1.
 
     Raises:
-        UserError: nothing there that tells a chunk's latency; a table without the columns it needs.
+        UserError: a path without latencies of chunks; a table without the columns it needs.
     """
     every: list[Timed] = []
     titles: list[str] = []
@@ -65,7 +65,7 @@ def budget(runs: Sequence[Path], target_hz: float, control_hz: float, asked: flo
     for path in runs:
         title, latencies, tried = _read_table(path) if path.suffix.lower() == ".csv" else _read_run(path)
         if not latencies:
-            raise UserError(f"{path}: no inference in it whose denoising steps are known")
+            raise UserError(f"{path} has no inference with a known number of denoising steps: use a sweep over them")
         every += latencies
         tries += tried
         titles.append(title)
@@ -75,7 +75,7 @@ def budget(runs: Sequence[Path], target_hz: float, control_hz: float, asked: flo
         each.latency.in_time = judge_in_time(each.times, target_ms, asked) if len(each.times) else None
     latencies = [each.latency for each in timed]
     if len(latencies) == 1:
-        notes.append("One number of denoising steps: no line can be drawn. Measure a few: strobe sweep breakdown … "
+        notes.append("One number of denoising steps gives no line. Measure several: strobe sweep breakdown … "
                      "--grid policy.num_inference_steps=1,2,5,10")  # fmt: skip
     repeated = measure.denoise_part(latencies[0])
     total = measure.line(TOTAL, [(latency.steps, latency.total_ms) for latency in latencies])
@@ -129,7 +129,7 @@ def _read_run(path: Path) -> tuple[str, list[Timed], list[Try]]:
         return answer.title, timed, answer.ladder.tries
     if isinstance(answer, Result):
         return answer.title, [each for m in answer.measurements if (each := _time_measurement(m)) is not None], []
-    raise UserError(f"{path} has no latencies: give a breakdown, a comparison or a sweep over denoising steps")
+    raise UserError(f"{path} has no latencies: use a breakdown, a comparison or a sweep over denoising steps")
 
 
 def _time_measurement(m: Measurement) -> Timed | None:
@@ -154,7 +154,7 @@ def _time_cell(cell: Cell, folder: Path) -> Iterator[Timed]:
 
 
 def _chunk_times(name: str, cell: Cell, folder: Path) -> list[float]:
-    """Return the chunks of the cell's runs, which are kept in folders of their own; none where one is not there."""
+    """Return the chunk times of the cell's runs, from their own folders; none if one is missing."""
     values: list[float] = []
     for run in (run for run in cell.runs if run.status == "done"):
         try:
@@ -167,7 +167,7 @@ def _chunk_times(name: str, cell: Cell, folder: Path) -> list[float]:
 
 
 def _read_table(path: Path) -> tuple[str, list[Timed], list[Try]]:
-    """A table with the columns 'steps', 'total' and one for each part, in milliseconds."""
+    """Read a table with the columns 'steps', 'total' and one for each part, in milliseconds."""
     try:
         rows = list(csv.DictReader(contents(path).decode().splitlines()))
     except (OSError, UnicodeDecodeError) as error:
@@ -182,7 +182,7 @@ def _read_table(path: Path) -> tuple[str, list[Timed], list[Try]]:
             if steps < 1 or steps != int(steps) or not total > 0 or min(figures.values(), default=0.0) < 0:
                 raise ValueError
         except (TypeError, ValueError, KeyError):
-            raise UserError(f"{path}, line {number}: steps and milliseconds are numbers above 0") from None
+            raise UserError(f"{path}, line {number}: steps and milliseconds must be numbers above 0") from None
         source = f"{path.name}, line {number}"
         timed.append(Timed(Latency(steps=int(steps), total_ms=total, parts=figures, source=source)))
     return path.stem, timed, []

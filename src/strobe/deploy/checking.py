@@ -34,11 +34,11 @@ _LIKE_ITSELF = 1e-3  # σ RMS that the copy of the baseline may differ by, for k
 
 @dataclass
 class Applied:
-    """A recipe on a policy, with what it takes to compare the two and to take it off again.
+    """A recipe on a policy, with the means to compare the two and to revert it.
 
     Args:
-        treated: the treatments on the policy, which `undo` takes off.
-        guard: what the actions are held to; ``reordered``: the yardstick that an exact guard measures by.
+        treated: the treatments on the policy, which `undo` reverts.
+        guard: limits on the actions; ``reordered``: the yardstick that an exact guard measures by.
         scale: the spread of the actions; None if it was not looked for.
         agreement: as found by the check; None without one.
         twin: the baseline; None if it is not kept.
@@ -83,7 +83,7 @@ class Applied:
         if any(treatment.changes_execution for treatment in self.treatments):
             (baseline,), (treated,) = crop_to_common_actions([baseline], [treated])
         if baseline.shape != treated.shape:
-            difference = f"a chunk of {tuple(treated.shape)}, and {tuple(baseline.shape)} without the treatments"
+            difference = f"a chunk has shape {tuple(treated.shape)}, but {tuple(baseline.shape)} without the treatments"
             unlike = Agreement(cosine=0, largest_error=0, mean_error=0, observations=1, note=difference)
             return unlike, Judgement("broken", difference)
         if self._post is None:
@@ -114,7 +114,7 @@ def apply_checked_recipe(
     The program's generators and the policy's queues and mode are as they were.
 
     Args:
-        check: run it and the baseline on several observations and hold the recipe's guard.
+        check: run it and the baseline on several observations, and judge by the recipe's guard.
         twin: keep a copy of the baseline. What a comparison needs is then measured without ``check`` too.
         seconds: that the check takes, about; `SECONDS` where it is None.
 
@@ -163,10 +163,10 @@ def _apply_and_check(
             applied.agreement.changes_execution = False  # the recipe says how many actions are executed: it was chosen
             judged = guard.judge(applied.agreement, reordered)
             if judged.outcome != "held":
-                fault = "not the policy that the recipe promises" if judged.broken_limit else "its guard was not judged"
+                fault = "the policy exceeds the recipe's limits" if judged.broken_limit else "its guard was not judged"
                 raise UserError(
                     f"{name}: {fault}: {judged.words} ({describe_agreement(applied.agreement)}; "
-                    f"{applied.agreement.how}), and the guard is {guard}; check=False loads it without the check"
+                    f"{applied.agreement.how}); limits: {guard}; check=False loads it without the check"
                 )
         if copy_of is not None and call is not None and expected is not None:
             _require_baseline_actions(applied, copy_of.predict(call), expected)
@@ -221,8 +221,8 @@ def _require_baseline_actions(applied: Applied, own: Tensor, expected: Tensor) -
     moved = agreement.rms if agreement.rms is not None else 1 - agreement.cosine
     if agreement.not_finite or moved > _LIKE_ITSELF:
         raise UserError(
-            f"{applied.name}: it cannot be watched, since the copy of the baseline does not act as the "
-            f"original ({describe_agreement(agreement)}); load it without watch"
+            f"{applied.name}: it cannot be watched, because the copy of the baseline acts differently "
+            f"({describe_agreement(agreement)}); load it without watch"
         )
 
 

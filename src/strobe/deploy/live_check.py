@@ -41,7 +41,7 @@ _LAST = 10.0  # seconds that the end of the program waits for a chunk that is be
 def require_share(share: float) -> None:
     """Raise UserError unless ``share`` is one of the chunks that can be watched."""
     if not 0 < share <= 1:
-        raise UserError(f"watch={share:g}: give a share of the chunks, above 0 and up to 1, such as 0.01")
+        raise UserError(f"watch={share:g}: must be a share of the chunks above 0 and up to 1, such as 0.01")
 
 
 class Watch:
@@ -49,12 +49,12 @@ class Watch:
 
     Attributes:
         share: of the chunks that are computed again.
-        seen: chunks of the policy since it was watched.
-        checked: of them, those compared with the baseline's; ``skipped``: chosen, while another was at work.
-        worst: the agreement of the chunk that moved most; None before the first.
-        broken: the limit of the guard that a chunk broke, in words; '' while none has.
-        fallen_back: the line that was logged about it; '' while the treated policy runs.
-        failed: why watching ended without an answer, in words; '' while it has not.
+        seen: number of the policy's chunks since it is watched.
+        checked: number of chunks compared with the baseline's; ``skipped``: chosen while the baseline was busy.
+        worst: the agreement of the chunk with the largest change; None before the first.
+        broken: the limit of the guard that a chunk exceeded; None if none has.
+        fallen_back: the line that was logged about it; None while the treated policy runs.
+        failed: why watching ended without an answer; None if it has not.
     """
 
     def __init__(self, applied: Applied, share: float) -> None:
@@ -63,7 +63,9 @@ class Watch:
         self.share = share
         self.seen = self.checked = self.skipped = 0
         self.worst: Agreement | None = None
-        self.broken = self.fallen_back = self.failed = ""
+        self.broken: str | None = None
+        self.fallen_back: str | None = None
+        self.failed: str | None = None
         self._applied, self._twin = applied, applied.twin
         self._policy: Any = applied.subject.policy
         self._chance = random.Random()  # not torch's generator, which draws the policy's noise
@@ -131,7 +133,7 @@ class Watch:
                 self._compare(*job)
             except Exception as error:
                 why = error_line(error, 200)
-                self.failed = f"{self._applied.name} is watched no longer: the baseline fails: {why}"
+                self.failed = f"{self._applied.name} is no longer watched: the baseline fails: {why}"
                 _tell(self.failed)
             del job
             self._busy = False
@@ -149,12 +151,12 @@ class Watch:
         applied = self._applied
         if judged.missing_figures and not self.failed:
             self.failed = (
-                f"{applied.name} is watched no longer: chunk {number} was not judged: {judged.missing_figures}"
+                f"{applied.name} is no longer watched: chunk {number} was not judged: {judged.missing_figures}"
             )
             _tell(self.failed)
         if judged.broken_limit and not self.broken:
             self.fallen_back = (
-                f"{applied.name} on {applied.subject.info.kind} is reverted: chunk {number} breaks its guard: "
+                f"{applied.name} on {applied.subject.info.kind} is reverted: chunk {number} exceeds its limit: "
                 f"{judged.broken_limit} ({describe_agreement(agreement)}); the baseline runs from the next chunk on"
             )
             self.broken = judged.broken_limit  # what the program's thread looks at: last

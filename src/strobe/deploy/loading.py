@@ -103,9 +103,9 @@ def watch(loaded: Loaded, share: float) -> Watch:
     require_share(share)
     applied = loaded._applied
     if applied is None:
-        raise UserError("this policy has no recipe: it is untouched, and there is nothing to watch")
+        raise UserError("this policy has no recipe, so there is nothing to watch")
     if loaded.watch is not None:
-        raise UserError(f"this policy is watched already: {loaded.watch}")
+        raise UserError(f"this policy is already watched: {loaded.watch}")
     if applied.is_settled:
         raise UserError(
             f"{applied.name}: the original weights were freed when it was loaded, so there is nothing to compare "
@@ -164,17 +164,17 @@ def attach_recipe_on_load(recipe: AnyRecipe, *, check: bool = True, watch: float
     with mock.patch.object(kind, "from_pretrained", classmethod(from_pretrained)):
         yield watches
     if not carried:
-        warnings.warn(f"no policy of the type '{made.policy}' was loaded: {name} was applied to nothing", stacklevel=3)
+        warnings.warn(f"no policy of the type '{made.policy}' was loaded: {name} was not used", stacklevel=3)
 
 
 def carry(policy: Any, path: Any, recipe: Recipe, name: str, **options: Any) -> Applied:
-    """Put ``recipe`` on a policy that LeRobot has loaded from ``path``; ``options`` are those of `put_on`.
+    """Apply ``recipe`` to a policy that LeRobot has loaded from ``path``; ``options``: of `apply_checked_recipe`.
 
     Raises:
         UserError: as `load_policy`; or the policy is a PEFT adapter.
     """
     if getattr(policy.config, "use_peft", False):
-        raise UserError(f"{name}: {path} gets a PEFT adapter: merge it into its policy first")
+        raise UserError(f"{name}: {path} has a PEFT adapter: merge it into its policy first")
     recipes.require_kind(policy.config.type, recipe, name)
     fed = replace(inputs.synthetic(policy.config, count=1), kind="pending")
     return apply_checked_recipe(PolicySubject(lerobot_policies.adopt(policy, path), fed), recipe, name, **options)

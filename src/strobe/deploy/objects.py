@@ -21,15 +21,15 @@ P = TypeVar("P")
 
 
 def apply_recipe(recipe: Recipe | str | PathLike[str], policy: P, inputs: Any = None) -> P:
-    """Put a recipe on ``policy``, until `take_off`, and return it.
+    """Apply a recipe to ``policy``, until `revert_recipe`, and return the policy.
 
-        policy = strobe.put_on("runs/2026-11-26_1200_optimize_mypolicy", MyPolicy())
+        policy = strobe.apply_recipe("runs/2026-11-26_1200_optimize_mypolicy", MyPolicy())
 
-    The recipe is one that `strobe optimize --policy.factory` or `strobe.optimize` found. It warns where the class or
-    the versions of packages are others than those that it was found with. How far the outputs move is not checked here:
+    The recipe is one that `strobe optimize --policy.factory` or `strobe.optimize` found. It warns if the
+    class or the versions of packages differ from those of the search. It does not check how far the outputs change:
     `strobe.verify` does that.
 
-    The original weights stay in memory, so that `take_off` can bring them back. With a recipe on it the policy is for
+    The original weights stay in memory, so that `revert_recipe` can restore them. With a recipe the policy is for
     inference: call it under `torch.no_grad()`.
 
     Args:
@@ -38,17 +38,19 @@ def apply_recipe(recipe: Recipe | str | PathLike[str], policy: P, inputs: Any = 
         inputs: one input, or a list of inputs, as `strobe.compare` takes them. Only treatments that calibrate use them.
 
     Raises:
-        UserError: no such file; a recipe for a type of LeRobot's policies; a module that it names is not there, or
-            another of its treatments does not apply; a recipe is on the policy already. Nothing is left on it then.
+        UserError: no such file; a recipe for a type of LeRobot's policies; one of its modules is missing, or a
+            treatment does not apply; a recipe is already applied to the policy. Then nothing stays applied.
     """
     made, name = _read(recipe)
     if not made.object:
         raise UserError(f"{name} is a recipe for the type '{made.policy}': strobe.load_policy loads a policy with it")
     target = make_target("policy", policy)
     if not target.modules:
-        raise UserError(f"{name}: no torch module was found in {target.label}: there is nothing to put it on")
+        raise UserError(f"{name}: no torch module was found in {target.label}: there is nothing to apply it to")
     if (other := _find_treated(policy)) is not None:
-        raise UserError(f"{other.variant.name} is on this policy already: strobe.take_off(policy) takes it off")
+        raise UserError(
+            f"{other.variant.name} is already applied to this policy: strobe.revert_recipe(policy) reverts it"
+        )
     given = list(inputs) if type(inputs) is list else [inputs]
     subject = CallableSubject([target], given) if inputs is not None else _WithoutInputs([target], [()])
     treatments = recipes.make_treatments(made, name)
@@ -62,10 +64,10 @@ def apply_recipe(recipe: Recipe | str | PathLike[str], policy: P, inputs: Any = 
 
 
 def revert_recipe(policy: P) -> P:
-    """Take off what `put_on` put on ``policy``, and return it as it was. Raises UserError where nothing is on it."""
+    """Revert the recipe of `apply_recipe`, and return ``policy``. Raises UserError if no recipe is applied."""
     found = _find_treated(policy)
     if found is None:
-        raise UserError("no recipe is on this policy: there is nothing to take off")
+        raise UserError("no recipe is applied to this policy: there is nothing to revert")
     found.revert()
     return policy
 
@@ -74,7 +76,7 @@ class _WithoutInputs(CallableSubject):
     """A target that a treatment cannot call."""
 
     def call(self, phase: Phase, batch_size: int = 1) -> Any:
-        raise UserError("it is calibrated on observations: give them, strobe.put_on(recipe, policy, inputs)")
+        raise UserError("it is calibrated on observations: pass them, strobe.apply_recipe(recipe, policy, inputs)")
 
 
 def _find_treated(policy: object) -> Treated | None:
@@ -90,5 +92,5 @@ def _read(recipe: Recipe | str | PathLike[str]) -> tuple[Recipe, str]:
     if path.is_dir():
         path /= NAME
         if not path.is_file():
-            raise UserError(f"there is no {NAME} in {path.parent}: its ladder found nothing that is faster")
+            raise UserError(f"there is no {NAME} in {path.parent}: the search found nothing faster")
     return recipes.load(path), path.name

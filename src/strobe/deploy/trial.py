@@ -67,7 +67,7 @@ class RecipeTrial:
     left as if the baseline alone had been called.
 
     Args:
-        again: puts the recipe on once more, where the program has moved the policy to another device.
+        again: applies the recipe again, if the program has moved the policy to another device.
         watch: share of the chunks to compare after that.
         notes: for the line in the log.
     """
@@ -121,10 +121,10 @@ class RecipeTrial:
             return chunk, ""
         where = "the first observation" if not self._seen else "the first call with Real-Time Chunking"
         words = judged.broken_limit or f"its guard was not judged: {judged.missing_figures}"
-        return chunk, f"on {where} {words} ({describe_agreement(agreement)}), and it demands {self.applied.guard}"
+        return chunk, f"on {where} {words} ({describe_agreement(agreement)}); limits: {self.applied.guard}"
 
     def _move(self, call: PolicyCall) -> None:
-        """Put the treatments on again, on the device that the program has moved the policy to."""
+        """Apply the treatments again, on the device that the program has moved the policy to."""
         policy = self._policy
         self._wrapper.revert(treatments=True)
         policy.to(call.device)

@@ -89,7 +89,7 @@ class Twin:
             self.policy: Any = copy.deepcopy(policy, {id(tensor): _same_memory(tensor) for tensor in held})
         except Exception as error:
             why = error_line(error, 200)
-            raise UserError(f"the baseline cannot be copied to compare with: {why}") from error
+            raise UserError(f"the baseline cannot be copied for the comparison: {why}") from error
         for module in self.policy.modules():
             _drop_replaced_methods(module)
         self._rtc: tuple[object, bool] | None = None

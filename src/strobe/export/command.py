@@ -1,34 +1,38 @@
-"""strobe export: a policy as files that run without torch, and proof that they act as the policy does.
+"""strobe export: can the policy run without torch, with the same actions?
 
-Writes the whole policy into a folder, for OpenVINO or ONNX Runtime: its processors, its sampling and its weights in
-one model. A short program beside it, policy.py, runs it with that engine and NumPy, without torch and without
-LeRobot. A policy that reads a prompt also gets its tokenizer's file (pip install tokenizers).
+Writes the whole policy into a folder, for OpenVINO, ONNX Runtime or ExecuTorch: processors, sampling and weights in one
+model. The program policy.py next to it runs the model with NumPy, without torch and LeRobot. Then Strobe runs that
+program and the baseline on at least 16 observations with the same noise, and judges the actions as `strobe verify`
+does. The README in the folder has the verdict.
 
-Then Strobe runs that program and the baseline on at least 16 observations with the same noise, and judges the
-actions as `strobe verify` does: an export in float32 must agree as well as reordered sums do. The README in the folder
-holds what the check said. `strobe verify --exported=FOLDER` checks it again, on other observations or another machine.
-
-What a policy draws at random is an input of the model. So the check gives torch and the export the same noise, and
-policy.py draws its own.
-
---precision=int8 puts the products in 8 bits, scaled by 16 observations. That changes the actions by more than rounding,
-so it is judged by the wider guard, as int8 in a recipe is.
-
-Of a recipe, the policy's own settings go into the export, such as its denoising steps. The rest says how torch
-computes, and the export's engine does that its own way.
-
-Not in an export: Real-Time Chunking, missing cameras (all that the first observation has are needed), and prompts that
-hold more than the task (pi0.5 writes the state into it). The command names what cannot be exported, with the reason.
-
-Exit code: 0 if the export acts the same, 1 if it does not, 2 for wrong input or a policy that cannot be exported, 3 if
-the guard could not be judged, 130 after Ctrl-C.
+Needs a policy of LeRobot and the engine's package (extras openvino, onnx, executorch). A policy that reads a prompt
+also needs the package tokenizers to run. Takes seconds for ACT, minutes for a full-size SmolVLA.
 
 Examples:
   strobe export --policy.path=FOLDER --dataset.root=DATASET --to=EXPORT
-  strobe export --policy.path=FOLDER --to=EXPORT --precision=bf16          faster on CPUs that have it
-  strobe export --policy.path=FOLDER --to=EXPORT --format=onnx             for ONNX Runtime
+  strobe export --policy.path=FOLDER --to=EXPORT --format=onnx
+
+More:
+An export in float32 must agree with the policy up to floating-point noise (sums in another order). bf16 is faster on
+CPUs that have it. int8 computes the products in 8 bits, scaled by 16 observations: that changes the actions by more
+than rounding, so the wider limits judge it, as they judge int8 in a recipe.
+`strobe verify --exported=FOLDER` checks an export again, on other observations or another machine.
+
+The policy's random noise is an input of the model. So the check gives torch and the export the same noise, and
+policy.py draws its own.
+
+A recipe's settings of the policy go into the export, such as its denoising steps. Its other treatments do not: they say
+how torch computes, and the engine computes in its own way.
+
+Not possible in an export: Real-Time Chunking, missing cameras (it needs all cameras of the first observation), and
+prompts with more than task and state. The command names what it cannot export, with the reason.
+
+  strobe export --policy.path=FOLDER --to=EXPORT --precision=bf16
   strobe export --policy.path=FOLDER --recipe=recipe.yaml --to=EXPORT      with fewer denoising steps, for example
   strobe export --policy.type=act --policy.size=tiny --to=EXPORT           random weights, to try it
+
+Exit code: 0 if the export acts the same, 1 if it does not, 2 for wrong input or a policy that cannot be exported, 3 if
+the limits could not be judged, 130 after Ctrl-C.
 """
 
 from __future__ import annotations
@@ -52,7 +56,7 @@ PRECISIONS = tuple(dict.fromkeys(name for each in FORMATS.values() for name in e
 
 
 def _choice_check(names: Collection[str]) -> Callable[[str], str]:
-    return lambda name: "" if name in names else f"take one of {', '.join(names)}"
+    return lambda name: "" if name in names else f"use one of {', '.join(names)}"
 
 
 @dataclass
@@ -71,15 +75,15 @@ def read(argv: Sequence[str]) -> tuple[SubjectFlags, ExportConfig]:
     """Return the command's flags, checked. Raises UserError."""
     flags, config = read_flags(ExportConfig, argv, refused=REFUSED)
     if isinstance(flags, ModelFlags | FactoryOptions):
-        raise UserError("strobe export is for policies of LeRobot")
+        raise UserError("strobe export needs a policy of LeRobot: use --policy.path or --policy.type")
     if config.exported is not None or config.exported_python:
-        raise UserError("--exported is what strobe verify checks: name the new folder with --to")
+        raise UserError("--exported is for strobe verify: use --to=FOLDER for the new folder")
     if config.to is None:
-        raise UserError("name a new folder for the exported policy: --to=FOLDER")
+        raise UserError("--to is missing: use --to=FOLDER for the exported policy")
     if config.to.exists() and (not config.to.is_dir() or any(config.to.iterdir())):
-        raise UserError(f"--to={config.to} is not empty: name a new folder")
+        raise UserError(f"--to={config.to} is not empty: use a new folder")
     if config.precision not in (able := FORMATS[config.format].precisions):
-        raise UserError(f"--precision={config.precision}: --format={config.format} computes in {', '.join(able)}")
+        raise UserError(f"--precision={config.precision}: --format={config.format} supports {', '.join(able)}")
     if config.recipe is not None:
         check_recipe(flags, config.recipe, ["inference"])
     return flags, config
@@ -122,4 +126,9 @@ run = Command(
     subject="policy",
     heavy="untimed",
     gives_way=True,
+    common={
+        "Policy and data": ("policy.path", "policy.type", "policy.size", "dataset", "recipe"),
+        "Export": ("to", "format", "precision"),
+        "Check": ("guard", "observations", "passes", "seconds", "output_dir"),
+    },
 )

@@ -43,12 +43,12 @@ EFFECTS: dict[str, Effect] = {"fp32": "exact", "bf16": "rounding", "int8": "loss
 def manifest(folder: Path) -> dict[str, Any]:
     """Return what the manifest of ``folder`` says, after a look at the digests of all files.
 
-    Raises UserError where it is no export, or an older one, and where a file is missing or damaged.
+    Raises UserError if it is no export, or an older one, and where a file is missing or damaged.
     """
     try:
         about: Any = parse_json(contents(folder / MANIFEST))
     except (OSError, ValueError) as error:
-        raise UserError(f"{folder} is no exported policy: {MANIFEST} cannot be read ({error})") from None
+        raise UserError(f"{folder} is not an exported policy: {MANIFEST} cannot be read ({error})") from None
     said = about if isinstance(about, dict) else {}
     if missing := [name for name in KEYS if name not in said]:
         raise UserError(f"{folder}: {MANIFEST} lacks {', '.join(missing)}: export the policy again")
@@ -59,7 +59,7 @@ def manifest(folder: Path) -> dict[str, Any]:
     if not odd and not is_form(said["prompt"]):
         odd = ["prompt"]
     if odd:
-        raise UserError(f"{folder}: {MANIFEST} has an odd value for {odd[0]}: export the policy again")
+        raise UserError(f"{folder}: {MANIFEST} has an invalid value for {odd[0]}: export the policy again")
     if damage := describe_damage(folder, said):
         raise UserError(damage)
     return said

@@ -49,9 +49,9 @@ def write(subject: PolicySubject, folder: Path, wanted: ExportOptions, stage: Ca
     """
     require(wanted.format)
     if folder.exists() and any(folder.iterdir()):
-        raise UserError(f"{folder} is not empty: name a new folder with --to")
+        raise UserError(f"{folder} is not empty: use another folder with --to")
     if subject.device.type != "cpu":
-        raise UserError(f"strobe export traces on the CPU, and the policy is on {subject.device}: --device=cpu")
+        raise UserError(f"strobe export traces on the CPU, but the policy is on {subject.device}: use --device=cpu")
     undo = Precision("fp32").apply(subject)  # of a program in bfloat16, engines do not know every operator
     try:
         made = _save_model(subject, folder, wanted, stage)
@@ -85,7 +85,7 @@ def _save_model(subject: PolicySubject, folder: Path, wanted: ExportOptions, sta
             folder.rmdir()  # nothing was written
         if isinstance(error, torch.OutOfMemoryError | OSError):
             raise
-        raise UserError(f"{into.title} cannot take {subject.info.name}: {_reason(error)}") from error
+        raise UserError(f"{into.title} cannot convert {subject.info.name}: {_reason(error)}") from error
     return made
 
 
@@ -122,7 +122,7 @@ Images are floats from 0 to 1, channels first, as LeRobot gives them. The answer
 {width} numbers each, in the robot's own units: both processors are in the model. It computes in
 {about["precision"]}. Strobe {about["strobe"]} exported it from LeRobot {about["lerobot"]}.
 
-## Does it act as the policy does?
+## Does it act the same?
 
 {outcome}
 

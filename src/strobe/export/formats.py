@@ -82,7 +82,7 @@ class OpenVINO:
 
 
 class ONNX:
-    """https://onnx.ai, run by ONNX Runtime: https://onnxruntime.ai. The weights are in a file beside the model."""
+    """https://onnx.ai, run by ONNX Runtime: https://onnxruntime.ai. The weights are in a file next to the model."""
 
     title = "ONNX"
     extra = "onnx"
@@ -133,7 +133,7 @@ FORMATS: dict[str, Format] = {"openvino": OpenVINO(), "onnx": ONNX(), "executorc
 
 
 def require(name: str) -> None:
-    """Raise UserError where a package is missing that the format ``name`` needs."""
+    """Raise UserError if a package is missing that the format ``name`` needs."""
     wanted = FORMATS[name]
     if any(find_spec(package) is None for package in wanted.packages):
         raise UserError(f"--format={name} needs {' and '.join(wanted.packages)}: {install(wanted.extra)}")

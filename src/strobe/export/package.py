@@ -72,8 +72,8 @@ class PolicyPackage(InPlaceOfPolicy):
         if self._side is None:
             if draws(policy):
                 raise UserError(
-                    f"{self.folder} cannot be judged: {policy.info.name} draws noise, and the package draws other "
-                    "noise, so their actions always differ. Strobe's own exports take the noise as an input"
+                    f"{self.folder} cannot be judged: {policy.info.name} draws noise, and the package draws its own "
+                    "noise, so the actions always differ. Strobe's own exports take the noise as an input"
                 )
             self._side = self._load_package()
             for name in self._arrays:
@@ -114,7 +114,7 @@ def _package_input(name: str, observation: Observation) -> Any:
 
     Of a checkpoint of LeRobot, physicalai 0.3 makes images.observation.images.front.
 
-    Raises UserError where the observation has nothing of that name.
+    Raises UserError if the observation has nothing of that name.
     """
     images = [key for key in observation if key.startswith(IMAGES)]
     short = {"state": STATE}
@@ -124,5 +124,5 @@ def _package_input(name: str, observation: Observation) -> Any:
         short["images"] = images[0]
     value = observation.get(short.get(name, name))
     if not isinstance(value, Tensor):
-        raise UserError(f"the package takes {name!r}, and the observation has {', '.join(sorted(observation))}")
+        raise UserError(f"the package needs {name!r}, but the observation has {', '.join(sorted(observation))}")
     return value.numpy()

@@ -107,7 +107,7 @@ def find_prompt(subject: PolicySubject, prepare: Any, words: Any) -> Prompt:
         if all(known.write_prompt(task, numbers) == text for task, numbers, text in seen):
             return known
     raise UserError(
-        f"{subject.info.name} cannot be exported: its processors write more into the prompt than the task "
+        f"{subject.info.name} cannot be exported: its processors write more than the task into the prompt "
         f"('{' '.join(first.split())[:60]}'), in a form that Strobe does not know"
     )
 

@@ -9,7 +9,7 @@ SLICE = Slice(
         Command(
             "export",
             SPEED_UP,
-            "the whole policy as files that run without torch, in OpenVINO, checked against the policy",
+            "write the policy as files that run without torch, and check that it acts the same",
             "strobe.export.command",
         ),
     ),

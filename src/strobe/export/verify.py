@@ -84,7 +84,7 @@ def verify_export(
             )
             made = treatments[0].treatment
             if result.outcome == "broken" and isinstance(made, ExportedPolicy):
-                reporter.stage("where it first differs")
+                reporter.stage("the first difference")
                 result.passes = [first_difference(subject, made, count)]
         finally:
             undo()
@@ -98,10 +98,8 @@ def verify_export(
 
 
 PLAYED = 2  # observations whose chunks are looked at
-HIDDEN = "what lies between its inputs and its chunk, such as a prefix, an export does not show"
-SCALED = (
-    ". In each dimension it is the policy's own times a number, plus another, as with other statistics of the actions"
-)
+HIDDEN = "an export does not show the stages between its inputs and its chunk, such as a prefix"
+SCALED = ". In each dimension it is the policy's own chunk, scaled and shifted, as with other statistics of the actions"
 
 
 def first_difference(subject: PolicySubject, export: ExportedPolicy, count: int) -> PassDifference:
@@ -125,7 +123,7 @@ def first_difference(subject: PolicySubject, export: ExportedPolicy, count: int)
         if found.stages and _is_affine(*rows):
             found.stages[0].words += SCALED
     except Exception as error:
-        found.note = f"where it first differs was not looked at: {error_line(error, 200)}"
+        found.note = f"the first difference was not found: {error_line(error, 200)}"
     return found
 
 

@@ -150,7 +150,9 @@ def export_program(subject: PolicySubject, made: Recording) -> ExportedProgram:
     placeholders = [node for node in program.graph.nodes if node.op == "placeholder"][-len(made.values) :]
     for node, name in zip(placeholders, made.inputs, strict=False):
         if name in made.changed and node.users:
-            raise UserError(f"the processors change {name} before they make tokens, which an export would leave out")
+            raise UserError(
+                f"the processors change {name} before they make tokens, and an export would omit that change"
+            )
     return program
 
 

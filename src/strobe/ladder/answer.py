@@ -74,7 +74,7 @@ def hold_guards(result: OptimizeResult, climb: Climb) -> None:
 
 @dataclass
 class Choosing:
-    """Chooses the rung that the ladder ends with: the best of those that nothing is compared with.
+    """Chooses the rung that the ladder ends with: the best of those that nothing speaks against.
 
     Args:
         result: its measurements are those of ``steps``; what broke a guard stands in its comparisons.
@@ -97,15 +97,15 @@ class Choosing:
         times = [measurement.samples.values for measurement in self.result.measurements]
         return self.steps[best_rung(times, [step.is_shown_faster for step in self.steps], free, first)].name
 
-    def rejection_reason(self, name: str) -> str:
-        """Return in words what is compared with a rung; '' if there is nothing."""
+    def rejection_reason(self, name: str) -> str | None:
+        """Return why a rung cannot be the result; None if it can."""
         comparison = find_baseline_comparison(self.result, name)
         if name in self.refused:
             return self.refused[name]
         if comparison is not None and comparison.broken:
-            return f"{comparison.broken} in the closing run, on more observations than its try had"
+            return f"{comparison.broken} in the closing run, on more observations than in its try"
         if name == BASELINE or (comparison is not None and comparison.outcome == "held"):
-            return ""
+            return None
         return f"not judged: {(comparison and comparison.unjudged) or 'its actions were not compared'}"
 
 
@@ -125,8 +125,8 @@ def build_ladder(choosing: Choosing, climb: Climb, ended: str) -> Ladder:
             part=step.tried.part,
             build_s=step.tried.build_s,
             parts=parts,
-            guarded=not (against := choosing.rejection_reason(step.name)),
-            refused=against,
+            guarded=(rejected := choosing.rejection_reason(step.name)) is None,
+            refused=rejected,
         )
         for step, parts in zip(climb.steps, common_parts(result.measurements), strict=True)
     ]

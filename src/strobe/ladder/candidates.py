@@ -206,10 +206,10 @@ def groups(candidates: Sequence[Candidate], effect: Effect) -> list[Candidate]:
     return [Candidate(specs, tuple(dict.fromkeys(parts)), effect, rank), *single]
 
 
-def largest(candidate: Candidate, now: Measurement) -> tuple[str, float]:
-    """Return the costliest part that ``candidate`` speeds up, with its share; ('', 1) for the whole."""
+def largest(candidate: Candidate, now: Measurement) -> tuple[str | None, float]:
+    """Return the costliest part that ``candidate`` speeds up, with its share; (None, 1) for the whole."""
     if not candidate.parts:
-        return "", 1.0
+        return None, 1.0
     # Compiled code shows no parts inside it: only its own name is found.
     part = max(candidate.parts, key=lambda part: share(now, part))
     return part, share(now, part)
@@ -318,18 +318,18 @@ class Bounds:
         known = [dtype_speedup(dtype, parts, self.ceiling) for dtype in candidate.dtypes]
         return max((times for times in known if times is not None), default=None)
 
-    def rejection_reason(self, candidate: Candidate) -> str:
-        """Return in words why ``candidate`` can gain nothing on this machine; '' if it may."""
+    def rejection_reason(self, candidate: Candidate) -> str | None:
+        """Return why ``candidate`` can gain nothing on this machine; None if it may."""
         limit = self.counted.limit
         if limit is not None and candidate.arithmetic < min(limit.ceiling_share, 1.0):
-            return "on fewer cores than the arithmetic needs"
+            return "with fewer cores than the arithmetic needs"
         times = self.times(candidate)
         if times is None or times >= SLOWER_DTYPE or self.ceiling is None:
-            return ""
+            return None
         rates = self.ceiling.gflops
         slow = ", ".join(f"{rates[dtype]:.0f} GFLOP/s" for dtype in candidate.dtypes if dtype in rates)
         now = f", {limit.dtype} {rates[limit.dtype]:.0f}" if limit is not None and limit.dtype in rates else ""
-        return f"in {' and '.join(candidate.dtypes)}, which this machine is slower in ({slow}{now})"
+        return f"in {' and '.join(candidate.dtypes)}, because this machine is slower in it ({slow}{now})"
 
     def limiting_factor(self, now: Measurement, *, captured: bool = False) -> Limited:
         """Return what holds the device up: launches that it waits for, else the larger of the roofline's two bounds.
@@ -348,15 +348,15 @@ class Bounds:
         held = {bound: sum(part.least_ms for part in parts if part.bound == bound) for bound in BOUNDS}
         return max(BOUNDS, key=held.__getitem__) if any(held.values()) else ""
 
-    def slow_arithmetic_reason(self, target_ms: float, lossy: bool) -> str:
-        """Return in words that arithmetic alone takes longer than ``target_ms`` on this machine; '' if it does not.
+    def slow_arithmetic_reason(self, target_ms: float, lossy: bool) -> str | None:
+        """Say that arithmetic alone takes longer than ``target_ms`` on this machine; None if it does not.
 
         Args:
             lossy: whether products of integers may be tried.
         """
         limit = self.counted.limit
         if limit is None:
-            return ""
+            return None
         used = {dtype for parts in self._whole for part in parts for dtype in part.gflop_by_dtype}
         own = limit.dtype if len(used) <= 1 else "its dtypes"
         least = {own: limit.least_ms} | {lower.dtype: lower.least_ms for lower in limit.lower}
@@ -365,13 +365,13 @@ class Bounds:
         integers = least.pop("int8", None)
         dtype = min(least, key=lambda dtype: least[dtype])
         if min(least[dtype], integers if lossy and integers is not None else least[dtype]) <= target_ms:
-            return ""
+            return None
         others = ""
         if integers is not None:
-            others = f", in int8 {significant(integers)} ms{'' if lossy else ' (--allow=lossy tries that)'}"
+            others = f", {significant(integers)} ms in int8{'' if lossy else ' (--allow=lossy)'}"
         return (
-            f"its arithmetic and memory alone take at least {significant(least[dtype])} ms in {dtype} on this machine"
-            f"{others}: to reach {target_ms:g} ms, less must be computed"
+            f"arithmetic and memory traffic take at least {significant(least[dtype])} ms in {dtype} on this machine"
+            f"{others}: {target_ms:g} ms need fewer FLOP, such as fewer denoising steps or a smaller model"
         )
 
     @property

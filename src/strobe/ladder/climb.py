@@ -201,13 +201,13 @@ class Climb:
     def end_at_target(self) -> str:
         """Leave the other candidates untried. Return why the climb ends."""
         self.at_target = True
-        self.leave("the target was reached before", self.remaining())
-        return "the target was reached" if len(self.steps) > 1 else "it meets the baseline"
+        self.leave("the target was reached first", self.remaining())
+        return "the target was reached" if len(self.steps) > 1 else "the baseline reaches the target"
 
     # Its candidates
 
     def remaining(self) -> list[Candidate]:
-        """Return what may be tried now, in order: what was not tried yet, then once more what showed no difference.
+        """Return what may be tried now, in order: what was not tried yet, then again what showed no difference.
 
         Left out is what an earlier ladder has shown to gain too little, what can gain nothing on this machine, and what
         can save little while the target is far, unless everything is to be tried.
@@ -223,7 +223,7 @@ class Climb:
         return [*first, *sort_candidates(again, now, limited=limited)]
 
     def left_out(self) -> str:
-        """Return how many are left out, and why, in words that end a sentence; '' for none."""
+        """Return how many candidates are left out, and why, as the end of a sentence."""
         new = [] if self.aim.everything else self._applicable()[0]
         settled = [candidate for candidate in new if self._is_settled(candidate)]
         others = [(candidate, self._gains_nothing(candidate)) for candidate in new if candidate not in settled]
@@ -232,12 +232,12 @@ class Climb:
         useless = [f"{nothing.count(why)} {why}" for why in dict.fromkeys(nothing)]
         if little:
             most, missing = max(map(self._max_saving, little)), 1 - self.aim.target_ms / self.top.ms
-            most_saved = f"can save {100 * most:.0f} % of a chunk at most, where {100 * missing:.0f} % are missing"
+            most_saved = f"can save at most {100 * most:.0f} % of a chunk, and {100 * missing:.0f} % are missing"
             useless.append(f"{len(little)} that {most_saved}")
-        shown = "that an earlier ladder has shown to gain too little, or to break the guard"
-        reasons = [f"{len(settled)} {shown} (--fresh tries them again)"] if settled else []
-        reasons += [f"{', '.join(useless)} (--all tries them)"] if useless else []
-        return f"; left out: {', and '.join(reasons)}" if reasons else ""
+        shown = "rejected by an earlier search on this machine"
+        reasons = [f"{len(settled)} {shown} (--fresh tries again)"] if settled else []
+        reasons += [f"{', '.join(useless)} (--all tries all)"] if useless else []
+        return f"; skipped: {', and '.join(reasons)}" if reasons else ""
 
     def last_rungs(self) -> list[Candidate]:
         """Return the rungs of the last ladder that may be tried now: no more than the target takes by their gains.
@@ -297,7 +297,7 @@ class Climb:
     def _max_saving(self, candidate: Candidate) -> float:
         """Return the share of a chunk's time that ``candidate`` can save at most: that of the parts that it speeds up.
 
-        What an accepted engine computes is in none of them, since it takes the place of the modules. Where the
+        What an accepted engine computes is in none of them, because it takes the place of the modules. Where the
         treatments know that they save less, it is that.
         """
         now = self.part_measurement
@@ -327,9 +327,9 @@ class Climb:
         """Return whether an earlier ladder of the same policy has shown that ``candidate`` need not be tried."""
         return self._standing(candidate.text) == "left out"
 
-    def _gains_nothing(self, candidate: Candidate) -> str:
-        """Return in words why ``candidate`` can gain nothing here; '' if it may, and for the user's own."""
-        return "" if candidate.specs in self.aim.choice.own else self.bounds.rejection_reason(candidate)
+    def _gains_nothing(self, candidate: Candidate) -> str | None:
+        """Return why ``candidate`` can gain nothing here; None if it may, and for the user's own."""
+        return None if candidate.specs in self.aim.choice.own else self.bounds.rejection_reason(candidate)
 
     def _saves_little(self, candidate: Candidate) -> bool:
         """Return whether ``candidate`` can save little, while the target is far away."""
@@ -366,7 +366,7 @@ class Climb:
         """
         for candidate in candidates:
             if not self._candidate_tries(candidate):
-                build = f", and building it can take {candidate.build_s:.0f} s" if candidate.build_s else ""
+                build = f", and it can take {candidate.build_s:.0f} s to build" if candidate.build_s else ""
                 trial = self.plan(candidate)
                 trial.reject("not tried", f"{why}{build if with_build else ''}")
                 self.trials.append(trial)

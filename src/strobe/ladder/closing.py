@@ -38,7 +38,7 @@ from strobe.ladder.trial import describe_action_change, judge_try, run_rungs
 from strobe.lerobot.policies.policy_of import require_policy
 
 MORE_YARDSTICKS: tuple[YardstickName, ...] = ("another noise draw", "neighbouring frame", "another observation")
-NO_EPISODES = "no episodes show what it loses"
+NO_EPISODES = "no episodes show its success"
 
 
 def closing_run(climb: Climb, closed: Measured | None) -> Measured:
@@ -81,7 +81,7 @@ def drop_rungs(climb: Climb, measured: Measured) -> None:
                 verdict = judge_variants(measured, names[best], names[rung])
             tried.outcome, reason = judge_try(verdict)
             tried.reason, tried.verdict = f"{reason} in the closing run", verdict
-            climb.reporter.say(f"{names[rung]}: not accepted, {tried.reason}")
+            climb.reporter.say(f"{names[rung]}: rejected, {tried.reason}")
     for trial in climb.trials:
         if trial.step is not None and trial.step.name in names[best + 1 :]:
             trial.step = None
@@ -128,10 +128,10 @@ def confirm(choosing: Choosing, climb: Climb) -> None:
             if comparison.outcome == "held":
                 return
             choosing.refused[name] = comparison.broken or f"not judged: {comparison.unjudged}"
-            reporter.say(f"{name} is refused: {choosing.refused[name]}")
+            reporter.say(f"{name} is rejected: {choosing.refused[name]}")
     except KeyboardInterrupt:
         result.status = "interrupted"
-        result.notes.append("interrupted before the actions of the chosen rung were checked closely")
+        result.notes.append("interrupted before the actions of the last step were checked on more observations")
 
 
 def start_episodes(
@@ -167,7 +167,7 @@ def prove(
     """
     result, refused = choosing.result, choosing.refused
     if choosing.chosen_rung == BASELINE:
-        result.notes.append("no paired episodes: the ladder has no rung to play")
+        result.notes.append("no paired episodes: no treatment was accepted")
     while (name := choosing.chosen_rung) != BASELINE:
         rung = next(variant for variant in variants if variant.name == name)
         watching.stage(f"paired episodes in {episodes.environment}: {BASELINE}, {name}")
@@ -177,11 +177,11 @@ def prove(
             judged, interrupted = episodes.play_against_baseline(rung, watching)
         except CandidateError as error:
             refused[name] = str(error)
-            watching.say(f"{name} is refused: {error}")
+            watching.say(f"{name} is rejected: {error}")
         except UserError as error:  # the simulator's fault says nothing of any rung, and must not cost the ladder
             result.notes.append(f"no paired episodes: {error}")
         if judged is not None:
-            judged.broken = rejection_reason(guards, judged)
+            judged.broken = rejection_reason(guards, judged) or ""
             result.episodes.append(judged)
             refused |= {name: judged.broken} if judged.broken else {}
             watching.say(judged.sentence)
@@ -205,7 +205,7 @@ def refuse_unplayed(choosing: Choosing, variants: Sequence[Variant]) -> None:
 def time_alone(result: OptimizeResult, climb: Climb) -> None:
     """Time the chosen rung by itself, unless the closing run shows that its chunks are too late.
 
-    The answer rests on a run of its own, since the climb ended with a rung because its chunks looked in time. A long
+    The answer rests on a run of its own: the climb ended with a rung because its chunks looked in time. A long
     closing run, which `--iterations` requests, takes its place.
     """
     ladder = result.ladder
@@ -220,7 +220,7 @@ def time_alone(result: OptimizeResult, climb: Climb) -> None:
     try:
         judged = climb.runs.time_alone(chosen.variant, chosen.ms, climb.aim)
     except KeyboardInterrupt:
-        result.notes.append("interrupted before the chunks of the chosen rung were timed by themselves")
+        result.notes.append("interrupted before the chunks of the last step were timed alone")
         return
     if judged is not None:
         ladder.in_time, ladder.alone = judged

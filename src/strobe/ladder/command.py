@@ -1,66 +1,60 @@
-"""strobe optimize: a ladder to a target rate, and proof that the robot still acts the same.
+"""strobe optimize: which treatments make the policy fast enough, with the same actions?
 
-Climbs from the baseline. At each rung it measures where the time goes, and tries treatments for the part that
-costs most: exact ones before rounding ones, those that are quick to build before slow ones. It runs the current best
-and the current best plus the candidate in alternation, and judges the paired ratio. It accepts what is shown to be
-faster. All accepted treatments together must hold the guard against the baseline, on the same observations with
-the same noise. One interleaved run of all rungs gives the ladder's figures. The ladder ends with the best rung of that
-run, and recipe.yaml in the run's folder lists its treatments.
+Searches for treatments (ways to make a policy faster, such as bfloat16, fused kernels or an inference engine) until a
+chunk is ready in time for --target-hz. It applies one candidate at a time, runs it in alternation with the best so far,
+and accepts it if it is shown to be faster and the actions stay within the limits (--guard). Exact and rounding
+treatments are tried by default, lossy ones, such as fewer denoising steps, with --allow=lossy.
 
-The target is reached when enough chunks are shown to be in time, 95 % of them by default (--in-time). A robot waits for
-each late chunk, even if the median is short. The climb and its answer use the same rule. The answer rests on a run of
-only the last rung.
-
-It skips dtypes that are slower on this machine (bfloat16 on some CPUs) and treatments that save too little when the
-target is far. The report counts them. If the arithmetic alone takes longer than the target, the command says so at once
-and stops.
-
-The guard knows what a treatment may do. An exact treatment must agree with the baseline as well as that policy
-agrees with itself when its sums are taken in another order. The others may move each action dimension by at most 0.02
-of its spread (RMS) and 0.2 at any single action, and may flip no decision (a gripper's). --guard sets other limits.
-Strobe checks the last rung more closely: other prompts, missing cameras, earlier observations again, calls with
-Real-Time Chunking.
-
-A try ends as soon as it is clear which side is faster. First Strobe tries all treatments together that the last ladder
-of this machine and this kind of policy accepted, and judges them like any other. It does not try what earlier ladders
-of the same checkpoint, inputs and guard have shown to be slower, to save less than 3 %, or to break the guard. --fresh
-ignores earlier ladders.
-
-If chunks take too long for single tries (about 1 s on a CPU, unless you raise --time_limit), all exact treatments are
-one rung and all rounding ones the next, and the closing run judges them.
-
-Hz are chunks per second of inference, 1000 / ms. A target of 20 Hz means that a chunk is ready within 50 ms, one tick
-of a control loop of 20 Hz. A robot that executes several actions of each chunk, or runs asynchronously, needs less
-(`strobe budget`).
-
-With --pace=HZ Strobe times everything with gaps between the calls, as on a robot of that control rate. Gaps take time
-(a call every 333 ms leaves room for 240 calls in 80 s), so raise --time_limit.
-
-Rounding treatments are tried by default, and lossy ones (fewer denoising steps) only with --allow=lossy, always under
-the guard.
-
-With --eval.n_episodes Strobe also plays the resulting policy against the baseline in the simulator of --env.*:
-pairs of episodes from the same starts with the same noise. It judges after each pair, as `strobe evaluate` does. The
-episodes end as soon as they show that the policy does worse, better, or not worse by more than 10 points. Before it
-measures, the command prints what so many episodes can decide. If a rung does worse, the ladder ends below it. With
-success_drop<=0.1 in the guard the ladder ends below a rung if the episodes do not show that it loses less than that.
+The answer says whether the target is reached, what each accepted treatment gains, and what else could help. The run's
+folder gets a recipe.yaml with the accepted treatments, for --recipe and for the robot. Needs a policy; --dataset.* or
+--env.* give it real observations. Takes 80 s on a CPU and 300 s elsewhere, or longer if chunks are slow; --time_limit.
 
 Examples:
   strobe optimize --policy.path=FOLDER --dataset.root=DATASET --target-hz 20
-  strobe optimize --policy.type=pi05 --policy.device=cuda --target-hz 50 --guard "rms<=0.01, worst<=0.1"
-  strobe optimize --policy.type=diffusion --target-hz 10 --allow lossy
   strobe optimize --policy.path=FOLDER --env.type=pusht --eval.n_episodes=50 --guard "success_drop<=0.1" --allow lossy
+
+More:
+Hz are chunks per second of inference, 1000 / ms. At 20 Hz a chunk must be ready within 50 ms, one control tick at that
+rate. A robot that executes several actions of each chunk, or runs asynchronously, needs less (`strobe budget`). The
+target is reached if enough chunks are shown to be in time, 95 % by default (--in-time). A robot waits for each late
+chunk, even if the median is short. The verdict comes from a run of the last step alone.
+
+The search measures where the time goes, and tries candidates for the costliest part first: exact ones before rounding
+ones, quick builds before slow ones. It skips dtypes that are slower on this machine (bfloat16 on some CPUs), and
+candidates that save too little while the target is far. The report counts them, and --all tries them. If the arithmetic
+alone takes longer than the target, the command says so at once. One closing run of all steps in alternation gives the
+figures, and the recipe ends with the best step of that run.
+
+An exact treatment must agree with the baseline up to floating-point noise (sums in another order). The others may
+change each action dimension by at most 0.02 σ (RMS) and 0.2 σ in any single action, and may flip no decision (a
+gripper's). σ is the spread of that action dimension. --guard sets other limits. Strobe checks the last step on more
+observations: other prompts, missing cameras, earlier observations again, calls with Real-Time Chunking.
+
+A measurement ends once the faster side is clear. Strobe first tries everything together that the last
+search on this machine accepted for this kind of policy. It skips candidates that earlier searches with the same
+checkpoint, inputs and limits showed to be slower, to save less than 3 %, or to exceed the limits. --fresh ignores
+earlier searches. If chunks take too long for single candidates (about 1 s on a CPU), all exact treatments are one step
+and all rounding ones the next, and the closing run judges them.
+
+With --eval.n_episodes Strobe also plays the result against the baseline in the simulator of --env.*: pairs of episodes
+from the same start with the same noise, judged after each pair as `strobe evaluate` does. They end as soon as they show
+that the policy does worse, better, or not worse by more than 10 points. If a step does worse, the recipe ends below it.
+With success_drop<=0.1 in --guard, the episodes must show that the success rate falls by no more than 0.1.
+
+With --pace=HZ all calls have gaps, as on a robot of that control rate. Gaps take time: a call every 333 ms leaves room
+for 240 calls in 80 s, so raise --time_limit.
+
+  strobe optimize --policy.type=pi05 --policy.device=cuda --target-hz 50 --guard "rms<=0.01, worst<=0.1"
   strobe optimize --policy.type=smolvla --candidate policy.num_steps=5 --start 'precision=bf16' --all
-  strobe optimize --policy.type=pi05 --rtc.execution_horizon=20     with Real-Time Chunking on, its guidance included
-  strobe optimize --policy.type=act --only precision,channels_last --time_limit 60
+  strobe optimize --policy.type=pi05 --rtc.execution_horizon=20     with Real-Time Chunking, its guidance included
   strobe optimize --policy.type=act --policy.n_action_steps=10 --pace 30 --time_limit 300
-  strobe optimize --model.type=vjepa2 --target-hz 5                  a backbone: its features are guarded
-  strobe optimize --policy.factory=FILE.py:make --target-hz 20       a policy of another project
+  strobe optimize --model.type=vjepa2 --target-hz 5                 a backbone: the limits hold for its features
+  strobe optimize --policy.factory=FILE.py:make --target-hz 20      a policy of another project
 
 With --policy.factory the limits are on the policy's outputs: 0.02 σ RMS and 0.2 σ at any single number. σ is the spread
 of each column of an output, over its rows and all calls. It takes 8 different rows. With fewer, give more observations,
-or limits in the output's own units: --guard "largest_error<=0.001". strobe.put_on puts the recipe on the policy in your
-program.
+or limits in the output's own units: --guard "largest_error<=0.001". `strobe.apply_recipe` applies the recipe in
+your program.
 """
 
 from __future__ import annotations
@@ -92,11 +86,11 @@ if TYPE_CHECKING:
 
 
 REFUSED = {
-    f"--{name}": f"--{name} is for a single measurement: give it to `strobe breakdown`"
+    f"--{name}": f"--{name} needs a single measurement: use `strobe breakdown`"
     for name in run_flags.ProfilerFlags.__dataclass_fields__
 } | {
-    "--recipe": "strobe optimize writes a recipe and reads none: give the first treatments with "
-    "--start='precision=bf16, …'"
+    "--recipe": "strobe optimize writes a recipe and reads none: use --start='precision=bf16, …' for the first "
+    "treatments"
 }
 
 
@@ -104,7 +98,7 @@ REFUSED = {
 class EpisodeFlags:
     """Episodes that confirm a ladder."""
 
-    # The most paired episodes per task in the simulator of --env.*, one at a time, starting with --seed; 0 for none.
+    # Maximum of paired episodes per task in the simulator of --env.*, one at a time, from --seed on; 0 for none.
     n_episodes: int = field(default=0, metadata=minimum_bound(0))
 
 
@@ -116,43 +110,39 @@ class OptimizeConfig(OutputFlags, SamplingFlags, GuidanceFlags, InputFlags):
     target_hz: float = field(default=20.0, metadata=exclusive_minimum_bound(0, finite=True))
     # Share of chunks that must be ready within that time to reach the target: 0.95 is 95 %.
     in_time: float = field(default=0.95, metadata=open_interval_bound(0, 1))
-    # Limits on the distance of the actions to the baseline's, e.g. rms<=0.02, worst<=0.2, flips<=0 (in σ, the
-    # spread of each action dimension, and the share of flipped decisions); also p99 in σ, cosine>=0.999,
-    # largest_error<=0.01, mean_error<=0.005 (errors in the action's own units). Separate them by commas; all must hold.
-    # By default exact treatments must agree as well as reordered sums do, and the others hold the first three. With
-    # paired episodes also success_drop<=0.1: the episodes must show that the success rate falls by no more than 0.1.
+    # Limits on action drift from the baseline, separated by commas: rms<=0.02, worst<=0.2, p99<=0.1 (in σ, the spread
+    # of each action dimension), flips<=0 (share of flipped decisions), cosine>=0.999, largest_error<=0.01,
+    # mean_error<=0.005 (in the action's units), and with paired episodes success_drop<=0.1. Default:
+    # floating-point noise for exact treatments, rms<=0.02, worst<=0.2, flips<=0 for others.
     guard: str = ""
-    # Paired episodes, as in lerobot-eval: --eval.n_episodes=50. If you also give --dataset.*, the observations of the
-    # climb come from there. The episodes take their time after --time_limit.
+    # Paired episodes, as in lerobot-eval: --eval.n_episodes=50. They come after --time_limit. With --dataset.* too, the
+    # search takes its observations from the dataset.
     eval: EpisodeFlags = field(default_factory=EpisodeFlags)
-    # Try all candidates, also after the target is reached, and also those that can save little, or nothing by the
-    # measured speeds of this machine.
+    # Try all candidates, also after the target is reached, and also those that can save little on this machine.
     all: bool = False
-    # Seconds for the climb and the closing run together; by default 80 on a CPU and 300 elsewhere, or the time of 45
-    # chunks if that is more. If three tries of 25 chunks do not fit, treatments of one effect are tried together. The
-    # closing run always takes its rounds.
+    # Seconds for the search and the closing run; default: 80 on a CPU, 300 elsewhere, or 45 chunks if that is longer.
+    # If three tries of 25 chunks do not fit, all treatments of one effect are tried together.
     time_limit: float | None = field(default=None, metadata=exclusive_minimum_bound(0, finite=True))
-    # Also try these effects: lossy.
+    # More effects to try: lossy.
     allow: str = ""
-    # Which effects to try: exact,rounding,lossy (default: exact,rounding).
+    # Effects to try: exact,rounding,lossy; default: exact,rounding.
     effects: str = ""
-    # Only these treatments: their keys, separated by commas.
+    # The only treatments to try: their keys, separated by commas.
     only: str = ""
-    # Not these treatments: their keys, separated by commas.
+    # Treatments not to try: their keys, separated by commas.
     skip: str = ""
-    # Treatments of your own to try, as in --variant: 'policy.num_inference_steps=5'; may be repeated. --effects does
-    # not exclude them.
+    # A candidate of your own, as in --variant: 'policy.num_inference_steps=5'; may be repeated. --effects does not
+    # exclude it.
     candidate: list[str] = field(default_factory=list)
-    # Treatments that every rung has, also the first, as in --variant: 'precision=bf16, channels_last=true'.
+    # Treatments in every step, also the first, as in --variant: 'precision=bf16, channels_last=true'.
     start: str = ""
-    # Ignore earlier ladders of this machine and this kind of policy. Without this flag Strobe first tries, in one try,
-    # what the last ladder accepted. It does not try what a ladder of the same checkpoint, inputs and guard has shown to
-    # gain too little (with --all: it tries that last).
+    # Ignore earlier searches on this machine for this kind of policy. Without this flag Strobe first tries everything
+    # that the last one accepted, and skips candidates that it rejected (same checkpoint, inputs and limits).
     fresh: bool = False
-    # How narrow the closing run's intervals must be: this fraction to either side of each rung's ratio to the untouched
-    # policy, or half of the smallest gain of a rung, if that is less.
+    # Half-width of the closing run's intervals, as a fraction of each ratio to the baseline; less if a step gains less
+    # than twice that.
     interval: float = field(default=0.1, metadata=exclusive_minimum_bound(0))
-    # Also write the recipe there.
+    # File for another copy of the recipe.
     recipe_out: Path | None = None
 
     @property
@@ -216,13 +206,13 @@ def _check_episodes(flags: SubjectFlags, config: OptimizeConfig) -> None:
             raise UserError(f"--guard={config.guard}: success_drop needs episodes: add --eval.n_episodes=50")
         return
     if isinstance(flags, FactoryOptions):
-        raise UserError("--eval.n_episodes needs a policy of LeRobot: leave it out with --policy.factory")
+        raise UserError("--eval.n_episodes needs a policy of LeRobot: remove it, or use --policy.path")
     if isinstance(flags, ModelFlags):
-        raise UserError("--eval.n_episodes is for policies: a model has no actions")
+        raise UserError("--eval.n_episodes needs a policy: a model has no actions")
     if config.env is None:
         raise UserError("--eval.n_episodes needs a simulator: --env.type=pusht, metaworld, libero …")
     if config.rtc is not None:
-        raise UserError("--eval.n_episodes plays chunk after chunk, as lerobot-eval does: leave out --rtc.*")
+        raise UserError("--eval.n_episodes plays chunk after chunk, as lerobot-eval does: remove --rtc.*")
 
 
 def study(flags: SubjectFlags, config: OptimizeConfig, live: Live) -> Studied:
@@ -253,7 +243,7 @@ def parse_aim(config: OptimizeConfig) -> Aim:
     for text in config.candidate:
         own.append(tuple(_treatments("candidate", text)))
         if not own[-1]:
-            raise UserError(f"--candidate '{text}': write KEY=VALUE, such as policy.num_inference_steps=5")
+            raise UserError(f"--candidate '{text}': use KEY=VALUE, such as policy.num_inference_steps=5")
     keys = [entry.key for entry in catalogue.entries()]
     return Aim(
         target_hz=config.target_hz,
@@ -274,10 +264,10 @@ def parse_aim(config: OptimizeConfig) -> Aim:
 
 
 def recipe_files(result: OptimizeResult, copy: Path | None) -> dict[str, bytes]:
-    """Return the recipe that a finished ladder ends in, for the run's folder; nothing where nothing was accepted.
+    """Return the recipe of a finished ladder, for the run's folder; nothing if nothing was accepted.
 
     Args:
-        copy: where the recipe is written as well. What goes wrong there is a note: the run must not be lost for it.
+        copy: file for another copy. An error there is a note, so that the run is not lost.
     """
     from strobe.core.runs import recipe_file
     from strobe.ladder.answer import build_recipe
@@ -285,7 +275,7 @@ def recipe_files(result: OptimizeResult, copy: Path | None) -> dict[str, bytes]:
     made = build_recipe(result)
     if made is None:
         if copy is not None:
-            result.notes.append(f"no recipe was written to {copy}: nothing made the policy faster")
+            result.notes.append(f"no recipe was written to {copy}: no treatment made the policy faster")
         return {}
     if copy is not None:
         try:
@@ -339,4 +329,10 @@ run = Command(
     subject="policy or model",
     treatments=True,
     heavy="timed",
+    common={
+        "Policy and data": ("policy.path", "policy.type", "policy.size", "dataset", "env", "device"),
+        "Target and limits": ("target_hz", "in_time", "guard", "eval"),
+        "Search": ("time_limit", "allow", "only", "skip", "candidate", "start", "all", "fresh"),
+        "Output": ("recipe_out", "output_dir"),
+    },
 )

@@ -123,8 +123,8 @@ class Earlier:
         many = f"{len(self.ladders)} earlier ladder{'s' * several} of {self._kind} on this machine"
         others = [ladder for ladder in self.ladders if not self._same_circumstances(ladder)]
         differ = dict.fromkeys(name for ladder in others for name in self._different(ladder))
-        leave = f", {len(others)} of them with another {' or '.join(differ)}: these leave nothing out" if others else ""
-        return f"ordered by {many}{leave}; --fresh ignores {'them' if several else 'it'}"
+        leave = f"; {len(others)} with another {' or '.join(differ)} exclude no candidate" if others else ""
+        return f"candidates in the order of {many}{leave}; --fresh ignores {'them' if several else 'it'}"
 
     @property
     def rungs(self) -> list[EarlierRung]:
@@ -150,11 +150,11 @@ class Earlier:
             standing = "undecided"
         return standing
 
-    def save(self, result: OptimizeResult) -> str:
-        """Add the ladder of ``result`` where it ran to its end. Return in words why that failed; '' otherwise."""
+    def save(self, result: OptimizeResult) -> str | None:
+        """Add the ladder of ``result`` if it ran to its end. Return why that failed; None otherwise."""
         ladder = _reusable_ladder(result, self._under)
         if ladder is None or self._use == "none":
-            return ""
+            return None
         document = _Document(of=self._of, ladders=[*self._read(), ladder][-MOST_LADDERS:])
         try:
             self._folder.mkdir(parents=True, exist_ok=True)
@@ -164,7 +164,7 @@ class Earlier:
                 file.unlink(missing_ok=True)
         except OSError as error:
             return f"the next run cannot use this ladder: {self._folder}: {os_error_reason(error)}"
-        return ""
+        return None
 
     def _same_circumstances(self, ladder: EarlierLadder) -> bool:
         return ladder.under == self._under

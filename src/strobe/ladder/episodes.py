@@ -140,9 +140,7 @@ class Episodes:
                 words if isinstance(error, UserError) else f"{type(error).__name__}: {words}"
             ) from error
         if before.start != after.start:
-            raise UserError(
-                f"{self.environment}: the same seed ({seed}) gives different starts, so episodes cannot be paired"
-            )
+            raise UserError(f"{self.environment}: seed {seed} gives different starts, so episodes cannot be paired")
         return EpisodePair(
             task=task,
             seed=seed,
@@ -166,21 +164,23 @@ def _describe_pair(pair: EpisodePair) -> str:
         f"{'success' if side.success else 'failure'}, reward {significant(side.reward, 4)}"
         for side in (pair.baseline, pair.candidate)
     ]
-    same = "every action the same" if pair.same else f"actions up to {significant(pair.largest_error)} apart"
+    same = "all actions equal" if pair.same else f"actions up to {significant(pair.largest_error)} apart"
     return f"{pair.task}, seed {pair.seed}: {sides[0]} → {sides[1]}; {same}"
 
 
-def rejection_reason(guards: Guards, episodes: PairedEpisodes) -> str:
-    """Return why paired episodes refuse the candidate, in words; '' where they do not.
+def rejection_reason(guards: Guards, episodes: PairedEpisodes) -> str | None:
+    """Return why paired episodes reject the candidate; None if they do not.
 
-    They do where they show that it does worse; and with a limit on ``success_drop``, where they do not exclude a
-    larger loss, that is where the far end of the interval is beyond the limit.
+    They do if they show that it does worse; and with a limit on ``success_drop``, if they do not exclude a larger
+    loss: if the far end of the interval is beyond the limit.
     """
     if episodes.kind == "worse":
         return f"it does worse in {episodes.environment}"
     limit, drop = guards.success_drop, episodes.possible_drop
     if limit is None or drop <= limit:
-        return ""
-    shown = f"success drop {format_distinct(drop, limit)} > {limit:g} is not excluded by {len(episodes.pairs)} pairs"
+        return None
+    shown = (
+        f"{len(episodes.pairs)} pairs do not exclude a success drop of {format_distinct(drop, limit)}, limit {limit:g}"
+    )
     enough = fewest_pairs(limit, episodes.success_interval.level)
-    return shown if len(episodes.pairs) >= enough else f"{shown}, which takes {enough} or more"
+    return shown if len(episodes.pairs) >= enough else f"{shown}; that takes {enough} pairs or more"

@@ -3,17 +3,28 @@
 from __future__ import annotations
 
 import math
+import shlex
 from collections.abc import Iterator
 
 from strobe.core.findings.texts import Found, finding
 from strobe.core.findings.thresholds import Thresholds
 from strobe.core.findings.view import ms, number_in_words, sigma, whole_ms
 from strobe.core.results.agreement import Agreement
+from strobe.core.results.data import Interval
 from strobe.core.results.finding import Finding
 from strobe.core.results.in_time import InTime
 from strobe.core.results.measurement import Measurement
-from strobe.ladder.results import Ladder, OptimizeResult, Try
+from strobe.ladder.results import Ladder, OptimizeResult, Try, TryOutcome
 
+LATE = (
+    "look for what slows some chunks, such as other programs or falling clocks; the notes on the samples show groups, "
+    "drift and spikes. memory=kept (freed memory stays with the process) and fewer threads can help."
+)
+UNJUDGED: tuple[TryOutcome, ...] = ("too noisy", "not judged", "not tried")
+# Shares that ways to the target may save, to order them: of the part of a candidate that was not judged, and of the
+# time above the bound of a narrower dtype.
+UNTRIED_SAVES, NARROW_SAVES = 0.25, 0.5
+MOST_HEADROOM = 20.0  # times the roofline's least time: what takes longer is not limited by arithmetic or memory
 NEAR_LIMIT = 0.8  # the roofline's least time over the time taken: no way to compute the same buys much
 FAR_FROM_LIMIT = (
     0.3  # least time over the time taken: most of the time goes to something else than arithmetic and memory
@@ -43,46 +54,48 @@ def find_missed_target(result: OptimizeResult, _: Thresholds) -> Iterator[Findin
 
 @finding("target-missed", "warning")
 def _missed_target(ladder: Ladder, last: Measurement, result: OptimizeResult) -> Found:
-    """{missing_ms:ms} are missing to {ladder.target_hz:g} Hz ({gain_share:percent} of a chunk).
+    """A chunk of {result.subject.name} takes {took:ms}; {ladder.target_hz:g} Hz allows {ladder.target_ms:ms}.
 
-    Seen: {took:ms} {at}, {ladder.target_ms:ms} are allowed.{part}
-    Why: A robot that needs one chunk per tick waits for it. A robot that executes several actions of a chunk, or runs
-        asynchronously, may have the time: `strobe budget` on this run says how many actions that takes.
+    Seen: {took:ms} per chunk, {at}{ci}.{part}
+    Why: A robot that needs one chunk per control tick waits for it. A robot that executes several actions of a chunk,
+        or runs asynchronously, may have the time: `strobe budget` on this run says how many actions that takes.
     Do: {do}
     """
-    took, do = whole_ms(last), " ".join(_ways(ladder, result))
+    took, interval = whole_ms(last), last.samples.summary.interval
+    do = next((f"{line[:1].upper()}{line[1:]}" for line in ways(result)), "")
     largest = max(ladder.needs, key=lambda need: need.ms, default=None)
-    at, part = "baseline" if ladder.chosen == ladder.rungs[0].name else f"with {ladder.chosen}", ""
+    at = "the baseline" if ladder.chosen == ladder.rungs[0].name else f"with {ladder.chosen}"
+    part, ci = "", ""
+    if interval is not None and straddles(interval, ladder.target_ms):
+        ci = f"; inconclusive: {100 * interval.level:.3g} % CI {ms(interval.low)} to {ms(interval.high)}"
     if largest is not None and largest.needed_ms:
         part = f" {largest.part} alone would have to fall from {ms(largest.ms)} to {ms(largest.needed_ms)}."
     elif largest is not None:
-        part = f" {largest.part}, the largest part with {ms(largest.ms)}, could not make up for it by itself."
+        part = f" {largest.part}, the largest part with {ms(largest.ms)}, is not enough alone."
     missing = took - ladder.target_ms
     yield {"missing_ms": missing, "gain_share": missing / took}, locals()
 
 
 @finding("target-not-judged", "info")
 def _unjudged_target(ladder: Ladder, judged: InTime) -> Found:
-    """Too few chunks to say whether {ladder.target_hz:g} Hz are reached.
+    """{judged.chunks} chunks do not prove {ladder.target_hz:g} Hz.
 
     Seen: {judged.on_time} of {judged.chunks} chunks took {ladder.target_ms:ms} or less.
     Why: A robot waits for each late chunk. A few chunks in time do not show that most chunks are in time.
-    Do: Measure more chunks, on a quiet machine{needed}.
+    Do: Measure more chunks on a quiet machine{needed}.
     """
-    needed = f": --iterations={judged.needed} if as many of them are in time" if judged.needed else ""
+    needed = f": --iterations={judged.needed}" if judged.needed else ""
     yield {"chunks": float(judged.chunks)}, {"needed": needed}
 
 
 @finding("chunks-late", "warning")
 def _late(ladder: Ladder, last: Measurement, judged: InTime, values: list[float]) -> Found:
-    """{late_share:percent} of chunks come too late for {ladder.target_hz:g} Hz.
+    """{late_share:percent} of chunks are too late for {ladder.target_hz:g} Hz.
 
-    Seen: The median takes {median:ms}, and {ladder.target_ms:ms} are allowed; {judged.asked:percent} of chunks take up
-        to {slowest_ms:ms}.
+    Seen: The median is {median:ms}, of {ladder.target_ms:ms}; {judged.asked:percent} of chunks take up to
+        {slowest_ms:ms}.
     Why: A robot waits for each late chunk, even if the median is short.
-    Do: Look for what makes some chunks slow. The notes on the samples say whether they fall into groups, drift or have
-        spikes. Other programs and falling clocks cause that. memory=kept and fewer threads can help. Or demand a
-        smaller share of chunks in time: --in-time.
+    Do: {LATE:capital}
     """
     slowest = sorted(values)[min(math.ceil(judged.asked * len(values)), len(values)) - 1]
     yield {"late_share": 1 - judged.share, "slowest_ms": slowest}, {"median": whole_ms(last)}
@@ -90,15 +103,15 @@ def _late(ladder: Ladder, last: Measurement, judged: InTime, values: list[float]
 
 @finding("guard-refused", "info")
 def find_guard_refusals(result: OptimizeResult, _: Thresholds) -> Found:
-    """The guard refused {count}.
+    """{count:capital} changed the actions beyond the limits.
 
-    Seen: {tries}{more}; allowed is {ladder.guard}.
-    Why: The guard judges this policy on these observations. With random weights, or on inputs that the policy was not
-        trained for, its actions say little about what a treatment does to the robot.
-    Do: If these errors, in {units}, do not matter to the robot, loosen --guard. Otherwise keep it.
+    Seen: {tries}{more}; limits: {ladder.guard}.
+    Why: The limits hold for this policy on these observations. With random weights, or on inputs that the policy was
+        not trained for, its actions say little about what a treatment does to the robot.
+    Do: If these errors, in {units}, do not matter to the robot, set wider limits with --guard. Otherwise keep them.
     """
     ladder = result.ladder
-    refused = [attempt for attempt in _last(ladder) if attempt.outcome == "guard"]
+    refused = [attempt for attempt in last_tries(ladder) if attempt.outcome == "guard"]
     if refused:
         count, units, tries = (
             _pluralize_count(len(refused)),
@@ -130,12 +143,12 @@ def _units(refused: list[Try]) -> str:
 
 @finding("rung-without-effect", "info")
 def flat(result: OptimizeResult, _: Thresholds) -> Found:
-    """No gain in the closing run: {names:list}.
+    """The closing run shows no gain of {names:list}.
 
     Seen: {lines}.
-    Why: The gain in the try was small, or the machine has changed its pace since. If several treatments were applied
-        together, one may lose what another gains.
-    Do: Take it out of the recipe if it rounds, or run the command again on a quieter machine.
+    Why: The gain in the first measurement was small, or the machine's speed has changed since. If several treatments
+        were applied together, one may lose what another gains.
+    Do: Take it out of the recipe if it is not exact, or run the command again on a quieter machine.
     """
     ladder = result.ladder
     if ladder is None or not ladder.interleaved:
@@ -148,41 +161,70 @@ def flat(result: OptimizeResult, _: Thresholds) -> Found:
         if (verdict := verdicts.get((before.name, after.name))) is not None and verdict.kind != "faster"
     ]
     if doubtful:
-        lines = "; ".join(f"{rung.name}, {rung.treatment}: {verdict.kind}" for rung, verdict in doubtful)
+        lines = "; ".join(f"{rung.name}, {rung.treatment}: {verdict.sentence}" for rung, verdict in doubtful)
         yield {"rungs": float(len(doubtful))}, {"names": [rung.name for rung, _ in doubtful], "lines": lines}
 
 
-def _ways(ladder: Ladder, result: OptimizeResult) -> Iterator[str]:
-    """The ways that are left, the surest first."""
-    last = _last(ladder)
-    untried = [attempt for attempt in last if attempt.outcome == "not tried"]
-    noisy = [attempt for attempt in last if attempt.outcome == "too noisy"]
-    if untried:
-        names = "; ".join(attempt.treatment for attempt in untried[:_SHOWN])
+def ways(result: OptimizeResult) -> list[str]:
+    """Return what is left to do for the target, one line each with its command, what may save most first."""
+    ladder, last = result.ladder, _best(result)
+    if ladder is None or last is None:
+        return []
+    took, judged = whole_ms(last), ladder.in_time
+    if took <= ladder.target_ms:
+        needed = judged.needed if judged is not None and judged.outcome == "not judged" else None
+        return [f"measure more chunks: {repeat(result, f'--iterations={needed}')}" if needed else LATE]
+    found: list[tuple[float, str]] = []
+    undecided = [attempt for attempt in last_tries(ladder) if attempt.outcome in UNJUDGED]
+    if undecided:
         given = result.config.get("time_limit")
-        chunk_s = result.measurement(ladder.rungs[0].name).samples.summary.median / 1e3
-        longer = 3 * given if isinstance(given, int | float) else ENOUGH_CHUNKS * chunk_s
-        more = max(ENOUGH_S, longer)
-        yield f"Give the command more time for the treatments that it did not try ({names}): --time_limit={more:.0f}."
-    if noisy:
-        yield f"Run the command again on a quieter machine: {_pluralize_count(len(noisy))} could not be judged."
-    steps = [m.traits.denoising_steps or 0 for m in result.measurements[:1]]
-    lossy = "lossy" in f"{result.config.get('allow')} {result.config.get('effects')}"
-    if not lossy and any(count > 1 for count in steps):
-        yield "Fewer denoising steps are lossy. --allow=lossy tries them, under the guard."
-    best = _best(result)
-    lower = best.limit.lower if best is not None and best.limit is not None else []
+        chunk_s = whole_ms(result.measurement(ladder.rungs[0].name)) / 1e3
+        more_s = max(ENOUGH_S, 3 * given if isinstance(given, int | float) else ENOUGH_CHUNKS * chunk_s)
+        again = repeat(result, f"--time_limit={more_s:.0f}")
+        saved = UNTRIED_SAVES * max(attempt.part_share for attempt in undecided)
+        many = _pluralize_count(len(undecided), "untried or inconclusive candidate")
+        found.append((saved, f"judge {many} with more time, on a quiet machine: {again}"))
+    if "lossy" not in f"{result.config.get('allow')} {result.config.get('effects')}":
+        found += _lossy(result, last, took)
+    ordered = [line for _, line in sorted(found, key=lambda each: -each[0])]
+    return [*ordered, "use fewer cameras, smaller images or a smaller model: that is another policy to train."]
+
+
+def _lossy(result: OptimizeResult, last: Measurement, took: float) -> Iterator[tuple[float, str]]:
+    """Yield the share that lossy treatments may save, with what they are and the command that allows them."""
+    kinds, saved = [], 0.0
+    steps = last.traits.denoising_steps or 0
+    if steps > 1:
+        kinds.append("fewer denoising steps")
+        needs = result.ladder.needs if result.ladder is not None else []
+        saved = sum(need.share for need in needs if "denois" in need.part) * (1 - 1 / steps)
+    lower = last.limit.lower if last.limit is not None else []
     integers = next((narrower for narrower in lower if narrower.dtype == "int8"), None)
-    if not lossy and integers is not None:
-        yield (
-            f"With products of 8-bit integers a chunk would take at least {ms(integers.least_ms)}. They are lossy: "
-            "--allow=lossy tries them, under the guard."
-        )
-    yield "With fewer cameras, smaller images or a smaller model it is another policy, and you must train it."
+    if integers is not None:
+        kinds.append(f"8-bit integers, at least {ms(integers.least_ms)} per chunk")
+        saved = max(saved, NARROW_SAVES * (1 - integers.least_ms / took))
+    if kinds:
+        yield saved, f"allow lossy treatments ({'; '.join(kinds)}): {repeat(result, '--allow=lossy')}"
 
 
-def _last(ladder: Ladder | None) -> list[Try]:
-    """The last try of each treatment."""
+def repeat(result: OptimizeResult, flag: str | None = None) -> str:
+    """Return the command that made ``result``, with ``flag`` added or in the place of its former value."""
+    command, name, skip = [], (flag or "").partition("=")[0].replace("-", "_"), False
+    for token in result.command:
+        named = token.partition("=")[0].replace("-", "_") == name
+        if not named and not (skip and not token.startswith("--")):
+            command.append(token)
+        skip = named and "=" not in token
+    return " ".join([shlex.join(command), *([flag] if flag else [])]).strip()
+
+
+def straddles(interval: Interval | None, target_ms: float) -> bool:
+    """Return whether a median's interval leaves open on which side of ``target_ms`` it is."""
+    return interval is not None and interval.low <= target_ms < interval.high
+
+
+def last_tries(ladder: Ladder | None) -> list[Try]:
+    """Return the last try of each treatment."""
     return list({attempt.treatment: attempt for attempt in ladder.tries}.values()) if ladder is not None else []
 
 
@@ -192,12 +234,12 @@ def _pluralize_count(count: int, noun: str = "treatment") -> str:
 
 @finding("at-the-limit", "good")
 def find_machine_limit(result: OptimizeResult, _: Thresholds) -> Found:
-    """'{last.name}' is at {share:percent} of what this machine can give.
+    """'{last.name}' is at {share:percent} of this machine's peak.
 
-    Seen: It takes {took:ms}. Arithmetic and memory need at least {least_ms:ms} of that at the measured ceilings, mostly
-        in {limit.dtype}.
+    Seen: It takes {took:ms}. Arithmetic and memory traffic need at least {least_ms:ms} of that at the machine's
+        measured peak, mostly in {limit.dtype}.
     Why: No other way to compute the same actions can save more than the rest of the time.
-    Do: Only fewer FLOP can help now: {narrower}; fewer denoising steps, cameras or pixels, or a smaller model.
+    Do: Compute less: fewer denoising steps, cameras or pixels, or a smaller model. In a narrower dtype: {narrower}.
     """
     last = _best(result)
     if last is not None and last.limit is not None and last.limit.least_ms >= NEAR_LIMIT * whole_ms(last):
@@ -209,20 +251,20 @@ def find_machine_limit(result: OptimizeResult, _: Thresholds) -> Found:
 
 @finding("far-from-the-limit", "info")
 def far_from_the_limit(result: OptimizeResult, _: Thresholds) -> Found:
-    """'{last.name}' reaches {share:percent} of what this machine can give; most is lost in {part.part}.
+    """'{last.name}' is at {share:percent} of this machine's peak; most time is lost in {part.part}.
 
     Seen: It takes {took:ms}. Arithmetic and memory need {least_ms:ms} of that. {part.part} takes {part.ms:ms} and needs
         {part.least_ms:ms}{bound}.
     Why: The time above the bound goes to elementwise work, small shapes, copies, launches and the framework.
-    Do: `strobe breakdown --operators` shows which of them. Compilation, an engine for the part, and memory=kept each
-        remove one of them.
-    Gain: at most: at its bound the chunk would go from {took:ms} to {left:ms} (computed)
+    Do: `strobe breakdown --operators` shows these operators. compile=default, engine=… for the part, and memory=kept
+        (freed memory stays with the process) remove most of them.
+    Gain: at most {took:ms} → {left:ms} per chunk, at the roofline of {part.part} (computed)
     """
     last = _best(result)
     if last is None or last.limit is None or not last.limit.parts:
         return
     limit, took = last.limit, whole_ms(last)
-    if 0 < limit.least_ms < FAR_FROM_LIMIT * took:
+    if took / MOST_HEADROOM <= limit.least_ms < FAR_FROM_LIMIT * took:
         part = max(limit.parts, key=lambda candidate: candidate.ms - candidate.least_ms)
         above, bound = part.ms - part.least_ms, f" (bound by {part.bound})" if part.bound else ""
         left = took - above

@@ -15,9 +15,9 @@ def worse(result: OptimizeResult, _: Thresholds) -> Found:
     """{paired.candidate} is faster but succeeds less often in {paired.environment}.
 
     Seen: {paired.sentence}.
-    Why: Its chunks are close to those of the baseline, and its episodes are not. The errors of many chunks add
-        up, and the robot reaches states that the policy was not trained for.
-    Do: The recipe does not contain it. A tighter --guard refuses such a treatment before any episode is played.
+    Why: Its chunks are close to those of the baseline, but its episodes are not. The errors of many chunks add up, and
+        the robot reaches states that the policy was not trained for.
+    Do: Use the recipe, which does not contain it. A tighter --guard rejects such a treatment before any episode.
     """
     for paired in result.episodes:
         if paired.kind == "worse":
@@ -26,12 +26,11 @@ def worse(result: OptimizeResult, _: Thresholds) -> Found:
 
 @finding("episodes-say-little", "info")
 def find_scarce_episodes(result: OptimizeResult, _: Thresholds) -> Found:
-    """Too few episodes: after {pairs:.0f} pairs success may still be {points:.0f} points lower.
+    """After {pairs:.0f} paired episodes success may still be {points:.0f} points lower.
 
     Seen: {paired.sentence}.
     Why: An episode succeeds or fails, so a few episodes show only large differences.
-    Do: Play more episodes, such as --eval.n_episodes=50, and give the loss that they must exclude: --guard
-        "success_drop<=0.1".
+    Do: Play more episodes and name the loss that they must exclude: --eval.n_episodes=50 --guard "success_drop<=0.1".
     """
     for paired in result.episodes:
         open_question = paired.kind in ("no difference shown", "too few") and paired.by == "success"
@@ -46,8 +45,8 @@ def never_succeeds(result: OptimizeResult, _: Thresholds) -> Found:
 
     Seen: 0 of {pairs:.0f} episodes succeed on either side. The verdict is on the reward.
     Why: If nothing succeeds, no success can be lost. These episodes do not show that the robot acts the same.
-    Do: Play a checkpoint that was trained for this simulator (--policy.path), and map its names to the simulator's
-        (--rename_map). Or give the episodes more time, if the simulator's config allows it.
+    Do: Use a checkpoint that was trained for this simulator (--policy.path), and map its names to the simulator's
+        (--rename_map).
     """
     for paired in result.episodes:
         if paired.by != "success" and paired.pairs:

@@ -42,7 +42,7 @@ def render(answer: Answer, card: str = "") -> str:
     """Return the card of ``answer``, as Markdown with front matter.
 
     Args:
-        card: the card that is there already; '' for none.
+        card: the existing card; empty without one.
 
     Raises:
         UserError: the answer has neither the latency of a policy's chunks nor its episodes; the card cannot be read.
@@ -112,7 +112,7 @@ def _results(result: Result, row: _Row) -> Iterator[EvalResult]:
 def _section(result: Result, rows: list[_Row]) -> str:
     blocks = ["## Speed and success, measured with Strobe"]
     if "random" in result.subject.source:
-        blocks += ["> **The weights were random: the times are those of trained weights, the actions are not.**"]
+        blocks += ["> **Random weights: the times are those of trained weights, the actions are not.**"]
     blocks += [_table(rows)]
     blocks += [f"On {escape(frame.machine(result.machine))}; {escape(_versions(result))}. At batch size 1, inputs: "
                f"{escape(result.subject.inputs)}."]  # fmt: skip
@@ -144,12 +144,12 @@ def _versions(result: Result) -> str:
 
 
 def _describe_comparisons(result: Result) -> Iterator[str]:
-    """Return how much faster, and how far the actions move, of what was judged against the baseline."""
+    """Return how much faster, and how far the actions change, compared with the baseline."""
     shown = result.ladder.chosen if isinstance(result, OptimizeResult) and result.ladder is not None else None
     first = result.measurements[0].name if result.measurements else ""
     for pair in result.judged_comparisons():
         if pair.baseline != first or (shown is not None and pair.candidate != shown):
             continue
         moved = f" {sameness.describe_agreement(pair.agreement)}" if pair.agreement is not None else ""
-        guard = f" Its guard ({escape(pair.guard)}) held." if pair.guard and pair.outcome == "held" else ""
+        guard = f" Within the limits ({escape(pair.guard)})." if pair.guard and pair.outcome == "held" else ""
         yield f"{escape(pair.verdict.in_words)}{moved}{guard}"

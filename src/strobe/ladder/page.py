@@ -1,11 +1,13 @@
-"""Ladder → document: how far it got, what each rung bought and costs, and what was not kept."""
+"""Ladder → document: the decision, what each step gains and costs, and what was rejected."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+import shlex
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
+from strobe.core.errors import UserError
 from strobe.core.report import charts, compare, limits, measured, memory, pace, sameness, sameness_plots
 from strobe.core.report import in_time as in_words
 from strobe.core.report.charts import OTHER, Plot
@@ -26,27 +28,33 @@ from strobe.core.report.frame import Plots
 from strobe.core.results import units
 from strobe.core.results.agreement import Agreement
 from strobe.core.results.comparison import Comparison
-from strobe.core.results.data import Interval
+from strobe.core.results.data import Interval, Summary
+from strobe.core.results.device_waits import host_and_device
 from strobe.core.results.measurement import Measurement
+from strobe.core.results.numerals import significant
+from strobe.core.treatments.known import known_words
+from strobe.core.treatments.words import find_entry, parse
 from strobe.evaluate import page_episodes as episodes
+from strobe.ladder.findings import MOST_HEADROOM, UNJUDGED, last_tries, straddles, ways
 from strobe.ladder.results import Ladder, Need, OptimizeResult, Rung, Try
 
+SUBJECT_FLAGS = ("--policy.", "--model.", "--dataset.", "--rename_map", "--env.")
+_VALUE = re.compile(r"^'?[\w ]{1,16}'?: ")  # the value of a treatment, before the gloss in its help
 SMALL = 0.03  # parts below this share of the whole in every rung are taken together
 MOST = 6  # parts that are shown
 ENOUGH = 0.95  # level of an interval that is shown; five calls reach no more than 94 %
 REST = "other"
 MEANING = (
     "Hz are chunks per second of inference, 1000 / ms: for {hz:g} Hz a chunk must be ready within {ms} ms. "
-    "'So far' is against the baseline, 'this rung' against the rung before, both from one run in alternation, "
-    "with 99 % intervals."
+    "Both ratios come from one run of all steps in alternation."
 )
 APART = (
-    "Hz are chunks per second of inference, 1000 / ms: for {hz:g} Hz a chunk must be ready within {ms} ms. The rungs "
-    "were not measured in one run. 'This rung' is from its own try, and 'so far' compares two runs."
+    "Hz are chunks per second of inference, 1000 / ms: for {hz:g} Hz a chunk must be ready within {ms} ms. The steps "
+    "were not measured in one run: '× step before' comes from the step's own try, and '× baseline' compares two runs."
 )
 PRICE = (
-    "Cosine and errors compare all treatments up to that rung with the baseline, on the same observations "
-    "with the same noise, in the action's own units. Guard: {guard}."
+    "Cosine and errors compare all treatments up to that step with the baseline, on the same observations "
+    "with the same noise, in the action's own units. Limits: {guard}."
 )
 
 SPREADS = " σ is the spread of an action dimension. RMS and flips are those of the worst dimension."
@@ -87,69 +95,162 @@ def measured_ladder(result: OptimizeResult) -> Ladder | None:
 
 
 def answers(result: OptimizeResult, ladder: Ladder) -> list[str]:
-    """Return how far it got, by which rungs, and what is missing."""
-    name = result.subject.name
+    """Return the decision, its figures, the next step if there is one, the accepted treatments, and the evidence."""
     first, last = result.measurement(ladder.rungs[0].name), result.measurement(ladder.chosen)
     accepted = _accepted_rungs(ladder)
     whole = _comparison(result, first.name, last.name)
-    reached = f"{_ms(last)} ms ({_hz(last)} Hz)"
-    target = f"{ladder.target_hz:g} Hz ({_target_ms(ladder)} ms)"
-    if len(accepted) > 1:
-        gain = f", {_factor(whole)} as fast" if whole is not None else ""
-        same = whole.agreement if whole is not None else None
-        moved = sameness.describe_agreement(same) if same is not None else ""
-        climbed = f"{_ms(first)} → {reached}{gain}"
-    else:
-        climbed, moved = f"It takes {reached} as it is", ""
-    nothing = "" if len(accepted) > 1 or ladder.met else ", and no treatment that was tried made it faster"
-    sentences = [f"{describe_target(name, target, last.samples.summary.median, ladder)} {climbed}{nothing}."]
-    sentences += [moved] if moved else []
-    if len(accepted) > 1:
-        bought = [f"{brief(rung.treatment)} ({_describe_gain(result, ladder, rung)})" for rung in accepted[1:]]
-        sentences.append(f"{units.count(len(accepted) - 1, 'rung')}: {'; '.join(bought)}.")
-    sentences += [limit] if (limit := limits.line(name, last)) else []
-    sentences += [_describe_missing(ladder)] if ladder.needs else []
+    sentences = [describe_target(result.subject.name, last.samples.summary, ladder)]
+    sentences.append(" ".join(_describe_figures(result, ladder, whole)))
+    sentences += [f"Next: {following}"] if (following := _describe_next(result, ladder, whole)) else []
+    sentences += [_describe_step(result, ladder, index, rung) for index, rung in enumerate(accepted) if index]
+    sentences += [_describe_need(ladder)] if ladder.needs else []
+    sentences += [limit] if _has_headroom(last) and (limit := limits.line(result.subject.name, last)) else []
     if result.yardsticks and len(accepted) > 1:
         sentences.append(sameness.describe_yardsticks(result.yardsticks))
     sentences += pace.cadence_answers(result) + episodes.answers(result.episodes)
-    if broken := [rung for rung in ladder.rungs if not rung.guarded]:
-        why = "; ".join(f"{rung.name} ({rung.refused or 'it broke the guard'})" for rung in broken)
-        sentences.append(f"After the climb Strobe refused: {why}. The ladder ends with {ladder.chosen}.")
-    sentences.append(f"It stopped because {'it was interrupted' if ladder.ended == 'interrupted' else ladder.ended}.")
-    if len(accepted) > 1 and whole is not None:
-        if whole.verdict.kind == "faster":
-            sentences.append(
-                f"recipe.yaml in the run's folder contains {'it' if len(accepted) == 2 else 'all of them'}."
-            )
-        else:
-            sentences.append("No recipe was written: the closing run was too short or too noisy to show a gain.")
+    if refused := [rung for rung in ladder.rungs if not rung.guarded]:
+        why = "; ".join(f"{rung.name} ({rung.refused or 'it exceeded a limit'})" for rung in refused)
+        sentences.append(f"After the search Strobe rejected {why}. The result is {ladder.chosen}.")
+    ended = "you interrupted it" if ladder.ended == "interrupted" else ladder.ended
+    recipe = ""
+    if whole is not None and whole.verdict.kind == "faster":
+        recipe = " recipe.yaml in the run's folder holds the accepted treatments."
+    elif whole is not None:
+        recipe = " No recipe was written: the closing run does not show a gain."
+    sentences.append(f"The search stopped because {ended}.{recipe}")
     return sentences
 
 
+def describe_target(name: str, median: Summary, ladder: Ladder) -> str:
+    """Return in a sentence whether the rung that a ladder ends with reaches its target.
+
+    Args:
+        name: of the policy.
+        median: of that rung, with its interval.
+    """
+    target, judged = f"{ladder.target_hz:g} Hz", ladder.in_time
+    if ladder.met:
+        return f"{name} reaches {target}{' by its median' if judged is None else ''}."
+    if judged is not None and judged.outcome == "not judged" and judged.needed is not None:
+        return f"{name} looks able to reach {target}, not yet proven."
+    undecided = judged is None and straddles(median.interval, ladder.target_ms)
+    if undecided or (judged is not None and judged.outcome == "not judged"):
+        return f"Whether {name} reaches {target} is inconclusive."
+    return f"{name} misses {target}."
+
+
+def _describe_figures(result: OptimizeResult, ladder: Ladder, whole: Comparison | None) -> Iterator[str]:
+    """Yield the time of a chunk with what is allowed, the gain, how far the actions change, and what was not judged."""
+    first, last = result.measurement(ladder.rungs[0].name), result.measurement(ladder.chosen)
+    summary = last.samples.summary
+    text = f"{_ms(last)} ms per chunk ({_hz(last)} Hz), {_target_ms(ladder)} ms allowed"
+    if straddles(summary.interval, ladder.target_ms):
+        text += f"; the median is inconclusive, {_interval_in_words(summary.interval)}"
+    judged = ladder.in_time
+    lacks = judged is not None and judged.outcome == "not judged" and judged.needed is None
+    if judged is not None:
+        text += f"; {in_words.describe_lack(judged) if lacks else in_words.describe_share(judged)}"
+    yield f"{text}."
+    if ladder.chosen == first.name:
+        if not ladder.met:
+            yield describe_rejections(result, ladder)
+        return
+    if whole is not None:
+        yield f"{_factor(whole)} as fast as the baseline, which takes {_ms(first)} ms."
+        if whole.agreement is not None:
+            yield sameness.describe_agreement(whole.agreement)
+
+
+def describe_rejections(result: OptimizeResult, ladder: Ladder) -> str:
+    """Say that nothing was faster, if all treatments were judged; else how many were."""
+    tries = last_tries(ladder)
+    judged = [attempt for attempt in tries if attempt.outcome not in UNJUDGED]
+    if len(judged) == len(tries):
+        return "No treatment made it faster." if tries else "No treatment was tried."
+    limit = result.config.get("time_limit")
+    within = f" in {limit:g} s" if isinstance(limit, int | float) else ""
+    if not judged:
+        return f"No treatment could be judged{within}."
+    return f"{len(judged)} of {len(tries)} treatments could be judged{within}; none of them made it faster."
+
+
+def _describe_next(result: OptimizeResult, ladder: Ladder, whole: Comparison | None) -> str | None:
+    """Return the one step that helps most now."""
+    random = "random" in result.subject.source
+    faster = whole is not None and whole.verdict.kind == "faster"
+    if not ladder.met:
+        return next(iter(ways(result)), None)
+    if not faster:
+        return None
+    if random:
+        return "repeat with --policy.path, because random weights say little about action drift."
+    if result.command[:2] == ["strobe", "optimize"]:
+        return shlex.join(["strobe", "verify", *_subject_flags(result.command), "--recipe=RUN/recipe.yaml"])
+    return None
+
+
+def _subject_flags(command: Sequence[str]) -> Iterator[str]:
+    """Yield the flags of ``command`` that name its policy and its data, each with its value."""
+    follows = False
+    for token in command[2:]:
+        named = token.startswith(SUBJECT_FLAGS)
+        if named or (follows and not token.startswith("--")):
+            yield token
+        follows = named and "=" not in token
+
+
+def _describe_step(result: OptimizeResult, ladder: Ladder, index: int, rung: Rung) -> str:
+    """Return a step of the ladder with its gain and its effect; a single treatment with a gloss."""
+    glossed = _gloss_treatments(rung)
+    written = ", ".join(treatment for treatment, _ in glossed)
+    gloss = f" ({glossed[0][1]})" if len(glossed) == 1 and glossed[0][1] else ""
+    return f"Step {index}: {written}{gloss}; {_describe_gain(result, ladder, rung)}."
+
+
+def _gloss_treatments(rung: Rung) -> list[tuple[str, str | None]]:
+    """Return the treatments that a rung adds, as they are written, each with what it does."""
+    glossed: list[tuple[str, str | None]] = []
+    try:
+        for spec in parse(rung.treatment, known_words()):
+            written = ", ".join(f"{key}={'true' if value is True else value}" for key, value in spec.items())
+            entry = find_entry(next(iter(spec)), known_words())
+            # A setting of the policy says itself what it is.
+            gloss = None if entry.key.endswith(".") else _VALUE.sub("", entry.help).partition("; ")[0]
+            glossed.append((brief(written), gloss))
+    except UserError:  # of a package that is not installed here
+        return [(brief(rung.treatment), None)]
+    return glossed
+
+
 def sections(result: OptimizeResult, ladder: Ladder) -> list[Section]:
-    """Return the ladder, its price, its latencies, what is missing, and what was tried in vain."""
+    """Return the ladder, its price, its latencies, the missing time, what could still help, and what was rejected."""
     about = (MEANING if ladder.interleaved else APART).format(hz=ladder.target_hz, ms=_target_ms(ladder))
     shown = [Section("ladder", "Ladder", _ladder(result, ladder), [about])]
+    glossed = [(i, *each) for i, rung in enumerate(_accepted_rungs(ladder)) if i for each in _gloss_treatments(rung)]
+    shown += listing("treatments", "Accepted treatments", glossed, _TREATMENTS)
     if len(ladder.rungs) > 1:
         about = PRICE.format(guard=ladder.guard)
         about += SPREADS if sameness.has_errors(_compare_with_baseline(result, ladder)) else ""
-        shown.append(Section("price", "Does it still act the same, and what it costs", _price(result, ladder), [about]))
+        shown.append(Section("price", "Action drift, memory and build time", _price(result, ladder), [about]))
     shown += sameness.sections(
         _compare_with_baseline(result, ladder),
         result.yardsticks,
-        "How far the actions move, rung by rung",
+        "How far the actions change, step by step",
         closely=_label_of_chosen(ladder),
     )
     shown += episodes.sections(result.episodes)
     if any(rung.parts for rung in ladder.rungs):
-        shown.append(Section("rung-latencies", "Component latencies per rung", _latencies(result, ladder)))
-    shown += limits.sections(_label_rungs(result, ladder), ladder.chosen, "Rung")
+        shown.append(Section("rung-latencies", "Component latencies per step", _latencies(result, ladder)))
+    shown += limits.sections(_label_rungs(result, ladder), ladder.chosen, "Step")
     if ladder.needs:
-        at = "As it is" if ladder.chosen == ladder.rungs[0].name else f"With {ladder.chosen}"
-        about = f"{at}. For each part the other parts stay as they are."
-        shown.append(Section("needs", f"What is missing to {ladder.target_hz:g} Hz", _needs(ladder.needs), [about]))
+        about = f"Measured: {ladder.chosen}. 'Must fall to' holds if only that part changes."
+        shown.append(Section("needs", f"To {ladder.target_hz:g} Hz", _needs(ladder.needs), [about]))
+    if not ladder.met and (further := ways(result)[1:]):
+        shown.append(
+            Section("ways", "What else could help", None, [f"{line[:1].upper()}{line[1:]}" for line in further])
+        )
     refused = [attempt for attempt in ladder.tries if attempt.outcome != "kept"]
-    return [*shown, *listing("refused", "Not accepted", refused, _REFUSED, whole=True)]
+    return [*shown, *listing("refused", "Rejected candidates", refused, _REFUSED, whole=True)]
 
 
 def _rungs(result: OptimizeResult, ladder: Ladder) -> Plot:
@@ -170,14 +271,14 @@ def _rungs(result: OptimizeResult, ladder: Ladder) -> Plot:
         bargap=0.35,
         showlegend=True,
         legend=charts.LEGEND_ABOVE,
-        # Dark on light, so that it shows on the bars as well as beside them.
+        # Dark on light, so that it shows on the bars and on the page.
         shapes=[
             charts.dashed_line(target, dash="solid", width=4, color="#fff"),
             charts.dashed_line(target, color="#1b1f24"),
         ],
     )
     caption = f"The dashed line is {ladder.target_hz:g} Hz, {_target_ms(ladder)} ms."
-    return Plot("Milliseconds per rung, by part", caption, traces, layout)
+    return Plot("Milliseconds per step, by part", caption, traces, layout)
 
 
 def brief(treatment: str) -> str:
@@ -188,9 +289,9 @@ def brief(treatment: str) -> str:
 def _ladder(result: OptimizeResult, ladder: Ladder) -> Table:
     first = result.measurement(ladder.rungs[0].name)
     decimals, several = units.digits(first.samples.summary.median), len(ladder.rungs) > 1
-    columns = heads("<Rung | ms (median) | 95 % interval | Hz")
-    columns += heads("× so far | Interval of it | × this rung | Interval of it") if several else []
-    columns += heads("At least (ms) | % of ceiling")
+    columns = heads("<Step | ms (median) | 95 % CI | Hz")
+    columns += heads("× baseline | 99 % CI | × step before | 99 % CI") if several else []
+    columns += heads("At least (ms) | % of peak")
     rows = []
     for index, rung in enumerate(ladder.rungs):
         m = result.measurement(rung.name)
@@ -211,8 +312,8 @@ def _ladder(result: OptimizeResult, ladder: Ladder) -> Table:
 
 def _price(result: OptimizeResult, ladder: Ladder) -> Table:
     columns = heads(
-        "<Rung | <Does | RMS (σ) | Worst (σ) | Flips | Cosine | Largest error | Mean error",
-        "Peak activations | Weights | Memory that stays | Built in (s)",
+        "<Step | <Effect | RMS (σ) | Worst (σ) | Flips | Cosine | Largest error | Mean error",
+        "Peak activations | Weights | Extra memory | Build time (s)",
     )
     rows = []
     for index, rung in enumerate(ladder.rungs):
@@ -236,7 +337,7 @@ def _latencies(result: OptimizeResult, ladder: Ladder) -> Table:
         for ms in map(parts.get, names):
             cells.append(None if ms is None else f"{ms:,.2f} ({100 * ms / total:.0f} %)" if total > 0 else units.ms(ms))
         rows.append(Row(cells, "whole" if rung.name == ladder.chosen else "part"))
-    return Table([*heads("<Rung | Total (ms)"), *(Column(f"{name} (ms)") for name in names)], rows)
+    return Table([*heads("<Step | Total (ms)"), *(Column(f"{name} (ms)") for name in names)], rows)
 
 
 def _needs(needs: Sequence[Need]) -> Table:
@@ -248,14 +349,19 @@ _NEEDS: Columns[Need] = [
     words("Part", lambda need: need.part),
     figure("Now (ms)", lambda need: need.ms, units.ms),
     figure("% of the total", lambda need: need.share, units.percent),
-    figure("Must fall to (ms)", lambda need: units.ms(need.needed_ms) or "not enough by itself", str),
+    figure("Must fall to (ms)", lambda need: units.ms(need.needed_ms) or "not enough alone", str),
     figure("Faster by", lambda need: need.ms / need.needed_ms if need.needed_ms else None, "{:.1f} ×".format),
-    words("What was tried on it", lambda need: brief("; ".join(need.treatments)) or "no treatment was tried on it"),
+    words("Tried", lambda need: brief("; ".join(need.treatments)) or "nothing"),
+]
+_TREATMENTS: Columns[tuple[int, str, str | None]] = [
+    words("Step", lambda row: str(row[0])),
+    words("Treatment", lambda row: row[1]),
+    words("Does", lambda row: row[2]),
 ]
 _REFUSED: Columns[Try] = [
-    words("Tried, not accepted", lambda tried: brief(tried.treatment)),
-    words("For", lambda tried: tried.part or "the whole"),
-    figure("On rung", lambda tried: tried.rung - 1, str),
+    words("Candidate", lambda tried: brief(tried.treatment)),
+    words("Part", lambda tried: tried.part or "whole policy"),
+    figure("After step", lambda tried: tried.rung - 1, str),
     words("Why", lambda tried: tried.explanation),
 ]
 
@@ -280,14 +386,15 @@ def _target_ms(ladder: Ladder) -> str:
     return f"{ladder.target_ms:,.0f}" if ladder.target_ms >= 1000 else f"{ladder.target_ms:.4g}"
 
 
-def _describe_missing(ladder: Ladder) -> str:
+def _describe_need(ladder: Ladder) -> str:
+    target = f"{ladder.target_hz:g} Hz"
     sufficient = [need for need in ladder.needs if need.needed_ms]
     if not sufficient:
-        return "No single part can make up for that: several must become shorter."
+        return f"No single part is enough for {target}: several must become shorter."
     need = max(sufficient, key=lambda need: need.ms)
     needed = need.needed_ms or 0.0
     fall = f"{units.short_ms(need.ms)} to {units.short_ms(needed)} ms ({need.ms / (needed or 1):.1f} ×)"
-    return f"What is missing: {need.part} would have to fall from {fall}, if all other parts stay as they are."
+    return f"To reach {target}, {need.part} alone would have to fall from {fall}."
 
 
 def _accepted_rungs(ladder: Ladder) -> list[Rung]:
@@ -298,7 +405,8 @@ def _accepted_rungs(ladder: Ladder) -> list[Rung]:
 def _describe_gain(result: OptimizeResult, ladder: Ladder, rung: Rung) -> str:
     before = ladder.rungs[[rung.name for rung in ladder.rungs].index(rung.name) - 1]
     comparison = _comparison(result, before.name, rung.name)
-    return rung.effect if comparison is None else f"{_factor(comparison)}, {rung.effect}"
+    below = "the baseline" if before.name == ladder.rungs[0].name else before.name
+    return rung.effect if comparison is None else f"{_factor(comparison)} as fast as {below}, {rung.effect}"
 
 
 def _comparison(result: OptimizeResult, baseline: str, candidate: str) -> Comparison | None:
@@ -306,12 +414,12 @@ def _comparison(result: OptimizeResult, baseline: str, candidate: str) -> Compar
 
 
 def _label_rungs(result: OptimizeResult, ladder: Ladder) -> list[limits.Named]:
-    """Return the rungs that were kept, from the baseline to the chosen one."""
+    """Return the accepted rungs, from the baseline to the chosen one."""
     return [(_short(index, rung), result.measurement(rung.name)) for index, rung in enumerate(_accepted_rungs(ladder))]
 
 
 def _compare_with_baseline(result: OptimizeResult, ladder: Ladder) -> list[sameness.Candidate]:
-    """Return each rung against the baseline."""
+    """Return each rung, compared with the baseline."""
     labels = {rung.name: _label(index, rung) for index, rung in enumerate(ladder.rungs) if index}
     pairs = [_comparison(result, ladder.rungs[0].name, name) for name in labels]
     return [
@@ -342,7 +450,8 @@ def _factor(comparison: Comparison) -> str:
     if comparison.verdict.ratio <= 0:
         return "–"
     between = _inverse(comparison.verdict.interval)
-    return f"{1 / comparison.verdict.ratio:.2f} × {f'[{between}]' if between else '(too few calls for an interval)'}"
+    interval = f"[{between.replace(' to ', ', ')}]" if between else "(too few calls for an interval)"
+    return f"{1 / comparison.verdict.ratio:.2f} × {interval}"
 
 
 def _inverse(interval: Interval) -> str | None:
@@ -350,6 +459,19 @@ def _inverse(interval: Interval) -> str | None:
     if interval.low <= 0 or interval.high <= 0 or interval.level < ENOUGH:
         return None
     return f"{1 / interval.high:.2f} to {1 / interval.low:.2f}"
+
+
+def _interval_in_words(interval: Interval | None) -> str:
+    if interval is None:
+        return "without an interval"
+    return f"{100 * interval.level:.3g} % CI {significant(interval.low)} to {significant(interval.high)} ms"
+
+
+def _has_headroom(m: Measurement) -> bool:
+    """Return whether the roofline says what can be gained: not of tiny models, and not where launches set the time."""
+    took, limit = m.samples.summary.median, m.limit
+    launches = m.clock == "device" and host_and_device(m).waits_for_host
+    return limit is not None and took <= MOST_HEADROOM * limit.least_ms and not launches
 
 
 def _label(index: int, rung: Rung) -> str:
@@ -368,30 +490,3 @@ def _ms(m: Measurement) -> str:
 def _hz(m: Measurement) -> str:
     hz = 1e3 / m.samples.summary.median if m.samples.summary.median > 0 else 0.0
     return f"{hz:,.1f}" if hz >= 10 else f"{hz:.3g}"
-
-
-def describe_target(name: str, target: str, median_ms: float, ladder: Ladder) -> str:
-    """Return whether the rung that a ladder ends with reaches its target, in a sentence or two.
-
-    Args:
-        name: of the policy.
-        target: the rate, with its milliseconds.
-    """
-    judged = ladder.in_time
-    by = median_ms - ladder.target_ms
-    if judged is None:  # of an earlier version, which looked at the median
-        return (
-            f"{name} reaches {target} by its median."
-            if ladder.met
-            else f"{name} misses {target}{_missing_time_suffix(by)}."
-        )
-    if judged.outcome == "reached":
-        return f"{name} reaches {target}: {in_words.describe_share(judged)}."
-    if judged.outcome == "missed":
-        required = f", where {in_words.percent_of_chunks(judged.asked)} must be" if by <= 0 else ""
-        return f"{name} misses {target}{_missing_time_suffix(by)}: {in_words.describe_share(judged)}{required}."
-    return f"Too few chunks to say whether {name} reaches {target}: {in_words.describe_lack(judged)}."
-
-
-def _missing_time_suffix(missing_ms: float) -> str:
-    return f" by {units.short_ms(missing_ms)} ms" if missing_ms > 0 else ""

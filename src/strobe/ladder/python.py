@@ -20,7 +20,7 @@ from strobe.ladder.results import OptimizeResult
 from strobe.ladder.run import optimize
 from strobe.ladder.settings import Aim
 
-CLOSING_S = 30.0  # longest closing run of a ladder in seconds, as on the command line
+CLOSING_S = 30.0  # longest closing run in seconds, as on the command line
 
 
 def optimize_request(
@@ -33,7 +33,7 @@ def optimize_request(
 
     def work(subject: CallableSubject, live: Live) -> tuple[OptimizeResult, None]:
         if not subject.target.modules:
-            raise UserError(f"{subject.info.name} has no torch module inside: there is nothing to optimize")
+            raise UserError(f"{subject.info.name} contains no torch module, so there is nothing to optimize")
         subject.first_calls(live.stage)
         budget = SamplingBudget(seconds=CLOSING_S, precision=request.interval)
         result, recorded = optimize(subject, aim, Options(budget, batch_size=1), (), live, "used")
@@ -50,7 +50,7 @@ class FoundRecipe(ShownAnswer[OptimizeResult]):
 
     @property
     def recipe(self) -> Recipe | None:
-        """The treatments of the ladder's best rung, for `strobe.put_on`; None where nothing is shown to be faster."""
+        """Treatments of the best rung, for `strobe.apply_recipe`; None if nothing is shown to be faster."""
         return build_recipe(self.result)
 
     def _files(self) -> dict[str, bytes]:

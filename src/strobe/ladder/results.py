@@ -33,7 +33,7 @@ class Need(Data):
 
     @classmethod
     def list_needs(cls, parts: Mapping[str, float], total_ms: float, target_ms: float) -> list[Self]:
-        """Return how short (ms) each part alone would have to get, the largest first; none where the target is met."""
+        """Return how short (ms) each part alone would have to get, the largest first; none if the target is met."""
         if total_ms <= target_ms:
             return []
         named = sum(parts.values())
@@ -63,7 +63,7 @@ class Try(Data):
     treatment: str = Field(description="treatment, as written on a command line")
     rung: int = Field(description="number of the rung that it would have been, from 1")
     effect: Effect | None = Field(default=None, description="the most that it and all accepted treatments do together")
-    part: str = Field(default="", description="costliest part that it speeds up; '' for the whole")
+    part: str | None = Field(default=None, description="costliest part that it speeds up; None for the whole")
     parts: list[str] = Field(default_factory=list, description="all parts that it speeds up; empty for the whole")
     part_share: Finite = Field(default=1.0, description="share of `part` in the whole before, 0 to 1")
     before_ms: Finite = Field(description="median of the whole before")
@@ -100,7 +100,7 @@ class Rung(Data):
         default_factory=list, description="all treatments, in the order in which they are applied"
     )
     effect: Effect = Field(default="exact", description="effect of the treatment added")
-    part: str = Field(default="", description="part that it was tried for; '' for the whole")
+    part: str | None = Field(default=None, description="part that it was tried for; None for the whole")
     build_s: Finite | None = None
     parts: dict[str, Finite] = Field(
         default_factory=dict, description="milliseconds for its parts; the remainder belongs to no part"
@@ -108,7 +108,7 @@ class Rung(Data):
     guarded: bool = Field(
         default=True, description="the guard held in the run that the figures come from, and in episodes"
     )
-    refused: str = Field(default="", description="why the guard did not hold, in words")
+    refused: str | None = Field(default=None, description="why the guard did not hold")
 
 
 class Ladder(Data):
@@ -118,7 +118,7 @@ class Ladder(Data):
     """
 
     target_hz: Finite
-    target_ms: Finite = Field(description="time in which a chunk must be ready")
+    target_ms: Finite = Field(description="milliseconds in which a chunk must be ready")
     guard: str
     met: bool = Field(description="the chosen rung is shown to reach the target; without `in_time`: its median does")
     in_time: InTime | None = Field(default=None, description="share in time of the chosen rung; older versions lack it")

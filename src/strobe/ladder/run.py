@@ -3,12 +3,12 @@
 `optimize` measures the machine and the baseline, then climbs. A strategy, one by one or by effect, asks the
 climb which candidates remain (`climb.py`, `candidates.py`): those for the part that costs most come first, and what
 earlier ladders showed counts (`earlier.py`). It tries the first of them (`trial.py`): on top of the accepted rungs,
-since treatments interact; screened on a few observations, where all that is on together must hold the guard against the
-baseline; then timed against the highest rung in alternation (`runner.py`). A faster one becomes the next rung,
-and every try is listed. Where a chunk takes so long that few candidates could be tried, all of one effect are tried
-together at first sight. In the end one interleaved run of all rungs gives the ladder's figures and drops what it does
-not show (`closing.py`); the highest rung is looked at closely, played in the simulator, and timed by itself. Where it
-fails, the rung below takes its place, and the answer is written (`answer.py`).
+since treatments interact; screened on a few observations, where all treatments together must stay within the guard's
+limits; then timed against the highest rung in alternation (`runner.py`). A faster one becomes the next rung, and every
+try is listed. Where a chunk takes so long that few candidates could be tried, all of one effect are tried together at
+first sight. In the end one interleaved run of all rungs gives the ladder's figures and drops what it does not show
+(`closing.py`); the highest rung is looked at closely, played in the simulator, and timed by itself. Where it fails, the
+rung below takes its place, and the answer is written (`answer.py`).
 """
 
 from __future__ import annotations
@@ -59,11 +59,11 @@ from strobe.ladder.trial import (
 )
 
 NOT_INTERLEAVED = (
-    "the climb was interrupted before its closing run: a rung's figures are from its own try, in alternation with the "
-    "rung before it, and it is compared with the baseline across two runs"
+    "the search was interrupted before its closing run: the figures of a step are from its own try, in alternation "
+    "with the step before it, and the comparison with the baseline is across two runs"
 )
 NOT_CONFIRMED = (
-    "the climb ended because a rung reached the target, and the later runs do not show that: --all continues"
+    "the search ended because a step reached the target, but the later runs do not show that: --all continues"
 )
 
 
@@ -99,8 +99,8 @@ def optimize(
             reporter.stage(f"starting {aim.env.type}")
             episodes = stack.enter_context(closing(start_episodes(subject, aim.env, aim.episodes, aim.guards, base)))
             reporter.say(foresight(episodes.planned_pairs, episodes.margin))
-        title = f"{subject.info.name}: a ladder to {aim.target_hz:g} Hz"
-        halves = ("float16",) if subject.device.type != "cpu" else ()  # which few CPUs have arithmetic for
+        title = f"{subject.info.name}: treatments to reach {aim.target_hz:g} Hz"
+        halves = ("float16",) if subject.device.type != "cpu" else ()  # few CPUs have fp16 arithmetic
         result = begin_result(OptimizeResult, subject, title, options, reporter, halves)
         runs = Runs(subject, options, tuple(base), reporter, result.machine.ceiling)
         guards = replace(aim.guards, kind=subject.returns)
@@ -145,8 +145,8 @@ def _start(aim: Aim, runs: Runs, guards: Guards, earlier: Earlier, began: float)
     # Where it is only glanced at, the run of the last ladder's rungs, or the closing run, measures it well.
     glanced = by_effect or (len(variants) == 1 and (bool(earlier.rungs) or begins_with_glance(chunk_s)))
     if by_effect:
-        limit = f"within {limit_s:.0f} s (--time_limit)"
-        reporter.say(f"a chunk comes every {chunk_s:.1f} s: treatments of one effect are tried together, {limit}")
+        within = f"in {limit_s:.0f} s (--time_limit)"
+        reporter.say(f"a chunk takes {chunk_s:.1f} s: all treatments of one effect are tried together, {within}")
     if glanced:
         measured = runs.first_sight(variants, counted=True)
     else:
@@ -160,10 +160,10 @@ def _start(aim: Aim, runs: Runs, guards: Guards, earlier: Earlier, began: float)
     try:
         guard.same, guard.yardsticks = prepare_checks(runs, first.samples.summary.median / 1e3)
     except (NotSeenError, PolicyCallError) as error:  # the ladder is judged on the observations that are timed
-        reporter.say(f"the actions are not checked closely: {error}")
+        reporter.say(f"the actions are compared only on the timed observations: {error}")
     bounds, step = Bounds(first, runs.ceiling), Step(baseline_variant, (), first, tried)
     climb = Climb(aim, runs, guard, earlier, bounds, step, began, limit_s, by_effect, glanced)
-    reporter.say(f"as it is: {milliseconds(step.ms)} ({1e3 / step.ms:.1f} Hz)")
+    reporter.say(f"baseline: {milliseconds(step.ms)} per chunk ({1e3 / step.ms:.1f} Hz)")
     if too_slow := bounds.slow_arithmetic_reason(aim.target_ms, "lossy" in aim.choice.effects):
         reporter.say(too_slow)
     if aim.start:
@@ -176,11 +176,12 @@ def _add_start(climb: Climb, variant: Variant, measured: Measured) -> None:
     agreement = climb.guard.agreement(measured, variant.name)
     judgement = climb.guard.judge(variant, agreement)
     if judgement.outcome != "held":
-        fault = "does not hold the guard by itself" if judgement.broken_limit else "cannot be judged by the guard"
-        raise UserError(f"--start {fault}: {judgement.words}; change --guard or --start")
+        fault = "exceeds the limits" if judgement.broken_limit else "cannot be judged by the limits"
+        start = ", ".join(map(catalogue.format_spec, climb.aim.start))
+        raise UserError(f"--start='{start}' {fault}: {judgement.words}; change --guard or --start")
     effect = strongest([treatment.effect for treatment in variant.treatments])
     trial = climb.plan(Candidate(climb.aim.start, (), effect, 0))
-    trial.tried.part = ""
+    trial.tried.part = None
     trial.tried.verdict = verdict = judge_variants(measured, BASELINE, variant.name)
     trial.tried.agreement = agreement
     trial.tried.build_s = build_seconds(measured, variant.name)
@@ -188,7 +189,7 @@ def _add_start(climb: Climb, variant: Variant, measured: Measured) -> None:
     trial.listed = False
     climb.trials.append(trial)
     climb.reporter.say(
-        f"rung 1, from --start: {trial.candidate.text}: {speedup(verdict)}, {describe_action_change(agreement)}"
+        f"step 1, from --start: {trial.candidate.text}: {speedup(verdict)}, {describe_action_change(agreement)}"
     )
 
 
@@ -274,9 +275,9 @@ def _measure_start_well(climb: Climb, measured: Measured | None) -> None:
 
 def _time_limit_reason(climb: Climb, remaining: Sequence[Candidate]) -> str:
     climb.leave(f"{max(climb.remaining_to_try_s(), 0.0):.0f} s remained", remaining, with_build=True)
-    which = ", all of which take long to build" if all(candidate.build_s for candidate in remaining) else ""
+    which = ", all slow to build" if all(candidate.build_s for candidate in remaining) else ""
     many = f"{len(remaining)} treatment{'' if len(remaining) == 1 else 's'}"
-    limit = f"the time limit of {climb.limit_s:.0f} s was reached with {many} not tried"
+    limit = f"the time limit of {climb.limit_s:.0f} s was over, with {many} untried"
     return f"{limit}{which}{climb.left_out()}"
 
 
@@ -304,10 +305,10 @@ def climb_by_effect(climb: Climb) -> str:
                 _try_each(climb, effect)
     if climb.has_reached_target():
         return climb.end_at_target()
-    climb.leave("there was no time to try it by itself", climb.remaining())
+    climb.leave("no time was left to try it alone", climb.remaining())
     enough = settings.ONE_BY_ONE_TRIES * settings.shortest_try_s(climb.runs.spaced_s(climb.start.ms / 1e3))
-    one_by_one = f"from --time_limit={enough:.0f} on they are tried one by one"
-    return f"no treatments remained to try together; {one_by_one}{climb.left_out()}"
+    one_by_one = f"--time_limit={enough:.0f} tries treatments one by one"
+    return f"no treatment remained to try in a group; {one_by_one}{climb.left_out()}"
 
 
 def _groups(climb: Climb, effect: Effect) -> list[Candidate]:
@@ -332,7 +333,7 @@ def _drop_failing(climb: Climb, group: Candidate) -> bool:
             trial = climb.plan(make_candidate(runs.subject, (spec,)), begun=True)
             trial.fail(*failure(error))
             climb.trials.append(trial)
-            climb.reporter.say(f"{trial.tried.treatment}: not accepted, {trial.tried.outcome}: {trial.tried.reason}")
+            climb.reporter.say(f"{trial.tried.treatment}: rejected, {trial.tried.outcome}: {trial.tried.reason}")
         else:
             specs = (*specs, spec)
     return len(specs) < len(group.specs)

@@ -1,4 +1,4 @@
-"""Running variants of one subject for a climb, and holding their actions against the guard."""
+"""Running variants of one subject for a climb, and judging their actions by the guard."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ class Runs:
             if key not in self._treatments:
                 self._treatments[key] = catalogue.make(spec)
             treatments.append(self._treatments[key])
-        return Variant(f"rung {number}", tuple(treatments))
+        return Variant(f"step {number}", tuple(treatments))
 
     def release(self, accepted: Iterable[Variant]) -> None:
         """Let go of the treatments that none of ``accepted`` uses: each may hold a copy of the weights."""
@@ -223,8 +223,8 @@ def prepare_checks(runs: Runs, chunk_s: float) -> tuple[Sameness | None, list[Ya
         return None, []
     limit = action_time_limit(settings.CLOSE_LOOK_S, chunk_s)
     if not isinstance(subject, PolicySubject):
-        reporter.stage(f"how far reordered sums move the untouched {subject.returns}")
-        baseline = Variant("untouched", runs.base)
+        reporter.stage(f"floating-point noise of the {subject.returns}")
+        baseline = Variant("baseline", runs.base)
         count, progress = yardstick_observations(chunk_s), CheckProgress(reporter)
         moved = features_reordered(subject, baseline, count, progress, limit)
         return None, [moved] if moved is not None else []
@@ -250,7 +250,7 @@ class Screened:
 
 @dataclass
 class ActionGuard:
-    """Compares variants' actions with the baseline's, and compares them with the guard.
+    """Compares variants' actions with the baseline's, and judges the difference by the guard.
 
     Args:
         guards: how far the actions may differ.
@@ -319,7 +319,7 @@ class ActionGuard:
 
 
 def require_uninterrupted(measured: Measured) -> Measured:
-    """Return ``measured``. Raises KeyboardInterrupt where Ctrl-C ended it."""
+    """Return ``measured``. Raises KeyboardInterrupt if Ctrl-C ended it."""
     if measured.interrupted:
         raise KeyboardInterrupt
     return measured

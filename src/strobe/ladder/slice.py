@@ -9,7 +9,7 @@ SLICE = Slice(
         Command(
             "optimize",
             SPEED_UP,
-            "a ladder of treatments to a target rate, each shown to be faster and guarded",
+            "find treatments that make a policy fast enough, with the same actions",
             "strobe.ladder.command",
         ),
     ),

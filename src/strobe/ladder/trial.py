@@ -2,7 +2,7 @@
 
 `attempt` picks one of two judgements, by how the climb goes on: `_race` screens the actions on a few observations, then
 times the candidate against the highest rung in alternation; `_look` runs it at first sight. What the last ladder kept
-is tried by `put_on_together`, in one run of all rungs.
+is tried by `try_rungs_together`, in one run of all rungs.
 """
 
 from __future__ import annotations
@@ -40,10 +40,13 @@ def attempt(climb: Climb, candidate: Candidate, sharing: int = 1) -> bool:
     trial = climb.plan(candidate, begun=True)
     tried = trial.tried
     before = milliseconds(tried.before_ms)
-    place = f"{tried.part} ({100 * tried.part_share:.0f} % of {before})" if tried.part else f"the whole ({before})"
+    place = (
+        f"{tried.part} ({100 * tried.part_share:.0f} % of {before})" if tried.part else f"the whole policy ({before})"
+    )
     if others := len(tried.parts) - 1 if tried.part else 0:
         place += f" and {others} other part{'' if others == 1 else 's'}"
-    head = f"rung {tried.rung}: {candidate.text} on {place}"
+    number = 1 + sum(each.begun for each in climb.trials)
+    head = f"candidate {number}: {candidate.text} on {place}"
     climb.reporter.doing(f"{head}{', building it first' if candidate.build_s else ''}")
     try:
         variant = climb.runs.variant(tried.rung, trial.specs)
@@ -56,11 +59,11 @@ def attempt(climb: Climb, candidate: Candidate, sharing: int = 1) -> bool:
     climb.trials.append(trial)
     figures = f"{trial.figures} → " if trial.figures else ""
     if trial.step is not None:
-        climb.reporter.say(f"{head}: {figures}kept")
+        climb.reporter.say(f"{head}: {figures}accepted as step {tried.rung}")
         return True
     climb.runs.release(step.variant for step in climb.steps)
     kind = f"{tried.outcome}: " if tried.outcome in ("does not apply", "failed") else ""
-    climb.reporter.say(f"{head}: {figures}not accepted, {kind}{tried.reason}{trial.detail}")
+    climb.reporter.say(f"{head}: {figures}rejected, {kind}{tried.reason}{trial.detail}")
     return False
 
 
@@ -101,12 +104,12 @@ def _judge_glance(
 
     What loses clearly is dropped too, and nothing is claimed of it: so few pairs do not show that it is slower.
     """
-    pairs = f"{glance.times:.2f}× as fast in {glance.pairs} pairs"
+    pairs = f"{glance.times:.2f} × as fast in {glance.pairs} pairs"
     if glance.seen == "no gain":
         trial.tried.most_gain = glance.most_gain
         return trial.reject("no difference shown", f"saves less than {100 * MATTERS:g} %: {pairs}")
     if glance.seen == "a clear loss":
-        return trial.reject("too noisy", f"seems slower: {pairs}")
+        return trial.reject("too noisy", f"inconclusive, seems slower: {pairs}")
     trial.figures = pairs
     if judgement.outcome != "held":
         return trial.reject(*refusal(judgement))
@@ -125,14 +128,14 @@ def _look(climb: Climb, trial: TriedCandidate, variant: Variant) -> None:
     judgement = climb.guard.judge(variant, agreement)
     if judgement.outcome != "held":
         return trial.reject(*refusal(judgement), f" ({agreement.observations} observations)")
-    sight, before_ms, after_ms = "first", before.ms, after.samples.summary.median
-    if after_ms > settings.SLOWER_AT_SIGHT * before_ms:  # one call may have been held up: both once more, in turn
+    sight, before_ms, after_ms = "one call", before.ms, after.samples.summary.median
+    if after_ms > settings.SLOWER_AT_SIGHT * before_ms:  # one call may have been held up: both again, in turn
         again = require_uninterrupted(runs.first_sight([before.variant, variant]))
         before_ms, after_ms = (measurement.samples.summary.median for measurement in again.measurements)
-        sight, after = "second", again.measurements[-1]
-    shown = f"at {sight} sight: {milliseconds(after_ms)}"
+        sight, after = "a second call", again.measurements[-1]
+    shown = f"{milliseconds(after_ms)} in {sight}"
     if after_ms > settings.SLOWER_AT_SIGHT * before_ms:
-        return trial.reject("slower", f"slower {shown}, and {milliseconds(before_ms)} before")
+        return trial.reject("slower", f"slower: {shown}, {milliseconds(before_ms)} before")
     trial.figures = f"{shown}, {describe_action_change(agreement)}"
     return trial.accept(variant, after)
 
@@ -149,7 +152,7 @@ def try_rungs_together(climb: Climb, rungs: Sequence[Candidate]) -> Measured | N
     Raises:
         KeyboardInterrupt: during the run.
     """
-    head = f"accepted last time, now together: {'; '.join(rung.text for rung in rungs)}"
+    head = f"accepted by the last search, now together: {'; '.join(rung.text for rung in rungs)}"
     climb.reporter.doing(head)
     specs: tuple[Spec, ...] = ()
     for rung in rungs:
@@ -172,7 +175,7 @@ def try_rungs_together(climb: Climb, rungs: Sequence[Candidate]) -> Measured | N
     if measured is None or whole.tried.outcome != "kept":
         climb.trials.append(whole)
         climb.runs.release(step.variant for step in climb.steps)
-        climb.reporter.say(f"{head}: {figures}not accepted, {whole.tried.reason}")
+        climb.reporter.say(f"{head}: {figures}rejected, {whole.tried.reason}")
         return None
     measurements = {measurement.name: measurement for measurement in measured.measurements}
     for rung, variant, seconds in zip(rungs, variants, first_s, strict=True):
@@ -182,7 +185,7 @@ def try_rungs_together(climb: Climb, rungs: Sequence[Candidate]) -> Measured | N
         trial.tried.build_s = build_seconds(measured, variant.name, seconds)
         trial.accept(variant, measurements[variant.name])
         climb.trials.append(trial)
-    climb.reporter.say(f"{head}: {figures}kept")
+    climb.reporter.say(f"{head}: {figures}accepted")
     return measured
 
 
@@ -261,7 +264,7 @@ def failure(error: Exception) -> tuple[TryOutcome, str]:
 def refusal(judgement: Judgement) -> tuple[TryOutcome, str]:
     """Return the outcome of a try whose guard does not hold, with its reason."""
     if judgement.broken_limit:
-        return "guard", f"guard: {judgement.broken_limit}"
+        return "guard", f"exceeds its limit: {judgement.broken_limit}"
     return "not judged", f"not judged: {judgement.missing_figures}"
 
 
@@ -271,10 +274,8 @@ def judge_try(verdict: Verdict, judgement: Judgement = HELD) -> tuple[TryOutcome
     if verdict.kind == "faster":
         return ("kept", "") if judgement.outcome == "held" else refusal(judgement)
     if verdict.kind == "slower":
-        return "slower", f"slower: {verdict.ratio:.2f}× the time [{low:.2f}, {high:.2f}]"
-    if verdict.kind == "no difference shown":
-        return "no difference shown", f"no clear difference (measured {speedup(verdict)})"
-    return "too noisy", f"inconclusive (measured {speedup(verdict)})"
+        return "slower", f"slower: {verdict.ratio:.2f} × the time [{low:.2f}, {high:.2f}]"
+    return verdict.kind, f"inconclusive: measured {speedup(verdict)}, {verdict.pairs} pairs"
 
 
 def format_try_figures(outcome: TryOutcome, verdict: Verdict, agreement: Agreement) -> str:
@@ -287,8 +288,8 @@ def format_try_figures(outcome: TryOutcome, verdict: Verdict, agreement: Agreeme
 def speedup(verdict: Verdict) -> str:
     """Return how many times as fast, with the interval, in words."""
     low, high = 1 / verdict.interval.high, 1 / verdict.interval.low
-    word = "faster" if verdict.kind == "faster" else "as fast"
-    return f"{1 / verdict.ratio:.2f}× {word} [{low:.2f}, {high:.2f}]"
+    word = "as fast"
+    return f"{1 / verdict.ratio:.2f} × {word} [{low:.2f}, {high:.2f}]"
 
 
 def describe_action_change(agreement: Agreement) -> str:

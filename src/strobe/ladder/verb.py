@@ -26,30 +26,30 @@ def optimize(
     device: str = "",
     seed: int = 0,
 ) -> FoundRecipe:
-    """Look for treatments that make a call fast enough, and return the same within a guard.
+    """Search for treatments that make a call fast enough, with the same outputs within limits.
 
         answer = strobe.optimize(policy, observations, target_ms=50)
-        strobe.put_on(answer.recipe, policy)
+        strobe.apply_recipe(answer.recipe, policy)
 
     The same ladder as that of `strobe optimize`: one treatment at a time, of those that need only torch modules, such
-    as compiling, other floating-point formats or channels last. Each is judged in alternation with what was accepted
-    before. All of them together must keep to the guard. In the end nothing is on the target.
+    as compiling, other floating-point formats or channels last. Each is judged in alternation with the treatments
+    accepted before. All together must stay within the limits. In the end no treatment is applied to the target.
 
     Args:
         target: a torch module, or an object with modules inside, called as a variant of `compare`.
         inputs, device, seed: as in `compare`.
         target_ms: milliseconds within which 95 % of the calls must end.
-        guard: limits on how far outputs may move, such as 'cosine>=0.999, largest_error<=1e-3'. By default exact
-            treatments must agree as well as reordered sums do, and the others hold 'rms<=0.02, worst<=0.2'. These are
-            in σ, the standard deviation of each column (a place along the last dimension) over the rows of all
-            baseline outputs. Without 8 different rows there is no σ: then such limits are not judged, and nothing is
-            accepted that moves an output.
-        seconds: for the ladder; by default 80 on a CPU and 300 elsewhere, or more where a call takes long.
-        lossy: whether treatments are tried that move the outputs by more than rounding does, such as int8.
+        guard: limits on how far outputs may change, such as 'cosine>=0.999, largest_error<=1e-3'. By default exact
+            treatments must agree up to floating-point noise, and the others within 'rms<=0.02, worst<=0.2', in σ, the
+            standard deviation of each column (a place along the last dimension) over the rows of all baseline outputs.
+            Without 8 different rows there is no σ: then such limits are not judged, and no treatment is accepted that
+            changes an output.
+        seconds: for the search; by default 80 on a CPU and 300 elsewhere, or more if a call takes long.
+        lossy: whether to try treatments that change the outputs by more than rounding does, such as int8.
 
     Returns:
-        The answer of `strobe optimize`. ``recipe`` is what `put_on` takes; None where nothing is shown to be faster.
-        An interrupt keeps the rungs so far.
+        The answer of `strobe optimize`. ``recipe`` is for `apply_recipe`; None if nothing is shown to be faster.
+        An interrupt keeps the steps so far.
 
     Raises:
         UserError: nothing to call, no inputs, a bad number, a guard that cannot be read, or a target that fails.

@@ -47,7 +47,7 @@ def convert_errors(kind: str) -> Iterator[None]:
         yield
     except SystemExit as error:
         raise UserError(
-            f"a policy of type '{kind}' ends the program while it is made: exit code {error.code}"
+            f"a policy of type '{kind}' ends the program while it is built: exit code {error.code}"
         ) from error
     except Exception as error:
         if ran_out(error):  # not the policy's fault, and reported elsewhere
@@ -127,14 +127,14 @@ def _missing_package(error: ImportError) -> UserError:
     return UserError(f"a package is missing for this policy: {first_line(error)}")
 
 
-def _required_name(package: str) -> str:
-    """Return the name by which an installed plug-in's metadata requires ``package``; '' if none does."""
+def _required_name(package: str) -> str | None:
+    """Return the name by which an installed plug-in's metadata requires ``package``; None if none does."""
     for plug_in in metadata.distributions():
         if _plain(plug_in.name or "").startswith(_plain(_PLUG_IN)):
             names = (re.split(r"[^\w.-]", required, maxsplit=1)[0] for required in plug_in.requires or ())
             if (required_name := next((name for name in names if _plain(name) == _plain(package)), None)) is not None:
                 return required_name
-    return ""
+    return None
 
 
 def _plain(name: str) -> str:

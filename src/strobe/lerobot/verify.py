@@ -40,8 +40,8 @@ def verify(
 ) -> VerifyResult:
     """Run the policy with ``recipe`` and without on observations that find faults. Ctrl-C keeps the checks made.
 
-    Where the recipe has exact treatments beside others, these are checked by themselves too: rounding that the others
-    may do must not hide what an exact one does wrong.
+    If the recipe has exact treatments and others, the exact ones are checked by themselves too: rounding that the
+    others may do must not hide what an exact one does wrong.
 
     Args:
         name: the recipe's file, for messages.
@@ -85,8 +85,8 @@ def verify_groups(
             fewer = min(same.count, max(FEWEST, int(seconds / each)))
             if fewer < same.count:
                 within = f"to end in about {max(seconds, each * fewer):.0f} s (--seconds={seconds:g})"
-                looked_at = f"{fewer} of {same.count} observations were looked at"
-                result.limited = f"{looked_at}, {within}: a chunk takes {chunk_s:.2g} s"
+                looked_at = f"{fewer} of {same.count} observations were compared"
+                result.limited = f"{looked_at}, {within}, because a chunk takes {chunk_s:.2g} s"
                 same = Sameness(subject, count=fewer)
                 progress = CheckProgress(reporter, _count_planned_calls(same, name, groups, passes))
             same.limit = limit
@@ -98,7 +98,7 @@ def verify_groups(
         result.caveats += same.notes
         _check_groups(result, same, groups, guards, reporter, passes, progress)
     except NotSeenError as error:
-        result.caveats.append(f"not looked at: {error}")
+        result.caveats.append(f"not compared: {error}")
     except KeyboardInterrupt:
         result.status = "interrupted"
     return result
@@ -150,7 +150,7 @@ def _count_planned_calls(
 
 
 def _chunk_s(same: Sameness, progress: Progress) -> float | None:
-    """Return the seconds of the baseline's second chunk, since the first also starts things; None: it fails."""
+    """Return the seconds of the baseline's second chunk, because the first also starts things; None: it fails."""
     ended: list[float] = []
 
     def note_end(done: int, planned: int) -> None:

@@ -29,8 +29,8 @@ def describe_untried() -> str:
     if Version(installed).base_version in TRIED:
         return ""
     return (
-        f"Strobe was never run on LeRobot {installed}, only on {' and '.join(TRIED)}: it refuses a part that no "
-        "longer fits, by name, and every other number is valid"
+        f"Strobe was not tested on LeRobot {installed}, only on {' and '.join(TRIED)}: it refuses parts that no "
+        "longer fit, by name; all other figures are valid"
     )
 
 

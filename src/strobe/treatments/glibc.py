@@ -49,17 +49,17 @@ class _OldInfo(ctypes.Structure):
 def unsupported_reason() -> str:
     """Return why this process's heap cannot be switched, in words; '' if it can."""
     if not sys.platform.startswith("linux") or not _is_glibc():
-        return "the C library is not glibc, the one whose heap can be told to keep its memory"
+        return "the C library is not glibc, and only glibc's heap can keep freed memory"
     loaded = _MAPS.read_text()
     for name in OTHERS:
         if name in loaded:
-            return f"{name} is loaded, which takes the place of glibc's heap and keeps memory by rules of its own"
+            return f"{name} is loaded and replaces glibc's heap"
     names = ("MALLOC_MMAP_MAX_", "MALLOC_MMAP_THRESHOLD_", "MALLOC_TRIM_THRESHOLD_", "MALLOC_TOP_PAD_")
     for name in names:
         if name in os.environ:
-            return f"{name} is set in the environment: glibc's heap is set up by hand already"
+            return f"{name} is set in the environment, so glibc's heap is already configured"
     if "glibc.malloc." in os.environ.get("GLIBC_TUNABLES", ""):
-        return "GLIBC_TUNABLES is set in the environment: glibc's heap is set up by hand already"
+        return "GLIBC_TUNABLES is set in the environment, so glibc's heap is already configured"
     return ""
 
 

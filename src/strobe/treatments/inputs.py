@@ -49,7 +49,7 @@ class FewerFrames(Treatment, key="frames"):
 
     def apply(self, subject: Subject) -> Undo:
         if not isinstance(subject, ModelSubject) or not subject.model.video:
-            raise UserError(f"{subject.info.name} is given no clips: frames is for video backbones")
+            raise UserError(f"{subject.info.name} has no clips: frames is for video backbones")
         model, clips = subject.model, subject.clips
         tubelet = getattr(model.config, "tubelet_size", 1)
         tubelet = tubelet[0] if isinstance(tubelet, list | tuple) else tubelet
@@ -94,17 +94,17 @@ class OtherImages(Treatment, key="images"):
             return self._resize_model_images(subject)
         if isinstance(subject, ActingSubject):
             return self._resize_policy_images(require_policy(subject))
-        raise UserError(f"{subject.info.name} is given no images")
+        raise UserError(f"{subject.info.name} has no images")
 
     def _resize_model_images(self, subject: ModelSubject) -> Undo:
         model = subject.model
         if self.width not in (None, self.height):
-            raise UserError(f"{model.info.name} is given squares: images={self.height}")
+            raise UserError(f"{model.info.name} needs square images: images={self.height}")
         backbone = subject.family.get(Backbone)
         if backbone is None or backbone.resized is None:
             if any(hasattr(model.config, name) for name in ("image_size", "crop_size")):
                 raise UserError(
-                    f"{model.info.name} is built for images of {model.img_size} pixels: build another with "
+                    f"{model.info.name} is built for images of {model.img_size} pixels: use "
                     f"--model.img_size={self.height}"
                 )
             return _set_attributes((model, "img_size", self.height))
@@ -119,7 +119,7 @@ class OtherImages(Treatment, key="images"):
         if not facts.any_image_size:
             fixed = getattr(config, facts.image_size, None)
             size = f" of {fixed[0]}×{fixed[1]}" if fixed else ""
-            raise UserError(f"{config.type}'s vision tower is built for images{size}: they cannot be made smaller")
+            raise UserError(f"{config.type}'s vision tower is built for images{size}: so its images cannot be smaller")
         if not config.image_features:
             raise UserError(f"{subject.info.name} has no cameras")
         self._keys = tuple(config.image_features)
@@ -248,7 +248,9 @@ class OnDevice(Switch, key="preprocessing"):
 
     def apply(self, subject: Subject) -> Undo:
         if subject.device.type == "cpu":
-            raise UserError(f"preprocessing=device: {subject.info.name} computes on the CPU, where its images are")
+            raise UserError(
+                f"preprocessing=device: {subject.info.name} computes on the CPU, so its images are already there"
+            )
         if isinstance(subject, ModelSubject):
             return _set_attributes((subject, "on_device", True))
         return _wrap_preprocessor(require_policy(subject), partial(_prepare_on_device, subject.device))
@@ -257,7 +259,7 @@ class OnDevice(Switch, key="preprocessing"):
 def _prepare_on_device(device: torch.device, prepare: Callable[[Any], Any], observation: Any) -> Any:
     """Prepare ``observation`` with its images on ``device``. Bytes become numbers in [0, 1] there, as LeRobot has them.
 
-    Raises UserError where a step of the preprocessor works on the host alone.
+    Raises UserError if a step of the preprocessor works only on the host.
     """
 
     def send_image(value: Any) -> Any:
@@ -272,7 +274,7 @@ def _prepare_on_device(device: torch.device, prepare: Callable[[Any], Any], obse
         if isinstance(error, torch.OutOfMemoryError):
             raise
         why = error_line(error, 200)
-        raise UserError(f"preprocessing=device: a step of the preprocessor works on the host alone: {why}") from error
+        raise UserError(f"preprocessing=device: a step of the preprocessor works only on the host: {why}") from error
 
 
 def _preparing(now: Measurement) -> float:
@@ -300,14 +302,16 @@ def _set_attributes(*values: tuple[Any, str, Any]) -> Undo:
 def _make_frames(spec: Spec) -> FewerFrames:
     count = spec["frames"]
     if not isinstance(count, int) or isinstance(count, bool) or count < 1:
-        raise UserError(f"frames={count}: a number of frames, 1 or more")
+        raise UserError(f"frames={count}: must be a number of frames, 1 or more")
     return FewerFrames(count)
 
 
 def _make_images(spec: Spec) -> OtherImages:
     match = re.fullmatch(r"([1-9]\d*)(?:x([1-9]\d*))?", str(spec["images"]).lower())
     if match is None:
-        raise UserError(f"images={spec['images']}: pixels on the shorter side, or HEIGHTxWIDTH, such as 192x256")
+        raise UserError(
+            f"images={spec['images']}: must be the pixels of the shorter side, or HEIGHTxWIDTH, such as 192x256"
+        )
     return OtherImages(int(match[1]), int(match[2]) if match[2] else None)
 
 

@@ -2,9 +2,9 @@
 
 from strobe.treatments import openpi
 
-on = openpi.put_on(policy, "prefix_cache=static, timesteps=precomputed, masks=once, graph=chunk")
+on = openpi.apply_treatments(policy, "prefix_cache=static, timesteps=precomputed, masks=once, graph=chunk")
 policy.infer(observation)
-on.off()
+on.revert()
 
 openpi's ``sample_actions`` looks at the time in every denoising step on the host, which no CUDA graph allows. Here the
 times are known before (`times`), so that the whole call can be one graph. The operators and their order are openpi's
@@ -150,7 +150,9 @@ class _Known(Treatment):
         @torch.no_grad()
         def sample_actions(device: Any, observation: Any, noise: Any = None, num_steps: int = STEPS) -> Tensor:
             if num_steps != steps:
-                raise UserError(f"the treatments are for {steps} denoising steps, not {num_steps}: put_on(…, steps=…)")
+                raise UserError(
+                    f"the treatments are for {steps} denoising steps, not {num_steps}: apply_treatments(…, steps=…)"
+                )
             if noise is None:
                 shape = (observation.state.shape[0], model.config.action_horizon, model.config.action_dim)
                 noise = model.sample_noise(shape, device)
@@ -158,7 +160,7 @@ class _Known(Treatment):
             prepared = model._preprocess_observation(observation, train=False)
             actions = policy.predict_action_chunk(*prepared, noise, num_steps)
             if own is not None and not torch.equal(own.nan_to_num(), actions.nan_to_num()):
-                raise UserError("this openpi samples in another way than 15a9616: treatments are not exact on it")
+                raise UserError("this openpi samples differently from 15a9616, so the treatments are not exact")
             self._tried = True
             return actions
 
@@ -191,7 +193,7 @@ def apply_treatments(
     model = given if holder is None else given._model
     known = module_of_other_project(model)
     if known is None or known.name != pi.FAMILY.name or not hasattr(_modeling(model), "make_att_2d_masks"):
-        raise UserError(f"{type(model).__name__}: give openpi's PI0Pytorch itself, or its Policy with one")
+        raise UserError(f"{type(model).__name__}: pass openpi's PI0Pytorch, or its Policy with one")
     own: int = (getattr(holder, "_sample_kwargs", None) or {}).get("num_steps", STEPS)
     number = own if steps is None else steps
     if number < 1:
@@ -199,9 +201,9 @@ def apply_treatments(
     specs = parse(treatments)
     for key, value in ((key, value) for spec in specs for key, value in spec.items()):
         if f"{key}={value}" not in EXACT:
-            raise UserError(f"{key}={value} is not for openpi's model: take {', '.join(EXACT)}")
+            raise UserError(f"{key}={value} is not for openpi's model: use {', '.join(EXACT)}")
     if (on := find_treated(model)) is not None:
-        raise UserError(f"{on.variant.name} is on this model already: take it off first")
+        raise UserError(f"{on.variant.name} is already applied to this model: revert it first")
     policy = _Policy(model, number)
     named: Any = {"name": type(model).__name__, "kind": policy.config.type, "source": "an object", "inputs": "its own"}
     subject = _Subject(policy, SubjectInfo(**named, **count(model)))

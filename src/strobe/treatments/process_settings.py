@@ -98,7 +98,7 @@ def _siblings(processor: int) -> str:
 def _make_threads(spec: Spec) -> Threads:
     count = spec["threads"]
     if not isinstance(count, int) or isinstance(count, bool) or count < 1:
-        raise UserError(f"threads={count}: write a number of threads, such as threads=4")
+        raise UserError(f"threads={count}: must be a number of threads, such as threads=4")
     most = os.cpu_count() or count
     if count > most:
         raise UserError(f"threads={count}: this machine has {most} processors")
@@ -169,7 +169,7 @@ class TensorFloat32(Treatment, key="tf32"):
     """Matrix products and convolutions in TF32, or neither (torch: convolutions; lerobot-train: both)."""
 
     on: bool = True
-    because = "a training step has it on already, as in lerobot-train: tf32=false shows what it gives"
+    because = "a training step already uses it, as in lerobot-train: tf32=false shows its gain"
 
     def __post_init__(self) -> None:
         self.dtypes = ("tf32",) if self.on else ()
@@ -180,7 +180,7 @@ class TensorFloat32(Treatment, key="tf32"):
 
     def apply(self, subject: Subject) -> Undo:
         if subject.device.type != "cuda":
-            raise UserError(f"tf32 is a mode of CUDA's tensor cores: there is none on {subject.device.type}")
+            raise UserError(f"tf32 is a mode of CUDA's tensor cores, and the policy is on {subject.device.type}")
         return set_tensor_float("high" if self.on else "highest", self.on, subject)
 
 
@@ -243,7 +243,7 @@ class CudnnChoice(Treatment, key="cudnn"):
     """``torch.backends.cudnn.benchmark``: on with 'benchmark', as in lerobot-train and lerobot-eval, else off."""
 
     how: str
-    because = "a training step has it already, as in lerobot-train: cudnn=default shows what it gives"
+    because = "a training step already uses it, as in lerobot-train: cudnn=default shows its gain"
 
     def __post_init__(self) -> None:
         self.phases = FOR_INFERENCE if self.how == "benchmark" else ANY_PHASE
@@ -253,7 +253,7 @@ class CudnnChoice(Treatment, key="cudnn"):
 
     def apply(self, subject: Subject) -> Undo:
         if subject.device.type != "cuda":
-            raise UserError(f"cudnn is a library of CUDA: convolutions on {subject.device.type} have another")
+            raise UserError(f"cudnn needs a CUDA device, and the policy is on {subject.device.type}")
         tries = self.how == "benchmark"
         return _and_in_training(_TRIES.hold(tries), subject, "benchmark", tries)
 

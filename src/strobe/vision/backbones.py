@@ -67,7 +67,7 @@ def build_config(
     """
     if path is not None:
         if size is not None:
-            raise UserError("--model.size is for random weights: the model in --model.path has a size")
+            raise UserError("--model.size is only for random weights: the model in --model.path has a fixed size")
         config = _read(checkpoints.locate(path, what="model"), path)
     else:
         config = _config_of_type(kind or "", size)
@@ -225,7 +225,7 @@ def _check_kind(config: Any) -> None:
         raise UserError(f"transformers has no plain model of type '{kind}'") from None
     choice = choices[0] if isinstance(choices, tuple) else choices
     if choice.main_input_name not in _PIXELS or hasattr(config, "text_config"):
-        raise UserError(f"'{kind}' takes other inputs than images or video: {nearest(kind, known_kinds())}")
+        raise UserError(f"'{kind}' needs other inputs than images or video: {nearest(kind, known_kinds())}")
 
 
 def _check_shape(config: object, img_size: int | None, num_frames: int | None) -> None:
@@ -265,7 +265,7 @@ def _random(config: object, dtype: torch.dtype, device: str, seed: int, notes: l
     try:
         return build_fast(make, device, seed, known=True)
     except FastBuildError as error:
-        notes.append(f"built the usual, slower way: {error}")
+        notes.append(f"built in the usual, slower way: {error}")
         with generators_restored(torch.device(device)):
             torch.manual_seed(seed)
             return make().to(device)
@@ -290,8 +290,8 @@ def _weights(folder: Path, config: object, dtype: str | None, notes: list[str]) 
     needed = [name for name in missing if "pooler" not in name]
     if needed:
         raise UserError(
-            f"the weights in {checkpoints.source(folder)} do not fit a {type(module).__name__} (it lacks "
-            f"{len(needed)} weights, the first is {needed[0]})"
+            f"the weights in {checkpoints.source(folder)} do not fit a {type(module).__name__} "
+            f"({len(needed)} weights are missing, the first is {needed[0]})"
         )
     if missing:
         notes.append(f"the checkpoint has no weights for the pooler, whose {len(missing)} are random")

@@ -87,7 +87,7 @@ def from_dataset(
         every = list(meta.episodes["length"])
         lengths = [every[episode] for episode in episodes] if episodes is not None else every
     if not cameras:
-        raise UserError(f"the dataset at {where} has no camera; clips need one")
+        raise UserError(f"the dataset at {where} has no camera, and clips need one")
     starts, begin = [], 0
     for length in lengths:  # a clip does not go over the end of an episode
         starts += range(begin, begin + max(length - frames + 1, 0))
@@ -112,7 +112,7 @@ def from_video(path: Path, frames: int) -> Clips:
 
     times = _timestamps(path)
     if len(times) < frames:
-        raise UserError(f"{path} has {len(times)} frames, a clip needs {frames}: take a longer one or fewer frames")
+        raise UserError(f"{path} has {len(times)} frames, a clip needs {frames}: use a longer video or fewer frames")
     rate = (len(times) - 1) / (times[-1] - times[0]) if len(times) > 1 else 30.0
     clips = len(times) // frames
 

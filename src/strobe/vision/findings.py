@@ -162,7 +162,7 @@ def frame_rate(result: Result, _: Thresholds) -> Found:
             do = "Make the model faster."
         else:
             level, do = "warning", _LEVERS[slowest.name]
-            why = f"A faster model cannot give more frames, since the {slowest.name} takes longer than the model."
+            why = f"A faster model cannot give more frames, because the {slowest.name} takes longer than the model."
         gain = free(measurement, slowest.share)
         yield (
             {

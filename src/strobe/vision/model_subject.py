@@ -90,7 +90,7 @@ class ModelSubject(Abilities):
         Sections: decode (of a video file), preprocessing, model. Raises UserError for a training phase.
         """
         if phase != "inference":
-            raise UserError(f"a backbone without a policy has no loss: no {phase}, only inference")
+            raise UserError(f"a backbone has no loss: {phase} is not possible, only inference")
         clips = self.clips
 
         def run(index: int) -> Tensor:

@@ -57,8 +57,8 @@ def test_trackio_is_told_times_ratios_and_where_they_come_from(run, trackio):
     assert init["name"] == "2026-11-22_optimize_act"
     assert init["config"]["type"] == "act"
     assert logged == figures(store.load(run))
-    assert logged["rung 4/median_ms"] == pytest.approx(41.74, abs=0.01)
-    assert logged["rung 4 vs baseline/ratio"] == pytest.approx(0.276, abs=0.001)
+    assert logged["step 4/median_ms"] == pytest.approx(41.74, abs=0.01)
+    assert logged["step 4 vs baseline/ratio"] == pytest.approx(0.276, abs=0.001)
 
 
 def test_a_space_of_trackio_is_passed_on_and_is_not_for_wandb(run, trackio, capsys):

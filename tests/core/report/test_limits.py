@@ -19,13 +19,13 @@ TREE = {"policy": (0.96, {"vision tower": 0.35, "denoise step": 0.6}), "preproce
 
 def make_climb(took: tuple[float, float, float] = (400, 300, 250), known: bool = True) -> OptimizeResult:
     measured = [
-        runs.measurement(name, TREE, ms) for name, ms in zip(("baseline", "rung 1", "rung 2"), took, strict=True)
+        runs.measurement(name, TREE, ms) for name, ms in zip(("baseline", "step 1", "step 2"), took, strict=True)
     ]
     if known:
         runs.assign_limits(measured, ["float32", "float32", "bfloat16"])
     rungs = [Rung(name=m.name, treatment=f"treatment={i}" if i else "") for i, m in enumerate(measured)]
     ladder = Ladder(
-        target_hz=20, target_ms=50, guard="", met=False, ended="no treatment remained", chosen="rung 2", rungs=rungs
+        target_hz=20, target_ms=50, guard="", met=False, ended="no treatment remained", chosen="step 2", rungs=rungs
     )
     return OptimizeResult(
         strobe_version="0.1.0", title="pi05: a ladder", subject=runs.SUBJECT, machine=runs.MACHINE,
@@ -80,4 +80,4 @@ def test_a_result_of_an_earlier_version_is_shown_without_it():
     assert "take at least" not in " ".join(document.answers)
     assert "roofline" not in kinds.figures(result)
     ladder = next(section.table for section in document.sections if section.key == "ladder")
-    assert ladder.columns[-1].title == "Interval of it"
+    assert ladder.columns[-1].title == "99 % CI"

@@ -54,14 +54,14 @@ def _dataset_video(root: Path, camera: str | None, episode: int) -> tuple[Path, 
     from lerobot.datasets.dataset_metadata import LeRobotDatasetMetadata
 
     if not (root / "meta" / "info.json").is_file():
-        raise ConnectionError(f"{root} is no LeRobotDataset: it has no meta/info.json")
+        raise ConnectionError(f"{root} is not a LeRobotDataset: it has no meta/info.json")
     about = LeRobotDatasetMetadata(repo_id=root.name, root=root)
     keys = list(about.video_keys)
     if camera is None and len(keys) == 1:
         camera = keys[0]
     if camera not in keys:
-        known = ", ".join(keys) or "none: its images are no videos"
-        raise ConnectionError(f"{root} has no videos of the camera '{camera}'; there are {known}")
+        known = ", ".join(keys) or "none: its images are not videos"
+        raise ConnectionError(f"{root} has no videos of the camera '{camera}'; known cameras: {known}")
     if not 0 <= episode < about.total_episodes:
         raise ConnectionError(f"{root} has {about.total_episodes} episodes, and no episode {episode}")
     assert about.episodes is not None

@@ -92,7 +92,9 @@ class ACTRelativeRTCConfig(PreTrainedConfig):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name} must be at least 1, got {getattr(self, name)}")
         if self.n_obs_steps != 1:
-            raise ValueError(f"n_obs_steps must be 1, got {self.n_obs_steps}; the past enters as the state's change")
+            raise ValueError(
+                f"n_obs_steps must be 1, got {self.n_obs_steps}: the past enters only as the state's change"
+            )
         if (self.n_action_steps or 0) > self.chunk_size:
             raise ValueError(f"n_action_steps={self.n_action_steps} is more than chunk_size={self.chunk_size}")
         if self.dim_model % 4 or self.dim_model % self.n_heads:
@@ -105,7 +107,7 @@ class ACTRelativeRTCConfig(PreTrainedConfig):
             raise ValueError(f"dropout must be in [0, 1), got {self.dropout}")
         for name in ("kl_weight", "optimizer_lr", "optimizer_lr_backbone", "optimizer_weight_decay"):
             if not 0 <= getattr(self, name) < float("inf"):
-                raise ValueError(f"{name} must be a number not below 0, got {getattr(self, name)}")
+                raise ValueError(f"{name} must be 0 or above, got {getattr(self, name)}")
         for kind in ("STATE", "ACTION"):
             if self.normalization_mapping.get(kind, NormalizationMode.IDENTITY) is not NormalizationMode.IDENTITY:
                 raise ValueError(

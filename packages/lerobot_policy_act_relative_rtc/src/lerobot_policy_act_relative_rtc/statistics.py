@@ -71,7 +71,7 @@ def _episodes(root: Path) -> Iterator[tuple[Array, Array]]:
     if table is None or not len(table):
         raise ValueError(
             "act_relative_rtc computes its statistics from the dataset's parquet files, of which there are none here: "
-            "download the dataset's data folder (a streamed dataset will not do)"
+            "download the dataset's data folder (a streamed dataset has none)"
         )
     table = table.sort_by([("episode_index", "ascending"), ("frame_index", "ascending")])
     numbers = table["episode_index"].to_numpy()

@@ -96,18 +96,18 @@ def _apply_recipe(policy: Any, path: Any, options: dict[str, Any]) -> None:
     if recipe is None:
         return
     if _TRAINING in sys.modules:
-        _log_unused_recipe(recipe.name, "it is for inference, and this is a training")
+        _log_unused_recipe(recipe.name, "recipes are for inference, and this is a training")
         return
     try:
         from strobe.deploy.trial import apply_on_trial
     except ImportError as error:
-        _log_unused_recipe(recipe.name, f"Strobe is not there ({error}): pip install strobe")
+        _log_unused_recipe(recipe.name, f"Strobe cannot be imported ({error}): pip install strobe-lab")
         return
     apply_on_trial(policy, path, recipe, _share())
 
 
 def _find_adjacent_recipe(path: Any, options: dict[str, Any]) -> Path | None:
-    """Return the recipe that lies beside the weights, in a folder or on the Hub."""
+    """Return the recipe next to the weights, in a folder or on the Hub."""
     if path is None:
         return None
     folder = Path(str(path))
@@ -132,7 +132,7 @@ def _share() -> float:
     except ValueError:
         share = -1.0
     if not 0 <= share <= 1:
-        logger.warning("strobe: %s=%s is not a share of the chunks, 0 to 1: nothing is watched", WATCH, said)
+        logger.warning("strobe: %s=%s must be a share of the chunks from 0 to 1: nothing is watched", WATCH, said)
         return 0.0
     return share
 

@@ -4,34 +4,30 @@ from __future__ import annotations
 
 from strobe.core.results import units
 from strobe.core.results.in_time import InTime
+from strobe.core.results.numerals import significant
 
 
 def describe_share(judged: InTime) -> str:
-    """Return how many chunks were in time, and what that shows of all others."""
-    missed = judged.outcome == "missed"
-    bound = (
-        f"at most {_bound_in_words(judged.high, judged)}"
-        if missed
-        else f"at least {_bound_in_words(judged.low, judged)}"
-    )
-    share, chunks = percent_of_chunks(judged.share), units.count(judged.chunks, "chunk")
-    text = f"{share} of {chunks} are in time ({bound}, {_level(judged)}"
-    return f"{text}, if no more than {judged.burst} in a row are late)" if judged.burst is not None else f"{text})"
+    """Return how many chunks were in time and, if that reaches the target, the share of all chunks that it shows."""
+    if judged.outcome == "missed" and judged.on_time:
+        return f"{_count(judged)}, {percent_of_chunks(judged.asked)} required"
+    if judged.outcome != "reached":
+        return _count(judged)
+    shown = f"at least {_bound_in_words(judged.low, judged)} of all chunks, {100 * judged.level:.3g} % confidence"
+    burst = f", if no more than {judged.burst} in a row are late" if judged.burst is not None else ""
+    return f"{_count(judged)} ({shown}{burst})"
 
 
 def describe_lack(judged: InTime) -> str:
-    """Return what chunks that show nothing lack."""
-    seen = (
-        f"{judged.on_time} of {units.count(judged.chunks, 'chunk')} {'was' if judged.on_time == 1 else 'were'} in time"
-    )
+    """Return how many chunks were in time, and what it takes to decide."""
     if judged.needed is None:
-        return f"{seen}, too near to {percent_of_chunks(judged.asked)} to tell"
-    needed = f"{judged.needed:,} to show that {percent_of_chunks(judged.asked)} are (--iterations={judged.needed})"
-    return f"{seen}, and it takes {needed}"
+        return f"{_count(judged)}, too few to decide on {percent_of_chunks(judged.asked)}"
+    return f"{_count(judged)}; proof takes {judged.needed:,} (--iterations={judged.needed})"
 
 
-def _level(judged: InTime) -> str:
-    return f"{100 * judged.level:.3g} %"
+def _count(judged: InTime) -> str:
+    chunks = units.count(judged.chunks, "chunk")
+    return f"{judged.on_time:,} of {chunks} within {significant(judged.within_ms, 4)} ms"
 
 
 def percent_of_chunks(value: float) -> str:

@@ -128,7 +128,7 @@ def make_treatments(recipe: Recipe, name: str = "recipe") -> tuple[RecipeTreatme
     """
     rungs = []
     for number, spec in enumerate(recipe.treatments, 1):
-        label = f"{name}: rung {number} ({catalogue.format_spec(spec)})"
+        label = f"{name}: step {number} ({catalogue.format_spec(spec)})"
         with _label_errors(label):
             treatment = _make_treatment(spec)
         rungs.append(RecipeTreatment(treatment, catalogue.spec_rank(spec), label, catalogue.format_spec(spec), name))

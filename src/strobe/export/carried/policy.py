@@ -70,20 +70,20 @@ class Policy:
 
     def _array(self, given: dict[str, Any], wanted: dict[str, Any]) -> Any:
         if wanted["name"] not in given:
-            raise ValueError(f"the observation lacks {wanted['name']}, {wanted['shape']}")
+            raise ValueError(f"the observation lacks {wanted['name']} of shape {wanted['shape']}")
         name, dtype = wanted["name"], np.dtype(wanted["dtype"])
         found, image = np.asarray(given[name]), name.startswith("observation.image")
         if found.dtype.kind.replace("u", "i") != dtype.kind:  # NumPy would cast it without a word
-            hint = ": images are from 0 to 1, so divide by 255" if image else ""
+            hint = ": images must be from 0 to 1: divide by 255" if image else ""
             raise ValueError(f"{name} is {found.dtype}, and the policy takes {dtype}{hint}")
         with np.errstate(over="ignore"):  # what does not fit float32 is refused below
             array = np.ascontiguousarray(found, dtype)
         if list(array.shape) != wanted["shape"]:
             raise ValueError(f"{name} is {list(array.shape)}, and the policy takes {wanted['shape']}")
         if not np.isfinite(array).all():
-            raise ValueError(f"{name} has numbers that are infinite or not a number")
+            raise ValueError(f"{name} has infinite values or NaN")
         if image and array.ndim == 4 and array.shape[1] == 3 and array.max() > BRIGHTEST:
-            raise ValueError(f"{name} reaches {array.max():g}: images are from 0 to 1, so divide by 255")
+            raise ValueError(f"{name} reaches {array.max():g}: images must be from 0 to 1: divide by 255")
         return array
 
     def _draw_noise(self, wanted: dict[str, Any]) -> Any:
@@ -91,8 +91,8 @@ class Policy:
         return draw(wanted["shape"]).astype(np.float32)
 
 
-def describe_damage(folder: Path, about: dict[str, Any]) -> str:
-    """Return which file of ``folder`` is missing or has changed since it was exported, in words; '' for none.
+def describe_damage(folder: Path, about: dict[str, Any]) -> str | None:
+    """Say which file of ``folder`` is missing or has changed since the export; None if none has.
 
     ``about``: what its `export.json` says. Digests show damage: who changes a file on purpose changes its digest too.
     """
@@ -109,11 +109,11 @@ def describe_damage(folder: Path, about: dict[str, Any]) -> str:
             return (
                 f"{folder / name} has changed since it was exported: copy the folder again, or export the policy again"
             )
-    return ""
+    return None
 
 
 def export_digest(about: dict[str, Any]) -> str:
-    """Return the digest of what `export.json` says beside the digests."""
+    """Return the digest of the contents of `export.json` without the digests."""
     said = {key: value for key, value in about.items() if key != "files"}
     return hashlib.sha256(json.dumps(said, sort_keys=True).encode()).hexdigest()
 

@@ -32,12 +32,12 @@ def write_copy(root: Path, target: Path, truth: DataTruth) -> list[str]:
         UserError: ``target`` is there already, or there is nothing to be set right.
     """
     if target.exists() and any(target.iterdir() if target.is_dir() else [target]):
-        raise UserError(f"--fix_data={target}: exists already; name a new folder")
+        raise UserError(f"--fix_data={target}: exists already: use a new folder")
     try:
         shutil.copytree(root, target, dirs_exist_ok=True)
         done = _statistics(target, truth) + _indices(target)
         if not done:
-            raise UserError(f"--fix_data: nothing in {root}/meta differs from what its frames say")
+            raise UserError(f"--fix_data: the files in {root}/meta already match its frames")
     except BaseException as error:
         shutil.rmtree(target, ignore_errors=True)  # half a copy would look like a whole one
         if isinstance(error, DatasetError):

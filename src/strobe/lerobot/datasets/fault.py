@@ -64,7 +64,7 @@ def sentence(fault: Fault, chosen: Sequence[int]) -> str:
 
 
 def ways(fault: Fault, chosen: Sequence[int]) -> str:
-    """Return what to do about ``fault``; '' where nothing helps. ``chosen``: as for `sentence`."""
+    """Return what to do about ``fault``, empty if nothing helps. ``chosen``: as for `sentence`."""
     whole = [episode for episode in chosen if episode not in set(fault.episodes)]
     found = []
     if fault.episodes and whole:

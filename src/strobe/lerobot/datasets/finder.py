@@ -79,19 +79,19 @@ def search(
         faults += images.dark(dataset)
         faults += tables.data(dataset, until, step)
         if any(fault.kind in ("rate", "timestamps") for fault in faults):
-            unread.append("the videos' frames, since the timestamps are wrong")  # these explain faults of videos
+            unread.append("the videos' frames, because the timestamps are wrong")  # these explain faults of videos
             return Search(merge(faults), chosen, unread)
         faults += videos.videos(dataset, tolerance_s, until, step)
         if decode and not any(fault.stops for fault in faults):
             faults += videos.undecodable(dataset, tolerance_s, until)
         if time.monotonic() > until:
-            unread.append(f"files of the data set that were not reached in {seconds:g} s")
+            unread.append(f"files of the dataset that were not read in {seconds:g} s")
     except DatasetError as error:
         faults.append(error.fault)
-        unread.append("the rest of the data set")
+        unread.append("the rest of the dataset")
     except Exception as error:  # LeRobot may still read it, and else reports the error itself
         LOG.debug("the dataset at %s could not be checked", where, exc_info=True)
-        unread.append(f"the data set's files: {type(error).__name__}: {error_line(error, 120)}")
+        unread.append(f"the dataset's files: {type(error).__name__}: {error_line(error, 120)}")
     return Search(merge(faults), chosen, unread)
 
 

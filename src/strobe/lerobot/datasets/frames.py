@@ -33,7 +33,7 @@ def frames(root: Path, count: int) -> list[dict[str, Any]]:
         lengths = [int(row["length"]) for row in read.episodes.values()]
         total = sum(lengths)
         if not total:
-            raise UserError(f"the dataset at {root} has no frames; record some first")
+            raise UserError(f"the dataset at {root} has no frames: record some first")
         starts = np.cumsum([0, *lengths])
         places = [(int(np.searchsorted(starts, at, "right")) - 1, at) for at in evenly_spaced(total, count)]
         table = cache(lambda file: recording.rows(root, "", root / file))

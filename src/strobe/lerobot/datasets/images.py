@@ -45,7 +45,7 @@ def dark(read: Recording) -> Iterator[Fault]:
                 without if len(black) == len(read.chosen) else "",
                 (episode,),
                 stops=False,
-                why="A policy learns there that this camera says nothing. On the robot it does.",
+                why="There a policy learns to ignore this camera, but on the robot it shows the scene.",
                 brief=f"Episode {episode} of {short} is black",
             )
 

@@ -97,7 +97,7 @@ def _correlation(one: np.ndarray, two: np.ndarray) -> float:
 
 
 def _peak(matches: np.ndarray) -> float | None:
-    """Return the ticks of the highest correlation, to a part of a tick; None where it is low, or at the last one."""
+    """Return the ticks of the highest correlation, to a part of a tick; None if it is low, or at the last one."""
     peak = int(np.argmax(matches))
     if matches[peak] < ALIKE or peak == len(matches) - 1:
         return None
@@ -151,7 +151,7 @@ def _frames_before_motion(own: np.ndarray, near: np.ndarray) -> int:
 
 
 def repeats(name: str, values: np.ndarray, bounds: Sequence[tuple[int, int]]) -> Repeats | None:
-    """Return how often a vector really changes while it moves; None where too little of it moves fast enough.
+    """Return how often a vector really changes while it moves; None if too little of it moves fast enough.
 
     A loop that reads a sensor too seldom writes its last numbers again. Such numbers change at even distances. A joint
     that stands, one that a rounding sensor sees move slowly, and a command that jumps now and then do not.

@@ -115,7 +115,7 @@ def rows(root: Path, named: str, file: Path, columns: Sequence[str] | None = Non
     except FileNotFoundError:
         raise DatasetError(Fault("file", f"{shown} is missing", restore_hint(root, named, shown))) from None
     except (OSError, pyarrow.ArrowException) as error:
-        # Arrow names the file once more, with its whole path.
+        # Arrow names the file again, with its whole path.
         reason = error_line(error, 300).replace(f"Could not open Parquet input source '{file}': ", "")
         raise DatasetError(
             Fault("file", f"{shown} cannot be read ({reason[:120].rstrip('.')})", restore_hint(root, named, shown))

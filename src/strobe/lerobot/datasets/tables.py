@@ -24,7 +24,7 @@ def statistics(recording: Recording) -> Iterator[Fault]:
     """Yield faults of ``meta/stats.json``: missing, or not a number where normalisation reads one."""
     source = f"--repo_id={recording.named or 'local/' + recording.root.name} --root={recording.root}"
     together = (
-        "write a dataset with the statistics of its episodes put together again "
+        "write a dataset with the statistics of its episodes aggregated again "
         f"(lerobot-edit-dataset {source} --new_root=NEW --operation.type=split "
         """--operation.splits='{"whole": 1.0}')"""
     )
@@ -35,7 +35,7 @@ def statistics(recording: Recording) -> Iterator[Fault]:
     try:
         written: JsonObject = parse_json(file.read_text())  # NaN and Infinity are read too
     except ValueError:
-        yield Fault("statistics", f"{STATS} is no JSON", recording.restore(STATS))
+        yield Fault("statistics", f"{STATS} is not valid JSON", recording.restore(STATS))
         return
     # LeRobot's recompute_stats averages the quantiles of episodes, and leaves images out; so does a split.
     over_frames = "write a copy with the statistics of all frames (strobe preflight "
@@ -146,8 +146,8 @@ def _copies(spans: Mapping[int, slice], vectors: Mapping[str, np.ndarray], seen:
         digest = hashlib.blake2b(b"".join(part.tobytes() for part in parts), digest_size=16).digest()
         first = seen.setdefault(digest, episode)
         if first != episode:
-            what = f"episode {episode} has the actions and the states of episode {first}, number by number"
-            why = "It counts twice in the training. If one of the two is held out, it is no unseen one."
+            what = f"episode {episode} has the same actions and states as episode {first}"
+            why = "It counts twice in training. If one of the two is held out, that episode is not unseen."
             brief = f"Episode {episode} is episode {first} again"
             yield Fault("copy", what, episodes=(episode,), stops=False, why=why, brief=brief)
 
@@ -177,7 +177,7 @@ def _rows(recording: Recording, file: str, episode: int, number: np.ndarray, tas
         if padded:
             brief = f"{100 * padded:.0f} % of episode {episode}'s actions count as padding"
             what += f": {100 * padded:.0f} % of its actions count as padding"
-            why = "LeRobot takes an action outside of those numbers for padding: a policy learns nothing from it."
+            why = "LeRobot treats an action outside this range as padding: a policy does not learn from it."
         return Fault("index", what, recording.restore("meta/episodes"), (episode,), False, why, brief)
     return None
 

@@ -115,7 +115,7 @@ def _add_numbers(truth: DataTruth, read: Recording, numbers: Numbers, asked: Rea
     truth.frames, truth.episodes = len(numbers.episode), len(numbers.bounds)
     stated = _read_stated_statistics(read.root)
     truth.unjudged += [
-        f"the statistics of {name}: they have another number of dimensions than its frames"
+        f"the statistics of {name}: their number of dimensions differs from its frames"
         for name, values in numbers.vectors.items()
         if "mean" in stated.get(name, {}) and len(_finite(stated[name]["mean"])) != values.shape[1]
     ]
@@ -171,7 +171,7 @@ def _read_stated_statistics(root: Path) -> dict[str, dict[str, Any]]:
 def vector(
     name: str, names: Sequence[str], stated: Mapping[str, Any], values: np.ndarray, episode: np.ndarray
 ) -> VectorTruth:
-    """Return a vector's stated statistics beside those of all its frames.
+    """Return a vector's stated statistics and those of all its frames.
 
     Args:
         values: (frames, dimensions).
@@ -220,11 +220,11 @@ def relative_to_state(
 def _add_relative(truth: DataTruth, read: Recording, numbers: Numbers, relative: RelativeActions) -> None:
     actions, states = numbers.vectors.get(ACTION), numbers.vectors.get(STATE)
     if actions is None or states is None:
-        truth.unjudged.append("relative actions: the data set has no action or no observation.state")
+        truth.unjudged.append("relative actions: the dataset has no action or no observation.state")
         return
     made = relative_to_state(actions, states, numbers.bounds, relative)
     if not len(made):
-        truth.unjudged.append(f"relative actions: no episode has {relative.chunk} frames, as a chunk has")
+        truth.unjudged.append(f"relative actions: no episode has {relative.chunk} frames, the length of a chunk")
         return
     plain = truth.vector(ACTION)
     stated = plain.stated if plain is not None else {}

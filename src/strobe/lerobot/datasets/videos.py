@@ -120,7 +120,7 @@ def _frames(
         elif lost := _find_frame_mismatch(recording, camera, file, episode):
             yield lost
         elif missed.any():
-            what = f"{place} is {distance(error_s[frame], fps)} off: it is wanted at {due_s[frame]:.6g} s of {file}"
+            what = f"{place} is {distance(error_s[frame], fps)} off: it belongs at {due_s[frame]:.6g} s of {file}"
             repair = recording.restore(file) + _nearest(error_s[frame], fps)
             yield Fault(f"off {file}", what, repair, (episode,))
 
@@ -135,7 +135,7 @@ def _find_frame_mismatch(recording: Recording, camera: str, file: str, episode: 
         return None
     what = f"episode {episode} has {there:,} frames of {camera} in {file}, and {length:,} rows"
     apart = abs(length - there)
-    why = f"Behind the lost frames an image belongs to the row {apart} tick{'s' * (apart != 1)} before it or after it."
+    why = f"After the lost frames an image belongs to the row {apart} tick{'s' * (apart != 1)} before it or after it."
     if there < length:
         why += " Its last rows show the next episode."
     brief = (

@@ -1,8 +1,8 @@
 """MolmoAct2 (Allen AI 2026, LeRobot's ``policies/molmoact2``): Molmo, and an action expert that reads all its layers.
 
 The prefix fills the cache. The expert computes keys and values of it, and the modulation of the timesteps, once.
-LeRobot loads the released checkpoint from the Hub as a folder of its own kind. Each part has a stand-in here, since
-the weights of a stand-in folder would have to be written first.
+LeRobot loads the released checkpoint from the Hub as a folder of its own kind. Each part has a placeholder here, since
+the weights of a placeholder folder would have to be written first.
 """
 
 from __future__ import annotations
@@ -191,7 +191,7 @@ def checkpoint(config: Any, tiny: bool) -> Iterator[Sequence[str]]:
         f"{processor_molmoact2.__name__}:_load_local_molmoact2_processor": lambda _: processor(tiny),
     }
     with loading(classes), replacing(functions):
-        why = "local stand-ins, because the released ones come with the weights"
+        why = "local placeholders, because the released ones come with the weights"
         yield [f"config and processor {config.checkpoint_path}: {why}"]
 
 

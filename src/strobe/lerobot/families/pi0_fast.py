@@ -27,7 +27,7 @@ _FIRST = 0x100  # the character of the lowest coefficient: from here on all of t
 
 
 class FastTokens:
-    """A stand-in for the FAST action tokenizer (Pertsch et al. 2025), with the attributes that LeRobot reads.
+    """A placeholder for the FAST action tokenizer (Pertsch et al. 2025), with the attributes that LeRobot reads.
 
     As in FAST a chunk goes through a discrete cosine transform along time, its coefficients are rounded to whole
     numbers, each number is a character, and pairs of characters are joined by byte-pair encoding. The real merges are

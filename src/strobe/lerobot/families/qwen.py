@@ -1,7 +1,7 @@
 """Stand-ins for Qwen2.5-VL-3B (Bai et al. 2025, arXiv:2502.13923), which eo1 and wall_x are built on.
 
-Its config, at full size and tiny, and its processor: a real one of transformers, around a stand-in tokenizer whose
-special tokens have the real ids, since the config and the released processor name them by number.
+Its config, at full size and tiny, and its processor: a real one of transformers, around a placeholder tokenizer whose
+special tokens have the real ids, because the config and the released processor name them by number.
 """
 
 from __future__ import annotations
@@ -137,14 +137,14 @@ def _place(token: str, tiny: bool) -> int:
 
 
 def words(tiny: bool, adds: Sequence[str] = ()) -> PreTrainedTokenizerFast:
-    """Return a stand-in for the tokenizer of Qwen2.5, with the tokens that a model ``adds`` behind its vocabulary."""
+    """Return a placeholder for Qwen2.5's tokenizer, with the tokens that a model ``adds`` behind its vocabulary."""
     made = tokenizer_with_ids(VOCABULARY, {token: _place(token, tiny) for token in SPECIAL}, tiny)
     made.add_tokens(list(adds), special_tokens=True)
     return made
 
 
 def tokenizer_with_ids(vocabulary: Vocabulary, ids: dict[str, int], tiny: bool) -> PreTrainedTokenizerFast:
-    """Return a new stand-in tokenizer whose special tokens have these ``ids``; tokens may be added to it."""
+    """Return a new placeholder tokenizer whose special tokens have these ``ids``; tokens may be added to it."""
     from tokenizers import AddedToken, Tokenizer
     from transformers import PreTrainedTokenizerFast
 

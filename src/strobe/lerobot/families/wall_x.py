@@ -21,7 +21,7 @@ MODELING = "lerobot.policies.wall_x.modeling_wall_x"
 VISION, LANGUAGE, HEAD = "model.visual", "model.model", "model.action_preprocessor"
 
 _DIMS = 20  # dimensions of the padded action and state
-_ACTION_EXPERT = 2048  # width of the MLP that action tokens go through, beside the language model's own
+_ACTION_EXPERT = 2048  # width of the MLP that action tokens go through, in addition to the language model's own
 _TOKENS = ("<|propri|>", "<|action|>")
 
 
@@ -74,7 +74,7 @@ def backbone_config(tiny: bool = False) -> Any:
 
 @contextlib.contextmanager
 def backbone(_: object, tiny: bool) -> Iterator[Sequence[str]]:
-    """While open, the model and its processor are stand-ins, and no weights are fetched."""
+    """While open, the model and its processor are placeholders, and no weights are fetched."""
     from lerobot.policies.wall_x import modeling_wall_x
 
     real, names = modeling_wall_x.Qwen2_5_VLMoEForAction, list[str]()
@@ -91,7 +91,7 @@ def backbone(_: object, tiny: bool) -> Iterator[Sequence[str]]:
             processor.action_processor = actions
         config._attn_implementation = attn_implementation
         config.pad_token_id = config.text_config.pad_token_id = processor.tokenizer.pad_token_id
-        why = "local stand-ins, because the released ones come with the weights"
+        why = "local placeholders, because the released ones come with the weights"
         names.append(f"config and processor {pretrained_name_or_path}: {why}")
         return real(
             config,

@@ -40,7 +40,7 @@ else:
 C = TypeVar("C", bound="InputFlags")
 
 
-NO_TRAINING_RECIPE = {"--recipe": "--recipe is for inference: `strobe breakdown` and `strobe compare` take it"}
+NO_TRAINING_RECIPE = {"--recipe": "--recipe is for inference: use `strobe breakdown` or `strobe compare`"}
 
 
 @dataclass
@@ -176,7 +176,7 @@ def check_launcher(launcher: str, ray: RayFlags) -> None:
 def check_pace(config: SamplingFlags, phases: Sequence[str]) -> None:
     """Raises UserError for a pace where nothing is called as on a robot."""
     if config.pace is not None and "inference" not in phases:
-        raise UserError(f"--pace is for inference, as on a robot, not for '{phases[0]}': leave it out")
+        raise UserError(f"--pace is for inference, as on a robot, not for '{phases[0]}': remove it")
 
 
 def read_flags(
@@ -207,7 +207,7 @@ def read_flags(
         _check_model_inputs(config)
         check_model(flags)
     elif config.input.video is not None:
-        raise UserError("--input.video is for models (--model.type, --model.path); a policy takes --dataset or --env")
+        raise UserError("--input.video is for models (--model.type, --model.path); for a policy use --dataset or --env")
     else:
         check_overrides(flags, config.device)
     if config.dataset is not None and config.env is not None and not config.plays:
@@ -216,7 +216,9 @@ def read_flags(
         parse_image_size(config.image_size)
     made_up = [name for name in ("image_size", "cameras", "state_dim", "action_dim") if getattr(config, name)]
     if made_up and (config.dataset or config.env):
-        raise UserError(f"--{made_up[0]} is for synthetic inputs; a dataset or an environment has its own")
+        raise UserError(
+            f"--{made_up[0]} is for synthetic inputs: remove it, because the dataset or environment has its own"
+        )
     if isinstance(config, SamplingFlags) and config.batch_size is None and not isinstance(flags, PolicyOptions):
         config.batch_size = 1
     if isinstance(config, ProfilerFlags):
@@ -231,7 +233,7 @@ def _check_model_inputs(config: InputFlags) -> None:
     unfit |= {"state_dim": config.state_dim, "action_dim": config.action_dim}
     for name, value in unfit.items():
         if value:
-            raise UserError(f"--{name} is for policies; a model takes clips: --input.video, --dataset, or synthetic")
+            raise UserError(f"--{name} is for policies: for a model use --input.video, --dataset or synthetic clips")
     if config.input.video is not None and config.dataset is not None:
         raise UserError("clips come from --input.video or from --dataset, not both")
     if config.input.video is not None and config.image_size is not None:
@@ -274,11 +276,11 @@ def _check_profilers(config: ProfilerFlags) -> None:
             raise UserError(f"--python_profile={tool}: {nearest(tool, TOOLS)}")
         require_tool(tool)
     if config.profile_functions is not None and tool != "line":
-        raise UserError("--profile_functions names what --python_profile=line times")
+        raise UserError("--profile_functions needs --python_profile=line")
 
 
 def check_phases(flags: SubjectFlags, phases: Sequence[str]) -> None:
-    """Raises UserError where what has no loss that is known is to be trained."""
+    """Raises UserError if what has no loss that is known is to be trained."""
     for phase in phases:
         if phase == "inference" or isinstance(flags, PolicyOptions):
             continue
@@ -293,7 +295,7 @@ def check_recipe(flags: SubjectFlags, path: Path | None, phases: Sequence[str]) 
         return
     for phase in phases:
         if phase != "inference":
-            raise UserError(f"a recipe is for inference, not for '{phase}': leave out {path.name}, or that phase")
+            raise UserError(f"a recipe is for inference, not for '{phase}': remove {path.name}, or that phase")
     check_recipe_file(flags, path)
 
 
@@ -324,5 +326,5 @@ def parse_image_size(text: str) -> tuple[int, int]:
     """Height and width in pixels from ``'240x320'``. Raises UserError."""
     height, times, width = text.lower().partition("x")
     if not (times and height.isdecimal() and width.isdecimal() and int(height) > 0 and int(width) > 0):
-        raise UserError(f"--image_size={text}: write HEIGHTxWIDTH, such as 240x320")
+        raise UserError(f"--image_size={text}: must be HEIGHTxWIDTH, such as 240x320")
     return int(height), int(width)

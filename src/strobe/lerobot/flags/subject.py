@@ -41,7 +41,7 @@ def load_subject(flags: SubjectFlags, config: InputFlags, live: Live) -> Subject
     """
     if config.dataset is not None and config.dataset.root is not None:
         check_dataset(config.dataset.root)
-    # At its end Python would look at all objects once more, which takes a second or two. Commands that run loops of
+    # At its end Python would look at all objects again, which takes a second or two. Commands that run loops of
     # LeRobot's need that: servers and threads are taken down by it.
     atexit.register(gc.freeze)
     if isinstance(flags, FactoryOptions):

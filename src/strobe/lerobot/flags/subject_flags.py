@@ -78,7 +78,7 @@ def split_subject(argv: Sequence[str]) -> tuple[SubjectFlags, list[str]]:
             )
         (policy if prefix == "--policy" else model).append((setting, value))
     if policy and model:
-        raise UserError("--policy.* and --model.* exclude each other: name a policy or a model")
+        raise UserError("--policy.* and --model.* exclude each other: use one of the two")
     if model:
         return _model_flags(model), rest
     if any(setting == "factory" for setting, _ in policy):
@@ -96,7 +96,10 @@ def _policy_flags(given: Iterable[tuple[str, str]]) -> PolicyOptions:
         else:
             flags.overrides.append(f"--{setting}={value}")
     if flags.path and flags.type:
-        raise UserError("--policy.path and --policy.type exclude each other: a checkpoint has its type in its config")
+        raise UserError(
+            "--policy.path and --policy.type exclude each other: remove --policy.type, because the checkpoint's config "
+            "has the type"
+        )
     if flags.size not in ("full", "tiny"):
         raise UserError(f"--policy.size={flags.size}: 'full' or 'tiny'")
     return flags
@@ -107,8 +110,7 @@ def _factory_flags(given: Iterable[tuple[str, str]]) -> FactoryOptions:
     for setting, value in given:
         if setting != "factory":
             raise UserError(
-                f"--policy.{setting} is of a policy that Strobe loads, and --policy.factory makes its own: leave one "
-                "out, or set it in the function"
+                f"--policy.{setting} has no effect with --policy.factory: remove it, or set it in the function"
             )
         flags.factory = value
     split_factory(flags.factory)
@@ -132,13 +134,16 @@ def _model_flags(given: Iterable[tuple[str, str]]) -> ModelFlags:
         else:
             flags.overrides.append(f"--{setting}={value}")
     if flags.path and flags.type:
-        raise UserError("--model.path and --model.type exclude each other: a model's folder has its type in its config")
+        raise UserError(
+            "--model.path and --model.type exclude each other: remove --model.type, because the model's config has the "
+            "type"
+        )
     check_bounds(flags, "model.")
     return flags
 
 
 def require_subject(flags: SubjectFlags) -> None:
-    """Raises UserError where no policy or model is named, with the flag that a misspelt one resembles."""
+    """Raises UserError if no policy or model is named, with the flag that a misspelt one resembles."""
     if isinstance(flags, FactoryOptions) or flags.path or flags.type:
         return
     model = isinstance(flags, ModelFlags)

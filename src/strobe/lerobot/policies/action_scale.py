@@ -15,8 +15,8 @@ from strobe.lerobot.normalisation import ENDS
 from strobe.lerobot.policies.action_map import IDENTITY, ActionMap, flat, measure_action_map, nominal
 
 OWN = "the policy's own normalisation statistics"
-MEASURED = "the baseline's actions over the observations, as there are no statistics of actions"
-NORMALISED = "actions as the policy gives them, normalised"
+MEASURED = "the baseline's actions over the observations, because there are no statistics of actions"
+NORMALISED = "the policy's normalised actions"
 _TWO_VALUES = 0.02  # how far the variance may be from that of a dimension that only ever is at its two ends
 # σ is at most so many times the spread of the baseline's actions. An outlier in the statistics could hide all
 # that a dimension does: at 40, one that always gives its mean is 0.025 σ off and an inverted one 0.05 σ, and
@@ -195,9 +195,9 @@ def _two_ends(spread: Tensor, low: Tensor, high: Tensor, mean: Tensor) -> list[b
 def _words(source: str, judged: Sequence[JudgedBy], names: Sequence[str], stated: bool) -> str:
     """Return the source of σ, and the dimensions whose σ has another source."""
     words = {
-        "chunks": "by what the baseline's actions spread over, as its statistics do not say",
-        "motion": f"by {MOST:g} times what the baseline's actions spread over, as its statistics say more",
-        "size": "by its own size, as it does not move",
+        "chunks": "by the spread of the baseline's actions, because it has no statistics",
+        "motion": f"by {MOST:g} times the spread of the baseline's actions, because its statistics are larger",
+        "size": "by its own size, because it does not change",
     }
     parts = [source]
     for way, why in words.items():
@@ -217,5 +217,5 @@ def _note(made: ActionMap, known: _Spread, names: Sequence[str]) -> str:
         )
     faulty = [name for name, bad in zip(names, known.faulty, strict=bool(known.faulty)) if bad]
     if faulty:
-        parts.append(f"the statistics of {', '.join(faulty)} are infinite or not a number")
+        parts.append(f"the statistics of {', '.join(faulty)} have infinite values or NaN")
     return "; ".join(parts)

@@ -1,6 +1,6 @@
 """Build a policy at full size with random weights, fast and without a second copy in memory.
 
-While the policy's own constructor runs, large uninitialised tensors are put on the meta device, and every operation on
+While the policy's own constructor runs, large uninitialised tensors go to the meta device, and every operation on
 them is recorded on a *tape* instead of being computed. After the constructor, each large tensor is allocated once, in
 its final dtype on its device, and its tape is played.
 """
@@ -88,7 +88,7 @@ def _list_tensors(values: object) -> list[Tensor]:
     return [leaf for leaf in tree_leaves(values) if isinstance(leaf, Tensor)]
 
 
-class _PutOff(TorchDispatchMode):
+class _DeferredInit(TorchDispatchMode):
     """Puts large empty tensors on the meta device and keeps a tape for each of their storages.
 
     A tensor whose values are needed while the mode is on gets them at once.
@@ -126,7 +126,7 @@ class _PutOff(TorchDispatchMode):
             return first
         # Weights made here outlive an inference mode in which the constructor may try them out.
         with torch.inference_mode(False):
-            args, kwargs = tree_map(self._tried_out, (args, kwargs))
+            args, kwargs = tree_map(self._materialise, (args, kwargs))
         result = func(*args, **kwargs)
         return first if in_place else result
 
@@ -172,7 +172,7 @@ class _PutOff(TorchDispatchMode):
         tape.append(_Step(func, args, tuple((k, v) for k, v in kwargs.items() if k != "generator"), geometry))
         return True
 
-    def _tried_out(self, leaf: Any) -> object:
+    def _materialise(self, leaf: Any) -> object:
         """Return a tensor with its values where the constructor has it: its inputs and other weights are there too."""
         known = isinstance(leaf, Tensor) and self.knows(leaf)
         return self._value(leaf, self.places[_storage(leaf)]) if known else leaf
@@ -271,32 +271,32 @@ def build_fast(
     device = torch.device(device)
     with generators_restored(device):
         torch.manual_seed(seed)
-        putting_off = _PutOff(device, seed, above)
-        truncating = mock.patch.object(nn.init, _TRUNCATING, putting_off.truncated_normal, create=True)
-        with putting_off, _initialising(), truncating, warnings.catch_warnings():
+        deferred = _DeferredInit(device, seed, above)
+        truncating = mock.patch.object(nn.init, _TRUNCATING, deferred.truncated_normal, create=True)
+        with deferred, _initialising(), truncating, warnings.catch_warnings():
             warnings.filterwarnings("ignore", message=".*which is a no-op")
             module = make()
         owners = [owner for root in (module, *outside(module)) for owner in root.modules()]
-        _require_memory(type(module).__name__, owners, putting_off, device)
+        _require_memory(type(module).__name__, owners, deferred, device)
         for owner in owners:
             for tensor in _tensors(owner):
-                if putting_off.knows(tensor):
-                    _swap(tensor, putting_off.value(tensor))
+                if deferred.knows(tensor):
+                    _swap(tensor, deferred.value(tensor))
     empty = sum(tensor.is_meta for owner in owners for tensor in _tensors(owner))
     if not empty and not known:
-        empty = _held_elsewhere(putting_off)
+        empty = _held_elsewhere(deferred)
     if empty:
         raise FastBuildError(f"{empty} tensors of {type(module).__name__} got no values")
     return module.to(device)
 
 
-def _require_memory(name: str, owners: Sequence[nn.Module], putting_off: _PutOff, device: torch.device) -> None:
+def _require_memory(name: str, owners: Sequence[nn.Module], deferred: _DeferredInit, device: torch.device) -> None:
     """Raise UserError if the weights that are still to be filled do not fit into memory."""
     put_off = {
         _storage(tensor): _length(tensor) * tensor.element_size()
         for owner in owners
         for tensor in _tensors(owner)
-        if tensor.is_meta and _storage(tensor) in putting_off.tapes
+        if tensor.is_meta and _storage(tensor) in deferred.tapes
     }
     memory = None if device.type == "mps" else find_device_memory(device)  # MPS takes the machine's
     free = psutil.virtual_memory().available if memory is None else memory.free()
@@ -308,14 +308,14 @@ def _require_memory(name: str, owners: Sequence[nn.Module], putting_off: _PutOff
         )
 
 
-def _held_elsewhere(putting_off: _PutOff) -> int:
+def _held_elsewhere(deferred: _DeferredInit) -> int:
     """Return how many tensors without values live outside of the modules: in a closure, or another object."""
-    if not putting_off.tapes:
+    if not deferred.tapes:
         return 0
     gc.collect()  # an unreachable cycle holds nothing
-    tapes = {id(tensor) for tensor in putting_off.held}
+    tapes = {id(tensor) for tensor in deferred.held}
     return sum(
-        Tensor in type(item).__mro__ and id(item) not in tapes and item.is_meta and _storage(item) in putting_off.tapes
+        Tensor in type(item).__mro__ and id(item) not in tapes and item.is_meta and _storage(item) in deferred.tapes
         for item in gc.get_objects()
     )
 
@@ -347,7 +347,7 @@ def shrink(config: PreTrainedConfig) -> None:
         known = list_types_having(lambda family: family.tiny)
         raise UserError(
             f"policy.size=tiny is not available for '{config.type}', only for {', '.join(known)}; "
-            "leave it out to build the full size"
+            "remove it to build the full size"
         )
     for name, value in family.tiny.fields.items():
         setattr(config, name, value)

@@ -101,9 +101,7 @@ def _snapshot(name: str, revision: str | None, what: str) -> Path:
         with contextlib.suppress(LocalEntryNotFoundError):
             return get(local=True)
         if not hub_reachable():
-            raise UserError(
-                f"there is no folder {name}, and the Hub cannot be reached to look for a {what} of that name"
-            )
+            raise UserError(f"there is no folder {name}, and the Hub cannot be reached to find a {what} of that name")
         return get(local=False)
     except (HFValidationError, HfHubHTTPError, OSError) as error:
         raise UserError(f"no {what} {name}, neither a folder nor on the Hub: {str(error).splitlines()[0]}") from error
@@ -127,7 +125,7 @@ def watch_loading(kind: type[nn.Module], folder: Path) -> Iterator[ReadNames]:
         UserError: a weight was not read from it; `UnreadWeightsError` where it is known which.
     """
     plain = nn.Module.load_state_dict
-    outcome: list[str] = ["its weights were never read"]
+    outcome: list[str] = ["its weights were not read"]
     names = ReadNames()
 
     def load_state_dict(self: nn.Module, state_dict: Any, strict: bool = True, assign: bool = False) -> object:
@@ -141,7 +139,7 @@ def watch_loading(kind: type[nn.Module], folder: Path) -> Iterator[ReadNames]:
             raise
         names.missing, names.unexpected = _really_missing(self, keys.missing_keys), list(keys.unexpected_keys)
         lacking = names.missing
-        outcome[0] = f"it lacks {len(lacking)} weights, the first is {lacking[0]}" if lacking else ""
+        outcome[0] = f"{len(lacking)} weights are missing, the first is {lacking[0]}" if lacking else ""
         return keys
 
     with mock.patch.object(kind, "load_state_dict", load_state_dict):

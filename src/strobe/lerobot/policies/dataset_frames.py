@@ -67,7 +67,7 @@ class DatasetFrames:
             ticks = {key: times for key, times in (deltas or {}).items() if key.startswith(OBS_STR)}
             self._frames: Any = LeRobotDataset(name, delta_timestamps=ticks if stacked else None, **options)
         if len(self._frames) == 0:
-            raise UserError(f"the dataset at {where} has no frames; record some first")
+            raise UserError(f"the dataset at {where} has no frames: record some first")
         self.faults = finder.note_dataset_faults(where, repo_id, episodes)
         for key in self.meta.camera_keys:
             self.meta.stats[key] |= {k: torch.tensor(v, dtype=torch.float32) for k, v in IMAGENET_STATS.items()}
@@ -85,7 +85,7 @@ class DatasetFrames:
         tensors = {key: item[key] for key in self._keys if isinstance(item[key], Tensor)}
         if not all(value.isfinite().all() for value in tensors.values()):
             episode = int(item["episode_index"])
-            place = f"episode {episode} of the dataset at {self._where} has values that are not numbers"
+            place = f"episode {episode} of the dataset at {self._where} has NaN or infinite values"
             raise UserError("; ".join([place, *self.faults[:1]]))
         seen: Observation = {key: value.unsqueeze(0) for key, value in tensors.items()}
         return seen | {"task": item["task"], "robot_type": self.meta.robot_type or ""}
@@ -138,7 +138,7 @@ def locate_dataset(root: str | Path | None, repo_id: str | None) -> Path:
     from lerobot.utils.constants import HF_LEROBOT_HOME
 
     if root is None and repo_id is None:
-        raise UserError("name a dataset: --dataset.root=FOLDER or --dataset.repo_id=OWNER/NAME")
+        raise UserError("the dataset is missing: use --dataset.root=FOLDER or --dataset.repo_id=OWNER/NAME")
     where = Path(root) if root is not None else HF_LEROBOT_HOME / str(repo_id)
     # Checked first, because LeRobot makes the folder that it does not find.
     if (where / "meta" / "info.json").is_file():
@@ -150,7 +150,7 @@ def locate_dataset(root: str | Path | None, repo_id: str | None) -> Path:
     if not hub_reachable():
         raise UserError(
             f"the dataset {repo_id} is not at {where} and the Hub cannot be reached; "
-            "give a local one with --dataset.root=FOLDER"
+            "use a local one with --dataset.root=FOLDER"
         )
     try:
         with quiet():

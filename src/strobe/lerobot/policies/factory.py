@@ -102,7 +102,7 @@ def _module(where: str, named: str) -> ModuleType:
     except ModuleNotFoundError as error:
         if error.name is not None and (where == error.name or where.startswith(f"{error.name}.")):
             raise UserError(
-                f"{named}: no module '{error.name}' here: install it, or run strobe in its folder"
+                f"{named}: module '{error.name}' is not installed: install it, or run strobe in its folder"
             ) from None
         raise UserError(f"{named}: it cannot be imported: {_words(error)}") from error
     except Exception as error:
@@ -125,7 +125,7 @@ def _import_file(path: Path) -> ModuleType:
 
 
 def _function(module: ModuleType, name: str, named: str) -> Callable[[], object]:
-    """Return the function ``name``. Raises UserError where there is none that can be called without arguments."""
+    """Return the function ``name``. Raises UserError if there is none that can be called without arguments."""
     found: Any = module
     for step in name.split("."):
         if not hasattr(found, step):
@@ -133,7 +133,7 @@ def _function(module: ModuleType, name: str, named: str) -> Callable[[], object]
             raise UserError(f"{named}: there is no '{name}' in it: {nearest(step, known) if known else 'no function'}")
         found = getattr(found, step)
     if not callable(found):
-        raise UserError(f"{named}: '{name}' is of type {type(found).__name__}: name a function that makes the policy")
+        raise UserError(f"{named}: '{name}' is of type {type(found).__name__}: use a function that returns the policy")
     try:
         parameters = inspect.signature(found).parameters.values()
     except (TypeError, ValueError):  # of C
@@ -141,7 +141,7 @@ def _function(module: ModuleType, name: str, named: str) -> Callable[[], object]
     wanted = [each.name for each in parameters if each.default is each.empty and each.kind not in _OPTIONAL]
     if wanted:
         raise UserError(
-            f"{named}: {name}() takes arguments ({', '.join(wanted)}): name a function that takes none, and calls it"
+            f"{named}: {name}() takes arguments ({', '.join(wanted)}): use a function without arguments that calls it"
         )
     return found
 

@@ -61,7 +61,7 @@ class Inputs:
         The training loop hands it to the preprocessor. Raises UserError for a size below 1.
         """
         if size < 1:
-            raise UserError(f"a batch needs at least one sample, not {size}")
+            raise UserError(f"a batch needs at least one sample, got {size}")
         return self.make_batch(size)
 
     def checks(self, count: int = COUNT) -> Checks:
@@ -213,7 +213,7 @@ def synthetic(
             description=f"{count} synthetic observations",
             observations=observations,
             neighbours=blend_observations(observations),
-            neighbour=f"the observation moved {100 * SHARE:g} % of the way to another synthetic one",
+            neighbour=f"the observation, changed by {100 * SHARE:g} % of the difference to another synthetic one",
         )
 
     ticks, observations = windows(count, generator)
@@ -229,18 +229,15 @@ def _require_free(
     *,
     other_cameras: bool,
 ) -> None:
-    """Raise UserError where a policy with features of its own should get other cameras, or vectors of other sizes."""
+    """Raise UserError if a policy with features of its own should get other cameras, or vectors of other sizes."""
     if inputs and other_cameras:
         own = [key for key, feature in inputs.items() if feature.type is FeatureType.VISUAL]
         raise UserError(
-            "--image_size and --cameras are for policies that take any cameras: this one takes "
-            + (", ".join(own) or "none")
+            "--image_size and --cameras need a policy for any cameras: this one has " + (", ".join(own) or "none")
         )
     fixed = {**inputs, **outputs}
     if taken := [f"{key} of {fixed[key].shape[0]} numbers" for key in vectors if key in fixed]:
-        raise UserError(
-            f"--state_dim and --action_dim are for policies that take any robot: this one has {' and '.join(taken)}"
-        )
+        raise UserError(f"--state_dim and --action_dim need a policy for any robot: this one has {' and '.join(taken)}")
 
 
 @dataclass(frozen=True)

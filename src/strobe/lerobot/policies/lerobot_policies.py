@@ -144,7 +144,7 @@ def load(
         shrink(config)
     _fit_features(config, inputs, rename or {}, notes)
     if random and getattr(config, "pretrained_backbone_weights", None):
-        notes.append("the backbone's pretrained weights were left out: all weights are random")
+        notes.append("the backbone's pretrained weights were not loaded: all weights are random")
         config.pretrained_backbone_weights = None  # pyright: ignore[reportAttributeAccessIssue]
     with (
         quiet() as warned,
@@ -217,7 +217,7 @@ def _construct(
             return policy
 
     elif config.use_peft:
-        raise UserError(f"{folder} is a PEFT adapter; merge it into its base policy and give that folder")
+        raise UserError(f"{folder} is a PEFT adapter; merge it into its base policy and use that folder")
     else:
 
         def make() -> Any:
@@ -230,7 +230,7 @@ def _construct(
         )
         return built, read[0]
     except FastBuildError as error:
-        notes.append(f"built the usual, slower way: {error}")
+        notes.append(f"built in the usual, slower way: {error}")
         with generators_restored(torch.device(config.device or "cpu")):
             torch.manual_seed(seed)
             return make().to(config.device), read[0]
@@ -292,12 +292,12 @@ def check_features(config: PreTrainedConfig, inputs: Inputs, rename: dict[str, s
         if key in offered:
             _check_shape(config, key, needed, offered[key], inputs, notes)
         elif needed.type is FeatureType.VISUAL and fills and has_camera:
-            notes.append(f"{key} is not among the inputs: the policy sees an empty image in its place")
+            notes.append(f"{key} is not among the inputs: the policy gets an empty image instead")
         else:
             candidates = [k for k, feature in offered.items() if feature.type is needed.type]
             raise UserError(
-                f"the policy wants '{key}', which {inputs.description} do not have"
-                + (f"; map one of {', '.join(candidates)} to it with --rename_map" if candidates else "")
+                f"the policy needs '{key}', which {inputs.description} lack"
+                + (f"; use --rename_map to rename one of {', '.join(candidates)}" if candidates else "")
             )
     return notes
 
@@ -313,17 +313,17 @@ def _check_shape(
     want, have = tuple(needed.shape), tuple(offered.shape)
     if needed.type is FeatureType.VISUAL:
         if want[0] != have[0]:
-            raise UserError(f"'{key}': the policy wants {want[0]} channels, {inputs.description} have {have[0]}")
+            raise UserError(f"'{key}': the policy needs {want[0]} channels, {inputs.description} have {have[0]}")
         if want != have:
             notes.append(f"{key} is {_format_shape(have)} in the inputs; the policy expects {_format_shape(want)}")
         return
     if want != have:
         raise UserError(
-            f"'{key}': the policy wants {_format_shape(want)} values, {inputs.description} have {_format_shape(have)}"
+            f"'{key}': the policy needs {_format_shape(want)} values, {inputs.description} have {_format_shape(have)}"
         )
     most = getattr(config, "max_action_dim" if key == ACTION else "max_state_dim", None)
     if most is not None and have[0] > most:
-        raise UserError(f"'{key}' has {have[0]} values, more than the policy's limit of {most}; raise that limit")
+        raise UserError(f"'{key}' has {have[0]} values, more than the policy's limit of {most}; increase that limit")
 
 
 def _format_shape(shape: tuple[int, ...]) -> str:
@@ -372,7 +372,7 @@ def _check_names(choice: type, overrides: Sequence[str]) -> None:
     for override in overrides:
         name, _, value = override.removeprefix("--").partition("=")
         if not override.startswith("--") or not value:
-            raise UserError(f"'{override}' is not of the form --name=value")
+            raise UserError(f"'{override}' must be --name=value")
         if name.partition(".")[0] not in names:
             raise UserError(f"no flag --policy.{name}: {nearest(name.partition('.')[0], names)}")
 

@@ -96,8 +96,8 @@ def split_factory(text: str) -> tuple[str, str]:
     where, colon, name = text.rpartition(":")
     if not (colon and where and name and all(step.isidentifier() for step in name.split("."))):
         raise UserError(
-            f"--policy.factory={text}: write package.module:function, or path/to/file.py:function, of a function that "
-            "makes the policy"
+            f"--policy.factory={text}: must be package.module:function or path/to/file.py:function, a function that "
+            "returns the policy"
         )
     if where.endswith(".py"):
         if not Path(where).is_file():
@@ -127,7 +127,7 @@ def check_checkpoint(path: str | Path, what: str = "policy", *, called: str | Pa
     folder, name = Path(path), str(called if called is not None else path)
     if not folder.is_dir():
         if name.count("/") != 1 or name.startswith((".", "/", "~")):
-            raise UserError(f"there is no folder {name}; give a {what}'s folder or its Hub id (owner/name)")
+            raise UserError(f"there is no folder {name}; use a {what}'s folder or its Hub id (owner/name)")
         return
     if not (folder / "config.json").is_file():
         inner = folder / "pretrained_model"
@@ -135,7 +135,7 @@ def check_checkpoint(path: str | Path, what: str = "policy", *, called: str | Pa
         raise UserError(f"no {what} at {name}: there is no config.json in it{hint}")
     weighed = any((folder / file).is_file() for file in WEIGHTS) or any(folder.glob("*.safetensors.index.json"))
     if not weighed:
-        raise UserError(f"the {what} at {name} has no weights: there is no model.safetensors beside its config.json")
+        raise UserError(f"the {what} at {name} has no weights: there is no model.safetensors next to its config.json")
 
 
 def checkpoint_policy_type(path: str | Path) -> str | None:
@@ -153,4 +153,4 @@ def check_dataset(root: str | Path) -> None:
     where = Path(root)
     if not (where / "meta" / "info.json").is_file():
         what = "has no meta/info.json in it" if where.is_dir() else "is not a folder"
-        raise UserError(f"no LeRobotDataset at {where}: it {what}; give the folder that holds data/, meta/ and videos/")
+        raise UserError(f"no LeRobotDataset at {where}: it {what}; use the folder with data/, meta/ and videos/")

@@ -79,10 +79,10 @@ def recorded_actions(frames: DatasetFrames, state: str) -> RecordedActions:
         UserError: the data set has no actions, or they are no vectors.
     """
     if ACTION not in frames.meta.features:
-        raise UserError("the data set has no actions to compare with")
+        raise UserError("the dataset has no actions to compare with")
     actions = np.asarray(frames.column(ACTION), float)
     if actions.ndim != 2:
-        raise UserError("the data set's actions are not vectors")
+        raise UserError("the dataset's actions are not vectors")
     states = np.asarray(frames.column(state), float) if state in frames.meta.features else None
     return RecordedActions(
         actions=actions,

@@ -1,7 +1,7 @@
 """Stand-ins for what LeRobot fetches from the Hub while it makes a policy: tokenizers, configs, processors.
 
-Preprocessing stays real. Only policies with random weights get a stand-in, and the notes say so. The family's record
-lists the things that a policy needs, with their stand-ins.
+Preprocessing stays real. Only policies with random weights get a placeholder, and the notes say so. The family's record
+lists the things that a policy needs, with their placeholders.
 """
 
 from __future__ import annotations
@@ -139,7 +139,7 @@ class _Auto:
 
     def from_pretrained(self, name: str, *args: object, **kwargs: object) -> object:
         if self.tiny and name in self.make:
-            return self._make_placeholder(name, "the tiny size has a vocabulary of its own")
+            return self._make_placeholder(name, "the tiny size has its own vocabulary")
         try:
             return self.real.from_pretrained(name, *args, **{**kwargs, "local_files_only": True})
         except Exception:
@@ -153,11 +153,11 @@ class _Auto:
             return self._make_placeholder(name, why)
         raise UserError(
             f"the {self.what} '{name}' that this policy needs is not available: {why}; "
-            f"run `hf download {name}` where there is a connection, or set HF_HOME to a cache that has it"
+            f"run `hf download {name}` on a machine with a connection, or set HF_HOME to a cache that has it"
         )
 
     def _make_placeholder(self, name: str, why: str) -> object:
-        note = f"{self.what} {name}: a local stand-in, because {why}"
+        note = f"{self.what} {name}: a local placeholder, because {why}"
         if note not in self.notes:
             self.notes.append(note)
         return self.make[name](self.tiny)
@@ -170,8 +170,8 @@ class _Auto:
 def stand_ins(kind: str, *, random_weights: bool, tiny: bool = False) -> Iterator[list[str]]:
     """While open, LeRobot gets what a policy of type ``kind`` needs from the Hub without waiting for the Hub.
 
-    Each thing is looked for in the local cache, then on the Hub if it answers, and last replaced by a stand-in, but
-    only with ``random_weights`` and for the known ids; ``tiny`` always takes the stand-in. Yields the notes, which
+    Each thing is looked for in the local cache, then on the Hub if it answers, and last replaced by a placeholder, but
+    only with ``random_weights`` and for the known ids; ``tiny`` always takes the placeholder. Yields the notes, which
     fill as LeRobot loads. Inside, a tokenizer or config that is not available raises UserError. With
     ``random_weights`` no backbone of timm reads weights either.
     """
@@ -199,7 +199,7 @@ def stand_ins(kind: str, *, random_weights: bool, tiny: bool = False) -> Iterato
 
 def _left_out(model: object, *_: object, **__: object) -> None:
     """Stand in for timm's loading of weights from the Hub: a plug-in's backbone keeps its random ones."""
-    logging.warning("the pretrained weights of timm's %s were left out: all weights are random", type(model).__name__)
+    logging.warning("the pretrained weights of timm's %s were not loaded: all weights are random", type(model).__name__)
 
 
 # Models with random weights in the place of those that LeRobot reads from the Hub, and their sizes.
@@ -227,7 +227,7 @@ def sizes(
 
 
 class _Loading:
-    """A class as it is, but with another ``from_pretrained``."""
+    """The same class with another ``from_pretrained``."""
 
     def __init__(self, real: object, from_pretrained: Call) -> None:
         self.real, self.from_pretrained = real, from_pretrained

@@ -140,7 +140,7 @@ def micro_batches(raw: Mapping[str, Any], count: int) -> list[Batch]:
         return [dict(raw)]
     size = next(len(value) for value in raw.values() if isinstance(value, Tensor) and value.dim())
     if size % count:
-        raise UserError(f"a batch of {size} cannot be cut into {count} equal micro-batches: change --batch_size")
+        raise UserError(f"a batch of {size} cannot be split into {count} equal micro-batches: change --batch_size")
     each = size // count
     return [
         {key: value[start : start + each] if _is_per_sample(value, size) else value for key, value in raw.items()}

@@ -51,7 +51,7 @@ def choices(registry: str) -> dict[str, Class]:
 
 
 def require_one_package(registry: str, kind: str | None) -> None:
-    """Raises UserError where several packages register the type ``kind``: LeRobot would take whichever it finds first.
+    """Raises UserError if several packages register the type ``kind``: LeRobot would take whichever it finds first.
 
     Args:
         registry: `POLICY` or `ENVIRONMENT`.
@@ -142,7 +142,7 @@ def _registration(decorator: ast.expr) -> tuple[ast.expr, str] | None:
 # Backbones: the types of models that transformers lists, and the fields of their configs.
 
 _AUTO = "transformers.models.auto"
-# Flags --model.* beside the fields of a backbone's config.
+# Flags --model.* in addition to the fields of a backbone's config.
 BACKBONE_FLAGS = (
     "path",
     "type",

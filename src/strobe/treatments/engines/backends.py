@@ -41,7 +41,7 @@ class Engine(Protocol):
     suffix: str
 
     def require(self, device: torch.device) -> None:
-        """Raise UserError where the package is missing, or the device is none of its own."""
+        """Raise UserError if the package is missing, or the device is none of its own."""
         ...
 
     def precisions(self, device: torch.device) -> tuple[str, ...]:
@@ -84,11 +84,11 @@ class OpenVINO:
     _HINTS = {"fp32": "f32", "bf16": "bf16", "fp16": "f16"}  # noqa: RUF012
     # Measured bytes for each weight, besides the weights that the engine holds. A cached engine has them in float32.
     _BESIDE, _KEPT = 0.8, 4.1
-    _CALIBRATING = 16.0  # the model in float32 once more, and its statistics
+    _CALIBRATING = 16.0  # the model in float32 again, and its statistics
 
     def require(self, device: torch.device) -> None:
         if device.type != "cpu":
-            raise UserError(f"engine=openvino runs on CPUs, and the policy is on {device.type}: take tensorrt")
+            raise UserError(f"engine=openvino runs on CPUs, but the policy is on {device.type}: use tensorrt")
         disable_telemetry()
         _require("openvino", "openvino")
 
@@ -204,7 +204,7 @@ class TensorRT:
 
     def require(self, device: torch.device) -> None:
         if device.type != "cuda":
-            raise UserError(f"engine=tensorrt needs CUDA, and the policy is on {device.type}: take openvino")
+            raise UserError(f"engine=tensorrt needs CUDA, but the policy is on {device.type}: use openvino")
         _require("torch_tensorrt", "tensorrt")
 
     def precisions(self, device: torch.device) -> tuple[str, ...]:
@@ -324,7 +324,7 @@ FP8, MODELOPT = "fp8", "modelopt"
 
 
 def require_nncf() -> None:
-    """Raise UserError where NNCF is missing."""
+    """Raise UserError if NNCF is missing."""
     if find_spec("nncf") is None:
         raise UserError(f"int8_engine needs a package: {install('openvino')}")
 

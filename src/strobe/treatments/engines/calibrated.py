@@ -64,8 +64,8 @@ class _Calibrated(PartInEngine):
     ) -> Run:
         if subject.input_source.kind == "pending":
             raise UserError(
-                f"'{self.part}' in {self.precision} is calibrated on observations, and this machine keeps no engine "
-                "that was: run strobe verify RECIPE with --dataset.root=FOLDER here first"
+                f"'{self.part}' in {self.precision} is calibrated on observations, and this machine has no such "
+                "engine: run strobe verify RECIPE with --dataset.root=FOLDER here first"
             )
         with self._calibrated_layers(subject, part):
             return super()._build_engine(subject, part, calls, places, keep)
@@ -83,7 +83,7 @@ class CalibratedPart(_Calibrated, key="int8_engine"):
 
     def __post_init__(self) -> None:
         if self.engine != "openvino":
-            raise UserError(f"int8_engine={self.engine}: only openvino has it")
+            raise UserError(f"int8_engine={self.engine}: only openvino supports it")
         super().__post_init__()
 
     def _require(self, device: torch.device) -> None:
@@ -105,7 +105,7 @@ class Float8Part(_Calibrated, key="engine"):
 
     def __post_init__(self) -> None:
         if self.engine != "tensorrt":
-            raise UserError(f"engine.precision=fp8: only tensorrt has it, and this is engine={self.engine}")
+            raise UserError(f"engine.precision=fp8: only tensorrt supports it, but this is engine={self.engine}")
         super().__post_init__()
         self.effect = "lossy"
 
@@ -121,9 +121,7 @@ class Float8Part(_Calibrated, key="engine"):
         try:
             importlib.import_module(f"{MODELOPT}.torch.quantization")
         except ImportError:
-            raise UserError(
-                "engine.precision=fp8 needs ModelOpt, which quantises: pip install nvidia-modelopt"
-            ) from None
+            raise UserError("engine.precision=fp8 needs ModelOpt: pip install nvidia-modelopt") from None
 
     @contextmanager
     def _calibrated_layers(self, subject: Subject, part: nn.Module) -> Iterator[None]:

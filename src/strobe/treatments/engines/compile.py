@@ -70,7 +70,7 @@ class Compile(Treatment, key="compile"):
             self._flag = f"--policy.compile_model=true --policy.compile_mode={self.mode}"
         patches, targets = Patches(), list(self._targets(subject))
         if not targets:
-            raise UserError(f"{subject.info.name} has no torch module inside: there is nothing to compile")
+            raise UserError(f"{subject.info.name} contains no torch module, so there is nothing to compile")
         for owner, method in targets:
             patches.wrap(owner, method, self._wrap_call)
         return patches.undo
@@ -104,7 +104,7 @@ def target(module: nn.Module, path: str) -> tuple[object, str]:
     if isinstance(called, nn.Module):
         return called, "forward"
     if not callable(called) or not hasattr(owner, "__dict__"):
-        raise UserError(f"compile.part={path}: {type(called).__name__} cannot be called; name a method or a module")
+        raise UserError(f"compile.part={path}: {type(called).__name__} cannot be called: use a method or a module")
     return owner, last
 
 

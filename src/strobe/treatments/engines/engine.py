@@ -93,7 +93,7 @@ class PartInEngine(Treatment, key="engine"):
         if self.engine not in ENGINES:
             raise UserError(f"engine={self.engine}: {nearest(self.engine, ENGINES)}")
         if not self.part:
-            raise UserError(f"{self.key}: say which part, such as {self.key}.part=model.backbone")
+            raise UserError(f"{self.key}: the part is missing, such as {self.key}.part=model.backbone")
         if self.precision:
             self.precision = self._precision_name(self.precision)
             self.dtypes = (str(_product_dtype(self.precision)).removeprefix("torch."),)
@@ -266,8 +266,7 @@ class PartInEngine(Treatment, key="engine"):
             agreed = least_cosine(built.run(call.tensors), results)
             if agreed < self._least(subject):
                 raise UserError(
-                    f"'{self.part}' in {self.engine} in {self.precision} gives something else than in torch (cosine "
-                    f"{agreed:.4f})"
+                    f"'{self.part}' in {self.engine} in {self.precision} differs from torch (cosine {agreed:.4f})"
                 )
             if partial.is_file():
                 partial.replace(cached_file)
@@ -303,7 +302,7 @@ class PartInEngine(Treatment, key="engine"):
                 raise
             lines = error_line(error)
             if "data-dependent" in lines:
-                lines = "its shapes hang on values of its inputs, such as the grid of an image"
+                lines = "its shapes depend on values of its inputs, such as the grid of an image"
             raise UserError(f"'{self.part}' cannot be built in {self.engine}: {lines[-200:].rstrip('.')}") from error
         finally:
             undo()
@@ -359,7 +358,9 @@ def _nested_sections(names: Sequence[str]) -> Iterator[None]:
 
 def _require_plain(part: nn.Module, path: str) -> None:
     if any(type(weight) not in (nn.Parameter, Tensor) for weight in part.parameters()):
-        raise UserError(f"'{path}' holds quantised weights, and an engine is built of floating ones: take one of both")
+        raise UserError(
+            f"'{path}' has quantised weights, and an engine needs floating-point weights: use one of the two"
+        )
 
 
 def _make(spec: Spec) -> PartInEngine:

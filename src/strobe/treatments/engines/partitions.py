@@ -34,7 +34,7 @@ class OnCard:
     def __init__(self, module: Callable[..., Any], device: torch.device) -> None:
         self.module, self.device, self.partitions = module, device, partitions(module)
         if self.partitions is not None and not self.partitions.engines:
-            raise RuntimeError(f"TensorRT takes none of its operators, such as {self.partitions.operators[0]}")
+            raise RuntimeError(f"TensorRT supports none of its operators, such as {self.partitions.operators[0]}")
         if isinstance(module, GraphModule):
             # What torch computes holds the policy's own weights, in the engine's precision only while it is built.
             for name, inner in module.named_children():

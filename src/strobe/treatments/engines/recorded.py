@@ -286,4 +286,4 @@ def _require_constants(leaves: Sequence[object], part: str, does: str) -> None:
     for leaf in leaves:
         if not isinstance(leaf, (Tensor, *_CONSTANTS)):
             kind = type(leaf).__name__
-            raise UserError(f"'{part}' {does} a {kind}, and an engine knows tensors only: take a part without it")
+            raise UserError(f"'{part}' {does} a {kind}, and an engine supports only tensors: use another part")

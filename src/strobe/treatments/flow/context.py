@@ -58,7 +58,7 @@ class ContextOnce(Switch, key="context_keys", of=Context):
         policy: Any = subject.module
         modules = require_capability(subject, Context, self.key).modules(policy)
         if not modules:
-            raise UserError(f"{subject.info.name} attends to no context in its denoising steps")
+            raise UserError(f"{subject.info.name} has no cross-attention to a context in its denoising steps")
         patches, cached = Patches(), self._outputs
         patches.register_undo(cached.forget)
 

@@ -279,7 +279,7 @@ def _try(language: Any, given: Mapping[str, Any], begin: int) -> None:
     )
     if not torch.equal(mine[:, :begin], theirs[:, :begin]):
         raise UserError(
-            "the prompt looks at the actions behind it, or they at nothing: it cannot be kept for all steps"
+            "the prompt attends to the actions, or they do not attend to it: its keys cannot be reused in all steps"
         )
 
 

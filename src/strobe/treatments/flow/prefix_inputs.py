@@ -192,7 +192,7 @@ def _multiple(spec: Spec, key: str) -> int:
     """Return the option ``multiple`` of ``key``, in tokens. Raises UserError."""
     multiple = spec.get(f"{key}.multiple", MULTIPLE)
     if isinstance(multiple, bool) or not isinstance(multiple, int) or multiple < 1:
-        raise UserError(f"{key}.multiple={multiple}: a whole number of tokens, at least 1")
+        raise UserError(f"{key}.multiple={multiple}: must be a whole number of tokens, at least 1")
     return multiple
 
 

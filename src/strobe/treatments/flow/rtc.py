@@ -119,7 +119,7 @@ def require(subject: Subject) -> None:
         known = f"LeRobot {version('lerobot')} guides {', '.join(types_with_rtc())}"
         raise UserError(
             f"policy type '{subject.info.kind}' has no Real-Time Chunking ({known}); "
-            "compare something else with --compile or --variant"
+            "use --compile or --variant for another comparison"
         )
 
 
@@ -190,11 +190,9 @@ class ClosedFormGuidance(Switch, key="guidance"):
     def apply(self, subject: Subject) -> Undo:
         policy: Any = require_policy(subject).policy
         if not self.awaited and getattr(policy, "rtc_processor", None) is None:
-            raise UserError("the closed form of RTC's guidance needs RTC on: put --rtc.execution_horizon before it")
+            raise UserError("the closed form of RTC's guidance needs RTC: add --rtc.execution_horizon")
         if self.awaited and not hasattr(policy, "init_rtc_processor"):
-            raise UserError(
-                f"policy type '{subject.info.kind}' has no Real-Time Chunking whose guidance could be computed"
-            )
+            raise UserError(f"policy type '{subject.info.kind}' has no Real-Time Chunking with guidance")
         patches, guided = Patches(), []
 
         def release() -> None:
@@ -329,7 +327,7 @@ def require_identity(processor: Any) -> None:
             theirs, ours = processor.denoise_step(latent, **given), Guidance(processor)(latent, **given)
             if not torch.equal(theirs.detach(), ours):
                 raise UserError(
-                    "this LeRobot computes RTC's guidance in another way than 0.6.1 does: its closed form is not exact"
+                    "this LeRobot computes RTC's guidance differently from 0.6.1, so the closed form is not exact"
                 )
     finally:
         processor.tracker = tracker

@@ -42,7 +42,7 @@ class _Table:
     def index(self, timestep: Tensor) -> Tensor | None:
         """Return the table's row of ``timestep``, (B,), as (1,); None if it is seen to have none.
 
-        All samples share one timestep. On a GPU it cannot be looked at, since that would wait for it.
+        All samples share one timestep. On a GPU it cannot be looked at, because that would wait for it.
         """
         equal = self.times == timestep[:1]
         looks = equal.device.type == "cpu" and not torch.compiler.is_compiling() and not is_in_region()
@@ -256,8 +256,7 @@ class MasksOnce(Switch, key="masks", of=Flow):
     def _try(self, theirs: Tensor, ours: Tensor) -> None:
         if not torch.equal(theirs.nan_to_num(), ours.nan_to_num()):
             raise UserError(
-                "this policy denoises in another way than LeRobot 0.6.1 and openpi do: building the masks once is not"
-                " exact"
+                "this policy denoises differently from LeRobot 0.6.1 and openpi: building the masks once is not exact"
             )
         self._tried = True
 

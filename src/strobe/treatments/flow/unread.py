@@ -27,7 +27,7 @@ class Unread:
     """Stands where the logits were. Whoever reads it gets a `UserError`: the head was needed after all."""
 
     def _read(self, *_: object, **__: object) -> NoReturn:
-        raise UserError("lm_head=skipped: this policy reads what its language head says: leave the treatment out")
+        raise UserError("lm_head=skipped: this policy uses its language head: remove the treatment")
 
     __bool__ = __len__ = __iter__ = __getitem__ = __array__ = _read  # pyright: ignore[reportAssignmentType]
     __add__ = __radd__ = __sub__ = __rsub__ = __mul__ = __rmul__ = __truediv__ = __matmul__ = __neg__ = _read
@@ -187,7 +187,7 @@ class SkippedHalf(Switch, key="unread_half", of=UnreadHalf):
     def apply(self, subject: Subject) -> Undo:
         passes = require_capability(subject, UnreadHalf, self.key).passes(subject.module)
         if not passes:
-            raise UserError(f"{subject.info.name}: as its guidance is set, no half of a pass goes unread")
+            raise UserError(f"{subject.info.name}: with its guidance settings, all of a pass is used")
         patches = Patches()
         for owner, name, around in passes:
             patches.wrap(owner, name, around)

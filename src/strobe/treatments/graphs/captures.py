@@ -42,9 +42,9 @@ class Cuda:
         self.pools: list[Pool] = []
 
     def require(self, subject: Subject, what: str) -> None:
-        """Raise UserError where the subject is not on CUDA."""
+        """Raise UserError if the subject is not on CUDA."""
         if subject.device.type != "cuda":
-            raise UserError(f"graph={what} is a CUDA graph: {subject.info.name} is on {subject.device.type}")
+            raise UserError(f"graph={what} needs CUDA, but {subject.info.name} is on {subject.device.type}")
 
     def record(self, warm: Run, run: Run, device: torch.device) -> tuple[Run, object]:
         """Warm up, and capture ``run``. An exception of either is raised unchanged, and nothing is left in capture."""

@@ -123,18 +123,16 @@ def _drop_tensorless_entries(value: object) -> object:
 def _steps_aside(regions: Regions, subject: PolicySubject, previous: Tensor | None) -> bool:
     """Return whether this call is guided by RTC in a way that no graph holds, and so runs without one.
 
-    Raises UserError where RTC was on before the graph was applied: then the graph would never run. RTC
+    Raises UserError if RTC was on before the graph was applied: then the graph would never run. RTC
     that is turned on later, as a rollout does, must not end the robot's loop.
     """
     processor: Any = getattr(subject.policy, "rtc_processor", None)
     if processor is None or previous is None:
         return False
     if "denoise_step" not in vars(processor):
-        return regions.step_aside(
-            "RTC's autograd cannot be captured in a CUDA graph: put guidance='closed form' before graph"
-        )
+        return regions.step_aside("RTC's autograd cannot be captured in a CUDA graph: add guidance='closed form'")
     if processor.is_debug_enabled():
-        return regions.step_aside("RTC's debug tracking does not see into a CUDA graph: leave out --rtc.debug")
+        return regions.step_aside("RTC's debug tracking does not work in a CUDA graph: remove --rtc.debug")
     return False
 
 
@@ -200,7 +198,7 @@ class CudaGraph(Treatment, key="graph"):
             model: Any = subject.policy.model
             modeling = sys.modules[type(model).__module__]
             if not hasattr(modeling, "euler_integrate"):
-                raise UserError("graph=loop: this LeRobot has another denoising loop than 0.6.1")
+                raise UserError("graph=loop: this LeRobot's denoising loop differs from 0.6.1")
             patches.share(modeling, "euler_integrate", lambda call: _capturing_loop(call, regions, subject))
         patches.wrap(subject.policy, "predict_action_chunk", regions.wrap_sampling)
         patches.wrap(subject.policy, "eval", lambda call: lambda: _skip_repeated_eval(subject.policy, call))

@@ -49,7 +49,7 @@ class Capture(Protocol):
     pools: list[Pool]
 
     def require(self, subject: Subject, what: str) -> None:
-        """Raise UserError where it cannot be."""
+        """Raise UserError if it cannot be."""
         ...
 
     def record(self, warm: Run, run: Run, device: torch.device) -> tuple[Run, object]:
@@ -87,7 +87,7 @@ class Regions:
         self._state = (others, _settings(module), guidance)
 
     def run(self, label: str, call: Callable[[Any], object], given: object, *settings: Hashable) -> object:
-        """Return ``call(given)``, from a graph. Raises UserError where it cannot be captured.
+        """Return ``call(given)``, from a graph. Raises UserError if it cannot be captured.
 
         Of each region `KEPT` graphs are there at a time. A kind of input beyond them runs without a graph. It takes the
         place of the least recently used one where it comes twice before that is used again: else more prompts than
@@ -116,21 +116,21 @@ class Regions:
             return region.replay(parts.tensors)
 
     def step_aside(self, why: str) -> bool:
-        """Let this call run without a graph and warn the first time. Raises UserError where RTC was on before."""
+        """Let this call run without a graph and warn the first time. Raises UserError if RTC was on before."""
         if self._guided:
             raise UserError(why)
         self.ran += 1
         if not self._warned:
             self._warned = True
-            warnings.warn(f"graph={self.what} steps aside in calls with RTC: {why}", stacklevel=2)
+            warnings.warn(f"graph={self.what} is not used in calls with RTC: {why}", stacklevel=2)
         return True
 
     def _say_full(self, label: str) -> None:
         if label not in self._full:
             self._full.add(label)
             warnings.warn(
-                f"graph={self.what}: {KEPT} graphs of the {label} are there, the most that are kept; inputs of another"
-                " shape run without one until they come often",
+                f"graph={self.what}: {KEPT} graphs of the {label} are in memory, the maximum; inputs of another shape "
+                "run without a graph until they are frequent",
                 stacklevel=2,
             )
 
@@ -142,7 +142,7 @@ class Regions:
             made = call(*args, **kwargs)
             if self.ran == before and not torch.is_grad_enabled():
                 raise UserError(
-                    f"graph={self.what}: another treatment computes this part in its own way; leave one out"
+                    f"graph={self.what}: another treatment already changes this part: remove one of the two"
                 )
             return made
 

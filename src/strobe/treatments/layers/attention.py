@@ -53,9 +53,7 @@ class FusedAttention(Switch, key="attention"):
         if self._places is None or self._module is not subject.module:
             self._places, self._module = [*places(subject, FUSED, self._masks), *_torch_places(subject)], subject.module
         if not self._places:
-            raise UserError(
-                f"{subject.info.name} has no eager attention that could be exchanged: attention=sdpa changes nothing"
-            )
+            raise UserError(f"{subject.info.name} has no eager attention to replace: attention=sdpa changes nothing")
         return install(self._places, FUSED, self._masks)
 
 
@@ -159,7 +157,7 @@ def install(places: Iterable[Place], way: Way, masks: Masks) -> Undo:
 
 
 class _Config:
-    """A config that names another way where the real one has one of those that it comes in place of; else as it is.
+    """A config that names another way where the real one has one of those that it replaces; else unchanged.
 
     LeRobot writes "eager" into the real one before every pass, so the real one is read on every call.
     """
@@ -206,7 +204,7 @@ def _transformers_attention(
         return function(module, query, key, value, attention_mask, scaling=scaling, dropout=dropout, **kwargs)
     mask = None
     if attention_mask is not None:
-        mask = config.strobe_masks.of(attention_mask, query.dtype)[..., : key.shape[-2]]
+        mask = config.strobe_masks.additive_mask(attention_mask, query.dtype)[..., : key.shape[-2]]
     return way.attend(query, key, value, mask, scaling).transpose(1, 2).contiguous(), None
 
 

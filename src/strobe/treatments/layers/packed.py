@@ -69,7 +69,7 @@ class PackedWeights(Switch, key="weights"):
         if not any(put):
             names = " or ".join(str(dtype).removeprefix("torch.") for dtype in dtypes)
             what = f"'{self.part}'" if self.part else subject.info.name
-            raise UserError(f"{what} has no linear layers in {names}, and only those gain by being packed")
+            raise UserError(f"{what} has no linear layers in {names}, and only these gain from packing")
         return patches.undo
 
     def _install(self, owner: nn.Linear | Group, patches: Patches) -> bool:
@@ -122,14 +122,14 @@ def packable(device: torch.device) -> tuple[torch.dtype, ...]:
 
 
 def require_packing(device: torch.device) -> None:
-    """Raise UserError where no products on ``device`` gain by packed weights."""
+    """Raise UserError if no products on ``device`` gain by packed weights."""
     _require_cpu(device, "weights=packed")
     if not packable(device):
         raise UserError("weights=packed needs torch with MKL, or with oneDNN and a CPU with AVX-512")
 
 
 def require_bfloat16(device: torch.device, what: str) -> None:
-    """Raise UserError where ``device`` is no CPU with oneDNN's products in bfloat16, which ``what`` is for."""
+    """Raise UserError if ``device`` is no CPU with oneDNN's products in bfloat16, which ``what`` is for."""
     _require_cpu(device, what)
     if not _multiplies_bfloat16():
         raise UserError(f"{what} needs torch with oneDNN, and a CPU with AVX-512")
@@ -137,7 +137,7 @@ def require_bfloat16(device: torch.device, what: str) -> None:
 
 def _require_cpu(device: torch.device, what: str) -> None:
     if device.type != "cpu":
-        raise UserError(f"{what} is for CPUs: on {device.type} kernels do that by themselves")
+        raise UserError(f"{what} is for CPUs: kernels on {device.type} do that by themselves")
 
 
 def _multiplies_bfloat16() -> bool:

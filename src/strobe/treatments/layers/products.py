@@ -51,7 +51,9 @@ class AttentionProducts(Switch, key="scores"):
     def apply(self, subject: Subject) -> Undo:
         require_bfloat16(subject.device, "scores=products")
         if not any(weight.dtype is torch.bfloat16 for weight in subject.module.parameters()):
-            raise UserError(f"{subject.info.name} has no weights in bfloat16, where products gain: add precision=bf16")
+            raise UserError(
+                f"{subject.info.name} has no weights in bfloat16, which scores=products needs: add precision=bf16"
+            )
         if self._places is None or self._module is not subject.module:
             self._places, self._module = list(places(subject, PRODUCTS, self._masks)), subject.module
         if not self._places:

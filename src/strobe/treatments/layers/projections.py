@@ -46,7 +46,7 @@ class FusedProjections(Switch, key="projections"):
 
     The price is a second copy of these weights. They could be views of the stack only if their own storage were given
     up, which could not be brought back when the treatment is reverted. Where gradients are recorded the projections
-    run separately, since they have to reach the weights.
+    run separately, because they have to reach the weights.
     """
 
     _groups: list[Group] = field(default_factory=list, init=False, repr=False)
@@ -65,7 +65,9 @@ class FusedProjections(Switch, key="projections"):
             require_room(stacks, "a stack of the projections that get the same input", subject)
             self._module, self._groups = subject.module, fusable
         if not self._groups:
-            raise UserError(f"{subject.info.name} has no projections that get the same input: projections fuse nothing")
+            raise UserError(
+                f"{subject.info.name} has no projections with the same input: projections=fused changes nothing"
+            )
         patches = Patches()
         try:
             fused = [group for group in self._groups if group.install(patches)]
@@ -74,7 +76,7 @@ class FusedProjections(Switch, key="projections"):
             raise
         if not fused:
             raise UserError(
-                f"{subject.info.name}: its projections are quantised, hooked or of unequal dtypes, and stay apart"
+                f"{subject.info.name}: its projections are quantised, hooked or of different dtypes: they cannot fuse"
             )
         for group in fused:
             patches.register_undo(group.forget)

@@ -50,7 +50,7 @@ class RotationsOnce(Switch, key="rotations"):
     def apply(self, subject: Subject) -> Undo:
         attentions = _attentions(subject)
         if not attentions:
-            raise UserError(f"{subject.info.name}: rotations is for V-JEPA 2's attention, and there is none")
+            raise UserError(f"{subject.info.name}: rotations=once is for V-JEPA 2's attention, and it has none")
         patches = Patches()
         for attention in attentions:
             rotate = attention.apply_rotary_embeddings

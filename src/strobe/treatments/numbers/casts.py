@@ -120,7 +120,7 @@ def _cast_cache(value: object, dtype: torch.dtype) -> None:
 
 
 # The same noise in every precision. A policy that draws noise in its weights' dtype (Diffusion) would be given other
-# noise in 16 bits, since torch's CPU generator uses other bits for each dtype, and the actions could not be compared.
+# noise in 16 bits, because torch's CPU generator uses other bits for each dtype, and the actions could not be compared.
 # So such noise is drawn in float32 and rounded, by a mode of torch's function overrides that is in force on this thread
 # and inside the policy's own calls only: whoever else draws in the process draws as ever.
 #

@@ -23,7 +23,7 @@ LAST, LAST_3D = torch.channels_last, torch.channels_last_3d  # of four dimension
 
 @dataclass
 class ChannelsLast(Switch, key="channels_last"):
-    """``.data`` of convolution weights, and of what the optimizer keeps beside them, in another memory format.
+    """``.data`` of convolution weights, and of the optimizer's state, in another memory format.
 
     Both formats are kept, so that captured graphs find the weights where they left them. What a step changed in one is
     copied to the other when the treatment is reverted: the values are the same to the bit.
@@ -40,7 +40,7 @@ class ChannelsLast(Switch, key="channels_last"):
     def apply(self, subject: Subject) -> Undo:
         weights = _convolutions(subject.module)
         if not weights:
-            raise UserError(f"{subject.info.name} has no convolution in 2-D or 3-D: channels_last changes nothing")
+            raise UserError(f"{subject.info.name} has no 2-D or 3-D convolution: channels_last changes nothing")
         tensors = list(weights)
         if isinstance(subject, ActingSubject):
             tensors += _moments(subject, weights)

@@ -63,7 +63,7 @@ class Precision(Treatment, key="precision"):
     _noise: SameNoise = field(default_factory=SameNoise, init=False, repr=False)
     _prepared: bool = field(default=False, init=False, repr=False)
     phases = ANY_PHASE - {"training step"}
-    because = "a training step would train each precision's copy of the weights"
+    because = "a training step would train a copy of the weights in each precision"
     copies_weights = True
 
     def __post_init__(self) -> None:
@@ -263,9 +263,9 @@ def _require_floating(part: nn.Module, held: Sequence[Tensor], what: str) -> Non
         packed = type(module).__module__.startswith(("torch.ao.nn.quantized", "torch.ao.nn.intrinsic.quantized"))
         if others or packed:
             kind = str(others[0].dtype).removeprefix("torch.") if others else "integers"
-            raise UserError(f"{what} holds quantised weights ({type(module).__name__}, {kind}): they have no precision")
+            raise UserError(f"{what} has quantised weights ({type(module).__name__}, {kind}), whose precision is fixed")
     if not held:
-        raise UserError(f"{what} has no floating-point weights: there is no precision to change")
+        raise UserError(f"{what} has no floating-point weights, so there is no precision to change")
 
 
 def _plain(tensor: Tensor) -> bool:

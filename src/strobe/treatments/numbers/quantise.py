@@ -3,7 +3,7 @@
 A product of 8-bit numbers takes half the time of one of 16 bits where the processor has the instructions (AVX-512 VNNI,
 tensor cores), and half the memory to read. Measured here, one core with AVX-512 VNNI and bfloat16, 512 tokens, 1024 to
 4096 features, eagerly: float32 45 ms, bfloat16 21.5, int8 'dynamic' 12.7; for 50 tokens 6.0, 2.6 and 1.5 ms. 'weights'
-alone halves the memory and makes a CPU slower (50 tokens: 6.9 and 3.3 ms), since they are made floats again in every
+alone halves the memory and makes a CPU slower (50 tokens: 6.9 and 3.3 ms), because they are made floats again in every
 call. Neither needs torch.compile to be fast.
 
 The 8-bit copies are made once. Around a call they take the place of the parameters, and the very same parameters come
@@ -114,7 +114,7 @@ class Quantised(Treatment):
         except ImportError:
             raise UserError(f"{self.kind} needs torchao: {install('quantise')}") from None
         if self.kind == "int8" and device.type not in ("cpu", "cuda"):
-            raise UserError(f"int8 products are there on CPUs and CUDA, not on {device.type}")
+            raise UserError(f"int8 products need a CPU or CUDA, not {device.type}")
         if self.kind == "fp8":
             require_fp8(device)
 
@@ -242,7 +242,7 @@ def observe_input_maxima(subject: Subject, layers: Iterable[nn.Module]) -> dict[
 
 
 def require_fp8(device: torch.device) -> None:
-    """Raise UserError where the device has no products of float8."""
+    """Raise UserError if the device has no products of float8."""
     if device.type != "cuda":
         raise UserError(f"fp8 needs CUDA and compute capability 8.9 or later; on {device.type} use int8")
     major, minor = torch.cuda.get_device_capability(device)

@@ -212,13 +212,15 @@ def _float8(rows: Tensor, weight: QuantisedWeight, bias: Tensor | None) -> Tenso
 @QuantisedWeight.implements([torch.ops.aten.cat.default])
 @QuantisedWeight.implements_torch_function([torch.cat, torch.concat])
 def _cat(_func: object, _types: object, args: Any, kwargs: Any) -> QuantisedWeight:
-    """Rows under rows, which is what fusing layers of one input does; the scales stand beside their rows."""
+    """Rows under rows, which is what fusing layers of one input does; the scales stand next to their rows."""
     weights, *rest = args
     first = weights[0]
     dim = rest[0] if rest else (kwargs or {}).get("dim", 0)
     alike = all(isinstance(w, QuantisedWeight) for w in weights)
     if dim != 0 or not alike or len({(w.dtype, w.inputs, w.qdata.dtype) for w in weights}) > 1:
-        raise NotImplementedError("quantised weights are joined along their rows, and with their like only")
+        raise NotImplementedError(
+            "quantised weights can be joined only along their rows, and only with weights of the same kind"
+        )
     if first.inputs != "float" and first.qdata.dtype is FLOAT8 and any(len(w.scale) == 1 for w in weights):
         raise NotImplementedError("float8 weights with one scale each cannot be joined")
     scales = [w.scale.expand(len(w.qdata), 1) for w in weights]

@@ -1,6 +1,6 @@
 """Vision towers by themselves: of Qwen2-VL, Qwen2.5-VL, Qwen3-VL (transformers' ``models/qwen*_vl``) and SigLIP 2.
 
-Every block is a part at the first level. A frame of a clip is an image of its own, as it is for a policy.
+Every block is a part at the first level. A frame of a clip is an image of its own, as for a policy.
 """
 
 from __future__ import annotations
