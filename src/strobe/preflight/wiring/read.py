@@ -1,4 +1,4 @@
-"""Put side by side what policy, processors, data set and robot say of every feature."""
+"""Compare every feature of policy, processors, data set and robot."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def read_wiring(
         return _read(policy, dataset, robot, rename or {}, task, settings or {})
     except (AttributeError, IndexError, KeyError, TypeError, ValueError) as error:
         files = f"the files of {policy}{f' or {dataset}' if dataset is not None else ''}"
-        raise UserError(f"{files} hold what LeRobot does not write there: {error_line(error, 120)}") from error
+        raise UserError(f"{files} are not as LeRobot writes them: {error_line(error, 120)}") from error
 
 
 def _read(
@@ -272,8 +272,8 @@ def _unknown_fields(config: Mapping[str, object]) -> tuple[list[str], list[str]]
     try:
         types = registries.choices(registries.POLICY)
         if kind not in types:
-            return [], [f"no policy of the type '{kind}' is installed, so its fields were not looked at"]
+            return [], [f"the fields of config.json are not judged: no policy of the type '{kind}' is installed"]
         known = fields(types[kind])
     except UnreadableSourceError as error:
-        return [], [f"the fields of '{kind}' cannot be read: {error}"]
+        return [], [f"the fields of config.json are not judged: those of '{kind}' cannot be read: {error}"]
     return sorted(name for name in config if name not in known and name not in _ADDED), []

@@ -249,6 +249,44 @@ class Scheduling(Data):
     )
 
 
+POLICY_CALL = "policy call"
+# Part of a tick → the subject of a sentence; an arm's name may follow the part.
+STALLED = {
+    POLICY_CALL: "A policy call",
+    "camera ": "Camera ",
+    "read motors": "Reading the motors",
+    "write motors": "Writing to the motors",
+    "read leader motors": "Reading the leader's motors",
+    "write leader motors": "Writing to the leader's motors",
+    "observation": "Reading the robot",
+    "action": "Sending an action",
+}
+
+
+class Stall(Data):
+    """A part of the control loop, or a policy call, that once took far longer than usual: a second or more."""
+
+    part: str = Field(description="part of a control tick, such as 'camera front', or 'policy call'")
+    count: int = Field(description="number of such stalls")
+    ms: Finite = Field(description="longest stall")
+    total_ms: Finite
+    from_s: Finite = Field(description="seconds from the first tick to the longest stall")
+
+    @property
+    def title(self) -> str:
+        """The stall in a sentence without its full stop."""
+        name = next((words + self.part.removeprefix(part) for part, words in STALLED.items() if part in self.part), "")
+        return f"{name or self.part.capitalize()} hung for {self.ms / 1e3:.1f} s"
+
+
+class NotFinite(Data):
+    """Control ticks with a NaN or infinite number of a joint."""
+
+    read: int = Field(description="ticks whose position, as read from the robot, was not finite")
+    sent: int = Field(description="ticks whose action was not finite")
+    joints: list[str] = Field(default_factory=list, description="joints concerned")
+
+
 class Recording(Data):
     """Frames that the strategy recorded, and the time that their timestamps will span."""
 
@@ -314,6 +352,8 @@ class Rollout(Data):
     buses: list[Bus] = Field(default_factory=list, description="motor bus of each arm, with several arms")
     turns: Turns | None = Field(default=None, description="use of the CPUs; Linux only")
     scheduling: Scheduling | None = Field(default=None, description="scheduling of the control thread; Linux only")
+    stalls: list[Stall] = Field(default_factory=list, description="stalls, longest first")
+    not_finite: NotFinite | None = Field(default=None, description="NaN or infinite joints; None if not recorded")
     rehearsal: Rehearsal | None = Field(default=None, description="emulated arm; None for a run on a robot")
     recording: Recording | None = None
     cadence: str = Field(default="", description="output of LeRobot's own timer, if the loop has one")
@@ -335,6 +375,19 @@ class RolloutResult(Result):
 
     def figures(self) -> Iterator[Figure]:
         return (Figure(*key, value) for key, value in _figures(self.rollout).items())
+
+
+FEWEST_FOR_P95 = 20  # values: of fewer, a 95th percentile is the maximum
+
+
+def spread_in_words(values: Quantiles, decimals: int = 0) -> str:
+    """Return median, p95 and maximum in ms; p95 from `FEWEST_FOR_P95` values on, and a single value alone."""
+    if values.n == 1:
+        return f"{values.max:,.{decimals}f} ms"
+    shown = [("median", values.median), ("p95", values.p95), ("max", values.max)]
+    if values.n < FEWEST_FOR_P95:
+        del shown[1]
+    return ", ".join(f"{name} {value:,.{decimals}f} ms" for name, value in shown)
 
 
 def _figures(rollout: Rollout) -> dict[tuple[str, str], float | None]:
