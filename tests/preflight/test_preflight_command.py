@@ -180,7 +180,7 @@ WRONG = {
     missing_folder: "there is no folder ./nowhere; give a policy's folder or its Hub id",
     missing_config: "there is no config.json in it",
     broken_config: "config.json cannot be read",
-    broken_processor: "policy_preprocessor.json holds no JSON object",
+    broken_processor: "policy_preprocessor.json is not a JSON object",
     broken_statistics: "safetensors cannot be read",
     hub_only_policy: "somebody/some_policy is no folder, and the Hub does not give it",
     old_dataset: "it is in LeRobot's format v2.1",

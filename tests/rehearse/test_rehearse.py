@@ -152,7 +152,7 @@ def test_a_tiny_policy_whose_config_has_no_tiny_size_is_loaded_as_it_was_made(
 
 def test_a_first_call_that_outlasts_the_run_is_named(act: Path, tmp_path: Path) -> None:
     options = RehearsalOptions(faults=["inference,ms=1500,call=0"])
-    said = r"first call took \d+\.\d s; give it a longer --duration \(no servo holds torque\)"
+    said = r"first call took \d+\.\d s; give a longer --duration \(torque is off\)"
     with pytest.raises(UserError, match=said):
         rehearsal.rehearse(arguments(act, "--duration=1"), tmp_path / "events", options)
 
@@ -264,7 +264,7 @@ def test_sigterm_ends_it_as_lerobot_does(act: Path, tmp_path: Path) -> None:
 def test_lerobots_loop_is_given_back(act: Path, tmp_path: Path) -> None:
     before = rollout.loop.build_rollout_context, rollout.loop.create_strategy
     faults = ["error-bits,servo=2,when=connect"]
-    with pytest.raises(UserError, match=r"Missing motor IDs.*no servo holds torque"):
+    with pytest.raises(UserError, match=r"Missing motor IDs.*torque is off"):
         rehearsal.rehearse(arguments(act), tmp_path / "events", RehearsalOptions(faults=faults))
     assert (rollout.loop.build_rollout_context, rollout.loop.create_strategy) == before
 

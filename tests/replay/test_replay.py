@@ -359,7 +359,7 @@ def test_the_command_shows_and_keeps_a_replay(rollout_folder, tmp_path, capsys):
     given = ["replay", str(rollout_folder), "--inference.queue_threshold=12", "--draws=3", f"--output_dir={out}"]
     assert main([*given, "--full"]) == 0
     said = " ".join(capsys.readouterr().out.split())
-    assert "the recording is damaged: one of its lines cannot be read. Of what is left: The loop starved" in said
+    assert "the recording is damaged, one of its lines cannot be read. The rest of it says: The loop starved" in said
     assert "need observations" in said
     (folder,) = out.iterdir()
     result = store.load_answer(folder)
@@ -398,7 +398,7 @@ def test_runs_that_cannot_be_replayed_are_a_line(tmp_path, capsys):
     for given, said in [
         ([], "name the rollout's folder"),
         ([str(tmp_path / "nowhere")], "no run at"),
-        ([str(tmp_path)], f"holds no {EVENTS}: it is not a rollout, or an older Strobe saved none"),
+        ([str(tmp_path)], f"has no {EVENTS}: it is not a rollout, or an older Strobe recorded it"),
     ]:
         assert main(["replay", *given]) == 2
         error = capsys.readouterr().err.strip()

@@ -47,7 +47,7 @@ class Calls:
 
     def __init__(self, clock: Clock, call: ThreadUse, colder_ms: float = 0.0) -> None:
         self.clock, self.call, self.colder = clock, call, round(colder_ms * MS)
-        self.refused = ""
+        self.refusal_reason = ""
         self.made = 0
         self.on_call: Any = lambda number: None
         self._ended = clock.now
@@ -152,7 +152,7 @@ def test_a_bench_takes_about_ten_seconds_and_leaves_out_what_does_not_fit(clock)
     bench = slower_still.result.rollout.bench
     assert bench is not None
     assert [one.place for one in bench.times] == ["robot"]
-    assert any("too long for a bench of 10 s" in note for note in slower_still.result.notes)
+    assert any("too long for 10 s" in note for note in slower_still.result.notes)
     assert not any("on the bench" in line for line in document(slower_still.result).answers)
     assert found.result.notes == []
 
@@ -193,7 +193,7 @@ def test_a_bench_that_is_cut_short_shows_what_it_has(clock):
 
     calls.on_call = end
     benches.bench(found)
-    assert found.result.notes == ["the bench was cut short"]
+    assert found.result.notes == ["the bench comparison was cut short"]
 
 
 def test_too_few_calls_are_not_set_beside_the_bench(clock):
@@ -206,11 +206,11 @@ def test_too_few_calls_are_not_set_beside_the_bench(clock):
 def test_nothing_is_called_while_the_robot_is_connected(clock):
     found = make_watched_rollout(use(41, 25))
     calls: Any = Calls(clock, use(25, 25))
-    calls.refused = "the robot is still connected"
+    calls.refusal_reason = "the robot is still connected"
     found.calls = calls
     benches.bench(found)
     assert calls.made == 0
-    assert found.result.notes == ["the policy was not called again on the bench: the robot is still connected"]
+    assert found.result.notes == ["no bench comparison: the robot is still connected"]
 
 
 def test_where_the_system_tells_no_waiting_it_is_part_of_blocked():

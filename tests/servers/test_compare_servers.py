@@ -21,10 +21,10 @@ A = "--policy.server=ws://127.0.0.1:9"
 @pytest.mark.parametrize(
     ("flags", "why"),
     [
-        ([A], "name the other side"),
+        ([A], "name the second server"),
         ([A, "--against.server=http://x"], r"--against\.server=http://x: Strobe knows no such protocol"),
-        ([A, "--against.server=grpc://x:1"], r"give --against\.path"),
-        ([A, "--against.path=x"], r"give --dataset\.root"),
+        ([A, "--against.server=grpc://x:1"], r"add --against\.path"),
+        ([A, "--against.path=x"], r"add --dataset\.root"),
         ([A, "--against.server=ws://x", "--compile=true"], "unknown flag --compile"),
         ([A, "--against.server=ws://x", "--control_hz=3"], "unknown flag --control_hz"),
         (["--against.server=ws://x"], r"name the policy server: --policy\.server"),

@@ -75,10 +75,10 @@ PLAYED = ("lerobot-rollout", "lerobot-record", "lerobot-teleoperate")
 class RehearseConfig(OutputFlags):
     """Flags of `strobe rehearse`."""
 
-    # A recording that the cameras show: a video, a LeRobotDataset's folder, or 'live'. --frames.NAME=… sets it for one
+    # The recording for the cameras: a video, a LeRobotDataset's folder, or 'live'. --frames.NAME=… sets that of one
     # camera.
     frames: str | None = None
-    # Episode of the dataset.
+    # Episode of the data set in --frames.
     episode: int = field(default=0, metadata=minimum_bound(0))
     # Milliseconds that the emulated USB adapter adds to each answer; Linux's own setting is often 16.
     latency_ms: float = field(default=1.0, metadata=minimum_bound(0))
@@ -86,7 +86,7 @@ class RehearseConfig(OutputFlags):
     depth: int = field(default=1, metadata=minimum_bound(1))
     # Seconds to record. After them the run goes on without Strobe.
     record_s: int = field(default=1800, metadata=minimum_bound(1))
-    # Start even if the policy's wiring has a fault with which its first action may already be wrong.
+    # Start even if policy and robot do not match, and the first action may be wrong.
     anyway: bool = False
     # Save each tick's joint numbers and camera frames (JPEG) for `strobe replay`: about 2 MB/s for each 640x480 camera.
     observations: bool = False
@@ -119,7 +119,7 @@ def read(argv: Sequence[str]) -> tuple[RehearseConfig, Staging]:
         if not name.startswith("--frames."):
             rest.append(format_argument(name, value))
         elif value is None:
-            raise UserError(f"{name} needs a value: a video, a dataset's folder or 'live'")
+            raise UserError(f"{name} needs a value: a video, a data set's folder or 'live'")
         else:
             frames[name.removeprefix("--frames.")] = value
     config = parse(RehearseConfig, rest, extra=["--fault"], behind=PLAYED[0])
@@ -131,7 +131,7 @@ def read(argv: Sequence[str]) -> tuple[RehearseConfig, Staging]:
     if chosen.command == "lerobot-rollout":
         check(chosen.arguments, chosen.command, new_policy=True, ours=option_names(RehearseConfig))
     elif config.bench:
-        raise UserError(f"--bench calls the policy of lerobot-rollout: {chosen.command} has no policy")
+        raise UserError(f"--bench calls a policy, and {chosen.command} has none: remove it")
     return config, Staging(frames | ({"": config.frames} if config.frames else {}), faults, chosen)
 
 

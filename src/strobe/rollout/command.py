@@ -97,7 +97,7 @@ def choose_loop(theirs: Sequence[str], observations: bool) -> ChosenLoop:
     """
     command, arguments = split_command(theirs)
     if observations and command != ROLLOUT:
-        raise UserError(f"--observations is for a replay of {ROLLOUT}: {command} cannot be replayed")
+        raise UserError(f"--observations is for a replay of {ROLLOUT}, and {command} cannot be replayed: remove it")
     return ChosenLoop(list(theirs), command, arguments)
 
 
@@ -255,7 +255,7 @@ def read(argv: Sequence[str]) -> tuple[RolloutConfig, ChosenLoop | None]:
     config = parse(RolloutConfig, ours, refused=REFUSED, behind=ROLLOUT)
     if config.events is not None:
         if after is not None:
-            raise UserError("--events shows a run that has ended; it takes no arguments after --")
+            raise UserError("--events shows a run that has ended: remove the arguments after --")
         return config, None
     theirs = require_lerobot(after, ROLLOUT, "rollout -- --robot.type=… --policy.path=FOLDER")
     chosen = choose_loop(theirs, config.observations)

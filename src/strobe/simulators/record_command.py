@@ -78,7 +78,7 @@ class RecordConfig:
 def read(argv: Sequence[str]) -> tuple[RecordConfig]:
     """Return the command's flags, checked. Raises UserError."""
     config = parse(RecordConfig, argv)
-    refuse_log("strobe record only records a dataset, and measures nothing")
+    refuse_log("strobe record only records a data set, and measures nothing")
     return (config,)
 
 
@@ -88,13 +88,13 @@ def record_and_say(config: RecordConfig, live: Live) -> int:
         record(config)
     except KeyboardInterrupt:
         if not config.root or not config.root.exists():
-            print("interrupted before the first episode was finished: nothing is saved")
+            print("interrupted before the end of the first episode: nothing is saved")
             return 130
-        print(f"interrupted; the episodes finished before are in {config.root}")
-        print(f"use them with --dataset.root={config.root}")
+        print(f"interrupted; the finished episodes are in {config.root}")
+        print(f"Next: strobe preflight --dataset.root={config.root}")
         return 130
-    print(f"{config.episodes} episodes of {config.length()} frames in {config.root}")
-    print(f"use them with --dataset.root={config.root}")
+    print(f"Recorded {config.episodes} episodes of {config.length()} frames in {config.root}.")
+    print(f"Next: strobe preflight --dataset.root={config.root}")
     return 0
 
 
@@ -110,9 +110,9 @@ def record(config: RecordConfig) -> Path:
     length, fps = config.length(), _DEFAULTS[config.env][1] if config.fps is None else config.fps
     height, width = _size(config.image)
     if config.root is None:
-        raise UserError("name the folder for the dataset: --root=FOLDER")
+        raise UserError("name the new folder for the data set: --root=FOLDER")
     with Progress(console=Console(stderr=True), transient=True) as bar:
-        task = bar.add_task(f"recording {config.env}", total=config.episodes * length)
+        task = bar.add_task(f"recording {config.episodes} episodes of {config.env}", total=config.episodes * length)
 
         def progress(done: int, _: int) -> None:
             bar.update(task, completed=done)
@@ -125,7 +125,7 @@ def record(config: RecordConfig) -> Path:
 def _size(text: str) -> tuple[int, int]:
     height, _, width = text.lower().partition("x")
     if not (height.isdecimal() and (width or height).isdecimal() and int(height) * int(width or height) > 0):
-        raise UserError(f"--image={text}: pixels, such as 96 or 480x640")
+        raise UserError(f"--image={text}: must be pixels, such as 96 or 480x640")
     return int(height), int(width or height)
 
 
