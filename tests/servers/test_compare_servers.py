@@ -59,7 +59,7 @@ def test_the_slower_of_two_servers_is_named_and_their_actions_are_compared(tmp_p
     state = "observation/state"
     assert {seen[state][b"data"] for seen in first.seen} == {seen[state][b"data"] for seen in second.seen}
     assert result["machine"]["cores"] > 0
-    assert any("protocol of openpi and says of itself: robot: stand-in" in note for note in result["notes"])
+    assert any("protocol of openpi; its metadata: robot: stand-in" in note for note in result["notes"])
 
 
 def test_a_server_that_fails_is_a_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]):

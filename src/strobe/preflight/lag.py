@@ -90,7 +90,6 @@ def measured_call_time(run: PolicyRun) -> CallTime | None:
 
 
 def _add_run(lag: Lag, run: PolicyRun) -> None:
-    """Add the lags of a run, from its events where they were kept, else from its answer."""
     rollout = run.rollout
     lag.run, lag.run_fps = legible(str(run.folder)), rollout.fps
     lag.frames_run = {

@@ -134,7 +134,6 @@ def _chosen_episodes(frames: Frames) -> list[int] | None:
 
 
 def _thin_evenly(values: Sequence[T], most: int) -> list[T]:
-    """Return at most ``most`` of ``values``, evenly spread."""
     count = min(len(values), most)
     return [values[int((number + 0.5) * len(values) / count)] for number in range(count)]
 
@@ -273,7 +272,6 @@ def _errors_by_episode(
 
 
 def _strips(data: Compared, held_out: set[int]) -> list[Strip]:
-    """Return episodes with their predicted chunks, thinned."""
     recorded, strips = data.recorded, []
     shown = slice(0, SHOWN_DIMENSIONS)
     for episode in _thin_evenly([int(each) for each in np.unique(data.episodes)], SHOWN_EPISODES):

@@ -278,7 +278,6 @@ def _uncalibrated_parts(arms: Mapping[str, EmulatedPart]) -> list[str]:
 
 
 def _recording(camera: str, source: str, episode: int) -> JsonObject:
-    """Return the replaying camera's flags for ``source``."""
     if not source:
         return {}
     path = Path(source).expanduser()

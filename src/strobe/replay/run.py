@@ -221,7 +221,6 @@ def load_policies(run: RecordedRun, changes: Changes, options: Options) -> Polic
 
 
 def _adopt_policy_chunks(setting: Setting, fed: FedPolicy) -> Setting:
-    """Return ``setting`` with the chunks of the policy that was loaded."""
     name = "chunk_size" if setting.engine == "rtc" else "n_action_steps"
     length = getattr(fed.inputs.policy.config, name, None)
     return setting if not length else dataclasses.replace(setting, chunk=length)
@@ -252,7 +251,6 @@ def verdict(result: ReplayResult) -> str:
 
 
 def _explain_jumps(result: ReplayResult, jumping: Jumping) -> list[str]:
-    """Return whether joints jump because of the policy, or of the loop."""
     ideal, own = result.column("ideal loop"), result.column("as it was")
     if ideal is None or not ideal.jumps:
         recorded = {seam.joint: seam.ratio or 0.0 for seam in result.columns[0].seams}

@@ -69,7 +69,6 @@ def _rtc_changes(run: RecordedRun) -> dict[str, object]:
 
 
 def _sync_changes(run: RecordedRun) -> dict[str, object]:
-    """Return what the sync engine changes in the run's setting."""
     return {} if run.setting.engine == "sync" else {"chunk": run.header.executed or run.setting.chunk, "warmups": 0}
 
 

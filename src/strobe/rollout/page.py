@@ -89,7 +89,6 @@ def answers(rollout: Rollout, weights: str = "") -> list[str]:
 
 
 def _random_weights(result: RolloutResult) -> str:
-    """Return ', random weights' for a policy without a checkpoint, else ''."""
     return f", {SOURCE}" if result.subject.source.endswith(SOURCE) else ""
 
 

@@ -269,7 +269,6 @@ class _Measured:
 
 
 def _metadata_entries(metadata: Mapping[object, object]) -> Iterator[tuple[str, str]]:
-    """Yield the server's metadata as text, a number of entries only."""
     for name, value in list(metadata.items())[:MOST_METADATA]:
         with suppress(UnicodeEncodeError, RecursionError, ValueError):  # a lone surrogate cannot be saved
             text = significant(value) if isinstance(value, float) and math.isfinite(value) else str(value)

@@ -96,7 +96,6 @@ def _wrong_vector_statistics(
 
 
 def _first(vector: VectorTruth, off: dict[str, list[int]], at: int) -> str:
-    """Return the figure of a dimension that differs most."""
     name = max(
         (name for name, places in off.items() if at in places),
         key=lambda each: _size(vector, {each: off[each]}, at),
@@ -297,7 +296,6 @@ def _is_dark(truth: DataTruth | None, camera: str) -> bool:
 
 
 def _episode_exclusion_advice(wiring: Wiring, episodes: Sequence[int], *, all_of_them: bool) -> str:
-    """Return advice to train without these episodes."""
     if all_of_them or wiring.truth is None:
         return "Record again. Check the camera's cable and lens cap, and close other programs that use it."
     whole = [each for each in range(wiring.truth.episodes) if each not in set(episodes)]

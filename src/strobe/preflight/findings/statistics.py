@@ -160,7 +160,6 @@ def _describe_scale(mode: str, scale: Scale) -> str:
 
 
 def _iter_normalised_features(wiring: Wiring) -> Iterator[tuple[WiredFeature, Place, Feature, Normalisation]]:
-    """Yield each feature that a processor normalises: wire, place, feature, and its normalisation."""
     for wire in wiring.wires:
         for place in PROCESSORS:
             feature = wire.ends.get(place)

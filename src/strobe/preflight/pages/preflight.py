@@ -79,7 +79,6 @@ def _answers(result: PreflightResult) -> list[str]:
 
 
 def _verdict(result: PreflightResult, serious: Sequence[Finding]) -> str:
-    """Return the verdict of the strongest evidence, in a sentence."""
     if not serious:
         return f"No mismatch found by these {_checks(result)} checks."
     first = serious[0]
@@ -108,7 +107,6 @@ def _first_sentence(text: str) -> str:
 
 
 def _left_out(result: PreflightResult) -> list[str]:
-    """Return the places that were not looked at, in a few words each."""
     wiring, loop = result.wiring, result.open_loop
     truth, weights, here = wiring.truth, wiring.weights, wiring.device_here
     of_policy = {

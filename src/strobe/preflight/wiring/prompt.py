@@ -93,7 +93,6 @@ def _tokenizer(folder: Path, config: Mapping[str, object]) -> object:
 
 
 def _find_tokenizer_file(name: str, checkpoint: Path) -> Path | None:
-    """Return the file of a tokenizer: in the checkpoint, in a folder of this name, or in the Hub's local cache."""
     saved = checkpoint / "tokenizer"  # LeRobot after 0.6.1 saves it there
     for folder in (saved, Path(name)) if name else (saved,):
         if (folder / _FILE).is_file():
@@ -133,7 +132,6 @@ def _cut(
 
 
 def _text(steps: Sequence[tuple[str, object]], task: str, state: Sequence[str]) -> str:
-    """Return the text that reaches the tokenizer."""
     text = task
     for name, _ in steps:
         if name == _TOKENIZER:

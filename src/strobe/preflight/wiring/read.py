@@ -131,7 +131,6 @@ def _processors(checkpoint: Checkpoint) -> dict[Place, Processor]:
 
 
 def _orphans(checkpoint: Checkpoint) -> dict[Place, list[str]]:
-    """Return for each processor the names for which it has statistics, and no feature."""
     return {
         place: [name for normaliser in processor.normalisers for name in checkpoint.orphans(normaliser)]
         for place, processor in _processors(checkpoint).items()

@@ -202,7 +202,6 @@ class LoopWatch(Instrument):
         self.notes.append(f"Strobe could not watch the run: {type(error).__name__}: {error}"[:300])
 
     def _time(self, hooks: list[Hook]) -> None:
-        """Put a section around each hook."""
         self._probes.enter_context(Attached(hooks, lambda inner, hook, _: self._wrap_in_section(inner, hook.name)))
 
     def _wrap_calls(self, hook: Hook, around: Callable[[Call], Call]) -> None:
