@@ -63,7 +63,7 @@ def test_the_report_says_what_was_seen_and_draws_it() -> None:
     unjudged = Hypothesis(kind="channels", name="the channels change places", why="--seconds=300")
     result = answer(part(), hypotheses=(CLAIMED, unjudged))
     said = document(result)
-    assert any("explains 96 % of the actions" in sentence for sentence in said.answers)
+    assert any("predicts the actions with R² = 0.96" in sentence for sentence in said.answers)
     assert any("It would explain 90 % if the cameras top and wrist change places" in each for each in said.answers)
     notes = [note for section in said.sections for note in section.text]
     assert any("Not judged: the channels change places: --seconds=300" in note for note in notes)

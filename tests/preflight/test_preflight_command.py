@@ -42,9 +42,9 @@ def test_a_sound_policy_ends_with_0(stage: Wired, tmp_path: Path, capsys: pytest
     argv = ["preflight", f"--policy.path={stage.policy}"]
     assert main([*argv, f"--output_dir={tmp_path / 'runs'}"]) == 0
     printed = capsys.readouterr().out
-    assert "Nothing wrong was found in the wiring of act, as far as it was read" in printed
-    assert "Not looked at: the data set, the robot, whether the policy has all its weights" in " ".join(printed.split())
-    assert "EVERY FEATURE, SIDE BY SIDE" in printed
+    assert "No mismatch found by these" in printed
+    assert "Not looked at: the data set, the robot, missing weights of the policy" in " ".join(printed.split())
+    assert "FEATURES" in printed
     assert load_only_answer(tmp_path / "runs").findings == []
 
 
@@ -58,8 +58,8 @@ def test_a_fault_of_the_data_ends_with_1_and_its_copy_with_0(stage: Wired, tmp_p
         argv = ["preflight", *flags, f"--output_dir={tmp_path / f'runs-{number}'}"]
         assert main([*argv, f"--fix_data={fixed}"]) == 1
         printed = " ".join(capsys.readouterr().out.split())
-        assert "The data set has 1 fault. 83 % of episode 2's actions count as padding." in printed
-        assert "Nothing wrong" not in printed
+        assert "Fix the data set first: it has 1 fault. 83 % of episode 2's actions count as padding." in printed
+        assert "No mismatch" not in printed
         argv[1] = f"--dataset.root={fixed}"
         assert main(argv) == 0
         capsys.readouterr()

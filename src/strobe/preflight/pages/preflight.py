@@ -64,6 +64,8 @@ def _answers(result: PreflightResult) -> list[str]:
         titles = "; ".join(finding.title for finding in serious[:MOST_TITLES])
         more = f"; and {len(serious) - MOST_TITLES} more" if len(serious) > MOST_TITLES else ""
         sentences.append(f"{len(serious)} faults: {titles}{more}.")
+    elif serious and serious[0].rule.startswith("data-"):
+        sentences.append(f"{serious[0].title}.")
     if result.refused:
         sentences.append("No robot was connected. --anyway starts the run nevertheless.")
     if serious and serious[0].do:
