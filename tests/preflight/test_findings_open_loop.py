@@ -32,7 +32,11 @@ def answer(*parts: PartErrors, hypotheses: tuple[Hypothesis, ...] = ()) -> Prefl
     )  # fmt: skip
     wiring = Wiring(policy="act", sources={"policy": "checkpoint", "dataset": "data"}, wires=[])
     return PreflightResult(
-        strobe_version="0", title="act: do policy, data and robot match?", wiring=wiring, open_loop=loop, hypotheses=list(hypotheses)
+        strobe_version="0",
+        title="act: do policy, data and robot match?",
+        wiring=wiring,
+        open_loop=loop,
+        hypotheses=list(hypotheses),
     )
 
 

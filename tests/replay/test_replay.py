@@ -89,7 +89,7 @@ def test_late_ticks_are_as_late_again():
     assert value(result, "as it was", "late") == value(result, "recorded", "late") > 50
     assert held < value(result, "as asked", "held_hz") < 38, "they are late at a higher rate too"
     assert value(result, "ideal loop", "held_hz") == pytest.approx(30, rel=1e-3)
-    assert "The loop was late in 59 of" in result.verdict
+    assert "59 of 532 control ticks were late" in result.verdict
 
 
 def later(event: tuple, after: int, by: int) -> tuple:
@@ -203,7 +203,7 @@ def test_calls_longer_than_a_chunk_starve_with_every_threshold():
     result = make_replay(make_run(lambda _: 2000.0, threshold=30))
     assert "replay-starves" in {one.rule for one in result.findings}
     assert result.least_threshold is None
-    assert "never sent an action" in result.verdict
+    assert "never sent the robot an action" in result.verdict
 
 
 def test_a_slow_first_call_poisons_lerobots_delay_and_not_the_fixed_one():
@@ -300,7 +300,9 @@ def test_jumps_that_stay_in_an_ideal_loop_are_the_policys(monkeypatch):
     )
     found = make_run(lambda _: 95.0, threshold=30, seconds=20)
     result = make_replay(found)
-    assert result.verdict.startswith("The loop did not starve the robot. The policy is at fault: in an ideal loop it still moves pan ")
+    assert result.verdict.startswith(
+        "The loop did not starve the robot. The policy is at fault: in an ideal loop it still moves pan "
+    )
     assert "The loop is at fault" not in result.verdict
 
 
@@ -359,7 +361,7 @@ def test_the_command_shows_and_keeps_a_replay(rollout_folder, tmp_path, capsys):
     given = ["replay", str(rollout_folder), "--inference.queue_threshold=12", "--draws=3", f"--output_dir={out}"]
     assert main([*given, "--full"]) == 0
     said = " ".join(capsys.readouterr().out.split())
-    assert "the recording is damaged, one of its lines cannot be read. The rest of it says: The loop starved" in said
+    assert "The recording is damaged, one of its lines cannot be read. The rest of it says: The loop starved" in said
     assert "need observations" in said
     (folder,) = out.iterdir()
     result = store.load_answer(folder)
@@ -376,13 +378,22 @@ def test_the_command_shows_and_keeps_a_replay(rollout_folder, tmp_path, capsys):
         (["--inference.rtc.horizon=3"], "did you mean '--inference.rtc.execution_horizon'?"),
         (["--inference.rtc.execution_horizon=x"], "--inference.rtc.execution_horizon=x: not a whole number"),
         (["--fps=0"], "--fps=0: must be above 0"),
-        (["--inference.type=remote"], "--inference.type=remote: sync or rtc"),
-        (["--inference_delay=fast"], "--inference_delay=fast: max (LeRobot's own), p95, or a number of actions"),
-        (["--latency=fast"], "--latency=fast: recorded, x0.5, +20 or 120 (in ms), or the folder of another rollout"),
+        (["--inference.type=remote"], "--inference.type=remote: must be sync or rtc"),
+        (
+            ["--inference_delay=fast"],
+            "--inference_delay=fast: must be max (LeRobot's own), p95, or a number of actions",
+        ),
+        (
+            ["--latency=fast"],
+            "--latency=fast: must be recorded, x0.5, +20 or 120 (in ms), or the folder of another rollout",
+        ),
         (["--latency=xnan"], "--latency=xnan: must be a finite number, 0 or more"),
         (["--rtc_version=5"], "--rtc_version=5: known: 4454, installed"),
-        (["--policy.num_steps=1"], "--policy.num_steps needs the policy, asked on kept observations: record it with"),
-        (["--inference.type=sync", "--inference_delay=3"], "--inference_delay is about --inference.type=rtc"),
+        (
+            ["--policy.num_steps=1"],
+            "--policy.num_steps needs calls of the policy on saved observations: record the run with",
+        ),
+        (["--inference.type=sync", "--inference_delay=3"], "--inference_delay needs --inference.type=rtc"),
         (["--drawz=3"], "unknown flag --drawz: did you mean --draws?"),
     ],
 )

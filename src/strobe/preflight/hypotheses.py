@@ -155,7 +155,7 @@ def judge_all(changes: Sequence[Change], data: Compared, *, named_in_config: boo
     level = bonferroni(len(every), LEVEL)
     judged = [_judge(change, data, level) for change in every]
     if why:
-        unfound = Hypothesis(kind="action-order", name="the action's dimensions are in another order", why=why)
+        unfound = Hypothesis(kind="action-order", name="the action's dimensions are in another order", why=why or None)
         unfound.outcome = "not better"
         judged.append(_Judged(replace(every[0], inputs=()), unfound))
     _claim_the_best(judged)

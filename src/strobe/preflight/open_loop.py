@@ -193,7 +193,7 @@ def summarise(data: Compared, held_out: Sequence[int], fps: float) -> OpenLoop:
         naive_along={name: [rms(values[:, at]) for at in range(data.chunk)] for name, values in naive.items()},
         by_episode=_errors_by_episode(data, squares, naive, held),
         strips=_strips(data, set(held_out)),
-        unjudged="" if len(np.unique(data.episodes)) >= FEWEST_EPISODES else
+        unjudged=None if len(np.unique(data.episodes)) >= FEWEST_EPISODES else
         f"hypotheses need {FEWEST_EPISODES} episodes, and Strobe looked at {len(np.unique(data.episodes))}",
     )  # fmt: skip
 

@@ -126,7 +126,7 @@ def preflight_of_data(
     return result
 
 
-def make_answer(wiring: Wiring, refused: str = "") -> PreflightResult:
+def make_answer(wiring: Wiring, refused: str | None = None) -> PreflightResult:
     """Return the answer on a wiring that was read. ``refused``: the command that does not start because of it."""
     return PreflightResult(
         strobe_version=__version__,
@@ -168,7 +168,7 @@ def look_at_frames(
     if wiring.timing.call is None and loop.call_ms is not None:  # that of a run counts more: it was timed in a loop
         wiring.timing.call = CallTime(ms=loop.call_ms)
     if wiring.device_here is not None and wiring.device_here.there is None:  # torch is loaded by now
-        wiring.device_here = device_here(wiring.device, wiring.device_here.asked_by)
+        wiring.device_here = device_here(wiring.device or "", wiring.device_here.asked_by)
     if loop.stopped:
         result.status = "interrupted"
     if fixed is not None:

@@ -115,7 +115,9 @@ class ReplayResult(Answer):
     jumping: Jumping | None = Field(default=None, description="evidence for the verdict on jumps; None in older runs")
     draws: int
     seconds: Finite = Field(description="duration of the run")
-    lost: str = Field(default="", description="what the recording lacks or has damaged; '' if nothing is known")
+    lost: str | None = Field(
+        default=None, description="what the recording lacks or has damaged; None if nothing is known"
+    )
     tried: list[Tried] = Field(default_factory=list, description="thresholds tried, if one was searched for")
     least_threshold: int | None = Field(
         default=None, description="smallest threshold that hardly ever starves a fresh run, else the largest"

@@ -112,7 +112,7 @@ def watch(
         result.status = "failed"
     else:
         watched.calls = watching.calls
-    result.rollout.error = reason
+    result.rollout.error = reason or None
     if watching.failed and result.rollout.inference is not None:
         result.rollout.inference.errors = watching.failed
     result.notes += watching.notes

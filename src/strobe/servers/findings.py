@@ -99,7 +99,7 @@ def _fault_occurrence_text(answer: ServerAnswer, fault: ServerFault) -> str:
         if fault.count == 1
         else f"{fault.count:,} of {calls}, first call {fault.call:,}"
     )
-    places = _PLACE.findall(fault.detail)
+    places = _PLACE.findall(fault.detail or "")
     dot = (
         ", raised at {}:{} in {}.".format(*places[-1])
         if places

@@ -87,7 +87,7 @@ class ServerFault(Data):
 
     kind: FaultKind
     error: str = Field(description="name and message of the exception, from the server if it sent them")
-    detail: str = Field(default="", description="end of the server's traceback, or the bytes received")
+    detail: str | None = Field(default=None, description="end of the server's traceback, or the bytes received")
     call: int = Field(description="number of the first such call, from 1")
     count: int = 1
     waited_ms: Finite = Field(description="duration of the first of them")

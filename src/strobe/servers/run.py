@@ -198,7 +198,7 @@ class _Measured:
                 fault.count += 1
                 return
         call = self.answer.calls
-        fault = ServerFault(kind=kind, error=error, detail=detail[-END:], call=call, waited_ms=waited_ms)
+        fault = ServerFault(kind=kind, error=error, detail=detail[-END:] or None, call=call, waited_ms=waited_ms)
         self.answer.faults.append(fault)
 
     def finish(self) -> None:

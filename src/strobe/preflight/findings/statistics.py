@@ -113,7 +113,7 @@ def _joint(wiring: Wiring, wire: WiredFeature, feature: Feature, at: int) -> str
     return named.dimensions[at] if named is not None else order[at] if at < len(order) else f"dimension {at}"
 
 
-def _degrees(units: Sequence[str], at: int) -> str:
+def _degrees(units: Sequence[str | None], at: int) -> str:
     return "°" if at < len(units) and units[at] == "degrees" else " unit"
 
 

@@ -34,9 +34,9 @@ def sentences(result: PreflightResult) -> list[str]:
     for each in part.naive:
         if each.paired is not None:
             by_verdict.setdefault(_verdict(each.paired), []).append(_words(each.name))
-    verdicts = [f"{verdict} {' and '.join(names)}" for verdict, names in by_verdict.items()]
+    verdicts = [f"{verdict} {', '.join(names)}" for verdict, names in by_verdict.items()]
     claims = [each for each in result.hypotheses if each.outcome == "claimed"]
-    sentences = [f"{text}: {', '.join(verdicts)}." if verdicts else f"{text}."]
+    sentences = [f"{text}: {'; '.join(verdicts)}." if verdicts else f"{text}."]
     return sentences + [f"R² would be {_share(each.explained or 0.0)} if {each.name}." for each in claims]
 
 
@@ -154,7 +154,7 @@ def _describe_hypotheses(hypotheses: Sequence[Hypothesis]) -> list[str]:
     reasons: dict[str, list[str]] = {}
     for each in hypotheses:
         if each.outcome == "not judged":
-            reasons.setdefault(each.why, []).append(each.name)
+            reasons.setdefault(each.why or "", []).append(each.name)
     notes += [f"Not judged: {'; '.join(names)}: {why}." for why, names in reasons.items()]
     return notes
 

@@ -31,7 +31,9 @@ def device_here(asked: str, asked_by: str, instead: str = "") -> DeviceHere:
         instead: the device that a rollout takes, if it was resolved.
     """
     there, why = _check_torch_device(asked) if "torch" in sys.modules else _guess_device(asked.partition(":")[0])
-    return DeviceHere(asked_by=asked_by, there=there, why=why, instead="" if instead == asked else instead)
+    return DeviceHere(
+        asked_by=asked_by, there=there, why=why, instead=instead if instead and instead != asked else None
+    )
 
 
 def _check_torch_device(asked: str) -> tuple[bool, str]:

@@ -79,8 +79,8 @@ def reach(wiring: Wiring, checkpoint: Checkpoint, limits: JointLimits) -> Reach 
     made = Reach(
         joints=[_joint(name, number, limits, recorded) for number, name in enumerate(names)],
         basis=basis,
-        unit=robot.unit if robot is not None else "",
-        calibration=limits.calibration,
+        unit=robot.unit if robot is not None else None,
+        calibration=limits.calibration or None,
         capped=limits.capped,
     )
     if found is None:

@@ -110,7 +110,7 @@ def _read(
         timing=_timing(config, recorded, robot),
         prompt=read_prompt(checkpoint, given, recorded.tasks if recorded is not None else []),
         unknown_fields=unknown,
-        device=asked,
+        device=asked or None,
         device_here=device_here(asked, asked_by, robot.device if robot is not None else "") if asked else None,
         guidable=_guidable(config),
         compiled=bool(config.get("compile_model")),

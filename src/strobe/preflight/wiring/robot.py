@@ -113,4 +113,4 @@ def _vector(name: str, kind: FeatureKind, robot: Any, joints: list[str]) -> Feat
     modes = [getattr(motors.get(joint.rpartition(".")[0]), "norm_mode", None) for joint in joints]
     units = [UNITS.get(getattr(mode, "name", ""), "") for mode in modes]
     most = Counter(units).most_common(1)[0][0] if units else ""
-    return Feature(name=name, kind=kind, shape=[len(joints)], dimensions=joints, unit=most, units=units)
+    return Feature(name=name, kind=kind, shape=[len(joints)], dimensions=joints, unit=most or None, units=units)

@@ -25,7 +25,7 @@ def timers_disagree(result: RolloutResult, _: Thresholds) -> Found:
     Why: One of the two misses ticks or counts a pause. Trust no rate of this run before that is resolved.
     Do: Compare the table of ticks with the section *LeRobot's own timer*, and please report it with the events file.
     """
-    pace, said = result.rollout.pace, parse_last_summary(result.rollout.cadence)
+    pace, said = result.rollout.pace, parse_last_summary(result.rollout.cadence or "")
     if pace is None or said is None:
         return
     rate, seconds = said

@@ -38,7 +38,7 @@ def _trouble(rollout: Rollout, thresholds: Thresholds) -> list[Finding]:
     arm = f" of the arm '{bus.arm}'" if bus.arm else ""
     worst = (
         _stale(rollout, bus),
-        _stopped_answering(rollout.error, bus, arm),
+        _stopped_answering(rollout.error or "", bus, arm),
         _lost_answers(bus, arm),
         _damaged_answers(bus, arm),
     )

@@ -68,7 +68,7 @@ def slow_loop(result: RolloutResult, thresholds: Thresholds) -> Found:
         return
     if _asks_the_policy(rollout, pace) and late < FEW_CALLS:
         return
-    on_the_bus = "motors" in pace.late_part and explains(rollout, thresholds)
+    on_the_bus = "motors" in (pace.late_part or "") and explains(rollout, thresholds)
     if on_the_bus or waits_for_interpreter(rollout, thresholds) or _is_cpu_starved(rollout, pace, thresholds):
         return  # another finding says why
     rule, why, do = _cause(rollout, pace)

@@ -220,7 +220,7 @@ def _bus(reads: Sequence[BusRead], begin_ns: int, arm: str) -> Bus:
     ran = [min(1.0, read.cpu_ns / took) for read, took in whole_ns]
     blocked = [max(0.0, 1 - (read.cpu_ns + max(0, read.waited_ns)) / took) for read, took in whole_ns]
     return Bus(
-        arm=arm,
+        arm=arm or None,
         ms=quantiles([read.ms for read in whole]),
         on_cpu=statistics.median(ran or [1.0]),
         blocked=statistics.median(blocked or [0.0]),

@@ -60,8 +60,10 @@ class Failure(Data):
 
     request: str = Field(description="name of the request in LeRobot's protocol: GetActions, SendObservations")
     error: str = Field(description="type and message of the exception, or gRPC's status")
-    place: str = Field(default="", description="the function of LeRobot that raised it; '' if only a status came")
-    source: str = Field(default="", description="line of source that raised it")
+    place: str | None = Field(
+        default=None, description="the function of LeRobot that raised it; None if only a status came"
+    )
+    source: str | None = Field(default=None, description="line of source that raised it")
     count: int
 
 
@@ -158,7 +160,7 @@ class Pace(Data):
     jitter: Quantiles = Field(description="milliseconds between a period and the requested one")
     work: Quantiles = Field(description="milliseconds of work in a tick, before it sleeps")
     late: int = Field(description="ticks whose work took longer than the requested period")
-    late_part: str = Field(default="", description="part whose time grows most in late ticks")
+    late_part: str | None = Field(default=None, description="part whose time grows most in late ticks")
     late_part_ms: Finite | None = Field(default=None, description="mean of that part in a late tick")
 
 
@@ -181,7 +183,7 @@ class Inference(Data):
     latency: Quantiles | None = Field(default=None, description="milliseconds for all later calls; None without any")
     delays: Delays | None = Field(default=None, description="delays of Real-Time Chunking, with two calls or more")
     useless: int = Field(default=0, description="chunks whose actions were all past when they arrived")
-    errors: str = Field(default="", description="last error of the inference thread, if it gave up")
+    errors: str | None = Field(default=None, description="last error of the inference thread, if it gave up")
 
 
 class Unfinished(Data):
@@ -356,12 +358,14 @@ class Rollout(Data):
     not_finite: NotFinite | None = Field(default=None, description="NaN or infinite joints; None if not recorded")
     rehearsal: Rehearsal | None = Field(default=None, description="emulated arm; None for a run on a robot")
     recording: Recording | None = None
-    cadence: str = Field(default="", description="output of LeRobot's own timer, if the loop has one")
+    cadence: str | None = Field(default=None, description="output of LeRobot's own timer, if the loop has one")
     remote: Remote | None = Field(default=None, description="figures of remote inference")
     series: Series = Field(default_factory=Series)
     overhead_ms: Finite = Field(description="recording time per tick, computed from its cost on this machine")
-    error: str = Field(default="", description="error that ended the run early, in a line")
-    lost: str = Field(default="", description="what the recording lacks or has damaged; '' if nothing is known")
+    error: str | None = Field(default=None, description="error that ended the run early, in a line")
+    lost: str | None = Field(
+        default=None, description="what the recording lacks or has damaged; None if nothing is known"
+    )
 
 
 class RolloutResult(Result):
