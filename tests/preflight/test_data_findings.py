@@ -156,7 +156,7 @@ PLANTED: dict[str, tuple[Plant, set[str], tuple[str, ...]]] = {
         averaged_quantiles(2.5), {"data-statistics-wrong"}, ("q99", "% of the frames lie outside ±1, up to")),
     "mean": (scale_statistic("std", 5.0), {"data-statistics-wrong"}, ("elbow_flex", "std 25 (frames: 4.9")),
     "spread a little off": (scale_statistic("std", 1.15), {"data-statistics-wrong"}, ("elbow_flex", "std 5.75")),
-    "the action is the state": (shift_state(0), {"data-action-is-state"}, ("In 100 % of the frames", "same control tick")),
+    "the action is the state": (shift_state(0), {"data-action-is-state"}, ("In 100 % of the", "same control tick")),
     "the action is an earlier state": (shift_state(-2), {"data-action-is-state"}, ("the state 2 ticks before",)),
     "forty standing frames": (standing(40), {"data-stands-at-starts"}, ("in 3", "% of all frames")),
     "fifteen standing frames": (standing(15), {"data-stands-at-starts"}, ("in 1", "% of all frames")),
