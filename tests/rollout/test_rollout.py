@@ -43,7 +43,7 @@ from strobe.rollout.run import watch
 RTC = ("--inference.type=rtc", "--inference.rtc.execution_horizon=10")
 # Rules on a loop that is slow because this machine is busy.
 BUSY = {"slow-pace", "slow-loop", "slow-inference", "slow-bus", "slow-camera", "repeated-frames", "starvation"}
-BUSY |= {"camera-stall", "busy-machine", "busy-process", "threads-fight"}
+BUSY |= {"camera-stall", "device-stall", "busy-machine", "busy-process", "threads-fight"}
 
 
 @pytest.fixture(scope="module")

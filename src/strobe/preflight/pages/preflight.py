@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 
 from strobe.core.report import frame
@@ -18,6 +17,7 @@ from strobe.preflight.results.lag import JointLag, Lag
 from strobe.preflight.results.preflight import PreflightResult
 from strobe.preflight.results.truth import DataTruth, JointShift, Statistics, VectorTruth
 from strobe.preflight.results.wiring import Feature, Place, Wiring
+from strobe.rollout.page import first_sentence
 
 PLACES: dict[Place, str] = {
     "policy": "Policy",
@@ -69,7 +69,7 @@ def _answers(result: PreflightResult) -> list[str]:
     if result.refused:
         sentences.append("No robot was connected. --anyway starts the run nevertheless.")
     if serious and serious[0].do:
-        sentences.append(f"Next: {_first_sentence(serious[0].do)}")
+        sentences.append(f"Next: {first_sentence(serious[0].do)}")
     if left := _left_out(result):
         sentences.append(f"Not looked at: {', '.join(left)}.")
     sentences += open_loop.sentences(result)
@@ -101,11 +101,6 @@ def _lower(title: str) -> str:
     """Return a title as the rest of a sentence; a name keeps its capital."""
     first = title.partition(" ")[0]
     return title if first.rstrip("s").rstrip("'") in NAMES or not first[1:].islower() else title[:1].lower() + title[1:]
-
-
-def _first_sentence(text: str) -> str:
-    """Return the first sentence of advice; of a condition, also its alternative."""
-    return text if text.startswith("If ") else re.split(r"(?<=\w\.|\)\.) (?=[A-Z])", text, maxsplit=1)[0]
 
 
 def _left_out(result: PreflightResult) -> list[str]:
