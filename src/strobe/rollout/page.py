@@ -109,9 +109,10 @@ def _about_ticks(rollout: Rollout) -> list[str]:
     pace, queue = rollout.pace, rollout.queue
     if pace is None or rollout.engine == "server" or not (pace.late or queue.starved or rollout.stalls):
         return []
-    text = f"The loop ran at {pace.held_hz:.1f} of {pace.asked_hz:g} Hz; {pace.late:,} of {pace.ticks:,} control ticks "
-    text += "were late"
-    return [f"{text}, and {queue.starved:,} had no action." if rollout.engine != "none" else f"{text}."]
+    text = f"{pace.late:,} of {pace.ticks:,} control ticks came late"
+    if queue.starved and rollout.engine != "none":
+        text += f", and {queue.starved:,} had no action; the loop ran at {pace.held_hz:.1f} of {pace.asked_hz:g} Hz"
+    return [f"{text}."]
 
 
 def sections(rollout: Rollout) -> list[Section]:
