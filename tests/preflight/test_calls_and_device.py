@@ -117,7 +117,7 @@ def test_a_device_that_is_not_there_is_named_with_its_flag(
     assert finding is not None
     assert finding.level == "info"
     assert finding.seen.startswith(f"{by} requests mps; ")
-    assert "takes cpu" in finding.why
+    assert "uses cpu" in finding.why
     assert flag in finding.do
 
 
