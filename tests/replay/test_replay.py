@@ -362,7 +362,7 @@ def test_the_command_shows_and_keeps_a_replay(rollout_folder, tmp_path, capsys):
     assert main([*given, "--full"]) == 0
     said = " ".join(capsys.readouterr().out.split())
     assert "The recording is damaged, one of its lines cannot be read. The rest of it says: The loop starved" in said
-    assert "need observations" in said
+    assert "record the run with `strobe rollout --observations" in said
     (folder,) = out.iterdir()
     result = store.load_answer(folder)
     assert isinstance(result, ReplayResult)
