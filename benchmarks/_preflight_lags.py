@@ -111,6 +111,6 @@ IN_LAGS: Sequence[Plant] = (
     _lagging("servos that accelerate slowly in the run", "acceleration",
              lambda stage: replace(stage.sound, rollout=run(stage.work / "run-slow-servos", lag_s=0.3)),
              lambda case, stage: replace(case, rollout=run(stage.work / "run-fixed"))),
-    _lagging("states recorded three ticks late", "delays", _recorded_late,
+    _lagging("states recorded three ticks late", "delay", _recorded_late,
              lambda case, stage: replace(case, data=stage.data)),
 )  # fmt: skip

@@ -126,7 +126,7 @@ def _shift_actions(by: int) -> Change:
 
 
 def _undo_shift(finding: Finding, world: World) -> Change:
-    found = re.search(r"(\d) ticks? (earlier|later)", str(finding.evidence.get("hypothesis")))
+    found = re.search(r"(\d) (?:control )?ticks? (earlier|later)", str(finding.evidence.get("hypothesis")))
     if found is None:
         return dict
     return _shift_actions(-int(found.group(1)) if found.group(2) == "earlier" else int(found.group(1)))
@@ -164,11 +164,11 @@ IN_DATA: Sequence[Plant] = (
           _fix_order(STATE)),
     _data("state order of four", ARM, "wired-otherwise-state-order", "observation.state", _pair(1, 2, STATE),
           _fix_order(STATE)),
-    _data("action order", PUSHER, "wired-otherwise-action-order", "so in action", _pair(0, 1, ACTION),
+    _data("action order", PUSHER, "wired-otherwise-action-order", "dimensions in action", _pair(0, 1, ACTION),
           _fix_order(ACTION)),
-    _data("action order of four", ARM, "wired-otherwise-action-order", "so in action", _pair(1, 2, ACTION),
+    _data("action order of four", ARM, "wired-otherwise-action-order", "dimensions in action", _pair(1, 2, ACTION),
           _fix_order(ACTION)),
-    _data("action order, Diffusion", (DIFFUSION, METAWORLD), "wired-otherwise-action-order", "so in action",
+    _data("action order, Diffusion", (DIFFUSION, METAWORLD), "wired-otherwise-action-order", "dimensions in action",
           _pair(1, 3, ACTION), _fix_order(ACTION)),
     _data("radians", PUSHER, "wired-otherwise-units", "convert", _each(lambda v: v / DEGREES, STATE, ACTION),
           _convert_unit),

@@ -82,7 +82,7 @@ def test_the_longer_chunk_that_is_named_fixes_it(stage: Wired):
 def test_the_lower_rate_that_is_named_fixes_it(stage: Wired):
     finding = late(read_timed_wiring(stage, 600.0))
     assert finding is not None
-    assert "--fps=16, at which 10 ticks cover a call, with data that was recorded at that rate" in finding.do
+    assert "--fps=16, at which 10 control ticks last as long as a call, with data recorded at that rate" in finding.do
     assert late(read_timed_wiring(stage, 600.0, fps=16.0)) is None
 
 
@@ -116,8 +116,8 @@ def test_a_device_that_is_not_there_is_named_with_its_flag(
     finding = absent(read_wiring(stage.policy, stage.dataset, stage.robot, settings=settings))
     assert finding is not None
     assert finding.level == "info"
-    assert finding.seen.startswith(f"{by} asks for mps; ")
-    assert "takes cpu" in finding.why
+    assert finding.seen.startswith(f"{by} requests mps; ")
+    assert "uses cpu" in finding.why
     assert flag in finding.do
 
 

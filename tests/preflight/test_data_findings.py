@@ -151,18 +151,18 @@ def plant_nan(count: int) -> Plant:
 # Name → what is planted, the rules that find it, and words of the finding's `seen` or `title`.
 PLANTED: dict[str, tuple[Plant, set[str], tuple[str, ...]]] = {
     "quantiles averaged, one episode five times as wide": (  # lerobot #4156, #3804
-        averaged_quantiles(5.0), {"data-statistics-wrong"}, ("q99", "% of the frames lie outside ±1, up to")),
+        averaged_quantiles(5.0), {"data-statistics-wrong"}, ("q99", "% of the frames are outside ±1, up to")),
     "quantiles averaged, one episode 2.5 times as wide": (
-        averaged_quantiles(2.5), {"data-statistics-wrong"}, ("q99", "% of the frames lie outside ±1, up to")),
+        averaged_quantiles(2.5), {"data-statistics-wrong"}, ("q99", "% of the frames are outside ±1, up to")),
     "mean": (scale_statistic("std", 5.0), {"data-statistics-wrong"}, ("elbow_flex", "std 25 (frames: 4.9")),
     "spread a little off": (scale_statistic("std", 1.15), {"data-statistics-wrong"}, ("elbow_flex", "std 5.75")),
-    "the action is the state": (shift_state(0), {"data-action-is-state"}, ("In 100 % of the frames", "same tick")),
-    "the action is an earlier state": (shift_state(-2), {"data-action-is-state"}, ("the state 2 ticks before",)),
-    "forty standing frames": (standing(40), {"data-stands-at-starts"}, ("In 3", "% of all frames")),
-    "fifteen standing frames": (standing(15), {"data-stands-at-starts"}, ("In 1", "% of all frames")),
-    "a joint that stands": (plant_noisy_joint(0.0), {"statistics-flat"}, ("wrist_flex.pos", "1° beside it is 1e+08 σ")),
+    "the action is the state": (shift_state(0), {"data-action-is-state"}, ("In 100 % of the", "same control tick")),
+    "the action is an earlier state": (shift_state(-2), {"data-action-is-state"}, ("2 control ticks before",)),
+    "forty standing frames": (standing(40), {"data-stands-at-starts"}, ("in 3", "% of all frames")),
+    "fifteen standing frames": (standing(15), {"data-stands-at-starts"}, ("in 1", "% of all frames")),
+    "a joint that stands": (plant_noisy_joint(0.0), {"statistics-flat"}, ("wrist_flex.pos", "1° off is 1e+08 σ")),
     "a joint that jitters": (plant_noisy_joint(0.02), {"statistics-flat"},
-                             ("wrist_flex.pos", "1° beside it is", "hardly")),
+                             ("wrist_flex.pos", "1° off is", "almost no range")),
     "an episode's numbers": (
         lambda stage: indices(stage, (1, 3, 5), 119), {"data-index"}, ("99 % of its actions", "3 of 8 episodes")),
     "one episode's numbers, a little": (
@@ -396,10 +396,10 @@ def lower_state_rate(rate: float) -> Plant:
 @pytest.mark.parametrize(
     ("plant", "rule", "words"),
     [
-        (repeat_first_episode((1, 3, 5)), "data-copy", "Episode 1 is episode 0 again, and 2 more episodes so"),
+        (repeat_first_episode((1, 3, 5)), "data-copy", "Episode 1 is episode 0 again, also 2 more episodes"),
         (repeat_first_episode((4,)), "data-copy", "Episode 4 is episode 0 again"),
-        (lower_state_rate(0.5), "data-repeats", "a new value in 50 % of the ticks: 15 Hz, where the data set says 30"),
-        (lower_state_rate(0.75), "data-repeats", "a new value in 75 % of the ticks: 22.6 Hz"),
+        (lower_state_rate(0.5), "data-repeats", "changes at 15 Hz, and the data set says 30 Hz"),
+        (lower_state_rate(0.75), "data-repeats", "changes at 22.6 Hz"),
     ],
 )
 def test_episodes_twice_and_a_loop_that_was_slower_are_named(plant: Plant, rule: str, words: str, stage: Wired):
@@ -473,7 +473,7 @@ def test_a_camera_that_froze_or_shows_nothing_is_named_where_images_are_decoded(
     [
         ("", "warning", "no task"),
         ("...", "warning", "no task"),
-        ("push", "info", "a task of one word"),
+        ("push", "info", "a one-word task"),
         ("push it", "", ""),
     ],
 )

@@ -73,7 +73,9 @@ def recording(seed: int, episodes: int = 8, ticks: int = 60, *, plain: bool = Fa
 def answer(jump: FirstJump | None = None, *ranges: ActionRange, reach: Reach | None = None) -> PreflightResult:
     wiring = Wiring(policy="act", sources={"policy": "checkpoint", "dataset": "data"}, wires=[], reach=reach)
     loop = OpenLoop(frames=80, episodes=8, chunk=10, executed=5, ranges=list(ranges), first_jump=jump)
-    return PreflightResult(strobe_version="0", title="act: is it wired?", wiring=wiring, open_loop=loop)
+    return PreflightResult(
+        strobe_version="0", title="act: do policy, data and robot match?", wiring=wiring, open_loop=loop
+    )
 
 
 def findings(result: PreflightResult) -> list[Any]:

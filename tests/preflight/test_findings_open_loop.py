@@ -10,7 +10,7 @@ from strobe.preflight.results import open_loop
 from strobe.preflight.results.hypothesis import Hypothesis
 from strobe.preflight.results.open_loop import NaiveError, OpenLoop, PairedError, PartErrors
 from strobe.preflight.results.preflight import PreflightResult
-from strobe.preflight.results.wiring import Wiring
+from strobe.preflight.results.wiring import Feature, WiredFeature, Wiring
 
 
 def ratio(value: float, reach: float = 0.1) -> PairedError:
@@ -32,7 +32,11 @@ def answer(*parts: PartErrors, hypotheses: tuple[Hypothesis, ...] = ()) -> Prefl
     )  # fmt: skip
     wiring = Wiring(policy="act", sources={"policy": "checkpoint", "dataset": "data"}, wires=[])
     return PreflightResult(
-        strobe_version="0", title="act: is it wired?", wiring=wiring, open_loop=loop, hypotheses=list(hypotheses)
+        strobe_version="0",
+        title="act: do policy, data and robot match?",
+        wiring=wiring,
+        open_loop=loop,
+        hypotheses=list(hypotheses),
     )
 
 
@@ -63,10 +67,40 @@ def test_the_report_says_what_was_seen_and_draws_it() -> None:
     unjudged = Hypothesis(kind="channels", name="the channels change places", why="--seconds=300")
     result = answer(part(), hypotheses=(CLAIMED, unjudged))
     said = document(result)
-    assert any("explains 96 % of the actions" in sentence for sentence in said.answers)
-    assert any("It would explain 90 % if the cameras top and wrist change places" in each for each in said.answers)
+    assert any("predicts the actions with R² = 0.96" in sentence for sentence in said.answers)
+    assert any("R² would be 0.90 if the cameras top and wrist change places" in each for each in said.answers)
     notes = [note for section in said.sections for note in section.text]
     assert any("Not judged: the channels change places: --seconds=300" in note for note in notes)
     shown = page(result)
     assert "Episode 3" in shown
     assert "Error along the chunk" in shown
+
+
+def test_the_verdict_follows_the_strongest_evidence() -> None:
+    poor = part(rms=0.8, against=0.8)
+    poor.naive.append(NaiveError(name="hold still", rms=0.5, paired=ratio(1.6)))
+    result = answer(poor)
+    result.findings = advise(result)
+    assert document(result).answers[0] == "Unclear: the policy predicts these actions no better than holding still."
+    assert result.serious == 1, "the exit code is that of a warning"
+    sound = answer(part())
+    sound.findings = advise(sound)
+    assert document(sound).answers[0].startswith("No mismatch found by these ")
+
+
+def test_the_number_of_joints_comes_before_subtler_faults() -> None:
+    ends = {"policy": 4, "robot": 6}
+    wires = [
+        WiredFeature(name=name, kind=kind, ends={
+            place: Feature(name=name, kind=kind, shape=[size]) for place, size in ends.items()
+        })
+        for name, kind in (("observation.state", "state"), ("action", "action"))
+    ]  # fmt: skip
+    result = answer(part(rms=1.0, against=1.0))
+    result.wiring = Wiring(policy="act", sources={"policy": "checkpoint", "robot": "so101_follower"}, wires=wires)
+    result.refused = "strobe rollout"
+    result.findings = advise(result)
+    said = document(result).answers
+    assert said[0] == "Not started: the policy has 4 joints, the robot has 6."
+    assert said[1].startswith("2 faults: ")
+    assert "Next: use the robot that this policy was trained on (--robot.type)." in said

@@ -70,7 +70,7 @@ def test_a_state_of_other_dimensions_is_not_judged_and_ranges_are() -> None:
     result = judge_frames(frames)
     assert result.first_jump is not None
     assert result.first_jump.joints == []
-    assert result.first_jump.unjudged == ["The first action: the state and the action have other dimensions."]
+    assert result.first_jump.unjudged == ["The first action: the state and the action have different dimensions."]
     assert len(result.ranges) == 4
 
 

@@ -84,12 +84,12 @@ def test_the_fixed_copy_acts_as_the_sound_policy_does(name: str, policy: Path, s
 
 def test_a_copy_is_not_written_over_a_folder_that_is_there(stage: Wired):
     another_version(stage)
-    with pytest.raises(UserError, match="exists already"):
+    with pytest.raises(UserError, match="this folder exists"):
         preflight(Preflight(stage.policy, fix=stage.policy))
 
 
 def test_nothing_to_fix_leaves_no_folder(stage: Wired, tmp_path: Path):
-    with pytest.raises(UserError, match="nothing in"):
+    with pytest.raises(UserError, match="nothing to fix"):
         preflight(Preflight(stage.policy, fix=tmp_path / "fixed"))
     assert not (tmp_path / "fixed").exists()
 

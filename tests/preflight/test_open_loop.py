@@ -170,7 +170,7 @@ def test_with_fewer_than_four_episodes_nothing_is_judged_and_it_says_how_many_it
     result, hypotheses = judge_frames(recording(PLANTS["cameras"][0], episodes=3), look=MORE)
     assert {each.outcome for each in hypotheses} == {"not judged"}
     assert "4 episodes" in result.unjudged
-    assert any("it takes 4 episodes, not 3" in each.why for each in hypotheses)
+    assert any("it needs 4 episodes, and has 3" in each.why for each in hypotheses)
 
 
 def test_episodes_that_were_held_out_stand_beside_the_others() -> None:

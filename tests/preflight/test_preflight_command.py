@@ -42,9 +42,9 @@ def test_a_sound_policy_ends_with_0(stage: Wired, tmp_path: Path, capsys: pytest
     argv = ["preflight", f"--policy.path={stage.policy}"]
     assert main([*argv, f"--output_dir={tmp_path / 'runs'}"]) == 0
     printed = capsys.readouterr().out
-    assert "Nothing wrong was found in the wiring of act, as far as it was read" in printed
-    assert "Not looked at: the data set, the robot, whether the policy has all its weights" in " ".join(printed.split())
-    assert "EVERY FEATURE, SIDE BY SIDE" in printed
+    assert "No mismatch found by these" in printed
+    assert "Not looked at: the data set, the robot, missing weights of the policy" in " ".join(printed.split())
+    assert "FEATURES" in printed
     assert load_only_answer(tmp_path / "runs").findings == []
 
 
@@ -58,8 +58,8 @@ def test_a_fault_of_the_data_ends_with_1_and_its_copy_with_0(stage: Wired, tmp_p
         argv = ["preflight", *flags, f"--output_dir={tmp_path / f'runs-{number}'}"]
         assert main([*argv, f"--fix_data={fixed}"]) == 1
         printed = " ".join(capsys.readouterr().out.split())
-        assert "The data set has 1 fault. 83 % of episode 2's actions count as padding." in printed
-        assert "Nothing wrong" not in printed
+        assert "Fix the data set first: it has 1 fault. 83 % of episode 2's actions count as padding." in printed
+        assert "No mismatch" not in printed
         argv[1] = f"--dataset.root={fixed}"
         assert main(argv) == 0
         capsys.readouterr()
@@ -69,7 +69,7 @@ def test_a_fault_ends_with_1_and_is_fixed(stage: Wired, tmp_path: Path, capsys: 
     stage.configure(use_magic=True)
     argv = ["preflight", f"--policy.path={stage.policy}", f"--output_dir={tmp_path / 'runs'}"]
     assert main([*argv, f"--fix={tmp_path / 'fixed'}"]) == 1
-    assert "config.json: left out use_magic." in " ".join(capsys.readouterr().out.split())
+    assert "config.json: removed use_magic." in " ".join(capsys.readouterr().out.split())
     assert load_only_answer(tmp_path / "runs").serious == 1
     argv[1:] = [f"--policy.path={tmp_path / 'fixed'}", f"--output_dir={tmp_path / 'more'}"]
     assert main(argv) == 0
@@ -171,23 +171,23 @@ def misspelt_setting(stage: Wired) -> list[str]:
 
 
 WRONG = {
-    odd_data: "hold what LeRobot does not write there",
+    odd_data: "are not as LeRobot writes them",
     a_copy_that_changes_nothing: "nothing in",
-    a_copy_of_no_data: "name it with --dataset.root=DATA",
+    a_copy_of_no_data: "add --dataset.root=DATA",
     missing_port: "lerobot-rollout lacks --robot.port=…",
-    episodes_of_no_data_set: "name it with --dataset.root=DATA",
+    episodes_of_no_data_set: "add --dataset.root=DATA",
     misspelt_setting: "unknown flag --policy.chunk_sise: did you mean --policy.chunk_size?",
     missing_folder: "there is no folder ./nowhere; give a policy's folder or its Hub id",
     missing_config: "there is no config.json in it",
     broken_config: "config.json cannot be read",
-    broken_processor: "policy_preprocessor.json holds no JSON object",
+    broken_processor: "policy_preprocessor.json is not a JSON object",
     broken_statistics: "safetensors cannot be read",
-    hub_only_policy: "somebody/some_policy is no folder, and the Hub does not give it",
+    hub_only_policy: "somebody/some_policy is not a folder, and the Hub has no such model",
     old_dataset: "it is in LeRobot's format v2.1",
     missing_dataset: "no LeRobotDataset at",
     missing_policy: "--policy.path=FOLDER",
-    a_model: "a model drives no robot",
-    odd_features: "hold what LeRobot does not write there",
+    a_model: "--model has no actions",
+    odd_features: "are not as LeRobot writes them",
     unknown_rollout_flag: "lerobot-rollout has no flag --durration: did you mean '--duration'?",
 }
 

@@ -164,7 +164,7 @@ def test_a_fixed_copy_that_explains_less_is_not_written(
     _, result = run(tmp_path / "a", f"--policy.path={checkpoint}", f"--dataset.root={other}", f"--fix={new}")
     assert "statistics-of-other-data" in {each["rule"] for each in result["findings"]}
     assert result["fixed"] == []
-    assert "of the recorded actions, and the checkpoint explains" in result["unfixed"]
+    assert ", the checkpoint with R² = " in result["unfixed"]
     assert not new.exists()
 
     sound = write_dataset(tmp_path / "sound", recording(episodes=6))
@@ -173,8 +173,8 @@ def test_a_fixed_copy_that_explains_less_is_not_written(
     (file,) = lacking.glob("policy_preprocessor*.safetensors")
     save_file({name: each for name, each in load_file(file).items() if not name.startswith(STATE)}, file)
     _, result = run(tmp_path / "b", f"--policy.path={lacking}", f"--dataset.root={sound}", f"--fix={new}")
-    assert result["unfixed"] == ""
-    assert any("It explains" in line and "before it was" in line for line in result["fixed"])
+    assert result["unfixed"] is None
+    assert any("It predicts the recorded actions" in line and "the checkpoint with" in line for line in result["fixed"])
     assert (new / "config.json").exists()
 
     def raise_interrupt(*_: object) -> float:

@@ -74,7 +74,7 @@ def test_a_runs_lags_stand_beside_and_a_large_difference_is_a_finding(stage: Wir
     assert "lags-differ" not in {finding.rule for finding in advise(result)}
     lag.run = LATE + 3.0
     (found,) = [finding for finding in advise(result) if finding.rule == "lags-differ"]
-    assert found.title == "shoulder_pan.pos follows its actions 5.0 ticks late, and 2.0 in the data"
+    assert found.title == "shoulder_pan.pos lags its actions by 5.0 control ticks, in the data by 2.0"
 
 
 def test_lags_of_a_loop_that_did_not_hold_its_rate_are_not_judged(stage: Wired, tmp_path: Path):
@@ -85,7 +85,7 @@ def test_lags_of_a_loop_that_did_not_hold_its_rate_are_not_judged(stage: Wired, 
     lag = preflight(Preflight(stage.policy, stage.dataset, rollout=read_run(run))).wiring.lag
     assert lag is not None
     assert {joint.run for joint in lag.joints} == {None}
-    assert any(reason.startswith("Lags of the run: its loop held") for reason in lag.unjudged)
+    assert any(reason.startswith("Lags of the run: its loop ran at") for reason in lag.unjudged)
 
 
 def test_a_runs_calls_are_held_against_its_chunk(stage: Wired):
@@ -109,6 +109,6 @@ def test_calls_of_a_server_are_not_judged():
 
 
 def test_another_answer_is_no_run():
-    with pytest.raises(UserError, match="is no run of `strobe rollout`"):
+    with pytest.raises(UserError, match="not a run of `strobe rollout`"):
         read_run(GOLDEN / "verify")
     assert not (GOLDEN / "verify" / EVENTS).exists()

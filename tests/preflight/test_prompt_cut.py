@@ -67,7 +67,7 @@ def test_what_is_cut_is_what_lerobots_own_steps_cut(
     seen = pre(batch)["observation.language.tokens"][0]
     text = step.input_tokenizer.decode(seen, skip_special_tokens=True)
     found = prompt(policy, LONG)
-    assert found.uncounted == ""
+    assert found.uncounted is None
     assert found.most_tokens == most
     if most == 200 and kind == "smolvla":
         assert found.cut == []
@@ -175,7 +175,7 @@ def test_a_task_that_the_data_has_too_was_cut_in_training(stage: Wired):
     stage.robot = replace(stage.robot, task=LONG)
     cut = prompt_findings(stage)["prompt-cut"]
     assert cut.level == "info"
-    assert "That happens to 1 of the data set's 1 tasks." in cut.seen
+    assert "It cuts 1 of the data set's 1 tasks." in cut.seen
 
 
 def test_two_tasks_that_read_the_same_once_they_are_cut_are_a_serious_finding(stage: Wired):
@@ -183,4 +183,4 @@ def test_two_tasks_that_read_the_same_once_they_are_cut_are_a_serious_finding(st
     stage.robot = replace(stage.robot, task=LONG)
     cut = prompt_findings(stage)["prompt-cut"]
     assert cut.level == "warning"
-    assert "Two of them become the same text" in cut.seen
+    assert "Two tasks become the same text" in cut.seen

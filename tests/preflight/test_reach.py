@@ -72,7 +72,7 @@ def test_relative_actions_without_data_or_without_their_ends_are_not_judged(stag
     alone = read_wiring(stage.policy, None, stage.robot).reach
     assert alone is not None
     assert {joint.low for joint in alone.joints} == {None}
-    assert any("name the data with --dataset.root" in reason for reason in alone.unjudged)
+    assert any("give --dataset.root" in reason for reason in alone.unjudged)
     assert alone.joints[0].limit_high == 60.0
 
 
@@ -100,7 +100,7 @@ def test_data_in_another_order_keeps_its_joints(stage: Wired):
 def test_the_finding_names_the_joint_and_the_flag(stage: Wired):
     stage.limit("elbow_flex", -4.0, 4.0)
     (found,) = stage.findings()
-    assert found.title == "elbow_flex will be sent beyond its limits"
+    assert found.title == "The policy will send elbow_flex beyond its limits"
     assert "-5 to 5 degrees" in found.seen
     assert "--robot.max_relative_target='{elbow_flex: 5}'" in found.do
     stage.limit("elbow_flex", -4.0, 4.0, capped=True)

@@ -107,7 +107,7 @@ def test_a_rehearsal_with_an_inert_normaliser_ends_before_an_arm_is_emulated(
     assert main(["rehearse", f"--output_dir={tmp_path}", "--", *arguments(inert)]) == 1
     printed = " ".join(capsys.readouterr().out.split())
     assert "! Nothing normalises observation.state" in printed
-    assert "strobe rehearse did not start: no robot was connected. --anyway starts it." in printed
+    assert "No robot was connected. --anyway starts the run nevertheless." in printed
     result = answer(tmp_path)
     assert isinstance(result, PreflightResult)
     assert result.refused == "strobe rehearse"
@@ -187,7 +187,7 @@ def test_a_rehearsal_says_where_the_arm_starts_outside_of_the_training_data(
     main(["rehearse", "--anyway", f"--output_dir={runs}", "--full", "--", *arguments(policy)])
     captured = capsys.readouterr()
     shown, result = captured.out, answer(runs)
-    assert captured.err.count("! Before the arm has torque: The arm starts where the training data never was") == 1
+    assert captured.err.count("! Before the arm has torque: The arm starts outside of the training data") == 1
     assert result.wiring is not None
     assert result.wiring.fed is not None
     assert [each.joint for each in result.wiring.fed] == JOINTS

@@ -187,7 +187,7 @@ def test_what_the_data_has_no_numbers_for_is_not_judged(stage: Wired):
     assert wire is not None
     assert wire.missing_statistics("postprocessor") == "q01 and q99"
     text = " ".join(note for section in document(make_answer(stage.read())).sections for note in section.text)
-    assert "whether the statistics of action are those of this data; it has no q01 and q99" in text
+    assert "whether the statistics of action are those of this data; the data set has no q01 and q99" in text
 
 
 def test_cameras_that_lerobot_fills_in_are_not_missing(saved_policies, stage: Wired):
@@ -245,7 +245,7 @@ def test_names_of_cameras_that_differ_are_matched_by_the_flag_that_is_named(stag
     rename_cameras({WRIST: WRIST, "observation.images.top": FRONT})(stage)
     (found,) = stage.findings()
     assert found.rule == "camera-missing"
-    assert found.do.startswith('--rename_map=\'{"observation.images.top": "observation.images.front"}\'')
+    assert found.do.startswith('Give --rename_map=\'{"observation.images.top": "observation.images.front"}\'')
     stage.rename = {"observation.images.top": FRONT}
     assert stage.findings() == []
 

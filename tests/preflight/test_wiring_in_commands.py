@@ -91,7 +91,7 @@ def test_wiring_that_cannot_be_read_costs_a_note(tmp_path: Path, monkeypatch: py
     save_act(tmp_path / "policy", 64, 64)
     result = breakdown(tmp_path / "policy", tmp_path / "runs")
     assert result.wiring is None
-    assert any("was not looked at: OSError: as planted" in note for note in result.notes)
+    assert any("policy, data and robot match: OSError: as planted" in note for note in result.notes)
 
 
 def test_random_weights_have_no_wiring(tmp_path: Path):

@@ -90,8 +90,8 @@ def test_the_whole_of_it_from_the_command_line(act: Path, tmp_path: Path, capsys
     assert max(joint.error.max for joint in result.rollout.tracking) > 0.1, "servos move with their own speed"
     said = " ".join(capsys.readouterr().out.split())
     assert "strobe rehearse act on so101_follower" in said
-    assert "FOLLOWING" in said
-    assert "no servo had torque" in said
+    assert "JOINT TRACKING" in said
+    assert "At the end, torque was off" in said
     assert "front: a test pattern" in " ".join(said.split())
     assert "6 gripper" in said
 
@@ -152,7 +152,7 @@ def test_a_tiny_policy_whose_config_has_no_tiny_size_is_loaded_as_it_was_made(
 
 def test_a_first_call_that_outlasts_the_run_is_named(act: Path, tmp_path: Path) -> None:
     options = RehearsalOptions(faults=["inference,ms=1500,call=0"])
-    said = r"first call took \d+\.\d s; give it a longer --duration \(no servo holds torque\)"
+    said = r"first call took \d+\.\d s; give a longer --duration \(torque is off\)"
     with pytest.raises(UserError, match=said):
         rehearsal.rehearse(arguments(act, "--duration=1"), tmp_path / "events", options)
 
@@ -264,7 +264,7 @@ def test_sigterm_ends_it_as_lerobot_does(act: Path, tmp_path: Path) -> None:
 def test_lerobots_loop_is_given_back(act: Path, tmp_path: Path) -> None:
     before = rollout.loop.build_rollout_context, rollout.loop.create_strategy
     faults = ["error-bits,servo=2,when=connect"]
-    with pytest.raises(UserError, match=r"Missing motor IDs.*no servo holds torque"):
+    with pytest.raises(UserError, match=r"Missing motor IDs.*torque is off"):
         rehearsal.rehearse(arguments(act), tmp_path / "events", RehearsalOptions(faults=faults))
     assert (rollout.loop.build_rollout_context, rollout.loop.create_strategy) == before
 
@@ -317,9 +317,9 @@ def test_calls_can_be_as_slow_as_in_another_run(tmp_path: Path, act: Path) -> No
         (["--fault=late,arm=left"], [], "no arm 'left'"),
         (["--fault=inference,ms=-5"], [], "0 or above"),
         (["--fault=inference,like=nowhere"], [], "nowhere"),
-        (["--fault=busy"], [], "say what makes it busy"),
+        (["--fault=busy"], [], "add processes=2 or threads=1"),
         (["--fault=late,0.06"], [], "not key=value"),
-        (["--frames=nowhere.mp4"], [], "there is no nowhere.mp4"),
+        (["--frames=nowhere.mp4"], [], "nowhere.mp4 does not exist"),
         (["--frames.top=x.mp4"], [], "no camera 'top'"),
         (["--frames=."], [], "is neither a LeRobotDataset"),
         (["--frames=live", "--frames.front=."], [], "for all cameras or for none|is neither a LeRobotDataset"),

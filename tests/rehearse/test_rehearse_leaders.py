@@ -133,6 +133,6 @@ def test_a_follower_that_does_not_connect_lets_the_leader_go(tmp_path: Path) -> 
     """A leader's gripper holds torque; LeRobot lets go of it when nobody holds the leader any more."""
     before = lerobot_teleoperate.teleop_loop, OmxLeader.disconnect
     faults = ["corrupt,servo=11,when=connect"]
-    with pytest.raises(UserError, match=r"Incorrect status packet.*no servo holds torque"):
+    with pytest.raises(UserError, match=r"Incorrect status packet.*torque is off"):
         rehearse(pair("omx"), tmp_path / "events", RehearsalOptions(faults=faults), command=TELEOPERATE)
     assert (lerobot_teleoperate.teleop_loop, OmxLeader.disconnect) == before

@@ -16,7 +16,7 @@ from strobe.rollout.loops.event_log import Log
 from strobe.rollout.loops.recorded_run import load
 from strobe.rollout.run import recover_rollout
 
-DAMAGED = "Not judged as a whole"
+DAMAGED = "The recording is damaged"
 FEW = Options(draws=2)
 
 

@@ -107,7 +107,7 @@ def test_a_slow_camera_of_a_recording_is_found_with_the_commands_own_flag(robot,
     found = [finding for finding in advise(result, CALM) if finding.rule == "repeated-frames"]
     assert len(found) == 2
     assert all("--dataset.fps=" in finding.do for finding in found)
-    assert result.rollout.sentence.startswith("The loop held ")
+    assert result.rollout.sentence.startswith("The control loop ran at ")
 
 
 def test_a_teleoperation_is_watched(robot, tmp_path):

@@ -112,7 +112,7 @@ def test_a_healthy_run_finds_nothing_and_its_round_trips_add_up():
     assert remote.sending == pytest.approx(3 / 69)
     assert rollout.age is not None
     assert rollout.age.median > 69
-    assert document(result).answers[1].endswith("5.1 % pickling and 4.3 % sending.")
+    assert document(result).answers[1].endswith("5.1 % of it is pickling and 4.3 % sending.")
     assert figures(result)["pace"][0].data
 
 

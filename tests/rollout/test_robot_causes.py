@@ -16,7 +16,7 @@ from strobe.rollout.loops import device_probes
 from strobe.rollout.loops.device_probes import FRESH, FROZEN, SAME, UNKNOWN, CameraProbe
 from strobe.rollout.loops.reader import read_record
 from strobe.rollout.results.arm import Rehearsal, ServoLeft
-from strobe.rollout.results.rollout import RolloutResult
+from strobe.rollout.results.rollout import RolloutResult, spread_in_words
 
 PERIOD = round(1e9 / 30)
 SECOND = 1000 * MS
@@ -141,9 +141,9 @@ def test_the_age_of_frames_is_told_beside_that_of_observations() -> None:
     assert age is not None
     assert (age.median, age.p95) == (pytest.approx(14, abs=1), pytest.approx(23, abs=1))
     shown = document(result)
-    assert f"Frames were {age.median:.0f} ms old when they were read, 95 % within {age.p95:.0f}." in shown.answers
+    assert f"Frame age when the loop reads it: {spread_in_words(age)}." in shown.answers
     (table,) = (one.table for one in shown.sections if one.key == "cameras")
-    assert [column.title for column in table.columns][-2:] == ["Age (ms)", "Age, 95 % (ms)"]
+    assert [column.title for column in table.columns][-2:] == ["Age, median (ms)", "Age, p95 (ms)"]
 
 
 def test_figures_of_the_bus_and_of_the_cpu() -> None:

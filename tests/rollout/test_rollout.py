@@ -43,7 +43,7 @@ from strobe.rollout.run import watch
 RTC = ("--inference.type=rtc", "--inference.rtc.execution_horizon=10")
 # Rules on a loop that is slow because this machine is busy.
 BUSY = {"slow-pace", "slow-loop", "slow-inference", "slow-bus", "slow-camera", "repeated-frames", "starvation"}
-BUSY |= {"camera-stall", "busy-machine", "busy-process", "threads-fight"}
+BUSY |= {"camera-stall", "device-stall", "busy-machine", "busy-process", "threads-fight"}
 
 
 @pytest.fixture(scope="module")
@@ -234,7 +234,7 @@ def test_a_robot_that_fails_is_put_to_rest_and_named(robot, checkpoints, tmp_pat
     assert found.calls is None, "nothing is called on the bench after a run that failed"
     result = found.result
     assert result.status == "failed"
-    assert result.rollout.error == "lerobot-rollout failed: ConnectionError: There is no status packet!"
+    assert result.rollout.error == "lerobot-rollout ended with ConnectionError: There is no status packet!"
     assert not robot.made[-1].is_connected
     assert result.rollout.pace is not None
     assert result.rollout.pace.ticks >= 10

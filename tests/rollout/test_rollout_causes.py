@@ -11,7 +11,7 @@ from support.findings_results import approve_findings
 from support.made_up_rollout import MAIN, MS, header, rtc, sync
 
 from strobe.core.errors import UserError
-from strobe.core.kinds import document, figures
+from strobe.core.kinds import advise, document, figures
 from strobe.history.diff import diff
 from strobe.rollout.answer import make_answer
 from strobe.rollout.loops.event_log import Log, read
@@ -154,7 +154,7 @@ def test_a_healthy_run_is_whole_and_finds_nothing():
     assert 700 < rollout.age.max < 950
     ratios = [one.ratio for one in rollout.seams]
     assert all(ratio is not None and ratio < 1.5 for ratio in ratios), "the chunks continue one another"
-    assert document(result).answers[0].startswith("The loop held 30.0 of 30 Hz; no tick was late")
+    assert document(result).answers[0].startswith("The control loop ran at 30 Hz: no late tick")
     assert figures(result)["pace"][0].data
 
 
@@ -242,3 +242,41 @@ def test_a_log_that_cannot_be_written_keeps_the_latest_events_and_never_raises(t
     assert log.failed
     found, rows = log.read()
     assert (found, list(rows)) == (header(), [("run", 0)])
+
+
+@pytest.mark.parametrize(
+    ("part", "title"),
+    [("camera wrist", "Camera wrist hung for 3.0 s"), ("read motors", "Reading the motors hung for 3.0 s")],
+)
+def test_a_device_that_hangs_is_named_with_its_time_and_no_lower_rate(part: str, title: str) -> None:
+    result = make_slow_result(part, lambda tick: 3000.0 if tick == 100 else 1.0)
+    assert result.rollout.sentence == f"{title}."
+    found = advise(result)
+    assert found[0].title == title or title in [each.title for each in found]
+    assert not [each.rule for each in found if each.rule.startswith("slow-")]
+    assert "--fps=" not in " ".join(each.do for each in found if each.rule == "device-stall")
+
+
+def test_a_call_that_hangs_is_named_and_the_advice_is_no_lower_rate() -> None:
+    result = answer_events(rtc(lambda call: 3000.0 if call == 5 else 90.0, seconds=20))
+    assert result.rollout.sentence == "A policy call hung for 3.0 s."
+    assert all("--fps=" not in each.do for each in advise(result))
+
+
+def test_numbers_that_are_not_finite_are_named() -> None:
+    position = ("at", [0.0, float("nan")])
+    read_nan = answer_events(
+        [one for event in rtc(lambda _: 90.0) for one in ([event, position] if event[0] == "tick" else [event])]
+    )
+    assert read_nan.rollout.not_finite is not None
+    assert read_nan.rollout.not_finite.joints == ["lift"]
+    assert "read from the robot NaN" in read_nan.rollout.sentence
+    sent = [
+        ("values", event[1], [float("inf"), 0.0]) if event[0] == "values" else event for event in rtc(lambda _: 90.0)
+    ]
+    sent_nan = answer_events([event for event in sent if event[0] != "sent"])
+    assert "sent the robot NaN" in sent_nan.rollout.sentence
+    assert {each.title for each in advise(sent_nan)} >= {"The robot was sent NaN or infinite actions"}
+    without = answer_events([event for event in rtc(lambda _: 90.0) if event[0] not in ("at", "sent", "values")])
+    assert without.rollout.not_finite is None
+    assert any("not judged: NaN" in note for note in document(without).notes)

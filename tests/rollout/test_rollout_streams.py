@@ -75,7 +75,7 @@ def test_a_rerun_recording_holds_them(run: Path, tmp_path: Path) -> None:
 
 
 def test_a_run_without_events_is_a_line(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match=r"no run|holds no"):
+    with pytest.raises(UserError, match=r"no run|has no"):
         next(iter(streams(tmp_path)))
 
 

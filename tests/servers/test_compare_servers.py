@@ -21,10 +21,10 @@ A = "--policy.server=ws://127.0.0.1:9"
 @pytest.mark.parametrize(
     ("flags", "why"),
     [
-        ([A], "name the other side"),
+        ([A], "name the second server"),
         ([A, "--against.server=http://x"], r"--against\.server=http://x: Strobe knows no such protocol"),
-        ([A, "--against.server=grpc://x:1"], r"give --against\.path"),
-        ([A, "--against.path=x"], r"give --dataset\.root"),
+        ([A, "--against.server=grpc://x:1"], r"add --against\.path"),
+        ([A, "--against.path=x"], r"add --dataset\.root"),
         ([A, "--against.server=ws://x", "--compile=true"], "unknown flag --compile"),
         ([A, "--against.server=ws://x", "--control_hz=3"], "unknown flag --control_hz"),
         (["--against.server=ws://x"], r"name the policy server: --policy\.server"),
@@ -59,7 +59,7 @@ def test_the_slower_of_two_servers_is_named_and_their_actions_are_compared(tmp_p
     state = "observation/state"
     assert {seen[state][b"data"] for seen in first.seen} == {seen[state][b"data"] for seen in second.seen}
     assert result["machine"]["cores"] > 0
-    assert any("protocol of openpi and says of itself: robot: stand-in" in note for note in result["notes"])
+    assert any("protocol of openpi; its metadata: robot: stand-in" in note for note in result["notes"])
 
 
 def test_a_server_that_fails_is_a_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]):

@@ -125,7 +125,7 @@ FAULTS: list[tuple[str, Callable[[Any, int], Any], str, str, int | None]] = [
 )
 def test_what_goes_wrong_is_named(name: str, bad: Any, kind: str, error: str, count: int | None, every: Any) -> None:
     protocol = every[name]
-    answer = protocol.asked(protocol.from_third(bad), **{"timeout_s": 1.0} if kind == "slow" else {})
+    answer = protocol.ask_policy(protocol.from_third(bad), **{"timeout_s": 1.0} if kind == "slow" else {})
     assert {fault.kind for fault in answer.faults} == {kind}
     assert answer.faults[0].call == 3
     assert not error or answer.faults[0].name in error.split()
@@ -186,12 +186,12 @@ def test_nobody_there_and_a_listener_that_says_nothing_are_a_line(
         ("GR00T", raises(AssertionError("Video key 'top' must be in observation")), ("Video key 'top' must be in ",)),
         ("LeRobot", raises(KeyError("x")), ("must_go", "strobe rollout -- policy_server")),
         ("openpi", other_shape, ("(5, 7), after (10, 7)",)),
-        ("openpi", one_not_finite, ("1 of 70 actions are no finite numbers",)),
+        ("openpi", one_not_finite, ("1 of 70 actions are NaN or infinite",)),
         ("openpi", late, ("no answer within 1 s",)),
     ],
 )
 def test_a_finding_says_what_the_server_said_and_what_to_do(name: str, bad: Any, said: Any, every: Any) -> None:
-    answer = every[name].asked(every[name].from_third(bad), 3, timeout_s=1.0)
+    answer = every[name].ask_policy(every[name].from_third(bad), 3, timeout_s=1.0)
     kind = answer.faults[0].kind.replace(" ", "-")
     (finding,) = [each for each in advise(answer) if each.rule == f"server-{kind}"]
     text = " ".join((finding.title, finding.seen, finding.why, finding.do, answer.faults[0].error))

@@ -23,15 +23,15 @@ URL = "--policy.server=ws://127.0.0.1:9"
     ("flags", "why"),
     [
         (["--policy.type=act"], "--policy.type is for LeRobot's server"),
-        (["--policy.n_action_steps=3"], "--policy.n_action_steps is of a policy on this machine"),
-        (["--model.type=vjepa2"], "--model.type is of a policy on this machine"),
+        (["--policy.n_action_steps=3"], "--policy.n_action_steps is for a policy on this machine"),
+        (["--model.type=vjepa2"], "--model.type is for a policy on this machine"),
         (["--phases=[inference]"], "unknown flag --phases"),
         (["--contol_hz=50"], "did you mean --control_hz"),
         (["--timeout=0"], "--timeout=0.0: must be above 0"),
         (["--control_hz=inf"], "must be a finite number"),
         (["--image_size=big"], "write HEIGHTxWIDTH"),
-        (["--rename_map={a: b}"], "give --dataset.root"),
-        (["--dataset.root=x", "--policy.observation=y.npz"], "not both"),
+        (["--rename_map={a: b}"], "add --dataset.root"),
+        (["--dataset.root=x", "--policy.observation=y.npz"], "remove one of the two"),
         (["--dataset.root=x", "--image_size=8x8"], "is for synthetic images"),
     ],
 )
@@ -90,7 +90,7 @@ def test_a_server_that_fails_at_every_call_ends_with_an_exit_code(tmp_path: Path
 
 
 def test_lerobots_server_needs_a_policy():
-    with pytest.raises(UserError, match=r"give --policy\.path"):
+    with pytest.raises(UserError, match=r"add --policy\.path"):
         breakdown.run(["--policy.server=grpc://127.0.0.1:9"])
 
 

@@ -11,7 +11,7 @@ import pytest
 PATIENCE_MS = 60000
 # Rules on times, which a busy machine breaks.
 BUSY = {"slow-pace", "slow-loop", "slow-inference", "slow-bus", "slow-camera", "repeated-frames", "camera-stall"}
-BUSY |= {"busy-machine", "busy-process", "threads-fight", "frames-stamped"}
+BUSY |= {"busy-machine", "busy-process", "threads-fight", "frames-stamped", "device-stall"}
 
 
 def patient_drivers(monkeypatch: pytest.MonkeyPatch) -> None:

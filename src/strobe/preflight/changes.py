@@ -1,4 +1,4 @@
-"""The changes by which a policy might be wired otherwise: on its raw observation, on its actions, or on both.
+"""Changes of a policy's wiring: of its raw observation, of its actions, or of both.
 
 A change of the observation costs a call of the policy on each frame, and several changes may share it. A change of the
 actions costs none.
@@ -43,13 +43,13 @@ class Observed:
 
 @dataclass(frozen=True)
 class Change:
-    """The wiring as it would be.
+    """A hypothetical wiring.
 
     Args:
         name: in words.
-        fix: how to wire it so.
-        observed: the name of an `Observed`; '' for the observation as it is.
-        act: what is done to the predicted actions, (frames, actions, dimensions).
+        fix: advice to change the wiring accordingly.
+        observed: the name of an `Observed`; '' for the unchanged observation.
+        act: changes the predicted actions, (frames, actions, dimensions).
         state_added: how many times the state is added to them.
         state_of: whose state is added, or would hold the robot still: that of the chunk's observation, or the one
             recorded with each action.
@@ -115,7 +115,7 @@ def _cameras(wiring: SubjectWiring) -> Found:
         yield (
             Observed(key, lambda seen, a=one, b=other: seen | {a: seen[b], b: seen[a]}, (one, other)),
             Change(
-                "cameras", f"the cameras {_short(one)} and {_short(other)} change places", fix, key,
+                "cameras", f"the cameras {_short(one)} and {_short(other)} are swapped", fix, key,
                 inputs=(one, other),
             ),
         )  # fmt: skip
@@ -134,12 +134,11 @@ def _images(wiring: SubjectWiring) -> Found:
 
     ways: tuple[tuple[HypothesisKind, str, Callable[[torch.Tensor], torch.Tensor], str, str], ...] = (
         ("channels", "red and blue swapped", flip_channels, "the images' channels are in the other order (RGB and BGR)",
-         "Let the camera give RGB (color_mode: rgb in the robot's camera), or convert the data set's images."),
-        ("image-range", "images × 255", lambda image: image * 255, "the policy takes images of 0 to 255, not of 0 to 1",
-         "Give the policy images as it was trained on: 0 to 255. Its processors or its image statistics are another "
-         "training's."),
-        ("image-range", "images / 255", lambda image: image / 255, "the images come 255 times too bright",
-         "Divide images by 255 once only: the data set's are 0 to 1 already."),
+         "Set color_mode: rgb of the robot's cameras, or convert the data set's images."),
+        ("image-range", "images × 255", lambda image: image * 255, "the policy takes images from 0 to 255, not 0 to 1",
+         "Give the policy images from 0 to 255. Its processors or its image statistics belong to another training."),
+        ("image-range", "images / 255", lambda image: image / 255, "the images are 255 times too bright",
+         "Divide images by 255 only once: the data set's images are already from 0 to 1."),
     )  # fmt: skip
     for kind, key, change, name, fix in ways:
         yield Observed(key, each(change), names), Change(kind, name, fix, key, inputs=names)
@@ -148,13 +147,13 @@ def _images(wiring: SubjectWiring) -> Found:
 def _prompts(wiring: SubjectWiring) -> Found:
     if not wiring.words:
         return
-    fix = 'Give the prompt of the training: --task="…" as train_config.json and the training data have it.'
+    fix = 'Give the prompt of the training with --task="…": train_config.json and the training data have it.'
     empty = Observed("empty prompt", lambda seen: seen | {"task": ""}, ("task",))
     yield empty, Change("prompt", "the policy was trained with an empty prompt", fix, empty.name, inputs=("task",))
     if len(wiring.tasks) > 1:
         following = dict(zip(wiring.tasks, [*wiring.tasks[1:], wiring.tasks[0]], strict=True))
         other = Observed("another prompt", lambda seen: seen | {"task": following.get(seen["task"], "")}, ("task",))
-        yield other, Change("prompt", "another task's prompt belongs here", fix, other.name, inputs=("task",))
+        yield other, Change("prompt", "the policy gets another task's prompt", fix, other.name, inputs=("task",))
 
 
 def _vectors(wiring: SubjectWiring) -> Found:
@@ -202,7 +201,7 @@ def _signs(wiring: SubjectWiring) -> Iterator[Change]:
         for total, words in ((0.0, f"{name} has the other sign"), (ends[dimension], f"{name} is reversed")):
             yield Change(
                 "sign", words,
-                f"Calibrate {name} again in the direction of the training data, or turn its sign in the data set's "
+                f"Calibrate {name} again in the direction of the training data, or change its sign in the data set's "
                 "action and state.",
                 act=_make_mirror(dimension, float(total)), dimensions=(dimension,),
             )  # fmt: skip
@@ -220,32 +219,33 @@ def _make_mirror(dimension: int, total: float) -> Callable[[Array], Array]:
 def _relative(wiring: SubjectWiring) -> Iterator[Change]:
     if not wiring.recorded.can_hold:
         return
-    steps = "policy_preprocessor.json and policy_postprocessor.json: {} their relative_actions step."
-    data = "The policy and this data have other actions: {}."
+    steps = "In policy_preprocessor.json and policy_postprocessor.json, {} the relative_actions step."
+    data = "The policy and this data differ in their actions: {}."
     ways: tuple[tuple[str, int, Literal["chunk", "action"], str], ...] = (
         ("the policy's actions are relative to the state of their observation", 1, "chunk", steps.format("turn on")),
         ("the policy's actions are relative to the state of their own tick", 1, "action",
-         data.format("convert this data's to relative ones")),
-        ("the state is added once too often", -1, "chunk", steps.format("turn off")),
+         data.format("convert those of the data to relative ones")),
+        ("the state is added to the actions once too often", -1, "chunk", steps.format("turn off")),
     )  # fmt: skip
     for words, added, state_of, fix in ways:
         yield Change("relative", words, fix, state_added=added, state_of=state_of, over_hold=True)
     words = "this data's actions are relative to the state, the policy's are absolute"
     yield Change(
-        "relative", words, data.format("convert this data's to absolute ones"), state_of="action",
+        "relative", words, data.format("convert those of the data to absolute ones"), state_of="action",
         recorded_relative=True, over_hold=True,
     )  # fmt: skip
 
 
 def _times() -> Iterator[Change]:
     for shift in (*range(-REACH, 0), *range(1, REACH + 1)):
-        late = f"{abs(shift)} tick{'s' * (abs(shift) > 1)} {'earlier' if shift < 0 else 'later'}"
+        late = f"{abs(shift)} control tick{'s' * (abs(shift) > 1)} {'earlier' if shift < 0 else 'later'}"
         yield Change(
-            "shift", f"the policy's actions are those recorded {late}",
-            "Pair observations and actions as the training data does: action t belongs to the observation of tick t.",
+            "shift", f"the policy predicts the actions recorded {late}",
+            "Pair observations and actions as the training data does: action t belongs to the observation of control "
+            "tick t.",
             shift=shift, over_hold=True,
         )  # fmt: skip
-    fix = "Run the loop at the rate that the policy was trained at (--fps), or record data at it: {} this data's."
+    fix = "Run the loop at the rate of the training (--fps), or record data at that rate: {} the rate of this data."
     yield Change(
         "rate", "the policy was trained at half the rate of this data", fix.format("half"), recorded_every=2,
         over_hold=True,

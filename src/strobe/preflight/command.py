@@ -1,46 +1,50 @@
-"""strobe preflight: can this checkpoint work with this data and this robot?
+"""strobe preflight: do policy, data and robot match?
 
 Reads the checkpoint's config, its processors with their statistics, the names of its weights, the data set, and the
-robot and cameras that lerobot-rollout would connect. It shows every feature side by side, and names what does not fit,
-with the flag or the file that fixes it. LeRobot raises no error for most of these faults: a normaliser without
-statistics does not change its input, and joints in another order move another arm. This part runs no policy and
-connects no robot. It takes seconds.
+robot and cameras that lerobot-rollout would connect. It shows every feature in one table, and names each mismatch with
+the flag or the file that fixes it. LeRobot raises no error for most of these faults. Reading takes seconds, runs no
+policy and connects no robot.
 
-With --dataset.root it then runs the policy on recorded frames. It compares its actions with the recorded ones, and with
-three simple rules: hold still, the mean action, the last action. It tries changes that may explain the data better:
-cameras swapped, channels, order, units, normalisation, signs, relative actions, a shift in time, another rate, another
-prompt. A claim holds in pairs over episodes, at 5 % for all hypotheses together. It also names weights that the policy
-has and the file lacks, since their layers stay random. --read_only skips all this.
-
---fix=FOLDER writes a fixed copy of the checkpoint. It fixes statistics that have another name, are missing, belong to
-other data than --dataset.root, or are inside the weights. It fixes weights that were saved from a compiled policy, and
-fields of another version of LeRobot. The copy must have no new fault, and must explain the recorded frames no worse
-than the checkpoint does. If it does not, it is not written, and a line says why.
-
-With a data set it shows how late each joint follows its action there, and with --rollout=RUN how late in a rollout or a
-rehearsal. With a robot it shows the range that each joint will be sent, and the limits of its calibration file. If the
-policy ran on frames, it shows the range of the predicted actions, and how far the first action is from the arm's
-position at the start of episodes. It compares the time of a call, in that run or on recorded frames here, with the
-actions that the robot executes in that time.
-
-It reads the frames of the data set without decoding: are the statistics, the lengths, the timestamps and the numbers
-of the frames what its files say, which joints stand still, does an action lead its state, at which rate do both really
-change, is an episode another one again, are there tasks in words. Without a policy it reads the data set alone. With
---decode, and where the policy runs on recorded frames, it also decodes a few images: is a camera frozen, does one show
-nothing. --fix_data=FOLDER writes a copy whose statistics and numbers are those of its frames.
-
-It counts the prompt's tokens, if the tokenizer's file is on this machine, and shows what the tokenizer cuts off.
-
-The arguments after -- are those of lerobot-rollout. If --policy.path is not given before the --, it is taken from them.
-
-Exit code: 0 if nothing serious was found, 1 if the robot would act otherwise than in the training or the data teaches
-something else than it shows, 2 for wrong input.
+With --dataset.root it also runs the policy on recorded frames, for up to --seconds (--read_only skips that). It
+compares the predicted actions with the recorded ones and with three simple rules: hold still, the mean action, the last
+action. Without --policy.path it checks the data set alone. The arguments after -- are those of lerobot-rollout.
 
 Examples:
-  strobe preflight --policy.path=FOLDER
   strobe preflight --policy.path=FOLDER --dataset.root=DATA
-  strobe preflight --policy.path=FOLDER --dataset.root=DATA --dataset.episodes=[0,1,2,3] --held_out=[40,41,42,43]
   strobe preflight -- --robot.type=so101_follower --robot.port=/dev/ttyACM0 --policy.path=FOLDER --task="pick the cube"
+
+More:
+Hypotheses. On recorded frames Strobe tries changes that may predict the actions better: cameras swapped, channels,
+order, units, normalisation, signs, relative actions, a shift in time, another rate, another prompt. A claim holds in
+pairs over episodes, at 5 % for all hypotheses together. Strobe also names weights that the policy has and the file
+lacks, because their layers stay random.
+
+A fixed copy. --fix=FOLDER writes a fixed copy of the checkpoint. It fixes statistics that have another name, are
+missing, belong to other data than --dataset.root, or are inside the weights. It fixes weights that were saved from a
+compiled policy, and fields of another version of LeRobot. The copy must have no new fault, and must predict the
+recorded frames no worse than the checkpoint does. Otherwise Strobe does not write it and says why.
+
+Lags and ranges. With a data set the report shows the lag of each joint behind its action, and with --rollout=RUN the
+lag in a rollout or a rehearsal. With a robot it shows the range of each joint's actions, and the limits of its
+calibration file. If the policy ran on frames, it shows the range of the predicted actions, and how far the first action
+is from the arm's position at the start of episodes. It compares the time of a call with the actions that the robot
+executes during a call.
+
+The data. Strobe reads the frames of the data set without decoding them, and checks statistics, lengths, time stamps and
+frame numbers against the files. It finds joints that stand still, actions that equal their own state, wrong rates,
+repeated episodes and missing tasks. With --decode, and if the policy runs on recorded frames, it also decodes a few
+images to find frozen and empty cameras. --fix_data=FOLDER writes a copy whose statistics and numbers match its frames.
+
+The prompt. Strobe counts the prompt's tokens, if the tokenizer's file is on this machine, and shows the part that the
+tokenizer cuts off.
+
+If --policy.path is not given before the --, Strobe takes it from lerobot-rollout's arguments.
+
+Exit code: 0 if no check found a mismatch; 1 if one did, or if the policy predicts the recorded actions no better than
+holding still ("Unclear"); 2 for wrong input.
+
+Further examples:
+  strobe preflight --policy.path=FOLDER --dataset.root=DATA --dataset.episodes=[0,1,2,3] --held_out=[40,41,42,43]
   strobe preflight --policy.path=FOLDER --dataset.root=DATA --fix=fixed
   strobe preflight --dataset.root=DATA
   strobe preflight --dataset.root=DATA --fix_data=fixed-data
@@ -82,25 +86,24 @@ class DataFlags:
 class PreflightConfig(OutputFlags):
     """Flags of `strobe preflight`."""
 
-    # A LeRobotDataset (--dataset.root=FOLDER): the one that the policy was trained on, or frames of this robot.
+    # A LeRobotDataset (--dataset.root=FOLDER): the training data, or frames of this robot.
     # --dataset.episodes=[0,1,2,3] chooses its episodes.
     dataset: DataFlags = field(default_factory=DataFlags)
     # Names in the inputs → names that the policy knows, as in lerobot-train: '{"observation.image": "observation.x"}'.
     rename_map: dict[str, str] = field(default_factory=dict)
-    # A run of `strobe rollout` or `strobe rehearse` with this policy. Strobe compares its lags with those of the
-    # recording, and the time of its calls with the chunk.
+    # A run of `strobe rollout` or `strobe rehearse` with this policy. Strobe compares its lags and call times.
     rollout: Path | None = None
     # Write a fixed copy of the checkpoint to this folder.
     fix: Path | None = None
-    # Write a copy of the data set to this folder, with the statistics and the frames' numbers that its frames have.
+    # Write a copy of the data set to this folder, with statistics and frame numbers that match its frames.
     fix_data: Path | None = None
-    # Also decode a few images of the data set, for 20 s at most: is a camera frozen, does one show nothing?
+    # Also decode a few images of the data set, for up to 20 s, to find frozen and empty cameras.
     decode: bool = False
     # Only read files. Do not run the policy on the frames of --dataset.root.
     read_only: bool = False
-    # Seconds for running the policy on recorded frames. If a run takes long, fewer hypotheses are judged.
+    # Seconds for running the policy on recorded frames. A slow policy leaves time for fewer hypotheses.
     seconds: float = field(default=90.0, metadata=exclusive_minimum_bound(0))
-    # Episodes that the policy was not trained on. The report shows them next to the others.
+    # Episodes that the policy was not trained on, for separate figures.
     held_out: list[int] | None = None
 
 
@@ -111,21 +114,19 @@ def read(argv: Sequence[str]) -> tuple[PolicyOptions, PreflightConfig, list[str]
     assert not isinstance(flags, FactoryOptions)  # refused before
     config = parse(PreflightConfig, rest, extra=POLICY_NAMES, behind="lerobot-rollout")
     if isinstance(flags, ModelFlags):
-        raise UserError("a model drives no robot: name a policy (--policy.path=FOLDER)")
+        raise UserError("--model has no actions: name a policy with --policy.path=FOLDER")
     if flags.path is None and theirs is not None:
         flags.path = next((value for name, value in pairs(theirs) if name == "--policy.path"), None)
     if flags.path is None and (theirs is not None or config.fix is not None or config.dataset.root is None):
-        raise UserError("name the checkpoint to check: --policy.path=FOLDER, or a data set: --dataset.root=DATA")
+        raise UserError("name the checkpoint with --policy.path=FOLDER, or a data set with --dataset.root=DATA")
     if flags.path is not None:
         check_overrides(flags, None)
     if config.rollout is not None and config.dataset.root is None:
-        raise UserError(
-            "--rollout compares a run's lags with a recording's: name the recording with --dataset.root=DATA"
-        )
+        raise UserError("--rollout compares a run with a recording: add --dataset.root=DATA")
     if config.fix_data is not None and config.dataset.root is None:
-        raise UserError("--fix_data writes a copy of a data set: name it with --dataset.root=DATA")
+        raise UserError("--fix_data copies a data set: add --dataset.root=DATA")
     if config.dataset.root is None and (config.dataset.episodes or config.held_out):
-        raise UserError("the episodes need a data set: name it with --dataset.root=DATA")
+        raise UserError("--dataset.episodes and --held_out need a data set: add --dataset.root=DATA")
     if theirs is not None:
         from strobe.lerobot.flags.argument_names import check
 

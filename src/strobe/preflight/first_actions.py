@@ -28,14 +28,16 @@ def predict_first(
         the distances of first actions from the state, and the predicted chunks.
     """
     if not recorded.can_hold or recorded.states is None:
-        return FirstJump(unjudged=["The first action: the state and the action have other dimensions."]), Predictions()
+        return FirstJump(
+            unjudged=["The first action: the state and the action have different dimensions."]
+        ), Predictions()
     try:
         made = predict(subject, [int(frame) for frame in starts(recorded.episodes)], (), (), SHARE * seconds, progress)
     except UserError as error:  # such as a first frame that holds what is no number
         return FirstJump(unjudged=[f"The first action: {error}."]), Predictions()
     jump = FirstJump(episodes=len(made.frames))
     if not made.frames:
-        jump.unjudged.append("The first action: it was stopped before the first frame was looked at.")
+        jump.unjudged.append("The first action: it was stopped before the first frame.")
     elif made.wired.shape[2] == recorded.actions.shape[1]:
         first = made.wired[:, 0]
         jump.joints = joint_jumps(
@@ -43,7 +45,9 @@ def predict_first(
         )
     left = [name for name in recorded.names if name not in {joint.joint for joint in jump.joints}]
     if made.frames and left:
-        jump.unjudged.append(f"The first action of {', '.join(left)}: it, or what was recorded, is no number.")
+        jump.unjudged.append(
+            f"The first action of {', '.join(left)}: the predicted or the recorded number is NaN or infinite."
+        )
     return jump, made
 
 
@@ -78,7 +82,9 @@ def add_run(jump: FirstJump, run: PolicyRun) -> None:
     for joint in jump.joints:
         joint.run = by_name.get(joint.joint)
     if not sent:
-        why = "no action was sent, its robot told no positions, or an earlier version of Strobe saved it"
+        why = "no action was sent, the robot reported no positions, or an earlier version of Strobe saved it"
         jump.unjudged.append(f"The first action of {run.folder}: {why}.")
     elif jump.joints and all(joint.run is None for joint in jump.joints):
-        jump.unjudged.append(f"The first action of {run.folder}: none of its joints has the name of one in the data.")
+        jump.unjudged.append(
+            f"The first action of {run.folder}: none of its joints has the name of a joint in the data."
+        )

@@ -1,4 +1,4 @@
-"""Judge by its errors whether a policy is wired otherwise than the data: each change in pairs with no change.
+"""Judge hypotheses on the wiring by the errors of the actions: each change in pairs with no change.
 
 A hypothesis is claimed where the error under it is smaller by a margin, in pairs over episodes, at a level that all
 hypotheses share (Bonferroni); where the policy so wired is nearer to the recorded actions than their mean is; and where
@@ -114,20 +114,20 @@ def found_order(data: Compared, named_in_config: bool) -> tuple[Change | None, s
         inside = np.isin(data.episodes, half)
         orders.append(assignment(predicted[inside], target[inside], data.recorded.spread))
     if orders[0] != orders[1]:
-        return None, "the two halves of the episodes find different orders"
+        return None, "the two halves of the episodes show different orders"
     order, names = orders[0], data.recorded.names
     if order == list(range(len(order))):
-        return None, "both halves of the episodes find the order that it has"
+        return None, "both halves of the episodes show the present order"
     moved = ", ".join(f"{names[place]} as {names[at]}" for at, place in enumerate(order) if at != place)
     training = [names[int(at)] for at in np.argsort(order)]
-    fix = f"The policy was trained with the order {', '.join(training)}: name the robot's joints and the data's "
-    fix += "dimensions so in action."
+    fix = f"The policy was trained with the order {', '.join(training)}: use it for the robot's joints and the data's "
+    fix += "dimensions in action."
     if named_in_config:
         listed = ", ".join(f'"{name}"' for name in training)
         fix += f' config.json: "action_feature_names": [{listed}], by which RTC sends them.'
     return Change(
         "action-order",
-        f"the action's dimensions change places: {moved}",
+        f"the action's dimensions are in another order: {moved}",
         fix,
         act=lambda actions: actions[..., order],
     ), ""  # fmt: skip
@@ -155,7 +155,7 @@ def judge_all(changes: Sequence[Change], data: Compared, *, named_in_config: boo
     level = bonferroni(len(every), LEVEL)
     judged = [_judge(change, data, level) for change in every]
     if why:
-        unfound = Hypothesis(kind="action-order", name="the action's dimensions change places", why=why)
+        unfound = Hypothesis(kind="action-order", name="the action's dimensions are in another order", why=why or None)
         unfound.outcome = "not better"
         judged.append(_Judged(replace(every[0], inputs=()), unfound))
     _claim_the_best(judged)
@@ -181,7 +181,7 @@ def _claim_the_best(judged: Sequence[_Judged]) -> None:
             claimed.add(each.change.dimensions)
         else:
             each.hypothesis.outcome = "surpassed"
-            each.hypothesis.why = f"nearer than it is, as this is, which is claimed: {best.hypothesis.name}"
+            each.hypothesis.why = f"better than the present wiring, but not as good as: {best.hypothesis.name}"
 
 
 def _judge(change: Change, data: Compared, level: float) -> _Judged:
@@ -222,10 +222,10 @@ def _predict_under_change(change: Change, data: Compared) -> tuple[Array | None,
     """Return the chunks as they would be under a change; None, and why, where they are not known."""
     predictions = data.predictions
     if change.observed in predictions.failed:
-        return None, f"the policy cannot be called so: {predictions.failed[change.observed]}"
+        return None, f"the policy cannot be called with this change: {predictions.failed[change.observed]}"
     predicted = predictions.changed.get(change.observed) if change.observed else predictions.wired
     if predicted is None:
-        return None, predictions.omitted or "no frame was looked at so"
+        return None, predictions.omitted or "no frame was predicted with this change"
     if change.act is not None:
         with np.errstate(over="ignore", invalid="ignore"):
             predicted = change.act(predicted)
@@ -251,21 +251,21 @@ def _largest_input_effect(change: Change, data: Compared) -> float | None:
 def _outcome(hypothesis: Hypothesis, change: Change, over_hold: PairedError | None) -> tuple[HypothesisOutcome, str]:
     paired, over_mean = hypothesis.paired, hypothesis.over_mean
     if paired is None or over_mean is None:
-        return "not judged", "the episodes are too short for it"
+        return "not judged", "the episodes are too short"
     if paired.interval is None:
-        return "not judged", f"it takes {FEWEST_EPISODES} episodes, not {paired.episodes}"
+        return "not judged", f"it needs {FEWEST_EPISODES} episodes, and has {paired.episodes}"
     if change.inputs and hypothesis.moved is None:
-        return "not judged", "it is not known whether the policy looks at this input"
+        return "not judged", "it is unknown whether the policy uses this input"
     if change.inputs and (hypothesis.moved or 0.0) < LOOKED:
-        return "not looked at", f"another frame's moves its actions by {hypothesis.moved:.2g} σ only"
+        return "not looked at", f"another frame's input changes the actions by only {hypothesis.moved:.2g} σ"
     if paired.smaller is False or paired.ratio > 1 - MARGIN:
         return "not better", ""
     if (hypothesis.explained or 0.0) < EXPLAINED or over_mean.ratio >= 1:
-        return "not better", "nearer than it is, but not nearer than the mean action is"
+        return "not better", "better than the present wiring, but not better than the mean action"
     holding = over_hold if change.over_hold else None
     if holding is not None and holding.ratio >= 1:
-        return "not better", "nearer than it is, but not nearer than holding still is"
-    for error, what in ((paired, "it is"), (over_mean, "the mean action is"), (holding, "holding still is")):
+        return "not better", "better than the present wiring, but not better than holding still"
+    for error, what in ((paired, "the present wiring"), (over_mean, "the mean action"), (holding, "holding still")):
         if error is not None and error.smaller is None:
-            return "not shown", f"nearer than {what}, but not surely so over {error.episodes} episodes: look at more"
+            return "not shown", f"better than {what}, but inconclusive over {error.episodes} episodes: give more"
     return "claimed", ""

@@ -1,4 +1,4 @@
-"""Lags of a data set, beside those of a rollout or a rehearsal of the policy; and how long its calls took there."""
+"""Lags of a data set compared with those of a rollout or a rehearsal of the policy, and the time of its calls."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def lags(wiring: Wiring, dataset: Path, run: PolicyRun | None) -> Lag:
     except DatasetError as error:
         lag.unjudged.append(f"Lags of the recording: {error.fault.what}; {error.fault.repair}.")
     lag.unjudged.append(
-        "The age of the recording's frames: LeRobot stamps them with the tick, not with their own time."
+        "The age of the recording's frames: LeRobot stamps frames with the control tick, not with their own time."
     )
     if not lag.joints and len(lag.unjudged) == 1:
         lag.unjudged.append("Lags of the recording: action and state have no dimension of the same name.")
@@ -39,7 +39,7 @@ def lags(wiring: Wiring, dataset: Path, run: PolicyRun | None) -> Lag:
         _add_run(lag, run)
     still = [joint.joint for joint in lag.joints if joint.recorded is None]
     if still:
-        lag.unjudged.append(f"{', '.join(still)}: hardly moves, or its steps do not resemble those of its action.")
+        lag.unjudged.append(f"{', '.join(still)}: hardly moves, or its steps do not follow its action.")
     return lag
 
 
@@ -49,13 +49,13 @@ def _data_lags(wiring: Wiring, recorded: recording.Recording) -> list[JointLag]:
         return []
     common = [name for name in action.dimensions if name in state.dimensions]
     places = [(action.dimensions.index(name), state.dimensions.index(name)) for name in common]
-    seen: dict[str, list[float]] = {name: [] for name in common}
+    lags: dict[str, list[float]] = {name: [] for name in common}
     for actions, states in _episodes(recorded, action.name, state.name) if common else ():
         for name, (to, at) in zip(common, places, strict=True):
             ticks = lag_ticks(actions[:, to], states[:, at])
             if ticks is not None:
-                seen[name].append(max(0.0, ticks))
-    return [_joint(name, values) for name, values in seen.items()]
+                lags[name].append(max(0.0, ticks))
+    return [_joint(name, values) for name, values in lags.items()]
 
 
 def _joint(name: str, values: list[float]) -> JointLag:
@@ -90,7 +90,6 @@ def measured_call_time(run: PolicyRun) -> CallTime | None:
 
 
 def _add_run(lag: Lag, run: PolicyRun) -> None:
-    """Add the lags of a run, from its events where they were kept, else from its answer."""
     rollout = run.rollout
     lag.run, lag.run_fps = legible(str(run.folder)), rollout.fps
     lag.frames_run = {
@@ -101,14 +100,15 @@ def _add_run(lag: Lag, run: PolicyRun) -> None:
     pace = rollout.pace
     if pace is not None and pace.held_hz < HELD * pace.asked_hz:
         lag.unjudged.append(
-            f"Lags of the run: its loop held {pace.held_hz:.0f} of {pace.asked_hz:.0f} Hz, so its ticks are longer."
+            f"Lags of the run: its loop ran at {pace.held_hz:.0f} of {pace.asked_hz:.0f} Hz, so its control ticks are "
+            "longer."
         )
         return
     found = _event_lags(run.folder, lag) or {
         joint.joint: float(joint.lag_ticks) for joint in rollout.tracking if joint.lag_ticks is not None
     }
     if not found:
-        lag.unjudged.append("Lags of the run: its robot told no positions, or no joint was seen to move.")
+        lag.unjudged.append("Lags of the run: its robot reported no positions, or no joint moved.")
     known = {joint.joint: joint for joint in lag.joints}
     for name, ticks in found.items():
         if name in known:
@@ -127,7 +127,7 @@ def _event_lags(run: Path, lag: Lag) -> dict[str, float]:
     header, events = read(run / EVENTS)
     record = read_record(header, events)
     if record.lost:
-        lag.unjudged.append(f"Lags of what the run's recording lost: it is damaged, {record.lost}.")
+        lag.unjudged.append(f"Lags of the lost part of the run: the recording is damaged, {record.lost}.")
     whole = [tick for tick in record.ticks if tick.at is not None and tick.commanded is not None]
     if not whole:
         return {}

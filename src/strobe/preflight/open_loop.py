@@ -104,7 +104,7 @@ def explained_share(policy: Path, frames: Frames, progress: Callable[[Progress],
     if made.stopped:
         raise KeyboardInterrupt
     if not made.frames or not np.isfinite(made.wired).all() or made.wired.shape[2] != wiring.recorded.actions.shape[1]:
-        raise UserError("its actions there are no numbers, or others than the data's")
+        raise UserError("its actions on these frames are not finite, or have other dimensions than the data's")
     whole = summarise(match_recorded_actions(wiring.recorded, made), frames.held_out, 0.0).whole
     assert whole is not None
     return whole.explained
@@ -126,7 +126,7 @@ def _chosen_episodes(frames: Frames) -> list[int] | None:
     wanted = list(range(total)) if frames.episodes is None else sorted({*frames.episodes, *frames.held_out})
     unknown = [episode for episode in {*wanted, *frames.held_out} if not 0 <= episode < total]
     if unknown:
-        raise UserError(f"the data set has no episode {min(unknown)}: it has {total}, counted from 0")
+        raise UserError(f"the data set has no episode {min(unknown)}: its episodes are 0 to {total - 1}")
     held = [episode for episode in wanted if episode in frames.held_out]
     others = [episode for episode in wanted if episode not in frames.held_out]
     room = MOST_EPISODES // 2 if held and others else MOST_EPISODES
@@ -134,7 +134,6 @@ def _chosen_episodes(frames: Frames) -> list[int] | None:
 
 
 def _thin_evenly(values: Sequence[T], most: int) -> list[T]:
-    """Return at most ``most`` of ``values``, evenly spread."""
     count = min(len(values), most)
     return [values[int((number + 0.5) * len(values) / count)] for number in range(count)]
 
@@ -148,7 +147,7 @@ def judge_subject(
     changes = possible_changes(wiring)
     begun = time.monotonic()
     jump, first = predict_first(subject, recorded, frames.seconds, progress)
-    stopped = "it was stopped before the first frame was looked at"
+    stopped = "it was stopped before the first frame"
     if first.stopped:
         return OpenLoop(unjudged=stopped, stopped=True, first_jump=jump), []
     chosen = spread_frames(recorded.episodes, frames.most)
@@ -157,11 +156,11 @@ def judge_subject(
         return OpenLoop(unjudged=stopped, stopped=True, first_jump=jump), []
     width, made = recorded.actions.shape[1], predictions.wired.shape[2]
     if width != made:
-        return OpenLoop(unjudged=f"the policy gives {made} numbers for an action, and the data set has {width}"), []
+        return OpenLoop(unjudged=f"the policy's actions have {made} dimensions, and the data set's {width}"), []
     bad = int((~np.isfinite(predictions.wired).all(axis=(1, 2))).sum())
     if bad:
         many = f"{bad} of {len(predictions.frames)} chunks"
-        return OpenLoop(unjudged=f"{many} hold what is no number", frames=len(predictions.frames)), []
+        return OpenLoop(unjudged=f"{many} have NaN or infinite actions", frames=len(predictions.frames)), []
     data = match_recorded_actions(recorded, predictions)
     fps = float(getattr(subject.inputs.meta, "fps", 0) or 0)
     result = summarise(data, frames.held_out, fps)
@@ -194,8 +193,8 @@ def summarise(data: Compared, held_out: Sequence[int], fps: float) -> OpenLoop:
         naive_along={name: [rms(values[:, at]) for at in range(data.chunk)] for name, values in naive.items()},
         by_episode=_errors_by_episode(data, squares, naive, held),
         strips=_strips(data, set(held_out)),
-        unjudged="" if len(np.unique(data.episodes)) >= FEWEST_EPISODES else
-        f"hypotheses take {FEWEST_EPISODES} episodes, and {len(np.unique(data.episodes))} were looked at",
+        unjudged=None if len(np.unique(data.episodes)) >= FEWEST_EPISODES else
+        f"hypotheses need {FEWEST_EPISODES} episodes, and Strobe looked at {len(np.unique(data.episodes))}",
     )  # fmt: skip
 
 
@@ -215,7 +214,7 @@ def _part(name: PartName, squares: Array, naive: dict[str, Array], episodes: NDA
     errors = []
     for each in names:
         if each not in naive:
-            why = "the state and the action have other dimensions"
+            why = "the state and the action have different dimensions"
             errors.append(NaiveError(name=each, unjudged=why))
             continue
         errors.append(
@@ -273,7 +272,6 @@ def _errors_by_episode(
 
 
 def _strips(data: Compared, held_out: set[int]) -> list[Strip]:
-    """Return episodes with their predicted chunks, thinned."""
     recorded, strips = data.recorded, []
     shown = slice(0, SHOWN_DIMENSIONS)
     for episode in _thin_evenly([int(each) for each in np.unique(data.episodes)], SHOWN_EPISODES):

@@ -1,4 +1,4 @@
-"""Predict a chunk on each recorded frame, as the policy is wired and with each change of its observation.
+"""Predict a chunk on each recorded frame, with the present wiring and with each change of the observation.
 
 All predictions on a frame are made with the same noise.
 """
@@ -144,9 +144,9 @@ class _Work:
             needed = self._calls[0] * calls * FEWEST_FRAMES
             if needed <= remaining or not self._observed:
                 return
-            names = "pairs of the state's dimensions" if extra else "changes of its inputs"
+            names = "pairs of the state's dimensions" if extra else "changes of the inputs"
             self._omitted = (
-                f"{names} would need about {self.elapsed_s + needed:.0f} s: --seconds={self.elapsed_s + needed:.0f}"
+                f"{names} need about {self.elapsed_s + needed:.0f} s: give --seconds={self.elapsed_s + needed:.0f}"
             )
             self._observed = [change for change in self._observed if extra and not change.extra]
         self._inputs = []
@@ -181,7 +181,7 @@ class _Work:
         try:
             predicted = self._predict_actions(make(), frame)
             if predicted.shape != chunks[""].shape:
-                raise UserError("it gives a chunk of another size")
+                raise UserError("the policy returns a chunk of another size")
             chunks[name] = predicted
         except Exception as error:  # such as a camera of another size: only this change is not judged
             lines = str(error).strip().splitlines() or [type(error).__name__]

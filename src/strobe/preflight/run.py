@@ -1,4 +1,4 @@
-"""Preflight: can this checkpoint work with this data and this robot?"""
+"""Preflight: does this checkpoint match this data and this robot?"""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from strobe.core.errors import UserError, error_line
 from strobe.lerobot.datasets.copy import write_copy
 from strobe.lerobot.datasets.truth import Reading, read_truth
 from strobe.preflight.lag import lags, measured_call_time
-from strobe.preflight.proof import hold_to_frames, hold_to_table
+from strobe.preflight.proof import compare_findings, compare_on_frames
 from strobe.preflight.results.preflight import PreflightResult
 from strobe.preflight.results.wiring import CallTime, Timing, Weights, WiredFeature, Wiring
 from strobe.preflight.run_of_policy import PolicyRun
@@ -39,7 +39,7 @@ class Preflight:
         dataset: the folder of a LeRobotDataset.
         robot: what a rollout would connect.
         rename: names in the inputs → names that the policy knows.
-        rollout: a run of this policy, whose lags stand beside the data set's, and whose calls are timed.
+        rollout: a run of this policy, whose lags are compared with the data set's, and whose calls are timed.
         settings: fields of the policy's config that the command line sets.
         fix: the folder into which a fixed copy of the checkpoint is written.
         fix_data: the folder into which a copy of the data set is written.
@@ -81,7 +81,7 @@ def preflight(look: Preflight) -> PreflightResult:
         fixed = _wiring(look, look.fix)
         if wiring.truth is not None:
             add_frames(fixed, wiring.truth)
-        hold_to_table(result, fixed, look.fix)
+        compare_findings(result, fixed, look.fix)
     if look.fix_data is not None and look.dataset is not None and wiring.truth is not None:
         result.fixed += write_copy(look.dataset, look.fix_data, wiring.truth)
     return result
@@ -110,7 +110,7 @@ def preflight_of_data(
     try:
         recorded = read_dataset(dataset)
     except (AttributeError, IndexError, KeyError, TypeError, ValueError) as error:
-        what = f"the files of {dataset} hold what LeRobot does not write there"
+        what = f"the files of {dataset} are not as LeRobot writes them"
         raise UserError(f"{what}: {error_line(error, 120)}") from error
     wires = [
         WiredFeature(name=name, kind=feature.kind, ends={"dataset": feature})
@@ -119,18 +119,18 @@ def preflight_of_data(
     wiring = Wiring(policy="", sources={"dataset": str(dataset)}, wires=wires, timing=Timing(data_fps=recorded.fps))
     wiring.truth = read_truth(dataset, Reading(episodes=episodes, decode=decode, progress=progress))
     result = make_answer(wiring)
-    result.title = f"{dataset.name}: is it what it says?"
+    result.title = f"{dataset.name}: do its files match its frames?"
     wiring.lag = lags(wiring, dataset, None)
     if fix_data is not None:
         result.fixed = write_copy(dataset, fix_data, wiring.truth)
     return result
 
 
-def make_answer(wiring: Wiring, refused: str = "") -> PreflightResult:
+def make_answer(wiring: Wiring, refused: str | None = None) -> PreflightResult:
     """Return the answer on a wiring that was read. ``refused``: the command that does not start because of it."""
     return PreflightResult(
         strobe_version=__version__,
-        title=f"{wiring.policy}: is it wired?",
+        title=f"{wiring.policy}: do policy, data and robot match?",
         wiring=wiring,
         refused=refused,
         notes=wiring.unread,
@@ -152,8 +152,8 @@ def look_at_frames(
 
     Args:
         policy: the checkpoint's folder.
-        run: a run of this policy, whose first action stands beside those on the frames.
-        fixed: the folder of a fixed copy, which is taken away if it explains less of the frames.
+        run: a run of this policy, whose first action is compared with those on the frames.
+        fixed: the folder of a fixed copy, which is deleted if it predicts the frames worse.
     """
     from strobe.preflight.first_actions import add_run
     from strobe.preflight.open_loop import open_loop
@@ -168,11 +168,11 @@ def look_at_frames(
     if wiring.timing.call is None and loop.call_ms is not None:  # that of a run counts more: it was timed in a loop
         wiring.timing.call = CallTime(ms=loop.call_ms)
     if wiring.device_here is not None and wiring.device_here.there is None:  # torch is loaded by now
-        wiring.device_here = device_here(wiring.device, wiring.device_here.asked_by)
+        wiring.device_here = device_here(wiring.device or "", wiring.device_here.asked_by)
     if loop.stopped:
         result.status = "interrupted"
     if fixed is not None:
-        hold_to_frames(result, fixed, frames, progress)
+        compare_on_frames(result, fixed, frames, progress)
 
 
 def _add_names(weights: Weights, read: ReadNames) -> None:

@@ -31,5 +31,5 @@ def read_run(folder: Path) -> PolicyRun:
     """
     answer = store.load_answer(folder)
     if not isinstance(answer, RolloutResult):
-        raise UserError(f"--rollout={folder} is no run of `strobe rollout` or `strobe rehearse`")
+        raise UserError(f"--rollout={folder}: not a run of `strobe rollout` or `strobe rehearse`")
     return PolicyRun(folder, answer.rollout)

@@ -1,4 +1,4 @@
-"""`strobe preflight`, and the wiring of whatever runs a checkpoint."""
+"""`strobe preflight`, and the wiring of all commands that run a checkpoint."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ SLICE = Slice(
         Command(
             "preflight",
             ROBOT,
-            "does a checkpoint fit its data and its robot? answered before anything moves",
+            "do policy, data and robot match? checked before anything moves",
             "strobe.preflight.command",
         ),
     ),

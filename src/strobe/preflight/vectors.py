@@ -1,4 +1,4 @@
-"""Ways in which a state and an action may both be wired otherwise: their order, unit and normalisation."""
+"""Hypotheses on a state and an action together: their order, unit and normalisation."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Vector = Callable[[Any], Any]  # of an array, (…, dimensions)
 
 @dataclass(frozen=True)
 class Scheme:
-    """One way, for the state, for the action, and for both.
+    """One hypothesis, for the state, for the action, and for both.
 
     Args:
         kinds: of the hypotheses on the state, on the action, and on both.
@@ -58,7 +58,9 @@ def _orders(wiring: SubjectWiring) -> Iterator[Scheme]:
     as_wide = recorded.actions.shape[1] == width
     for order, how, extra in _permutations(width, names):
         listed = ", ".join(names[place] for place in order)
-        wanted = f"The policy was trained with the order {listed}: name the robot's joints and the data's dimensions so"
+        wanted = (
+            f"The policy was trained with the order {listed}: use it for the robot's joints and the data's dimensions"
+        )
         yield Scheme(
             f"order {listed}",
             ("state-order", "action-order", "order"),
@@ -80,10 +82,10 @@ def _permutations(width: int, names: Sequence[str]) -> Iterator[tuple[tuple[int,
         for one, other in combinations(plain, 2):
             order = list(plain)
             order[one], order[other] = other, one
-            found.append((tuple(order), f"{names[one]} and {names[other]} change places", width > FEW))
+            found.append((tuple(order), f"{names[one]} and {names[other]} are swapped", width > FEW))
     found.append((plain[::-1], "the order is reversed", False))
     if width % 2 == 0 and width > 2:
-        found.append((plain[half:] + plain[:half], "the two halves change places", False))
+        found.append((plain[half:] + plain[:half], "the two halves are swapped", False))
     for order, words, extra in found:
         if order not in seen:
             seen.add(order)
@@ -101,7 +103,9 @@ def _invert_order(vector: Any, order: Sequence[int]) -> object:
 def _units(wiring: SubjectWiring) -> Iterator[Scheme]:
     recorded = wiring.recorded
     for factor, own, data in ((180 / math.pi, "degrees", "radians"), (math.pi / 180, "radians", "degrees")):
-        wanted = f"The policy takes {own}, the data has {data}: convert the data, or set the robot's unit (use_degrees)"
+        wanted = (
+            f"The policy takes {own}, and the data has {data}: convert the data, or set the robot's unit (use_degrees)"
+        )
         state = None
         if recorded.states is not None:
             state = partial(_scale, factor=_joints(recorded.state_names, recorded.states.shape[1], factor))
@@ -131,22 +135,23 @@ def _normalisations(wiring: SubjectWiring) -> Iterator[Scheme]:
         "strobe preflight --policy.path=… --dataset.root=… --fix=FOLDER writes a copy with this data's statistics."
     )
     other = (
-        "The processors have statistics of other data than this: take the policy_preprocessor and policy_postprocessor "
-        "files of the training that made these weights."
+        "The processors have statistics of other data: use the policy_preprocessor and policy_postprocessor files of "
+        "the "
+        "training that made these weights."
     )
     fixes = tuple(
         missing if any(vector.normalises and vector.own is None for vector in vectors) else other
         for vectors in ((state,), (action,), (state, action))
     )
-    identity = 'policy_preprocessor.json: "{}": "IDENTITY" in the norm_map of the normaliser'
+    identity = 'Set "{}": "IDENTITY" in the norm_map of the normaliser in policy_preprocessor.json'
     none = (
         f"{identity.format('STATE')}.",
         f"{identity.format('ACTION')}, and in policy_postprocessor.json.",
         f'{identity.format("STATE")}, and "ACTION" in policy_postprocessor.json.',
     )
     twice = ("The training data was normalised before it was recorded: normalise observation.state of this data too.",
-             "The training data was normalised before it was recorded: unnormalise the actions once more.",
-             "The training data was normalised before it was recorded: record or convert this data so.")  # fmt: skip
+             "The training data was normalised before it was recorded: unnormalise the actions again.",
+             "The training data was normalised before it was recorded: normalise this data too.")  # fmt: skip
     ways: tuple[tuple[str, str, tuple[str, str, str], object, object], ...] = (
         ("baseline", "{} should not be normalised", none, _raw, _already),
         ("twice", "{} should be normalised twice", twice, _normalised_again, _unnormalised_again),

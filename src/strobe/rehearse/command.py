@@ -1,42 +1,44 @@
-r"""strobe rehearse: what would happen on the robot, tried without it?
+r"""strobe rehearse: what would happen on the robot?
 
-Runs `lerobot-rollout` unchanged, with the robot's arguments, and watches it as `strobe rollout` does. The policy, the
-loop and LeRobot's driver are real. Only the arm is not: Strobe emulates the servos of an SO, Koch or OMX arm, or of two
-SO arms, behind a serial port, with your calibration if there is one. The cameras replay a recording at their own rate
-(--frames), show a test pattern, or are your own (--frames=live).
+Runs `lerobot-rollout` unchanged, with the robot's arguments, and watches it as `strobe rollout` does. Policy, loop and
+LeRobot's driver are real. Strobe emulates the arm: the servos of an SO, Koch or OMX arm, or of two SO arms, behind a
+serial port, with your calibration if there is one. Cameras replay a recording (--frames), show a test pattern, or are
+your own (--frames=live). The report also shows the servos' torque at the end.
 
-Before it starts, it reads how the checkpoint is wired, as `strobe preflight` does, and shows serious faults. If the
-first action may already be wrong, no servo gets torque, unless you give --anyway.
+You need no robot and no checkpoint: --policy.type=act (or smolvla, …) after the -- makes a tiny policy with random
+weights. --fault plants faults that nobody wants to try on an arm: lost answers, a dead servo, a frozen camera, a slow
+call. It takes as long as --duration. Linux only.
+
+Examples:
+  strobe rehearse -- --robot.type=so101_follower --policy.type=act --task=push --duration=10
+  strobe rehearse --fault=late --fault=inference,ms=700,call=0 -- --robot.type=so101_follower --policy.path=FOLDER …
+
+More:
+Faults (--fault=KIND,key=value; repeat the flag for several):
+{faults}
+
+  Faults from `lost` to `unplugged` strike requests on the bus, and also take: servo (its id or joint; default all),
+  instruction (sync_read by default; sync_write, read, write, ping), when (second of the loop, default 1; 'connect' or
+  'end'), after (requests that pass first), count (requests that it strikes; null: all), arm (teleop for the leader; of
+  two arms left by default, right, 'teleop left', 'teleop right'). A camera's seconds begin when it connects.
+
+Before it starts, Strobe reads the checkpoint as `strobe preflight` does, and shows serious faults. If the first action
+may be wrong, no servo gets torque, unless you give --anyway. --policy.size=full makes a full-size policy.
 
 The first word after -- chooses another loop of LeRobot, lerobot-record or lerobot-teleoperate. The leader is then an
 emulated arm too, and an emulated hand swings its joints slowly. A data set that a rehearsal records goes to a temporary
 folder, and never to the Hub.
 
-It ends with the state of the servos: torque, lock, goal. You can try faults that nobody wants to try on an arm: lost
-answers, a dead servo, a camera that freezes, an inference of 700 ms, Ctrl-C at a bad moment.
-
-Faults (--fault=KIND,key=value, also several):
-{faults}
-
-  Those from `lost` to `unplugged` strike requests on the bus, and also take: servo (its id or joint; all), instruction
-  (sync_read by default; sync_write, read, write, ping), when (second of the loop, 1 by default; 'connect' or 'end'),
-  after (requests that pass first), count (requests that it strikes; null is for ever), arm (teleop for the leader; of
-  two arms left by default, right, 'teleop left', 'teleop right'). A camera's seconds begin when it connects.
-
-You need no checkpoint: --policy.type=act (or smolvla, …) after the -- makes a tiny policy with random weights for the
-robot. --policy.size=full makes a full-size policy.
-
-Examples:
-  strobe rehearse -- --robot.type=so101_follower --policy.type=act --task=push --duration=10
+Further examples:
   strobe rehearse -- --robot.type=so101_follower --robot.port=/dev/ttyACM0 --robot.id=my_arm --robot.cameras="{{…}}" \
       --policy.path=FOLDER --task="pick up the cube" --duration=10
-  strobe rehearse --frames=my/dataset --fault=late --fault=inference,ms=700,call=0 -- …
+  strobe rehearse --frames=my/dataset -- …
   strobe rehearse -- --robot.type=koch_follower --policy.type=act --task=push --duration=10
-  strobe rehearse --fault=error-bits,servo=gripper,when=end -- …      is torque left on?
+  strobe rehearse --fault=error-bits,servo=gripper,when=end -- …      does torque stay on?
   strobe rehearse -- lerobot-teleoperate --robot.type=koch_follower --teleop.type=koch_leader --teleop_time_s=10
   strobe rehearse --fault=inference,like=runs/RUN -- …                calls as slow as in another run
 
-Linux only. Exit code: 0, 1 when the run failed or did not start, 2 for wrong input, 130 when it was interrupted.
+Exit code: 0; 1 if the run failed or did not start; 2 for wrong input; 130 if it was interrupted.
 """
 
 from __future__ import annotations
@@ -73,10 +75,10 @@ PLAYED = ("lerobot-rollout", "lerobot-record", "lerobot-teleoperate")
 class RehearseConfig(OutputFlags):
     """Flags of `strobe rehearse`."""
 
-    # A recording that the cameras show: a video, a LeRobotDataset's folder, or 'live'. --frames.NAME=… sets it for one
+    # The recording for the cameras: a video, a LeRobotDataset's folder, or 'live'. --frames.NAME=… sets that of one
     # camera.
     frames: str | None = None
-    # Episode of the dataset.
+    # Episode of the data set in --frames.
     episode: int = field(default=0, metadata=minimum_bound(0))
     # Milliseconds that the emulated USB adapter adds to each answer; Linux's own setting is often 16.
     latency_ms: float = field(default=1.0, metadata=minimum_bound(0))
@@ -84,7 +86,7 @@ class RehearseConfig(OutputFlags):
     depth: int = field(default=1, metadata=minimum_bound(1))
     # Seconds to record. After them the run goes on without Strobe.
     record_s: int = field(default=1800, metadata=minimum_bound(1))
-    # Start even if the policy's wiring has a fault with which its first action may already be wrong.
+    # Start even if policy and robot do not match, and the first action may be wrong.
     anyway: bool = False
     # Save each tick's joint numbers and camera frames (JPEG) for `strobe replay`: about 2 MB/s for each 640x480 camera.
     observations: bool = False
@@ -117,7 +119,7 @@ def read(argv: Sequence[str]) -> tuple[RehearseConfig, Staging]:
         if not name.startswith("--frames."):
             rest.append(format_argument(name, value))
         elif value is None:
-            raise UserError(f"{name} needs a value: a video, a dataset's folder or 'live'")
+            raise UserError(f"{name} needs a value: a video, a data set's folder or 'live'")
         else:
             frames[name.removeprefix("--frames.")] = value
     config = parse(RehearseConfig, rest, extra=["--fault"], behind=PLAYED[0])
@@ -129,7 +131,7 @@ def read(argv: Sequence[str]) -> tuple[RehearseConfig, Staging]:
     if chosen.command == "lerobot-rollout":
         check(chosen.arguments, chosen.command, new_policy=True, ours=option_names(RehearseConfig))
     elif config.bench:
-        raise UserError(f"--bench calls the policy of lerobot-rollout: {chosen.command} has no policy")
+        raise UserError(f"--bench calls a policy, and {chosen.command} has none: remove it")
     return config, Staging(frames | ({"": config.frames} if config.frames else {}), faults, chosen)
 
 

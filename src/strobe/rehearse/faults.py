@@ -216,7 +216,7 @@ class CameraFault:
 
 @dataclass(frozen=True, kw_only=True)
 class Freeze(CameraFault):
-    """New frames come, and all show the same."""
+    """New frames arrive, and all show the same picture."""
 
     flags: ClassVar[Mapping[str, str]] = {"when": "freeze_at_s", "seconds": "freeze_s"}
     when: float = 2.0
@@ -225,7 +225,7 @@ class Freeze(CameraFault):
 
 @dataclass(frozen=True, kw_only=True)
 class Gap(CameraFault):
-    """No frames come."""
+    """No frames arrive."""
 
     flags: ClassVar[Mapping[str, str]] = {"when": "gap_at_s", "seconds": "gap_s"}
     when: float = 2.0
@@ -234,7 +234,7 @@ class Gap(CameraFault):
 
 @dataclass(frozen=True, kw_only=True)
 class Rate(CameraFault):
-    """The camera gives fewer frames per second than it was asked for, all the time."""
+    """The camera always gives fewer frames per second than requested."""
 
     flags: ClassVar[Mapping[str, str]] = {"fps": "fps"}
     fps: int = 10
@@ -242,7 +242,7 @@ class Rate(CameraFault):
 
 @dataclass(frozen=True, kw_only=True)
 class LateFrames(CameraFault):
-    """Frames come later than they were captured, all the time."""
+    """All frames arrive later than they were captured."""
 
     flags: ClassVar[Mapping[str, str]] = {"ms": "latency_ms"}
     ms: float = 150.0
@@ -252,8 +252,8 @@ class LateFrames(CameraFault):
 class SlowInference:
     """Calls of the policy that take longer: by ``ms``, and up to ``spread_ms`` more at random.
 
-    ``call`` is the one call that it strikes (0 is the first); left out, all. ``like`` is a run: each call takes as long
-    as one of that run's calls, where it does not take longer by itself.
+    ``call`` is the only call that it strikes (0 is the first); without it, all. ``like`` is a run: each call takes as
+    long as one of that run's calls, where it does not take longer by itself.
     """
 
     ms: float = 100.0
@@ -264,7 +264,7 @@ class SlowInference:
 
 @dataclass(frozen=True, kw_only=True)
 class Busy:
-    """Work beside the loop: processes that keep CPUs busy, and threads of this process that keep its interpreter."""
+    """Other work: processes that keep CPUs busy, and threads of this process that keep its interpreter."""
 
     processes: int = 0
     threads: int = 0
@@ -311,7 +311,7 @@ def plan_fault(text: str, arms: Mapping[str, Mapping[str, int]], cameras: Collec
         raise UserError(f"--fault={text}: the robot has no camera '{camera}'; {nearest(str(camera), cameras)}")
     made = kind(**given)
     if made == Busy():
-        raise UserError(f"--fault={text}: say what makes it busy: processes=2 or threads=1")
+        raise UserError(f"--fault={text}: add processes=2 or threads=1")
     return made
 
 
@@ -331,7 +331,7 @@ def _bus_fault(text: str, name: str, given: JsonObject, arms: Mapping[str, Mappi
         raise UserError(f"--fault={text}: there is no arm '{arm}'; {nearest(arm, arms)}")
     joints = arms[arm]
     if isinstance(when, bool) or not ((isinstance(when, int | float) and when >= 0) or when in ("connect", "end")):
-        raise UserError(f"--fault={text}: when={when}: seconds of the loop, 'connect' or 'end'")
+        raise UserError(f"--fault={text}: when={when}: must be seconds of the loop, 'connect' or 'end'")
     servo = given.get("servo")
     if isinstance(servo, str):
         given["servo"] = joints.get(servo, servo)

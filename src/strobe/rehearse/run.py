@@ -1,4 +1,4 @@
-"""Run a real loop of LeRobot on emulated arms, watch it, and say how the servos were left.
+"""Run a real loop of LeRobot on emulated arms, watch it, and report the final state of the servos.
 
 Faults strike from this process's side too: slower calls, busy threads and processes, faults on time.
 """
@@ -68,17 +68,17 @@ def rehearse(
                 watched = watch(stage.arguments, events, depth, record_s, observations, command)
             except UserError as error:
                 holding = describe(made, stage, options).holding
-                torque = f"torque is left on in: {', '.join(holding)}" if holding else "no servo holds torque"
+                torque = f"torque is still on in {', '.join(holding)}" if holding else "torque is off"
                 raise UserError(f"{error} ({torque})") from None
         watched.result.rollout.rehearsal = describe(made, stage, options)
     watched.result.title = watched.result.title.replace(f" of {command}", f" of {command}, rehearsed,")
     if made.records:
-        watched.result.notes.append("the data set was written to a temporary folder, and is gone")
+        watched.result.notes.append("the recorded data set was temporary and is deleted")
     return watched
 
 
 def describe(made: RehearsalPlan, stage: RehearsalStage, options: RehearsalOptions) -> Rehearsal:
-    """Return what stands in for the robot, and how its servos are left now."""
+    """Return the emulated robot, and the present state of its servos."""
     robots = {name: arm.calibration_text for name, arm in made.arms.items() if arm.part == "robot"}
     rehearsal = Rehearsal(
         frames=made.shown,
@@ -137,7 +137,7 @@ def _load_call_times(run: str) -> tuple[float, list[float]]:
         measured = getattr(answer, "measurements", [])
         calls = [*measured[0].samples.warmup, *measured[0].samples.values] if measured else []
     if not calls:
-        raise UserError(f"{run} holds no calls of a policy: a run of `strobe rollout` or `strobe breakdown` does")
+        raise UserError(f"{run} has no policy calls: name a run of `strobe rollout` or `strobe breakdown`")
     return calls[0], calls[1:] or calls
 
 

@@ -70,15 +70,15 @@ def lend_policy(argv: Sequence[str]) -> Iterator[list[str]]:
         yield list(argv)
         return
     if "path" in of_policy:
-        raise UserError("--policy.path and --policy.type exclude each other: a checkpoint has its type in its config")
+        raise UserError("give --policy.path or --policy.type, not both: a checkpoint has its type in its config")
     made = [f"--policy.{name}={value}" for name, value in of_policy.items()]
     kind, size = of_policy.pop("type"), of_policy.pop("size", "tiny")
     if size not in ("tiny", "full"):
-        raise UserError(f"--policy.size={size}: 'full' or 'tiny'")
+        raise UserError(f"--policy.size={size}: must be 'full' or 'tiny'")
     rest = [f"{name}={value}" for name, value in given if not name.startswith("--policy.")]
     body = [argument for argument in add_ports(rest) if argument.startswith("--robot.")]
     if not any(argument.startswith("--robot.type=") for argument in body):
-        raise UserError("name the robot: --robot.type=so101_follower (or another)")
+        raise UserError("name the robot, such as --robot.type=so101_follower")
     register_third_party_plugins()  # cameras that a recorded run replays are one
     assert rollout.loop is not None  # robots and cameras register themselves when LeRobot's script is imported
     robot = _robot(body)
@@ -116,7 +116,7 @@ _RECORDED = ("--dataset.root", "--dataset.push_to_hub", "--resume")
 
 @dataclass(frozen=True, kw_only=True)
 class RehearsalOptions:
-    """The stand-ins for the robot, and the faults that strike.
+    """The emulated parts of the robot, and the planted faults.
 
     Args:
         frames: recordings (a video, or a LeRobotDataset's folder, or 'live') by camera; '' is for all others.
@@ -234,7 +234,7 @@ def _replaying(
         cameras[name] = flags
         shown.append(f"{name}: {source or 'a test pattern'}")
     if cameras and len(cameras) < len(eyes):
-        raise UserError(f"--frames={LIVE} is for all cameras or for none")
+        raise UserError(f"give --frames={LIVE} for all cameras or for none")
     return cameras, "; ".join(shown) or "no cameras"
 
 
@@ -278,12 +278,11 @@ def _uncalibrated_parts(arms: Mapping[str, EmulatedPart]) -> list[str]:
 
 
 def _recording(camera: str, source: str, episode: int) -> JsonObject:
-    """Return the replaying camera's flags for ``source``."""
     if not source:
         return {}
     path = Path(source).expanduser()
     if not path.exists():
-        raise UserError(f"--frames: there is no {path}")
+        raise UserError(f"--frames: {path} does not exist")
     flags: JsonObject = {"path": str(path.absolute()), "episode": episode}
     if path.is_dir():
         info = path / "meta" / "info.json"

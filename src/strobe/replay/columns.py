@@ -123,7 +123,6 @@ def play_column(run: RecordedRun, column: Column, options: Options, draws: int) 
 
 
 def _play_in_order(run: RecordedRun, column: Column, inputs: EngineInputs, options: PlayOptions) -> LoopRun:
-    """Play the column with its latencies in their order."""
     beats = _ideal(run) if column.ideal else run.beats
     latencies = (
         itertools.repeat(0) if column.ideal else cycle_latencies(column.latencies, max(1, column.setting.warmups))

@@ -1,29 +1,35 @@
-"""strobe replay: what would other settings have done to a recorded rollout? Did its loop starve, or did its policy err?
+"""strobe replay: what would other settings have done in a recorded rollout?
 
-Replays the rollout in simulated time, within seconds: the recorded ticks and latencies, LeRobot's own inference engine,
-its queue and its tracker of latencies. It compares the recording with three replays. One has the same settings, and
-checks the replay itself. One has the settings that you give by lerobot-rollout's own flags. The third is an ideal loop,
-whose calls take no time and whose ticks are never late. What is bad in the ideal loop too is the policy's fault.
+Replays a run of `strobe rollout` or `strobe rehearse` in simulated time, within seconds: the recorded control ticks and
+latencies, and LeRobot's own inference engine, queue and latency tracker. RUN is the run's folder.
 
-RUN is the folder of a `strobe rollout`. Starvation and the age of observations need no policy. The jumps from chunk to
-chunk need one: if the run was recorded with --observations, Strobe loads the policy and calls it again on the recorded
-observations. The arm follows its recorded path. The policy of a run that you did not record on this machine is loaded
-only where you name it, by --policy.path.
+It compares the recording with three replays. The first has the recorded settings, and checks the replay itself. The
+second has the settings that you give by lerobot-rollout's own flags. The third is an ideal loop, whose calls take no
+time and whose ticks are never late. A fault that the ideal loop shows too is the policy's. The report names the
+smallest queue threshold that does not starve the robot.
 
-You can change these flags of lerobot-rollout: --fps, --inference.type, --inference.queue_threshold, --inference.rtc.…,
+Examples:
+  strobe replay RUN --inference.queue_threshold=40 --fps=20
+  strobe replay RUN --latency=x0.5
+
+More:
+Flags of lerobot-rollout that you can change: --fps, --inference.type, --inference.queue_threshold, --inference.rtc.…,
 --interpolation_multiplier, --policy.n_action_steps; with --observations also --policy.path, --policy.…, --device and
 --task.
 
-Examples:
-  strobe replay RUN                                             who erred, and the smallest threshold that holds
-  strobe replay RUN --inference.queue_threshold=40 --fps=20
-  strobe replay RUN --latency=x0.5                              calls half as long; +20: 20 ms longer; 120: all 120 ms
-  strobe replay RUN --latency=OTHER                             the latencies of another rollout, on another machine
-  strobe replay RUN --rtc_version=4454                          Real-Time Chunking as LeRobot's pull request fixes it
-  strobe replay RUN --inference_delay=4 --inference.rtc.execution_horizon=20
-  strobe replay RUN --recipe=recipe.yaml --latency=x0.6         seams of the policy with these treatments
+Starvation and the age of observations need no policy. Jumps between chunks need one: if the run was recorded with
+--observations, Strobe loads the policy and calls it again on the recorded observations. The arm follows its recorded
+path. If you did not record the run on this machine, Strobe loads its policy only if you name it with --policy.path.
 
-Ctrl-C ends the replay and saves what was replayed so far. Exit code: 0, 2 for wrong input, 130 when it was interrupted.
+Further examples:
+  strobe replay RUN                                             loop or policy at fault, and the smallest threshold
+  strobe replay RUN --latency=+20                               calls 20 ms longer; 120: all 120 ms
+  strobe replay RUN --latency=OTHER                             the latencies of another rollout, on another machine
+  strobe replay RUN --rtc_version=4454                          Real-Time Chunking with LeRobot's pull request 4454
+  strobe replay RUN --inference_delay=4 --inference.rtc.execution_horizon=20
+  strobe replay RUN --recipe=recipe.yaml --latency=x0.6         jumps of the policy with that recipe
+
+Ctrl-C ends the replay and saves the part so far. Exit code: 0; 2 for wrong input; 130 if it was interrupted.
 """
 
 from __future__ import annotations
@@ -53,21 +59,20 @@ class ReplayConfig(OutputFlags):
 
     # The folder of a `strobe rollout`.
     rollout: Path | None = field(default=None, metadata=positional("RUN"))
-    # Latencies of the calls: recorded, x0.5, +20 or 120 (ms), or another rollout's folder.
+    # Latencies of the policy's calls: recorded, x0.5, +20 or 120 (ms), or another rollout's folder.
     latency: str = "recorded"
     # The delay that Real-Time Chunking assumes: max (of all latencies, as LeRobot does), p95, or a number of actions.
     inference_delay: str | None = None
-    # LeRobot's Real-Time Chunking as installed, or with the corrections of its pull request 4454. There chunks are
-    # merged by the actions that were executed, the first call does not count in the latencies, and a short prefix is
-    # filled with its last action.
+    # LeRobot's Real-Time Chunking: as installed, or with its pull request 4454, which merges chunks by the executed
+    # actions, does not count the first call's latency, and fills a short prefix with its last action.
     rtc_version: str = field(default="installed", metadata=choice_bound("installed", "4454"))
-    # A recipe for the policy. Needs a run with --observations.
+    # A recipe (YAML file) for the policy. Needs a run with --observations.
     recipe: Path | None = None
     # Number of replays with drawn latencies, for the intervals; fewer if the run is long.
     draws: int = field(default=100, metadata=minimum_bound(1))
-    # The most calls of the policy under each setting; 0: no calls.
+    # Most policy calls with each setting; 0: no calls.
     calls: int = field(default=200, metadata=minimum_bound(0))
-    # Seed of the draws and of the policy's noise. It is the same in each setting.
+    # Seed of the draws and of the policy's noise, the same with each setting.
     seed: int = field(default=0, metadata=minimum_bound(0))
 
 
@@ -75,7 +80,7 @@ def read(argv: Sequence[str]) -> tuple[ReplayConfig, Changes]:
     """Return the command's flags, and what they change in the rollout, checked. Raises UserError."""
     words, flags = take_positional(ReplayConfig, [argument for argument in argv if argument != "--"])
     if not words:
-        raise UserError("name the rollout's folder: strobe replay RUN, with the folder that `strobe rollout` wrote")
+        raise UserError("name the rollout's folder: strobe replay RUN (the folder that `strobe rollout` wrote)")
     from strobe.replay.results import Changes, is_lerobots
 
     ours, theirs = words, {}

@@ -1,4 +1,4 @@
-"""Rules on a replay: whether it can be trusted, what the requested settings would do, and the values to set."""
+"""Rules on a replay: whether it can be trusted, the effect of the requested settings, and the values to set."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from strobe.rollout.findings.rollout import MAX_DELAY_EXCESS, damaged_recording
 
 @finding("replay-differs", "warning")
 def differs(result: ReplayResult, _: Thresholds) -> Found:
-    """The replay does not reproduce the run with its own settings: do not trust the other replays more.
+    """The replay does not reproduce the recorded run.
 
     Seen: {differences}.
-    Why: Something delayed the run that neither its ticks nor its calls show, such as a thread that had to wait.
-    Do: Read the differences between columns as directions, not as values. Or record a run with the setting itself.
+    Why: Something delayed the run that neither its ticks nor its calls show, such as a thread that waited.
+    Do: Trust the direction of a difference between columns, not its size. Or record a run with the new setting.
     """
     if not result.agrees:
         wrong = [check for check in result.checks if not check.agrees]
@@ -29,14 +29,16 @@ def differs(result: ReplayResult, _: Thresholds) -> Found:
 
 
 def threshold(result: ReplayResult, thresholds: Thresholds) -> Iterator[Finding]:
-    """A queue threshold under which the robot starves, and the one to set."""
+    """A queue threshold that starves the robot, and the threshold to set."""
     column = result.column("as asked") or result.column("as it was")
     if column is None or not result.tried or not _starves(column, thresholds):
         return
     now, least = column.queue.threshold, result.least_threshold
-    seen = f"{_range(column, 'starved')} ticks had no action ({_range(column, 'starved_ms')} ms) with {now}."
+    seen = (
+        f"With {now}, {_range(column, 'starved')} control ticks had no action, for {_range(column, 'starved_ms')} ms."
+    )
     if column.queue.first_action_ms is None:
-        seen = f"The robot was never sent an action with {now}."
+        seen = f"With {now} the robot was never sent an action."
     if least is None:
         yield from _always_starves(result, column, seen)
     elif now is not None and least > now:
@@ -47,10 +49,10 @@ def threshold(result: ReplayResult, thresholds: Thresholds) -> Iterator[Finding]
 def _always_starves(result: ReplayResult, column: Replayed, seen: str) -> Found:
     """The robot starves with every queue threshold.
 
-    Seen: {seen} It also starves with {most}.
+    Seen: {seen} With {most}, the largest threshold, it starves too.
     Why: A call takes longer than the remaining actions of a chunk last.
-    Do: Take a lower --fps, longer chunks, or a faster policy. --latency=x0.5 replays a faster policy, and `strobe
-        optimize` finds one.
+    Do: Use a lower --fps, longer chunks, or a faster policy. --latency=x0.5 replays a faster policy, and `strobe
+        optimize` looks for one.
     """
     most = max(trial.threshold for trial in result.tried)
     yield {"starved_ms": column.figures["starved_ms"].value}, {"most": most}
@@ -61,8 +63,8 @@ def _raise_threshold(result: ReplayResult, least: int, now: int, seen: str) -> F
     """With --inference.queue_threshold={least} {promise}.
 
     Seen: {seen}
-    Why: A call begins when the queue has that many actions. They must last for the longest call. Calls that are rarer
-        than one in those recorded are not reckoned with.
+    Why: A call begins when the queue holds that many actions, and they must last for the longest call. A call longer
+        than every recorded one is not considered.
     Do: Give --inference.queue_threshold={least}.
     """
     promise, chance = starved_chance_text(result.starves_chance), result.starves_chance
@@ -74,8 +76,9 @@ def changes(result: ReplayResult, thresholds: Thresholds) -> Found:
     """Requested settings that end starvation or cause it.
 
     Title: {title}
-    Seen: {was} ms without an action as it was, {then} ms as asked; observations {age_was} and {age_then} ms old.
-    Why: The same latencies and the same ticks, in virtual time.
+    Seen: Without an action: {was} ms with the recorded settings, {then} ms with yours. Observation age: {age_was} and
+        {age_then} ms.
+    Why: Both replays have the recorded latencies and ticks, in simulated time.
     Do: {do}
     """
     own, requested = result.column("as it was"), result.column("as asked")
@@ -84,7 +87,7 @@ def changes(result: ReplayResult, thresholds: Thresholds) -> Found:
     rule, level, title, do = "replay-breaks", "warning", "The requested settings starve the robot", ""
     if _starves(own, thresholds):
         rule, level, do = "replay-fixes", "good", "Use these settings."
-        title = "The requested settings end the starvation, with calls as long as those recorded"
+        title = "The requested settings end the starvation, if calls take as long as the recorded ones"
     was, then = _range(own, "starved_ms"), _range(requested, "starved_ms")
     age_was, age_then = _range(own, "age_ms"), _range(requested, "age_ms")
     was_ms, asked_ms = own.figures["starved_ms"].value, requested.figures["starved_ms"].value
@@ -93,14 +96,14 @@ def changes(result: ReplayResult, thresholds: Thresholds) -> Found:
 
 @finding("replay-delay", "warning")
 def delay(result: ReplayResult, _: Thresholds) -> Found:
-    """Real-Time Chunking assumes a delay of {assumed:.0f} actions, and {result.delay} would do.
+    """Real-Time Chunking assumes a delay of {assumed:.0f} actions; {result.delay} would be enough.
 
-    Seen: {assumed:.0f} actions are assumed (median), 95 % of the calls after the first fit into {result.delay};
-        {skipped:,.0f} actions were dropped that the robot had not executed.
+    Seen: RTC assumed {assumed:.0f} actions (median). 95 % of the calls after the first end within {result.delay}
+        actions. RTC dropped {skipped:,.0f} actions that the robot had not executed.
     Why: LeRobot assumes the longest latency since the start, including the first call's. It binds that many actions of
         each chunk to the chunk before.
     Do: Use a LeRobot with its pull request 4454 (--rtc_version=4454 replays it). Or give --use_torch_compile=true:
-        LeRobot does not count the warm-up.
+        LeRobot then does not count the warm-up calls.
     """
     column = result.column("as asked") or result.column("as it was")
     if column is None or result.delay is None or (assumed := column.figures["assumed"].value) is None:

@@ -1,4 +1,4 @@
-"""Replay → document: who erred, whether the replay can be trusted, then its columns."""
+"""Replay → document: loop or policy at fault, whether the replay can be trusted, then its columns."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from strobe.replay.results import (
 )
 from strobe.rollout.results.motion import Jump
 
-TITLES = {"recorded": "Recorded", "as it was": "As it was", "as asked": "As asked", "ideal loop": "Ideal loop"}
+TITLES = {"recorded": "Recorded", "as it was": "Replayed", "as asked": "Your settings", "ideal loop": "Ideal loop"}
 COLOURS = {
     "recorded": OTHER,
     "as it was": charts.colour(0),
@@ -36,61 +36,70 @@ def outline(result: ReplayResult, _depth: int | None = None) -> Document:
         result,
         answers(result),
         _sections(result),
-        banner="Interrupted: not all settings were played." if result.status == "interrupted" else None,
+        banner="Interrupted: not all settings were replayed." if result.status == "interrupted" else None,
         facts=[("Replayed", result.run), ("Strobe", result.strobe_version)],
     )
 
 
 def answers(result: ReplayResult) -> list[str]:
-    """Return the verdict, the requested settings, the check of the replay itself."""
-    sentences = [result.verdict]
+    """Return the verdict, the requested settings, the check of the replay, and the threshold to set."""
+    first, stop, rest = result.verdict.partition(". ")
+    sentences = [f"{first}{stop.rstrip()}", *([rest] if rest else [])]
     requested, own = result.column("as asked"), result.column("as it was")
     if requested is not None and own is not None:
         changed = [f"{name}={value}" for name, value in requested.settings.items() if own.settings.get(name) != value]
         named = ", ".join(changed) or "another policy"
         sentences.append(f"With {named}: {'; '.join(_describe_changes(own, requested))}.")
-    return [*sentences, _check(result.checks)]
+    sentences.append(_check(result.checks))
+    raised = next((finding for finding in result.findings if finding.rule == "replay-threshold"), None)
+    if raised is not None:
+        sentences.append(f"Next: set --inference.queue_threshold={result.least_threshold} in lerobot-rollout.")
+    return sentences
 
 
 def _describe_changes(own: Replayed, requested: Replayed) -> list[str]:
-    """Return the figures that readers look for first, where they differ."""
+    """Return the figures that readers look for first, if they differ."""
     changes = []
-    for name, words in (("starved_ms", "without an action"), ("held_hz", "held"), ("age_ms", "old observations")):
+    for name, words in (("starved_ms", "without an action"), ("held_hz", "loop rate"), ("age_ms", "observation age")):
         figures = [column.figures[name] for column in (own, requested)]
         (before, after), unit = (_range(name, figure) for figure in figures), FIGURES[name][1]
         if name == "starved_ms" and not any(figure.value or figure.high for figure in figures):
-            changes.append("no tick without an action in either replay")
+            changes.append("no control tick without an action in either replay")
         elif before != after:
-            changes.append(f"{after} {unit} {words} instead of {before} {unit}")
+            changes.append(f"{words} {after} instead of {before} {unit}")
     return changes
 
 
 def _check(checks: Sequence[Check]) -> str:
     wrong = [check for check in checks if not check.agrees]
     if not wrong:
-        return "The replay of the run's own settings agrees with what was recorded."
+        return "With the recorded settings the replay agrees with the recording."
     differing = [
         f"{figure_words(check.figure)} {_number(check.figure, check.recorded)} recorded, "
         f"{_number(check.figure, check.low)} to {_number(check.figure, check.high)} replayed"
         for check in wrong
     ]
-    return f"The replay of the run's own settings does not agree with what was recorded: {'; '.join(differing)}."
+    return f"With the recorded settings the replay differs from the recording: {'; '.join(differing)}."
 
 
 def _sections(result: ReplayResult) -> list[Section]:
     about = [
-        f"Played {units.count(result.draws, 'time')} with latencies drawn from those recorded; 95 % of these lie in "
-        "the brackets. Without brackets: they do not differ."
+        f"Replayed {units.count(result.draws, 'time')} with latencies drawn from the recorded ones. Brackets hold 95 "
+        "% of "
+        "the replays; a figure without brackets was equal in all."
     ]
-    shown = [Section("replay", "The run again", _figures(result.columns), about)]
+    shown = [Section("replay", "The run, replayed", _figures(result.columns), about)]
     shown.append(Section("settings", "Settings", _settings(result.columns)))
     if (jumps := _jumps(result.columns)) is not None:
-        text = ["The median step from chunk to chunk over the 95 % of steps inside chunks; 95 % interval over seams."]
+        text = [
+            "The median jump from chunk to chunk, divided by the 95th percentile of the steps inside chunks; 95 % "
+            "interval."
+        ]
         if (policy := result.policy) is not None:
             text.append(
-                f"The policy answered {units.count(policy.calls, 'call')} on {policy.observations:,} saved "
-                f"observations ({policy.missing:,} were not saved), at most {policy.oldest_ms:,.0f} ms older than "
-                "the call's own."
+                f"The policy ran {units.count(policy.calls, 'call')} on {policy.observations:,} saved observations "
+                f"({policy.missing:,} were not saved). They were at most {policy.oldest_ms:,.0f} ms older than those "
+                "of the run."
             )
         shown.append(Section("jumps", "Jumps between chunks", jumps, text))
     least = "No threshold is large enough: calls take too long for these chunks at this rate."
@@ -165,7 +174,7 @@ def plots(result: ReplayResult, _depth: int | None = None) -> Plots:
 
 _THRESHOLDS: Columns[Tried] = [
     figure("--inference.queue_threshold", lambda tried: tried.threshold, str),
-    figure("Draws that starved", lambda tried: f"{tried.starved} of {tried.draws}", str),
+    figure("Replays that starved", lambda tried: f"{tried.starved} of {tried.draws}", str),
 ]
 
 

@@ -81,7 +81,7 @@ def fed_policy(
 
 
 def names_policy(header: Header, changes: Sequence[str]) -> str:
-    """Return why the policy of the run is not loaded; '' if it may be.
+    """Return the reason why the policy of the run is not loaded; None if it may be loaded.
 
     A policy that only a stranger's file names is not loaded, since its code and its processors would run.
     """
@@ -94,7 +94,7 @@ def names_policy(header: Header, changes: Sequence[str]) -> str:
 def _arguments(header: Header, changes: Sequence[str]) -> contextlib.AbstractContextManager[list[str]]:
     """Return ``lerobot-rollout``'s arguments with ``changes``; a policy of random weights is made again."""
     if header.arguments is None:
-        raise UserError("the run does not tell its policy: it is of an older Strobe; record it again")
+        raise UserError("the run does not name its policy: an older Strobe recorded it; record it again")
     if why := names_policy(header, changes):
         raise UserError(why)
     recorded = join_flag_values(header.arguments, COMMAND)
@@ -163,7 +163,7 @@ def _build(
 
 
 def _robot(header: Header, observations: Observations) -> object:
-    """Return a stand-in for the robot, with all that LeRobot uses of it before a rollout begins."""
+    """Return a placeholder for the robot, with everything that LeRobot uses of it before a rollout begins."""
     features = header.observation_features
     return SimpleNamespace(
         name=header.robot,

@@ -1,6 +1,6 @@
-"""A replay: a saved rollout in virtual time, with its own settings, with others, and in an ideal loop.
+"""A replay: a saved rollout in simulated time, with its own settings, with others, and in an ideal loop.
 
-The requested changes of it stand here too, as the flags give them. Needs neither torch nor LeRobot.
+The requested changes are here too, as the flags give them. Needs neither torch nor LeRobot.
 """
 
 from __future__ import annotations
@@ -42,22 +42,22 @@ class Replayed(Data):
     series: Series = Field(default_factory=Series)
 
 
-# Figure → what it is, its unit, digits after the point.
+# Figure → its name in words, its unit, digits after the point.
 FIGURES = {
-    "held_hz": ("rate held", "Hz", 1),
-    "late": ("late ticks", "", 0),
+    "held_hz": ("loop rate", "Hz", 1),
+    "late": ("late control ticks", "", 0),
     "first_ms": ("first action after", "ms", 0),
-    "starved": ("ticks without an action", "", 0),
+    "starved": ("control ticks without an action", "", 0),
     "starved_ms": ("time without an action", "ms", 0),
-    "longest_ms": ("longest time without one", "ms", 0),
-    "least": ("fewest actions left", "", 0),
-    "age_ms": ("age of the observation, median", "ms", 0),
-    "age_p95_ms": ("age of the observation, 95 %", "ms", 0),
-    "calls": ("calls of the policy", "", 0),
-    "useless": ("chunks that came too late", "", 0),
-    "assumed": ("delay assumed, median", "actions", 0),
-    "executed": ("delay that happened, median", "actions", 0),
-    "skipped": ("actions dropped, not executed", "", 0),
+    "longest_ms": ("longest time without an action", "ms", 0),
+    "least": ("fewest actions in the queue", "", 0),
+    "age_ms": ("observation age, median", "ms", 0),
+    "age_p95_ms": ("observation age, p95", "ms", 0),
+    "calls": ("policy calls", "", 0),
+    "useless": ("chunks that arrived too late", "", 0),
+    "assumed": ("assumed delay, median", "actions", 0),
+    "executed": ("actual delay, median", "actions", 0),
+    "skipped": ("actions dropped unexecuted", "", 0),
 }
 
 
@@ -115,7 +115,9 @@ class ReplayResult(Answer):
     jumping: Jumping | None = Field(default=None, description="evidence for the verdict on jumps; None in older runs")
     draws: int
     seconds: Finite = Field(description="duration of the run")
-    lost: str = Field(default="", description="what the recording lacks or has damaged; '' if nothing is known")
+    lost: str | None = Field(
+        default=None, description="what the recording lacks or has damaged; None if nothing is known"
+    )
     tried: list[Tried] = Field(default_factory=list, description="thresholds tried, if one was searched for")
     least_threshold: int | None = Field(
         default=None, description="smallest threshold that hardly ever starves a fresh run, else the largest"
@@ -141,9 +143,9 @@ class ReplayResult(Answer):
 
 
 def starved_chance_text(chance: float | None) -> str:
-    """Return how many fresh runs starve with a threshold, in words."""
+    """Return the share of future runs that starve with a threshold, in words."""
     if chance is None:
-        return "the recorded calls would not starve the robot; they are too few to say how long others take"
+        return "the recorded calls would not starve the robot, but they are too few to predict a longer call"
     if chance <= 1 / 20:
         return "at most one run of 20 like this one would starve"
     return f"up to {math.ceil(20 * chance)} of 20 runs like this one would still starve"

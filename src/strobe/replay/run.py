@@ -1,8 +1,8 @@
-"""A recorded rollout under other settings, and whether its loop starved or its policy erred.
+"""A recorded rollout under other settings, and whether its loop starved or its policy is at fault.
 
-The run is played in virtual time (`strobe.rollout.loops.virtual_time`): as it was set up, as requested, and in an ideal
-loop whose calls take no time and whose ticks are never late. The first of these against the recording is the check of
-the replay itself.
+The run is replayed in simulated time (`strobe.rollout.loops.virtual_time`): with its own settings, with the requested
+ones, and in an ideal loop whose calls take no time and whose ticks are never late. The first of these, compared with
+the recording, checks the replay itself.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from strobe.replay.columns import (
     recorded_column,
 )
 from strobe.replay.policy import FedPolicy, fed_policy, names_policy
-from strobe.replay.results import Changes, Jumping, PolicyCalls, Replayed, ReplayResult, Tried
+from strobe.replay.results import Changes, ColumnName, Jumping, PolicyCalls, Replayed, ReplayResult, Tried
 from strobe.replay.virtual_setting import non_setting_changes, requested_latencies, requested_setting
 from strobe.rollout.loops.observations import Observations
 from strobe.rollout.loops.recorded_run import RecordedRun, load
@@ -37,6 +37,11 @@ from strobe.rollout.measure.rollout import due_ticks
 from strobe.rollout.results.rollout import FEW_SEAMS
 from strobe.version import __version__
 
+STAGES: dict[ColumnName, str] = {
+    "as it was": "with its own settings",
+    "as asked": "with your settings",
+    "ideal loop": "in an ideal loop",
+}
 SEARCHES, FEWEST_SEARCHES = 20, 5  # draws of each threshold that is tried; of long runs fewer
 MOST_STARVED = 0.05  # share of runs, and of fresh runs, that may starve
 
@@ -69,14 +74,14 @@ def replay_run(run: RecordedRun, name: str, changes: Changes, options: Options) 
     seconds = run.span_ns / 1e9
     result = ReplayResult(
         strobe_version=__version__,
-        title=f"{run.header.subject.name} on {run.header.robot}: {seconds:,.1f} s of a rollout, played again",
+        title=f"{run.header.subject.name} on {run.header.robot}: {seconds:,.1f} s of a rollout, replayed",
         run=name,
         joints=run.header.joints,
         columns=[recorded_column(run)],
         verdict="",
         draws=draw_count(run, options.draws),
         seconds=seconds,
-        lost=run.record.lost,
+        lost=run.record.lost or None,
     )
     own, requested = (None if fed is None else fed.inputs for fed in (policies.own, policies.requested))
     columns = [Column("as it was", run.setting, run.latencies, own)]
@@ -86,7 +91,7 @@ def replay_run(run: RecordedRun, name: str, changes: Changes, options: Options) 
     calls = 0
     try:
         for column in columns:
-            options.stage(f"playing the run: {column.name}")
+            options.stage(f"replaying the run {STAGES[column.name]}")
             played = play_column(run, column, options, result.draws)
             calls += played.answered
             if column.name == "as asked":
@@ -96,7 +101,7 @@ def replay_run(run: RecordedRun, name: str, changes: Changes, options: Options) 
                 raise KeyboardInterrupt
         searched = setting if changes.any else run.setting
         if searched.engine == "rtc" and not run.record.lost:
-            options.stage("looking for the smallest queue threshold")
+            options.stage("searching for the smallest queue threshold")
             least, result.tried = least_threshold(run, searched, latencies, options)
             if least is not None:
                 least, result.starves_chance = smallest_threshold(searched, latencies, seconds, least)
@@ -120,10 +125,10 @@ def _summarize_policy_calls(
     if policies.observations is None:
         return None
     feds = [fed for fed in (policies.own, policies.requested) if fed is not None]
-    seen = len(policies.observations.times)
+    saved = len(policies.observations.times)
     return PolicyCalls(
-        observations=seen,
-        missing=max(0, len(run.beats) - seen),
+        observations=saved,
+        missing=max(0, len(run.beats) - saved),
         oldest_ms=max(fed.behind_ns for fed in feds) / 1e6,
         calls=calls,
         cut=any(_calls_were_cut(column, options.calls) for column in result.columns[1:]),
@@ -196,8 +201,8 @@ def load_policies(run: RecordedRun, changes: Changes, options: Options) -> Polic
     """
     if run.observations is None or not options.calls:
         if flags := changes.policy_flags:
-            missing = "--calls=0 asks none" if run.observations is not None else "record it with --observations"
-            raise UserError(f"{flags[0]} needs the policy, asked on kept observations: {missing}")
+            missing = "remove --calls=0" if run.observations is not None else "record the run with --observations"
+            raise UserError(f"{flags[0]} needs calls of the policy on saved observations: {missing}")
         return Policies()
     if names_policy(run.header, changes.arguments) and not changes.policy_flags:
         return Policies()
@@ -216,7 +221,6 @@ def load_policies(run: RecordedRun, changes: Changes, options: Options) -> Polic
 
 
 def _adopt_policy_chunks(setting: Setting, fed: FedPolicy) -> Setting:
-    """Return ``setting`` with the chunks of the policy that was loaded."""
     name = "chunk_size" if setting.engine == "rtc" else "n_action_steps"
     length = getattr(fed.inputs.policy.config, name, None)
     return setting if not length else dataclasses.replace(setting, chunk=length)
@@ -230,51 +234,50 @@ def verdict(result: ReplayResult) -> str:
     """Return in a sentence or two whether the loop starved or the policy erred, as `ReplayResult.jumping` has it."""
     queue, pace = result.columns[0].queue, result.columns[0].pace
     if queue.first_action_ms is None:
-        text = ["The loop failed: the robot was never sent an action."]
+        text = ["The loop never sent the robot an action."]
     elif queue.starved:
         text = [
-            f"The loop starved: {queue.starved:,} ticks had no action ({queue.starved_ms:,.0f} ms). An ideal loop "
-            "has no such tick."
+            "The loop starved the robot; an ideal loop would not.",
+            f"{queue.starved:,} control ticks had no action, for {queue.starved_ms:,.0f} ms.",
         ]
     else:
-        text = ["The loop did not starve."]
+        text = ["The loop did not starve the robot."]
     if pace is not None and pace.late:
-        part = f", which spent their time in: {pace.late_part}" if pace.late_part else ""
-        text.append(f"The loop was late in {pace.late:,} of {pace.ticks:,} ticks{part}.")
+        part = f": most of their time went to {pace.late_part}" if pace.late_part else ""
+        text.append(f"{pace.late:,} of {pace.ticks:,} control ticks were late{part}.")
     if result.jumping is not None:
         text += _explain_jumps(result, result.jumping)
     return " ".join(text)
 
 
 def _explain_jumps(result: ReplayResult, jumping: Jumping) -> list[str]:
-    """Whether joints jump because of the policy, or of the loop."""
     ideal, own = result.column("ideal loop"), result.column("as it was")
     if ideal is None or not ideal.jumps:
         recorded = {seam.joint: seam.ratio or 0.0 for seam in result.columns[0].seams}
         named = _worst(jumping.recorded, recorded)
-        return [f"A run with --observations would show whether the loop or the policy makes {named} jump."] * bool(
-            named
-        )
+        return [
+            f"The cause of the jumps of {named} is not judged: record a run with `strobe rollout --observations`."
+        ] * bool(named)
     before = {jump.joint: jump.ratio for jump in own.jumps} if own is not None else {}
     after = {jump.joint: jump.ratio for jump in ideal.jumps}
     gone = [joint for joint in jumping.as_it_was if joint not in jumping.ideal]
     text = []
     if jumping.ideal:
-        text.append(f"The policy errs: in an ideal loop too, {_worst(jumping.ideal, after)}.")
+        text.append(f"The policy is at fault: in an ideal loop it still moves {_worst(jumping.ideal, after)} in jumps.")
     if gone:
         ratios = ", ".join(f"{after[joint]:.1f} ×" for joint in gone[:3] if joint in after)
-        text.append(f"The loop errs: {_worst(gone, before)}, and not in an ideal loop ({ratios}).")
-    if max(jump.seams for jump in ideal.jumps) < FEW_SEAMS:
-        text.append("Too few chunks meet to say whether its joints jump.")
-    elif not text:
         text.append(
-            f"No joint jumps from chunk to chunk by {jumping.limit:g} times its ordinary steps, in neither replay."
+            f"The loop is at fault: it moves {_worst(gone, before)} in jumps, and an ideal loop does not ({ratios})."
         )
+    if max(jump.seams for jump in ideal.jumps) < FEW_SEAMS:
+        text.append(f"Whether joints jump is inconclusive: it needs {FEW_SEAMS} seams between chunks.")
+    elif not text:
+        text.append(f"No joint jumps between chunks by {jumping.limit:g} times its ordinary steps, in either replay.")
     return text
 
 
 def _worst(joints: Sequence[str], ratios: Mapping[str, float]) -> str:
-    """The joint that jumps most, and how many more do; '' for none."""
+    """Return the joint that jumps most, and how many more jump; '' for none."""
     if not joints:
         return ""
     worst = max(joints, key=lambda joint: ratios[joint])
@@ -298,26 +301,30 @@ def jumping(result: ReplayResult, limit: float) -> Jumping:
 
 
 def notes(result: ReplayResult, run: RecordedRun, changes: Changes) -> list[str]:
-    """Return what a reader of the figures must know, a clause each."""
-    known = ["The arm stays where it was in the recording, whatever a replay tells it; and threads slow each other "
-             "down no more than the recorded ticks and calls show.", *run.record.notes]  # fmt: skip
+    """Return notes on the figures, a clause each."""
+    known = ["In a replay the arm follows its recorded path, whatever the replay sends; threads slow each other down "
+             "only as much as in the recorded ticks and calls", *run.record.notes]  # fmt: skip
     if result.policy is None and run.observations is not None and (why := names_policy(run.header, changes.arguments)):
-        known.append(f"jumps at seams were not looked at: {why}")
+        known.append(f"jumps at seams are not judged: {why}")
     elif result.policy is None:
-        known.append("jumps at seams under other settings need observations: `strobe rollout --observations -- …`")
+        known.append(
+            "jumps at seams with other settings are not judged: record the run with `strobe rollout --observations -- "
+            "…`"
+        )
     elif result.policy.cut:
-        known.append("the policy was asked for its first calls only, and jumps are of these: --calls=N for more")
+        known.append("jumps are those of the policy's first calls: --calls=N replays more")
     if changes.policy_flags and changes.latency == "recorded":
         known.append(
             f"calls took as long as recorded, though {changes.policy_flags[0]} changes the policy: "
-            "--latency says how long"
+            "--latency sets their "
+            "time"
         )
     if run.setting.engine == "sync" and changes.lerobot.get("inference.type") == "rtc":
-        known.append("latencies are those of sync calls; guidance and a second thread make calls of RTC longer")
+        known.append("latencies are those of sync calls; RTC's guidance and second thread make calls longer")
     few = f"only {len(run.latencies)} calls were recorded: " if len(run.latencies) < 30 else ""
-    known.append(f"{few}latencies come from the recording; a longer one than its maximum is never simulated")
+    known.append(f"{few}the replay uses recorded latencies, and no call is longer than the longest recorded one")
     if run.record.lost and run.setting.engine == "rtc":
-        known.append("no queue threshold was looked for: of a damaged recording it would be too small")
+        known.append("no queue threshold was searched for: from a damaged recording it would be too small")
     if run.header.compiled:
-        known.append("the policy was compiled on the robot, and is not here")
+        known.append("the policy was compiled on the robot, and is not compiled in the replay")
     return known

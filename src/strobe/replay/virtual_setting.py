@@ -31,7 +31,7 @@ def requested_setting(run: RecordedRun, changes: Changes) -> Setting:
             new[field] = _number(name, value, kind, **bounds)
         elif name == "inference.type":
             if value not in ("sync", "rtc"):
-                raise UserError(f"--inference.type={value}: sync or rtc")
+                raise UserError(f"--inference.type={value}: must be sync or rtc")
             new["engine"] = value
         elif name.startswith("inference.rtc."):
             _change(rtc, name.removeprefix("inference.rtc."), value)
@@ -69,7 +69,6 @@ def _rtc_changes(run: RecordedRun) -> dict[str, object]:
 
 
 def _sync_changes(run: RecordedRun) -> dict[str, object]:
-    """Return what the sync engine changes in the run's setting."""
     return {} if run.setting.engine == "sync" else {"chunk": run.header.executed or run.setting.chunk, "warmups": 0}
 
 
@@ -78,7 +77,7 @@ def _refuse_rtc(changes: Changes) -> None:
     flags = [name for name in changes.lerobot if name.startswith("inference.") and name != "inference.type"]
     flags += ["inference_delay"] * (changes.delay is not None) + ["rtc_version"] * changes.fixed
     if flags:
-        raise UserError(f"--{flags[0]} is about --inference.type=rtc, and this is sync")
+        raise UserError(f"--{flags[0]} needs --inference.type=rtc, and this run has sync")
 
 
 def _change(rtc: dict[str, object], name: str, value: str) -> None:
@@ -91,7 +90,7 @@ def _change(rtc: dict[str, object], name: str, value: str) -> None:
     flag = f"inference.rtc.{name}"
     if isinstance(kinds[name], bool):
         if value not in ("true", "false"):
-            raise UserError(f"--{flag}={value}: true or false")
+            raise UserError(f"--{flag}={value}: must be true or false")
         rtc[name] = value == "true"
     elif isinstance(kinds[name], int):
         rtc[name] = _number(flag, value, int, least=1)
@@ -114,7 +113,7 @@ def _delay(value: str | None) -> str:
     if value is None or value in ("max", "p95"):
         return value or "max"
     if not value.isdecimal():
-        raise UserError(f"--inference_delay={value}: max (LeRobot's own), p95, or a number of actions")
+        raise UserError(f"--inference_delay={value}: must be max (LeRobot's own), p95, or a number of actions")
     return value
 
 
@@ -143,7 +142,7 @@ def requested_latencies(run: RecordedRun, text: str) -> list[int]:
     except ValueError:
         if sign or not Path(text).exists():
             raise UserError(
-                f"--latency={text}: recorded, x0.5, +20 or 120 (in ms), or the folder of another rollout"
+                f"--latency={text}: must be recorded, x0.5, +20 or 120 (in ms), or the folder of another rollout"
             ) from None
         other = load(Path(text))
         if other.record.lost:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Sequence
 from itertools import pairwise
+from statistics import median
 
 import numpy as np
 import torch
@@ -12,21 +13,23 @@ import torch
 from strobe.core.measure import machine
 from strobe.core.measure.components import Iteration, components, empty_section_ms, iterations, spans
 from strobe.core.measure.statistics import describe, summarise
+from strobe.core.results import units
 from strobe.core.results.data import Samples
 from strobe.core.results.measurement import MeasuredPhase, Measurement
 from strobe.core.results.traits import LoopTraits, Traits
 from strobe.core.timeline.clock import ThreadUse
 from strobe.core.timeline.sections import recording
 from strobe.lerobot.quiet import REAL_TIME
+from strobe.rollout.loops import instrument
 from strobe.rollout.loops.bench_calls import compare_places
 from strobe.rollout.loops.device_probes import FROZEN, SAME
 from strobe.rollout.loops.event_log import opener
 from strobe.rollout.loops.events import Cadence, CameraRead, CpuUse, Scheduled
 from strobe.rollout.loops.header import Header
 from strobe.rollout.loops.instrument import CAMERA, SLEEP
-from strobe.rollout.loops.reader import CALL, TICK, RunRecord
+from strobe.rollout.loops.reader import CALL, CONTROL, TICK, RunRecord
 from strobe.rollout.measure import rollout as measure
-from strobe.rollout.measure.robot import BusRead, buses, first_action, tracking, worst
+from strobe.rollout.measure.robot import BusRead, buses, first_action, not_finite, tracking, worst
 from strobe.rollout.remote import (
     RECEIVED,
     TRIP,
@@ -35,10 +38,25 @@ from strobe.rollout.remote import (
     sections_of_trips,
     summarize_remote,
 )
-from strobe.rollout.results.rollout import Camera, Recording, Rollout, RolloutResult, Scheduling, Turns
+from strobe.rollout.results.rollout import (
+    POLICY_CALL,
+    Camera,
+    Recording,
+    Rollout,
+    RolloutResult,
+    Scheduling,
+    Stall,
+    Turns,
+)
 from strobe.version import __version__
 
 MOST = 3000  # ticks and calls whose parts are in the answer; the figures are of all
+STALL_MS, STALL_TIMES = 1000.0, 10  # least duration of a stall, and how many times its usual one
+# Parts of a tick in which a device, its driver or its cable can hang.
+DEVICES = (
+    instrument.OBSERVATION, instrument.ACTION, instrument.CAMERA, instrument.MOTORS_READ, instrument.MOTORS_WRITTEN,
+    instrument.LEADER_READ, instrument.LEADER_WRITTEN,
+)  # fmt: skip
 
 
 def make_answer(header: Header, record: RunRecord) -> RolloutResult:
@@ -123,7 +141,7 @@ def make_rollout(header: Header, record: RunRecord) -> Rollout:
         horizon=header.horizon if header.guided else None,
         can_rtc=header.can_rtc,
         sentence="",
-        lost=record.lost,
+        lost=record.lost or None,
         pace=measure.pace(ticks, fps * header.multiplier),
         inference=measure.inference(record.calls, fps),
         bench=compare_places(record.table(ThreadUse)),
@@ -137,8 +155,10 @@ def make_rollout(header: Header, record: RunRecord) -> Rollout:
         buses=arms if len(arms) > 1 else [],
         turns=_cpu_turns(record.table(CpuUse)),
         scheduling=_scheduling(record),
+        stalls=_stalls(record),
+        not_finite=not_finite(ticks, record.actions, header.joints) if header.engine != "server" else None,
         recording=_recording(header, record),
-        cadence="\n".join(line.text for line in record.table(Cadence)),
+        cadence="\n".join(line.text for line in record.table(Cadence)) or None,
         remote=summarize_remote(header, record),
         series=measure.series(ticks, record.calls),
         overhead_ms=empty_section_ms(recording(opener([].append))) * events / max(1, len(ticks) or len(record.calls)),
@@ -150,21 +170,26 @@ def make_rollout(header: Header, record: RunRecord) -> Rollout:
 
 
 def sentence(rollout: Rollout) -> str:
-    """Return the verdict: whether the arm was given its actions in time."""
+    """Return the verdict: whether the robot got its actions in time, or the worst that kept it from them."""
     pace, queue = rollout.pace, rollout.queue
     if rollout.engine == "server":
         return _describe_serving(rollout)
     if rollout.engine != "none" and queue.first_action_ms is None:
         return "The robot was never sent an action."
+    if (numbers := rollout.not_finite) is not None and numbers.sent + numbers.read:
+        did = "sent the robot" if numbers.sent else "read from the robot"
+        return f"{units.count(numbers.sent or numbers.read, 'control tick')} {did} NaN or infinite numbers."
+    if rollout.stalls:
+        return f"{rollout.stalls[0].title}."
     if pace is None:
-        return "The run was too short to tell its rate."
-    text = f"The loop held {pace.held_hz:.1f} of {pace.asked_hz:g} Hz"
-    text += f"; {pace.late:,} of {pace.ticks:,} ticks were late" if pace.late else "; no tick was late"
-    if rollout.engine == "none":
-        return f"{text}."
-    if queue.starved:
-        return f"{text}, and {queue.starved:,} had no action to send ({queue.starved_ms:.0f} ms)."
-    return f"{text}, and each had an action to send."
+        return "The run was too short to measure its rate."
+    if queue.starved and rollout.engine != "none":
+        return f"The action queue ran empty: the robot had no action for {queue.starved_ms / 1e3:.1f} s."
+    held = f"{pace.held_hz:.1f}"
+    rate = f"{pace.asked_hz:g} Hz" if held == f"{pace.asked_hz:.1f}" else f"{held} of {pace.asked_hz:g} Hz"
+    if pace.late:
+        return f"The control loop ran at {rate}: {units.count(pace.late, 'tick')} came late."
+    return f"The control loop ran at {rate}: no late tick{'' if rollout.engine == 'none' else ', no empty queue'}."
 
 
 def _describe_serving(rollout: Rollout) -> str:
@@ -172,13 +197,10 @@ def _describe_serving(rollout: Rollout) -> str:
     failed = 0 if remote is None else remote.failed_chunks
     if calls is None:
         if not failed:
-            return "The server was never asked for a chunk."
-        return (
-            f"The server made no chunk: {f'{failed:,} requests' if failed > 1 else 'the one request'} for one failed."
-        )
-    took = calls.first_ms if calls.latency is None else calls.latency.median
-    text = f"The server made {calls.calls:,} chunks, in {took:,.1f} ms each (median, with its sleep)"
-    return f"{text}; {failed:,} more requests for one failed." if failed else f"{text}."
+            return "No client requested a chunk from the server."
+        return f"The server made no chunk: {f'all {failed:,} requests' if failed > 1 else 'its only request'} failed."
+    text = f"The server made {units.count(calls.calls, 'chunk')}"
+    return f"{text}, and {units.count(failed, 'request')} failed." if failed else f"{text}, and no request failed."
 
 
 def _cpu_turns(uses: Sequence[CpuUse]) -> Turns | None:
@@ -237,6 +259,33 @@ def _longest(reads: Sequence[CameraRead], repeats: int) -> tuple[int, int, int]:
     lasted = ends - ends[first]
     at = int(lasted.argmax())
     return (int(lasted[at]), int(ends[first[at]]), at - int(first[at]) + 1) if lasted[at] else (0, 0, 0)
+
+
+def _stalls(record: RunRecord) -> list[Stall]:
+    """Return parts and policy calls that took `STALL_MS` or longer and `STALL_TIMES` as long as usual, longest first.
+
+    A part inside another stalled one stands for both: a camera's read for the whole observation.
+    """
+    spans = [span for span in record.rows.get(CONTROL, ()) if span[0].startswith(DEVICES)]
+    spans += [(POLICY_CALL, call.start_ns, call.end_ns) for call in record.calls[1:]]
+    by_part: dict[str, list[tuple[float, int, int]]] = {}
+    for part, start, end in spans:
+        by_part.setdefault(part, []).append(((end - start) / 1e6, start, end))
+    long = {
+        part: [span for span in own if span[0] >= max(STALL_MS, STALL_TIMES * median(each[0] for each in own))]
+        for part, own in by_part.items()
+    }
+    every = [span for own in long.values() for span in own]
+    begin, stalls = record.turns[0].start_ns if record.turns else 0, []
+    for part, own in long.items():
+        inner = [
+            one for one in own if not any(one[1] <= at and to <= one[2] for _, at, to in every if (at, to) != one[1:])
+        ]
+        if inner:
+            ms, start, _ = max(inner)
+            total_ms, from_s = sum(span[0] for span in inner), max(0, start - begin) / 1e9
+            stalls.append(Stall(part=part, count=len(inner), ms=ms, total_ms=total_ms, from_s=from_s))
+    return sorted(stalls, key=lambda stall: -stall.ms)
 
 
 def _scheduling(record: RunRecord) -> Scheduling | None:

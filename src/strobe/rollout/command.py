@@ -1,45 +1,45 @@
-r"""strobe rollout: does the robot get its actions in time, and what is in the way?
+r"""strobe rollout: does the robot get its actions in time?
 
-Runs `lerobot-rollout` unchanged, with the arguments after --. It watches the control loop, the inference thread, and
-the queue of actions between them: each camera and motor bus, the processors, the policy's parts, the queue, the sleep.
-The first word after -- chooses another loop of LeRobot. It may be lerobot-record or lerobot-teleoperate: the answer
-shows their rate and recording in the same way. It may be one side of remote inference (lerobot.async_inference),
-robot_client or policy_server. The answer then shows what a round trip is made of, what the server drops, and what
-images as JPEG would save. Run both sides in Strobe, and the client's answer shows the server's steps too, on one clock.
-The robot gets the same commands. If a probe cannot be attached, the robot runs without it.
+Runs `lerobot-rollout` unchanged, with the arguments after --, and watches it: the control loop, the inference thread,
+the action queue between them, each camera and motor bus, the processors and the policy's parts. The report shows the
+rate of the loop, control ticks without an action, the age of each action's observation, the delay that Real-Time
+Chunking assumed and the actual delay, and jumps between chunks. It names the flag and the value that fix a fault.
 
-Before it starts, it reads how the checkpoint is wired, as `strobe preflight` does, and shows serious faults. If the
-first action may already be wrong, it does not start, unless you give --anyway.
-
-The answer shows the rate of the loop, how long actions lasted and when there were none, and how old the observation
-behind each action was. It shows the delay that Real-Time Chunking assumed, the delay that happened, and how far the arm
-jumps from chunk to chunk. It names the flag, and the value, that would fix a fault.
-
-After the run, when the robot is at rest and disconnected, Strobe calls the policy for about ten more seconds on the
-last observation: back to back, and at the pace of the run. So the answer can say "25 ms on the bench, 41 ms here", and
-how much of the difference comes from clocks, other threads, the GIL or the rest. --bench=false skips that, and so does
-Ctrl-C.
-
-Ctrl-C and SIGTERM end the run as LeRobot ends it: the tick ends, the arm goes back to its start, the robot is
-disconnected. LeRobot's other loops know only Ctrl-C, and a SIGTERM ends them with torque on. Here a SIGTERM ends them
-as Ctrl-C does, which is the ordinary end of teleoperation, client and server. The recording so far is shown and saved.
-A run that was killed leaves a file of events: --events reads it.
+The robot gets the same commands as without Strobe. Before the run Strobe reads the checkpoint as `strobe preflight`
+does. If the first action may be wrong, the run does not start, unless you give --anyway. Half a minute of recording is
+enough. Afterwards Strobe calls the policy for about ten seconds without the robot (--bench=false skips that).
 
 Examples:
-  strobe rollout -- --robot.type=so101_follower --robot.port=/dev/ttyACM0 --robot.cameras="{…}" --policy.path=FOLDER \
-      --task="pick up the cube" --duration=60
-  strobe rollout --depth=2 -- --inference.type=rtc --inference.rtc.execution_horizon=10 …
+  strobe rollout -- --robot.type=so101_follower --robot.port=/dev/ttyACM0 --policy.path=FOLDER --task=push --duration=60
   strobe rollout -- lerobot-record --robot.type=so101_follower … --teleop.type=so101_leader … --dataset.repo_id=ME/CUBE
+
+More:
+Other loops. The first word after -- chooses another loop of LeRobot. For lerobot-record and lerobot-teleoperate the
+report shows rate and recording in the same way. For remote inference (lerobot.async_inference), robot_client or
+policy_server, it shows the parts of a round trip, the observations that the server drops, and the effect of JPEG. Run
+both sides in Strobe, and the client's report shows the server's steps too, on one clock. If a probe cannot be attached,
+the robot runs without it.
+
+The bench. After the run, when the robot is at rest and disconnected, Strobe calls the policy on the last observation:
+back to back, and at the pace of the run. The report then says "25 ms on the bench, 41 ms on the robot", and how much of
+the difference comes from clocks, other threads, the GIL or other causes. Ctrl-C ends that part.
+
+The end of a run. Ctrl-C and SIGTERM end the run as LeRobot ends it: the control tick ends, the arm returns to its
+start, and the robot is disconnected. LeRobot's other loops only handle Ctrl-C, and a SIGTERM ends them with torque on.
+Under Strobe a SIGTERM ends them as Ctrl-C does, which is the normal end of teleoperation, client and server. Strobe
+shows and saves the recording so far. A killed run leaves a file of events: --events reads it.
+
+Further examples:
+  strobe rollout --depth=2 -- --inference.type=rtc --inference.rtc.execution_horizon=10 …
   strobe rollout -- lerobot-teleoperate --robot.type=so101_follower … --teleop.type=so101_leader … --teleop_time_s=30
   strobe rollout -- policy_server --host=0.0.0.0 --port=8080
   strobe rollout -- robot_client --server_address=HOST:8080 --robot.type=so101_follower … --policy_type=act \
       --pretrained_name_or_path=FOLDER --actions_per_chunk=50
   strobe rollout --events=runs/rollout-4711.events              the answer of a run that was killed
-  strobe rollout --observations -- …                            for a `strobe replay` that asks the policy again
+  strobe rollout --observations -- …                            for a `strobe replay` that calls the policy again
 
-The run's folder contains the events, from which `strobe replay RUN` predicts the run under other settings. Half a
-minute of recording shows most of it. Exit code: 0, 1 when the run failed or did not start, 2 for wrong input, 130 when
-it was interrupted.
+The run's folder contains the events: `strobe replay RUN` predicts the run with other settings from them. Exit code: 0;
+1 if the run failed or did not start; 2 for wrong input; 130 if it was interrupted.
 """
 
 from __future__ import annotations
@@ -97,7 +97,7 @@ def choose_loop(theirs: Sequence[str], observations: bool) -> ChosenLoop:
     """
     command, arguments = split_command(theirs)
     if observations and command != ROLLOUT:
-        raise UserError(f"--observations is for a replay of {ROLLOUT}: {command} cannot be replayed")
+        raise UserError(f"--observations is for a replay of {ROLLOUT}, and {command} cannot be replayed: remove it")
     return ChosenLoop(list(theirs), command, arguments)
 
 
@@ -255,7 +255,7 @@ def read(argv: Sequence[str]) -> tuple[RolloutConfig, ChosenLoop | None]:
     config = parse(RolloutConfig, ours, refused=REFUSED, behind=ROLLOUT)
     if config.events is not None:
         if after is not None:
-            raise UserError("--events shows a run that has ended; it takes no arguments after --")
+            raise UserError("--events shows a run that has ended: remove the arguments after --")
         return config, None
     theirs = require_lerobot(after, ROLLOUT, "rollout -- --robot.type=… --policy.path=FOLDER")
     chosen = choose_loop(theirs, config.observations)

@@ -63,7 +63,7 @@ def events_path(run: Path) -> Path:
     if not folder.is_dir():
         raise UserError(f"no run at {run}: name the folder of a saved rollout")
     if not (folder / EVENTS).is_file():
-        raise UserError(f"{folder} holds no {EVENTS}: it is not a rollout, or an older Strobe saved none: run it again")
+        raise UserError(f"{folder} has no {EVENTS}: it is not a rollout, or an older Strobe recorded it; run it again")
     return folder / EVENTS
 
 

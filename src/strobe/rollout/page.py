@@ -1,7 +1,8 @@
-"""Rollout → document: whether the robot got its actions in time, and what was in the way."""
+"""Rollout → document: whether the robot got its actions in time, and what delayed them."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 
 from strobe.core.report import charts, measured, more
@@ -38,9 +39,11 @@ from strobe.rollout.results.rollout import (
     RolloutResult,
     Series,
     Turns,
+    spread_in_words,
 )
 
 THREE = units.figures(3)
+SOURCE = "random weights"
 GAP = 0.05  # between two rows of the course's plot, of its height
 
 
@@ -49,39 +52,67 @@ def outline(result: RolloutResult, depth: int | None = None) -> Document:
     rollout = result.rollout
     shown = sections(rollout) + more.sections(result) + measured.each(result, depth)
     command = "" if rollout.rehearsal is None else "rehearse"
+    said = answers(rollout, _random_weights(result))
+    advice = next((finding.do for finding in result.findings if finding.level == "warning" and finding.do), None)
+    if advice is not None:
+        said.insert(2, f"Next: {first_sentence(advice)}")
     return measured.document(
-        result, answers(rollout), shown, command=command, notes=notes(rollout), failure=rollout.error
+        result,
+        said,
+        shown,
+        command=command,
+        notes=notes(rollout),
+        failure=rollout.error,
     )
 
 
-def answers(rollout: Rollout) -> list[str]:
-    """Return the verdict, then inference, then the age of what the robot acts on."""
-    sentences = [rollout.sentence]
-    if rollout.engine == "remote" and rollout.remote is not None:
-        sentences += page_calls.remote_answers(rollout.remote)
-    elif (inference := rollout.inference) is not None:
-        later = inference.latency
-        text = f"{units.count(inference.calls, 'call')} of the policy: the first took {inference.first_ms:,.0f} ms"
-        if later is not None:
-            within = f"{units.TAIL_PERCENT} within {later.quantile(units.TAIL):,.1f}"
-            text += f", the others {later.median:,.1f} ms (median; {within}, longest {later.max:,.1f})"
-        sentences.append(f"{text}.")
-    sentences += page_calls.bench_answers(rollout.bench)
+def first_sentence(advice: str) -> str:
+    """Return the first sentence of a finding's advice, after "Next: "; of a condition, also its alternative."""
+    if not advice.startswith("If "):
+        advice = re.split(r"(?<=\w\.|\)\.) (?=[A-Z])", advice, maxsplit=1)[0]
+    return advice if advice.startswith("LeRobot") else advice[:1].lower() + advice[1:]
+
+
+def answers(rollout: Rollout, weights: str = "") -> list[str]:
+    """Return the verdict, the times of calls and observations, the ticks that went wrong, and a rehearsal's limits."""
+    times = []
+    if rollout.engine != "remote" and (inference := rollout.inference) is not None:
+        later, first = inference.latency, f"{inference.first_ms:,.0f} ms"
+        if later is None:
+            times.append(f"Policy call: {first} (the only call).")
+        else:
+            times.append(
+                f"Policy call: {spread_in_words(later)} ({units.count(later.n, 'call')} after the first, {first})."
+            )
     if rollout.age is not None:
-        sentences.append(
-            f"Actions rested on observations {rollout.age.median:,.0f} ms old (median; {units.TAIL_PERCENT} within "
-            f"{rollout.age.quantile(units.TAIL):,.0f}, oldest {rollout.age.max:,.0f})."
-        )
+        times.append(f"Observation age: {spread_in_words(rollout.age)}.")
+    trips = page_calls.remote_answers(rollout.remote) if rollout.remote and rollout.engine == "remote" else []
+    sentences = [rollout.sentence, *trips, *([" ".join(times)] if times else []), *_about_ticks(rollout)]
+    sentences += page_calls.bench_answers(rollout.bench)
     if aged := [(camera.age, camera.name) for camera in rollout.cameras if camera.age is not None]:
         age, name = max(aged, key=lambda pair: pair[0].quantile(units.TAIL))
-        of = "" if len(aged) == 1 else f" (camera {name}, the slowest)"
-        within = f"{units.TAIL_PERCENT} within {age.quantile(units.TAIL):,.0f}{of}"
-        sentences.append(f"Frames were {age.median:,.0f} ms old when they were read, {within}.")
+        of = f" of the slowest camera, {name}" if len(aged) > 1 else ""
+        sentences.append(f"Frame age{of} when the loop reads it: {spread_in_words(age)}.")
     if (rehearsal := rollout.rehearsal) is not None and rehearsal.arms:
         holding = rehearsal.holding
-        state = f"torque was still on in {', '.join(holding)}" if holding else "no servo had torque"
-        sentences.append(f"A rehearsal on emulated servos: at its end {state}.")
+        state = f"still on in {', '.join(holding)}" if holding else "off"
+        sentences.append(f"Emulated servos{weights}: this times the loop only. At the end, torque was {state}.")
     return sentences
+
+
+def _random_weights(result: RolloutResult) -> str:
+    return f", {SOURCE}" if result.subject.source.endswith(SOURCE) else ""
+
+
+def _about_ticks(rollout: Rollout) -> list[str]:
+    """Return the rate, and the ticks that were late or without an action, if any were."""
+    pace, queue = rollout.pace, rollout.queue
+    if pace is None or rollout.engine == "server" or not (pace.late or queue.starved or rollout.stalls):
+        return []
+    text = f"{pace.late:,} of {pace.ticks:,} control ticks came late"
+    if queue.starved and rollout.engine != "none":
+        text += f", and {queue.starved:,} had no action; the loop ran at {pace.held_hz:.1f} of {pace.asked_hz:g} Hz"
+    return [f"{text}."]
 
 
 def sections(rollout: Rollout) -> list[Section]:
@@ -102,11 +133,11 @@ def sections(rollout: Rollout) -> list[Section]:
     if rollout.first_action is not None and rollout.queue.first_action_ms is not None:
         shown.append(Section("first-action", "First action", *_first_action(rollout)))
     if rollout.seams:
-        about = "A seam is the step from a chunk's last executed action to the next chunk's first, in the robot's unit."
+        about = "A jump is the step from a chunk's last executed action to the next chunk's first, in the robot's unit."
         shown.append(Section("seams", "Seams between chunks", table(rollout.seams, _SEAMS), [about]))
     if rollout.tracking:
         shown.append(
-            Section("tracking", "Following", table(rollout.tracking, _TRACKING), [_describe_tracking(rollout)])
+            Section("tracking", "Joint tracking", table(rollout.tracking, _TRACKING), [_describe_tracking(rollout)])
         )
     if rollout.cameras:
         shown.append(Section("cameras", "Cameras", _cameras(rollout.cameras)))
@@ -116,66 +147,77 @@ def sections(rollout: Rollout) -> list[Section]:
         rehearsal = rollout.rehearsal
         shown.append(Section("rehearsal", "Rehearsal", _servos(rehearsal), describe_rehearsal(rehearsal)))
     if (frames := rollout.recording) is not None:
-        text = f"{units.count(frames.frames, 'frame')} of {frames.real_s:.1f} s, stamped as {frames.stamped_s:.1f} s "
-        text += f"at the dataset's {frames.dataset_fps:g} Hz"
+        text = (
+            f"{units.count(frames.frames, 'frame')} in {frames.real_s:.1f} s; their time stamps span "
+            f"{frames.stamped_s:.1f} s "
+        )
+        text += f"at the data set's {frames.dataset_fps:g} Hz"
         rate = f"{(frames.stamped_s * frames.dataset_fps) / frames.real_s:.2f}" if frames.real_s > 0 else "?"
-        shown.append(Section("recording", "Recording", None, [f"{text}; the true rate was {rate} Hz."]))
+        shown.append(Section("recording", "Recording", None, [f"{text}. The actual rate was {rate} Hz."]))
     if rollout.cadence:
         lines = [line.strip() for line in rollout.cadence.splitlines()]
-        shown.append(Section("cadence", "What LeRobot's own timer said", None, lines))
+        shown.append(Section("cadence", "LeRobot's own timer", None, lines))
     return shown
 
 
 def notes(rollout: Rollout) -> list[str]:
-    """Return the price of watching it."""
-    of = "call" if rollout.engine == "server" else "tick"
-    return [f"recording took {rollout.overhead_ms:.3f} ms of a {of}, computed from the price of a section here"]
+    """Return the cost of recording, and which numbers were not judged."""
+    of = "call" if rollout.engine == "server" else "control tick"
+    cost = (
+        f"recording took {rollout.overhead_ms:.3f} ms per {of}, computed from the cost of one section on this machine"
+    )
+    if rollout.not_finite is not None or rollout.engine == "server":
+        return [cost]
+    return [cost, "not judged: NaN in positions and actions, which the robot's driver does not report"]
 
 
 def _pace(pace: Pace) -> Table:
-    rows = [("from tick to tick", pace.period), ("off the requested period", pace.jitter)]
-    return quantile_table("Ticks", [*rows, ("work, without sleep", pace.work)])
+    rows = [("period, from tick to tick", pace.period), ("jitter", pace.jitter)]
+    return quantile_table("Control ticks", [*rows, ("work, without sleep", pace.work)])
 
 
 def _describe_pace(pace: Pace) -> list[str]:
     about = [
-        f"{pace.held_hz:.2f} of {pace.asked_hz:g} Hz over {units.count(pace.ticks, 'tick')} in {pace.seconds:.1f} s; "
-        f"{units.count(pace.late, 'tick')} worked longer than {1e3 / pace.asked_hz:.1f} ms."
+        f"{pace.held_hz:.2f} of {pace.asked_hz:g} Hz over {units.count(pace.ticks, 'control tick')} in "
+        f"{pace.seconds:.1f} s; "
+        f"{units.count(pace.late, 'tick')} worked longer than {1e3 / pace.asked_hz:.1f} ms. Jitter: a period's "
+        "distance from "
+        "the requested one."
     ]
     if pace.late_part and pace.late_part_ms is not None:
-        about.append(f"Late ticks spent {pace.late_part_ms:.1f} ms in: {pace.late_part}.")
+        about.append(f"Late ticks spent {pace.late_part_ms:.1f} ms in {pace.late_part}.")
     return about
 
 
 def _inference(inference: Inference) -> Table:
-    table = quantile_table("Calls", [("after the first", inference.latency)])
+    table = quantile_table("Policy calls", [("after the first", inference.latency)])
     first = Row(["the first", None, None, None, units.ms(inference.first_ms)])
     return Table(table.columns, [first, *table.rows])
 
 
 def _delays(delays: Delays) -> Table:
-    rows = [("assumed by the policy", delays.assumed), ("needed by the call", delays.needed)]
-    return quantile_table("In actions", [*rows, ("executed in that time", delays.executed)], decimals=0, unit="")
+    rows = [("assumed by RTC", delays.assumed), ("needed by the call", delays.needed)]
+    return quantile_table("Actions", [*rows, ("executed during the call", delays.executed)], decimals=0, unit="")
 
 
 def _describe_delays(delays: Delays) -> str:
     text = f"Without the first call, which needed {units.count(delays.first_needed, 'action')}"
     if delays.first_dropped:
         dropped = units.count(delays.first_dropped, "action")
-        text += f"; {dropped} of its chunk were dropped though the robot had executed none"
+        text += f"; LeRobot dropped {dropped} of its chunk, and the robot had executed none"
     return f"{text}."
 
 
 def _queue(queue: Queue, age: Quantiles | None) -> Table:
     cells = {
         "first action after": "never" if queue.first_action_ms is None else f"{queue.first_action_ms:,.0f} ms",
-        "ticks without an action, after it": f"{queue.starved:,}",
-        "time without an action": f"{queue.starved_ms:,.0f} ms, at most {queue.longest_ms:,.0f} ms in one go",
+        "control ticks without an action, after that": f"{queue.starved:,}",
+        "time without an action": f"{queue.starved_ms:,.0f} ms, up to {queue.longest_ms:,.0f} ms at a time",
     }
     if queue.depth is not None and queue.least is not None:
-        cells["actions in the queue"] = f"{queue.depth.median:,.0f} (median), {queue.least:,} at least"
+        cells["actions in the queue"] = f"median {queue.depth.median:,.0f}, min {queue.least:,}"
     if age is not None:
-        cells["age of the observation"] = f"{age.median:,.0f} ms (median), {age.max:,.0f} ms at most"
+        cells["observation age"] = spread_in_words(age)
     return Table(heads("<Actions | "), [Row([name, cell]) for name, cell in cells.items()])
 
 
@@ -186,11 +228,11 @@ def _first_action(rollout: Rollout) -> tuple[Table | None, list[str]]:
     steps = {seam.joint: seam.step.quantile(units.TAIL) for seam in rollout.seams}
     columns: Columns[FirstAction] = [
         words("Joint", lambda action: action.joint),
-        *figures(units.number, ("Stood at", lambda action: action.at), ("Was sent", lambda action: action.sent)),
+        *figures(units.number, ("Position", lambda action: action.at), ("First action", lambda action: action.sent)),
         figure("Jump", lambda action: action.jump, units.number),
         *([figure(f"Step ({units.TAIL_PERCENT})", lambda action: steps.get(action.joint), THREE)] if steps else []),
     ]
-    about = ["From the arm's position to the first action that it was sent, in the robot's unit."]
+    about = ["From the arm's position to its first action, in the robot's unit."]
     if rollout.rehearsal is not None:
         about.append("An emulated arm starts in the middle of its range. A real arm starts elsewhere.")
     return table(rollout.first_action, columns), about
@@ -202,35 +244,35 @@ _SEAMS: Columns[JointSeam] = [
     figure(f"Step ({units.TAIL_PERCENT})", lambda seam: seam.step.quantile(units.TAIL), THREE),
     *figures(THREE, ("Jump (median)", lambda seam: seam.jump.median), ("Largest jump", lambda seam: seam.jump.max)),
     figure("Seams", lambda seam: seam.jump.n, str),
-    figure("Jump over step", lambda seam: seam.ratio, "{:.1f} ×".format),
+    figure("Jump ÷ step", lambda seam: seam.ratio, "{:.1f} ×".format),
 ]
 _TRACKING: Columns[JointTracking] = [
     words("Joint", lambda joint: joint.joint),
-    figure("Off (median)", lambda joint: joint.error.median, THREE),
-    figure(f"Off ({units.TAIL_PERCENT})", lambda joint: joint.error.quantile(units.TAIL), THREE),
-    figure("Off (most)", lambda joint: joint.error.max, THREE),
-    figure("Trails by (ticks)", lambda joint: joint.lag_ticks, str),
-    figure("Then off (median)", lambda joint: joint.left and joint.left.median, THREE),
+    figure("Error (median)", lambda joint: joint.error.median, THREE),
+    figure("Error (p95)", lambda joint: joint.error.quantile(units.TAIL), THREE),
+    figure("Max error", lambda joint: joint.error.max, THREE),
+    figure("Lag (ticks)", lambda joint: joint.lag_ticks, str),
+    figure("Error after lag (median)", lambda joint: joint.left and joint.left.median, THREE),
 ]
 
 
 def _describe_tracking(rollout: Rollout) -> str:
     lags = [joint.lag_ticks for joint in rollout.tracking if joint.lag_ticks is not None]
-    text = "How far each joint is from its command when the next tick looks, in the robot's unit."
+    text = "Error: the distance of a joint from its last command at the next control tick, in the robot's unit."
     if not lags:
-        return f"{text} No joint was sent a motion."
+        return f"{text} No joint was commanded to move."
     least, most = min(lags), max(lags)
     ticks = f"{least} to {most} ticks" if least < most else units.count(most, "tick")
     tick = f"{1e3 / (rollout.fps * rollout.multiplier):.3g} ms"
-    text += f" Joints trail their commands by {ticks} of {tick}."
-    return f"{text} The last column is the distance that remains after that."
+    text += f" Joints lag their commands by {ticks} of {tick}."
+    return f"{text} The last column is the error after that lag."
 
 
 def _cameras(cameras: Sequence[Camera]) -> Table:
     aged = any(camera.age is not None for camera in cameras)
     columns = [*heads("<Camera"), *(Column(f"{name} (ms)") for name in QUANTILES)]
-    columns += heads("Frames/s | Same frame at most (ms)")
-    columns += heads(f"Age (ms) | Age, {units.TAIL_PERCENT} (ms)") if aged else []
+    columns += heads("Frames/s | Longest without a new frame (ms)")
+    columns += heads("Age, median (ms) | Age, p95 (ms)") if aged else []
     rows = []
     for camera in cameras:
         cells = [camera.name, *quantile_cells(camera.ms), f"{camera.fresh_hz:.1f}", f"{camera.longest_ms:,.0f}"]
@@ -257,18 +299,17 @@ def _buses(rollout: Rollout) -> list[Bus]:
 def _describe_bus(rollout: Rollout) -> list[str]:
     """Return tries that failed, old answers, and the reading thread's share of a CPU."""
     return [
-        f"{f'{bus.arm}: t' if bus.arm else 'T'}ries without an answer: {bus.lost:,}; with a damaged one: "
-        f"{bus.damaged:,}; reads that found old answers: {bus.stale:,}. The reading thread had a CPU for "
-        f"{bus.on_cpu:.0%} of a read that went well (median)."
+        f"{f'{bus.arm}: r' if bus.arm else 'R'}equests without an answer: {bus.lost:,}, with a damaged answer: "
+        f"{bus.damaged:,}; reads that got an old answer: {bus.stale:,}. The reading thread had a CPU for "
+        f"{bus.on_cpu:.0%} of a read without errors (median)."
         for bus in _buses(rollout)
     ]
 
 
 def _turns(turns: Turns) -> str:
-    """Return who had the CPUs, in a sentence."""
     return (
         f"The control thread waited for a CPU for {turns.waited_share:.1%} of the run. This process kept "
-        f"{turns.own_cpus:.1f} CPUs busy, others {turns.other_cpus:.1f}."
+        f"{turns.own_cpus:.1f} CPUs busy, other processes {turns.other_cpus:.1f}."
     )
 
 
@@ -289,19 +330,20 @@ def _servos(rehearsal: Rehearsal) -> Table | None:
 
 
 def describe_rehearsal(rehearsal: Rehearsal) -> list[str]:
-    """Return lines on the stand-ins for the robot, and on the faults that were planted."""
+    """Return lines on the emulated parts of the robot, and on the planted faults."""
     led = any(name.startswith("teleop") for name in rehearsal.arms)
-    whose = "for the arm and its leader, whose joints a hand swung" if led else "for the arm"
+    whose = "the arm and its leader, whose joints an emulated hand swung" if led else "the arm"
     about = [
-        f"Emulated servos stood in {whose}, {rehearsal.latency_ms:g} ms from question to answer besides the bytes' own "
-        f"time; calibration: {rehearsal.calibration}. Cameras: {rehearsal.frames}.",
-        f"They were sent {units.count(rehearsal.goals, 'goal')}. The table shows their state at the end.",
+        f"Emulated servos replaced {whose}. They answer after {rehearsal.latency_ms:g} ms plus the transfer time of "
+        "the bytes. "
+        f"Calibration: {rehearsal.calibration}. Cameras: {rehearsal.frames}.",
+        f"They received {units.count(rehearsal.goals, 'goal')}. The table shows their state at the end.",
     ]
     if rehearsal.planted:
         struck = ", ".join(f"{name} {units.count(count, 'request')}" for name, count in rehearsal.struck.items())
-        about.append(f"Planted: {'; '.join(rehearsal.planted)}. Struck on the bus: {struck or 'nothing'}.")
+        about.append(f"Planted faults: {'; '.join(rehearsal.planted)}. Requests struck on the bus: {struck or 'none'}.")
     if rehearsal.ended:
-        about.append(f"{rehearsal.ended[:1].upper()}{rehearsal.ended[1:]}: the servos' state at the end is not known.")
+        about.append(f"{rehearsal.ended[:1].upper()}{rehearsal.ended[1:]}: the servos' state at the end is unknown.")
     return about
 
 
@@ -319,7 +361,7 @@ def _course(course: Series, asked_ms: float) -> Plot:
     """Draw ticks, the queue, inference calls and the age of observations, one below the other on one time axis."""
     thin, at = {"width": 1.2}, course.at_s
     ticks = [
-        charts.line("from tick to tick", at, course.period_ms, charts.colour(0), style=thin),
+        charts.line("period", at, course.period_ms, charts.colour(0), style=thin),
         charts.line("work", at, course.work_ms, charts.colour(1), style=thin),
     ]
     rows: list[tuple[str, list[Trace]]] = [("tick (ms)", ticks)]
@@ -329,10 +371,10 @@ def _course(course: Series, asked_ms: float) -> Plot:
             ("actions queued", [charts.line("actions queued", at, course.depth, charts.colour(2), style=stepped)])
         )
     if course.call_at_s:
-        rows.append(("call (ms)", [_calls(course)]))
+        rows.append(("policy call (ms)", [_calls(course)]))
     if any(age is not None for age in course.age_ms):
-        ages = charts.line("age of the observation", at, course.age_ms, charts.colour(4), style=thin)
-        rows.append(("age (ms)", [ages]))
+        ages = charts.line("observation age", at, course.age_ms, charts.colour(4), style=thin)
+        rows.append(("observation age (ms)", [ages]))
     layout = charts.layout_of_rows(120 + 150 * len(rows), [title for title, _ in rows], GAP)
     layout["xaxis"] |= charts.axis("seconds from the first tick")
     layout |= {"showlegend": True, "hovermode": "x unified"}
@@ -343,7 +385,7 @@ def _course(course: Series, asked_ms: float) -> Plot:
     caption = f"The dashed line is the requested period, {asked_ms:.1f} ms."
     if starved := [at for at, none in zip(course.at_s, course.starved, strict=True) if none]:
         data.append(charts.crosses("no action", starved, charts.colour(3)))
-        caption += " Crosses are ticks without an action."
+        caption += " Crosses are control ticks without an action."
     return Plot("Course of the run", caption, data, layout)
 
 

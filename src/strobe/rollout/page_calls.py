@@ -1,4 +1,4 @@
-"""A rollout's calls of its policy: on the robot compared with the bench, and the round trips to a server."""
+"""A rollout's policy calls: on the robot compared with the bench, and the round trips to a server."""
 
 from __future__ import annotations
 
@@ -7,26 +7,26 @@ from strobe.core.report.charts import Plot
 from strobe.core.report.document import Column, Columns, Row, Section, Table, figure, heads, listing, words
 from strobe.core.report.frame import Plots
 from strobe.core.results import units
-from strobe.rollout.results.rollout import Bench, Cause, Clocks, Encoding, Place, Remote, Step
+from strobe.rollout.results.rollout import Bench, Cause, Clocks, Encoding, Place, Remote, Step, spread_in_words
 
 SMALL = 0.1  # share of the difference: smaller parts are in the table only
 TITLES: dict[Place, str] = {"bench": "Bench", "bench at the robot's pace": "Bench, paced", "robot": "Robot"}
 WORDS: dict[Cause, str] = {
-    "clocks and gaps": "for the gaps between calls (clocks and caches)",
+    "clocks and gaps": "from gaps between calls (clocks, caches)",
     "waiting for a CPU": "waiting for a CPU",
     "blocked": "blocked (the GIL, locks, the device)",
-    "on the CPU": "longer on the CPU (memory and caches shared, clocks)",
+    "on the CPU": "more CPU time (shared memory and caches, clocks)",
 }
 ABOUT = (
-    "The median call, by the state of the thread that calls the policy. On a CPU: it ran, or spun for torch's other "
-    "threads or the device. Waiting for a CPU: it was ready to run, and all CPUs were taken. Blocked: it slept, "
+    "The median call, by the state of the thread that calls the policy. On a CPU: it ran, or spun while torch's other "
+    "threads or the device worked. Waiting for a CPU: it was ready to run, and all CPUs were busy. Blocked: it slept, "
     "waiting for the GIL, a lock, the device or torch's other threads."
 )
-AFTERWARDS = " The bench is the same process once the robot was disconnected, with the run's last observation"
+AFTERWARDS = " The bench is the same process after the robot was disconnected, with the run's last observation"
 
 
 def bench_answers(bench: Bench | None) -> list[str]:
-    """Return a call here, a call on the bench, and the parts of the difference; nothing without a bench."""
+    """Return a call on the robot, a call on the bench, and the parts of the difference; nothing without a bench."""
     if bench is None or bench.verdict is None:
         return []
     there, here = bench.call_times("bench"), bench.call_times("robot")
@@ -35,11 +35,11 @@ def bench_answers(bench: Bench | None) -> list[str]:
     ratio, interval = bench.verdict.ratio, bench.verdict.interval
     change = f"{units.change(ratio)} {units.change_ends(interval)}"
     decimals = 1 if here.wall_ms >= 1 else 3
-    text = f"A call took {units.ms(here.wall_ms, decimals)} ms on the robot, "
+    text = f"A policy call took {units.ms(here.wall_ms, decimals)} ms on the robot and "
     text += f"{units.ms(there.wall_ms, decimals)} ms on the bench ({change})"
     if bench.verdict.kind != "slower":
-        meaning = {"faster": "faster than on the bench", "inconclusive": "inconclusive"}
-        return [f"{text}: {meaning.get(bench.verdict.kind, 'no difference that these calls can show')}."]
+        meaning = {"faster": "faster than on the bench"}
+        return [f"{text}: {meaning.get(bench.verdict.kind, 'inconclusive, needs a longer run')}."]
     more = here.wall_ms - there.wall_ms
     large = [share for share in bench.shares if share.ms > SMALL * more]
     parts = ", ".join(f"{units.ms(share.ms, decimals)} ms {WORDS[share.cause]}" for share in large)
@@ -51,7 +51,7 @@ def bench_sections(bench: Bench | None) -> list[Section]:
     if bench is None:
         return []
     decimals = units.digits(max(time.wall_ms for time in bench.times))
-    columns = [Column("Of a call (ms)", numeric=False), *(Column(TITLES[time.place]) for time in bench.times)]
+    columns = [Column("Policy call (ms)", numeric=False), *(Column(TITLES[time.place]) for time in bench.times)]
     there, here = bench.call_times("bench"), bench.call_times("robot")
     if there is not None and here is not None:
         columns.append(Column("Difference"))
@@ -65,7 +65,7 @@ def bench_sections(bench: Bench | None) -> list[Section]:
         return Row(cells, kind)  # type: ignore[arg-type]
 
     is_split = all(time.waiting_ms is not None for time in bench.times)
-    rows = [row("wall", "wall_ms", "whole"), row("on a CPU", "cpu_ms")]
+    rows = [row("wall time", "wall_ms", "whole"), row("on a CPU", "cpu_ms")]
     rows += [row("waiting for a CPU", "waiting_ms")] if is_split else []
     rows.append(row("blocked" if is_split else "blocked, or waiting for a CPU", "blocked_ms"))
     counts: list[str | None] = ["calls", *(f"{time.calls:,}" for time in bench.times)]
@@ -73,9 +73,14 @@ def bench_sections(bench: Bench | None) -> list[Section]:
     about = ABOUT + (AFTERWARDS if there is not None else "")
     if there is not None:
         spaced = f"; paced, with a call every {bench.period_ms:,.0f} ms as in the run" if bench.period_ms else ""
-        about += f"{spaced}. The difference is the robot's to the bench's, back to back."
+        about += f"{spaced}. Difference: robot minus bench, back to back."
     return [
-        Section("bench", "Calls here and on the bench" if there is not None else "Calls", Table(columns, rows), [about])
+        Section(
+            "bench",
+            "Policy calls on the robot and on the bench" if there is not None else "Policy calls",
+            Table(columns, rows),
+            [about],
+        )
     ]
 
 
@@ -99,15 +104,13 @@ def bench_plots(bench: Bench | None) -> Plots:
 
 
 def remote_answers(remote: Remote) -> list[str]:
-    """Return the share of serialisation, and what JPEG would buy."""
+    """Return the round trip with its serialisation, and the effect of JPEG."""
     sentences = []
     if remote.trip is not None and remote.packing is not None and remote.sending is not None:
-        there = "" if remote.stamped else " (the way there includes the server's unpickling)"
+        there = "" if remote.stamped else ", which includes the server's unpickling"
         sentences.append(
-            f"A round trip took {remote.trip.median:,.1f} ms (median; {units.TAIL_PERCENT} within "
-            f"{remote.trip.quantile(units.TAIL):,.1f}): "
-            f"{100 * (remote.packing + remote.sending):.1f} % is serialisation, {100 * remote.packing:.1f} % pickling "
-            f"and {100 * remote.sending:.1f} % sending{there}."
+            f"Round trip: {spread_in_words(remote.trip)} ({units.count(remote.trip.n, 'round trip')}). "
+            f"{100 * remote.packing:.1f} % of it is pickling and {100 * remote.sending:.1f} % sending{there}."
         )
     if remote.encoding is not None:
         sentences.append(_encoding(remote.encoding))
@@ -124,9 +127,9 @@ _STEPS: Columns[Step] = [
     words("Step", lambda step: step.name),
     words("Where", lambda step: step.side),
     figure("Median (ms)", lambda step: step.ms.median, units.ms),
-    figure(f"{units.TAIL_PERCENT} (ms)", lambda step: step.ms.quantile(units.TAIL), units.ms),
-    figure("Longest (ms)", lambda step: step.ms.max, units.ms),
-    figure("% of whole", lambda step: 100 * step.share, "{:.1f} %".format),
+    figure("p95 (ms)", lambda step: step.ms.quantile(units.TAIL), units.ms),
+    figure("Max (ms)", lambda step: step.ms.max, units.ms),
+    figure("% of round trip", lambda step: 100 * step.share, "{:.1f} %".format),
 ]
 
 
@@ -137,8 +140,8 @@ def _describe_remote(remote: Remote) -> list[str]:
     ]
     if not remote.stamped:
         about.append(
-            "The server did not run in Strobe (`strobe rollout -- policy_server …`), so its part is "
-            "measured from outside."
+            "The server did not run in Strobe (`strobe rollout -- policy_server …`), so the client measured its part "
+            "from outside."
         )
     if remote.clocks is not None:
         about.append(_clocks(remote.clocks))
@@ -149,9 +152,8 @@ def _clocks(clocks: Clocks) -> str:
     if clocks.shared:
         return "Server and client share one machine's clock."
     return (
-        f"The server's clock is {units.format_signed(clocks.offset_ms, 3)} ms off the client's, within "
-        f"{clocks.uncertainty_ms:.3f} ms: from the exchange with the shortest way there and back, which need not be "
-        "equally long."
+        f"The server's clock is {units.format_signed(clocks.offset_ms, 3)} ± {clocks.uncertainty_ms:.3f} ms ahead of "
+        "the client's, by the fastest exchange. The two ways of an exchange may take different times."
     )
 
 
@@ -161,7 +163,7 @@ def _observations(remote: Remote) -> Table:
         cells["size (median)"] = units.size(round(remote.observation_bytes.median))
     if remote.chunk_bytes is not None:
         cells["size of a chunk (median)"] = units.size(round(remote.chunk_bytes.median))
-    cells["had to be used, since the queue was empty"] = f"{remote.must_go:,}"
+    cells["sent with an empty queue (must_go)"] = f"{remote.must_go:,}"
     if (decisions := remote.decisions) is not None:
         cells["accepted by the server"] = f"{decisions.kept:,}"
         cells["accepted in place of an older one"] = f"{decisions.replaced:,}"
@@ -180,10 +182,10 @@ def _observations(remote: Remote) -> Table:
 def _encoding(encoding: Encoding) -> str:
     images, size = units.count(encoding.images, "image"), units.size(encoding.jpeg_bytes)
     text = (
-        f"As JPEG of quality 95 its {images} would be {size} instead of {units.size(encoding.raw_bytes)}, "
-        f"at {encoding.jpeg_ms:.1f} ms to encode and decode instead of {encoding.raw_ms:.1f}"
+        f"JPEG of quality 95 would shrink {images} from {units.size(encoding.raw_bytes)} to {size}, and take "
+        f"{encoding.jpeg_ms:.1f} ms to encode and decode instead of {encoding.raw_ms:.1f} ms"
     )
     if encoding.saves_ms is None:
         return f"{text}."
     verb = "save" if encoding.saves_ms >= 0 else "cost"
-    return f"{text}: on this link that would {verb} about {abs(encoding.saves_ms):.1f} ms of a round trip."
+    return f"{text}. On this link that would {verb} about {abs(encoding.saves_ms):.1f} ms per round trip."

@@ -67,7 +67,7 @@ def streams(run: Path, tell: Callable[[str], None] = lambda _: None) -> Iterator
     if record.lost:
         tell(f"the recording is damaged: {record.lost}")
     if not record.ticks:
-        raise UserError(f"{run} holds no ticks: nothing to show")
+        raise UserError(f"{run} has no control ticks: nothing to show")
     begin = record.ticks[0].start_ns
     samples = [*_ticks(record), *_calls(record), *_actions(header.joints, record)]
     ordered: list[Iterator[Sample]] = [iter(sorted(samples, key=_time))]

@@ -277,7 +277,7 @@ def _failures(record: RunRecord) -> list[Failure]:
         (failed.request, failed.error, failed.place, failed.source) for failed in record.table(RequestFailed)
     )
     return [
-        Failure(request=request, error=error, place=place, source=source, count=count)
+        Failure(request=request, error=error, place=place or None, source=source or None, count=count)
         for (request, error, place, source), count in counted.most_common()
     ]
 

@@ -52,7 +52,7 @@ class WatchedRollout:
     """The result, without findings, and the sections of its last ticks.
 
     Attributes:
-        course: all that was recorded.
+        record: everything that was recorded.
         calls: calls the policy again, on the bench; None if the run did not end by itself.
     """
 
@@ -112,7 +112,7 @@ def watch(
         result.status = "failed"
     else:
         watched.calls = watching.calls
-    result.rollout.error = reason
+    result.rollout.error = reason or None
     if watching.failed and result.rollout.inference is not None:
         result.rollout.inference.errors = watching.failed
     result.notes += watching.notes
@@ -120,13 +120,13 @@ def watch(
     if keeper is not None:
         result.notes.append(_note_on_observations(keeper, len(record.turns)))
     if watching.stopped:
-        result.notes.append(f"the first {record_s:g} s were recorded; the rest ran without Strobe")
+        result.notes.append(f"Strobe recorded the first {record_s:g} s (--record_s); the rest ran without it")
     return watched
 
 
 @contextlib.contextmanager
 def _unused_recipes() -> Iterator[list[str]]:
-    """Collect why recipes are not used, as `strobe.deploy` and its plug-in log it in this process meanwhile."""
+    """Collect the reasons why recipes are not used, as `strobe.deploy` and its plug-in log them in this process."""
     unused: list[str] = []
 
     class Unused(logging.Handler):
@@ -174,10 +174,10 @@ def recover_rollout(events: Path) -> WatchedRollout:
     header, rows = read(events)
     record = read_record(header, rows)
     if not _can_be_shown(header, record):
-        raise UserError(f"{events} holds fewer than two ticks: nothing to show")
+        raise UserError(f"{events} has fewer than two control ticks: nothing to show")
     watched = _make_watched_rollout(header, record)
     watched.result.status = "failed"
-    watched.result.rollout.error = "the process was ended; this is what it had written"
+    watched.result.rollout.error = "the process was killed; these are the events that it had written"
     return watched
 
 
@@ -198,9 +198,9 @@ def _make_watched_rollout(header: Header, record: RunRecord) -> WatchedRollout:
 
 def _note_on_observations(keeper: Keeper, ticks: int) -> str:
     missing = max(0, ticks - keeper.kept)
-    why = keeper.failed or "writing them took longer than the loop's ticks"
-    note = f"observations of {keeper.kept:,} ticks were kept"
-    return f"{note}, those of {missing:,} were not: {why}" if missing else note
+    why = keeper.failed or "writing took longer than a control tick"
+    note = f"saved observations of {keeper.kept:,} control ticks"
+    return f"{note}, and not of {missing:,}: {why}" if missing else note
 
 
 def _unwatched_reason(watching: LoopWatch, record: RunRecord) -> str:
@@ -209,8 +209,8 @@ def _unwatched_reason(watching: LoopWatch, record: RunRecord) -> str:
     why = "nothing to show"
     if record.calls:  # made by the loop itself, which looks at its --duration before each tick
         call = record.calls[0]
-        why = f"the policy's first call took {(call.end_ns - call.start_ns) / 1e9:.1f} s; give it a longer --duration"
-    return f"the run ended before its second tick: {why}"
+        why = f"the policy's first call took {(call.end_ns - call.start_ns) / 1e9:.1f} s; give a longer --duration"
+    return f"the run ended before its second control tick: {why}"
 
 
 def _reason(error: BaseException, command: str) -> str:
@@ -223,12 +223,12 @@ def _reason(error: BaseException, command: str) -> str:
     while first.__context__ is not None and first.__cause__ is None and not first.__suppress_context__:
         first = first.__context__
     after = "" if first is error else f", after {_error_line(first)}"
-    return f"{command} failed: {_error_line(error)}{after}"
+    return f"{command} ended with {_error_line(error)}{after}"
 
 
 def _error_line(error: BaseException) -> str:
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    message = lines[0] if lines else "it says nothing more"
+    message = lines[0] if lines else "no message"
     if message.endswith(":"):  # what follows is the point: the ids of motors that are missing
         message = " ".join(lines)
     kind = type(error)
@@ -280,18 +280,18 @@ def bench(watched: WatchedRollout, reporter: Reporter | None = None, limit_s: fl
     if calls is None or watched.result.rollout.inference is None:
         return
     if watched.result.rollout.bench is None:
-        notes.append(f"no bench comparison: it needs at least {FEWEST} policy calls after the first")
+        notes.append(f"no bench comparison: it needs {FEWEST} policy calls after the first")
         return
     try:
         with _signals(("SIGTERM", "SIGHUP"), _interrupt):  # they end the bench, and not the answer that is there
             if calls.refusal_reason:
-                notes.append(f"the policy was not called again on the bench: {calls.refusal_reason}")
+                notes.append(f"no bench comparison: {calls.refusal_reason}")
                 return
             _compare(watched, calls, reporter or Silent(), limit_s)
     except KeyboardInterrupt:
-        notes.append("the bench was interrupted: calls on the robot stand alone")
+        notes.append("no bench comparison: it was interrupted")
     except Exception as error:
-        notes.append(f"the policy could not be called again on the bench: {type(error).__name__}: {error}"[:300])
+        notes.append(f"no bench comparison: the policy raised {type(error).__name__}: {error}"[:300])
     finally:
         gc.collect()
 
@@ -304,12 +304,12 @@ def period_s(calls: Sequence[Call]) -> float | None:
 
 def _compare(watched: WatchedRollout, calls: CallWatch, reporter: Reporter, limit_s: float) -> None:
     result = watched.result
-    reporter.stage(f"the robot is at rest; about {limit_s:.0f} s of calls on the bench (Ctrl-C ends them)")
+    reporter.stage(f"the robot is at rest; calling the policy without it for about {limit_s:.0f} s (Ctrl-C ends that)")
     begun = time.perf_counter()
     call_s = min(calls.repeat_call().wall, calls.repeat_call().wall) / 1e9
     left_s = limit_s - (time.perf_counter() - begun)
     if ROUNDS * call_s > left_s:
-        result.notes.append(f"a call takes {call_s:.1f} s: too long for a bench of {limit_s:.0f} s")
+        result.notes.append(f"no bench comparison: a call takes {call_s:.1f} s, too long for {limit_s:.0f} s")
         return
     period = period_s(watched.record.calls)
     # Two rounds are three calls at the robot's pace, one of them untimed, and two back to back, which settle first.
@@ -338,7 +338,7 @@ def _compare(watched: WatchedRollout, calls: CallWatch, reporter: Reporter, limi
     collected = collect({place: make_timed_call(place) for place in taken}, budget, reporter.progress)
     counted = slice(1, collected.rounds)  # the policy is warm from its run, and its calls there are all counted too
     if collected.interrupted:
-        result.notes.append("the bench was cut short")
+        result.notes.append("the bench comparison was cut short")
     result.rollout.bench = compare_places(
         watched.record.table(ThreadUse),
         taken[TOGETHER][counted],
@@ -346,4 +346,4 @@ def _compare(watched: WatchedRollout, calls: CallWatch, reporter: Reporter, limi
         period_ms=None if period is None else 1e3 * period,
     )
     if result.rollout.bench is not None and result.rollout.bench.verdict is None:
-        result.notes.append(f"{collected.rounds} calls on the bench are too few to judge by")
+        result.notes.append(f"the bench comparison is inconclusive after {collected.rounds} calls")

@@ -1,24 +1,29 @@
-"""`strobe breakdown --policy.server=ws://HOST:PORT`: where does the time of a call to a policy server go?
+"""strobe breakdown --policy.server=ws://HOST:PORT: where does the time of a call to a policy server go?
 
-Strobe speaks three protocols: ws:// is openpi's websocket, tcp:// is GR00T's ZeroMQ, grpc:// is LeRobot's. It sends
-observations and waits for chunks, one at a time. Each round trip has four parts: encode, network, server and decode.
-The network is the rest of the wait, without the server's own time. openpi's server sends that time along, and so
-does LeRobot's under `strobe rollout -- policy_server`; of others, network and server are one part. The first call is
-not among the figures, since a server may compile at it.
+Sends observations to a policy server and waits for chunks, one call at a time, as a robot does. The address chooses the
+protocol: ws:// is openpi's websocket, tcp:// is GR00T's ZeroMQ, grpc:// is LeRobot's. The report divides a round trip
+into encoding, the server's own time, decoding, and the rest. With --control_hz it shows the age of each action.
 
-An observation has the names that the server expects. Without the flags below it is synthetic: with LIBERO's names for
-openpi, with the server's own names for GR00T, of the shapes in the policy's config for LeRobot. With a data set and no
---rename_map its cameras and its state get these names too. --rename_map gives others:
-'{"observation.images.top": "observation/image"}'. A dot in a new name begins a map: images.cam_high, video.top.
-
-LeRobot's server loads the policy that its client names: --policy.path is the folder or the Hub id on the server.
+Without --dataset.root or --policy.observation the observations are synthetic. LeRobot's server loads the policy that
+its client names: --policy.path is then a folder or a Hub id on the server. It takes about 20 s (--seconds).
 
 Examples:
   strobe breakdown --policy.server=ws://192.168.1.20:8000 --control_hz=50
+  strobe breakdown --policy.server=grpc://HOST:8080 --policy.type=act --policy.path=FOLDER --dataset.root=DATASET
+
+More:
+The server's own time comes from openpi's server, and from LeRobot's under `strobe rollout -- policy_server`. With other
+servers, network and server are one part. No figure contains the first call, because a server may compile at it.
+
+Names. An observation has the names that the server expects. Synthetic ones have LIBERO's names for openpi, the server's
+own names for GR00T, and the shapes in the policy's config for LeRobot. With a data set and no --rename_map, its cameras
+and its state get these names too. --rename_map sets others: '{"observation.images.top": "observation/image"}'. A dot in
+a new name begins a map: images.cam_high, video.top.
+
+Further examples:
   strobe breakdown --policy.server=ws://localhost:8000 --dataset.root=DATASET --prompt='fold the towel'
   strobe breakdown --policy.server=ws://localhost:8000 --policy.observation=observation.json --timeout=2
   strobe breakdown --policy.server=tcp://192.168.1.20:5555 --dataset.root=DATASET
-  strobe breakdown --policy.server=grpc://HOST:8080 --policy.type=act --policy.path=FOLDER --dataset.root=DATASET
 """
 
 from __future__ import annotations
@@ -43,7 +48,7 @@ if TYPE_CHECKING:
 C = TypeVar("C", bound="ServerCallFlags")
 
 FLAG = "--policy.server"
-LEAVE = "leave one out"
+LEAVE = "remove one of the two"
 _OWN = ("--policy.server", "--policy.observation")
 _LEROBOT = (
     "--policy.path",
@@ -89,11 +94,11 @@ class ServerCallFlags(OutputFlags):
     prompt: str | None = None
     # Height and width of synthetic images (default: 224x224).
     image_size: str | None = None
-    # How often Strobe calls the server after the first call. By default as often as fits into --seconds.
+    # Calls after the first one. By default as many as fit into --seconds.
     iterations: int | None = field(default=None, metadata=minimum_bound(1))
-    # Time to spend on calls, in seconds.
+    # Time for the calls, in seconds.
     seconds: float = field(default=20.0, metadata=exclusive_minimum_bound(0, finite=True))
-    # Seconds that one call may take, the first one included. A server that compiles may need more.
+    # Time limit of one call in seconds, also of the first one. A server that compiles may need more.
     timeout: float = field(default=60.0, metadata=exclusive_minimum_bound(0, finite=True))
     # Seed of synthetic observations.
     seed: int = field(default=0, metadata=minimum_bound(0))
@@ -103,7 +108,7 @@ class ServerCallFlags(OutputFlags):
 class ServerConfig(ServerCallFlags):
     """Flags of `strobe breakdown --policy.server`."""
 
-    # The robot's control rate in Hz. The answer then says how old the actions of a chunk are when they are executed.
+    # The robot's control rate in Hz. The answer then shows how old each action is when the robot executes it.
     control_hz: float | None = field(default=None, metadata=exclusive_minimum_bound(0, finite=True))
 
 
@@ -118,24 +123,26 @@ def parse_flags(kind: type[C], argv: Sequence[str]) -> C:
 
     given = [name for name, _ in pairs(argv) if name.startswith(("--policy.", "--model."))]
     if unknown := [name for name in given if name not in _OWN + _LEROBOT]:
-        raise UserError(f"{unknown[0]} is of a policy on this machine, and {FLAG} has its policy elsewhere: {LEAVE}")
+        raise UserError(f"{unknown[0]} is for a policy on this machine, and {FLAG} for one on a server: {LEAVE}")
     config = parse(kind, argv)
     if not config.policy.server:
         raise UserError(f"name the policy server: {FLAG}=ws://HOST:PORT")
     if check_url(config.policy.server) == "grpc":
         if not config.policy.path:
-            raise UserError("LeRobot's server loads the policy that its client names: give --policy.path")
+            raise UserError("LeRobot's server loads the policy that its client names: add --policy.path=FOLDER")
     elif others := [name for name in given if name in _LEROBOT]:
-        raise UserError(f"{others[0]} is for LeRobot's server, and this one chose its policy when it began: {LEAVE}")
+        raise UserError(
+            f"{others[0]} is for LeRobot's server (grpc://), and this server has its own policy: remove that flag"
+        )
     if config.dataset.root is not None and config.policy.observation is not None:
-        raise UserError("observations come from --dataset.root or from --policy.observation, not both")
+        raise UserError("--dataset.root and --policy.observation both give observations: remove one of the two")
     given = config.dataset.root or config.policy.observation
     if config.image_size is not None:
         parse_image_size(config.image_size)
         if given is not None:
-            raise UserError("--image_size is for synthetic images; a data set or a file has its own")
+            raise UserError("--image_size is for synthetic images: remove it, or remove the data set or file")
     if config.rename_map and config.dataset.root is None:
-        raise UserError("--rename_map renames the features of a data set: give --dataset.root")
+        raise UserError("--rename_map renames the features of a data set: add --dataset.root=FOLDER")
     require_packages(config.policy.server)
     return config
 

@@ -42,11 +42,11 @@ def compare_servers(
     within: float,
     reporter: Reporter,
 ) -> CompareResult:
-    """Judge the second side against the first one: its time, with the way to a server, and its actions.
+    """Compare the second side with the first: its time, including the network, and its actions.
 
     Args:
-        observations: of the first server; the other side has the same frames.
-        within: the share of the time within which two sides are as fast as each other.
+        observations: those of the first server; the other side gets the same frames.
+        within: the equivalence margin, as a share of the time.
 
     Raises:
         UserError: a call that fails.
@@ -80,7 +80,7 @@ class ServerSide:
         self.wire = wire
         self.observations = wire.observations(source)
         words = "; ".join(f"{key}: {value}"[:200] for key, value in list(wire.metadata.items())[:8])
-        self.about = f"speaks the protocol of {wire.protocol} and says of itself: {words or '—'}"
+        self.about = f"speaks the protocol of {wire.protocol}; its metadata: {words or 'none'}"
 
     def infer(self, frame: Frame) -> np.ndarray:
         """Return the server's actions for a frame, (actions, action dim). Raises CallFailedError."""
@@ -109,8 +109,9 @@ def same_frames(source: Source, protocols: Sequence[str]) -> None:
     """Raise UserError where two sides would not get the same observations."""
     if not source.frames and len(set(protocols)) > 1:
         raise UserError(
-            f"{protocols[0]} and {protocols[1]} name their observations differently: give --dataset.root, and both get "
-            "the same frames"
+            f"{protocols[0]} and {protocols[1]} name their observations differently: add --dataset.root=FOLDER, so "
+            "that "
+            "both get the same frames"
         )
 
 

@@ -1,16 +1,19 @@
-"""`strobe compare --policy.server=A --against.server=B`: is one policy server faster, and does it answer the same?
+"""strobe compare --policy.server=A --against.server=B: is B faster than A, and does it return the same actions?
 
-Strobe calls both in alternation (A B, B A, …) with the same observations, and judges the second one by the paired ratio
-of the round trips. It compares the actions too. --against.path=FOLDER in place of a second server is a policy of
-LeRobot's on this machine, with its processors: what does the way to the server cost? Each call has another noise unless
-the policy has none, so the distance of the actions includes that.
+Calls both policy servers in alternation (A B, B A, …) with the same observations. It compares the round trips by their
+paired ratio, and the distance of the actions. --against.path=FOLDER compares the server with a LeRobot policy on this
+machine instead, with its processors: that shows the cost of the way to the server.
 
-Two servers of different protocols, or a server and a policy on this machine, get the same frames of --dataset.root.
-The other flags are those of `strobe breakdown --policy.server`.
+Two servers of different protocols, or a server and a policy on this machine, need the same frames: --dataset.root. It
+takes about 20 s (--seconds).
 
 Examples:
   strobe compare --policy.server=ws://gpu1:8000 --against.server=ws://gpu2:8000 --dataset.root=DATASET
   strobe compare --policy.server=grpc://gpu1:8080 --policy.path=FOLDER --against.path=FOLDER --dataset.root=DATASET
+
+More:
+Each call of a policy that draws noise has another noise, and the distance of the actions includes that. The other flags
+are those of `strobe breakdown --policy.server`.
 """
 
 from __future__ import annotations
@@ -51,14 +54,14 @@ def read(argv: Sequence[str]) -> tuple[CompareServersConfig]:
 
     config = server.parse_flags(CompareServersConfig, argv)
     if not (config.against.server or config.against.path):
-        raise UserError("name the other side: --against.server=ws://HOST:PORT, or --against.path=FOLDER")
+        raise UserError("name the second server or policy: --against.server=ws://HOST:PORT, or --against.path=FOLDER")
     if config.against.server:
         scheme = check_url(config.against.server, "--against.server")
         require_packages(config.against.server)
         if scheme == "grpc" and not (config.against.path or config.policy.path):
-            raise UserError("LeRobot's server loads the policy that its client names: give --against.path")
+            raise UserError("LeRobot's server loads the policy that its client names: add --against.path=FOLDER")
     elif config.dataset.root is None:
-        raise UserError("a policy on this machine takes frames of a data set: give --dataset.root")
+        raise UserError("a policy on this machine needs the frames of a data set: add --dataset.root=FOLDER")
     return (config,)
 
 

@@ -15,26 +15,25 @@ BIG_SERVER = 0.7
 BIG_CLIENT = 0.2  # share that goes to encoding and decoding
 BIG_WAIT = 0.15  # share of a round trip
 STEADIER = 3.0  # times as far the waits must spread as the rest of the way does
-SMALL_MS = 5.0  # milliseconds of a round trip: a part that costs less is no matter, whatever its share
-MOSTLY_EMPTY = 0.5  # share of the network's time that a ping takes, from which the bytes are not what costs
+SMALL_MS = 5.0  # milliseconds of a round trip: a shorter part does not matter, whatever its share
 SMALLER = 0.7  # share of the payload: a form that sends less is named
 SLOW_FIRST = 3.0  # times a later call
 NOTABLE_FIRST_MS = 1000.0
 
 _TITLES: dict[FaultKind, str] = {
-    "slow": "The server answers too late",
-    "silent": "The server does not answer",
-    "closed": "The connection breaks off",
-    "error": "The server's policy raises",
-    "empty": "The server answers with nothing",
-    "undecodable": "An answer cannot be decoded",
-    "no actions": "An answer has no actions",
-    "other shape": "The actions change their shape",
-    "not finite": "Actions are no finite numbers",
+    "slow": "The server answered too late",
+    "silent": "The server did not answer",
+    "closed": "The connection broke",
+    "error": "The server's policy raised an exception",
+    "empty": "The server sent an empty answer",
+    "undecodable": "The client cannot decode an answer",
+    "no actions": "An answer had no actions",
+    "other shape": "The shape of the actions changed",
+    "not finite": "Actions were NaN or infinite",
 }
-# What follows and where to look, whatever the protocol; `PROTOCOLS` has what its own client does.
+# The consequence and the place to look, whatever the protocol; `PROTOCOLS` has those of its own client.
 _WHY: dict[FaultKind, str] = {
-    "slow": "A robot that waits so long stands still, or goes on with actions of an old observation.",
+    "slow": "A robot that waits so long stands still, or continues with actions of an old observation.",
     "silent": "A robot whose client has no time limit hangs.",
     "closed": "The robot gets no more actions.",
     "error": "The robot gets no actions.",
@@ -46,8 +45,8 @@ _WHY: dict[FaultKind, str] = {
     "not finite": "A robot that executes them moves anywhere, or its driver refuses them.",
 }
 _DO: dict[FaultKind, str] = {
-    "slow": "Look at the server's own times in the table of parts. If it compiles at first, call it before the robot "
-    "starts, or raise --timeout.",
+    "slow": "Look at the server's own times in the table of parts. If its first call compiles, call it before the "
+    "robot starts, or raise --timeout.",
     "silent": "Look at the server's log and at its machine. If it compiles at the first call, raise --timeout.",
     "closed": "Look at the server's log: its process may have ended. A proxy or a firewall between the two may also "
     "close connections.",
@@ -59,10 +58,10 @@ _DO: dict[FaultKind, str] = {
     "not finite": "Look at the normalisation statistics of the server's checkpoint, and at the observation's numbers.",
 }
 
-# Exceptions that an observation with other names or shapes raises, as a rule.
+# Exceptions that an observation with other names or shapes usually raises.
 _INPUT = ("KeyError", "ValueError", "TypeError", "IndexError", "AssertionError")
 _OF_INPUT = (
-    "Compare the names and shapes of the observation with what the server's config expects; --rename_map and "
+    "Compare the observation's names and shapes with those that the server's config expects. --rename_map and "
     "--policy.observation set them. "
 )
 _PLACE = re.compile(r'File "(?:[^"\n]*[/\\])?([^"/\\\n]+)", line (\d+), in (\S+)')
@@ -100,7 +99,7 @@ def _fault_occurrence_text(answer: ServerAnswer, fault: ServerFault) -> str:
         if fault.count == 1
         else f"{fault.count:,} of {calls}, first call {fault.call:,}"
     )
-    places = _PLACE.findall(fault.detail)
+    places = _PLACE.findall(fault.detail or "")
     dot = (
         ", raised at {}:{} in {}.".format(*places[-1])
         if places
@@ -113,10 +112,10 @@ def _fault_occurrence_text(answer: ServerAnswer, fault: ServerFault) -> str:
 
 @finding("server-slower-than-robot", "warning")
 def slow_server(answer: ServerAnswer, _: Thresholds) -> Found:
-    """A round trip that lasts longer than the chunk that it brings.
+    """A round trip that lasts longer than its chunk.
 
     Title: {title}
-    Seen: A round trip takes {median_ms:figures} ms; the 99th percentile is {p99_ms:figures} ms. A chunk of
+    Seen: A round trip takes a median of {median_ms:figures} ms, and 99 % take at most {p99_ms:figures} ms. A chunk of
         {answer.age.actions:,} actions lasts {chunk_ms:figures} ms at {answer.age.control_hz:figures} Hz.
     Why: Even a robot that requests the next chunk while it executes this one runs out of actions.
     Do: Lower the control rate to {hz:figures} Hz, use longer chunks, or make the largest part of the round trip faster.
@@ -124,20 +123,21 @@ def slow_server(answer: ServerAnswer, _: Thresholds) -> Found:
     age = answer.age
     if age is not None and answer.trip is not None and age.first.p99 > age.chunk_ms:
         median = age.first.median > age.chunk_ms
-        title = "A round trip lasts longer than the chunk that it brings"
+        title = "A round trip lasts longer than its chunk of actions"
         hz = 0.99 * age.actions * 1e3 / (age.first.median if median else age.first.p99)
         yield (
             {"median_ms": age.first.median, "p99_ms": age.first.p99, "chunk_ms": age.chunk_ms},
-            {"hz": hz, "title": title if median else "Some round trips last longer than the chunk that they bring"},
+            {"hz": hz, "title": title if median else "Some round trips last longer than their chunk of actions"},
         )
 
 
 @finding("server-network", "warning")
 def network(answer: ServerAnswer, _: Thresholds) -> Found:
-    """{share:whole percent} of a round trip is the network.
+    """The part of a round trip that the server's own clock does not explain.
 
-    Seen: {network_ms:figures} ms of {answer.trip.summary.median:figures} ms, for {up} up and {down} down.{without} The
-        server's reading and writing of messages is in it.
+    Title: {title}
+    Seen: {network_ms:figures} of {answer.trip.summary.median:figures} ms, for {up} up and {down} down. The server's
+        reading and writing of messages is part of it.{without}
     Why: {why}
     Do: {do}
     """
@@ -150,18 +150,21 @@ def network(answer: ServerAnswer, _: Thresholds) -> Found:
     ways = PROTOCOLS[answer.protocol].ways
     without = "" if empty is None else f" A ping without data takes {significant(empty)} ms."
     if empty is not None and ways > 1:
-        without = f"{without[:-1]}, and a call goes there and back {ways} times."
-    if empty is not None and ways * empty >= MOSTLY_EMPTY * took:
-        why = "Most of it is the way itself, which a smaller payload does not shorten."
-        do = "Bring the server nearer: a cable in place of radio, no VPN or tunnel, the same building."
+        without = f"{without[:-1]}, and a call has {ways} round trips."
+    if answer.network_measured:
+        title = f"The network takes {100 * part.share:.0f} % of a round trip"
+        why = "An empty message takes most of that time too, so a smaller payload does not help."
+        do = "Bring the server nearer: a cable instead of radio, no VPN or tunnel, the same building."
     else:
-        images = "Uncompressed images go over the network with every call."
-        why = images if answer.images else "It takes time by the byte."
+        title = f"{100 * part.share:.0f} % of a round trip is not explained by the server's own clock"
+        why = "It is sending, receiving, and the server's work on messages. No measurement separates them."
+        if answer.images:
+            why += " Every call sends uncompressed images."
         do = _smaller(answer) or "Send less, or use a faster network."
     down = _size(answer.received_bytes.median) if answer.received_bytes else "no bytes"
     yield (
         {"share": part.share, "network_ms": took, "ping_ms": empty, "gain_share": part.share},
-        {"up": _size(answer.sent_bytes.median), "down": down, "without": without, "why": why, "do": do},
+        {"up": _size(answer.sent_bytes.median), "down": down, "without": without, "why": why, "do": do, "title": title},
     )
 
 
@@ -171,7 +174,7 @@ def _judged_trip(answer: ServerAnswer) -> Timed | None:
 
 
 def _smaller(answer: ServerAnswer) -> str:
-    """Return what other forms of the images would send; '' if none is much smaller."""
+    """Return the sizes of smaller forms of the images; '' if none is much smaller."""
     first = next(iter(answer.encodings), None)
     if first is None:
         return ""
@@ -189,34 +192,34 @@ def _smaller(answer: ServerAnswer) -> str:
         for saved in [each.saves_ms(first)]
     ]
     decoder = f" {PROTOCOLS[answer.protocol].decoder}" if any("JPEG" in each.kind for each in better) else ""
-    return f"Send less. Instead of {_size(first.payload_bytes)} the observation would be {'; '.join(named)}.{decoder}"
+    return f"Send less than {_size(first.payload_bytes)} per observation: {'; '.join(named)}.{decoder}"
 
 
 @finding("server-inference", "info")
 def server_time(answer: ServerAnswer, _: Thresholds) -> Found:
-    """{share:whole percent} of a round trip is the server's inference.
+    """The server's inference takes {share:whole percent} of a round trip.
 
-    Seen: {server_ms:figures} ms of {answer.trip.summary.median:figures} ms, as the server reports.{inside}
+    Seen: {server_ms:figures} of {answer.trip.summary.median:figures} ms, by the server's own clock.{inside}
     Why: A faster network or smaller images would change little.
-    Do: On the server's machine, `strobe breakdown` shows the parts of a policy that LeRobot can load, and `strobe
-        report TRACE` reads a trace of torch.profiler of any other.
+    Do: Run `strobe breakdown` on the server's machine: it shows the parts of a policy that LeRobot can load. `strobe
+        report TRACE` reads a torch.profiler trace of any other policy.
     """
     part, policy = answer.part("server"), answer.policy
     if part is not None and part.share >= BIG_SERVER and _judged_trip(answer):
-        inside = f" The policy itself takes {significant(policy.summary.median)} ms of it." if policy else ""
+        inside = f" The policy takes {significant(policy.summary.median)} ms of that time." if policy else ""
         yield {"share": part.share, "server_ms": part.summary.median}, {"inside": inside}
 
 
 @finding("server-busy", "warning")
 def busy(answer: ServerAnswer, _: Thresholds) -> Found:
-    """{share:whole percent} of a round trip is waiting for a server that is busy.
+    """{share:whole percent} of a round trip waits for a busy server.
 
-    Seen: {wait_ms:figures} ms of {trip.summary.mean:figures} ms on average, 95th percentile {late:figures} ms: so late,
-        beyond the fastest, it answers a ping just ahead of the observation.{own}
-    Why: openpi's server computes one call at a time and reads from no other connection during it. Its own time is
-        without that wait.
-    Do: Look for another client of this server. A server for each robot, or one that computes several calls at once,
-        ends the wait; a faster network does not.
+    Seen: {wait_ms:figures} of {trip.summary.mean:figures} ms on average, p95 {late:figures} ms. By that time the server
+        answers a ping just before the observation later than its fastest ping.{own}
+    Why: openpi's server computes one call at a time and reads from no other connection during a call. Its own time does
+        not include the wait.
+    Do: Look for another client of this server. A server for each robot, or a server that computes several calls at
+        once, ends the wait; a faster network does not.
     """
     part, network, trip = answer.part("wait"), answer.part("network"), _judged_trip(answer)
     if part is None or network is None or trip is None or part.share < BIG_WAIT:
@@ -232,7 +235,7 @@ def busy(answer: ServerAnswer, _: Thresholds) -> Found:
 
 @finding("server-encoding", "warning")
 def client_time(answer: ServerAnswer, _: Thresholds) -> Found:
-    """{share:whole percent} of a round trip is encoding and decoding on the client.
+    """Encoding and decoding on the client take {share:whole percent} of a round trip.
 
     Seen: {named}, of {answer.trip.summary.median:figures} ms.
     Why: The client copies every byte of the observation into the message.
@@ -248,15 +251,15 @@ def client_time(answer: ServerAnswer, _: Thresholds) -> Found:
 
 @finding("server-float-images", "warning")
 def float_images(answer: ServerAnswer, _: Thresholds) -> Found:
-    """Images are sent {how}.
+    """The client sends images {how}.
 
-    Seen: {named:list}: {now} in each call. As uint8 they are {small} (computed).
-    Why: A camera gives bytes, so the further ones carry nothing.
+    Seen: {named:list}: {now} in each call. As uint8 the images would be {small} (computed).
+    Why: A camera gives bytes, so the additional bytes carry no information.
     Do: Send uint8, and scale on the server.
     """
     if wide := [image for image in answer.images if image.dtype != "uint8"]:
         now, small = sum(image.sent_bytes for image in wide), sum(math.prod(image.shape) for image in wide)
-        how = "as floating-point numbers" if wide[0].dtype.startswith("float") else "wide"
+        how = "as floating-point numbers" if wide[0].dtype.startswith("float") else f"as {wide[0].dtype}"
         named = [f"{image.name} ({image.dtype})" for image in wide[:4]]
         words = {"how": how, "named": named, "now": _size(now), "small": _size(small)}
         yield {"bytes": now, "uint8_bytes": small}, words
@@ -266,8 +269,8 @@ def float_images(answer: ServerAnswer, _: Thresholds) -> Found:
 def impossible_server_time(answer: ServerAnswer, _: Thresholds) -> Found:
     """The server reports more time than the call took.
 
-    Seen: In {calls:,} of {total:,} calls its own time is longer than the client waited.
-    Why: With such a time Strobe cannot separate the network from the server, so they are one part here.
+    Seen: In {calls:,} of {total:,} calls the server's own time is longer than the client waited.
+    Why: With such a time Strobe cannot separate the server's part, so network and server are one part here.
     Do: Look at what the server measures: it should be the inference of this call, in milliseconds.
     """
     if answer.overstated:
@@ -278,7 +281,7 @@ def impossible_server_time(answer: ServerAnswer, _: Thresholds) -> Found:
 def first_call(answer: ServerAnswer, _: Thresholds) -> Found:
     """The first call takes {seconds:figures} s.
 
-    Seen: {first_ms:figures} ms, and {median_ms:figures} ms later (median).
+    Seen: The first call took {first_ms:figures} ms; later calls took a median of {median_ms:figures} ms.
     Why: A server compiles or loads at its first call, and a robot that connects then stands still.
     Do: Call the server once before the robot starts.
     """
@@ -290,17 +293,16 @@ def first_call(answer: ServerAnswer, _: Thresholds) -> Found:
 
 @finding("server-keepalive", "warning")
 def keepalive(answer: ServerAnswer, _: Thresholds) -> Found:
-    """A call so long that openpi's own client would have lost the connection.
+    """Openpi's own client would lose the connection in a call this long.
 
-    Title: openpi's own client would lose the connection in a call this long
-    Seen: The longest call takes {seconds:figures} s{first}.
-    Why: With websockets 15 or later, openpi-client pings every 20 s and closes the connection when none is answered for
-        20 s. openpi's server answers none while its policy runs. Strobe sends no such pings.
-    Do: Have the server compile before it accepts connections: call its policy once where it is made.
+    Seen: The longest call took {seconds:figures} s{first}.
+    Why: With websockets 15 or later, openpi-client pings every 20 s and closes the connection if the server answers no
+        ping for 20 s. openpi's server answers none while its policy runs. Strobe sends no such pings.
+    Do: Let the server compile before it accepts connections: call its policy once at start-up.
     """
     longest, limit = max([answer.first_ms or 0.0, *answer.values]), PROTOCOLS[answer.protocol].keepalive_ms
     if limit is not None and longest >= limit:
-        first = ", and it is the first" if longest == answer.first_ms else ""
+        first = ", and was the first" if longest == answer.first_ms else ""
         yield {"longest_ms": longest}, {"seconds": longest / 1e3, "first": first}
 
 
@@ -308,11 +310,11 @@ def keepalive(answer: ServerAnswer, _: Thresholds) -> Found:
 def dropped_observations(answer: ServerAnswer, _: Thresholds) -> Found:
     """The server drops observations as too similar.
 
-    Seen: {dropped} of {sent} observations, each after another one, got no answer. Marked must_go, the same observations
-        did. Their states are up to {distance:figures} from the one before.
-    Why: LeRobot's server drops an observation whose state is less than 1 from the last one that it answered. 1 is
-        little in degrees and much in radians or metres. The robot then waits until its queue is empty.
-    Do: Give the state in degrees or in LeRobot's own range of -100 to 100, or lower `atol` of observations_similar on
+    Seen: {dropped} of {sent} observations, each after another one, got no answer. The same observations got one when
+        marked must_go. Their states are up to {distance:figures} from the state before.
+    Why: LeRobot's server drops an observation whose state is less than 1 from the last one that it answered. 1 is small
+        in degrees and large in radians or metres. The robot then waits until its queue is empty.
+    Do: Send the state in degrees or in LeRobot's own range of -100 to 100, or lower `atol` of observations_similar on
         the server.
     """
     seen = answer.dropped

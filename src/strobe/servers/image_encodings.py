@@ -101,7 +101,6 @@ def _change_images(observation: Mapping[str, Any], form: _Form) -> Mapping[str, 
 
 
 def _each(form: _Form, images: np.ndarray) -> object:
-    """Return ``form`` of an image, or of each of several."""
     made = [form(pixels) for pixels in _pixels(images)]
     return made[0] if len(made) == 1 else made
 

@@ -1,4 +1,4 @@
-"""A policy server → document: the parts of a round trip, its payload, the age of actions, what went wrong."""
+"""A policy server → document: the parts of a round trip, its payload, the age of actions, failed calls."""
 
 from __future__ import annotations
 
@@ -20,6 +20,7 @@ from strobe.core.report.document import (
 from strobe.core.report.frame import Plots
 from strobe.core.results import units
 from strobe.core.results.data import Quantiles
+from strobe.rollout.results.rollout import FEWEST_FOR_P95
 from strobe.servers.results import IMAGE_FORMS, PROTOCOLS, ActionAge, ImageEncoding, ServerAnswer, ServerFault, Timed
 
 
@@ -35,35 +36,37 @@ def outline(answer: ServerAnswer, _depth: int | None = None) -> Document:
     if len(answer.encodings) > 1:
         jpeg = any("JPEG" in each.kind for each in answer.encodings)
         transfer = (
-            "What the network would take is not measured."
+            "The transfer time of these forms is not measured."
             if answer.bytes_per_s is None
-            else f"The transfer is computed: {units.rate(answer.bytes_per_s / 1e6)} MB/s, from this run's network time "
-            "without a ping's. What is saved is a whole call's; the server's computing stays."
+            else f"Transfer times are computed with {units.rate(answer.bytes_per_s / 1e6)} MB/s: this run's bytes over "
+            "the time outside of the server, minus a ping. The saving is per call."
         )
-        seen = f"The payload is of the first observation, and the time was measured on this client. {transfer}"
-        about = [seen, *([PROTOCOLS[answer.protocol].decoder] if jpeg else [])]
-        sections += listing("encodings", "The images in other forms", answer.encodings, _encodings(answer), *about)
+        measured = f"Payload: that of the first observation. Times: measured on this client. {transfer}"
+        about = [measured, *([PROTOCOLS[answer.protocol].decoder] if jpeg else [])]
+        sections += listing("encodings", "Other image encodings", answer.encodings, _encodings(answer), *about)
     if (age := answer.age) is not None:
         ages = [("first of a chunk", age.first), (f"last of {age.actions:,}", age.last)]
         sections.append(Section("age", "Age of actions", table(ages, _AGES, units.digits(age.last.max))))
-    sections += listing("faults", "What went wrong", answer.faults, _FAULTS, whole=True)
+    sections += listing("faults", "Failed calls", answer.faults, _FAULTS, whole=True)
     sections += listing("metadata", "Metadata", list(answer.metadata.items()), _METADATA, detail=True, whole=True)
     facts = [("Server", f"{answer.url}, protocol of {answer.protocol}"), ("Observations", answer.inputs)]
     facts += [("Time limit of a call", f"{units.rate(answer.timeout_s)} s")]
     if answer.first_ms is not None:
-        facts.append(("First call", f"{units.short_ms(answer.first_ms)} ms, in no other figure"))
-    if (seen := answer.dropped) is not None:
-        facts.append(("Filter", f"{seen.dropped} of {seen.sent} observations dropped as similar to the one before"))
+        facts.append(("First call", f"{units.short_ms(answer.first_ms)} ms, not in any other figure"))
+    if (dropped := answer.dropped) is not None:
+        facts.append(
+            ("Filter", f"{dropped.dropped} of {dropped.sent} observations dropped as similar to the one before")
+        )
     notes = [*answer.notes, *(f"not judged: {line}" for line in answer.not_judged)]
     if answer.warmup:
-        notes.append(f"{units.count(answer.warmup, 'more call')} after the first left out as warm-up")
+        notes.append(f"no figure contains {units.count(answer.warmup, 'warm-up call')} after the first call")
     return frame.document(
         answer, _answers(answer), sections, kind="breakdown of a policy server", notes=notes, facts=facts
     )
 
 
 def plots(answer: ServerAnswer, _depth: int | None = None) -> Plots:
-    """Return each call's round trip in order, and what it is made of."""
+    """Return each call's round trip in order, and its parts."""
     if not answer.values or answer.trip is None:
         return {}
     calls, hover = list(range(1, len(answer.values) + 1)), "call %{x}: %{y:.2f} ms<extra></extra>"
@@ -78,37 +81,47 @@ def plots(answer: ServerAnswer, _depth: int | None = None) -> Plots:
     ]
     x, y = charts.from_zero("ms"), charts.axis()
     layout = charts.layout(180, x, y, barmode="stack", legend=charts.LEGEND_ABOVE)
-    return {"parts": [Plot("What a round trip is made of", "Medians of the parts.", made_of, layout), over_time]}
+    return {"parts": [Plot("Parts of a round trip", "Medians of the parts.", made_of, layout), over_time]}
 
 
 def _answers(answer: ServerAnswer) -> list[str]:
-    sentences = []
-    if answer.trip is not None:
-        trip = answer.trip
-        sentences.append(
-            f"A round trip takes {units.short_ms(trip.summary.median)} ms; the 99th percentile is "
-            f"{units.short_ms(trip.p99)} ms."
-        )
-        largest = max(answer.parts, key=lambda part: part.share, default=None)
-        if largest is not None:
-            sentences.append(
-                f"The largest part is {largest.name}: {units.short_ms(largest.summary.median)} ms, "
-                f"{units.percent(largest.share)}."
-            )
-    if answer.age is not None:
-        sentences.append(_describe_action_age(answer.age))
+    """Return failed calls or the largest part first, then the round trip, the age of actions and the next command."""
+    sentences, largest = [], max(answer.parts, key=lambda part: part.share, default=None)
     if answer.faults:
         failed = sum(fault.count for fault in answer.faults)
         names = ", ".join(list(dict.fromkeys(fault.name for fault in answer.faults))[:3])
         sentences.append(f"{failed:,} of {units.count(answer.calls, 'call')} failed: {names}.")
-    return sentences or ["No call was answered with actions."]
+    if largest is not None:
+        share = f"{100 * largest.share:.0f} %"
+        name = {"wait": "Waiting for a busy server", "server": "The server's inference"}.get(
+            largest.name, largest.name.capitalize()
+        )
+        text = f"{name} takes {share} of a round trip."
+        if largest.name == "network":
+            text = f"{share} of a round trip is not explained by the server's own clock."
+            text = f"The network takes {share} of a round trip." if answer.network_measured else text
+        sentences.append(text)
+    if answer.trip is not None:
+        took, values = answer.trip.summary, answer.values
+        shown = [("median", took.median), *([("p95", took.p95)] if len(values) >= FEWEST_FOR_P95 else [])]
+        listed = ", ".join(
+            f"{name} {units.short_ms(ms)} ms" for name, ms in [*shown, ("max", max(values, default=took.p95))]
+        )
+        listed = f"{units.short_ms(took.median)} ms" if len(values) == 1 else listed
+        sentences.append(f"Round trip: {listed} ({units.count(len(values), 'call')}).")
+    if answer.age is not None:
+        sentences.append(_describe_action_age(answer.age))
+    if largest is not None and answer.age is None:
+        sentences.append("Next: add --control_hz=HZ, the robot's control rate, to get the age of each action.")
+    return sentences or ["No call returned actions."]
 
 
 def _describe_action_age(age: ActionAge) -> str:
     return (
         f"At {units.rate(age.control_hz)} Hz the first action of a chunk is {units.short_ms(age.first.median)} ms old, "
-        f"and the last of {age.actions:,} is {units.short_ms(age.last.median)} ms old. A robot that does not "
-        f"stop needs {units.count(age.ticks, 'action')} in its queue when it sends an observation."
+        f"and the last of {age.actions:,} is {units.short_ms(age.last.median)} ms old. To move without a stop, the "
+        "robot "
+        f"needs {units.count(age.ticks, 'action')} in its queue when it sends an observation."
     )
 
 
@@ -124,20 +137,23 @@ def _parts(answer: ServerAnswer, trip: Timed) -> Table:
     protocol, rows = PROTOCOLS[answer.protocol], []
     about_parts = {
         "encode": f"{protocol.packs} of the observation",
-        "wait": "how much later than the fastest a ping ahead of it is answered: the server was busy with another call",
-        "network": "the rest of the wait: sending, both ways, and the server's reading and writing of messages",
+        "wait": "additional time of a ping just before the observation: the server was busy with another call",
+        "network": "sending both ways, and the server's reading and writing of messages: the rest of the round trip",
         "server": protocol.own_time,
         "network and server": "from sending to the last byte of the answer",
         "decode": f"{protocol.packs} of the answer",
     }
     for part in answer.parts:
-        rows.append(_timed_row(part.name, about_parts.get(part.name), part, decimals, part.share))
+        name = part.name if part.name != "network" or answer.network_measured else "outside of the server's clock"
+        rows.append(_timed_row(name, about_parts.get(part.name), part, decimals, part.share))
         if part.name == "server" and answer.policy is not None:
-            rows.append(_timed_row("policy", "within it, as its policy tells", answer.policy, decimals, None, depth=1))
-    rows.append(_timed_row("round trip", "the whole", trip, decimals, 1.0))
+            rows.append(
+                _timed_row("policy", "the policy's own time in the server", answer.policy, decimals, None, depth=1)
+            )
+    rows.append(_timed_row("round trip", "all parts", trip, decimals, 1.0))
     if answer.ping is not None:
-        rows.append(_timed_row("ping", "a way there and back without data", answer.ping, decimals, None))
-    return Table(heads("<Part | <What it is | ms | 95 % interval | p95 | p99 | Share"), rows)
+        rows.append(_timed_row("ping", "an empty message there and back", answer.ping, decimals, None))
+    return Table(heads("<Part | <Contents | Median (ms) | 95 % CI | p95 | p99 | Share"), rows)
 
 
 def _describe_parts(answer: ServerAnswer) -> str:
@@ -166,29 +182,29 @@ def _encodings(answer: ServerAnswer) -> Columns[ImageEncoding]:
     return [
         words("Images", lambda each: IMAGE_FORMS[each.kind]),
         figure("Payload", lambda each: each.payload_bytes, units.size),
-        figure("Of the present one", lambda each: each.payload_bytes / first if first > 0 else None, units.percent),
-        figure("ms to make", lambda each: each.ms if each.kind != "as sent" else None, units.ms),
-        figure("ms to serialise", lambda each: each.encode_ms, units.ms),
-        figure("ms of transfer", lambda each: each.transfer_ms, units.ms),
-        figure("Saves ms", saved_ms, lambda ms: units.format_signed(ms, 1)),
+        figure("Share of present", lambda each: each.payload_bytes / first if first > 0 else None, units.percent),
+        figure("Encode (ms)", lambda each: each.ms if each.kind != "as sent" else None, units.ms),
+        figure("Serialise (ms)", lambda each: each.encode_ms, units.ms),
+        figure("Transfer (ms)", lambda each: each.transfer_ms, units.ms),
+        figure("Saves (ms)", saved_ms, lambda ms: units.format_signed(ms, 1)),
     ]
 
 
 _AGES: Columns[tuple[str, Quantiles]] = [
     words("Action", lambda age: age[0]),
-    scaled_column("Median ms", lambda age: age[1].median),
+    scaled_column("Median (ms)", lambda age: age[1].median),
     scaled_column("p95", lambda age: age[1].p95),
     scaled_column("p99", lambda age: age[1].p99),
-    scaled_column("Longest", lambda age: age[1].max),
+    scaled_column("Max", lambda age: age[1].max),
 ]
 _FAULTS: Columns[ServerFault] = [
-    words("What", lambda fault: fault.kind),
+    words("Fault", lambda fault: fault.kind),
     words("Exception", lambda fault: fault.error),
     figure("Calls", lambda fault: fault.count),
     figure("First", lambda fault: fault.call, "call {:,}".format),
-    figure("After ms", lambda fault: fault.waited_ms, units.ms),
+    figure("After (ms)", lambda fault: fault.waited_ms, units.ms),
 ]
 _METADATA: Columns[tuple[str, str]] = [
-    words("Metadata of the server", lambda pair: pair[0]),
+    words("Server metadata", lambda pair: pair[0]),
     words("", lambda pair: pair[1]),
 ]

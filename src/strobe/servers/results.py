@@ -11,6 +11,8 @@ from pydantic import Field
 from strobe.core.results.answer import Answer
 from strobe.core.results.data import Data, Finite, Quantiles, Summary
 
+MOSTLY_EMPTY = 0.5  # least share of the rest of a round trip that pings explain, for it to be called the network
+
 ProtocolName = Literal["openpi", "GR00T", "LeRobot"]
 FaultKind = Literal[
     "slow", "silent", "closed", "error", "empty", "undecodable", "no actions", "other shape", "not finite"
@@ -85,7 +87,7 @@ class ServerFault(Data):
 
     kind: FaultKind
     error: str = Field(description="name and message of the exception, from the server if it sent them")
-    detail: str = Field(default="", description="end of the server's traceback, or the bytes received")
+    detail: str | None = Field(default=None, description="end of the server's traceback, or the bytes received")
     call: int = Field(description="number of the first such call, from 1")
     count: int = 1
     waited_ms: Finite = Field(description="duration of the first of them")
@@ -152,6 +154,14 @@ class ServerAnswer(Answer):
         """The server's address, for the run's folder."""
         return self.url.partition("://")[2]
 
+    @property
+    def network_measured(self) -> bool:
+        """Whether pings without data explain most of the time that the server's own clock does not."""
+        rest, ways = self.part("network"), PROTOCOLS[self.protocol].ways
+        if rest is None or self.ping is None:
+            return False
+        return ways * self.ping.summary.median >= MOSTLY_EMPTY * rest.summary.median
+
     def part(self, name: str) -> ServerPart | None:
         """Return the part called ``name``; None if there is none."""
         return next((part for part in self.parts if part.name == name), None)
@@ -196,7 +206,7 @@ class Protocol:
 PROTOCOLS: Mapping[ProtocolName, Protocol] = {
     "openpi": Protocol(
         packs="msgpack",
-        own_time="inference, as the server tells it",
+        own_time="inference, by the server's own clock",
         decoder="openpi's server has no decoder for JPEG: an input transform must do it.",
         keepalive_ms=40_000.0,  # an interval of 20 s, and 20 s for the answer: the defaults of `websockets`
         then={
@@ -208,50 +218,48 @@ PROTOCOLS: Mapping[ProtocolName, Protocol] = {
         },
         look={
             "error": "The server's traceback is in result.json, at faults.detail.",
-            "undecodable": "Look at what answers at this address: another version of openpi, or something between the "
-            "two.",
+            "undecodable": "Check the program at this address: it may be another version of openpi, or a proxy.",
             "no actions": "Look at the output transforms of the server's config.",
         },
     ),
     "GR00T": Protocol(
         packs="msgpack",
-        own_time="inference, as the server tells it",
+        own_time="inference, by the server's own clock",
         decoder="GR00T's server has no decoder for JPEG: its policy must get arrays.",
         then={
             "silent": "Many versions of GR00T's client set no time limit on their socket: the robot's loop hangs.",
-            "closed": "ZeroMQ connects again without a word, and the answer is lost. A client without a time limit "
-            "waits for ever.",
-            "error": "GR00T's server sends the message alone, and its client raises a RuntimeError. The robot's "
+            "closed": "ZeroMQ connects again silently, and the answer is lost. A client without a time limit waits for "
+            "ever.",
+            "error": "GR00T's server sends only the message, and its client raises a RuntimeError. The robot's "
             "program ends.",
         },
         look={
             "error": "The traceback and the exception's type are in the server's own log.",
-            "undecodable": "Look at what answers at this address: another version of GR00T, or something between the "
-            "two.",
+            "undecodable": "Check the program at this address: it may be another version of GR00T, or a proxy.",
             "no actions": "Look at what the server's policy returns: a map of arrays, and a map of further things.",
         },
     ),
     "LeRobot": Protocol(
         packs="pickle",
-        own_time="all that the server does once it has the observation, its sleep of --inference_latency included",
+        own_time="the server's work on the observation, with its sleep of --inference_latency",
         decoder="LeRobot's server has no decoder for JPEG: its client and its server would have to be changed.",
         ways=2,
         filters=True,
         then={
-            "slow": "LeRobot's client waits without a limit, while its robot executes what is left in the queue.",
+            "slow": "LeRobot's client waits without a limit, while its robot executes the rest of the queue.",
             "silent": "LeRobot's client waits without a limit. The robot stands still when its queue is empty.",
             "closed": "LeRobot's client logs an error and asks again. The robot stands still when its queue is empty.",
-            "error": "LeRobot's server answers with nothing. Its client asks again without a word, and the robot "
-            "stands still.",
-            "empty": "The observation was marked must_go, so no filter dropped it. LeRobot's server answers with "
-            "nothing where its policy raises, and logs the exception's message only. The robot stands still.",
+            "error": "LeRobot's server sends an empty answer. Its client silently asks again, and the robot stands "
+            "still.",
+            "empty": "The observation was marked must_go, so no filter dropped it. LeRobot's server sends an empty "
+            "answer if its policy raises an exception, and logs only its message. The robot stands still.",
             "undecodable": "The thread of LeRobot's client that receives actions ends, and the robot stands still.",
             "no actions": "LeRobot's client gets no new actions, and the robot stands still when its queue is empty.",
         },
         look={
             "error": "The place is in result.json, at faults.detail.",
             "empty": "Look at the server's log for 'Error in StreamActions'. Start the server with `strobe rollout -- "
-            "policy_server …`, and the exception's name and place come along with its answers.",
+            "policy_server …`: its answers then contain the exception's name and place.",
             "undecodable": "Look at the server's version of LeRobot: client and server exchange its own classes.",
             "no actions": "Look at the server's version of LeRobot: its answer is a list of actions with their times.",
         },

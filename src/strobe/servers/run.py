@@ -1,7 +1,7 @@
-"""Server: where does the time of a call to a policy server go, and what goes wrong? It needs neither torch nor LeRobot.
+"""Measure where the time of a call to a policy server goes, and what goes wrong, without torch and LeRobot.
 
-The calls go out one after another. The first is not among the figures: a server may compile at it. A call that fails so
-that the connection is of no use ends the measurement, and the calls before it stay. So do failures in a row.
+The calls go out one after another. No figure contains the first call, because a server may compile at it. A call that
+breaks the connection ends the measurement and keeps the calls before it. So do several failures in a row.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ def server(options: ServerOptions, source: Source, live: Reporter) -> ServerAnsw
                 measured.ping()
                 measured.call(live)
             if answer.first_ms is not None and not measured.over and PROTOCOLS[wire.protocol].filters:
-                live.stage("sending observations that the server may drop")
+                live.stage("testing whether the server drops observations")
                 answer.dropped = wire.count_dropped(observations.each)
             live.stage("encoding the images in other forms")
             first, recorded = observations.each[0], observations.recorded
@@ -186,7 +186,7 @@ class _Measured:
             return False
         if actions.dtype.kind not in "biuf" or not np.isfinite(actions).all():
             bad = int((~np.isfinite(actions)).sum()) if actions.dtype.kind in "biuf" else actions.size
-            error = f"ValueError: {bad:,} of {actions.size:,} actions are no finite numbers"
+            error = f"ValueError: {bad:,} of {actions.size:,} actions are NaN or infinite"
             self._record_fault("not finite", error, exchange.ms)
             return False
         self._sound += 1
@@ -198,7 +198,7 @@ class _Measured:
                 fault.count += 1
                 return
         call = self.answer.calls
-        fault = ServerFault(kind=kind, error=error, detail=detail[-END:], call=call, waited_ms=waited_ms)
+        fault = ServerFault(kind=kind, error=error, detail=detail[-END:] or None, call=call, waited_ms=waited_ms)
         self.answer.faults.append(fault)
 
     def finish(self) -> None:
@@ -244,29 +244,31 @@ class _Measured:
     def _unjudged_reasons(self, trips: list[Trip]) -> Iterator[str]:
         answer = self.answer
         if not trips:
-            yield "round trips: no call after the first was answered with actions"
+            yield "round trips: no call after the first returned actions"
             return
         untold = sum(trip.server is None for trip in trips)
         if untold:
-            yield f"network and server apart: {untold:,} of {len(trips):,} answers have no time of the server"
+            yield f"network and server separately: {untold:,} of {len(trips):,} answers had no time of the server"
         elif answer.overstated:
-            yield f"network and server apart: in {answer.overstated:,} calls the server tells more than the whole took"
+            yield (
+                f"network and server separately: in {answer.overstated:,} calls the server reported more time than "
+                "the call took"
+            )
         if PROTOCOLS[answer.protocol].filters and answer.dropped is None:
-            yield "observations that the server's filter drops: that takes two or more, of --dataset.root, and answers"
+            yield "the server's filter: it needs two or more observations of --dataset.root, and answers"
         if answer.ping is None:
-            yield "the network without data: the server answers no pings"
+            yield "the network without data: the server answered no pings"
         if answer.part("server") is not None and answer.part("wait") is None:
-            yield "waiting for another client's call: the server answered no ping ahead of its answer"
+            yield "the wait for another client's call: the server answered no ping before its answer"
         if self._options.control_hz is None:
-            yield "the age of actions: give the robot's rate, --control_hz=HZ"
+            yield "the age of actions: give the robot's control rate with --control_hz=HZ"
         if not answer.images:
-            yield "other forms of images: the observation has none"
+            yield "other forms of images: the observation has no images"
         elif not self._recorded:
-            yield "images as JPEG: these are noise, which shrinks less than a camera's image; give --dataset.root"
+            yield "images as JPEG: these images are noise, which shrinks less than a camera's; give --dataset.root"
 
 
 def _metadata_entries(metadata: Mapping[object, object]) -> Iterator[tuple[str, str]]:
-    """Yield the server's metadata as text, a number of entries only."""
     for name, value in list(metadata.items())[:MOST_METADATA]:
         with suppress(UnicodeEncodeError, RecursionError, ValueError):  # a lone surrogate cannot be saved
             text = significant(value) if isinstance(value, float) and math.isfinite(value) else str(value)

@@ -124,7 +124,6 @@ class ActedWorld:
         return Played(episode, self.start, torch.from_numpy(np.stack(self._actions)))
 
     def _step(self) -> None:
-        """Let a tick of the clock pass."""
         self._passed += 1
         if self._command is not None:
             number, action = self._command
@@ -144,7 +143,6 @@ class ActedWorld:
         self.is_over = bool(terminated[0] or truncated[0]) or len(self._rewards) >= self._most
 
     def _prepare_observation(self, observation: Observation) -> Observation:
-        """Return an observation as lerobot-eval prepares it."""
         prepared: Observation = dict(lerobot_envs.preprocess_observation(observation))
         prepared["task"] = environments.environment_tasks(self.vector)
         return self.to_policy(prepared)

@@ -1,24 +1,32 @@
-"""strobe record: record episodes of a simulator into a LeRobotDataset with video.
+"""strobe record: how do I get a data set without a robot?
 
-The dataset is a real one, from LeRobot's own writer and encoder. With it you can try Strobe or LeRobot without a robot.
+Records episodes of a simulator into a real LeRobotDataset with video, with LeRobot's own writer and encoder. Use it to
+try Strobe or LeRobot. --env chooses the simulator:
 
-  pusht      a disc pushes a block, scripted; state and action are positions. Renders without OpenGL.
-  metaworld  a robot arm, driven by MetaWorld's own expert for the task with a little noise. The state is the hand's
-             position and the gripper's opening, the action the hand's velocity and the gripper's effort. Needs
-             pip install 'strobe-lab[metaworld]' and OpenGL: without a screen Debian's libosmesa6 (MUJOCO_GL=osmesa) or
-             libegl1 (MUJOCO_GL=egl), of which the one that is there is taken unless MUJOCO_GL is set.
-  metaworld_state  the same arm without images: environment_state is the position of the task's object. The policy that
-             comes with Strobe (--policy.path=demo) was trained on 100 such episodes.
+  pusht            a disc pushes a block, scripted. Needs no OpenGL.
+  metaworld        a robot arm, driven by MetaWorld's own expert with a little noise. Needs
+                   pip install 'strobe-lab[metaworld]' and OpenGL.
+  metaworld_state  the same arm without images, for --policy.path=demo.
 
-Ctrl-C ends a recording early. Finished episodes are saved.
+Ctrl-C ends a recording early and saves the finished episodes.
 
 Examples:
   strobe record --root=data/pusht                                   3 episodes of 40 frames, 480×480
+  strobe record --root=data/demo --env=metaworld_state              frames for --policy.path=demo
+
+More:
+pusht: state and action are positions. metaworld: the state is the hand's position and the gripper's opening, the action
+the hand's velocity and the gripper's effort. metaworld_state: environment_state is the position of the task's object;
+the policy that comes with Strobe (--policy.path=demo) was trained on 100 such episodes.
+
+OpenGL without a screen: install Debian's libosmesa6 (MUJOCO_GL=osmesa) or libegl1 (MUJOCO_GL=egl). Strobe uses the
+installed one unless MUJOCO_GL is set.
+
+Further examples:
   strobe record --root=data/pusht --episodes=10 --frames=100 --image=96
   strobe record --root=data/reach --env=metaworld --task=reach-v3   3 episodes of 80 frames, two cameras
-  strobe record --root=data/reach --env=metaworld --image=480x640   as many robots' cameras have it
+  strobe record --root=data/reach --env=metaworld --image=480x640   the image size of many robots' cameras
   strobe record --root=data/push --env=metaworld --task=push-v3 --cameras=corner2,gripperPOV --episodes=20
-  strobe record --root=data/demo --env=metaworld_state                frames for --policy.path=demo
 """
 
 from __future__ import annotations
@@ -70,7 +78,7 @@ class RecordConfig:
 def read(argv: Sequence[str]) -> tuple[RecordConfig]:
     """Return the command's flags, checked. Raises UserError."""
     config = parse(RecordConfig, argv)
-    refuse_log("strobe record only records a dataset, and measures nothing")
+    refuse_log("strobe record only records a data set, and measures nothing")
     return (config,)
 
 
@@ -80,13 +88,13 @@ def record_and_say(config: RecordConfig, live: Live) -> int:
         record(config)
     except KeyboardInterrupt:
         if not config.root or not config.root.exists():
-            print("interrupted before the first episode was finished: nothing is saved")
+            print("interrupted before the end of the first episode: nothing is saved")
             return 130
-        print(f"interrupted; the episodes finished before are in {config.root}")
-        print(f"use them with --dataset.root={config.root}")
+        print(f"interrupted; the finished episodes are in {config.root}")
+        print(f"Next: strobe preflight --dataset.root={config.root}")
         return 130
-    print(f"{config.episodes} episodes of {config.length()} frames in {config.root}")
-    print(f"use them with --dataset.root={config.root}")
+    print(f"Recorded {config.episodes} episodes of {config.length()} frames in {config.root}.")
+    print(f"Next: strobe preflight --dataset.root={config.root}")
     return 0
 
 
@@ -102,9 +110,9 @@ def record(config: RecordConfig) -> Path:
     length, fps = config.length(), _DEFAULTS[config.env][1] if config.fps is None else config.fps
     height, width = _size(config.image)
     if config.root is None:
-        raise UserError("name the folder for the dataset: --root=FOLDER")
+        raise UserError("name the new folder for the data set: --root=FOLDER")
     with Progress(console=Console(stderr=True), transient=True) as bar:
-        task = bar.add_task(f"recording {config.env}", total=config.episodes * length)
+        task = bar.add_task(f"recording {config.episodes} episodes of {config.env}", total=config.episodes * length)
 
         def progress(done: int, _: int) -> None:
             bar.update(task, completed=done)
@@ -117,7 +125,7 @@ def record(config: RecordConfig) -> Path:
 def _size(text: str) -> tuple[int, int]:
     height, _, width = text.lower().partition("x")
     if not (height.isdecimal() and (width or height).isdecimal() and int(height) * int(width or height) > 0):
-        raise UserError(f"--image={text}: pixels, such as 96 or 480x640")
+        raise UserError(f"--image={text}: must be pixels, such as 96 or 480x640")
     return int(height), int(width or height)
 
 

@@ -1,1 +1,1 @@
-"""Rules on the wiring, and on how the policy fits recorded frames."""
+"""Rules on the wiring, and on the policy's actions on recorded frames."""

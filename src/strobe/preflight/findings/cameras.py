@@ -1,4 +1,4 @@
-"""Rules on cameras: does each image come from the camera that the policy was trained with, and how much is seen?"""
+"""Rules on cameras: does each image come from the camera of the training, and how much of it does the policy see?"""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from strobe.core.findings.texts import Found, finding
 from strobe.core.results.finding import Finding
 from strobe.preflight.results.wiring import Place, Wiring
 
-LITTLE = 0.5  # share of an image's area below which what is cut away is worth a look …
+LITTLE = 0.5  # share of an image's area that the policy sees: below it the crop is worth a look …
 HARDLY = 0.1  # … and below which the policy is as good as blind
-OTHER_SHAPE = 1.1  # ratio of two aspect ratios: a resized image is stretched by that
+OTHER_SHAPE = 1.1  # ratio of two aspect ratios: resizing stretches an image by that
 SOURCES: tuple[Place, ...] = ("robot", "dataset")
 
 
 def names(wiring: Wiring) -> Iterator[Finding]:
-    """Cameras of the policy that nothing feeds, and cameras that feed nothing (lerobot #3181, #2318, #1620)."""
+    """Cameras that the policy takes and a source lacks, or the policy does not use (lerobot #3181, #2318, #1620)."""
     images = wiring.select_wires("image")
     wanted = [wire.name for wire in images if "policy" in wire.ends and wire.name not in wiring.empty_cameras]
     for place in SOURCES:
@@ -34,23 +34,23 @@ def names(wiring: Wiring) -> Iterator[Finding]:
 def _missing(where: str, wanted: list[str], unfed: list[str], unused: list[str]) -> Found:
     """The {where} has no {first} camera.
 
-    Seen: The policy sees {sees}. The {where} does not feed {lacks}{has}.
-    Why: LeRobot stops. If one side has all of the other's cameras, it runs without that image.
+    Seen: The policy takes {sees}. The {where} lacks {lacks}{has}.
+    Why: LeRobot stops, unless one side has all of the other's cameras: then it runs without that image.
     Do: {do}
     """
     first, sees, lacks = _short(unfed[0]), _join_names(wanted), _join_names(unfed)
     has = f", and has {_join_names(unused)}" if unused else ""
     pairs = ", ".join(f'"{have}": "{want}"' for have, want in zip(unused, unfed, strict=False))
-    do = f"--rename_map='{{{pairs}}}', if these are the same cameras." if pairs else "Connect that camera."
+    do = f"Give --rename_map='{{{pairs}}}', if these are the same cameras." if pairs else "Connect that camera."
     yield {"missing": len(unfed), "unused": len(unused)}, locals()
 
 
 @finding("camera-unused", "info")
 def _unused_cameras(where: str, unused: list[str]) -> Found:
-    """The {where} has a camera that the policy does not see.
+    """The {where} has a camera that the policy does not use.
 
-    Seen: {names}.
-    Why: It costs bandwidth and decoding. It does no other harm.
+    Seen: The policy does not use {names}.
+    Why: The camera costs bandwidth and decoding, and does no other harm.
     Do: {do}
     """
     do = "Remove it from --robot.cameras for this policy." if where == "robot" else ""
@@ -66,11 +66,11 @@ def renamed_cameras(wiring: Wiring) -> Iterator[Finding]:
 
 @finding("rename-unknown", "warning")
 def _unknown_names(wiring: Wiring) -> Found:
-    """The rename map has a name that is neither an input nor the policy's.
+    """The rename map has a name that neither the inputs nor the policy have.
 
-    Seen: {names:list}; the policy has {own:list}.
-    Why: LeRobot renames the names that it finds, and gives no warning about others. The image stays under its old name.
-    Do: Correct --rename_map: a name in the inputs comes before the colon, the policy's name after it.
+    Seen: Unknown: {names:list}. The policy has {own:list}.
+    Why: LeRobot renames the names that it finds, and gives no warning about others. The image keeps its old name.
+    Do: Correct --rename_map: the input's name comes before the colon, the policy's name after it.
     """
     here = {end.name for wire in wiring.wires for place, end in wire.ends.items() if place in SOURCES}
     known = {wire.name for wire in wiring.wires if "policy" in wire.ends}
@@ -82,11 +82,11 @@ def _unknown_names(wiring: Wiring) -> Found:
 
 @finding("cameras-swapped", "info")
 def _swapped_cameras(wiring: Wiring) -> Found:
-    """{first} and {second} change places.
+    """The rename map swaps the cameras {first} and {second}.
 
     Seen: The rename map gives each camera the other's name.
     Why: If that is a mistake, the policy looks through the wrong camera.
-    Do: strobe preflight with --dataset.root shows which way explains the data better.
+    Do: Run strobe preflight with --dataset.root=FOLDER: it shows which assignment predicts the actions better.
     """
     for have, want in wiring.rename.items():
         if wiring.rename.get(want) == have and have < want:
@@ -95,10 +95,10 @@ def _swapped_cameras(wiring: Wiring) -> Found:
 
 @finding("camera-cropped", "{level}")
 def cropped_camera(wiring: Wiring) -> Found:
-    """The policy sees {percent:.1f} % of {name}.
+    """The policy sees {percent:.1f} % of the camera image {name}.
 
-    Seen: It sees {columns}×{rows} of {width}×{height} pixels.
-    Why: A crop for small images cuts most of a large image away.
+    Seen: Its crop is {columns}×{rows} of {width}×{height} pixels.
+    Why: A crop for small images removes most of a large image.
     Do: Train with images that are resized to that size first (--policy.resize_shape), or with a larger crop.
     """
     for camera in wiring.cameras:
@@ -111,11 +111,11 @@ def cropped_camera(wiring: Wiring) -> Found:
 
 @finding("camera-shape", "info")
 def stretched_camera(wiring: Wiring) -> Found:
-    """{name} has another shape than in the training data.
+    """Camera {name} has another aspect ratio than in the training data.
 
-    Seen: {columns}×{rows} pixels here, {learnt_columns}×{learnt_rows} there.
+    Seen: {columns}×{rows} pixels on the robot, {learnt_columns}×{learnt_rows} in the training.
     Why: LeRobot resizes the image to the policy's size, and that stretches everything in it.
-    Do: Set width and height of --robot.cameras as they were in the recording.
+    Do: Set width and height in --robot.cameras to those of the recording.
     """
     # lerobot #2334, #2918
     for wire in wiring.select_wires("image"):

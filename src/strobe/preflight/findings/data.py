@@ -1,4 +1,4 @@
-"""Rules on a data set: are its statistics those of its frames, and are its frames what a policy can learn from?"""
+"""Rules on a data set: are its statistics those of its frames, and can a policy learn from its frames?"""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from strobe.preflight.results.truth import RANGES, DataTruth, VectorTruth
 from strobe.preflight.results.wiring import Place, Wiring
 
 SHOWN = 4  # dimensions that are named
-STANDS = 0.1  # share of all frames: standing starts teach a policy to stand
+STANDS = 0.1  # share of all frames: standing starts teach a policy to stand still
 STANDS_AT_END = 0.25
 AT_ONCE = 0.25  # ticks from an action to its state below which the arm cannot have followed it
 QUANTILES = {name for ends in RANGES for name in ends}
@@ -35,9 +35,11 @@ def faults(wiring: Wiring) -> Found:
         total = truth.episodes if truth is not None else 0
         kind, title = fault.kind, _cut(fault.brief or _capital(fault.what))
         if fault.brief and fault.episodes > 1:
-            title += f", and {fault.episodes - 1} more episodes so"
+            title += f", also {fault.episodes - 1} more episodes"
         share = f" That is {fault.episodes} of {total} episodes." if fault.episodes and total else ""
-        why = fault.why or ("LeRobot stops where it reads that." if fault.stops else "LeRobot reads it all the same.")
+        why = fault.why or (
+            "LeRobot stops when it reads that." if fault.stops else "LeRobot reads it without an error."
+        )
         do = f"{_capital(fault.do)}." if fault.do else ""
         if fault.kind == "index":
             copy = _copy(wiring.sources.get("dataset", ""))
@@ -46,13 +48,13 @@ def faults(wiring: Wiring) -> Found:
 
 
 def wrong_statistics(wiring: Wiring) -> Iterator[Finding]:
-    """Statistics in meta/stats.json that are not those of the frames (lerobot #4156, #3804, #2189)."""
+    """Statistics in meta/stats.json that do not match the frames (lerobot #4156, #3804, #2189)."""
     for vector in wiring.truth.vectors if wiring.truth is not None else ():
         off = vector.differing()
         wire = next((each for each in wiring.wires if _name(each.ends.get("dataset")) == vector.name), None)
         relative = wiring.truth.relative if wiring.truth is not None else None
         if wire is not None and wire.relative and relative is not None and not relative.differing():
-            continue  # stats.json has those of relative actions, as this policy wants them
+            continue  # stats.json has those of relative actions, as this policy needs them
         ends = [wire.ends[place] for place in READERS if place in wire.ends] if wire is not None else []
         read = {name for end in ends if end.normalisation is not None for name in end.normalisation.required_statistics}
         if wire is not None and wire.relative:
@@ -71,9 +73,9 @@ def wrong_statistics(wiring: Wiring) -> Iterator[Finding]:
 def _wrong_vector_statistics(
     vector: VectorTruth, off: dict[str, list[int]], read: set[str], root: str, *, alone: bool
 ) -> Found:
-    """The statistics of {feature} are not those of its frames: {first}.
+    """The statistics of {feature} do not match its frames: {first}.
 
-    Seen: In meta/stats.json, and in all frames: {listed}{more}.
+    Seen: meta/stats.json against all frames: {listed}{more}.
     Why: {why}
     Do: {copy} Train on that copy.
     """
@@ -83,18 +85,17 @@ def _wrong_vector_statistics(
     listed = "; ".join(f"{vector.dimensions[at]}: {_both(vector, shown, at)}" for at in dimensions[:SHOWN])
     more = f"; and {len(dimensions) - SHOWN} more" if len(dimensions) > SHOWN else ""
     first, copy, joint = _first(vector, shown, dimensions[0]), _copy(root), vector.dimensions[dimensions[0]]
-    why, level = "This policy does not read these. Others do.", "info"
+    why, level = "This policy does not read these statistics. Others do.", "info"
     if alone or read & set(off):
-        why = "A policy is trained and run on numbers in another range than they say."
+        why = "Training and rollout normalise with the wrong range."
         if set(shown) <= QUANTILES:
-            why = f"LeRobot averages the quantiles of episodes, which are not those of all frames. {why}"
+            why = f"LeRobot averages the quantiles of the episodes, and that is not the quantile of all frames. {why}"
     if read & set(off) or (alone and plain):
         level = "warning"
     yield {"feature": vector.name, "dimensions": len(dimensions), "joint": joint}, locals()
 
 
 def _first(vector: VectorTruth, off: dict[str, list[int]], at: int) -> str:
-    """Return the figure that is farthest off of a dimension."""
     name = max(
         (name for name, places in off.items() if at in places),
         key=lambda each: _size(vector, {each: off[each]}, at),
@@ -114,7 +115,7 @@ def _both(vector: VectorTruth, off: dict[str, list[int]], at: int) -> str:
     ]
     beyond = ""
     if at < len(vector.outside) and {"q01", "q99"} & set(off) and vector.outside[at]:
-        beyond = f"; {100 * vector.outside[at]:.0f} % of the frames lie outside ±1, up to {vector.farthest[at]:.2g}"
+        beyond = f"; {100 * vector.outside[at]:.0f} % of the frames are outside ±1, up to {vector.farthest[at]:.2g}"
     return ", ".join(said) + beyond
 
 
@@ -137,7 +138,7 @@ def _size(vector: VectorTruth, off: dict[str, list[int]], at: int) -> float:
 
 @finding("data-statistics-count", "info")
 def _wrong_statistics_count(vector: VectorTruth, frames: int, root: str) -> Found:
-    """The statistics of {vector.name} count other frames than the data has.
+    """The statistics of {vector.name} count another number of frames than the data has.
 
     Seen: meta/stats.json counts {counted:,} frames, and the data has {frames:,}.
     Why: Statistics of merged data sets are weighted by that number.
@@ -148,12 +149,11 @@ def _wrong_statistics_count(vector: VectorTruth, frames: int, root: str) -> Foun
 
 @finding("statistics-absolute", "warning")
 def absolute(wiring: Wiring) -> Found:
-    """Relative actions have the statistics of absolute ones: {first}.
+    """Relative actions are normalised with statistics of absolute actions: {first}.
 
-    Seen: The policy takes action[t + k] − state[t], k < {chunk}. Its {place} has the statistics of the actions as
-        recorded: {listed}.
-    Why: Its normalised actions fill a small part of their range, away from its middle. The policy learns coarse
-        actions.
+    Seen: The policy takes action[t + k] − state[t], k < {chunk}. Its {place} has the statistics of the recorded,
+        absolute actions: {listed}.
+    Why: The normalised actions fill a small, off-centre part of their range. The policy learns coarse actions.
     Do: {do}
     """
     # lerobot #4700
@@ -178,22 +178,23 @@ def absolute(wiring: Wiring) -> Found:
 def _relative_statistics(wiring: Wiring) -> str:
     root, truth = wiring.sources.get("dataset", "DATA"), wiring.truth
     return (
-        f"strobe preflight --policy.path={wiring.sources['policy']} --dataset.root={root} --fix_data=FOLDER writes a "
-        f"copy with the statistics of relative actions (chunks of {truth.chunk if truth is not None else 0}). Train on "
+        f"strobe preflight --policy.path={wiring.sources['policy']} --dataset.root={root} --fix_data=FOLDER writes "
+        f"a copy with the statistics of relative actions (chunks of {truth.chunk if truth is not None else 0}). Train "
+        "on "
         "that copy."
     )
 
 
 @finding("data-action-is-state", "warning")
 def state_copying_actions(wiring: Wiring) -> Found:
-    """The data teaches to stay: {first.joint}'s action is where it already is.
+    """The data teaches the arm to stay: the action of {first.joint} is its present position.
 
-    Seen: {seen}{more}.
-    Why: The policy learns to send the position where the arm already is.
-    Do: Shift the actions by {by} tick{by:plural}: let action[t] be the recorded one of t + {by}. Or record what the
-        leader sent.
+    Seen: {found}{more}.
+    Why: The policy learns to send the position that the arm already has.
+    Do: Shift the actions by {by} control tick{by:plural}: action[t] becomes the recorded action[t + {by}]. Or record
+        the leader's positions as actions.
     """
-    # The state shows the actions at once, or before: such data teaches to stay (GR00T #137).
+    # The state shows the actions at once, or before: such data teaches the arm to stay (GR00T #137).
     joints = [joint for joint in wiring.truth.shifts if joint.late is not None] if wiring.truth is not None else []
     at_once = [joint for joint in joints if joint.late is not None and joint.late <= AT_ONCE]
     if not at_once or 2 * len(at_once) < len(joints):
@@ -201,12 +202,12 @@ def state_copying_actions(wiring: Wiring) -> Found:
     first = max(at_once, key=lambda joint: joint.share)
     ticks = round(first.late or 0.0)
     if first.equal is not None:
-        seen = f"In {100 * first.share:.0f} % of the frames in which {first.joint} moves, its action is "
-        seen += "the state of the same tick" if ticks == 0 else f"the state {-ticks} ticks before"
+        found = f"In {100 * first.share:.0f} % of the frames in which {first.joint} moves, its action is "
+        found += "the state of the same control tick" if ticks == 0 else f"the state {-ticks} control ticks before"
     else:
-        seen = f"{first.joint} follows its action by {first.late:.1f} ticks"
+        found = f"{first.joint} follows its action after {first.late:.1f} control ticks"
     others, by = [joint.joint for joint in at_once if joint is not first], 1 - ticks
-    more = f"; so do {_join_names(others)}" if others else ""
+    more = f"; the same holds for {_join_names(others)}" if others else ""
     yield {"joints": len(at_once), "of": len(joints), "ticks": first.late}, locals()
 
 
@@ -215,11 +216,11 @@ def state_copying_actions(wiring: Wiring) -> Found:
 
 @finding("data-stands-at-starts", "warning")
 def standing_starts(wiring: Wiring) -> Found:
-    """The arm stands still in {share:whole percent} of all frames, at the starts of the episodes.
+    """The arm stands still at the start of the episodes, in {share:whole percent} of all frames.
 
-    Seen: In {share:whole percent} of all frames it has not moved yet ({ticks:.0f} ticks of an episode, median).
-    Why: From a standing arm the policy learns to stand: it may never start.
-    Do: Record with the motion from the first tick. LeRobot 0.6.1 has no command that cuts frames.
+    Seen: An episode has {ticks:.0f} control ticks before its first motion (median).
+    Why: The policy learns to stand still from a standing arm, and may never start.
+    Do: Start to move before you start to record. LeRobot 0.6.1 has no command that cuts frames.
     """
     found = wiring.truth.standing if wiring.truth is not None else None
     if found is not None and found.start_share > STANDS:
@@ -228,11 +229,11 @@ def standing_starts(wiring: Wiring) -> Found:
 
 @finding("data-stands-at-ends", "info")
 def standing_ends(wiring: Wiring) -> Found:
-    """The arm stands still in {share:whole percent} of all frames, at the ends of the episodes.
+    """The arm stands still at the end of the episodes, in {share:whole percent} of all frames.
 
-    Seen: In {share:whole percent} of all frames it does not move any more ({ticks:.0f} ticks of an episode).
-    Why: The policy learns to stand where the task ends. That may be wanted.
-    Do: Record with the motion from the first tick. LeRobot 0.6.1 has no command that cuts frames.
+    Seen: An episode has {ticks:.0f} control ticks after its last motion (median).
+    Why: The policy learns to stand still at the end of the task. That may be intended.
+    Do: End a recording when the motion ends. LeRobot 0.6.1 has no command that cuts frames.
     """
     found = wiring.truth.standing if wiring.truth is not None else None
     if found is not None and found.end_share > STANDS_AT_END:
@@ -245,13 +246,13 @@ def _capital(text: str) -> str:
 
 @finding("data-repeats", "warning")
 def repeats(wiring: Wiring) -> Found:
-    """Vectors that have a new value less often than once a tick: the loop that recorded them was slower.
+    """Vectors that change less often than once per control tick: the loop that recorded them was slower.
 
-    Title: {feature} has a new value in {share:whole percent} of the ticks: {held:.3g} Hz, where the data set says
-        {fps:g}
-    Seen: While it moves, a new value comes every {found.ticks:.2g} ticks. The others repeat the last one.
-    Why: The policy learns a motion that stops and starts. Its speeds are those of another rate.
-    Do: Record again with a loop that holds its rate, or with --dataset.fps={rate}, which this one held.
+    Title: {feature} changes at {held:.3g} Hz, and the data set says {fps:g} Hz
+    Seen: During motion a new value comes every {found.ticks:.2g} control ticks, so {share:whole percent} of the ticks
+        have one. The others repeat the last value.
+    Why: The policy learns a motion that stops and starts, at the speeds of another rate.
+    Do: Record again with a loop that keeps its rate, or with --dataset.fps={rate}, which this loop kept.
     """
     fps = wiring.timing.data_fps
     for found in wiring.truth.repeats if wiring.truth is not None else ():
@@ -263,10 +264,10 @@ def repeats(wiring: Wiring) -> Found:
 
 @finding("data-camera-{kind}", "{level}", ids=("data-camera-frozen", "data-camera-empty"))
 def cameras(wiring: Wiring) -> Found:
-    """Cameras whose decoded images stand still while the arm moves, or show nothing.
+    """Cameras whose decoded images stand still while the arm moves, or have one colour.
 
     Title: {name} {words} in {share:whole percent} of the episodes
-    Seen: Of {looked_at} episodes that were looked at, eight images each: {which}.
+    Seen: Strobe decoded eight images of each of {looked_at} episodes. It found {which}.
     Why: {why}
     Do: {do}
     """
@@ -279,9 +280,9 @@ def cameras(wiring: Wiring) -> Found:
         looked_at = camera.episodes
         for kind, episodes, words, teaches in (  # noqa: B007
             ("frozen", camera.frozen, "stands still while the arm moves",
-             "The policy learns from it where the arm is not."),
-            ("empty", [] if _is_dark(truth, name) else camera.empty, "shows nothing",
-             "The policy learns that this camera says nothing. On the robot it does."),
+             "The policy learns from images that do not show the arm's position."),
+            ("empty", [] if _is_dark(truth, name) else camera.empty, "shows one colour",
+             "The policy learns to ignore this camera, and on the robot it shows a scene."),
         ):  # fmt: skip
             if episodes:
                 share, which, why = len(episodes) / camera.episodes, format_episodes(episodes), f"{teaches}{unread}"
@@ -290,28 +291,27 @@ def cameras(wiring: Wiring) -> Found:
 
 
 def _is_dark(truth: DataTruth | None, camera: str) -> bool:
-    """Whether the checker has found it by the statistics of episodes: that is a finding of its own."""
+    """Whether the checker found it by the statistics of episodes, as a finding of its own."""
     return truth is not None and any(each.kind == "dark" and f" of {camera} " in each.what for each in truth.faults)
 
 
 def _episode_exclusion_advice(wiring: Wiring, episodes: Sequence[int], *, all_of_them: bool) -> str:
-    """Return how to train without these episodes."""
     if all_of_them or wiring.truth is None:
-        return "Record again: is the camera's cable in, does another program have it, is its cap off?"
+        return "Record again. Check the camera's cable and lens cap, and close other programs that use it."
     whole = [each for each in range(wiring.truth.episodes) if each not in set(episodes)]
     flag = f"--dataset.episodes=[{','.join(map(str, whole))}]" if len(whole) <= SHOWN * 3 else "--dataset.episodes"
-    return f"Leave {format_episodes(episodes)} out ({flag})."
+    return f"Train without {format_episodes(episodes)} ({flag})."
 
 
 @finding("data-task-{kind}", "{level}", ids=("data-task-empty", "data-task-one-word"))
 def tasks(wiring: Wiring) -> Found:
-    """Tasks without words, for a policy that reads them.
+    """Tasks without words, for a policy that reads the task.
 
     Title: {share:whole percent} of the frames have {words}: {texts}
-    Seen: {frames:,} of {truth.frames:,} frames.
-    Why: A policy that reads words learns nothing from these. It then does not follow a task that it is given.
+    Seen: That is {frames:,} of {truth.frames:,} frames.
+    Why: A policy that reads the task learns nothing from such a text. It then does not follow the task on the robot.
     Do: lerobot-edit-dataset --repo_id=local/{folder} --root={root} --operation.type=modify_tasks
-        --operation.task_replacements='{new}' changes the data set in its place.
+        --operation.task_replacements='{new}' changes the data set in place.
     """
     truth, prompt = wiring.truth, wiring.prompt
     if truth is None or (wiring.policy and (prompt is None or not prompt.reads_words)):
@@ -320,7 +320,7 @@ def tasks(wiring: Wiring) -> Found:
     single = [task for task in truth.tasks if task not in empty and len(task.text.split()) == 1]
     root = wiring.sources.get("dataset", "DATA")
     folder = root.rpartition("/")[2]
-    for kind, found, words in (("empty", empty, "no task"), ("one-word", single, "a task of one word")):  # noqa: B007
+    for kind, found, words in (("empty", empty, "no task"), ("one-word", single, "a one-word task")):  # noqa: B007
         if found:
             level, texts = (
                 "warning" if wiring.policy and kind == "empty" else "info",
@@ -337,7 +337,7 @@ def _cut(text: str) -> str:
 
 
 def _copy(root: str) -> str:
-    return f"strobe preflight --dataset.root={root} --fix_data=FOLDER writes a copy in which that is right."
+    return f"strobe preflight --dataset.root={root} --fix_data=FOLDER writes a fixed copy."
 
 
 def _name(end: object) -> str:

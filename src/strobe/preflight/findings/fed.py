@@ -1,4 +1,4 @@
-"""Rules on the images of a run's first observation, beside the statistics of the training's images."""
+"""Rules on the images of a run's first observation, compared with the statistics of the training's images."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ FLAT = 0.01  # spread of an image of one colour: less than a camera's noise in a
 TRAINED_FLAT = 0.05  # the training's spread, below which its images have one colour as well
 FULL = 1.5  # a mean above it is one of 0 to 255, not of 0 to 1
 FAR = 1.5  # σ of the training's pixels by which the mean of an image may lie off
-REDDER = 0.06  # difference of the training's red and blue means, from which an exchange is seen
-NEARER = 3.0  # how many times nearer an exchanged reading has to be than the one as it is
+REDDER = 0.06  # least difference of the training's red and blue means that shows a swap
+NEARER = 3.0  # how many times nearer a swapped reading has to be than the present one
 
 
 def images(wiring: Wiring) -> Iterator[Finding]:
@@ -39,7 +39,7 @@ def _unlike(image: FedImage) -> Found:
     """An image that is empty, or that the training never had.
 
     Title: Camera {image.camera} {what}
-    Seen: In the first observation its red, green and blue means are {means}{trained}.
+    Seen: The red, green and blue means of the first observation are {means}{trained}.
     Why: {why}
     Do: {do}
     """
@@ -52,12 +52,12 @@ def _unlike(image: FedImage) -> Found:
 
 @finding("images-exchanged", "warning")
 def _exchanged_images(one: FedImage, other: FedImage) -> Found:
-    """Cameras {one.camera} and {other.camera} are exchanged: each looks like the other's training images.
+    """Cameras {one.camera} and {other.camera} are swapped: each looks like the other's training images.
 
-    Seen: Means of {one.camera} are {ones}, of {other.camera} {others}; in the training they were {ones_trained} and
+    Seen: The means of {one.camera} are {ones}, of {other.camera} {others}. In the training they were {ones_trained} and
         {others_trained}.
     Why: The policy reads each image as that of the other camera.
-    Do: Exchange index_or_path of both in --robot.cameras.
+    Do: Swap index_or_path of the two in --robot.cameras.
     """
     ones, others, ones_trained, others_trained = map(
         _join_numbers, (one.mean, other.mean, one.trained_mean, other.trained_mean)
@@ -66,14 +66,17 @@ def _exchanged_images(one: FedImage, other: FedImage) -> Found:
 
 
 def _fault(image: FedImage) -> tuple[str, str, str, str]:
-    """Return the kind of fault, what the camera does, why it matters and what to do; '' four times for none."""
-    look = "Look at its picture: lerobot-find-cameras saves one of each camera."
-    blind = "The policy sees nothing with it."
+    """Return the kind of fault, its title, why it matters and the advice; '' four times for none."""
+    look = "Look at the camera's picture: lerobot-find-cameras saves one of each camera."
+    blind = "The policy sees nothing through this camera."
     bright, trained = np.array(image.mean), np.array(image.trained_mean)
     if trained.size and (bright.max() > FULL) != (trained.max() > FULL):
         given, meant = ("0 to 255", "0 to 1") if bright.max() > FULL else ("0 to 1", "0 to 255")
-        what, why = f"gives {given}, and the training had {meant}", "The policy normalises with the wrong scale."
-        cure = "Give images as bytes: LeRobot divides them by 255. Statistics of 0 to 255 come from a conversion."
+        what, why = (
+            f"gives values from {given}, and the training had {meant}",
+            "The policy normalises with the wrong scale.",
+        )
+        cure = "Give images as bytes: LeRobot divides them by 255. Statistics from 0 to 255 come from a conversion."
         return "range", what, why, cure
     if not trained.size and bright.max() > FULL:
         return "", "", "", ""
@@ -81,19 +84,19 @@ def _fault(image: FedImage) -> tuple[str, str, str, str]:
     bright, trained = bright / full, trained / full
     spread, wide = np.array(image.spread) / full, np.array(image.trained_spread) / full
     if bright.max() < BLACK and (not trained.size or trained.max() > 2 * BLACK):
-        return "black", "is black", blind, f"Take its cap off, or give it light. {look}"
+        return "black", "is black", blind, f"Take the lens cap off, or add light. {look}"
     if spread.max() < FLAT and (not trained.size or wide.max() > TRAINED_FLAT):
         return "one-colour", "shows one colour", blind, look
     if not trained.size:
         return "", "", "", ""
     as_is, turned = np.abs(bright - trained)[[0, 2]].max(), np.abs(bright[::-1] - trained)[[0, 2]].max()
     if abs(trained[0] - trained[2]) > REDDER and as_is > REDDER and as_is > NEARER * turned:
-        return "red-blue", "has red and blue exchanged", "The policy sees other colours than in its training.", (
-            "Set color_mode of this camera as it was in the recording.")  # fmt: skip
+        return "red-blue", "has red and blue swapped", "The policy sees other colours than in its training.", (
+            "Set color_mode of this camera to that of the recording.")  # fmt: skip
     off = np.abs(bright - trained) / np.maximum(wide, FLAT)
     if off.max() > FAR:
-        return "unlike-training", f"shows what the training never had: {off.max():.1f} σ off", (
-            "The policy was trained on images of other brightness or of another scene."), look  # fmt: skip
+        return "unlike-training", f"shows images unlike those of the training, {off.max():.1f} σ off", (
+            "The policy was trained on images with another brightness, or of another scene."), look  # fmt: skip
     return "", "", "", ""
 
 
@@ -120,7 +123,7 @@ def _join_numbers(numbers: Sequence[float]) -> str:
 
 
 def first_observation_findings(wiring: Wiring) -> list[Finding]:
-    """Return what is wrong with the first observation alone."""
+    """Return the findings on the first observation alone."""
     return [each for each in joints_outside_training(wiring) if each.rule == "starts-outside-training"] + list(
         images(wiring)
     )

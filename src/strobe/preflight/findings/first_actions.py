@@ -1,4 +1,4 @@
-"""Rules on what a robot would be sent by a policy that was run on recorded frames: its first action, and its range."""
+"""Rules on the actions that a policy predicts on recorded frames: the first action, and the range."""
 
 from __future__ import annotations
 
@@ -9,27 +9,27 @@ from strobe.preflight.results.preflight import PreflightResult
 from strobe.preflight.results.reach import share_beyond
 from strobe.rollout.results.motion import JointJump
 
-# A first jump is far where it is twice the most that the recording ever asked of the joint in a tick, and as large as
-# the joint's spread over the whole recording. The error of a policy that beats the mean action is seldom that large.
+# A first jump is large if it is twice the largest step of the joint in the recording, and as large as the joint's
+# spread over the whole recording. The error of a policy that is better than the mean action is seldom that large.
 FAR_USUAL, FAR_SPREADS = 2.0, 1.0
 FEWEST_EPISODES = 4  # fewest episodes for a median over them
 
 
 @finding("first-jump-far", "warning")
 def far_jump(result: PreflightResult, _: Thresholds) -> Found:
-    """{first.joint} jumps at the first action.
+    """The first action makes {first.joint} jump by {spreads:.1f} σ.
 
     Seen: On the first frames of {jump.episodes} episodes the first action is {predicted:.3g} from the recorded state
-        (median; {spreads:.1f} σ). No recorded first action is more than {recorded:.3g} from its state. No recorded
-        action is more than {usual:.3g} from its state or from the action before it.{others}
+        (median; σ is the spread of the recorded actions). No recorded first action is more than {recorded:.3g} from its
+        state. No recorded action is more than {usual:.3g} from its state or from the action before it.{others}
     Why: A servo goes to its goal as fast as it can: the arm jumps as soon as the first action is sent.
-    Do: Find the cause of the wrong actions: statistics, order, unit, or a hypothesis that explains the data
+    Do: Find the cause of the wrong actions: statistics, order, unit, or a hypothesis that predicts the actions
         better.{careful}
     """
     jump, reach = result.open_loop.first_jump if result.open_loop is not None else None, result.wiring.reach
     if jump is None or jump.episodes < FEWEST_EPISODES:
         return
-    if any(each.outcome == "claimed" for each in result.hypotheses):  # it has a finding, and the jump follows from it
+    if any(each.outcome == "claimed" for each in result.hypotheses):  # a finding of its own, which explains the jump
         return
     far = sorted((joint for joint in jump.joints if is_far(joint)), key=lambda joint: -joint.predicted / joint.spread)
     if far:
@@ -42,17 +42,17 @@ def far_jump(result: PreflightResult, _: Thresholds) -> Found:
 
 
 def is_far(joint: JointJump) -> bool:
-    """Whether a joint's first predicted action is far from where it stands, by what the recording does."""
+    """Whether a joint's first predicted action is far from its position, compared with the recording."""
     return 0 < FAR_SPREADS * joint.spread < joint.predicted and joint.predicted > FAR_USUAL * joint.usual
 
 
 @finding("predicted-beyond-limits", "warning")
 def predicted_limits(result: PreflightResult, _: Thresholds) -> Found:
-    """{joint} is sent beyond its limits on recorded frames.
+    """The policy sends {joint} beyond its limits on recorded frames.
 
-    Seen: Predicted on {frames} recorded frames: {low:.4g} to {high:.4g}{unit}. The calibration allows {least:.4g} to
+    Seen: On {frames} recorded frames it predicted {low:.4g} to {high:.4g}{unit}. The calibration allows {least:.4g} to
         {most:.4g}.
-    Why: LeRobot does not clamp degrees: the servo stops at its limit, or pushes against what is in the way.
+    Why: LeRobot does not clamp degrees: the servo stops at its limit, or pushes against an obstacle.
     Do: Calibrate this arm like the arm of the data, or use that arm's file (--robot.calibration_dir). If the data stays
         within the limits, the policy does not act as in its training.{careful}
     """

@@ -1,4 +1,4 @@
-"""Rules on the machine: has it the device that is asked for, and is a call over before its chunk is?"""
+"""Rules on the machine: does it have the requested device, and does a call end before its chunk does?"""
 
 from __future__ import annotations
 
@@ -9,30 +9,30 @@ from strobe.core.findings.texts import Found, finding
 from strobe.core.results.finding import Finding
 from strobe.preflight.results.wiring import CallTime, FedJoint, Timing, Wiring
 
-BEYOND = 1.0  # normalised: a first position that is farther outside of the training's range
-OFTEN_OUTSIDE = 0.2  # share of the ticks in which a joint is where the training never was
-MOST_TOLD = 4  # joints
+BEYOND = 1.0  # normalised: least distance of a first position from the training's range
+OFTEN_OUTSIDE = 0.2  # share of the ticks in which a joint is outside of the training's range
+SHOWN = 4  # joints
 
 
 @finding("device-absent", "info")
 def device(wiring: Wiring) -> Found:
     """This machine has no {wiring.device}.
 
-    Seen: {here.asked_by} asks for {wiring.device}; {here.why}.
-    Why: LeRobot says so only in its log, and takes {instead}. Every call takes as long as it takes there.
+    Seen: {here.asked_by} requests {wiring.device}; {here.why}.
+    Why: LeRobot mentions that only in its log, and uses {instead}. Calls take as long as they take there.
     Do: Run it on a machine with {wiring.device}, or set {flag}={other} and measure a call: strobe breakdown
         --policy.path={policy}
     """
     here = wiring.device_here
     if here is not None and here.there is False:
-        instead, other = here.instead or "an accelerator that is there, else the CPU", here.instead or "cpu"
+        instead, other = here.instead or "another accelerator if there is one, else the CPU", here.instead or "cpu"
         flag = "--device" if here.asked_by == "--device" else "--policy.device"
         policy = wiring.sources["policy"]
         yield {"asked": wiring.device, "by": here.asked_by}, locals()
 
 
 def call(wiring: Wiring) -> Iterator[Finding]:
-    """A call that takes longer than the actions last that the robot has meanwhile (lerobot #4580)."""
+    """A call that takes longer than the actions that the robot executes during it (lerobot #4580)."""
     timing, rate = wiring.timing, action_rate(wiring)
     measured = timing.call
     if measured is None or rate is None or measured.ms <= 0:
@@ -53,18 +53,18 @@ def action_rate(wiring: Wiring) -> float | None:
 def _sync_engine_findings(
     wiring: Wiring, timing: Timing, measured: CallTime, ticks: float, rate: float
 ) -> Iterator[Finding]:
-    """The sync engine: the loop stands still in each call, and executes actions of the chunk after it."""
+    """The sync engine: the loop stands still during each call, and executes the chunk after it."""
     executed = timing.executed
     if not executed or ticks <= executed:
         return
     most = min((length for length in (timing.most_executed, timing.chunk) if length), default=executed)
     ways = []
     if wiring.guidable and timing.chunk and 2 * math.ceil(ticks) <= timing.chunk:
-        ways.append("--inference.type=rtc predicts while the arm moves")
+        ways.append("give --inference.type=rtc: it predicts while the arm moves")
     if executed < most:
         longer = min(most, math.ceil(ticks))
-        short = "" if longer >= ticks else ", which shortens the halts and does not end them"
-        ways.append(f"--policy.n_action_steps={longer}, of a chunk of {timing.chunk or most}{short}")
+        short = "" if longer >= ticks else ", which shortens the halts but does not end them"
+        ways.append(f"give --policy.n_action_steps={longer}, of a chunk of {timing.chunk or most}{short}")
     yield from _stalled_loop(
         wiring, measured, executed, ticks, rate, _either([*ways, *_faster(wiring, executed, measured)])
     )
@@ -72,11 +72,11 @@ def _sync_engine_findings(
 
 @finding("call-longer-than-chunk", "{level}")
 def _stalled_loop(wiring: Wiring, measured: CallTime, executed: int, ticks: float, rate: float, do: str) -> Found:
-    """A call takes {ticks:.3g} ticks, and {executed} of its actions are executed.
+    """The arm stands still for {halt} of {period} control ticks, during each call.
 
-    Seen: A call takes {took} = {ticks:.1f} ticks at {rate:g} Hz, {where}; n_action_steps is {executed}.
-    Why: The sync engine calls inside the control loop: the robot stands still for {halt} ticks in each chunk, and moves
-        for {executed}.
+    Seen: A call takes {took} = {ticks:.1f} control ticks at {rate:g} Hz, {where}; n_action_steps is {executed}.
+    Why: The sync engine calls the policy inside the control loop: per chunk the arm stands still for {halt} ticks and
+        moves for {executed}.
     Do: {do}
     """
     level, took, where, halt = (
@@ -85,15 +85,16 @@ def _stalled_loop(wiring: Wiring, measured: CallTime, executed: int, ticks: floa
         _measurement_place(measured),
         math.ceil(ticks - 1),
     )
+    period = halt + executed
     yield {"ticks": ticks, "executed": executed, "still": ticks - 1, "ms": measured.ms}, locals()
 
 
 @finding("call-longer-than-chunk", "{level}")
 def _late_rtc_chunk(wiring: Wiring, chunk: int | None, measured: CallTime, ticks: float, rate: float) -> Found:
-    """Real-Time Chunking: a chunk has to cover the call that made it, and the next one.
+    """Real-Time Chunking: a chunk must last for its own call and for the next one.
 
     Title: Real-Time Chunking cannot keep up: {how}
-    Seen: A call takes {took} = {ticks:.1f} ticks at {rate:g} Hz, {where}; a chunk has {chunk} actions.
+    Seen: A call takes {took} = {ticks:.1f} control ticks at {rate:g} Hz, {where}; a chunk has {chunk} actions.
     Why: {why}
     Do: {do}
     """
@@ -104,15 +105,18 @@ def _late_rtc_chunk(wiring: Wiring, chunk: int | None, measured: CallTime, ticks
     why = "LeRobot drops the actions that were due during the call. The robot never moves, and LeRobot logs nothing."
     if delay < chunk:
         how = "chunks are too short for the calls"
-        why = f"{chunk - delay} actions of each chunk are still due when it arrives, and the next chunk takes {delay} "
-        why += f"ticks: the robot has no action for {2 * delay - chunk} ticks in each."
+        why = (
+            f"A chunk arrives with {chunk - delay} actions that are still due, and the next chunk takes {delay} "
+            "control "
+        )
+        why += f"ticks: the robot has no action for {2 * delay - chunk} ticks per chunk."
     level, took, where = _level(wiring, measured), _long(measured.ms), _measurement_place(measured)
     do = _either(_faster(wiring, chunk // 2, measured))
     yield {"ticks": ticks, "chunk": chunk, "ms": measured.ms}, locals()
 
 
 def _level(wiring: Wiring, measured: CallTime) -> str:
-    """Serious is a call that was timed in a run, or whose rollout is to start on this machine."""
+    """Return 'warning' for a call that was timed in a run, or whose rollout starts on this machine."""
     return "warning" if measured.run or wiring.engine is not None else "info"
 
 
@@ -123,13 +127,13 @@ def _either(ways: list[str]) -> str:
 def _faster(wiring: Wiring, covered: int, measured: CallTime) -> list[str]:
     """Return ways to let a call take no more ticks than ``covered``."""
     timing = wiring.timing
-    ways = [f"a faster call: strobe optimize --policy.path={wiring.sources['policy']}"]
+    ways = [f"make the call faster: strobe optimize --policy.path={wiring.sources['policy']}"]
     if timing.steps is not None and timing.steps > 1:
-        ways.append(f"fewer denoising steps: --policy.{timing.steps_field}, now {timing.steps}")
+        ways.append(f"give fewer denoising steps: --policy.{timing.steps_field}, now {timing.steps}")
     fps = 1e3 * covered / measured.ms
     if fps >= 1:
-        slower = ", with data that was recorded at that rate" if timing.data_fps and fps < timing.data_fps else ""
-        ways.append(f"--fps={math.floor(fps)}, at which {covered} ticks cover a call{slower}")
+        slower = ", with data recorded at that rate" if timing.data_fps and fps < timing.data_fps else ""
+        ways.append(f"give --fps={math.floor(fps)}, at which {covered} control ticks last as long as a call{slower}")
     return ways
 
 
@@ -143,25 +147,25 @@ def _long(ms: float) -> str:
 
 @finding("{when}-outside-training", "warning", ids=("starts-outside-training", "runs-outside-training"))
 def joints_outside_training(wiring: Wiring) -> Found:
-    """Joints that a run gave the policy where the training data never had them (wall-x #113, openpi #814).
+    """Joints of a run that were outside of the range of the training data (wall-x #113, openpi #814).
 
     Title: {title}: {first.joint}, {size}
-    Seen: {told}{more}.
-    Why: The policy was never given such a state. Its actions there are a guess.
-    Do: Start the arm with {first.joint} between {first.low:.4g} and {first.high:.4g}. If it stands there as in the
-        recording, calibrate it as it was then: its zero has moved.
+    Seen: {positions}{more}.
+    Why: The policy has never seen such a state. Its actions there are a guess.
+    Do: Start the arm with {first.joint} between {first.low:.4g} and {first.high:.4g}. If the arm stands as in the
+        recording, its zero has moved: calibrate it as it was then.
     """
     joints = wiring.fed or []
     starts = sorted((each for each in joints if each.beyond > BEYOND), key=lambda each: -each.beyond)
     leaves = sorted((each for each in joints if each.outside > OFTEN_OUTSIDE), key=lambda each: -each.outside)
     for when, title, found in (
-        ("starts", "The arm starts where the training data never was", starts),
-        ("runs", "The arm is where the training data never was", [each for each in leaves if each not in starts]),
+        ("starts", "The arm starts outside of the training data", starts),
+        ("runs", "The arm leaves the training data", [each for each in leaves if each not in starts]),
     ):
         if found:
             first = found[0]
             size = f"{first.normalised:+.2g} σ" if when == "starts" else f"{100 * first.outside:.0f} % of the ticks"
-            more = f"; and {len(found) - MOST_TOLD} joints more" if len(found) > MOST_TOLD else ""
+            more = f"; and {len(found) - SHOWN} more joints" if len(found) > SHOWN else ""
             yield (
                 {"joint": first.joint, "normalised": first.normalised, "outside": first.outside},
                 {
@@ -169,7 +173,7 @@ def joints_outside_training(wiring: Wiring) -> Found:
                     "title": title,
                     "first": first,
                     "size": size,
-                    "told": _describe_joints(found),
+                    "positions": _describe_joints(found),
                     "more": more,
                 },
             )
@@ -177,9 +181,10 @@ def joints_outside_training(wiring: Wiring) -> Found:
 
 def _describe_joints(joints: Sequence[FedJoint]) -> str:
     return "; ".join(
-        f"{each.joint} was {each.first:.4g} in the first observation, {each.normalised:+.2g} normalised, and "
-        f"outside of {each.low:.4g} to {each.high:.4g} in {100 * each.outside:.0f} % of the ticks"
-        for each in joints[:MOST_TOLD]
+        f"{each.joint} was {each.first:.4g} in the first observation ({each.normalised:+.2g} normalised), and outside "
+        "of "
+        f"{each.low:.4g} to {each.high:.4g} in {100 * each.outside:.0f} % of the control ticks"
+        for each in joints[:SHOWN]
     )
 
 

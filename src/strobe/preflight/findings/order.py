@@ -1,6 +1,6 @@
 """Rules on the order, the number and the unit of joints: do policy, data set and robot mean the same ones?
 
-And does what the policy will send stay within the limits of the arm?
+Do the actions stay within the limits of the arm?
 """
 
 from __future__ import annotations
@@ -11,11 +11,11 @@ from strobe.core.findings.texts import Evidence, Found, finding
 from strobe.core.results.finding import Finding
 from strobe.preflight.results.wiring import Feature, Place, WiredFeature, Wiring
 
-# A joint in radians stays within half a turn. One in degrees leaves that even in a motion of 5°.
+# A joint in radians stays within half a turn. A joint in degrees leaves that range in a motion of 5°.
 RADIANS = 3.2
 NORMALISED = 1.05
 WIDE_UNITS = ("degrees", "−100 to 100")
-BEYOND = 0.05  # share of a joint's width by which a range may leave its limits: demonstrations push against them
+BEYOND = 0.05  # share of a joint's width by which a range may exceed its limits: demonstrations push against them
 ELSEWHERE: tuple[Place, ...] = ("dataset", "robot")
 WITH_STATISTICS: tuple[Place, ...] = ("dataset", "preprocessor", "postprocessor")
 
@@ -33,9 +33,9 @@ def action_order(wiring: Wiring) -> Iterator[Finding]:
     first, own, other = _first_apart(learnt, robot.dimensions)
     rtc, kept = f"RTC sends it to {own}, by the policy's own order", wiring.engine == "rtc"
     if not wiring.order:  # of the policy's config: LeRobot's RTC engine sends by it
-        rtc, kept = "RTC does too, as the policy's config has no action_feature_names", False
+        rtc, kept = "RTC does too, because the policy's config has no action_feature_names", False
     to = f"the sync engine sends it to {other}, which has that place on the robot"
-    seen = f"Number {first} of the action is {own} in {source}: {to}; {rtc}."
+    seen = f"Dimension {first} of the action is {own} in {source}: {to}; {rtc}."
     evidence: Evidence = {"first": first, "policy": own, "robot": other}
     if kept:
         yield from _order_of_sync(seen, evidence)
@@ -45,7 +45,7 @@ def action_order(wiring: Wiring) -> Iterator[Finding]:
 
 @finding("action-order-of-sync", "info")
 def _order_of_sync(seen: str, evidence: Evidence) -> Found:
-    """Policy and robot have their joints in another order, and only RTC keeps the policy's.
+    """Policy and robot order their joints differently, and only RTC keeps the policy's order.
 
     Seen: {seen}
     Why: With the sync engine a joint would get another joint's action.
@@ -56,7 +56,7 @@ def _order_of_sync(seen: str, evidence: Evidence) -> Found:
 
 @finding("action-order", "warning")
 def _order(seen: str, evidence: Evidence, names: Sequence[str], *, by_rtc: bool) -> Found:
-    """Policy and robot have their joints in another order.
+    """Policy and robot order their joints differently.
 
     Seen: {seen}
     Why: A joint gets another joint's action.
@@ -80,9 +80,9 @@ def state_order(wiring: Wiring) -> Iterator[Finding]:
 
 @finding("state-order", "warning")
 def _order_of_state(data: Sequence[str], robot: Sequence[str]) -> Found:
-    """Data set and robot have the joints of the state in another order.
+    """Data set and robot order the joints of the state differently.
 
-    Seen: Number {first} of the state is {own} in the data and {other} on the robot.
+    Seen: Dimension {first} of the state is {own} in the data and {other} on the robot.
     Why: The policy reads one joint's position as another's.
     Do: Record with a robot that names its joints in this order: {data:list}.
     """
@@ -97,30 +97,37 @@ def _first_apart(names: Sequence[str], others: Sequence[str]) -> tuple[int, str,
 
 @finding("joints-differ", "warning")
 def shapes(wiring: Wiring) -> Found:
-    """{where} has another number of joints than the policy.
+    """The policy has {policy} joints, the {where} has {there}.
 
-    Seen: {name}: {policy} for the policy, {there} there.
-    Why: LeRobot stops at the first tick, or fills the missing numbers with zeros.
-    Do: Name the data and the robot that the policy was trained for.
+    Seen: {found:list}.
+    Why: LeRobot stops at the first control tick, or fills the missing numbers with zeros.
+    Do: {do}
     """
-    for wire in wiring.wires:
-        own = wire.ends.get("policy")
-        if own is None or wire.kind not in ("state", "action") or len(own.shape) != 1:
-            continue
-        for place in ELSEWHERE:
-            end = wire.ends.get(place)
-            if end is not None and len(end.shape) == 1 and end.shape != own.shape:
-                words = {"where": "The data set" if place == "dataset" else "The robot", "name": wire.name}
-                yield {"policy": own.shape[0], place: end.shape[0]}, {**words, "there": end.shape[0]}
+    for place in ELSEWHERE:
+        where, do = "data set", "Use the data set that this policy was trained on (--dataset.root)."
+        if place == "robot":
+            where, do = "robot", "Use the robot that this policy was trained on (--robot.type)."
+        sizes = [(wire.name, *map(_size, (wire.ends.get("policy"), wire.ends.get(place)))) for wire in wiring.wires
+                 if wire.kind in ("state", "action")]  # fmt: skip
+        apart = [each for each in sizes if each[1] and each[2] and each[1] != each[2]]
+        if apart:
+            _, policy, there = apart[0]
+            found = [f"{name} has {own} numbers in the policy and {other} in the {where}" for name, own, other in apart]
+            yield {"policy": policy, place: there}, locals()
+
+
+def _size(feature: Feature | None) -> int:
+    """Return the length of a vector; 0 for anything else."""
+    return feature.shape[0] if feature is not None and len(feature.shape) == 1 else 0
 
 
 @finding("units-differ", "warning")
 def units(wiring: Wiring) -> Found:
-    """{name} looks like {unit}, and the robot takes {robot}.
+    """The policy's {name} is in {unit}, and the robot's in {robot}.
 
-    Seen: In the statistics none of its {count} joints in {robot} is beyond {extent:.3g} ({joint}).
-    Why: An action of {extent:.3g} is {extent:.3g} of the robot's units: the arm hardly moves.
-    Do: Convert the data to the robot's unit and train again, or use the robot that it was recorded with.
+    Seen: By the statistics none of its {count} joints exceeds {extent:.3g} ({joint}).
+    Why: The robot reads an action of {extent:.3g} in its own unit, so the arm hardly moves.
+    Do: Use the robot that the data was recorded with, or convert the data to this robot's unit and train again.
     """
     for name in ("action", "observation.state"):
         wire = wiring.wire(name)
@@ -129,7 +136,7 @@ def units(wiring: Wiring) -> Found:
             continue
         extents = _extents(wire, wiring.order)
         kinds = robot.units or [robot.unit] * len(robot.dimensions)
-        # Only joints of such a unit are looked at: a gripper in 0 to 100 beside them says nothing of them.
+        # Only joints of such a unit count: a gripper in 0 to 100 says nothing about them.
         own = {
             joint: extents[joint if joint in extents else at]
             for at, (joint, unit) in enumerate(zip(robot.dimensions, kinds, strict=False))
@@ -145,12 +152,12 @@ def units(wiring: Wiring) -> Found:
 
 @finding("reach-beyond-limits", "warning")
 def limits(wiring: Wiring) -> Found:
-    """{joint} will be sent beyond its limits.
+    """The policy will send {joint} beyond its limits.
 
-    Seen: {low:.4g} to {high:.4g}{unit} ({reach.basis} of the actions); the calibration allows {each.limit_low:.4g} to
-        {each.limit_high:.4g}.
-    Why: LeRobot does not clamp degrees: the servo stops at its limit, or pushes against what is in the way. The arm of
-        the data was calibrated in another way, or it was another arm.
+    Seen: Its actions range from {low:.4g} to {high:.4g}{unit} ({reach.basis}); the calibration allows
+        {each.limit_low:.4g} to {each.limit_high:.4g}.
+    Why: LeRobot does not clamp degrees: the servo stops at its limit, or pushes against an obstacle. The arm of the
+        data was calibrated differently, or was another arm.
     Do: Calibrate this arm like the arm of the data, or use that arm's file (--robot.calibration_dir).{careful}
     """
     reach = wiring.reach
@@ -166,9 +173,9 @@ def limits(wiring: Wiring) -> Found:
 def _other_joints(name: str, learnt: Sequence[str], robot: Sequence[str], source: str) -> Found:
     """The robot has other joints than {source}.
 
-    Seen: {name}: the robot lacks {lacks} and has {has} more.
-    Why: LeRobot matches numbers by their place, so a joint gets another joint's number.
-    Do: Name the robot that the policy was trained for.
+    Seen: {name}: the robot lacks {lacks}, and also has {has}.
+    Why: LeRobot matches numbers by their position, so a joint gets another joint's number.
+    Do: Use the robot that the policy was trained on (--robot.type).
     """
     lacking = [joint for joint in learnt if joint not in robot]
     more = [joint for joint in robot if joint not in learnt]
@@ -192,11 +199,11 @@ def _extents(wire: WiredFeature, order: Sequence[str]) -> dict[str | int, float]
 
 
 def _learnt(wiring: Wiring, wire: WiredFeature | None) -> tuple[Sequence[str], str]:
-    """Return the order of joints that the policy learnt, and where that is said."""
+    """Return the order of joints that the policy learnt, and the place that says so."""
     if wiring.order:
         return wiring.order, "the policy"
     data: Feature | None = wire.ends.get("dataset") if wire is not None else None
     return (data.dimensions, "the data set") if data is not None else ([], "")
 
 
-CHECKS = (action_order, state_order, shapes, units, limits)
+CHECKS = (shapes, units, action_order, state_order, limits)

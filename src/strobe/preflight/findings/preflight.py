@@ -1,4 +1,4 @@
-"""Rules on a preflight's look at recorded frames: what the policy explains of them, and what would explain more."""
+"""Rules on the policy's actions on recorded frames: its R², and changes of the wiring that would raise it."""
 
 from __future__ import annotations
 
@@ -6,35 +6,37 @@ from strobe.core.findings.texts import Found, finding
 from strobe.core.findings.thresholds import Thresholds
 from strobe.preflight.findings import first_actions
 from strobe.preflight.results.hypothesis import HypothesisKind
+from strobe.preflight.results.open_loop import NaiveName, PairedError
 from strobe.preflight.results.preflight import PreflightResult
 
-WELL = 0.5  # share of the data that a sound policy explains
-WORSE = 2.0  # times the error on training episodes: the policy has learnt these by heart
+NAIVEST: NaiveName = "the mean action"
+WELL = 0.5  # least R² of a sound policy
+WORSE = 2.0  # times the error on training episodes: the policy overfits
 TITLES: dict[HypothesisKind, str] = {
-    "cameras": "Two cameras change places",
-    "channels": "The images' red and blue change places",
+    "cameras": "Two cameras are swapped",
+    "channels": "Red and blue of the images are swapped",
     "image-range": "The images have another range than the policy takes",
     "state-order": "The state comes in another order than the policy takes",
     "action-order": "The actions are in another order than the data's",
     "order": "State and action are in another order than the policy's",
-    "units": "Another unit than the policy's",
-    "statistics": "Another normalisation than the policy's",
-    "sign": "An action dimension goes the other way",
-    "relative": "Relative actions on one side, absolute ones on the other",
+    "units": "The data has another unit than the policy takes",
+    "statistics": "The policy was trained with another normalisation",
+    "sign": "An action dimension has the opposite sign",
+    "relative": "The policy and the data differ in relative and absolute actions",
     "shift": "The actions are shifted in time",
-    "rate": "Another rate than the policy's",
-    "prompt": "Another prompt than the policy's",
+    "rate": "The policy was trained at another rate",
+    "prompt": "The policy was trained with another prompt",
 }
 
 
 @finding("wired-otherwise-{kind}", "warning")
 def better_hypotheses(result: PreflightResult, _: Thresholds) -> Found:
-    """Hypotheses that explain the data better than the wiring as it is.
+    """Hypotheses that predict the recorded actions better than the present wiring.
 
     Title: {title}
-    Seen: If {hypothesis}, the policy explains {other} of the recorded actions. As it is wired it explains {now}. With
-        that change its error is {ratio:.2f} times as large{within}, over {paired.episodes} episodes.
-    Why: On the robot it would do the same as here: something else than in its training.
+    Seen: If {hypothesis}, the policy predicts the recorded actions with R² = {other}; now R² = {now}. With that change
+        its error is {ratio:.2f} times as large{within}, over {paired.episodes} episodes.
+    Why: On the robot the policy would act as wrongly as here.
     Do: {fix}
     """
     for each in result.hypotheses:
@@ -46,30 +48,41 @@ def better_hypotheses(result: PreflightResult, _: Thresholds) -> Found:
             yield {**evidence, "ratio": paired.ratio}, locals()
 
 
-@finding("open-loop-explains-nothing", "info")
+@finding("open-loop-explains-nothing", "warning")
 def explains_little(result: PreflightResult, _: Thresholds) -> Found:
-    """The policy explains nothing of this data.
+    """The policy predicts these actions no better than {naive}.
 
-    Seen: Its actions are {part.rms:.2g} σ from the recorded actions. The mean action is {mean_rms:.2g} σ from them. No
-        other wiring that was tried explains more.
-    Why: It was not trained on data like this, or it was trained for too short a time, or its wiring differs in a way
-        that Strobe does not try.
-    Do: Name the data that it was trained on, with --dataset.root.
+    Seen: Its error is {part.rms:.2g} σ, that of {naive} {naive_rms:.2g} σ (σ: the spread of each action dimension). No
+        other wiring that Strobe tried predicts the actions better.
+    Why: The policy was not trained on data like this, or for too short a time, or its wiring differs in a way that
+        Strobe does not try. On the robot it would not do its task.
+    Do: Name the data that the policy was trained on, with --dataset.root=FOLDER.
     """
     part = result.open_loop.whole if result.open_loop is not None else None
-    if part is not None and not _any_claimed(result):
-        mean = next((each for each in part.naive if each.name == "the mean action"), None)
-        if mean is not None and mean.paired is not None and mean.paired.smaller is not True:
-            yield {"explained": part.explained}, {"part": part, "mean_rms": mean.rms or 0}
+    if part is None or _any_claimed(result):
+        return
+    for name in ("hold still", "the last action", "the mean action"):
+        error = next((each for each in part.naive if each.name == name), None)
+        if error is not None and error.paired is not None and _is_no_better(error.paired, than_mean=name == NAIVEST):
+            naive, naive_rms = "holding still" if name == "hold still" else name, error.rms or 0
+            yield {"explained": part.explained}, locals()
+            return
+
+
+def _is_no_better(paired: PairedError, *, than_mean: bool) -> bool:
+    """Whether the policy is worse than a naive prediction, or, of the mean action, not shown to be better."""
+    if paired.smaller is not None:
+        return not paired.smaller
+    return than_mean and (paired.interval is not None or paired.ratio >= 1)
 
 
 @finding("open-loop-learnt-by-heart", "info")
 def held_out_worse(result: PreflightResult, _: Thresholds) -> Found:
-    """The policy knows its training episodes by heart.
+    """The policy overfits its training episodes.
 
-    Seen: Its actions are {training.rms:.2g} σ from the recorded ones in training episodes, and {other.rms:.2g} σ in
-        {other.episodes} other episodes. Of the actions there it explains {share}.
-    Why: On the robot every episode is a new one.
+    Seen: Its error is {training.rms:.2g} σ on training episodes, and {other.rms:.2g} σ on {other.episodes} held-out
+        episodes, where R² = {share} (σ: the spread of each action dimension).
+    Why: On the robot every episode is new.
     Do: Train on more episodes, for fewer steps, or with image augmentation.
     """
     parts = {part.name: part for part in result.open_loop.parts} if result.open_loop is not None else {}
@@ -81,10 +94,10 @@ def held_out_worse(result: PreflightResult, _: Thresholds) -> Found:
 
 @finding("open-loop-explains", "good")
 def explains_well(result: PreflightResult, _: Thresholds) -> Found:
-    """The policy explains {share} of the recorded actions.
+    """The policy predicts the recorded actions with R² = {share}.
 
-    Seen: Over {part.episodes} episodes it is nearer to them than {others}.
-    Why: As it is wired, it acts on these frames as in its training.
+    Seen: Over {part.episodes} episodes its error is smaller than that of {others}.
+    Why: With this wiring the policy acts on these frames as in its training.
     """
     part = result.open_loop.whole if result.open_loop is not None else None
     if part is None or part.explained < WELL or _any_claimed(result):
@@ -100,9 +113,7 @@ def _any_claimed(result: PreflightResult) -> bool:
 
 
 def _share(share: float | None) -> str:
-    if share is None:
-        return "–"
-    return "nothing" if share <= 0 else f"{share * 100:.0f} %"
+    return "–" if share is None else f"{share:.2f}"
 
 
 def _join_names(names: list[str]) -> str:

@@ -18,13 +18,13 @@ LONG_BLIND = 1.0  # s for which a robot acts on one observation
 
 @finding("weights-compiled", "warning")
 def compiled_weights(wiring: Wiring) -> Found:
-    """A rollout does not read these weights: the policy acts with random weights.
+    """A rollout does not read these weights: the policy keeps random weights.
 
-    Seen: {compiled} of {tensors} names, such as {first}, are names of a compiled policy. lerobot-rollout switches
+    Seen: {compiled} of {tensors} weights, such as {first}, have names of a compiled policy. lerobot-rollout switches
         compile_model off.
-    Why: LeRobot warns about missing and unexpected keys, and goes on.
-    Do: With --use_torch_compile=true LeRobot reads them. Or strobe preflight --policy.path={policy} --fix=FOLDER writes
-        a copy without the prefix.
+    Why: LeRobot warns about missing and unexpected keys, and continues.
+    Do: strobe preflight --policy.path={policy} --fix=FOLDER writes a copy with plain names. Or give
+        --use_torch_compile=true: LeRobot then reads these weights.
     """
     # lerobot #4114
     weights = wiring.weights
@@ -39,7 +39,7 @@ def unread_weights(wiring: Wiring) -> Iterator[Finding]:
     if weights is None or weights.compiled:
         return
     more = weights.unexpected or []
-    unused = [f"the file has {len(more)} weights that the policy does not have, such as {more[0]}"] if more else []
+    unused = [f"the file has {len(more)} weights that the policy lacks, such as {more[0]}"] if more else []
     if weights.missing or weights.reshaped:
         yield from _missing(weights.missing or [], weights.reshaped, more, unused)
     elif more:
@@ -75,12 +75,12 @@ def _unused_weights(more: Sequence[str], unused: str) -> Found:
 
 @finding("fields-unknown", "warning")
 def unknown_fields(wiring: Wiring) -> Found:
-    """The config has fields that the installed LeRobot does not have.
+    """The installed LeRobot does not know fields of the config.
 
-    Seen: {fields}.
-    Why: LeRobot refuses the checkpoint, since another version saved it.
-    Do: Install the LeRobot that saved it. Or: strobe preflight --policy.path={policy} --fix=FOLDER writes a copy
-        without them.
+    Seen: Unknown fields: {fields}.
+    Why: LeRobot refuses the checkpoint, because another version saved it.
+    Do: strobe preflight --policy.path={policy} --fix=FOLDER writes a copy without these fields. Or install the LeRobot
+        that saved the checkpoint.
     """
     # lerobot #3355, #3479
     if wiring.unknown_fields:
@@ -89,11 +89,11 @@ def unknown_fields(wiring: Wiring) -> Found:
 
 @finding("chunk-short", "warning")
 def short_chunk(wiring: Wiring) -> Found:
-    """The config wants {executed} actions of a chunk that has {there}.
+    """The config executes {executed} actions of a chunk that has {there}.
 
     Seen: n_action_steps={executed}; the chunk has {there}{of}.
     Why: LeRobot calls the policy again after fewer actions than the config says, or it stops.
-    Do: --policy.n_action_steps={there} or fewer.
+    Do: Give --policy.n_action_steps={there} or fewer.
     """
     # lerobot #2277
     timing = wiring.timing
@@ -107,9 +107,9 @@ def short_chunk(wiring: Wiring) -> Found:
 def long_horizon(wiring: Wiring) -> Found:
     """RTC's execution horizon of {horizon} is longer than a chunk of {chunk}.
 
-    Seen: --inference.rtc.execution_horizon={horizon}.
+    Seen: The flag is --inference.rtc.execution_horizon={horizon}.
     Why: RTC cannot guide actions that the chunk does not have.
-    Do: --inference.rtc.execution_horizon={chunk} or fewer.
+    Do: Give --inference.rtc.execution_horizon={chunk} or fewer.
     """
     horizon, chunk = wiring.timing.execution_horizon, wiring.timing.chunk
     if horizon is not None and chunk is not None and horizon > chunk:
@@ -120,10 +120,10 @@ def long_horizon(wiring: Wiring) -> Found:
 def long_open_loop(wiring: Wiring) -> Found:
     """The robot acts for {seconds:.1f} s on one observation.
 
-    Seen: {executed} actions of each chunk are executed at {fps:g} Hz.
-    Why: The policy does not see what happens in that time. Users of LeRobot report a difference of 15 to 23 points of
+    Seen: The robot executes {executed} actions of each chunk at {fps:g} Hz.
+    Why: The policy sees nothing that happens in that time. Users of LeRobot report a difference of 15 to 23 points of
         success between 50 and 10 executed actions (#1316, #4614).
-    Do: Try fewer: --policy.n_action_steps, or --inference.type=rtc.
+    Do: Try a lower --policy.n_action_steps, or --inference.type=rtc.
     """
     executed, fps = wiring.timing.executed, wiring.timing.loop_fps or wiring.timing.data_fps
     if wiring.engine != "rtc" and fps and executed and executed / fps >= LONG_BLIND:
@@ -132,11 +132,11 @@ def long_open_loop(wiring: Wiring) -> Found:
 
 @finding("rates-differ", "warning")
 def rates(wiring: Wiring) -> Found:
-    """The loop runs at {loop:g} Hz, and the data was recorded at {data:g}.
+    """The loop runs at {loop:g} Hz, and the data was recorded at {data:g} Hz.
 
-    Seen: --fps={loop:g}; the data set says {data:g}.
+    Seen: --fps={loop:g}; the data set has {data:g} frames per second.
     Why: The robot moves {times:.2g} times as fast as in the data.
-    Do: --fps={data:g}
+    Do: Give --fps={data:g}.
     """
     data, loop = wiring.timing.data_fps, wiring.timing.loop_fps
     if data and loop and abs(loop / data - 1) > SAME_RATE:
@@ -145,11 +145,11 @@ def rates(wiring: Wiring) -> Found:
 
 @finding("camera-slow", "info")
 def slow_cameras(wiring: Wiring) -> Found:
-    """{name} gives {camera:g} images a second to a loop of {loop:g} Hz.
+    """Camera {name} gives {camera:g} frames per second to a loop of {loop:g} Hz.
 
-    Seen: fps of --robot.cameras: {camera:g}.
-    Why: Some ticks see the same image again: the loop takes the newest image and does not wait.
-    Do: Set its fps to {loop:g}, if the camera can do that.
+    Seen: --robot.cameras sets its fps to {camera:g}.
+    Why: Some control ticks get the same frame again: the loop takes the newest frame and does not wait.
+    Do: Set its fps to {loop:g} in --robot.cameras, if the camera can do that.
     """
     loop = wiring.timing.loop_fps
     for name, fps in wiring.timing.camera_fps.items():
@@ -159,13 +159,14 @@ def slow_cameras(wiring: Wiring) -> Found:
 
 @finding("lags-differ", "warning")
 def lags(wiring: Wiring) -> Found:
-    """{worst.joint} follows its actions {run:.1f} ticks late, and {recorded:.1f} in the data.
+    """{worst.joint} lags its actions by {run:.1f} control ticks, in the data by {recorded:.1f}.
 
-    Seen: In {lag.run} these joints differ from the data by more than {MOST_LAG_APART:g} ticks: {far:list}.
-    Why: The policy has learnt how far an action is ahead of the arm. With another lag the arm overshoots, or falls
+    Seen: In {lag.run} the lags of these joints differ from the data by more than {MOST_LAG_APART:g} control ticks:
+        {far:list}.
+    Why: The policy has learnt how far an action is ahead of the arm. With another lag the arm overshoots, or stops
         short.
-    Do: Check the rate (--fps), the servos' acceleration and gains, and what delays an action: strobe report {lag.run}
-        shows how old each action's observation was.
+    Do: Check the rate (--fps), the servos' acceleration and gains, and the delay of the actions: strobe report
+        {lag.run} shows the age of each action's observation.
     """
     lag = wiring.lag
     if lag is None or not lag.run_fps:
@@ -181,7 +182,7 @@ def _ticks_apart(joint: JointLag) -> float:
 
 
 def given_prompt(wiring: Wiring) -> Iterator[Finding]:
-    """A prompt that is empty, or none of the data set's tasks (lerobot #2753)."""
+    """A prompt that is empty, or no task of the data set (lerobot #2753)."""
     words = wiring.prompt
     if words is None or not words.reads_words or words.given is None:
         return
@@ -194,11 +195,11 @@ def given_prompt(wiring: Wiring) -> Iterator[Finding]:
 
 @finding("prompt-empty", "warning")
 def _empty_prompt(tasks: str) -> Found:
-    """The policy needs a task in words and gets none.
+    """The policy needs a task in words, and --task is empty.
 
-    Seen: --task is empty.
+    Seen: The data has the tasks {tasks}.
     Why: It was trained with a task in words. Without a task its motions have no goal.
-    Do: --task=… : {tasks}
+    Do: Give --task="…" with one of these.
     """
     yield {}
 
@@ -207,21 +208,21 @@ def _empty_prompt(tasks: str) -> Found:
 def _unknown_prompt(given: str, first: str, tasks: str) -> Found:
     """The task is not a task of the data set.
 
-    Seen: --task='{given}'; the data has {tasks}.
+    Seen: The flag is --task='{given}'; the data has {tasks}.
     Why: A policy that was trained on few tasks knows only their wording.
-    Do: --task='{first}'
+    Do: Give --task='{first}'.
     """
     yield {}
 
 
 @finding("prompt-cut", "{level}")
 def cut_prompt(wiring: Wiring) -> Found:
-    """The tokenizer cuts the end of the prompt off.
+    """The tokenizer cuts off the end of the prompt.
 
     Seen: '{task}' makes {tokens} tokens{state}, of which the policy sees {most} (max_length of
         policy_preprocessor.json). The tokenizer cuts off '{end}'.{data}{alike}
-    Why: LeRobot gives no warning. The policy does not see the text there{numbers}.
-    Do: Give a shorter task, or train with a larger --policy.tokenizer_max_length.
+    Why: LeRobot gives no warning. The policy does not see that part of the text{numbers}.
+    Do: Give a shorter --task, or train with a larger --policy.tokenizer_max_length.
     """
     words = wiring.prompt
     if words is None or not words.cut:
@@ -234,8 +235,8 @@ def cut_prompt(wiring: Wiring) -> Found:
     state = "" if first.always else " with a state of three-digit numbers"
     numbers = ", which contains numbers of the state" if _is_state_cut(first) else ""
     of_data = sum(each.task in words.tasks for each in words.cut)
-    data = f" That happens to {of_data} of the data set's {len(words.tasks)} tasks." if of_data else ""
-    alike = " Two of them become the same text." if same is not None else ""
+    data = f" It cuts {of_data} of the data set's {len(words.tasks)} tasks." if of_data else ""
+    alike = " Two tasks become the same text." if same is not None else ""
     another = asked is not None and asked.task not in words.tasks
     level = "warning" if same is not None or another else "info"
     yield {"tokens": first.tokens, "most": words.most_tokens, "tasks": len(words.cut)}, locals()
@@ -257,11 +258,11 @@ def _short(text: str) -> str:
 
 @finding("compiled-in-part", "info")
 def compilation(wiring: Wiring) -> Found:
-    """A setting that the bench and lerobot-eval follow and a rollout does not.
+    """compile_model, which the bench and lerobot-eval follow and a rollout does not.
 
-    Title: compile_model is switched off in a rollout
+    Title: A rollout does not compile the policy, though its config says so
     Seen: The checkpoint has compile_model=true. The bench and lerobot-eval compile it. lerobot-rollout does not.
-    Why: The latency on the bench is not the latency on the robot.
+    Why: The latency on the bench is then not the latency on the robot.
     Do: Give --use_torch_compile=true in the rollout, or --policy.compile_model=false on the bench.
     """
     weights = wiring.weights

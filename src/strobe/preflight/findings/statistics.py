@@ -1,4 +1,4 @@
-"""Rules on the statistics that a processor normalises with: are they there, are they used, are they of this data?"""
+"""Rules on the statistics that a processor normalises with: do they exist, are they used, do they match the data?"""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from strobe.preflight.results.wiring import FLAT, Feature, Normalisation, Place,
 
 PROCESSORS: tuple[Place, ...] = ("preprocessor", "postprocessor")
 SHOWN = 4  # dimensions that are named
-JITTER = 0.1  # degrees: a spread below it is the encoder's noise, and 1° beside it is 10 σ and more
+JITTER = 0.1  # degrees: a smaller spread is the encoder's noise, and 1° off is 10 σ or more
 
 
 @finding("statistics-absent", "warning")
@@ -24,7 +24,7 @@ def absent(wiring: Wiring) -> Found:
     for wire, place, named, norm in _iter_normalised_features(wiring):
         if lacks := [name for name in norm.required_statistics if not norm.statistics.get(name)]:
             others, lacking = _elsewhere(wiring, place, named), " or ".join(lacks)
-            where = f"; it has some for {', '.join(others)}" if others else ""
+            where = f"; it has statistics for {', '.join(others)}" if others else ""
             way = "hands the policy raw numbers"
             if place == "postprocessor":
                 way = "sends the policy's normalised numbers to the robot"
@@ -36,10 +36,10 @@ def absent(wiring: Wiring) -> Found:
 def statistics_in_weights(wiring: Wiring) -> Found:
     """The statistics are inside the weights, where LeRobot no longer reads them.
 
-    Seen: {tensors} tensors such as {first} are statistics{no_processor}.
+    Seen: {tensors} tensors, such as {first}, are statistics{no_processor}.
     Why: LeRobot 0.4 and later read statistics from the processors. They drop these statistics when they load the
         weights, and the policy runs without normalisation.
-    Do: strobe preflight --policy.path={policy} --fix=FOLDER writes a copy with processors that have them.
+    Do: strobe preflight --policy.path={policy} --fix=FOLDER writes a copy with these statistics in its processors.
     """
     # lerobot #4655, #4649
     if wiring.weights is not None and (names := wiring.weights.statistics):
@@ -50,9 +50,9 @@ def statistics_in_weights(wiring: Wiring) -> Found:
 
 @finding("statistics-not-numbers", "warning")
 def non_numeric_statistics(wiring: Wiring) -> Found:
-    """Statistics of {feature} are not numbers.
+    """Statistics of {feature} are NaN or infinite.
 
-    Seen: In {file} the statistics {wrong} of {name} are NaN or infinite.
+    Seen: In {file} the statistics of {name} are NaN or infinite for {wrong}.
     Why: Every action that is computed with them is NaN.
     Do: {do}
     """
@@ -70,11 +70,12 @@ def non_numeric_statistics(wiring: Wiring) -> Found:
 
 @finding("statistics-flat", "{level}")
 def flat(wiring: Wiring) -> Found:
-    """{joints} of {feature} {word} moved in the training data: {one_beside_it}.
+    """{joints} of {feature} {word} in training: {first_size}.
 
     Seen: By the statistics ({norm.mode}) {listed}.
-    Why: If it stands elsewhere on the robot, the policy sees a number that it has never seen.
-    Do: Train on data in which it moves, or train without it. Or hold it on the robot where it was: {where:list}.
+    Why: At another position on the robot the policy gets a number that it has never seen.
+    Do: Keep the robot's joint at the position of the training: {where:list}. Or train on data in which it moves, or
+        train without it.
     """
     # It stood still, or only jittered: a small motion becomes a huge number.
     for wire, place, named, norm in _iter_normalised_features(wiring):
@@ -92,10 +93,13 @@ def flat(wiring: Wiring) -> Found:
         if not never and not hardly:
             continue
         names = {at: _joint(wiring, wire, named, at) for at in (*never, *hardly)}
-        sizes = [f"1{_degrees(units, at)} beside it is {_times(norm.mode, found[at])}" for at in names]
+        sizes = [f"1{_degrees(units, at)} off is {_times(norm.mode, found[at])}" for at in names]
         listed = _join_dimensions([f"{name}: {size}" for name, size in zip(names.values(), sizes, strict=True)])
-        joints, word = _join_names([names[at] for at in never or hardly]), "never" if never else "hardly"
-        one_beside_it = sizes[0]
+        joints, word = (
+            _join_names([names[at] for at in never or hardly]),
+            "never moved" if never else "had almost no range",
+        )
+        first_size = sizes[0]
         where = [f"{names[at]} at {found[at].centre:.4g}" for at in list(names)[:SHOWN]]
         level = "warning" if robot is not None else "info"
         yield {"feature": wire.name, "dimensions": len(names), "joint": next(iter(names.values()))}, locals()
@@ -109,23 +113,23 @@ def _joint(wiring: Wiring, wire: WiredFeature, feature: Feature, at: int) -> str
     return named.dimensions[at] if named is not None else order[at] if at < len(order) else f"dimension {at}"
 
 
-def _degrees(units: Sequence[str], at: int) -> str:
+def _degrees(units: Sequence[str | None], at: int) -> str:
     return "°" if at < len(units) and units[at] == "degrees" else " unit"
 
 
 def _times(mode: str, scale: Scale) -> str:
-    """Return in words what one unit is in normalised numbers, as LeRobot divides."""
+    """Return one unit in normalised numbers, as LeRobot divides."""
     size = 1 / (scale.half + 1e-8) if mode == "MEAN_STD" else 1 / max(scale.half, 0.5e-8)
-    return f"{size:.2g} σ" if mode == "MEAN_STD" else f"{size:.2g} times the range's half"
+    return f"{size:.2g} σ" if mode == "MEAN_STD" else f"{size:.2g} times half the range"
 
 
 @finding("statistics-of-other-data", "warning")
 def foreign_statistics(wiring: Wiring) -> Found:
-    """The statistics of {feature} are not those of this data.
+    """The statistics of {feature} do not match this data.
 
-    Seen: {file}: {shown}.
+    Seen: In {file} {shown}.
     Why: The policy treats unusual positions as usual ones, and its actions are scaled for other data.
-    Do: If the policy was trained on this data: {fix} If not, name the data that it was trained on.
+    Do: If the policy was trained on this data: {fix} If not, name its training data with --dataset.root=FOLDER.
     """
     # The numbers that the mode reads are compared. FlashRT #70 is one of its kind.
     for wire, place, named, norm in _iter_normalised_features(wiring):
@@ -133,7 +137,7 @@ def foreign_statistics(wiring: Wiring) -> Found:
             continue  # that has a finding of its own
         far = [
             f"{_dimension(named if named.dimensions else wire.ends['dataset'], index)} is "
-            f"{_describe_scale(norm.mode, here)} here and {_describe_scale(norm.mode, there)} in the data"
+            f"{_describe_scale(norm.mode, here)}, and {_describe_scale(norm.mode, there)} in the data"
             for index, (here, there) in wire.foreign_dimensions(place).items()
         ]
         if far:
@@ -156,7 +160,6 @@ def _describe_scale(mode: str, scale: Scale) -> str:
 
 
 def _iter_normalised_features(wiring: Wiring) -> Iterator[tuple[WiredFeature, Place, Feature, Normalisation]]:
-    """Yield what a processor is to normalise: wire, place, feature, and how."""
     for wire in wiring.wires:
         for place in PROCESSORS:
             feature = wire.ends.get(place)
@@ -172,7 +175,7 @@ def _elsewhere(wiring: Wiring, place: Place, feature: Feature) -> list[str]:
 def _statistics_remedy(wiring: Wiring, others: Sequence[str]) -> str:
     policy, data = wiring.sources["policy"], wiring.sources.get("dataset", "DATA")
     source = "" if others else f" --dataset.root={data}"
-    return f"strobe preflight --policy.path={policy}{source} --fix=FOLDER writes a copy with them."
+    return f"strobe preflight --policy.path={policy}{source} --fix=FOLDER writes a copy with the right statistics."
 
 
 def _file(wiring: Wiring, place: Place) -> str:

@@ -1,6 +1,6 @@
 """Rules on a policy's wiring. Each is a function of a `Wiring`; `rules_of` makes rules of an answer's of them.
 
-Serious findings, at the level 'warning', are those with which the robot does something else than it was taught.
+Serious findings, at the level 'warning', make the robot act otherwise than in its training.
 """
 
 from __future__ import annotations
@@ -16,12 +16,13 @@ from strobe.preflight.results.wiring import Wiring
 
 Check = Callable[[Wiring], Iterable[Finding]]
 
+# By severity: first the number and the meaning of dimensions, then their normalisation.
 CHECKS: tuple[Check, ...] = (
-    *statistics.CHECKS, *order.CHECKS, *cameras.CHECKS, *settings.CHECKS, *data.CHECKS, *machine.CHECKS,
+    *order.CHECKS, *statistics.CHECKS, *cameras.CHECKS, *settings.CHECKS, *data.CHECKS, *machine.CHECKS,
     *fed.CHECKS,
 )  # fmt: skip
 
-# Findings with which the first action of a rollout may already be wrong: a rehearsal does not start with them.
+# With these findings the first action may already be wrong: a rollout and a rehearsal do not start.
 DANGEROUS = frozenset(
     {
         "statistics-absent",
@@ -71,7 +72,7 @@ SERIOUS = wiring_rules(serious=True)  # rules for answers about something else
 
 
 def dangerous(wiring: Wiring) -> list[Finding]:
-    """Return the findings with which the first action may already be a wrong one."""
+    """Return the findings that may make the first action wrong."""
     return [finding for finding in wiring_findings(wiring) if finding.rule in DANGEROUS]
 
 

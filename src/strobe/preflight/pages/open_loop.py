@@ -1,4 +1,4 @@
-"""The sections of a preflight's page on recorded frames: errors beside yardsticks, hypotheses, and their pictures."""
+"""The sections of a preflight's page on recorded frames: errors next to naive predictions, hypotheses, their plots."""
 
 from __future__ import annotations
 
@@ -21,21 +21,23 @@ ROW = 130  # pixels of a dimension's plot
 
 
 def sentences(result: PreflightResult) -> list[str]:
-    """Return what the policy explains of the recorded actions, and what would explain more; [] if it was not run."""
+    """Return the R² of the policy on recorded frames, and of claimed hypotheses; [] if it was not run."""
     loop = result.open_loop
     if loop is None:
         return []
     part = loop.whole
     if part is None:
-        return [f"Its actions were not compared with recorded ones: {loop.unjudged}."]
-    explained = f"explains {_share(part.explained)}" if part.explained > 0 else "explains nothing"
+        return [f"The policy's actions were not compared with recorded ones: {loop.unjudged}."]
     text = f"On {units.count(part.frames, 'recorded frame')} of {units.count(part.episodes, 'episode')} the policy "
-    text += f"{explained} of the actions"
-    verdicts = [f"{_verdict(each.paired)} {_words(each.name)}" for each in part.naive if each.paired is not None]
+    text += f"predicts the actions with R² = {_share(part.explained)}"
+    by_verdict: dict[str, list[str]] = {}
+    for each in part.naive:
+        if each.paired is not None:
+            by_verdict.setdefault(_verdict(each.paired), []).append(_words(each.name))
+    verdicts = [f"{verdict} {', '.join(names)}" for verdict, names in by_verdict.items()]
     claims = [each for each in result.hypotheses if each.outcome == "claimed"]
-    more = [f"{text}. It {', '.join(verdicts)}." if verdicts else f"{text}."]
-    more += [f"It would explain {_share(each.explained or 0.0)} if {each.name}." for each in claims]
-    return more
+    sentences = [f"{text}: {'; '.join(verdicts)}." if verdicts else f"{text}."]
+    return sentences + [f"R² would be {_share(each.explained or 0.0)} if {each.name}." for each in claims]
 
 
 def sections(result: PreflightResult) -> list[Section]:
@@ -50,7 +52,12 @@ def sections(result: PreflightResult) -> list[Section]:
     if result.hypotheses:
         judged = [each for each in result.hypotheses if each.outcome != "not judged"][:SHOWN_HYPOTHESES]
         shown.append(
-            Section("hypotheses", "Other wirings", table(judged, _HYPOTHESES), _describe_hypotheses(result.hypotheses))
+            Section(
+                "hypotheses",
+                "Hypotheses on the wiring",
+                table(judged, _HYPOTHESES),
+                _describe_hypotheses(result.hypotheses),
+            )
         )
     return [*shown, Section("strips", "Predicted chunks over recorded actions", detail=True)]
 
@@ -65,13 +72,13 @@ def figures(result: PreflightResult) -> Plots:
 
 def _verdict(paired: PairedError | None) -> str:
     if paired is None or paired.smaller is None:
-        return "is not shown to beat"
-    return "beats" if paired.smaller else "loses to"
+        return "inconclusive against"
+    return "better than" if paired.smaller else "worse than"
 
 
 def _share(explained: float) -> str:
-    """Return a share of the data in per cent; it is negative where the mean action is nearer."""
-    return f"{format_fixed(100 * explained, 0)} %"
+    """Return R²; it is negative if the mean action is nearer."""
+    return format_fixed(explained, 2)
 
 
 def _words(naive: str) -> str:
@@ -80,21 +87,22 @@ def _words(naive: str) -> str:
 
 def _notes(loop: OpenLoop) -> list[str]:
     notes = [
-        "σ is the spread of each dimension in the recorded frames. Where a ratio is below 1, the policy is nearer; its "
-        "interval is 95 %, over episodes."
+        "σ is the spread of each action dimension in the recorded frames. Below a ratio of 1 the policy's error is "
+        "smaller; "
+        "95 % interval over episodes."
     ]
     if loop.unjudged:
         notes.append(f"Not judged: {loop.unjudged}.")
     if loop.stopped:
         notes.append("Interrupted: the later frames are not judged.")
-    notes += [f"{each.name}: not judged, as {each.unjudged}." for each in loop.parts[0].naive if each.unjudged]
+    notes += [f"{each.name}: not judged, because {each.unjudged}." for each in loop.parts[0].naive if each.unjudged]
     return notes
 
 
 def _parts(parts: Sequence[PartErrors]) -> Table:
     names = [each for each in NAIVE if any(naive.name == each and naive.paired for naive in parts[0].naive)]
-    columns = heads("<Episodes | Number | Frames | Explained | Error (σ)")
-    columns += [Column(f"Error over that of {_words(name)}") for name in names]
+    columns = heads("<Episodes | Number | Frames | R² | Error (σ)")
+    columns += [Column(f"Error ÷ error of {_words(name)}") for name in names]
     rows = []
     for part in parts:
         naive = {each.name: each.paired for each in part.naive}
@@ -120,7 +128,7 @@ _DIMENSIONS: Columns[DimensionError] = [
     figure("σ", lambda each: each.spread, "{:.4g}".format),
     figure("Error (σ)", lambda each: each.rms, "{:.3g}".format),
     figure("Offset (σ)", lambda each: significant(each.offset, 2, plus=True), str),
-    figure("Explained", lambda each: each.explained, _share),
+    figure("R²", lambda each: each.explained, _share),
 ]
 
 
@@ -130,8 +138,8 @@ def _naive(name: str) -> ColumnOf[DimensionError]:
 
 _HYPOTHESES: Columns[Hypothesis] = [
     words("If …", lambda each: each.name),
-    figure("Explained", lambda each: each.explained, lambda share: _share(max(share, -99.99))),
-    figure("Error, divided by the present error", lambda each: each.paired, _ratio),
+    figure("R²", lambda each: each.explained, lambda share: _share(max(share, -99.99))),
+    figure("Error ÷ present error", lambda each: each.paired, _ratio),
     words("Outcome", lambda each: f"{each.outcome}: {each.why}" if each.why else each.outcome),
 ]
 
@@ -139,14 +147,14 @@ _HYPOTHESES: Columns[Hypothesis] = [
 def _describe_hypotheses(hypotheses: Sequence[Hypothesis]) -> list[str]:
     judged = [each for each in hypotheses if each.outcome != "not judged"]
     level = next((each.paired.interval.level for each in judged if each.paired and each.paired.interval), 0.95)
-    notes = [f"{len(judged)} hypotheses were judged in pairs over episodes; intervals at "
+    notes = [f"Strobe judged {len(judged)} hypotheses in pairs over episodes; intervals at "
              f"{level * 100:.2f} %, which is 95 % for all together."]  # fmt: skip
     if len(judged) > SHOWN_HYPOTHESES:
-        notes.append(f"{len(judged) - SHOWN_HYPOTHESES} other hypotheses are worse than these.")
+        notes.append(f"The table leaves out {len(judged) - SHOWN_HYPOTHESES} hypotheses with larger errors.")
     reasons: dict[str, list[str]] = {}
     for each in hypotheses:
         if each.outcome == "not judged":
-            reasons.setdefault(each.why, []).append(each.name)
+            reasons.setdefault(each.why or "", []).append(each.name)
     notes += [f"Not judged: {'; '.join(names)}: {why}." for why, names in reasons.items()]
     return notes
 

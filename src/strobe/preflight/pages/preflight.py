@@ -1,16 +1,23 @@
-"""Preflight → document: the verdict, then every feature side by side."""
+"""Preflight → document: the verdict, then every feature in a table."""
 
 from __future__ import annotations
+
+from collections.abc import Sequence
 
 from strobe.core.report import frame
 from strobe.core.report.document import Column, ColumnOf, Document, Row, Section, Table, figure, table, words
 from strobe.core.report.frame import Plots
 from strobe.core.results import units
+from strobe.core.results.finding import Finding
+from strobe.preflight.findings import data as data_rules
+from strobe.preflight.findings import preflight as preflight_rules
+from strobe.preflight.findings import wiring as wiring_rules
 from strobe.preflight.pages import open_loop, reach
 from strobe.preflight.results.lag import JointLag, Lag
 from strobe.preflight.results.preflight import PreflightResult
 from strobe.preflight.results.truth import DataTruth, JointShift, Statistics, VectorTruth
 from strobe.preflight.results.wiring import Feature, Place, Wiring
+from strobe.rollout.page import first_sentence
 
 PLACES: dict[Place, str] = {
     "policy": "Policy",
@@ -22,18 +29,19 @@ PLACES: dict[Place, str] = {
 
 
 PROCESSORS: tuple[Place, ...] = ("preprocessor", "postprocessor")
+UNCLEAR = "open-loop-explains-nothing"  # the weakest evidence of a fault
+MOST_TITLES = 3  # in the line that counts the faults
+NAMES = ("LeRobot", "RTC", "Real-Time", "Strobe")
 
 
 def outline(result: PreflightResult, _depth: int | None = None) -> Document:
     """Return the document of a preflight."""
-    sections = [
-        Section("features", "Every feature, side by side", _features(result.wiring), _judgement_notes(result.wiring))
-    ]
+    sections = [Section("features", "Features", _features(result.wiring), _judgement_notes(result.wiring))]
     if orders := _orders(result.wiring):
-        sections.append(Section("joints", "Joints in their order", orders))
+        sections.append(Section("joints", "Order of the joints", orders))
     sections += reach.sections(result)
     if result.wiring.truth is not None:
-        sections.append(Section("data", "What the data's frames say", *_truth(result.wiring.truth)))
+        sections.append(Section("data", "Statistics of the frames", *_truth(result.wiring.truth)))
     if result.wiring.lag is not None:
         sections.append(Section("lag", "Lags in the recording", *_lag(result.wiring.lag)))
     sections += open_loop.sections(result)
@@ -48,23 +56,22 @@ def plots(result: PreflightResult, _depth: int | None = None) -> Plots:
 
 
 def _answers(result: PreflightResult) -> list[str]:
-    wiring = result.wiring
+    """Return the verdict, the number of faults, the next command, and the places that were not looked at."""
     serious = [finding for finding in result.findings if finding.level == "warning"]
-    of_data = [finding for finding in serious if finding.rule.startswith("data-")]
-    of_wiring = [finding for finding in serious if finding not in of_data]
-    sentences = []
-    if of_wiring:
-        first = f"{wiring.policy} is not wired as in its training: {units.count(len(of_wiring), 'fault')}. "
-        sentences.append(f"{first}{of_wiring[0].title}.")
-    if of_data:
-        sentences.append(f"The data set has {units.count(len(of_data), 'fault')}. {of_data[0].title}.")
-    left = _left_out(result)
-    if not serious:
-        sentences.append(_clean_result_text(wiring, all_read=not left))
-    if left:
-        sentences.append(f"Not looked at: {', '.join(left)}.")
+    serious.sort(key=lambda finding: (finding.rule.startswith("data-"), finding.rule == UNCLEAR))
+    sentences = [_verdict(result, serious)]
+    if len(serious) > 1:
+        titles = "; ".join(finding.title for finding in serious[:MOST_TITLES])
+        more = f"; and {len(serious) - MOST_TITLES} more" if len(serious) > MOST_TITLES else ""
+        sentences.append(f"{len(serious)} faults: {titles}{more}.")
+    elif serious and serious[0].rule.startswith("data-"):
+        sentences.append(f"{serious[0].title}.")
     if result.refused:
-        sentences.append(f"{result.refused} did not start: no robot was connected. --anyway starts it.")
+        sentences.append("No robot was connected. --anyway starts the run nevertheless.")
+    if serious and serious[0].do:
+        sentences.append(f"Next: {first_sentence(serious[0].do)}")
+    if left := _left_out(result):
+        sentences.append(f"Not looked at: {', '.join(left)}.")
     sentences += open_loop.sentences(result)
     if result.unfixed:
         sentences.append(f"No fixed copy was written: {result.unfixed}.")
@@ -73,28 +80,41 @@ def _answers(result: PreflightResult) -> list[str]:
     return sentences
 
 
-def _clean_result_text(wiring: Wiring, *, all_read: bool) -> str:
-    """Return what to believe where nothing serious was found."""
-    whose = f"in the wiring of {wiring.policy}" if wiring.policy else "in the data set"
-    if all_read:
-        return f"Nothing is wrong {whose}."
-    read = ", ".join(PLACES[place].lower() for place in wiring.sources)
-    return f"Nothing wrong was found {whose}, as far as it was read: {read}."
+def _verdict(result: PreflightResult, serious: Sequence[Finding]) -> str:
+    if not serious:
+        return f"No mismatch found by these {_checks(result)} checks."
+    first = serious[0]
+    if first.rule == UNCLEAR:
+        return f"Unclear: {_lower(first.title)}."
+    if first.rule.startswith("data-"):
+        return f"Fix the data set first: it has {units.count(len(serious), 'fault')}."
+    return f"{'Not started' if result.refused else 'Not ready'}: {_lower(first.title)}."
+
+
+def _checks(result: PreflightResult) -> int:
+    """Return the number of rules that were applied: to a data set by itself only those on data."""
+    checks = len(wiring_rules.CHECKS) if result.wiring.policy else len(data_rules.CHECKS)
+    return checks + (len(preflight_rules.RULES) if result.open_loop is not None else 0)
+
+
+def _lower(title: str) -> str:
+    """Return a title as the rest of a sentence; a name keeps its capital."""
+    first = title.partition(" ")[0]
+    return title if first.rstrip("s").rstrip("'") in NAMES or not first[1:].islower() else title[:1].lower() + title[1:]
 
 
 def _left_out(result: PreflightResult) -> list[str]:
-    """Return what was not looked at, in a few words each."""
     wiring, loop = result.wiring, result.open_loop
     truth, weights, here = wiring.truth, wiring.weights, wiring.device_here
     of_policy = {
         "the data set": "dataset" not in wiring.sources,
         "the robot": "robot" not in wiring.sources,
-        "whether the policy has all its weights": weights is None or weights.missing is None,
+        "missing weights of the policy": weights is None or weights.missing is None,
         "the time of a call": wiring.timing.call is None,
         "the device": here is not None and here.there is None,
         "its actions on recorded frames": "dataset" in wiring.sources and (loop is None or loop.whole is None),
-        "the prompt's end": wiring.prompt is not None and bool(wiring.prompt.uncounted),
-        "statistics that its processors have in a way of their own": not wiring.normalises,
+        "whether the tokenizer cuts the prompt": wiring.prompt is not None and bool(wiring.prompt.uncounted),
+        "statistics of its processors, which do not normalise in LeRobot's way": not wiring.normalises,
         "statistics that the data set lacks": bool(_lacking(wiring)),
         "the robot's joints": bool(wiring.unread),
     }
@@ -126,10 +146,10 @@ def _judgement_notes(wiring: Wiring) -> list[str]:
     if "robot" not in wiring.sources:
         notes.append("Not judged without lerobot-rollout's arguments after --: the robot.")
     if wiring.weights is not None and wiring.weights.missing is None:
-        notes.append("Not judged, since the policy was not loaded: weights that the policy has and the file lacks.")
+        notes.append("Not judged, because the policy was not loaded: weights that the policy has and the file lacks.")
     if wiring.timing.call is None:
         notes.append(
-            "Not judged, since no call was timed (--rollout=RUN has timed calls): whether a call ends before its "
+            "Not judged, because no call was timed (--rollout=RUN has timed calls): whether a call ends before its "
             "chunk does."
         )
     here, prompt = wiring.device_here, wiring.prompt
@@ -140,7 +160,9 @@ def _judgement_notes(wiring: Wiring) -> list[str]:
     for name, lacking in _lacking(wiring).items():
         wire = wiring.wire(name)
         of = " of relative actions" if wire is not None and wire.relative else ""
-        notes.append(f"Not judged: whether the statistics of {name} are those of this data; it has no {lacking}{of}.")
+        notes.append(
+            f"Not judged: whether the statistics of {name} are those of this data; the data set has no {lacking}{of}."
+        )
     if not wiring.normalises:
         notes.append("Its processors do not normalise in LeRobot's way: their statistics were not judged.")
     return notes
@@ -150,7 +172,7 @@ def _device(wiring: Wiring) -> str:
     here = wiring.device_here
     if here is None:
         return ""
-    words = {True: "is here", False: "is not on this machine", None: "not known whether it is here"}
+    words = {True: "on this machine", False: "not on this machine", None: "unknown whether this machine has it"}
     return f"{wiring.device} ({here.asked_by}): {words[here.there]}"
 
 
@@ -186,7 +208,7 @@ def _end(feature: Feature, name: str) -> str:
 
 
 def _orders(wiring: Wiring) -> Table | None:
-    """Return the names of the action's and the state's dimensions, a row for each place in the vector."""
+    """Return the names of the action's and the state's dimensions, a row for each index."""
     columns: list[tuple[str, list[str]]] = []
     if wiring.order:
         columns.append(("Action, policy", wiring.order))
@@ -200,7 +222,7 @@ def _orders(wiring: Wiring) -> Table | None:
         Row([str(index), *(names[index] if index < len(names) else None for _, names in columns)])
         for index in range(longest)
     ]
-    return Table([Column("Number", numeric=False), *(Column(title, numeric=False) for title, _ in columns)], rows)
+    return Table([Column("Index", numeric=False), *(Column(title, numeric=False) for title, _ in columns)], rows)
 
 
 def _truth(truth: DataTruth) -> tuple[Table | None, list[str]]:
@@ -216,16 +238,16 @@ def _truth(truth: DataTruth) -> tuple[Table | None, list[str]]:
     if truth.relative is not None:
         notes.append(f"The last rows are relative actions: action[t + k] − state[t], k < {truth.chunk}.")
     if truth.shifts:
-        told = [f"{each.joint} {_ticks(each)}" for each in truth.shifts]
-        notes.append(f"The state repeats the action after (ticks): {', '.join(told)}.")
+        lags = [f"{each.joint} {_ticks(each)}" for each in truth.shifts]
+        notes.append(f"Lag from action to state (control ticks): {', '.join(lags)}.")
     if truth.standing is not None:
         found = truth.standing
         notes.append(
-            f"It stands in {100 * found.start_share:.1f} % of the frames at the starts of episodes, and in "
-            f"{100 * found.end_share:.1f} % at their ends."
+            f"The arm stands still in {100 * found.start_share:.1f} % of the frames at the start of episodes, and in "
+            f"{100 * found.end_share:.1f} % at their end."
         )
     for found in truth.repeats:
-        notes.append(f"{found.name} has a new value every {found.ticks:.2f} ticks while it moves.")
+        notes.append(f"{found.name} has a new value every {found.ticks:.2f} control ticks during motion.")
     for camera in truth.cameras or ():
         notes.append(f"{camera.name}: images of {camera.episodes:,} of {truth.episodes:,} episodes were decoded.")
     notes += [f"Not judged: {reason}." for reason in truth.unjudged]
@@ -235,7 +257,7 @@ def _truth(truth: DataTruth) -> tuple[Table | None, list[str]]:
 def _ticks(shift: JointShift) -> str:
     if shift.equal is not None:
         return f"{shift.equal} (equal)"
-    return "not seen" if shift.alike is None else f"{shift.alike:.1f}"
+    return "unknown" if shift.alike is None else f"{shift.alike:.1f}"
 
 
 def _stated_and_measured(vector: VectorTruth, at: int) -> list[str | None]:
@@ -255,9 +277,9 @@ def _pair(statistics: Statistics, ends: tuple[str, str], at: int) -> str | None:
 def _lag(lag: Lag) -> tuple[Table, list[str]]:
     """Return the table of joints with their lags in control ticks, and the notes below it."""
     columns: list[ColumnOf[JointLag]] = [
-        words("Joint follows its action by", lambda joint: joint.joint),
+        words("Lag of", lambda joint: joint.joint),
         figure("Recording (ticks)", lambda joint: joint.recorded, "{:.1f}".format),
-        figure("95 % interval", lambda joint: joint.interval, lambda ends: f"{ends.low:.1f} to {ends.high:.1f}"),
+        figure("95 % CI", lambda joint: joint.interval, lambda ends: f"{ends.low:.1f} to {ends.high:.1f}"),
         figure("Episodes", lambda joint: joint.episodes or None, str),
     ]
     if lag.run:
@@ -266,8 +288,10 @@ def _lag(lag: Lag) -> tuple[Table, list[str]]:
     if lag.run and lag.run_fps and lag.run_fps != lag.fps:
         notes.append(f"A tick is {1000 / lag.fps:.0f} ms of the recording and {1000 / lag.run_fps:.0f} ms of the run.")
     if lag.observations_run is not None:
-        notes.append(f"Actions of the run rest on observations {lag.observations_run:.1f} ticks old (median).")
-    notes += [f"Frames of {name} were {ticks:.1f} ticks old in the run." for name, ticks in lag.frames_run.items()]
+        notes.append(f"Observation age of the run: median {lag.observations_run:.1f} control ticks.")
+    notes += [
+        f"Frames of {name} were {ticks:.1f} control ticks old in the run." for name, ticks in lag.frames_run.items()
+    ]
     if not lag.run:
         notes.append("--rollout=RUN also shows the lags of a run of strobe rollout or strobe rehearse.")
     return table(lag.joints, columns), [*notes, *(f"Not judged. {reason}" for reason in lag.unjudged)]

@@ -57,7 +57,6 @@ def _missing_run_reason(result: PreflightResult) -> str:
 
 
 def _reach(result: PreflightResult, reach: Reach) -> tuple[Table | None, list[str]]:
-    """Return the table of joints with their ranges, and the notes below it."""
     ranges = _ranges(result)
     predicted = dict(zip(map(id, reach.joints), ranges, strict=False))
     limited = any(joint.limit_low is not None for joint in reach.joints)
@@ -155,7 +154,6 @@ def _reach_plot(reach: Reach, predicted: Sequence[ActionRange]) -> charts.Plot:
 
 
 def _first(result: PreflightResult) -> tuple[Table | None, list[str]]:
-    """Return the table of first actions, and the notes below it."""
     jump = result.open_loop.first_jump if result.open_loop is not None else None
     notes = []
     if jump is not None and jump.joints:
@@ -204,7 +202,6 @@ def _size(size: float | None, spread: float) -> str | None:
 
 
 def _first_plot(joints: Sequence[JointJump]) -> charts.Plot:
-    """Return each joint's distances in σ, as points on its line."""
     shown = {
         "recorded, largest": ([joint.recorded_largest / joint.spread for joint in joints], "line-ns-open"),
         "recorded, any tick": ([joint.usual / joint.spread for joint in joints], "diamond-open"),

@@ -24,8 +24,8 @@ class Hypothesis(Data):
     kind: HypothesisKind
     name: str = Field(description="the other wiring, in words")
     outcome: HypothesisOutcome = "not judged"
-    why: str = Field(default="", description="reason for the outcome, in words")
-    fix: str = Field(default="", description="how to change the wiring accordingly")
+    why: str | None = Field(default=None, description="reason for the outcome, in words")
+    fix: str | None = Field(default=None, description="how to change the wiring accordingly")
     inputs: list[str] = Field(default_factory=list, description="inputs that it changes; empty if only actions change")
     explained: Finite | None = Field(default=None, description="1 − MSE / MSE of the mean action, under the hypothesis")
     wired: Finite | None = Field(default=None, description="1 − MSE / MSE of the mean action, under the present wiring")

@@ -22,7 +22,7 @@ class Lag(Data):
 
     joints: list[JointLag]
     fps: Finite = Field(description="frame rate of the data set: a tick is 1 / fps seconds")
-    run: str = Field(default="", description="folder of a rollout or a rehearsal; '' without one")
+    run: str | None = Field(default=None, description="folder of a rollout or a rehearsal; None without one")
     run_fps: Finite | None = None
     frames_run: dict[str, Finite] = Field(
         default_factory=dict, description="camera → age (ticks) of its frames in the run when they were read"

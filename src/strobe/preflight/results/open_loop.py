@@ -39,7 +39,7 @@ class NaiveError(Data):
     name: NaiveName
     rms: Finite | None = Field(default=None, description="σ: root mean square of the errors")
     paired: PairedError | None = Field(default=None, description="the policy's error ÷ this one")
-    unjudged: str = Field(default="", description="why it was not judged, in words")
+    unjudged: str | None = Field(default=None, description="why it was not judged, in words")
 
 
 class DimensionError(Data):
@@ -126,7 +126,7 @@ class OpenLoop(Data):
     )
     first_jump: FirstJump | None = Field(default=None, description="jump to the first action; None if not judged")
     stopped: bool = Field(default=False, description="Ctrl-C ended it before the last frame")
-    unjudged: str = Field(default="", description="why it was not judged, in words; '' if it was")
+    unjudged: str | None = Field(default=None, description="why it was not judged, in words; None if it was")
 
     @property
     def whole(self) -> PartErrors | None:

@@ -19,9 +19,9 @@ class PreflightResult(Answer):
 
     study: Literal["preflight"] = "preflight"
     wiring: Wiring
-    refused: str = Field(default="", description="the command that was not started, because of the findings")
+    refused: str | None = Field(default=None, description="the command that was not started, because of the findings")
     fixed: list[str] = Field(default_factory=list, description="repairs in a copy of the checkpoint")
-    unfixed: str = Field(default="", description="why a fixed copy was not written, in words")
+    unfixed: str | None = Field(default=None, description="why a fixed copy was not written, in words")
     open_loop: OpenLoop | None = Field(
         default=None, description="errors of its actions on recorded frames; None if only files were read"
     )

@@ -51,7 +51,7 @@ class Reach(Data):
     basis: RangeBasis | None = Field(
         default=None, description="the statistics that give the range; None if they do not"
     )
-    unit: str = Field(default="", description="the robot's unit; '' if unknown")
-    calibration: str = Field(default="", description="file that the limits are read from; '' without one")
+    unit: str | None = Field(default=None, description="the robot's unit; None if unknown")
+    calibration: str | None = Field(default=None, description="file that the limits are read from; None without one")
     capped: bool = Field(default=False, description="--robot.max_relative_target limits each action's step")
     unjudged: list[str] = Field(default_factory=list, description="what was not judged, and why")

@@ -19,8 +19,8 @@ class DataFault(Data):
 
     kind: str = Field(description="'lost', 'index', 'video', …: the same for faults of one kind")
     what: str = Field(description="place and size in words")
-    brief: str = Field(default="", description="place and size in a few words")
-    why: str = ""
+    brief: str | None = Field(default=None, description="place and size in a few words")
+    why: str | None = None
     do: str = ""
     episodes: int = Field(default=0, description="episodes with the fault; 0 if it is not one of single episodes")
     stops: bool = Field(default=True, description="whether LeRobot cannot read the frames")

@@ -45,7 +45,7 @@ class Feature(Data):
     kind: FeatureKind
     shape: list[int] = Field(description="shape; for an image channels, height, width")
     dtype: str = ""
-    unit: str = Field(default="", description="unit of most dimensions; '' if the place does not say")
+    unit: str | None = Field(default=None, description="unit of most dimensions; None if the place does not say")
     units: list[str] = Field(default_factory=list, description="unit of each dimension; empty if they are not known")
     dimensions: list[str] = Field(
         default_factory=list, description="names of the dimensions, in order; empty if there are none"
@@ -168,7 +168,9 @@ class CallTime(Data):
     """The time of a call of the policy, from an observation to its chunk of actions."""
 
     ms: Finite = Field(description="median of the calls after the first")
-    run: str = Field(default="", description="folder of the run; '' for calls on recorded frames on this machine")
+    run: str | None = Field(
+        default=None, description="folder of the run; None for calls on recorded frames on this machine"
+    )
     fps: Finite | None = Field(default=None, description="rate of that run's loop (Hz)")
     engine: Literal["sync", "rtc"] | None = Field(default=None, description="inference engine of that run")
 
@@ -187,7 +189,7 @@ class Timing(Data):
     loop_fps: Finite | None = None
     camera_fps: dict[str, Finite] = Field(default_factory=dict, description="frame rates of the robot's cameras")
     steps: int | None = Field(default=None, description="denoising steps per chunk; None if the config has none")
-    steps_field: str = Field(default="", description="name of the config field with the denoising steps")
+    steps_field: str | None = Field(default=None, description="name of the config field with the denoising steps")
     call: CallTime | None = Field(default=None, description="measured calls; None if there are none")
 
 
@@ -209,7 +211,7 @@ class Prompt(Data):
     tasks: list[str] = Field(default_factory=list, description="tasks of the data set")
     most_tokens: int | None = Field(default=None, description="the tokenizer's max_length; None if it has none")
     cut: list[CutPrompt] | None = Field(default=None, description="cut prompts; None if the tokens were not counted")
-    uncounted: str = Field(default="", description="why the tokens were not counted, in words")
+    uncounted: str | None = Field(default=None, description="why the tokens were not counted, in words")
 
 
 class DeviceHere(Data):
@@ -217,8 +219,10 @@ class DeviceHere(Data):
 
     asked_by: str = Field(description="flag or file that names the device")
     there: bool | None = Field(default=None, description="whether this machine has the device; None if unknown")
-    why: str = Field(default="", description="reason for `there`, in words")
-    instead: str = Field(default="", description="device that LeRobot uses in a rollout instead; '' if unknown")
+    why: str | None = Field(default=None, description="reason for `there`, in words")
+    instead: str | None = Field(
+        default=None, description="device that LeRobot uses in a rollout instead; None if unknown"
+    )
 
 
 class FedJoint(Data):
@@ -244,7 +248,9 @@ class FedImage(Data):
         default_factory=list, description="means of the training's images, by the statistics; empty if there are none"
     )
     trained_spread: list[Finite] = Field(default_factory=list, description="standard deviations of those images")
-    unjudged: str = Field(default="", description="why it was not compared with the training's images; '' if it was")
+    unjudged: str | None = Field(
+        default=None, description="why it was not compared with the training's images; None if it was"
+    )
     pattern: bool = Field(default=False, description="the test pattern of a rehearsal, which is not judged at all")
 
 
@@ -269,7 +275,7 @@ class Wiring(Data):
     unknown_fields: list[str] = Field(
         default_factory=list, description="fields of the policy's config that the installed LeRobot does not know"
     )
-    device: str = Field(default="", description="device named by the config or a flag")
+    device: str | None = Field(default=None, description="device named by the config or a flag")
     device_here: DeviceHere | None = Field(default=None, description="state of that device; None if no device is named")
     guidable: bool = Field(default=False, description="Real-Time Chunking may guide this type of policy")
     compiled: bool = Field(default=False, description="the config compiles the policy")

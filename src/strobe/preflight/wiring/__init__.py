@@ -1,1 +1,1 @@
-"""What policy, processors, data set and robot each say of every feature, read from files without torch."""
+"""Every feature of policy, processors, data set and robot, read from files without torch."""

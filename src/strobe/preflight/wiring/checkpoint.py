@@ -115,7 +115,7 @@ def checkpoint_folder(policy: str | Path) -> Path:
             return Path(snapshot_download(name, allow_patterns=files))
         except Exception as error:
             reason = error_line(error, 120)
-            raise UserError(f"{name} is no folder, and the Hub does not give it: {reason}") from None
+            raise UserError(f"{name} is not a folder, and the Hub has no such model: {reason}") from None
 
 
 def read_checkpoint(folder: Path) -> Checkpoint:
@@ -140,7 +140,7 @@ def _json(file: Path) -> JsonObject:
     except (OSError, ValueError) as error:
         raise UserError(f"{file} cannot be read: {error_line(error, 120)}") from None
     if not isinstance(content, dict):
-        raise UserError(f"{file} holds no JSON object")
+        raise UserError(f"{file} is not a JSON object")
     return content
 
 
@@ -151,7 +151,7 @@ def _processor(file: Path) -> Processor | None:
     normalisers = []
     listed = _json(file).get("steps", [])
     if not isinstance(listed, list) or not all(map(_is_step, listed)):
-        raise UserError(f"{file} is no processor: its steps are no list of steps")
+        raise UserError(f"{file} is not a processor of LeRobot: its 'steps' are not a list of steps")
     for step in listed:
         name = str(step.get("registry_name") or step.get("class") or "")
         config = step.get("config") or {}
@@ -169,7 +169,7 @@ def _processor(file: Path) -> Processor | None:
 
 
 def _is_step(step: Any) -> bool:
-    """Return whether ``step`` has a step's fields: its state is a file beside it, and not elsewhere."""
+    """Return whether ``step`` has a step's fields, with its state in a file of the same folder."""
     if not isinstance(step, dict):
         return False
     config, state = step.get("config") or {}, step.get("state_file") or ""

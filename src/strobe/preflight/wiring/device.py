@@ -20,7 +20,7 @@ _FILES = {
     "xpu": ("dri", "dxg"),
 }
 _DEV = Path("/dev")
-_UNKNOWN = "torch says so once it is loaded: with lerobot-rollout's arguments, or with --dataset.root"
+_UNKNOWN = "give lerobot-rollout's arguments or --dataset.root, so that torch is loaded"
 
 
 def device_here(asked: str, asked_by: str, instead: str = "") -> DeviceHere:
@@ -31,7 +31,9 @@ def device_here(asked: str, asked_by: str, instead: str = "") -> DeviceHere:
         instead: the device that a rollout takes, if it was resolved.
     """
     there, why = _check_torch_device(asked) if "torch" in sys.modules else _guess_device(asked.partition(":")[0])
-    return DeviceHere(asked_by=asked_by, there=there, why=why, instead="" if instead == asked else instead)
+    return DeviceHere(
+        asked_by=asked_by, there=there, why=why, instead=instead if instead and instead != asked else None
+    )
 
 
 def _check_torch_device(asked: str) -> tuple[bool, str]:
@@ -42,7 +44,7 @@ def _check_torch_device(asked: str) -> tuple[bool, str]:
         check_device(asked)
     except UserError:
         return False, f"torch has no {asked} here"
-    return True, "torch has it"
+    return True, "torch finds it"
 
 
 def _guess_device(kind: str) -> tuple[bool | None, str]:
@@ -54,11 +56,11 @@ def _guess_device(kind: str) -> tuple[bool | None, str]:
     if kind not in _FILES:
         return None, _UNKNOWN
     if system == "Darwin":
-        return False, "macOS has none"
+        return False, "macOS does not support it"
     if _built_for_cpu():
         return False, "the installed torch is a build for the CPU"
     if system == "Linux" and not any(True for name in _FILES[kind] for _ in _DEV.glob(name)):
-        return False, "no driver of such a device has made its file in /dev"
+        return False, "/dev has no file of its driver"
     return None, _UNKNOWN
 
 

@@ -55,7 +55,7 @@ def _image(wire: WiredFeature, camera: str, frame: Any, pattern: bool) -> FedIma
         spread=[float(each) for each in given.std(0)],
         trained_mean=mean,
         trained_spread=spread,
-        unjudged=unjudged,
+        unjudged=unjudged or None,
         pattern=pattern,
     )
 

@@ -41,7 +41,7 @@ def write_fixed_copy(
         UserError: ``target`` is there already, or there is nothing that can be fixed.
     """
     if target.exists() and any(target.iterdir() if target.is_dir() else [target]):
-        raise UserError(f"--fix={target}: exists already; name a new folder")
+        raise UserError(f"--fix={target}: this folder exists; name a new one")
     try:
         # The weights are most of it. They are written once, when it is clear whether and how.
         shutil.copytree(checkpoint.folder, target, dirs_exist_ok=True, ignore=_make_weights_filter(checkpoint.folder))
@@ -49,8 +49,8 @@ def write_fixed_copy(
         done += _fix_weights(checkpoint, target)
         done += _fix_processors(checkpoint, wiring, target, recorded)
         if not done:
-            more = "" if recorded is not None else "; statistics that are missing are taken from --dataset.root=DATA"
-            raise UserError(f"--fix: nothing in {checkpoint.folder} can be fixed by writing its files again{more}")
+            more = "" if recorded is not None else "; add --dataset.root=DATA to fill in missing statistics"
+            raise UserError(f"--fix: Strobe found nothing to fix in the files of {checkpoint.folder}{more}")
         _copy_weights(checkpoint, target)
     except BaseException:
         shutil.rmtree(target, ignore_errors=True)  # half a copy would look like a whole one
@@ -66,7 +66,7 @@ def _fix_config(wiring: Wiring, target: Path) -> list[str]:
     for name in wiring.unknown_fields:
         del config[name]
     file.write_text(json.dumps(config, indent=4), encoding="utf-8")
-    return [f"config.json: left out {', '.join(wiring.unknown_fields)}."]
+    return [f"config.json: removed {', '.join(wiring.unknown_fields)}."]
 
 
 def _fix_weights(checkpoint: Checkpoint, target: Path) -> list[str]:
@@ -78,8 +78,8 @@ def _fix_weights(checkpoint: Checkpoint, target: Path) -> list[str]:
         target / _WEIGHTS,
         dict.fromkeys(statistics) | {name: name.replace("_orig_mod.", "") for name in compiled},
     )
-    done = [f"model.safetensors: {len(compiled)} names without '_orig_mod.'."] if compiled else []
-    return done + ([f"model.safetensors: {len(statistics)} statistics taken out."] if statistics else [])
+    done = [f"model.safetensors: removed '_orig_mod.' from {len(compiled)} names."] if compiled else []
+    return done + ([f"model.safetensors: removed {len(statistics)} statistics."] if statistics else [])
 
 
 def _make_weights_filter(folder: Path) -> Callable[[str, list[str]], set[str]]:
@@ -124,7 +124,7 @@ def _copy(read: BinaryIO, write: BinaryIO, start: int, count: int) -> None:
     while count > 0:
         piece = read.read(min(count, _COPIED))
         if not piece:
-            raise UserError("the weights' file ends before its last tensor: fetch it again")
+            raise UserError("the weights' file is cut off: download it again")
         write.write(piece)
         count -= len(piece)
 
@@ -202,7 +202,7 @@ def _make_processors(target: Path, statistics: Mapping[str, Mapping[str, np.ndar
     with quiet():
         for processor in make_pre_post_processors(config, dataset_stats=stats):
             processor.save_pretrained(target)
-    return [f"{PREPROCESSOR} and {POSTPROCESSOR}: made, with statistics of {', '.join(statistics)}."]
+    return [f"{PREPROCESSOR} and {POSTPROCESSOR}: written, with statistics of {', '.join(statistics)}."]
 
 
 def _fix_statistics(

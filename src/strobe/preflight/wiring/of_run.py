@@ -87,7 +87,7 @@ def _try_reading(read: Callable[[], Wiring]) -> WiringLook:
         return WiringLook(read())
     except Exception as error:
         reason = str(error) if isinstance(error, UserError) else f"{type(error).__name__}: {error_line(error, 120)}"
-        return WiringLook(notes=(f"whether the policy is wired as it was trained was not looked at: {reason}",))
+        return WiringLook(notes=(f"not judged: whether policy, data and robot match: {reason}",))
 
 
 def policy_flags(arguments: Iterable[str]) -> list[str]:

@@ -51,14 +51,14 @@ def read_prompt(checkpoint: Checkpoint, given: str | None, tasks: Sequence[str])
         return prompt
     config = checkpoint.preprocessor.config(_TOKENIZER)
     if config is None:
-        prompt.uncounted = f"its preprocessor has no {_TOKENIZER} step: the policy makes tokens in a way of its own"
+        prompt.uncounted = f"the preprocessor has no {_TOKENIZER} step, so the policy makes its own tokens"
         return prompt
     prompt.most_tokens = int(config.get("max_length", 512))
     if not config.get("truncation", True):
         prompt.cut = []
         return prompt
     if unknown := _unknown_step(steps):
-        prompt.uncounted = f"its step {unknown} in front of the tokenizer may change the text"
+        prompt.uncounted = f"the step {unknown} before the tokenizer may change the text"
         return prompt
     tokenizer = _tokenizer(checkpoint.folder, config)
     if isinstance(tokenizer, str):
@@ -81,9 +81,9 @@ def _tokenizer(folder: Path, config: Mapping[str, object]) -> object:
     name = str(config.get("tokenizer_name") or "")
     file = _find_tokenizer_file(name, folder)
     if file is None and not name:
-        return "its tokenizer step names no tokenizer"
+        return "the tokenizer step names no tokenizer"
     if file is None:
-        return f"the tokenizer {name} is not on this machine as a {_FILE}: hf download {name}"
+        return f"the {_FILE} of {name} is not on this machine: hf download {name}"
     try:
         from tokenizers import Tokenizer
 
@@ -93,7 +93,6 @@ def _tokenizer(folder: Path, config: Mapping[str, object]) -> object:
 
 
 def _find_tokenizer_file(name: str, checkpoint: Path) -> Path | None:
-    """Return the file of a tokenizer: in the checkpoint, in a folder of this name, or in the Hub's local cache."""
     saved = checkpoint / "tokenizer"  # LeRobot after 0.6.1 saves it there
     for folder in (saved, Path(name)) if name else (saved,):
         if (folder / _FILE).is_file():
@@ -133,7 +132,6 @@ def _cut(
 
 
 def _text(steps: Sequence[tuple[str, object]], task: str, state: Sequence[str]) -> str:
-    """Return the text that reaches the tokenizer."""
     text = task
     for name, _ in steps:
         if name == _TOKENIZER:

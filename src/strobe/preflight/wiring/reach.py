@@ -79,8 +79,8 @@ def reach(wiring: Wiring, checkpoint: Checkpoint, limits: JointLimits) -> Reach 
     made = Reach(
         joints=[_joint(name, number, limits, recorded) for number, name in enumerate(names)],
         basis=basis,
-        unit=robot.unit if robot is not None else "",
-        calibration=limits.calibration,
+        unit=robot.unit if robot is not None else None,
+        calibration=limits.calibration or None,
         capped=limits.capped,
     )
     if found is None:
@@ -137,7 +137,7 @@ def _make_absolute(made: Reach, wiring: Wiring, step: Mapping[str, Any]) -> None
     if unknown and made.basis is not None:
         lacking = "the postprocessor's statistics have no min and max"
         if made.basis == "min and max":
-            lacking = "that of the state is not known: name the data with --dataset.root"
+            lacking = "the range of the state is unknown: give --dataset.root=DATA"
         made.unjudged.append(f"What will be sent: actions are relative to the state, and {lacking}.")
 
 

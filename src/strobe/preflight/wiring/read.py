@@ -1,4 +1,4 @@
-"""Put side by side what policy, processors, data set and robot say of every feature."""
+"""Compare every feature of policy, processors, data set and robot."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def read_wiring(
         return _read(policy, dataset, robot, rename or {}, task, settings or {})
     except (AttributeError, IndexError, KeyError, TypeError, ValueError) as error:
         files = f"the files of {policy}{f' or {dataset}' if dataset is not None else ''}"
-        raise UserError(f"{files} hold what LeRobot does not write there: {error_line(error, 120)}") from error
+        raise UserError(f"{files} are not as LeRobot writes them: {error_line(error, 120)}") from error
 
 
 def _read(
@@ -110,7 +110,7 @@ def _read(
         timing=_timing(config, recorded, robot),
         prompt=read_prompt(checkpoint, given, recorded.tasks if recorded is not None else []),
         unknown_fields=unknown,
-        device=asked,
+        device=asked or None,
         device_here=device_here(asked, asked_by, robot.device if robot is not None else "") if asked else None,
         guidable=_guidable(config),
         compiled=bool(config.get("compile_model")),
@@ -131,7 +131,6 @@ def _processors(checkpoint: Checkpoint) -> dict[Place, Processor]:
 
 
 def _orphans(checkpoint: Checkpoint) -> dict[Place, list[str]]:
-    """Return for each processor the names for which it has statistics, and no feature."""
     return {
         place: [name for normaliser in processor.normalisers for name in checkpoint.orphans(normaliser)]
         for place, processor in _processors(checkpoint).items()
@@ -272,8 +271,8 @@ def _unknown_fields(config: Mapping[str, object]) -> tuple[list[str], list[str]]
     try:
         types = registries.choices(registries.POLICY)
         if kind not in types:
-            return [], [f"no policy of the type '{kind}' is installed, so its fields were not looked at"]
+            return [], [f"the fields of config.json are not judged: no policy of the type '{kind}' is installed"]
         known = fields(types[kind])
     except UnreadableSourceError as error:
-        return [], [f"the fields of '{kind}' cannot be read: {error}"]
+        return [], [f"the fields of config.json are not judged: those of '{kind}' cannot be read: {error}"]
     return sorted(name for name in config if name not in known and name not in _ADDED), []

@@ -67,7 +67,10 @@ def read_robot(config: Any, arguments: Iterable[str] = ()) -> Connected:
         features = _features(robot)
         limits = joint_limits(robot)
     except Exception as error:  # a plug-in's robot may want its hardware at once
-        unread = f"the robot {config.robot.type} cannot be looked at without it: {error_line(error, 120)}"
+        unread = (
+            f"the robot's joints are not judged: {config.robot.type} cannot be made without its hardware: "
+            f"{error_line(error, 120)}"
+        )
     cameras = getattr(config.robot, "cameras", None) or {}
     return Connected(
         robot=str(config.robot.type),
@@ -110,4 +113,4 @@ def _vector(name: str, kind: FeatureKind, robot: Any, joints: list[str]) -> Feat
     modes = [getattr(motors.get(joint.rpartition(".")[0]), "norm_mode", None) for joint in joints]
     units = [UNITS.get(getattr(mode, "name", ""), "") for mode in modes]
     most = Counter(units).most_common(1)[0][0] if units else ""
-    return Feature(name=name, kind=kind, shape=[len(joints)], dimensions=joints, unit=most, units=units)
+    return Feature(name=name, kind=kind, shape=[len(joints)], dimensions=joints, unit=most or None, units=units)

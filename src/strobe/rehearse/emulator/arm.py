@@ -184,7 +184,6 @@ class EmulatedArm:
             self._clean_up()
 
     def _clean_up(self) -> None:
-        """Remove the link of a process that was killed."""
         with contextlib.suppress(OSError):
             if os.readlink(self.port) == self._target:
                 os.unlink(self.port)

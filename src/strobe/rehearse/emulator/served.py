@@ -204,7 +204,6 @@ def _run(options: Mapping[str, Any]) -> int:
 
 
 def _obey(bus: Bus, request: Mapping[str, Any]) -> JsonObject:
-    """Execute a request of the parent, and return the state after it."""
     try:
         if "plant" in request:
             _plant(bus, request["plant"])

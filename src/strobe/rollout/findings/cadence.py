@@ -28,11 +28,11 @@ SHORT_CAUSES: dict[Cause, str] = {"clocks and gaps": "the gaps between calls", "
 def robot_slower(result: RolloutResult, _: Thresholds) -> Found:
     """A call takes {ratio:more} longer on the robot than on the bench: {short}.
 
-    Seen: {on_robot.wall_ms:ms} on the robot ({on_robot.calls:,} calls), {on_bench.wall_ms:ms} on the bench
-        ({on_bench.calls:,}). More on the robot: {parts}.
+    Seen: median {on_robot.wall_ms:ms} on the robot ({on_robot.calls:,} calls), {on_bench.wall_ms:ms} on the bench
+        ({on_bench.calls:,} calls). The difference by cause: {parts}.
     Why: {why}
     Do: {do}
-    Gain: at most {cause_ms:ms} of a call (measured)
+    Gain: up to {cause_ms:ms} per call (measured)
     """
     bench = result.rollout.bench
     if bench is None or bench.verdict is None or not bench.shares:

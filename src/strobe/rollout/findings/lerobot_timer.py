@@ -1,4 +1,4 @@
-"""The report of LeRobot's own timer (after 0.6.1) beside Strobe's ticks of the same run."""
+"""LeRobot's own timer (after 0.6.1) compared with Strobe's ticks of the same run."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ _SAID = re.compile(
 
 @finding("timers-disagree", "warning")
 def timers_disagree(result: RolloutResult, _: Thresholds) -> Found:
-    """LeRobot's timer says {said:.2f} ticks per second, and Strobe's ticks say {held:.2f}.
+    """LeRobot's timer reports {said:.2f} Hz, and Strobe measured {held:.2f} Hz.
 
-    Seen: LeRobot measured {their_s:.1f} s, Strobe {our_s:.1f} s of the same run.
-    Why: One of the two misses ticks, or counts a pause. No rate of this run can be trusted until it is known which.
-    Do: Compare the table of ticks with *What LeRobot's own timer said*, and please report it with the events file.
+    Seen: LeRobot's timer covers {their_s:.1f} s of the run, and Strobe's ticks {our_s:.1f} s.
+    Why: One of the two misses ticks or counts a pause. Trust no rate of this run before that is resolved.
+    Do: Compare the table of ticks with the section *LeRobot's own timer*, and please report it with the events file.
     """
-    pace, said = result.rollout.pace, parse_last_summary(result.rollout.cadence)
+    pace, said = result.rollout.pace, parse_last_summary(result.rollout.cadence or "")
     if pace is None or said is None:
         return
     rate, seconds = said

@@ -1,4 +1,4 @@
-"""Rules on remote inference: what keeps the next chunk from the robot, and the value of the flag that fixes it."""
+"""Rules on remote inference: why the next chunk is late, and the value of the flag that fixes it."""
 
 from __future__ import annotations
 
@@ -40,14 +40,14 @@ def serialisation(result: RolloutResult, _: Thresholds) -> Found:
 
 
 def starving(result: RolloutResult, thresholds: Thresholds) -> Iterator[Finding]:
-    """Ticks without an action, since the next chunk was requested too late."""
+    """Ticks without an action, because the next chunk was requested too late."""
     pace, remote, queue = result.rollout.pace, result.rollout.remote, result.rollout.queue
     if remote is None or pace is None or remote.trip is None or queue.starved / pace.ticks < thresholds.ticks_starved:
         return
     share = queue.starved / pace.ticks
     seen = (
-        f"{queue.starved:,} of {pace.ticks:,} ticks sent nothing, {queue.longest_ms:,.0f} ms in one go; "
-        f"a round trip takes {remote.trip.p95:,.0f} ms (95 %)."
+        f"{queue.starved:,} of {pace.ticks:,} control ticks sent no action, for up to {queue.longest_ms:,.0f} ms at a "
+        f"time. 95 % of the round trips took at most {remote.trip.p95:,.0f} ms."
     )
     if has_dropped_observations(remote):
         yield from _similar(remote, share, seen)
@@ -61,9 +61,9 @@ def _similar(remote: Remote, share: float, seen: str) -> Found:
 
     Seen: {seen} {asked_late:,} of {remote.trips:,} round trips began with an empty queue. The server had dropped
         earlier observations as similar ({dropped:,} in all).
-    Why: The server drops an observation if its joints lie within 1 (L2, in the robot's unit) of the last observation
-        that it used. It does not if the queue is empty, and then the robot waits for a whole round trip.
-    Do: If the joints are not in degrees (SO arms), give --robot.use_degrees=true: a joint soon moves by a degree.
+    Why: The server drops an observation whose joints are within 1 of the last observation that it used (L2 distance, in
+        the robot's unit). It accepts one when the queue is empty, and the robot then waits for a whole round trip.
+    Do: Give --robot.use_degrees=true if the joints are not in degrees (SO arms): a joint soon moves by a degree.
         LeRobot has no flag for the limit, and a higher --chunk_size_threshold does not help.
     """
     dropped = 0 if remote.decisions is None else remote.decisions.similar
@@ -74,8 +74,8 @@ def _similar(remote: Remote, share: float, seen: str) -> Found:
 def _late(result: RolloutResult, remote: Remote, share: float, seen: str) -> Found:
     """The robot had no action for {result.rollout.queue.starved_ms:,.0f} ms.
 
-    Seen: {seen} The client sends an observation when {remote.threshold:g} of a chunk or less remains in the queue.
-    Why: The queue was empty before the next chunk came. The arm then holds its last goal, and LeRobot logs nothing.
+    Seen: {seen} The client sends an observation when the queue holds {remote.threshold:g} of a chunk or less.
+    Why: The queue ran empty before the next chunk arrived. The arm then holds its last goal, and LeRobot logs nothing.
     Do: {do:capital}
     """
     yield {"starved": share, "gain_share": share}, {"do": _awake(remote) + _enough(result, remote)}
@@ -112,11 +112,11 @@ def _describe_failure(failure: Failure) -> str:
 
 
 def _dropped_since(remote: Remote) -> str:
-    """Observations that the server dropped, where all that it ever did with one was to fail."""
+    """Observations that a server dropped which never returned a chunk."""
     predicted = 0 if remote.decisions is None else remote.decisions.predicted
     if not predicted or remote.trips or remote.chunk_bytes is not None:
         return ""
-    return f" The server dropped {predicted:,} later observations, since it took their timestep as predicted."
+    return f" The server dropped {predicted:,} later observations, because it took their timestep as predicted."
 
 
 def _price(failure: Failure) -> str:
@@ -151,7 +151,7 @@ def _failure_remedy(result: RolloutResult, failure: Failure) -> str:
 def empty_chunks(result: RolloutResult, _: Thresholds) -> Found:
     """The policy server sent an empty answer to each request for a chunk.
 
-    Seen: {empty:,} answers had no chunk, and no answer had one. The client sent {observations:,} observations.
+    Seen: All {empty:,} answers were empty. The client sent {observations:,} observations.
     Why: LeRobot's server sends an empty answer if the policy raised an exception, or if no observation came within its
         --obs_queue_timeout.
     Do: Run the server in Strobe too: `strobe rollout -- policy_server …` names the exception and its place.
@@ -162,7 +162,7 @@ def empty_chunks(result: RolloutResult, _: Thresholds) -> Found:
 
 
 def has_dropped_observations(remote: Remote) -> bool:
-    """Whether most round trips after the first had to wait for an empty queue, since observations were dropped."""
+    """Whether most round trips after the first had to wait for an empty queue, because observations were dropped."""
     return remote.asked_late > 0 and remote.asked_late >= (remote.trips - 1) / 2
 
 
@@ -171,7 +171,7 @@ def _awake(remote: Remote) -> str:
     slept = next((step for step in remote.steps if step.name == "sleep of the server"), None)
     if slept is None or slept.share < MUCH_SLEEP:
         return ""
-    return f"--inference_latency=0 on the server, which sleeps {slept.ms.median:,.0f} ms of a round trip; or else "
+    return f"--inference_latency=0 on the server, which sleeps for {slept.ms.median:,.0f} ms of a round trip; or "
 
 
 def _enough(result: RolloutResult, remote: Remote) -> str:

@@ -12,7 +12,7 @@ from strobe.core.findings.thresholds import Thresholds
 from strobe.core.results.data import Quantiles
 from strobe.core.results.finding import Finding
 from strobe.rollout.results.arm import Bus
-from strobe.rollout.results.rollout import Camera, Pace, Rollout, RolloutResult, Turns
+from strobe.rollout.results.rollout import POLICY_CALL, Camera, Pace, Rollout, RolloutResult, Turns, spread_in_words
 
 MAX_STALE_READS = 3  # reads that found answers to an earlier question: one or two do not last
 LOST_MS = 50.0  # LeRobot's drivers wait so long for an answer (Feetech; 34 ms with Dynamixel)
@@ -38,7 +38,7 @@ def _trouble(rollout: Rollout, thresholds: Thresholds) -> list[Finding]:
     arm = f" of the arm '{bus.arm}'" if bus.arm else ""
     worst = (
         _stale(rollout, bus),
-        _stopped_answering(rollout.error, bus, arm),
+        _stopped_answering(rollout.error or "", bus, arm),
         _lost_answers(bus, arm),
         _damaged_answers(bus, arm),
     )
@@ -49,13 +49,13 @@ def _trouble(rollout: Rollout, thresholds: Thresholds) -> list[Finding]:
 def _stale(rollout: Rollout, bus: Bus) -> Found:
     """The motors' positions are one tick old{until}.
 
-    Seen: From {from_s:.1f} s on, {stale:,} reads got the answer to an earlier request from the port{last}.
+    Seen: From {from_s:.1f} s on, {stale:,} reads got the answer to an earlier request{last}.
     Why: One answer came after the driver's time limit. The driver sent its request again and took the late answer as
         the new one. It has been one answer behind since, because its serial library never empties the port's input.
         LeRobot logs nothing.
-    Do: Start again: connecting empties the port. Every observation was {tick_ms:.0f} ms older than its time stamp, so
-        throw recordings of this run away. Give the adapter a latency timer of 1 ms and a USB port of its own. Run
-        nothing else on this machine.
+    Do: Start the run again: connecting empties the port. Throw recordings of this run away, because every observation
+        was {tick_ms:.0f} ms older than its time stamp. Give the adapter a latency timer of 1 ms and a USB port of its
+        own. Run nothing else on this machine.
     """
     if bus.stale >= MAX_STALE_READS and bus.stale_from_s is not None:
         until, last = (", until the run's end", ", also the last one") if bus.stale_at_end else ("", "")
@@ -67,11 +67,11 @@ def _stale(rollout: Rollout, bus: Bus) -> Found:
 def _stopped_answering(error: str, bus: Bus, arm: str) -> Found:
     """The motors{arm} stopped answering, and that ended the run.
 
-    Seen: {stated}. {lost:,} tries had no answer, {damaged:,} a damaged one.
-    Why: LeRobot sends the request {asks} and then ends the run. One silent servo is enough, since all servos are read
+    Seen: {stated}. {lost:,} requests had no answer, {damaged:,} a damaged one.
+    Why: LeRobot sends the request {asks} and then ends the run. One silent servo is enough, because all servos are read
         together.
-    Do: Check the servos' supply and plugs. Connect again: LeRobot then names the ids that do not answer. Turn the arm
-        off before you touch it, since torque may be on.
+    Do: Turn the arm off before you touch it, because torque may be on. Check the servos' supply and plugs. Connect
+        again: LeRobot then names the ids that do not answer.
     """
     if any(word in error for word in _BUS_WORDS):
         yield {"lost": bus.lost, "damaged": bus.damaged}, {"stated": error.rstrip("."), "asks": _asks(error)}
@@ -81,8 +81,8 @@ def _stopped_answering(error: str, bus: Bus, arm: str) -> Found:
 def _lost_answers(bus: Bus, arm: str) -> Found:
     """Motors{arm} did not answer in time, and the driver repeated its request.
 
-    Seen: {lost:,} tries in {bus.failed_reads:,} of {reads:,} reads had no answer. Such a read took {failed_ms:,.1f} ms
-        (median), the others {bus.ms.median:,.1f} ms.
+    Seen: {lost:,} requests in {bus.failed_reads:,} of {reads:,} reads had no answer. These reads took a median of
+        {failed_ms:,.1f} ms, the others {bus.ms.median:,.1f} ms.
     Why: The driver waits {LOST_MS:.0f} ms for an answer before it repeats the request, and the loop waits too. LeRobot
         logs this only at debug level.
     Do: Check the cable between the servos, and the supply's voltage under load. Run nothing else on this machine: a
@@ -96,8 +96,8 @@ def _lost_answers(bus: Bus, arm: str) -> Found:
 def _damaged_answers(bus: Bus, arm: str) -> Found:
     """Answers of the motors{arm} were damaged, and the driver repeated its request.
 
-    Seen: {damaged:,} tries in {bus.failed_reads:,} of {reads:,} reads. Such a read took {bus.failed_ms.median:,.1f} ms
-        (median), the others {bus.ms.median:,.1f} ms.
+    Seen: {damaged:,} answers in {bus.failed_reads:,} of {reads:,} reads were damaged. These reads took a median of
+        {bus.failed_ms.median:,.1f} ms, the others {bus.ms.median:,.1f} ms.
     Why: A checksum was wrong, or bytes were missing. LeRobot sends the request up to three times, then the run ends.
     Do: The cause is a loose plug, a long cable, or a supply whose voltage drops while several joints move. Change the
         cable first.
@@ -110,18 +110,18 @@ def _damaged_answers(bus: Bus, arm: str) -> Found:
 def _slow(bus: Bus, arm: str, thresholds: Thresholds) -> Found:
     """The motors{arm} answer slowly.
 
-    Seen: A read of all motors took {bus.ms.median:,.1f} ms (median; 95 % within {bus.ms.p95:,.1f}). The reading thread
-        had a CPU for {bus.on_cpu:.0%} of it, so the time is the bus's.
+    Seen: A read of all motors took {took}. The reading thread had a CPU for {bus.on_cpu:.0%} of that time, so the bus
+        is what takes it.
     Why: Six servos at 1 Mbaud need about 1 ms plus the adapter's latency. Linux often sets that to 16 ms.
     Do: echo 1 > /sys/bus/usb-serial/devices/ttyUSB0/latency_timer (with your port's name). If one servo answers late,
         look at the return delay in its register 7.
     """
     if bus.ms.median >= thresholds.bus_read_ms and bus.on_cpu >= 0.5:
-        yield {"read_ms": bus.ms.median}
+        yield {"read_ms": bus.ms.median}, {"took": spread_in_words(bus.ms, 1)}
 
 
 def _asks(error: str) -> str:
-    """How often LeRobot's driver asks, as its error tells: SO arms have `num_read_retries`, Koch and OMX arms none."""
+    """How often LeRobot's driver sends a request, by its error: Koch and OMX arms have no `num_read_retries`."""
     tries = re.search(r"after (\d+) tries", error)
     if tries is None or int(tries[1]) == 3:
         return "three times"
@@ -141,14 +141,14 @@ def turns(result: RolloutResult, thresholds: Thresholds) -> Iterator[Finding]:
 def _fighting_threads(bus: Bus) -> Found:
     """Other threads of this process hold up the control loop.
 
-    Seen: A read of the motors took {bus.ms.median:,.1f} ms (median; 95 % within {bus.ms.p95:,.1f}) and had a CPU for
-        {bus.on_cpu:.0%} of it, though it waits in a loop that never sleeps; {blocked:.0%} it was held back.
+    Seen: A read of the motors took {took}. Its loop never sleeps, but had a CPU for only {bus.on_cpu:.0%} of that time;
+        for {blocked:.0%} another thread blocked it.
     Why: Python runs one thread at a time. For each step the driver's loop must get the interpreter back from a busy
         thread, such as the inference, an encoder or a viewer. That can take 5 ms.
     Do: The trace shows which thread runs at that time. A compiled policy or a CUDA graph spends less time in Python.
         You can run without recording and without the display (--display_data=false).
     """
-    yield {"blocked": bus.blocked, "read_ms": bus.ms.median}
+    yield {"blocked": bus.blocked, "read_ms": bus.ms.median}, {"took": spread_in_words(bus.ms, 1)}
 
 
 @finding("{rule}", "warning", ("busy-machine", "busy-process"))
@@ -179,7 +179,7 @@ def _missing_cpu(turns: Turns, *, policy: bool) -> Found:
 
 
 def waits_for_cpu(rollout: Rollout, thresholds: Thresholds) -> bool:
-    """Whether the control thread waits for a CPU that something beside it has.
+    """Whether the control thread waits for a CPU that something else has.
 
     Where it asks the policy itself, it also waits for the policy's own threads: that is the policy's time.
     """
@@ -190,17 +190,17 @@ def waits_for_cpu(rollout: Rollout, thresholds: Thresholds) -> bool:
 
 
 def waits_for_interpreter(rollout: Rollout, thresholds: Thresholds) -> bool:
-    """Whether reads of the motors take long since another thread of the process has the interpreter."""
+    """Whether reads of the motors take long because another thread of the process has the interpreter."""
     bus = rollout.bus
     return bus is not None and bus.ms.median >= thresholds.bus_read_ms and bus.blocked >= 0.5
 
 
 @finding("real-time-thread", "warning")
 def real_time(result: RolloutResult, _: Thresholds) -> Found:
-    """The control thread was made real-time, and it stayed so.
+    """A video encoder made the control thread real-time.
 
-    Seen: It started as {before}, and was {after} {since}.
-    Why: LeRobot's video encoder, SVT-AV1, does that to the thread that opens it, if it has the right: as root, or in a
+    Seen: The control thread started as {before}, and was {after} {since}.
+    Why: LeRobot's video encoder, SVT-AV1, makes the thread that opens it real-time if it may: as root, or in a
         container with SYS_NICE. No other thread gets that core while the thread runs: not the cameras, not the
         inference, and no thread that it starts later.
     Do: Use --dataset.rgb_encoder.vcodec=h264 or a hardware encoder. Or take the right away: do not run as root, or
@@ -221,11 +221,51 @@ def torque_left(result: RolloutResult, _: Thresholds) -> Found:
     Why: LeRobot switches the torque off servo by servo, and stops at the first servo that is silent or in error. All
         later ids keep their torque, even after the process has ended. They grow warm, and nobody can move the arm by
         hand.
-    Do: Switch the arm's power off. Expect the same on the real arm after such an end.
+    Do: Expect the same on the real arm after such an end, and switch its power off.
     """
     rehearsal = result.rollout.rehearsal
     if rehearsal is not None and rehearsal.holding:
         yield {"joints": ", ".join(rehearsal.holding)}, {"count": len(rehearsal.holding)}
+
+
+@finding("device-stall", "warning")
+def stalls(result: RolloutResult, _: Thresholds) -> Found:
+    """A part of the loop, or a policy call, that hung.
+
+    Title: {stall.title}
+    Seen: {times} at {stall.from_s:.1f} s of the run. Usually that takes less than a tenth of the time.
+    Why: {why}
+    Do: {do}
+    """
+    for stall in result.rollout.stalls:
+        times = "It happened once," if stall.count == 1 else f"It happened {stall.count:,} times, the longest"
+        why = "The loop waits for this device, and the arm holds its last goal. A lower --fps does not help."
+        do = "Check that device, its cable and its driver (`dmesg` for that moment). Give it a USB port of its own."
+        if stall.part == POLICY_CALL:
+            why = "Later calls wait for it, and the robot runs out of actions. A lower --fps does not help."
+            do = "Find out what held the call up: the trace shows its parts. Look for other programs on that device."
+        yield {"part": stall.part, "ms": stall.ms, "count": stall.count}, locals()
+
+
+@finding("not-finite", "warning")
+def not_finite(result: RolloutResult, _: Thresholds) -> Found:
+    """Joints that were NaN or infinite.
+
+    Title: {title}
+    Seen: {ticks}, in {joints:list}.
+    Why: A driver refuses such a number, or the arm moves anywhere. A policy that reads one predicts NaN.
+    Do: {do}
+    """
+    found = result.rollout.not_finite
+    if found is None or not found.read + found.sent:
+        return
+    joints, title = found.joints, "The robot reported NaN or infinite positions"
+    do = "Check the robot's driver and the calibration of these joints."
+    if found.sent:
+        title = "The robot was sent NaN or infinite actions"
+        do = "Run `strobe preflight --policy.path=FOLDER`: it checks the statistics that the actions are scaled with."
+    ticks = f"{found.sent:,} control ticks sent such an action, and {found.read:,} read such a position"
+    yield {"read": found.read, "sent": found.sent}, locals()
 
 
 # Where --fps is called otherwise.
@@ -256,10 +296,10 @@ def cameras(result: RolloutResult, thresholds: Thresholds) -> Iterator[Finding]:
 
 
 @finding("repeated-frames", "warning")
-def _repeated_frames(seen: Camera, rollout: Rollout, pace: Pace) -> Found:
-    """Camera {camera} is slower than the loop.
+def _repeated_frames(source: Camera, rollout: Rollout, pace: Pace) -> Found:
+    """Camera {camera} is slower than the control loop.
 
-    Seen: {fresh_hz:.1f} different frames per second; the loop reads it at {pace.held_hz:.1f} Hz.{aged}
+    Seen: The camera gave {fresh_hz:.1f} different frames per second; the loop reads it at {pace.held_hz:.1f} Hz.{aged}
     Why: The robot takes the latest frame and never waits, so {sees}.
     Do: Give this camera a higher fps in --robot.cameras, fewer pixels, or more light (long exposures halve the
         rate){lower}.
@@ -267,51 +307,56 @@ def _repeated_frames(seen: Camera, rollout: Rollout, pace: Pace) -> Found:
     sees = "the policy sees an old frame again, and nothing shows it"
     if rollout.engine == "none":
         sees = "the data set contains an old frame again, and nothing marks it"
-    aged = f" Frames were up to {seen.age.p95:,.0f} ms old (95 %)." if seen.age is not None else ""
-    hz = math.floor(seen.fresh_hz)
+    aged = f" Frames were up to {source.age.p95:,.0f} ms old (95 %)." if source.age is not None else ""
+    hz = math.floor(source.fresh_hz)
     lower = f"; or {FPS_FLAGS.get(rollout.command, '--fps')}={hz}" if hz >= 1 else ""
-    yield {"fresh_hz": seen.fresh_hz, "camera": seen.name}, locals()
+    yield {"fresh_hz": source.fresh_hz, "camera": source.name}, locals()
 
 
 @finding("camera-stall", "warning")
-def _camera_stall(seen: Camera) -> Found:
-    """Camera {camera} stood still for {longest_ms:,.0f} ms.
+def _camera_stall(source: Camera) -> Found:
+    """Camera {camera} gave no new frame for {longest_ms:,.0f} ms.
 
-    Seen: From {seen.longest_from_s:.1f} s on the loop saw one frame for {longest_ms:,.0f} ms. Over the whole run it saw
-        {seen.fresh_hz:.1f} different frames per second.
+    Seen: From {source.longest_from_s:.1f} s on the loop read one frame for {longest_ms:,.0f} ms. Over the whole run it
+        read {source.fresh_hz:.1f} different frames per second.
     Why: The robot takes the latest frame, even an old one. If the frame is older than 500 ms the run ends. LeRobot
         gives no warning before.
     Do: Give this camera a USB port and a controller of its own, and a shorter cable. Read `dmesg` for that moment.
     """
-    yield {"longest_ms": seen.longest_ms, "camera": seen.name}
+    yield {"longest_ms": source.longest_ms, "camera": source.name}
 
 
 @finding("camera-frozen", "warning")
-def _frozen_camera(seen: Camera) -> Found:
+def _frozen_camera(source: Camera) -> Found:
     """Camera {camera} gave new frames with the same picture for {frozen_ms:,.0f} ms.
 
-    Seen: From {seen.frozen_from_s:.1f} s on, {seen.frozen_frames:,} frames in a row were equal in every pixel that was
-        compared, for {frozen_ms:,.0f} ms. Their time stamps were new.
+    Seen: From {source.frozen_from_s:.1f} s on, {source.frozen_frames:,} frames in a row were equal in every pixel that
+        was compared, for {frozen_ms:,.0f} ms. Their time stamps were new.
     Why: A sensor's noise makes any two pictures differ, so the camera or its driver repeats one. LeRobot checks only a
         frame's time, so it cannot see this. The policy acts on a scene that stands still.
     Do: Plug the camera in again, into a port of its own. Read `dmesg` for that moment, and look for a newer firmware or
         driver. Frames of a simulator or of a video may rightly be equal.
     """
-    yield {"frozen_ms": seen.frozen_ms, "camera": seen.name}
+    yield {"frozen_ms": source.frozen_ms, "camera": source.name}
 
 
 @finding("old-frames", "warning")
-def _old(seen: Camera, age: Quantiles, rollout: Rollout) -> Found:
-    """Frames of camera {camera} are old when they are read.
+def _old(source: Camera, age: Quantiles, rollout: Rollout) -> Found:
+    """Frames of camera {camera} are {age_ms:,.0f} ms old when the loop reads them.
 
-    Seen: {age.median:,.0f} ms (median; 95 % within {age.p95:,.0f}), though {seen.fresh_hz:.1f} different frames came
-        per second.
-    Why: The policy acts on an old picture, and its own call adds to that age. It was trained on pictures that were as
-        old as those of its recordings.
+    Seen: The age of a frame was {aged}, though the camera gave {source.fresh_hz:.1f} different frames per second.
+    Why: The policy acts on an old picture, and its own call adds to that age. In its training the pictures were as old
+        as those of its recordings.
     Do: Make the camera buffer less: a USB port of its own, fourcc: MJPG or fewer pixels in --robot.cameras, no network
         in between. Or record with the same camera and the same {flag}, so that the training data has the same age.
     """
-    yield {"age_ms": age.median, "camera": seen.name}, {"flag": FPS_FLAGS.get(rollout.command, "--fps")}
+    yield (
+        {"age_ms": age.median, "camera": source.name},
+        {
+            "aged": spread_in_words(age),
+            "flag": FPS_FLAGS.get(rollout.command, "--fps"),
+        },
+    )
 
 
-RULES = (bus_trouble, turns, torque_left, cameras, real_time)
+RULES = (not_finite, stalls, bus_trouble, turns, torque_left, cameras, real_time)

@@ -1,4 +1,4 @@
-"""Rules on a rollout: what keeps the robot from its actions, and the value of the flag that fixes it."""
+"""Rules on a rollout: why the robot gets its actions late, and the value of the flag that fixes it."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from strobe.core.findings.thresholds import Thresholds
 from strobe.core.results.finding import Finding
 from strobe.replay.results import ReplayResult
 from strobe.rollout.findings.robot import FPS_FLAGS, explains, waits_for_cpu, waits_for_interpreter
-from strobe.rollout.results.rollout import FEW_SEAMS, Delays, Inference, Pace, Rollout, RolloutResult
+from strobe.rollout.results.rollout import FEW_SEAMS, POLICY_CALL, Delays, Inference, Pace, Rollout, RolloutResult
 
 # Parts of the loop's tick that belong to asking the policy.
 _ASKING = {"get action", "select action", "predict chunk", "prepare inputs", "preprocessing", "postprocessing"}
@@ -24,7 +24,7 @@ def damaged_recording(result: RolloutResult | ReplayResult, _: Thresholds) -> Fo
     """The recording is damaged.
 
     Seen: {lost:capital}.
-    Why: Late ticks, and ticks without an action, may be in the part that is lost. No figure counts them.
+    Why: Late ticks, and ticks without an action, may be in the lost part. No figure counts them.
     Do: Copy the file from the robot again, or record the run again.
     """
     if lost := result.lost if isinstance(result, ReplayResult) else result.rollout.lost:
@@ -33,7 +33,7 @@ def damaged_recording(result: RolloutResult | ReplayResult, _: Thresholds) -> Fo
 
 # Rule → the title of a finding on a slow loop.
 _SLOW = {
-    "slow-pace": "The loop is slower than requested, though its work is in time",
+    "slow-pace": "The control loop is slow between its ticks, not in them",
     "slow-inference": "The policy's calls hold up the control loop",
     "slow-camera": "The {part} holds up the control loop",
     "slow-sending": "Sending observations holds up the control loop",
@@ -49,8 +49,8 @@ def slow_loop(result: RolloutResult, thresholds: Thresholds) -> Found:
     """A loop slower than requested, by the part that late ticks spend their time on.
 
     Title: {title}
-    Seen: {pace.held_hz:.1f} of {pace.asked_hz:g} Hz; {pace.late:,} of {pace.ticks:,} ticks worked longer than
-        {tick_ms:.1f} ms, the longest {pace.work.max:,.1f} ms{spent}.
+    Seen: The loop ran at {pace.held_hz:.1f} of {pace.asked_hz:g} Hz. {pace.late:,} of {pace.ticks:,} control ticks
+        worked longer than {tick_ms:.1f} ms, the longest {pace.work.max:,.1f} ms{spent}.
     Why: {why}
     Do: {do}
     """
@@ -59,19 +59,22 @@ def slow_loop(result: RolloutResult, thresholds: Thresholds) -> Found:
         return
     repeated = rollout.bus.failed_reads if rollout.bus is not None else 0  # late for a reason that has its own finding
     first_ms = _first_lost_ms(rollout, pace)
-    late = max(0, pace.late - repeated - (first_ms > 0))
-    held_hz = 1 / (1 / pace.held_hz - first_ms / 1e3 / pace.period.n)
+    stalls = [stall for stall in rollout.stalls if rollout.engine == "sync" or stall.part != POLICY_CALL]
+    late = max(0, pace.late - repeated - (first_ms > 0) - sum(stall.count for stall in stalls))
+    lost_ms = first_ms + sum(stall.total_ms for stall in stalls)
+    tick_s = 1 / pace.held_hz - lost_ms / 1e3 / pace.period.n
+    held_hz = 1 / tick_s if tick_s > 0 else pace.asked_hz
     if late < thresholds.ticks_late * pace.ticks and held_hz >= thresholds.rate_held * pace.asked_hz:
         return
     if _asks_the_policy(rollout, pace) and late < FEW_CALLS:
         return
-    on_the_bus = "motors" in pace.late_part and explains(rollout, thresholds)
+    on_the_bus = "motors" in (pace.late_part or "") and explains(rollout, thresholds)
     if on_the_bus or waits_for_interpreter(rollout, thresholds) or _is_cpu_starved(rollout, pace, thresholds):
         return  # another finding says why
     rule, why, do = _cause(rollout, pace)
     title, tick_ms, spent = _SLOW[rule].format(part=pace.late_part), 1e3 / pace.asked_hz, ""
     if pace.late_part and pace.late_part_ms is not None:
-        spent = f"; late ticks spent {pace.late_part_ms:,.1f} ms in: {pace.late_part}"
+        spent = f"; late ticks spent {pace.late_part_ms:,.1f} ms in {pace.late_part}"
     evidence = {"held_hz": pace.held_hz, "late": pace.late / pace.ticks, "part": pace.late_part}
     yield {**evidence, "gain_share": max(0.0, 1 - pace.held_hz / pace.asked_hz)}, locals()
 
@@ -91,7 +94,7 @@ def _asks_the_policy(rollout: Rollout, pace: Pace) -> bool:
 
 
 def _is_cpu_starved(rollout: Rollout, pace: Pace, thresholds: Thresholds) -> bool:
-    """Whether ticks are late since the thread waits for a CPU, and not by their own work as well."""
+    """Whether ticks are late because the thread waits for a CPU, and not by their own work as well."""
     if rollout.turns is None or not waits_for_cpu(rollout, thresholds):
         return False
     waited_ms = 1e3 * rollout.turns.waited_share / pace.held_hz
@@ -101,25 +104,26 @@ def _is_cpu_starved(rollout: Rollout, pace: Pace, thresholds: Thresholds) -> boo
 def _cause(rollout: Rollout, pace: Pace) -> tuple[str, str, str]:
     """Return the rule, why it matters and what to do for a slow loop."""
     part = pace.late_part
-    lower = _lower(1e3 / pace.work.p99 / rollout.multiplier, rollout)
+    usual_ms = pace.work.p95 if rollout.stalls else pace.work.p99
+    lower = _lower(1e3 / usual_ms / rollout.multiplier, rollout)
     if not part:
         why = "Ticks did their work in time. The loop loses time between ticks."
-        do = "Check what else runs on this machine. A busy thread of the same process delays every wake-up."
+        do = "Check the other programs on this machine. A busy thread of the same process delays every wake-up."
         return "slow-pace", why, do
     if _asks_the_policy(rollout, pace):
-        why = "The loop stands still while the policy predicts. The arm holds its last action, and moves on late."
+        why = "The loop stands still while the policy predicts. The arm holds its last action until then."
         do = "--inference.type=rtc predicts on a thread of its own."
         if not rollout.can_rtc:
-            do = "A faster policy helps: `strobe optimize --policy.path=…` looks for one. --policy.n_action_steps as "
-            do += "long as the chunk pauses the arm least often. A policy that Real-Time Chunking can guide need not "
-            do += "pause it."
+            do = "Make the policy faster: `strobe optimize --policy.path=…`. The arm pauses least often with "
+            do += "--policy.n_action_steps as long as the chunk. Real-Time Chunking avoids the pause, with a policy "
+            do += "that it can guide."
         return "slow-inference", why, do
     if part.startswith("camera "):
         why = "The loop waits for the camera's frame before it can act."
-        return "slow-camera", why, f"Fewer pixels or a free USB port; or {lower}."
+        return "slow-camera", why, f"Give the camera fewer pixels or a free USB port; or {lower}."
     if part in ("send observation", "pickle observation"):
         why = "The control thread sends each observation itself, and waits until the server has received it."
-        return "slow-sending", why, f"Fewer pixels in --robot.cameras, or a faster link; or {lower}."
+        return "slow-sending", why, f"Send fewer pixels (--robot.cameras), or use a faster link; or {lower}."
     if "leader" in part:
         why = "Each tick waits for the leader before it can send an action to the follower."
         return "slow-leader", why, f"Check the leader's cable, and give this process less other work; or {lower}."
@@ -139,7 +143,7 @@ def _cause(rollout: Rollout, pace: Pace) -> tuple[str, str, str]:
 def _lower(possible: float, rollout: Rollout) -> str:
     hz = math.floor(min(possible, rollout.fps - 1))
     flag = _fps_flag(rollout)
-    return f"{flag}={hz}, which it could hold" if hz >= 1 else f"a lower {flag}"
+    return f"{flag}={hz}, which it could keep" if hz >= 1 else f"a lower {flag}"
 
 
 def _fps_flag(rollout: Rollout) -> str:
@@ -168,10 +172,10 @@ def never_moves(result: RolloutResult, _: Thresholds) -> Found:
 def unfinished_call(result: RolloutResult, _: Thresholds) -> Found:
     """The run ended before the policy returned its first actions.
 
-    Seen: The run ended after {run_s:.1f} s. Its {which} began {call_s:.1f} s before and had not returned. No action was
-        sent.{before}
-    Why: {compiles}LeRobot ends a run at its --duration, also where its inference thread still waits for the policy.
-    Do: A longer --duration: the call needs more time than that. `strobe breakdown --policy.path=…` measures it{eager}.
+    Seen: The run ended after {run_s:.1f} s. Its {which} had begun {call_s:.1f} s before and had not returned. The robot
+        was sent no action.{before}
+    Why: {compiles}LeRobot ends a run at its --duration, even if its inference thread still waits for the policy.
+    Do: Give a longer --duration. `strobe breakdown --policy.path=…` measures the time of the call{eager}.
     """
     call = result.rollout.unfinished
     if call is None:
@@ -179,7 +183,7 @@ def unfinished_call(result: RolloutResult, _: Thresholds) -> Found:
     which, before, compiles, eager = "first call", "", "", ""
     if call.calls:
         which = f"call {call.calls + 1}"
-        before = f" The chunks of the {call.calls} before were thrown away: LeRobot warms the policy up with them."
+        before = " LeRobot threw away the chunks before: they warm the policy up."
     if call.compiled:
         compiles = "torch.compile compiles during the first calls, which may take minutes. "
         eager = "; --use_torch_compile=false does without compiling"
@@ -192,26 +196,27 @@ def _is_robot_idle(rollout: Rollout) -> bool:
 
 
 def _call_ms(inference: Inference) -> float:
-    """The time to reckon with for a call, in milliseconds: the longest after the first."""
+    """The longest call after the first, in milliseconds."""
     return inference.first_ms if inference.latency is None else inference.latency.max
 
 
 def _longer_chunks(rollout: Rollout, inference: Inference) -> str:
-    faster = "a faster policy: `strobe optimize --policy.path=…`"
+    faster = "make the policy faster: `strobe optimize --policy.path=…`"
     if inference.chunk is None:
-        return f"A lower --fps, or {faster}."
+        return f"Give a lower --fps, or {faster}."
     hz = 1e3 * inference.chunk / (2 * _call_ms(inference))
     shown = f"{math.floor(hz):d}" if hz >= 1 else f"{hz:.2g}"
-    return f"--fps={shown}, at which half a chunk covers a call, or {faster}."
+    return f"Give --fps={shown}, at which half a chunk lasts as long as a call, or {faster}."
 
 
 @finding("starvation", "warning")
 def starvation(result: RolloutResult, thresholds: Thresholds) -> Found:
     """The robot had no action for {queue.starved_ms:,.0f} ms.
 
-    Seen: {queue.starved:,} of {pace.ticks:,} ticks sent nothing, {queue.longest_ms:,.0f} ms in one go. The longest call
-        took {call_ms:,.0f} ms; calls begin at {queue.threshold} actions or fewer.
-    Why: The queue was empty before the next chunk came. The arm then holds its last goal, and LeRobot logs nothing.
+    Seen: {queue.starved:,} of {pace.ticks:,} control ticks sent no action, for up to {queue.longest_ms:,.0f} ms at a
+        time. The longest call took {call_ms:,.0f} ms; a call begins when the queue holds {queue.threshold} actions or
+        fewer.
+    Why: The queue ran empty before the next chunk arrived. The arm then holds its last goal, and LeRobot logs nothing.
     Do: {do}
     """
     rollout, inference, queue = result.rollout, result.rollout.inference, result.rollout.queue
@@ -222,18 +227,21 @@ def starvation(result: RolloutResult, thresholds: Thresholds) -> Found:
     if share < thresholds.ticks_starved:
         return
     needed, do = math.ceil(call_ms * rollout.fps / 1e3) + 1, _longer_chunks(rollout, inference)
-    if inference.chunk is None or inference.chunk > 2 * needed:
-        do = "Look at the longest calls in the course of the run. Something holds the inference thread up."
+    if any(stall.part == POLICY_CALL for stall in rollout.stalls):
+        do = "Find out what held the longest call up: the finding on it names its time."
+    elif inference.chunk is None or inference.chunk > 2 * needed:
+        do = "Look at the longest calls in the course of the run: something holds the inference thread up."
         if queue.threshold is not None and queue.threshold < needed:
             do = (
-                f"--inference.queue_threshold={needed}, for the longest call recorded. A run as long may have a longer "
+                f"Give --inference.queue_threshold={needed}, for the longest recorded call. Another run may have a "
+                "longer "
             )
-            do += "one: `strobe replay RUN` finds a threshold with which at most one run of 20 starves."
+            do += "call: `strobe replay RUN` finds a threshold with which at most one run of 20 starves."
     yield {"starved": share, "gain_share": share, "queue_threshold": needed}, locals()
 
 
 def poisoned_delay(result: RolloutResult, _: Thresholds) -> Iterator[Finding]:
-    """One slow call, mostly the first, that every later call's delay is still taken from."""
+    """One slow call, mostly the first, which sets the delay of every later call."""
     rollout, inference = result.rollout, result.rollout.inference
     delays = inference.delays if inference is not None else None
     if delays is None or inference is None or _is_robot_idle(rollout):
@@ -251,8 +259,8 @@ def poisoned_delay(result: RolloutResult, _: Thresholds) -> Iterator[Finding]:
 def _slow_first(inference: Inference, delays: Delays, assumed: float) -> Found:
     """A slow first call poisons the delay that Real-Time Chunking assumes.
 
-    Seen: The first call took {first_ms:,.0f} ms, {delays.first_needed} actions; later ones needed {needed:.0f}, and the
-        policy assumed {assumed:.0f}.{dropped}
+    Seen: The first call took {first_ms:,.0f} ms = {delays.first_needed} actions. Later calls needed {needed:.0f}
+        actions, and RTC assumed {assumed:.0f}.{dropped}
     Why: For the rest of the run LeRobot assumes the longest latency since the start. It binds that many actions of each
         chunk to the chunk before, and the robot reacts that much later.
     Do: With --use_torch_compile=true LeRobot does not count the first --compile_warmup_inferences calls. A LeRobot with
@@ -272,12 +280,12 @@ def _slow_first(inference: Inference, delays: Delays, assumed: float) -> Found:
 def _slow_later(inference: Inference, delays: Delays, assumed: float) -> Found:
     """One slow call poisons the delay that Real-Time Chunking assumes.
 
-    Seen: The longest call took {call_ms:,.0f} ms, {delays.needed.max:.0f} actions; most needed {needed:.0f}, and the
-        policy assumed {assumed:.0f}.
+    Seen: The longest call took {call_ms:,.0f} ms = {delays.needed.max:.0f} actions. Most calls needed {needed:.0f}
+        actions, and RTC assumed {assumed:.0f}.
     Why: For the rest of the run LeRobot assumes the longest latency since the start. It binds that many actions of each
         chunk to the chunk before, and the robot reacts that much later.
-    Do: Find what held that call up: the trace shows its parts. Or start again, since the estimate lasts as long as the
-        run.
+    Do: Find out what held that call up: the trace shows its parts. Or start the run again, because the estimate lasts
+        as long as the run.
     """
     evidence = {"assumed": assumed, "needed": delays.needed.median, "first_ms": inference.first_ms}
     yield evidence, {"call_ms": _call_ms(inference)}
@@ -287,8 +295,9 @@ def _slow_later(inference: Inference, delays: Delays, assumed: float) -> Found:
 def seam_jumps(result: RolloutResult, thresholds: Thresholds) -> Found:
     """The arm jumps from chunk to chunk, most of all {worst.joint}.
 
-    Seen: {worst.joint}: {worst.jump.median:.3g} from one chunk to the next (median of {worst.jump.n:,}, largest
-        {worst.jump.max:.3g}), {worst.step.p95:.3g} from action to action (95 %); {jumping} of {seams} joints jump.
+    Seen: {worst.joint} jumps by {worst.jump.median:.3g} from one chunk to the next (median of {worst.jump.n:,}, max
+        {worst.jump.max:.3g}). 95 % of its steps inside chunks are at most {worst.step.p95:.3g}. {jumping} of {seams}
+        joints jump.
     Why: The next chunk was predicted from a newer observation and does not begin where the last one stopped.
     Do: {do}
     """
@@ -302,22 +311,25 @@ def seam_jumps(result: RolloutResult, thresholds: Thresholds) -> Found:
         return
     jumping, (ratio, worst) = len(ratios), max(ratios, key=lambda pair: pair[0])
     if rollout.engine == "remote":
-        do = "--aggregate_fn_name=conservative uses more of the earlier chunk where two chunks overlap."
+        do = "Give --aggregate_fn_name=conservative: it uses more of the earlier chunk if two chunks overlap."
     elif rollout.engine == "rtc":
         longer = f"--inference.rtc.execution_horizon={2 * rollout.horizon}" if rollout.horizon else "a longer horizon"
-        do = f"{longer}, so that the last chunk guides more of the next one. Check that the assumed delay is right."
+        do = f"Give {longer}: the last chunk then guides more of the next one. Check that the assumed delay is right."
     elif rollout.can_rtc:
-        do = "--inference.type=rtc, whose chunks continue the ones before."
+        do = "Give --inference.type=rtc: its chunks continue the chunks before."
     elif result.subject.kind == "act":
-        do = "--policy.temporal_ensemble_coeff=0.01 --policy.n_action_steps=1 averages chunks, at a call in every tick."
+        do = (
+            "Give --policy.temporal_ensemble_coeff=0.01 --policy.n_action_steps=1: it averages chunks, and calls in "
+            "each tick."
+        )
     else:
-        do = "With fewer --policy.n_action_steps the chunks agree better where they meet, and there are more calls."
+        do = "Try a lower --policy.n_action_steps: chunks then agree better at their seams, and there are more calls."
     yield {"ratio": ratio, "joint": worst.joint, "jump": worst.jump.median}, locals()
 
 
 @finding("{rule}", "warning", ("interpolated-recording", "dataset-fps", "frames-stamped"))
 def stamps(result: RolloutResult, _: Thresholds) -> Found:
-    """Recorded frames that are stamped with other times than theirs.
+    """Recorded frames whose time stamps are wrong.
 
     Title: {title}
     Seen: {frames.frames:,} frames took {frames.real_s:.1f} s, and their time stamps span {frames.stamped_s:.1f} s.

@@ -199,10 +199,9 @@ class LoopWatch(Instrument):
     def _continue_unwatched(self, error: Exception) -> None:
         """Let the run go on without probes, and say why."""
         self.let_go()
-        self.notes.append(f"the run was not watched: {type(error).__name__}: {error}"[:300])
+        self.notes.append(f"Strobe could not watch the run: {type(error).__name__}: {error}"[:300])
 
     def _time(self, hooks: list[Hook]) -> None:
-        """Put a section around each hook."""
         self._probes.enter_context(Attached(hooks, lambda inner, hook, _: self._wrap_in_section(inner, hook.name)))
 
     def _wrap_calls(self, hook: Hook, around: Callable[[Call], Call]) -> None:

@@ -164,7 +164,7 @@ class Observations:
             for text in contents(folder / INDEX, MOST_INDEX).splitlines():
                 line = parse_json(text)
                 if not _is_line(line):
-                    raise UserError(f"{folder / INDEX} is damaged: its line {len(self._lines) + 1} is no observation")
+                    raise UserError(f"{folder / INDEX} is damaged: line {len(self._lines) + 1} is not an observation")
                 self._lines.append(line)
         except OSError as error:
             raise UserError(f"no observations in {folder}: {os_error_reason(error)}") from None

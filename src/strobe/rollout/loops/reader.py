@@ -25,7 +25,7 @@ from strobe.rollout.results.rollout import Unfinished
 TICK, CALL = "control tick", "inference call"
 CONTROL, INFERENCE, RECEIVING, OTHERS = "control", "inference", "receiving", "others"  # threads
 
-OLDER = "the recording is of an older Strobe and does not tell its end: nobody knows whether it is whole"
+OLDER = "an older Strobe made the recording, without an end mark: it may be incomplete"
 
 Event = TypeVar("Event")
 Span = tuple[str, int, int]  # name, start, end of a section
@@ -96,10 +96,10 @@ class RunRecord(LoopRun):
         return len(self.rows.get(CONTROL, ())) + len(self.turns) + len(self.table(BusRead))
 
     def qualify_if_damaged(self, text: str) -> str:
-        """Return what ``text`` says of the run, which of a damaged recording is said of what is left of it."""
+        """Return ``text``, qualified if the recording is damaged."""
         if not self.lost:
             return text
-        return f"Not judged as a whole, since the recording is damaged: {self.lost}. Of what is left: {text}"
+        return f"The recording is damaged, {self.lost}. The rest of it says: {text}"
 
     @property
     def notes(self) -> list[str]:

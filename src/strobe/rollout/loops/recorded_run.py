@@ -63,7 +63,7 @@ def recorded_run(header: Header, rows: Iterable[Row]) -> RecordedRun:
     else:
         latencies = [call.end_ns - call.start_ns for call in record.calls]
     if len(record.ticks) < 2 or not latencies:
-        raise UserError("the run is too short for a replay: it needs two ticks and one call of the policy")
+        raise UserError("the run is too short for a replay: it needs two control ticks and one policy call")
     start, end = turns[0].start_ns, turns[-1].start_ns
     ticks = (end - start) / 1e9 * header.fps * header.multiplier
     if not 0 < ticks < MOST_PAUSED * len(turns):

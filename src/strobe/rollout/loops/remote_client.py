@@ -74,7 +74,7 @@ class _Receiver(threading.Thread):
     def join(self, timeout: float | None = None) -> None:
         super().join(JOIN_S if timeout is None else timeout)
         if timeout is None and self.is_alive():
-            self._notes.append(f"the client's receiving thread did not end in {JOIN_S:g} s and was left behind")
+            self._notes.append(f"the client's receiving thread did not end within {JOIN_S:g} s")
 
 
 class ClientWatch(LoopWatch):
@@ -110,7 +110,7 @@ class ClientWatch(LoopWatch):
             try:
                 self.log.append(("encoding", len(self._images), *measure_encodings(self._images)))
             except Exception as error:
-                self.notes.append(f"no other encoding of images was tried: {error}"[:300])
+                self.notes.append(f"not judged: images as JPEG: {error}"[:300])
         self._images = []
         self._latest = (None, 0)
 
@@ -129,7 +129,11 @@ class ClientWatch(LoopWatch):
     def _start_failure_reason(self, address: str) -> str:
         if not self._refused:
             return f"no policy server at {address}, or it refused the policy; LeRobot's message is above"
-        why = "no policy server at" if self._refused.startswith("UNAVAILABLE") else "the policy is refused by"
+        why = (
+            "no policy server at"
+            if self._refused.startswith("UNAVAILABLE")
+            else "the policy server refused the policy:"
+        )
         return f"{why} {address}: {self._refused}"
 
     def _run_loop(self, inner: Call, client: object, *args: object, **kwargs: object) -> object:

@@ -174,7 +174,6 @@ class _Loop:
             self.advance(self._due)
 
     def _ticks(self, beats: Iterable[Beat]) -> Iterator[float]:
-        """Play the ticks, and yield the moments at which the loop goes on."""
         setting, inputs, engine, played = self.setting, self.inputs, self.engine, self.played
         world, most_calls = inputs.world, self.options.most_calls
         interpolator = ActionInterpolator(multiplier=setting.multiplier)

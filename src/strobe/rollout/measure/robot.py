@@ -6,6 +6,7 @@ where the arm stands, as it was predicted and as it was recorded.
 
 from __future__ import annotations
 
+import math
 import statistics
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
@@ -13,10 +14,10 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from strobe.rollout.measure.rollout import Tick, quantiles
+from strobe.rollout.measure.rollout import Action, Tick, quantiles
 from strobe.rollout.results.arm import Bus
 from strobe.rollout.results.motion import FirstAction, JointJump, Motion
-from strobe.rollout.results.rollout import JointTracking
+from strobe.rollout.results.rollout import JointTracking, NotFinite
 
 MOST_LAG = 15  # ticks that are looked at: half a second at 30 Hz
 FEWEST = 10  # distances, for a figure
@@ -102,6 +103,29 @@ def lag_ticks(action: ArrayLike, state: ArrayLike) -> float | None:
 def _match(a: np.ndarray, b: np.ndarray) -> float:
     spread = a.std() * b.std()
     return float(((a - a.mean()) * (b - b.mean())).mean() / spread) if spread > 0 else 0.0
+
+
+def not_finite(ticks: Sequence[Tick], actions: Sequence[Action], joints: Sequence[str]) -> NotFinite | None:
+    """Return the control ticks with NaN or infinite joints; None if neither positions nor actions were recorded.
+
+    Args:
+        actions: those of the policy, which count if no tick has a command.
+    """
+    read = [_not_finite(tick.at) for tick in ticks if tick.at is not None]
+    sent = [_not_finite(tick.commanded) for tick in ticks if tick.commanded is not None]
+    sent = sent or [_not_finite(action.values) for action in actions]
+    if not read and not sent:
+        return None
+    places = sorted({place for row in (*read, *sent) for place in row})
+    return NotFinite(
+        read=sum(map(bool, read)),
+        sent=sum(map(bool, sent)),
+        joints=[joints[place] if place < len(joints) else f"dimension {place}" for place in places],
+    )
+
+
+def _not_finite(values: Sequence[float]) -> list[int]:
+    return [place for place, value in enumerate(values) if not math.isfinite(value)]
 
 
 def motion(actions: ArrayLike, begun: Collection[int]) -> Motion | None:
@@ -196,7 +220,7 @@ def _bus(reads: Sequence[BusRead], begin_ns: int, arm: str) -> Bus:
     ran = [min(1.0, read.cpu_ns / took) for read, took in whole_ns]
     blocked = [max(0.0, 1 - (read.cpu_ns + max(0, read.waited_ns)) / took) for read, took in whole_ns]
     return Bus(
-        arm=arm,
+        arm=arm or None,
         ms=quantiles([read.ms for read in whole]),
         on_cpu=statistics.median(ran or [1.0]),
         blocked=statistics.median(blocked or [0.0]),

@@ -122,7 +122,7 @@ def pace(ticks: Sequence[Tick], asked_hz: float) -> Pace | None:
         jitter=quantiles([abs(period - asked_ms) for period in periods]),
         work=quantiles([tick.work_ns / 1e6 for tick in ticks]),
         late=len(late),
-        late_part=part,
+        late_part=part or None,
         late_part_ms=part_ms,
     )
 

@@ -10,7 +10,7 @@ from strobe.core.results.data import Data, Finite, Quantiles
 class Bus(Data):
     """Synchronous reads of all motors. A try is one question to them; LeRobot asks up to three times."""
 
-    arm: str = Field(default="", description="arm that the bus belongs to; '' if the robot has one bus")
+    arm: str | None = Field(default=None, description="arm that the bus belongs to; None if the robot has one bus")
     ms: Quantiles = Field(description="milliseconds for reads answered at the first try")
     on_cpu: Finite = Field(description="share of such a read in which its thread ran on a CPU (median)")
     blocked: Finite = Field(
@@ -47,7 +47,7 @@ class Rehearsal(Data):
     struck: dict[str, int] = Field(default_factory=dict, description="fault → number of bus requests that it struck")
     arms: dict[str, list[ServoLeft]] = Field(default_factory=dict, description="state of the servos at the end, by arm")
     goals: int = Field(default=0, description="number of goals sent to the servos of all arms")
-    ended: str = Field(default="", description="why the emulated arm could not report its final state")
+    ended: str | None = Field(default=None, description="why the emulated arm could not report its final state")
 
     @property
     def holding(self) -> list[str]:

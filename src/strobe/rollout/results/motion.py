@@ -44,7 +44,7 @@ class FirstJump(Data):
 
     episodes: int = Field(default=0, description="number of episodes on whose first frame a chunk was predicted")
     joints: list[JointJump] = Field(default_factory=list)
-    run: str = Field(default="", description="folder of a rollout or a rehearsal; '' without one")
+    run: str | None = Field(default=None, description="folder of a rollout or a rehearsal; None without one")
     unjudged: list[str] = Field(default_factory=list, description="what was not judged, and why")
 
 

@@ -60,8 +60,10 @@ class Failure(Data):
 
     request: str = Field(description="name of the request in LeRobot's protocol: GetActions, SendObservations")
     error: str = Field(description="type and message of the exception, or gRPC's status")
-    place: str = Field(default="", description="the function of LeRobot that raised it; '' if only a status came")
-    source: str = Field(default="", description="line of source that raised it")
+    place: str | None = Field(
+        default=None, description="the function of LeRobot that raised it; None if only a status came"
+    )
+    source: str | None = Field(default=None, description="line of source that raised it")
     count: int
 
 
@@ -158,7 +160,7 @@ class Pace(Data):
     jitter: Quantiles = Field(description="milliseconds between a period and the requested one")
     work: Quantiles = Field(description="milliseconds of work in a tick, before it sleeps")
     late: int = Field(description="ticks whose work took longer than the requested period")
-    late_part: str = Field(default="", description="part whose time grows most in late ticks")
+    late_part: str | None = Field(default=None, description="part whose time grows most in late ticks")
     late_part_ms: Finite | None = Field(default=None, description="mean of that part in a late tick")
 
 
@@ -181,7 +183,7 @@ class Inference(Data):
     latency: Quantiles | None = Field(default=None, description="milliseconds for all later calls; None without any")
     delays: Delays | None = Field(default=None, description="delays of Real-Time Chunking, with two calls or more")
     useless: int = Field(default=0, description="chunks whose actions were all past when they arrived")
-    errors: str = Field(default="", description="last error of the inference thread, if it gave up")
+    errors: str | None = Field(default=None, description="last error of the inference thread, if it gave up")
 
 
 class Unfinished(Data):
@@ -249,6 +251,44 @@ class Scheduling(Data):
     )
 
 
+POLICY_CALL = "policy call"
+# Part of a tick → the subject of a sentence; an arm's name may follow the part.
+STALLED = {
+    POLICY_CALL: "A policy call",
+    "camera ": "Camera ",
+    "read motors": "Reading the motors",
+    "write motors": "Writing to the motors",
+    "read leader motors": "Reading the leader's motors",
+    "write leader motors": "Writing to the leader's motors",
+    "observation": "Reading the robot",
+    "action": "Sending an action",
+}
+
+
+class Stall(Data):
+    """A part of the control loop, or a policy call, that once took far longer than usual: a second or more."""
+
+    part: str = Field(description="part of a control tick, such as 'camera front', or 'policy call'")
+    count: int = Field(description="number of such stalls")
+    ms: Finite = Field(description="longest stall")
+    total_ms: Finite
+    from_s: Finite = Field(description="seconds from the first tick to the longest stall")
+
+    @property
+    def title(self) -> str:
+        """The stall in a sentence without its full stop."""
+        name = next((words + self.part.removeprefix(part) for part, words in STALLED.items() if part in self.part), "")
+        return f"{name or self.part.capitalize()} hung for {self.ms / 1e3:.1f} s"
+
+
+class NotFinite(Data):
+    """Control ticks with a NaN or infinite number of a joint."""
+
+    read: int = Field(description="ticks whose position, as read from the robot, was not finite")
+    sent: int = Field(description="ticks whose action was not finite")
+    joints: list[str] = Field(default_factory=list, description="joints concerned")
+
+
 class Recording(Data):
     """Frames that the strategy recorded, and the time that their timestamps will span."""
 
@@ -314,14 +354,18 @@ class Rollout(Data):
     buses: list[Bus] = Field(default_factory=list, description="motor bus of each arm, with several arms")
     turns: Turns | None = Field(default=None, description="use of the CPUs; Linux only")
     scheduling: Scheduling | None = Field(default=None, description="scheduling of the control thread; Linux only")
+    stalls: list[Stall] = Field(default_factory=list, description="stalls, longest first")
+    not_finite: NotFinite | None = Field(default=None, description="NaN or infinite joints; None if not recorded")
     rehearsal: Rehearsal | None = Field(default=None, description="emulated arm; None for a run on a robot")
     recording: Recording | None = None
-    cadence: str = Field(default="", description="output of LeRobot's own timer, if the loop has one")
+    cadence: str | None = Field(default=None, description="output of LeRobot's own timer, if the loop has one")
     remote: Remote | None = Field(default=None, description="figures of remote inference")
     series: Series = Field(default_factory=Series)
     overhead_ms: Finite = Field(description="recording time per tick, computed from its cost on this machine")
-    error: str = Field(default="", description="error that ended the run early, in a line")
-    lost: str = Field(default="", description="what the recording lacks or has damaged; '' if nothing is known")
+    error: str | None = Field(default=None, description="error that ended the run early, in a line")
+    lost: str | None = Field(
+        default=None, description="what the recording lacks or has damaged; None if nothing is known"
+    )
 
 
 class RolloutResult(Result):
@@ -335,6 +379,19 @@ class RolloutResult(Result):
 
     def figures(self) -> Iterator[Figure]:
         return (Figure(*key, value) for key, value in _figures(self.rollout).items())
+
+
+FEWEST_FOR_P95 = 20  # values: of fewer, a 95th percentile is the maximum
+
+
+def spread_in_words(values: Quantiles, decimals: int = 0) -> str:
+    """Return median, p95 and maximum in ms; p95 from `FEWEST_FOR_P95` values on, and a single value alone."""
+    if values.n == 1:
+        return f"{values.max:,.{decimals}f} ms"
+    shown = [("median", values.median), ("p95", values.p95), ("max", values.max)]
+    if values.n < FEWEST_FOR_P95:
+        del shown[1]
+    return ", ".join(f"{name} {value:,.{decimals}f} ms" for name, value in shown)
 
 
 def _figures(rollout: Rollout) -> dict[tuple[str, str], float | None]:

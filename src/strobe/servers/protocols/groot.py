@@ -280,6 +280,5 @@ def _extract_actions(answer: Any) -> tuple[np.ndarray | None, str]:
 
 
 def _steps(modality: Mapping[str, Any]) -> str:
-    """Return the time steps of a modality in words."""
     steps = modality.get("delta_indices", [])
     return f"{steps[0]} to {steps[-1]} ({len(steps)})" if len(steps) > 4 else ", ".join(map(str, steps)) or "none"

@@ -253,7 +253,6 @@ def _extract_actions(answer: Mapping[Any, Any], *, parts: bool) -> np.ndarray | 
 
 
 def _describe_content(answer: Mapping[Any, Any]) -> str:
-    """Return what an answer holds in place of an array of actions."""
     return f"KeyError: 'actions'; the answer has the keys {', '.join(sorted(map(str, answer))[:8]) or 'nothing'}"
 
 
