@@ -84,7 +84,7 @@ def test_every_kind_is_shown_and_judged(study: str):
 
 
 def yield_finding(rule: str) -> Iterator[Finding]:
-    yield Finding(rule=rule, level="good", title=rule, seen="1 thing", why="It does.")
+    yield Finding(rule=rule, level="good", title=rule, found="1 thing", why="It does.")
 
 
 def unmarked_rule(answer: Answer, _: Thresholds) -> Iterator[Finding]:

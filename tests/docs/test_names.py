@@ -17,7 +17,9 @@ def words() -> ModuleType:
 def test_no_function_is_named_by_a_preposition_or_a_participle_alone(words: ModuleType) -> None:
     named = list(words.functions(ROOT))
     assert len(named) > 8000
-    faults = [f"{each.file}:{each.line}: {each.name} {fault}" for each in named if (fault := words.naming_fault(each.name))]
+    faults = [
+        f"{each.file}:{each.line}: {each.name} {fault}" for each in named if (fault := words.naming_fault(each.name))
+    ]
     assert faults == []
 
 

@@ -85,7 +85,9 @@ def test_no_help_has_old_words_or_house_words(old_words: dict[str, str]) -> None
 
 
 def test_an_old_word_is_found(old_words: dict[str, str]) -> None:
-    code = 'raise UserError(f"{name}: what was kept is not of this recipe; put it on anew, beside the untouched policy")'
+    code = (
+        'raise UserError(f"{name}: what was kept is not of this recipe; put it on anew, beside the untouched policy")'
+    )
     (text,) = (text for text in literals(ast.parse(code)) if " " in text)
     assert len(old_words_in([("here", text)], HOUSE_WORDS)) == 1
     assert len(old_words_in([("here", text)], old_words)) == 3

@@ -192,7 +192,7 @@ def test_what_is_undecided_says_how_to_go_on(tmp_path):
     assert found.rule == "evaluation-undecided"
     assert "--resume=RUN and more --episodes" in found.do
     assert found.evidence["pairs"] == 10
-    assert "10 pairs cannot exclude a loss of 10 points" in found.seen
+    assert "10 pairs cannot exclude a loss of 10 points" in found.found
 
 
 def test_each_line_is_there_before_the_next_episode_begins(tmp_path: Path):

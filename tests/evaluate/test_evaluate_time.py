@@ -55,7 +55,7 @@ def set_chunk_times(result: EvaluateResult, times: float) -> EvaluateResult:
 
 
 def rules(result: EvaluateResult) -> dict[str, str]:
-    return {finding.rule: finding.seen for finding in advise(result, DEFAULTS)}
+    return {finding.rule: finding.found for finding in advise(result, DEFAULTS)}
 
 
 def test_each_variant_is_judged_in_pairs_and_said_with_its_success_first(tmp_path):

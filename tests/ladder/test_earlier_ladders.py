@@ -164,7 +164,7 @@ SETTLED = {
     "a gain of 3 % excluded": ("no difference shown", (0.96, 1.03), 0.029, "left out"),
     "a gain of 8 % not excluded": ("no difference shown", (0.91, 1.03), 0.08, "undecided"),
     "all of its interval is below": ("no difference shown", (0.98, 1.01), None, "left out"),
-    "a glance that claims nothing": ("too noisy", None, None, "undecided"),
+    "a glance that claims nothing": ("inconclusive", None, None, "undecided"),
     "does not fit in memory now": ("does not apply", None, None, "undecided"),
 }
 
@@ -207,7 +207,7 @@ def test_what_was_too_noisy_is_tried_again(climb):
     random = np.random.default_rng(0)
     loud = entry(Planted("loud", lambda _: {"vision": float(random.uniform(2, 14))}), "vision")
     first, _ = climb(loud)
-    assert tried_outcomes(first) == [("loud=true", "too noisy")]
+    assert tried_outcomes(first) == [("loud=true", "inconclusive")]
     second, _ = climb(loud)
     assert [name for name, _ in tried_outcomes(second)] == ["loud=true"]
 

@@ -156,7 +156,7 @@ def test_a_median_whose_interval_straddles_the_target_has_no_digits_of_a_miss():
     assert "Whether act reaches 10 Hz is inconclusive." in head
     assert "the median is inconclusive, 95 % CI 88 to 149 ms" in head
     (finding,) = [finding for finding in kinds.advise(result) if finding.rule == "target-missed"]
-    assert "inconclusive: 95 % CI 88 ms to 149 ms" in finding.seen
+    assert "inconclusive: 95 % CI 88 ms to 149 ms" in finding.found
 
 
 def test_a_limit_far_below_the_time_of_a_tiny_model_is_not_called_headroom():
@@ -175,7 +175,7 @@ def test_that_nothing_was_faster_is_said_only_if_all_candidates_were_judged():
     result.config["time_limit"] = 20
     assert "3 of 4 treatments could be judged in 20 s" in kinds.document(result).answers[1]
     for tried in result.ladder.tries:
-        tried.outcome = "too noisy"
+        tried.outcome = "inconclusive"
     assert kinds.document(result).answers[1].endswith("No treatment could be judged in 20 s.")
     assert kinds.document(result).answers[2].endswith("--time_limit=600")
     for tried in result.ladder.tries:

@@ -279,7 +279,7 @@ def test_preflight_names_the_frames_that_a_video_lost(frames: int, apart: str, w
     assert finding.rule == "data-lost"
     assert finding.title == f"Episode 1 has {12 - frames} frames of front for 12 rows"
     assert apart in finding.why
-    assert "1 of 4 episodes" in finding.seen
+    assert "1 of 4 episodes" in finding.found
     assert "--dataset.episodes=[0,2,3]" in finding.do
     assert [each for each in advise(preflight_of_data(root, episodes=[0, 2, 3])) if each.level == "warning"] == []
 

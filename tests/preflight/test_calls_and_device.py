@@ -116,7 +116,7 @@ def test_a_device_that_is_not_there_is_named_with_its_flag(
     finding = absent(read_wiring(stage.policy, stage.dataset, stage.robot, settings=settings))
     assert finding is not None
     assert finding.level == "info"
-    assert finding.seen.startswith(f"{by} requests mps; ")
+    assert finding.found.startswith(f"{by} requests mps; ")
     assert "uses cpu" in finding.why
     assert flag in finding.do
 

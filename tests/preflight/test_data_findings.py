@@ -179,7 +179,7 @@ def test_a_planted_fault_of_the_data_is_named(name: str, stage: Wired):
     plant(stage)
     serious = findings_by_rule(stage)
     assert set(serious) == rules
-    text = " ".join(f"{each.title} {each.seen}" for each in serious.values())
+    text = " ".join(f"{each.title} {each.found}" for each in serious.values())
     assert [word for word in words if word not in text] == []
     assert all(each.why and each.do for each in serious.values())
 
@@ -312,7 +312,7 @@ def test_relative_actions_with_absolute_statistics_are_named_and_a_copy_has_the_
     relative(stage, statistics=False, offset=offset)
     serious = findings_by_rule(stage)
     assert set(serious) - {"fields-unknown"} == {"statistics-absolute"}
-    assert "action[t + k] − state[t], k < 5" in serious["statistics-absolute"].seen
+    assert "action[t + k] − state[t], k < 5" in serious["statistics-absolute"].found
     assert "--fix_data=FOLDER" in serious["statistics-absolute"].do
     preflight(Preflight(stage.policy, stage.dataset, fix_data=tmp_path / "new"))
     stage.dataset = tmp_path / "new"

@@ -36,7 +36,7 @@ def test_a_joint_that_starts_elsewhere_is_named_with_its_size(first: float, sigm
     assert finding.rule == "starts-outside-training"
     assert finding.level == "warning"
     assert finding.title.endswith(f": elbow_flex.pos, {sigma}")
-    assert "outside of -40 to 40 in 2 % of the control ticks" in finding.seen
+    assert "outside of -40 to 40 in 2 % of the control ticks" in finding.found
     assert "between -40 and 40" in finding.do
 
 

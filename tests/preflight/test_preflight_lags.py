@@ -101,7 +101,7 @@ def test_a_runs_calls_are_held_against_its_chunk(stage: Wired):
     wiring.timing.chunk = 30
     (found,) = [finding for finding in wiring_findings(wiring) if finding.rule == "call-longer-than-chunk"]
     assert found.level == "warning"
-    assert f"in {GOLDEN / 'rollout'}" in found.seen
+    assert f"in {GOLDEN / 'rollout'}" in found.found
 
 
 def test_calls_of_a_server_are_not_judged():

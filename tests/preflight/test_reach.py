@@ -101,7 +101,7 @@ def test_the_finding_names_the_joint_and_the_flag(stage: Wired):
     stage.limit("elbow_flex", -4.0, 4.0)
     (found,) = stage.findings()
     assert found.title == "The policy will send elbow_flex beyond its limits"
-    assert "-5 to 5 degrees" in found.seen
+    assert "-5 to 5 degrees" in found.found
     assert "--robot.max_relative_target='{elbow_flex: 5}'" in found.do
     stage.limit("elbow_flex", -4.0, 4.0, capped=True)
     assert "max_relative_target" not in stage.findings()[0].do

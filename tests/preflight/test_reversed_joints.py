@@ -95,9 +95,9 @@ def test_with_the_sync_engine_it_is_stopped_before_the_arm_is_there(
     assert result.refused == "strobe rehearse"
     (finding,) = [finding for finding in result.findings if finding.rule == "action-order"]
     assert finding.level == "warning"
-    assert "Dimension 0 of the action is gripper.pos in the policy" in finding.seen
-    assert "the sync engine sends it to shoulder_pan.pos" in finding.seen
-    assert "RTC sends it to gripper.pos" in finding.seen
+    assert "Dimension 0 of the action is gripper.pos in the policy" in finding.found
+    assert "the sync engine sends it to shoulder_pan.pos" in finding.found
+    assert "RTC sends it to gripper.pos" in finding.found
 
 
 @pytest.mark.slow("a rollout in real time")

@@ -163,7 +163,7 @@ def test_a_planted_fault_is_named_and_no_sound_setting(name: str, stage: Wired):
     plant(stage)
     findings = stage.findings()
     assert {finding.rule for finding in findings} == set(rules.split())
-    assert all(finding.seen and finding.why and (finding.do or finding.level == "info") for finding in findings)
+    assert all(finding.found and finding.why and (finding.do or finding.level == "info") for finding in findings)
 
 
 @pytest.mark.parametrize(("times", "found"), [(1.0, False), (1.5, False), (4.0, True), (5.0, True), (0.2, True)])

@@ -186,7 +186,7 @@ def test_a_servo_in_error_at_the_end_leaves_torque_on_behind_it(act: Path, tmp_p
     assert "gripper" in left
     assert "shoulder_pan" not in left
     (finding,) = (one for one in advise(found) if one.rule == "torque-left-on")
-    assert "gripper" in finding.seen
+    assert "gripper" in finding.found
 
 
 @pytest.mark.skipif(importlib.util.find_spec("dynamixel_sdk") is None, reason="Dynamixel's SDK is not installed")

@@ -194,5 +194,5 @@ def test_a_finding_says_what_the_server_said_and_what_to_do(name: str, bad: Any,
     answer = every[name].ask_policy(every[name].from_third(bad), 3, timeout_s=1.0)
     kind = answer.faults[0].kind.replace(" ", "-")
     (finding,) = [each for each in advise(answer) if each.rule == f"server-{kind}"]
-    text = " ".join((finding.title, finding.seen, finding.why, finding.do, answer.faults[0].error))
+    text = " ".join((finding.title, finding.found, finding.why, finding.do, answer.faults[0].error))
     assert [words for words in said if words not in text] == []

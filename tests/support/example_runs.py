@@ -158,14 +158,14 @@ def act(**more: object) -> BreakdownResult:
             Finding(
                 rule="backbone-dominates", level="warning",
                 title="The image backbone is 69 % of the training forward pass",
-                seen="835.6 ms of 1,217.4 ms (68.6 %) go into the ResNet-18 backbone, 4 calls of it at 41 % of the "
+                found="835.6 ms of 1,217.4 ms (68.6 %) go into the ResNet-18 backbone, 4 calls of it at 41 % of the "
                 "ceiling.",
                 why="Everything behind the backbone is cheap beside it: repeating the transformer costs little.",
                 do="Expand the batch after the backbone to train on all delays at once.",
                 gain="11 delays for 1.3 × the time of one, computed from the shares above.", evidence={"share": 0.686},
             ),
             Finding(rule="preprocessing-small", level="good", title="Preprocessing is small",
-                    seen="3.0 % of inference.", why="Smaller images would not buy much here."),
+                    found="3.0 % of inference.", why="Smaller images would not buy much here."),
         ],
     )  # fmt: skip
     return result.model_copy(update=more)
@@ -201,7 +201,7 @@ def rtc(**more: object) -> CompareResult:
         findings=[
             Finding(
                 rule="rtc-autograd", level="warning", title="RTC's autograd correction costs 19 % of a chunk",
-                seen="5,870.1 ms of 30,911.0 ms in 10 calls.", do="Use the closed-form guidance.", gain="up to 19 %",
+                found="5,870.1 ms of 30,911.0 ms in 10 calls.", do="Use the closed-form guidance.", gain="up to 19 %",
                 why="It runs the denoiser backwards for a Jacobian product that has a closed form.",
             )
         ],

@@ -102,7 +102,7 @@ def square(**more: object) -> Sweep:
                  sentence=sentence,
                  details=["It reaches 65.3 samples/s, among those with memory_gib < 8."])  # fmt: skip
     flat = Finding(rule="batch-saturates", level="info", title="Batches beyond 8 buy nothing",
-                   seen="65.3 samples/s at 8, 67.9 samples/s at 64.", why="The machine is busy already.")  # fmt: skip
+                   found="65.3 samples/s at 8, 67.9 samples/s at 64.", why="The machine is busy already.")  # fmt: skip
     notes = ["the order of the cells was randomised in blocks"]
     shown = {"scaling": fits, "best": [asked], "findings": [flat], "notes": notes, "repeats": 3}
     return sweep([BATCH, IMAGE], cells[::-1], **shown | more)

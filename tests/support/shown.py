@@ -35,7 +35,7 @@ def answer_text(answer: Any) -> str:
     lines += [f"· {note}" for note in document.notes]
     for one in kinds.advise(answer):
         lines.append(f"[{one.level}] {one.rule}: {one.title}")
-        lines += [f"    {text}" for text in (one.seen, one.why, one.do, one.gain) if text]
+        lines += [f"    {text}" for text in (one.found, one.why, one.do, one.gain) if text]
     return "\n".join(line for line in lines if line)
 
 

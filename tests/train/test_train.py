@@ -192,7 +192,7 @@ def test_one_slow_worker_is_named(dataset, tmp_path, monkeypatch, step_pauses):
     result = run_training(dataset, tmp_path / "out", NONE_AHEAD, SHORT, steps=20).result
     assert rules(advise(result)) & CAUSES == {"slow-worker"}
     finding = next(f for f in advise(result) if f.rule == "slow-worker")
-    assert "worker 1 takes" in finding.seen
+    assert "worker 1 takes" in finding.found
     assert any(stall.cause == "one step in 2" for stall in result.training.stalls)
 
 
@@ -228,7 +228,7 @@ def test_what_splits_a_compiled_training_is_named(dataset, tmp_path, monkeypatch
     assert seen.compile_s > 0
     assert seen.graphs > len(reading)
     (found,) = [finding for finding in advise(result) if finding.rule == "graph-breaks"]
-    assert ".item()" in found.seen
+    assert ".item()" in found.found
     assert "Compiled code" in markdown.render(document(result))
 
 

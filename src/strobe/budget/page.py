@@ -37,7 +37,6 @@ def outline(budget: Budget, _depth: int | None = None) -> Document:
 
 
 def _answers(budget: Budget) -> list[str]:
-    """Return the decision, its figures, the next step if there is one, and what asynchrony makes of it."""
     decision, figures, following = (
         _describe_medians(budget) if budget.judged.in_time is None else _describe_chunks(budget)
     )
@@ -47,7 +46,6 @@ def _answers(budget: Budget) -> list[str]:
 
 
 def _describe_chunks(budget: Budget) -> tuple[str, list[str], str | None]:
-    """Return decision, figures and next step by the chunks' times: what is shown, or else what looks reachable."""
     target, judged = f"{budget.target_hz:g} Hz", budget.judged
     known = [(latency, latency.in_time) for latency in budget.latencies if latency.in_time is not None]
     shown = [latency for latency, in_time in known if in_time.outcome == "reached"]
@@ -96,7 +94,6 @@ def _describe_times(budget: Budget, named: Sequence[Latency]) -> str:
 
 
 def _describe_medians(budget: Budget) -> tuple[str, list[str], str | None]:
-    """Return decision, figures and next step by the medians alone."""
     target, judged, most = f"{budget.target_hz:g} Hz", budget.judged, budget.most_steps
     allowed = f"{significant(1e3 / budget.target_hz, 4)} ms"
     if most is None:
@@ -117,7 +114,6 @@ def _describe_medians(budget: Budget) -> tuple[str, list[str], str | None]:
 
 
 def _largest_cut(budget: Budget) -> str | None:
-    """Return what has to become shorter for the target: the largest part that could do it, or several."""
     possible = [need for need in budget.needs if need.named_ms is not None]
     if not possible:
         return "shorten several parts, because no single part is enough." if budget.needs else None

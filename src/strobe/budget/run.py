@@ -108,7 +108,6 @@ def _applicable(part: str, steps: int) -> list[str]:
 
 
 def _merge_repeats(timed: Sequence[Timed]) -> list[Timed]:
-    """Return one for each number of steps, the fewest first; repeats by the median of their totals."""
     by_steps: dict[int, list[Timed]] = {}
     for each in timed:
         by_steps.setdefault(each.latency.steps, []).append(each)
@@ -154,7 +153,6 @@ def _time_cell(cell: Cell, folder: Path) -> Iterator[Timed]:
 
 
 def _chunk_times(name: str, cell: Cell, folder: Path) -> list[float]:
-    """Return the chunk times of the cell's runs, from their own folders; none if one is missing."""
     values: list[float] = []
     for run in (run for run in cell.runs if run.status == "done"):
         try:

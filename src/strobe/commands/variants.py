@@ -157,13 +157,11 @@ def compose(subject: Subject, requested: RequestedVariants) -> Composed:
 
 
 def _needs_recipe_comparison(requested: RequestedVariants, drafts: Sequence[Draft]) -> bool:
-    """Return whether the recipe by itself is compared with the baseline."""
     recipe_only = not drafts and not requested.closed_form and (requested.rtc is None or requested.is_rtc_disabled)
     return requested.recipe is not None and recipe_only
 
 
 def _prepend_baseline(subject: Subject, requested: RequestedVariants, drafts: list[Draft]) -> list[Draft]:
-    """Return ``drafts`` with their baseline before them, or the comparison that goes without any."""
     baseline = Draft("recipe" if requested.recipe else "baseline")
     if in_precisions := _precision_drafts(requested, str(subject.device)):
         if len(in_precisions) == 1:
@@ -194,7 +192,6 @@ def _rtc_drafts(subject: Subject, requested: RequestedVariants) -> list[Draft]:
 
 
 def _precision_drafts(requested: RequestedVariants, device: str) -> list[Draft]:
-    """Return a draft for each precision, all with or all without RTC where it is requested."""
     guided: tuple[Treatment, ...] = ()
     if requested.rtc is not None and requested.phase == "inference":
         off = requested.is_rtc_disabled

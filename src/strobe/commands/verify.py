@@ -115,7 +115,6 @@ def read(argv: Sequence[str]) -> tuple[SubjectFlags, VerifyConfig]:
 
 
 def _check_export(flags: SubjectFlags, config: VerifyConfig) -> None:
-    """Raise UserError for flags that do not go with --exported, and for a folder that is no export."""
     if isinstance(flags, FactoryOptions):
         raise UserError("--exported is for policies of LeRobot")
     if config.exported is not None and not any((config.exported / name).is_file() for name in MANIFESTS):

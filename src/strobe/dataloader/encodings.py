@@ -115,7 +115,6 @@ def _sample(row: Encoding, config: TrainPipelineConfig, chosen: LoaderSettings, 
 
 
 def _reading(config: TrainPipelineConfig, root: Path | None, episodes: int) -> TrainPipelineConfig:
-    """``config`` with the sample instead of its dataset."""
     changed = dataclasses.replace(config.dataset, eval_split=0.0)
     if root is None:
         first = config.dataset.episodes or list(range(episodes))
@@ -251,7 +250,6 @@ def _psnr(sample: _Episodes, root: Path) -> float | None:
 
 
 def _own_size(config: TrainPipelineConfig) -> float | None:
-    """Bytes of an hour of the original dataset."""
     from lerobot.datasets.dataset_metadata import LeRobotDatasetMetadata
 
     with quiet():
@@ -260,6 +258,5 @@ def _own_size(config: TrainPipelineConfig) -> float | None:
 
 
 def _bytes(root: Path) -> int:
-    """Bytes of the frames: data and videos, not the images that a writer left."""
     folders = [root / name for name in ("data", "videos")]
     return sum(path.stat().st_size for folder in folders for path in folder.rglob("*") if path.is_file())

@@ -21,7 +21,7 @@ def _users_case(answer: Dataloader) -> tuple[Recommendation | None, StepNeed | N
 def failing_own_loader(answer: Dataloader, _: Thresholds) -> Found:
     """A loader with your flags does not run here.
 
-    Seen: {own.settings.num_workers} workers, prefetch {own.settings.prefetch_factor}: {own.reason}.
+    Found: {own.settings.num_workers} workers, prefetch {own.settings.prefetch_factor}: {own.reason}.
     Why: lerobot-train would start, and end when a worker dies, perhaps after hours.
     Do: Train with the flags that this report recommends, or add what this machine lacks.
     """
@@ -34,7 +34,7 @@ def failing_own_loader(answer: Dataloader, _: Thresholds) -> Found:
 def starving_loader(answer: Dataloader, _: Thresholds) -> Found:
     """{how}: {own:,.1f} samples/s against {needed:,.1f}.
 
-    Seen: Your loader delivers {span}; the step needs {needed:,.1f} samples/s.
+    Found: Your loader delivers {span}; the step needs {needed:,.1f} samples/s.
     Why: The device waits for every batch that is not ready.
     Do: {do}
     Gain: {gain}
@@ -62,7 +62,7 @@ def starving_loader(answer: Dataloader, _: Thresholds) -> Found:
 def sufficient_loader(answer: Dataloader, _: Thresholds) -> Found:
     """Your loader feeds the step: {own:,.1f} samples/s against {needed:,.1f}.
 
-    Seen: It delivers {span}.
+    Found: It delivers {span}.
     Why: The step is slower than the loader, so data does not limit the training.
     Do: Keep your loader. See where the step spends its time: strobe breakdown --phases='[training step]'.
     """
@@ -78,7 +78,7 @@ def sufficient_loader(answer: Dataloader, _: Thresholds) -> Found:
 def insufficient_loaders(answer: Dataloader, _: Thresholds) -> Found:
     """No loader {which} feeds the step: the best delivers {chosen:,.1f} samples/s of {needed:,.1f}.
 
-    Seen: {span} with {flags}, on {answer.machine.cores} cores.
+    Found: {span} with {flags}, on {answer.machine.cores} cores.
     Why: Even with the best setting the device waits for {idle:whole percent} of the time.
     Do: {do}
     """
@@ -120,7 +120,7 @@ def _grows_at_the_edge(answer: Dataloader) -> int | None:
 def more_workers(answer: Dataloader, _: Thresholds) -> Found:
     """More workers are slower: {many:.0f} deliver {loss:whole percent} less than {few:.0f}.
 
-    Seen: {many_span} with {many:.0f}, {few_span} with {few:.0f} (prefetch {prefetch}, {answer.machine.cores} cores).
+    Found: {many_span} with {many:.0f}, {few_span} with {few:.0f} (prefetch {prefetch}, {answer.machine.cores} cores).
     Why: Workers beyond the cores wait for one another, and each decoder may start threads of its own.
     Do: Do not raise --num_workers above the numbers that the table shows to help.
     """
@@ -147,7 +147,7 @@ def more_workers(answer: Dataloader, _: Thresholds) -> Found:
 def start_up(answer: Dataloader, thresholds: Thresholds) -> Found:
     """Starting the workers takes as long as {steps:,.0f} steps: {first_batch_s:.1f} s.
 
-    Seen: That is the time to the first batch, with {own.start_method}. A step takes {step_ms:,.0f} ms.
+    Found: That is the time to the first batch, with {own.start_method}. A step takes {step_ms:,.0f} ms.
     Why: {why}
     Do: {do}
     """
@@ -178,7 +178,7 @@ def start_up(answer: Dataloader, thresholds: Thresholds) -> Found:
 def encoding(answer: Dataloader, _: Thresholds) -> Found:
     """Encoded as {best.name}, the dataset loads {factor:.1f} × as fast.
 
-    Seen: {span} vs {own_span} for the present encoding{size}{quality}.
+    Found: {span} vs {own_span} for the present encoding{size}{quality}.
     Why: The workers spend most of their time on decoding.
     Do: Encode the dataset again, once, with LeRobot's dataset tools, if you accept its new size and quality.
     """

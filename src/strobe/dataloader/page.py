@@ -263,7 +263,6 @@ def plots(answer: Dataloader, _depth: int | None = None) -> Plots:
 
 
 def _rates(answer: Dataloader) -> list[Plot]:
-    """Return a plot per batch size: a line per backend and prefetch factor over workers, the need across."""
     sizes = list(dict.fromkeys(row.settings.batch_size for row in sorted_candidates(answer)))
     drawn = []
     for size in sizes:
@@ -286,7 +285,6 @@ def _rates(answer: Dataloader) -> list[Plot]:
 
 
 def _lines(rows: Sequence[LoaderRow]) -> dict[str, list[LoaderRow]]:
-    """Return the rows of each line by its name; those without workers come last."""
     backends = {row.settings.video_backend for row in rows if row.settings.num_workers}
     lines: dict[str, list[LoaderRow]] = {}
     for row in sorted(rows, key=lambda row: row.settings.num_workers == 0):

@@ -279,7 +279,6 @@ def _prepare(parent: int, torch_threads: int | None, decoder_threads: int | None
 
 
 def _signal(pids: list[int], name: str) -> None:
-    """Halt workers or let them go on; where signals cannot (Windows), they fill their queues and wait."""
     if hasattr(signal, name):
         for pid in pids:
             with contextlib.suppress(ProcessLookupError):
@@ -291,7 +290,6 @@ def _shared_used() -> int | None:
 
 
 def _reason(error: CallRaisedError) -> str:
-    """Return the reason in a line: the worker's own words, not the trace that torch wraps around them."""
     lines = [line.strip() for line in error.text.splitlines() if line.strip()]
     if lines and "DataLoader worker" in lines[0]:
         killed = "Bus error" in error.text or "shared memory" in error.text

@@ -174,7 +174,6 @@ def _rank_arms(arms: Sequence[Arm], known: Mapping[Arm, E]) -> list[Arm]:
 
 
 def _better(ranked: Sequence[Arm], known: Mapping[Arm, E]) -> list[Arm]:
-    """The best third, less those shown to be worse than the best."""
     if not ranked:
         return []
     best = known[ranked[0]]

@@ -205,7 +205,6 @@ def _agreement(same: Sameness, variant: Variant, visits: Sequence[CheckCall]) ->
 
 
 def _one_call(subject: PolicySubject) -> tuple[PolicyCall, Tensor]:
-    """Return a call of the baseline and its chunk, as the policy gave it."""
     policy: Any = subject.policy
     policy.reset()
     batch = subject.training.laid_out(subject.loaded.preprocessor(subject.observation(0)))

@@ -124,7 +124,6 @@ class RecipeTrial:
         return chunk, f"on {where} {words} ({describe_agreement(agreement)}); limits: {self.applied.guard}"
 
     def _move(self, call: PolicyCall) -> None:
-        """Apply the treatments again, on the device that the program has moved the policy to."""
         policy = self._policy
         self._wrapper.revert(treatments=True)
         policy.to(call.device)

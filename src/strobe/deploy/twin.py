@@ -109,7 +109,6 @@ class Twin:
             return policy.predict_action_chunk(*copy_containers(call.args), **copy_containers(call.kwargs))
 
     def _follow(self, call: PolicyCall) -> None:
-        """Have Real-Time Chunking as the policy had it at the call: programs turn it on after loading."""
         policy = self.policy
         if hasattr(policy.config, "rtc_config") and hasattr(policy, "init_rtc_processor"):
             switch(policy, copy.deepcopy(call.rtc) if call.guided else None)
@@ -264,7 +263,6 @@ def _is_state(policy: nn.Module, name: str, value: object) -> bool:
 
 
 def _own_object(policy: nn.Module, value: object) -> bool:
-    """Return whether ``value`` is of a class of the policy's own package, such as ACT's ensemble over time."""
     if isinstance(value, nn.Module | Tensor) or callable(value) or not hasattr(value, "__dict__"):
         return False
     return type(value).__module__.rpartition(".")[0] == type(policy).__module__.rpartition(".")[0]

@@ -167,7 +167,6 @@ def _twice(clocks: Clocks, work: Work) -> SelfCheck:
 
 
 def _compare_with_host_clock(clocks: Clocks, device: DeviceClock, work: Work) -> SelfCheck:
-    """Time the same work by both clocks: events on the stream, and the host that waits for them."""
     name = "the device's clock and the host's"
     ratios = []
     for _ in range(TIMES):

@@ -19,7 +19,7 @@ CHECK_LEVELS: dict[Outcome, tuple[Literal["warning", "info"], str]] = {
 def self_checks(result: DoctorResult, _: Thresholds) -> Found:
     """{area}: {check.name} {verb}.
 
-    Seen: {check.seen}.
+    Found: {check.seen}.
     Why: {means}
     Do: {do}
     """

@@ -63,7 +63,6 @@ def _missing_accelerator_check() -> SelfCheck:
 
 
 def _computes(device: torch.device) -> SelfCheck:
-    """Compare a product of matrices with the CPU's."""
     generator = torch.Generator().manual_seed(0)
     first, second = (torch.randn(SIDE, SIDE, generator=generator) for _ in range(2))
     expected = first.double() @ second.double()

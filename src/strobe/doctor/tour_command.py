@@ -277,7 +277,6 @@ def _rehearse(argv: list[str], config: TourConfig, console: Console) -> int:
 
 
 def _training(config: TourConfig, data: Path, steps: int) -> list[str]:
-    """Return the command of a few ``steps`` of lerobot-train."""
     names = ("training" if n == 1 else f"training-{n}" for n in range(1, 1000))
     folder = next(config.output_dir / name for name in names if not (config.output_dir / name).exists())
     theirs = [f"--dataset.repo_id=local/{data.name}", f"--dataset.root={data}", f"--output_dir={folder}"]
@@ -294,7 +293,6 @@ def _training(config: TourConfig, data: Path, steps: int) -> list[str]:
 
 
 def _train(argv: list[str], config: TourConfig, console: Console) -> int:
-    """Run the training, whose LeRobot's log goes to a file. Return the exit code."""
     folder = Path(next(flag for flag in reversed(argv) if flag.startswith("--output_dir=")).partition("=")[2])
     log = config.output_dir / f"{folder.name}.log"
     with shown_if_slow("lerobot-train", QUIET_S), log.open("w") as file, contextlib.redirect_stderr(file):

@@ -254,12 +254,10 @@ def _distinct(entry: Entry, subject: PolicySubject) -> list[Spec]:
 
 
 def _value(spec: Spec) -> str:
-    """The value of a spec's own key, which comes first."""
     return str(next(iter(spec.values())))
 
 
 def _graphs(device: str, exact: dict[str, tuple[Spec, ...]]) -> list[Attempt]:
-    """Return the attempts on graphs: by themselves, and with all exact treatments, where faults of caches show."""
     played = torch.device(device).type != "cuda"
     sdpa: Spec = {"attention": "sdpa"}
     attempts = []
@@ -297,6 +295,5 @@ def _figures(agreement: Agreement) -> str:
 
 
 def _leave_out(attempt: Attempt) -> str:
-    """Advice on an attempt that fails: leave out what was applied last."""
     what = attempt.lever or ", ".join(f"{key}={value}" for key, value in list(attempt.specs[-1].items())[:1])
     return f"Do not use {what} here, and report it with this run's folder."

@@ -91,7 +91,6 @@ def time_rendering(kind: str) -> float:
 
 
 def _encode(path: Path) -> None:
-    """Write a clip whose frames grow brighter, so that a frame's place can be told from its mean."""
     import av
     import numpy as np
 

@@ -140,7 +140,6 @@ def has_name(module: str, name: str) -> bool:
 
 
 def _first_user(name: str) -> str:
-    """Return the first file of Strobe's that uses a private name."""
     own = str(Path(__file__).relative_to(_STROBE))
     users = (file for file, text in _sources().items() if file != own and re.search(rf"\b{name}\b", text))
     return next(users, "")
@@ -148,7 +147,6 @@ def _first_user(name: str) -> str:
 
 @cache
 def _sources() -> dict[str, str]:
-    """Return the text of each file of Strobe's, by its path in the package."""
     files = sorted(_STROBE.rglob("*.py"))
     return {file.relative_to(_STROBE).as_posix(): file.read_text(encoding="utf-8") for file in files}
 
@@ -280,7 +278,6 @@ def _installed_versions(names: Iterable[str]) -> dict[str, str]:
 
 
 def _required_versions() -> dict[str, Requirement]:
-    """The versions that Strobe's own metadata asks for, extras included, by package."""
     every = [Requirement(text) for text in metadata.requires(DISTRIBUTION) or ()]
     return {
         requirement.name: requirement
@@ -297,7 +294,6 @@ def _extras() -> dict[str, list[str]]:
 
 
 def _extra_requirements(package: str, extra: str) -> list[str]:
-    """The packages of an extra that this platform needs, those of nested extras of LeRobot included."""
     packages: list[str] = []
     for text in metadata.requires(package) or ():
         requirement = Requirement(text)

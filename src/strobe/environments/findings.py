@@ -33,7 +33,7 @@ STATISTICS = (
 def first_stage(result: Compared, _: Thresholds) -> Found:
     """'{one.candidate}' first differs in {first.stage}.
 
-    Seen: {first.words:capital}. {after}
+    Found: {first.words:capital}. {after}
     Why: {why}
     Do: {do}
     """
@@ -50,7 +50,7 @@ def first_stage(result: Compared, _: Thresholds) -> Found:
 def settings_differ(result: Compared, _: Thresholds) -> Found:
     """'{candidate}' reads the same checkpoint with other settings.
 
-    Seen: {named}{more}.
+    Found: {named}{more}.
     Why: {why}
     Do: Write the setting into the checkpoint's config.json, or pass it as --policy.FIELD on both sides.
     """
@@ -93,7 +93,7 @@ def _do(first: StageDifference, environments: list[Environment]) -> str:
 def trains_differently(result: CompareResult, _: Thresholds) -> Found:
     """A training step in '{candidate}' has another gradient.
 
-    Seen: The gradients differ by {error:.2g} of their length (cosine {cosine:.6f}), the losses by {loss:.2g} of the
+    Found: The gradients differ by {error:.2g} of their length (cosine {cosine:.6f}), the losses by {loss:.2g} of the
         loss.
     Why: Both sides had the same batch, weights and noise. A training that begins in one environment and continues in
         the other takes another course.

@@ -285,6 +285,5 @@ def _calls(entries: Sequence[Entry]) -> Counter[tuple[str, str]]:
 
 
 def _unmatched_names(first: Mapping[tuple[str, str], int], second: Mapping[tuple[str, str], int]) -> list[str]:
-    """Return the names that only one side has, without those below another one of them."""
     alone = sorted(name for group, name in {*first} ^ {*second} if group == POLICY and name)
     return [name for name in alone if not any(name.startswith(f"{other}.") for other in alone)]

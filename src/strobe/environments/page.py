@@ -92,7 +92,6 @@ _STAGES: Columns[tuple[str, StageDifference]] = [
 
 
 def _packages(environments: Sequence[Environment]) -> Table:
-    """Return the versions of what decides, those that are equal too."""
     rows = [Row(["Python", *(one.python for one in environments)])]
     if any(one.checkout for one in environments):
         rows.append(Row(["checkout of LeRobot", *(one.checkout or "installed" for one in environments)]))
@@ -105,7 +104,6 @@ def _packages(environments: Sequence[Environment]) -> Table:
 
 
 def _others(environments: Sequence[Environment]) -> list[str]:
-    """Return the other packages that differ, in a sentence; [] if none does."""
     names = sorted({name for one in environments for name in one.packages if name not in FIRST})
     differing = [name for name in names if len({one.packages.get(name) for one in environments}) > 1]
     if not differing:

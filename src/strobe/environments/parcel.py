@@ -101,7 +101,6 @@ def _save(subject: PolicySubject, folder: Path) -> None:
 
 
 def _write(data: JsonObject, file: Path) -> JsonObject:
-    """Write the arrays of an observation or a batch. Return the rest of it, which is plain data."""
     arrays = {key: value.detach().cpu().numpy() for key, value in data.items() if isinstance(value, Tensor)}
     np.savez(file, **arrays)  # type: ignore[arg-type]
     rest = {key: value for key, value in data.items() if key not in arrays and value is not None}

@@ -187,7 +187,6 @@ class _Study:
             comparison.gradient = gradients.get(comparison.candidate)
 
     def _hold(self) -> None:
-        """Compare the actions with the guard of rounding; what was not looked at is not judged."""
         guard, looked = Guards().strictest_guard([GUARDED]), self.looked
         self.result.yardsticks = looked.yardsticks
         for comparison in self.result.comparisons:
@@ -196,7 +195,6 @@ class _Study:
 
 
 def _components(taken: Sequence[dict[str, float]], whole: Sequence[float]) -> list[Component]:
-    """Return the parts that each side timed itself."""
     total = float(np.sum(whole))
     shown = []
     for part in PARTS:

@@ -157,7 +157,6 @@ class EnvironmentWorker(Closing):
         return answer
 
     def _next(self, ends: float, limit_s: float) -> tuple[int, JsonObject]:
-        """Return the next answer with the number of its order."""
         while True:
             try:
                 line = self._answers.get(timeout=max(0.0, min(LOOK_S, ends - time.monotonic())))

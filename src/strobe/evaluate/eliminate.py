@@ -148,7 +148,6 @@ def judge_checkpoints(
     best = _best({each.name: played[each.name] for each in order.playing})
 
     def judge_against_best(own: Sequence[EpisodeLine]) -> Judgement:
-        """Judge a checkpoint against the best one, on the starts of both."""
         if not own:
             return Judgement(None, None, "no start was played by all checkpoints")
         return judge_pairs(list(zip(played[best], own, strict=False)), None, order.each_level, len(plan.tasks))

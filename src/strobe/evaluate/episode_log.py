@@ -196,7 +196,6 @@ def parse(content: bytes) -> tuple[EvaluationRequest, dict[Key, EpisodeLine], in
 
 
 def _same(before: EvaluationRequest, now: EvaluationRequest, folder: Path) -> None:
-    """Raise UserError for the first setting that differs from the log's. More episodes are allowed."""
     for name in EvaluationRequest.model_fields:
         logged, requested = getattr(before, name), getattr(now, name)
         if logged == requested or (name == "episodes" and logged < requested) or (name == "threads" and logged is None):

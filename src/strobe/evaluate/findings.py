@@ -16,7 +16,7 @@ from strobe.evaluate.results import EvaluateResult
 def all_variants_fail(result: EvaluateResult, _: Thresholds) -> Found:
     """No variant ever succeeds in {result.environment}.
 
-    Seen: 0 of {episodes} episodes, over {count} variant{count:plural}.
+    Found: 0 of {episodes} episodes, over {count} variant{count:plural}.
     Why: If nothing succeeds, no success can be lost. A verdict of 'not worse' then says nothing about the task.
     Do: Play a checkpoint that was trained for this simulator (--policy.path). Map the simulator's names to the policy's
         with --rename_map, and give enough ticks for the task (--env.episode_length).
@@ -30,7 +30,7 @@ def all_variants_fail(result: EvaluateResult, _: Thresholds) -> Found:
 def undecided_variants(result: EvaluateResult, _: Thresholds) -> Found:
     """{pairs} pairs are too few to decide {count} variant{count:plural}.
 
-    Seen: {seen}
+    Found: {seen}
     Why: An episode succeeds or fails, so a few episodes show only large differences.
     Do: Continue this run: give the same command with --resume=RUN and more --episodes. The verdicts stay valid, no
         matter how often you add episodes.
@@ -60,7 +60,7 @@ def faster_and_not_sooner(result: EvaluateResult, _: Thresholds) -> Iterator[Fin
 def _later(name: str, ends: Interval, paired: PairedTimes) -> Found:
     """{name} has a faster chunk, but the task takes longer.
 
-    Seen: A chunk is {ends.low:.3g} to {ends.high:.3g} × as fast. The variant {words}, in {paired.pairs} pairs.
+    Found: A chunk is {ends.low:.3g} to {ends.high:.3g} × as fast. The variant {words}, in {paired.pairs} pairs.
     Why: In these episodes the simulator waits for the policy, so a chunk's time costs the task nothing. What changed is
         what the actions do: they reach the goal in more control ticks.
     Do: Play the episodes with --realtime --latency=MS, with your machine's latency. Choose by success first, then by
@@ -73,7 +73,7 @@ def _later(name: str, ends: Interval, paired: PairedTimes) -> Found:
 def _unchanged_task_time(name: str, ends: Interval, paired: PairedTimes) -> Found:
     """{name} has a faster chunk, but the task is not done sooner.
 
-    Seen: A chunk is {ends.low:.3g} to {ends.high:.3g} × as fast. The variant {words}, in {paired.pairs} pairs.
+    Found: A chunk is {ends.low:.3g} to {ends.high:.3g} × as fast. The variant {words}, in {paired.pairs} pairs.
     Why: The task takes as many control ticks as before, and in these episodes the simulator waits for the policy. A
         faster chunk saves time only if the robot waits for it.
     Do: Play the episodes with --realtime --latency=MS, with your machine's latency. Choose by success first, then by

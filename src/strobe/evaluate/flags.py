@@ -149,7 +149,6 @@ def _sync_timings(_config: RealtimeFlags, first: RequestedTiming) -> list[Reques
 
 
 def _rtc_timings(config: RealtimeFlags, first: RequestedTiming) -> list[RequestedTiming]:
-    """Return a timing for each horizon with each threshold."""
     inference = config.inference
     rtc = {name: value for name, value in _rtc_values(inference).items() if not name.startswith("debug")}
     horizons = WHOLE.values(config.execution_horizon) or (inference.rtc.execution_horizon,)
@@ -164,7 +163,6 @@ def _rtc_timings(config: RealtimeFlags, first: RequestedTiming) -> list[Requeste
 
 
 def _async_timings(config: RealtimeFlags, first: RequestedTiming) -> list[RequestedTiming]:
-    """Return the same for each way to join chunks with each share of a chunk."""
     made = []
     joins, shares = JOINS_NAMED.values(config.aggregate_fn_name), SHARES.values(config.chunk_size_threshold)
     for join, share in itertools.product(joins or (None,), shares or (None,)):
@@ -186,7 +184,6 @@ def _rtc_values(inference: InferenceFlags) -> dict[str, object]:
 
 
 def _values(inference: InferenceFlags) -> dict[str, object]:
-    """Return the flags as plain values, the same before and after LeRobot's own class holds them."""
     return {**vars(inference), "rtc": _rtc_values(inference)}
 
 

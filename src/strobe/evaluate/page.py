@@ -82,7 +82,6 @@ def answers(result: EvaluateResult) -> list[str]:
 
 
 def _explain_zero_success(result: EvaluateResult) -> list[str]:
-    """Return what episodes without any success do not show."""
     episodes = sum(variant.together.success.episodes for variant in result.variants)
     several = "checkpoint" if result.elimination is not None else "variant"
     lost = (
@@ -226,7 +225,6 @@ _TIMES: Columns[EvaluatedVariant] = [
 
 
 def _videos(result: EvaluateResult) -> Section:
-    """Return the videos of the episodes, a row for each start with the variants side by side."""
     starts: dict[tuple[str, int], list[Clip]] = {}
     for video in result.videos:
         ending = f"{'success' if video.success else 'failure'}, {video.seconds:.1f} s"
@@ -261,7 +259,6 @@ def plots(result: EvaluateResult, _depth: int | None = None) -> Plots:
 
 
 def _steps(variant: EvaluatedVariant) -> int | None:
-    """Return the denoising steps of a variant that has no recipe."""
     return None if variant.recipe else variant.steps
 
 
@@ -352,7 +349,6 @@ def _describe_time_verdict(each: PlayedCheckpoint, elimination: Elimination) -> 
 
 
 def _checkpoints(result: EvaluateResult, elimination: Elimination) -> Section:
-    """Return the table of the checkpoints, with what it rests on."""
     success = _success(result)
     calls = {variant.name: variant.calls.median_ms for variant in result.variants}
     columns: Columns[PlayedCheckpoint] = [
@@ -399,7 +395,6 @@ def _describe_checkpoints(elimination: Elimination) -> list[str]:
 
 
 def _checkpoint_plot(result: EvaluateResult, elimination: Elimination) -> Plot:
-    """Return the success of each checkpoint with its interval, in the order in which they were given."""
     success = _success(result)
     seen = [each for each in elimination.checkpoints if each.name in success]
     traces = [

@@ -380,7 +380,6 @@ def _compare_settings(
 
 
 def _group_name(group: Group, groups: Collection[Group]) -> str:
-    """Return the engine where all variants are one, the variant where all engines are, else both."""
     variants, engines = ({each[place] for each in groups} for place in (0, 1))
     name = group[1] if len(variants) == 1 else group[0] if len(engines) == 1 else ", ".join(group)
     return f"`{name}`" if "," in name else name

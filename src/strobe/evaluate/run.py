@@ -138,7 +138,6 @@ def require_applies(candidate: Candidate, subject: PolicySubject) -> None:
 
 
 def _repetition_notes(subject: PolicySubject, steps: Sequence[int], executed: Sequence[int]) -> list[str]:
-    """Return notes on what was asked for and is the policy's own."""
     own = [count for count in steps if count == denoising_steps(subject.policy.config)]
     notes = [f"{_steps(count)} are the policy's own: they are played once" for count in own]
     own = [count for count in executed if count == subject.executed_actions]

@@ -172,7 +172,6 @@ def _evaluation_request(config: EpisodeFlags, subjects: Subjects, plan: Plan, th
 
 
 def _policy_settings(subject: PolicySubject) -> JsonObject:
-    """Return the policy's config as JSON data, without the place that it was loaded from."""
     return {name: value for name, value in to_json(subject.policy.config).items() if name != "pretrained_path"}
 
 

@@ -105,7 +105,6 @@ class ExportedPolicy(InPlaceOfPolicy):
         return self._load_program().prepare_inputs(arrays, task), noise
 
     def _feed(self, policy: PolicySubject) -> Callable[[Observation, int], tuple[Observation, str, list[Any]]]:
-        """Return what makes the program's arrays, its task and its noise of an observation and a seed."""
         processors, prompt = split(policy), self.about["prompt"]
         # Without the tokenizer's file, the policy's own processors make the tokens.
         before = processors.prepare if prompt and prompt["tokenizer"] else processors.words
@@ -141,7 +140,6 @@ def is_float32(policy: PolicySubject) -> bool:
 
 
 def _draw_noise(wanted: dict[str, Any]) -> Tensor:
-    """Return what torch draws at this place."""
     return torch.randn(wanted["shape"]) if wanted["kind"] == "normal" else torch.rand(wanted["shape"])
 
 

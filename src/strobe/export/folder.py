@@ -177,6 +177,5 @@ def _dtype(dtype: torch.dtype) -> str:
 
 
 def _reason(error: Exception) -> str:
-    """Return the line of an engine's report that names what it does not know."""
     summary = [line for line in str(error).splitlines() if "Conversion is failed" in line]
     return error_line(summary[0] if summary else error, 200).removeprefix("-- ")

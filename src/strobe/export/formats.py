@@ -141,7 +141,6 @@ def require(name: str) -> None:
 
 @contextmanager
 def _quiet(*loggers: str) -> Iterator[None]:
-    """Inside, no warnings: of exporters about their own code, a line for each operator."""
     levels = {name: logging.getLogger(name).level for name in loggers}
     for name in loggers:
         logging.getLogger(name).setLevel(logging.ERROR)

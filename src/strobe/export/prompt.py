@@ -113,7 +113,6 @@ def find_prompt(subject: PolicySubject, prepare: Any, words: Any) -> Prompt:
 
 
 def _forms(words: object, text: str) -> list[Prompt]:
-    """Return the forms that a prompt may have, the likeliest first."""
     forms = [Prompt(text.replace(TRIED[0], TASK, 1))]
     if (state := _state(words)) is not None:
         forms.append(Prompt(_PI05, cleaned=True, state=state))
@@ -145,7 +144,6 @@ def _float32(values: object) -> Any:
 
 
 def _text(subject: PolicySubject, words: Any, index: int, task: str) -> str:
-    """Return what is made into tokens."""
     texts: list[str] = []
     kind = type(words.steps[-1])
     original = kind._tokenize_text

@@ -144,7 +144,6 @@ def _inputs(export: ExportedPolicy, subject: PolicySubject, observation: Observa
 def _chunks(
     subject: PolicySubject, export: ExportedPolicy, observation: Observation, seed: int
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """The policy's chunk, the export's, and the policy's with its sums in another order."""
     own = subject.answer(dict(observation), seed).float()
     with reorder_sums(seed):
         moved = subject.answer(dict(observation), seed).float()

@@ -200,7 +200,6 @@ class _DrawnBefore(TorchFunctionMode):
 
 @contextlib.contextmanager
 def _traceable(subject: PolicySubject) -> Iterator[None]:
-    """Inside, what torch cannot trace is done in a way that it can: schedulers' timesteps are plain numbers."""
     with contextlib.ExitStack() as stack:
         stack.enter_context(recording(None))
         stack.enter_context(torch.no_grad())

@@ -50,7 +50,6 @@ def _urgency(m: MeasurementChange) -> int:
 
 
 def _answers(m: MeasurementChange) -> list[str]:
-    """Return whether it became slower, and by how much."""
     ratio, ends, level = m.verdict.ratio, m.verdict.interval, 100 * m.verdict.interval.level
     by = f"{abs(100 * (ratio - 1)):.2g} %"
     samples = f"{len(m.before.values):,} samples before, {len(m.after.values):,} after"

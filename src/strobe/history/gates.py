@@ -75,7 +75,6 @@ def gate(answer: Studied, flags: GateFlags, judge: Callable[[float], Sequence[Ga
 
 
 def _lines(gated: Sequence[Gated]) -> list[str]:
-    """Return a line on each measurement, the broken first."""
     lines = [""]
     for outcome, word in WORDS.items():
         for gate in gated:

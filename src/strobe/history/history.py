@@ -191,7 +191,6 @@ def _last_seen(group: _Group) -> datetime:
 
 
 def _dropped_measurements(groups: Sequence[_Group]) -> list[str]:
-    """Return the measurements that the newest run of a subject lacks, and the run before it has."""
     runs: dict[tuple[str, str, str], dict[str, Run]] = {}
     for group in groups:
         for run, _ in group.seen:
@@ -253,7 +252,6 @@ def _trend(group: _Group, accept: str) -> Trend:
 
 
 def _add_judgement(point: Point, judgement: Judged, names: Sequence[str]) -> None:
-    """Write into a point how its run was judged."""
     from strobe.history.trend import ALONE, LEVEL
 
     point.alone = Interval(low=_factor(judgement.alone[0]), high=_factor(judgement.alone[1]), level=2 * ALONE - 1)

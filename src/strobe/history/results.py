@@ -110,7 +110,6 @@ class Point(Data):
     @model_validator(mode="before")
     @classmethod
     def _upgrade_older_point(cls, data: object) -> object:
-        """Read a point from before ``change`` existed: a verdict of faster or slower was the change."""
         if not isinstance(data, dict) or "change" in data:
             return data
         verdict = data.get("verdict")

@@ -190,7 +190,6 @@ class _Course:
         self.begun, self.standing = first, standing
 
     def _latest(self, reference: Sequence[int], at: int) -> list[Judged]:
-        """The latest runs of the present state against ``reference``, as `TOGETHER` has them."""
         earliest = max(self.begun, reference[0] + 1)
         return [self._judge_against_reference(reference, max(at - size + 1, earliest), at) for size in TOGETHER]
 
@@ -254,7 +253,6 @@ def _square(values: Sequence[float]) -> float:
 
 
 def _freedom(steps: int) -> float:
-    """Degrees of freedom of a mean square of successive differences of independent, normal values."""
     return 2 * steps**2 / (3 * steps - 1) if steps else 0.0
 
 

@@ -166,7 +166,6 @@ def sort_candidates(
 
 
 def _eases(candidate: Candidate, times: float | None, limited: Limited) -> bool:
-    """Return whether ``candidate`` helps where ``limited`` holds the device up: by its dtypes, or by what it is."""
     by_dtype = limited in ("memory", "compute") and times is not None and times > 1 / SLOWER_DTYPE
     return by_dtype or limited in candidate.eases
 
@@ -252,7 +251,6 @@ def _captures(spec: Spec) -> bool:
 
 
 def _inside(slot: tuple[str, str], other: tuple[str, str]) -> bool:
-    """Return whether the treatment in ``slot`` is for a part of what the one in ``other`` is for."""
     (key, part), (other_key, around) = slot, other
     return key == other_key and part != around and (not around or part.startswith(f"{around}."))
 

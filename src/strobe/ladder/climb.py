@@ -260,7 +260,6 @@ class Climb:
         return rungs
 
     def _applicable(self) -> tuple[list[Candidate], list[Candidate]]:
-        """Return the candidates that were not tried yet, and those that deserve one more try."""
         undo = self.top.variant.apply(self.runs.subject)
         try:
             offered = candidates(self.runs.subject, self.aim.choice, self.top.measurement)
@@ -292,7 +291,7 @@ class Climb:
         tries = self._candidate_tries(candidate)
         if len(tries) != 1 or candidate.build_s:
             return False
-        return tries[0].outcome in ("no difference shown", "too noisy") and tries[0].rung < len(self.steps)
+        return tries[0].outcome in ("no difference shown", "inconclusive") and tries[0].rung < len(self.steps)
 
     def _max_saving(self, candidate: Candidate) -> float:
         """Return the share of a chunk's time that ``candidate`` can save at most: that of the parts that it speeds up.
@@ -320,11 +319,9 @@ class Climb:
         return candidate.effect == "lossy" or candidate.specs in self.aim.choice.own
 
     def _standing(self, treatment: str) -> Standing:
-        """Return what earlier ladders showed of ``treatment``, as written."""
         return self.earlier.standing(treatment, {catalogue.format_spec(spec) for spec in self.top.specs})
 
     def _is_settled(self, candidate: Candidate) -> bool:
-        """Return whether an earlier ladder of the same policy has shown that ``candidate`` need not be tried."""
         return self._standing(candidate.text) == "left out"
 
     def _gains_nothing(self, candidate: Candidate) -> str | None:
@@ -332,7 +329,6 @@ class Climb:
         return None if candidate.specs in self.aim.choice.own else self.bounds.rejection_reason(candidate)
 
     def _saves_little(self, candidate: Candidate) -> bool:
-        """Return whether ``candidate`` can save little, while the target is far away."""
         far = self.top.ms > settings.FAR * self.aim.target_ms
         return far and not self._is_always_tried(candidate) and self._max_saving(candidate) < settings.MIN_SAVING
 

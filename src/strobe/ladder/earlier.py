@@ -170,7 +170,6 @@ class Earlier:
         return ladder.under == self._under
 
     def _different(self, ladder: EarlierLadder) -> list[str]:
-        """Return the names of the circumstances in which ``ladder`` was not made like this one."""
         names = {**self._under, **ladder.under}
         return [name for name in names if ladder.under.get(name) != self._under.get(name)]
 

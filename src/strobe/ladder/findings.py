@@ -20,7 +20,7 @@ LATE = (
     "look for what slows some chunks, such as other programs or falling clocks; the notes on the samples show groups, "
     "drift and spikes. memory=kept (freed memory stays with the process) and fewer threads can help."
 )
-UNJUDGED: tuple[TryOutcome, ...] = ("too noisy", "not judged", "not tried")
+UNJUDGED: tuple[TryOutcome, ...] = ("inconclusive", "not judged", "not tried")
 # Shares that ways to the target may save, to order them: of the part of a candidate that was not judged, and of the
 # time above the bound of a narrower dtype.
 UNTRIED_SAVES, NARROW_SAVES = 0.25, 0.5
@@ -56,7 +56,7 @@ def find_missed_target(result: OptimizeResult, _: Thresholds) -> Iterator[Findin
 def _missed_target(ladder: Ladder, last: Measurement, result: OptimizeResult) -> Found:
     """A chunk of {result.subject.name} takes {took:ms}; {ladder.target_hz:g} Hz allows {ladder.target_ms:ms}.
 
-    Seen: {took:ms} per chunk, {at}{ci}.{part}
+    Found: {took:ms} per chunk, {at}{ci}.{part}
     Why: A robot that needs one chunk per control tick waits for it. A robot that executes several actions of a chunk,
         or runs asynchronously, may have the time: `strobe budget` on this run says how many actions that takes.
     Do: {do}
@@ -80,7 +80,7 @@ def _missed_target(ladder: Ladder, last: Measurement, result: OptimizeResult) ->
 def _unjudged_target(ladder: Ladder, judged: InTime) -> Found:
     """{judged.chunks} chunks do not prove {ladder.target_hz:g} Hz.
 
-    Seen: {judged.on_time} of {judged.chunks} chunks took {ladder.target_ms:ms} or less.
+    Found: {judged.on_time} of {judged.chunks} chunks took {ladder.target_ms:ms} or less.
     Why: A robot waits for each late chunk. A few chunks in time do not show that most chunks are in time.
     Do: Measure more chunks on a quiet machine{needed}.
     """
@@ -92,7 +92,7 @@ def _unjudged_target(ladder: Ladder, judged: InTime) -> Found:
 def _late(ladder: Ladder, last: Measurement, judged: InTime, values: list[float]) -> Found:
     """{late_share:percent} of chunks are too late for {ladder.target_hz:g} Hz.
 
-    Seen: The median is {median:ms}, of {ladder.target_ms:ms}; {judged.asked:percent} of chunks take up to
+    Found: The median is {median:ms}, of {ladder.target_ms:ms}; {judged.asked:percent} of chunks take up to
         {slowest_ms:ms}.
     Why: A robot waits for each late chunk, even if the median is short.
     Do: {LATE:capital}
@@ -105,7 +105,7 @@ def _late(ladder: Ladder, last: Measurement, judged: InTime, values: list[float]
 def find_guard_refusals(result: OptimizeResult, _: Thresholds) -> Found:
     """{count:capital} changed the actions beyond the limits.
 
-    Seen: {tries}{more}; limits: {ladder.guard}.
+    Found: {tries}{more}; limits: {ladder.guard}.
     Why: The limits hold for this policy on these observations. With random weights, or on inputs that the policy was
         not trained for, its actions say little about what a treatment does to the robot.
     Do: If these errors, in {units}, do not matter to the robot, set wider limits with --guard. Otherwise keep them.
@@ -145,7 +145,7 @@ def _units(refused: list[Try]) -> str:
 def flat(result: OptimizeResult, _: Thresholds) -> Found:
     """The closing run shows no gain of {names:list}.
 
-    Seen: {lines}.
+    Found: {lines}.
     Why: The gain in the first measurement was small, or the machine's speed has changed since. If several treatments
         were applied together, one may lose what another gains.
     Do: Take it out of the recipe if it is not exact, or run the command again on a quieter machine.
@@ -191,7 +191,6 @@ def ways(result: OptimizeResult) -> list[str]:
 
 
 def _lossy(result: OptimizeResult, last: Measurement, took: float) -> Iterator[tuple[float, str]]:
-    """Yield the share that lossy treatments may save, with what they are and the command that allows them."""
     kinds, saved = [], 0.0
     steps = last.traits.denoising_steps or 0
     if steps > 1:
@@ -236,7 +235,7 @@ def _pluralize_count(count: int, noun: str = "treatment") -> str:
 def find_machine_limit(result: OptimizeResult, _: Thresholds) -> Found:
     """'{last.name}' is at {share:percent} of this machine's peak.
 
-    Seen: It takes {took:ms}. Arithmetic and memory traffic need at least {least_ms:ms} of that at the machine's
+    Found: It takes {took:ms}. Arithmetic and memory traffic need at least {least_ms:ms} of that at the machine's
         measured peak, mostly in {limit.dtype}.
     Why: No other way to compute the same actions can save more than the rest of the time.
     Do: Compute less: fewer denoising steps, cameras or pixels, or a smaller model. In a narrower dtype: {narrower}.
@@ -253,7 +252,7 @@ def find_machine_limit(result: OptimizeResult, _: Thresholds) -> Found:
 def far_from_the_limit(result: OptimizeResult, _: Thresholds) -> Found:
     """'{last.name}' is at {share:percent} of this machine's peak; most time is lost in {part.part}.
 
-    Seen: It takes {took:ms}. Arithmetic and memory need {least_ms:ms} of that. {part.part} takes {part.ms:ms} and needs
+    Found: It takes {took:ms}. Arithmetic and memory need {least_ms:ms} of that. {part.part} takes {part.ms:ms} and needs
         {part.least_ms:ms}{bound}.
     Why: The time above the bound goes to elementwise work, small shapes, copies, launches and the framework.
     Do: `strobe breakdown --operators` shows these operators. compile=default, engine=… for the part, and memory=kept
@@ -272,7 +271,6 @@ def far_from_the_limit(result: OptimizeResult, _: Thresholds) -> Found:
 
 
 def _best(result: OptimizeResult) -> Measurement | None:
-    """The measurement of the rung that the ladder ends with."""
     chosen = result.ladder.chosen if result.ladder is not None else ""
     return next((m for m in result.measurements if m.name == chosen and whole_ms(m) > 0), None)
 

@@ -14,7 +14,7 @@ MAX_POSSIBLE_DROP = 0.1  # loss of success rate: episodes that cannot exclude mo
 def worse(result: OptimizeResult, _: Thresholds) -> Found:
     """{paired.candidate} is faster but succeeds less often in {paired.environment}.
 
-    Seen: {paired.sentence}.
+    Found: {paired.sentence}.
     Why: Its chunks are close to those of the baseline, but its episodes are not. The errors of many chunks add up, and
         the robot reaches states that the policy was not trained for.
     Do: Use the recipe, which does not contain it. A tighter --guard rejects such a treatment before any episode.
@@ -28,7 +28,7 @@ def worse(result: OptimizeResult, _: Thresholds) -> Found:
 def find_scarce_episodes(result: OptimizeResult, _: Thresholds) -> Found:
     """After {pairs:.0f} paired episodes success may still be {points:.0f} points lower.
 
-    Seen: {paired.sentence}.
+    Found: {paired.sentence}.
     Why: An episode succeeds or fails, so a few episodes show only large differences.
     Do: Play more episodes and name the loss that they must exclude: --eval.n_episodes=50 --guard "success_drop<=0.1".
     """
@@ -43,7 +43,7 @@ def find_scarce_episodes(result: OptimizeResult, _: Thresholds) -> Found:
 def never_succeeds(result: OptimizeResult, _: Thresholds) -> Found:
     """Neither policy ever succeeds in {paired.environment}.
 
-    Seen: 0 of {pairs:.0f} episodes succeed on either side. The verdict is on the reward.
+    Found: 0 of {pairs:.0f} episodes succeed on either side. The verdict is on the reward.
     Why: If nothing succeeds, no success can be lost. These episodes do not show that the robot acts the same.
     Do: Use a checkpoint that was trained for this simulator (--policy.path), and map its names to the simulator's
         (--rename_map).

@@ -144,7 +144,6 @@ def _versions(result: Result) -> str:
 
 
 def _describe_comparisons(result: Result) -> Iterator[str]:
-    """Return how much faster, and how far the actions change, compared with the baseline."""
     shown = result.ladder.chosen if isinstance(result, OptimizeResult) and result.ladder is not None else None
     first = result.measurements[0].name if result.measurements else ""
     for pair in result.judged_comparisons():

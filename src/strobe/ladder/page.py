@@ -175,7 +175,6 @@ def describe_rejections(result: OptimizeResult, ladder: Ladder) -> str:
 
 
 def _describe_next(result: OptimizeResult, ladder: Ladder, whole: Comparison | None) -> str | None:
-    """Return the one step that helps most now."""
     random = "random" in result.subject.source
     faster = whole is not None and whole.verdict.kind == "faster"
     if not ladder.met:
@@ -190,7 +189,6 @@ def _describe_next(result: OptimizeResult, ladder: Ladder, whole: Comparison | N
 
 
 def _subject_flags(command: Sequence[str]) -> Iterator[str]:
-    """Yield the flags of ``command`` that name its policy and its data, each with its value."""
     follows = False
     for token in command[2:]:
         named = token.startswith(SUBJECT_FLAGS)
@@ -200,7 +198,6 @@ def _subject_flags(command: Sequence[str]) -> Iterator[str]:
 
 
 def _describe_step(result: OptimizeResult, ladder: Ladder, index: int, rung: Rung) -> str:
-    """Return a step of the ladder with its gain and its effect; a single treatment with a gloss."""
     glossed = _gloss_treatments(rung)
     written = ", ".join(treatment for treatment, _ in glossed)
     gloss = f" ({glossed[0][1]})" if len(glossed) == 1 and glossed[0][1] else ""
@@ -208,7 +205,6 @@ def _describe_step(result: OptimizeResult, ladder: Ladder, index: int, rung: Run
 
 
 def _gloss_treatments(rung: Rung) -> list[tuple[str, str | None]]:
-    """Return the treatments that a rung adds, as they are written, each with what it does."""
     glossed: list[tuple[str, str | None]] = []
     try:
         for spec in parse(rung.treatment, known_words()):
@@ -414,12 +410,10 @@ def _comparison(result: OptimizeResult, baseline: str, candidate: str) -> Compar
 
 
 def _label_rungs(result: OptimizeResult, ladder: Ladder) -> list[limits.Named]:
-    """Return the accepted rungs, from the baseline to the chosen one."""
     return [(_short(index, rung), result.measurement(rung.name)) for index, rung in enumerate(_accepted_rungs(ladder))]
 
 
 def _compare_with_baseline(result: OptimizeResult, ladder: Ladder) -> list[sameness.Candidate]:
-    """Return each rung, compared with the baseline."""
     labels = {rung.name: _label(index, rung) for index, rung in enumerate(ladder.rungs) if index}
     pairs = [_comparison(result, ladder.rungs[0].name, name) for name in labels]
     return [
@@ -431,7 +425,6 @@ def _compare_with_baseline(result: OptimizeResult, ladder: Ladder) -> list[samen
 
 
 def _label_of_chosen(ladder: Ladder) -> list[str]:
-    """Return the name of the chosen rung among those of `_against_the_first`."""
     return [_label(i, rung) for i, rung in enumerate(ladder.rungs) if rung.name == ladder.chosen]
 
 

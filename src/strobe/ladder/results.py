@@ -53,7 +53,15 @@ class Need(Data):
 
 
 TryOutcome = Literal[
-    "kept", "slower", "no difference shown", "too noisy", "guard", "not judged", "does not apply", "failed", "not tried"
+    "kept",
+    "slower",
+    "no difference shown",
+    "inconclusive",
+    "guard",
+    "not judged",
+    "does not apply",
+    "failed",
+    "not tried",
 ]
 
 

@@ -172,7 +172,6 @@ def _start(aim: Aim, runs: Runs, guards: Guards, earlier: Earlier, began: float)
 
 
 def _add_start(climb: Climb, variant: Variant, measured: Measured) -> None:
-    """Add the rung of the treatments that are on from the start."""
     agreement = climb.guard.agreement(measured, variant.name)
     judgement = climb.guard.judge(variant, agreement)
     if judgement.outcome != "held":
@@ -194,7 +193,6 @@ def _add_start(climb: Climb, variant: Variant, measured: Measured) -> None:
 
 
 def _add_measurements(result: OptimizeResult, climb: Climb, measured: Measured | None) -> None:
-    """Add the rungs' measurements and comparisons: of the closing run, or without one, of their own tries."""
     if measured is not None:
         comparisons = compare_in_one_run(measured)
         drop_rungs(climb, measured)
@@ -323,7 +321,6 @@ def _groups(climb: Climb, effect: Effect) -> list[Candidate]:
 
 
 def _drop_failing(climb: Climb, group: Candidate) -> bool:
-    """List those of ``group`` that cannot be applied together with the rest. Return whether there are any."""
     runs = climb.runs
     specs: tuple[Spec, ...] = ()
     for spec in catalogue.sort_specs(group.specs):
@@ -340,12 +337,10 @@ def _drop_failing(climb: Climb, group: Candidate) -> bool:
 
 
 def _try_each(climb: Climb, effect: Effect) -> None:
-    """Try each candidate of ``effect`` by itself, those that are quick to build, while there is time."""
     for candidate in climb.remaining():
         if candidate.effect == effect and not candidate.build_s and _fits(climb):
             attempt(climb, candidate)
 
 
 def _fits(climb: Climb) -> bool:
-    """Return whether there is time for the fewest calls of another try."""
     return settings.SCREENING_CHUNKS * climb.top.ms / 1e3 <= climb.remaining_to_try_s()

@@ -109,7 +109,7 @@ def _judge_glance(
         trial.tried.most_gain = glance.most_gain
         return trial.reject("no difference shown", f"saves less than {100 * MATTERS:g} %: {pairs}")
     if glance.seen == "a clear loss":
-        return trial.reject("too noisy", f"inconclusive, seems slower: {pairs}")
+        return trial.reject("inconclusive", f"inconclusive, seems slower: {pairs}")
     trial.figures = pairs
     if judgement.outcome != "held":
         return trial.reject(*refusal(judgement))

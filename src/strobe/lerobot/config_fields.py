@@ -101,7 +101,6 @@ class Settings(Treatment):
 
 
 def _shortest(policy: PreTrainedPolicy) -> float:
-    """Return the length of the policy's shortest queue of actions; inf where it has none with an end."""
     named = [getattr(policy, "_action_queue", None)]
     if isinstance(queues := getattr(policy, "_queues", None), dict):
         named.append(queues.get(ACTION))
@@ -109,7 +108,6 @@ def _shortest(policy: PreTrainedPolicy) -> float:
 
 
 def _new_queues(policy: Any) -> None:
-    """Empty the policy's queues, and make them as long as its config says now."""
     # GR00T keeps the length from its construction, which `reset` takes.
     if (length := getattr(policy, "_resolve_action_queue_steps", None)) is not None:
         policy._action_queue_steps = length()
@@ -117,7 +115,6 @@ def _new_queues(policy: Any) -> None:
 
 
 def _average(policy: Any) -> None:
-    """Give an ACT policy the average that its config asks for, as its constructor does."""
     from lerobot.policies.act.modeling_act import ACTTemporalEnsembler
 
     if (coefficient := policy.config.temporal_ensemble_coeff) is not None:
@@ -129,7 +126,6 @@ def _make(spec: Spec) -> Settings:
 
 
 def _candidates(subject: Subject) -> list[Spec]:
-    """Fewer denoising steps, by halves."""
     config = getattr(subject.module, "config", None)
     name = steps_field(config)
     halves, steps = [], (denoising_steps(config) or 0) // 2 if name else 0
@@ -150,7 +146,6 @@ def _live(config: Any) -> tuple[str, ...]:
 
 
 def _phases(name: str) -> frozenset[Phase]:
-    """Return the phases that read the setting ``name``, whichever family has it."""
     known = [LiveFields.from_family(family) for family in known_families()]
     if name in (QUEUED, ENSEMBLED) or any(name in (fields.steps, *fields.objectives.values()) for fields in known):
         return FOR_INFERENCE

@@ -39,7 +39,6 @@ def _groot_probes(module: Any) -> Sequence[Probe]:
 
 
 def _openpi_policy(_: Any) -> Sequence[Probe]:
-    """Return probes on what `Policy.infer` calls. The names of the parts are those of LeRobot's processors."""
     return [
         Probe.method("", "_input_transform", "preprocessing", optional=True),
         Probe.method("", "_sample_actions", "policy", optional=True),

@@ -149,7 +149,6 @@ def _package_version(package: str) -> str:
 
 
 def _missing_name(error: ImportError) -> str:
-    """Return what could not be imported: the module, or a name in it."""
     name = re.search(r"cannot import name '([^']+)'", str(error))
     return f"'{error.name}.{name[1]}'" if name is not None else f"'{error.name}'"
 
@@ -185,7 +184,6 @@ def _unreachable(chain: list[BaseException]) -> str:
 
 
 def _repositories(error: BaseException) -> Iterator[str]:
-    """Yield the repositories that were requested when ``error`` was raised, the innermost call's first."""
     frames = [frame for frame, _ in traceback.walk_tb(error.__traceback__)]
     for frame in reversed(frames):
         for name in _NAMES:

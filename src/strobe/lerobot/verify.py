@@ -142,7 +142,6 @@ def _check_groups(
 def _count_planned_calls(
     same: Sameness, name: str, groups: Sequence[tuple[str, tuple[RecipeTreatment, ...]]], passes: int
 ) -> int:
-    """Return the calls of the policy in all: its own chunks, the yardsticks, the checks."""
     whole = Variant(name, groups[-1][1])
     own = len({(visit.observation, visit.rtc) for visit in plan_visits(same, whole)})
     checks = sum(len(plan_visits(same, Variant(label, chosen), passes)) for label, chosen in groups)

@@ -157,7 +157,6 @@ def _prompts(wiring: SubjectWiring) -> Found:
 
 
 def _vectors(wiring: SubjectWiring) -> Found:
-    """Yield changes of state, of action, and of both in the same way."""
     state = wiring.state if wiring.recorded.states is not None else None
     for scheme in schemes(wiring):
         inputs = (state,) if state is not None else ()

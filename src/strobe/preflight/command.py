@@ -188,7 +188,6 @@ def _make_study(
 def _look_at_frames(
     result: PreflightResult, flags: PolicyOptions, config: PreflightConfig, run: PolicyRun | None, live: Live
 ) -> None:
-    """Run the policy on recorded frames; with the names of the wiring, which the rollout's may be among."""
     from strobe.preflight.run import look_at_frames
 
     live.stage("importing what the policy needs")

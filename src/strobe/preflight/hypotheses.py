@@ -165,7 +165,6 @@ def judge_all(changes: Sequence[Change], data: Compared, *, named_in_config: boo
 
 
 def _claim_the_best(judged: Sequence[_Judged]) -> None:
-    """Keep the claim that explains the data best; of signs, those of other dimensions with it."""
     met = [each for each in judged if each.meets]
     if not met:
         return

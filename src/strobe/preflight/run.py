@@ -176,6 +176,5 @@ def look_at_frames(
 
 
 def _add_names(weights: Weights, read: ReadNames) -> None:
-    """Add the names of weights that were not read. Statistics among them have a finding of their own."""
     weights.missing, weights.reshaped = list(read.missing), list(read.reshaped)
     weights.unexpected = [name for name in read.unexpected if name not in weights.statistics]

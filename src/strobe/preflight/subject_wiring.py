@@ -117,7 +117,6 @@ def _tasks(meta: Any) -> list[str]:
 
 
 def _wiring(steps: Any, name: str, kind: FeatureType, stats: Mapping[str, object]) -> VectorWiring:
-    """Return how ``steps`` normalise a vector. Steps that make actions relative to the state are no line."""
     if any(getattr(step, "relative_step", None) is not None and step.enabled for step in steps):
         return VectorWiring()
     step = next((step for step in steps if isinstance(getattr(step, "norm_map", None), Mapping)), None)

@@ -74,7 +74,6 @@ def _orders(wiring: SubjectWiring) -> Iterator[Scheme]:
 
 
 def _permutations(width: int, names: Sequence[str]) -> Iterator[tuple[tuple[int, ...], str, bool]]:
-    """Yield orders, each with its words and whether it is one of many."""
     plain, seen = tuple(range(width)), {tuple(range(width))}
     half = width // 2
     found: list[tuple[tuple[int, ...], str, bool]] = []
@@ -120,7 +119,6 @@ def _units(wiring: SubjectWiring) -> Iterator[Scheme]:
 
 
 def _joints(names: Sequence[str], width: int, factor: float) -> Any:
-    """Return the factor of each dimension: a gripper's opening is no angle."""
     known = names if len(names) == width else [""] * width
     return np.array([1.0 if "gripper" in name.lower() else factor for name in known])
 
@@ -184,7 +182,6 @@ def _unnormalised_again(vector: VectorWiring) -> Vector | None:
 
 
 def _rescale_to_data(vector: VectorWiring) -> Vector | None:
-    """Return what makes the policy see the vector normalised with the data's statistics."""
     own, data = vector.own, vector.data
     if data is None or (own is not None and not own.is_distant(data)):
         return None
@@ -192,7 +189,6 @@ def _rescale_to_data(vector: VectorWiring) -> Vector | None:
 
 
 def _from_data(vector: VectorWiring) -> Vector | None:
-    """Return what makes of the policy's actions those unnormalised with the data's statistics."""
     own, data = vector.own, vector.data
     if data is None or (own is not None and not own.is_distant(data)):
         return None

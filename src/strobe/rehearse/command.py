@@ -172,7 +172,6 @@ def study(config: RehearseConfig, staging: Staging, live: Live) -> Studied:
 
 
 def _has_checkpoint(arguments: Sequence[str]) -> bool:
-    """Whether the policy is a checkpoint; one of random weights (``--policy.type``) is made for the robot."""
     names = {name for name, _ in pairs(arguments)}
     return "--policy.type" not in names and bool({"--policy.path", "--config_path"} & names)
 

@@ -216,7 +216,6 @@ def plan(argv: Sequence[str], options: RehearsalOptions, command: str = ROLLOUT,
 def _replaying(
     eyes: Mapping[str, tuple[str, str, Any]], options: RehearsalOptions, faults: Sequence[CameraFault]
 ) -> tuple[dict[str, JsonObject], str]:
-    """Return the flags of the cameras that replay something, by name, and what all cameras show, in words."""
     cameras: dict[str, JsonObject] = {}
     shown = []
     for name, (_, _, camera) in eyes.items():
@@ -273,7 +272,6 @@ def stage_rehearsal(made: RehearsalPlan, latency_ms: float) -> Iterator[Rehearsa
 
 
 def _uncalibrated_parts(arms: Mapping[str, EmulatedPart]) -> list[str]:
-    """Return parts that lack a calibration file for one of their arms: "robot", "teleop"."""
     return list(dict.fromkeys(arm.part for arm in arms.values() if arm.file is None))
 
 

@@ -148,7 +148,6 @@ def cycle_beats(beats: Sequence[Beat]) -> Iterator[Beat]:
 
 
 def _ideal(run: RecordedRun) -> list[Beat]:
-    """Return the run's turns without what made them late; they still observe before they act."""
     share = min(1.0, 0.5 * run.setting.period_ns / max(1, max(beat.send_ns for beat in run.beats)))
     return [
         dataclasses.replace(
@@ -254,7 +253,6 @@ def _compare_jumps(recorded: Replayed, own: Replayed) -> list[Check]:
 def _make_column(
     name: ColumnName, run: RecordedRun, setting: Setting, played: LoopRun, values: dict[str, list[float]]
 ) -> Replayed:
-    """Return the column of a play, with the intervals of ``values``, which are the figures of its draws."""
     column = _measure_column(name, setting, played)
     for figure, value in figures(column, played.calls, setting.engine == "rtc").items():
         low = high = None
@@ -271,7 +269,6 @@ def _make_column(
 
 
 def _measure_column(name: ColumnName, setting: Setting, played: LoopRun) -> Replayed:
-    """Return the column of a play without its figures' intervals, its jumps and its course."""
     ages = [tick.age_ns / 1e6 for tick in played.ticks if tick.age_ns is not None]
     return Replayed(
         name=name,

@@ -15,7 +15,7 @@ from strobe.rollout.findings.rollout import MAX_DELAY_EXCESS, damaged_recording
 def differs(result: ReplayResult, _: Thresholds) -> Found:
     """The replay does not reproduce the recorded run.
 
-    Seen: {differences}.
+    Found: {differences}.
     Why: Something delayed the run that neither its ticks nor its calls show, such as a thread that waited.
     Do: Trust the direction of a difference between columns, not its size. Or record a run with the new setting.
     """
@@ -49,7 +49,7 @@ def threshold(result: ReplayResult, thresholds: Thresholds) -> Iterator[Finding]
 def _always_starves(result: ReplayResult, column: Replayed, seen: str) -> Found:
     """The robot starves with every queue threshold.
 
-    Seen: {seen} With {most}, the largest threshold, it starves too.
+    Found: {seen} With {most}, the largest threshold, it starves too.
     Why: A call takes longer than the remaining actions of a chunk last.
     Do: Use a lower --fps, longer chunks, or a faster policy. --latency=x0.5 replays a faster policy, and `strobe
         optimize` looks for one.
@@ -62,7 +62,7 @@ def _always_starves(result: ReplayResult, column: Replayed, seen: str) -> Found:
 def _raise_threshold(result: ReplayResult, least: int, now: int, seen: str) -> Found:
     """With --inference.queue_threshold={least} {promise}.
 
-    Seen: {seen}
+    Found: {seen}
     Why: A call begins when the queue holds that many actions, and they must last for the longest call. A call longer
         than every recorded one is not considered.
     Do: Give --inference.queue_threshold={least}.
@@ -76,7 +76,7 @@ def changes(result: ReplayResult, thresholds: Thresholds) -> Found:
     """Requested settings that end starvation or cause it.
 
     Title: {title}
-    Seen: Without an action: {was} ms with the recorded settings, {then} ms with yours. Observation age: {age_was} and
+    Found: Without an action: {was} ms with the recorded settings, {then} ms with yours. Observation age: {age_was} and
         {age_then} ms.
     Why: Both replays have the recorded latencies and ticks, in simulated time.
     Do: {do}
@@ -98,7 +98,7 @@ def changes(result: ReplayResult, thresholds: Thresholds) -> Found:
 def delay(result: ReplayResult, _: Thresholds) -> Found:
     """Real-Time Chunking assumes a delay of {assumed:.0f} actions; {result.delay} would be enough.
 
-    Seen: RTC assumed {assumed:.0f} actions (median). 95 % of the calls after the first end within {result.delay}
+    Found: RTC assumed {assumed:.0f} actions (median). 95 % of the calls after the first end within {result.delay}
         actions. RTC dropped {skipped:,.0f} actions that the robot had not executed.
     Why: LeRobot assumes the longest latency since the start, including the first call's. It binds that many actions of
         each chunk to the chunk before.

@@ -58,7 +58,6 @@ def answers(result: ReplayResult) -> list[str]:
 
 
 def _describe_changes(own: Replayed, requested: Replayed) -> list[str]:
-    """Return the figures that readers look for first, if they differ."""
     changes = []
     for name, words in (("starved_ms", "without an action"), ("held_hz", "loop rate"), ("age_ms", "observation age")):
         figures = [column.figures[name] for column in (own, requested)]

@@ -92,7 +92,6 @@ def names_policy(header: Header, changes: Sequence[str]) -> str:
 
 
 def _arguments(header: Header, changes: Sequence[str]) -> contextlib.AbstractContextManager[list[str]]:
-    """Return ``lerobot-rollout``'s arguments with ``changes``; a policy of random weights is made again."""
     if header.arguments is None:
         raise UserError("the run does not name its policy: an older Strobe recorded it; record it again")
     if why := names_policy(header, changes):
@@ -163,7 +162,6 @@ def _build(
 
 
 def _robot(header: Header, observations: Observations) -> object:
-    """Return a placeholder for the robot, with everything that LeRobot uses of it before a rollout begins."""
     features = header.observation_features
     return SimpleNamespace(
         name=header.robot,

@@ -101,7 +101,6 @@ def make_answer(header: Header, record: RunRecord) -> RolloutResult:
 
 
 def _traits(header: Header) -> Traits:
-    """Return the settings of the loop, and the device where the loop's own process computes."""
     if header.engine == "none":
         return Traits(loop=LoopTraits(leader=header.strategy, fps=header.fps))
     if header.engine == "remote":

@@ -130,7 +130,7 @@ def say_serious(look: WiringLook | None, live: Live) -> None:
 
     for finding in wiring_findings(look.wiring):
         if finding.level == "warning":
-            live.say(plain(f"! {finding.title}. {finding.seen}"))
+            live.say(plain(f"! {finding.title}. {finding.found}"))
 
 
 def first_look(
@@ -153,7 +153,7 @@ def first_look(
         add_first(wiring, observation, filmed)
         when = "Before the arm has torque" if before_torque else "Before the first action; the arm may have torque"
         for finding in first_observation_findings(wiring):
-            live.say(plain(f"! {when}: {finding.title}. {finding.seen}"))
+            live.say(plain(f"! {when}: {finding.title}. {finding.found}"))
         wiring.fed = None  # of the whole run, once it is over
 
     return judge

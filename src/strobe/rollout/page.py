@@ -105,7 +105,6 @@ def _random_weights(result: RolloutResult) -> str:
 
 
 def _about_ticks(rollout: Rollout) -> list[str]:
-    """Return the rate, and the ticks that were late or without an action, if any were."""
     pace, queue = rollout.pace, rollout.queue
     if pace is None or rollout.engine == "server" or not (pace.late or queue.starved or rollout.stalls):
         return []
@@ -222,7 +221,6 @@ def _queue(queue: Queue, age: Quantiles | None) -> Table:
 
 
 def _first_action(rollout: Rollout) -> tuple[Table | None, list[str]]:
-    """Return where each joint stood, what it was sent first, and its usual steps after that."""
     if not rollout.first_action:
         return None, ["Not judged: the robot does not report the positions of all its joints."]
     steps = {seam.joint: seam.step.quantile(units.TAIL) for seam in rollout.seams}
@@ -283,7 +281,6 @@ def _cameras(cameras: Sequence[Camera]) -> Table:
 
 
 def _bus(rollout: Rollout) -> Table:
-    """Return each arm's reads of all motors, those that went well and those that had to be repeated."""
     rows = [
         (f"{bus.arm}: {name}" if bus.arm else name, took)
         for bus in _buses(rollout)

@@ -126,7 +126,6 @@ def watch(
 
 @contextlib.contextmanager
 def _unused_recipes() -> Iterator[list[str]]:
-    """Collect the reasons why recipes are not used, as `strobe.deploy` and its plug-in log them in this process."""
     unused: list[str] = []
 
     class Unused(logging.Handler):
@@ -145,7 +144,6 @@ def _unused_recipes() -> Iterator[list[str]]:
 def _run(
     loop: Loop, arguments: Sequence[str], command: str, watching: LoopWatch, keeper: Keeper | None
 ) -> BaseException | None:
-    """Run the loop to its end, with ``watching`` on it; return the exception that ended it."""
     ended: BaseException | None = None
     if keeper is not None:
         keeper.start()
@@ -182,7 +180,6 @@ def recover_rollout(events: Path) -> WatchedRollout:
 
 
 def _can_be_shown(header: Header, record: RunRecord) -> bool:
-    """Whether there are two turns of the loop; of a server, one chunk or one request that failed."""
     return bool(record.calls or record.table(RequestFailed)) if header.engine == "server" else len(record.turns) > 1
 
 
@@ -214,7 +211,6 @@ def _unwatched_reason(watching: LoopWatch, record: RunRecord) -> str:
 
 
 def _reason(error: BaseException, command: str) -> str:
-    """Return the reason why the run ended early, in a line."""
     if isinstance(error, UserError):
         return str(error)
     if isinstance(error, KeyboardInterrupt | SystemExit):
@@ -238,7 +234,6 @@ def _error_line(error: BaseException) -> str:
 
 @contextlib.contextmanager
 def _signals(names: Sequence[str], answer: Callable[[int, FrameType | None], object] | None = None) -> Iterator[None]:
-    """Put this process's answers to signals back afterwards; meanwhile ``answer`` takes their place, if given."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return

@@ -116,7 +116,6 @@ def same_frames(source: Source, protocols: Sequence[str]) -> None:
 
 
 def _raw(frame: Mapping[str, object]) -> Observation:
-    """Return a data set's frame as LeRobot gives it to a policy's processors: tensors with a batch dimension."""
     made: dict[str, object] = {"task": frame["task"], "robot_type": ""}
     for name, value in frame.items():
         if isinstance(value, np.ndarray):

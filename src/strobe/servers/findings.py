@@ -72,7 +72,7 @@ def faults(answer: ServerAnswer, _: Thresholds) -> Found:
     """Calls that failed, each kind with the exception's name.
 
     Title: {title}: {fault.name}
-    Seen: {seen}
+    Found: {seen}
     Why: {why}
     Do: {of_input}{look}
     """
@@ -115,7 +115,7 @@ def slow_server(answer: ServerAnswer, _: Thresholds) -> Found:
     """A round trip that lasts longer than its chunk.
 
     Title: {title}
-    Seen: A round trip takes a median of {median_ms:figures} ms, and 99 % take at most {p99_ms:figures} ms. A chunk of
+    Found: A round trip takes a median of {median_ms:figures} ms, and 99 % take at most {p99_ms:figures} ms. A chunk of
         {answer.age.actions:,} actions lasts {chunk_ms:figures} ms at {answer.age.control_hz:figures} Hz.
     Why: Even a robot that requests the next chunk while it executes this one runs out of actions.
     Do: Lower the control rate to {hz:figures} Hz, use longer chunks, or make the largest part of the round trip faster.
@@ -136,7 +136,7 @@ def network(answer: ServerAnswer, _: Thresholds) -> Found:
     """The part of a round trip that the server's own clock does not explain.
 
     Title: {title}
-    Seen: {network_ms:figures} of {answer.trip.summary.median:figures} ms, for {up} up and {down} down. The server's
+    Found: {network_ms:figures} of {answer.trip.summary.median:figures} ms, for {up} up and {down} down. The server's
         reading and writing of messages is part of it.{without}
     Why: {why}
     Do: {do}
@@ -199,7 +199,7 @@ def _smaller(answer: ServerAnswer) -> str:
 def server_time(answer: ServerAnswer, _: Thresholds) -> Found:
     """The server's inference takes {share:whole percent} of a round trip.
 
-    Seen: {server_ms:figures} of {answer.trip.summary.median:figures} ms, by the server's own clock.{inside}
+    Found: {server_ms:figures} of {answer.trip.summary.median:figures} ms, by the server's own clock.{inside}
     Why: A faster network or smaller images would change little.
     Do: Run `strobe breakdown` on the server's machine: it shows the parts of a policy that LeRobot can load. `strobe
         report TRACE` reads a torch.profiler trace of any other policy.
@@ -214,7 +214,7 @@ def server_time(answer: ServerAnswer, _: Thresholds) -> Found:
 def busy(answer: ServerAnswer, _: Thresholds) -> Found:
     """{share:whole percent} of a round trip waits for a busy server.
 
-    Seen: {wait_ms:figures} of {trip.summary.mean:figures} ms on average, p95 {late:figures} ms. By that time the server
+    Found: {wait_ms:figures} of {trip.summary.mean:figures} ms on average, p95 {late:figures} ms. By that time the server
         answers a ping just before the observation later than its fastest ping.{own}
     Why: openpi's server computes one call at a time and reads from no other connection during a call. Its own time does
         not include the wait.
@@ -237,7 +237,7 @@ def busy(answer: ServerAnswer, _: Thresholds) -> Found:
 def client_time(answer: ServerAnswer, _: Thresholds) -> Found:
     """Encoding and decoding on the client take {share:whole percent} of a round trip.
 
-    Seen: {named}, of {answer.trip.summary.median:figures} ms.
+    Found: {named}, of {answer.trip.summary.median:figures} ms.
     Why: The client copies every byte of the observation into the message.
     Do: {do}
     """
@@ -253,7 +253,7 @@ def client_time(answer: ServerAnswer, _: Thresholds) -> Found:
 def float_images(answer: ServerAnswer, _: Thresholds) -> Found:
     """The client sends images {how}.
 
-    Seen: {named:list}: {now} in each call. As uint8 the images would be {small} (computed).
+    Found: {named:list}: {now} in each call. As uint8 the images would be {small} (computed).
     Why: A camera gives bytes, so the additional bytes carry no information.
     Do: Send uint8, and scale on the server.
     """
@@ -269,7 +269,7 @@ def float_images(answer: ServerAnswer, _: Thresholds) -> Found:
 def impossible_server_time(answer: ServerAnswer, _: Thresholds) -> Found:
     """The server reports more time than the call took.
 
-    Seen: In {calls:,} of {total:,} calls the server's own time is longer than the client waited.
+    Found: In {calls:,} of {total:,} calls the server's own time is longer than the client waited.
     Why: With such a time Strobe cannot separate the server's part, so network and server are one part here.
     Do: Look at what the server measures: it should be the inference of this call, in milliseconds.
     """
@@ -281,7 +281,7 @@ def impossible_server_time(answer: ServerAnswer, _: Thresholds) -> Found:
 def first_call(answer: ServerAnswer, _: Thresholds) -> Found:
     """The first call takes {seconds:figures} s.
 
-    Seen: The first call took {first_ms:figures} ms; later calls took a median of {median_ms:figures} ms.
+    Found: The first call took {first_ms:figures} ms; later calls took a median of {median_ms:figures} ms.
     Why: A server compiles or loads at its first call, and a robot that connects then stands still.
     Do: Call the server once before the robot starts.
     """
@@ -295,7 +295,7 @@ def first_call(answer: ServerAnswer, _: Thresholds) -> Found:
 def keepalive(answer: ServerAnswer, _: Thresholds) -> Found:
     """Openpi's own client would lose the connection in a call this long.
 
-    Seen: The longest call took {seconds:figures} s{first}.
+    Found: The longest call took {seconds:figures} s{first}.
     Why: With websockets 15 or later, openpi-client pings every 20 s and closes the connection if the server answers no
         ping for 20 s. openpi's server answers none while its policy runs. Strobe sends no such pings.
     Do: Let the server compile before it accepts connections: call its policy once at start-up.
@@ -310,7 +310,7 @@ def keepalive(answer: ServerAnswer, _: Thresholds) -> Found:
 def dropped_observations(answer: ServerAnswer, _: Thresholds) -> Found:
     """The server drops observations as too similar.
 
-    Seen: {dropped} of {sent} observations, each after another one, got no answer. The same observations got one when
+    Found: {dropped} of {sent} observations, each after another one, got no answer. The same observations got one when
         marked must_go. Their states are up to {distance:figures} from the state before.
     Why: LeRobot's server drops an observation whose state is less than 1 from the last one that it answered. 1 is small
         in degrees and large in radians or metres. The robot then waits until its queue is empty.

@@ -170,7 +170,6 @@ class _Measured:
         return exchange
 
     def _check(self, exchange: Exchange) -> bool:
-        """Return whether an answer has actions like the first one's; one that has none becomes a fault."""
         actions = exchange.actions
         if actions is None or not actions.ndim or not actions.size:
             empty = "" if actions is None else f"ValueError: the actions are an array of shape {actions.shape}"

@@ -91,7 +91,6 @@ def _named_assets() -> Path | None:
 
 
 def _give_config(package: Path, assets: Path | None) -> None:
-    """Write a config file if the user has none. Later processes of this run read the same one."""
     users = Path(os.environ.get(_CONFIG) or Path.home() / ".libero")
     if (users / "config.yaml").is_file():
         return
@@ -110,7 +109,6 @@ def _give_config(package: Path, assets: Path | None) -> None:
 
 
 def _let_errors_through() -> None:
-    """Replace a loop of LIBERO's that swallows every exception, even Ctrl-C, and resets without end."""
     wrapper = import_module("libero.libero.envs.env_wrapper")
     unlucky = wrapper.RandomizationError
 

@@ -149,7 +149,6 @@ class ActedWorld:
 
 
 def _has_succeeded(info: Observation) -> bool:
-    """Return whether the tick ended in success, as lerobot-eval reads it."""
     final = info.get("final_info", info)
     if not isinstance(final, dict):  # gymnasium before 1.0: an entry for each environment, None if it goes on
         final = final[0] if final[0] is not None else {}

@@ -87,7 +87,6 @@ def write(
 
 @contextlib.contextmanager
 def _defer_interrupt() -> Iterator[None]:
-    """Hold Ctrl-C back while open: an episode with only some of its files would make the dataset unreadable."""
     if threading.current_thread() is not threading.main_thread():
         yield  # only the main thread is ever interrupted
         return

@@ -169,7 +169,6 @@ def _raw_action(expert: Any, observation: np.ndarray) -> np.ndarray:
 
 
 def _import() -> tuple[Any, Any]:
-    """Import mujoco and LeRobot's module of MetaWorld environments."""
     choose_opengl()
     try:
         with quiet():

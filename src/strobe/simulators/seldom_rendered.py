@@ -108,7 +108,6 @@ def drawing(vector: SyncVectorEnv, name: str) -> list[Hook]:
 
 
 def _places(vector: SyncVectorEnv) -> Iterator[tuple[Any, Any, str]]:
-    """Yield, for each environment: the environment without its wrappers, and the object and the method that draw."""
     for env in getattr(vector, "envs", ()):
         inside = getattr(env, "unwrapped", env)
         if callable(start := getattr(inside, "_ensure_env", None)):
@@ -156,7 +155,6 @@ class Looks:
 
 
 def _looks_at_calls(policy: object) -> bool:
-    """Return whether the policy's ``select_action``, own or inherited, is one of LeRobot's that was read."""
     where = getattr(getattr(type(policy), "select_action", None), "__module__", "")
     parts = where.split(".")
     return parts[:2] == ["lerobot", "policies"] and len(parts) > 2 and parts[2] in _LOOK_AT_CALLS

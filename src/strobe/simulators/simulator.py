@@ -208,7 +208,6 @@ def _seconds(ticks: int, vector: SyncVectorEnv, fps: float) -> dict[str, float]:
 
 @contextlib.contextmanager
 def _import_without_bar() -> Iterator[ModuleType]:
-    """Yield lerobot-eval's module without its progress bar: in a cluster's job it draws none."""
     with quiet():  # it takes seconds to import, and prints
         from lerobot.scripts import lerobot_eval
     with mock.patch.object(lerobot_eval, "inside_slurm", return_value=True):

@@ -144,7 +144,6 @@ def best(
 
 
 def _runs(samples: Mapping[tuple[str, str], Runs], metric: str, cell: Cell, row: Row) -> Runs:
-    """The times of each run, of a sample where the metric is of samples."""
     parts = row.batch if metric in ("throughput", "ms_per_sample") else 1
     return [[ms / parts for ms in run] for run in samples.get((cell.key, row.measurement), ()) if run]
 
@@ -213,7 +212,6 @@ def _condition_clause(wish: Wish) -> str:
 
 
 def _open(settings: Mapping[str, str], fixed: set[str]) -> str:
-    """Return the settings that the conditions left open."""
     return label({name: value for name, value in settings.items() if name not in fixed} or settings)
 
 

@@ -197,7 +197,6 @@ def _wishes(config: SweepConfig, cells: Sequence[Cell]) -> list[Wish]:
 
 
 def _split(argv: Sequence[str]) -> tuple[list[tuple[str, str | None]], list[str]]:
-    """Return the sweep's own flags, and the study's as they were spelt."""
     mine, others = [], []
     for name, value in pairs(argv):
         if name.removeprefix("--") in _OWN:

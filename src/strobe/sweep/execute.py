@@ -290,7 +290,6 @@ def _bring_home(folder: Path, outcome: Outcome, files: dict[str, bytes]) -> Outc
 
 
 def _give_up(folder: Path, lost: Lost) -> Outcome:
-    """Write and return the outcome of a cell under which too many nodes were lost."""
     outcome = Outcome(
         status="crashed",
         reason=f"given up after {len(lost.reasons)} nodes that ran it were lost; {lost.reasons[-1]}",

@@ -18,7 +18,7 @@ MAX_REPEAT_DIFFERENCE = 0.05  # difference of medians of a cell's repeats: the m
 def failed_cells(sweep: Sweep, _: Thresholds) -> Found:
     """{failed:.0f} of {cells:.0f} configurations have no numbers: {counted}.
 
-    Seen: {first}: {reason}
+    Found: {first}: {reason}
     Why: The other findings are about the other configurations only.
     Do: Read log.txt in the folder of each configuration, then run the same command with --retry. Raise --memory_gib or
         --timeout if that limit stopped them.
@@ -35,7 +35,7 @@ def failed_cells(sweep: Sweep, _: Thresholds) -> Found:
 def throughput(sweep: Sweep, _: Thresholds) -> Found:
     """From batch size {batch:g} on, a larger batch gains little{others}.
 
-    Seen: {throughput:figures} samples/s at {batch:g}, at best {best:figures} at {largest:g}{memory}
+    Found: {throughput:figures} samples/s at {batch:g}, at best {best:figures} at {largest:g}{memory}
         ({enough.measurement}).
     Why: The device is fully busy. A larger batch only waits longer and takes more memory.
     Do: Use a batch size of {batch:g}, unless your training needs a larger one.
@@ -59,7 +59,7 @@ def throughput(sweep: Sweep, _: Thresholds) -> Found:
 def backbone(sweep: Sweep, thresholds: Thresholds) -> Found:
     """The backbone is {lowest:percent} to {highest:percent} of the training forward.
 
-    Seen: Least at {least}, most at {most}. At or above {thresholds.backbone_dominates:percent} in {viable:.0f} of
+    Found: Least at {least}, most at {most}. At or above {thresholds.backbone_dominates:percent} in {viable:.0f} of
         {cells:.0f} configurations, under {SMALL_BACKBONE:percent} in {small:.0f}.
     Why: Batch expansion trains over all delays. It runs the backbone once, and the rest once per delay. The larger the
         backbone's share, the more time it saves.
@@ -87,7 +87,7 @@ def backbone(sweep: Sweep, thresholds: Thresholds) -> Found:
 def repeats(sweep: Sweep, _: Thresholds) -> Found:
     """Repeats of one configuration differ by up to {largest:percent}.
 
-    Seen: {rows:.0f} of {measured} rows differ by more than {MAX_REPEAT_DIFFERENCE:percent}; most: {most}.
+    Found: {rows:.0f} of {measured} rows differ by more than {MAX_REPEAT_DIFFERENCE:percent}; most: {most}.
     Why: Differences of that size between configurations may come from the machine, not from the setting.
     Do: Sweep on a quiet machine, with more repeats or a longer --seconds.
     """
@@ -104,7 +104,6 @@ def repeats(sweep: Sweep, _: Thresholds) -> Found:
 
 
 def _rows_along_axis(sweep: Sweep, axis: str) -> Iterator[tuple[str, list[tuple[float, Row]]]]:
-    """Yield the rows along a numeric axis, for every combination of the other settings, measurement and machine."""
     numeric = next((candidate for candidate in sweep.axes if candidate.name == axis and candidate.numbers), None)
     if numeric is None or numeric.numbers is None:
         return

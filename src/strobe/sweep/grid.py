@@ -210,7 +210,6 @@ def _versions() -> dict[str, str]:
 
 
 def _stamp(folder: Path) -> list[float] | None:
-    """Return a folder's or file's total size and newest change: a checkpoint trained further is another one."""
     if not folder.exists():
         return None
     states = [file.stat() for file in (folder, *folder.rglob("*")) if file.is_file()]
@@ -226,7 +225,6 @@ def _content(file: Path) -> str | None:
 
 
 def _split(text: str) -> list[str]:
-    """Split at the commas that are in no brackets and no quotes."""
     return list(re.findall(r"(?:\[[^\]]*\]|\{[^}]*\}|'[^']*'|\"[^\"]*\"|[^,])+|(?<=,)(?=,|$)|^$", text))
 
 

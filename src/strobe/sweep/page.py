@@ -63,12 +63,10 @@ def answers(sweep: Sweep) -> list[str]:
 
 
 def _describe_ignored(fit: Scaling) -> tuple[str, str]:
-    """Return that the measured phase does not use an axis."""
     return fit.sentence, f"{fit.axis} applies to training only; {fit.measurement} runs one observation per call."
 
 
 def _describe_range(sweep: Sweep) -> Iterator[str]:
-    """Yield the fastest and the slowest configuration of the first measurement, if several were measured."""
     rows = [(row, cell) for cell in cells_in_grid_order(sweep) for row in cell.rows]
     rows = [(row, cell) for row, cell in rows if row.measurement == rows[0][0].measurement]
     if len(rows) < 2 or len(sweep.machines) > 1:

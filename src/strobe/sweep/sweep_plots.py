@@ -82,7 +82,6 @@ def _lines(sweep: Sweep) -> list[Plot]:
 
 
 def _longest(axes: Sequence[Axis]) -> Axis | None:
-    """Return the numeric axis with most values, or the first of any kind."""
     numeric = [axis for axis in axes if axis.numbers is not None and len(axis.numbers) == len(axis.values)]
     return max(numeric, key=lambda axis: len(axis.values)) if numeric else next(iter(axes), None)
 
@@ -97,7 +96,6 @@ def _line(sweep: Sweep, cell: Cell, along: Axis, measurement: str | None) -> str
 
 
 def _places(axis: Axis) -> list[float]:
-    """Return where the axis' values are drawn: at their numbers, or evenly spaced."""
     if axis.numbers is not None and len(axis.numbers) == len(axis.values):
         return list(axis.numbers)
     return [float(place) for place in range(len(axis.values))]
@@ -206,7 +204,6 @@ def _bar(sweep: Sweep, cell: Cell) -> str:
 
 
 def _heat_maps(sweep: Sweep) -> list[Plot]:
-    """Draw throughput and time over the first two axes that vary; of other axes, for their first values."""
     varied = [axis for axis in sweep.axes if len(axis.values) > 1]
     rows = [row for cell in sweep.cells for row in cell.rows]
     if len(varied) < 2 or not rows:

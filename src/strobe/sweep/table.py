@@ -203,7 +203,7 @@ def common_findings(executions: Executions) -> list[Finding]:
     for fired in by_rule.values():
         first = fired[0]
         if first.rule not in SAID_BETTER:
-            runs = f"In {len(fired)} of {len(results)} runs. One of them: {first.seen}"
+            runs = f"In {len(fired)} of {len(results)} runs. One of them: {first.found}"
             shown.append(first.model_copy(update={"seen": runs, "gain": "", "evidence": {"runs": float(len(fired))}}))
     return shown
 

@@ -36,7 +36,6 @@ def device_time(rows: Rows, name: str, annotations: Nest, unjudged: Merged = ())
     copying = [work for work in rows.device if work.kind != "kernel"]
 
     def judged_ms(works: Iterable[DeviceWork], under: Iterable[DeviceWork] = ()) -> float:
-        """Return the time of ``works`` outside of ``left_out`` and of the work in ``under``."""
         below = [*left_out, *_union(under)]
         return (length(merge_stretches([*below, *_union(works)])) - length(merge_stretches(below))) / 1e6
 
@@ -174,7 +173,6 @@ def _sum_ms(calls: Sequence[HostCall]) -> float:
 
 
 def _callers(calls: Iterable[HostCall], operators: Nest) -> list[str]:
-    """Return the outermost operators around the calls."""
     around = (operators.calls_at_moment(call.thread, call.start) for call in calls)
     return [name for name, _ in Counter(found[-1].name for found in around if found).most_common(CALLERS)]
 
@@ -213,7 +211,6 @@ def rank_waits(ranks: Mapping[str, Rows]) -> RankWaits | str:
 
 
 def _collectives(rows: Rows) -> Sequence[DeviceWork]:
-    """Return the kernels of collectives, stream by stream: each stream runs its own in order."""
     works = [work for work in rows.device if is_collective(work)]
     streams = list(dict.fromkeys(work.stream for work in sorted(works, key=lambda work: work.start)))
     return sorted(works, key=lambda work: (streams.index(work.stream), work.start))

@@ -111,7 +111,6 @@ def _graph(
 
 
 def _longest_start(text: str, eager_text: str) -> int:
-    """Return how many characters of ``text``, from its first, ``eager_text`` has in a row."""
     low, high = 0, len(text)
     while low < high:
         middle = (low + high + 1) // 2
@@ -126,7 +125,6 @@ def _parts(pairs: Sequence[tuple[Path, DeviceWork, DeviceWork]]) -> list[GraphPa
             of.setdefault(path[:depth], []).append((work, eager))
 
     def place(item: tuple[Path, object]) -> list[tuple[int, str]]:
-        """A part comes after the one around it, and the longest first."""
         tops = [item[0][:depth] for depth in range(1, len(item[0]) + 1)]
         return [(sum(work.start - work.end for work, _ in of[top]), top[-1]) for top in tops]
 

@@ -118,7 +118,6 @@ def _cause(left: int, right: int, united: dict[Kind, Merged]) -> Cause:
 
 
 def _reaches(stretches: Merged, left: int, right: int) -> bool:
-    """Whether one of ``stretches`` overlaps [left, right)."""
     last = bisect_right(stretches, right - 1, key=lambda stretch: stretch[0]) - 1  # the last that begins in time
     return last >= 0 and stretches[last][1] > left
 

@@ -82,7 +82,6 @@ def _fastest(
     *,
     memory: bool = False,
 ) -> tuple[list[Section], bytes]:
-    """Return the sections of the fastest of a few watched calls, and torch.profiler's trace of it."""
     undo = variant.apply(subject)
     try:
         call = subject.call(phase, options.batch_size)
@@ -111,7 +110,6 @@ def device_parts(events: Sequence[JsonObject], sections: Sequence[Section]) -> l
 
 
 def _cut_to_sections(events: Sequence[JsonObject], sections: Sequence[Section]) -> Rows:
-    """Return the events of the iteration in `MARK`, with our sections as its annotations."""
     rows, ours = (parse_rows(chrome_trace(sections, profiled=more)["traceEvents"]) for more in (events, None))
     mark = next(call for call in rows.annotations if call.name == MARK)
     return replace(rows.inside(mark.start, mark.end), annotations=ours.inside(mark.start, mark.end).annotations)

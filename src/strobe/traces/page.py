@@ -78,7 +78,6 @@ def plots(answer: TraceAnswer, _depth: int | None = None) -> Plots:
 
 
 def _answers(answer: TraceAnswer) -> list[str]:
-    """Return who waits for whom, what each device did, and the time of an iteration."""
     sentences = _most_waiting(answer.waits) if answer.waits is not None and answer.waits.ranks else []
     devices = [(rank, device) for rank in answer.ranks[:RANKS] for device in rank.devices]
     if not sentences and devices:
@@ -109,8 +108,6 @@ def _most_waiting(waits: RankWaits) -> list[str]:
 
 
 def _busiest_sentence(devices: Sequence[tuple[TracedRank, DeviceTime]]) -> str:
-    """Return what the device that idles most waits for, in a sentence."""
-
     def idle(pair: tuple[TracedRank, DeviceTime]) -> float:
         gaps = pair[1].gaps
         return gaps.idle_ms / gaps.span_ms if gaps.span_ms > 0 else 0.0
@@ -242,7 +239,6 @@ _SYNCS: Columns[SyncTime] = [
 
 
 def _device_time_plot(named: Sequence[tuple[str, DeviceTime]]) -> Plot:
-    """Return a bar for each device: computing, collectives alone, copies alone, and idle time by its cause."""
     names, devices = [name for name, _ in named], [device for _, device in named]
     stacks = {
         "computing": [device.compute_ms for device in devices],

@@ -190,7 +190,6 @@ def _python(seen: PythonProfile) -> Section:
 
 
 def _cut(text: str, most: int = LONGEST, *, start: bool = False) -> str:
-    """Return ``text`` without its end, or its start, if it has more than so many characters."""
     if len(text) <= most:
         return text
     return f"…{text[1 - most :]}" if start else f"{text[: most - 1]}…"

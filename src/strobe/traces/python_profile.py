@@ -223,7 +223,6 @@ def _divide_by_iterations(row: PythonFunction, iterations: int) -> PythonFunctio
 
 
 def _foremost(rows: Sequence[PythonFunction]) -> list[PythonFunction]:
-    """Return those with the most own time, then the longest of the others; lines have no own time."""
     own = sorted((row for row in rows if row.own_ms is not None), key=lambda row: -(row.own_ms or 0.0))[:SHOWN]
     taken = {id(row) for row in own}
     others = sorted((row for row in rows if id(row) not in taken), key=lambda row: -(row.cumulative_ms or 0.0))
@@ -231,7 +230,6 @@ def _foremost(rows: Sequence[PythonFunction]) -> list[PythonFunction]:
 
 
 def _function(name: str) -> str:
-    """Return cProfile's name of a function in C, in short and without an object's address."""
     name = re.sub(r" at 0x[0-9a-fA-F]+", "", name)
     if method := re.fullmatch(r"<method '(.+)' of '(.+)' objects>", name):
         return f"{method[2]}.{method[1]}"
@@ -259,7 +257,6 @@ def _methods(kind: type) -> list[FunctionType]:
 
 
 def _plain(value: Any) -> list[FunctionType]:
-    """Return the function under decorators such as ``torch.no_grad``, whose own lines say nothing."""
     value = value.fget if isinstance(value, property) else getattr(value, "__func__", value)
     try:
         value = inspect.unwrap(value)

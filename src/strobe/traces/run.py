@@ -78,7 +78,6 @@ def _name(file: TraceFile) -> str:
 
 
 def _unique(name: str, path: Path, taken: dict[str, tuple[TraceFile, Rows]]) -> str:
-    """Return ``name``, or one that no other trace has: two files may hold the same rank."""
     tries = [name, f"{name} ({path.name})", *(f"{name} ({path.name}, {number})" for number in range(2, len(taken) + 3))]
     return next(each for each in tries if each not in taken)
 

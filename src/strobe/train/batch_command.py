@@ -106,7 +106,6 @@ class Search:
         return None if line is None else round(line[0] + line[1] * size)
 
     def _predicted_limit(self) -> int | None:
-        """The largest size that the line has room for."""
         line = self._line()
         if line is None or self.limit is None or line[1] < 1:  # less than a byte a sample: no line to go by
             return None

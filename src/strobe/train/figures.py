@@ -216,7 +216,6 @@ def loader_parts(batches: Sequence[Iteration]) -> list[LoaderPart]:
 def _add(
     own: dict[str, float], cpu: dict[str, float | None], to: Section, sign: int, of: Section | None = None
 ) -> None:
-    """Count the time of ``of`` for the part ``to``, or, inside it, against it."""
     name, source = OTHER if to.name in WHOLES else to.name, of or to
     own[name] = own.get(name, 0.0) + sign * source.ms
     so_far = cpu.get(name, 0.0)

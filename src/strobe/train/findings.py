@@ -49,7 +49,7 @@ def data(result: TrainResult, thresholds: Thresholds) -> Found:
     """Steps that wait for their batch, with the one cause that the workers' sections show.
 
     Title: {title}
-    Seen: A step waits for its batch for {data_share:percent} of its time. {seen}.
+    Found: A step waits for its batch for {data_share:percent} of its time. {seen}.
     Why: {why}
     Do: {do}
     Gain: up to {data_share:percent} of the step, {hours:figures} h of {result.training.planned_steps:,} steps
@@ -101,7 +101,6 @@ def _slow_worker(workers: list[LoaderWorker]) -> LoaderWorker | None:
 
 
 def _cause(top: LoaderPart, training: Training) -> tuple[str, str, str]:
-    """Return the cause, why it matters and what to do, for the part that loading spends most on."""
     more = "more workers (`strobe dataloader -- …` finds how many)"
     busy = training.machine_cpu is not None and training.machine_cpu > BUSY_CORES
     if top.name in READS and (top.waiting or 0.0) >= STORAGE_WAIT and not busy:
@@ -132,7 +131,7 @@ def _cause(top: LoaderPart, training: Training) -> tuple[str, str, str]:
 def epochs(result: TrainResult, _: Thresholds) -> Found:
     """The start of an epoch takes {gain_share:percent} of the run.
 
-    Seen: {steps:,} epochs began with {each_ms:ms} of waiting.
+    Found: {steps:,} epochs began with {each_ms:ms} of waiting.
     Why: At the end of an epoch the prefetched batches run out. Without persistent workers, new workers start.
     Do: Set --persistent_workers=true if it is not set. The fewer steps an epoch has, the more the waiting costs.
     Gain: up to {gain_share:percent} of the run
@@ -146,7 +145,7 @@ def epochs(result: TrainResult, _: Thresholds) -> Found:
 def forward(result: TrainResult, thresholds: Thresholds) -> Found:
     """{part.name} takes longer forward than backward.
 
-    Seen: {forward:ms} forward and {backward:ms} backward per step.
+    Found: {forward:ms} forward and {backward:ms} backward per step.
     Why: A backward pass has about twice the arithmetic of the forward pass. If the forward pass takes longer, it does
         work that no gradient goes through: Python loops, copies, waiting.
     Do: See the functions with --python_profile=cprofile, or the part's own parts with --depth=2.
@@ -176,7 +175,7 @@ def forward(result: TrainResult, thresholds: Thresholds) -> Found:
 def optimizer(result: TrainResult, _: Thresholds) -> Found:
     """The optimizer takes {gain_share:percent} of the step.
 
-    Seen: {took:ms} of {step.samples.summary.mean:ms} per step, for {millions:,.1f} M parameters.
+    Found: {took:ms} of {step.samples.summary.mean:ms} per step, for {millions:,.1f} M parameters.
     Why: Its time depends only on the number of parameters, not on the batch.
     Do: A larger batch or gradient accumulation spreads it over more samples. A fused optimizer does it in one pass.
         `strobe compare --phase='training step' --levers=fused,accumulate=4` shows what each saves.
@@ -193,7 +192,7 @@ def optimizer(result: TrainResult, _: Thresholds) -> Found:
 def utilisation(result: TrainResult, thresholds: Thresholds) -> Found:
     """Forward and backward pass reach {reached:percent} of this machine's peak.
 
-    Seen: Both passes take {took:ms} for {gflop:figures} GFLOP per step; at the peak they would take {mfu.least_ms:ms}.
+    Found: Both passes take {took:ms} for {gflop:figures} GFLOP per step; at the peak they would take {mfu.least_ms:ms}.
         The MFU of the whole step is {mfu.share:percent}.
     Why: The steps do not wait for data. In the remaining time the passes do elementwise work, access memory, or wait
         for launches.
@@ -216,7 +215,7 @@ def interruptions(result: TrainResult, _: Thresholds) -> Found:
     """Checkpoints and evaluations that come too often for what they cost.
 
     Title: {stall.cause:capital}s will take {gain_share:percent} of the training
-    Seen: {each_ms:ms} each, {stall.planned_hours:figures} h of {result.training.planned_hours:figures} h for
+    Found: {each_ms:ms} each, {stall.planned_hours:figures} h of {result.training.planned_hours:figures} h for
         {result.training.planned_steps:,} steps.
     Why: The training stands still during that time.
     Do: Raise {flag}.
@@ -240,7 +239,7 @@ def interruptions(result: TrainResult, _: Thresholds) -> Found:
 def host(result: TrainResult, _: Thresholds) -> Found:
     """{name} and other work outside the policy take {gain_share:percent} of the step.
 
-    Seen: {parts:list}.
+    Found: {parts:list}.
     Why: The policy waits until its batch is ready, and the device waits too.
     Do: Smaller images reduce this work. With an accelerator the processors can run on it (--policy.device).
     Gain: at most {gain_share:percent} of the step
@@ -272,7 +271,7 @@ def ranks(result: TrainResult, _: Thresholds) -> Iterator[Finding]:
 def _straggler(slowest: Rank, others: list[Rank], late: float, step_ms: float) -> Found:
     """The other ranks wait for rank {slowest.rank}.
 
-    Seen: Its own work takes {slowest.own_ms:ms} per step, the work of the others {own:ms}; most of the difference,
+    Found: Its own work takes {slowest.own_ms:ms} per step, the work of the others {own:ms}; most of the difference,
         {more:ms}, is in {part}.
     Why: Gradients are averaged in every step, so all ranks wait for the slowest.
     Do: Find out why {part} is slower there: another device, fewer free cores, or slower storage.
@@ -287,7 +286,7 @@ def _straggler(slowest: Rank, others: list[Rank], late: float, step_ms: float) -
 def _communication(slowest: Rank, step_ms: float) -> Found:
     """Averaging gradients takes {gain_share:percent} of the step.
 
-    Seen: {slowest.communication_ms:ms} of {step_ms:ms} on the rank that waits least.
+    Found: {slowest.communication_ms:ms} of {step_ms:ms} on the rank that waits least.
     Why: The backward pass overlaps a part of the network's time. This is the exposed part.
     Do: Use larger batches, gradient accumulation, or a faster connection between the devices.
     Gain: at most {gain_share:percent} of the step
@@ -313,7 +312,7 @@ def _slowest_part(slowest: Rank, others: list[Rank]) -> tuple[str, float]:
 def losses(result: TrainResult, _: Thresholds) -> Found:
     """The loss is infinite or not a number from step {first:,} on.
 
-    Seen: {steps:,} of {recorded:,} recorded steps have such a loss.
+    Found: {steps:,} of {recorded:,} recorded steps have such a loss.
     Why: Its gradients make the weights infinite too, and nothing is learned from that step on. The times are valid.
     Do: Look for such numbers in the dataset: the notes name those in its tables. If there are none, lower the learning
         rate, or train in float32.
@@ -327,7 +326,7 @@ def losses(result: TrainResult, _: Thresholds) -> Found:
 def unexplained_time(result: TrainResult, _: Thresholds) -> Found:
     """{share:percent} of the training step belongs to no named part.
 
-    Seen: {took:ms} of {step.samples.summary.mean:ms} per step.
+    Found: {took:ms} of {step.samples.summary.mean:ms} per step.
     Why: Advice on the named parts misses what happens between them.
     Do: See the functions with --python_profile=cprofile.
     """
@@ -341,7 +340,7 @@ def unexplained_time(result: TrainResult, _: Thresholds) -> Found:
 def few_steps(result: TrainResult, thresholds: Thresholds) -> Found:
     """Only {samples} steps remain after the warm-up.
 
-    Seen: {thresholds.few_samples} or more are needed.
+    Found: {thresholds.few_samples} or more are needed.
     Why: With so few steps, one slow step changes every figure.
     Do: Train longer: --steps=100 after the --.
     """

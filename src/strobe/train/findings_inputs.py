@@ -15,7 +15,7 @@ SHOWN = 6  # episodes that are named
 def statistics(result: TrainResult, _: Thresholds) -> Found:
     """The resumed training normalises its data with the statistics of other data.
 
-    Seen: {named:list} lie off the data's statistics, in the data's own spread.
+    Found: {named:list} lie off the data's statistics, in the data's own spread.
     Why: On --resume LeRobot takes the statistics from the checkpoint, whatever the dataset is. The policy sees numbers
         of another range.
     Do: If the new data is meant, start from the weights: --policy.path=CHECKPOINT/pretrained_model without --resume
@@ -33,7 +33,7 @@ def statistics(result: TrainResult, _: Thresholds) -> Found:
 def unrequested_episodes(result: TrainResult, _: Thresholds) -> Found:
     """The training reads episodes that --dataset.episodes excludes.
 
-    Seen: {asked:,} of {there:,} episodes were asked for; {count:,} others came: {named:list}.
+    Found: {asked:,} of {there:,} episodes were asked for; {count:,} others came: {named:list}.
     Why: {why}
     Do: {do}
     """
@@ -51,7 +51,7 @@ def unrequested_episodes(result: TrainResult, _: Thresholds) -> Found:
 def missing(result: TrainResult, _: Thresholds) -> Found:
     """{count:,} episode{count:plural} never came from the stream.
 
-    Seen: An epoch ended, and no sample was of episode {named:list}.
+    Found: An epoch ended, and no sample was of episode {named:list}.
     Why: The policy learns nothing from them.
     Do: Check that their files in data/ exist.
     """
@@ -65,7 +65,7 @@ def adapter(result: TrainResult, _: Thresholds) -> Found:
     """An adapter of the checkpoint that changes nothing.
 
     Title: The checkpoint's {method} adapter {what}
-    Seen: {seen}.
+    Found: {seen}.
     Why: The training begins at the base policy, as if the adapter had never been trained.
     Do: {do}
     """
@@ -89,7 +89,7 @@ def adapter(result: TrainResult, _: Thresholds) -> Found:
 def accumulation(result: TrainResult, _: Thresholds) -> Found:
     """Gradients are divided by {batches:,} and not accumulated.
 
-    Seen: accelerate was given {batches:,} accumulation steps, and lerobot-train takes an optimizer step after each
+    Found: accelerate was given {batches:,} accumulation steps, and lerobot-train takes an optimizer step after each
         batch.
     Why: A step has {samples:,} samples, and the clipping limit is {batches:,} times as wide for the gradient.
     Do: Launch without --gradient_accumulation_steps, and raise --batch_size.
@@ -103,7 +103,7 @@ def accumulation(result: TrainResult, _: Thresholds) -> Found:
 def startup(result: TrainResult, _: Thresholds) -> Found:
     """Worker start-up is {share:percent} of this short run.
 
-    Seen: {startup:ms} passed before a worker began to load.
+    Found: {startup:ms} passed before a worker began to load.
     Why: It comes once. The rate above leaves the warm-up out; a rate over the whole run would be too low.
     Do: Ignore it, or record longer: --steps=100 after the --.
     """

@@ -193,7 +193,6 @@ def _broken_dataset(error: BaseException, watch: TrainingWatch) -> str:
 
 
 def _while_reading(error: BaseException) -> bool:
-    """Whether ``error`` was raised by LeRobot's dataset or the loader, in this process or in a worker."""
     names = [str(frame.f_globals.get("__name__", "")) for frame, _ in traceback.walk_tb(error.__traceback__)]
     return any(name.startswith(("lerobot.datasets", "torch.utils.data", "datasets.")) for name in names)
 
@@ -294,7 +293,6 @@ def _measurement(
 
 
 def _worker_spans(run: Iteration, batches: Sequence[Iteration], names: Mapping[str, str]) -> list[Span]:
-    """Return spans of the workers' loading during a step, on the step's time axis."""
     start, end = run.whole.start_ns, run.whole.end_ns
     shown = []
     for batch in batches:
@@ -313,7 +311,6 @@ def _worker_spans(run: Iteration, batches: Sequence[Iteration], names: Mapping[s
 
 
 def _trained_share(policy: torch.nn.Module | None) -> float:
-    """Return the share of the parameters that get a gradient."""
     every = list(policy.parameters()) if policy is not None else []
     return sum(p.numel() for p in every if p.requires_grad) / max(1, sum(p.numel() for p in every))
 

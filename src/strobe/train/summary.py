@@ -126,7 +126,6 @@ def _plan(config: TrainPipelineConfig, planned_steps: int) -> measure.Plan:
 
 
 def _mean_section_count(runs: Sequence[Iteration]) -> float:
-    """Return the mean number of sections that a step or batch consists of, itself among them."""
     return fmean(len(run.parts) + 1 for run in runs)
 
 
@@ -196,7 +195,6 @@ def _idle(steady: Sequence[Iteration]) -> dict[str, float]:
 
 
 def _rank(recorded: WatchedTraining) -> Rank:
-    """Return this process, among those that train together."""
     steady, exposed = recorded.steady, recorded.watch.communication_ms[recorded.warmup : len(recorded.steps)]
     backward = exposed or [0.0] * len(steady)
     waited = [a + b for a, b in zip(measure.part_ms(steady, loop.OTHERS), backward, strict=False)]
@@ -229,7 +227,6 @@ def worker_names(watch: TrainingWatch) -> dict[str, str]:
 
 
 def _batches(watch: TrainingWatch, sections: Sequence[Section]) -> list[Iteration]:
-    """Return batches of the training's own loader, without the evaluation's."""
     facts = worker_facts(watch)
     others = {f"worker {worker['worker']}" for worker in facts if worker.get("loader") not in (None, "", "training")}
     ours = [part for part in sections if part.path[0] == loader_probes.BATCH and part.thread not in others]

@@ -195,7 +195,6 @@ def _counters_to_host(optimizer: torch.optim.Optimizer) -> None:
 
 
 def _move(optimizer: torch.optim.Optimizer, where: Call) -> None:
-    """Bring every state's step counter to ``where(parameter)``, all in one copy: a policy has hundreds."""
     moving: dict[tuple[torch.device, torch.device], list[dict[str, Any]]] = {}
     for parameter, state in optimizer.state.items():
         step = state.get("step")

@@ -373,7 +373,6 @@ class TrainingWatch(Instrument):
             self._between = (name, mark)
 
     def _close(self, names: set[str] | None) -> None:
-        """End what lies between two calls, if it is one of ``names``."""
         if self._between is None or self.timeline is None or (names is not None and self._between[0] not in names):
             return
         name, start = self._between
@@ -389,8 +388,6 @@ class TrainingWatch(Instrument):
         return call
 
     def _turning(self, inner: Call) -> Call:
-        """Evaluation stands in the loop's body; it begins and ends with a change of the policy's mode."""
-
         @functools.wraps(inner)
         def call(mode: bool = True) -> Any:
             result = inner(mode)

@@ -109,7 +109,6 @@ class Heap:
         return held
 
     def _free_holes(self, taken: list[int]) -> None:
-        """Give the other side its holes back, now that those of this side are ``taken``."""
         _free(self._plugs)
         self._plugs = taken
 
@@ -168,7 +167,6 @@ def _fetch(size: int) -> None:
 
 
 def _fill_heap_holes() -> list[int]:
-    """Take up the holes in the heap with buffers that nobody touches, largest first. Return their addresses."""
     plugs: list[int] = []
     size = 1024 * MIB
     while size >= BLOCK:

@@ -144,7 +144,6 @@ class OtherImages(Treatment, key="images"):
         return max(1, round(height * scale)), max(1, round(width * scale))
 
     def _scalings(self, subject: PolicySubject) -> Iterable[_Scaled]:
-        """Yield each of Diffusion's image encoders, which are built for one size, scaled to the new one."""
         encoders = [module for module in subject.module.modules() if hasattr(getattr(module, "pool", None), "pos_grid")]
         if not encoders:
             return

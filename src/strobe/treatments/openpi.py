@@ -216,12 +216,10 @@ def _sample_actions(model: Any, *args: Any, **given: Any) -> Tensor:
 
 
 def _modeling(model: Any) -> Any:
-    """Return openpi's module, with the functions that the model's class calls."""
     return sys.modules[type(model).__module__]
 
 
 def _baseline_actions(model: Any, device: Any, observation: Any, noise: Tensor, steps: int) -> Tensor:
-    """Return the actions as openpi makes them, with the treatments off meanwhile."""
     on = find_treated(model)
     with nullcontext() if on is None else on.restore_baseline("the first call"):
         return type(model).sample_actions(model, device, observation, noise=noise, num_steps=steps)

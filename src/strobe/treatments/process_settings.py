@@ -88,7 +88,6 @@ def cores() -> tuple[int, int]:
 
 
 def _siblings(processor: int) -> str:
-    """Return the processors of the core of ``processor``; itself where the system does not say."""
     try:
         return (_PROCESSORS / f"cpu{processor}/topology/thread_siblings_list").read_text()
     except OSError:
@@ -193,7 +192,6 @@ def set_tensor_float(products: str, convolutions: bool, subject: Subject | None 
 
 
 def _and_in_training(undo: Undo, subject: Subject | None, name: str, value: bool) -> Undo:
-    """Set a policy's ``training.name`` too, which its training steps set the process to. Return what undoes both."""
     if subject is None or subject.acting is None:
         return undo
     training = subject.acting.training

@@ -16,7 +16,7 @@ SURE = 0.01  # the p-value below which second trials of a pair differ from first
 def half_run(result: TrialsResult, _: Thresholds) -> Found:
     """{count} pair{count:plural} {have} one trial, and {do} not count.
 
-    Seen: One of two trials is filled in: {listed}.
+    Found: One of two trials is filled in: {listed}.
     Why: A verdict in pairs needs both trials. If pairs are given up after a bad first trial, the others look better
         than the settings are.
     Do: Run the missing trial from the same start, or write its outcome down.
@@ -29,7 +29,7 @@ def half_run(result: TrialsResult, _: Thresholds) -> Found:
 def passed_over(result: TrialsResult, _: Thresholds) -> Found:
     """{count} pair{count:plural} {have} not run, and later ones were.
 
-    Seen: No trial is filled in: {listed}.
+    Found: No trial is filled in: {listed}.
     Why: If pairs are left out for a reason that has to do with the settings, the others do not stand for all.
     Do: Run them, or say in the note why not.
     """
@@ -40,7 +40,7 @@ def passed_over(result: TrialsResult, _: Thresholds) -> Found:
 def other_order(result: TrialsResult, _: Thresholds) -> Found:
     """{count} pair{count:plural} {have} not run in the order that was drawn.
 
-    Seen: The codes differ from those of the plan: {listed}.
+    Found: The codes differ from those of the plan: {listed}.
     Why: A drawn order keeps what changes with time, such as a warm gripper, from favouring one setting. An order that
         somebody chose does not.
     Do: Take the rows from the top. If the codes were only typed wrong, fix them.
@@ -52,7 +52,7 @@ def other_order(result: TrialsResult, _: Thresholds) -> Found:
 def other_start(result: TrialsResult, _: Thresholds) -> Found:
     """{count} pair{count:plural} {have} two different starts.
 
-    Seen: The column condition differs between the two trials: {listed}.
+    Found: The column condition differs between the two trials: {listed}.
     Why: If one start is easier, the pair compares starts and not settings.
     Do: Bring the scene to the same start for both trials of a pair. If the words mean the same start, write them alike.
     """
@@ -63,7 +63,7 @@ def other_start(result: TrialsResult, _: Thresholds) -> Found:
 def place_in_pair(result: TrialsResult, _: Thresholds) -> Found:
     """The second trial of a pair succeeds {often} often than the first, with either setting.
 
-    Seen: Of {places.pairs} pairs, only the first trial succeeded in {places.lost} and only the second in {places.won}
+    Found: Of {places.pairs} pairs, only the first trial succeeded in {places.lost} and only the second in {places.won}
         (McNemar's exact test: p = {places.p:.2g}).
     Why: Something changes between the two trials of a pair: the scene is not brought back as it was, the operator
         learns, a motor grows warm. The drawn order spreads that over both settings. It still hides a small difference.

@@ -62,7 +62,6 @@ def judge(
 
 
 def _pairs(trials: Sequence[Trial]) -> list[Pair]:
-    """Return the pairs of which both trials were run, in the order of the plan."""
     by_pair: dict[int, list[Trial]] = {}
     for trial in sorted(trials, key=lambda trial: trial.trial):
         by_pair.setdefault(trial.pair, []).append(trial)
@@ -74,7 +73,6 @@ def _pairs(trials: Sequence[Trial]) -> list[Pair]:
 
 
 def _record_deviations(result: TrialsResult, plan: TrialPlan, pairs: Sequence[Pair]) -> None:
-    """Write down what was not run as it was planned."""
     run = {trial.pair for trial in result.trials}
     whole = {pair.first.pair for pair in pairs}
     result.half_run = sorted(run - whole)

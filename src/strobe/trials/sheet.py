@@ -89,7 +89,6 @@ def _table(file: Path) -> tuple[list[str], list[tuple[int, list[str]]]]:
 
 
 def _separator(lines: Sequence[str]) -> tuple[str, int]:
-    """Return what separates the cells, and the number of lines that only say so: Excel's 'sep=;'."""
     head = lines[0].strip() if lines else ""
     if head.lower().startswith("sep=") and len(head) == 5:
         return head[4], 1

@@ -11,7 +11,7 @@ from strobe.tune.results import TuneResult
 def hopeless(result: TuneResult, _: Thresholds) -> Found:
     """No setting ever succeeds in {result.environment} at {latency}.
 
-    Seen: 0 of {played} episodes of {settings} settings succeed, at {latency}.
+    Found: 0 of {played} episodes of {settings} settings succeed, at {latency}.
     Why: {why}
     Do: {do}
     """
@@ -35,7 +35,7 @@ def hopeless(result: TuneResult, _: Thresholds) -> Found:
 def unconfirmed_winner(result: TuneResult, _: Thresholds) -> Found:
     """{tuning.winner} is {how} the default.
 
-    Seen: {rates.pairs} held-out pairs at {tuning.latency}: it lost {rates.lost} and won {rates.won}.
+    Found: {rates.pairs} held-out pairs at {tuning.latency}: it lost {rates.lost} and won {rates.won}.
     Why: It was the best of many in the selection phase, and the best of many looks better than it is.
     Do: {do}
     """

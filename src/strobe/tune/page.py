@@ -114,7 +114,6 @@ def _command(row: SettingRow) -> str:
 
 
 def _setting_in_words(row: SettingRow, default: SettingRow | None) -> str:
-    """Return a setting as an instruction where it differs from the default by its executed actions alone."""
     own, before = _flags(row), _flags(default) if default is not None else {}
     executed = own.get("--policy.n_action_steps")
     if default is None:

@@ -126,7 +126,6 @@ def tuned_rows(
 
 
 def _treatments(setting: TunedSetting, facts: PolicyFacts) -> list[Treatment]:
-    """Return what makes a setting of the policy's config, without its recipe."""
     values: dict[str, object] = {}
     if setting.executed is not None and setting.executed != facts.executed:
         values[QUEUED] = setting.executed

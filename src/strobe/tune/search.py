@@ -110,7 +110,6 @@ class Search(Order):
 
     @property
     def _ahead(self) -> int:
-        """The end of the round: after it fewer settings play."""
         return self._round_ends if self.phase == "rounds" else len(self._starts)
 
     @property
@@ -119,7 +118,6 @@ class Search(Order):
 
     @property
     def _last(self) -> bool:
-        """Whether the round is the last one."""
         return self._round + 1 == self.plan.rounds or self._end == self.plan.episodes
 
     def remaining(self, played: Container[Key]) -> int:
@@ -190,7 +188,6 @@ class Search(Order):
         return said
 
     def _stop_if_hopeless(self, episodes: int, over: bool) -> list[str]:
-        """End a hopeless search. Nothing is ranked before the first success."""
         enough = episodes >= HOPELESS and self._place >= HOPELESS_STARTS
         if enough or (over and self._last):
             self.hopeless, self.phase = True, "over"

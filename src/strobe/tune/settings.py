@@ -268,7 +268,6 @@ def _rtc(facts: PolicyFacts, flags: TuneConfig, ticks: int) -> list[TunedSetting
 
 
 def _async(facts: PolicyFacts, flags: TuneConfig) -> list[TunedSetting]:
-    """Return the settings of LeRobot's robot client. Its server changes nothing of a policy: no steps, no recipe."""
     joins, shares = JOINS_NAMED.values(flags.aggregate_fn_name), SHARES.values(flags.chunk_size_threshold)
     combined = itertools.product(joins or JOINS, shares or (SHARE,))
     return [TunedSetting("async", join=join, share=share, sent=facts.chunk) for join, share in combined]
@@ -285,7 +284,6 @@ def _schedules(flags: TuneConfig) -> list[str]:
 
 
 def _halves(facts: PolicyFacts) -> list[int]:
-    """Return the policy's own number of executed actions, all of a chunk, and its halves."""
     lengths, value = [facts.executed], facts.most_executed
     while value >= 1 and len(lengths) < MOST_LENGTHS:
         lengths.append(value)

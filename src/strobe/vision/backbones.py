@@ -193,7 +193,6 @@ def _config_of_type(kind: str, size: str | None) -> Any:
 
 
 def _tower(config: object) -> Any:
-    """Return the config of the vision tower; the config itself for a model without other towers."""
     return getattr(config, "vision_config", config)
 
 

@@ -31,7 +31,7 @@ BLOCK = re.compile(r"block \d+")
 def transformer(result: Result, _: Thresholds) -> Found:
     """The {count} transformer blocks take {share:percent} of the model's time, as expected.
 
-    Seen: {blocks_ms:ms} of {model_ms:ms}, {blocks.average:ms} a block in '{measurement.name}'.
+    Found: {blocks_ms:ms} of {model_ms:ms}, {blocks.average:ms} a block in '{measurement.name}'.
     Why: At {EXPECTED_BLOCKS_SHARE:percent} or more (the guide's number) the time goes to arithmetic. A smaller model,
         image or clip, a smaller data type or a compiler reduces it.
     Do: Try --model.dtype=bfloat16 or --compile; a sweep over model.size, model.img_size and model.num_frames shows what
@@ -49,7 +49,7 @@ def transformer(result: Result, _: Thresholds) -> Found:
 def block_variance(result: Result, _: Thresholds) -> Found:
     """Blocks that do the same work take different times: {blocks.spread:ms} standard deviation.
 
-    Seen: Standard deviation over the medians of {count} blocks, {blocks.average:ms} on average in '{name}'. Above the
+    Found: Standard deviation over the medians of {count} blocks, {blocks.average:ms} on average in '{name}'. Above the
         rest: {above}. Under {MAX_BLOCK_SPREAD_MS:ms} is usual (the guide's number).
     Why: The blocks do the same arithmetic on tensors of the same shape. If every iteration shows the difference, the
         clocks fall while the blocks run, their memory is further away, or the slow blocks do more.
@@ -76,7 +76,7 @@ def block_variance(result: Result, _: Thresholds) -> Found:
 def patch_embedding(result: Result, _: Thresholds) -> Found:
     """The {embedding.name} is {share:percent} of the model.
 
-    Seen: {part_ms:ms} of {model_ms:ms} in '{measurement.name}'; up to {MAX_PATCH_EMBEDDING_SHARE:percent} is usual (the
+    Found: {part_ms:ms} of {model_ms:ms} in '{measurement.name}'; up to {MAX_PATCH_EMBEDDING_SHARE:percent} is usual (the
         guide's number).
     Why: It is one convolution with little arithmetic per byte. Memory limits it, or a slow algorithm.
     Do: Try a smaller --model.img_size, channels-last memory format, or cuDNN's autotuner
@@ -94,7 +94,7 @@ def patch_embedding(result: Result, _: Thresholds) -> Found:
 def attention(result: Result, _: Thresholds) -> Found:
     """Attention is {share:percent} of the model.
 
-    Seen: {part_ms:ms} of {model_ms:ms}, over all blocks of '{measurement.name}'{clip}; under
+    Found: {part_ms:ms} of {model_ms:ms}, over all blocks of '{measurement.name}'{clip}; under
         {MAX_ATTENTION_SHARE:percent} is usual (the guide's number).
     Why: Its cost grows with the square of the number of tokens. All other costs of a block grow in proportion.
     Do: Take fewer frames or smaller images (fewer tokens), or a fused attention (bfloat16 on CUDA).
@@ -113,7 +113,7 @@ def attention(result: Result, _: Thresholds) -> Found:
 def memory(result: Result, thresholds: Thresholds) -> Found:
     """The model holds {held:gib} at its peak.
 
-    Seen: In '{measurement.name}', {weights} of that is weights, and {activations} is activations. Up to {limit_gib:.1f}
+    Found: In '{measurement.name}', {weights} of that is weights, and {activations} is activations. Up to {limit_gib:.1f}
         GiB is usual for its size (the guide's {thresholds.model_memory_gib:g} GiB for ViT-L, in proportion to the
         parameters).
     Why: A device must hold all tensors that live at the same time. Most of them are the intermediate tensors of one
@@ -133,7 +133,7 @@ def memory(result: Result, thresholds: Thresholds) -> Found:
 def frame_rate(result: Result, _: Thresholds) -> Found:
     """{part:capital} limits the frame rate.
 
-    Seen: {now}{each} in '{measurement.name}', one part after the other. Each by itself: {by_itself}. Overlapped, at
+    Found: {now}{each} in '{measurement.name}', one part after the other. Each by itself: {by_itself}. Overlapped, at
         most {overlapped} (computed).
     Why: {why}
     Do: {do}
@@ -191,7 +191,6 @@ def _model_evidence(component: Part, model: Part) -> dict[str, float | str | Non
 
 
 def _backbones(result: Result) -> Iterator[tuple[Measurement, Part, Blocks]]:
-    """Every measurement of a model, with its blocks that take longest."""
     for measurement in examined_measurements(result, "inference"):
         model = top(measurement, "model")
         groups = [blocks for blocks in measurement.blocks if blocks.path[:1] == ["model"] and blocks.names]

@@ -123,7 +123,6 @@ class ModelSubject(Abilities):
         return Traits(batch_size=batch_size, backbone=backbone)
 
     def _count_what_runs(self) -> None:
-        """Leave a predictor that does not run out of the figures of the weights, and say so."""
         idle = getattr(self.module, "predictor", None) if self._predictor and not self.predictor else None
         if idle is None:
             return
@@ -173,7 +172,6 @@ class ModelSubject(Abilities):
 
 
 def _backbone(family: Family) -> Backbone:
-    """Return the facts about a family's backbones; without a record, those of one without any."""
     return family.get(Backbone) or Backbone({}, "")
 
 

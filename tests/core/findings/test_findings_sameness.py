@@ -160,4 +160,4 @@ def test_what_is_found() -> None:
 )
 def test_no_rule_fails_on_any_agreement(made: Any) -> None:
     for finding in run(sameness.RULES, made):
-        assert finding.rule != "rule-failed", finding.seen
+        assert finding.rule != "rule-failed", finding.found

@@ -63,7 +63,7 @@ def test_thresholds_can_be_set_on_the_command_line():
 
 
 def always(result: Result, thresholds: Thresholds) -> list[Finding]:
-    return [Finding(rule="always", level="good", title="Always", seen="1 thing", why="It does.")]
+    return [Finding(rule="always", level="good", title="Always", found="1 thing", why="It does.")]
 
 
 def never(result: Result, thresholds: Thresholds) -> list[Finding]:
@@ -75,7 +75,7 @@ def test_another_package_adds_a_rule_and_a_broken_one_is_reported(monkeypatch: p
     monkeypatch.setattr("strobe.core.findings.rules.entry_points", lambda group: entries)
     found = {finding.title: finding for finding in advise(result())}
     assert "Always" in found
-    assert "broken" in found[f"The rule '{__name__}:never' failed"].seen
+    assert "broken" in found[f"The rule '{__name__}:never' failed"].found
     assert f"The rule '{__name__}:missing' failed" in found
 
 
@@ -167,12 +167,12 @@ def results(draw: Any) -> Result:
 def test_advice_on_any_valid_result_is_whole_and_finite(made: Result):
     before = made.model_dump_json()
     for finding in advise(made):
-        assert finding.rule != "rule-failed", finding.seen
+        assert finding.rule != "rule-failed", finding.found
         assert finding.title
-        assert finding.seen
+        assert finding.found
         assert all(math.isfinite(v) for v in finding.evidence.values() if isinstance(v, int | float))
-        assert "nan" not in finding.seen.split()
-        assert "inf" not in finding.seen.split()
+        assert "nan" not in finding.found.split()
+        assert "inf" not in finding.found.split()
         assert 0 <= float(finding.evidence.get("gain_share") or 0) <= 1
     assert made.model_dump_json() == before
 
@@ -185,6 +185,6 @@ def test_no_finding_names_a_type_that_is_not_the_subject_s(share: float):
     forward = make_measurement(parts, name="training forward", phase="training forward")
     inference = make_measurement({"preprocessing": 40.0, "policy": 60.0, "policy/denoise step": 59.0})
     for finding in advise(result(inference, forward, kind="small_flow", device="mps", mps_known=True)):
-        said = " ".join((finding.title, finding.seen, finding.why, finding.do, finding.gain))
+        said = " ".join((finding.title, finding.found, finding.why, finding.do, finding.gain))
         named = [kind for kind in (*types, "type=act", "pi0", "V-JEPA") if kind in said]
         assert not named, said

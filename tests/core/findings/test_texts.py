@@ -89,7 +89,7 @@ HIGHEST = 7
 def slow(speed: str, limit: complex) -> Found:
     """A call takes {took:ms}.
 
-    Seen: {limit.real:g} of
+    Found: {limit.real:g} of
         {share:whole percent} ({HIGHEST}).
     Why: {why}
     """

@@ -91,7 +91,7 @@ def test_names_from_outside_stay_text():
 
 def test_the_longest_texts_fit():
     long = HOSTILE * 400
-    finding = Finding(rule="x", level="warning", title=long, seen=long, why=long, do=long)
+    finding = Finding(rule="x", level="warning", title=long, found=long, why=long, do=long)
     table = Table([Column(long)] * 12, [Row([long] * 12)] * 100)
     section = Section("k", long, table)
     facts = [("Subject", long), ("Machine", long)]

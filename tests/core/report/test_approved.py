@@ -133,7 +133,7 @@ def test_a_page_has_the_sections_tables_and_plots_that_were_approved(file: Path,
 @pytest.mark.parametrize("file", ALL, ids=result_name)
 def test_the_rules_find_what_was_approved(file: Path):
     found = [
-        f"[{finding.level}] {finding.rule}: {finding.title}\n  seen: {finding.seen}\n  why: {finding.why}\n"
+        f"[{finding.level}] {finding.rule}: {finding.title}\n  found: {finding.found}\n  why: {finding.why}\n"
         f"  do: {finding.do}\n  gain: {finding.gain}\n  evidence: {finding.evidence}"
         for finding in advise(store.load_answer(file))
     ]

@@ -69,7 +69,6 @@ def _flag_lines(blocks: Mapping[str, Sequence[str]], names: Iterable[str]) -> It
 
 
 def _join_details(doc: str) -> str:
-    """Return a command's docstring without the mark before its details."""
     return doc.replace(MORE, "\n", 1)
 
 

@@ -197,7 +197,6 @@ def _write_page(answer: Answer, folder: Path) -> None:
 
 
 def _line(file: Path) -> str:
-    """Return the closing line for a file of a run: where it is, and what opens it."""
     viewer = next((how for ending, how in VIEWERS.items() if file.name.endswith(ending)), None)
     kind = "recipe " if file.suffix == ".yaml" else "profile"
     return f"{kind}  {file}{f'  (open in {viewer})' if viewer else ''}"

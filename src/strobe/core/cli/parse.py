@@ -167,7 +167,6 @@ def parse(
 
 
 def _refuse(names: Sequence[str], refused: Mapping[str, str]) -> None:
-    """Raise UserError for a flag in ``refused``: flags of other commands."""
     for name in names:
         if why := refused.get(name) or refused.get(name.partition(".")[0]):
             raise UserError(why)
@@ -224,6 +223,5 @@ def check_names(
 
 
 def _takes(program: str, flag: str) -> bool:
-    """Return whether a program behind the ``--`` has ``flag``; False where no slice knows the program."""
     has_flag = slices.offer("flags of a program")
     return has_flag is not None and has_flag(program, flag)

@@ -175,7 +175,6 @@ def _read_traces(paths: Sequence[Path], files: Sequence[Path], shape: str | None
 
 
 def _page_path(paths: Sequence[Path]) -> Path:
-    """Return where the page of traces goes: beside the trace, or into the folder of several."""
     first = paths[0]
     if first.is_dir():
         return first / store.REPORT

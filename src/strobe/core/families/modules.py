@@ -66,7 +66,6 @@ def iter_unregistered_modules(module: nn.Module) -> Iterator[tuple[str, nn.Modul
 
 @cache
 def _registers() -> frozenset[str]:
-    """Return the attributes of torch.nn.Module itself."""
     from torch import nn
 
     return frozenset(vars(nn.Module()))

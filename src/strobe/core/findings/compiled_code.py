@@ -17,7 +17,7 @@ PROBES = "strobe/core/timeline/"  # the files that stand around a timed part
 def graph_breaks(result: Result, _: Thresholds) -> Found:
     """The compiled code of {name:name} stops at {breaks} line{breaks:plural}.
 
-    Seen: {shown}.
+    Found: {shown}.
     Why: At each of these lines Python runs and starts the next graph. Nothing is fused across it, and a device may
         wait.
     Do: {do}TORCH_LOGS=graph_breaks prints the calls that lead there. To compile a part without such lines alone, add
@@ -34,7 +34,7 @@ def graph_breaks(result: Result, _: Thresholds) -> Found:
 def recompiles(result: Result, _: Thresholds) -> Found:
     """Code of {name:name} is compiled again {when}.
 
-    Seen: {shown}; {late} of these in measured calls.
+    Found: {shown}; {late} of these in measured calls.
     Why: Each compilation stops a call for seconds or minutes. Past the limit, code without a compilation runs eagerly.
     Do: {do} TORCH_LOGS=recompiles prints each guard that fails.
     """
@@ -52,7 +52,7 @@ def recompiles(result: Result, _: Thresholds) -> Found:
 def skipped_graphs(result: Result, _: Thresholds) -> Found:
     """Compiled code of {name:name} was not captured in a CUDA graph.
 
-    Seen: {shown}.
+    Found: {shown}.
     Why: Without the graph the host launches each kernel by itself. The mode was chosen to avoid that.
     Do: Fix the reason, or compile in the default mode. On a policy, `strobe optimize` also tries Strobe's own graphs.
     """

@@ -31,7 +31,7 @@ FOR_MEMORY = ("accumulate", "checkpointing")  # levers that save memory, not tim
 def pays(result: CompareResult, _: Thresholds) -> Found:
     """{comparison.candidate:name} makes the training step {gain_share:percent} shorter.
 
-    Seen: {now:ms} instead of {then:ms}: {least:percent} to {most:percent} less ({interval.level:percent} CI,
+    Found: {now:ms} instead of {then:ms}: {least:percent} to {most:percent} less ({interval.level:percent} CI,
         {comparison.verdict.pairs} pairs). {same}
     Why: Training takes as many steps as before. Each step is shorter, if the data loads fast enough.
     Do: In lerobot-train: {flags}.
@@ -50,7 +50,7 @@ def pays(result: CompareResult, _: Thresholds) -> Found:
 def ineffective_levers(result: CompareResult, _: Thresholds) -> Found:
     """{count} no time in this training step.
 
-    Seen: {seen} (Change of the step time, with its CI.)
+    Found: {seen} (Change of the step time, with its CI.)
     Why: A lever saves time only in the work that it speeds up. Here the time goes elsewhere, or this machine has no
         fast kernel for it.
     Do: Do not use them, or measure again on the machine and at the batch size of the training.
@@ -75,7 +75,7 @@ def ineffective_levers(result: CompareResult, _: Thresholds) -> Found:
 def direction(result: CompareResult, _: Thresholds) -> Found:
     """{comparison.candidate:name} changes the gradient: cosine {cosine:.4f} to {comparison.baseline:name}.
 
-    Seen: {loss}{noise}
+    Found: {loss}{noise}
     Why: The change is larger than rounding if the numbers fit the format, and larger than another noise draw. Training
         may reach another result, or hardly learn.
     Do: Train a few thousand steps both ways, and compare the losses, before you rely on it.
@@ -93,7 +93,7 @@ def direction(result: CompareResult, _: Thresholds) -> Found:
 def range_of_float16(result: CompareResult, _: Thresholds) -> Found:
     """{candidate:name} needs a loss scaler for float16.
 
-    Seen: Without one, {lost}.
+    Found: Without one, {lost}.
     Why: float16 has no numbers below 6e-8 and none above 65504. A scaler lifts small gradients. It cannot help numbers
         that already overflow in the forward pass.
     Do: In lerobot-train accelerate scales the loss in float16. A training loop of your own needs torch.amp.GradScaler.
@@ -120,7 +120,7 @@ def accumulation(result: CompareResult, _: Thresholds) -> Found:
     """Memory that micro-batches and checkpoints save, and their cost in time.
 
     Title: {comparison.candidate:name} {does} {more} time
-    Seen: Peak {peak} instead of {peak_before}; {now:ms} instead of {then:ms} for the same effective batch.
+    Found: Peak {peak} instead of {peak_before}; {now:ms} instead of {then:ms} for the same effective batch.
     Why: {why}
     Do: {do}
     """
@@ -159,7 +159,6 @@ _FOR_MEMORY = {
 
 
 def _lever_comparisons(result: CompareResult) -> Iterator[tuple[Comparison, Measurement, Measurement]]:
-    """Comparisons in a training step with the variant that has no lever pulled."""
     for comparison, before, after in compared_measurements(result):
         if after.phase != "training step":
             continue

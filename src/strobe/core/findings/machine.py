@@ -49,7 +49,7 @@ KEEP_MEMORY = (
 def host_bound(result: Result, _: Thresholds) -> Found:
     """The device waits for the host in the {measurement.phase}.
 
-    Seen: The parts of {measurement.name:name} take {host_ms:ms} on the host and {device_ms:ms} on
+    Found: The parts of {measurement.name:name} take {host_ms:ms} on the host and {device_ms:ms} on
         {result.machine.device_name}, waiting included.
     Why: If the device were the limit, the host would run ahead of it. Here Python and kernel launches set the pace, so
         a faster device would change nothing.
@@ -89,7 +89,7 @@ def memory_churn(result: Result, _: Thresholds) -> Iterator[Finding]:
 def churn(what: str, share: float, seen: str, do: str, gain: str, evidence: Evidence) -> Found:
     """The {what} spends {share:percent} of its time on page faults of the operating system.
 
-    Seen: {seen}
+    Found: {seen}
     Why: The C library gives the buffer of each freed large tensor back to the operating system. For the next tensor it
         fetches a buffer again, and the operating system zeroes and maps each page again.
     Do: {do}
@@ -102,7 +102,7 @@ def churn(what: str, share: float, seen: str, do: str, gain: str, evidence: Evid
 def ceiling_gap(result: Result, thresholds: Thresholds) -> Found:
     """The {part} reaches {ceiling_share:percent} of this machine's peak.
 
-    Seen: The {part} takes {part_ms:ms}, {share:percent} of {measurement.name:name}. Its arithmetic would take
+    Found: The {part} takes {part_ms:ms}, {share:percent} of {measurement.name:name}. Its arithmetic would take
         {at_ceiling:ms} at the measured peak.
     Why: The limit is not arithmetic but reading weights, launches, small shapes, or copies.
     Do: Repeat with --operators to see the cause. Compilation removes launches, smaller data types reduce the reading of
@@ -124,7 +124,7 @@ def ceiling_gap(result: Result, thresholds: Thresholds) -> Found:
 def single_precision(result: Result, thresholds: Thresholds) -> Found:
     """The {part} computes in float32, although the weights are mostly {half}.
 
-    Seen: {single:percent} of the part's {gflop:figures} GFLOP, in {took:ms} of {measurement.name:name}. Here a large
+    Found: {single:percent} of the part's {gflop:figures} GFLOP, in {took:ms} of {measurement.name:name}. Here a large
         product runs at {slow_rate} GFLOP/s in float32 and {fast_rate} GFLOP/s in {half}.
     Why: A cast to float32 before a part makes every product in the part run at the slower rate.
     Do: `strobe compare --precision {short}` shows how much time the whole policy in {half} saves, and how far its
@@ -166,7 +166,7 @@ def single_precision(result: Result, thresholds: Thresholds) -> Found:
 def half_slower(result: Result, thresholds: Thresholds) -> Found:
     """The {measurement.phase} computes in {half}, in which this machine is slower.
 
-    Seen: Here a large product runs at {half_rate} GFLOP/s in {half} and at {wide_rate} GFLOP/s in float32; {count}
+    Found: Here a large product runs at {half_rate} GFLOP/s in {half} and at {wide_rate} GFLOP/s in float32; {count}
         GFLOP of {measurement.name:name} ({whole:ms}) are in {half}.
     Why: The CPU's 16-bit instructions may be slower. Weights in 16 bits then save memory, but no time.
     Do: `strobe compare --precision fp32` shows how much time the whole policy in float32 saves. If two copies of the
@@ -195,7 +195,7 @@ def half_slower(result: Result, thresholds: Thresholds) -> Found:
 def several_nodes(result: Result, _: Thresholds) -> Found:
     """{machine.threads} threads use {machine.nodes} memory nodes (NUMA).
 
-    Seen: {machine.cores} processors on {machine.nodes} nodes.
+    Found: {machine.cores} processors on {machine.nodes} nodes.
     Why: A thread waits longer for weights that lie on another node. A call on one observation has little work for many
         threads, and may be faster on one node.
     Do: Put `numactl --cpunodebind=0 --membind=0` before the command, run it again, and compare both runs with `strobe
@@ -210,7 +210,7 @@ def several_nodes(result: Result, _: Thresholds) -> Found:
 def apple(result: Result, _: Thresholds) -> Found:
     """The {name} takes {part_ms:ms}: {judgement} for MPS.
 
-    Seen: {part_ms:ms} of {whole:ms} in {measurement.name:name}.
+    Found: {part_ms:ms} of {whole:ms} in {measurement.name:name}.
     Why: On Apple silicon up to {good_ms:ms} is good and over {poor_ms:ms} poor (the RTC profiling toolkit, for this
         policy).
     Do: {do}
@@ -235,7 +235,7 @@ def apple(result: Result, _: Thresholds) -> Found:
 def gap_costs(result: BreakdownResult, _: Thresholds) -> Found:
     """At the robot's pace a call takes {ratio:more} longer than back to back.
 
-    Seen: {slow:ms} {every}, {fast:ms} back to back: {ratio:more} [{low:more}, {high:more}] more, {gap.verdict.pairs:,}
+    Found: {slow:ms} {every}, {fast:ms} back to back: {ratio:more} [{low:more}, {high:more}] more, {gap.verdict.pairs:,}
         pairs.
     Why: A benchmark without gaps promises a latency that the robot does not get. In the gaps clocks fall and caches
         lose their content.

@@ -44,7 +44,7 @@ HAS_NO_WAYS = (
 def biggest_part(result: Result, _: Thresholds) -> Found:
     """The {biggest.name} takes {biggest.share:percent} of the {measurement.phase}.
 
-    Seen: {biggest.ms:ms}{times} of {whole:ms} in {measurement.name:name}.
+    Found: {biggest.ms:ms}{times} of {whole:ms} in {measurement.name:name}.
     Why: A change elsewhere saves at most the rest of the time.
     Do: {do}
     Gain: {gain}
@@ -63,7 +63,7 @@ def biggest_part(result: Result, _: Thresholds) -> Found:
 def backbone_share(result: Result, thresholds: Thresholds) -> Found:
     """The backbone takes {share:percent} of the training forward pass: {answer}.
 
-    Seen: {backbone_ms:ms} of {forward_ms:ms}, without preprocessing. By the rule of thumb of the batch-expansion
+    Found: {backbone_ms:ms} of {forward_ms:ms}, without preprocessing. By the rule of thumb of the batch-expansion
         benchmark it is viable from {thresholds.backbone_dominates:percent}; reconsider it under
         {SMALL_BACKBONE:percent}.
     Why: Batch expansion encodes the images once and runs the rest once per delay.
@@ -95,7 +95,7 @@ def backbone_share(result: Result, thresholds: Thresholds) -> Found:
 def preprocessing(result: Result, _: Thresholds) -> Found:
     """Preprocessing takes {share:percent} of the inference.
 
-    Seen: {part_ms:ms} of {whole_ms:ms}; under {MAX_PREPROCESSING_SHARE:percent} is usual (the RTC profiling toolkit's
+    Found: {part_ms:ms} of {whole_ms:ms}; under {MAX_PREPROCESSING_SHARE:percent} is usual (the RTC profiling toolkit's
         experience).
     Why: Preprocessing delays every chunk.
     Do: Lower the cameras' resolution, or leave out cameras that the policy does not need. An accelerator can preprocess
@@ -113,7 +113,7 @@ def preprocessing(result: Result, _: Thresholds) -> Found:
 def policy_share(result: Result, _: Thresholds) -> Found:
     """The policy takes only {share:percent} of the inference.
 
-    Seen: {part_ms:ms} of {whole_ms:ms}; 70 to 90 % is usual (the RTC profiling toolkit's experience).
+    Found: {part_ms:ms} of {whole_ms:ms}; 70 to 90 % is usual (the RTC profiling toolkit's experience).
     Why: The work around the policy takes a large part of the time.
     Do: Look at pre- and postprocessing with --depth=2 before you change the policy.
     Gain: {gain}

@@ -45,7 +45,7 @@ def speed(result: CompareResult, _: Thresholds) -> Iterator[Finding]:
 def _fast(comparison: Comparison, before: Measurement, after: Measurement) -> Found:
     """{name} is {times}: {judgement}.
 
-    Seen: {seen}
+    Found: {seen}
     Why: From {GOOD_SPEED_UP:g} × the use of the arithmetic units is good, above {EXCELLENT_SPEED_UP:g} × excellent
         (rule of thumb of a profiling guide).
     Do: Use {name} if the change of the outputs is acceptable: see the table on outputs.
@@ -61,7 +61,7 @@ def _fast(comparison: Comparison, before: Measurement, after: Measurement) -> Fo
 def _slow(result: CompareResult, comparison: Comparison, before: Measurement, after: Measurement) -> Found:
     """{name} is only {times}.
 
-    Seen: {seen}
+    Found: {seen}
     Why: {why}{parts}
     Do: {do}
     Gain: {gain}
@@ -90,7 +90,7 @@ def _slow(result: CompareResult, comparison: Comparison, before: Measurement, af
 def accuracy(result: CompareResult, _: Thresholds) -> Found:
     """{name} changes the {same.of} too much: {moved} {comparison.baseline:name}.
 
-    Seen: {errors}, over {same.observations} observations with the same noise.{note}
+    Found: {errors}, over {same.observations} observations with the same noise.{note}
     Why: If a model's numbers fit the format, rounding stays {usual}. float16 overflows beyond 65504. bfloat16 has three
         significant digits.
     Do: Lower the precision of one part at a time: --variant 'NAME: precision=bf16, precision.part=MODULE'.
@@ -131,7 +131,6 @@ def _usual(same: Agreement) -> str:
 
 
 def _lower(result: CompareResult) -> Iterator[tuple[Comparison, Measurement, Measurement]]:
-    """Comparisons whose candidate has fewer bits than its baseline, and nothing else that differs."""
     dtypes = result.subject.dtypes
     own = max(dtypes, key=lambda dtype: dtypes[dtype], default="float32")
     for comparison, before, after in compared_measurements(result):

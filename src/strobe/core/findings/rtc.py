@@ -88,7 +88,7 @@ def unguided_counterpart(result: Result, guided: Measurement) -> Measurement | N
 def overhead(result: Result, _: Thresholds) -> Found:
     """RTC's guidance costs {overhead:percent} of base denoising: {judgement}.
 
-    Seen: RTC steps take {step_ms:ms} per chunk in {seen.measurement.name:name}: {base_ms:ms} of base denoising and
+    Found: RTC steps take {step_ms:ms} per chunk in {seen.measurement.name:name}: {base_ms:ms} of base denoising and
         {overhead_ms:ms} of guidance.{grown}
     Why: Up to {EXPECTED_OVERHEAD:percent} is expected, and over {POOR_OVERHEAD:percent} is poor (the RTC profiling
         toolkit's experience). RTC pays off while the robot moves, not within one inference.
@@ -124,7 +124,7 @@ def overhead(result: Result, _: Thresholds) -> Found:
 def autograd(result: Result, _: Thresholds) -> Found:
     """RTC's autograd correction is {share_of_base:percent} of base denoising.
 
-    Seen: {autograd_ms:ms} in addition to {base_ms:ms} per chunk in {seen.measurement.name:name}.
+    Found: {autograd_ms:ms} in addition to {base_ms:ms} per chunk in {seen.measurement.name:name}.
     Why: 5 to {EXPECTED_AUTOGRAD:percent} is expected (the RTC profiling toolkit's experience). In LeRobot 0.6.1 the
         gradient does not pass through the denoiser, so the correction can cost next to nothing.
     Do: {do}
@@ -146,7 +146,7 @@ def autograd(result: Result, _: Thresholds) -> Found:
 def graph(result: Result, _: Thresholds) -> Found:
     """RTC records an autograd graph that nothing uses.
 
-    Seen: {grad_parameters:.0f} parameters require a gradient, and base denoising is {base_growth:percent}
+    Found: {grad_parameters:.0f} parameters require a gradient, and base denoising is {base_growth:percent}
         ({grown_ms:ms}) slower with RTC in {seen.measurement.name:name}.
     Why: RTC runs the denoiser under enable_grad. In LeRobot 0.6.1 the noisy actions require their gradient only after
         the denoiser ran, so the correction's gradient does not pass through it.
@@ -206,7 +206,7 @@ def chunk_deadline(result: Result, thresholds: Thresholds) -> Iterator[Finding]:
 def _timely_chunk(evidence: Evidence, numbers: str, delay: int, horizon: float) -> Found:
     """The chunk is ready in {delay} of {horizon:.0f} control ticks.
 
-    Seen: {numbers}
+    Found: {numbers}
     Why: The robot still has actions to execute when the next chunk arrives.
     """
     yield evidence
@@ -217,7 +217,7 @@ def _late_chunk(evidence: Evidence, numbers: str, delay: int, horizon: float, al
     """A chunk that arrives after the robot has run through the execution horizon.
 
     Title: A chunk takes {delay} control ticks, more than the execution horizon of {horizon:.0f}
-    Seen: {numbers}
+    Found: {numbers}
     Why: RTC guides the next chunk by actions of the current one. The robot runs out of these before the chunk arrives.
     Do: Make the chunk faster (--compile, fewer denoising steps), or take a larger --rtc.execution_horizon if the
         policy's chunk has room for it.
@@ -231,7 +231,7 @@ def _late_chunk(evidence: Evidence, numbers: str, delay: int, horizon: float, al
 def _assumed_too_short(evidence: Evidence, numbers: str, delay: int, assumed: float) -> Found:
     """RTC assumes a delay of {assumed:.0f} control ticks; a chunk takes {delay}.
 
-    Seen: {numbers}
+    Found: {numbers}
     Why: RTC fixes the actions that the robot executes while the policy computes the chunk. If the assumed delay is too
         short, the robot jumps from chunk to chunk.
     Do: Measure with --inference_delay={delay}. lerobot-rollout takes the delay from its own latencies.
@@ -243,7 +243,7 @@ def _assumed_too_short(evidence: Evidence, numbers: str, delay: int, assumed: fl
 def uncompiled_rtc(result: CompareResult, _: Thresholds) -> Found:
     """RTC is slower, and nothing is compiled.
 
-    Seen: {verdict.in_words}
+    Found: {verdict.in_words}
     Why: '{result.subject.kind}' can be compiled. That fuses the many small operations of guidance.
     Do: Repeat with --compile: it measures RTC off and on, eager and compiled.
     Gain: not measured here; the RTC profiling toolkit measured 20 to 40 %
@@ -261,7 +261,7 @@ def uncompiled_rtc(result: CompareResult, _: Thresholds) -> Found:
 def delay_training(result: CompareResult, thresholds: Thresholds) -> Found:
     """All {delays:g} delays in one step ({way}) cost {ratio:.2f} × a step with one random delay.
 
-    Seen: {now:ms} instead of {then:ms}, ratio [{interval.low:.2f}, {interval.high:.2f}], {level_percent:.3g} % CI;
+    Found: {now:ms} instead of {then:ms}, ratio [{interval.low:.2f}, {interval.high:.2f}], {level_percent:.3g} % CI;
         {per_delay:.2f} × for each delay.{thumb}{attention}
     Why: One random delay adds noise to the gradient, which a step over all delays does not have. Such a step pays off
         if the share of noise that it removes is larger than its extra cost.
@@ -305,12 +305,10 @@ def _delay_training(measurement: Measurement) -> DelayTraining:
 
 
 def _way(measurement: Measurement) -> object:
-    """Return the way of this variant: what the variant set, else what the policy was built with."""
     return measurement.traits.setting("delay_training") or _delay_training(measurement).way
 
 
 def _attention(measurement: Measurement) -> object:
-    """Return the attention to the prefix, likewise."""
     return measurement.traits.setting("prefix_attention") or _delay_training(measurement).prefix_attention
 
 

@@ -75,7 +75,7 @@ def _importance(finding: Finding) -> tuple[int, float]:
 def _rule_failure(rule: str, error: Exception) -> Found:
     """The rule '{rule}' failed.
 
-    Seen: {kind}: {error}
+    Found: {kind}: {error}
     Why: Strobe did not look for the fault that this rule finds. The measurements are not affected.
     Do: Report it to the package that the rule comes from.
     """

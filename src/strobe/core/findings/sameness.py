@@ -37,7 +37,7 @@ OF_OUTPUTS = "cosine>=0.999, largest_error<=0.001"  # guard of Python outputs; t
 def exact_broken(result: Guarded, _: Thresholds) -> Found:
     """Defect: {name:name} must not change the actions, but does.
 
-    Seen: {broken:capital}.{far}
+    Found: {broken:capital}.{far}
     Why: An exact treatment does the same arithmetic. Its actions may differ by floating-point noise, as much as sums in
         another order cause. A larger difference is a fault of the treatment, of Strobe, or of a library that they use.
         The robot would execute it.
@@ -56,7 +56,7 @@ def exact_broken(result: Guarded, _: Thresholds) -> Found:
 def guard_broken(result: Guarded, _: Thresholds) -> Found:
     """{name:name} changes the {of} beyond its limit: {broken}.
 
-    Seen: {far}.{limit}
+    Found: {far}.{limit}
     Why: The {of} differ from those of the baseline. This run did not measure whether the policy still succeeds at its
         task.
     Do: Do not use {name:name}, or apply it to one part only. Or show with paired episodes that it does no harm (strobe
@@ -74,7 +74,7 @@ def guard_broken(result: Guarded, _: Thresholds) -> Found:
 def unjudged_guard(result: Guarded, _: Thresholds) -> Found:
     """Nothing shows that {treated.name:name} stays within its limits.
 
-    Seen: Not checked: {unjudged}. Limits: {guard}.
+    Found: Not checked: {unjudged}. Limits: {guard}.
     Why: A limit that was not checked counts as not held. The other figures cover only the actions that could be
         compared.
     Do: Give the missing input, or a guard whose figures can be measured here: --guard='{example}'.
@@ -89,7 +89,7 @@ def unjudged_guard(result: Guarded, _: Thresholds) -> Found:
 def decisions_flip(result: Guarded, _: Thresholds) -> Found:
     """{treated.name:name} flips {shown} of the decisions of {dimension}.
 
-    Seen: Flipped: {shares}{more}; limits: {guard}.
+    Found: Flipped: {shares}{more}; limits: {guard}.
     Why: A dimension that is open or shut has no small error. One flip drops the object in the gripper, or grasps too
         early.
     Do: Keep the layers before {dimension} in their own precision, or do not use {treated.name:name}.
@@ -107,7 +107,7 @@ def decisions_flip(result: Guarded, _: Thresholds) -> Found:
 def offset(result: Guarded, _: Thresholds) -> Found:
     """{treated.name:name} shifts {dimension} by {by} in its own units, always in the same direction.
 
-    Seen: Mean errors: {shifts}{more}.
+    Found: Mean errors: {shifts}{more}.
     Why: Random errors average out over a motion. An error that always has the same direction moves the whole path, and
         the next chunk does not correct it.
     Do: Look for a constant: a mean or a scale that was rounded, or calibrated on other data. Quantise another part, or
@@ -129,7 +129,7 @@ def offset(result: Guarded, _: Thresholds) -> Found:
 def guard_blind(result: Guarded, _: Thresholds) -> Found:
     """The guard checks only a cosine, which misses an error in a single dimension.
 
-    Seen: Limits: {guard}.{at_cosine}
+    Found: Limits: {guard}.{at_cosine}
     Why: {why}
     Do: {do}
     """
@@ -151,7 +151,7 @@ def guard_blind(result: Guarded, _: Thresholds) -> Found:
 def observation_sized_error(result: Guarded, _: Thresholds) -> Found:
     """{name:name} changes the actions {as_much} as another observation does.
 
-    Seen: {name:name} changes the actions by {rms:sigma}, another observation by {another_observation:sigma} (RMS of the
+    Found: {name:name} changes the actions by {rms:sigma}, another observation by {another_observation:sigma} (RMS of the
         worst dimension).
     Why: So large an effect hides the effect of the input, and these figures cannot show whether the policy still reacts
         to its input. Random weights hardly react at all.
@@ -172,7 +172,7 @@ def observation_sized_error(result: Guarded, _: Thresholds) -> Found:
 def input_ignored(result: Guarded, _: Thresholds) -> Found:
     """The policy hardly reacts to its input.
 
-    Seen: Another observation changes the actions by {another_observation:sigma} (RMS of the worst dimension, {count}
+    Found: Another observation changes the actions by {another_observation:sigma} (RMS of the worst dimension, {count}
         observations).
     Why: A treatment that spoils the images, the prompt or a cache would change the actions as little, and would pass.
         Random weights do this, and so does a policy that returns its mean action.
@@ -184,7 +184,6 @@ def input_ignored(result: Guarded, _: Thresholds) -> Found:
 
 
 def _examined_actions(result: Guarded) -> list[Held]:
-    """Return the treatments to examine: of a ladder the chosen rung, which contains all below it."""
     held = [
         treated for treated in result.guarded_actions() if treated.agreement is None or not treated.agreement.on_purpose
     ]
@@ -196,7 +195,6 @@ def _examined_actions(result: Guarded) -> list[Held]:
 
 
 def _example(agreement: Agreement | None) -> str:
-    """Return a guard whose figures can be measured on such outputs."""
     return OF_OUTPUTS if agreement is not None and agreement.of == "outputs" else ROUNDING
 
 

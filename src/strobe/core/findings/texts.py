@@ -6,7 +6,7 @@
     def late(measurement: Measurement, limit: float) -> Found:
         \"\"\"A chunk takes {took:ms}.
 
-        Seen: '{measurement.name}' may take {limit:ms}.
+        Found: '{measurement.name}' may take {limit:ms}.
         Why: The robot waits for it.
         Do: Take fewer denoising steps.
         \"\"\"
@@ -51,7 +51,7 @@ FORMS: dict[str, Callable[..., str]] = {
     "capital": units.capital,
     "name": units.quoted,
 }
-LABELS = ("title", "seen", "why", "do", "gain")
+LABELS = ("title", "found", "why", "do", "gain")
 _LABEL = re.compile(rf"^({'|'.join(LABELS)}): ", re.MULTILINE | re.IGNORECASE)
 
 
@@ -106,7 +106,7 @@ def finding(
 ) -> Callable[[Callable[P, Found]], Callable[P, Iterator[Finding]]]:
     """Make findings of what a condition yields: the evidence, or a pair of the evidence and further fields.
 
-    Its docstring has their texts: a sentence that is the title, an empty line, then lines that begin with "Seen:",
+    Its docstring has their texts: a sentence that is the title, an empty line, then lines that begin with "Found:",
     "Why:", "Do:" and "Gain:". Fields in braces are the condition's arguments, the evidence, the further fields, where
     ``locals()`` has all names of the condition, and its module's constants. `FORMS` says how numbers are written.
 
@@ -138,6 +138,5 @@ def blank_fields(text: str) -> str:
 
 
 def _docstring(condition: Callable[..., object]) -> str:
-    """Return what `python -OO` left out."""
     (function,) = ast.parse(textwrap.dedent(inspect.getsource(condition))).body
     return ast.get_docstring(function) or ""  # type: ignore[arg-type]

@@ -17,7 +17,7 @@ MAX_OTHER_SHARE = 0.05  # share of the whole: more, and the named parts explain 
 def other(result: Result, _: Thresholds) -> Found:
     """{share:percent} of the {measurement.phase} is in no named part.
 
-    Seen: {took:ms} of {whole_ms:ms} in {measurement.name:name} is 'other'; up to {MAX_OTHER_SHARE:percent} is expected.
+    Found: {took:ms} of {whole_ms:ms} in {measurement.name:name} is 'other'; up to {MAX_OTHER_SHARE:percent} is expected.
     Why: Advice on the named parts misses what happens between them.
     Do: {do}
     """
@@ -46,7 +46,7 @@ def _to_name_it(measurement: Measurement, *, divided_along_modules: bool) -> str
 def unseen(result: Result, _: Thresholds) -> Found:
     """{parts} part{parts:plural} of {name:name} could not be timed.
 
-    Seen: {shown}: {reasons}.
+    Found: {shown}: {reasons}.
     Why: Their time counts in the whole, but in no part.
     Do: Read the parts from the variant that is not compiled. --operators shows the kernels of this variant.
     """
@@ -62,7 +62,7 @@ def unseen(result: Result, _: Thresholds) -> Found:
 def inconclusive(result: Result, _: Thresholds) -> Found:
     """{comparison.candidate:name} against {comparison.baseline:name} is inconclusive.
 
-    Seen: {verdict.in_words}
+    Found: {verdict.in_words}
     Why: {why}
     Do: {do}
     """
@@ -89,7 +89,7 @@ def inconclusive(result: Result, _: Thresholds) -> Found:
 def unsteady(result: Result, thresholds: Thresholds) -> Found:
     """The samples of {name:name} are not steady.
 
-    Seen: {noted}
+    Found: {noted}
     Why: The machine changes its speed, so the median says more about the machine than about the policy.
     Do: Let the machine cool down, close other programs, and measure again.
     """
@@ -104,7 +104,7 @@ def unsteady(result: Result, thresholds: Thresholds) -> Found:
 def few_samples(result: Result, thresholds: Thresholds) -> Found:
     """Few samples: {few}.
 
-    Seen: Strobe wants {thresholds.few_samples} or more of each.
+    Found: Strobe wants {thresholds.few_samples} or more of each.
     Why: With so few, one slow run moves the median, and its interval is wide or missing.
     Do: Measure longer: --seconds=120, or --iterations=50.
     """
@@ -122,7 +122,7 @@ def few_samples(result: Result, thresholds: Thresholds) -> Found:
 def stand_ins(result: Result, _: Thresholds) -> Found:
     """A part of the measured work is a placeholder.
 
-    Seen: {named}
+    Found: {named}
     Why: The placeholder has the same shape, but the robot will run the original.
     Do: Measure the checkpoint itself, with --policy.path, on a machine that can reach the Hub.
     """
@@ -134,7 +134,7 @@ def stand_ins(result: Result, _: Thresholds) -> Found:
 def few_calls_work(result: Result, _: Thresholds) -> Found:
     """{calls:percent} of the calls of {name:name} take {time:percent} of its time.
 
-    Seen: These calls take {each_ms:ms} each; the median is {median:ms}, the mean of all {mean_ms:ms}.
+    Found: These calls take {each_ms:ms} each; the median is {median:ms}, the mean of all {mean_ms:ms}.
     Why: The other calls only take an action from a queue. The median and its parts describe such a call.
     Do: Measure the method that makes a chunk, such as infer or predict_action_chunk of the policy inside.
     """

@@ -205,7 +205,6 @@ class Accounting(Operators):
 
 
 def _line() -> str:
-    """Return folder, file and line of the innermost code that is neither torch's nor Strobe's."""
     frame = sys._getframe(2)
     while frame.f_back is not None and frame.f_globals.get("__name__", "").partition(".")[0] in ("torch", "strobe"):
         frame = frame.f_back

@@ -123,7 +123,6 @@ def _rows(outputs: Sequence[Values], width: int) -> np.ndarray:
 
 
 def _same_and_not_finite(before: np.ndarray, after: np.ndarray) -> np.ndarray:
-    """Return where two numbers are not finite and the same."""
     return (np.isnan(before) & np.isnan(after)) | (np.isinf(before) & (before == after))
 
 

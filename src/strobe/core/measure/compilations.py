@@ -96,7 +96,6 @@ def _record_field(record: Any, name: str) -> Any:
 
 
 def _is_graph(record: Any) -> bool:
-    """Whether it compiled a graph: of a forward pass with operators in it, or of a backward pass."""
     return bool(_record_field(record, "graph_op_count")) or (
         _record_field(record, "is_forward") is False and not _record_field(record, "is_runtime")
     )
@@ -150,7 +149,6 @@ def _compiled_places(records: Iterable[tuple[int, Any]], warmup: int) -> Iterato
 
 
 def _group_places(places: Iterable[CompiledPlace]) -> list[CompiledPlace]:
-    """Return one of each place and reason, with all its times; of a recompilation all guards are one's."""
     groups: dict[object, CompiledPlace] = {}
     for each in places:
         reasons = () if each.what == "recompiled" else tuple(each.reasons)
@@ -163,7 +161,6 @@ def _group_places(places: Iterable[CompiledPlace]) -> list[CompiledPlace]:
 
 
 def _reason(text: str | None) -> str:
-    """Return a reason in one line: torch's explanation where it gives one, else its first line."""
     lines = [line.strip() for line in str(text or "").splitlines() if line.strip()]
     explained = [line.removeprefix("Explanation: ") for line in lines if line.startswith("Explanation: ")]
     line = (explained or lines or [""])[0]

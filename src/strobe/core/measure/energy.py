@@ -57,7 +57,6 @@ def find_meter(
 
 
 def _packages(root: Path) -> Meter:
-    """Return the meter of the CPU's packages. Their counters start again at zero after ``max_energy_range_uj``."""
     zones = [file.parent for file in sorted(root.glob("intel-rapl:*/name")) if _word(file).startswith("package")]
     if not zones:
         raise UserError("this machine shows no counter of the CPU's energy (RAPL)")

@@ -96,7 +96,6 @@ def _linear(args: Args, out: Tensor) -> int:
 
 
 def _added_batch(args: Args, out: Tensor) -> int:
-    """``addbmm``: the products of all matrices are added up."""
     return 2 * out.numel() * args[1].shape[0] * args[1].shape[-1]
 
 
@@ -115,8 +114,6 @@ def _convolution(args: Args, out: Tensor) -> int:
 
 
 def _convolution_backward(transposed: int) -> Formula:
-    """Of the gradients of input and weight each costs what the convolution does; ``transposed``: that argument."""
-
     def formula(args: Args, _: object) -> int:
         wanted = args[transposed + 3]  # the gradients of input, weight and bias
         return (wanted[0] + wanted[1]) * _convolution_flop(args[1] if args[transposed] else args[0], args[2])
@@ -168,8 +165,6 @@ def _recurrent(weights: Callable[[Args], Sequence[Tensor]], passes: int = 1) -> 
 
 
 def _distances(of: Callable[[Args, Any], Tensor], power: int, features: int) -> Formula:
-    """Distances of pairs: a product of differences with themselves where the norm is Euclid's, else none."""
-
     def formula(args: Args, out: object) -> int:
         euclidean = len(args) <= power or args[power] == 2  # torch leaves out a default
         return 2 * of(args, out).numel() * args[features].shape[-1] if euclidean else 0

@@ -323,7 +323,6 @@ def _exactness(agreement: Agreement, reordered: Yardstick | None, least: float) 
 
 
 def _judge_figure(name: str, limit: float, agreement: Agreement, reordered: Yardstick | None) -> Judgement:
-    """Hold one figure of ``agreement``, and the same of the executed actions, against its limit."""
     if name == DROP:
         return Judgement("not judged", EPISODES)
     value, executed = getattr(agreement, name), getattr(agreement, f"executed_{name}", None)
@@ -347,7 +346,6 @@ def _judge_figure(name: str, limit: float, agreement: Agreement, reordered: Yard
 
 
 def _decides_nothing(name: str, agreement: Agreement) -> bool:
-    """Whether a limit on flips has nothing to limit: no action of the policy decides, or none decided."""
     return name == "flips" and agreement.flips is None and agreement.of == "actions" and agreement.rms is not None
 
 
@@ -360,7 +358,6 @@ def _describe_executed_part(agreement: Agreement) -> str:
 
 
 def _missing(name: str, agreement: Agreement) -> str:
-    """Say what a limit lacks, and what to give instead."""
     if agreement.unjudged:
         return agreement.unjudged
     if name in _OF_THE_OTHER[agreement.of]:

@@ -136,7 +136,6 @@ class InTimeLooks:
 
 
 def _low(hits: float, chunks: float, level: float) -> float:
-    """Return the lower bound of a share of which ``hits`` were seen in ``chunks``; neither need be whole."""
     from scipy import stats
 
     return float(stats.beta.ppf(1 - level, hits, chunks - hits + 1)) if hits > 0 else 0.0

@@ -46,7 +46,6 @@ class ModelFlop(Operators):
 
 
 def _recomputing() -> bool:
-    """Whether a checkpoint runs its forward pass again, and no backward pass inside of that."""
     frame = sys._getframe(2)
     while frame is not None:
         file, name = frame.f_code.co_filename, frame.f_code.co_name
@@ -59,7 +58,6 @@ def _recomputing() -> bool:
 
 
 def _scores_again(name: str, args: Args, flop: int) -> int:
-    """Return the FLOP of the scores, which fused attention's backward pass makes again: one product of its five."""
     if "attention" not in name or not name.endswith("_backward"):
         return 0
     query, _, value = args[0:3] if name == "flex_attention_backward" else args[1:4]

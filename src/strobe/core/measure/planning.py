@@ -193,6 +193,5 @@ def _first(holds: Callable[[int], bool]) -> int:
 
 
 def _round_pairs(pairs: float) -> int:
-    """To two figures: more would pretend to know."""
     digits = max(0, math.floor(math.log10(max(pairs, 1))) - 1)
     return int(round(pairs, -digits))

@@ -161,7 +161,6 @@ def collect(
 
 
 def _orders(names: list[str]) -> Iterator[list[str]]:
-    """The order of each round, without end."""
     names = list(names)
     shuffle = random.Random(0).shuffle
     while True:

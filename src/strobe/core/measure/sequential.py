@@ -104,11 +104,9 @@ class Looks:
 
     @property
     def _share(self) -> float:
-        """Share of the errors that the end of the run has."""
         return self._left if self._stopped is None else self._stopped
 
     def _least(self, logs: Array, share: float) -> float:
-        """Return the lower end of the log-ratio, which lies below it with the chance ``share`` of ``missed``."""
         return centre(logs, 1 - 2 * share * self.missed)[1]
 
 

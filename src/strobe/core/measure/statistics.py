@@ -285,7 +285,6 @@ def _describe_change(before: float, after: float, word: str) -> str:
 
 
 def _pettitt(series: Array) -> Array:
-    """Pettitt's statistic for a change after each value but the last."""
     from scipy import stats
 
     count = len(series)
@@ -319,7 +318,6 @@ def _modes(array: Array) -> str | None:
 
 
 def _spikes(array: Array) -> str | None:
-    """Rare samples of more than twice the median."""
     median = float(np.median(array))
     high = int((array > 2 * median).sum())
     if not 0 < high < 0.15 * len(array):
@@ -329,7 +327,6 @@ def _spikes(array: Array) -> str | None:
 
 
 def _noise(array: Array) -> str | None:
-    """The middle half of the samples lies wide about the median."""
     low, median, high = np.percentile(array, [25, 50, 75])
     if (high - low) / median <= 0.2:
         return None

@@ -159,7 +159,6 @@ def _positive(values: Sequence[float] | Array, name: str) -> Array:
 
 
 def _arms(logs: Array, level: float) -> tuple[float, float]:
-    """How far the median of ``logs`` may lie below and above its measured value."""
     median = float(np.median(logs))
     # With too few samples for the level the whole range is the widest interval there is.
     low, high = median_interval(logs, level) or (float(logs.min()), float(logs.max()))
@@ -258,7 +257,6 @@ def _by(ratio: float, bottom: float, top: float) -> tuple[str, str]:
 
 
 def _change_between(ratio: float, bottom: float, top: float) -> str:
-    """A ratio with its interval: all as changes in percent, or all as factors."""
     if top >= _MANY:
         return f"{_times(ratio)} × [{_times(bottom)}, {_times(top)}] the"
     decimals = _decimals(100 * (top - bottom))

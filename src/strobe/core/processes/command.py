@@ -122,7 +122,6 @@ def _find_exceeded_limit(limits: CommandLimits, pid: int, seconds: float) -> Exc
 
 
 def _resident_bytes(pid: int) -> int:
-    """Return the resident memory of a process and its children; what they share counts for each."""
     total = 0
     with contextlib.suppress(psutil.Error):
         process = psutil.Process(pid)

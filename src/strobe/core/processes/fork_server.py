@@ -207,7 +207,6 @@ def _fork(command: Command, connection: Connection, pages: Ranges) -> int:
 
 
 def _run(command: Command, server: int) -> NoReturn:
-    """Be what a fresh ``python -m MODULE ARGUMENTS…`` is, with its imports done."""
     code = 1
     try:
         log = os.open(command.log, os.O_WRONLY)

@@ -212,7 +212,6 @@ class Worker(Closing):
 
 
 def _serve(connection: Connection, checked: bool) -> None:
-    """Do what is ordered on ``connection``, in the worker's process, until it closes."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     bind_to_parent(os.getppid())
     with open(os.devnull, "w") as nowhere:  # the terminal is the parent's
@@ -240,7 +239,6 @@ def _serve(connection: Connection, checked: bool) -> None:
 
 
 def _obey(content: bytes, made: object) -> tuple[object, _Answer]:
-    """Do a pickled order. Return the object that later ones call, and the answer."""
     try:
         order: _Order = pickle.loads(content)
         call = getattr(made, order.call) if isinstance(order.call, str) else order.call

@@ -104,7 +104,6 @@ def _subject(request: VerbArguments) -> CallableSubject:
 
 
 def _refuse_one_recipe_on_both(targets: Sequence[Target]) -> None:
-    """Raise UserError if two targets share a module with a recipe applied."""
     for (one, first), (other, second) in itertools.combinations([(each.name, each.modules) for each in targets], 2):
         known = {id(module) for module in first.values()}
         both = [module for module in second.values() if id(module) in known]

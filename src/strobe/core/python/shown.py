@@ -56,7 +56,6 @@ class ShownAnswer(Generic[R]):
         return write_run(self.result, Path(folder), trace, self._files())
 
     def _files(self) -> dict[str, bytes]:
-        """Return further files of the run, by name."""
         return {}
 
     def to_pandas(self, *, samples: bool = False) -> Any:

@@ -35,7 +35,6 @@ def plots(result: BreakdownResult, depth: int | None = None) -> Plots:
 
 
 def _limited_measurements(result: BreakdownResult) -> list[Measurement]:
-    """Measurements with a known limit. Paced calls are left out: their limit is the same."""
     return [m for m in result.advised_measurements() if m.limit is not None][:1]
 
 
@@ -86,7 +85,6 @@ _CALLS = {"inference": "chunk", "training step": "step", "training forward": "pa
 
 
 def _biggest(result: Result, m: Measurement) -> tuple[str, str]:
-    """Return the biggest part of a measurement in a sentence, and its numbers in another one."""
     whole = m.samples.summary
     work = f"{result.subject.name}'s {m.name}"
     if (few := find_filled_calls(m.samples.values)) is not None:

@@ -57,7 +57,6 @@ class Plot:
 
 
 def _harmless(value: Any, shown: bool = False) -> object:
-    """Return part of a figure with the markup escaped in all text that is ``shown``."""
     match value:
         case dict():
             return {key: _harmless(inside, shown or key in SHOWN) for key, inside in value.items()}

@@ -45,7 +45,6 @@ def answers(result: Result) -> list[str]:
 
 
 def _decide(judged: Sequence[Comparison]) -> tuple[str, list[Comparison]]:
-    """Return which variant to use, or why none, and the comparisons that decide it."""
     against_first = [pair for pair in judged if pair.baseline == judged[0].baseline]
     broken = [pair for pair in against_first if _is_broken(pair)]
     usable = [pair for pair in against_first if pair.verdict.kind == "faster" and not (pair.broken or pair.unjudged)]
@@ -76,7 +75,6 @@ def _numbers(result: Result, pair: Comparison, *, several: bool) -> str:
 
 
 def _next_step(result: Result, judged: Sequence[Comparison], decisive: Sequence[Comparison]) -> str | None:
-    """Return what to do before a decision: measure longer, check trained weights, or spare a part."""
     verdict, broken = decisive[0].verdict, next((pair for pair in decisive if _is_broken(pair)), None)
     if verdict.kind == "inconclusive" and verdict.cause != "a queue" and broken is None:
         if verdict.pairs and verdict.needed and verdict.needed <= MOST_ITERATIONS:
@@ -138,7 +136,6 @@ def sections(result: Result, depth: int | None) -> list[Section]:
 
 
 def _explain_ratio(result: Result) -> list[str]:
-    """Return which ratio the verdicts go by, and where that of the medians is another."""
     about = [
         "The change is that of the typical pair (Hodges and Lehmann's estimate). A disturbance that slows both "
         "sides of a pair cancels in it."

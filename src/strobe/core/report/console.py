@@ -133,7 +133,6 @@ def _brief_finding(finding: Finding, console: Console) -> None:
 
 
 def _opening(document: Document, answers: Sequence[str], console: Console) -> None:
-    """Print what a document is about, and ``answers``, its first ones."""
     # Text objects, never markup: names come from outside, and '[' must stay '['.
     console.print(Text(f"{document.kind}  {document.title}", style="dim"))
     if document.banner:
@@ -144,7 +143,6 @@ def _opening(document: Document, answers: Sequence[str], console: Console) -> No
 
 
 def _hanging(mark: str, text: str, style: str) -> RichTable:
-    """Return text whose lines begin behind ``mark``."""
     grid = RichTable.grid(padding=0)
     grid.add_row(Text(mark, style=style), Text(text, style=style))
     return grid
@@ -154,7 +152,7 @@ def _finding(finding: Finding, console: Console) -> None:
     mark, colour = MARKS[finding.level]
     console.print(_hanging(f"{mark} ", finding.title, f"bold {colour}"))
     gain = f"Gain: {finding.gain}" if finding.gain else ""
-    for lead, text in (("  ", finding.seen), ("  ", finding.why), ("→ ", finding.do), ("  ", gain)):
+    for lead, text in (("  ", finding.found), ("  ", finding.why), ("→ ", finding.do), ("  ", gain)):
         if text:
             console.print(Padding(_hanging(lead, text, ""), (0, 0, 0, 2)))
 

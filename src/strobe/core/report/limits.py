@@ -204,7 +204,6 @@ def _roofline(named: Sequence[tuple[str, Limit]], ceiling: Ceiling) -> Plot | No
 
 
 def _points(named: Sequence[tuple[str, Limit]]) -> dict[str, list[Point]]:
-    """Return the points of each part that is drawn, the parts that take most first."""
     points: dict[str, list[Point]] = {}
     shares: dict[str, float] = {}
     for label, limit in named:

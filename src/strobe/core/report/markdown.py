@@ -40,7 +40,7 @@ def escape(text: str) -> str:
 
 
 def _finding(finding: Finding) -> str:
-    lines = [f"**{escape(finding.title)}** ({finding.level})", escape(finding.seen), escape(finding.why)]
+    lines = [f"**{escape(finding.title)}** ({finding.level})", escape(finding.found), escape(finding.why)]
     lines += [f"→ {escape(finding.do)}"] if finding.do else []
     lines += [f"Gain: {escape(finding.gain)}"] if finding.gain else []
     return "  \n".join(line for line in lines if line)

@@ -121,7 +121,7 @@ def _cut(text: str, most: int) -> str:
 
 
 def _cut_finding(finding: Finding, most: int) -> Finding:
-    return finding.model_copy(update={name: _cut(getattr(finding, name), most) for name in ("title", "seen", "do")})
+    return finding.model_copy(update={name: _cut(getattr(finding, name), most) for name in ("title", "found", "do")})
 
 
 def _cut_table(table: Table, most: int) -> Table:

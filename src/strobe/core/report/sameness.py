@@ -164,7 +164,6 @@ def sections(
 
 
 def _errors(candidates: Sequence[Candidate], yardsticks: Sequence[Yardstick]) -> Table:
-    """Return candidates, then yardsticks, with the figures of each."""
     of = "Outputs of" if compared_quantity(candidates) == "outputs" else "Actions of"
     columns = heads(
         f"<{of} | RMS (σ) | p99 (σ) | Max error (σ) | Flips | <Limits | Executed: RMS (σ) | Executed: max error (σ)",
@@ -241,7 +240,6 @@ def compared_quantity(candidates: Sequence[Candidate]) -> str:
 
 
 def _is_partly_executed(same: Agreement) -> bool:
-    """Return whether only the first actions of a chunk are executed: else their figures are those of all."""
     length = max((len(dimension.along) for dimension in same.dimensions), default=0)
     return same.executed is not None and (same.executed < length or not length)
 

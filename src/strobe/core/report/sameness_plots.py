@@ -71,7 +71,6 @@ def _plot_along(name: str, same: Agreement, yardsticks: Sequence[Yardstick], *, 
 
 
 def _lines(dimensions: Sequence[DimensionAgreement], moved: Sequence[DimensionAgreement], low: float) -> list[Trace]:
-    """Return a line for each dimension that moved, those that moved least in grey."""
     named = sorted(moved, key=lambda dimension: -dimension.rms)[:MOST]
     grey = [dimension for dimension in moved if dimension not in named]
     if len(grey) < 3:  # hardly shorter than their names
@@ -86,7 +85,6 @@ def _lines(dimensions: Sequence[DimensionAgreement], moved: Sequence[DimensionAg
 
 
 def _short(name: str) -> str:
-    """Return a name for the legend: of a long one both ends, which tell it from its neighbours."""
     return name if len(name) <= LONGEST else f"{name[: LONGEST // 3]}…{name[-LONGEST // 2 :]}"
 
 
@@ -116,7 +114,6 @@ def _line(dimension: DimensionAgreement, colour: str, low: float) -> Trace:
 
 
 def _mode(values: Sequence[float]) -> str:
-    """Return how values are drawn: one alone makes no line."""
     return "lines" if len(values) > 1 else "markers"
 
 

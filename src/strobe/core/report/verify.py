@@ -80,7 +80,6 @@ def _headline(result: VerifyResult) -> str:
 
 
 def _numbers(result: VerifyResult) -> str | None:
-    """Return how much was checked, what failed, or why nothing can be said."""
     checks = result.checks[:1] if result.environments else result.checks
     if result.has_passed:
         return (
@@ -132,7 +131,6 @@ def is_output_comparison(result: VerifyResult) -> bool:
 
 
 def _outputs(result: VerifyResult) -> list[Section]:
-    """Return how far outputs in Python are from each other, if no spread of them is known."""
     checks = [(check.name, check.agreement) for check in result.checks if check.agreement is not None]
     moved = [(name, same) for name, same in checks if same.of == "outputs" and same.rms is None]
     return listing(sameness.KEY, sameness.OF_OUTPUTS, moved, _OUTPUTS, whole=True)

@@ -10,12 +10,12 @@ from strobe.core.results.data import Data, Finite
 
 
 class Finding(Data):
-    """A rule that fired: what was seen, why it matters, what to do, what that should buy."""
+    """A rule that fired: what it found, why it matters, what to do, what that gains."""
 
     rule: str = Field(description="the rule's id, e.g. 'backbone-dominates'")
     level: Literal["good", "info", "warning"]
     title: str
-    seen: str = Field(description="what was seen, with the numbers and their units")
+    found: str = Field(description="what the rule found, with the numbers and their units")
     why: str
     do: str = ""
     gain: str = Field(default="", description="what the advice should gain, and how that is known")

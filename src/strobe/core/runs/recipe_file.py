@@ -128,7 +128,6 @@ def _read(path: Path) -> object:
 
 
 def _first(error: ValidationError) -> str:
-    """Return the first fault as 'field: what'."""
     errors = error.errors(include_url=False)
     unknown = [fault for fault in errors if fault["type"] == "extra_forbidden"]
     first = (unknown or errors)[0]

@@ -151,11 +151,9 @@ class Sameness:
             raise PolicyCallError(f"the baseline fails on every observation: {next(iter(self._failed.values()))}")
 
     def _has_time(self, *, required: bool) -> bool:
-        """Whether there is time for a call."""
         return not (self.limit.is_spent if required else self.limit.is_work_over)
 
     def _plain(self, count: int) -> list[int]:
-        """The first ``count`` observations that the baseline takes."""
         return [index for index in range(self.count) if (index, False) in self._chunks][:count]
 
     def check(
@@ -261,7 +259,6 @@ class Sameness:
         return self._make_yardstick(name, chosen[: len(moved)], moved, same)
 
     def _moved_chunk(self, name: YardstickName, index: int) -> tuple[Tensor, str]:
-        """Return the baseline's chunk after what ``name`` says, and the sums that were not reordered."""
         observations, seed = self.checks.observations, self.subject.seed + index
         if name == "reordered sums":
             from strobe.core.sameness.reordered import reorder_sums  # needs torch

@@ -94,7 +94,6 @@ class _Call:
 
 
 def _pick(tensor: Tensor, dim: int, order: Tensor) -> Tensor:
-    """``tensor`` with what lies along ``dim`` in ``order``, laid out as it was: other layouts have other kernels."""
     drawn = order.to(tensor.device)
     if tensor.dim() > 1 and tensor.stride(-2) == 1 and dim in (-1, -2):
         return tensor.mT.index_select(-3 - dim, drawn).mT
@@ -108,7 +107,6 @@ def _sums(call: _Call) -> object:
 
 
 def _added_batch(call: _Call) -> object:
-    """``addbmm`` sums over its matrices as well."""
     left, right = call.args[1:3]
     inner, batch = call.order(left.shape[-1]), call.order(left.shape[0])
     return call({1: _pick(left, -1, inner).index_select(0, batch), 2: _pick(right, -2, inner).index_select(0, batch)})
@@ -181,7 +179,6 @@ def _heads(width: int, heads: int, order: Order) -> tuple[Tensor, Tensor]:
 
 
 def _multi_head(call: _Call) -> object:
-    """Over the features that come in, and those of each head: the keys stay in their order."""
     query, key, value, width, heads, weight, bias, out_weight = call.args[:8]
     features = call.order(width)
     head, three = _heads(width, heads, call.order)
@@ -223,7 +220,6 @@ def _encoder_layer(call: _Call) -> object:
 
 
 def _recurrent(call: _Call) -> object:
-    """One layer of oneDNN's, over the features that come in and the hidden ones."""
     inputs, weight, again, bias, other_bias, hidden, cell = call.args[:7]
     width = hidden.shape[-1]
     features, inside = call.order(inputs.shape[-1]), call.order(width)

@@ -95,7 +95,6 @@ def compare(
 def _looks(
     subject: Subject, variants: Sequence[Variant], options: Options, collected: Collected, reporter: Reporter
 ) -> ActionCheck:
-    """Compare the outputs of every variant, for as long as the rounds took or may take."""
     rounds_s = min(options.budget.seconds, MOST_S)
     most_s = max(collected.seconds, rounds_s)
     seconds = [samples.summary.median / 1e3 for samples in collected.samples.values()]
@@ -137,7 +136,6 @@ def _hold_outputs(result: CompareResult, guard: Guard | None) -> None:
 
 
 def _hold(result: CompareResult, measured: Measured, check: ActionCheck, guards: Guards) -> None:
-    """Compare the comparisons with the first variant with the guard of what the candidate has beyond it."""
     first = measured.variants[result.measurements[0].name]
     for comparison in result.comparisons:
         candidate = measured.variants[comparison.candidate]

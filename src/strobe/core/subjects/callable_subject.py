@@ -337,7 +337,6 @@ def _has(module: nn.Module, probe: Probe) -> bool:
 
 
 def _probes(modules: Mapping[str, nn.Module]) -> list[Probe]:
-    """Return the probes on the modules of an object, and on their own parts."""
     probes: list[Probe] = []
     for name, module in modules.items():
         record = _foreign_family("module", module)
@@ -350,7 +349,6 @@ def _probes(modules: Mapping[str, nn.Module]) -> list[Probe]:
 
 
 def _method_probes(name: str, module: nn.Module) -> Iterator[Probe]:
-    """Yield a probe on a module, and on the methods of its own class."""
     label = name.replace("{", "").replace("}", "")
     yield Probe.module(name, label, optional=True)
     if not type(module).__module__.startswith(("torch.", "strobe.")):

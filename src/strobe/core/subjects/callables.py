@@ -151,7 +151,6 @@ def _kind(target: object) -> str:
 
 
 def _opaque(call: object, modules: Mapping[str, nn.Module], owner: object) -> str | None:
-    """Return why the parts of a target cannot be timed: compiled code takes no probes."""
     for each in (call, *modules.values()):
         if _is_compiled(each):
             return "it is compiled by torch.compile"

@@ -105,7 +105,6 @@ def _numbers(entries: Sequence[object]) -> np.ndarray | None:
 
 
 def _fields(value: object) -> list[tuple[str, object]]:
-    """Return the public fields of an object."""
     if dataclasses.is_dataclass(value):
         names = [field.name for field in dataclasses.fields(value)]
     else:

@@ -67,7 +67,6 @@ def digest(observations: Sequence[object]) -> str:
 
 
 def _entries(value: object) -> Iterator[object]:
-    """Yield what is in lists, tuples and dicts, in their own order."""
     if isinstance(value, list | tuple | dict):
         for entry in value.values() if isinstance(value, dict) else value:
             yield from _entries(entry)

@@ -74,7 +74,6 @@ class EventClock:
         return [None if mark is None else times[mark[0]] for mark in marks]
 
     def _record_event(self) -> Any:
-        """A new event on the device's stream, whichever device is the current one."""
         event = self._event()
         stream = getattr(self._module, "current_stream", None)
         if stream is None:

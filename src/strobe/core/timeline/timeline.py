@@ -258,7 +258,6 @@ def _begins(interval: Placed) -> tuple[int, int]:
 
 
 def _innermost_open(moment: int, placed: Sequence[Placed]) -> Placed | None:
-    """The innermost of ``placed``, in the order in which they began, that was open at ``moment``."""
     at = bisect_right(placed, moment, key=lambda interval: interval[1])
     return next((interval for interval in reversed(placed[:at]) if interval[2] >= moment), None)
 

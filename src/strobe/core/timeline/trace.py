@@ -79,7 +79,6 @@ class _Tracks:
         )
 
     def _id(self, track: str) -> int:
-        """Return the number of ``track``; the first time, name it as well."""
         if track not in self._ids:
             number = self._ids[track] = len(self._ids) + 1
             # A low sort index puts our tracks above the profiler's.

@@ -73,7 +73,6 @@ def recipe_guards(recipe: Recipe) -> Guards:
 
 
 def _inner(trait: str) -> Any:
-    """Return a property that is ``trait`` of the treatment inside, as it is at that moment."""
     return property(attrgetter(f"treatment.{trait}"))
 
 

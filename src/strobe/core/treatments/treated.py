@@ -137,7 +137,6 @@ class Treated:
             warnings.warn(f"{line}; the policy runs unchanged", stacklevel=4)
 
     def _follow(self) -> None:
-        """Let the config say where the weights are: treatments go by it."""
         weight = next(self.subject.module.parameters(), None)
         config: Any = getattr(self.subject.module, "config", None)
         if weight is not None and weight.device.type != self.subject.device.type and hasattr(config, "device"):

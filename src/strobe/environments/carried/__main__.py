@@ -45,7 +45,6 @@ def main() -> None:
 
 
 def _read(orders: queue.Queue[str]) -> None:
-    """Hand on the lines of standard input, and end the process with it, whatever runs meanwhile."""
     for line in sys.stdin:
         orders.put(line)
     os._exit(0)
@@ -57,7 +56,6 @@ def _first_line(error: BaseException) -> str:
 
 
 def _place(error: BaseException) -> str:
-    """Return where the error was raised: the last two parts of the file's path, and the line."""
     frames = traceback.extract_tb(error.__traceback__)
     if not frames:
         return ""

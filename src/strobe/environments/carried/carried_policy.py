@@ -136,7 +136,6 @@ class Worker:
         return self._named_inputs(f"observation_{number}")
 
     def _named_inputs(self, name: str) -> dict[str, object]:
-        """Return an observation or a batch of the parcel: its arrays as tensors, and its texts."""
         with np.load(self.parcel / f"{name}.npz") as arrays:
             made = {key: torch.from_numpy(arrays[key]) for key in arrays.files}
         return {**made, **self.facts["texts"].get(name, {})}
@@ -168,7 +167,6 @@ def _last_tick(batch: dict[str, Any]) -> dict[str, object]:
 
 
 def _run_recorded_steps(pipeline: Any, data: object, group: str, record: Record) -> Any:
-    """Run a pipeline of processor steps, and record what each gives."""
     counts: dict[str, int] = {}
     before: dict[str, object] = {}
     transition = pipeline.to_transition(data)
@@ -185,7 +183,6 @@ def _run_recorded_steps(pipeline: Any, data: object, group: str, record: Record)
 
 
 def _settings(config: Any, pre: Any, post: Any) -> dict[str, str]:
-    """Return each setting of the policy and of its processors' steps, in words."""
     found = {f"policy.{f.name}": repr(getattr(config, f.name, None)) for f in dataclasses.fields(config)}
     for kind, pipeline in (("preprocessing", pre), ("postprocessing", post)):
         for place, step in enumerate(pipeline.steps):

@@ -121,7 +121,6 @@ class Order(abc.ABC):
         self._begin(starts)
 
     def _begin(self, starts: Iterable[Start]) -> None:
-        """Play these starts from now on."""
         self._starts, self._place = list(starts), 0
 
     @property
@@ -165,7 +164,6 @@ class Order(abc.ABC):
 
     @property
     def _ahead(self) -> int:
-        """The place of the first start that nobody plays before something is decided; by default there is none."""
         return len(self._starts)
 
     def due(self, taken: Container[Key]) -> tuple[Candidate, str, int] | None:

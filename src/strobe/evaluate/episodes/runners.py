@@ -302,7 +302,6 @@ def _engine_inputs(subject: Actor, world: ActedWorld, meter: Meter) -> EngineInp
 
 @contextlib.contextmanager
 def _restore_rtc_setup(policy: Any) -> Iterator[None]:
-    """After it, the policy is set up for Real-Time Chunking as it was."""
     has = hasattr(policy.config, "rtc_config")
     before = getattr(policy.config, "rtc_config", None)
     try:
@@ -330,7 +329,6 @@ def _chunk_start_ticks(world: ActedWorld, loop: LoopRun) -> list[int]:
 
 
 def _episode_timing(world: ActedWorld, loop: LoopRun, meter: Meter) -> EpisodeTiming:
-    """Return the figures of what the latencies of an episode did."""
     chunks = _chunks(loop)
     taken = [(number, action) for number, action in zip(world.taken, world.actions, strict=True) if number is not None]
     steps, jumps = list[float](), list[float]()

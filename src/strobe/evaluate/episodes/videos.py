@@ -253,7 +253,6 @@ class Filming:
             self.notes.append(note)
 
     def _stem(self, variant: str, task: str, seed: int) -> str:
-        """Return a file's name, beginning with places: two names may differ in what no file name may hold."""
         place = [candidate.name for candidate in self.plan.candidates].index(variant)
         words = f"{seed}-{self.plan.tasks.index(task)}-{place} {task} {variant}"
         return re.sub(r"[^a-z0-9.]+", "-", words.lower()).strip("-.")[:100]

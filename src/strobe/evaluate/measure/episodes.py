@@ -102,7 +102,6 @@ def _judge_success_or_reward(
 
 
 def _judge_time(judged: PairedEpisodes, counted: Sequence[EpisodePair], level: float, every: int) -> None:
-    """Add the verdict on time to task, or why there is none."""
     first, second = episode_ends(pair.baseline for pair in counted), episode_ends(pair.candidate for pair in counted)
     judged.time_not_judged = time_unjudged_reason(second, first)
     if not judged.time_not_judged:

@@ -88,7 +88,6 @@ def _finite(statistics: Mapping[str, Any], key: str) -> bool:
 
 
 def _indices(target: Path) -> list[str]:
-    """Set the number of each episode's first frame, and that behind its last, to those of its rows."""
     read = recording.read(target)
     bounds: dict[int, tuple[int, int]] = {}
     for file in dict.fromkeys(read.data_file(episode) for episode in read.chosen):

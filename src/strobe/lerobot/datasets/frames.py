@@ -86,7 +86,6 @@ def _image(stored: Any, name: str) -> np.ndarray:
 
 
 def _decode_frame(read: Recording, episode: int, camera: str, frame: int) -> np.ndarray:
-    """Return a frame of a video."""
     with closing(Videos(read)) as videos:
         return videos.image(episode, camera, frame)
 

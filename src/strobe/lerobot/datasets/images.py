@@ -102,7 +102,6 @@ def look(read: Recording, numbers: Numbers, seconds: float = SECONDS) -> list[Ca
 
 
 def _moving_rows(numbers: Numbers, rows: Sequence[int]) -> list[bool]:
-    """Return whether any joint is elsewhere in each of ``rows`` than in the one before."""
     moved = np.zeros(len(rows) - 1, bool)
     for values in numbers.vectors.values():
         spread = values.std(axis=0)
@@ -112,7 +111,6 @@ def _moving_rows(numbers: Numbers, rows: Sequence[int]) -> list[bool]:
 
 
 def _is_image_frozen(images: Sequence[np.ndarray], moved: Sequence[bool]) -> bool:
-    """Whether the image stays the same for a while in which the arm moves."""
     alike = 0
     for before, after, arm in zip(images, images[1:], moved, strict=False):
         alike = alike + 1 if arm and float(np.abs(before - after).max()) < SAME else 0

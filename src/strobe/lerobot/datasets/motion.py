@@ -58,7 +58,6 @@ def joint_shifts(
 def _pairs(
     action: np.ndarray, state: np.ndarray, action_names: Sequence[str], state_names: Sequence[str]
 ) -> list[tuple[str, int, int]]:
-    """Return the joints of both, with their places: by name, or by place where neither has names."""
     if not action_names and not state_names and action.shape[1] == state.shape[1]:
         return [(f"number {at}", at, at) for at in range(action.shape[1])]
     common = [name for name in action_names if name in state_names]
@@ -145,7 +144,6 @@ def standing(states: np.ndarray | None, bounds: Sequence[tuple[int, int]]) -> St
 
 
 def _frames_before_motion(own: np.ndarray, near: np.ndarray) -> int:
-    """Return the frames after the first until a joint is farther from it than ``near``."""
     left = np.flatnonzero((np.abs(own - own[0]) > near).any(axis=1))
     return max(0, int(left[0]) - 1) if len(left) else len(own)
 

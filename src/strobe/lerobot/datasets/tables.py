@@ -202,7 +202,6 @@ def _times(
 
 
 def _first_rows(wrong: np.ndarray, index: np.ndarray) -> Iterator[tuple[int, int]]:
-    """Yield each episode that has a row where ``wrong`` is true, with the first such row."""
     rows = np.flatnonzero(wrong)
     episodes, firsts = np.unique(index[rows], return_index=True)
     for episode, first in zip(episodes.tolist(), firsts.tolist(), strict=True):

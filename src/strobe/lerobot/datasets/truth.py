@@ -154,7 +154,6 @@ def _fault(fault: Fault, chosen: Sequence[int]) -> DataFault:
 
 
 def _names(read: Recording) -> tuple[list[str], list[str]]:
-    """Return the dimensions' names of action and state."""
     described = [read.features.get(name, {}) for name in (ACTION, STATE)]
     action, state = (recording.dimension_names(each) for each in described)
     return action, state

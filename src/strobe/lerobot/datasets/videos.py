@@ -48,7 +48,6 @@ def videos(
 
 
 def _files(recording: Recording) -> Iterator[tuple[str, str, list[int]]]:
-    """Yield camera, file and the chosen episodes in it, of each video."""
     for camera in recording.cameras:
         by_file: dict[str, list[int]] = {}
         for episode in recording.chosen:

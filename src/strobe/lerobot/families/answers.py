@@ -87,7 +87,6 @@ def _call(policy: object, method: str, *args: object, **options: object) -> Any:
 
 
 def _is_raised_directly(error: NotImplementedError, method: str) -> bool:
-    """Return whether ``method`` itself raised the error, not a function that it calls."""
     return [frame for frame, _ in traceback.walk_tb(error.__traceback__)][-1].f_code.co_name == method
 
 
@@ -133,7 +132,6 @@ def queued_chunk(policy: Any, batch: Batch, options: Mapping[str, object], image
 
 
 def _ticks(policy: Any, batch: Batch) -> Iterator[Observation]:
-    """Yield the entries of each tick for the queues, the oldest first."""
     queued = {key: value for key, value in batch.items() if key in policy._queues}
     if queued[OBS_STATE].ndim == 2:
         yield queued

@@ -132,7 +132,6 @@ def processor(tiny: bool = False, *, pil: bool = False, adds: Sequence[str] = ()
 
 
 def _place(token: str, tiny: bool) -> int:
-    """Return the id of a special token."""
     return (TINY_VOCABULARY - len(SPECIAL) if tiny else _FIRST) + SPECIAL.index(token)
 
 

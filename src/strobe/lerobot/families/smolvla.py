@@ -146,7 +146,6 @@ def remove_mask_waits(policy: Any) -> list[Around]:
 def _encode_whole_images(
     vision: Any, call: Call, pixel_values: Tensor, patch_attention_mask: object = None, **named: object
 ) -> object:
-    """As ``SmolVLMVisionTransformer.forward``, which reads a mask of ones on the host to find that it needs none."""
     if patch_attention_mask is not None:
         return call(pixel_values=pixel_values, patch_attention_mask=patch_attention_mask, **named)
     embedded = vision.embeddings(pixel_values=pixel_values, patch_attention_mask=None)

@@ -179,7 +179,6 @@ def _real(lazy: shapes.Request) -> object:
 
 
 def _registered_types(where: str) -> dict[str, type]:
-    """LeRobot's own registry, with the plug-ins' types in it."""
     from strobe.lerobot.policies import lerobot_policies
 
     lerobot_policies.known_types()

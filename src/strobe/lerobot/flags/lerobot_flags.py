@@ -101,7 +101,6 @@ def _cause(error: BaseException, command: str) -> str | None:
 
 
 def _complaint(printed: str, command: str) -> str:
-    """Return the line of a parser's output that says what is wrong."""
     lines = [line.split("error:", 1)[1] for line in printed.splitlines() if "error:" in line]
     return _one_line(lines[-1] if lines else printed, command)
 

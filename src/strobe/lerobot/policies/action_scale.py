@@ -112,7 +112,6 @@ def _spread_by_statistics(
 
 
 def _come_out(made: ActionMap, stats: Mapping[str, Tensor], spread: Tensor, source: str) -> _Spread:
-    """Return the statistics after the postprocessor, which may scale otherwise than by them."""
     faulty = torch.stack([~value.isfinite() for value in stats.values()]).any(0).tolist()
     low, high, mean = (stats.get(key, torch.zeros_like(spread)) for key in ("min", "max", "mean"))
     meant = nominal(made.mode, stats)
@@ -130,7 +129,6 @@ def _come_out(made: ActionMap, stats: Mapping[str, Tensor], spread: Tensor, sour
 
 
 def _deviation(stats: Mapping[str, Tensor]) -> Tensor | None:
-    """Return each dimension's standard deviation, else that of values spread evenly over its quantiles or range."""
     ways = [stats["std"]] if "std" in stats else []
     for low, high in (ENDS["QUANTILES"], ENDS["MIN_MAX"]):
         if {low, high} <= set(stats):

@@ -158,7 +158,6 @@ class _DeferredInit(TorchDispatchMode):
         return copied
 
     def _write(self, tensor: Tensor, func: Call, args: Any, kwargs: dict[str, object]) -> bool:
-        """Record the operation on the tape; return False if it cannot be deferred."""
         if _storage(tensor) in self.made:
             return False
         tape, whole = self.tapes[_storage(tensor)], tensor.numel() == _length(tensor)
@@ -291,7 +290,6 @@ def build_fast(
 
 
 def _require_memory(name: str, owners: Sequence[nn.Module], deferred: _DeferredInit, device: torch.device) -> None:
-    """Raise UserError if the weights that are still to be filled do not fit into memory."""
     put_off = {
         _storage(tensor): _length(tensor) * tensor.element_size()
         for owner in owners
@@ -309,7 +307,6 @@ def _require_memory(name: str, owners: Sequence[nn.Module], deferred: _DeferredI
 
 
 def _held_elsewhere(deferred: _DeferredInit) -> int:
-    """Return how many tensors without values live outside of the modules: in a closure, or another object."""
     if not deferred.tapes:
         return 0
     gc.collect()  # an unreachable cycle holds nothing
@@ -329,7 +326,6 @@ def _swap(tensor: Tensor, value: Tensor) -> None:
 
 
 def _tensors(module: nn.Module) -> Iterator[Tensor]:
-    """Yield the module's own parameters, buffers and plain tensor attributes."""
     for values in (module._parameters, module._buffers, vars(module)):
         yield from (value for value in values.values() if isinstance(value, Tensor))
 

@@ -172,7 +172,6 @@ def _mismatch(folder: Path, kind: type, reason: str) -> str:
 
 
 def _really_missing(module: nn.Module, missing: list[str]) -> list[str]:
-    """Return those of the ``missing`` names whose weight is not tied to one that was read."""
     storages = {k: v.untyped_storage()._cdata for k, v in module.state_dict(keep_vars=True).items()}
     read = {storage for key, storage in storages.items() if key not in missing}
     return [key for key in missing if storages.get(key) not in read]

@@ -125,7 +125,6 @@ class DatasetFrames:
         return batch
 
     def _next(self, index: int) -> int:
-        """Return the next frame of the same episode; the previous one if ``index`` is the last."""
         episodes = self._frames.hf_dataset["episode_index"]
         for other in (index + 1, index - 1):
             if 0 <= other < len(self._frames) and int(episodes[other]) == int(episodes[index]):

@@ -167,7 +167,6 @@ def _forbid_exit() -> Iterator[None]:
 
 
 def _words(error: Exception) -> str:
-    """Return an error's type, its words, and the last line of a program that it passed."""
     words = f"{type(error).__name__}: {error_line(error, _MOST)}"
     if isinstance(error, SyntaxError):  # its words have the place
         return words

@@ -120,7 +120,6 @@ def from_env(config: PreTrainedConfig, env: Any, *, count: int = 4, seed: int = 
     places = [(episode, STRIDE * number) for number in range(each) for episode in range(EPISODES)]
 
     def runs(count: int, beyond: int = 0) -> list[list[Observation]]:
-        """Return the episodes, with the first ``count`` observations drawn, and ``beyond`` ticks after each."""
         last = config.n_obs_steps + beyond  # stacked or not, an observation has no tick after these
         return episodes.runs({first + later for _, first in places[:count] for later in range(last)})
 

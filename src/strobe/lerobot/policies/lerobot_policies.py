@@ -237,7 +237,6 @@ def _construct(
 
 
 def _accepted_arguments(choice: type, arguments: Mapping[str, object]) -> dict[str, Any]:
-    """Return the ``arguments`` that the constructor of ``choice`` accepts: gaussian_actor's takes the config alone."""
     parameters = inspect.signature(choice).parameters.values()
     if any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters):
         return dict(arguments)
@@ -266,7 +265,6 @@ def _saved_processors(config: PreTrainedConfig, folder: str | Path) -> tuple[Any
 
 
 def _fit_features(config: PreTrainedConfig, inputs: Inputs, rename: dict[str, str], notes: list[str]) -> None:
-    """Take the features from the inputs if the policy has none; else check that they are the policy's."""
     if config.pretrained_path is None:
         features = {rename.get(key, key): feature for key, feature in inputs.features.items()}
         actions = {key: feature for key, feature in features.items() if feature.type is FeatureType.ACTION}

@@ -231,7 +231,6 @@ class PolicySubject(ActingSubject):
         return hooks
 
     def _require_memory(self) -> None:
-        """Raise UserError if gradients and Adam's two moments cannot fit: the kernel would kill the process."""
         trained = sum(p.numel() * p.element_size() for p in self.policy.parameters() if p.requires_grad)
         needed = 3 * trained
         memory = None if self.device.type == "mps" else find_device_memory(self.device)  # MPS takes the machine's
@@ -267,7 +266,6 @@ class PolicySubject(ActingSubject):
         return loss
 
     def _passes(self, raw: Observation, scaled: Callable[[Tensor], Tensor] | None) -> Tensor:
-        """Run forward, and backward from the ``scaled`` loss, of each micro-batch. Return the mean loss."""
         parts = micro_batches(raw, self.training.micro_batches)
         losses = []
         for part in parts:

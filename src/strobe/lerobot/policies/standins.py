@@ -198,7 +198,6 @@ def stand_ins(kind: str, *, random_weights: bool, tiny: bool = False) -> Iterato
 
 
 def _left_out(model: object, *_: object, **__: object) -> None:
-    """Stand in for timm's loading of weights from the Hub: a plug-in's backbone keeps its random ones."""
     logging.warning("the pretrained weights of timm's %s were not loaded: all weights are random", type(model).__name__)
 
 
@@ -262,7 +261,6 @@ def loading(instead: Mapping[str, Call]) -> contextlib.AbstractContextManager[No
 
 
 def _place(place: str) -> tuple[object, str]:
-    """Return the owner of ``'module:name'`` and the last of its names."""
     module, _, path = place.partition(":")
     *steps, name = path.split(".")
     owner: object = importlib.import_module(module)

@@ -103,7 +103,6 @@ def _list_plugins(folders: tuple[str, ...]) -> list[str]:
 
 @cache
 def _registered_types(package: str, file: Path, base: Class) -> dict[str, Class]:
-    """Return the types that the modules of ``package``, whose own file is ``file``, register with ``base``."""
     configs: dict[str, Class] = {}
     folder = file.parent
     for source in sorted(folder.rglob("*.py")) if file.name == "__init__.py" else [file]:
@@ -204,7 +203,6 @@ def config_fields(kind: str) -> frozenset[str]:
 
 
 def _fields(of: Class) -> set[str]:
-    """Return every annotated name: transformers makes each config a dataclass, decorated or not."""
     own = {
         node.target.id
         for node in of.node.body

@@ -150,7 +150,6 @@ def nest_fields(given: Mapping[str, str]) -> dict[str, Any]:
 
 
 def _annotated_configs(within: Module, annotation: ast.expr) -> list[Class]:
-    """Return the configs that an annotation names, alone or in a union."""
     if isinstance(annotation, ast.BinOp):
         return [*_annotated_configs(within, annotation.left), *_annotated_configs(within, annotation.right)]
     if isinstance(annotation, ast.Subscript) and last_name(annotation.value) == "Optional":
@@ -160,7 +159,6 @@ def _annotated_configs(within: Module, annotation: ast.expr) -> list[Class]:
 
 
 def _type(within: Module, annotation: ast.expr) -> Any:
-    """Return the type of a plain annotation; Any for one that is not plain."""
     if isinstance(annotation, ast.Constant):
         return NoneType if annotation.value is None else Any
     if isinstance(annotation, ast.BinOp) and isinstance(annotation.op, ast.BitOr):
@@ -195,7 +193,6 @@ def _subscript(within: Module, name: str, inner: ast.expr) -> Any:
 
 @cache
 def _enumeration(of: Class) -> Any:
-    """Return an enumeration of the same names and values; Any if they are not written out."""
     assigned = [node for node in of.node.body if isinstance(node, ast.Assign)]
     members = {
         node.targets[0].id: node.value.value
@@ -208,7 +205,6 @@ def _enumeration(of: Class) -> Any:
 
 
 def _default(item: Field) -> Any:
-    """Return the default as `dataclasses.make_dataclass` takes it."""
     if item.default is None:
         return dataclasses.field()
     if isinstance(item.default, ast.Call) and last_name(item.default.func) == "field":

@@ -34,7 +34,7 @@ def names(wiring: Wiring) -> Iterator[Finding]:
 def _missing(where: str, wanted: list[str], unfed: list[str], unused: list[str]) -> Found:
     """The {where} has no {first} camera.
 
-    Seen: The policy takes {sees}. The {where} lacks {lacks}{has}.
+    Found: The policy takes {sees}. The {where} lacks {lacks}{has}.
     Why: LeRobot stops, unless one side has all of the other's cameras: then it runs without that image.
     Do: {do}
     """
@@ -49,7 +49,7 @@ def _missing(where: str, wanted: list[str], unfed: list[str], unused: list[str])
 def _unused_cameras(where: str, unused: list[str]) -> Found:
     """The {where} has a camera that the policy does not use.
 
-    Seen: The policy does not use {names}.
+    Found: The policy does not use {names}.
     Why: The camera costs bandwidth and decoding, and does no other harm.
     Do: {do}
     """
@@ -68,7 +68,7 @@ def renamed_cameras(wiring: Wiring) -> Iterator[Finding]:
 def _unknown_names(wiring: Wiring) -> Found:
     """The rename map has a name that neither the inputs nor the policy have.
 
-    Seen: Unknown: {names:list}. The policy has {own:list}.
+    Found: Unknown: {names:list}. The policy has {own:list}.
     Why: LeRobot renames the names that it finds, and gives no warning about others. The image keeps its old name.
     Do: Correct --rename_map: the input's name comes before the colon, the policy's name after it.
     """
@@ -84,7 +84,7 @@ def _unknown_names(wiring: Wiring) -> Found:
 def _swapped_cameras(wiring: Wiring) -> Found:
     """The rename map swaps the cameras {first} and {second}.
 
-    Seen: The rename map gives each camera the other's name.
+    Found: The rename map gives each camera the other's name.
     Why: If that is a mistake, the policy looks through the wrong camera.
     Do: Run strobe preflight with --dataset.root=FOLDER: it shows which assignment predicts the actions better.
     """
@@ -97,7 +97,7 @@ def _swapped_cameras(wiring: Wiring) -> Found:
 def cropped_camera(wiring: Wiring) -> Found:
     """The policy sees {percent:.1f} % of the camera image {name}.
 
-    Seen: Its crop is {columns}×{rows} of {width}×{height} pixels.
+    Found: Its crop is {columns}×{rows} of {width}×{height} pixels.
     Why: A crop for small images removes most of a large image.
     Do: Train with images that are resized to that size first (--policy.resize_shape), or with a larger crop.
     """
@@ -113,7 +113,7 @@ def cropped_camera(wiring: Wiring) -> Found:
 def stretched_camera(wiring: Wiring) -> Found:
     """Camera {name} has another aspect ratio than in the training data.
 
-    Seen: {columns}×{rows} pixels on the robot, {learnt_columns}×{learnt_rows} in the training.
+    Found: {columns}×{rows} pixels on the robot, {learnt_columns}×{learnt_rows} in the training.
     Why: LeRobot resizes the image to the policy's size, and that stretches everything in it.
     Do: Set width and height in --robot.cameras to those of the recording.
     """

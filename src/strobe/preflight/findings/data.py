@@ -26,7 +26,7 @@ def faults(wiring: Wiring) -> Found:
     """Faults that the checker of data sets has found.
 
     Title: {title}
-    Seen: {fault.what}.{share}
+    Found: {fault.what}.{share}
     Why: {why}
     Do: {do}
     """
@@ -75,7 +75,7 @@ def _wrong_vector_statistics(
 ) -> Found:
     """The statistics of {feature} do not match its frames: {first}.
 
-    Seen: meta/stats.json against all frames: {listed}{more}.
+    Found: meta/stats.json against all frames: {listed}{more}.
     Why: {why}
     Do: {copy} Train on that copy.
     """
@@ -107,7 +107,6 @@ def _first(vector: VectorTruth, off: dict[str, list[int]], at: int) -> str:
 
 
 def _both(vector: VectorTruth, off: dict[str, list[int]], at: int) -> str:
-    """Return a dimension's stated and measured figures in words."""
     said = [
         f"{name} {_number(vector.stated, name, at)} (frames: {_number(vector.measured, name, at)})"
         for name, places in off.items()
@@ -126,7 +125,6 @@ def _number(statistics: dict[str, list[float | None]], name: str, at: int) -> st
 
 
 def _size(vector: VectorTruth, off: dict[str, list[int]], at: int) -> float:
-    """Return how far a dimension's stated figures are off, in its spread."""
     spread = vector.measured["std"][at] or 1e-9
     apart = [
         abs((vector.stated[name][at] or 0.0) - (vector.measured[name][at] or 0.0))
@@ -140,7 +138,7 @@ def _size(vector: VectorTruth, off: dict[str, list[int]], at: int) -> float:
 def _wrong_statistics_count(vector: VectorTruth, frames: int, root: str) -> Found:
     """The statistics of {vector.name} count another number of frames than the data has.
 
-    Seen: meta/stats.json counts {counted:,} frames, and the data has {frames:,}.
+    Found: meta/stats.json counts {counted:,} frames, and the data has {frames:,}.
     Why: Statistics of merged data sets are weighted by that number.
     Do: {copy}
     """
@@ -151,7 +149,7 @@ def _wrong_statistics_count(vector: VectorTruth, frames: int, root: str) -> Foun
 def absolute(wiring: Wiring) -> Found:
     """Relative actions are normalised with statistics of absolute actions: {first}.
 
-    Seen: The policy takes action[t + k] − state[t], k < {chunk}. Its {place} has the statistics of the recorded,
+    Found: The policy takes action[t + k] − state[t], k < {chunk}. Its {place} has the statistics of the recorded,
         absolute actions: {listed}.
     Why: The normalised actions fill a small, off-centre part of their range. The policy learns coarse actions.
     Do: {do}
@@ -189,7 +187,7 @@ def _relative_statistics(wiring: Wiring) -> str:
 def state_copying_actions(wiring: Wiring) -> Found:
     """The data teaches the arm to stay: the action of {first.joint} is its present position.
 
-    Seen: {found}{more}.
+    Found: {found}{more}.
     Why: The policy learns to send the position that the arm already has.
     Do: Shift the actions by {by} control tick{by:plural}: action[t] becomes the recorded action[t + {by}]. Or record
         the leader's positions as actions.
@@ -218,7 +216,7 @@ def state_copying_actions(wiring: Wiring) -> Found:
 def standing_starts(wiring: Wiring) -> Found:
     """The arm stands still at the start of the episodes, in {share:whole percent} of all frames.
 
-    Seen: An episode has {ticks:.0f} control ticks before its first motion (median).
+    Found: An episode has {ticks:.0f} control ticks before its first motion (median).
     Why: The policy learns to stand still from a standing arm, and may never start.
     Do: Start to move before you start to record. LeRobot 0.6.1 has no command that cuts frames.
     """
@@ -231,7 +229,7 @@ def standing_starts(wiring: Wiring) -> Found:
 def standing_ends(wiring: Wiring) -> Found:
     """The arm stands still at the end of the episodes, in {share:whole percent} of all frames.
 
-    Seen: An episode has {ticks:.0f} control ticks after its last motion (median).
+    Found: An episode has {ticks:.0f} control ticks after its last motion (median).
     Why: The policy learns to stand still at the end of the task. That may be intended.
     Do: End a recording when the motion ends. LeRobot 0.6.1 has no command that cuts frames.
     """
@@ -249,7 +247,7 @@ def repeats(wiring: Wiring) -> Found:
     """Vectors that change less often than once per control tick: the loop that recorded them was slower.
 
     Title: {feature} changes at {held:.3g} Hz, and the data set says {fps:g} Hz
-    Seen: During motion a new value comes every {found.ticks:.2g} control ticks, so {share:whole percent} of the ticks
+    Found: During motion a new value comes every {found.ticks:.2g} control ticks, so {share:whole percent} of the ticks
         have one. The others repeat the last value.
     Why: The policy learns a motion that stops and starts, at the speeds of another rate.
     Do: Record again with a loop that keeps its rate, or with --dataset.fps={rate}, which this loop kept.
@@ -267,7 +265,7 @@ def cameras(wiring: Wiring) -> Found:
     """Cameras whose decoded images stand still while the arm moves, or have one colour.
 
     Title: {name} {words} in {share:whole percent} of the episodes
-    Seen: Strobe decoded eight images of each of {looked_at} episodes. It found {which}.
+    Found: Strobe decoded eight images of each of {looked_at} episodes. It found {which}.
     Why: {why}
     Do: {do}
     """
@@ -291,7 +289,6 @@ def cameras(wiring: Wiring) -> Found:
 
 
 def _is_dark(truth: DataTruth | None, camera: str) -> bool:
-    """Whether the checker found it by the statistics of episodes, as a finding of its own."""
     return truth is not None and any(each.kind == "dark" and f" of {camera} " in each.what for each in truth.faults)
 
 
@@ -308,7 +305,7 @@ def tasks(wiring: Wiring) -> Found:
     """Tasks without words, for a policy that reads the task.
 
     Title: {share:whole percent} of the frames have {words}: {texts}
-    Seen: That is {frames:,} of {truth.frames:,} frames.
+    Found: That is {frames:,} of {truth.frames:,} frames.
     Why: A policy that reads the task learns nothing from such a text. It then does not follow the task on the robot.
     Do: lerobot-edit-dataset --repo_id=local/{folder} --root={root} --operation.type=modify_tasks
         --operation.task_replacements='{new}' changes the data set in place.

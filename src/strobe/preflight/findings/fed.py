@@ -39,7 +39,7 @@ def _unlike(image: FedImage) -> Found:
     """An image that is empty, or that the training never had.
 
     Title: Camera {image.camera} {what}
-    Seen: The red, green and blue means of the first observation are {means}{trained}.
+    Found: The red, green and blue means of the first observation are {means}{trained}.
     Why: {why}
     Do: {do}
     """
@@ -54,7 +54,7 @@ def _unlike(image: FedImage) -> Found:
 def _exchanged_images(one: FedImage, other: FedImage) -> Found:
     """Cameras {one.camera} and {other.camera} are swapped: each looks like the other's training images.
 
-    Seen: The means of {one.camera} are {ones}, of {other.camera} {others}. In the training they were {ones_trained} and
+    Found: The means of {one.camera} are {ones}, of {other.camera} {others}. In the training they were {ones_trained} and
         {others_trained}.
     Why: The policy reads each image as that of the other camera.
     Do: Swap index_or_path of the two in --robot.cameras.

@@ -19,7 +19,7 @@ FEWEST_EPISODES = 4  # fewest episodes for a median over them
 def far_jump(result: PreflightResult, _: Thresholds) -> Found:
     """The first action makes {first.joint} jump by {spreads:.1f} σ.
 
-    Seen: On the first frames of {jump.episodes} episodes the first action is {predicted:.3g} from the recorded state
+    Found: On the first frames of {jump.episodes} episodes the first action is {predicted:.3g} from the recorded state
         (median; σ is the spread of the recorded actions). No recorded first action is more than {recorded:.3g} from its
         state. No recorded action is more than {usual:.3g} from its state or from the action before it.{others}
     Why: A servo goes to its goal as fast as it can: the arm jumps as soon as the first action is sent.
@@ -50,7 +50,7 @@ def is_far(joint: JointJump) -> bool:
 def predicted_limits(result: PreflightResult, _: Thresholds) -> Found:
     """The policy sends {joint} beyond its limits on recorded frames.
 
-    Seen: On {frames} recorded frames it predicted {low:.4g} to {high:.4g}{unit}. The calibration allows {least:.4g} to
+    Found: On {frames} recorded frames it predicted {low:.4g} to {high:.4g}{unit}. The calibration allows {least:.4g} to
         {most:.4g}.
     Why: LeRobot does not clamp degrees: the servo stops at its limit, or pushes against an obstacle.
     Do: Calibrate this arm like the arm of the data, or use that arm's file (--robot.calibration_dir). If the data stays

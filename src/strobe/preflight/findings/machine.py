@@ -18,7 +18,7 @@ SHOWN = 4  # joints
 def device(wiring: Wiring) -> Found:
     """This machine has no {wiring.device}.
 
-    Seen: {here.asked_by} requests {wiring.device}; {here.why}.
+    Found: {here.asked_by} requests {wiring.device}; {here.why}.
     Why: LeRobot mentions that only in its log, and uses {instead}. Calls take as long as they take there.
     Do: Run it on a machine with {wiring.device}, or set {flag}={other} and measure a call: strobe breakdown
         --policy.path={policy}
@@ -53,7 +53,6 @@ def action_rate(wiring: Wiring) -> float | None:
 def _sync_engine_findings(
     wiring: Wiring, timing: Timing, measured: CallTime, ticks: float, rate: float
 ) -> Iterator[Finding]:
-    """The sync engine: the loop stands still during each call, and executes the chunk after it."""
     executed = timing.executed
     if not executed or ticks <= executed:
         return
@@ -74,7 +73,7 @@ def _sync_engine_findings(
 def _stalled_loop(wiring: Wiring, measured: CallTime, executed: int, ticks: float, rate: float, do: str) -> Found:
     """The arm stands still for {halt} of {period} control ticks, during each call.
 
-    Seen: A call takes {took} = {ticks:.1f} control ticks at {rate:g} Hz, {where}; n_action_steps is {executed}.
+    Found: A call takes {took} = {ticks:.1f} control ticks at {rate:g} Hz, {where}; n_action_steps is {executed}.
     Why: The sync engine calls the policy inside the control loop: per chunk the arm stands still for {halt} ticks and
         moves for {executed}.
     Do: {do}
@@ -94,7 +93,7 @@ def _late_rtc_chunk(wiring: Wiring, chunk: int | None, measured: CallTime, ticks
     """Real-Time Chunking: a chunk must last for its own call and for the next one.
 
     Title: Real-Time Chunking cannot keep up: {how}
-    Seen: A call takes {took} = {ticks:.1f} control ticks at {rate:g} Hz, {where}; a chunk has {chunk} actions.
+    Found: A call takes {took} = {ticks:.1f} control ticks at {rate:g} Hz, {where}; a chunk has {chunk} actions.
     Why: {why}
     Do: {do}
     """
@@ -116,7 +115,6 @@ def _late_rtc_chunk(wiring: Wiring, chunk: int | None, measured: CallTime, ticks
 
 
 def _level(wiring: Wiring, measured: CallTime) -> str:
-    """Return 'warning' for a call that was timed in a run, or whose rollout starts on this machine."""
     return "warning" if measured.run or wiring.engine is not None else "info"
 
 
@@ -125,7 +123,6 @@ def _either(ways: list[str]) -> str:
 
 
 def _faster(wiring: Wiring, covered: int, measured: CallTime) -> list[str]:
-    """Return ways to let a call take no more ticks than ``covered``."""
     timing = wiring.timing
     ways = [f"make the call faster: strobe optimize --policy.path={wiring.sources['policy']}"]
     if timing.steps is not None and timing.steps > 1:
@@ -150,7 +147,7 @@ def joints_outside_training(wiring: Wiring) -> Found:
     """Joints of a run that were outside of the range of the training data (wall-x #113, openpi #814).
 
     Title: {title}: {first.joint}, {size}
-    Seen: {positions}{more}.
+    Found: {positions}{more}.
     Why: The policy has never seen such a state. Its actions there are a guess.
     Do: Start the arm with {first.joint} between {first.low:.4g} and {first.high:.4g}. If the arm stands as in the
         recording, its zero has moved: calibrate it as it was then.

@@ -47,7 +47,7 @@ def action_order(wiring: Wiring) -> Iterator[Finding]:
 def _order_of_sync(seen: str, evidence: Evidence) -> Found:
     """Policy and robot order their joints differently, and only RTC keeps the policy's order.
 
-    Seen: {seen}
+    Found: {seen}
     Why: With the sync engine a joint would get another joint's action.
     Do: Keep --inference.type=rtc.
     """
@@ -58,7 +58,7 @@ def _order_of_sync(seen: str, evidence: Evidence) -> Found:
 def _order(seen: str, evidence: Evidence, names: Sequence[str], *, by_rtc: bool) -> Found:
     """Policy and robot order their joints differently.
 
-    Seen: {seen}
+    Found: {seen}
     Why: A joint gets another joint's action.
     Do: {do}
     """
@@ -82,7 +82,7 @@ def state_order(wiring: Wiring) -> Iterator[Finding]:
 def _order_of_state(data: Sequence[str], robot: Sequence[str]) -> Found:
     """Data set and robot order the joints of the state differently.
 
-    Seen: Dimension {first} of the state is {own} in the data and {other} on the robot.
+    Found: Dimension {first} of the state is {own} in the data and {other} on the robot.
     Why: The policy reads one joint's position as another's.
     Do: Record with a robot that names its joints in this order: {data:list}.
     """
@@ -91,7 +91,6 @@ def _order_of_state(data: Sequence[str], robot: Sequence[str]) -> Found:
 
 
 def _first_apart(names: Sequence[str], others: Sequence[str]) -> tuple[int, str, str]:
-    """Return the first place at which two orders differ, with the names there."""
     return next((i, one, other) for i, (one, other) in enumerate(zip(names, others, strict=True)) if one != other)
 
 
@@ -99,7 +98,7 @@ def _first_apart(names: Sequence[str], others: Sequence[str]) -> tuple[int, str,
 def shapes(wiring: Wiring) -> Found:
     """The policy has {policy} joints, the {where} has {there}.
 
-    Seen: {found:list}.
+    Found: {found:list}.
     Why: LeRobot stops at the first control tick, or fills the missing numbers with zeros.
     Do: {do}
     """
@@ -125,7 +124,7 @@ def _size(feature: Feature | None) -> int:
 def units(wiring: Wiring) -> Found:
     """The policy's {name} is in {unit}, and the robot's in {robot}.
 
-    Seen: By the statistics none of its {count} joints exceeds {extent:.3g} ({joint}).
+    Found: By the statistics none of its {count} joints exceeds {extent:.3g} ({joint}).
     Why: The robot reads an action of {extent:.3g} in its own unit, so the arm hardly moves.
     Do: Use the robot that the data was recorded with, or convert the data to this robot's unit and train again.
     """
@@ -154,7 +153,7 @@ def units(wiring: Wiring) -> Found:
 def limits(wiring: Wiring) -> Found:
     """The policy will send {joint} beyond its limits.
 
-    Seen: Its actions range from {low:.4g} to {high:.4g}{unit} ({reach.basis}); the calibration allows
+    Found: Its actions range from {low:.4g} to {high:.4g}{unit} ({reach.basis}); the calibration allows
         {each.limit_low:.4g} to {each.limit_high:.4g}.
     Why: LeRobot does not clamp degrees: the servo stops at its limit, or pushes against an obstacle. The arm of the
         data was calibrated differently, or was another arm.
@@ -173,7 +172,7 @@ def limits(wiring: Wiring) -> Found:
 def _other_joints(name: str, learnt: Sequence[str], robot: Sequence[str], source: str) -> Found:
     """The robot has other joints than {source}.
 
-    Seen: {name}: the robot lacks {lacks}, and also has {has}.
+    Found: {name}: the robot lacks {lacks}, and also has {has}.
     Why: LeRobot matches numbers by their position, so a joint gets another joint's number.
     Do: Use the robot that the policy was trained on (--robot.type).
     """
@@ -184,7 +183,6 @@ def _other_joints(name: str, learnt: Sequence[str], robot: Sequence[str], source
 
 
 def _extents(wire: WiredFeature, order: Sequence[str]) -> dict[str | int, float]:
-    """Return the largest number that the statistics have of each dimension, by its name and by its place."""
     found: dict[str | int, float] = {}
     data = wire.ends.get("dataset")
     names = (data.dimensions if data is not None else []) or order
@@ -199,7 +197,6 @@ def _extents(wire: WiredFeature, order: Sequence[str]) -> dict[str | int, float]
 
 
 def _learnt(wiring: Wiring, wire: WiredFeature | None) -> tuple[Sequence[str], str]:
-    """Return the order of joints that the policy learnt, and the place that says so."""
     if wiring.order:
         return wiring.order, "the policy"
     data: Feature | None = wire.ends.get("dataset") if wire is not None else None

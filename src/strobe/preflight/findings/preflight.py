@@ -34,7 +34,7 @@ def better_hypotheses(result: PreflightResult, _: Thresholds) -> Found:
     """Hypotheses that predict the recorded actions better than the present wiring.
 
     Title: {title}
-    Seen: If {hypothesis}, the policy predicts the recorded actions with R² = {other}; now R² = {now}. With that change
+    Found: If {hypothesis}, the policy predicts the recorded actions with R² = {other}; now R² = {now}. With that change
         its error is {ratio:.2f} times as large{within}, over {paired.episodes} episodes.
     Why: On the robot the policy would act as wrongly as here.
     Do: {fix}
@@ -52,7 +52,7 @@ def better_hypotheses(result: PreflightResult, _: Thresholds) -> Found:
 def explains_little(result: PreflightResult, _: Thresholds) -> Found:
     """The policy predicts these actions no better than {naive}.
 
-    Seen: Its error is {part.rms:.2g} σ, that of {naive} {naive_rms:.2g} σ (σ: the spread of each action dimension). No
+    Found: Its error is {part.rms:.2g} σ, that of {naive} {naive_rms:.2g} σ (σ: the spread of each action dimension). No
         other wiring that Strobe tried predicts the actions better.
     Why: The policy was not trained on data like this, or for too short a time, or its wiring differs in a way that
         Strobe does not try. On the robot it would not do its task.
@@ -80,7 +80,7 @@ def _is_no_better(paired: PairedError, *, than_mean: bool) -> bool:
 def held_out_worse(result: PreflightResult, _: Thresholds) -> Found:
     """The policy overfits its training episodes.
 
-    Seen: Its error is {training.rms:.2g} σ on training episodes, and {other.rms:.2g} σ on {other.episodes} held-out
+    Found: Its error is {training.rms:.2g} σ on training episodes, and {other.rms:.2g} σ on {other.episodes} held-out
         episodes, where R² = {share} (σ: the spread of each action dimension).
     Why: On the robot every episode is new.
     Do: Train on more episodes, for fewer steps, or with image augmentation.
@@ -96,7 +96,7 @@ def held_out_worse(result: PreflightResult, _: Thresholds) -> Found:
 def explains_well(result: PreflightResult, _: Thresholds) -> Found:
     """The policy predicts the recorded actions with R² = {share}.
 
-    Seen: Over {part.episodes} episodes its error is smaller than that of {others}.
+    Found: Over {part.episodes} episodes its error is smaller than that of {others}.
     Why: With this wiring the policy acts on these frames as in its training.
     """
     part = result.open_loop.whole if result.open_loop is not None else None

@@ -20,7 +20,7 @@ LONG_BLIND = 1.0  # s for which a robot acts on one observation
 def compiled_weights(wiring: Wiring) -> Found:
     """A rollout does not read these weights: the policy keeps random weights.
 
-    Seen: {compiled} of {tensors} weights, such as {first}, have names of a compiled policy. lerobot-rollout switches
+    Found: {compiled} of {tensors} weights, such as {first}, have names of a compiled policy. lerobot-rollout switches
         compile_model off.
     Why: LeRobot warns about missing and unexpected keys, and continues.
     Do: strobe preflight --policy.path={policy} --fix=FOLDER writes a copy with plain names. Or give
@@ -50,7 +50,7 @@ def unread_weights(wiring: Wiring) -> Iterator[Finding]:
 def _missing(missing: Sequence[str], reshaped: Sequence[str], more: Sequence[str], unused: Sequence[str]) -> Found:
     """{lacking} weights of the policy are not in the file.
 
-    Seen: {seen}.
+    Found: {seen}.
     Why: Weights that LeRobot does not read stay random. It warns, or stops.
     Do: Check that config.json and model.safetensors belong together, and that no --policy flag changes the
         architecture.
@@ -65,7 +65,7 @@ def _missing(missing: Sequence[str], reshaped: Sequence[str], more: Sequence[str
 def _unused_weights(more: Sequence[str], unused: str) -> Found:
     """{unexpected} weights of the file belong to no layer of the policy.
 
-    Seen: {unused:capital}.
+    Found: {unused:capital}.
     Why: LeRobot does not load them. The saved policy had more layers than config.json says, or parts that it no longer
         needs.
     Do: Check that config.json and model.safetensors belong together.
@@ -77,7 +77,7 @@ def _unused_weights(more: Sequence[str], unused: str) -> Found:
 def unknown_fields(wiring: Wiring) -> Found:
     """The installed LeRobot does not know fields of the config.
 
-    Seen: Unknown fields: {fields}.
+    Found: Unknown fields: {fields}.
     Why: LeRobot refuses the checkpoint, because another version saved it.
     Do: strobe preflight --policy.path={policy} --fix=FOLDER writes a copy without these fields. Or install the LeRobot
         that saved the checkpoint.
@@ -91,7 +91,7 @@ def unknown_fields(wiring: Wiring) -> Found:
 def short_chunk(wiring: Wiring) -> Found:
     """The config executes {executed} actions of a chunk that has {there}.
 
-    Seen: n_action_steps={executed}; the chunk has {there}{of}.
+    Found: n_action_steps={executed}; the chunk has {there}{of}.
     Why: LeRobot calls the policy again after fewer actions than the config says, or it stops.
     Do: Give --policy.n_action_steps={there} or fewer.
     """
@@ -107,7 +107,7 @@ def short_chunk(wiring: Wiring) -> Found:
 def long_horizon(wiring: Wiring) -> Found:
     """RTC's execution horizon of {horizon} is longer than a chunk of {chunk}.
 
-    Seen: The flag is --inference.rtc.execution_horizon={horizon}.
+    Found: The flag is --inference.rtc.execution_horizon={horizon}.
     Why: RTC cannot guide actions that the chunk does not have.
     Do: Give --inference.rtc.execution_horizon={chunk} or fewer.
     """
@@ -120,7 +120,7 @@ def long_horizon(wiring: Wiring) -> Found:
 def long_open_loop(wiring: Wiring) -> Found:
     """The robot acts for {seconds:.1f} s on one observation.
 
-    Seen: The robot executes {executed} actions of each chunk at {fps:g} Hz.
+    Found: The robot executes {executed} actions of each chunk at {fps:g} Hz.
     Why: The policy sees nothing that happens in that time. Users of LeRobot report a difference of 15 to 23 points of
         success between 50 and 10 executed actions (#1316, #4614).
     Do: Try a lower --policy.n_action_steps, or --inference.type=rtc.
@@ -134,7 +134,7 @@ def long_open_loop(wiring: Wiring) -> Found:
 def rates(wiring: Wiring) -> Found:
     """The loop runs at {loop:g} Hz, and the data was recorded at {data:g} Hz.
 
-    Seen: --fps={loop:g}; the data set has {data:g} frames per second.
+    Found: --fps={loop:g}; the data set has {data:g} frames per second.
     Why: The robot moves {times:.2g} times as fast as in the data.
     Do: Give --fps={data:g}.
     """
@@ -147,7 +147,7 @@ def rates(wiring: Wiring) -> Found:
 def slow_cameras(wiring: Wiring) -> Found:
     """Camera {name} gives {camera:g} frames per second to a loop of {loop:g} Hz.
 
-    Seen: --robot.cameras sets its fps to {camera:g}.
+    Found: --robot.cameras sets its fps to {camera:g}.
     Why: Some control ticks get the same frame again: the loop takes the newest frame and does not wait.
     Do: Set its fps to {loop:g} in --robot.cameras, if the camera can do that.
     """
@@ -161,7 +161,7 @@ def slow_cameras(wiring: Wiring) -> Found:
 def lags(wiring: Wiring) -> Found:
     """{worst.joint} lags its actions by {run:.1f} control ticks, in the data by {recorded:.1f}.
 
-    Seen: In {lag.run} the lags of these joints differ from the data by more than {MOST_LAG_APART:g} control ticks:
+    Found: In {lag.run} the lags of these joints differ from the data by more than {MOST_LAG_APART:g} control ticks:
         {far:list}.
     Why: The policy has learnt how far an action is ahead of the arm. With another lag the arm overshoots, or stops
         short.
@@ -197,7 +197,7 @@ def given_prompt(wiring: Wiring) -> Iterator[Finding]:
 def _empty_prompt(tasks: str) -> Found:
     """The policy needs a task in words, and --task is empty.
 
-    Seen: The data has the tasks {tasks}.
+    Found: The data has the tasks {tasks}.
     Why: It was trained with a task in words. Without a task its motions have no goal.
     Do: Give --task="…" with one of these.
     """
@@ -208,7 +208,7 @@ def _empty_prompt(tasks: str) -> Found:
 def _unknown_prompt(given: str, first: str, tasks: str) -> Found:
     """The task is not a task of the data set.
 
-    Seen: The flag is --task='{given}'; the data has {tasks}.
+    Found: The flag is --task='{given}'; the data has {tasks}.
     Why: A policy that was trained on few tasks knows only their wording.
     Do: Give --task='{first}'.
     """
@@ -219,7 +219,7 @@ def _unknown_prompt(given: str, first: str, tasks: str) -> Found:
 def cut_prompt(wiring: Wiring) -> Found:
     """The tokenizer cuts off the end of the prompt.
 
-    Seen: '{task}' makes {tokens} tokens{state}, of which the policy sees {most} (max_length of
+    Found: '{task}' makes {tokens} tokens{state}, of which the policy sees {most} (max_length of
         policy_preprocessor.json). The tokenizer cuts off '{end}'.{data}{alike}
     Why: LeRobot gives no warning. The policy does not see that part of the text{numbers}.
     Do: Give a shorter --task, or train with a larger --policy.tokenizer_max_length.
@@ -247,7 +247,6 @@ def _remaining_text(each: CutPrompt) -> str:
 
 
 def _is_state_cut(each: CutPrompt) -> bool:
-    """Whether numbers of the state are cut off: they stand behind the task."""
     return "State: " in each.text and any(character.isdigit() for character in each.cut)
 
 
@@ -261,7 +260,7 @@ def compilation(wiring: Wiring) -> Found:
     """compile_model, which the bench and lerobot-eval follow and a rollout does not.
 
     Title: A rollout does not compile the policy, though its config says so
-    Seen: The checkpoint has compile_model=true. The bench and lerobot-eval compile it. lerobot-rollout does not.
+    Found: The checkpoint has compile_model=true. The bench and lerobot-eval compile it. lerobot-rollout does not.
     Why: The latency on the bench is then not the latency on the robot.
     Do: Give --use_torch_compile=true in the rollout, or --policy.compile_model=false on the bench.
     """

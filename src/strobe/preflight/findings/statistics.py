@@ -16,7 +16,7 @@ JITTER = 0.1  # degrees: a smaller spread is the encoder's noise, and 1° off is
 def absent(wiring: Wiring) -> Found:
     """Nothing normalises {feature}.
 
-    Seen: {file} should normalise {named.name} ({norm.mode}) and has no {lacking} for it{where}.
+    Found: {file} should normalise {named.name} ({norm.mode}) and has no {lacking} for it{where}.
     Why: LeRobot raises no error: the {place} {way}. The arm then moves a centimetre, or flails.
     Do: {do}
     """
@@ -36,7 +36,7 @@ def absent(wiring: Wiring) -> Found:
 def statistics_in_weights(wiring: Wiring) -> Found:
     """The statistics are inside the weights, where LeRobot no longer reads them.
 
-    Seen: {tensors} tensors, such as {first}, are statistics{no_processor}.
+    Found: {tensors} tensors, such as {first}, are statistics{no_processor}.
     Why: LeRobot 0.4 and later read statistics from the processors. They drop these statistics when they load the
         weights, and the policy runs without normalisation.
     Do: strobe preflight --policy.path={policy} --fix=FOLDER writes a copy with these statistics in its processors.
@@ -52,7 +52,7 @@ def statistics_in_weights(wiring: Wiring) -> Found:
 def non_numeric_statistics(wiring: Wiring) -> Found:
     """Statistics of {feature} are NaN or infinite.
 
-    Seen: In {file} the statistics of {name} are NaN or infinite for {wrong}.
+    Found: In {file} the statistics of {name} are NaN or infinite for {wrong}.
     Why: Every action that is computed with them is NaN.
     Do: {do}
     """
@@ -72,7 +72,7 @@ def non_numeric_statistics(wiring: Wiring) -> Found:
 def flat(wiring: Wiring) -> Found:
     """{joints} of {feature} {word} in training: {first_size}.
 
-    Seen: By the statistics ({norm.mode}) {listed}.
+    Found: By the statistics ({norm.mode}) {listed}.
     Why: At another position on the robot the policy gets a number that it has never seen.
     Do: Keep the robot's joint at the position of the training: {where:list}. Or train on data in which it moves, or
         train without it.
@@ -106,7 +106,6 @@ def flat(wiring: Wiring) -> Found:
 
 
 def _joint(wiring: Wiring, wire: WiredFeature, feature: Feature, at: int) -> str:
-    """Return the name of a dimension, from the first place that has one."""
     ends = [feature, *(wire.ends[place] for place in ("dataset", "robot") if place in wire.ends)]
     named = next((end for end in ends if at < len(end.dimensions)), None)
     order = wiring.order if len(wiring.order) == feature.shape[0] else []
@@ -118,7 +117,6 @@ def _degrees(units: Sequence[str | None], at: int) -> str:
 
 
 def _times(mode: str, scale: Scale) -> str:
-    """Return one unit in normalised numbers, as LeRobot divides."""
     size = 1 / (scale.half + 1e-8) if mode == "MEAN_STD" else 1 / max(scale.half, 0.5e-8)
     return f"{size:.2g} σ" if mode == "MEAN_STD" else f"{size:.2g} times half the range"
 
@@ -127,7 +125,7 @@ def _times(mode: str, scale: Scale) -> str:
 def foreign_statistics(wiring: Wiring) -> Found:
     """The statistics of {feature} do not match this data.
 
-    Seen: In {file} {shown}.
+    Found: In {file} {shown}.
     Why: The policy treats unusual positions as usual ones, and its actions are scaled for other data.
     Do: If the policy was trained on this data: {fix} If not, name its training data with --dataset.root=FOLDER.
     """
@@ -168,7 +166,6 @@ def _iter_normalised_features(wiring: Wiring) -> Iterator[tuple[WiredFeature, Pl
 
 
 def _elsewhere(wiring: Wiring, place: Place, feature: Feature) -> list[str]:
-    """Return names for which the processor has statistics and no feature."""
     return [name for name in wiring.orphans.get(place, []) if name != feature.name]
 
 

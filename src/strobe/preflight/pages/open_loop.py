@@ -77,7 +77,6 @@ def _verdict(paired: PairedError | None) -> str:
 
 
 def _share(explained: float) -> str:
-    """Return R²; it is negative if the mean action is nearer."""
     return format_fixed(explained, 2)
 
 

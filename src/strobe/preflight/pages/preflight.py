@@ -56,7 +56,6 @@ def plots(result: PreflightResult, _depth: int | None = None) -> Plots:
 
 
 def _answers(result: PreflightResult) -> list[str]:
-    """Return the verdict, the number of faults, the next command, and the places that were not looked at."""
     serious = [finding for finding in result.findings if finding.level == "warning"]
     serious.sort(key=lambda finding: (finding.rule.startswith("data-"), finding.rule == UNCLEAR))
     sentences = [_verdict(result, serious)]
@@ -92,13 +91,11 @@ def _verdict(result: PreflightResult, serious: Sequence[Finding]) -> str:
 
 
 def _checks(result: PreflightResult) -> int:
-    """Return the number of rules that were applied: to a data set by itself only those on data."""
     checks = len(wiring_rules.CHECKS) if result.wiring.policy else len(data_rules.CHECKS)
     return checks + (len(preflight_rules.RULES) if result.open_loop is not None else 0)
 
 
 def _lower(title: str) -> str:
-    """Return a title as the rest of a sentence; a name keeps its capital."""
     first = title.partition(" ")[0]
     return title if first.rstrip("s").rstrip("'") in NAMES or not first[1:].islower() else title[:1].lower() + title[1:]
 
@@ -208,7 +205,6 @@ def _end(feature: Feature, name: str) -> str:
 
 
 def _orders(wiring: Wiring) -> Table | None:
-    """Return the names of the action's and the state's dimensions, a row for each index."""
     columns: list[tuple[str, list[str]]] = []
     if wiring.order:
         columns.append(("Action, policy", wiring.order))
@@ -275,7 +271,6 @@ def _pair(statistics: Statistics, ends: tuple[str, str], at: int) -> str | None:
 
 
 def _lag(lag: Lag) -> tuple[Table, list[str]]:
-    """Return the table of joints with their lags in control ticks, and the notes below it."""
     columns: list[ColumnOf[JointLag]] = [
         words("Lag of", lambda joint: joint.joint),
         figure("Recording (ticks)", lambda joint: joint.recorded, "{:.1f}".format),

@@ -132,7 +132,6 @@ def _span(low: float | None, high: float | None) -> str | None:
 
 
 def _reach_plot(reach: Reach, predicted: Sequence[ActionRange]) -> charts.Plot:
-    """Return each joint's ranges as lines, one above the other."""
     known = [(own.low, own.high) for own in predicted[: len(reach.joints)]]
     ranges: dict[str, list[tuple[float | None, float | None]]] = {
         "limits": [(joint.limit_low, joint.limit_high) for joint in reach.joints],

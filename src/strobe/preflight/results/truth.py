@@ -73,7 +73,6 @@ class VectorTruth(Data):
         return abs(one - two) > max(APART * spread, LEAST * size)
 
     def _elsewhere(self, stated: Statistics, low: str, high: str, at: int) -> bool:
-        """Whether the measured quantiles lie outside the stated ones, or fill too little of them."""
         ends = [each.get(name) or [] for each in (stated, self.measured) for name in (low, high)]
         numbers = [end[at] if at < len(end) else None for end in ends]
         if None in numbers:

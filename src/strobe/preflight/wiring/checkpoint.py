@@ -169,7 +169,6 @@ def _processor(file: Path) -> Processor | None:
 
 
 def _is_step(step: Any) -> bool:
-    """Return whether ``step`` has a step's fields, with its state in a file of the same folder."""
     if not isinstance(step, dict):
         return False
     config, state = step.get("config") or {}, step.get("state_file") or ""

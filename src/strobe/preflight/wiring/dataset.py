@@ -85,7 +85,6 @@ def _channels_first(shape: list[int], names: Any) -> list[int]:
 
 
 def _tasks(root: Path) -> list[str]:
-    """Return the tasks in words. LeRobot keeps them as the index of a table."""
     if not (root / recording.TASKS).is_file():
         return []
     try:

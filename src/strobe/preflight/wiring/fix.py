@@ -83,7 +83,6 @@ def _fix_weights(checkpoint: Checkpoint, target: Path) -> list[str]:
 
 
 def _make_weights_filter(folder: Path) -> Callable[[str, list[str]], set[str]]:
-    """Return what leaves a checkpoint's own weights out of a copy of its folder."""
     return lambda inside, names: {_WEIGHTS} if Path(inside) == folder else set()
 
 
@@ -187,7 +186,6 @@ def _dataset_statistics(recorded: DatasetFeatures, wiring: Wiring) -> dict[str, 
 
 
 def _make_processors(target: Path, statistics: Mapping[str, Mapping[str, np.ndarray]]) -> list[str]:
-    """Let LeRobot make the processors of the checkpoint's type, with these statistics."""
     import torch
     from lerobot.policies.factory import make_pre_post_processors
 
@@ -254,7 +252,6 @@ def _source(
     described: Mapping[str, Any],
     data: Mapping[str, Mapping[str, np.ndarray]],
 ) -> tuple[str, dict[str, np.ndarray]]:
-    """Return statistics for ``feature`` and where they are from: those under a wrong name, if only one fits."""
     size = int(described["shape"][0])
     fitting = {}
     for name in checkpoint.orphans(normaliser):

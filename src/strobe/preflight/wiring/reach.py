@@ -167,7 +167,6 @@ def _range(mode: str, statistics: Mapping[str, list[float | None]]) -> tuple[End
 
 
 def _names(wiring: Wiring, action: str, robot: Feature | None, data: Feature | None, count: int) -> list[str]:
-    """Return the joints that the policy's numbers go to, in their order."""
     own = wiring.order if wiring.engine != "sync" else []  # the sync engine sends by the robot's order
     choices = (own, robot.dimensions if robot is not None else [], data.dimensions if data is not None else [])
     named = next((names for names in choices if len(names) == count), None)

@@ -259,14 +259,12 @@ def _guidable(config: Mapping[str, object]) -> bool:
 
 
 def _device(config: Mapping[str, object], settings: Mapping[str, object], robot: Connected | None) -> tuple[str, str]:
-    """Return the device that is asked for, and by what: a rollout's own flag goes before the policy's."""
     if robot is not None and robot.device_flag:
         return robot.device_flag, "--device"
     return str(config.get("device") or ""), "--policy.device" if "device" in settings else CONFIG
 
 
 def _unknown_fields(config: Mapping[str, object]) -> tuple[list[str], list[str]]:
-    """Return the config's fields that the installed LeRobot does not know, and why that was not looked at."""
     kind = str(config.get("type", ""))
     try:
         types = registries.choices(registries.POLICY)

@@ -90,7 +90,6 @@ def read_robot(config: Any, arguments: Iterable[str] = ()) -> Connected:
 
 
 def _features(robot: Any) -> dict[str, Feature]:
-    """Return its action, state and cameras, in the order in which LeRobot lays them out."""
     observed: JsonObject = robot.observation_features
     joints = [name for name, kind in observed.items() if kind is float and name.endswith(_JOINTS)]
     commands = [name for name in robot.action_features if name.endswith(_JOINTS)]

@@ -159,7 +159,6 @@ def add_ports(argv: list[str]) -> list[str]:
 
 
 def _arm(part: str, name: str) -> Arm:
-    """Return the arm of LeRobot's type ``name``, or each one of two."""
     known = FOLLOWERS if part == "robot" else LEADERS
     single = PAIRS.get(name, name)
     if single not in known:
@@ -170,7 +169,6 @@ def _arm(part: str, name: str) -> Arm:
 
 
 def _dicts(config: object) -> Iterator[tuple[str, str, Mapping[str, object]]]:
-    """Flag, prefix in the observation, and cameras by name."""
     yield "robot.cameras", "", getattr(config, "cameras", {})
     for side in SIDES:
         own = getattr(config, f"{side}_arm_config", None)

@@ -195,7 +195,6 @@ class Bus:
         return self._send(answers, met, now + self._wire_s(len(self.wire.build(packet))))
 
     def _answers(self, request: BusRequest, called: list[int]) -> list[_Answer]:
-        """Execute a request; return each answering servo with its id, its error and its data."""
         servos = [(id, self.servos[id]) for id in called]
         if request.kind == "ping":
             return [(id, servo, 0, servo.model.identity(servo)) for id, servo in servos]
@@ -221,7 +220,6 @@ class Bus:
         return error
 
     def _send(self, answers: list[_Answer], met: list[f.Fault], sent: float) -> list[Delivery]:
-        """Put answers on the wire in turn from ``sent`` on, then through the adapter, which preserves their order."""
         late = sum(fault.seconds for fault in met if isinstance(fault, f.Late))
         free, out, frame = sent, list[Delivery](), 0.0
         for id, servo, error, data in answers:

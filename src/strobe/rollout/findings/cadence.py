@@ -28,7 +28,7 @@ SHORT_CAUSES: dict[Cause, str] = {"clocks and gaps": "the gaps between calls", "
 def robot_slower(result: RolloutResult, _: Thresholds) -> Found:
     """A call takes {ratio:more} longer on the robot than on the bench: {short}.
 
-    Seen: median {on_robot.wall_ms:ms} on the robot ({on_robot.calls:,} calls), {on_bench.wall_ms:ms} on the bench
+    Found: median {on_robot.wall_ms:ms} on the robot ({on_robot.calls:,} calls), {on_bench.wall_ms:ms} on the bench
         ({on_bench.calls:,} calls). The difference by cause: {parts}.
     Why: {why}
     Do: {do}

@@ -21,7 +21,7 @@ _SAID = re.compile(
 def timers_disagree(result: RolloutResult, _: Thresholds) -> Found:
     """LeRobot's timer reports {said:.2f} Hz, and Strobe measured {held:.2f} Hz.
 
-    Seen: LeRobot's timer covers {their_s:.1f} s of the run, and Strobe's ticks {our_s:.1f} s.
+    Found: LeRobot's timer covers {their_s:.1f} s of the run, and Strobe's ticks {our_s:.1f} s.
     Why: One of the two misses ticks or counts a pause. Trust no rate of this run before that is resolved.
     Do: Compare the table of ticks with the section *LeRobot's own timer*, and please report it with the events file.
     """

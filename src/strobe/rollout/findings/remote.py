@@ -21,7 +21,7 @@ MUCH_SLEEP = 0.2  # share of a round trip from which the server's sleep is named
 def serialisation(result: RolloutResult, _: Thresholds) -> Found:
     """{share:whole percent} of a round trip is serialisation.
 
-    Seen: Pickling and sending take {took:,.0f} of {whole:,.0f} ms{size}.
+    Found: Pickling and sending take {took:,.0f} of {whole:,.0f} ms{size}.
     Why: Images are sent uncompressed. The control loop waits until the server has received them.
     Do: Send fewer pixels, with a smaller width and height in --robot.cameras. The server shrinks the images to the
         policy's size in any case.{jpeg}
@@ -59,7 +59,7 @@ def starving(result: RolloutResult, thresholds: Thresholds) -> Iterator[Finding]
 def _similar(remote: Remote, share: float, seen: str) -> Found:
     """The server drops observations as similar until the queue is empty.
 
-    Seen: {seen} {asked_late:,} of {remote.trips:,} round trips began with an empty queue. The server had dropped
+    Found: {seen} {asked_late:,} of {remote.trips:,} round trips began with an empty queue. The server had dropped
         earlier observations as similar ({dropped:,} in all).
     Why: The server drops an observation whose joints are within 1 of the last observation that it used (L2 distance, in
         the robot's unit). It accepts one when the queue is empty, and the robot then waits for a whole round trip.
@@ -74,7 +74,7 @@ def _similar(remote: Remote, share: float, seen: str) -> Found:
 def _late(result: RolloutResult, remote: Remote, share: float, seen: str) -> Found:
     """The robot had no action for {result.rollout.queue.starved_ms:,.0f} ms.
 
-    Seen: {seen} The client sends an observation when the queue holds {remote.threshold:g} of a chunk or less.
+    Found: {seen} The client sends an observation when the queue holds {remote.threshold:g} of a chunk or less.
     Why: The queue ran empty before the next chunk arrived. The arm then holds its last goal, and LeRobot logs nothing.
     Do: {do:capital}
     """
@@ -86,7 +86,7 @@ def failing(result: RolloutResult, _: Thresholds) -> Found:
     """Requests that ended in an exception, which LeRobot's server keeps to itself.
 
     Title: {requests} failed{where}: {exception}
-    Seen: {raised}{dropped}
+    Found: {raised}{dropped}
     Why: {why}
     Do: {do}
     """
@@ -151,7 +151,7 @@ def _failure_remedy(result: RolloutResult, failure: Failure) -> str:
 def empty_chunks(result: RolloutResult, _: Thresholds) -> Found:
     """The policy server sent an empty answer to each request for a chunk.
 
-    Seen: All {empty:,} answers were empty. The client sent {observations:,} observations.
+    Found: All {empty:,} answers were empty. The client sent {observations:,} observations.
     Why: LeRobot's server sends an empty answer if the policy raised an exception, or if no observation came within its
         --obs_queue_timeout.
     Do: Run the server in Strobe too: `strobe rollout -- policy_server …` names the exception and its place.
@@ -175,7 +175,6 @@ def _awake(remote: Remote) -> str:
 
 
 def _enough(result: RolloutResult, remote: Remote) -> str:
-    """The threshold at which the next chunk comes in time."""
     assert remote.trip is not None
     needed = math.ceil(remote.trip.p95 * result.rollout.fps / 1e3) + 1
     chunk = remote.chunk or 0

@@ -49,7 +49,7 @@ def _trouble(rollout: Rollout, thresholds: Thresholds) -> list[Finding]:
 def _stale(rollout: Rollout, bus: Bus) -> Found:
     """The motors' positions are one tick old{until}.
 
-    Seen: From {from_s:.1f} s on, {stale:,} reads got the answer to an earlier request{last}.
+    Found: From {from_s:.1f} s on, {stale:,} reads got the answer to an earlier request{last}.
     Why: One answer came after the driver's time limit. The driver sent its request again and took the late answer as
         the new one. It has been one answer behind since, because its serial library never empties the port's input.
         LeRobot logs nothing.
@@ -67,7 +67,7 @@ def _stale(rollout: Rollout, bus: Bus) -> Found:
 def _stopped_answering(error: str, bus: Bus, arm: str) -> Found:
     """The motors{arm} stopped answering, and that ended the run.
 
-    Seen: {stated}. {lost:,} requests had no answer, {damaged:,} a damaged one.
+    Found: {stated}. {lost:,} requests had no answer, {damaged:,} a damaged one.
     Why: LeRobot sends the request {asks} and then ends the run. One silent servo is enough, because all servos are read
         together.
     Do: Turn the arm off before you touch it, because torque may be on. Check the servos' supply and plugs. Connect
@@ -81,7 +81,7 @@ def _stopped_answering(error: str, bus: Bus, arm: str) -> Found:
 def _lost_answers(bus: Bus, arm: str) -> Found:
     """Motors{arm} did not answer in time, and the driver repeated its request.
 
-    Seen: {lost:,} requests in {bus.failed_reads:,} of {reads:,} reads had no answer. These reads took a median of
+    Found: {lost:,} requests in {bus.failed_reads:,} of {reads:,} reads had no answer. These reads took a median of
         {failed_ms:,.1f} ms, the others {bus.ms.median:,.1f} ms.
     Why: The driver waits {LOST_MS:.0f} ms for an answer before it repeats the request, and the loop waits too. LeRobot
         logs this only at debug level.
@@ -96,7 +96,7 @@ def _lost_answers(bus: Bus, arm: str) -> Found:
 def _damaged_answers(bus: Bus, arm: str) -> Found:
     """Answers of the motors{arm} were damaged, and the driver repeated its request.
 
-    Seen: {damaged:,} answers in {bus.failed_reads:,} of {reads:,} reads were damaged. These reads took a median of
+    Found: {damaged:,} answers in {bus.failed_reads:,} of {reads:,} reads were damaged. These reads took a median of
         {bus.failed_ms.median:,.1f} ms, the others {bus.ms.median:,.1f} ms.
     Why: A checksum was wrong, or bytes were missing. LeRobot sends the request up to three times, then the run ends.
     Do: The cause is a loose plug, a long cable, or a supply whose voltage drops while several joints move. Change the
@@ -110,7 +110,7 @@ def _damaged_answers(bus: Bus, arm: str) -> Found:
 def _slow(bus: Bus, arm: str, thresholds: Thresholds) -> Found:
     """The motors{arm} answer slowly.
 
-    Seen: A read of all motors took {took}. The reading thread had a CPU for {bus.on_cpu:.0%} of that time, so the bus
+    Found: A read of all motors took {took}. The reading thread had a CPU for {bus.on_cpu:.0%} of that time, so the bus
         is what takes it.
     Why: Six servos at 1 Mbaud need about 1 ms plus the adapter's latency. Linux often sets that to 16 ms.
     Do: echo 1 > /sys/bus/usb-serial/devices/ttyUSB0/latency_timer (with your port's name). If one servo answers late,
@@ -121,7 +121,6 @@ def _slow(bus: Bus, arm: str, thresholds: Thresholds) -> Found:
 
 
 def _asks(error: str) -> str:
-    """How often LeRobot's driver sends a request, by its error: Koch and OMX arms have no `num_read_retries`."""
     tries = re.search(r"after (\d+) tries", error)
     if tries is None or int(tries[1]) == 3:
         return "three times"
@@ -141,7 +140,7 @@ def turns(result: RolloutResult, thresholds: Thresholds) -> Iterator[Finding]:
 def _fighting_threads(bus: Bus) -> Found:
     """Other threads of this process hold up the control loop.
 
-    Seen: A read of the motors took {took}. Its loop never sleeps, but had a CPU for only {bus.on_cpu:.0%} of that time;
+    Found: A read of the motors took {took}. Its loop never sleeps, but had a CPU for only {bus.on_cpu:.0%} of that time;
         for {blocked:.0%} another thread blocked it.
     Why: Python runs one thread at a time. For each step the driver's loop must get the interpreter back from a busy
         thread, such as the inference, an encoder or a viewer. That can take 5 ms.
@@ -156,7 +155,7 @@ def _missing_cpu(turns: Turns, *, policy: bool) -> Found:
     """A control thread that is ready and has no CPU.
 
     Title: {who} the CPU from the control loop
-    Seen: The control thread was ready and had no CPU for {waited:.0%} of the run. This process kept
+    Found: The control thread was ready and had no CPU for {waited:.0%} of the run. This process kept
         {turns.own_cpus:.1f} CPUs busy, others {turns.other_cpus:.1f}.
     Why: Ticks, reads of the motors and calls of the policy take longer, and the driver can miss answers.
     Do: {do}
@@ -199,7 +198,7 @@ def waits_for_interpreter(rollout: Rollout, thresholds: Thresholds) -> bool:
 def real_time(result: RolloutResult, _: Thresholds) -> Found:
     """A video encoder made the control thread real-time.
 
-    Seen: The control thread started as {before}, and was {after} {since}.
+    Found: The control thread started as {before}, and was {after} {since}.
     Why: LeRobot's video encoder, SVT-AV1, makes the thread that opens it real-time if it may: as root, or in a
         container with SYS_NICE. No other thread gets that core while the thread runs: not the cameras, not the
         inference, and no thread that it starts later.
@@ -217,7 +216,7 @@ def real_time(result: RolloutResult, _: Thresholds) -> Found:
 def torque_left(result: RolloutResult, _: Thresholds) -> Found:
     """The arm still has torque in {count} joint{count:plural}.
 
-    Seen: At the end of the run these joints held their goal: {joints}.
+    Found: At the end of the run these joints held their goal: {joints}.
     Why: LeRobot switches the torque off servo by servo, and stops at the first servo that is silent or in error. All
         later ids keep their torque, even after the process has ended. They grow warm, and nobody can move the arm by
         hand.
@@ -233,7 +232,7 @@ def stalls(result: RolloutResult, _: Thresholds) -> Found:
     """A part of the loop, or a policy call, that hung.
 
     Title: {stall.title}
-    Seen: {times} at {stall.from_s:.1f} s of the run. Usually that takes less than a tenth of the time.
+    Found: {times} at {stall.from_s:.1f} s of the run. Usually that takes less than a tenth of the time.
     Why: {why}
     Do: {do}
     """
@@ -252,7 +251,7 @@ def not_finite(result: RolloutResult, _: Thresholds) -> Found:
     """Joints that were NaN or infinite.
 
     Title: {title}
-    Seen: {ticks}, in {joints:list}.
+    Found: {ticks}, in {joints:list}.
     Why: A driver refuses such a number, or the arm moves anywhere. A policy that reads one predicts NaN.
     Do: {do}
     """
@@ -299,7 +298,7 @@ def cameras(result: RolloutResult, thresholds: Thresholds) -> Iterator[Finding]:
 def _repeated_frames(source: Camera, rollout: Rollout, pace: Pace) -> Found:
     """Camera {camera} is slower than the control loop.
 
-    Seen: The camera gave {fresh_hz:.1f} different frames per second; the loop reads it at {pace.held_hz:.1f} Hz.{aged}
+    Found: The camera gave {fresh_hz:.1f} different frames per second; the loop reads it at {pace.held_hz:.1f} Hz.{aged}
     Why: The robot takes the latest frame and never waits, so {sees}.
     Do: Give this camera a higher fps in --robot.cameras, fewer pixels, or more light (long exposures halve the
         rate){lower}.
@@ -317,7 +316,7 @@ def _repeated_frames(source: Camera, rollout: Rollout, pace: Pace) -> Found:
 def _camera_stall(source: Camera) -> Found:
     """Camera {camera} gave no new frame for {longest_ms:,.0f} ms.
 
-    Seen: From {source.longest_from_s:.1f} s on the loop read one frame for {longest_ms:,.0f} ms. Over the whole run it
+    Found: From {source.longest_from_s:.1f} s on the loop read one frame for {longest_ms:,.0f} ms. Over the whole run it
         read {source.fresh_hz:.1f} different frames per second.
     Why: The robot takes the latest frame, even an old one. If the frame is older than 500 ms the run ends. LeRobot
         gives no warning before.
@@ -330,7 +329,7 @@ def _camera_stall(source: Camera) -> Found:
 def _frozen_camera(source: Camera) -> Found:
     """Camera {camera} gave new frames with the same picture for {frozen_ms:,.0f} ms.
 
-    Seen: From {source.frozen_from_s:.1f} s on, {source.frozen_frames:,} frames in a row were equal in every pixel that
+    Found: From {source.frozen_from_s:.1f} s on, {source.frozen_frames:,} frames in a row were equal in every pixel that
         was compared, for {frozen_ms:,.0f} ms. Their time stamps were new.
     Why: A sensor's noise makes any two pictures differ, so the camera or its driver repeats one. LeRobot checks only a
         frame's time, so it cannot see this. The policy acts on a scene that stands still.
@@ -344,7 +343,7 @@ def _frozen_camera(source: Camera) -> Found:
 def _old(source: Camera, age: Quantiles, rollout: Rollout) -> Found:
     """Frames of camera {camera} are {age_ms:,.0f} ms old when the loop reads them.
 
-    Seen: The age of a frame was {aged}, though the camera gave {source.fresh_hz:.1f} different frames per second.
+    Found: The age of a frame was {aged}, though the camera gave {source.fresh_hz:.1f} different frames per second.
     Why: The policy acts on an old picture, and its own call adds to that age. In its training the pictures were as old
         as those of its recordings.
     Do: Make the camera buffer less: a USB port of its own, fourcc: MJPG or fewer pixels in --robot.cameras, no network

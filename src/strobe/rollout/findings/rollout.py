@@ -23,7 +23,7 @@ FEW_CALLS = 3  # fewest late calls after the first that show slow calls, rather 
 def damaged_recording(result: RolloutResult | ReplayResult, _: Thresholds) -> Found:
     """The recording is damaged.
 
-    Seen: {lost:capital}.
+    Found: {lost:capital}.
     Why: Late ticks, and ticks without an action, may be in the lost part. No figure counts them.
     Do: Copy the file from the robot again, or record the run again.
     """
@@ -49,7 +49,7 @@ def slow_loop(result: RolloutResult, thresholds: Thresholds) -> Found:
     """A loop slower than requested, by the part that late ticks spend their time on.
 
     Title: {title}
-    Seen: The loop ran at {pace.held_hz:.1f} of {pace.asked_hz:g} Hz. {pace.late:,} of {pace.ticks:,} control ticks
+    Found: The loop ran at {pace.held_hz:.1f} of {pace.asked_hz:g} Hz. {pace.late:,} of {pace.ticks:,} control ticks
         worked longer than {tick_ms:.1f} ms, the longest {pace.work.max:,.1f} ms{spent}.
     Why: {why}
     Do: {do}
@@ -154,7 +154,7 @@ def _fps_flag(rollout: Rollout) -> str:
 def never_moves(result: RolloutResult, _: Thresholds) -> Found:
     """The arm never moves: every chunk is over before it arrives.
 
-    Seen: {inference.useless:,} of {inference.calls:,} chunks added no action to the queue. A call takes {call_ms:,.0f}
+    Found: {inference.useless:,} of {inference.calls:,} chunks added no action to the queue. A call takes {call_ms:,.0f}
         ms{lasts} at {rollout.fps:g} Hz.
     Why: LeRobot drops the actions that were due during the call, though the robot executed none of them. It gives no
         warning.
@@ -172,7 +172,7 @@ def never_moves(result: RolloutResult, _: Thresholds) -> Found:
 def unfinished_call(result: RolloutResult, _: Thresholds) -> Found:
     """The run ended before the policy returned its first actions.
 
-    Seen: The run ended after {run_s:.1f} s. Its {which} had begun {call_s:.1f} s before and had not returned. The robot
+    Found: The run ended after {run_s:.1f} s. Its {which} had begun {call_s:.1f} s before and had not returned. The robot
         was sent no action.{before}
     Why: {compiles}LeRobot ends a run at its --duration, even if its inference thread still waits for the policy.
     Do: Give a longer --duration. `strobe breakdown --policy.path=…` measures the time of the call{eager}.
@@ -213,7 +213,7 @@ def _longer_chunks(rollout: Rollout, inference: Inference) -> str:
 def starvation(result: RolloutResult, thresholds: Thresholds) -> Found:
     """The robot had no action for {queue.starved_ms:,.0f} ms.
 
-    Seen: {queue.starved:,} of {pace.ticks:,} control ticks sent no action, for up to {queue.longest_ms:,.0f} ms at a
+    Found: {queue.starved:,} of {pace.ticks:,} control ticks sent no action, for up to {queue.longest_ms:,.0f} ms at a
         time. The longest call took {call_ms:,.0f} ms; a call begins when the queue holds {queue.threshold} actions or
         fewer.
     Why: The queue ran empty before the next chunk arrived. The arm then holds its last goal, and LeRobot logs nothing.
@@ -259,7 +259,7 @@ def poisoned_delay(result: RolloutResult, _: Thresholds) -> Iterator[Finding]:
 def _slow_first(inference: Inference, delays: Delays, assumed: float) -> Found:
     """A slow first call poisons the delay that Real-Time Chunking assumes.
 
-    Seen: The first call took {first_ms:,.0f} ms = {delays.first_needed} actions. Later calls needed {needed:.0f}
+    Found: The first call took {first_ms:,.0f} ms = {delays.first_needed} actions. Later calls needed {needed:.0f}
         actions, and RTC assumed {assumed:.0f}.{dropped}
     Why: For the rest of the run LeRobot assumes the longest latency since the start. It binds that many actions of each
         chunk to the chunk before, and the robot reacts that much later.
@@ -280,7 +280,7 @@ def _slow_first(inference: Inference, delays: Delays, assumed: float) -> Found:
 def _slow_later(inference: Inference, delays: Delays, assumed: float) -> Found:
     """One slow call poisons the delay that Real-Time Chunking assumes.
 
-    Seen: The longest call took {call_ms:,.0f} ms = {delays.needed.max:.0f} actions. Most calls needed {needed:.0f}
+    Found: The longest call took {call_ms:,.0f} ms = {delays.needed.max:.0f} actions. Most calls needed {needed:.0f}
         actions, and RTC assumed {assumed:.0f}.
     Why: For the rest of the run LeRobot assumes the longest latency since the start. It binds that many actions of each
         chunk to the chunk before, and the robot reacts that much later.
@@ -295,7 +295,7 @@ def _slow_later(inference: Inference, delays: Delays, assumed: float) -> Found:
 def seam_jumps(result: RolloutResult, thresholds: Thresholds) -> Found:
     """The arm jumps from chunk to chunk, most of all {worst.joint}.
 
-    Seen: {worst.joint} jumps by {worst.jump.median:.3g} from one chunk to the next (median of {worst.jump.n:,}, max
+    Found: {worst.joint} jumps by {worst.jump.median:.3g} from one chunk to the next (median of {worst.jump.n:,}, max
         {worst.jump.max:.3g}). 95 % of its steps inside chunks are at most {worst.step.p95:.3g}. {jumping} of {seams}
         joints jump.
     Why: The next chunk was predicted from a newer observation and does not begin where the last one stopped.
@@ -332,7 +332,7 @@ def stamps(result: RolloutResult, _: Thresholds) -> Found:
     """Recorded frames whose time stamps are wrong.
 
     Title: {title}
-    Seen: {frames.frames:,} frames took {frames.real_s:.1f} s, and their time stamps span {frames.stamped_s:.1f} s.
+    Found: {frames.frames:,} frames took {frames.real_s:.1f} s, and their time stamps span {frames.stamped_s:.1f} s.
     Why: {why} A policy trained on them learns another speed.
     Do: {do}
     """

@@ -88,7 +88,6 @@ class CallWatch:
         return _thread_use(begun)
 
     def _chunk(self, args: tuple[Any, ...], kwargs: dict[str, object]) -> None:
-        """As lerobot/rollout/inference/rtc.py does it."""
         batch = rtc.build_dataset_frame(*args, **kwargs)
         batch = prepare_observation_for_inference(batch, self._device, self._task, self._robot_type)
         batch["task"] = [self._task]
@@ -96,7 +95,6 @@ class CallWatch:
         self._after(actions)
 
     def _action(self, frame: Observation) -> None:
-        """As lerobot/rollout/inference/sync.py does it."""
         mixed = self._device.type == "cuda" and getattr(self._policy.config, "use_amp", False)
         with torch.inference_mode(), torch.autocast("cuda") if mixed else contextlib.nullcontext():
             batch = prepare_observation_for_inference(copy(frame), self._device, self._task, self._robot_type)

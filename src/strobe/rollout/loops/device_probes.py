@@ -80,7 +80,6 @@ def _camera_rows(name: str, section: str, start: int, end: int, thread: int, fre
 
 
 def _sample_pixels(frame: Any) -> bytes:
-    """Return some pixels of a frame, of one of its colours; nothing of what is no picture."""
     try:
         step = max(1, frame.shape[0] // _ACROSS)
         grid = frame[::step, ::step, 1] if frame.ndim > 2 else frame[::step, ::step]
@@ -195,7 +194,6 @@ def motor_buses(robot: object, method: str = "send_action") -> dict[str, object]
 
 
 def _robot_arms(robot: object, method: str) -> dict[str, object]:
-    """Return parts of a robot that are robots themselves, by name: ``left_arm`` is "left"."""
     return {name.strip("_").removesuffix("_arm"): part for name, part in vars(robot).items() if hasattr(part, method)}
 
 

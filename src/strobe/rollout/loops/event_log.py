@@ -125,7 +125,6 @@ class Log:
 
 
 def _rows(held: Row) -> list[Row]:
-    """Return the events of one tuple that a probe appended."""
     if isinstance(held[0], str):
         return [held]
     make, *rest = held
@@ -193,7 +192,6 @@ def read(file: Path) -> tuple[Header, Rows]:
 
 
 def _read_events(rest: Iterator[bytes], lines: _Lines, rows: Rows) -> Iterator[Row]:
-    """Yield the events of the ``rest`` of the lines, then tell ``rows`` what was lost."""
     end, bad = None, 0
     for line in rest:
         try:

@@ -191,7 +191,6 @@ def argument(flag: str) -> str:
 
 
 def _replay_fields(context: Any) -> JsonObject:
-    """Return the fields of the header that `strobe replay` builds the same policy and engine from."""
     config = context.runtime.cfg
     policy, robot = config.policy, context.hardware.robot_wrapper
     path = Path(str(policy.pretrained_path))

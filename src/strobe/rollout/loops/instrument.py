@@ -138,7 +138,6 @@ class LoopWatch(Instrument):
             self.log.append(("scheduled", host_ns(), *policy))
 
     def _reporting(self, inner: Call, _: Hook, __: bool) -> Call:
-        """Log the report of LeRobot's timer at the end of a run."""
         append = self.log.append
 
         @functools.wraps(inner)
@@ -197,7 +196,6 @@ class LoopWatch(Instrument):
         self._body.enter_context(Attached([Hook(owner, name, "") for owner, name in ends], wrap_call))
 
     def _continue_unwatched(self, error: Exception) -> None:
-        """Let the run go on without probes, and say why."""
         self.let_go()
         self.notes.append(f"Strobe could not watch the run: {type(error).__name__}: {error}"[:300])
 
@@ -208,7 +206,6 @@ class LoopWatch(Instrument):
         self._probes.enter_context(Attached([hook], lambda inner, _, __: functools.wraps(inner)(around(inner))))
 
     def _wrap_in_section(self, inner: Call, name: str) -> Call:
-        """Return ``inner`` in a section: what `section` records, at half its cost, where nothing is ever compiled."""
         append, ident = self.log.append, threading.get_ident
 
         @functools.wraps(inner)
@@ -248,7 +245,6 @@ class LoopWatch(Instrument):
         self._wrap_calls(Hook(DataProcessorPipeline, "__call__", ""), wrap_processor)
 
     def _is_time_over(self, now: int) -> bool:
-        """Whether the time to record is over; then every probe is off."""
         if not self._until or now <= self._until:
             return False
         self.stopped = True
@@ -257,7 +253,6 @@ class LoopWatch(Instrument):
         return True
 
     def _ticking(self, bare: Call) -> Call:
-        """Record the observation, which begins a tick, as a section."""
         append, keep, ident, values = self.log.append, self.keep, threading.get_ident, several(self.joints)
 
         def call(*args: object, **kwargs: object) -> object:
@@ -285,7 +280,6 @@ class LoopWatch(Instrument):
                 self._wrap_calls(Hook(camera, method, CAMERA), probe.reading)
 
     def _buses(self, buses: Mapping[str, object]) -> None:
-        """The robot's motors, read and written; of each arm, where ``buses`` has several by name."""
         for arm, bus in buses.items():
             read, written = (f"{name} {arm}".rstrip() for name in (MOTORS_READ, MOTORS_WRITTEN))
             probe = BusProbe(bus, self.log.append, read, arm)
@@ -296,7 +290,6 @@ class LoopWatch(Instrument):
                 self._time([Hook(bus, "sync_write", written)])
 
     def _commanding(self, bare: Call, picks: bool = False) -> Call:
-        """``picks``: an action that is sent is the one that the tick has."""
         append, ident, joints = self.log.append, threading.get_ident, self.joints
         values = several(joints)
 

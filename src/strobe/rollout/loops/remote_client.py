@@ -173,7 +173,6 @@ class ClientWatch(LoopWatch):
         self._wrap_calls(Hook(client, "_aggregate_action_queues", MERGE), functools.partial(self._merging, client))
 
     def _beginning(self, client: Any, inner: Call) -> Call:
-        """A tick begins by asking whether there is an action."""
         append = self.log.append
 
         def call(*args: object, **kwargs: object) -> object:

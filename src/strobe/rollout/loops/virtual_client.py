@@ -139,7 +139,6 @@ class AsyncEngine:
         self._loop.note_merge(self, executed, executed)
 
     def _pass_tick(self) -> bool:
-        """Let a tick pass; return whether the client goes on."""
         if self._client.running:
             self._loop.wait()
         return bool(self._client.running)

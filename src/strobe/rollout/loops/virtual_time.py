@@ -143,7 +143,6 @@ class _Loop:
         self.over = self._due == math.inf
 
     def _next(self) -> float:
-        """Return the moment at which the control loop goes on; infinity where it has ended."""
         try:
             return next(self._control, math.inf)
         except Exception as error:  # LeRobot's engine, which may have called this, would go on as if it were its own

@@ -313,7 +313,6 @@ def jumps(actions: Sequence[Action], joints: Sequence[str], rng: np.random.Gener
 
 
 def _steps_and_jumps(actions: Sequence[Action]) -> tuple[list[list[float]], list[list[float]]]:
-    """Return the distances of each joint from action to action, inside chunks and between two of them."""
     steps: list[list[float]] = []
     jumps: list[list[float]] = []
     for before, now in pairwise(actions):

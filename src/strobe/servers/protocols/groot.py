@@ -76,7 +76,6 @@ class GrootWire(Wire):
         }
 
     def _look_for_a_listener(self) -> None:
-        """Raise UserError where nobody listens: ZeroMQ would go on trying without a word."""
         parts = urlsplit(self._url)
         try:
             socket.create_connection((parts.hostname, parts.port), self._wait_ms / 1e3).close()
@@ -143,7 +142,6 @@ class GrootWire(Wire):
         return Observations([self._add_dimensions(flat, source.options.prompt or TASK)], words, recorded=False)
 
     def _keys(self, modality: str) -> list[str]:
-        """Return the server's names of the parts of a modality, without its prefix."""
         keys = self._modalities.get(modality, {}).get("modality_keys", ())
         return [key.removeprefix(f"{modality}.") for key in keys]
 
@@ -208,7 +206,6 @@ class GrootWire(Wire):
         return (time.perf_counter_ns() - begun) / 1e6
 
     def _reopen(self) -> None:
-        """Open another connection: a request without its answer takes no other one."""
         self._socket.disable_monitor()
         self._monitor.close(0)
         self._socket.close(0)

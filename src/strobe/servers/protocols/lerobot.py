@@ -133,7 +133,6 @@ class LerobotWire(Wire):
         return Exchange(*took, len(data), len(message.data), actions, held, own, policy)
 
     def _send(self, data: bytes) -> object:
-        """Send an observation. Return the finished call, which has the server's stamps."""
         from lerobot.transport.utils import send_bytes_in_chunks
 
         chunks = send_bytes_in_chunks(data, self._messages.Observation)
@@ -142,7 +141,6 @@ class LerobotWire(Wire):
         return call
 
     def _receive(self) -> tuple[Any, Any]:
-        """Wait for a chunk. Return it, and the finished call."""
         call = self._stub.GetActions.future(self._messages.Empty())
         return self._result(call), call
 
@@ -192,7 +190,6 @@ class LerobotWire(Wire):
         )
 
     def _answers(self, observation: Mapping[str, object]) -> bool:
-        """Return whether the server answers an observation that its filter lets through."""
         try:
             self.call(observation)
         except CallFailedError:
@@ -201,7 +198,6 @@ class LerobotWire(Wire):
 
 
 def _empty(failure: Sequence[str] | None, failed: Call) -> CallFailedError:
-    """Return how a call failed that was answered with nothing; a watched server sends its policy's exception along."""
     if failure is None:
         return failed("empty", "Empty: the server sent an answer without data")
     error, place, line = failure

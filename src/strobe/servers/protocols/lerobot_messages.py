@@ -208,7 +208,6 @@ def check(data: bytes) -> None:
 
 
 def _check_pickle_size(file: io.BytesIO, size: int) -> None:
-    """Raise for one pickle in ``file`` whose instructions need more than ``size`` allows, or that is cut off."""
     for operation, argument, _ in pickletools.genops(file):
         if "PUT" in operation.name and argument is not None and int(argument) > size:
             raise ValueError("it numbers more things than it holds")
@@ -319,7 +318,6 @@ class _StorageReader(pickle.Unpickler):
 
 
 def _storage(data: bytes) -> _Stored:
-    """Return the numbers of a storage, which torch writes as pickles and then as they lie in memory."""
     import torch
 
     file = io.BytesIO(data)

@@ -171,7 +171,6 @@ def _load_observation(file: Path, seed: int) -> Observation:
 
 
 def _array(name: str, value: np.ndarray) -> object:
-    """Return an array of a file as it is sent; text without a dimension is text."""
     if value.ndim == 0 and value.dtype.kind == "U":
         return str(value)
     if value.dtype.kind not in _KINDS:

@@ -265,7 +265,6 @@ def _infer_ms(answer: Mapping[object, object], group: str) -> float | None:
 
 
 def _last_line(text: str) -> str:
-    """Return the last line of a traceback that is not indented: the exception's name and its message."""
     lines = [line for line in text.splitlines() if line.strip()]
     flush = [line for line in lines if not line[0].isspace()]
     return (flush or lines or ["an empty text"])[-1].strip()

@@ -27,7 +27,7 @@ MANY_KERNELS = 1000  # kernels in an iteration: fewer small ones do not add up
 def device_idle(result: Profiled, _: Thresholds) -> Found:
     """The device idles for at least {idle_share:percent} of the {measurement.phase}.
 
-    Seen: Under torch.profiler idle for {idle_ms:ms} of {span_ms:ms}, in {gaps:,} gaps over {device.threshold_us:g}
+    Found: Under torch.profiler idle for {idle_ms:ms} of {span_ms:ms}, in {gaps:,} gaps over {device.threshold_us:g}
         µs{causes}; without it '{measurement.name}' takes {whole:ms}.{longest}
     Why: In a gap the device waits for the host to launch work, for data, for a copy, or for a synchronisation.
     Do: If the host had launched nothing yet, try {CUDA_GRAPHS}. If it synchronised or copied, look for .item(), .cpu()
@@ -50,7 +50,7 @@ def device_idle(result: Profiled, _: Thresholds) -> Found:
 def many_small_operators(result: Profiled, _: Thresholds) -> Found:
     """The {measurement.phase} is many small operators.
 
-    Seen: One iteration of '{measurement.name}' runs {many}.
+    Found: One iteration of '{measurement.name}' runs {many}.
     Why: Every operator costs time in Python and a launch, even if it computes little.
     Do: Try {what}, or larger batches.
     Gain: {gain}
@@ -78,7 +78,7 @@ def many_small_operators(result: Profiled, _: Thresholds) -> Found:
 def host_delay(result: Profiled, _: Thresholds) -> Found:
     """At least {share:percent} of the {measurement.phase} passes outside of torch's operators.
 
-    Seen: Under torch.profiler {host.idle_ms:ms} of {host.span_ms:ms}, of which {host.long_ms:ms} in gaps over a
+    Found: Under torch.profiler {host.idle_ms:ms} of {host.span_ms:ms}, of which {host.long_ms:ms} in gaps over a
         millisecond; without it '{measurement.name}' takes {whole:ms}.{longest}
     Why: No launch takes that long. Python, a library other than torch, a file or a lock holds the host up, and all
         later work waits.
@@ -98,7 +98,7 @@ def host_delay(result: Profiled, _: Thresholds) -> Found:
 def python_time(result: Profiled, _: Thresholds) -> Found:
     """At least {share:percent} of the {measurement.phase} is Python, outside torch's operators.
 
-    Seen: {seen.host.idle_ms:ms} of {seen.host.span_ms:ms} under torch.profiler; '{measurement.name}' takes {whole:ms}
+    Found: {seen.host.idle_ms:ms} of {seen.host.span_ms:ms} under torch.profiler; '{measurement.name}' takes {whole:ms}
         without it. Under {seen.tool} the longest in Python: {named}.
     Why: Python runs on one core and sets the pace. Faster arithmetic would change nothing here.
     Do: Look at these functions. Compute once what depends only on shapes. --compile removes most of the Python.
@@ -121,7 +121,6 @@ def python_time(result: Profiled, _: Thresholds) -> Found:
 
 
 def _profiled_measurement(result: Profiled, profile: P | None) -> tuple[P | None, Measurement | None]:
-    """Return ``profile`` and the measurement that it was taken of."""
     name = profile.measurement if profile is not None else None
     return profile, next((m for m in result.measurements if m.name == name), None)
 

@@ -35,7 +35,7 @@ PROFILED = "The profiler slows the host, so a part of these gaps is its own."
 def device_idle(answer: TraceAnswer, _: Thresholds) -> Found:
     """The device idles for {idle_share:percent} of its time in the trace.
 
-    Seen: {where}: idle for {idle_ms:ms} of {span_ms:ms}, from its first work to its last, in {gaps.gaps:,} gaps over
+    Found: {where}: idle for {idle_ms:ms} of {span_ms:ms}, from its first work to its last, in {gaps.gaps:,} gaps over
         {gaps.threshold_us:g} µs{causes}.{longest}{others}
     Why: In a gap the device waits: for the host to launch work, or for a copy or a synchronisation. {PROFILED}
     Do: {do}
@@ -55,7 +55,7 @@ def lost_kernels(answer: TraceAnswer, _: Thresholds) -> Found:
     """The trace lacks kernels that ran.
 
     Title: {title}
-    Seen: {name}: of {launches:,} launches of kernels and graphs {lost:,} have no kernel{first}. {unjudged}
+    Found: {name}: of {launches:,} launches of kernels and graphs {lost:,} have no kernel{first}. {unjudged}
     Why: The profiler lost these kernels; the device ran them. Time from which kernels are missing looks idle.
     Do: {do}
     """
@@ -80,7 +80,7 @@ def lost_kernels(answer: TraceAnswer, _: Thresholds) -> Found:
 def launch_bound(answer: TraceAnswer, _: Thresholds) -> Found:
     """The host's launches limit the device for {of_time:percent} of its time.
 
-    Seen: {where}: {bound.kernels:,} kernels, in {stretches}, that each began within 10 µs of their launch; they take
+    Found: {where}: {bound.kernels:,} kernels, in {stretches}, that each began within 10 µs of their launch; they take
         {bound.ms:ms}, of which {bound.idle_ms:ms} without any work. The longest takes
         {bound.longest_ms:ms}{within}.{others}
     Why: Each kernel is over before the host has launched the next one. {PROFILED}
@@ -101,7 +101,7 @@ def launch_bound(answer: TraceAnswer, _: Thresholds) -> Found:
 def small_kernels(answer: TraceAnswer, _: Thresholds) -> Found:
     """The program launches many small kernels.
 
-    Seen: {name}: {kernels:,} kernels ({per}), of which {small:,} take less than {limit:g} µs; the device idles for
+    Found: {name}: {kernels:,} kernels ({per}), of which {small:,} take less than {limit:g} µs; the device idles for
         {idle:percent} of its time.
     Why: Each operator costs Python and a launch, however small it is.
     Do: Launch fewer and larger ones: {GRAPHS}.
@@ -125,7 +125,7 @@ def small_kernels(answer: TraceAnswer, _: Thresholds) -> Found:
 def host_waits(answer: TraceAnswer, _: Thresholds) -> Found:
     """The host waits for the device {calls:,} times, for {share:percent} of its time.
 
-    Seen: {rank.name}: {waited_ms:ms} in {in_what}. The device idles for {idle_ms:ms} of {span:ms}.{come_from}
+    Found: {rank.name}: {waited_ms:ms} in {in_what}. The device idles for {idle_ms:ms} of {span:ms}.{come_from}
     Why: While it waits the host launches nothing: the device runs dry, and the next kernels come one by one.
     Do: Look for .item(), .cpu(), .nonzero(), boolean masks and prints in the loop; keep such values on the device, or
         read them once in many steps. Copies from pinned memory with non_blocking=True do not wait.
@@ -151,7 +151,7 @@ def host_waits(answer: TraceAnswer, _: Thresholds) -> Found:
 def exposed_copies(answer: TraceAnswer, _: Thresholds) -> Found:
     """Copies that overlap no kernel take {copies_share:percent} of the device's time.
 
-    Seen: {where}: {device.exposed_copies_ms:ms} of {device.gaps.span_ms:ms}, of {device.copies_ms:ms} in copies
+    Found: {where}: {device.exposed_copies_ms:ms} of {device.gaps.span_ms:ms}, of {device.copies_ms:ms} in copies
         ({kinds}).{others}
     Why: The device moves data and computes nothing during that time.
     Do: {pin}Copy the next batch on a stream of its own, with non_blocking=True, while this one is computed.
@@ -171,7 +171,7 @@ def exposed_copies(answer: TraceAnswer, _: Thresholds) -> Found:
 def exposed_collectives(answer: TraceAnswer, _: Thresholds) -> Found:
     """Collectives that overlap no computation take {share:percent} of the device's time.
 
-    Seen: {where}: {device.exposed_communication_ms:ms} of {device.gaps.span_ms:ms}, of {device.communication_ms:ms} in
+    Found: {where}: {device.exposed_communication_ms:ms} of {device.gaps.span_ms:ms}, of {device.communication_ms:ms} in
         collectives.{unknown}{others}
     Why: The device exchanges data with other ranks, or waits for them, and computes nothing during that time.
     Do: {do}
@@ -194,7 +194,7 @@ def late_rank(answer: TraceAnswer, _: Thresholds) -> Found:
     """Ranks that wait for others in collectives.
 
     Title: {title}
-    Seen: In {waits.collectives:,} collectives, waiting beyond the rank that came last: {shown}. {latest.name} came last
+    Found: In {waits.collectives:,} collectives, waiting beyond the rank that came last: {shown}. {latest.name} came last
         in {latest.last:,} of them.
     Why: A collective ends when the last rank has arrived. If ranks exchange uneven data, that is a part of the
         difference.
@@ -225,7 +225,7 @@ def late_rank(answer: TraceAnswer, _: Thresholds) -> Found:
 def host_between_operators(answer: TraceAnswer, _: Thresholds) -> Found:
     """Long pauses between torch's operators take {between_share:percent} of the trace.
 
-    Seen: {name}: {long_ms:ms} of {host.span_ms:ms} in gaps over a millisecond.{longest}
+    Found: {name}: {long_ms:ms} of {host.span_ms:ms} in gaps over a millisecond.{longest}
     Why: No operator takes that long to start: Python, another library, a file or a lock delays the host.
     Do: Annotate the code around it with torch.profiler.record_function, and trace again: the pause then has a name.
     Gain: {gain}
@@ -245,7 +245,7 @@ def host_between_operators(answer: TraceAnswer, _: Thresholds) -> Found:
 def device_busy(answer: TraceAnswer, _: Thresholds) -> Found:
     """The device is busy for {share:percent} of its time.
 
-    Seen: {where}: {device.gaps.busy_ms:ms} of {device.gaps.span_ms:ms}.{most}
+    Found: {where}: {device.gaps.busy_ms:ms} of {device.gaps.span_ms:ms}.{most}
     Why: A faster host would change nothing. Only other kernels, fewer kernels or smaller dtypes make it faster.
     """
     shares = [(_share(device.gaps.busy_ms, device), rank, device) for rank in answer.ranks for device in rank.devices]
@@ -283,7 +283,6 @@ def _stretches(count: int) -> str:
 
 
 def _gap_remedy(gaps: Gaps) -> str:
-    """Return what to do about the cause that most of the gaps have, and about long ones."""
     first_calls = sum(gap.ms for gap in gaps.longest if any(word in gap.host.lower() for word in FIRST_CALLS))
     if gaps.long_ms > gaps.idle_ms / 2:
         first = "Most idle time is in gaps over a millisecond, which no launch explains: look for the host's work there"

@@ -251,7 +251,6 @@ class TensorRT:
 
 
 def _takes(function: Callable[..., object], keyword: str) -> bool:
-    """Return whether ``function`` can be given ``keyword``, be it to ignore it."""
     taken = inspect.signature(function).parameters
     return keyword in taken or any(parameter.kind is parameter.VAR_KEYWORD for parameter in taken.values())
 

@@ -170,7 +170,6 @@ def _make(spec: Spec) -> CalibratedPart:
 
 
 def _candidates(subject: Subject) -> list[Spec]:
-    """Return each part that time goes to and that is called as a module."""
     if subject.device.type != "cpu":
         return []
     try:

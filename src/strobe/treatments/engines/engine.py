@@ -159,7 +159,6 @@ class PartInEngine(Treatment, key="engine"):
         return precision_name(precision)
 
     def _require(self, device: torch.device) -> None:
-        """Raise UserError if there is no such engine for ``device``."""
         self._engine.require(device)
 
     def _cached_file(self, file: Path, subject: Subject) -> Path:
@@ -167,7 +166,6 @@ class PartInEngine(Treatment, key="engine"):
         return file
 
     def _least(self, subject: Subject) -> float:
-        """Return the least cosine to the part's own results that an engine is used with."""
         return LEAST[self.precision]
 
     def _prepare(self, subject: Subject, part: nn.Module) -> None:
@@ -325,12 +323,10 @@ class _Built:
 
 
 def _product_dtype(precision: str) -> torch.dtype:
-    """Return the dtype that the products of an engine in ``precision`` are counted in."""
     return {INT8: torch.int8, FP8: torch.float8_e4m3fn}.get(precision) or DTYPES[precision]
 
 
 def _state(part: nn.Module) -> list[tuple[int, int, torch.dtype]]:
-    """Return a fingerprint of the weights: another one where one was replaced or changed."""
     return [(tensor.data_ptr(), tensor._version, tensor.dtype) for tensor in (*part.parameters(), *part.buffers())]
 
 
@@ -340,7 +336,6 @@ def _floating(part: nn.Module) -> list[Tensor]:
 
 @contextmanager
 def _suspend_observation(device: torch.device) -> Iterator[None]:
-    """Around recording and building: not on the timeline, without gradients, with the random numbers put back."""
     eager = torch.compiler.set_stance("force_eager")
     with recording(None), torch.no_grad(), generators_restored(device), eager, warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of torch.export about torch's own code
@@ -369,7 +364,6 @@ def _make(spec: Spec) -> PartInEngine:
 
 
 def _candidates(subject: Subject) -> list[Spec]:
-    """Return each part that time goes to and that is called as a module."""
     engine = {"cpu": "openvino", "cuda": "tensorrt"}.get(subject.device.type)
     if engine is None:
         return []

@@ -65,7 +65,6 @@ def partitions(built: object) -> Partitions | None:
 
 
 def _iter_operators(module: GraphModule) -> Iterator[str]:
-    """Yield ``_ENGINE`` for each engine and the name of each of torch's operators, such as 'aten.topk'."""
     for node in module.graph.nodes:
         target = str(node.target)
         if node.op == "call_module":

@@ -197,7 +197,6 @@ def _share(layer: nn.Linear, seen: Tensor) -> tuple[int, Tensor]:
 
 
 def _plain(layer: Any) -> bool:
-    """Return whether it is nn.Linear's own product; casts and probes may stand around it."""
     hooked = layer._forward_hooks or layer._forward_pre_hooks
     product = getattr(peel_layers(layer.forward)[0], "__func__", None) is nn.Linear.forward
     return type(layer) is nn.Linear and product and type(layer.weight.data) is Tensor and not hooked

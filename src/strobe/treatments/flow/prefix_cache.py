@@ -144,8 +144,6 @@ class StaticPrefixCache(Switch, key="prefix_cache", of=Flow):
 
 
 def _cache_projections(projections: Sequence[object], patches: Patches, cached: EpochCache[int, Tensor]) -> None:
-    """Keep what ``projections`` make of the prefix's keys and values: it is the same in all steps."""
-
     def keeping(index: int) -> Call:
         def wrap_call(forward: Call) -> Call:
             def call(x: Tensor) -> Tensor:

@@ -180,7 +180,6 @@ class TrimmedPadding(Switch, key="padding", of=Flow):
 
 
 def _present(images: list[Tensor], masks: list[Tensor]) -> tuple[list[Tensor], list[Tensor]]:
-    """Return the cameras that at least one sample has; all of them where none has any."""
     there = torch.stack([mask.any() for mask in masks]).tolist()
     if all(there) or not any(there):
         return images, masks

@@ -155,7 +155,6 @@ def _table(flow: FlowModules, norms: list[Any], steps: int) -> _Table:
 
 
 def _rows(rows: list[Tensor]) -> Tensor:
-    """Return ``rows`` below each other, and a row that is not a number."""
     return torch.cat([*rows, torch.full_like(rows[0], torch.nan)])
 
 

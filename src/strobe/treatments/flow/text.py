@@ -71,7 +71,6 @@ class WordsOnce(Switch, key="words", of=Words):
 
 
 def _equal_arguments(arguments: object, other: object) -> bool:
-    """Return whether two calls' arguments are the same, tensors by their values."""
     (mine, form), (theirs, other_form) = tree_flatten(arguments), tree_flatten(other)
     return form == other_form and all(map(_same, mine, theirs))
 
@@ -84,7 +83,6 @@ def _same(value: object, other: object) -> bool:
 
 
 def _copy(held: object) -> object:
-    """Return ``held`` with tensors of its own, which nobody else writes to."""
     return tree_map_only(Tensor, Tensor.clone, held)
 
 
@@ -112,7 +110,6 @@ class TablesApart(Switch, key="word_tables", of=WordTables):
 
 
 def _rows(table: Any, words: Tensor) -> Tensor:
-    """Return the rows of ``words`` (...), (..., width), without a look at their values on the host."""
     first, further = table.embedding, table.new_embedding
     count = first.shape[0]
     rows = functional.embedding(words.clamp(max=count - 1), first)

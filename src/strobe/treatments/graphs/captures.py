@@ -83,7 +83,6 @@ def _capture_run(graph: torch.cuda.CUDAGraph, pool: Any, stream: torch.cuda.Stre
 
 @contextmanager
 def _undone(graph: torch.cuda.CUDAGraph, pool: Pool, stream: torch.cuda.Stream, index: int) -> Iterator[None]:
-    """Take the stream, the allocator and the generator of device ``index`` out of a capture that fails inside."""
     before = torch.cuda.current_stream()
     try:
         yield
@@ -102,14 +101,12 @@ def _undone(graph: torch.cuda.CUDAGraph, pool: Pool, stream: torch.cuda.Stream, 
 
 
 def _end(graph: torch.cuda.CUDAGraph, stream: torch.cuda.Stream) -> None:
-    """End the capture on ``stream`` where it is still on: `capture_end` refuses to, on any other current stream."""
     with torch.cuda.stream(stream), suppress(RuntimeError):
         if torch.cuda.is_current_stream_capturing():
             graph.capture_end()
 
 
 def _has_capture_ended(graph: torch.cuda.CUDAGraph) -> bool:
-    """Return whether `capture_end` came to its end."""
     try:
         graph.pool()
     except RuntimeError:
@@ -118,7 +115,6 @@ def _has_capture_ended(graph: torch.cuda.CUDAGraph) -> bool:
 
 
 def _free_generator() -> None:
-    """Take the current device's generator out of capture: only the end of a capture that succeeds does that."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # that the graph is empty
         with torch.cuda.graph(torch.cuda.CUDAGraph(), stream=torch.cuda.Stream(), capture_error_mode="thread_local"):

@@ -70,7 +70,6 @@ def _capturing_chunk(call: Call, regions: Regions, subject: PolicySubject) -> Ca
 
 
 def _capturing_loop(call: Call, regions: Regions, subject: PolicySubject) -> Call:
-    """Around a policy module's ``euler_integrate``; another policy's loop passes through."""
     model = subject.policy.model
 
     def run_captured(denoise: Any, noise: Tensor, num_steps: int, **options: Any) -> object:
@@ -91,7 +90,6 @@ def _capturing_loop(call: Call, regions: Regions, subject: PolicySubject) -> Cal
 
 
 def _cells(call: Any) -> dict[str, object]:
-    """Return the variables that a closure captured, by name; none for anything but a function."""
     if not isinstance(call, FunctionType):
         return {}
     return {
@@ -100,7 +98,6 @@ def _cells(call: Any) -> dict[str, object]:
 
 
 def _rebound(call: FunctionType, cells: dict[str, object]) -> FunctionType:
-    """Return ``call`` with other captured variables: in LeRobot's loop they hold the KV cache and the masks."""
     closure = tuple(_cell(cells[name]) for name in call.__code__.co_freevars)
     rebound = FunctionType(call.__code__, call.__globals__, call.__name__, call.__defaults__, closure)
     rebound.__kwdefaults__ = call.__kwdefaults__
@@ -205,7 +202,6 @@ class CudaGraph(Treatment, key="graph"):
 
 
 def _skip_repeated_eval(policy: nn.Module, call: Callable[[], object]) -> object:
-    """As ``policy.eval``, which LeRobot calls for each chunk: where the mode is on, no walk through all modules."""
     return call() if policy.training else policy
 
 

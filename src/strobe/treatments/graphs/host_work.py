@@ -208,7 +208,6 @@ def stepped_aside() -> Iterator[None]:
 
 
 def _device_tensors(condition: Tensor, *values: Any) -> list[Tensor]:
-    """Return ``torch.where``'s two values as tensors on the device; it would send numbers there from the host."""
     dtype = torch.result_type(*values)
     return [
         value if isinstance(value, Tensor) else torch.full((), value, dtype=dtype, device=condition.device)

@@ -228,7 +228,6 @@ _OURS = (f"{Path(torch.__file__).parent}/", f"{Path(strobe.__file__).parent}/") 
 
 
 def _settings(module: nn.Module) -> Hashable:
-    """Plain values that the policy and the modules below it read as they run, and its config's."""
     owners = [getattr(module, "config", None), module, *module.children()]
     return tuple(
         (where, name, value if not is_dataclass(value) else str(value))

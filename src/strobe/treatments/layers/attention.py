@@ -239,7 +239,6 @@ def _made_eager(subject: Subject, path: str) -> bool:
 
 
 def _same(module: nn.Module, eager: Call) -> bool:
-    """Return whether ``eager`` computes the same as `attend`; models may have added something to theirs."""
     generator = torch.Generator().manual_seed(0)
     groups = getattr(module, "num_key_value_groups", 1)
     query, key, value = (torch.randn(1, heads, 4, 8, generator=generator) for heads in (2 * groups, 2, 2))

@@ -73,7 +73,6 @@ class PackedWeights(Switch, key="weights"):
         return patches.undo
 
     def _install(self, owner: nn.Linear | Group, patches: Patches) -> bool:
-        """Return whether ``owner`` runs packed now."""
         place = self._place(owner)
         if not isinstance(owner, Group):
             call = place.call(owner.forward)
@@ -97,7 +96,6 @@ class PackedWeights(Switch, key="weights"):
 
 
 def _owners(module: nn.Module) -> list[nn.Linear | Group]:
-    """Return the linear layers of ``module``; in the place of those whose projections are fused, their group."""
     return list(dict.fromkeys(computing_group(layer) or layer for layer in _layers(module)))
 
 

@@ -78,7 +78,6 @@ class RotationsOnce(Switch, key="rotations"):
 
 
 def _angles(tokens: int, width: int, like: Tensor, rotate: Callable[[Tensor], Tensor]) -> _Angles:
-    """Return what ``rotate`` does to features: to each of a pair of neighbours alone, then to the other."""
     first = torch.zeros(1, 1, tokens, width, dtype=like.dtype, device=like.device)
     first[..., ::2] = 1
     is_first = first.bool()
@@ -89,7 +88,6 @@ def _angles(tokens: int, width: int, like: Tensor, rotate: Callable[[Tensor], Te
 
 
 def _rotate_tokens(own: Callable[..., Tensor], qk: Tensor, pos_ids: Any) -> Tensor:
-    """Return queries or keys (B, heads, tokens, width) turned by their positions."""
     if not isinstance(pos_ids, _Angles):
         return own(qk, pos_ids)
     # Each sum of the product has one term, so it rounds nothing. CUDA may round float32 to TF32 before it multiplies.

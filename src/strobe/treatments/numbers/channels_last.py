@@ -114,7 +114,6 @@ def _moments(subject: ActingSubject, weights: list[Tensor]) -> list[Tensor]:
 
 
 def _parts(subject: Subject, _: Spec) -> tuple[str, ...]:
-    """Return the image parts, where they hold all of the convolutions."""
     modules, weights = dict(subject.module.named_modules()), set(map(id, _convolutions(subject.module)))
     parts: list[str] = []
     for name, path in Parts.from_family(subject.family).seeing.items():

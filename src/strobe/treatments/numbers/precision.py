@@ -331,7 +331,6 @@ def _parts(subject: Subject, spec: Spec) -> tuple[str, ...]:
 
 
 def _seeing(subject: Subject) -> dict[str, str]:
-    """Return the costliest part that processes images, with the path of its module: it is tried alone too."""
     return dict(list(Parts.from_family(subject.family).seeing.items())[:1])
 
 

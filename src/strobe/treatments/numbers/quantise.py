@@ -207,7 +207,6 @@ def find_quantizable_layers(part: nn.Module) -> tuple[list[nn.Linear], list[str]
 
 
 def _share(part: nn.Module) -> float:
-    """Return how much of the part's weights can be quantised."""
     linear = sum(module.weight.numel() for module in find_quantizable_layers(part)[0])
     return linear / max(1, sum(weight.numel() for weight in part.parameters()))
 

@@ -184,7 +184,6 @@ def _int8_packed(data: Tensor, scale: Tensor, weight: QuantisedWeight, bias: Ten
 
 
 def _pieces(count: int, width: int) -> Iterator[slice]:
-    """Yield slices over ``count`` rows of ``width`` numbers, each of at most ``_PIECE`` numbers."""
     step = max(1, _PIECE // max(1, width))
     return (slice(start, start + step) for start in range(0, count, step))
 

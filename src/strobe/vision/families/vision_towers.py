@@ -114,7 +114,6 @@ _SIGLIP2_SIZES: dict[str, dict[str, Any]] = {
 
 
 def _siglip2_probes(model: object) -> Sequence[Probe]:
-    """Patches, blocks, and the head that pools the tokens."""
     root = "vision_model." if hasattr(model, "vision_model") else ""
     return [
         Probe.module(f"{root}embeddings", "patch embedding"),

@@ -58,7 +58,6 @@ def count(subject: Subject, variant: Variant, call: Callable[[int], object], hoo
 def _measure_build(
     subject: Subject, variant: Variant, call: Callable[[int], object], hooks: Sequence[Hook]
 ) -> tuple[Weights, Memory]:
-    """Return the weights and the memory of ``variant`` with what it builds."""
     allocator, on_device, held = find_allocator(subject.device), None, None
     undo = variant.apply(subject)
     try:
@@ -77,7 +76,6 @@ def _measure_build(
 def _account_call(
     subject: Subject, variant: Variant, call: Callable[[int], object], hooks: Sequence[Hook]
 ) -> tuple[Accounting, Weights, Memory]:
-    """Return all that one call of ``variant`` did, with its weights and memory."""
     allocator = find_allocator(subject.device)
     accounting = Accounting(allocator)
     with Attached(hooks):

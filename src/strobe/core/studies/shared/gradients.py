@@ -106,7 +106,6 @@ def gradients(
 def _compare_gradient(
     subject: ActingSubject, variant: Variant, raw: dict[str, Any], of_baseline: _Passed, seeds: _Difference
 ) -> GradientAgreement:
-    """Pass ``variant`` forward and backward, and compare its loss and its gradient with the baseline's."""
     reference = of_baseline.gradient
     passed = _loss_and_gradient(subject, variant, raw)
     agreement = _agreement(of_baseline.loss, passed.loss, _difference(reference, _gradient(subject.policy)), seeds)
@@ -171,7 +170,6 @@ class _Difference:
 
 
 def _difference(reference: Gradient, other: Gradient) -> _Difference:
-    """Return the cosine, and the length of the difference over the reference's; a missing gradient is zeros."""
     product = reference_square = other_square = distance = 0.0
     for a, b in zip(reference, other, strict=True):
         # One tensor at a time in float64, on the host: not every device has it.

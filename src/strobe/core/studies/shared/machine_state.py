@@ -44,7 +44,6 @@ def measure_machine(
 
 
 def _missing(ceiling: Ceiling, dtypes: Iterable[str]) -> list[str]:
-    """Return the figures that ``ceiling`` lacks, in words."""
     missing = [f"products in {dtype}" for dtype in dtypes if dtype not in ceiling.gflops]
     missing += ["elementwise work"] if ceiling.vector_gflops is None else []
     return missing + (["memory"] if ceiling.memory_gbps is None else [])

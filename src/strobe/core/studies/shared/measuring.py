@@ -235,7 +235,6 @@ class Session:
         )
 
     def _sample(self) -> Collected:
-        """Build what is built, then run all variants in turn under the timeline."""
         stage = f"{self.phase}: {', '.join(self._seen)}"
         self.reporter.stage(stage)
         with Attached(self._hooks):
@@ -263,7 +262,6 @@ class Session:
         self.reporter.progress(progress)
 
     def _allow_for_slow_rounds(self, collected: Collected) -> None:
-        """Give the command's work more time where the fewest rounds took longer than they had."""
         self.options.limit.extend(2 * (collected.seconds - self.options.budget.seconds))
 
     def _runner(self, seen: Seen) -> Callable[[], float]:
@@ -365,7 +363,6 @@ class Session:
         return describe_variants()
 
     def _annotate(self, measurement: Measurement, samples: Samples, rounds: Sequence[int], lost: str) -> None:
-        """Add how the calls came, which parts were not seen, and notes."""
         seen = self._seen[measurement.name]
         runs = seen.runs(rounds)
         measurement.unseen = unseen_parts(self._hooks, runs)
