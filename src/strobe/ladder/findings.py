@@ -252,8 +252,8 @@ def find_machine_limit(result: OptimizeResult, _: Thresholds) -> Found:
 def far_from_the_limit(result: OptimizeResult, _: Thresholds) -> Found:
     """'{last.name}' is at {share:percent} of this machine's peak; most time is lost in {part.part}.
 
-    Found: It takes {took:ms}. Arithmetic and memory need {least_ms:ms} of that. {part.part} takes {part.ms:ms} and needs
-        {part.least_ms:ms}{bound}.
+    Found: It takes {took:ms}. Arithmetic and memory need {least_ms:ms} of that. {part.part} takes {part.ms:ms} and
+        needs {part.least_ms:ms}{bound}.
     Why: The time above the bound goes to elementwise work, small shapes, copies, launches and the framework.
     Do: `strobe breakdown --operators` shows these operators. compile=default, engine=… for the part, and memory=kept
         (freed memory stays with the process) remove most of them.

@@ -214,8 +214,8 @@ def server_time(answer: ServerAnswer, _: Thresholds) -> Found:
 def busy(answer: ServerAnswer, _: Thresholds) -> Found:
     """{share:whole percent} of a round trip waits for a busy server.
 
-    Found: {wait_ms:figures} of {trip.summary.mean:figures} ms on average, p95 {late:figures} ms. By that time the server
-        answers a ping just before the observation later than its fastest ping.{own}
+    Found: {wait_ms:figures} of {trip.summary.mean:figures} ms on average, p95 {late:figures} ms. By that time the
+        server answers a ping just before the observation later than its fastest ping.{own}
     Why: openpi's server computes one call at a time and reads from no other connection during a call. Its own time does
         not include the wait.
     Do: Look for another client of this server. A server for each robot, or a server that computes several calls at

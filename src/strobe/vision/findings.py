@@ -76,8 +76,8 @@ def block_variance(result: Result, _: Thresholds) -> Found:
 def patch_embedding(result: Result, _: Thresholds) -> Found:
     """The {embedding.name} is {share:percent} of the model.
 
-    Found: {part_ms:ms} of {model_ms:ms} in '{measurement.name}'; up to {MAX_PATCH_EMBEDDING_SHARE:percent} is usual (the
-        guide's number).
+    Found: {part_ms:ms} of {model_ms:ms} in '{measurement.name}'; up to {MAX_PATCH_EMBEDDING_SHARE:percent} is usual
+        (the guide's number).
     Why: It is one convolution with little arithmetic per byte. Memory limits it, or a slow algorithm.
     Do: Try a smaller --model.img_size, channels-last memory format, or cuDNN's autotuner
         (torch.backends.cudnn.benchmark); --operators shows which kernel runs.
@@ -113,9 +113,9 @@ def attention(result: Result, _: Thresholds) -> Found:
 def memory(result: Result, thresholds: Thresholds) -> Found:
     """The model holds {held:gib} at its peak.
 
-    Found: In '{measurement.name}', {weights} of that is weights, and {activations} is activations. Up to {limit_gib:.1f}
-        GiB is usual for its size (the guide's {thresholds.model_memory_gib:g} GiB for ViT-L, in proportion to the
-        parameters).
+    Found: In '{measurement.name}', {weights} of that is weights, and {activations} is activations. Up to
+        {limit_gib:.1f} GiB is usual for its size (the guide's {thresholds.model_memory_gib:g} GiB for ViT-L, in proportion to
+        the parameters).
     Why: A device must hold all tensors that live at the same time. Most of them are the intermediate tensors of one
         block.
     Do: Take fewer clips at a time (--batch_size), fewer frames, smaller images, or --model.dtype=bfloat16.

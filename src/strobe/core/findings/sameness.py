@@ -151,8 +151,8 @@ def guard_blind(result: Guarded, _: Thresholds) -> Found:
 def observation_sized_error(result: Guarded, _: Thresholds) -> Found:
     """{name:name} changes the actions {as_much} as another observation does.
 
-    Found: {name:name} changes the actions by {rms:sigma}, another observation by {another_observation:sigma} (RMS of the
-        worst dimension).
+    Found: {name:name} changes the actions by {rms:sigma}, another observation by {another_observation:sigma} (RMS of
+        the worst dimension).
     Why: So large an effect hides the effect of the input, and these figures cannot show whether the policy still reacts
         to its input. Random weights hardly react at all.
     Do: Check a trained checkpoint (--policy.path) on frames of its own task (--dataset.root or --env.type). If this

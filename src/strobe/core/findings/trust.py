@@ -17,7 +17,8 @@ MAX_OTHER_SHARE = 0.05  # share of the whole: more, and the named parts explain 
 def other(result: Result, _: Thresholds) -> Found:
     """{share:percent} of the {measurement.phase} is in no named part.
 
-    Found: {took:ms} of {whole_ms:ms} in {measurement.name:name} is 'other'; up to {MAX_OTHER_SHARE:percent} is expected.
+    Found: {took:ms} of {whole_ms:ms} in {measurement.name:name} is 'other'; up to {MAX_OTHER_SHARE:percent} is
+        expected.
     Why: Advice on the named parts misses what happens between them.
     Do: {do}
     """

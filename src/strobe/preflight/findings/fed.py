@@ -54,8 +54,8 @@ def _unlike(image: FedImage) -> Found:
 def _exchanged_images(one: FedImage, other: FedImage) -> Found:
     """Cameras {one.camera} and {other.camera} are swapped: each looks like the other's training images.
 
-    Found: The means of {one.camera} are {ones}, of {other.camera} {others}. In the training they were {ones_trained} and
-        {others_trained}.
+    Found: The means of {one.camera} are {ones}, of {other.camera} {others}. In the training they were {ones_trained}
+        and {others_trained}.
     Why: The policy reads each image as that of the other camera.
     Do: Swap index_or_path of the two in --robot.cameras.
     """

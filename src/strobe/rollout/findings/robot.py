@@ -140,8 +140,8 @@ def turns(result: RolloutResult, thresholds: Thresholds) -> Iterator[Finding]:
 def _fighting_threads(bus: Bus) -> Found:
     """Other threads of this process hold up the control loop.
 
-    Found: A read of the motors took {took}. Its loop never sleeps, but had a CPU for only {bus.on_cpu:.0%} of that time;
-        for {blocked:.0%} another thread blocked it.
+    Found: A read of the motors took {took}. Its loop never sleeps, but had a CPU for only {bus.on_cpu:.0%} of that
+        time; for {blocked:.0%} another thread blocked it.
     Why: Python runs one thread at a time. For each step the driver's loop must get the interpreter back from a busy
         thread, such as the inference, an encoder or a viewer. That can take 5 ms.
     Do: The trace shows which thread runs at that time. A compiled policy or a CUDA graph spends less time in Python.

@@ -172,8 +172,8 @@ def never_moves(result: RolloutResult, _: Thresholds) -> Found:
 def unfinished_call(result: RolloutResult, _: Thresholds) -> Found:
     """The run ended before the policy returned its first actions.
 
-    Found: The run ended after {run_s:.1f} s. Its {which} had begun {call_s:.1f} s before and had not returned. The robot
-        was sent no action.{before}
+    Found: The run ended after {run_s:.1f} s. Its {which} had begun {call_s:.1f} s before and had not returned. The
+        robot was sent no action.{before}
     Why: {compiles}LeRobot ends a run at its --duration, even if its inference thread still waits for the policy.
     Do: Give a longer --duration. `strobe breakdown --policy.path=…` measures the time of the call{eager}.
     """

@@ -194,8 +194,8 @@ def late_rank(answer: TraceAnswer, _: Thresholds) -> Found:
     """Ranks that wait for others in collectives.
 
     Title: {title}
-    Found: In {waits.collectives:,} collectives, waiting beyond the rank that came last: {shown}. {latest.name} came last
-        in {latest.last:,} of them.
+    Found: In {waits.collectives:,} collectives, waiting beyond the rank that came last: {shown}. {latest.name} came
+        last in {latest.last:,} of them.
     Why: A collective ends when the last rank has arrived. If ranks exchange uneven data, that is a part of the
         difference.
     Do: {do}
