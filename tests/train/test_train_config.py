@@ -40,7 +40,7 @@ def test_flags_arrive_as_lerobot_train_takes_them_and_nothing_global_is_left(tra
 def test_measuring_asks_for_no_repository_and_leaves_an_output_folder_be(
     training_flags: list[str], tmp_path: Path
 ) -> None:
-    with pytest.raises(UserError, match="repo_id"):
+    with pytest.raises(UserError, match=r"add --policy\.push_to_hub=false .* or --policy\.repo_id="):
         train_config(training_flags)
     with pytest.raises(UserError, match="already exists"):
         train_config([*training_flags, "--policy.repo_id=me/act", f"--output_dir={tmp_path}"])

@@ -96,7 +96,7 @@ def check_levers(text: str, phase: str, *, other_flags: bool) -> None:
         UserError: another phase than a training step, other flags, or an unknown lever.
     """
     if phase != "training step":
-        raise UserError(f"--levers are pulled in a training step, not in '{phase}': leave out --phase")
+        raise UserError(f"--levers only applies to training steps, not to '{phase}': leave out --phase")
     if other_flags:
         raise UserError("--levers are about training: leave out --precision, --recipe, --closed_form and --rtc")
     if text not in ("", words.AUTO):

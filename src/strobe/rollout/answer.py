@@ -183,11 +183,11 @@ def sentence(rollout: Rollout) -> str:
     if pace is None:
         return "The run was too short to measure its rate."
     if queue.starved and rollout.engine != "none":
-        return f"The action queue ran empty: the robot had no action for {queue.starved_ms / 1e3:.1f} s."
+        return f"The action queue ran empty: no action for {queue.starved_ms / 1e3:.1f} s."
     held = f"{pace.held_hz:.1f}"
     rate = f"{pace.asked_hz:g} Hz" if held == f"{pace.asked_hz:.1f}" else f"{held} of {pace.asked_hz:g} Hz"
     if pace.late:
-        return f"The control loop ran at {rate}: {units.count(pace.late, 'tick')} came late."
+        return f"The control loop ran at {rate}: {units.count(pace.late, 'late tick')}."
     return f"The control loop ran at {rate}: no late tick{'' if rollout.engine == 'none' else ', no empty queue'}."
 
 

@@ -49,9 +49,8 @@ def answers(sweep: Sweep) -> list[str]:
     """Return the best configuration or how time grows, what comes next, then the other fits and what failed."""
     fits = [fit for fit in sweep.scaling if fit.figure == "time"]
     ignored = [line for fit in fits if fit.effect == "ignored" for line in _describe_ignored(fit)]
-    grows = [line for fit in fits if fit.effect != "ignored" for line in re.split(r"(?<=\.) ", fit.sentence)][
-        : 2 * FITS
-    ]
+    shown = [fit for fit in fits if fit.effect != "ignored"]
+    grows = [units.capital(line) for fit in shown for line in re.split(r"(?<=\.) ", fit.sentence)][: 2 * FITS]
     best = [line for each in sweep.best for line in (each.sentence, *each.details)]
     outcomes = list(_describe_outcomes(sweep))
     decision = [*ignored, *best, *grows] or list(_describe_range(sweep))

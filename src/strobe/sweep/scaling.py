@@ -107,9 +107,9 @@ def _fit(axis: Axis, measurement: str, figure: Figure, cells: Sequence[Cell]) ->
         else:
             sentence = _power(what, axis, exponent, interval)
         if distinct == 2:
-            sentence += "; from two values, so the shape is not tested"
+            sentence += ". It rests on two values, so its shape is not tested"
     if curved and effect in ("shown", "inconclusive"):
-        sentence += f"; neither a power nor a line fits within {CURVED * 100:.0f} %: look at the plot"
+        sentence += f". Neither a power nor a line fits within {CURVED * 100:.0f} %: look at the plot"
     return Scaling(
         measurement=measurement,
         figure=figure,

@@ -69,7 +69,15 @@ def train_config(argv: Sequence[str], *, measuring: bool = False) -> TrainPipeli
     if measuring:
         arguments = _disable_writing(arguments)
     with patched_arguments(arguments):
-        config = parse_config(arguments, TrainPipelineConfig, TrainPipelineConfig.validate)
+        try:
+            config = parse_config(arguments, TrainPipelineConfig, TrainPipelineConfig.validate)
+        except UserError as error:
+            if "'repo_id' argument missing" not in str(error):
+                raise
+            raise UserError(
+                "lerobot-train pushes the policy to the Hub by default: add --policy.push_to_hub=false to train "
+                "without that, or --policy.repo_id=USER/NAME"
+            ) from None
     for name, value, least in (("batch_size", config.batch_size, 1), ("num_workers", config.num_workers, 0)):
         if value < least:
             raise UserError(f"--{name}={value}: must be at least {least}")

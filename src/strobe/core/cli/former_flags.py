@@ -157,9 +157,9 @@ def hint(name: str, has: Callable[[str], bool]) -> str:
     row = ROWS.get(given) or ROWS.get(former, ())
     for flag, rest in row:
         if flag and flag != name and not flag.startswith(THEIRS) and has(flag):
-            return f"here it is {flag}{rest}"
+            return f"use {flag} instead{rest}"
     if has(THEIRS + name):
-        return "LeRobot has it: put it after the --"
+        return "it is a flag of LeRobot: put it after the --"
     if given != former and given not in ROWS:
         return ""
     for flag, rest in row:
