@@ -33,7 +33,7 @@ CANDIDATES = (0.92, 1.015, 0.985, 1.015, 0.96, 1.03, 1.015)
 GLANCED: dict[str, TryOutcome] = {
     "a clear gain": "kept",
     "no gain": "no difference shown",
-    "a clear loss": "too noisy",
+    "a clear loss": "inconclusive",
 }
 BURSTS = (20, 60)  # late chunks in a row, on average
 WITH_BURSTS = {300: (0.06, 0.1, 0.15), 1500: (0.06, 0.1)}  # chunks of a run, and shares of all that are late

@@ -77,7 +77,7 @@ class Seen:
     ceiling_share: float | None = None
     least_ms: float | None = None
     dtype: str = ""
-    broken: str = ""
+    broken: str | None = None
     rms: float | None = None
     worst: float | None = None
     cosine: float | None = None

@@ -58,8 +58,8 @@ class Seen:
     least_share: float | None = None
     rms: float | None = None
     worst: float | None = None
-    broken: str = ""
-    unjudged: str = ""
+    broken: str | None = None
+    unjudged: str | None = None
 
 
 @dataclass(frozen=True)

@@ -118,7 +118,7 @@ def _figures(plant: Plant, result: PreflightResult) -> str:
     if plant.kind == "lag" and lag is not None:
         return f"{lag.joints[0].recorded or 0:.1f} ticks recorded, {lag.joints[0].run or 0:.1f} run"
     if loop is None or loop.whole is None:
-        return loop.unjudged if loop is not None else "read"
+        return loop.unjudged or "judged" if loop is not None else "read"
     kind = plant.rules[0].removeprefix(OTHERWISE)
     own = [each for each in result.hypotheses if each.kind == kind and each.paired is not None]
     best = min(own, key=lambda each: each.paired.ratio if each.paired else 9.0, default=None)

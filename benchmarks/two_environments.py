@@ -160,8 +160,8 @@ def faults(work: Path, chosen: tuple[Fault, ...], table: Table) -> dict[str, Any
         with Sides(parcel, SidesOptions(sides), Silent(), weight_bytes) as running:
             (difference,) = passes(running, {}, Silent())
         first = difference.settings[0] if fault.stage == "settings" and difference.settings else difference.first
-        stage, place = (first.stage, first.place) if first is not None else ("nothing", difference.note)
-        right = fault.stage in stage and fault.place in place
+        stage, place = (first.stage, first.place or "") if first is not None else ("nothing", difference.note or "")
+        right = fault.stage in stage and fault.place in (place or "")
         found[fault.name] = {"stage": stage, "place": place, "right": right}
         table.add_row(fault.name, stage, place[:70], "yes" if right else "NO")
     return found

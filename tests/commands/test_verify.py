@@ -83,7 +83,7 @@ def test_a_wrong_exact_treatment_is_not_hidden_by_rounding(subject, reused_treat
     result = verify(subject, found, "fast.yaml", recipe_guards(found), count=4, passes=1)
     assert not result.has_passed
     exact, together = result.checks
-    assert "it is not exact" in exact.broken
+    assert "it is not exact" in (exact.broken or "")
     assert exact.agreement.worst_at
     assert not together.broken, "the recipe's own guard is as loose as that"
 

@@ -33,7 +33,7 @@ from strobe.train.results import Training, TrainResult
 def make_train_result() -> TrainResult:
     training = Training(
         batch_size=8, workers=0, steps=20, run_steps=20, planned_steps=100, samples_per_s=80, planned_hours=1,
-        bound="compute", sentence="", data_share=0, overhead=0,
+        bound="compute", data_share=0, overhead=0,
     )  # fmt: skip
     return result(make_measurement({}, name="training step", phase="training step"), of=TrainResult, training=training)
 

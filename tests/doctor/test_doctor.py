@@ -184,7 +184,7 @@ def test_a_quota_heat_and_a_power_mode_are_named(tmp_path: Path) -> None:
     found = {check.name: check for check in watched.end()}
     assert found["processor quota"].outcome == found["slowed by heat"].outcome == "doubtful"
     assert "stopped 5 times, 2.0 s" in found["processor quota"].seen
-    assert "OMP_NUM_THREADS=1" in found["processor quota"].do
+    assert "OMP_NUM_THREADS=1" in (found["processor quota"].do or "")
 
 
 def test_the_quota_of_an_older_kind_of_group_is_read_too(tmp_path: Path) -> None:
@@ -249,7 +249,7 @@ def test_a_version_is_known_older_or_too_old(version: str, outcome: str) -> None
 
 def test_a_newer_version_that_nothing_forbids_needs_care() -> None:
     (found,) = [check for check in versions.examine({"ray": "99.0"}) if check.name == "ray"]
-    assert (found.outcome, "Newer" in found.means) == ("doubtful", True)
+    assert (found.outcome, "Newer" in (found.means or "")) == ("doubtful", True)
 
 
 def test_an_extra_that_is_not_installed_comes_with_its_command() -> None:
@@ -269,7 +269,7 @@ def test_shared_memory_that_runs_out_is_named_with_the_way_out(tmp_path: Path) -
     shared = found["shared memory of loader workers"]
     assert shared.outcome == "fails"
     assert "Bus error" in shared.seen
-    assert "--shm-size" in shared.do
+    assert "--shm-size" in (shared.do or "")
     assert found["video decoder torchcodec"].outcome == "missing"
 
 
@@ -295,7 +295,7 @@ def test_tools_that_are_missing_come_with_their_command() -> None:
         "pip install 'lerobot[libero]'",
     )
     assert found["simulator metaworld"].outcome == "fails"
-    assert (found["C++ compiler"].outcome, "g++" in found["C++ compiler"].do) == ("missing", True)
+    assert (found["C++ compiler"].outcome, "g++" in (found["C++ compiler"].do or "")) == ("missing", True)
 
 
 def test_that_processes_start_from_nothing_is_a_note(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -186,5 +186,5 @@ def test_the_time_to_task_is_judged_in_the_same_pairs_with_success_first():
     old = [pair.model_copy(update=older) for pair in pairs(3.0)]
     judged = judge(old, baseline="baseline", candidate="fast", environment="here")
     assert judged.time is None
-    assert "did not save their limit" in judged.time_not_judged
+    assert "did not save their limit" in (judged.time_not_judged or "")
     assert any(judged.time_not_judged in text for section in sections([judged]) for text in section.text)

@@ -153,7 +153,7 @@ def test_it_says_each_verdict_with_its_speed(tmp_path):
     result = run_evaluation(tmp_path, plan(), MadeUp())
     text = render_text(result)
     said = document(result).answers
-    assert "50 pairs" not in result.foresight
+    assert "50 pairs" not in (result.foresight or "")
     assert result.foresight.startswith(
         "60 pairs exclude a loss of 10 points if nearly all pairs end alike (48 or more)"
     )

@@ -460,7 +460,7 @@ def test_a_guard_says_which_limit_is_overstepped():
 
 def test_no_figure_vouches_for_numbers_that_are_not_finite():
     broken = agree([torch.zeros(1, 2, 2)], [torch.full((1, 2, 2), float("nan"))])
-    assert "infinite or not a number" in Guard.parse("largest_error<=1").judge(broken).words
+    assert "infinite or not a number" in (Guard.parse("largest_error<=1").judge(broken).words or "")
 
 
 def test_of_one_part_what_usually_buys_most_is_tried_first(plant, climb):

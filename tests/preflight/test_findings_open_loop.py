@@ -10,7 +10,7 @@ from strobe.preflight.results import open_loop
 from strobe.preflight.results.hypothesis import Hypothesis
 from strobe.preflight.results.open_loop import NaiveError, OpenLoop, PairedError, PartErrors
 from strobe.preflight.results.preflight import PreflightResult
-from strobe.preflight.results.wiring import Feature, WiredFeature, Wiring
+from strobe.preflight.results.wiring import Feature, FeatureKind, Place, WiredFeature, Wiring
 
 
 def ratio(value: float, reach: float = 0.1) -> PairedError:
@@ -89,12 +89,13 @@ def test_the_verdict_follows_the_strongest_evidence() -> None:
 
 
 def test_the_number_of_joints_comes_before_subtler_faults() -> None:
-    ends = {"policy": 4, "robot": 6}
+    ends: dict[Place, int] = {"policy": 4, "robot": 6}
+    kinds: dict[str, FeatureKind] = {"observation.state": "state", "action": "action"}
     wires = [
         WiredFeature(name=name, kind=kind, ends={
             place: Feature(name=name, kind=kind, shape=[size]) for place, size in ends.items()
         })
-        for name, kind in (("observation.state", "state"), ("action", "action"))
+        for name, kind in kinds.items()
     ]  # fmt: skip
     result = answer(part(rms=1.0, against=1.0))
     result.wiring = Wiring(policy="act", sources={"policy": "checkpoint", "robot": "so101_follower"}, wires=wires)

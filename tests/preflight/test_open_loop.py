@@ -100,7 +100,7 @@ def test_a_planted_miswiring_is_named_with_how_to_fix_it(planted: str) -> None:
     result, hypotheses = judge_frames(recording(change))
     assert claims(hypotheses) == [name]
     first = hypotheses[0]
-    assert fix in first.fix
+    assert fix in (first.fix or "")
     assert result.whole is not None
     assert (first.explained or 0) > 0.9
     assert (first.explained or 0) > result.whole.explained
@@ -109,12 +109,12 @@ def test_a_planted_miswiring_is_named_with_how_to_fix_it(planted: str) -> None:
 def test_a_field_is_named_only_where_the_config_has_it() -> None:
     change = PLANTS["action order"][0]
     _, hypotheses = judge_frames(recording(change))
-    assert "config.json" not in hypotheses[0].fix  # LeRobot would refuse the checkpoint
+    assert "config.json" not in (hypotheses[0].fix or "")  # LeRobot would refuse the checkpoint
     named = subject(recording(change), None)
     config: Any = named.policy.config
     config.action_feature_names = None
     _, hypotheses = open_loop.judge_subject(named, LOOK, lambda _: None)
-    assert '"action_feature_names": ["lift", "wrist", "pan", "gripper"]' in hypotheses[0].fix
+    assert '"action_feature_names": ["lift", "wrist", "pan", "gripper"]' in (hypotheses[0].fix or "")
 
 
 @pytest.mark.parametrize(
@@ -129,7 +129,7 @@ def test_a_normaliser_without_statistics_is_seen_in_the_actions(missing: tuple[s
     stats = {key: value for key, value in recording().meta.stats.items() if key not in missing} | {"other": {}}
     _, hypotheses = judge_frames(recording(), stats)
     assert claims(hypotheses) == [name]
-    assert "--fix" in hypotheses[0].fix
+    assert "--fix" in (hypotheses[0].fix or "")
 
 
 def test_statistics_of_other_data_are_seen_in_the_actions() -> None:
@@ -169,8 +169,8 @@ def test_of_an_input_that_the_policy_does_not_look_at_nothing_is_claimed() -> No
 def test_with_fewer_than_four_episodes_nothing_is_judged_and_it_says_how_many_it_takes() -> None:
     result, hypotheses = judge_frames(recording(PLANTS["cameras"][0], episodes=3), look=MORE)
     assert {each.outcome for each in hypotheses} == {"not judged"}
-    assert "4 episodes" in result.unjudged
-    assert any("it needs 4 episodes, and has 3" in each.why for each in hypotheses)
+    assert "4 episodes" in (result.unjudged or "")
+    assert any("it needs 4 episodes, and has 3" in (each.why or "") for each in hypotheses)
 
 
 def test_episodes_that_were_held_out_stand_beside_the_others() -> None:
@@ -214,7 +214,7 @@ def test_where_calls_take_long_changes_of_inputs_are_not_judged_and_it_says_what
     result, hypotheses = judge_frames(recording(), look=open_loop.Frames(Path("unused"), seconds=150.0, most=32))
     assert result.frames >= 8
     outcomes = {each.kind: each for each in hypotheses}
-    assert "--seconds=" in outcomes["channels"].why
+    assert "--seconds=" in (outcomes["channels"].why or "")
     assert outcomes["sign"].outcome == "not better"
 
 
@@ -232,7 +232,7 @@ def test_a_camera_of_another_size_is_left_out_with_its_reason() -> None:
     _, hypotheses = open_loop.judge_subject(made, LOOK, lambda _: None)
     (swapped,) = [each for each in hypotheses if each.kind == "cameras"]
     assert swapped.outcome == "not judged"
-    assert "sizes differ" in swapped.why
+    assert "sizes differ" in (swapped.why or "")
 
 
 def test_frames_are_looked_at_in_turn() -> None:

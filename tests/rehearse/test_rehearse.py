@@ -172,7 +172,7 @@ def test_a_run_that_the_bus_ends_keeps_its_profile_and_says_why(act: Path, tmp_p
         arguments(act, "--duration=60"), tmp_path / "events", RehearsalOptions(faults=faults)
     ).result
     assert found.status == "failed"
-    assert "Incorrect status packet" in found.rollout.error
+    assert "Incorrect status packet" in (found.rollout.error or "")
     assert {one.rule for one in advise(found)} - BUSY == {"motors-gone"}
     assert found.rollout.rehearsal is not None
     assert found.rollout.rehearsal.holding == []

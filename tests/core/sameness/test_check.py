@@ -101,7 +101,7 @@ def test_a_robot_at_rest_shows_nothing() -> None:
     assert agreement.distinct == 1
     judged = EXACT.judge(agreement)
     assert judged.outcome == "not judged"
-    assert "all 4 observations are one" in judged.words
+    assert "all 4 observations are one" in (judged.words or "")
 
 
 def test_an_exact_treatment_is_within_what_reordered_sums_do_and_bf16_is_not() -> None:
@@ -115,7 +115,7 @@ def test_an_exact_treatment_is_within_what_reordered_sums_do_and_bf16_is_not() -
     from strobe.core.treatments import catalogue
 
     half = one.check(Variant("half", (catalogue.make({"precision": "bf16"}),)), visits)
-    assert "it is not exact" in EXACT.judge(half, reordered).words
+    assert "it is not exact" in (EXACT.judge(half, reordered).words or "")
     assert ROUNDING.judge(half, reordered).words is None
 
 
@@ -153,7 +153,7 @@ def test_a_joint_that_is_always_off_and_a_chunk_that_never_changes_are_refused()
 
 def test_a_fault_in_one_of_twenty_calls_is_met() -> None:
     rare = run_check("act", lambda chunk, kept: chunk + 30.0 if kept["calls"] % 20 == 0 else chunk, passes=3)
-    assert "worst" in ROUNDING.judge(rare).words or "rms" in ROUNDING.judge(rare).words
+    assert "worst" in (ROUNDING.judge(rare).words or "") or "rms" in (ROUNDING.judge(rare).words or "")
 
 
 def test_numbers_that_are_none_and_a_call_that_fails_are_told() -> None:

@@ -29,7 +29,7 @@ def test_large_outputs_are_drawn_from_alike_and_it_is_said(monkeypatch):
     assert [tuple(t.shape) for t in kept["a"]] == [(5, 10)] * 2  # of 300 numbers in all, three rounds of both
     assert np.array_equal(kept["a"][0], kept["b"][0]), "the same rows of both in a round"
     assert not np.array_equal(kept["a"][0], kept["a"][1]), "others in the next"
-    assert "5 of 100 rows" in outputs.note
+    assert "5 of 100 rows" in (outputs.note or "")
     assert len(outputs.aligned_values(10)["a"]) == 3  # rather the warm-up's than none
 
 

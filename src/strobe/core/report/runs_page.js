@@ -35,10 +35,10 @@
     return value === undefined ? "–" : value.toLocaleString("en", { maximumSignificantDigits: 4 });
   }
 
-  function beside() {
+  function sideBySide() {
     const chosen = rows.filter((row) => row.querySelector("input").checked).reverse();  // the oldest first
     rows.forEach((row) => row.classList.toggle("chosen", chosen.includes(row)));
-    document.getElementById("beside").hidden = chosen.length < 2;
+    document.getElementById("sideBySide").hidden = chosen.length < 2;
     if (chosen.length < 2) return find();
     const their = chosen.map((row) => runs[row.dataset.index]);
     const table = document.getElementById("figures");
@@ -73,7 +73,7 @@
   }
 
   search.addEventListener("input", find);
-  rows.forEach((row) => row.querySelector("input").addEventListener("change", beside));
+  rows.forEach((row) => row.querySelector("input").addEventListener("change", sideBySide));
   addEventListener("keydown", (event) => {
     if (event.key === "/" && document.activeElement !== search) {
       event.preventDefault();
@@ -84,6 +84,6 @@
       find();
     }
   });
-  beside();
+  sideBySide();
   root.dataset.settled = "true";
 })();
