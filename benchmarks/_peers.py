@@ -29,7 +29,6 @@ from strobe.core.treatments.recipe import load_rungs
 from strobe.core.treatments.treatment import Treatment, Variant
 from strobe.export import folder
 from strobe.export.exported import ExportedPolicy
-from strobe.export.package import PolicyPackage
 from strobe.lerobot.policies.loading import load_model, load_subject
 from strobe.lerobot.policies.options import ModelOptions, PolicyOptions
 from strobe.treatments.engines.backends import ENGINES
@@ -37,11 +36,6 @@ from strobe.treatments.engines.backends import ENGINES
 LEROBOT, STROBE = "baseline", "Strobe's recipe"
 MODELS = {"vjepa2": "encoder"}  # backbones of transformers, which strobe export does not take → their largest part
 BUILD_S = 600  # of building one engine; converters have no bound of their own
-PHYSICALAI = """
-import sys
-from physicalai.policies import ACT
-ACT(sys.argv[1]).export(sys.argv[2], backend="openvino")
-"""
 
 
 @dataclass
@@ -88,16 +82,12 @@ class Case:
     skipped: tuple[str, ...] = ()
 
 
-def look(case: Case, quick: bool, seconds: float, python: str) -> list[Seen]:
-    """Build every engine, let all take turns for ``seconds``, and judge each.
-
-    Args:
-        python: that has physicalai-train, to export with it; '' for none.
-    """
+def look(case: Case, quick: bool, seconds: float) -> list[Seen]:
+    """Build every engine, let all take turns for ``seconds``, and judge each."""
     subject = _subject(case, quick)
     variants, seen = [Variant(LEROBOT)], {LEROBOT: Seen(LEROBOT)}
     with TemporaryDirectory() as made, Live() as live:
-        for name, make in _engines(case, subject, Path(made), quick, python, live):
+        for name, make in _engines(case, subject, Path(made), quick, live):
             seen[name] = one = Seen(name)
             if any(part in name for part in case.skipped):
                 one.why_not = "left out by --skip"
@@ -159,7 +149,7 @@ def _limit_seconds(seconds: float) -> Iterator[None]:
 
 
 def _engines(
-    case: Case, subject: Any, made: Path, quick: bool, python: str, live: Live
+    case: Case, subject: Any, made: Path, quick: bool, live: Live
 ) -> Iterator[tuple[str, Callable[[], tuple[Treatment, ...]]]]:
     """Yield each engine's name, and what builds its treatments. Raises there what says why it cannot be built."""
 
@@ -189,23 +179,6 @@ def _engines(
     yield "OpenVINO, int8", partial(export_engine, "openvino", "int8")
     yield "ONNX Runtime, fp32", partial(export_engine, "onnx", "fp32")
     yield "ExecuTorch (XNNPACK), fp32", partial(export_engine, "executorch", "fp32")
-    yield "physicalai, fp32", partial(_physicalai, case, subject, made / "physicalai", python)
-
-
-def _physicalai(case: Case, subject: Any, made: Path, python: str) -> tuple[Treatment, ...]:
-    """Let physicalai-train export the checkpoint, in the environment of ``python``."""
-    if case.name != "act":
-        raise UserError("physicalai draws the noise inside its export: its actions cannot be compared with LeRobot's")
-    if not python:
-        raise UserError("no environment with physicalai-train: --physicalai=PYTHON")
-    checkpoint = made / "checkpoint"
-    subject.policy.save_pretrained(checkpoint)
-    ran = subprocess.run(
-        [python, "-c", PHYSICALAI, str(checkpoint), str(made / "export")], capture_output=True, text=True
-    )
-    if ran.returncode:
-        raise UserError(ran.stderr.strip().splitlines()[-1])
-    return (PolicyPackage(made / "export", python),)
 
 
 def _find_recipe(case: Case, made: Path, quick: bool) -> Path:

@@ -2,8 +2,8 @@
 
 Each policy has random weights and runs in alternation, in one process, on the same observations with the same noise:
 LeRobot unchanged; torch.compile (default, max-autotune); the whole policy in OpenVINO (float32, bfloat16, int8) and in
-ONNX Runtime, by strobe export; physicalai's own export of the same checkpoint, in its own runtime; and the recipe that
-strobe optimize finds. V-JEPA 2 is a backbone, which strobe export does not take: OpenVINO gets its encoder.
+ONNX Runtime, by strobe export; and the recipe that strobe optimize finds. V-JEPA 2 is a backbone, which strobe export
+does not take: OpenVINO gets its encoder.
 
 Shown of each: ms; times LeRobot; its time over the recipe's, paired, with a 95 % interval; the distance of its actions
 in σ and the guard's word; seconds to build; memory. An engine that is not installed, or cannot take the policy, has a
@@ -14,7 +14,6 @@ SmolVLA. No peer in float32 or bfloat16 within its guard is faster than the reci
 best such peer takes 1.2 × the recipe's time for three; fewer than five are not judged by that.
 
     python benchmarks/peers.py --only=act,diffusion           some of act, diffusion, smolvla, pi05, vjepa2
-    python benchmarks/peers.py --physicalai=PYTHON            an environment with physicalai-train
     python benchmarks/peers.py --only=smolvla --recipe=recipe.yaml --skip=int8,ONNX
     python benchmarks/peers.py --quick                        tiny ones; times are not judged
 """
@@ -60,7 +59,6 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true", help="tiny versions; times are not judged")
     parser.add_argument("--only", default=",".join(case.name for case in CASES), help="some, separated by commas")
     parser.add_argument("--seconds", type=float, default=120.0, help="of taking turns, for each policy")
-    parser.add_argument("--physicalai", default="", help="a Python that has physicalai-train")
     parser.add_argument("--recipe", type=Path, help="that strobe optimize found before, in place of a search")
     parser.add_argument("--skip", default="", help="engines with one of these in their names: int8,ONNX")
     asked = parser.parse_args()
@@ -74,7 +72,7 @@ def main() -> None:
         try:
             seconds = 5.0 if asked.quick else asked.seconds
             case = replace(case, recipe=asked.recipe, skipped=tuple(filter(None, asked.skip.split(","))))
-            seen = isolate.run(look, case, asked.quick, seconds, asked.physicalai, limit_s=LIMIT_S)
+            seen = isolate.run(look, case, asked.quick, seconds, limit_s=LIMIT_S)
         except (UserError, isolate.IsolatedCallError) as error:
             console.print(f"{case.name}: {error}", markup=False)
             found[case.name] = {"wrong": [str(error)]}

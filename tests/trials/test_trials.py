@@ -77,7 +77,7 @@ def test_a_plan_says_nothing_of_its_settings_outside_the_key_and_the_scripts(
 ) -> None:
     folder = plan(tmp_path / "plan", "--pairs=40", "--limit_s=60")
     said = capsys.readouterr().out
-    assert sorted(file.name for file in folder.iterdir() if file.name != "study.yaml") == [
+    assert sorted(file.name for file in folder.iterdir()) == [
         "README.txt", "a.sh", "b.sh", "key.json", "plan.json", "trials.csv",
     ]  # fmt: skip
     for text in (said, *((folder / name).read_text() for name in ("README.txt", "plan.json", "trials.csv"))):
@@ -201,13 +201,12 @@ def test_few_pairs_and_missing_seconds_are_not_judged_and_the_reason_is_given(
 
 def test_a_spreadsheets_habits_are_read(tmp_path: Path) -> None:
     folder = plan(tmp_path / "plan", "--pairs=10", "--limit_s=60")
-    fill(folder, lambda name, pair: ("Ja" if name == "tuned" else "FALSCH", "12,5 s" if name == "tuned" else ""), 9)
+    fill(folder, lambda name, pair: ("Yes" if name == "tuned" else "NO", "12.5" if name == "tuned" else ""), 9)
     header, *rows = read_sheet(folder)
     rows[0][6] = "two\nlines"
     save(folder, [header, *rows])
     wanted = judge_folder(folder)
     with (folder / "trials.csv").open("w", newline="", encoding="utf-8-sig") as file:
-        file.write("sep=;\r\n")
         csv.writer(file, delimiter=";").writerows([[h.upper() for h in header], [""] * 7, *reversed(rows)])
     result = judge_folder(folder)
     same = [trial.model_copy(update={"line": 0}) for trial in result.trials]
@@ -215,7 +214,7 @@ def test_a_spreadsheets_habits_are_read(tmp_path: Path) -> None:
     assert (result.rates.won, wanted.rates.won) == (9, 9)
     assert {trial.seconds for trial in result.trials if trial.success} == {12.5}
     tabs = "\n".join("\t".join(row) for row in [header, *rows[1:]])
-    (folder / "trials.csv").write_bytes(tabs.encode("utf-16"))
+    (folder / "trials.csv").write_text(tabs)
     assert judge_folder(folder).counted == 8
 
 
@@ -266,6 +265,8 @@ def test_second_trials_that_succeed_more_often_are_found_and_speak_for_no_settin
     ("change", "line", "said"),
     [
         ({4: "maybe"}, 4, "success is 'maybe': write yes or no"),
+        ({4: "ja"}, 4, "success is 'ja': write yes or no"),
+        ({4: "yes", 5: "12,5"}, 4, "seconds is '12,5': write a number, such as 12.5"),
         ({4: "yes", 5: "ten"}, 4, "seconds is 'ten': write a number, such as 12.5"),
         ({4: "yes", 5: "-1"}, 4, "seconds is '-1'"),
         ({4: "yes", 5: "0"}, 4, "a success after 0 seconds"),
@@ -302,6 +303,10 @@ def test_a_code_twice_in_a_pair_and_cells_too_many_are_named_by_their_line(
     head = "pair,trial,code,condition,success,seconds,note"
     (folder / "trials.csv").write_text(f"{head}\n1,1,A,,yes,12,5,\n1,1,A,,yes,12,5,x\n")
     assert "line 3: 8 cells under 7 columns" in refusal_message(capsys, f"--judge={folder}")
+    (folder / "trials.csv").write_text("")
+    assert "is no table: its first line needs pair" in refusal_message(capsys, f"--judge={folder}")
+    (folder / "trials.csv").write_bytes(b"pair,\xff\n")
+    assert "is no text: save it as CSV in UTF-8" in refusal_message(capsys, f"--judge={folder}")
     (folder / "trials.csv").write_text("pair,code\n")
     assert "has no column 'trial': it needs pair, trial, code, success" in refusal_message(capsys, f"--judge={folder}")
 

@@ -34,9 +34,9 @@ More examples:
 
 Verdicts are paired ratios with a 99 % confidence interval (CI). --as_fast_within sets the margin of "as fast as".
 
-Keys of a variant: rtc.FIELD (turns RTC on), recipe (a file), exported (a folder of strobe export, or of physicalai; no
-other key goes with it), and the treatments. --precision compares floating-point formats: fp32, tf32 (CUDA), bf16, fp16,
-or auto for those that make sense on the device.
+Keys of a variant: rtc.FIELD (turns RTC on), recipe (a file), exported (a folder of strobe export; no other key goes
+with it), and the treatments. --precision compares floating-point formats: fp32, tf32 (CUDA), bf16, fp16, or auto for
+those that make sense on the device.
 
 --levers compares a training step with and without levers that make training faster or smaller: amp (bf16 or fp16),
 compile, channels_last, fused (the optimizer in one kernel), foreach, forloop, accumulate=N (micro-batches) and

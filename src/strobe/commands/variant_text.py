@@ -10,7 +10,7 @@ from strobe.core.treatments import known, words
 from strobe.lerobot.schema import shapes
 from strobe.lerobot.schema.source import UnreadableSourceError, find
 
-NAMED = ("recipe", "exported", "exported.python")  # keys that are no treatments, but files
+NAMED = ("recipe", "exported")  # keys that are no treatments, but files
 RTC = "lerobot.policies.rtc.configuration_rtc:RTCConfig"
 
 
@@ -24,7 +24,6 @@ class VariantText:
         treatments: its other pairs, joined by commas.
         recipe: the file that it names.
         exported: the folder of an exported policy, which stands in the place of the policy.
-        exported_python: of an environment that runs it, where it is a policy package; '' for this one.
     """
 
     name: str
@@ -32,7 +31,6 @@ class VariantText:
     treatments: str = ""
     recipe: Path | None = None
     exported: Path | None = None
-    exported_python: str = ""
 
 
 def split_variant(text: str) -> VariantText:
@@ -51,8 +49,7 @@ def split_variant(text: str) -> VariantText:
     if "exported" in value and (others or guided or "recipe" in value):
         raise UserError(f"--variant '{text}': exported=FOLDER stands in the policy's place, so nothing goes with it")
     recipe, exported = (Path(value[key]) if key in value else None for key in ("recipe", "exported"))
-    python = value.get("exported.python", "")
-    return VariantText(name.strip(), tuple(guided), ", ".join(others), recipe, exported, python)
+    return VariantText(name.strip(), tuple(guided), ", ".join(others), recipe, exported)
 
 
 def check_words(text: str) -> VariantText:

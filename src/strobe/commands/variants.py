@@ -98,8 +98,8 @@ class Composed:
 def parse_variant(text: str, inference_delay: int) -> Draft:
     """Parse ``'NAME: key=value, key=value'`` into a draft. Raises UserError.
 
-    Keys are ``rtc.FIELD``, ``recipe``, ``exported``, ``exported.python``, and those of the catalogue.
-    ``inference_delay`` is RTC's, in control ticks.
+    Keys are ``rtc.FIELD``, ``recipe``, ``exported``, and those of the catalogue. ``inference_delay`` is RTC's,
+    in control ticks.
     """
     parts = split_variant(text)
     try:
@@ -108,7 +108,7 @@ def parse_variant(text: str, inference_delay: int) -> Draft:
         if parts.rtc:
             first.append(RealTimeChunking(_rtc_config(parts.rtc), inference_delay))
         if parts.exported is not None:
-            first += read_export_group(parts.exported, parts.exported_python)[1]
+            first += read_export_group(parts.exported)[1]
         draft = Draft(parts.name, tuple(first), specs, parts.recipe)
         draft.variant()
     except UserError as error:

@@ -56,7 +56,6 @@ UNTIMED = (
     "iterations", "interval", "batch_size", "depth", "serialised", "skip_counting", "nvtx", "operators", "memory",
     "skip_detailed", "python_profile", "profile_functions", "memory_snapshot", "pace", "rtc", "inference_delay",
 )  # fmt: skip
-MANIFESTS = ("export.json", "manifest.json")  # manifests of Strobe's exports and of policy packages
 REFUSED = {
     f"--{name}": f"--{name} is for timing or calls, which strobe verify chooses itself: leave it out"
     for name in UNTIMED
@@ -75,11 +74,9 @@ class Effort(TypedDict):
 class VerifyConfig(OutputFlags, RecipeFlags, InputFlags):
     """Flags of `strobe verify`."""
 
-    # Folder that strobe export wrote, or a policy package of physicalai. Strobe runs its program as a user does, with
-    # the same noise. If the export contains a recipe, name it with --recipe.
+    # Folder that strobe export wrote. Strobe runs its program as a user does, with the same noise. If the export
+    # contains a recipe, name it with --recipe.
     exported: Path | None = None
-    # Python of an environment with physicalai, for a policy package (default: this one).
-    exported_python: str = ""
     # Limits on the change of the actions, such as "rms<=0.02, worst<=0.2, flips<=0" (default: the recipe's own guard,
     # else the usual limits for the effects of its treatments).
     guard: str = ""
@@ -117,11 +114,8 @@ def read(argv: Sequence[str]) -> tuple[SubjectFlags, VerifyConfig]:
 def _check_export(flags: SubjectFlags, config: VerifyConfig) -> None:
     if isinstance(flags, FactoryOptions):
         raise UserError("--exported is for policies of LeRobot")
-    if config.exported is not None and not any((config.exported / name).is_file() for name in MANIFESTS):
-        raise UserError(
-            f"--exported={config.exported}: this folder has neither export.json (of strobe export) nor manifest.json "
-            "(of physicalai)"
-        )
+    if config.exported is not None and not (config.exported / "export.json").is_file():
+        raise UserError(f"--exported={config.exported}: this folder has no export.json (of strobe export)")
 
 
 def study(flags: SubjectFlags, config: VerifyConfig, live: Live) -> Studied:
@@ -156,7 +150,7 @@ def verify_export(subject: Subject, config: VerifyConfig, folder: Path, live: Li
     from strobe.export import verify as study_of
     from strobe.lerobot.policies.policy_of import require_policy
 
-    export = study_of.Export(folder, config.exported_python, split_recipe_treatments(config.recipe)[0])
+    export = study_of.Export(folder, split_recipe_treatments(config.recipe)[0])
     return study_of.verify_export(require_policy(subject), export, Guards.parse(config.guard), live, **config.effort)
 
 

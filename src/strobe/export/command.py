@@ -76,7 +76,7 @@ def read(argv: Sequence[str]) -> tuple[SubjectFlags, ExportConfig]:
     flags, config = read_flags(ExportConfig, argv, refused=REFUSED)
     if isinstance(flags, ModelFlags | FactoryOptions):
         raise UserError("strobe export needs a policy of LeRobot: use --policy.path or --policy.type")
-    if config.exported is not None or config.exported_python:
+    if config.exported is not None:
         raise UserError("--exported is for strobe verify: use --to=FOLDER for the new folder")
     if config.to is None:
         raise UserError("--to is missing: use --to=FOLDER for the exported policy")

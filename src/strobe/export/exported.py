@@ -20,10 +20,9 @@ from strobe.core.runs.contents import contents
 from strobe.core.subjects.subject import Observation, Subject
 from strobe.core.treatments.patch import replaced_method
 from strobe.core.treatments.recipe import RecipeTreatment
-from strobe.core.treatments.treatment import PROCESS, Undo
+from strobe.core.treatments.treatment import FOR_INFERENCE, PROCESS, Treatment, Undo
 from strobe.export.carried.policy import MANIFEST, describe_damage
 from strobe.export.formats import FORMATS
-from strobe.export.package import InPlaceOfPolicy, PolicyPackage, is_package
 from strobe.export.prompt import is_form
 from strobe.export.whole import preprocessed_tensors, split
 from strobe.lerobot.policies.policy_of import require_policy
@@ -66,7 +65,7 @@ def manifest(folder: Path) -> dict[str, Any]:
 
 
 @dataclass
-class ExportedPolicy(InPlaceOfPolicy):
+class ExportedPolicy(Treatment):
     """The program of an export's folder, which runs as a user runs it, with the noise that torch would draw.
 
     Where the folder holds the tokenizer, the program makes the tokens as well.
@@ -74,6 +73,12 @@ class ExportedPolicy(InPlaceOfPolicy):
     Raises:
         UserError: the folder is no export or is damaged, or its program cannot be loaded.
     """
+
+    key = "exported"
+    effect = "rounding"
+    phases = FOR_INFERENCE
+    builds = "built"
+    fixed_inputs = True
 
     folder: Path
     inside: Effect = "exact"  # what the settings of a recipe that are in the export do to the actions
@@ -143,15 +148,10 @@ def _draw_noise(wanted: dict[str, Any]) -> Tensor:
     return torch.randn(wanted["shape"]) if wanted["kind"] == "normal" else torch.rand(wanted["shape"])
 
 
-def read_export_group(
-    folder: Path, python: str = "", inside: Effect = "exact"
-) -> tuple[str, tuple[RecipeTreatment, ...]]:
-    """Return the export in ``folder``, Strobe's or another's, as what `verify_groups` checks. Raises UserError.
+def read_export_group(folder: Path, inside: Effect = "exact") -> tuple[str, tuple[RecipeTreatment, ...]]:
+    """Return the export in ``folder`` as what `verify_groups` checks. Raises UserError.
 
-    Args:
-        python: of an environment with physicalai, which runs another's; '' for this environment's.
-        inside: what the settings of a recipe that are in the export do to the actions, as the user names the recipe.
+    ``inside`` is what the settings of a recipe that are in the export do to the actions, as the user names the recipe.
     """
-    theirs = not (folder / MANIFEST).exists() and is_package(folder)
-    made = PolicyPackage(folder, python) if theirs else ExportedPolicy(folder, inside)
+    made = ExportedPolicy(folder, inside)
     return "the exported policy", (RecipeTreatment(made, PROCESS, folder.name, f"exported={folder.name}"),)

@@ -35,13 +35,11 @@ class Export:
     """An export that is to be verified.
 
     Args:
-        folder: Strobe's, or another's.
-        python: of an environment with physicalai, which runs another's; '' for this environment's.
+        folder: that strobe export wrote.
         settings: of the recipe that it was made with, which the user names: what the folder says is not believed.
     """
 
     folder: Path
-    python: str = ""
     settings: tuple[RecipeTreatment, ...] = ()
 
 
@@ -74,7 +72,7 @@ def verify_export(
     checks: list[Check] = []
     result: VerifyResult | None = None
     for words, effect, settings in held_to:
-        name, treatments = read_export_group(export.folder, export.python, effect)
+        name, treatments = read_export_group(export.folder, effect)
         undo = Variant("recipe", settings).apply(subject)
         try:
             groups = [(f"{name}{words}", treatments)]

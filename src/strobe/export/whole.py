@@ -122,13 +122,6 @@ def record(subject: PolicySubject, index: int = 0) -> Recording:
     return Recording(inputs, recorded.draws, chunk.float(), prompt, frozenset(changed))
 
 
-def draws(subject: PolicySubject) -> bool:
-    """Return whether one inference of ``subject`` draws random numbers."""
-    with _Recorded() as recorded:
-        subject.answer(dict(subject.observation(0)), subject.seed)
-    return bool(recorded.draws)
-
-
 def export_program(subject: PolicySubject, made: Recording) -> ExportedProgram:
     """Return the program of the policy, for the shapes of ``made``. It shares the policy's weights.
 

@@ -25,11 +25,8 @@ More:
 If there are no arguments after --, give them to the scripts: sh a.sh --robot.type=….
 
 The verdict on success is better, worse, or not worse by more than the margin, as in `strobe evaluate`. Time to task is
-judged if the plan has the limit of a trial and the successes have their seconds. The table may come from a spreadsheet:
-with semicolons, decimal commas, and ja or true for yes. A row without a success was not run.
-
-If fieldtrial 0.3 is installed, the plan's folder is also a study of it: `fieldtrial lock FOLDER` and `fieldtrial serve
-FOLDER` put the trials on a phone, in an order of its own. --judge=FOLDER/study.yaml reads them back.
+judged if the plan has the limit of a trial and the successes have their seconds. The table is CSV, with
+commas, semicolons or tabs. A row without a success was not run.
 
 Further examples:
   strobe trials --setting 'default: --policy.n_action_steps=50' --setting 'tuned: --policy.n_action_steps=10' \
@@ -80,7 +77,7 @@ class TrialsConfig:
     seed: int | None = None
     # The scripts start `strobe rollout`, which saves each trial as a run.
     watch: bool = False
-    # The folder of a plan, its table (.csv), or its fieldtrial study (study.yaml), to judge.
+    # The folder of a plan, or its table (.csv), to judge.
     judge: Path | None = None
     # Keep the key closed: say only whether it is decided.
     blind: bool = False
@@ -144,7 +141,6 @@ def study(config: TrialsConfig, shared: list[str], live: Live) -> Studied | int:
 def write_plan(config: TrialsConfig, shared: list[str]) -> int:
     """Write the folder of a plan, and print what to do with it. Return the exit code. Raises UserError."""
     from strobe.trials.plan import draw, load_tuning, spelt_settings, tuned_policy, tuned_settings, write
-    from strobe.trials.sheet import write_study
 
     assert config.output is not None  # checked when it was read
     if config.of is not None:
@@ -161,7 +157,7 @@ def write_plan(config: TrialsConfig, shared: list[str]) -> int:
         draw(settings, config.pairs, config.margin, config.limit_s, seed), shared=shared, watched=config.watch
     )
     write(drawn, config.output)
-    _say(config, shared, write_study(drawn, config.output))
+    _say(config, shared)
     return 0
 
 
@@ -178,7 +174,7 @@ def _check_flags(flags: Sequence[str], shared: Sequence[str]) -> None:
         raise UserError(f"{min(both)} stands in a setting and after the --: give it in one of the two places")
 
 
-def _say(config: TrialsConfig, shared: Sequence[str], study_line: str) -> None:
+def _say(config: TrialsConfig, shared: Sequence[str]) -> None:
     from strobe.core.measure.planning import foresight
 
     folder = config.output
@@ -189,7 +185,6 @@ def _say(config: TrialsConfig, shared: Sequence[str], study_line: str) -> None:
         print(f"missing  {', '.join(missing)}: give them to the scripts, as sh a.sh {missing[0]}=…")
     if config.limit_s is None:
         print("missing  --limit_s: without the limit of a trial, times are not judged")
-    print(f"study    {study_line}")
     print(f"judge    {shlex.join(['strobe', 'trials', f'--judge={folder}'])}")
 
 

@@ -12,7 +12,7 @@ from strobe.evaluate.measure.success_rates import paired_rates, success_rate
 from strobe.evaluate.measure.time_to_task import Ended, judge_times, time_to_task
 from strobe.trials.plan import KEY, SHEET, TrialKey, TrialPlan, load_key, load_plan
 from strobe.trials.results import Code, OfOrder, Trial, TrialsResult, TriedSetting
-from strobe.trials.sheet import STUDY, SheetLimits, read_sheet, read_study
+from strobe.trials.sheet import SheetLimits, read_sheet
 from strobe.version import __version__
 
 
@@ -177,26 +177,20 @@ def judge_trials(path: Path, *, blind: bool = False) -> TrialsResult:
     """Judge the trials of a plan.
 
     Args:
-        path: the plan's folder, its table, or its study.yaml of fieldtrial.
+        path: the plan's folder, or its table.
         blind: leave the key closed.
 
     Raises:
         UserError: no plan there, a damaged file, or a row with a missing or odd value.
     """
-    of_study = path.name == STUDY
     folder = path if path.is_dir() else path.parent
     if not path.exists():
         raise UserError(f"--judge={path}: there is no such folder or file")
     plan = load_plan(folder)
-    named = True
-    if of_study:
-        plan, trials, named = read_study(path, plan, blind=blind)
-    else:
-        file = folder / SHEET if path.is_dir() else path
-        trials = read_sheet(file, SheetLimits(len(plan.orders), plan.limit_s))
-        path = file
+    file = folder / SHEET if path.is_dir() else path
+    trials = read_sheet(file, SheetLimits(len(plan.orders), plan.limit_s))
     why = "--blind leaves the key closed" if blind else ""
     if not why and not (folder / KEY).exists():
         why = f"{folder} has no {KEY}"
-    key = load_key(folder) if not why and named else None
-    return judge(plan, trials, key, str(path), why)
+    key = load_key(folder) if not why else None
+    return judge(plan, trials, key, str(file), why)

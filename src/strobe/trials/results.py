@@ -16,7 +16,7 @@ Code = Literal["A", "B"]
 class Trial(Data):
     """One trial that was run, as the operator wrote it down."""
 
-    line: int = Field(description="line of the file; 0 if it comes from a study of fieldtrial")
+    line: int = Field(description="line of the file")
     pair: int
     trial: int = Field(description="place in the plan, over all pairs")
     code: Code

@@ -4,8 +4,7 @@ It reads orders from its standard input, one JSON object a line. It answers each
 whose number is its argument, because anything may print: a wrapper of the interpreter, a library. An answer carries the
 number of its order. It ends when its input does, so that it never outlives the process that started it.
 
-Needs Python 3.10 or later, and torch and LeRobot, or physicalai for a policy package. All files of this folder are
-carried, and import nothing of Strobe.
+Needs Python 3.10 or later, torch and LeRobot. All files of this folder are carried, and import nothing of Strobe.
 """
 
 from __future__ import annotations
@@ -32,10 +31,9 @@ def main() -> None:
     while True:
         order = json.loads(orders.get())
         number = order.pop("number")
-        module = order.pop("module", "carried_policy")  # of the first order: what the side is
         try:
             if side is None:
-                side = importlib.import_module(module).Worker()  # the policy's imports torch and LeRobot
+                side = importlib.import_module("carried_policy").Worker()  # imports torch and LeRobot
             answer = getattr(side, "do_" + order.pop("do"))(**order)
         except BaseException as error:
             answer = {"error": type(error).__name__, "text": _first_line(error), "place": _place(error)}
