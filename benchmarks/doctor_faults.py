@@ -63,7 +63,7 @@ DRIFTING = """
 import strobe.doctor.clock as clock
 from strobe.core.timeline.clock import host_ns
 began = host_ns()
-clock.clocks_of = lambda device: clock.Clocks(host=lambda: began + round((host_ns() - began) * 1.01))
+clock.choose_clocks = lambda device: clock.Clocks(host=lambda: began + round((host_ns() - began) * 1.01))
 """
 # The quota begins when the pace has been looked at once.
 THROTTLED = """

@@ -109,7 +109,7 @@ def test_processes_play_the_same_table_and_leave_none_behind(tmp_path):
         workers.begin(Slow(tmp_path / "begun", {0: 0.3}))
         together = run_evaluation(tmp_path / "many", plan(20), workers)
     assert {row.calls.concurrent for row in together.variants} == {1}
-    assert "timed beside up to 1 other process that" in " ".join(together.notes)
+    assert "timed while up to 1 other process" in " ".join(together.notes)
     for row in together.variants:
         row.calls.concurrent = 0
     assert table(together) == play_alone(episodes=20)[0]

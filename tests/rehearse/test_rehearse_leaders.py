@@ -112,9 +112,9 @@ def test_a_rehearsed_recording_leaves_no_data_set(tmp_path: Path, monkeypatch: p
         ([], [TELEOPERATE, "--robot.type=so101_follower"], "name the leader:"),
         ([], [TELEOPERATE, "--robot.type=so101_follower", "--teleop.type=gamepad"], "omx_leader and bi_so_leader only"),
         ([], [TELEOPERATE, *pair("so101"), "--fsp=3"], "did you mean '--fps'"),
-        (["--bench"], [TELEOPERATE, *pair("so101")], "has no policy"),
+        (["--bench"], [TELEOPERATE, *pair("so101")], "has none"),
         (["--observations"], [TELEOPERATE, *pair("so101")], "cannot be replayed"),
-        (["--fault=inference,ms=9"], [TELEOPERATE, *pair("so101")], "has no policy"),
+        (["--fault=inference,ms=9"], [TELEOPERATE, *pair("so101")], "has none"),
         (["--fault=dead,arm=leader"], [TELEOPERATE, *pair("so101")], "no arm 'leader'"),
     ],
 )

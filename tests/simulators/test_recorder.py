@@ -178,7 +178,7 @@ import signal
 from strobe.simulators import recorder
 signal.signal(signal.SIGINT, signal.default_int_handler)
 try:
-    with recorder._uninterrupted():
+    with recorder._defer_interrupt():
         signal.raise_signal(signal.SIGINT)
         print("written")
     print("not interrupted")

@@ -305,7 +305,7 @@ def test_the_part_is_timed_as_a_whole_and_its_inside_is_told_to_be_unseen() -> N
 
 REFUSED = {
     "engine=openvno, engine.part=vision": "engine=openvno: did you mean 'openvino'",
-    "engine=openvino": "say which part",
+    "engine=openvino": "the part is missing",
     "engine=openvino, engine.part=visoin": "no part 'visoin'",
     "engine=openvino, engine.part=unused": "'unused' is not called as a module",
     "engine=openvino, engine.part=vision, engine.precision=int8": "unknown precision 'int8'",

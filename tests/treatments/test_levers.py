@@ -214,7 +214,7 @@ def test_micro_batches_give_the_batch_s_gradient():
 
 
 def test_a_batch_that_cannot_be_cut_is_refused():
-    with pytest.raises(UserError, match="cannot be cut into 4"):
+    with pytest.raises(UserError, match="cannot be split into 4"):
         gradient("act", Accumulate(4))
 
 

@@ -69,7 +69,7 @@ def test_a_slowed_block(subject, clock):
     subject.module.encoder.layer[3].mlp.register_forward_pre_hook(pause(clock, 6))
     findings = check_findings(subject, {"block-variance"})
     assert findings["block-variance"].evidence["slowest"] == "block 3"
-    assert "block 3" in findings["block-variance"].seen
+    assert "block 3" in findings["block-variance"].found
 
 
 def test_a_slow_patch_embedding(subject, clock):
@@ -108,7 +108,7 @@ def test_the_part_that_limits_a_video_is_named_also_where_all_is_well(subject):
     assert findings["frame-rate-limit"].level == "info"
     assert findings["frame-rate-limit"].evidence["part"] == "model"
     for words in ("frames/s", "clips/s", "Each by itself: decode", "Overlapped, at most"):
-        assert words in findings["frame-rate-limit"].seen
+        assert words in findings["frame-rate-limit"].found
 
 
 def run(monkeypatch, clock, folder, argv: list[str], plant, expected: set[str]) -> dict:
@@ -140,7 +140,7 @@ def test_a_host_that_is_held_up_between_operators(monkeypatch, clock, tmp_path, 
     findings = run(monkeypatch, clock, tmp_path, ["breakdown", "--operators", "--iterations=12"], plant, expected)
     if expected:
         assert findings["host-delay"].evidence["long_ms"] == pytest.approx(6 * ms, rel=0.01)
-        assert "after aten::layer_norm and before aten::linear" in findings["host-delay"].seen
+        assert "after aten::layer_norm and before aten::linear" in findings["host-delay"].found
 
 
 def test_a_precision_that_gains_little_where_the_arithmetic_is_not_the_limit(monkeypatch, clock, tmp_path):

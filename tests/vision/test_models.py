@@ -46,7 +46,7 @@ def test_breakdown_of_a_backbone(tmp_path, capsys):
     model: Any = result.config["model"]
     assert model["size"] == "tiny"
     assert {"attention", "MLP"} <= {c.name for c in measurement.components}
-    for words in ("The 6 blocks in encoder take", "clips/s", "frames/s", "Average", "Spread", "patch embedding"):
+    for words in ("The 6 blocks in the encoder take", "clips/s", "frames/s", "Average", "Spread", "patch embedding"):
         assert words in out
     assert "chunks/s" not in out
     rate = 1000 / measurement.samples.summary.mean

@@ -111,7 +111,7 @@ def test_a_break_is_named_with_line_and_reason(kind: type[Net], mark: str, why: 
     assert seen.graphs == graphs
     assert seen.compile_s > 0
     (found,) = [finding for finding in result.findings if finding.rule == "graph-breaks"]
-    assert line(mark) in found.seen
+    assert line(mark) in found.found
     page = markdown.render(document(result))
     assert line(mark) in page
     assert "Compile s" in page

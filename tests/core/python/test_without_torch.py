@@ -27,7 +27,7 @@ compared = strobe.compare(calls, given, seconds=0.2).result
 print(compared.comparisons[0].agreement.largest_error, compared.machine.device)
 broken_down = strobe.breakdown(calls["quick"], given, seconds=0.2)
 print(broken_down.result.measurements[0].samples.summary.median > 0)
-print(strobe.verify(calls["quick"], lambda x: numpy.sort(x) + 1, given, guard="largest_error<=0.1").passed)
+print(strobe.verify(calls["quick"], lambda x: numpy.sort(x) + 1, given, guard="largest_error<=0.1").has_passed)
 try:
     strobe.compare(calls, given, device="nonsense")
 except UserError as error:
