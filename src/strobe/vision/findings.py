@@ -114,8 +114,8 @@ def memory(result: Result, thresholds: Thresholds) -> Found:
     """The model holds {held:gib} at its peak.
 
     Found: In '{measurement.name}', {weights} of that is weights, and {activations} is activations. Up to
-        {limit_gib:.1f} GiB is usual for its size (the guide's {thresholds.model_memory_gib:g} GiB for ViT-L, in proportion
-        to the parameters).
+        {limit_gib:.1f} GiB is usual for its size (the guide's {thresholds.model_memory_gib:g} GiB for ViT-L, in
+        proportion to the parameters).
     Why: A device must hold all tensors that live at the same time. Most of them are the intermediate tensors of one
         block.
     Do: Take fewer clips at a time (--batch_size), fewer frames, smaller images, or --model.dtype=bfloat16.

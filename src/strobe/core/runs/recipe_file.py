@@ -32,7 +32,7 @@ HEADER_OF_OBJECT = """\
 # A recipe of Strobe: treatments that make an object of the class {object} faster, in the order they were found in.
 #
 #   strobe breakdown --policy.factory=FILE.py:make --recipe={name}
-#   policy = strobe.put_on("{name}", policy)
+#   policy = strobe.apply_recipe("{name}", policy)
 #
 # Change the treatments by hand if you like: `strobe compare --help` lists them. `strobe verify` says whether the
 # outputs keep to `guard`.
