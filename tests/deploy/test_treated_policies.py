@@ -307,7 +307,7 @@ def test_weights_that_are_changed_in_place_are_refused_rather_than_stale(spec: S
     subject.chunk(0)
     with torch.no_grad():
         next(subject.policy.parameters()).copy_(torch.ones(()))
-    with pytest.raises(UserError, match="was given other weights in place: take it off first"):
+    with pytest.raises(UserError, match="was given other weights in place: revert it first"):
         subject.chunk(0)
     applied.undo()
     subject.chunk(0)

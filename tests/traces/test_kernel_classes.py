@@ -7,8 +7,7 @@ from support.made_trace import annotation, chain, work
 
 from strobe.core.timeline import Section
 from strobe.core.timeline.trace import MARK as CLOCKS
-from strobe.traces.kernel_classes import kernel_class, kernel_classes
-from strobe.traces.operator_table import MARK, operator_profile
+from strobe.traces.operator_table import MARK, kernel_class, kernel_classes, operator_profile
 from strobe.traces.operators import device_parts
 from strobe.traces.profiler_events import parse_rows
 

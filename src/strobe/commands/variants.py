@@ -54,10 +54,10 @@ class RequestedVariants:
         phase: in which they are compared.
         drafts: variants that are written out.
         levers: variants of a training step, such as 'amp,fused,amp+fused', or 'auto' for those that the subject has.
-        precision: variants in these precisions, the first one the baseline, or 'auto'; '' for none.
-        compile_mode: every variant is also compiled, in this mode of torch.compile; '' for none.
+        precision: variants in these precisions, the first one the baseline, or 'auto'; empty: none.
+        compile_mode: every variant is also compiled, in this mode of torch.compile; empty: none.
         closed_form: RTC is also compared with its guidance in closed form.
-        rtc: Real-Time Chunking as it is configured; None if nothing is said of it.
+        rtc: the configuration of Real-Time Chunking; None if nothing is said of it.
         inference_delay: of RTC, in control ticks.
         recipe: a file whose treatments are on every variant; by itself it is compared with the baseline.
         batch_size: samples in a training batch.

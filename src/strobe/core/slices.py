@@ -1,4 +1,4 @@
-"""The slices: one folder for each question, beside the core. Each says in its ``slice.py`` what it adds.
+"""The slices: one folder for each question, next to the core. Each declares in its ``slice.py`` what it adds.
 
 The core imports no slice. It finds them where they lie, reads what they say, and imports what is behind a name only
 when that is needed: a name is written ``module`` or ``module:attribute``. So a slice is there if its folder is there.
@@ -80,15 +80,15 @@ class Source:
     flags: tuple[str, ...] = ()
     keys: tuple[str, ...] = ()
 
-    def find_flag(self, argv: Sequence[str]) -> str:
-        """Return the flag among a command's arguments that names such a subject; '' if none does."""
+    def find_flag(self, argv: Sequence[str]) -> str | None:
+        """Return the flag among a command's arguments that names such a subject; None if none does."""
         prefixes = tuple(flag for flag in self.flags if flag.endswith("."))
         for name, value in _iter_flags(argv):
             if name in self.flags or (prefixes and name.startswith(prefixes)):
                 return name
             if name == "--variant" and any(key in self.keys for key, _ in variant_settings(value)):
                 return name
-        return ""
+        return None
 
 
 @dataclass(frozen=True)

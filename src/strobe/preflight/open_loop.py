@@ -172,7 +172,7 @@ def judge_subject(
 
 
 def summarise(data: Compared, held_out: Sequence[int], fps: float) -> OpenLoop:
-    """Return the errors of the policy as it is wired, beside those of predictions without a policy."""
+    """Return the errors of the policy in its wiring, and those of predictions without a policy."""
     target = data.recorded_actions()
     squares = data.errors(data.predictions.wired, target)
     naive = {name: data.errors(values, target) for name, values in _naive(data).items()}

@@ -71,7 +71,7 @@ def predict(
         begun: when ``seconds`` began, of `time.monotonic`; None for now.
 
     Raises:
-        UserError: the policy cannot predict on the first frame as it is wired.
+        UserError: the policy cannot predict on the first frame in its wiring.
     """
     work = _Work(subject, list(observed), list(inputs), seconds, begun)
     done = 0
@@ -92,7 +92,7 @@ def predict(
 
 
 class _Work:
-    """The predictions so far: for each frame name → chunk, with '' for the policy as it is wired."""
+    """The predictions so far: for each frame name → chunk, with '' for the policy in its own wiring."""
 
     def __init__(
         self,

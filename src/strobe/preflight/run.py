@@ -3,23 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from strobe.core.errors import UserError, error_line
 from strobe.lerobot.datasets.copy import write_copy
-from strobe.lerobot.datasets.truth import Reading, read_truth
+from strobe.lerobot.datasets.truth import Reading, RelativeActions, read_truth
 from strobe.preflight.lag import lags, measured_call_time
 from strobe.preflight.proof import compare_findings, compare_on_frames
 from strobe.preflight.results.preflight import PreflightResult
+from strobe.preflight.results.truth import DataTruth
 from strobe.preflight.results.wiring import CallTime, Timing, Weights, WiredFeature, Wiring
 from strobe.preflight.run_of_policy import PolicyRun
-from strobe.preflight.wiring.checkpoint import read_checkpoint
+from strobe.preflight.wiring.checkpoint import Checkpoint, read_checkpoint
 from strobe.preflight.wiring.dataset import read_dataset
 from strobe.preflight.wiring.device import device_here
 from strobe.preflight.wiring.fix import write_fixed_copy
-from strobe.preflight.wiring.of_frames import add_frames, add_truth
+from strobe.preflight.wiring.reach import relative_actions, relative_mask
 from strobe.preflight.wiring.read import read_wiring
 from strobe.preflight.wiring.robot import Connected
 from strobe.version import __version__
@@ -178,3 +179,28 @@ def look_at_frames(
 def _add_names(weights: Weights, read: ReadNames) -> None:
     weights.missing, weights.reshaped = list(read.missing), list(read.reshaped)
     weights.unexpected = [name for name in read.unexpected if name not in weights.statistics]
+
+
+def add_truth(wiring: Wiring, dataset: Path, checkpoint: Checkpoint, reading: Reading) -> None:
+    """Read the frames of ``dataset`` into ``wiring.truth``, and their statistics into its wires."""
+    add_frames(wiring, read_truth(dataset, replace(reading, relative=_relative(wiring, checkpoint))))
+
+
+def add_frames(wiring: Wiring, truth: DataTruth) -> None:
+    """Put what the frames say into ``wiring``, and their statistics into its wires."""
+    wiring.truth = truth
+    for wire in wiring.wires:
+        end = wire.ends.get("dataset")
+        found = truth.vector(end.name) if end is not None else None
+        if wire.relative:
+            found = truth.relative
+        if found is not None:
+            wire.frames = found.measured
+
+
+def _relative(wiring: Wiring, checkpoint: Checkpoint) -> RelativeActions | None:
+    step, wire = relative_actions(checkpoint), wiring.wire("action")
+    end = wire.ends.get("dataset") if wire is not None else None
+    if step is None or end is None or len(end.shape) != 1 or not wiring.timing.chunk:
+        return None
+    return RelativeActions(wiring.timing.chunk, relative_mask(step, end.shape[0]))

@@ -277,7 +277,7 @@ def _explain_jumps(result: ReplayResult, jumping: Jumping) -> list[str]:
 
 
 def _worst(joints: Sequence[str], ratios: Mapping[str, float]) -> str:
-    """Return the joint that jumps most, and how many more jump; '' for none."""
+    """Return the joint that jumps most, and how many more jump; empty if none jumps."""
     if not joints:
         return ""
     worst = max(joints, key=lambda joint: ratios[joint])

@@ -19,7 +19,7 @@ def observations_folder(events: Path) -> Path:
 
 
 def leave(events: Path, folder: Path, *, remove: bool = True) -> Iterator[tuple[Path, str]]:
-    """Pack ``events`` into the run's ``folder`` and move the observations beside them there.
+    """Pack ``events`` into the run's ``folder`` and move the observations next to them there.
 
     Args:
         remove: delete the file of events, once it is packed.

@@ -174,7 +174,7 @@ def _judged_trip(answer: ServerAnswer) -> Timed | None:
 
 
 def _smaller(answer: ServerAnswer) -> str:
-    """Return the sizes of smaller forms of the images; '' if none is much smaller."""
+    """Return the sizes of smaller forms of the images; empty unless one is much smaller."""
     first = next(iter(answer.encodings), None)
     if first is None:
         return ""

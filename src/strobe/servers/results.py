@@ -42,7 +42,7 @@ class ServerPart(Timed):
 
 
 class ImageSent(Data):
-    """An image of the observation, as it is sent."""
+    """An image of the observation, as sent."""
 
     name: str
     shape: list[int]

@@ -27,7 +27,7 @@ NO_OPENGL = "MuJoCo needs OpenGL to render: apt-get install libosmesa6 (Debian, 
 
 
 def choose_opengl() -> None:
-    """Set ``MUJOCO_GL``, which MuJoCo reads as it is imported, if there is no screen. The user's own choice stays.
+    """Set ``MUJOCO_GL``, which MuJoCo reads when it is imported, if there is no screen. The user's own choice stays.
 
     Raises UserError if no OpenGL here renders without a screen.
     """

@@ -146,8 +146,8 @@ for _names, _row in (
     ROWS.update(dict.fromkeys(_names.split(), _row))
 
 
-def hint(name: str, has: Callable[[str], bool]) -> str:
-    """Say what the flag ``name`` of another tool (``--img_size``) is here; '' where nothing is known of it.
+def hint(name: str, has: Callable[[str], bool]) -> str | None:
+    """Name the flag here that does what ``name`` of another tool (``--img_size``) does; None for an unknown flag.
 
     Args:
         has: whether the command takes a flag. One after `THEIRS` is LeRobot's, which comes after the ``--``.
@@ -161,11 +161,11 @@ def hint(name: str, has: Callable[[str], bool]) -> str:
     if has(THEIRS + name):
         return "it is a flag of LeRobot: put it after the --"
     if given != former and given not in ROWS:
-        return ""
+        return None
     for flag, rest in row:
         if flag.startswith(THEIRS) and has(flag.partition("=")[0]):
             return f"put {flag.removeprefix(THEIRS)} after the --{rest}"
     rtc = former.removeprefix("rtc.")
     if rtc != former and has(f"{THEIRS}--inference.rtc.{rtc}"):
         return f"put --inference.rtc.{rtc} after the --, with --inference.type=rtc"
-    return next((rest for flag, rest in row if not flag), "")
+    return next((rest for flag, rest in row if not flag), None)

@@ -45,7 +45,7 @@ def call_ahead_of_imports(do: Callable[[], None]) -> Iterator[None]:
 
 
 def prepare_imports() -> str:
-    """Prepare what slices import besides torch. Return its name for a message, such as ' and LeRobot'; '' for none."""
+    """Prepare what slices import besides torch. Return its name for a message: ' and LeRobot', or empty."""
     prepare = slices.offer("imports")
     return prepare() if prepare is not None else ""
 

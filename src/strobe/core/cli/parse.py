@@ -5,7 +5,7 @@ what it is here (`former_flags`), a misspelt one with the nearest; arguments wit
 library's own configs are checked by its placeholders (`placeholders`). After it, values are held to their bounds
 (`bounds`). Whatever goes wrong is one line.
 
-It is the one parser. Rejected: argparse beside it, whose errors and help read otherwise; a cache of LeRobot's flags in
+It is the one parser. Rejected: argparse next to it, whose errors and help read otherwise; a cache of LeRobot's flags in
 place of its source, since a first --help would import LeRobot (ten seconds) and each plug-in makes the cache stale.
 """
 

@@ -4,8 +4,8 @@ Without --format, it writes the run's report.html again and prints the result. T
 of runs it writes an index.html, in which you can search the runs, open them, and compare some of them.
 
 It also reads a trace of torch.profiler, of any program on CUDA, ROCm or a CPU. It shows what the device waited for,
-stretches that launches limit, copies, synchronisations, kernels, operators, parts and iterations. The page stands
-beside the trace. Several traces, or a folder of them, are the ranks of one program: it shows who waits for whom.
+stretches that launches limit, copies, synchronisations, kernels, operators, parts and iterations. The page is
+next to the trace. Several traces, or a folder of them, are the ranks of one program: it shows who waits for whom.
 
 Examples:
   strobe report runs                                                 an index of all runs in it

@@ -143,14 +143,14 @@ class Command:
 
     def _run(self, argv: Sequence[str]) -> int:
         live = Live()
-        beside: list[str] = []
+        notes: list[str] = []
         looked = False
 
         def look() -> None:
             nonlocal looked
             if not looked:
                 looked = True
-                beside.extend(self._look(live))
+                notes.extend(self._look(live))
 
         early = self.heavy and self.bar
         with call_ahead_of_imports(look) if early else contextlib.nullcontext():
@@ -166,7 +166,7 @@ class Command:
             answer = self.study(*options, live)
         if isinstance(answer, int):
             return answer
-        answer.result.notes += beside
+        answer.result.notes += notes
         if answer.shown:
             with answer.held:
                 with shown_if_slow("drawing findings"):
@@ -227,7 +227,7 @@ def say_other_work(live: Live, *, timed: bool = True) -> list[str]:
     """Say on stderr what else keeps this machine busy. Return it in a note; no note on a machine at rest.
 
     Args:
-        timed: whether times are measured beside it.
+        timed: whether times are measured while it runs.
     """
     from strobe.core.measure import other_work
 

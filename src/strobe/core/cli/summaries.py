@@ -1,4 +1,4 @@
-"""Read saved runs in short: from the summary beside each answer, which is written where there is none.
+"""Read saved runs in short: from the summary next to each answer, which is written if it is missing.
 
 A summary that is of another answer counts as none.
 """
@@ -107,7 +107,7 @@ def result_digest(file: Path) -> str:
 
 
 def read_summary(file: Path) -> RunSummary | None:
-    """Return the summary beside a ``result.json``; None without one, or where it was made of another answer.
+    """Return the summary next to a ``result.json``; None without one, or if it was made of another answer.
 
     Raises:
         UserError: the answer cannot be read.

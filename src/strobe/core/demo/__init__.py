@@ -18,7 +18,7 @@ _FLAGS = ("--policy.path", "--policy.pretrained_path", "--against.path")
 
 
 def demo_folder(path: str | Path) -> str | Path:
-    """Return the demo's folder for ``demo``, unless there is a folder of that name here; any other path as it is."""
+    """Return the demo's folder for ``demo``, unless there is a folder of that name here; any other path unchanged."""
     return CHECKPOINT if str(path) == NAME and not Path(NAME).exists() else path
 
 

@@ -75,7 +75,7 @@ class LiveFields(Facts):
     """Fields of the config that are read on every call, so that a treatment may change them.
 
     Args:
-        steps: the one that holds the number of denoising steps; '' for none.
+        steps: the one that holds the number of denoising steps, or an empty name.
         objectives: the config's ``objective`` → such a field, where each objective has its own.
         every_step: the field that holds the number where ``steps`` is None.
         live: further fields, and ``live_in_training`` those that only the training phases read.
@@ -88,7 +88,7 @@ class LiveFields(Facts):
     live_in_training: tuple[str, ...] = ()
 
     def steps_field(self, config: object) -> str:
-        """Return the field of ``config`` that holds the number of denoising steps; '' for none."""
+        """Return the field of ``config`` that holds the number of denoising steps, or an empty name."""
         return self.objectives.get(getattr(config, "objective", ""), self.steps)
 
 

@@ -146,7 +146,7 @@ def building(config: Any, tiny: bool) -> AbstractContextManager[Sequence[str] | 
 
 
 def steps_field(config: Any) -> str:
-    """Return the field of ``config`` with the number of denoising steps; '' without any.
+    """Return the field of ``config`` with the number of denoising steps, or an empty name.
 
     A type without a record is assumed to name it as one of the known families does.
     """

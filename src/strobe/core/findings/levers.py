@@ -60,10 +60,10 @@ def ineffective_levers(result: CompareResult, _: Thresholds) -> Found:
         if len(_levers(after)) != 1 or _levers(after)[0] in FOR_MEMORY:
             continue
         lever = f"{comparison.candidate} ({units.change_span(comparison.verdict.interval)})"
-        if comparison.verdict.kind == "no difference shown":
-            flat.append(lever)
-        elif comparison.verdict.kind == "slower":
+        if comparison.verdict.kind == "slower":
             slow.append(lever)
+        elif comparison.verdict.kind not in ("faster", "inconclusive"):
+            flat.append(lever)
     if flat or slow:
         seen = [f"No clear difference: {', '.join(flat)}."] if flat else []
         seen += [f"Slower: {', '.join(slow)}."] if slow else []

@@ -23,14 +23,13 @@ FEATURES_RMS = 0.1  # σ of a channel, the usual guard's limit on features (`str
 
 WIDTHS = {"fp32": 32, "tf32": 19, "bf16": 16, "fp16": 16}  # bits that enter a product
 NAMES = {"fp32": "float32", "bf16": "bfloat16", "fp16": "float16"}
-SURE = ("faster", "slower", "no difference shown")
 
 
 def speed(result: CompareResult, _: Thresholds) -> Iterator[Finding]:
     """The speed-up of each lower precision, where the whole interval lies on one side of a threshold."""
     for comparison, before, after in _lower(result):
         interval = comparison.verdict.interval
-        if comparison.verdict.kind not in SURE or not 0.01 <= interval.low <= interval.high <= 100:
+        if comparison.verdict.kind == "inconclusive" or not 0.01 <= interval.low <= interval.high <= 100:
             continue
         if not interval.low <= comparison.verdict.ratio <= interval.high:
             continue
@@ -136,9 +135,9 @@ def _lower(result: CompareResult) -> Iterator[tuple[Comparison, Measurement, Mea
     for comparison, before, after in compared_measurements(result):
         if before.traits.drop_treatments("precision") != after.traits.drop_treatments("precision"):
             continue
-        as_it_is = next((name for name, dtype in NAMES.items() if dtype == own), None)
-        untreated = before.traits.treatment("precision") is None
-        baseline = WIDTHS.get(str(as_it_is if untreated else _precision(before)))
+        own_name = next((name for name, dtype in NAMES.items() if dtype == own), None)
+        unchanged = before.traits.treatment("precision") is None
+        baseline = WIDTHS.get(str(own_name if unchanged else _precision(before)))
         width = WIDTHS.get(str(_precision(after)))
         if baseline is not None and width is not None and width < baseline:
             yield comparison, before, after

@@ -142,8 +142,8 @@ def _running(low: NDArray[np.float64], high: NDArray[np.float64], every: int, wi
     """The ends after each pair; within a round those of the round before it, and ``widest`` within the first."""
     if every < 1:
         raise ValueError(f"a round has one pair or more, not {every}")
-    # Their intersection would be as valid and a little narrower. It may lie beside the mean of all pairs, though: a
-    # figure with an interval that excludes it.
+    # Their intersection would be as valid and a little narrower. It may exclude the mean of all pairs, though: a
+    # figure outside of its own interval.
     at = np.arange(1, len(low) + 1) // every * every
     ends = np.concatenate([[widest], np.stack([low, high], axis=1)])
     return ends[at]

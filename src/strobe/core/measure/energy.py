@@ -24,7 +24,7 @@ FEWEST_STEPS = 20  # steps of a counter, or samples, in the measured rounds: the
 MOST_W = 20_000.0  # more is no device's power
 WRAP_W = 1_000.0  # more is no CPU package's power, so its counter wraps once at most in the time that this takes
 SAMPLED_S = 0.05
-# Rails of a Jetson's sensors that feed the module beside each other; others feed a part of it once more. Labels of
+# Rails of a Jetson's sensors that feed the module in parallel; others feed a part of it a second time. Labels of
 # NVIDIA's device trees (tegra210 to tegra234).
 _MODULES = ("VDD_IN", "POM_5V_IN", "VDD_GPU_SOC VDD_CPU_CV VIN_SYS_5V0", "GPU CPU SOC CV VDDRQ SYS5V")
 

@@ -132,7 +132,7 @@ def foresight(planned: int, margin: float, rate: float = 0.8, level: float = 0.9
     """Say in a sentence or two whether ``planned`` pairs can decide a margin, and about how many would.
 
     Args:
-        rate: success rate of the first variant, as far as it is known; the second is taken to lose the margin.
+        rate: success rate of the first variant, as far as known; the second is taken to lose the margin.
 
     Raises:
         ValueError: a margin outside (0, 1), or a rate outside [0, 1].

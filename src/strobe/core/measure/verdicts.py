@@ -37,7 +37,7 @@ def paired_verdict(
 
     The ratio is the centre of the pairs' log-ratios (see `statistics.centre`): a disturbance of a whole round cancels.
     It need not be the ratio of the medians. A difference is claimed if the interval excludes 1 and the ratio is further
-    from it than `TRIFLE`. Otherwise the verdict is 'inconclusive' if there are fewer than six pairs, or if the interval
+    from it than `TRIFLE`. Otherwise the verdict is 'inconclusive' with fewer than six pairs, or if the interval
     reaches further from the ratio than `TOO_WIDE` (it could hide a difference of 10 %), and 'no difference shown' if
     not. The candidate is then called as fast as the baseline if the whole interval lies within ``within`` (0.02: 2 %)
     of the same time: two one-sided tests (Schuirmann, Journal of Pharmacokinetics and Biopharmaceutics 15, 1987). Fewer

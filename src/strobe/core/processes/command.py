@@ -104,7 +104,7 @@ def supervise(process: Running, limits: CommandLimits, look: Callable[[], None])
 
 
 def last_line(log: Path, of: int = 2000) -> str:
-    """Return the last line of a log that is not blank, of its last ``of`` bytes; '' if there is none."""
+    """Return the last line of a log that is not blank, of its last ``of`` bytes; an empty one of an empty log."""
     try:
         with log.open("rb") as file:
             file.seek(max(0, file.seek(0, os.SEEK_END) - of))

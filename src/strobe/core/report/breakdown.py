@@ -65,7 +65,7 @@ def biggest(components: Sequence[Component]) -> Component | None:
     """Return the most specific part that holds at least half of the whole; None without parts.
 
     A part that holds nearly everything (90 %) says nothing, so there the biggest of its children is named instead,
-    as it is where no part holds half.
+    and so it is if no part holds half.
     """
     biggest_part, children = None, [c for c in components if c.depth == 1]
     while children:

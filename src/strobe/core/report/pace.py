@@ -62,7 +62,6 @@ def _price(result: Result, gap: Comparison) -> str:
     meaning = {
         "slower": "the gaps cost time, because clocks fall and caches lose their content",
         "faster": "the gaps cost nothing",
-        "no difference shown": "the gaps cost little or nothing",
         "inconclusive": "the cost of the gaps is inconclusive",
     }
-    return f"{text}{meaning[gap.verdict.kind]}."
+    return f"{text}{meaning.get(gap.verdict.kind, 'the gaps cost little or nothing')}."

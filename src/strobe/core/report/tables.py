@@ -124,7 +124,7 @@ def verdicts(result: Result) -> Table:
 
 def _verdict(pair: Comparison) -> str:
     verdict, interval = pair.verdict, pair.verdict.interval
-    if verdict.kind != "no difference shown":
+    if verdict.kind in ("faster", "slower", "inconclusive"):
         return verdict.kind
     return f"within {100 * (verdict.within or max(interval.high - 1, 1 - interval.low)):.2g} %"
 

@@ -157,7 +157,7 @@ class CompiledPlace(Data):
     function: str = Field(default="", description="function with the line; if it is not compiled, the whole function")
     times: int = Field(default=1, description="number of compilations, one that a limit refused included")
     late: int = Field(default=0, description="recompilations after the warm-up, in measured calls")
-    limit: str = Field(default="", description="limit that recompiling reached: 'recompile_limit=8'; '' if none")
+    limit: str = Field(default="", description="limit that recompiling reached: 'recompile_limit=8'; else empty")
     reasons: list[str] = Field(default_factory=list, description="torch's reasons or failed guards, a few that differ")
 
 
@@ -169,7 +169,7 @@ class Compilation(Data):
     capture_s: Finite = Field(default=0.0, description="seconds of capturing CUDA graphs")
     warmup_s: Finite = Field(default=0.0, description="seconds of the warm-up samples without those")
     places: list[CompiledPlace] = Field(default_factory=list, description="those with the most compilations first")
-    unjudged: str = Field(default="", description="what this version of torch does not tell, in a line; '' if nothing")
+    unjudged: str = Field(default="", description="what this version of torch does not tell, in a line; else empty")
 
     def select_places(self, *kinds: What) -> list[CompiledPlace]:
         """Return the places of these kinds."""

@@ -55,6 +55,8 @@ class RunSummary(Data):
     started: datetime
     status: Literal["complete", "interrupted", "failed"]
     strobe_version: str
-    machine: str = Field(description="the machine, in words; '' if nothing was measured, or several machines were")
+    machine: str = Field(
+        description="the machine, in words; empty without measurements, or if several machines were measured"
+    )
     subject: SubjectSummary | None = Field(default=None, description="the measured subject; None if there is none")
     measurements: list[MeasurementSummary] = Field(default_factory=list, description="measurements with samples")

@@ -107,10 +107,10 @@ class TreatmentTraits(Record):
         }
         return {label: value for label, value in options.items() if value not in (None, "")}
 
-    def _partitions(self) -> str:
-        """Return the engines and what torch computes between them, in words; '' where nothing was cut."""
+    def _partitions(self) -> str | None:
+        """Return the engines and what torch computes between them, in words; None if nothing was cut."""
         if self.engines is None:
-            return ""
+            return None
         engines = count(self.engines, "engine")
         if not self.torch_partitions:
             return f"{engines}, nothing in torch"

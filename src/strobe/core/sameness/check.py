@@ -85,7 +85,7 @@ class Sameness:
         limit: TimeLimit | None = None,
     ) -> None:
         self.subject, self.limit = subject, limit or TimeLimit()
-        self.baseline = Variant("untouched", tuple(base))
+        self.baseline = Variant("baseline", tuple(base))
         self.checks = subject.checks(count)
         guided = any(treatment.key == "rtc" for treatment in base)
         self._guidance = make_guidance(subject) if not guided else None
@@ -189,16 +189,16 @@ class Sameness:
             if (visit.observation, visit.rtc) not in self._failed
         ]
         planned.sort(key=lambda one: one[0].isolated)  # the treatments are applied for these one by one, at the end
-        put_on = Variant(variant.name) if on_already else variant
+        applied = Variant(variant.name) if on_already else variant
         calls = _Calls(self, variant, scale, len(planned), progress)
         try:
-            with self._apply_variant(put_on):
+            with self._apply_variant(applied):
                 for visit, required in planned:
                     if not visit.isolated and calls.possible(visit, required=required):
                         calls.run(visit)
             for visit, required in planned:
                 if visit.isolated and calls.possible(visit, required=required):
-                    with self._apply_variant(put_on):
+                    with self._apply_variant(applied):
                         calls.run(visit)
         except KeyboardInterrupt:
             if not calls.after:

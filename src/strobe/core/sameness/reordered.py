@@ -263,7 +263,7 @@ def features_reordered(
     progress: Callable[[int, int], None] | None = None,
     limit: TimeLimit | None = None,
 ) -> Yardstick | None:
-    """Measure how far the features of ``untouched`` move on ``count`` clips when its sums are taken in another order.
+    """Measure how far the features of ``baseline`` change on ``count`` clips when its sums are taken in another order.
 
     Of an object in Python these are its outputs on its inputs. Fewer are taken once ``limit`` is over, one at least.
 
@@ -298,7 +298,7 @@ def features_reordered(
             raise
         raise LookInterrupted(moved) from None
     except Exception as error:
-        raise UserError(f"it fails untouched with its sums reordered: {error_line(error, 200)}") from error
+        raise UserError(f"the baseline fails with its sums reordered: {error_line(error, 200)}") from error
     finally:
         undo()
     return _make_yardstick(before, after, _shapes(subject))

@@ -99,7 +99,7 @@ def verify_recipe(
         seconds: for all of it, roughly. Where a call takes long there are fewer, `FEWEST` at least.
 
     Raises:
-        UserError: a treatment does not apply, or the target fails as it is.
+        UserError: a treatment does not apply, or the target fails without treatments.
     """
     title = f"{subject.info.name}: does it act the same with {name}?"
     options = Options(SamplingBudget(), counted=False)
@@ -122,7 +122,7 @@ def verify_recipe(
 
 
 def _reference(subject: CallableSubject, count: int, rounds: int, seconds: float, reporter: Reporter) -> list[Numbers]:
-    """Return what the target returns as it is, in ``count`` calls, or in as many as leave time for the others."""
+    """Return the outputs of the target, in ``count`` calls, or in as many as leave time for the others."""
     numbers, steps, began = [extract_numbers(subject.output(0))], Steps(reporter, "calls"), time.perf_counter()
     for index in range(1, count):
         numbers.append(extract_numbers(subject.output(index)))
@@ -137,7 +137,7 @@ def _reordered_yardsticks(subject: CallableSubject, result: VerifyResult) -> lis
     from strobe.core.sameness.reordered import features_reordered  # needs torch, as what a recipe is for does
 
     try:
-        moved = features_reordered(subject, Variant("untouched"), FEWEST)
+        moved = features_reordered(subject, Variant("baseline"), FEWEST)
     except UserError as error:
         result.caveats.append(f"not measured, how far reordered sums move the outputs: {error}")
         return []

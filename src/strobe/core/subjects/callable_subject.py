@@ -135,7 +135,7 @@ class CallableSubject(Abilities):
             UserError: a training phase; and by the function, that the target failed.
         """
         if phase != "inference":
-            raise UserError(f"a call from Python is timed as it is: no {phase}")
+            raise UserError(f"a call from Python is timed as a whole: no {phase}")
 
         def run(index: int) -> np.ndarray:
             numbers = extract_numbers(self.output(index))

@@ -137,7 +137,7 @@ def await_output(output: object) -> None:
 
 
 def copy_containers(value: Any) -> Any:
-    """Return ``value`` with new dicts, lists, tuples, arrays and tensors, and all else as it is.
+    """Return ``value`` with new dicts, lists, tuples, arrays and tensors, and all else unchanged.
 
     What a policy puts into its observation, or does to its numbers in place, is then not there at the next call.
     """

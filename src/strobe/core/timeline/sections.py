@@ -2,7 +2,7 @@
 
 Recording is one tuple appended when a section ends; nesting is rebuilt afterwards, from containment in each thread, and
 in each coroutine and generator (see `strands`). That keeps a section below a microsecond, lets exceptions pass through
-untouched, and needs no state per thread.
+unchanged, and needs no state per thread.
 """
 
 from __future__ import annotations
@@ -130,12 +130,12 @@ def unseen() -> dict[str, str]:
 
 @contextlib.contextmanager
 def recording(opener: Opener | None) -> Any:
-    """Put ``opener`` in force for every thread of this process, and take it off afterwards."""
-    take_off = apply_opener(opener)
+    """Put ``opener`` in force for every thread of this process, and remove it afterwards."""
+    remove = apply_opener(opener)
     try:
         yield
     finally:
-        take_off()
+        remove()
 
 
 def apply_opener(opener: Opener | None) -> Callable[[], None]:

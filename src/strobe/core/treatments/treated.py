@@ -68,7 +68,7 @@ class Treated:
         self._undo: Undo | None = None
         self._call: Any = None
         if (other := find_treated(subject.module)) is not None:
-            raise UserError(f"{other.variant.name} is on this policy already: take it off, or load another policy")
+            raise UserError(f"{other.variant.name} is on this policy already: revert it, or load another policy")
         self._apply_treatments()
 
     def revert(self) -> None:
@@ -82,7 +82,7 @@ class Treated:
 
     @contextmanager
     def restore_baseline(self, what: str) -> Iterator[None]:
-        """Inside, the policy is as it is without treatments, for ``what``. No call of it may be under way.
+        """Inside, the policy has no treatments, for ``what``. No call of it may be under way.
 
         Where they cannot be applied again, they stay off with a warning; or, without the original weights, UserError.
         """
@@ -160,7 +160,7 @@ class Treated:
         def check_weights(inner: Call) -> Call:
             def call(*args: Any, **kwargs: Any) -> Any:
                 if [weight._version for weight in weights] != counts:
-                    instead = "take it off first, or load them with load_state_dict"
+                    instead = "revert it first, or load them with load_state_dict"
                     self._refuse("was given other weights in place", instead)
                 return inner(*args, **kwargs)
 

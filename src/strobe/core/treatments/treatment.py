@@ -184,7 +184,7 @@ class Entry:
         replaces: whether it computes its parts by itself, so that another treatment of them alone buys nothing.
         alone: subject, spec → whether it may slow the subject down, or is slow to build: such a one is tried by itself.
         of_torch: whether it changes only how torch computes, and nothing of what an engine does.
-        slot: key of the treatment that it takes the place of, on the same part; '' for none but its own.
+        slot: key of the treatment that it takes the place of, on the same part; None for its own only.
         untried: what of it may not have run on the hardware that it is for; help says so where it has not.
         only: the one value that it takes, True for a key without a value; None if it takes others.
         eases: what a device is limited by where this helps most; none where its dtype says so, or nobody knows.
@@ -201,7 +201,7 @@ class Entry:
     replaces: bool = False
     alone: Callable[[Subject, Spec], bool] = _never
     of_torch: bool = False
-    slot: str = ""
+    slot: str | None = None
     untried: tuple[Feature, ...] = ()
     saves: Callable[[Measurement], float] = _all
     of_parts: float = 1.0
@@ -304,7 +304,7 @@ class Variant:
 
     @property
     def changes_input(self) -> bool:
-        """Whether the subject is given other data than as it is."""
+        """Whether the subject is given other data than the baseline."""
         return any(treatment.changes_input for treatment in self.treatments)
 
     @property

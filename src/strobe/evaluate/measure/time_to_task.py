@@ -27,6 +27,7 @@ from typing import NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy import stats
 
 from strobe.core.measure.betting import decisive_log_capital, log_capital, log_capital_of_gains
 from strobe.evaluate.measure.success_rates import LEVEL, count_in_whole_rounds, paired_rates
@@ -116,14 +117,10 @@ def survival(done: Times, limit: Times) -> tuple[Times, Times]:
     Returns:
         The moments from 0 to the last one that was seen, and the share from each on.
     """
-    end = np.minimum(done, limit)
-    at = [0.0, *np.unique(end[done <= limit]).tolist()]
-    share = [1.0]
-    for moment in at[1:]:
-        share.append(share[-1] * float(1 - (end[done <= limit] == moment).sum() / (end >= moment).sum()))
-    if end.max() > at[-1]:
-        at, share = [*at, float(end.max())], [*share, share[-1]]
-    return np.array(at), np.array(share)
+    end, failed = np.minimum(done, limit), done > limit
+    curve = stats.ecdf(stats.CensoredData(uncensored=end[~failed], right=end[failed])).sf
+    kept = np.isin(curve.quantiles, [*end[~failed], end.max()])
+    return np.array([0.0, *curve.quantiles[kept]]), np.array([1.0, *curve.probabilities[kept]])
 
 
 def judge_times(first: Sequence[Ended], second: Sequence[Ended], level: float = LEVEL, every: int = 1) -> PairedTimes:

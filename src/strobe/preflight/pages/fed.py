@@ -1,4 +1,4 @@
-"""What a run fed the policy, on the run's page: joints and images beside those of the training data."""
+"""What a run fed the policy, on the run's page: joints and images next to those of the training data."""
 
 from __future__ import annotations
 

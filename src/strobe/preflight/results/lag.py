@@ -1,4 +1,4 @@
-"""Lags in a recording, beside those of a run: from an action to the state that follows it, and of camera frames."""
+"""Lags in a recording, and those of a run: from an action to the state that follows it, and of camera frames."""
 
 from __future__ import annotations
 

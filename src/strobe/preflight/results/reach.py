@@ -1,4 +1,4 @@
-"""The range of actions that will be sent to each joint, beside its limits and the data's range. Plain data."""
+"""The range of actions that will be sent to each joint, its limits and the data's range. Plain data."""
 
 from __future__ import annotations
 

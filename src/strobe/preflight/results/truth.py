@@ -1,4 +1,4 @@
-"""What the frames of a data set say, beside what its files in ``meta/`` say of them. Plain data."""
+"""What the frames of a data set say, compared with its files in ``meta/``. Plain data."""
 
 from __future__ import annotations
 

@@ -226,7 +226,7 @@ class DeviceHere(Data):
 
 
 class FedJoint(Data):
-    """A joint's positions in a run, beside the range that it had in the training data, in the robot's unit."""
+    """A joint's positions in a run, and its range in the training data, in the robot's unit."""
 
     joint: str
     low: Finite = Field(description="least position of the training data, by the policy's statistics")
@@ -238,7 +238,7 @@ class FedJoint(Data):
 
 
 class FedImage(Data):
-    """An image of a run's first observation as the policy is given it, beside the training's. Red, green, blue."""
+    """An image of a run's first observation as the policy is given it, and the training's. Red, green, blue."""
 
     name: str = Field(description="the policy's name for the image")
     camera: str = Field(description="the robot's name for the camera")

@@ -1,4 +1,4 @@
-"""What a run gave the policy: each joint's position beside the range that the policy's statistics know."""
+"""What a run gave the policy: each joint's position next to the range that the policy's statistics know."""
 
 from __future__ import annotations
 

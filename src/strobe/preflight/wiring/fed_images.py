@@ -1,4 +1,4 @@
-"""The first observation of a run: its joints and images beside what the policy's statistics say of the training."""
+"""The first observation of a run: its joints and images next to the policy's statistics of the training."""
 
 from __future__ import annotations
 

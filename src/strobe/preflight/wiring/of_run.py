@@ -18,7 +18,7 @@ from strobe.preflight.wiring.robot import read_robot
 
 @dataclass(frozen=True)
 class WiringLook:
-    """A wiring that was read before or beside a run.
+    """A wiring that was read before a run, or while it runs.
 
     Args:
         wiring: None if none was read.

@@ -54,7 +54,7 @@ def read_wiring(
 
     Args:
         robot: what a rollout would connect.
-        rename: names in the inputs → names that the policy knows, beside those of checkpoint and rollout.
+        rename: names in the inputs → names that the policy knows, in addition to those of checkpoint and rollout.
         task: the prompt of a loop that is no rollout.
         settings: fields of the policy's config that the command line sets.
 

@@ -138,7 +138,7 @@ class Rows:
     """The events of a log, to be taken once: those of an hour are half a gigabyte.
 
     Attributes:
-        lost: what of the log is missing or damaged, in words, once all were taken; '' if there is nothing.
+        lost: what of the log is missing or damaged, in words, once all were taken; '' for a whole log.
         ends: whether its last line tells that it is the last; of a log of an older Strobe nobody knows.
     """
 

@@ -108,7 +108,7 @@ class Cadence(NamedTuple):
     text: str
 
 
-# A policy in the loop or beside it.
+# A policy in the loop or next to it.
 
 
 class ObservationOffered(NamedTuple):

@@ -30,7 +30,7 @@ from strobe.rollout.results.rollout import EngineName
 
 Config = TypeVar("Config")
 
-MADE = "made_with.json"  # beside a policy of random weights: the flags that make it once more
+MADE = "made_with.json"  # next to a policy of random weights: the flags that make it again
 
 # What a file may say: a loop's rate in Hz, and numbers of actions or calls.
 Rate = Annotated[float, Field(gt=0, le=1e5, allow_inf_nan=False)]

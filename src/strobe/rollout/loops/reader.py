@@ -70,7 +70,7 @@ class RunRecord(LoopRun):
         rows: sections by thread, in the order in which they ended.
         caller: the thread that calls the policy.
         unfinished: the call that had not returned when the loop ended, where none had returned a chunk to execute.
-        lost: what of the recording is missing or damaged, in words; '' if there is nothing.
+        lost: what of the recording is missing or damaged, in words; '' for a whole recording.
         ends: whether the recording tells its end: else nobody knows whether it is whole.
     """
 

@@ -30,7 +30,7 @@ KEPT, REPLACED, PREDICTED, SIMILAR = range(4)
 
 
 def boot() -> str:
-    """Return a name for this start of this machine; '' if there is none to be had."""
+    """Return a name for this start of this machine; empty if the system has no boot id."""
     with contextlib.suppress(OSError):
         return hashlib.sha256(Path("/proc/sys/kernel/random/boot_id").read_bytes()).hexdigest()[:16]
     return ""

@@ -48,7 +48,7 @@ AT_ONCE_NS = 1_000_000  # a call that is shorter takes no time
 
 @dataclass(kw_only=True)
 class PlayOptions:
-    """How a rollout is played, beside its settings.
+    """How a rollout is played, in addition to its settings.
 
     Args:
         until_ns: turns that begin later are not played.

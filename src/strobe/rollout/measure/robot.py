@@ -255,7 +255,7 @@ def joint_jumps(
     frames: Sequence[int],
     first: Array,
 ) -> list[JointJump]:
-    """Return for each joint the distance of first actions from the state, beside what the recording asks of it.
+    """Return for each joint the distance of first actions from the state, and what the recording asks of it.
 
     A joint of which a number is not finite is left out.
 
@@ -292,7 +292,7 @@ def joint_jumps(
 
 
 def first_action(ticks: Sequence[Tick], joints: Sequence[str]) -> list[FirstAction]:
-    """Return the first action that was sent, beside where the joints stood in that tick; [] if either is not known.
+    """Return the first action that was sent, and where the joints stood in that tick; [] if either is not known.
 
     Later ticks do not count where the first one is not known: the arm moves by then.
     """

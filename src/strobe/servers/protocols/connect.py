@@ -25,7 +25,7 @@ def check_url(url: str, flag: str = "--policy.server") -> str:
     if parts.scheme not in _SCHEMES:
         raise UserError(f"{flag}={url}: Strobe knows no such protocol; {EXAMPLE}")
     if not parts.hostname or port == 0 or (port is None and parts.scheme in ("tcp", "grpc")):
-        raise UserError(f"{flag}={url}: it names no {'host' if not parts.hostname else 'port'}; {EXAMPLE}")
+        raise UserError(f"{flag}={url}: it names no {'port' if parts.hostname else 'host'}; {EXAMPLE}")
     if parts.username or parts.password:
         raise UserError(f"{flag} takes no user or password: they would be saved with the run")
     return parts.scheme

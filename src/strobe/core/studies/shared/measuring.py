@@ -186,7 +186,7 @@ class Session:
         self._forms: dict[str, dict[int, Numbers]] = {}  # of what a call in Python returns: variant → input → shapes
 
     def measure(self) -> Measured:
-        """Sample until the budget is spent, then count, hold against the machine's limits, and note.
+        """Sample until the budget is spent, then count, compare with the machine's limits, and note.
 
         Ctrl-C keeps the complete rounds. A round in which the timeline has not exactly one iteration of each variant is
         left out of all of them, with a note.

@@ -210,8 +210,8 @@ def make_measurement(
     summary = summarise(values)
     parts = components(runs, accounts, ceiling, counted.weights.module_bytes if counted is not None else lambda _: None)
     nearest = min(runs, key=lambda run: abs(run.ms - summary.median))
-    put_on = seen.variant.traits()
-    traits = seen.traits.model_copy(update={"recipe": put_on.recipe, "treatments": put_on.treatments})
+    applied = seen.variant.traits()
+    traits = seen.traits.model_copy(update={"recipe": applied.recipe, "treatments": applied.treatments})
     if seen.variant.builds:
         traits.build_s = round(max(0.0, seen.first_s - summary.median / 1e3), 3)
     memory = counted.memory.model_copy() if counted is not None else Memory()
