@@ -104,7 +104,7 @@ def test_a_recipe_that_fails_on_the_first_observation_is_taken_off(
     chunk = act(policy, subject, 0)
     state = torch.get_rng_state()
     (line,) = lines()
-    assert line.startswith("strobe: recipe.yaml is not used: on the first observation rms ")
+    assert line.startswith("strobe: recipe.yaml is not used: on the first observation RMS ")
     assert line.endswith("limits: rms<=0.02, worst<=0.2, flips<=0; the policy runs unchanged")
     plain = load(saved_policies["diffusion"][0])
     assert torch.equal(chunk, act(plain, subject, 0))

@@ -80,7 +80,7 @@ def test_the_table_is_that_of_one_player_whoever_ends_first(size, tasks, tmp_pat
     assert len(many.played) == len(set(many.played)), "and nothing twice"
     assert len(many.played) > len(played), "ahead of a verdict: kept, and not counted"
     assert len((tmp_path / "many" / NAME).read_text().splitlines()) == 1 + len(many.played)
-    decided = [line for line in lines.lines if "decided at" in line]
+    decided = [line for line in lines.lines if "decided after" in line]
     assert len(decided) == 2
     assert not crew.handed, "what is not needed is ended: a latency that is measured next must not run beside it"
 

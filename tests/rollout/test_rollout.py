@@ -287,7 +287,7 @@ def test_after_the_time_to_record_the_run_goes_on_alone(robot, checkpoints, tmp_
     assert result.status == "complete"
     assert result.rollout.pace is not None
     assert 0 < result.rollout.pace.ticks < len(actions(tmp_path / "told.jsonl"))
-    assert any("the rest ran without Strobe" in note for note in result.notes)
+    assert any("the rest ran without it" in note for note in result.notes)
 
 
 @pytest.mark.parametrize(

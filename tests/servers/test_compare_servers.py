@@ -107,7 +107,9 @@ def test_a_server_is_compared_with_a_policy_on_this_machine(tmp_path: Path):
         budget = SamplingBudget(iterations=8, seconds=30.0)
         result = compare_servers(sides, first.observations, budget, 0.02, Silent())
     (comparison,) = result.comparisons
-    assert comparison.verdict.sentence.startswith("Inconclusive: `here` against `server` needs 4 s of turns")  # well below 4 s of taking turns
+    assert comparison.verdict.sentence.startswith(
+        "Inconclusive: `here` against `server` needs 4 s of turns"
+    )  # well below 4 s of taking turns
     assert comparison.verdict.ratio < 1
     assert comparison.agreement is not None
     assert comparison.agreement.largest_error < 1e-4

@@ -10,7 +10,6 @@ MIN_ENCODING_GAIN = 1.2  # × the samples per second of the original dataset: wi
 
 
 def _users_case(answer: Dataloader) -> tuple[Recommendation | None, StepNeed | None, LoaderRow | None]:
-    """For the user's batch size: the recommendation, what the step needs, and the row of the user's own loader."""
     recommended = next(iter(answer.recommendations), None)
     sizes = {need.batch_size: need for need in reversed(answer.needs)}
     need = sizes.get(recommended.batch_size) if recommended is not None else None

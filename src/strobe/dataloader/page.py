@@ -69,7 +69,6 @@ def answers(answer: Dataloader) -> list[str]:
 
 
 def _keeps(answer: Dataloader, best: Recommendation, need: StepNeed | None) -> bool:
-    """Return whether the user's own loader is shown to feed the step, with workers, at the user's batch size."""
     own = best.own
     fed = own is not None and own.interval is not None and need is not None and own.interval.low >= need.samples_per_s
     return (

@@ -189,7 +189,6 @@ def _time(subject: PolicySubject) -> float:
 
 
 def _visits(same: Sameness, chunk_s: float) -> list[CheckCall]:
-    """Return the calls of the check, without those that put the treatments on for one call: here these stay on."""
     visits = [visit for visit in plan(same.count, rtc=same.rtc) if not visit.isolated]
     if chunk_s < SLOW:
         return visits

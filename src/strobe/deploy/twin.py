@@ -123,7 +123,6 @@ def _same_memory(tensor: Tensor) -> Tensor:
 
 
 def _drop_replaced_methods(module: nn.Module) -> None:
-    """Take off functions that stand in the place of a method: a closure belongs to the policy that it was made for."""
     kind = type(module)
     for name, value in list(vars(module).items()):
         replaced = isinstance(value, FunctionType | MethodType) or hasattr(value, "_torchdynamo_orig_callable")

@@ -195,7 +195,6 @@ def tour_stops(config: TourConfig, data: Path, console: Console) -> list[Stop]:
 
 
 def _stops_of_the_demo(config: TourConfig) -> list[Stop]:
-    """Return the stops of the trained policy: success with latency, settings, a check of its data, a broken copy."""
     lacking = "" if find_spec("metaworld") else "it needs a package: pip install 'strobe-lab[metaworld]'"
     data, copy = config.output_dir / "button", config.output_dir / "miswired"
     out, few = f"--output_dir={config.output_dir}", config.tiny

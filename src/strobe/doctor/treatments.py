@@ -244,7 +244,6 @@ def _subject(kind: str, device: str) -> PolicySubject:
 
 
 def _distinct(entry: Entry, subject: PolicySubject) -> list[Spec]:
-    """Return the candidates of ``entry`` with different values, the first of each: of the whole, where there is one."""
     if entry.key.endswith("."):  # settings of the policy: the user's, and no treatment of ours
         return []
     by_value: dict[str, Spec] = {}
@@ -283,7 +282,6 @@ def _make_treatment(spec: Spec, played: bool, captures: list[Replayed]) -> Treat
 
 
 def _explain_lossy_failure(agreement: Agreement) -> str:
-    """Why a lossy treatment is out of order: what it loses is for the user to judge, that it gives numbers is not."""
     return f"{agreement.not_finite:,} numbers are infinite or not a number" if agreement.not_finite else ""
 
 

@@ -171,8 +171,6 @@ def judge_checkpoints(
 
 
 def _best(played: Mapping[str, Sequence[EpisodeLine]]) -> str:
-    """Return the one with the most successes; of equal ones the one with the shortest time over all starts."""
-
     def key(name: str) -> tuple[int, float]:
         ends = episode_ends(played[name])
         return -sum(line.success for line in played[name]), mean_s(ends) if ends else 0.0

@@ -341,7 +341,6 @@ def _describe_checkpoint(each: PlayedCheckpoint, success: SuccessRate, eliminati
 
 
 def _describe_time_verdict(each: PlayedCheckpoint, elimination: Elimination) -> str:
-    """Return the verdict on the time to task of a checkpoint that success does not separate from the best one."""
     if each.times is None:
         why = each.times_not_judged or "no start was played by both"
         return f"Time to task of {each.name} vs {elimination.best} is not judged: {why}."

@@ -175,5 +175,4 @@ def success_plot(successes: Sequence[tuple[str, SuccessRate]]) -> Plot:
 
 
 def _clip(rate: float) -> float:
-    """Return a rate as a plot can show it: a file that was written by hand may hold any number."""
     return min(max(rate, 0.0), 1.0)

@@ -218,7 +218,6 @@ def _log(config: EpisodeFlags, command: str, asked: EvaluationRequest, about: st
 
 
 def _look_at_wiring(result: Result, policies: Policies, config: EpisodeFlags) -> None:
-    """Add how the policy is wired to the answer; of several, what is seriously wrong in one, and what is not known."""
     for name, options in policies.items():
         look = wiring_of_run(options.path, rename=config.rename_map, settings=options.overrides)
         if not name:

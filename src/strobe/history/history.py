@@ -153,7 +153,6 @@ def _group_runs(runs: Sequence[Run]) -> list[_Group]:
 
 
 def _unjudged_runs(unread: Sequence[UnreadableRun], ended: Sequence[Run], whole: Sequence[Run]) -> list[str]:
-    """Return the newest runs that cannot be judged: unreadable ones, and those that did not come to their end."""
     newest = whole[-1].summary.started if whole else None
     unreadable = [f"{file.name}: {file.why}" for file in unread if file.last]
     return unreadable + [
@@ -164,7 +163,6 @@ def _unjudged_runs(unread: Sequence[UnreadableRun], ended: Sequence[Run], whole:
 
 
 def _first_measured(groups: Sequence[_Group]) -> list[str]:
-    """Return the figures that the newest run of a subject has for the first time, or measured otherwise than before."""
     newest = max((group.seen[-1][0].summary.started for group in groups), default=None)
     alike: dict[tuple[str, str], list[_Group]] = {}
     for group in groups:

@@ -42,7 +42,6 @@ def plots(history: History, _depth: int | None = None) -> Plots:
 
 
 def _name_trends(trends: Sequence[Trend]) -> list[tuple[str, Trend]]:
-    """Return each trend with its name, which has the settings that set it off from trends of the same measurement."""
     named = []
     for trend in trends:
         same = [t.settings for t in trends if (t.measured, t.subject) == (trend.measured, trend.subject)]

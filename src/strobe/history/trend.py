@@ -175,7 +175,6 @@ class _Course:
         return None
 
     def _from_where_it_began(self, level: Judged, at: int, before: float = 0.0) -> tuple[Judged, int]:
-        """Judge from the first run of ``level`` on that is nearer to it than to what was ``before``; with its place."""
         middle, reference = (before + level.ratio) / 2, self._mean(level.reference)
         beyond = (
             place
@@ -229,7 +228,6 @@ class _Course:
         return median(self.levels[place].log_ms for place in places)
 
     def _excess_scatter(self, places: Sequence[int], usual: float) -> float:
-        """How much more the medians of these runs scatter within themselves than those of all runs: as a variance."""
         return max(0.0, _square([self.levels[place].error for place in places]) - usual)
 
     def _spread(self, first: int, at: int) -> tuple[float, float, int]:

@@ -315,7 +315,6 @@ class Climb:
         return min(_share_without(now, elsewhere), before)
 
     def _is_always_tried(self, candidate: Candidate) -> bool:
-        """Return whether it is tried whatever it can gain: lossy ones (fewer steps than the fewer kept), the user's."""
         return candidate.effect == "lossy" or candidate.specs in self.aim.choice.own
 
     def _standing(self, treatment: str) -> Standing:

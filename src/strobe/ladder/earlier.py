@@ -220,13 +220,11 @@ def is_settled(tried: Try) -> bool:
 
 
 def _rejected_try(rung: Rung, below: Rung) -> EarlierTry:
-    """Return what became of a rung that the ladder does not stand on: refused, or not shown to be faster."""
     on = list(map(catalogue.format_spec, below.treatments))
     return EarlierTry(outcome="no difference shown" if rung.guarded else "guard", settled=not rung.guarded, on=on)
 
 
 def _name(subject: SubjectInfo, machine: Machine) -> str:
-    """Return a file's name without its ending: the policy in words, its size to a factor of two, the machine."""
     kind = re.sub(r"[^a-z0-9]+", "-", subject.kind.lower()).strip("-")[:40]
     size = f"{subject.size}-2e{round(math.log2(max(subject.parameters, 1)))}"
     return f"{kind}-{size}-{hashlib.blake2b(_machine_name(machine).encode(), digest_size=8).hexdigest()}"

@@ -140,7 +140,6 @@ def describe_target(name: str, median: Summary, ladder: Ladder) -> str:
 
 
 def _describe_figures(result: OptimizeResult, ladder: Ladder, whole: Comparison | None) -> Iterator[str]:
-    """Yield the time of a chunk with what is allowed, the gain, how far the actions change, and what was not judged."""
     first, last = result.measurement(ladder.rungs[0].name), result.measurement(ladder.chosen)
     summary = last.samples.summary
     text = f"{_ms(last)} ms per chunk ({_hz(last)} Hz), {_target_ms(ladder)} ms allowed"
@@ -461,7 +460,6 @@ def _interval_in_words(interval: Interval | None) -> str:
 
 
 def _has_headroom(m: Measurement) -> bool:
-    """Return whether the roofline says what can be gained: not of tiny models, and not where launches set the time."""
     took, limit = m.samples.summary.median, m.limit
     launches = m.clock == "device" and host_and_device(m).waits_for_host
     return limit is not None and took <= MOST_HEADROOM * limit.least_ms and not launches

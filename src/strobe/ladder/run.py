@@ -210,7 +210,6 @@ def _add_measurements(result: OptimizeResult, climb: Climb, measured: Measured |
 
 
 def _answer(choosing: Choosing, climb: Climb, episodes: Episodes | None, ended: str) -> None:
-    """Hold the highest rung to its promises, and write the ladder; the next rung takes the place of one that fails."""
     result, guards = choosing.result, climb.guard.guards
     variants = [step.variant for step in climb.steps]
     if result.status == "complete":
@@ -262,7 +261,6 @@ def climb_one_by_one(climb: Climb) -> tuple[str, Measured | None]:
 
 
 def _measure_start_well(climb: Climb, measured: Measured | None) -> None:
-    """Put a good measurement of the baseline in the place of a glance: from ``measured``, or from a new run."""
     start, runs = climb.start, climb.runs
     if measured is None:
         seconds = (settings.TRY_ROUNDS + 1) * runs.spaced_s(start.ms / 1e3)

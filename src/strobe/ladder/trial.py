@@ -119,7 +119,6 @@ def _judge_glance(
 
 
 def _look(climb: Climb, trial: TriedCandidate, variant: Variant) -> None:
-    """Run ``variant`` at first sight; within the guard, accept it if it is no slower, until the closing run."""
     runs, tried, before = climb.runs, trial.tried, climb.top
     measured = require_uninterrupted(runs.first_sight([variant]))
     after = measured.measurements[0]
@@ -205,7 +204,6 @@ def _screen_together(climb: Climb, whole: TriedCandidate, variants: Sequence[Var
 
 
 def _race_together(climb: Climb, whole: TriedCandidate, variants: Sequence[Variant]) -> Measured:
-    """Run all rungs with ``variants`` as a closing run does, and judge the last of them against the highest rung."""
     measured = require_uninterrupted(run_rungs(climb, [*(step.variant for step in climb.steps), *variants]))
     chunks = measured.outputs.first(climb.start.name)
     climb.guard.reference = max(climb.guard.reference, chunks, key=len)  # it may have been glanced at only

@@ -20,7 +20,6 @@ _WRAPPER = {"pi": "model", "groot": "_groot_model"}  # LeRobot's attribute that 
 
 
 def _inside(probes: Sequence[Probe], family: str) -> list[Probe]:
-    """Return the probes below LeRobot's wrapper, with paths from the module in it; none of them has to fit."""
     wrapper = _WRAPPER[family]
     return [
         replace(probe, path=probe.path.removeprefix(wrapper).removeprefix("."), optional=True)

@@ -191,7 +191,6 @@ def _make_vector_change(key: str, change: Callable[[Array], Array]) -> Callable[
 
 
 def _signs(wiring: SubjectWiring) -> Iterator[Change]:
-    """Yield a change of sign of each dimension, and the dimension mirrored between its ends, such as a gripper's."""
     recorded = wiring.recorded
     ends = recorded.actions.min(axis=0) + recorded.actions.max(axis=0)
     for dimension, name in enumerate(recorded.names):

@@ -118,7 +118,6 @@ def _add_run(lag: Lag, run: PolicyRun) -> None:
 
 
 def _event_lags(run: Path, lag: Lag) -> dict[str, float]:
-    """Return the lags of a run's joints by the measure that the recording's are found by; {} without events."""
     if not (run / EVENTS).is_file():
         return {}
     from strobe.rollout.loops.event_log import read

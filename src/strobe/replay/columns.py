@@ -230,7 +230,6 @@ def checks(recorded: Replayed, own: Replayed, period_ms: float) -> list[Check]:
 
 
 def _compare_jumps(recorded: Replayed, own: Replayed) -> list[Check]:
-    """Joint by joint, whether the intervals of both jumps have something in common; joints without two are left out."""
     replayed = {jump.joint: jump for jump in own.jumps}
     compared = []
     for was in recorded.jumps:

@@ -107,7 +107,6 @@ def _arguments(header: Header, changes: Sequence[str]) -> contextlib.AbstractCon
 
 
 def _is_setting(argument: str) -> bool:
-    """Return whether an argument of a stranger's run is a setting of its loop: LeRobot imports and reads nothing."""
     name = argument.removeprefix("--").partition("=")[0]
     return (name in PLAIN or name.startswith(SETTINGS)) and not name.endswith((PLUGIN_DISCOVERY_SUFFIX, "config_path"))
 

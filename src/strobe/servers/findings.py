@@ -169,7 +169,6 @@ def network(answer: ServerAnswer, _: Thresholds) -> Found:
 
 
 def _judged_trip(answer: ServerAnswer) -> Timed | None:
-    """Return the round trips if there are enough of them for an interval: of fewer, no share is judged."""
     return answer.trip if answer.trip is not None and answer.trip.summary.interval is not None else None
 
 

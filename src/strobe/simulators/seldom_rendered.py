@@ -165,7 +165,6 @@ def _keeps_no_image(step: object) -> bool:
 
 
 def _observations(policy: PreTrainedPolicy) -> int:
-    """Return how many observations, up to the newest, a call looks at, by the config and the policy's queues."""
     config = policy.config
     deltas = getattr(config, "observation_delta_indices", None) or (0,)
     queues = (queue for name, queue in (getattr(policy, "_queues", None) or {}).items() if name != "action")

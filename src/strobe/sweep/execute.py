@@ -178,7 +178,6 @@ def _command(job: Job) -> Command:
 
 
 def _explain_ending(job: Job, ending: Ending, exceeded: Exceeded | None) -> tuple[Status, str]:
-    """Return the status of a cell that was stopped or wrote no outcome, and the reason in a line."""
     if exceeded is not None and exceeded.what == "time":
         return "timed out", f"stopped after {job.limits.seconds:,.0f} s (--timeout)"
     if exceeded is not None:

@@ -187,7 +187,6 @@ def shuffle_in_blocks(made: Sequence[Cell], repeats: int, seed: int = 0) -> list
 
 
 def _key(study: str, argv: Sequence[str]) -> str:
-    """Return a hash of a cell: study, flags in any order, the folders that these name as they are now, and versions."""
     stamps: JsonObject = {
         flag: _stamp(Path(flag.partition("=")[2])) for flag in argv if any(name in flag for name in NAMING)
     }
@@ -217,7 +216,6 @@ def _stamp(folder: Path) -> list[float] | None:
 
 
 def _content(file: Path) -> str | None:
-    """Return a hash of a small file's content: a recipe written again is the same, an edited one is another."""
     try:
         return hashlib.sha256(file.read_bytes()).hexdigest()
     except OSError:
@@ -283,7 +281,6 @@ def remove_device(argv: Sequence[str]) -> list[str]:
 
 
 def _checkpoint_device(path: str | None) -> str | None:
-    """Return the device in the config of the checkpoint in folder ``path``: LeRobot keeps to it where it can."""
     try:
         return parse_json((Path(path or "") / "config.json").read_text())["device"]
     except (OSError, ValueError, KeyError, TypeError):

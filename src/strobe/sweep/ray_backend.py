@@ -308,7 +308,6 @@ def device_resources(node: JsonObject, on_cpu: Collection[bool]) -> list[dict[st
 
 
 def _is_in_cluster() -> bool:
-    """Whether this machine belongs to a cluster. One that crashed leaves its address; Ray would try it for minutes."""
     from ray._private.services import get_ray_address_from_environment  # what 'auto' means; nothing public tells
 
     try:
@@ -339,6 +338,5 @@ def _last_line(error: Exception) -> str:
 
 
 def _node_name(node: JsonObject) -> str:
-    """Return the name that the node was started with, else its host's: Ray's own default is the bare address."""
     name = node.get("NodeName")
     return name if name and name != node["NodeManagerAddress"] else node["NodeManagerHostname"]

@@ -141,7 +141,6 @@ def is_best(sweep: Sweep, cell: Cell, row: data.Row) -> bool:
 
 
 def _decimals(figures: Sequence[float]) -> int:
-    """Return the decimals for a column: as its largest deserves, and up to two for the sake of its smallest."""
     largest, smallest = max(figures, default=0.0), min((f for f in figures if f > 0), default=0.0)
     return max(units.digits(largest), min(units.digits(smallest), 2))
 

@@ -58,7 +58,6 @@ def _figures(rows: Sequence[Row]) -> list[_Figure]:
 
 
 def _lines(sweep: Sweep) -> list[Plot]:
-    """Return a plot per figure and phase: a line for each combination of what is not on its axis."""
     rows = [row for cell in sweep.cells for row in cell.rows]
     along = _longest(sweep.axes)
     if along is None or len(along.values) < 2:
@@ -151,7 +150,6 @@ def _axis_plot(along: Axis, figure: _Figure, of_phase: str, traces: list[Trace],
 
 
 def _shares(sweep: Sweep) -> list[Plot]:
-    """Return the top parts' shares as stacked bars, a plot for each measurement and a bar for each cell."""
     of_rows = shares(sweep)
     parts = top_parts(of_rows)
     if not parts:

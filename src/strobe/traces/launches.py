@@ -58,7 +58,6 @@ def missing_kernels_text(launches: int) -> str:
 
 
 def _launches(runtime: Iterable[HostCall]) -> list[list[HostCall]]:
-    """Return the calls that launch kernels, in the order of time: one of the driver inside another belongs to it."""
     groups: list[list[HostCall]] = []
     open_groups: dict[str, list[HostCall]] = {}
     capturing = False

@@ -87,7 +87,6 @@ def _seconds(ms: float) -> str:
 
 
 def _plan(training: Training, counted: int) -> str:
-    """Return what the planned steps take: two figures, an interval if there is one, and how many steps it rests on."""
     hours, ends = training.planned_hours, training.samples_interval
     if ends is None or training.samples_per_s <= 0:
         took = _rounded_hours_text(hours)

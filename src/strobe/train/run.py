@@ -198,7 +198,6 @@ def _while_reading(error: BaseException) -> bool:
 
 
 def _reason(error: BaseException, others: str) -> str:
-    """Return the reason why the run ended early, in a line; ``others``: the fault of others, where it is."""
     if isinstance(error, UserError):
         return str(error)
     if isinstance(error, KeyboardInterrupt):

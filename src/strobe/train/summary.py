@@ -182,7 +182,6 @@ def planned_hours(steady: Sequence[Iteration], steps: Sequence[Iteration], plan:
 
 
 def _idle(steady: Sequence[Iteration]) -> dict[str, float]:
-    """Return by part the share of the time that gives the device no work; gaps inside compute are not seen here."""
     busy = {*NAMES.compute, loop.PREPROCESSING, loop.FLOATS}
     whole = sum(step.ms for step in steady)
     causes: dict[str, float] = {}

@@ -67,7 +67,6 @@ def is_flow(subject: Subject) -> bool:
 
 
 def _parts(subject: Subject, path: str) -> list[str]:
-    """Return the parts that ``path`` belongs to; where it is in none, those of the dominant modules inside it."""
     return list(_enclosing_parts(subject, path)) or [
         part for held in dominant(subject) if held.startswith(f"{path}.") for part in _enclosing_parts(subject, held)
     ]

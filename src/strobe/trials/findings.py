@@ -76,7 +76,6 @@ def place_in_pair(result: TrialsResult, _: Thresholds) -> Found:
 
 
 def _pairs(pairs: Sequence[int], have: tuple[str, str], do: tuple[str, str] = ("", "")) -> Found:
-    """Yield what a finding on ``pairs`` says of them, if there are any; verbs are of one and of several."""
     if pairs:
         count, several = len(pairs), len(pairs) != 1
         shown = f"{', '.join(map(str, pairs[:MOST_LISTED]))}{' …' if count > MOST_LISTED else ''}"

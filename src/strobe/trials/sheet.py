@@ -56,9 +56,7 @@ def _table(file: Path) -> tuple[list[str], list[tuple[int, list[str]]]]:
     try:
         separator = csv.Sniffer().sniff(text.partition("\n")[0], ",;\t").delimiter
     except csv.Error:
-        raise UserError(
-            f"{file} is no table: its first line needs {', '.join(REQUIRED)}, and commas"
-        ) from None
+        raise UserError(f"{file} is no table: its first line needs {', '.join(REQUIRED)}, and commas") from None
     reader = csv.reader(io.StringIO(text, newline=""), delimiter=separator)
     header: list[str] = []
     rows = []

@@ -66,7 +66,6 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _run_command(arguments: list[str]) -> int:
-    """Run a command. Return its exit code; errors that are no fault of Strobe's are printed as a line."""
     if threading.current_thread() is threading.main_thread():
         # A cluster ends a job by SIGTERM; as after Ctrl-C, what was measured is saved.
         signal.signal(signal.SIGTERM, signal.default_int_handler)

@@ -194,7 +194,6 @@ class Command:
         return whole
 
     def _whole_help(self, doc: str) -> str:
-        """Return ``doc`` and all flags: its own, those of its other forms, and those of its policy or model."""
         parts = [help_text(doc, self.config)]
         if self.more_help is not None:
             parts.append(self.more_help())

@@ -117,7 +117,6 @@ def build_block_family(module: nn.Module) -> Family:
 
 
 def _methods(policy: nn.Module, root: nn.Module, path: str) -> Iterable[Probe]:
-    """Yield the public methods of the policy's own classes at the fork: a part may work outside of ``forward``."""
     package = type(policy).__module__.rpartition(".")[0]
     if not package:
         return

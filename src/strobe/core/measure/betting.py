@@ -139,7 +139,6 @@ def difference_sequence(differences: Sequence[int] | ArrayLike, level: float = 0
 
 
 def _running(low: NDArray[np.float64], high: NDArray[np.float64], every: int, widest: tuple[float, float]) -> Intervals:
-    """The ends after each pair; within a round those of the round before it, and ``widest`` within the first."""
     if every < 1:
         raise ValueError(f"a round has one pair or more, not {every}")
     # Their intersection would be as valid and a little narrower. It may exclude the mean of all pairs, though: a

@@ -168,7 +168,6 @@ def _reason(text: str | None) -> str:
 
 
 def _place(what: What, at: tuple[str, int, str], reason: str) -> CompiledPlace:
-    """Return a place; the rest of a function after a break is named by the function and its line."""
     file, line, function = at
     name = re.sub(r"torch_dynamo_resume_in_(.+)_at_(\d+)", r"\1 from line \2", function or "")
     reason = re.sub(r'File "([^"]+)", line (\d+)', lambda named: place(named[1], int(named[2])), reason)[:LONGEST]

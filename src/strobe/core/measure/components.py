@@ -103,7 +103,6 @@ class _Times:
 
 
 def _times(runs: Sequence[Iteration]) -> dict[Path, _Times]:
-    """The times of each part, by its path below the iteration, in the order in which parts were first met."""
     parts: dict[Path, _Times] = {}
     for index, run in enumerate(runs):
         for timed, ms in zip(run.parts, _running_ms(run), strict=True):

@@ -289,7 +289,6 @@ _PREPARE = re.compile(r"upsample|(un|pre)?pack|reorder|flatten|quantize")
 
 
 def _seems_to_multiply(name: str, args: Args) -> bool:
-    """Whether an operator of torch is called after a product, or one of another library is given two matrices."""
     library, _, plain = name.rpartition("::")
     words = re.split(r"[_\W\d]+", plain.lower())
     if any(map(_MULTIPLY.fullmatch, words)) and not any(map(_PREPARE.fullmatch, words)):

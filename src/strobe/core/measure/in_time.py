@@ -142,7 +142,6 @@ def _low(hits: float, chunks: float, level: float) -> float:
 
 
 def _chunks_needed(share: float, required: float, level: float, each: float) -> int | None:
-    """Return how many chunks show it where ``share`` of them are in time, and ``each`` of them count for one."""
     if share <= required:
         return None
 

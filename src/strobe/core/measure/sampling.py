@@ -233,7 +233,6 @@ class _Pace:
 
 
 def _warmup_rounds(rounds: list[Round]) -> int:
-    """Leading rounds that are warm-up for at least one name; the first always is where more than one was run."""
     if len(rounds) < 2:
         return 0
     return max(1, *(find_warmup(_column(rounds, name)) for name in rounds[0]))

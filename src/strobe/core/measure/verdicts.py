@@ -115,7 +115,6 @@ def drop_short_claim(
 
 
 def _drop_typical_call_claim(verdict: Verdict, first: Array, second: Array, baseline: str, candidate: str) -> Verdict:
-    """Return the verdict without its claim if a few calls do the work of many: it is on the typical call."""
     if verdict.kind == "inconclusive":
         return verdict
     for name, times in ((baseline, first), (candidate, second)):

@@ -115,7 +115,6 @@ def _refuse_one_recipe_on_both(targets: Sequence[Target]) -> None:
 
 
 def _plain(live: Live) -> Live:
-    """Have progress in plain lines in a notebook, where rich would put each into an output of its own."""
     if live.console.is_jupyter:
         live.console = Console(file=sys.stderr, force_jupyter=False, force_terminal=False)
     return live

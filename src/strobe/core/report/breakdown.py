@@ -114,7 +114,6 @@ def _with_article(name: str) -> str:
 
 
 def _numbers(result: Result, m: Measurement, part_ms: float | None = None) -> str:
-    """Return the time of a part and of the whole, the interval of the whole, and what was measured on what."""
     whole = m.samples.summary
     of_policy = m.traits.backbone is None and m.traits.call is None
     text = f"{units.short_ms(part_ms)} of " if part_ms is not None else ""

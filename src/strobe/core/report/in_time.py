@@ -36,7 +36,6 @@ def percent_of_chunks(value: float) -> str:
 
 
 def _bound_in_words(value: float, judged: InTime) -> str:
-    """Return a bound of the share, with as many figures as it takes to see that it is not the requested share."""
     for figures in range(3, 8):
         if float(f"{100 * value:.{figures}g}") != 100 * judged.asked:
             return f"{100 * value:.{figures}g} %"

@@ -225,8 +225,6 @@ def _is_drawable(value: float) -> bool:
 
 
 def _path(name: str, colour: str, steps: Sequence[Point]) -> list[Trace]:
-    """Return where the part began as a circle and, of several measurements, the way that it went as arrows."""
-
     def draw(shown: Sequence[Point], **more: Any) -> Trace:
         x, y, words = ([step[i] for step in shown] for i in range(3))
         hover = "%{customdata}<br>%{x:.3~g} FLOP/byte, %{y:,.3~g} GFLOP/s<extra></extra>"

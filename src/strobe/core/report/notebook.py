@@ -133,7 +133,6 @@ def _cut_table(table: Table, most: int) -> Table:
 
 
 def _changes(judged: Sequence[Comparison]) -> Picture:
-    """A row for each candidate: the interval of its change of time, and the change itself as a point."""
     ends = [(pair.verdict.interval.low, pair.verdict.ratio, pair.verdict.interval.high) for pair in judged]
     low, high = min(1.0, *(end[0] for end in ends)), max(1.0, *(end[2] for end in ends))
     room = (high - low) * 0.05 or 0.01
@@ -156,7 +155,6 @@ def _changes(judged: Sequence[Comparison]) -> Picture:
 
 
 def _parts(measurement: Measurement) -> Picture:
-    """A bar for each of the largest parts of the first level, as long as its share of the whole."""
     parts = [part for part in measurement.components if part.depth == 1]
     least = sorted((part.share for part in parts), reverse=True)[:ROWS][-1:]
     parts = [part for part in parts if part.share >= least[0]][:ROWS]

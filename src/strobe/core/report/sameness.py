@@ -300,7 +300,6 @@ _DIMENSIONS: Columns[DimensionAgreement] = [
 
 
 def _worst_and_deciding(dimensions: Sequence[DimensionAgreement]) -> list[DimensionAgreement]:
-    """Return the worst ones and those that decide, in their own order; all where one or two would be left out."""
     if len(dimensions) <= FEW + 2:
         return list(dimensions)
     worst = sorted(range(len(dimensions)), key=lambda index: -dimensions[index].rms)[:FEW]

@@ -195,7 +195,6 @@ def _multi_head(call: _Call) -> object:
 
 
 def _encoder_layer(call: _Call) -> object:
-    """Over the features of the stream, of each head and of the hidden layer: the keys stay in their order."""
     width, heads = call.args[1:3]
     features, hidden = call.order(width), call.order(call.args[14].shape[0])
     head, three = _heads(width, heads, call.order)

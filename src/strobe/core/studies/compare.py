@@ -124,7 +124,6 @@ def _compare_gradients(
 
 
 def _hold_outputs(result: CompareResult, guard: Guard | None) -> None:
-    """Compare the outputs of targets in Python with the guard that the user gave; say so where there is none."""
     for comparison in result.comparisons:
         agreement = comparison.agreement
         if guard is not None:

@@ -122,7 +122,6 @@ def verify_recipe(
 
 
 def _reference(subject: CallableSubject, count: int, rounds: int, seconds: float, reporter: Reporter) -> list[Numbers]:
-    """Return the outputs of the target, in ``count`` calls, or in as many as leave time for the others."""
     numbers, steps, began = [extract_numbers(subject.output(0))], Steps(reporter, "calls"), time.perf_counter()
     for index in range(1, count):
         numbers.append(extract_numbers(subject.output(index)))

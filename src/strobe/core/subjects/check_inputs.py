@@ -108,7 +108,6 @@ def _prompt(observation: Observation) -> str:
 
 
 def _match_task_form(task: Any, prompt: str) -> Any:
-    """Return ``prompt`` in the form of ``task``: a text, or a list with a text for each in the batch."""
     return prompt if isinstance(task, str) else [prompt] * len(task)
 
 

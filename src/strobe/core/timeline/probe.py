@@ -339,7 +339,6 @@ def _walk(root: object, path: str) -> Iterable[tuple[Any, tuple[str, ...]]]:
 
 
 def _taken_out(replaced: _Replacement) -> None:
-    """Take a probe out from under what was put around it; nothing where it is not there any more."""
     there: Any = vars(replaced.owner).get(replaced.attribute)
     kind: Any = type(there) if isinstance(there, staticmethod | classmethod) else None
     wrapped: Any = there if kind is None else there.__func__

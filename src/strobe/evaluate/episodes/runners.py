@@ -320,7 +320,6 @@ def _chunks(loop: LoopRun) -> list[int | None]:
 
 
 def _chunk_start_ticks(world: ActedWorld, loop: LoopRun) -> list[int]:
-    """Return the ticks of the simulator in which it took an action of another chunk than the one before it."""
     chunks, begun, last = _chunks(loop), list[int](), None
     for tick, number in enumerate(world.taken):
         if number is not None and (chunk := chunks[number]) != last:

@@ -73,7 +73,6 @@ def _statistics(target: Path, truth: DataTruth) -> list[str]:
 
 
 def _lacking(features: Mapping[str, JsonObject], written: Mapping[str, Any]) -> list[str]:
-    """Return the cameras that lack a statistic which a normaliser may read, or have one that is no number."""
     return [
         name
         for name, feature in features.items()

@@ -238,7 +238,6 @@ def _shape(recording: Recording, file: str, table: pyarrow.Table, features: Json
 
 
 def _offsets(column: pyarrow.ChunkedArray) -> np.ndarray:
-    """Return the start of each list of a column among all their numbers, and the end of the last."""
     if pyarrow.types.is_fixed_size_list(column.type):
         return np.arange(2) * column.type.list_size
     return np.asarray(column.combine_chunks().offsets)

@@ -92,7 +92,6 @@ def _describe_error(error: Exception) -> str:
 
 
 def _steps(root: Path, progress: Callable[[Progress], None]) -> Callable[[], None]:
-    """Return what counts a file that was read: tables are read twice, by the checker and for their numbers."""
     try:
         read = recording.read(root)
         tables = len({read.data_file(episode) for episode in read.chosen})

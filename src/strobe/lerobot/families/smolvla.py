@@ -166,7 +166,6 @@ def _embed_whole_images(embeddings: Any, call: Call, pixel_values: Tensor, patch
 
 @cache
 def _positions(kind: Any, image: int, patch: int, shape: torch.Size, dtype: torch.dtype) -> Tensor:
-    """Return the numbers, (B, patches), that ``kind`` looks up for whole images: its own code runs on the CPU."""
     grid = shape[0], shape[2] // patch, shape[3] // patch
     looked_up: list[Tensor] = []
     stand_in = SimpleNamespace(

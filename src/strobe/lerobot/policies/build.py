@@ -172,7 +172,6 @@ class _DeferredInit(TorchDispatchMode):
         return True
 
     def _materialise(self, leaf: Any) -> object:
-        """Return a tensor with its values where the constructor has it: its inputs and other weights are there too."""
         known = isinstance(leaf, Tensor) and self.knows(leaf)
         return self._value(leaf, self.places[_storage(leaf)]) if known else leaf
 
@@ -353,7 +352,6 @@ def shrink(config: PreTrainedConfig) -> None:
 
 
 def _shrinking(config: PreTrainedConfig) -> Family | None:
-    """Return the record of the config's type; for a type without one, of the type whose config it extends."""
     family = find_family(config.type)
     if family is not None:
         return family

@@ -228,7 +228,6 @@ def _require_free(
     *,
     other_cameras: bool,
 ) -> None:
-    """Raise UserError if a policy with features of its own should get other cameras, or vectors of other sizes."""
     if inputs and other_cameras:
         own = [key for key, feature in inputs.items() if feature.type is FeatureType.VISUAL]
         raise UserError(
@@ -275,7 +274,6 @@ class _Ticks:
 
 
 def _has_tick_dimension(config: Any) -> bool:
-    """Return whether observations have a dimension of ticks: those of several do, and of one if the family wants it."""
     return config.n_obs_steps > 1 or InputFacts.from_family(find_family(config.type)).stacked
 
 

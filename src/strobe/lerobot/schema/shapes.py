@@ -219,7 +219,6 @@ def _default(item: Field) -> Any:
 
 
 def _value(within: Module, expression: ast.expr) -> Any:
-    """Return a function that gives a default: the value of a constant, of its name, or of an enumeration's member."""
     try:
         value: Any = ast.literal_eval(expression)
     except ValueError:

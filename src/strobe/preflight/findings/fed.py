@@ -101,7 +101,6 @@ def _fault(image: FedImage) -> tuple[str, str, str, str]:
 
 
 def _find_exchanged_pairs(seen: Sequence[FedImage]) -> list[tuple[FedImage, FedImage]]:
-    """Return pairs of cameras of which each is far from its own training images and near to the other's."""
     known = [image for image in seen if image.trained_mean]
     return [
         (one, other)
@@ -114,7 +113,6 @@ def _find_exchanged_pairs(seen: Sequence[FedImage]) -> list[tuple[FedImage, FedI
 
 
 def _distance(image: FedImage, training: FedImage) -> float:
-    """How far the means of an image lie from those of a camera's training images: the largest of the channels."""
     return float(np.abs(np.array(image.mean) - np.array(training.trained_mean)).max())
 
 

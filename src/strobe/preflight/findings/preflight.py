@@ -70,7 +70,6 @@ def explains_little(result: PreflightResult, _: Thresholds) -> Found:
 
 
 def _is_no_better(paired: PairedError, *, than_mean: bool) -> bool:
-    """Whether the policy is worse than a naive prediction, or, of the mean action, not shown to be better."""
     if paired.smaller is not None:
         return not paired.smaller
     return than_mean and (paired.interval is not None or paired.ratio >= 1)

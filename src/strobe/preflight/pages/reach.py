@@ -47,7 +47,6 @@ def _joints(result: PreflightResult) -> list[JointJump]:
 
 
 def _missing_run_reason(result: PreflightResult) -> str:
-    """Return why the policy was not run on recorded frames, or gave nothing there, as the end of a sentence."""
     if result.refused:
         return f"{result.refused} reads files only; strobe preflight with --dataset.root=DATA runs the policy"
     if result.open_loop is None:

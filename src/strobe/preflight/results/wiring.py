@@ -111,7 +111,6 @@ class WiredFeature(Data):
         return "" if self._sources(place) else " and ".join(own.normalisation.required_statistics)
 
     def _sources(self, place: Place) -> list[list[Scale | None]]:
-        """Return what the mode of ``place`` makes of the data set's statistics; [] where that has none for it."""
         own, data = self.ends.get(place), self.ends.get("dataset")
         if own is None or own.normalisation is None or self.kind == "image":
             return []

@@ -61,7 +61,6 @@ def _image(wire: WiredFeature, camera: str, frame: Any, pattern: bool) -> FedIma
 
 
 def _training_image_statistics(wire: WiredFeature) -> tuple[list[float], list[float], str]:
-    """Return mean and spread of the training's images, by the policy or the data set, and else why there are none."""
     why = "neither the policy nor a data set has statistics of it"
     for place in ("preprocessor", "dataset"):
         own = wire.ends.get(place)

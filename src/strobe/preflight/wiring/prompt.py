@@ -77,7 +77,6 @@ def _unknown_step(steps: Sequence[tuple[str, object]]) -> str | None:
 
 
 def _tokenizer(folder: Path, config: Mapping[str, object]) -> object:
-    """Return the tokenizer of a step; in words why there is none, where its file is not on this machine."""
     name = str(config.get("tokenizer_name") or "")
     file = _find_tokenizer_file(name, folder)
     if file is None and not name:
@@ -116,7 +115,6 @@ def _dimensions(config: Mapping[str, Any]) -> int:
 def _cut(
     tokenizer: Any, most: int, steps: Sequence[tuple[str, object]], task: str, dimensions: int
 ) -> CutPrompt | None:  # fmt: skip
-    """Return what is cut of a task's prompt, with a state of the shortest numbers or, if that fits, of the longest."""
     shortest, longest = (_text(steps, task, [number] * dimensions) for number in (_SHORTEST, _LONGEST))
     for text in dict.fromkeys((shortest, longest)):
         tokenizer.no_padding()

@@ -174,7 +174,6 @@ def _names(wiring: Wiring, action: str, robot: Feature | None, data: Feature | N
 
 
 def _recorded_ranges(data: Feature | None, robot: Feature | None) -> dict[str, tuple[float, float]]:
-    """Return the range of the data set's actions by the joint's name; by its number where it or the robot has none."""
     if data is None or data.normalisation is None:
         return {}
     lows, highs = (data.normalisation.statistics.get(name) or [] for name in ("min", "max"))

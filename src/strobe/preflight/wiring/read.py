@@ -180,7 +180,6 @@ def _feature_from_config(name: str, described: Mapping[str, Any]) -> Feature:
 
 
 def _order(checkpoint: Checkpoint) -> list[str]:
-    """Return the names of the action's dimensions that the policy was trained with; [] if it does not say."""
     names = checkpoint.config.get("action_feature_names")
     if not names and checkpoint.preprocessor is not None:
         names = (checkpoint.preprocessor.config("relative_actions_processor") or {}).get("action_names")
@@ -198,7 +197,6 @@ def _weights(checkpoint: Checkpoint) -> Weights | None:
 
 
 def _cameras(config: Mapping[str, Any], wires: list[WiredFeature]) -> list[Camera]:
-    """Return what the policy sees of each image: of the robot's camera if there is one, else of the data set's."""
     cameras = []
     for wire in wires:
         end = wire.ends.get("robot") or wire.ends.get("dataset") or wire.ends.get("policy")

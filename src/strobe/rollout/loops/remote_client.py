@@ -201,7 +201,6 @@ class ClientWatch(LoopWatch):
         return call
 
     def _failing(self, request: str, error: Exception) -> None:
-        """Log a request that gRPC ended. At the end of the run LeRobot closes the connection under those that wait."""
         if not self._resting and (status := remote_stamps.grpc_status(error)):
             self.log.append(("failed", host_ns(), request, status, "", ""))
 

@@ -112,7 +112,6 @@ class ServerWatch(LoopWatch):
         return result
 
     def _failing(self, request: str, error: Exception) -> list[str]:
-        """Log an exception that ends a request. Before the first policy there is no log: then it is a note."""
         failure = remote_stamps.describe_failure(error)
         if self._until:
             self.log.append(("failed", host_ns(), request, *failure))

@@ -144,7 +144,6 @@ def make_robot(source: Source, policy: ServedPolicy) -> Robot:
 
 
 def _joints(names: Any) -> list[str]:
-    """Return the names of a state's numbers, which some data sets keep in a map; none where they are not unique."""
     if isinstance(names, Mapping):
         names = next(iter(names.values()), None)
     read = [str(name) for name in names] if isinstance(names, list) else []

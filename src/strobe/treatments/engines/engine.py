@@ -162,7 +162,6 @@ class PartInEngine(Treatment, key="engine"):
         self._engine.require(device)
 
     def _cached_file(self, file: Path, subject: Subject) -> Path:
-        """Return the file that the engine is kept in, where ``file`` is named after all else that it depends on."""
         return file
 
     def _least(self, subject: Subject) -> float:
@@ -344,7 +343,6 @@ def _suspend_observation(device: torch.device) -> Iterator[None]:
 
 @contextmanager
 def _nested_sections(names: Sequence[str]) -> Iterator[None]:
-    """Sections of all ``names``, one in the other: the probes on the part are hidden by the engine's forward."""
     with ExitStack() as stack:
         for name in names:
             stack.enter_context(section(name))
@@ -384,7 +382,6 @@ def _candidates(subject: Subject) -> list[Spec]:
 
 
 def _networks(subject: Subject) -> list[str]:
-    """Return the paths of whole networks that are called as one module, such as ACT's: one engine has no seams."""
     inside = list_cacheless_parts(subject)
     called = [path for path, method in subject.compiled_methods if path and method == "forward"]
     return [path for path in called if sum(part.startswith(f"{path}.") for part in inside) > 1]

@@ -95,7 +95,6 @@ def _pairs(filled: Any) -> list[Any]:
 
 
 def _allocate_buffers(wanted: Sequence[tuple[tuple[int, ...], torch.dtype, torch.device]]) -> tuple[Tensor, ...]:
-    """Memory that calls in and out of inference mode may write to; what that mode makes, only calls in it may."""
     if torch.compiler.is_compiling():
         return tuple(torch.empty(shape, dtype=dtype, device=device) for shape, dtype, device in wanted)
     with torch.inference_mode(False):
@@ -249,7 +248,6 @@ class PromptOnce(Switch, key="prompt", of=Rerun):
 
 
 def _begin(types: Tensor) -> int | None:
-    """Return where the actions begin, if they are the end of all sequences and there is something before them."""
     actions = types.bool().cpu()
     begin = int((~actions[0]).sum())
     whole = bool(actions[:, begin:].all()) and not bool(actions[:, :begin].any())
@@ -257,7 +255,6 @@ def _begin(types: Tensor) -> int | None:
 
 
 def _cut(given: Mapping[str, Any], rerun: Rerun, where: slice, prompt: bool = False) -> Batch:
-    """Return the arguments of a pass over a part of the sequence; a mask is of what lies before it, too."""
     cut = {key: value for key, value in given.items() if key not in ("past_key_values", "use_cache")}
     cut["inputs_embeds"] = given["inputs_embeds"][:, where]
     cut[rerun.types] = given[rerun.types][:, where]

@@ -134,7 +134,6 @@ class PrecomputedTimesteps(Switch, key="timesteps", of=Flow):
 
 @torch.no_grad()
 def _table(flow: FlowModules, norms: list[Any], steps: int) -> _Table:
-    """Make the table row by row, as the policy computes each step, so that the bits are the same."""
     model = flow.model
     device = model.action_in_proj.weight.device
     times = [torch.tensor(time, dtype=torch.float32, device=device)[None] for time in flow.sampling.times(steps)]

@@ -199,7 +199,6 @@ class _Tape(TorchDispatchMode):
         return tensor.device.type == self._device
 
     def _recorded_value(self, value: object) -> object:
-        """Return ``value`` as the graph knows it: its own memory, another's address, or a number as it is now."""
         if not isinstance(value, Tensor):
             return value
         if not self._is_on_device(value):

@@ -109,7 +109,6 @@ def _cell(value: object) -> Any:
 
 
 def _drop_tensorless_entries(value: object) -> object:
-    """Return a batch without entries that hold no tensor: no model reads them, but each task would need a capture."""
     if type(value) is not dict:
         return value
     return {

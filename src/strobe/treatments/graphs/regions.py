@@ -194,7 +194,6 @@ class _Region:
 
 
 def _has_room(captures: OrderedDict[Hashable, _Region | None], key: Hashable) -> bool:
-    """Return whether a graph for ``key`` may be captured now, with the least recently used one dropped for it."""
     captured = [each for each, region in captures.items() if region is not None]
     if len(captured) < KEPT:
         return True

@@ -251,7 +251,6 @@ class _Place:
 
 
 def _candidates(subject: Subject) -> Sequence[Spec]:
-    """Return the spec for the whole; where it does not fit into memory, those of the costly parts that do."""
     dtypes = packable(subject.device)
     whole = _bytes(subject.module, dtypes)
     if whole and not fits(whole, subject):

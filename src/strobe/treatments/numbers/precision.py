@@ -301,7 +301,6 @@ def _offer_specs(
     modules: Mapping[str, nn.Module],
     differs: Callable[[torch.dtype, torch.dtype], bool],
 ) -> list[Spec]:
-    """Return the specs of the format ``name`` for those ``places`` where most of what they hold ``differs`` from it."""
     specs: list[Spec] = []
     for path in places:
         held = [tensor for tensor in _weights(modules[path]) if _plain(tensor)]

@@ -211,7 +211,6 @@ def _float8(rows: Tensor, weight: QuantisedWeight, bias: Tensor | None) -> Tenso
 @QuantisedWeight.implements([torch.ops.aten.cat.default])
 @QuantisedWeight.implements_torch_function([torch.cat, torch.concat])
 def _cat(_func: object, _types: object, args: Any, kwargs: Any) -> QuantisedWeight:
-    """Rows under rows, which is what fusing layers of one input does; the scales stand next to their rows."""
     weights, *rest = args
     first = weights[0]
     dim = rest[0] if rest else (kwargs or {}).get("dim", 0)
