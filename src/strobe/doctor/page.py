@@ -54,7 +54,7 @@ def answers(result: DoctorResult) -> list[str]:
     failing, checked = result.checks_with_outcome("fails"), units.count(len(result.checks), "self-check")
     if failing:
         fails = "fails" if len(failing) == 1 else "fail"
-        sentences = [f"{len(failing)} of {checked} {fails} on this machine.", f"Do not trust: {_list_checks(failing)}."]
+        sentences = [f"{len(failing)} of {checked} {fails} on this machine.", f"Failed: {_list_checks(failing)}."]
     else:
         seen = {check.area for check in result.checks}
         left_out = [title.lower() for area, title in TITLES.items() if area not in seen]

@@ -352,7 +352,7 @@ def examine_noise(call: Callable[[], object], clock: Callable[[], float] = time.
     )
     yield SelfCheck.judge(
         "noise",
-        "smallest difference that shows",
+        "smallest detectable difference",
         width <= WIDE,
         f"{100 * width:.1f} % with {median(pairs):.0f} pairs of a {median(usual):.1f} ms call",
         "The noise hides small gains: comparisons need more time here.",

@@ -59,7 +59,11 @@ def _answers(name: str, trend: Trend) -> list[str]:
     went = f"{name}: {medians} over {units.count(len(trend.points), 'run')}"
     what = f"{trend.measured.rpartition(': ')[2]} of {trend.subject}"
     if last.standing is not None:
-        return [f"{what} is {100 * (last.standing - 1):.2g} % slower since {last.shown_in}.", f"{went}."]
+        before, now = units.rate(last.summary.median / last.standing), units.rate(last.summary.median)
+        return [
+            f"{what} is {100 * (last.standing - 1):.2g} % slower since {last.shown_in}.",
+            f"About {before} ms before, {now} ms now; {units.count(len(trend.points), 'run')}.",
+        ]
     changed = [point for point in trend.points if point.changes and point.verdict is not None]
     if changed:
         latest = changed[-1]

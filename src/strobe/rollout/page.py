@@ -87,7 +87,8 @@ def answers(rollout: Rollout, weights: str = "") -> list[str]:
     if rollout.age is not None:
         times.append(f"Observation age: {spread_in_words(rollout.age)}.")
     trips = page_calls.remote_answers(rollout.remote) if rollout.remote and rollout.engine == "remote" else []
-    sentences = [rollout.sentence, *trips, *([" ".join(times)] if times else []), *_about_ticks(rollout)]
+    ticks = [] if rollout.sentence.startswith("The control loop ran at") else _about_ticks(rollout)
+    sentences = [rollout.sentence, *trips, *([" ".join(times)] if times else []), *ticks]
     sentences += page_calls.bench_answers(rollout.bench)
     if aged := [(camera.age, camera.name) for camera in rollout.cameras if camera.age is not None]:
         age, name = max(aged, key=lambda pair: pair[0].quantile(units.TAIL))

@@ -159,7 +159,7 @@ def hint(name: str, has: Callable[[str], bool]) -> str | None:
         if flag and flag != name and not flag.startswith(THEIRS) and has(flag):
             return f"use {flag} instead{rest}"
     if has(THEIRS + name):
-        return "it is a flag of LeRobot: put it after the --"
+        return f"it is a flag of LeRobot: give it after a -- (… -- {name}=…)"
     if given != former and given not in ROWS:
         return None
     for flag, rest in row:

@@ -116,11 +116,11 @@ def _with_article(name: str) -> str:
 def _numbers(result: Result, m: Measurement, part_ms: float | None = None) -> str:
     whole = m.samples.summary
     of_policy = m.traits.backbone is None and m.traits.call is None
-    text = f"{units.short_ms(part_ms)} of " if part_ms is not None else ""
-    text += f"{units.short_ms(whole.median)} ms per {_CALLS.get(m.phase, 'call') if of_policy else 'call'}"
+    text = f"{units.short_ms(whole.median)} ms per {_CALLS.get(m.phase, 'call') if of_policy else 'call'}"
     if whole.interval is not None:
         ends = f"{units.short_ms(whole.interval.low)}–{units.short_ms(whole.interval.high)}"
         text += f" ({100 * whole.interval.level:.3g} % CI {ends})"
+    text += f", {units.short_ms(part_ms)} ms of it there" if part_ms is not None else ""
     dtypes = result.subject.dtypes
     about = [max(dtypes, key=lambda dtype: dtypes[dtype])] if dtypes else []
     about.append("CPU" if result.machine.device == "cpu" else result.machine.device_name or result.machine.device)

@@ -113,7 +113,7 @@ def _describe_limits(pair: Comparison) -> str:
         return f" They exceed their limit: {pair.broken}."
     if pair.unjudged:
         return f" Their limits were not checked: {pair.unjudged}."
-    return f" They are within the limits ({pair.guard})." if pair.guard else ""
+    return f" They are within the limits ({sameness.describe_limits(pair.guard)})." if pair.guard else ""
 
 
 def sections(result: Result, depth: int | None) -> list[Section]:

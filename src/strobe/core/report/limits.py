@@ -66,10 +66,10 @@ def headroom(measurement: Measurement) -> str | None:
         return None
     narrower = [f"{_headroom(ms, bound.least_ms)} in {bound.dtype}" for bound in limit.lower]
     if ms < NEAR * limit.least_ms:
-        more = f"; up to {', '.join(narrower)}" if narrower else ""
-        return f"No speed-up is possible in {limit.dtype}{more} (roofline)."
+        more = f", and up to {', '.join(narrower)} is possible" if narrower else ""
+        return f"Roofline: {limit.dtype} is at this machine's limit{more}."
     more = "".join(f", {each}" for each in narrower)
-    return f"Up to {_headroom(ms, limit.least_ms)} faster is possible in {limit.dtype}{more} (roofline)."
+    return f"Roofline: up to {_headroom(ms, limit.least_ms)} faster is possible in {limit.dtype}{more}."
 
 
 def sections(named: Sequence[Named], shown: str, what: str = "Variant") -> list[Section]:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from strobe.core.measure.guard import SHOWN
 from strobe.core.report.document import Columns, Row, Section, Table, figure, figures, heads, listing, table, words
 from strobe.core.results import units
 from strobe.core.results.agreement import Agreement, Check, DimensionAgreement, Effect, Yardstick, YardstickName
@@ -20,7 +22,7 @@ SENTENCES = 6  # candidates that have a sentence each
 NAMES: dict[YardstickName, str] = {"reordered sums": "floating-point noise"}
 MOVES = {
     "reordered sums": "floating-point noise (sums in another order)",
-    "another noise draw": "another noise draw",
+    "another noise draw": "another noise seed",
     "neighbouring frame": "the neighbouring frame",
     "another observation": "another observation",
 }
@@ -218,7 +220,7 @@ def _describe_change(candidate: Candidate) -> str:
     if same.rms is None or same.worst is None:
         return f"{name} has a cosine of {same.cosine:.6f} to the baseline"
     if not same.worst:
-        return f"{name} {'do' if several else 'does'} not change the {same.of}: the same bits in {_calls(same)}"
+        return f"{name} {'do' if several else 'does'} not change the {same.of}: bit-identical in {_calls(same)}"
     flips = f" and flip{'' if several else 's'} {share_of_flips(same.flips)} of decisions" if same.flips else ""
     changed = f"{units.sigma(same.rms)} σ RMS, at most {units.sigma(same.worst)} σ"
     if same.of == "features":
@@ -226,12 +228,22 @@ def _describe_change(candidate: Candidate) -> str:
     return f"{name} change{'' if several else 's'} the {same.of} by {changed}{flips}"
 
 
+def describe_limits(guard: str) -> str:
+    """Return a guard's limits as they are read: 'RMS ≤ 0.02 σ, max error ≤ 0.2 σ, flips ≤ 0'.
+
+    >>> describe_limits("rms<=0.02, worst<=0.2, flips<=0")
+    'RMS ≤ 0.02 σ, max error ≤ 0.2 σ, flips ≤ 0'
+    """
+    shown = re.sub(r"\b(rms|worst|token)<=([\d.e-]+)", lambda found: f"{SHOWN[found[1]]} ≤ {found[2]} σ", guard)
+    return shown.replace("<=", " ≤ ").replace(">=", " ≥ ")
+
+
 def _describe_guard(candidate: Candidate) -> str:
     if candidate.broken:
         return f", beyond its limit ({candidate.broken})"
     if candidate.unjudged:
         return f"; its limits were not checked ({candidate.unjudged})"
-    return f", within the limits ({candidate.guard})" if candidate.guard else ""
+    return f", within the limits ({describe_limits(candidate.guard)})" if candidate.guard else ""
 
 
 def compared_quantity(candidates: Sequence[Candidate]) -> str:
