@@ -28,7 +28,7 @@ OLD_WORDS = {
     r"\b(?:held|hold|holds|holding|set) (?:\w+ ){0,4}against\b": "compare with",
     r"\bmend(?:s|ed|ing)?\b": "fix",
     r"\banew\b": "again",
-    r"\bbeside\b": "next to; in addition to; while … runs",
+    r"\bbeside\b(?! the plate)": "next to; in addition to; while … runs",
     r"''? (?:if|for|where|without) (?:none|nothing|not|there)": "None",
 }
 

@@ -20,7 +20,7 @@ PROMPTS = (
     "stop",
     "pick up the red cube and place it in the box",
     "open the drawer",
-    "put the small blue bowl that stands next to the plate onto the upper shelf of the wooden cabinet, then close it",
+    "put the small blue bowl that stands beside the plate onto the upper shelf of the wooden cabinet, then close it",
     "push the button",
 )
 SHARE = 0.03  # share of the way to another observation: as far as a synthetic neighbour is

@@ -90,7 +90,7 @@ def time_to_task(episodes: Sequence[Ended], paired: PairedTimes | None = None) -
     if not len(known):
         raise ValueError("no episode succeeded: there is no time to task")
     at, share = survival(done, limit)
-    half = np.flatnonzero(share <= 0.5)
+    half = np.flatnonzero(share <= 0.5 + 1e-9)
     return TimeToTask(
         episodes=len(episodes),
         done=len(known),
