@@ -11,6 +11,7 @@ from lerobot.policies.rtc.configuration_rtc import RTCConfig
 from support.sleeper import Clock, Sleeper
 
 from strobe.commands import compare as command
+from strobe.commands.variant_text import split_variant
 from strobe.commands.variants import RequestedVariants, check, compose, parse_variant
 from strobe.core.errors import UserError
 from strobe.core.measure.sampling import SamplingBudget
@@ -205,3 +206,10 @@ def test_the_python_api_is_held_against_the_phase_too() -> None:
         measure(subject(), INFERENCE, [Variant("fused", (OptimizerForm("fused"),))], options)
     with pytest.raises(UserError, match="cannot be cut into 3"):
         check(RequestedVariants(phase=STEP, drafts=drafts("a: accumulate=3")))
+
+
+def test_a_variant_without_a_name_is_called_as_it_is_written() -> None:
+    assert split_variant("memory=kept").name == "memory=kept"
+    assert split_variant("memory=kept").treatments == "memory=kept"
+    with pytest.raises(UserError, match="write 'NAME: key=value"):
+        split_variant("kept")

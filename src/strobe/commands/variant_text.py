@@ -34,8 +34,10 @@ class VariantText:
 
 
 def split_variant(text: str) -> VariantText:
-    """Split ``'NAME: key=value, key=value'`` into its parts. Raises UserError."""
+    """Split ``'NAME: key=value, key=value'`` into its parts; without a name it is called as written. Raises UserError."""
     name, colon, body = text.partition(":")
+    if not colon and "=" in text:
+        name, colon, body = text, ":", text
     pairs = [pair.strip() for pair in body.split(",") if pair.strip()]
     if not colon or not name.strip() or not pairs:
         raise UserError(f"--variant '{text}': write 'NAME: key=value, key=value', e.g. '5 steps: policy.num_steps=5'")

@@ -358,7 +358,7 @@ def training_memory_churn(result: TrainResult, _: Thresholds) -> Iterator[Findin
     share = result.training.kernel_share
     if result.training.bound == "memory" and share is not None:
         seen = f"{percent(share)} of the steps, averaged over {result.machine.threads} threads."
-        judged = "Measure it first: `strobe compare --phase='training step' --variant 'kept: memory=kept'`."
+        judged = "Measure it first: `strobe compare --phase='training step' --variant memory=kept`."
         do = f"On Linux, put {IN_ENVIRONMENT} before lerobot-train or strobe train. {judged}"
         yield from churn("training", share, seen, do, f"about {percent(share)} of the step", {"gain_share": share})
 

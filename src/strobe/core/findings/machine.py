@@ -39,7 +39,7 @@ SHORT = {"bfloat16": "bf16", "float16": "fp16"}  # dtypes as --precision calls t
 # glibc's names (mallopt(3)): 64 GiB until memory is given back, and 256 MiB of address space at a time.
 IN_ENVIRONMENT = "MALLOC_MMAP_MAX_=0 MALLOC_TRIM_THRESHOLD_=68719476736 MALLOC_TOP_PAD_=268435456"
 KEEP_MEMORY = (
-    "On Linux, measure the fix with `strobe compare --variant 'kept: memory=kept'`. `strobe optimize` applies it if it "
+    "On Linux, measure the fix with `strobe compare --variant memory=kept`. `strobe optimize` applies it if it "
     "saves time, and writes it into the recipe. For a program without a recipe, put this before the command: "
     f"{IN_ENVIRONMENT}."
 )
@@ -82,7 +82,9 @@ def memory_churn(result: Result, _: Thresholds) -> Iterator[Finding]:
                 f"{ms(subtract_share(whole, saved))} (computed); the memory stays with the process"
             )
             evidence: Evidence = {"kernel_ms": kernel, "page_faults": faults, "gain_share": saved}
-            yield from churn(measurement.phase, share, seen, KEEP_MEMORY, gain, evidence)
+            fixed = [m.name for m in result.measurements if any(each.key == "memory" for each in m.traits.treatments)]
+            do = f"Use '{fixed[0]}' of this comparison: a recipe carries it." if fixed else KEEP_MEMORY
+            yield from churn(measurement.phase, share, seen, do, gain, evidence)
 
 
 @finding("memory-churn", "warning")
