@@ -34,7 +34,7 @@ class VariantText:
 
 
 def split_variant(text: str) -> VariantText:
-    """Split ``'NAME: key=value, key=value'`` into its parts; without a name it is called as written. Raises UserError."""
+    """Split ``'NAME: key=value, key=value'``; without a name it is called as written. Raises UserError."""
     name, colon, body = text.partition(":")
     if not colon and "=" in text:
         name, colon, body = text, ":", text
