@@ -166,7 +166,7 @@ def test_a_limit_far_below_the_time_of_a_tiny_model_is_not_called_headroom():
         least_ms = last.samples.summary.median / times
         part = PartLimit(part="head", ms=100.0, compute_ms=least_ms, memory_ms=0.0, least_ms=least_ms, bound="compute")
         last.limit = Limit(dtype="float32", parts=[part], ceiling_share=0.5, least_ms=least_ms)
-        assert any(line.startswith("act: 121 ms") for line in kinds.document(result).answers) == shown
+        assert any(line.startswith("act takes 121 ms") for line in kinds.document(result).answers) == shown
         assert ("far-from-the-limit" in {finding.rule for finding in kinds.advise(result)}) == shown
 
 

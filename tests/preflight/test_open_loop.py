@@ -75,7 +75,7 @@ PLANTS: dict[str, tuple[Change, str, str]] = {
     "state reversed": (each(STATE, lambda v: v[:, ::-1]), "in the state, the order is reversed", "observation.state"),
     "action order": (each(ACTION, lambda v: v[:, [2, 0, 1, 3]]),
                      "the action's dimensions are in another order: wrist as pan, pan as lift, lift as wrist",
-                     "the order lift, wrist, pan, gripper: name"),
+                     "the order lift, wrist, pan, gripper: use it"),
     "order": (both(each(STATE, lambda v: v[:, ::-1]), each(ACTION, lambda v: v[:, ::-1])),
               "in state and action, the order is reversed", "gripper, wrist, lift, pan"),
     "radians": (both(each(STATE, lambda v: v * RADIANS), each(ACTION, lambda v: v * RADIANS)),

@@ -114,7 +114,7 @@ def test_a_rehearsed_recording_leaves_no_data_set(tmp_path: Path, monkeypatch: p
         ([], [TELEOPERATE, *pair("so101"), "--fsp=3"], "did you mean '--fps'"),
         (["--bench"], [TELEOPERATE, *pair("so101")], "has none"),
         (["--observations"], [TELEOPERATE, *pair("so101")], "cannot be replayed"),
-        (["--fault=inference,ms=9"], [TELEOPERATE, *pair("so101")], "has none"),
+        (["--fault=inference,ms=9"], [TELEOPERATE, *pair("so101")], "has no policy"),
         (["--fault=dead,arm=leader"], [TELEOPERATE, *pair("so101")], "no arm 'leader'"),
     ],
 )

@@ -20,7 +20,7 @@ from strobe.sweep.results import PartFigure, Sweep
 @pytest.mark.parametrize("show", [console_text, render_markdown, kinds.page], ids=["console", "markdown", "html"])
 def test_the_best_comes_first_then_growth_then_what_failed(show):
     text = show(examples.square()).replace("\n", " ").replace("&#39;", "'")
-    said = ["Best throughput", "inference time grows", "7 of 9 configurations are done.",
+    said = ["Best throughput", "Inference time grows", "7 of 9 configurations are done.",
             "1 timed out: batch_size 64, image_size 480x640 (no result within 600 s).", "1 out of memory:",
             "Batches beyond 8 buy nothing", "Repeats"]  # fmt: skip
     places = [text.index(s) for s in said]

@@ -157,7 +157,7 @@ def hint(name: str, has: Callable[[str], bool]) -> str | None:
     row = ROWS.get(given) or ROWS.get(former, ())
     for flag, rest in row:
         if flag and flag != name and not flag.startswith(THEIRS) and has(flag):
-            return f"use {flag} instead{rest}"
+            return f"use {flag}{rest}"
     if has(THEIRS + name):
         return f"it is a flag of LeRobot: give it after a -- (… -- {name}=…)"
     if given != former and given not in ROWS:

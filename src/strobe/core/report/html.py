@@ -80,8 +80,13 @@ def template(name: str) -> jinja2.Template:
 
 
 def unbroken(text: str) -> Markup:
-    """Return escaped ``text`` with commands, flags and percentages in one piece: a browser breaks lines at dashes."""
-    return Markup(_IN_ONE_PIECE.sub(lambda found: f'<span class="unbroken">{found[0]}</span>', str(escape(text))))
+    """Return escaped ``text`` with code, flags and percentages in one piece: a browser breaks lines at dashes."""
+
+    def wrap(found: re.Match[str]) -> str:
+        element = "code" if found[0].startswith("`") else "span"
+        return f'<{element} class="unbroken">{found[0].strip("`")}</{element}>'
+
+    return Markup(_IN_ONE_PIECE.sub(wrap, str(escape(text))))
 
 
 def part(name: str) -> str:
