@@ -98,7 +98,7 @@ def approve_findings(name: str, cases: Cases, names: Mapping[str, str] | None = 
 
 def words(finding: Finding) -> str:
     """All that a finding says, its figures to six digits."""
-    said = [f"{name}: {getattr(finding, name)}" for name in ("seen", "why", "do", "gain") if getattr(finding, name)]
+    said = [f"{name}: {getattr(finding, name)}" for name in ("found", "why", "do", "gain") if getattr(finding, name)]
     figures = [
         f"{name}={figure:.6g}" if isinstance(figure, float) else f"{name}={figure}"
         for name, figure in finding.evidence.items()
