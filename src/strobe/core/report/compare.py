@@ -15,7 +15,7 @@ from strobe.core.results.comparison import Comparison
 from strobe.core.results.measurement import Measurement
 from strobe.core.results.subject import RANDOM_WEIGHTS
 
-MOST_ITERATIONS = 500  # with more, a quieter machine helps sooner than more pairs
+MOST_ITERATIONS = 500  # beyond this, a quieter machine helps sooner than more pairs
 
 
 def outline(result: CompareResult, depth: int | None = None) -> Document:
