@@ -289,9 +289,10 @@ def _weights(folder: Path, config: object, dtype: str | None, notes: list[str]) 
     missing = sorted(loading["missing_keys"])
     needed = [name for name in missing if "pooler" not in name]
     if needed:
+        lack = f"{units.count(len(needed), 'weight')} {'is' if len(needed) == 1 else 'are'} missing"
         raise UserError(
             f"the weights in {checkpoints.source(folder)} do not fit a {type(module).__name__} "
-            f"({units.count(len(needed), 'weight')} {'is' if len(needed) == 1 else 'are'} missing, the first is {needed[0]})"
+            f"({lack}, the first is {needed[0]})"
         )
     if missing:
         notes.append(f"the checkpoint has no weights for the pooler, whose {len(missing)} are random")
