@@ -191,7 +191,7 @@ def main() -> None:
         seconds, after = round(time.monotonic() - began), os.times()
         cpu_s = round(sum(after[2:4]) - sum(before[2:4]))  # of children that have ended
         if outcome not in (HOLDS, NOT_RUN) and (load_here := os.getloadavg()[0]) > BUSY * (os.cpu_count() or 1):
-            why = f"{why}{'; ' if why else ''}beside a load of {load_here:.0f}"
+            why = f"{why}{'; ' if why else ''}at a load of {load_here:.0f}"
         print(f"{output.rstrip()}\n{name}: {outcome}{f' ({why})' if why else ''}, {seconds} s", flush=True)
         outcomes[name] = outcome
         if asked.record:

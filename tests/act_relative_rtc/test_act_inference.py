@@ -156,7 +156,7 @@ def test_missing_statistics_are_told_before_anything_is_predicted(make):
         ({"n_heads": 3}, "by n_heads=3"),
         ({"vision_backbone": "vit"}, "resnets"),
         ({"dropout": 1.0}, "dropout must be in"),
-        ({"kl_weight": float("nan")}, "kl_weight must be a number"),
+        ({"kl_weight": float("nan")}, "kl_weight must be 0 or above, got nan"),
         ({"delay_training": "all"}, "one of sampled, expanded, packed, got 'all'"),
         ({"prefix_attention": "both"}, "one of two_way, one_way, got 'both'"),
         ({"rtc_max_delay": 6}, "rtc_max_delay must be 1 to chunk_size - 1 = 5, got 6"),

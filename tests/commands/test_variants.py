@@ -160,7 +160,10 @@ def test_a_treatment_is_refused_in_the_phases_it_is_not_for(text: str) -> None:
         (["--levers=amp", "--variant", "a: padding=trimmed"], "'a': padding is of inference: leave out --levers"),
         (["--rtc.execution_horizon=6", "--phase=training forward"], "'--rtc': rtc is of inference: leave out --phase"),
         (["--precision=auto", "--phase=training step"], "'fp32': precision is of inference and training forward"),
-        (["--levers=amp", "--phase=inference"], "--levers are pulled in a training step, not in 'inference'"),
+        (
+            ["--levers=amp", "--phase=inference"],
+            "--levers only applies to training steps, not to 'inference': leave out --phase",
+        ),
         (["--levers=auto", "--precision=bf16"], "--levers are about training"),
         (["--levers=accumulate=3"], "'accumulate=3': a batch of 8 cannot be cut into 3: change --batch_size"),
     ],

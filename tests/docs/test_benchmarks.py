@@ -107,7 +107,7 @@ def test_what_a_benchmark_lacks_is_said_at_once_in_one_line(tmp_path: Path) -> N
 def test_how_a_benchmark_ended_is_recorded(program: str, outcome: str, why: str, tmp_path: Path) -> None:
     script = tmp_path / "one.py"
     script.write_text(f"import sys\nsys.path.insert(0, {str(FOLDER)!r})\nimport _shared\n{program}\n")
-    assert bench.ended(script, [], 0.1 if outcome == "not done" else 60.0)[:2] == (outcome, why)
+    assert bench.run_script(script, [], 0.1 if outcome == "not done" else 60.0)[:2] == (outcome, why)
 
 
 def test_the_page_and_the_record_say_the_same_of_every_benchmark() -> None:

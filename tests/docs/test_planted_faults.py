@@ -25,7 +25,7 @@ def test_twenty_rooms_have_a_fault_of_a_name_of_its_own() -> None:
 def test_a_fault_can_be_planted_and_make_test_runs_what_sees_it(fault: Any) -> None:
     source = (ROOT / fault.file).read_text()
     assert source.count(fault.text) == 1, f"{fault.file} changed: plant the fault in what does this now"
-    compile(fault.planted(source), fault.file, "exec")
+    compile(fault.plant_fault(source), fault.file, "exec")
     file, _, name = fault.seen_by.partition("::")
     module = ast.parse((ROOT / file).read_text())
     tests = [node for node in module.body if isinstance(node, ast.FunctionDef) and node.name.startswith(name or "test")]

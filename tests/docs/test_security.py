@@ -134,7 +134,7 @@ def test_preflight_runs_nothing_that_a_checkpoint_names(tmp_path: Path) -> None:
             assert read_wiring(tmp_path).policy == "act"
         outside = {"registry_name": "normalizer_processor", "config": {}, "state_file": "../outside.safetensors"}
         processor.write_text(json.dumps({"name": "x", "steps": [outside]}))
-        with pytest.raises(UserError, match="no list of steps"):
+        with pytest.raises(UserError, match="are not a list of steps"):
             read_wiring(tmp_path)
     finally:
         watched.clear()

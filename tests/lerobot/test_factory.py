@@ -246,7 +246,7 @@ def test_a_file_that_cannot_be_imported_is_one_line(capsys, tmp_path: Path, text
         ("breakdown", ["--rtc.execution_horizon=10"], "--rtc works with LeRobot policies only"),
         ("breakdown", ["--phases=[training step]"], "'training step' needs a policy of LeRobot"),
         ("breakdown", ["--policy.chunk_size=10"], "--policy.chunk_size has no effect with --policy.factory"),
-        ("compare", [], "a comparison needs two variants: add --precision=auto, --compile, --recipe or --variant"),
+        ("compare", [], "a comparison needs two variants: add --precision=auto, --compile, --recipe=FILE or --variant"),
         ("compare", ["--levers=auto"], "'training step' needs a policy of LeRobot"),
         ("optimize", ["--env.type=pusht"], "--env works with LeRobot policies only"),
         ("verify", ["--recipe=missing.yaml"], "cannot read the recipe missing.yaml"),

@@ -175,7 +175,7 @@ def unknown_type(folder: Path) -> None:
         (lambda f: (f / "model.safetensors").write_bytes(b"junk"), "do not fit"),
         (lambda f: (f / "policy_preprocessor.json").unlink(), "policy_preprocessor.json"),
         (unknown_type, "unknown type 'p105'"),
-        (drop_weight, "lacks 1 weight"),
+        (drop_weight, "1 weight is missing"),
         (reshape_weight, "size mismatch"),
     ],
 )
@@ -227,7 +227,7 @@ def change_features(made: inputs.Inputs, **features: PolicyFeature | None) -> in
 @pytest.mark.parametrize(
     ("features", "message"),
     [
-        ({"observation__images__wrist": None}, "wants 'observation.images.wrist'"),
+        ({"observation__images__wrist": None}, "the policy needs 'observation.images.wrist', which"),
         ({"observation__state": PolicyFeature(FeatureType.STATE, (9,))}, "'observation.state': .* 6 .* 9"),
         ({"action": PolicyFeature(FeatureType.ACTION, (7,))}, "'action': .* 6 .* 7"),
         ({"observation__images__front": PolicyFeature(FeatureType.VISUAL, (1, 64, 64))}, "channels"),

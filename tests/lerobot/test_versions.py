@@ -24,7 +24,7 @@ def test_a_version_that_was_never_tried_is_told(monkeypatch: pytest.MonkeyPatch,
     monkeypatch.setattr(versions.metadata, "version", lambda _: installed)
     said = versions.describe_untried()
     assert bool(said) is told
-    assert not told or f"never run on LeRobot {installed}, only on 0.6.1 and 0.6.2" in said
+    assert not told or f"Strobe was not tested on LeRobot {installed}, only on 0.6.1 and 0.6.2" in said
 
 
 @pytest.mark.parametrize(("installed", "older"), [("4.53.2", True), ("5.5.0", False), ("6.0.0", False)])
@@ -39,7 +39,10 @@ def test_lerobot_does_without_a_transformers_that_is_older_than_its_policies(
 
 def test_the_note_comes_with_the_policy(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(versions, "TRIED", ("0.1",))
-    assert any("never run on LeRobot" in note for note in load_subject(PolicyOptions(type="act", size="tiny")).notes)
+    assert any(
+        "Strobe was not tested on LeRobot" in note
+        for note in load_subject(PolicyOptions(type="act", size="tiny")).notes
+    )
 
 
 def test_the_types_that_can_be_guided_are_those_of_the_installed_lerobot(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -98,69 +98,69 @@ def test_classes_to_come_are_looked_at() -> None:
     assert ran.stdout.splitlines() == ["True True", "False"]
 
 
-def test_a_checkpoint_that_holds_a_recipe_runs_with_it(saved_policies: tuple[Path, PolicySubject], lines: Any) -> None:
-    policy = load(saved_policies[0])
+def test_a_checkpoint_that_holds_a_recipe_runs_with_it(saved_policy: tuple[Path, PolicySubject], lines: Any) -> None:
+    policy = load(saved_policy[0])
     assert dtype(policy) == torch.bfloat16
     assert lines() == []
-    act(policy, saved_policies[1])
+    act(policy, saved_policy[1])
     assert lines()[0].startswith("strobe: recipe.yaml on act: 1 treatment, ")
 
 
 def test_the_environment_names_another_or_none(
-    saved_policies: tuple[Path, PolicySubject], tmp_path: Path, lines: Any, monkeypatch: pytest.MonkeyPatch
+    saved_policy: tuple[Path, PolicySubject], tmp_path: Path, lines: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     dump(tiny_recipe("act", {"channels_last": True}), tmp_path / "other.yaml")
     monkeypatch.setenv("STROBE_RECIPE", str(tmp_path / "other.yaml"))
-    policy = load(saved_policies[0])
-    act(policy, saved_policies[1])
+    policy = load(saved_policy[0])
+    act(policy, saved_policy[1])
     assert dtype(policy) == torch.float32
     assert lines()[0].startswith("strobe: other.yaml on act: ")
     monkeypatch.setenv("STROBE_RECIPE", "off")
-    assert "predict_action_chunk" not in vars(load(saved_policies[0]))
+    assert "predict_action_chunk" not in vars(load(saved_policy[0]))
     monkeypatch.setenv("STROBE_RECIPE", str(tmp_path / "none.yaml"))
-    assert "predict_action_chunk" not in vars(load(saved_policies[0]))
+    assert "predict_action_chunk" not in vars(load(saved_policy[0]))
     assert lines()[1].startswith("strobe: none.yaml is not used: cannot read the recipe")
     assert len(lines()) == 2
 
 
 def test_a_share_that_is_none_is_told(
-    saved_policies: tuple[Path, PolicySubject], lines: Any, monkeypatch: pytest.MonkeyPatch
+    saved_policy: tuple[Path, PolicySubject], lines: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("STROBE_WATCH", "often")
-    assert dtype(load(saved_policies[0])) == torch.bfloat16
+    assert dtype(load(saved_policy[0])) == torch.bfloat16
     assert lines() == ["strobe: STROBE_WATCH=often is not a share of the chunks, 0 to 1: nothing is watched"]
 
 
-def test_strobe_itself_loads_policies_as_they_are(saved_policies: tuple[Path, PolicySubject], lines: Any) -> None:
+def test_strobe_itself_loads_policies_as_they_are(saved_policy: tuple[Path, PolicySubject], lines: Any) -> None:
     """It measures them, or puts a recipe of its own on."""
     from strobe.lerobot.policies.loading import load_subject
     from strobe.lerobot.policies.options import PolicyOptions
 
-    assert dtype(strobe.load_policy(saved_policies[0]).policy) == torch.float32
+    assert dtype(strobe.load_policy(saved_policy[0]).policy) == torch.float32
     assert (
-        dtype(load_subject(PolicyOptions(path=str(saved_policies[0]), overrides=["--device=cpu"])).policy)
+        dtype(load_subject(PolicyOptions(path=str(saved_policy[0]), overrides=["--device=cpu"])).policy)
         == torch.float32
     )
     with attach_recipe_on_load(tiny_recipe("act", {"channels_last": True})):
-        assert dtype(load(saved_policies[0])) == torch.float32
+        assert dtype(load(saved_policy[0])) == torch.float32
     assert lines() == []
 
 
 def test_a_training_is_left_alone(
-    saved_policies: tuple[Path, PolicySubject], lines: Any, monkeypatch: pytest.MonkeyPatch
+    saved_policy: tuple[Path, PolicySubject], lines: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, "lerobot.scripts.lerobot_train", ModuleType("lerobot_train"))
-    assert dtype(load(saved_policies[0])) == torch.float32
+    assert dtype(load(saved_policy[0])) == torch.float32
     assert lines() == [
         "strobe: recipe.yaml is not used: recipes are for inference, and this is a training; the policy runs unchanged"
     ]
 
 
 def test_without_strobe_the_policy_runs_as_it_is(
-    saved_policies: tuple[Path, PolicySubject], lines: Any, monkeypatch: pytest.MonkeyPatch
+    saved_policy: tuple[Path, PolicySubject], lines: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, "strobe.deploy.trial", None)
-    assert dtype(load(saved_policies[0])) == torch.float32
+    assert dtype(load(saved_policy[0])) == torch.float32
     assert "Strobe is not there" in lines()[0]
 
 

@@ -237,14 +237,14 @@ def test_an_episode_of_a_dataset_is_replayed(tmp_path: Path) -> None:
         assert shown == pytest.approx([100, 110, 120, 130, 140, 150], abs=3)
     with pytest.raises(ConnectionError, match="2 episodes, and no episode 2"):
         camera(root, episode=2).connect()
-    with pytest.raises(ConnectionError, match=f"no videos of the camera 'top'; there are {name}"):
+    with pytest.raises(ConnectionError, match=f"no videos of the camera 'top'; known cameras: {name}"):
         camera(root, camera="top").connect()
 
 
 def test_what_cannot_be_replayed_says_why(tmp_path: Path) -> None:
     with pytest.raises(ConnectionError, match="no recording to replay"):
         camera(tmp_path / "missing.mp4").connect()
-    with pytest.raises(ConnectionError, match="no LeRobotDataset"):
+    with pytest.raises(ConnectionError, match="is not a LeRobotDataset"):
         camera(tmp_path).connect()
     (tmp_path / "text.mp4").write_text("no video")
     with pytest.raises(ConnectionError, match="cannot replay"):

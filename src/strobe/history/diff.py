@@ -98,7 +98,7 @@ def _gate_change(m: MeasurementChange, allowed: float, status: str) -> Gated:
     if m.unlike:
         return Gated("not judged", m.name, f"the runs measured different work: {'; '.join(m.unlike)}; {seen}")
     if verdict.kind == "slower" and verdict.ratio > 1 + allowed:
-        return Gated("broken", m.name, verdict.in_words)
+        return Gated("broken", m.name, verdict.text)
     if min(samples) < FEWEST_PAIRS:
         needed = f"needs {FEWEST_PAIRS} samples of each run, has {samples[0]} and {samples[1]}"
         return Gated("not judged", m.name, f"{needed}: give both runs more --iterations or --seconds; {seen}")

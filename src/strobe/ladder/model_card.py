@@ -151,4 +151,4 @@ def _describe_comparisons(result: Result) -> Iterator[str]:
             continue
         moved = f" {sameness.describe_agreement(pair.agreement)}" if pair.agreement is not None else ""
         guard = f" Within the limits ({escape(pair.guard)})." if pair.guard and pair.outcome == "held" else ""
-        yield f"{escape(pair.verdict.in_words)}{moved}{guard}"
+        yield f"{escape(pair.verdict.text)}{moved}{guard}"

@@ -29,7 +29,7 @@ from strobe.rollout.loops.header import Header
 from strobe.rollout.loops.instrument import CAMERA, SLEEP
 from strobe.rollout.loops.reader import CALL, CONTROL, TICK, RunRecord
 from strobe.rollout.measure import rollout as measure
-from strobe.rollout.measure.robot import BusRead, buses, first_action, not_finite, tracking, worst
+from strobe.rollout.measure.robot import BusRead, buses, count_not_finite, first_action, tracking, worst
 from strobe.rollout.remote import (
     RECEIVED,
     TRIP,
@@ -155,7 +155,7 @@ def make_rollout(header: Header, record: RunRecord) -> Rollout:
         turns=_cpu_turns(record.table(CpuUse)),
         scheduling=_scheduling(record),
         stalls=_stalls(record),
-        not_finite=not_finite(ticks, record.actions, header.joints) if header.engine != "server" else None,
+        not_finite=count_not_finite(ticks, record.actions, header.joints) if header.engine != "server" else None,
         recording=_recording(header, record),
         cadence="\n".join(line.text for line in record.table(Cadence)) or None,
         remote=summarize_remote(header, record),

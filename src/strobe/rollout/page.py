@@ -87,7 +87,7 @@ def answers(rollout: Rollout, weights: str = "") -> list[str]:
     if rollout.age is not None:
         times.append(f"Observation age: {spread_in_words(rollout.age)}.")
     trips = page_calls.remote_answers(rollout.remote) if rollout.remote and rollout.engine == "remote" else []
-    ticks = [] if rollout.sentence.startswith("The control loop ran at") else _about_ticks(rollout)
+    ticks = [] if rollout.sentence.startswith("The control loop ran at") else _describe_late_ticks(rollout)
     sentences = [rollout.sentence, *trips, *([" ".join(times)] if times else []), *ticks]
     sentences += page_calls.bench_answers(rollout.bench)
     if aged := [(camera.age, camera.name) for camera in rollout.cameras if camera.age is not None]:
@@ -105,7 +105,7 @@ def _random_weights(result: RolloutResult) -> str:
     return f", {SOURCE}" if result.subject.source.endswith(SOURCE) else ""
 
 
-def _about_ticks(rollout: Rollout) -> list[str]:
+def _describe_late_ticks(rollout: Rollout) -> list[str]:
     pace, queue = rollout.pace, rollout.queue
     if pace is None or rollout.engine == "server" or not (pace.late or queue.starved or rollout.stalls):
         return []

@@ -16,6 +16,7 @@ from strobe.core.devices.accelerators import check_device, generators_restored
 from strobe.core.errors import UserError, nearest
 from strobe.core.families.capabilities import Backbone
 from strobe.core.families.registry import find_family
+from strobe.core.results import units
 from strobe.core.results.subject import SubjectInfo
 from strobe.core.subjects.subject import count
 from strobe.lerobot.policies import checkpoints
@@ -288,9 +289,10 @@ def _weights(folder: Path, config: object, dtype: str | None, notes: list[str]) 
     missing = sorted(loading["missing_keys"])
     needed = [name for name in missing if "pooler" not in name]
     if needed:
+        lack = f"{units.count(len(needed), 'weight')} {'is' if len(needed) == 1 else 'are'} missing"
         raise UserError(
             f"the weights in {checkpoints.source(folder)} do not fit a {type(module).__name__} "
-            f"({len(needed)} weights are missing, the first is {needed[0]})"
+            f"({lack}, the first is {needed[0]})"
         )
     if missing:
         notes.append(f"the checkpoint has no weights for the pooler, whose {len(missing)} are random")

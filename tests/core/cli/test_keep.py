@@ -51,7 +51,7 @@ def test_a_run_is_shown_and_kept_with_its_page_and_files(tmp_path: Path, capsys:
     assert {path.name for path in folder.iterdir()} == {store.RESULT, store.TRACE, store.REPORT, SUMMARY, *files}
     out = capsys.readouterr().out
     shown, closing = out.split("\nreport   ")
-    assert "Image backbone takes" in shown
+    assert "The image backbone takes" in shown
     assert closing.splitlines() == [
         str(folder / "report.html"),
         f"trace    {folder / 'trace.json.gz'}  (open in ui.perfetto.dev)",
@@ -104,7 +104,7 @@ def test_what_is_not_written_whole_leaves_nothing_but_the_answer_on_the_screen(
     assert str(told.value).startswith(f"cannot save the run in {tmp_path}")
     assert "\n" not in str(told.value)
     assert list(tmp_path.iterdir()) == []
-    assert "Image backbone takes" in capsys.readouterr().out
+    assert "The image backbone takes" in capsys.readouterr().out
 
 
 def test_where_only_the_page_has_no_room_the_numbers_are_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
@@ -158,7 +158,7 @@ def test_a_command_on_a_full_disk_ends_with_one_line_and_code_2(
     full(monkeypatch, store.RESULT)
     assert main(argv) == 2
     out, err = capsys.readouterr()
-    assert "Image backbone takes" in out
+    assert "The image backbone takes" in out
     (line,) = err.splitlines()
     assert line.startswith(f"strobe: cannot save the run in {tmp_path}")
     assert list(tmp_path.iterdir()) == [kept]
@@ -244,4 +244,4 @@ def test_a_training_ends_like_the_other_commands(
     full(monkeypatch, store.RESULT)
     with pytest.raises(NotKeptError):
         train.run(["--", "--steps=2"])
-    assert "Image backbone takes" in capsys.readouterr().out
+    assert "The image backbone takes" in capsys.readouterr().out

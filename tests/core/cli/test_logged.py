@@ -107,7 +107,7 @@ def test_a_tool_that_is_not_there_is_named(run, monkeypatch, capsys):
     [
         (
             ["record", "--root={new}"],
-            "--log=trackio has nothing to log: strobe record only records a dataset, and measures nothing",
+            "--log=trackio has nothing to log: strobe record only records a data set, and measures nothing",
         ),
         (["diff", "{run}", "{run}"], "the answer is not saved; --output_dir=FOLDER saves it"),
         (["report", "{runs}"], "contains several runs; name one of them"),

@@ -75,7 +75,7 @@ def unknown(texts: Texts) -> list[str]:
 
 @EACH
 def test_a_finding_says_what_was_seen_and_why_it_matters_with_fields_that_are_there(texts: Texts):
-    assert {"title", "seen", "why"} <= texts.texts.keys() <= set(LABELS)
+    assert {"title", "found", "why"} <= texts.texts.keys() <= set(LABELS)
     assert list(texts.texts) == [label for label in LABELS if label in texts.texts], "in their order"
     assert all(texts.texts.values())
     assert texts.level in ("warning", "info", "good") or texts.level.startswith("{")
@@ -99,7 +99,7 @@ def slow(speed: str, limit: complex) -> Found:
 def test_fields_are_filled_with_arguments_evidence_words_and_constants():
     (found,) = slow("call", limit=1 + 2j)
     assert found.model_dump() == {
-        "rule": "slow-call", "level": "info", "title": "A call takes 2 ms", "seen": "1 of 50 % (7).",
+        "rule": "slow-call", "level": "info", "title": "A call takes 2 ms", "found": "1 of 50 % (7).",
         "why": "Text from outside stays {as it is}\nDo: nothing", "do": "", "gain": "", "evidence": {"took": 2.0},
     }  # fmt: skip
 

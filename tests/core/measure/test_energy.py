@@ -305,7 +305,7 @@ def test_breakdown_gives_the_energy_of_a_call_and_its_page_says_of_what(clock, m
     shown = markdown.render(kinds.document(again))
     assert "0.6" in shown
     assert " J (±" in shown
-    assert "a sensor: the whole board; its idle share" in shown
+    assert "a sensor: the whole board; this includes idle power and other programs" in shown
 
 
 def test_a_machine_without_sensors_loses_nothing_and_says_nothing_on_the_page(clock, monkeypatch):

@@ -182,10 +182,10 @@ def test_no_sentence_has_endless_or_contradicting_figures(judge, samples, factor
     first, second = zip(*(samples * count)[: max(count, len(samples))], strict=True)
     verdict = judge(first, np.array(second) * math.exp(factor))
     assert len(verdict.sentence) < 120
-    assert len(verdict.in_words) < 250
-    assert " -" not in verdict.in_words
+    assert len(verdict.text) < 250
+    assert " -" not in verdict.text
     assert not re.search(r" 0(\.0+)? % (faster|slower)", verdict.sentence)
-    assert not re.search(r"[−-]0(\.0+)?\b(?!\.)", verdict.in_words)
+    assert not re.search(r"[−-]0(\.0+)?\b(?!\.)", verdict.text)
 
 
 @pytest.mark.parametrize(("count", "level"), [(6, 0.96875), (7, 0.984375), (8, 0.99)])

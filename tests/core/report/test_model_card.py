@@ -43,7 +43,7 @@ def test_a_ladder_gives_both_latencies_and_the_line_that_loads_its_recipe(capsys
         ("latency", 150.9), ("latency", 41.74),
     ]  # fmt: skip
     assert "| with recipe.yaml | 41.7 |" in made.text
-    assert "The weights were random" in made.text
+    assert "Random weights: the times are those of trained weights, the actions are not." in made.text
     assert 'strobe.load_policy("FOLDER_OR_HUB_ID", "recipe.yaml")' in made.text
 
 

@@ -114,7 +114,7 @@ ROWS: dict[str, Row] = {
         ("--seconds", "=2"),
         (f"{THEIRS}--steps", "=20"),
     ),
-    "repeats": (("", "strobe sweep takes --repeats: each cell then runs in several processes"),),
+    "repeats": (("", "strobe sweep takes --repeats: each configuration then runs in several processes"),),
     "resize_size": (*_IMAGES, ("", "an environment renders in its own size, such as --env.observation_height=256")),
     "robot.type": (("", "strobe rollout and strobe rehearse take a robot after their --; lerobot-record records one"),),
     "rtc": ((f"{THEIRS}--inference.type=rtc", ""),),
@@ -159,7 +159,7 @@ def hint(name: str, has: Callable[[str], bool]) -> str | None:
         if flag and flag != name and not flag.startswith(THEIRS) and has(flag):
             return f"use {flag}{rest}"
     if has(THEIRS + name):
-        return f"it is a flag of LeRobot: give it after a -- (… -- {name}=…)"
+        return f"it is a flag of LeRobot: put it after the -- (… -- {name}=…)"
     if given != former and given not in ROWS:
         return None
     for flag, rest in row:

@@ -21,7 +21,7 @@ from strobe.core.families.family import Family
 from strobe.core.families.family import blocks as blocks
 from strobe.core.families.modules import build_module_family
 
-GROUP = "strobe.families"  # of entry points
+GROUP = "strobe.families"  # group of entry points
 
 
 def _own_families() -> Iterator[Family]:

@@ -85,7 +85,7 @@ def direction(result: CompareResult, _: Thresholds) -> Found:
         if same is not None and _has_turned_gradient(same):
             names, loss, noise = "-".join(_levers(after)), _loss(same), ""
             if same.seed_cosine is not None:
-                noise = f" Two seeds of {units.quoted(comparison.baseline)} have a cosine of {same.seed_cosine:.4f}."
+                noise = f" Two seeds of {units.quote(comparison.baseline)} have a cosine of {same.seed_cosine:.4f}."
             yield {"cosine": same.cosine, "loss_error": same.loss_error}, locals()
 
 

@@ -144,7 +144,7 @@ def _lower(result: CompareResult) -> Iterator[tuple[Comparison, Measurement, Mea
 
 
 def _times(comparison: Comparison) -> str:
-    return f"{1 / comparison.verdict.ratio:.2f} × as fast as {units.quoted(comparison.baseline)}"
+    return f"{1 / comparison.verdict.ratio:.2f} × as fast as {units.quote(comparison.baseline)}"
 
 
 def _describe_speedup(comparison: Comparison, before: Measurement, after: Measurement) -> str:

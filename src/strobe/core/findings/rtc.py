@@ -190,7 +190,7 @@ def chunk_deadline(result: Result, thresholds: Thresholds) -> Iterator[Finding]:
             "ms_per_action": chunk / horizon,
         }
         numbers = (
-            f"A chunk of {units.quoted(measurement.name)} takes {ms(chunk)}, {delay} control ticks at "
+            f"A chunk of {units.quote(measurement.name)} takes {ms(chunk)}, {delay} control ticks at "
             f"{thresholds.control_hz:g} Hz. The execution horizon is {horizon:.0f} actions: {ms(chunk / horizon)} per "
             "action."
         )
@@ -243,7 +243,7 @@ def _assumed_too_short(evidence: Evidence, numbers: str, delay: int, assumed: fl
 def uncompiled_rtc(result: CompareResult, _: Thresholds) -> Found:
     """RTC is slower, and nothing is compiled.
 
-    Found: {verdict.in_words}
+    Found: {verdict.text}
     Why: '{result.subject.kind}' can be compiled. That fuses the many small operations of guidance.
     Do: Repeat with --compile: it measures RTC off and on, eager and compiled.
     Gain: not measured here; the RTC profiling toolkit measured 20 to 40 %

@@ -49,7 +49,7 @@ FORMS: dict[str, Callable[..., str]] = {
     "list": ", ".join,
     "plural": lambda count: "" if count == 1 else "s",
     "capital": units.capital,
-    "name": units.quoted,
+    "name": units.quote,
 }
 LABELS = ("title", "found", "why", "do", "gain")
 _LABEL = re.compile(rf"^({'|'.join(LABELS)}): ", re.MULTILINE | re.IGNORECASE)

@@ -63,7 +63,7 @@ def unseen(result: Result, _: Thresholds) -> Found:
 def inconclusive(result: Result, _: Thresholds) -> Found:
     """{comparison.candidate:name} against {comparison.baseline:name} is inconclusive.
 
-    Found: {verdict.in_words}
+    Found: {verdict.text}
     Why: {why}
     Do: {do}
     """
@@ -112,7 +112,7 @@ def few_samples(result: Result, thresholds: Thresholds) -> Found:
     counts = [(len(m.samples.values), m.name) for m in result.measurements]
     if counts := [pair for pair in counts if pair[0] < thresholds.few_samples]:
         taken = min(count for count, _ in counts)
-        few = ", ".join(f"{count} of {units.quoted(name)}" for count, name in counts)
+        few = ", ".join(f"{count} of {units.quote(name)}" for count, name in counts)
         yield (
             {"samples": taken},
             {"few": few, "level": "info" if result.judged_comparisons() and taken >= 6 else "warning"},

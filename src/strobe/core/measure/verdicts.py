@@ -12,7 +12,7 @@ from strobe.core.measure.statistics import Array, bonferroni, centre, median_int
 from strobe.core.results.comparison import Verdict
 from strobe.core.results.data import Interval
 from strobe.core.results.queued import find_filled_calls
-from strobe.core.results.units import capital, quoted
+from strobe.core.results.units import capital, quote
 
 # 99 % for a claim: A/A comparisons then claim a difference in about 1 %, which leaves room below 5 % for what
 # no interval knows of (early stopping, neighbours that resemble each other over longer times than the run).
@@ -106,7 +106,7 @@ def drop_short_claim(
     """
     if seconds >= needed_s or verdict.kind not in ("faster", "slower"):
         return verdict
-    names = f"{quoted(candidate_name)} against {quoted(baseline_name)}"
+    names = f"{quote(candidate_name)} against {quote(baseline_name)}"
     sentence = f"Inconclusive: {names} needs {needed_s:g} s of turns, has {seconds:.1f} s."
     detail = f"Measured: {_change(verdict.ratio)} time, from two processes that took turns too briefly."
     return verdict.model_copy(
@@ -119,7 +119,7 @@ def _drop_typical_call_claim(verdict: Verdict, first: Array, second: Array, base
         return verdict
     for name, times in ((baseline, first), (candidate, second)):
         if (few := find_filled_calls(times.tolist())) is not None:
-            sentence = f"Inconclusive: a few calls of {quoted(name)} do most of its work."
+            sentence = f"Inconclusive: a few calls of {quote(name)} do most of its work."
             detail = (
                 f"{few.calls * 100:.3g} % of its calls take {few.time * 100:.0f} % of its time, as calls that fill a "
                 f"queue of actions do. The means of all calls differ by {_change(float(second.mean() / first.mean()))}."
@@ -188,7 +188,7 @@ class _LogRatio(NamedTuple):
         return max(self.estimate - self.low, self.high - self.estimate)
 
     @property
-    def needed(self) -> int:
+    def samples_needed(self) -> int:
         """About how many samples narrow the interval to `TOO_WIDE`: its width falls with their square root."""
         needed = self.samples * (self.reach / math.log1p(TOO_WIDE)) ** 2
         step = 10 ** max(math.floor(math.log10(needed)) - 1, 0)
@@ -199,7 +199,7 @@ def _judge(log: _LogRatio, pairs: int, within: float, baseline: str, candidate: 
     if not within >= 0:
         raise ValueError(f"within must be a share of the time, 0 or more, got {within}")
     ratio, bottom, top = log.ratios
-    first, second = quoted(baseline), quoted(candidate)
+    first, second = quote(baseline), quote(candidate)
     rests_on = f"{log.level * 100:.3g} % CI, {log.basis}"
     kind: Literal["faster", "slower", "no difference shown", "inconclusive"] = "inconclusive"
     cause: Literal["noise", "too few"] = "noise"
@@ -210,12 +210,12 @@ def _judge(log: _LogRatio, pairs: int, within: float, baseline: str, candidate: 
         detail = f"Measured: {_change(ratio)} time per {unit}, from {log.basis}."
     elif (log.low > 0 or log.high < 0) and abs(ratio - 1) >= TRIFLE:
         kind = "slower" if log.low > 0 else "faster"
-        by, ends = _by(ratio, bottom, top)
+        by, ends = _factor(ratio, bottom, top)
         sentence = f"{capital(second)} is {by} {kind} than {first}."
         more = "less" if kind == "faster" else "the" if by.endswith("×") else "more"
         detail = f"{by}{ends} {more} time per {unit}, {rests_on}."
     elif math.expm1(min(log.reach, 300.0)) > TOO_WIDE:
-        needed = log.needed
+        needed = log.samples_needed
         sentence = f"Inconclusive: {second} against {first} needs about {needed:,} {log.noun}, has {log.samples:,}."
     elif max(-log.low, log.high) <= math.log1p(within):
         kind, bound = "no difference shown", within
@@ -241,7 +241,7 @@ def _judge(log: _LogRatio, pairs: int, within: float, baseline: str, candidate: 
 _MANY, _MOST = 10.0, 1e6
 
 
-def _by(ratio: float, bottom: float, top: float) -> tuple[str, str]:
+def _factor(ratio: float, bottom: float, top: float) -> tuple[str, str]:
     """By how much one is slower (a ratio above 1) or faster, and the interval."""
     factor, low, high = (1 / ratio, 1 / top, 1 / bottom) if ratio < 1 else (ratio, bottom, top)
     if factor > _MOST:
@@ -259,12 +259,12 @@ def _change_between(ratio: float, bottom: float, top: float) -> str:
     if top >= _MANY:
         return f"{_times(ratio)} × [{_times(bottom)}, {_times(top)}] the"
     decimals = _decimals(100 * (top - bottom))
-    change, low, high = (_signed(100 * (value - 1), decimals) for value in (ratio, bottom, top))
+    change, low, high = (_format_change(100 * (value - 1), decimals) for value in (ratio, bottom, top))
     return f"{change} % [{low}, {high}]"
 
 
 def _change(ratio: float) -> str:
-    return f"{_times(ratio)} × the" if ratio >= _MANY else f"{_signed(100 * (ratio - 1), 1)} %"
+    return f"{_times(ratio)} × the" if ratio >= _MANY else f"{_format_change(100 * (ratio - 1), 1)} %"
 
 
 def _decimals(width: float, least: float = math.inf) -> int:
@@ -275,7 +275,7 @@ def _decimals(width: float, least: float = math.inf) -> int:
     return decimals
 
 
-def _signed(value: float, decimals: int) -> str:
+def _format_change(value: float, decimals: int) -> str:
     return f"{round(value, decimals) + 0.0:+.{decimals}f}".replace("-", "−")
 
 

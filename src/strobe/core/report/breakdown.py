@@ -95,7 +95,7 @@ def _biggest(result: Result, m: Measurement) -> tuple[str, str]:
         )
     for blocks in m.blocks:
         if blocks.share >= 0.5:
-            inside = f" in {_with_article(blocks.path[-1])}" if blocks.path else ""
+            inside = f" in {_add_article(blocks.path[-1])}" if blocks.path else ""
             headline = f"The {len(blocks.names)} blocks{inside} take {100 * blocks.share:.0f} % of {work}."
             return headline, _numbers(result, m, blocks.total.median)
     part = biggest(m.components)
@@ -104,13 +104,13 @@ def _biggest(result: Result, m: Measurement) -> tuple[str, str]:
     numbers = _numbers(result, m, part.summary.median)
     if part.other:
         return f"{100 * part.share:.0f} % of {work} is in no named part.", numbers
-    parent = f" in {_with_article(part.path[-2])}" if part.depth > 2 else ""
-    name = units.capital(_with_article(part.name))
+    parent = f" in {_add_article(part.path[-2])}" if part.depth > 2 else ""
+    name = units.capital(_add_article(part.name))
     return f"{name}{parent} takes {100 * part.share:.0f} % of {work}.", numbers
 
 
-def _with_article(name: str) -> str:
-    return units.quoted(name) if re.search(r"[_.\d]", name) else f"the {name}"
+def _add_article(name: str) -> str:
+    return units.quote(name) if re.search(r"[_.\d]", name) else f"the {name}"
 
 
 def _numbers(result: Result, m: Measurement, part_ms: float | None = None) -> str:

@@ -15,7 +15,7 @@ from strobe.core.results.comparison import Comparison
 from strobe.core.results.measurement import Measurement
 from strobe.core.results.subject import RANDOM_WEIGHTS
 
-MOST_ITERATIONS = 500  # with more, a quieter machine helps sooner than more pairs
+MOST_ITERATIONS = 500  # beyond this, a quieter machine helps sooner than more pairs
 
 
 def outline(result: CompareResult, depth: int | None = None) -> Document:
@@ -39,9 +39,9 @@ def answers(result: Result) -> list[str]:
     numbers = " ".join(_numbers(result, pair, several=len(decisive) > 1) for pair in decisive)
     following = _next_step(result, judged, decisive)
     sentences = [decision, *([numbers] if numbers else []), *([f"Next: {following}"] if following else [])]
-    sentences += [pair.verdict.in_words for pair in judged if pair not in decisive]
+    sentences += [pair.verdict.text for pair in judged if pair not in decisive]
     sentences += [sentence for pair in judged if (sentence := _outputs(pair))]
-    return sentences + [rate for m in result.measurements if (rate := breakdown.rate(m, units.quoted(m.name)))]
+    return sentences + [rate for m in result.measurements if (rate := breakdown.rate(m, units.quote(m.name)))]
 
 
 def _decide(judged: Sequence[Comparison]) -> tuple[str, list[Comparison]]:
@@ -51,9 +51,9 @@ def _decide(judged: Sequence[Comparison]) -> tuple[str, list[Comparison]]:
     best = min(usable, key=lambda pair: pair.verdict.ratio, default=None)
     if broken:
         of = broken[0].agreement.of if broken[0].agreement is not None else "outputs"
-        worst = units.quoted(broken[0].candidate)
+        worst = units.quote(broken[0].candidate)
         if best is not None:
-            return f"Use {units.quoted(best.candidate)}; {worst} changes the {of} too much.", [best, broken[0]]
+            return f"Use {units.quote(best.candidate)}; {worst} changes the {of} too much.", [best, broken[0]]
         return f"{units.capital(worst)} changes the {of} too much.", broken[:1]
     best = best or judged[0]
     return best.verdict.sentence, [best]
@@ -70,7 +70,7 @@ def _numbers(result: Result, pair: Comparison, *, several: bool) -> str:
         limits = (
             f"{units.capital(pair.broken)}{f'; another observation: {units.sigma(other.rms)} σ' if other else ''}. "
         )
-    named = f"{units.capital(units.quoted(pair.candidate))}: " if several else ""
+    named = f"{units.capital(units.quote(pair.candidate))}: " if several else ""
     return f"{named}{limits}{pair.verdict.detail or ''}".strip()
 
 
@@ -87,7 +87,7 @@ def _next_step(result: Result, judged: Sequence[Comparison], decisive: Sequence[
         flag = "--model.path" if any(m.traits.backbone is not None for m in result.measurements) else "--policy.path"
         return f"repeat with {flag} before you decide, because random weights were compared."
     if broken is not None and broken.agreement is not None and broken.agreement.of != "outputs":
-        return f"apply {units.quoted(broken.candidate)} to one part only, with KEY.part=MODULE in its --variant."
+        return f"apply {units.quote(broken.candidate)} to one part only, with KEY.part=MODULE in its --variant."
     if verdict.kind == "faster" and not result.measurements[0].traits.backbone:
         return "strobe optimize combines it with other treatments and writes a recipe."
     return None
@@ -98,7 +98,7 @@ def _outputs(pair: Comparison) -> str | None:
     same = pair.agreement
     if same is None or same.of != "outputs" or same.rms is not None:  # in its own spread it has a sentence elsewhere
         return None
-    candidate, baseline = units.quoted(pair.candidate), units.quoted(pair.baseline)
+    candidate, baseline = units.quote(pair.candidate), units.quote(pair.baseline)
     if not same.observations:
         return f"The outputs of {candidate} were not compared: {same.unjudged}."
     note = f" (not compared: {same.uncompared})" if same.uncompared else ""

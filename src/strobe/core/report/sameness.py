@@ -212,7 +212,7 @@ def _yardstick(yardstick: Yardstick) -> list[str | None]:
 
 def _describe_change(candidate: Candidate) -> str:
     same, several = candidate.agreement, candidate.name.endswith(" treatments")
-    name = units.capital(candidate.name if several else units.quoted(candidate.name))
+    name = units.capital(candidate.name if several else units.quote(candidate.name))
     if same is None:
         return f"{name} could not be compared"
     if same.not_finite:

@@ -54,14 +54,14 @@ def max_missed_share(observations: int, level: float = LEVEL) -> float:
 
 
 def _headline(result: VerifyResult) -> str:
-    name, checks = units.quoted(result.subject.name), result.checks[:1] if result.environments else result.checks
+    name, checks = units.quote(result.subject.name), result.checks[:1] if result.environments else result.checks
     if is_output_comparison(result):
-        other = units.quoted(checks[0].name)
+        other = units.quote(checks[0].name)
         passed = f"the outputs of {other} agree with {name} within the limits"
         failed = f"the outputs of {other} differ from {name} beyond the limits"
         unknown = f"nothing shows that {other} and {name} agree"
     elif result.environments:
-        there = units.quoted(result.environments[-1].name)
+        there = units.quote(result.environments[-1].name)
         passed, failed = f"{name} acts the same in {there}, within rounding", f"{name} does not act the same in {there}"
         unknown = f"nothing shows that {name} acts the same in {there}"
     elif result.exported:
@@ -105,7 +105,7 @@ def _count_inputs(check: Check) -> str | None:
 
 
 def _name(check: Check) -> str:
-    return check.name if check.treatments and "=" not in check.name else units.quoted(check.name)
+    return check.name if check.treatments and "=" not in check.name else units.quote(check.name)
 
 
 def _next_step(result: VerifyResult) -> str | None:

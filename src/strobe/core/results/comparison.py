@@ -31,7 +31,7 @@ class Verdict(Data):
     )
 
     @property
-    def in_words(self) -> str:
+    def text(self) -> str:
         """The decision and its numbers."""
         return f"{self.sentence} {self.detail}" if self.detail else self.sentence
 

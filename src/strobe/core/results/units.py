@@ -30,10 +30,10 @@ def capital(text: str) -> str:
     return f"{text[:1].upper()}{text[1:]}"
 
 
-def quoted(name: str) -> str:
+def quote(name: str) -> str:
     """Return a variant's name for a sentence: in backticks, but for the baseline and names with an article.
 
-    >>> quoted("memory=kept"), quoted("baseline"), quoted("the robot")
+    >>> quote("memory=kept"), quote("baseline"), quote("the robot")
     ('`memory=kept`', 'the baseline', 'the robot')
     """
     if name == "baseline":

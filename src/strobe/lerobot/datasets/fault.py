@@ -89,7 +89,7 @@ def distance(seconds: float, fps: float) -> str:
 def format_episodes(episodes: Sequence[int]) -> str:
     """Return episodes in words; successive ones as a range.
 
-    >>> in_words([3]), in_words([1, 4]), in_words(range(8))
+    >>> format_episodes([3]), format_episodes([1, 4]), format_episodes(range(8))
     ('episode 3', 'episodes 1 and 4', 'episodes 0 to 7')
     """
     if len(episodes) > 2 and episodes[-1] - episodes[0] == len(episodes) - 1:

@@ -19,6 +19,7 @@ from torch import nn
 
 from strobe.core import demo
 from strobe.core.errors import UserError
+from strobe.core.results import units
 from strobe.lerobot.policies.options import check_checkpoint
 from strobe.lerobot.policies.standins import hub_reachable
 from strobe.lerobot.refusals import is_hub_error
@@ -139,7 +140,8 @@ def watch_loading(kind: type[nn.Module], folder: Path) -> Iterator[ReadNames]:
             raise
         names.missing, names.unexpected = _really_missing(self, keys.missing_keys), list(keys.unexpected_keys)
         lacking = names.missing
-        outcome[0] = f"{len(lacking)} weights are missing, the first is {lacking[0]}" if lacking else ""
+        lack = f"{units.count(len(lacking), 'weight')} {'is' if len(lacking) == 1 else 'are'} missing"
+        outcome[0] = f"{lack}, the first is {lacking[0]}" if lacking else ""
         return keys
 
     with mock.patch.object(kind, "load_state_dict", load_state_dict):

@@ -247,7 +247,7 @@ def stalls(result: RolloutResult, _: Thresholds) -> Found:
 
 
 @finding("not-finite", "warning")
-def not_finite(result: RolloutResult, _: Thresholds) -> Found:
+def numbers_not_finite(result: RolloutResult, _: Thresholds) -> Found:
     """Joints that were NaN or infinite.
 
     Title: {title}
@@ -358,4 +358,4 @@ def _old(source: Camera, age: Quantiles, rollout: Rollout) -> Found:
     )
 
 
-RULES = (not_finite, stalls, bus_trouble, turns, torque_left, cameras, real_time)
+RULES = (numbers_not_finite, stalls, bus_trouble, turns, torque_left, cameras, real_time)

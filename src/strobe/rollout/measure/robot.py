@@ -105,15 +105,15 @@ def _match(a: np.ndarray, b: np.ndarray) -> float:
     return float(((a - a.mean()) * (b - b.mean())).mean() / spread) if spread > 0 else 0.0
 
 
-def not_finite(ticks: Sequence[Tick], actions: Sequence[Action], joints: Sequence[str]) -> NotFinite | None:
+def count_not_finite(ticks: Sequence[Tick], actions: Sequence[Action], joints: Sequence[str]) -> NotFinite | None:
     """Return the control ticks with NaN or infinite joints; None if neither positions nor actions were recorded.
 
     Args:
         actions: those of the policy, which count if no tick has a command.
     """
-    read = [_not_finite(tick.at) for tick in ticks if tick.at is not None]
-    sent = [_not_finite(tick.commanded) for tick in ticks if tick.commanded is not None]
-    sent = sent or [_not_finite(action.values) for action in actions]
+    read = [_non_finite_places(tick.at) for tick in ticks if tick.at is not None]
+    sent = [_non_finite_places(tick.commanded) for tick in ticks if tick.commanded is not None]
+    sent = sent or [_non_finite_places(action.values) for action in actions]
     if not read and not sent:
         return None
     places = sorted({place for row in (*read, *sent) for place in row})
@@ -124,7 +124,7 @@ def not_finite(ticks: Sequence[Tick], actions: Sequence[Action], joints: Sequenc
     )
 
 
-def _not_finite(values: Sequence[float]) -> list[int]:
+def _non_finite_places(values: Sequence[float]) -> list[int]:
     return [place for place, value in enumerate(values) if not math.isfinite(value)]
 
 
