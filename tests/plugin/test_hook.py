@@ -128,7 +128,7 @@ def test_a_share_that_is_none_is_told(
 ) -> None:
     monkeypatch.setenv("STROBE_WATCH", "often")
     assert dtype(load(saved_policy[0])) == torch.bfloat16
-    assert lines() == ["strobe: STROBE_WATCH=often is not a share of the chunks, 0 to 1: nothing is watched"]
+    assert lines() == ["strobe: STROBE_WATCH=often must be a share of the chunks from 0 to 1: nothing is watched"]
 
 
 def test_strobe_itself_loads_policies_as_they_are(saved_policy: tuple[Path, PolicySubject], lines: Any) -> None:
@@ -161,7 +161,7 @@ def test_without_strobe_the_policy_runs_as_it_is(
 ) -> None:
     monkeypatch.setitem(sys.modules, "strobe.deploy.trial", None)
     assert dtype(load(saved_policy[0])) == torch.float32
-    assert "Strobe is not there" in lines()[0]
+    assert "recipe.yaml is not used: Strobe cannot be imported (" in lines()[0]
 
 
 def test_the_policy_server_gets_plugins_and_its_own_arguments(monkeypatch: pytest.MonkeyPatch) -> None:

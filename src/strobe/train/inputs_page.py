@@ -46,7 +46,7 @@ def _rows(found: TrainedOn, training: Training) -> Iterator[tuple[str, str]]:
 
 
 def _seen_frames_text(found: TrainedOn) -> str:
-    if found.frames_seen is None:
+    if found.frames_seen is None or found.frames_distinct is None or found.episodes_seen is None:
         return "unknown which were used: the batches have no indices"
     samples = f"{found.frames_seen:,} samples of {found.frames_distinct:,} frames"
     return f"{found.episodes_seen:,} found in {samples}"

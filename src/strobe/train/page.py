@@ -88,7 +88,7 @@ def _seconds(ms: float) -> str:
 
 def _plan(training: Training, counted: int) -> str:
     hours, ends = training.planned_hours, training.samples_interval
-    if ends is None or training.samples_per_s <= 0:
+    if ends is None or min(training.samples_per_s, ends.low, ends.high) <= 0:
         took = _rounded_hours_text(hours)
     else:  # an interval deserves a third figure
         low, high = (_rounded_hours_text(hours * training.samples_per_s / end, 3) for end in (ends.high, ends.low))

@@ -87,7 +87,7 @@ def _wrap(kind: Any) -> None:
 
 def _apply_recipe(policy: Any, path: Any, options: dict[str, Any]) -> None:
     by = sys.modules.get("strobe.lerobot.policies.lerobot_policies")
-    if by is not None and by.asked_for():  # Strobe measures the baseline, or puts a recipe on by itself
+    if by is not None and by.is_strobe_loading():  # Strobe measures the baseline, or applies a recipe itself
         return
     said = os.environ.get(RECIPE, "").strip()
     if said.lower() in _OFF:

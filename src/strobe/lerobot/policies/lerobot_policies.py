@@ -40,7 +40,7 @@ _BY_STROBE: ContextVar[bool] = ContextVar("by_strobe", default=False)
 
 @contextlib.contextmanager
 def mark_strobe_loading() -> Iterator[None]:
-    """Mark checkpoints that are loaded inside as Strobe's own: its plug-in puts no recipe on them (`asked_for`)."""
+    """Mark checkpoints that are loaded inside as Strobe's own: its plug-in applies no recipe to them."""
     token = _BY_STROBE.set(True)
     try:
         yield
