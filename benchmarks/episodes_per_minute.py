@@ -52,15 +52,15 @@ import sys
 import torch
 from lerobot.scripts import lerobot_eval
 rollout, everything = lerobot_eval.rollout, lerobot_eval.eval_policy_all
-def seeded(*args, **kwargs):
+def run_seeded(*args, **kwargs):
     torch.manual_seed(kwargs["seeds"][0])
     return rollout(*args, **kwargs)
-def unfilmed(*args, **kwargs):
+def skip_films(*args, **kwargs):
     return everything(*args, **kwargs | {"max_episodes_rendered": 0})
-lerobot_eval.rollout = seeded
+lerobot_eval.rollout = run_seeded
 if sys.argv[1:2] == ["unfilmed"]:
     del sys.argv[1]
-    lerobot_eval.eval_policy_all = unfilmed
+    lerobot_eval.eval_policy_all = skip_films
 if __name__ == "__main__":
     lerobot_eval.main()
 """

@@ -131,7 +131,7 @@ def hostile() -> Sweep:
         for row, before in zip(cell["rows"], was.rows, strict=True):
             row["phase"] = before.phase
     for fit, before in zip(raw["scaling"], some.scaling, strict=True):
-        fit["figure"] = before.figure
+        fit["figure"], fit["effect"] = before.figure, before.effect
     return Sweep.model_validate(raw)
 
 

@@ -230,12 +230,12 @@ import os, signal, sys
 from strobe.core.cli.main import main
 from strobe.core.measure import sampling
 
-def after(pace, rounds, seconds, original=sampling._Pace.update_progress):
+def interrupt_at_twenty(pace, rounds, seconds, original=sampling._Pace.update_progress):
     if len(rounds) == 20:
         os.kill(os.getpid(), signal.SIGINT)
     return original(pace, rounds, seconds)
 
-sampling._Pace.update_progress = after
+sampling._Pace.update_progress = interrupt_at_twenty
 sys.exit(main(sys.argv[1:]))
 """
 
