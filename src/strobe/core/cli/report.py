@@ -8,20 +8,22 @@ stretches that launches limit, copies, synchronisations, kernels, operators, par
 next to the trace. Several traces, or a folder of them, are the ranks of one program: it shows who waits for whom.
 
 Examples:
-  strobe report runs                                                 an index of all runs in it
-  strobe report runs/2026-11-21_0412_breakdown_act
-  strobe report runs/2026-11-21_0412_breakdown_act --depth 2
-  strobe report runs/2026-11-21_0412_breakdown_act --log=trackio     its figures in Trackio, or --log=wandb
-  strobe report runs/2026-11-21_0412_breakdown_act --output report.md                   Markdown, for a pull request
-  strobe report runs/2026-11-22_1259_rollout_act --format rrd        cameras, actions, queue, sections on one timeline
-  strobe report runs/2026-11-22_0803_optimize_act --output ladder.png                   its main figure, for a talk
-  strobe report runs/2026-11-22_0803_optimize_act --format model-card --output CHECKPOINT/README.md
-  strobe report trace.json.gz                                        of torch.profiler's export_chrome_trace
+  strobe report runs                                an index of all runs in the folder
+  strobe report trace.json.gz                       of torch.profiler's export_chrome_trace
+
+More:
+Further examples:
+  strobe report RUN --depth 2
+  strobe report RUN --output report.md              Markdown, for a pull request
+  strobe report RUN --output ladder.png             its main figure, for a talk
+  strobe report RUN --format rrd                    a rollout's cameras, actions, queue and sections on one timeline
+  strobe report RUN --format model-card --output CHECKPOINT/README.md
+  strobe report RUN --log=trackio                   its figures in Trackio, or --log=wandb
   strobe report rank0.json.gz rank1.json.gz --output ranks.html      or the folder that holds them
 
 A rollout's recording opens in Rerun (rrd: `rerun FILE`) or Foxglove (mcap). It has cameras and joints if the run saved
-them: strobe rollout --observations. A model card has latency and success in the Hub's own metadata. If there is a card
-already, its text and all its other results stay.
+them: strobe rollout --observations. A model card has latency and success in the Hub's own metadata. The text and the
+other results of a card that is there stay.
 """
 
 from __future__ import annotations
