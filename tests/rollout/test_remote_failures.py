@@ -105,7 +105,7 @@ def test_a_server_that_cannot_load_the_policy_says_so_on_both_sides(
         ended = process.wait_for_end(300)
     printed = ended.stdout + ended.stderr
     error = capsys.readouterr().err
-    assert f"the policy is refused by 127.0.0.1:{port}: UNKNOWN: " in error
+    assert f"the policy server at 127.0.0.1:{port} refused the policy: UNKNOWN: " in error
     assert "Policy type xvla not supported" in error
     assert ended.returncode == 2
     assert "strobe: SendPolicyInstructions failed: ValueError: Policy type xvla not supported" in printed

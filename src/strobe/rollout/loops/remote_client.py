@@ -129,12 +129,9 @@ class ClientWatch(LoopWatch):
     def _start_failure_reason(self, address: str) -> str:
         if not self._refused:
             return f"no policy server at {address}, or it refused the policy; LeRobot's message is above"
-        why = (
-            "no policy server at"
-            if self._refused.startswith("UNAVAILABLE")
-            else "the policy server refused the policy:"
-        )
-        return f"{why} {address}: {self._refused}"
+        if self._refused.startswith("UNAVAILABLE"):
+            return f"no policy server at {address}: {self._refused}"
+        return f"the policy server at {address} refused the policy: {self._refused}"
 
     def _run_loop(self, inner: Call, client: object, *args: object, **kwargs: object) -> object:
         self.begin()
