@@ -103,7 +103,7 @@ PHASES = "--phases=[inference, training forward]"
 @pytest.mark.parametrize(
     ("argv", "words"),
     [
-        (["breakdown", "--policy.type=act", PHASES], "for inference, not for 'training forward': leave out fast.yaml"),
+        (["breakdown", "--policy.type=act", PHASES], "for inference, not for 'training forward': remove fast.yaml"),
         (["compare", "--policy.type=act", "--phase=training step"], "for inference, not for 'training step'"),
         (
             ["compare", "--policy.type=act", "--levers=auto"],
@@ -174,8 +174,9 @@ def test_a_sweeps_cell_is_another_once_its_recipe_is(axis: bool, fast: str) -> N
 
 def test_help_lists_the_treatments(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["compare", "--help"]) == 0
+    assert "--recipe" in capsys.readouterr().out
+    assert main(["compare", "--help=treatments"]) == 0
     told = capsys.readouterr().out
-    assert "--recipe" in told
     for entry in own_entries():
         assert entry.help in told
         assert f"\n  {entry.key}" in told
