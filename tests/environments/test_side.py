@@ -123,7 +123,7 @@ def test_an_answer_whose_asker_was_interrupted_is_not_taken_for_the_next(side: E
     ids=["empty", "no UTF-8", "a list", "no JSON", "another order's", "endless", "deep"],
 )
 def test_what_is_no_answer_ends_it_in_a_line(side: EnvironmentWorker, given: bytes):
-    with pytest.raises(SideEndedError, match="'next' gave what is no answer and was ended") as raised:
+    with pytest.raises(SideEndedError, match="'next' gave an invalid answer and was ended") as raised:
         side.ask("odd", 10, bytes=given.decode("latin-1"))
     assert str(raised.value).isprintable()
     assert len(str(raised.value)) < 200
@@ -178,5 +178,5 @@ def test_what_is_not_there_is_one_line(tmp_path: Path):
     if os.geteuid():  # root may run anything that one may
         with pytest.raises(UserError, match="no interpreter"):
             SideOptions("next", python=str(file)).check()
-    with pytest.raises(UserError, match="holds no package 'lerobot'"):
+    with pytest.raises(UserError, match="has no package 'lerobot'"):
         SideOptions("pr", lerobot=str(tmp_path)).check()

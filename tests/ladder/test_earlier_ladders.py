@@ -140,7 +140,7 @@ def test_what_was_tried_in_other_circumstances_leaves_nothing_out(climb, monkeyp
 def test_each_circumstance_counts(climb, name):
     under = {"checkpoint": "a", "dtype": "float32", "guard": "exact", "inputs": "10 frames", "settings": "", "pace": ""}
     result, _ = climb(entry(Planted("slow", lambda _: {"vision": 14.0}), "vision"))
-    assert Earlier(result.subject, result.machine, under).save(result) == ""
+    assert Earlier(result.subject, result.machine, under).save(result) is None
     assert Earlier(result.subject, result.machine, under).standing("slow=true", set()) == "left out"
     other = Earlier(result.subject, result.machine, under | {name: "another"})
     assert other.standing("slow=true", set()) == "undecided"
@@ -180,7 +180,7 @@ def test_only_what_was_shown_to_gain_too_little_is_left_out(climb, case):
         verdict = Verdict(kind=kind, ratio=sum(ends) / 2, interval=interval, pairs=20, sentence="")
     one = Try(treatment="x=1", rung=1, before_ms=12, outcome=outcome, verdict=verdict, most_gain=most_gain)
     result.ladder.tries.append(one)
-    assert Earlier(result.subject, result.machine, {}).save(result) == ""
+    assert Earlier(result.subject, result.machine, {}).save(result) is None
     assert Earlier(result.subject, result.machine, {}).standing("x=1", set()) == standing
 
 
@@ -277,11 +277,11 @@ def test_the_file_stays_small_and_holds_no_run_that_was_cut_short(climb):
     result, _ = climb(entry(SKIP, "vision"))
     earlier = Earlier(result.subject, result.machine, {})
     for _ in range(2 * MOST_LADDERS):
-        assert earlier.save(result) == ""
+        assert earlier.save(result) is None
     assert len(Earlier(result.subject, result.machine, {}).ladders) == MOST_LADDERS
     result.status = "interrupted"
     before = kept_file().read_bytes()
-    assert earlier.save(result) == ""
+    assert earlier.save(result) is None
     assert kept_file().read_bytes() == before
 
 

@@ -172,12 +172,12 @@ def misspelt_setting(stage: Wired) -> list[str]:
 
 WRONG = {
     odd_data: "are not as LeRobot writes them",
-    a_copy_that_changes_nothing: "nothing in",
+    a_copy_that_changes_nothing: "already match its frames",
     a_copy_of_no_data: "add --dataset.root=DATA",
     missing_port: "lerobot-rollout lacks --robot.port=…",
     episodes_of_no_data_set: "add --dataset.root=DATA",
     misspelt_setting: "unknown flag --policy.chunk_sise: did you mean --policy.chunk_size?",
-    missing_folder: "there is no folder ./nowhere; give a policy's folder or its Hub id",
+    missing_folder: "there is no folder ./nowhere; use a policy's folder or its Hub id",
     missing_config: "there is no config.json in it",
     broken_config: "config.json cannot be read",
     broken_processor: "policy_preprocessor.json is not a JSON object",

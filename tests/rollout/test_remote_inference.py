@@ -69,7 +69,7 @@ def test_client_and_server_each_tell_their_part(robot, server, tmp_path, monkeyp
     assert code == 0, "there is no other end of a client than this"
     assert not robot.made[-1].is_connected
     process.send_signal(signal.SIGTERM)
-    served = process.ended(300)
+    served = process.wait_for_end(300)
     assert served.returncode == 0, served.stdout + served.stderr
 
     client = answer(tmp_path / "runs")

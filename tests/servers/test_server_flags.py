@@ -29,7 +29,7 @@ URL = "--policy.server=ws://127.0.0.1:9"
         (["--contol_hz=50"], "did you mean --control_hz"),
         (["--timeout=0"], "--timeout=0.0: must be above 0"),
         (["--control_hz=inf"], "must be a finite number"),
-        (["--image_size=big"], "write HEIGHTxWIDTH"),
+        (["--image_size=big"], "must be HEIGHTxWIDTH"),
         (["--rename_map={a: b}"], "add --dataset.root"),
         (["--dataset.root=x", "--policy.observation=y.npz"], "remove one of the two"),
         (["--dataset.root=x", "--image_size=8x8"], "is for synthetic images"),
@@ -151,7 +151,7 @@ def test_neither_torch_nor_lerobot_is_imported(tmp_path: Path):
 
 
 def test_the_help_has_its_flags(capsys: pytest.CaptureFixture[str]):
-    assert main(["breakdown", "--help"]) == 0
+    assert main(["breakdown", "--help=all"]) == 0
     text = capsys.readouterr().out
     assert "--policy.server=ws://HOST:PORT" in text
     assert "--control_hz" in text

@@ -132,6 +132,6 @@ def test_what_a_call_takes_and_gives_back_must_stay_free(small) -> None:
         torch.ones(300 * MIB // 4)
     small(400 * MIB)
     room.require_room(50 * MIB, "a copy", subject)
-    told = r"^a copy takes 0\.2 GiB more, and 0\.1 GiB are free on this machine beside the 0\.3 GiB that a call takes$"
+    told = r"^a copy takes 0\.2 GiB more, and 0\.1 GiB are free on this machine in addition to the 0\.3 GiB"
     with pytest.raises(UserError, match=told):
         room.require_room(200 * MIB, "a copy", subject)

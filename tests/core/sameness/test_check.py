@@ -153,7 +153,7 @@ def test_a_joint_that_is_always_off_and_a_chunk_that_never_changes_are_refused()
 
 def test_a_fault_in_one_of_twenty_calls_is_met() -> None:
     rare = run_check("act", lambda chunk, kept: chunk + 30.0 if kept["calls"] % 20 == 0 else chunk, passes=3)
-    assert "worst" in (ROUNDING.judge(rare).words or "") or "rms" in (ROUNDING.judge(rare).words or "")
+    assert "max error" in (ROUNDING.judge(rare).words or "") or "RMS" in (ROUNDING.judge(rare).words or "")
 
 
 def test_numbers_that_are_none_and_a_call_that_fails_are_told() -> None:

@@ -115,7 +115,7 @@ def test_counting_that_would_not_end_in_time_is_left_out(clock: Clock, monkeypat
     measured = measuring.measure(subject, "inference", [Variant("baseline")], chosen)
     assert not measured.counts
     (note,) = chosen.limit.left_out
-    assert note.startswith("FLOP and memory of as it is were not counted: the time was used up")
+    assert note.startswith("FLOP and memory of baseline were not counted: the time was used up")
 
 
 def test_phases_that_there_is_no_time_for_are_named(clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
