@@ -39,7 +39,7 @@ def _judge(monkeypatch: pytest.MonkeyPatch):
 def test_report_prints_and_rewrites_the_page(run: Path, capsys: pytest.CaptureFixture[str]):
     assert report_command.run([str(run), "--depth", "1"]) == 0
     out = capsys.readouterr().out
-    assert "Image backbone takes" in out
+    assert "The image backbone takes" in out
     assert "layer1" not in out.split("INFERENCE")[1]
     assert str(run / "report.html") in out
     assert "</html>" in (run / "report.html").read_text()

@@ -109,7 +109,7 @@ def test_a_price_of_the_gaps_is_found_told_and_advised_on(clock, tmp_path):
     (told,) = [line for line in document(result).answers if "back to back" in line]
     assert told.startswith("A call takes 12.0")
     assert "at the robot's pace of one every 167 ms (+2" in told
-    assert told.endswith("]): clocks and caches fall in the gaps.")
+    assert told.endswith("the gaps cost time, because clocks fall and caches lose their content.")
     (finding,) = [one for one in advise(result) if one.rule == "gap-costs"]
     assert "25 %" in finding.title
     assert "cpupower frequency-set -g performance" in finding.do
@@ -123,7 +123,7 @@ def test_gaps_that_cost_nothing_are_no_finding(clock):
     assert result.gap is not None
     assert result.gap.verdict.kind == "no difference shown"
     assert not [one for one in advise(result) if one.rule == "gap-costs"]
-    assert any("no difference that these calls can show" in line for line in document(result).answers)
+    assert any("the gaps cost little or nothing" in line for line in document(result).answers)
 
 
 def test_calls_begin_at_their_deadlines(clock):
@@ -152,7 +152,7 @@ def test_calls_longer_than_the_period_follow_on_one_another_and_are_told(clock):
     assert first.cadence is not None
     assert first.cadence.late == first.cadence.calls == 20
     said = [line for line in document(result).answers if "began late" in line]
-    assert said[0].startswith("a: 20 of 20 calls began late: the calls before them took longer than 166.7 ms")
+    assert said[0].startswith("A: 20 of 20 calls began late: the call before took longer than 166.7 ms")
 
 
 def test_without_a_pace_calls_are_back_to_back_as_before(clock):

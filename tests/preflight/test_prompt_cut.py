@@ -164,8 +164,8 @@ def test_a_long_task_of_a_rollout_is_a_serious_finding_that_shows_the_end(stage:
     cut = prompt_findings(stage)["prompt-cut"]
     assert cut.level == "warning"
     assert "prompt-unknown" in prompt_findings(stage)
-    assert "of which the policy sees 24" in cut.seen
-    assert "left arm'." in cut.seen
+    assert "of which the policy sees 24" in cut.found
+    assert "left arm'." in cut.found
     stage.robot = replace(stage.robot, task=SHORT)
     assert prompt_findings(stage) == {}
 
@@ -175,7 +175,7 @@ def test_a_task_that_the_data_has_too_was_cut_in_training(stage: Wired):
     stage.robot = replace(stage.robot, task=LONG)
     cut = prompt_findings(stage)["prompt-cut"]
     assert cut.level == "info"
-    assert "It cuts 1 of the data set's 1 tasks." in cut.seen
+    assert "It cuts 1 of the data set's 1 tasks." in cut.found
 
 
 def test_two_tasks_that_read_the_same_once_they_are_cut_are_a_serious_finding(stage: Wired):
@@ -183,4 +183,4 @@ def test_two_tasks_that_read_the_same_once_they_are_cut_are_a_serious_finding(st
     stage.robot = replace(stage.robot, task=LONG)
     cut = prompt_findings(stage)["prompt-cut"]
     assert cut.level == "warning"
-    assert "Two tasks become the same text" in cut.seen
+    assert "Two tasks become the same text" in cut.found

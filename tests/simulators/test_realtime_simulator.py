@@ -107,7 +107,7 @@ def test_it_ends_by_success_or_by_its_own_limit_though_nothing_is_sent(success, 
     made = world(Counting(success=success, most=6))
     observed_lag(made, 0)
     act(made, 5000, 1)
-    assert made.over
+    assert made.is_over
     episode = made.finished_episode().episode
     assert (episode.success, episode.ticks, episode.reward) == (success is not None, ticks, float(ticks))
 

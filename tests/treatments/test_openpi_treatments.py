@@ -176,7 +176,7 @@ def test_a_copy_of_openpis_policy_calls_the_model_that_it_holds(model: Any):
 def test_a_model_that_samples_in_another_way_is_refused(model: Any, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(PI0Pytorch, "gain", 1.01)
     apply_treatments(model, Replayed(warmups=1))
-    with pytest.raises(UserError, match="another way"):
+    with pytest.raises(UserError, match="samples differently"):
         sample_with_seed(model, 1)
 
 

@@ -78,13 +78,13 @@ def test_functions_classes_and_callbacks():
 
     globals()["Integrator"] = Integrator
     here = __name__
-    before = {name: vars(Integrator)[name] for name in ("run", "fixed", "made")}
+    before = {name: vars(Integrator)[name] for name in ("run", "pass_through", "make_and_run")}
     probes = [
         Probe.function("math:sqrt", "root"),
         Probe.function(f"{here}:Integrator.run", "run"),
         Probe.function(f"{here}:Integrator.run", "base", argument="denoise"),
-        Probe.function(f"{here}:Integrator.fixed", "fixed"),
-        Probe.function(f"{here}:Integrator.made", "made"),
+        Probe.function(f"{here}:Integrator.pass_through", "fixed"),
+        Probe.function(f"{here}:Integrator.make_and_run", "made"),
     ]
     sqrt = math.sqrt
     with Timeline() as timeline, attach(probes, None):
@@ -162,10 +162,10 @@ def test_probes_that_are_taken_off_in_another_order_leave_nothing_behind(of: str
 
     globals()["Worker"] = Worker
     worker = Worker()
-    target = {"instance": (worker, "run"), "class": (Worker, "fixed"), "module": (math, "floor")}[of]
+    target = {"instance": (worker, "run"), "class": (Worker, "pass_through"), "module": (math, "floor")}[of]
     probe = {
         "instance": Probe.method("", "run", "{}"),
-        "class": Probe.function(f"{__name__}:Worker.fixed", "{}"),
+        "class": Probe.function(f"{__name__}:Worker.pass_through", "{}"),
         "module": Probe.function("math:floor", "{}"),
     }[of]
     before = set(vars(target[0]))
