@@ -68,7 +68,7 @@ def test_a_follower_follows_its_leader(brand: str, arms: list[str], tmp_path: Pa
     assert told.holding == []
     tick = result.measurement("control tick")
     assert tick.traits.loop.leader == f"{brand}_leader"
-    assert "leader, whose joints a hand swung" in describe_rehearsal(told)[0]
+    assert "leader, whose joints an emulated hand swung" in describe_rehearsal(told)[0]
     parts = {part.name for part in tick.components}
     assert "leader" in parts
     assert len(rollout.tracking) == 6 * len(arms) / 2
@@ -96,7 +96,7 @@ def test_a_rehearsed_recording_leaves_no_data_set(tmp_path: Path, monkeypatch: p
     assert result.rollout.recording.frames > 4
     assert not root.exists()
     assert pushed == []
-    assert any("temporary folder" in note for note in result.notes)
+    assert "the recorded data set was temporary and is deleted" in result.notes
     assert "Overload" in result.rollout.error
     assert {one.rule for one in advise(result)} - BUSY == {"damaged-answers", "torque-left-on"}
 

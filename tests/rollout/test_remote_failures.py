@@ -82,7 +82,7 @@ def test_a_policy_of_several_observations_behind_the_server_names_its_exception_
     assert ("Error in StreamActions: \n" not in printed) is logged, "LeRobot logs the message alone"
     assert failure.place.startswith(f"lerobot.policies.{kind}.modeling_{kind}.")
     assert failure.source.startswith(source)
-    assert served.rollout.sentence == "The server made no chunk: the one request for one failed."
+    assert served.rollout.sentence == "The server made no chunk: its only request failed."
     assert "interrupted before anything was measured" not in printed
 
     client, told = load_failure(tmp_path / "runs", kind)
