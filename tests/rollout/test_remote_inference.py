@@ -78,7 +78,7 @@ def test_client_and_server_each_tell_their_part(robot, server, tmp_path, monkeyp
     paths = {tuple(part.path) for part in client.measurement("control tick").components}
     assert {("observation", "read motors"), ("observation", "camera front"), ("action", "write motors"),
             ("send observation",), ("pickle observation",)} <= paths  # fmt: skip
-    assert "is serialisation" in capsys.readouterr().out
+    assert "of it is pickling" in capsys.readouterr().out
 
     server_side = answer(tmp_path / "served")
     seen_by_server(server_side.rollout, client.rollout)
