@@ -159,7 +159,7 @@ def study(
         gaps["/".join(path)] = 1 - inside / median(theirs)
         table.add_row("/".join(path), f"{shares[path]:.1%}", *took, f"{difference:+.1%}")
     console.print(table)
-    console.print(f"  outside every part {other:.2%}; probed / bare {verdict.ratio:.4f} ({verdict.in_words})")
+    console.print(f"  outside every part {other:.2%}; probed / bare {verdict.ratio:.4f} ({verdict.text})")
     figures = {
         "other": other,
         "profiler_difference": worst,

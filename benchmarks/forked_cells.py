@@ -75,7 +75,7 @@ def main() -> None:
     for name, key in (("median of its iterations (ms)", "time"), ("peak memory of the process (MiB)", "memory")):
         fresh, forked_ones = ([one[name] for one in found[way]] for way in (False, True))
         verdict = paired_verdict(fresh, forked_ones, baseline_name="fresh", candidate_name="forked")
-        print(f"{key}: {verdict.in_words}")
+        print(f"{key}: {verdict.text}")
         low, high = verdict.interval.low, verdict.interval.high
         figures[key] = {"ratio": verdict.ratio, "interval": [low, high], "level": verdict.interval.level,
                         "of_pairs": [b / a for a, b in zip(fresh, forked_ones, strict=True)]}  # fmt: skip

@@ -98,7 +98,7 @@ def measure_overhead(policy: str, given: Sequence[str], pairs: int, folder: Path
     seen = iterations(watch.timeline.sections(), ITERATION)[1 + cut :]
     whole = sum(step.ms for step in seen)
     named = sum(part.ms for step in seen for part in step.parts if len(part.path) == 2)
-    print(f"{policy}: {verdict.in_words}")
+    print(f"{policy}: {verdict.text}")
     return {
         "ratio": verdict.ratio,
         "interval": [verdict.interval.low, verdict.interval.high],

@@ -153,9 +153,8 @@ def test_a_target_that_arithmetic_alone_does_not_meet_is_told():
     [narrow.limit] = limits([narrow], SLOW_HALF)
     assert narrow.limit is not None
     assert narrow.limit.least_ms > 85.0, "baseline"
-    assert "least 70 ms in float32 on this machine" in Bounds(narrow, SLOW_HALF).slow_arithmetic_reason(
-        40.0, lossy=False
-    )
+    reason = Bounds(narrow, SLOW_HALF).slow_arithmetic_reason(40.0, lossy=False)
+    assert "least 70 ms in float32 on this machine" in (reason or "")
     assert Bounds(narrow, SLOW_HALF).slow_arithmetic_reason(80.0, lossy=False) is None, "float32 takes less"
 
 

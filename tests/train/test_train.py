@@ -412,7 +412,7 @@ def test_what_was_measured_before_a_fault_of_the_dataset_is_kept_with_the_fault(
     told = (
         r"episode 4, frame 28 of observation\.image is 12 frames \(1,200 ms\) too late.+--dataset\.episodes=\[0,1,2,3\]"
     )
-    assert re.search(told, run.result.training.error)
+    assert re.search(told, run.result.training.error or "")
     assert re.search(told, said[0]), "and before the first step"
 
 
