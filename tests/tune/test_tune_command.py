@@ -29,7 +29,7 @@ def test_a_policy_that_never_succeeds_is_said_to_be_hopeless_and_a_killed_run_go
         "sync, 32 actions, at 200 ms", "sync, 4 actions, at 200 ms", "sync, 8 actions, at 200 ms",
     }  # fmt: skip
     shown = " ".join(capsys.readouterr().out.split())
-    assert "nothing can be tuned: no setting succeeded in 42 episodes" in shown
+    assert "At 200 ms, no setting succeeds. 0 of 42 episodes of 3 settings succeed in PushT-v0." in shown
     result: Any = store.load_answer(folder)
     (tuning,) = result.tunings
     assert (tuning.ticks, tuning.hopeless, tuning.winner) == (2, True, "")
@@ -48,7 +48,7 @@ def test_a_policy_that_never_succeeds_is_said_to_be_hopeless_and_a_killed_run_go
     ("flags", "named"),
     [
         ([], "name the latency of a call: --latency=100"),
-        (["--latency=live"], "--latency=live: a tuning needs latencies that are known before it"),
+        (["--latency=live"], "--latency=live: strobe tune needs latencies that are known beforehand"),
         (["--latency=runs/none"], "'runs/none' is not a number"),
         (["--latency=100", "--n_action_steps=0,5"], "--n_action_steps=0,5: '0' must be a number above zero"),
         (["--latency=100", "--max_guidance_weight=x"], "--max_guidance_weight=x: 'x' must be a number above zero"),

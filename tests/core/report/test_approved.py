@@ -89,7 +89,7 @@ class Outline(HTMLParser):
             self._text = ""
         elif tag == "table":
             self.lines.append(f"table {self._rows} rows, {self._cells} cells")
-        if tag != "span":
+        if tag not in ("span", "code"):  # inside a heading
             self._tag = ""
 
     def outline(self) -> str:
