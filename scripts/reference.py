@@ -91,7 +91,7 @@ def command_page(name: str) -> str:
 @functools.cache
 def command_help(command: str) -> str:
     """Return what ``strobe COMMAND --help`` prints."""
-    return slices.load(slices.commands()[command].module).run.help()
+    return slices.load(slices.commands()[command].module).run.help("all")
 
 
 def _commands() -> dict[str, str]:
