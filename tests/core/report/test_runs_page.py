@@ -64,7 +64,7 @@ def test_two_runs_lie_beside_each_other_with_the_command_that_judges_them(folder
     choose = (
         "for (const row of document.querySelectorAll('.runs tbody tr'))"
         "if (/vjepa2-(precision|video)/.test(row.innerHTML)) row.querySelector('input').click();"
-        "return [document.getElementById('beside').hidden, document.getElementById('command').textContent,"
+        "return [document.getElementById('sideBySide').hidden, document.getElementById('command').textContent,"
         "document.querySelectorAll('#figures tbody tr').length > 4, document.querySelector('#figures td').textContent];"
     )
     ((hidden, command, many, first),) = ask_page(browser, folder, choose)
