@@ -85,7 +85,7 @@ def test_the_verdict_follows_the_strongest_evidence() -> None:
     assert result.serious == 1, "the exit code is that of a warning"
     sound = answer(part())
     sound.findings = advise(sound)
-    assert document(sound).answers[0].startswith("No mismatch found by these ")
+    assert document(sound).answers[0].startswith("No mismatch found by ")
 
 
 def test_the_number_of_joints_comes_before_subtler_faults() -> None:

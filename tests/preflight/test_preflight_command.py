@@ -42,7 +42,7 @@ def test_a_sound_policy_ends_with_0(stage: Wired, tmp_path: Path, capsys: pytest
     argv = ["preflight", f"--policy.path={stage.policy}"]
     assert main([*argv, f"--output_dir={tmp_path / 'runs'}"]) == 0
     printed = capsys.readouterr().out
-    assert "No mismatch found by these" in printed
+    assert "No mismatch found by" in printed
     assert "Not looked at: the data set, the robot, missing weights of the policy" in " ".join(printed.split())
     assert "FEATURES" in printed
     assert load_only_answer(tmp_path / "runs").findings == []

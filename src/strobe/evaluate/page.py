@@ -111,6 +111,7 @@ def _answers(result: EvaluateResult) -> list[str]:
         return [
             f"{result.subject.name} succeeds in {success.successes} of {units.count(success.episodes, 'episode')}.",
             f"Success rate {rates.rate(success)} in {result.environment}; {times.latency_clause(first)}.",
+            rates.next_command(result.command, realtime="true", latency="0,100"),
         ]
     kinds = {variant.name: _kind(variant) for variant in others}
     usable = [variant for variant in others if kinds[variant.name] not in ("worse", "undecided")]
@@ -118,9 +119,7 @@ def _answers(result: EvaluateResult) -> list[str]:
     undecided = sum(kind == "undecided" for kind in kinds.values())
     pairs = max(variant.together.paired.pairs for variant in others if variant.together.paired is not None)
     if chosen is not None:
-        head = f"{_subject(chosen)} {_verb(chosen, 'lose')} at most {points(result.margin)} of success."
-        if kinds[chosen.name] == "better":
-            head = f"{_subject(chosen)} {_verb(chosen, 'succeed')} more often than the baseline."
+        head = _headline(result, chosen, kinds[chosen.name])
     elif undecided:
         of = "the variant" if len(others) == 1 else f"{undecided} of {units.count(len(others), 'variant')}"
         head = f"Inconclusive: {units.count(pairs, 'pair')} of episodes do not decide {of}."
@@ -128,11 +127,31 @@ def _answers(result: EvaluateResult) -> list[str]:
         head = f"{_subject(others[0])} {_verb(others[0], 'succeed')} less often than the baseline."
     else:
         head = f"All {len(others)} variants succeed less often than the baseline."
-    shown = [chosen or others[0], *(variant for variant in others if variant is not (chosen or others[0]))]
-    sentences = [head, _describe_variant(result, first, shown[0])]
+    best = chosen or others[0]
+    sentences = [head, _describe_variant(result, first, best)]
     if undecided:
         sentences.append(rates.next_command(result.command, resume="RUN", episodes=2 * result.planned))
-    return sentences + [_describe_variant(result, first, variant) for variant in shown[1:]]
+    elif chosen is not None:
+        sentences.append(rates.next_command(result.command, realtime="true", latency="0,100"))
+    else:
+        sentences.append("Next: use the baseline.")
+    for kind in dict.fromkeys(kinds.values()):
+        same = [variant for variant in others if variant is not best and kinds[variant.name] == kind]
+        alike = [_describe_briefly(variant) for variant in same]
+        if alike:
+            sentences.append(f"{units.capital(verdict_in_words(kind, result.margin))}: {'; '.join(alike)}.")
+    return sentences
+
+
+def _headline(result: EvaluateResult, chosen: EvaluatedVariant, kind: str) -> str:
+    if kind == "better":
+        return f"{_subject(chosen)} {_verb(chosen, 'succeed')} more often than the baseline."
+    assert chosen.together.paired is not None  # of all but the first
+    if chosen.together.paired.difference >= 0:
+        return (
+            f"{_subject(chosen)} {_verb(chosen, 'succeed')} as often as the baseline, within {points(result.margin)}."
+        )
+    return f"{_subject(chosen)} {_verb(chosen, 'lose')} at most {points(result.margin)} of success."
 
 
 def _kind(variant: EvaluatedVariant) -> str:
@@ -160,14 +179,23 @@ def _verb(variant: EvaluatedVariant, verb: str) -> str:
 def _describe_variant(result: EvaluateResult, first: EvaluatedVariant, variant: EvaluatedVariant) -> str:
     paired = variant.together.paired
     assert paired is not None  # of all but the first
-    decision, speed = paired.decision, _speed(variant)
     success = f"{rates.share(variant.together.success)} vs {rates.share(first.together.success)} success"
-    verdict = f"{verdict_in_words(decision.kind, result.margin)}, {success}"
-    fast = f"; {units.number(speed, 2)} × as fast" if speed is not None else ""
     return (
-        f"{_subject(variant)}: {verdict}, {rates.whole_points(paired.difference, decision.interval)}, "
-        f"{units.count(paired.pairs, 'paired episode')}{rates.stopped_early(paired, result.planned)}{fast}."
+        f"{_subject(variant)}: {success}, difference "
+        f"{rates.whole_points(paired.difference, paired.decision.interval)}, "
+        f"{units.count(paired.pairs, 'paired episode')}{rates.stopped_early(paired, result.planned)}{_fast(variant)}."
     )
+
+
+def _describe_briefly(variant: EvaluatedVariant) -> str:
+    paired = variant.together.paired
+    assert paired is not None  # of all but the first
+    return f"{_subject(variant)} {rates.whole_points(paired.difference, paired.decision.interval)}{_fast(variant)}"
+
+
+def _fast(variant: EvaluatedVariant) -> str:
+    speed = _speed(variant)
+    return f", {units.number(speed, 2)} × as fast" if speed is not None else ""
 
 
 def _describe_variants(result: EvaluateResult) -> list[str]:

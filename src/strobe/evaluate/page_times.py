@@ -319,6 +319,8 @@ def timed_answers(result: EvaluateResult) -> list[str]:
         sentences.append(rates.next_command(result.command, command="tune", keep=keep, latency=at))
     elif undecided is not None:
         sentences.append(rates.next_command(result.command, resume="RUN", episodes=2 * result.planned))
+    else:
+        sentences.append(rates.next_command(result.command, command="preflight", keep=("policy.",)))
     more = [each for each, _ in rows if each is not first and each is not variant]
     return sentences + [f"{each.name}: {_verdict(result, each)}." for each in more]
 

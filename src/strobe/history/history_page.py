@@ -62,7 +62,9 @@ def _answers(name: str, trend: Trend) -> list[str]:
         before, now = units.rate(last.summary.median / last.standing), units.rate(last.summary.median)
         return [
             f"{what} is {100 * (last.standing - 1):.2g} % slower since {last.shown_in}.",
-            f"About {before} ms before, {now} ms now; {units.count(len(trend.points), 'run')}.",
+            f"About {before} ms before, {now} ms now, {units.rate(first.summary.median)} ms in the first of "
+            f"{units.count(len(trend.points), 'run')}.",
+            *_diff_command(trend, last.shown_in),
         ]
     changed = [point for point in trend.points if point.changes and point.verdict is not None]
     if changed:
@@ -70,11 +72,18 @@ def _answers(name: str, trend: Trend) -> list[str]:
         assert latest.verdict is not None
         by = f"{abs(100 * (latest.verdict.ratio - 1)):.2g} %"
         how = "no longer slower" if latest.change == "fixed" else f"{by} {latest.change}"
-        return [f"{what} is {how} since {latest.run}.", f"{went}."]
+        return [f"{what} is {how} since {latest.run}.", f"{went}.", *_diff_command(trend, latest.run)]
     if last.alone is None:
         return [f"Inconclusive: the last run of {what} is not judged.", f"{went}."]
     most = f"{100 * max(last.alone.high - 1, 0.0):.2g} %"
     return [f"{what} is at most {most} slower than before.", f"{went}; no change is shown; 95 % CI."]
+
+
+def _diff_command(trend: Trend, run: str | None) -> list[str]:
+    """Return the command that compares a run with the one before it."""
+    runs = [point.run for point in trend.points]
+    place = runs.index(run) if run in runs else 0
+    return [f"Next: strobe diff {runs[place - 1]} {run}"] if place else []
 
 
 _TRENDS: Columns[tuple[str, Trend]] = [

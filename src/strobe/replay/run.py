@@ -237,7 +237,7 @@ def verdict(result: ReplayResult) -> str:
         text = ["The loop never sent the robot an action."]
     elif queue.starved:
         text = [
-            "The loop starved the robot, and an ideal loop would not.",
+            "The robot starved: the loop had no action for it in time.",
             f"{queue.starved:,} control ticks had no action, for {queue.starved_ms:,.0f} ms.",
         ]
     else:

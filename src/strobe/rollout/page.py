@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 
 from strobe.core.report import charts, measured, more
@@ -52,25 +51,14 @@ def outline(result: RolloutResult, depth: int | None = None) -> Document:
     rollout = result.rollout
     shown = sections(rollout) + more.sections(result) + measured.each(result, depth)
     command = "" if rollout.rehearsal is None else "rehearse"
-    said = answers(rollout, _random_weights(result))
-    advice = next((finding.do for finding in result.findings if finding.level == "warning" and finding.do), None)
-    if advice is not None:
-        said.insert(2, f"Next: {first_sentence(advice)}")
     return measured.document(
         result,
-        said,
+        answers(rollout, _random_weights(result)),
         shown,
         command=command,
         notes=notes(rollout),
         failure=rollout.error,
     )
-
-
-def first_sentence(advice: str) -> str:
-    """Return the first sentence of a finding's advice, after "Next: "; of a condition, also its alternative."""
-    if not advice.startswith("If "):
-        advice = re.split(r"(?<=\w\.|\)\.) (?=[A-Z])", advice, maxsplit=1)[0]
-    return advice if advice.startswith("LeRobot") else advice[:1].lower() + advice[1:]
 
 
 def answers(rollout: Rollout, weights: str = "") -> list[str]:
@@ -109,7 +97,7 @@ def _describe_late_ticks(rollout: Rollout) -> list[str]:
     pace, queue = rollout.pace, rollout.queue
     if pace is None or rollout.engine == "server" or not (pace.late or queue.starved or rollout.stalls):
         return []
-    text = f"{pace.late:,} of {pace.ticks:,} control ticks came late"
+    text = f"{pace.late:,} of {pace.ticks:,} control ticks took longer than {1e3 / pace.asked_hz:.3g} ms"
     if queue.starved and rollout.engine != "none":
         text += f", and {queue.starved:,} had no action; the loop ran at {pace.held_hz:.1f} of {pace.asked_hz:g} Hz"
     return [f"{text}."]

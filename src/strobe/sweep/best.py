@@ -207,8 +207,8 @@ def _holds(condition: tuple[str, str, str], cell: Cell, row: Row) -> bool:
 
 
 def _condition_clause(wish: Wish) -> str:
-    conditions = " and ".join(f"{name} {test} {value}" for name, test, value in wish.conditions)
-    return f", among those with {conditions}" if conditions else ""
+    conditions = ", ".join(f"{name} {test} {value}" for name, test, value in wish.conditions)
+    return f", of the configurations with {conditions}" if conditions else ""
 
 
 def _open(settings: Mapping[str, str], fixed: set[str]) -> str:

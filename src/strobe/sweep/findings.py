@@ -63,7 +63,7 @@ def backbone(sweep: Sweep, thresholds: Thresholds) -> Found:
         {cells:.0f} configurations, under {SMALL_BACKBONE:percent} in {small:.0f}.
     Why: Batch expansion trains over all delays. It runs the backbone once, and the rest once per delay. The larger the
         backbone's share, the more time it saves.
-    Do: Decide by the configurations that you train with. Compare the ways to train over delays before you rule one out.
+    Do: Look up the backbone's share at the sizes that you train with: the larger it is, the more batch expansion saves.
     """
     shares: list[tuple[Cell, float]] = []
     for cell in sweep.cells:

@@ -62,9 +62,12 @@ def answers(result: TrainResult) -> list[str]:
         step = f"{100 * share:.0f} % of the {_seconds(samples.summary.mean)} step {_LIMITED_BY[training.bound]}"
         sentences.append(f"{step}{_utilisation(training.mfu)}.")
     sentences.append(_plan(training, counted))
+    theirs = result.command[result.command.index("--") + 1 :] if "--" in result.command else []
     if training.bound == "data":
-        theirs = shlex.join(result.command[result.command.index("--") + 1 :]) if "--" in result.command else "…"
-        sentences.append(f"Next: strobe dataloader -- {theirs}")
+        sentences.append(f"Next: strobe dataloader -- {shlex.join(theirs) or '…'}")
+    elif training.bound == "compute":
+        policy = [flag for flag in theirs if flag.startswith(("--policy.type", "--policy.path"))]
+        sentences.append(f"Next: strobe compare {shlex.join(policy) or '…'} --phase='training step' --precision bf16")
     several = f" over {training.processes} processes" if training.processes > 1 else ""
     rate, ends = units.number(training.samples_per_s, 3), training.samples_interval
     shown = f" [{units.number(ends.low, 3)}, {units.number(ends.high, 3)}]" if ends is not None else ""

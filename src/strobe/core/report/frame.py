@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shlex
 from collections.abc import Mapping, Sequence
 from typing import Protocol, TypeVar
@@ -56,17 +57,27 @@ def document(
         facts: in front of those of the run; without those that are empty.
         raw: data to show as JSON, besides the config.
     """
+    findings, said = sort_findings(answer.findings), list(answers)
+    if said and not any(text.startswith("Next: ") for text in said):
+        said[2:2] = [f"Next: {first_sentence(each.do)}" for each in findings if each.level != "good" and each.do][:1]
     return Document(
         kind=f"strobe {kind or answer.study}",
         title=answer.title,
         banner=banner,
-        answers=[*answers[:1], *(f"{text[:1].upper()}{text[1:]}." for text in answer.caveats), *answers[1:]],
-        findings=sort_findings(answer.findings),
+        answers=[*said[:1], *(f"{units.capital(text)}." for text in answer.caveats), *said[1:]],
+        findings=findings,
         sections=list(sections),
         notes=list(dict.fromkeys(answer.notes if notes is None else notes)),
         facts=[(name, text) for name, text in facts if text] + run(answer),
         raw=_raw(answer.command, {"Config": answer.config, **(raw or {})}),
     )
+
+
+def first_sentence(advice: str) -> str:
+    """Return the first sentence of a finding's advice, after "Next: "; of a condition, also its alternative."""
+    if not advice.startswith("If "):
+        advice = re.split(r"(?<=\w\.|\)\.) (?=[A-Z])", advice, maxsplit=1)[0]
+    return advice if advice.startswith("LeRobot") else advice[:1].lower() + advice[1:]
 
 
 def sort_findings(findings: Sequence[Finding]) -> list[Finding]:

@@ -74,7 +74,10 @@ def _headline(result: VerifyResult) -> str:
         unknown = "not every limit of the recipe was checked"
     if result.has_passed:
         return f"PASSED: {passed}."
-    if any(check.broken for check in checks):
+    broken = [check for check in checks if check.broken]
+    if broken and broken[0].effect == "exact" and len(broken[0].treatments) == 1:
+        return f"FAILED: {_name(broken[0])} must not change the actions, but does."
+    if broken:
         return f"FAILED: {failed}."
     return f"INCONCLUSIVE: {unknown}."
 

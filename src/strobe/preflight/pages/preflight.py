@@ -17,7 +17,6 @@ from strobe.preflight.results.lag import JointLag, Lag
 from strobe.preflight.results.preflight import PreflightResult
 from strobe.preflight.results.truth import DataTruth, JointShift, Statistics, VectorTruth
 from strobe.preflight.results.wiring import Feature, Place, Wiring
-from strobe.rollout.page import first_sentence
 
 PLACES: dict[Place, str] = {
     "policy": "Policy",
@@ -68,7 +67,9 @@ def _answers(result: PreflightResult) -> list[str]:
     if result.refused:
         sentences.append("No robot was connected. --anyway starts the run nevertheless.")
     if serious and serious[0].do:
-        sentences.append(f"Next: {first_sentence(serious[0].do)}")
+        sentences.append(f"Next: {frame.first_sentence(serious[0].do)}")
+    elif not serious:
+        sentences += _next_look(result.wiring)
     if left := _left_out(result):
         sentences.append(f"Not looked at: {', '.join(left)}.")
     sentences += open_loop.sentences(result)
@@ -81,13 +82,29 @@ def _answers(result: PreflightResult) -> list[str]:
 
 def _verdict(result: PreflightResult, serious: Sequence[Finding]) -> str:
     if not serious:
-        return f"No mismatch found by these {_checks(result)} checks."
+        return f"No mismatch found by {_checks(result)} checks of {_looked_at(result.wiring)}."
     first = serious[0]
     if first.rule == UNCLEAR:
         return f"Unclear: {_lower(first.title)}."
     if first.rule.startswith("data-"):
         return f"Fix the data set first: it has {units.count(len(serious), 'fault')}."
     return f"{'Not started' if result.refused else 'Not ready'}: {_lower(first.title)}."
+
+
+def _looked_at(wiring: Wiring) -> str:
+    names = {"policy": "the policy", "dataset": "the data set", "robot": "the robot"}
+    looked = [name for place, name in names.items() if place in wiring.sources]
+    alone = f"{looked[0]} alone" if len(looked) == 1 else ""
+    return alone or " and ".join(filter(None, (", ".join(looked[:-1]), looked[-1])))
+
+
+def _next_look(wiring: Wiring) -> list[str]:
+    """Return what to give so that more is looked at, if a policy was checked without its data or its robot."""
+    if wiring.policy and "dataset" not in wiring.sources:
+        return ["Next: add --dataset.root=FOLDER, the data that the policy was trained on."]
+    if wiring.policy and "robot" not in wiring.sources:
+        return ["Next: add `--` and lerobot-rollout's arguments, to check the robot too."]
+    return []
 
 
 def _checks(result: PreflightResult) -> int:

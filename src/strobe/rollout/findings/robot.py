@@ -47,7 +47,7 @@ def _trouble(rollout: Rollout, thresholds: Thresholds) -> list[Finding]:
 
 @finding("stale-observations", "warning")
 def _stale(rollout: Rollout, bus: Bus) -> Found:
-    """The motors' positions are one tick old{until}.
+    """Motor positions lag by {tick_ms:.0f} ms, one control tick{until}.
 
     Found: From {from_s:.1f} s on, {stale:,} reads got the answer to an earlier request{last}.
     Why: One answer came after the driver's time limit. The driver sent its request again and took the late answer as
@@ -300,7 +300,7 @@ def _repeated_frames(source: Camera, rollout: Rollout, pace: Pace) -> Found:
 
     Found: The camera gave {fresh_hz:.1f} different frames per second; the loop reads it at {pace.held_hz:.1f} Hz.{aged}
     Why: The robot takes the latest frame and never waits, so {sees}.
-    Do: Give this camera a higher fps in --robot.cameras, fewer pixels, or more light (long exposures halve the
+    Do: Give the camera {camera} a higher fps in --robot.cameras, fewer pixels, or more light (long exposures halve the
         rate){lower}.
     """
     sees = "the policy sees an old frame again, and nothing shows it"
@@ -320,7 +320,8 @@ def _camera_stall(source: Camera) -> Found:
         read {source.fresh_hz:.1f} different frames per second.
     Why: The robot takes the latest frame, even an old one. If the frame is older than 500 ms the run ends. LeRobot
         gives no warning before.
-    Do: Give this camera a USB port and a controller of its own, and a shorter cable. Read `dmesg` for that moment.
+    Do: Give the camera {camera} a USB port and a controller of its own, and a shorter cable. Read `dmesg` for that
+        moment.
     """
     yield {"longest_ms": source.longest_ms, "camera": source.name}
 

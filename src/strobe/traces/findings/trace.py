@@ -296,7 +296,7 @@ def _gap_remedy(gaps: Gaps) -> str:
         return "The trace does not say when kernels were launched: trace again, with the activities CPU and CUDA."
     if cause == "queued":
         return "Work was launched: look for what its stream waits for (other streams, events, other processes)."
-    return f"The host launches too late: {GRAPHS}. Prepare the next inputs while the device works."
+    return f"Launch the work earlier: {GRAPHS}. Prepare the next inputs while the device works."
 
 
 def _gain(span_ms: float, free_ms: float) -> str:
