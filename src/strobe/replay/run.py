@@ -81,7 +81,7 @@ def replay_run(run: RecordedRun, name: str, changes: Changes, options: Options) 
         verdict="",
         draws=draw_count(run, options.draws),
         seconds=seconds,
-        lost=run.record.lost or None,
+        lost=run.record.lost,
     )
     own, requested = (None if fed is None else fed.inputs for fed in (policies.own, policies.requested))
     columns = [Column("as it was", run.setting, run.latencies, own)]
