@@ -50,10 +50,10 @@ class SideOptions:
         raise UserError(f"'{self.name}': lerobot={self.lerobot} has no package 'lerobot', nor has its folder 'src'")
 
     @property
-    def checkout(self) -> str:
-        """The commit of the checkout, else its folder's name; '' for the installed LeRobot."""
+    def checkout(self) -> str | None:
+        """The commit of the checkout, else its folder's name."""
         if not self.lerobot:
-            return ""
+            return None
         command = ["git", "-C", self.lerobot, "describe", "--always", "--dirty", "--exclude=*"]
         with contextlib.suppress(OSError, subprocess.SubprocessError):
             described = subprocess.run(command, capture_output=True, text=True, timeout=10, check=True).stdout.strip()
