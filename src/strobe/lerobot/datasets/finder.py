@@ -73,7 +73,7 @@ def search(
     where, faults, chosen, unread = Path(root), [], list(episodes or ()), []
     until = time.monotonic() + seconds
     try:
-        dataset = recording.read(where, named or "", episodes)
+        dataset = recording.read(where, named, episodes)
         chosen = dataset.chosen
         faults += tables.statistics(dataset)
         faults += images.dark(dataset)

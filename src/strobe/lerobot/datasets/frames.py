@@ -36,7 +36,7 @@ def frames(root: Path, count: int) -> list[dict[str, Any]]:
             raise UserError(f"the dataset at {root} has no frames: record some first")
         starts = np.cumsum([0, *lengths])
         places = [(int(np.searchsorted(starts, at, "right")) - 1, at) for at in evenly_spaced(total, count)]
-        table = cache(lambda file: recording.rows(root, "", root / file))
+        table = cache(lambda file: recording.rows(root, None, root / file))
         tasks = task_names(read)
         return [_frame(read, table(read.data_file(each)), each, at - int(starts[each]), tasks) for each, at in places]
     except DatasetError as error:
