@@ -88,7 +88,7 @@ class Treatment(ABC):
     effect: Effect
     key: str = ""
     phases: frozenset[Phase] = ANY_PHASE
-    because: str = ""
+    because: str | None = None
     builds: Builds = ""
     dtypes: tuple[str, ...] = ()
     arithmetic: float = 1.0
