@@ -32,7 +32,7 @@ def test_a_variant_names_an_environment_by_its_keys(argv: list[str], expected: b
 
 def test_one_variant_is_held_against_this_environment_and_several_against_the_first():
     (here, there) = compare_environments.parse_sides([f"next: python={PYTHON}"])
-    assert (here.name, here.python, there.name, there.python) == ("this environment", "", "next", PYTHON)
+    assert (here.name, here.python, there.name, there.python) == ("this environment", None, "next", PYTHON)
     sides = compare_environments.parse_sides([f"base: python={PYTHON}", f"head: python={PYTHON}"])
     assert [side.name for side in sides] == ["base", "head"]
 

@@ -122,7 +122,7 @@ def test_where_the_whole_is_refused_two_smaller_graphs_go_together():
 def test_without_a_clock_of_the_device_nothing_is_said_of_its_limit():
     now = make_measurement("launches", "float32")
     now.clock = "host"
-    assert Bounds(now, CARD).limiting_factor(now) == ""
+    assert Bounds(now, CARD).limiting_factor(now) is None
     assert first(tiny("pi05"), now)[0] != "graph=chunk"
 
 
@@ -133,7 +133,7 @@ def planted_climb(monkeypatch: pytest.MonkeyPatch):
     def climb(limited: str, *entries: Entry):
         monkeypatch.setattr(settings, "TRY_S", (0.2, 0.4))
         monkeypatch.setattr(catalogue, "own_entries", lambda: entries)
-        monkeypatch.setattr(Bounds, "limiting_factor", lambda *_, captured=False: "" if captured else limited)
+        monkeypatch.setattr(Bounds, "limiting_factor", lambda *_, captured=False: None if captured else limited)
         options = Options(SamplingBudget(iterations=10, seconds=10.0), batch_size=1, counted=False)
         result, _ = optimize(Sleeper(Clock().wind(monkeypatch)), Aim(target_hz=1e3, time_limit=60.0), options)
         assert result.ladder is not None

@@ -160,7 +160,7 @@ def _read(root: Path, episodes: list[int] | None = None) -> int:
 
 def test_a_whole_dataset_has_no_fault(whole: Path) -> None:
     assert finder.look(whole) == []
-    assert finder.stopping(whole) == ""
+    assert finder.stopping(whole) is None
 
 
 @pytest.mark.parametrize("name", STOPS)
@@ -188,7 +188,7 @@ def test_what_lerobot_reads_all_the_same_is_a_note(name: str, whole: Path, tmp_p
     (told,) = finder.note_dataset_faults(root)
     assert [word for word in words if word not in told] == []
     assert _read(root) == EPISODES * FRAMES
-    assert finder.stopping(root) == ""
+    assert finder.stopping(root) is None
 
 
 def test_statistics_that_normalisation_lacks_stop(whole: Path, tmp_path: Path) -> None:
@@ -220,7 +220,7 @@ def test_frames_that_are_listed_and_cannot_be_decoded_are_found_once_reading_fai
     _noise(root)
     assert finder.look(root) == []
     assert re.search(
-        rf"{VIDEO} is damaged after \d+ frames, in episode \d .+--dataset\.episodes=\[0", finder.stopping(root)
+        rf"{VIDEO} is damaged after \d+ frames, in episode \d .+--dataset\.episodes=\[0", str(finder.stopping(root))
     )
 
 

@@ -47,7 +47,7 @@ class Calls:
 
     def __init__(self, clock: Clock, call: ThreadUse, colder_ms: float = 0.0) -> None:
         self.clock, self.call, self.colder = clock, call, round(colder_ms * MS)
-        self.refusal_reason = ""
+        self.refusal_reason: str | None = None
         self.made = 0
         self.on_call: Any = lambda number: None
         self._ended = clock.now

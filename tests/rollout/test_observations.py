@@ -37,7 +37,7 @@ def keep_observations(folder, observations) -> Keeper:
 
 def test_the_latest_observation_at_or_before_a_moment_comes_back(tmp_path):
     keeper = keep_observations(tmp_path / "seen", [make_observation(tick) for tick in range(3)])
-    assert (keeper.kept, keeper.failed) == (3, "")
+    assert (keeper.kept, keeper.failed) == (3, None)
     found = Observations(tmp_path / "seen")
     for moment, tick in ((-5, 0), (0, 0), (999, 0), (1000, 1), (9999, 2)):
         observation, at = found.latest_observation(moment)

@@ -178,7 +178,7 @@ def test_once_the_robot_is_at_rest_its_calls_are_made_again(robot, checkpoints, 
         run_over.set()
     assert not made_again
     assert found.calls is not None
-    assert found.calls.refusal_reason == ""
+    assert found.calls.refusal_reason is None
     robot.made[-1]._connected = True
     assert found.calls.refusal_reason == "the robot is still connected"
     held = weakref.ref(robot.made.pop())

@@ -9,7 +9,7 @@ from strobe.evaluate.episodes.timings import Latency, fixed_latency
 from strobe.tune.settings import EngineFlag, PolicyFacts, TuneConfig, TunedSetting, grid, latency_ticks
 
 NOT_SERVED = "it needs a queue of observations"
-FLOW = PolicyFacts(50, most_executed=50, executed=50, steps=10, steps_field="num_steps", guided=True, not_served="")
+FLOW = PolicyFacts(50, most_executed=50, executed=50, steps=10, steps_field="num_steps", guided=True, not_served=None)
 CHUNKS = PolicyFacts(chunk=16, most_executed=15, executed=8, not_served=NOT_SERVED)
 
 

@@ -160,7 +160,7 @@ def _recommend(answer: Dataloader, bench: Bench, options: SearchOptions, live: S
     """Search the bench's candidates and add the recommendation. Returns its settings; None if all failed."""
     began = time.perf_counter()
     halved = bench.search(options.first_s, options.last_s)
-    chosen, reason = bench.cheapest(halved), halved.reason
+    chosen, reason = bench.cheapest(halved), halved.reason or ""
     if chosen is None:
         return None
     edge = max(row.settings.num_workers for row in bench.rows.values() if row.rate is not None)

@@ -96,7 +96,7 @@ class Halved(Generic[Arm]):
 
     remaining: list[Arm] = field(default_factory=list)
     rungs: list[HalvingRung[Arm]] = field(default_factory=list)
-    reason: str = ""
+    reason: str | None = None
     good_enough: bool = False
 
 
@@ -158,15 +158,15 @@ def halve(
     return search
 
 
-def _search_end_reason(arms: Sequence[Arm], known: Mapping[Arm, E], tie: float, *, last_rung: bool) -> str:
-    """Return why the search is over with ``arms`` left, in words; '' where it goes on."""
+def _search_end_reason(arms: Sequence[Arm], known: Mapping[Arm, E], tie: float, *, last_rung: bool) -> str | None:
+    """Return why the search is over with ``arms`` left, in words."""
     if not arms:
         return "every one failed"
     if len(arms) == 1:
         return "one is left"
     if last_rung:
         return "the budget of the last rung was spent"
-    return f"those left are within {100 * tie:g} % of each other" if _are_tied(arms, known, tie) else ""
+    return f"those left are within {100 * tie:g} % of each other" if _are_tied(arms, known, tie) else None
 
 
 def _rank_arms(arms: Sequence[Arm], known: Mapping[Arm, E]) -> list[Arm]:

@@ -103,8 +103,8 @@ class RecipeTrial:
             self._accept_recipe()
         return chunk
 
-    def _both(self, call: PolicyCall, args: tuple[object, ...], kwargs: dict[str, object]) -> tuple[Tensor, str]:
-        """Return the treated policy's chunk, and why it is not to be used; '' if it is."""
+    def _both(self, call: PolicyCall, args: tuple[object, ...], kwargs: dict[str, object]) -> tuple[Tensor, str | None]:
+        """Return the treated policy's chunk, and why it is not to be used."""
         if call.device != self._device:
             self._move(call)
         twin = self.applied.twin
@@ -118,7 +118,7 @@ class RecipeTrial:
         set_generators(after)
         self.agreement = agreement
         if judged.outcome == "held":
-            return chunk, ""
+            return chunk, None
         where = "the first observation" if not self._seen else "the first call with Real-Time Chunking"
         words = judged.broken_limit or f"its guard was not judged: {judged.missing_figures}"
         return chunk, f"on {where} {words} ({describe_agreement(agreement)}); limits: {self.applied.guard}"
@@ -138,7 +138,7 @@ class RecipeTrial:
         config = getattr(self._policy.config, "rtc_config", None)
         return bool(getattr(config, "enabled", False))
 
-    def _fall_back(self, call: PolicyCall, why: str) -> Tensor:
+    def _fall_back(self, call: PolicyCall, why: str | None) -> Tensor:
         """Run the call as if the recipe had never been there."""
         self._wrapper.revert(treatments=True)
         log_unused_recipe(self.applied.name, why)

@@ -73,14 +73,14 @@ class Stop:
         usual_s: seconds that it takes on a laptop at rest, with loading, roughly.
         argv: makes the command and its flags, without 'strobe', where everything takes so many times as long.
         run: runs it with these flags. Returns the exit code.
-        lacking: what it needs and is not there, in words; '' if all is there.
+        lacking: what it needs and is not there, in words.
     """
 
     title: str
     usual_s: float
     argv: Callable[[float], list[str]]
     run: Callable[[list[str]], int]
-    lacking: str = ""
+    lacking: str | None = None
 
 
 class Pace:
@@ -195,7 +195,7 @@ def tour_stops(config: TourConfig, data: Path, console: Console) -> list[Stop]:
 
 
 def _stops_of_the_demo(config: TourConfig) -> list[Stop]:
-    lacking = "" if find_spec("metaworld") else "it needs a package: pip install 'strobe-lab[metaworld]'"
+    lacking = None if find_spec("metaworld") else "it needs a package: pip install 'strobe-lab[metaworld]'"
     data, copy = config.output_dir / "button", config.output_dir / "miswired"
     out, few = f"--output_dir={config.output_dir}", config.tiny
     one = "--threads=1"  # a policy as small as this one is slower on several
@@ -241,16 +241,16 @@ def _show_refusal(argv: list[str], data: Path, copy: Path) -> int:
     return 0 if code == 1 else code
 
 
-def _lacking_engines() -> str:
+def _lacking_engines() -> str | None:
     if find_spec("openvino") is None or find_spec("nncf") is None:
         return "it needs a package: pip install 'strobe-lab[openvino]'"
-    return ""
+    return None
 
 
-def _lacking_for_rehearsal() -> str:
+def _lacking_for_rehearsal() -> str | None:
     if sys.platform != "linux" or find_spec("scservo_sdk") is None or find_spec("lerobot_camera_strobe") is None:
         return "a rehearsal needs Linux, `strobe-lab[robot]` and the package lerobot_camera_strobe"
-    return ""
+    return None
 
 
 def _rehearsal(config: TourConfig, data: Path) -> list[str]:

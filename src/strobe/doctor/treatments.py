@@ -59,10 +59,10 @@ class Attempt:
 
     kind: str
     specs: tuple[Spec, ...] = ()
-    label: str = ""
+    label: str | None = None
     rtc: bool = False
     played: bool = False
-    lever: str = ""
+    lever: str | None = None
 
     @property
     def name(self) -> str:
@@ -78,14 +78,14 @@ class Tried:
     """The outcome of an attempt.
 
     Args:
-        broken: why the policy does not act, or train, the same, in words; '' if it does.
+        broken: why the policy does not act, or train, the same, in words.
         seen: the figures, in words.
         captured: graphs that were captured; None without graphs, or where they cannot be counted.
         rms: how far the actions moved, σ; None if none were compared.
         peak_bytes, device_bytes: memory of the process, and on an accelerator, at its highest.
     """
 
-    broken: str
+    broken: str | None
     seen: str
     effect: Effect
     captured: int | None = None
@@ -181,7 +181,7 @@ def try_attempt(attempt: Attempt, device: str) -> Tried:
     subject = _subject(attempt.kind, device)
     on_device = find_allocator(subject.device)
     with peak_process() as process:
-        made = _try_training(subject, attempt) if attempt.lever else _try_inference(subject, attempt)
+        made = _try_training(subject, attempt.lever) if attempt.lever else _try_inference(subject, attempt)
     return replace(made, peak_bytes=process.bytes, device_bytes=on_device.peak() if on_device is not None else None)
 
 
@@ -206,14 +206,14 @@ def _try_inference(subject: PolicySubject, attempt: Attempt) -> Tried:
         broken = _explain_lossy_failure(agreement)
     else:
         # A limit that was not judged is not trusted either.
-        broken = Guards().strictest_guard([effect]).judge(agreement, reordered).words or ""
+        broken = Guards().strictest_guard([effect]).judge(agreement, reordered).words
     return Tried(broken, _figures(agreement), effect, captured, agreement.rms)
 
 
-def _try_training(subject: PolicySubject, attempt: Attempt) -> Tried:
-    name, _, value = attempt.lever.partition("=")
+def _try_training(subject: PolicySubject, written: str) -> Tried:
+    name, _, value = written.partition("=")
     treatment = lever(name, value or (str(BATCH) if name == "accumulate" else ""))
-    variant = Variant(attempt.lever, (treatment,))
+    variant = Variant(written, (treatment,))
     variant.require("training step")
     undo = variant.apply(subject)
     try:
@@ -227,9 +227,9 @@ def _try_training(subject: PolicySubject, attempt: Attempt) -> Tried:
         raise KeyboardInterrupt
     if check.note:
         raise UserError(check.note)
-    agreement = check.agreements[attempt.lever]
+    agreement = check.agreements[written]
     least = min(LEAST_COSINE, (agreement.seed_cosine or 1.0) - 0.05) if agreement.own_noise else LEAST_COSINE
-    broken = f"its gradient's cosine is {agreement.cosine:.4f} < {least:.4g}" if agreement.cosine < least else ""
+    broken = f"its gradient's cosine is {agreement.cosine:.4f} < {least:.4g}" if agreement.cosine < least else None
     seen = f"gradient's cosine {agreement.cosine:.6f}, loss {loss:.4g}"
     return Tried(broken, seen, treatment.effect)
 
@@ -281,8 +281,8 @@ def _make_treatment(spec: Spec, played: bool, captures: list[Replayed]) -> Treat
     return CudaGraph(str(spec["graph"]), captures[-1])
 
 
-def _explain_lossy_failure(agreement: Agreement) -> str:
-    return f"{agreement.not_finite:,} numbers are infinite or not a number" if agreement.not_finite else ""
+def _explain_lossy_failure(agreement: Agreement) -> str | None:
+    return f"{agreement.not_finite:,} numbers are infinite or not a number" if agreement.not_finite else None
 
 
 def _figures(agreement: Agreement) -> str:

@@ -30,13 +30,13 @@ class Parcel:
     Args:
         timed: observations that timed calls take in turn.
         checked: observations that actions are compared on.
-        trains: '' if it has a training batch, else why not, in words.
+        untrained: why it has no training batch, in words.
     """
 
     folder: Path
     timed: int
     checked: int
-    trains: str
+    untrained: str | None
 
 
 def pack(
@@ -61,8 +61,8 @@ def pack(
     texts: JsonObject = {}
     for number, observation in enumerate([*observations, *checked]):
         texts[f"observation_{number}"] = _write(observation, folder / f"observation_{number}.npz")
-    trains = Calls.from_family(subject.family).untrained
-    if not trains:
+    untrained = Calls.from_family(subject.family).untrained
+    if not untrained:
         texts["batch"] = _write(subject.inputs.batch(batch_size), folder / "batch.npz")
     config: Any = subject.policy.config
     facts = {
@@ -77,7 +77,7 @@ def pack(
         "texts": texts,
     }
     (folder / "parcel.json").write_text(json.dumps(facts))
-    return Parcel(folder, len(observations), len(checked), trains)
+    return Parcel(folder, len(observations), len(checked), untrained)
 
 
 def _source(folder: Path) -> Path:

@@ -27,33 +27,34 @@ class SideOptions:
     """How a side is started.
 
     Args:
-        python: of the environment; '' for this one.
-        lerobot: a checkout of LeRobot to use in place of the installed one; '' for the installed one.
+        python: of the environment; None for this one.
+        lerobot: a checkout of LeRobot to use in place of the installed one.
     """
 
     name: str
-    python: str = ""
-    lerobot: str = ""
+    python: str | None = None
+    lerobot: str | None = None
 
     def check(self) -> None:
         """Raise UserError for an interpreter or a checkout that is not there."""
         if self.python and not (Path(self.python).is_file() and os.access(self.python, os.X_OK)):
             raise UserError(f"'{self.name}': python={self.python} is no interpreter that can be run")
-        if self.lerobot:
-            self.source()
+        self.source()
 
-    def source(self) -> Path:
+    def source(self) -> Path | None:
         """Return the folder in the checkout that holds the package. Raises UserError."""
+        if not self.lerobot:
+            return None
         for folder in (Path(self.lerobot) / "src", Path(self.lerobot)):
             if (folder / "lerobot" / "__init__.py").is_file():
                 return folder.resolve()
         raise UserError(f"'{self.name}': lerobot={self.lerobot} has no package 'lerobot', nor has its folder 'src'")
 
     @property
-    def checkout(self) -> str:
-        """The commit of the checkout, else its folder's name; '' for the installed LeRobot."""
+    def checkout(self) -> str | None:
+        """The commit of the checkout, else its folder's name."""
         if not self.lerobot:
-            return ""
+            return None
         command = ["git", "-C", self.lerobot, "describe", "--always", "--dirty", "--exclude=*"]
         with contextlib.suppress(OSError, subprocess.SubprocessError):
             described = subprocess.run(command, capture_output=True, text=True, timeout=10, check=True).stdout.strip()
@@ -96,10 +97,8 @@ class EnvironmentWorker(Closing):
         environment = dict(os.environ)
         if options.python:
             environment = {name: value for name, value in environment.items() if name not in _FOREIGN}
-        if options.lerobot:
-            environment["PYTHONPATH"] = os.pathsep.join(
-                filter(None, (str(options.source()), environment.get("PYTHONPATH", "")))
-            )
+        if (source := options.source()) is not None:
+            environment["PYTHONPATH"] = os.pathsep.join(filter(None, (str(source), environment.get("PYTHONPATH"))))
         answers, theirs = os.pipe()
         try:
             with log.open("wb") as written:

@@ -157,7 +157,7 @@ class Sides:
                 name=options.name,
                 python=facts["python"],
                 packages=facts["packages"],
-                checkout=options.checkout,
+                checkout=options.checkout or "",
                 threads=facts["threads"],
             )
         )
@@ -329,7 +329,7 @@ def training(sides: Sides, found: Sequence[PassDifference], reporter: Reporter) 
         SideEndedError: a side ended.
     """
     first, *others = sides.names
-    why = sides.carried.parcel.trains
+    why = sides.carried.parcel.untrained
     if not why and sides.weight_bytes > available_bytes():
         why = f"a gradient takes {sides.weight_bytes / 2**30:.0f} GiB, which are not free"
     if why:

@@ -36,9 +36,9 @@ class VerifyEnvironmentConfig(OutputFlags, InputFlags):
     """Flags of `strobe verify` for environments."""
 
     # The other environment's interpreter: Python 3.10 or later, with torch and LeRobot.
-    against_python: str = ""
+    against_python: str | None = None
     # A checkout of LeRobot, used there in place of the installed one.
-    against_lerobot: str = ""
+    against_lerobot: str | None = None
     # How far the actions may be apart (default: rms<=0.02, worst<=0.2, flips<=0).
     guard: str = ""
     # How many observations to compare on.

@@ -65,13 +65,13 @@ class Several(Generic[N]):
             values.append(value)
         return tuple(values)
 
-    def refusal(self, text: str) -> str:
-        """Return what is wrong with ``text``, in words, as `checked` takes it; else empty."""
+    def refusal(self, text: str) -> str | None:
+        """Return what is wrong with ``text``, in words, as `checked` takes it."""
         try:
             self.values(text)
         except ValueError as error:
             return str(error)
-        return ""
+        return None
 
 
 def _whole(part: str) -> int | None:
@@ -109,15 +109,15 @@ COUNTS = Several(_whole, "must be a number above zero")
 NUMBERS = Several(_number, "must be a number above zero")
 
 
-def hold_refused(kind: str) -> str:
-    """Return what is wrong with ``kind`` as the action of a tick without one, in words; else empty."""
-    return "" if kind in ("", "last", "zero") else "last or zero"
+def hold_refused(kind: str) -> str | None:
+    """Return what is wrong with ``kind`` as the action of a tick without one, in words."""
+    return None if kind in ("", "last", "zero") else "last or zero"
 
 
-def _recipes_refused(text: str) -> str:
+def _recipes_refused(text: str) -> str | None:
     names = [path.name for path in parse_recipes(text)]
     twice = next((name for name in names if names.count(name) > 1), None)
-    return f"two recipes called {twice}: give each a name of its own" if twice is not None else ""
+    return f"two recipes called {twice}: give each a name of its own" if twice is not None else None
 
 
 def parse_recipes(text: str) -> tuple[Path, ...]:

@@ -42,7 +42,7 @@ OF_RTC = ("execution_horizon", "queue_threshold")
 OF_ASYNC = ("aggregate_fn_name", "chunk_size_threshold")
 
 
-def _engines_refused(text: str) -> str:
+def _engines_refused(text: str) -> str | None:
     return ENGINES_NAMED.refusal(text) if text else f"'' {ENGINES_NAMED.wrong}"
 
 

@@ -53,7 +53,7 @@ def plots(judged: Sequence[PairedEpisodes]) -> Plots:
 
 
 def _time(played: PairedEpisodes) -> str:
-    """Return the verdict on time to task as a sentence after that on success; '' if it is not judged."""
+    """Return the verdict on time to task as a sentence after that on success."""
     if played.time is None:
         return ""
     undecided = played.kind in ("no difference shown", "too few") and played.by == "success"

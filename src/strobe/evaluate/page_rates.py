@@ -20,7 +20,7 @@ OF = "%{customdata[0]} of %{customdata[1]}<extra>%{fullData.name}</extra>"  # su
 
 
 def joint_confidence_sentence(verdicts: int) -> str:
-    """Return how sure several verdicts on success are together, as a sentence; empty for one alone."""
+    """Return how sure several verdicts on success are together, as a sentence."""
     if verdicts < 2:
         return ""
     together = min(100, 5 * verdicts)
@@ -83,7 +83,7 @@ def whole_points(value: float, interval: Interval) -> str:
 
 
 def stopped_early(paired: PairedRates, planned: int) -> str:
-    """Return that a verdict came before the planned pairs, as a clause; '' if it did not."""
+    """Return that a verdict came before the planned pairs, as a clause."""
     return "; stopped early, decided" if paired.decision.kind != "undecided" and paired.pairs < planned else ""
 
 

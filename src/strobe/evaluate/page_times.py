@@ -61,7 +61,7 @@ def _mean_seconds_text(time: TimeToTask) -> str:
 
 
 def _despite(variant: EvaluatedVariant) -> str:
-    """Return that a faster chunk did not help, as a clause; '' if that was not shown."""
+    """Return that a faster chunk did not help, as a clause."""
     chunk, time = variant.chunk, variant.time
     ends = chunk.times_interval if chunk is not None else None
     if chunk is None or chunk.times is None or ends is None or ends.low <= 1 or time is None or time.paired is None:

@@ -55,8 +55,8 @@ from strobe.lerobot.policies.options import FactoryOptions
 PRECISIONS = tuple(dict.fromkeys(name for each in FORMATS.values() for name in each.precisions))
 
 
-def _choice_check(names: Collection[str]) -> Callable[[str], str]:
-    return lambda name: "" if name in names else f"use one of {', '.join(names)}"
+def _choice_check(names: Collection[str]) -> Callable[[str], str | None]:
+    return lambda name: None if name in names else f"use one of {', '.join(names)}"
 
 
 @dataclass

@@ -38,12 +38,12 @@ def exclusion_limit(allowed: float) -> float:
     return max(allowed, WIDEST)
 
 
-def _percentage_fault(text: str) -> str:
+def _percentage_fault(text: str) -> str | None:
     try:
         percent = float(text.removesuffix("%"))
     except ValueError:
         percent = math.nan
-    return "" if 0 <= percent < math.inf else f"'{text}' is not a percentage, such as 5"
+    return None if 0 <= percent < math.inf else f"'{text}' is not a percentage, such as 5"
 
 
 @dataclass

@@ -120,7 +120,7 @@ def sort_candidates(
     standing: Callable[[str], Standing] = lambda _: "unknown",
     times: Callable[[Candidate], float | None] = lambda _: None,
     refused: Collection[str] = (),
-    limited: Limited = "",
+    limited: Limited | None = None,
 ) -> list[Candidate]:
     """Sort candidates: the costliest part first; exact before rounding before lossy; what takes long to build last.
 
@@ -137,7 +137,7 @@ def sort_candidates(
         standing: a candidate as written → what earlier ladders showed of it.
         times: a candidate → how many times as fast its dtypes can make its parts; None if that is not known.
         refused: dtypes in which a candidate broke the guard.
-        limited: what holds the device up (`Bounds.limited_by`); '' where that is not known, as on a CPU.
+        limited: what holds the device up (`Bounds.limited_by`); None if that is not known, as on a CPU.
     """
     most = max(shares(now).values(), default=0.0)
     launching = limited == "launches"
@@ -165,7 +165,7 @@ def sort_candidates(
     return sorted(unordered, key=order)
 
 
-def _eases(candidate: Candidate, times: float | None, limited: Limited) -> bool:
+def _eases(candidate: Candidate, times: float | None, limited: Limited | None) -> bool:
     by_dtype = limited in ("memory", "compute") and times is not None and times > 1 / SLOWER_DTYPE
     return by_dtype or limited in candidate.eases
 
@@ -329,22 +329,22 @@ class Bounds:
         now = f", {limit.dtype} {rates[limit.dtype]:.0f}" if limit is not None and limit.dtype in rates else ""
         return f"in {' and '.join(candidate.dtypes)}, because this machine is slower in it ({slow}{now})"
 
-    def limiting_factor(self, now: Measurement, *, captured: bool = False) -> Limited:
+    def limiting_factor(self, now: Measurement, *, captured: bool = False) -> Limited | None:
         """Return what holds the device up: launches that it waits for, else the larger of the roofline's two bounds.
 
-        '' where ``now`` has no times of the device, and where nothing was counted.
+        None if ``now`` has no times of the device, and if nothing was counted.
 
         Args:
             captured: whether a graph is on, so that nothing waits for Python's launches.
         """
         if now.clock != "device":
-            return ""
+            return None
         if not captured and host_and_device(now).waits_for_host:
             return "launches"
         limit = self.counted.limit
         parts = limit.parts if limit is not None else []
         held = {bound: sum(part.least_ms for part in parts if part.bound == bound) for bound in BOUNDS}
-        return max(BOUNDS, key=held.__getitem__) if any(held.values()) else ""
+        return max(BOUNDS, key=held.__getitem__) if any(held.values()) else None
 
     def slow_arithmetic_reason(self, target_ms: float, lossy: bool) -> str | None:
         """Say that arithmetic alone takes longer than ``target_ms`` on this machine; None if it does not.

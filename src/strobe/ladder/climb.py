@@ -94,7 +94,7 @@ class TriedCandidate:
     tried: Try
     begun: bool = False
     listed: bool = True
-    figures: str = ""
+    figures: str | None = None
     detail: str = ""
     step: Step | None = None
 
@@ -104,7 +104,7 @@ class TriedCandidate:
 
     def fail(self, outcome: TryOutcome, reason: str) -> None:
         """Write down that it could not be applied, or not run, without the figures of what was run until then."""
-        tried, self.figures, self.step = self.tried, "", None
+        tried, self.figures, self.step = self.tried, None, None
         tried.verdict = tried.agreement = tried.build_s = tried.most_gain = None
         self.reject(outcome, reason)
 

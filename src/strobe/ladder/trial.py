@@ -276,11 +276,11 @@ def judge_try(verdict: Verdict, judgement: Judgement = HELD) -> tuple[TryOutcome
     return verdict.kind, f"inconclusive: measured {speedup(verdict)}, {verdict.pairs} pairs"
 
 
-def format_try_figures(outcome: TryOutcome, verdict: Verdict, agreement: Agreement) -> str:
-    """Return what the printed line says of a try's time and actions; '' if the reason has it."""
+def format_try_figures(outcome: TryOutcome, verdict: Verdict, agreement: Agreement) -> str | None:
+    """Return what the printed line says of a try's time and actions, if the reason lacks it."""
     if outcome == "kept":
         return f"{speedup(verdict)}, {describe_action_change(agreement)}"
-    return speedup(verdict) if outcome == "guard" else ""
+    return speedup(verdict) if outcome == "guard" else None
 
 
 def speedup(verdict: Verdict) -> str:

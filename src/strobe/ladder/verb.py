@@ -23,7 +23,7 @@ def optimize(
     guard: str = "",
     seconds: float | None = None,
     lossy: bool = False,
-    device: str = "",
+    device: str | None = None,
     seed: int = 0,
 ) -> FoundRecipe:
     """Search for treatments that make a call fast enough, with the same outputs within limits.
@@ -56,7 +56,7 @@ def optimize(
         KeyboardInterrupt: before the baseline was measured.
     """
     limit = seconds if seconds is not None else 1.0
-    request = VerbArguments({"target": target}, inputs, limit, 0.1, device, "", seed)
+    request = VerbArguments({"target": target}, inputs, limit, 0.1, device, None, seed)
     if not isinstance(target_ms, int | float) or not (math.isfinite(target_ms) and target_ms > 0):
         raise UserError(f"target_ms={target_ms}: must be a number above zero")
     guards = Guards.parse(guard)

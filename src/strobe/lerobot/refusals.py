@@ -84,14 +84,12 @@ def ran_out(error: BaseException) -> bool:
     return kind or any(words in text for words in _NO_MEMORY)
 
 
-def outside_error_line(error: BaseException) -> str:
-    """Return a line on a failure of the Hub, or of a policy's own code while it ran; '' if it was neither."""
+def outside_error_line(error: BaseException) -> str | None:
+    """Return a line on a failure of the Hub, or of a policy's own code while it ran."""
     if is_hub_error(error):
         return str(make_refusal(error, ""))
     place = _policy_code_line(error)
-    if not place:
-        return ""
-    return f"the policy's own code failed in {place}: {type(error).__name__}: {first_line(error)} ({WHOLE})"
+    return place and f"the policy's own code failed in {place}: {type(error).__name__}: {first_line(error)} ({WHOLE})"
 
 
 def first_line(error: BaseException) -> str:
@@ -170,7 +168,7 @@ def _is_the_hubs(error: BaseException) -> bool:
 
 def _unreachable(chain: list[BaseException]) -> str:
     names = [name for error in chain for name in _repositories(error)]
-    if not names and (file := next((url for error in chain if (url := _download_url(error))), "")):
+    if not names and (file := next(filter(None, map(_download_url, chain)), None)):
         return (
             f"this policy reads {file}, which cannot be reached: make the policy once on a machine with a network, "
             "and copy torch's cache (TORCH_HOME) here"
@@ -192,24 +190,24 @@ def _repositories(error: BaseException) -> Iterator[str]:
                 yield value
 
 
-def _download_url(error: BaseException) -> str:
-    """Return the address that torch was loading weights from when ``error`` was raised; '' if it was not."""
+def _download_url(error: BaseException) -> str | None:
+    """Return the address that torch was loading weights from when ``error`` was raised."""
     for frame, _ in traceback.walk_tb(error.__traceback__):
         if frame.f_globals.get("__name__") == "torch.hub" and isinstance(url := frame.f_locals.get("url"), str):
             return url
-    return ""
+    return None
 
 
-def _policy_code_line(error: BaseException) -> str:
-    """Return the innermost line of a policy's code that ``error`` came through; '' if the error is Strobe's own."""
-    place, frames = "", list(traceback.walk_tb(error.__traceback__))
+def _policy_code_line(error: BaseException) -> str | None:
+    """Return the innermost line of a policy's code that ``error`` came through; None if the error is Strobe's own."""
+    place, frames = None, list(traceback.walk_tb(error.__traceback__))
     last = frames[-1][0] if frames else None
     for frame, line in frames:
         name = str(frame.f_globals.get("__name__", ""))
         if name == _PROBE and frame is not last:
             continue
         if name.startswith("strobe."):
-            place = ""  # called back from there
+            place = None  # called back from there
         elif _POLICIES.match(name):
             place = f"{name}, line {line}"
     return place

@@ -23,11 +23,11 @@ QUERY = "pump_query"  # method of a rollout engine that answers questions, after
 TIMER = "lerobot.utils.cycle_timer"  # module of versions after 0.6.1
 
 
-def describe_untried() -> str:
-    """Return a line about a version of LeRobot that Strobe was never run on; '' for one of `TRIED`."""
+def describe_untried() -> str | None:
+    """Return a line about a version of LeRobot that Strobe was never run on."""
     installed = metadata.version("lerobot")
     if Version(installed).base_version in TRIED:
-        return ""
+        return None
     return (
         f"Strobe was not tested on LeRobot {installed}, only on {' and '.join(TRIED)}: it refuses parts that no "
         "longer fit, by name; all other figures are valid"
@@ -98,7 +98,7 @@ def actions_left(policy: object) -> int:
 
 
 def prepare_imports() -> str:
-    """Make ready for the import of LeRobot. Return its name for a message; '' where it is not installed."""
+    """Make ready for the import of LeRobot. Return its name for a message, if it is installed."""
     if find_spec("lerobot") is None:
         return ""
     shorten_warnings()

@@ -48,7 +48,7 @@ class Change:
     Args:
         name: in words.
         fix: advice to change the wiring accordingly.
-        observed: the name of an `Observed`; '' for the unchanged observation.
+        observed: the name of an `Observed`; None for the unchanged observation.
         act: changes the predicted actions, (frames, actions, dimensions).
         state_added: how many times the state is added to them.
         state_of: whose state is added, or would hold the robot still: that of the chunk's observation, or the one
@@ -65,7 +65,7 @@ class Change:
     kind: HypothesisKind
     name: str
     fix: str
-    observed: str = ""
+    observed: str | None = None
     act: Callable[[Array], Array] | None = None
     state_added: int = 0
     state_of: Literal["chunk", "action"] = "chunk"

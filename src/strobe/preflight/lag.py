@@ -10,7 +10,7 @@ import numpy as np
 from strobe.core.errors import legible
 from strobe.core.measure.statistics import summarise
 from strobe.lerobot.datasets import recording
-from strobe.lerobot.datasets.fault import DatasetError
+from strobe.lerobot.datasets.fault import DatasetError, sentence
 from strobe.preflight.results.lag import JointLag, Lag
 from strobe.preflight.results.wiring import CallTime, Wiring
 from strobe.preflight.run_of_policy import PolicyRun
@@ -29,7 +29,7 @@ def lags(wiring: Wiring, dataset: Path, run: PolicyRun | None) -> Lag:
     try:
         lag.joints = _data_lags(wiring, recorded)
     except DatasetError as error:
-        lag.unjudged.append(f"Lags of the recording: {error.fault.what}; {error.fault.repair}.")
+        lag.unjudged.append(f"Lags of the recording: {sentence(error.fault, ())}.")
     lag.unjudged.append(
         "The age of the recording's frames: LeRobot stamps frames with the control tick, not with their own time."
     )

@@ -48,7 +48,7 @@ class Predictions:
     changed: dict[str, Array] = field(default_factory=dict)
     elsewhere: dict[str, Array] = field(default_factory=dict)
     failed: dict[str, str] = field(default_factory=dict)
-    omitted: str = ""
+    omitted: str | None = None
     stopped: bool = False
     seconds: float = 0.0
     call_s: float | None = None
@@ -92,7 +92,7 @@ def predict(
 
 
 class _Work:
-    """The predictions so far: for each frame name → chunk, with '' for the policy in its own wiring."""
+    """The predictions so far: for each frame name → chunk, with 'wired' for the policy in its own wiring."""
 
     def __init__(
         self,
@@ -108,7 +108,7 @@ class _Work:
         self._frames: list[int] = []
         self._chunks: list[dict[str, Array]] = []
         self._failed: dict[str, str] = {}
-        self._omitted = ""
+        self._omitted: str | None = None
         self._previous: Observation | None = None
 
     @property
@@ -124,7 +124,7 @@ class _Work:
         if not self._chunks:  # the first call warms up
             self._predict_actions(seen, frame)
         began = time.monotonic()
-        chunks = {"": self._predict_actions(seen, frame)}
+        chunks = {"wired": self._predict_actions(seen, frame)}
         self._calls.append(time.monotonic() - began)
         for change in self._observed:
             self._try(chunks, f"changed {change.name}", lambda change=change: change.change(dict(seen)), frame)
@@ -160,7 +160,7 @@ class _Work:
         )  # fmt: skip
         if not chunks:
             return made
-        made.wired = np.stack([each[""] for each in chunks])
+        made.wired = np.stack([each["wired"] for each in chunks])
         empty = np.full(made.wired.shape[1:], np.nan)
         judged = {f"changed {change.name}" for change in self._observed} | {
             f"elsewhere {name}" for name in self._inputs
@@ -180,7 +180,7 @@ class _Work:
             return
         try:
             predicted = self._predict_actions(make(), frame)
-            if predicted.shape != chunks[""].shape:
+            if predicted.shape != chunks["wired"].shape:
                 raise UserError("the policy returns a chunk of another size")
             chunks[name] = predicted
         except Exception as error:  # such as a camera of another size: only this change is not judged

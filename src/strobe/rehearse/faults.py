@@ -137,8 +137,8 @@ def from_content(content: Mapping[str, Any]) -> Fault:
     return kind(**values)
 
 
-def _wrong(name: str, kind: type[Any], values: Mapping[str, object]) -> str:
-    """Return what is wrong with ``values`` of the fields of ``kind``, which a user calls ``name``; '' if they fit."""
+def _wrong(name: str, kind: type[Any], values: Mapping[str, object]) -> str | None:
+    """Return what is wrong with ``values`` of the fields of ``kind``, which a user calls ``name``."""
     hints = typing.get_type_hints(kind)
     wanted = {field.name: hints[field.name] for field in fields(kind)}
     for key, value in values.items():
@@ -146,7 +146,7 @@ def _wrong(name: str, kind: type[Any], values: Mapping[str, object]) -> str:
             return f"'{name}' has no '{key}'; {nearest(key, wanted)}"
         if not _fits(value, wanted[key]):
             return f"'{name}' cannot take {value!r} as '{key}'"
-    return ""
+    return None
 
 
 def _fits(value: object, wanted: Any) -> bool:

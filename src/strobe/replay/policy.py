@@ -80,13 +80,13 @@ def fed_policy(
         return _build(arguments, header, changes, observations, origin, around)
 
 
-def names_policy(header: Header, changes: Sequence[str]) -> str:
+def names_policy(header: Header, changes: Sequence[str]) -> str | None:
     """Return the reason why the policy of the run is not loaded; None if it may be loaded.
 
     A policy that only a stranger's file names is not loaded, since its code and its processors would run.
     """
     if header.is_own or any(change.startswith("--policy.path=") for change in changes):
-        return ""
+        return None
     named = f": --policy.path={header.policy}, if you trust that" if header.policy and not header.made else ""
     return f"this run was not recorded by you on this machine, so name its policy yourself{named}"
 

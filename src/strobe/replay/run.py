@@ -81,7 +81,7 @@ def replay_run(run: RecordedRun, name: str, changes: Changes, options: Options) 
         verdict="",
         draws=draw_count(run, options.draws),
         seconds=seconds,
-        lost=run.record.lost or None,
+        lost=run.record.lost,
     )
     own, requested = (None if fed is None else fed.inputs for fed in (policies.own, policies.requested))
     columns = [Column("as it was", run.setting, run.latencies, own)]
@@ -276,10 +276,10 @@ def _explain_jumps(result: ReplayResult, jumping: Jumping) -> list[str]:
     return text
 
 
-def _worst(joints: Sequence[str], ratios: Mapping[str, float]) -> str:
-    """Return the joint that jumps most, and how many more jump; empty if none jumps."""
+def _worst(joints: Sequence[str], ratios: Mapping[str, float]) -> str | None:
+    """Return the joint that jumps most, and how many more jump."""
     if not joints:
-        return ""
+        return None
     worst = max(joints, key=lambda joint: ratios[joint])
     more = f" and {len(joints) - 1} more joints" if len(joints) > 1 else ""
     return f"{worst}{more} ({ratios[worst]:.1f} × the ordinary steps)"

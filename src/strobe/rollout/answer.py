@@ -140,7 +140,7 @@ def make_rollout(header: Header, record: RunRecord) -> Rollout:
         horizon=header.horizon if header.guided else None,
         can_rtc=header.can_rtc,
         sentence="",
-        lost=record.lost or None,
+        lost=record.lost,
         pace=measure.pace(ticks, fps * header.multiplier),
         inference=measure.inference(record.calls, fps),
         bench=compare_places(record.table(ThreadUse)),

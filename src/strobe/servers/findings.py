@@ -172,18 +172,18 @@ def _judged_trip(answer: ServerAnswer) -> Timed | None:
     return answer.trip if answer.trip is not None and answer.trip.summary.interval is not None else None
 
 
-def _smaller(answer: ServerAnswer) -> str:
-    """Return the sizes of smaller forms of the images; empty unless one is much smaller."""
+def _smaller(answer: ServerAnswer) -> str | None:
+    """Return the sizes of smaller forms of the images, if one is much smaller."""
     first = next(iter(answer.encodings), None)
     if first is None:
-        return ""
+        return None
     better = [
         each
         for each in answer.encodings[1:]
         if each.payload_bytes < SMALLER * first.payload_bytes and "float32" not in each.kind
     ]
     if not better:
-        return ""
+        return None
     named = [
         f"{IMAGE_FORMS[each.kind]} {_size(each.payload_bytes)} (computed), which take {significant(each.ms)} ms to make"
         + (f" and save {significant(saved)} ms of a call" if saved is not None and saved > 0 else "")

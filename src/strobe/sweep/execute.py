@@ -70,7 +70,7 @@ class Outcome(Data):
     started: datetime
     duration_s: Finite
     node: str = ""
-    afresh: str = Field(default="", description="why its process was started afresh instead of forked")
+    afresh: str | None = Field(default=None, description="why its process was started afresh instead of forked")
 
 
 class Watch(Protocol):
@@ -156,7 +156,7 @@ def execute(
         _explain_ending(job, ending, exceeded) if outcome is None or exceeded else (outcome.status, outcome.reason)
     )
     # Elsewhere nothing forks.
-    afresh = server.unfit if server is not None and sys.platform == "linux" else ""
+    afresh = server.unfit if server is not None and sys.platform == "linux" else None
     outcome = make_outcome(status, reason).model_copy(update={"afresh": afresh})
     try:
         write_outcome(job.folder, outcome)

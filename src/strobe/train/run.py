@@ -111,7 +111,7 @@ def train(
 
     watch.before_loading = check_before_loading
     ended: BaseException | None = None
-    others = ""
+    others = None
     with ExitStack() as stack:
         held = stack.enter_context(peak_process())
         stack.enter_context(patched_arguments(arguments))
@@ -124,7 +124,7 @@ def train(
     gc.collect()
     if watch.timeline is not None:
         watch.timeline.stop()
-    broken = _broken_dataset(ended, watch) if ended is not None else ""
+    broken = _broken_dataset(ended, watch) if ended is not None else None
     reason = broken or (_reason(ended, others) if ended is not None else None)
     if watch.timeline is None or watch.steps < 1:
         if isinstance(ended, KeyboardInterrupt):
@@ -150,10 +150,10 @@ def _require_memory(watch: TrainingWatch) -> None:
         raise UserError("--dataset.streaming=true with --num_workers=0: nothing is read; set --num_workers=1")
 
 
-def _fault_of_others(error: BaseException) -> str:
-    """Return in a line the fault of a missing package, the Hub or the policy's own code; else empty."""
+def _fault_of_others(error: BaseException) -> str | None:
+    """Return in a line the fault of a missing package, the Hub or the policy's own code."""
     if isinstance(error, UserError | KeyboardInterrupt | SystemExit) or ran_out(error):
-        return ""
+        return None
     return str(make_refusal(error, "")) if isinstance(error, ImportError) else outside_error_line(error)
 
 
@@ -166,16 +166,16 @@ def _glance(watch: TrainingWatch) -> list[str]:
     return [text for _, text in faults]
 
 
-def _broken_dataset(error: BaseException, watch: TrainingWatch) -> str:
-    """Return in a line what is wrong with the dataset, where ``error`` comes of reading it; else ''."""
+def _broken_dataset(error: BaseException, watch: TrainingWatch) -> str | None:
+    """Return in a line what is wrong with the dataset, if ``error`` comes of reading it."""
     config = watch.config
     if config is None or isinstance(error, UserError | KeyboardInterrupt | SystemExit) or ran_out(error):
-        return ""
+        return None
     given = config.dataset
     root = watch.dataset.root if watch.dataset is not None else given.root
     broken = [*watch.broken, *(worker["broken"] for worker in worker_facts(watch) if "broken" in worker)]
     if root is None or given.streaming or not (broken or _while_reading(error)):
-        return ""
+        return None
     about = int(broken[0]["episode"]) if broken else None
     fault = finder.stopping(root, given.repo_id, given.episodes, tolerance_s=config.tolerance_s, about=about)
     if fault or not broken:
@@ -197,7 +197,7 @@ def _while_reading(error: BaseException) -> bool:
     return any(name.startswith(("lerobot.datasets", "torch.utils.data", "datasets.")) for name in names)
 
 
-def _reason(error: BaseException, others: str) -> str:
+def _reason(error: BaseException, others: str | None) -> str:
     if isinstance(error, UserError):
         return str(error)
     if isinstance(error, KeyboardInterrupt):

@@ -46,8 +46,8 @@ class _OldInfo(ctypes.Structure):
     _fields_ = [(name, ctypes.c_int) for name in _FIGURES]
 
 
-def unsupported_reason() -> str:
-    """Return why this process's heap cannot be switched, in words; '' if it can."""
+def unsupported_reason() -> str | None:
+    """Return why this process's heap cannot be switched, in words."""
     if not sys.platform.startswith("linux") or not _is_glibc():
         return "the C library is not glibc, and only glibc's heap can keep freed memory"
     loaded = _MAPS.read_text()
@@ -60,7 +60,7 @@ def unsupported_reason() -> str:
             return f"{name} is set in the environment, so glibc's heap is already configured"
     if "glibc.malloc." in os.environ.get("GLIBC_TUNABLES", ""):
         return "GLIBC_TUNABLES is set in the environment, so glibc's heap is already configured"
-    return ""
+    return None
 
 
 class Heap:
@@ -206,15 +206,15 @@ def _is_mapped(size: int, taken: list[int]) -> bool:
             return source != "heap"
 
 
-def _allocate_buffer(size: int) -> tuple[int, str]:
-    """Return the address of a new buffer, and where it comes from: 'map', 'heap' that grew, '' for a hole in it."""
+def _allocate_buffer(size: int) -> tuple[int, str | None]:
+    """Return the address of a new buffer, and where it comes from: 'map', 'heap' that grew, None for a hole in it."""
     libc = _libc()
     before = libc.info()
     block = libc.malloc(size) or 0
     after = libc.info()
     if after.hblks > before.hblks:
         return block, "map"
-    return block, "heap" if after.arena != before.arena else ""
+    return block, "heap" if after.arena != before.arena else None
 
 
 def _free(blocks: Any) -> None:

@@ -54,7 +54,7 @@ def named_parts(subject: Subject, paths: Iterable[str]) -> tuple[str, ...]:
 
 
 def find_part(module: nn.Module, path: str) -> nn.Module:
-    """Return the module at ``path``, '' for all of it. Raises UserError."""
+    """Return the module at ``path``, as torch's `named_modules` has it. Raises UserError."""
     modules = dict(module.named_modules())
     if path not in modules:
         raise UserError(f"no part '{path}' in {type(module).__name__}: {nearest(path, [n for n in modules if n])}")

@@ -149,14 +149,14 @@ def _file(path: str) -> str:
     return str(Path(path).resolve())
 
 
-def tuned_policy(result: TuneResult) -> str:
-    """Return the policy that was tuned, by its answer; '' if it has no checkpoint.
+def tuned_policy(result: TuneResult) -> str | None:
+    """Return the policy that was tuned, by its answer, if it has a checkpoint.
 
     It is a file's word: the scripts load what the user names.
     """
     policy = result.config.get("policy")
     path = policy.get("path") if isinstance(policy, dict) else None
-    return error_line(path, 200) if path else ""
+    return error_line(path, 200) if path else None
 
 
 PLAN, KEY, SHEET, README = "plan.json", "key.json", "trials.csv", "README.txt"

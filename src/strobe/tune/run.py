@@ -205,7 +205,7 @@ def tune(subject: PolicySubject, session: Session, tunings: Sequence[AtLatency])
 
 def _tuning(tuning: AtLatency, search: Search) -> Tuning:
     plan, rounds = search.plan, search.played_in_rounds()
-    rows, names = [], {"": ""}
+    rows, names = [], dict[str | None, str]({None: ""})
     for candidate, setting in zip(plan.candidates, tuning.grid.settings, strict=True):
         played = rounds[candidate.name]
         names[candidate.name] = setting.name

@@ -81,7 +81,7 @@ class Search(Order):
         left: setting → why it was played no further: shown to be worse than the leader in 'success' or 'time', or seen
             to be behind others ('rank').
         hopeless: whether no setting succeeded, so that none can be found.
-        winner: the best in the rounds; '' before their end.
+        winner: the best in the rounds; None before their end.
     """
 
     def __init__(self, plan: SearchPlan) -> None:
@@ -90,7 +90,7 @@ class Search(Order):
         self.left: dict[str, Why] = {}
         self.hopeless = False
         self.phase: Phase = "rounds"
-        self.winner = ""
+        self.winner: str | None = None
         self._round, self._end = 0, plan.round_end(0, 0, len(plan.candidates), 0)
 
     @property

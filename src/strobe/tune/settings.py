@@ -89,7 +89,7 @@ class PolicyFacts:
         executed: its own n_action_steps.
         steps: its own denoising steps; None if it has none. ``steps_field`` is the field of its config.
         guided: whether LeRobot's Real-Time Chunking can guide it.
-        not_served: why LeRobot's policy server cannot serve it, in words; '' if it can.
+        not_served: why LeRobot's policy server cannot serve it, in words.
         averages: whether it can average chunks (ACT's temporal ensembling), and with which coefficient it does.
     """
 
@@ -99,7 +99,7 @@ class PolicyFacts:
     steps: int | None = None
     steps_field: str = ""
     guided: bool = False
-    not_served: str = "not looked at"
+    not_served: str | None = "not looked at"
     averages: bool = False
     coefficient: float | None = None
 
@@ -220,10 +220,10 @@ def grid(facts: PolicyFacts, flags: TuneConfig, ticks: int) -> Grid:
     return Grid(ticks, made, left_out)
 
 
-def _engine_obstacles(facts: PolicyFacts) -> dict[Engine, str]:
-    """Return for each engine why the policy cannot run with it, in words; '' if it can."""
-    rtc = "" if facts.guided else "LeRobot's Real-Time Chunking cannot guide this type of policy"
-    return {"sync": "", "rtc": rtc, "async": facts.not_served}
+def _engine_obstacles(facts: PolicyFacts) -> dict[Engine, str | None]:
+    """Return for each engine why the policy cannot run with it, in words."""
+    rtc = None if facts.guided else "LeRobot's Real-Time Chunking cannot guide this type of policy"
+    return {"sync": None, "rtc": rtc, "async": facts.not_served}
 
 
 def latency_ticks(latency: Latency, fps: float) -> int:
@@ -291,16 +291,16 @@ def _halves(facts: PolicyFacts) -> list[int]:
     return list(dict.fromkeys(lengths))
 
 
-def _impossible(setting: TunedSetting, facts: PolicyFacts, ticks: int) -> str:
-    """Return the sum by which a setting cannot work, in words; '' if it may."""
+def _impossible(setting: TunedSetting, facts: PolicyFacts, ticks: int) -> str | None:
+    """Return the sum by which a setting cannot work, in words."""
     if setting.engine == "sync":
         if setting.coefficient is not None and ticks > 1:
             return f"a call lasts {ticks} ticks, and an average of chunks takes one for each action"
-        return ""
+        return None
     if not ticks:
         return "a call takes no time: there is nothing to bridge"
     if setting.engine == "async":  # where its queue runs empty, the arm waits for the chunk, as in sync
-        return ""
+        return None
     if ticks >= facts.chunk:
         return (
             f"a call lasts {ticks} ticks, and a chunk has {facts.chunk} actions: each chunk is used up before the next"
@@ -316,7 +316,7 @@ def _impossible(setting: TunedSetting, facts: PolicyFacts, ticks: int) -> str:
         return f"a call lasts {ticks} ticks, and the horizon is {setting.horizon}: what is guided is past by then"
     if ticks > setting.threshold:
         return f"a call lasts {ticks} ticks, and begins with {setting.threshold} actions in the queue: it runs empty"
-    return ""
+    return None
 
 
 def _check(facts: PolicyFacts, flags: TuneConfig) -> None:

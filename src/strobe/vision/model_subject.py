@@ -135,7 +135,7 @@ class ModelSubject(Abilities):
         )
 
     @property
-    def _predictor(self) -> str:
+    def _predictor(self) -> str | None:
         return _backbone(self.family).predictor
 
     def _pixels(self, frames: Tensor) -> dict[str, Tensor]:

@@ -86,9 +86,9 @@ def test_a_call_answers_fails_dies_and_hangs() -> None:
 def test_where_the_server_is_unfit_processes_start_from_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(isolate, "FORKED", "fork")  # of this process, in the server's place
     monkeypatch.setattr(isolate, "_unfit", [])
-    monkeypatch.setitem(sys.modules, isolate.CHECK, SimpleNamespace(REASON=""))
+    monkeypatch.setitem(sys.modules, isolate.CHECK, SimpleNamespace(REASON=None))
     assert isolate.run(os.getppid) == os.getpid()
-    assert isolate.unfit() == ""
+    assert isolate.unfit() is None
     monkeypatch.setitem(sys.modules, isolate.CHECK, SimpleNamespace(REASON="imports started threads: hum"))
     assert isolate.run(os.getpid) != os.getpid()
     assert isolate.unfit() == "imports started threads: hum"

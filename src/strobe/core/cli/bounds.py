@@ -25,27 +25,27 @@ class Bound:
     """The values that a flag takes.
 
     Args:
-        words: for the help; '' if the flag's comment says it.
-        refuses: returns why a value is refused, such as 'must be above 0'; '' for one that is not.
+        words: for the help, if the flag's comment does not say it.
+        refuses: returns why a value is refused, such as 'must be above 0'.
     """
 
-    words: str
-    refuses: Callable[[Any], str]
+    words: str | None
+    refuses: Callable[[Any], str | None]
 
 
 def minimum_bound(least: float) -> dict[str, Bound]:
     """Metadata of a field that takes ``least`` and what is above it."""
     words = "0 or more" if least == 0 else f"at least {least:g}"
-    return {_BOUND: Bound(words, lambda value: "" if value >= least else f"must be {words}")}
+    return {_BOUND: Bound(words, lambda value: None if value >= least else f"must be {words}")}
 
 
 def exclusive_minimum_bound(limit: float, *, finite: bool = False) -> dict[str, Bound]:
     """Metadata of a field that takes what is above ``limit``; infinity too, unless ``finite``."""
 
-    def refuses(value: float) -> str:
+    def refuses(value: float) -> str | None:
         if finite and math.isinf(value):
             return "must be a finite number"
-        return "" if value > limit else f"must be above {limit:g}"
+        return None if value > limit else f"must be above {limit:g}"
 
     return {_BOUND: Bound(f"above {limit:g}", refuses)}
 
@@ -53,18 +53,18 @@ def exclusive_minimum_bound(limit: float, *, finite: bool = False) -> dict[str, 
 def open_interval_bound(low: float, high: float) -> dict[str, Bound]:
     """Metadata of a field that takes what lies between ``low`` and ``high``, without the two."""
     words = f"between {low:g} and {high:g}"
-    return {_BOUND: Bound(words, lambda value: "" if low < value < high else f"must be {words}")}
+    return {_BOUND: Bound(words, lambda value: None if low < value < high else f"must be {words}")}
 
 
 def choice_bound(*choices: str) -> dict[str, Bound]:
     """Metadata of a field that takes one of the choices."""
     words = f"one of {', '.join(choices)}"
-    return {_BOUND: Bound(words, lambda value: "" if value in choices else nearest(value, choices))}
+    return {_BOUND: Bound(words, lambda value: None if value in choices else nearest(value, choices))}
 
 
-def custom_bound(refuses: Callable[[Any], str]) -> dict[str, Bound]:
+def custom_bound(refuses: Callable[[Any], str | None]) -> dict[str, Bound]:
     """Metadata of a field whose values ``refuses`` judges, as `Bound.refuses`."""
-    return {_BOUND: Bound("", refuses)}
+    return {_BOUND: Bound(None, refuses)}
 
 
 def positional(name: str) -> dict[str, str]:

@@ -36,16 +36,16 @@ WIDTH = 120  # width of output to a file: tables read better at this width than 
 
 @dataclass(frozen=True)
 class Log:
-    """Where figures are logged; ``tool`` is '' for nowhere."""
+    """Where figures are logged; ``tool`` is None for nowhere."""
 
-    tool: str = ""
+    tool: str | None = None
     project: str = "strobe"
-    space_id: str = ""  # of Trackio
+    space_id: str | None = None  # of Trackio
 
     def __str__(self) -> str:
         """The flags."""
         project = f" --log.project={self.project}" if self.project != Log.project else ""
-        return f"--log={self.tool}{project}{self.space_id and f' --log.space_id={self.space_id}'}"
+        return f"--log={self.tool}{project}{f' --log.space_id={self.space_id}' if self.space_id else ''}"
 
 
 # Flag → an example of its value.
@@ -93,7 +93,7 @@ def _take_log(argv: Sequence[str]) -> tuple[Log, list[str]]:
         if not value or value.startswith("--"):
             raise UserError(f"{name} needs a value, such as {name}={_LOG_FLAGS[name]}")
         values[name] = value
-    tool, space_id = values.get("--log", ""), values.get("--log.space_id", "")
+    tool, space_id = values.get("--log"), values.get("--log.space_id")
     if not tool and values:
         raise UserError(f"{next(iter(values))} needs --log=trackio or --log=wandb")
     if space_id and tool != "trackio":

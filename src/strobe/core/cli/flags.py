@@ -19,8 +19,8 @@ class OutputFlags:
     thresholds: Thresholds = field(default_factory=Thresholds)
 
 
-def _non_page_reason(file: Path) -> str:
-    return "" if file.suffix.lower() in (".html", ".htm", ".md") else "name a file that ends in .html or .md"
+def _non_page_reason(file: Path) -> str | None:
+    return None if file.suffix.lower() in (".html", ".htm", ".md") else "name a file that ends in .html or .md"
 
 
 @dataclass

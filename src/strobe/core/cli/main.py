@@ -92,8 +92,8 @@ def _run_command(arguments: list[str]) -> int:
         return 2
 
 
-def _external_error_line(error: Exception) -> str:
-    """Return a full disk, the Hub's or a policy's own fault as a line; '' for a fault of Strobe itself."""
+def _external_error_line(error: Exception) -> str | None:
+    """Return a full disk, the Hub's or a policy's own fault as a line; None for a fault of Strobe itself."""
     if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
         return f"{os_error_reason(error)}{f': {error.filename}' if error.filename else ''}"
     missing = (error.name or "").partition(".")[0] if isinstance(error, ModuleNotFoundError) else ""
@@ -101,7 +101,7 @@ def _external_error_line(error: Exception) -> str:
         python = ", for which Python must be 3.12 or newer" if sys.version_info < (3, 12) else ""
         return f"this needs LeRobot{python}: {install('lerobot')}"
     in_a_line = slices.offer("others' refusals")
-    return in_a_line(error) if in_a_line is not None else ""
+    return in_a_line(error) if in_a_line is not None else None
 
 
 def _run(arguments: list[str]) -> int:

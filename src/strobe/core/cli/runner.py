@@ -100,7 +100,7 @@ class Command:
         treatments: whether the command takes treatments, which ``--help=treatments`` lists.
         more_help: makes text that stands after the flags, before that of the command's other forms.
         heavy: how other work on this machine changes the command, which then says so before it begins: 'timed' where
-            it measures times, 'untimed' where it takes long and measures none; '' if it does not matter.
+            it measures times, 'untimed' where it takes long and measures none; None if it does not matter.
         gives_way: whether torch's threads sleep while they wait, on a machine that is busy when the command begins.
     """
 
@@ -109,13 +109,13 @@ class Command:
     config: type
     read: Callable[[Sequence[str]], tuple[Any, ...]] | None
     study: Callable[..., Studied | int]
-    subject: Literal["", "policy", "policy or model"] = ""
+    subject: Literal["policy", "policy or model"] | None = None
     bar: bool = True
     bare: bool = False
     common: Mapping[str, Sequence[str]] = field(default_factory=dict)
     treatments: bool = False
     more_help: Callable[[], str] | None = None
-    heavy: Literal["", "timed", "untimed"] = ""
+    heavy: Literal["timed", "untimed"] | None = None
     gives_way: bool = False
 
     def __call__(self, argv: Sequence[str]) -> int:

@@ -30,7 +30,7 @@ NOT_YET: frozenset[Feature] = frozenset(
 KEY = "strobe.untried"  # key of a flag's metadata: the features that it stands for
 
 
-def describe_untried(*features: Feature) -> str:
-    """Return in words which of ``features`` have not run on a GPU yet; '' if all have."""
+def describe_untried(*features: Feature) -> str | None:
+    """Return in words which of ``features`` have not run on a GPU yet."""
     missing = [feature for feature in features if feature in NOT_YET]
-    return f"has not run on a GPU yet: {', '.join(missing)}" if missing else ""
+    return f"has not run on a GPU yet: {', '.join(missing)}" if missing else None

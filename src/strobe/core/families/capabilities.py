@@ -144,7 +144,7 @@ class Backbone(Capability):
         sizes: ``--model.size`` → fields of the config.
         usual: the default size.
         frames: default number of frames of a clip; None for the config's own.
-        predictor: the option that leaves the predictor out when it is true; '' for a backbone without one.
+        predictor: the option that leaves the predictor out when it is true.
         preprocessing: the model → its own preprocessing and the probes on its steps. It makes of frames the pixels,
             or, for a model with more inputs than them, all arguments of the model by name.
         tower: the type → the class of the vision tower, where transformers has no ``AutoModel`` for it.
@@ -156,7 +156,7 @@ class Backbone(Capability):
     sizes: Mapping[str, Mapping[str, Any]]
     usual: str
     frames: int | None = None
-    predictor: str = ""
+    predictor: str | None = None
     preprocessing: Callable[[Any], tuple[Callable[[Any], Any], list[Hook]]] | None = None
     tower: Callable[[str], Any] | None = None
     weights: str = ""
@@ -212,11 +212,11 @@ class Calls(Facts):
     Args:
         chunk: policy, preprocessed batch, options of ``predict_action_chunk`` → one chunk, (B, chunk, action dim),
             where that method alone does not give one.
-        untrained: why the policy has no training forward pass; '' if it has one.
+        untrained: why the policy has no training forward pass.
     """
 
     chunk: Callable[[Any, dict[str, Any], Mapping[str, Any]], Tensor] | None = None
-    untrained: str = ""
+    untrained: str | None = None
 
 
 @dataclass(frozen=True)

@@ -28,7 +28,7 @@ class Flow(Capability):
             attention, positions, condition)`` → hidden states of the suffix (B, suffix, width). ``condition`` is what
             ``embed_suffix`` returned beyond embedding, padding and order.
         attention_mask: boolean mask (B, suffix, prefix + suffix) → the one that the transformers are given.
-        clone: the function of the model's module that copies the cache in every step; '' if steps share it.
+        clone: the function of the model's module that copies the cache in every step; None if steps share it.
         layers: whether a transformer's layers run as modules, or through methods of the joint module.
         repeated: model → projections (modules of one tensor) of the prefix's keys and values that every step repeats.
         cache_on_request: whether layers call ``update`` of a step's cache only where they are given ``use_cache=True``,
@@ -44,7 +44,7 @@ class Flow(Capability):
     images: str
     suffix_pass: Call
     attention_mask: Callable[[Any, Any], Any]
-    clone: str = ""
+    clone: str | None = None
     layers: Literal["modules", "methods"] = "modules"
     repeated: Callable[[Any], Sequence[object]] = lambda _: ()
     cache_on_request: bool = False

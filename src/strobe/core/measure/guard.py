@@ -218,7 +218,7 @@ class Guards:
 
     @classmethod
     def parse(cls, text: str) -> Guards:
-        """Read ``--guard``; '' for the usual limits. Raises UserError."""
+        """Read ``--guard``; an empty text for the usual limits. Raises UserError."""
         return cls(Guard.parse(text) if text.strip() else None)
 
     @classmethod

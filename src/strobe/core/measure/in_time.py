@@ -113,15 +113,15 @@ class InTimeLooks:
         """Return whether it is time to look, with so many chunks."""
         return pairs >= self._next
 
-    def look(self, samples: Mapping[str, Array]) -> str:
-        """Return why to stop, in words; '' to go on. ``samples``: milliseconds by name, without the warm-up."""
+    def look(self, samples: Mapping[str, Array]) -> str | None:
+        """Return why to stop, in words. ``samples``: milliseconds by name, without the warm-up."""
         values = samples[self.name]
         spent = _AT_FIRST if self._left == 1 else _LATER * self._left
         judged = judge_in_time(values, self.within_ms, self.required, self._level(spent))
         self._left -= spent
         self._next = _GROWTH * len(values)
         if judged.outcome == "not judged":
-            return ""
+            return None
         self._stopped = spent
         return f"{judged.on_time} of {judged.chunks} chunks were in time"
 

@@ -38,14 +38,14 @@ class OtherWork:
         """Return how many times as long work on all cores takes while the others run, if each gets an equal share."""
         return 1 + max(self.busy, self.waiting) / self.cores
 
-    def words(self, *, timed: bool = True) -> str:
-        """Describe the other work in a line; '' on a machine at rest.
+    def words(self, *, timed: bool = True) -> str | None:
+        """Describe the other work in a line; None on a machine at rest.
 
         Args:
             timed: whether times are measured while it runs.
         """
         if self.busy < NOTABLE * self.cores:
-            return ""
+            return None
         taken = max(1, round(self.busy))
         busy = f"{taken} of {self.cores} cores {'is' if taken == 1 else 'are'} busy with other work"
         wide = "expect wide confidence intervals; " if timed else ""
@@ -70,16 +70,16 @@ def look(seconds: float = LOOK_S) -> OtherWork:
     return OtherWork(len(usable), busy, waiting * yielding if waiting is not None else busy)
 
 
-def give_way() -> str:
+def give_way() -> str | None:
     """Have the threads of torch, which is not imported yet, sleep while they wait for each other.
 
     Threads that spin take the core from the thread that they wait for, where programs share the cores.
 
     Returns:
-        A note that says so; '' if it cannot be done any more, or the user has said how they wait.
+        A note that says so; None if it cannot be done any more, or the user has said how they wait.
     """
     if "torch" in sys.modules or waiting():
-        return ""
+        return None
     os.environ[WAITING[0]] = "passive"
     return (
         f"torch's threads sleep while they wait for each other ({waiting()}), which is quicker on a busy machine: hold "
@@ -88,7 +88,7 @@ def give_way() -> str:
 
 
 def waiting() -> str:
-    """Return the settings of how torch's threads wait, such as 'OMP_WAIT_POLICY=passive'; '' for torch's own."""
+    """Return the settings of how torch's threads wait, such as 'OMP_WAIT_POLICY=passive', that are not torch's own."""
     return ", ".join(f"{name}={os.environ[name]}" for name in WAITING if os.environ.get(name))
 
 

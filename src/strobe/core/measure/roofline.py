@@ -82,8 +82,8 @@ def _part(name: str, ms: float, gflop: Mapping[str, float], moved: int | None, c
 
 def _narrowed_part_ms(part: PartLimit, narrow: str, ceiling: Ceiling) -> float:
     """Least ms of the part with all products that are wider than ``narrow`` in it, and as many fewer bytes."""
-    wide = [dtype for dtype in part.gflop if BYTES.get(dtype, 0) > BYTES[narrow]]
-    return min(_changed_ms(part.gflop, part.memory_ms, wide, narrow, ceiling), part.least_ms)
+    changed = {dtype: narrow for dtype in part.gflop if BYTES.get(dtype, 0) > BYTES[narrow]}
+    return min(_changed_ms(part.gflop, part.memory_ms, changed, ceiling), part.least_ms)
 
 
 def dtype_speedup(dtype: str, parts: Sequence[Sequence[Component]], ceiling: Ceiling) -> float | None:
@@ -91,12 +91,12 @@ def dtype_speedup(dtype: str, parts: Sequence[Sequence[Component]], ceiling: Cei
 
     Less than 1 where this machine is slower in it. None if the parts were not counted, or a ceiling is missing.
     """
-    now, then = dtype_least_ms("", parts, ceiling), dtype_least_ms(dtype, parts, ceiling)
+    now, then = dtype_least_ms(None, parts, ceiling), dtype_least_ms(dtype, parts, ceiling)
     return now / then if now and then else None
 
 
-def dtype_least_ms(dtype: str, parts: Iterable[Sequence[Component]], ceiling: Ceiling) -> float | None:
-    """Return the least ms of ``parts`` with their products in ``dtype``; '' for those that they are in now.
+def dtype_least_ms(dtype: str | None, parts: Iterable[Sequence[Component]], ceiling: Ceiling) -> float | None:
+    """Return the least ms of ``parts`` with their products in ``dtype``; None for those that they are in now.
 
     None if a ceiling is missing. Products of integers stay as they are.
     """
@@ -105,22 +105,20 @@ def dtype_least_ms(dtype: str, parts: Iterable[Sequence[Component]], ceiling: Ce
         gflop, memory_ms = _flop(components), _memory_ms(_sum_moved_bytes(components), ceiling)
         if any(ceiling.gflops.get(name, 0) <= 0 or name not in BYTES for name in (*filter(None, [dtype]), *gflop)):
             return None
-        floating = [name for name in gflop if dtype and BYTES[name] > 1]
-        least += _changed_ms(gflop, memory_ms, floating, dtype, ceiling)
+        floating = {name: dtype for name in gflop if dtype and BYTES[name] > 1}
+        least += _changed_ms(gflop, memory_ms, floating, ceiling)
     return least
 
 
-def _changed_ms(
-    gflop: Mapping[str, float], memory_ms: float, changing: Sequence[str], dtype: str, ceiling: Ceiling
-) -> float:
-    """Least ms with the products that are now in one of ``changing`` in ``dtype``, and as many bytes as that takes."""
+def _changed_ms(gflop: Mapping[str, float], memory_ms: float, changed: Mapping[str, str], ceiling: Ceiling) -> float:
+    """Least ms with the products in other dtypes (``changed``: now → then), and as many bytes as that takes."""
     counts: dict[str, float] = {}
     for name, count in gflop.items():
-        runs_in = dtype if name in changing else name
+        runs_in = changed.get(name, name)
         counts[runs_in] = counts.get(runs_in, 0.0) + count
     # The bytes are taken for those of the dtype that most of the products are in.
     main = max(gflop, key=lambda name: gflop[name], default="")
-    scale = BYTES[dtype] / BYTES[main] if main in changing else 1.0
+    scale = BYTES[changed[main]] / BYTES[main] if main in changed else 1.0
     return max(compute_ms(counts, ceiling.gflops), memory_ms * scale)
 
 

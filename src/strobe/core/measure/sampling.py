@@ -37,8 +37,8 @@ class Looking(Protocol):
         """Return whether to look, with so many rounds after warm-up."""
         ...
 
-    def look(self, samples: Mapping[str, Array]) -> str:
-        """Return why to stop, in words; '' to go on. ``samples``: milliseconds by name, without the warm-up."""
+    def look(self, samples: Mapping[str, Array]) -> str | None:
+        """Return why to stop, in words. ``samples``: milliseconds by name, without the warm-up."""
         ...
 
 
@@ -52,7 +52,7 @@ class SamplingBudget:
     ``min_iterations``: rounds kept before the precision is looked at.
     ``precision``: relative half-width at which to stop (0.01 is 1 %): of the median's 95 % interval, or where several
     things are compared, of every paired ratio to the first (then load that slows all alike need not prolong it).
-    ``of``: the name whose ratio alone counts for that; '' for all.
+    ``of``: the name whose ratio alone counts for that; None for all.
     ``settle_s``: seconds of sampling, after the first round, before the precision may end it: a state that ends within
     them is warm-up, or makes the interval wide (see `statistics.inflation`).
     ``looking``: takes the place of ``precision``.
@@ -65,7 +65,7 @@ class SamplingBudget:
     fewest: int = 0
     min_iterations: int = 20
     precision: float = 0.01
-    of: str = ""
+    of: str | None = None
     settle_s: float = SETTLE_S
     looking: Looking | None = None
 
@@ -213,7 +213,7 @@ class _Pace:
                 warmup = _warmup_rounds(rounds)
                 if budget.looking.due(done - warmup):
                     columns = {name: _column(rounds[warmup:], name) for name in rounds[0]}
-                    self.reason = budget.looking.look(columns) or None
+                    self.reason = budget.looking.look(columns)
             return None
         if sampled < budget.settle_s:
             return done + math.ceil((budget.settle_s - sampled) / each) if each > 0 else None
@@ -238,7 +238,7 @@ def _warmup_rounds(rounds: list[Round]) -> int:
     return max(1, *(find_warmup(_column(rounds, name)) for name in rounds[0]))
 
 
-def _widest(rounds: list[Round], of: str = "") -> float:
+def _widest(rounds: list[Round], of: str | None = None) -> float:
     """Relative half-width of the one median's interval, or the largest among the ratios' to the first name.
 
     ``of``: the name whose ratio alone is looked at, where it is one of the others.

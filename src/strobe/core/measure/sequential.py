@@ -62,8 +62,8 @@ class Looks:
         """Return whether it is time to look, with so many ``pairs``."""
         return pairs >= self._next
 
-    def look(self, samples: Mapping[str, Array]) -> str:
-        """Return why to stop, in words; '' to go on.
+    def look(self, samples: Mapping[str, Array]) -> str | None:
+        """Return why to stop, in words.
 
         Args:
             samples: milliseconds of both variants, paired by round, without the warm-up.
@@ -72,7 +72,7 @@ class Looks:
         spent = AT_FIRST if self._left == 1 else LATER * self._left
         logs = np.log(second) - np.log(first)
         _, low, high, _ = centre(logs, 1 - spent * self.error)
-        verdict = ""
+        verdict = None
         if low > 0 or high < 0:
             verdict = f"{self.after} was shown to be {'slower' if low > 0 else 'faster'}"
         elif self._least(logs, spent) > math.log1p(-MATTERS):
@@ -120,7 +120,7 @@ class Glance:
     """
 
     looks: Looks
-    seen: Literal["", "a clear gain", "a clear loss", "no gain"] = ""
+    seen: Literal["a clear gain", "a clear loss", "no gain"] | None = None
     times: float = 1.0  # as fast as before, in the pairs that were glanced at
     most_gain: float = 1.0  # share of the time that it saves at most
     pairs: int = 0  # that were glanced at
@@ -130,8 +130,8 @@ class Glance:
         at = next((count for count in GLANCED_AT if count > self.pairs), None)
         return self.looks.due(pairs) if at is None else pairs >= at
 
-    def look(self, samples: Mapping[str, Array]) -> str:
-        """Return why to stop, in words; '' to go on. ``samples``: as for `Looks.look`."""
+    def look(self, samples: Mapping[str, Array]) -> str | None:
+        """Return why to stop, in words. ``samples``: as for `Looks.look`."""
         if self.pairs >= GLANCED_AT[-1]:
             return self.looks.look(samples)
         ratios = samples[self.looks.after] / samples[self.looks.before]
@@ -146,4 +146,4 @@ class Glance:
             self.looks.missed = MISSED - 2.0**-self.pairs
             if ratios.min() > 1 - MATTERS:
                 self.seen, self.most_gain = "no gain", 1 - float(ratios.min())
-        return f"{self.pairs} pairs showed {self.seen}" if self.seen else ""
+        return f"{self.pairs} pairs showed {self.seen}" if self.seen else None

@@ -278,7 +278,7 @@ def _differ(before: float, after: float) -> bool:
 
 
 def _describe_change(before: float, after: float, word: str) -> str:
-    """The change in per cent; '' if it is so large that the two times say more."""
+    """The change in per cent; empty if it is so large that the two times say more."""
     if before <= 0 or abs(after - before) >= _TIMES * before:
         return ""
     return f"{word} {abs(after / before - 1) * 100:.1f} %"

@@ -39,10 +39,10 @@ def counted_as(dtype: torch.dtype) -> Iterator[None]:
         _STANDS_IN.reset(token)
 
 
-def counted_dtype_name() -> str:
-    """Torch's name of the dtype that is counted now, whatever the operands are; '' for the operands' own."""
+def counted_dtype_name() -> str | None:
+    """Torch's name of the dtype that is counted now, whatever the operands are; None for the operands' own."""
     dtype = _STANDS_IN.get()
-    return str(dtype).removeprefix("torch.") if dtype is not None else ""
+    return str(dtype).removeprefix("torch.") if dtype is not None else None
 
 
 _Key = tuple[int, int]  # a storage's address, and the number of its birth: an address is used again

@@ -8,7 +8,7 @@ import sys
 from strobe.core.processes.forkable import unfit
 from strobe.core.processes.lifetime import bind_to_parent
 
-REASON = ""  # why what is forked from it is not as good as a fresh process, in words; '' if it is
+REASON = None  # why what is forked from it is not as good as a fresh process, in words
 if sys.platform == "linux":
     bind_to_parent(os.getppid())
     REASON = unfit()

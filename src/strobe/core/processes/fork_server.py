@@ -66,12 +66,12 @@ class Server(Closing):
 
     Attributes:
         pid: the process's id while it runs.
-        unfit: why commands get processes of their own, in words; '' if they are forked.
+        unfit: why commands get processes of their own, in words.
     """
 
     def __init__(self) -> None:
         self.pid: int | None = None
-        self.unfit = "" if sys.platform == "linux" else "only Linux forks"
+        self.unfit = None if sys.platform == "linux" else "only Linux forks"
         self._process: subprocess.Popen[bytes] | None = None
         self._connection: Connection | None = None
         self._environment: Mapping[str, str] = {}
@@ -176,13 +176,13 @@ def main() -> None:
             connection.send(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))
 
 
-def _prepare(command: Command) -> str:
-    """Import what the command needs. Return in words why that failed; '' if it did not."""
+def _prepare(command: Command) -> str | None:
+    """Import what the command needs. Return in words why that failed."""
     try:
         getattr(importlib.import_module(command.module), "prepare", lambda *_: None)(*command.needs)
     except Exception as error:  # any import can raise anything; the command's own process will say it better
         return f"{type(error).__name__}: {error}"
-    return ""
+    return None
 
 
 def _fork(command: Command, connection: Connection, pages: Ranges) -> int:

@@ -24,8 +24,8 @@ _ENTRY = 8  # bytes
 Ranges = list[tuple[int, int]]  # address and length, in bytes
 
 
-def unfit() -> str:
-    """Return in words why a child of this process would not be as good as a fresh process; '' if it would.
+def unfit() -> str | None:
+    """Return in words why a child of this process would not be as good as a fresh process.
 
     A child is forked to try. OpenBLAS (NumPy's) has threads from its import on and ends them before a fork, so threads
     are counted after it. torch knows in the child whether a device's driver had been started.
@@ -43,7 +43,7 @@ def unfit() -> str:
         return "an import started a device"
     threads = [(task / "comm").read_text().strip() for task in TASKS.iterdir() if task.name != str(os.getpid())]
     threads = [name for name in threads if name not in FORK_SAFE]
-    return f"imports started threads: {', '.join(threads)}" if threads else ""
+    return f"imports started threads: {', '.join(threads)}" if threads else None
 
 
 def _backends() -> list[Any]:

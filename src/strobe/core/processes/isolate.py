@@ -97,9 +97,9 @@ def start_server(preloaded: Sequence[str]) -> None:
         forkserver.ensure_running()
 
 
-def unfit() -> str:
-    """Return in words why `run` does not fork processes from the server; '' if it does, or has not run yet."""
-    return _unfit[0] if _unfit else ""
+def unfit() -> str | None:
+    """Return in words why `run` does not fork processes from the server, once it has run."""
+    return _unfit[0] if _unfit else None
 
 
 T = TypeVar("T")

@@ -40,9 +40,9 @@ class Ending:
     code: int | None
 
     @property
-    def signal(self) -> str:
-        """The name of the signal that killed it; '' if it ended by itself."""
-        return signal.Signals(-self.code).name if self.code is not None and self.code < 0 else ""
+    def signal(self) -> str | None:
+        """The name of the signal that killed it."""
+        return signal.Signals(-self.code).name if self.code is not None and self.code < 0 else None
 
     @property
     def is_killed(self) -> bool:

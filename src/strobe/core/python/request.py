@@ -20,8 +20,8 @@ class VerbArguments:
     inputs: Any
     seconds: float
     interval: float
-    device: str
-    name: str
+    device: str | None
+    name: str | None
     seed: int
 
     def __post_init__(self) -> None:

@@ -23,8 +23,8 @@ def compare(
     seconds: float = 30.0,
     interval: float = 0.01,
     guard: str = "",
-    device: str = "",
-    name: str = "",
+    device: str | None = None,
+    name: str | None = None,
     seed: int = 0,
 ) -> ShownAnswer[CompareResult]:
     """Judge variants against the first one: is it faster, and are the outputs the same?
@@ -47,8 +47,8 @@ def compare(
         interval: stop earlier where the interval is as narrow as this share of the time to either side.
         guard: limits on how far outputs may move, such as 'cosine>=0.999, largest_error<=1e-3'. Those in σ are not
             judged, as the spread of an output is not known.
-        device: torch's name of the device whose time is taken; '' for that of the modules inside, else of the inputs.
-        name: of what is compared, for titles; '' for that of the first variant.
+        device: torch's name of the device whose time is taken. Default: that of the modules inside, else of the inputs.
+        name: of what is compared, for titles. Default: that of the first variant.
         seed: of torch, NumPy and `random` in the first round; the next rounds count on. They are restored.
 
     Returns:
@@ -77,7 +77,7 @@ def breakdown(
     interval: float = 0.01,
     depth: int = 1,
     count: bool = True,
-    device: str = "",
+    device: str | None = None,
     seed: int = 0,
 ) -> ShownAnswer[BreakdownResult]:
     """Measure where the time of a call goes, by the torch modules inside.
@@ -105,7 +105,7 @@ def breakdown(
     """
     if depth < 1:
         raise UserError(f"depth={depth}: must be at least 1")
-    request = VerbArguments({"inference": target}, inputs, seconds, interval, device, "", seed)
+    request = VerbArguments({"inference": target}, inputs, seconds, interval, device, None, seed)
     announce_imports()
     from strobe.core.python.run import broken_down
 
@@ -113,7 +113,7 @@ def breakdown(
 
 
 def verify(
-    before: object, after: object, inputs: object, *, guard: str, device: str = "", seed: int = 0
+    before: object, after: object, inputs: object, *, guard: str, device: str | None = None, seed: int = 0
 ) -> ShownAnswer[VerifyResult]:
     """Say whether ``after`` returns what ``before`` does, within a guard, input by input. Nothing is timed.
 
@@ -133,7 +133,7 @@ def verify(
     Raises:
         UserError: nothing to call, no inputs, a guard that cannot be read, or a ``before`` that fails on an input.
     """
-    request = VerbArguments({"before": before, "after": after}, inputs, 1.0, 1.0, device, "", seed)
+    request = VerbArguments({"before": before, "after": after}, inputs, 1.0, 1.0, device, None, seed)
     limits = Guard.parse(guard)
     announce_imports()
     from strobe.core.python.run import run_verification

@@ -111,7 +111,7 @@ def _has_shares(table: Table) -> bool:
 
 
 def _left_out(document: Document, rows: int) -> str:
-    """Return in words how much a brief view leaves out; '' if that is nothing."""
+    """Return in words how much a brief view leaves out."""
     tables = sum(section.table is not None and not section.detail for section in document.sections)
     first = first_table(document)
     tables -= first is not None

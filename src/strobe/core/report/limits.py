@@ -53,10 +53,10 @@ Named = tuple[str, Measurement]  # a rung's or a variant's label, and what was m
 Point = tuple[float, float, str]  # FLOP per byte, GFLOP/s, and a part with its times in words
 
 
-def line(name: str, measurement: Measurement) -> str:
-    """Return what ``name`` takes and how much faster is possible, in a sentence; '' if its limit is not known."""
+def line(name: str, measurement: Measurement) -> str | None:
+    """Return what ``name`` takes and how much faster is possible, in a sentence; None if its limit is not known."""
     possible = headroom(measurement)
-    return f"{name} takes {_short(measurement.samples.summary.median)} ms. {possible}" if possible else ""
+    return f"{name} takes {_short(measurement.samples.summary.median)} ms. {possible}" if possible else None
 
 
 def headroom(measurement: Measurement) -> str | None:

@@ -46,11 +46,11 @@ def figures(answer: Answer) -> dict[str, float]:
     return logged
 
 
-def log(answer: Answer, tool: str, project: str, name: str, space_id: str = "") -> None:
+def log(answer: Answer, tool: str, project: str, name: str, space_id: str | None = None) -> None:
     """Log an answer as one run of ``project``. Raises what the tool raises: no account, no network.
 
     Args:
-        space_id: the Space on the Hub that Trackio logs to; '' for files of this machine.
+        space_id: the Space on the Hub that Trackio logs to; None for files of this machine.
     """
     from strobe.core.results.answer import Result
 

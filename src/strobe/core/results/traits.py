@@ -144,10 +144,10 @@ class PolicyTraits(Record):
     )
 
     @property
-    def settings(self) -> str:
-        """What a training step had the process set to, in words; '' where it sets nothing."""
+    def settings(self) -> str | None:
+        """What a training step had the process set to, in words."""
         if self.tensor_float is None:
-            return ""
+            return None
         on = {True: "on", False: "off", None: "off"}
         return (
             f"in the training step TF32 for products of float32 is {on[self.tensor_float]} and cudnn.benchmark "

@@ -34,7 +34,7 @@ class Reordered:
     same: dict[str, int] = field(default_factory=dict)  # operator with products whose sums stayed as they were → calls
 
     def __str__(self) -> str:
-        """The sums that were not reordered, in words; '' if all sums were."""
+        """The sums that were not reordered, in words."""
         calls = sum(self.same.values())
         return f"but not those of {', '.join(sorted(self.same))} ({calls} call{'s' * (calls != 1)})" if calls else ""
 

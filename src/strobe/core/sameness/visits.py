@@ -18,7 +18,7 @@ class CheckCall:
 
     Args:
         observation: its number among those that are checked; it draws the noise as well.
-        words: what is special about the call, in words; empty for a plain call.
+        words: what is special about the call, in words.
         rtc: whether Real-Time Chunking guides it.
         isolated: whether the treatments are applied for this call alone.
         reset: whether the policy is reset before it, as at the start of an episode.

@@ -55,16 +55,16 @@ class CallableSubject(Abilities):
     Args:
         targets: the first one is on from the beginning.
         inputs: each a tuple of positional arguments, or the only argument.
-        on: torch's name of the device; '' for that of the targets' weights, else of the inputs' tensors.
-        label: name of the subject; '' for the first target's own.
+        on: torch's name of the device; None for that of the targets' weights, else of the inputs' tensors.
+        label: name of the subject; None for the first target's own.
         source: where the targets are from, in words.
     """
 
     targets: Sequence[Target]
     inputs: Sequence[Any]
     seed: int = 0
-    on: str = ""
-    label: str = ""
+    on: str | None = None
+    label: str | None = None
     source: str = "an object in Python"
 
     returns: ClassVar[Of] = "outputs"
@@ -72,7 +72,7 @@ class CallableSubject(Abilities):
     def __post_init__(self) -> None:
         if not self.inputs:
             raise UserError("no inputs: give one input, or a list of them; () is a call without arguments")
-        check_device(self.on or None)
+        check_device(self.on)
         self.target = self.targets[0]
         self.notes: list[str] = []
         self._caveats: list[str] = []

@@ -66,8 +66,8 @@ def _inside(value: Any) -> list[tuple[str, object]] | np.ndarray | None:
     return None if computed or callable(value) else _fields(value) or None
 
 
-def describe_unfinished(leaf: object) -> str:
-    """Return in words why ``leaf`` is no result yet, and what gives one; '' if it is one.
+def describe_unfinished(leaf: object) -> str | None:
+    """Return in words why ``leaf`` is no result yet, and what gives one.
 
     A coroutine, a generator and other iterators have not run when they are returned, and a future may not have.
     """
@@ -78,7 +78,7 @@ def describe_unfinished(leaf: object) -> str:
         return f"a {kind}, which has not run: call it by asyncio.run, or wait for it, inside the function"
     if isinstance(leaf, Iterator | AsyncIterator):
         return f"a {kind}, which has not run: take all its values inside the function"
-    return ""
+    return None
 
 
 def _array_parts(array: np.ndarray) -> list[tuple[str, object]] | None:

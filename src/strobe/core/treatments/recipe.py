@@ -84,7 +84,7 @@ class RecipeTreatment(Treatment):
     rank: int
     label: str
     written: str  # as on a command line
-    recipe: str = ""
+    recipe: str | None = None
 
     effect = _inner("effect")
     key = _inner("key")

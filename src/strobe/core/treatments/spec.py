@@ -18,7 +18,7 @@ from strobe.core.treatments.words import Spec
 SETTING, DTYPE, QUANTISED, STRUCTURE, GUIDANCE, TRAINING, COMPILED, CAPTURED, PROCESS = range(0, 90, 10)
 
 # What holds a device up: launches that it waits for, bytes that it moves, products that it computes.
-Limited = Literal["launches", "memory", "compute", ""]
+Limited = Literal["launches", "memory", "compute"]
 
 
 @dataclass(frozen=True)

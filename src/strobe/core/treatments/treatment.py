@@ -82,13 +82,13 @@ class Treatment(ABC):
             Chunking.
         guided: whether the actions are guided towards a previous chunk, and differ on purpose.
         micro_batches: into how many parts it divides a training batch.
-        recipe: name of the file that it was read from; '' if it was written on a command line.
+        recipe: name of the file that it was read from, if any.
     """
 
     effect: Effect
     key: str = ""
     phases: frozenset[Phase] = ANY_PHASE
-    because: str = ""
+    because: str | None = None
     builds: Builds = ""
     dtypes: tuple[str, ...] = ()
     arithmetic: float = 1.0
@@ -98,7 +98,7 @@ class Treatment(ABC):
     fixed_inputs: bool = False
     guided: bool = False
     micro_batches: int = 1
-    recipe: str = ""
+    recipe: str | None = None
 
     def __init_subclass__(cls, *, key: str = "", **further: object) -> None:
         super().__init_subclass__(**further)

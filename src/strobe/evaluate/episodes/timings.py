@@ -29,7 +29,7 @@ class RequestedTiming:
         rtc: fields of LeRobot's RTCConfig that are not its defaults.
         threshold: --inference.queue_threshold, in actions.
         client: fields of LeRobot's RobotClientConfig that are not its defaults, for async.
-        differing: of these, what sets the row apart from others of its engine, in words; else empty.
+        differing: of these, what sets the row apart from others of its engine, in words.
     """
 
     engine: Engine
@@ -38,7 +38,7 @@ class RequestedTiming:
     fps: float
     rtc: dict[str, object] = field(default_factory=dict)
     threshold: int = 30
-    differing: str = ""
+    differing: str | None = None
     client: dict[str, object] = field(default_factory=dict)
 
     @property

@@ -36,13 +36,13 @@ class Film:
 
     Attributes:
         frames: (height, width, 3) each, uint8, both even, at most `WIDTH` wide.
-        trouble: why frames are missing from some tick on; else empty.
+        trouble: why frames are missing from some tick on.
     """
 
     def __init__(self, fps: float) -> None:
         self.fps = fps
         self.frames: list[np.ndarray] = []
-        self.trouble = ""
+        self.trouble: str | None = None
         self._stride, self._ticks = max(1, math.ceil(fps / RATE - 1e-9)), 0
         self._last = 0  # tick of the last frame
 
@@ -247,7 +247,7 @@ class Filming:
         (self.folder / FOLDER).mkdir(exist_ok=True)
         store.replace(self.folder / name, content)
 
-    def _note(self, trouble: str) -> None:
+    def _note(self, trouble: str | None) -> None:
         note = f"videos: {trouble}"
         if trouble and note not in self.notes:
             self.notes.append(note)

@@ -126,8 +126,8 @@ def best(played: Played, count: int) -> list[str]:
 
 def shown_worse(
     leader: Sequence[Ended], other: Sequence[Ended], level: float, every: int = 1
-) -> Literal["success", "time", ""]:
-    """Return in what ``other`` is shown to be worse than ``leader`` in pairs: 'success', 'time', or ''.
+) -> Literal["success", "time"] | None:
+    """Return in what ``other`` is shown to be worse than ``leader`` in pairs.
 
     Each is wrong with a chance of 1 − ``level`` at most, at any number of pairs. Time counts against a setting only
     where its success rate is no higher.
@@ -137,7 +137,7 @@ def shown_worse(
         return "success"
     if sum(differences) <= 0 and judge_times(leader, other, level, every).kind == "later":
         return "time"
-    return ""
+    return None
 
 
 def _rate(episodes: Sequence[Ended]) -> float:

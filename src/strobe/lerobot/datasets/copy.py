@@ -15,7 +15,7 @@ import pyarrow.parquet as parquet
 from strobe.core.errors import UserError
 from strobe.core.json_text import JsonObject, parse_json
 from strobe.lerobot.datasets import recording
-from strobe.lerobot.datasets.fault import DatasetError
+from strobe.lerobot.datasets.fault import DatasetError, sentence
 from strobe.lerobot.datasets.images import IMAGES, image_statistics
 from strobe.lerobot.datasets.numbers import ACTION
 from strobe.preflight.results.truth import DataTruth, VectorTruth
@@ -41,7 +41,7 @@ def write_copy(root: Path, target: Path, truth: DataTruth) -> list[str]:
     except BaseException as error:
         shutil.rmtree(target, ignore_errors=True)  # half a copy would look like a whole one
         if isinstance(error, DatasetError):
-            raise UserError(f"--fix_data: {error.fault.what}; {error.fault.repair}") from None
+            raise UserError(f"--fix_data: {sentence(error.fault, ())}") from None
         raise
     return done
 

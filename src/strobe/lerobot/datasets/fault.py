@@ -15,20 +15,20 @@ class Fault:
     Args:
         kind: the same for faults of one kind in one place; these are reported together.
         what: place and size in words: episode, frame, file.
-        repair: the remedy in words; '' if only leaving the episodes out helps.
+        repair: the remedy in words, if leaving the episodes out is not the only one.
         episodes: the episodes with the fault, as far as a training can leave them out.
         stops: whether LeRobot cannot read the affected frames. Otherwise it reads them, with wrong content.
-        why: what it does to a policy; '' where that is plain.
-        brief: place and size in a few words; '' where ``what`` is short.
+        why: what it does to a policy, if that is not plain.
+        brief: place and size in a few words, if ``what`` is long.
     """
 
     kind: str
     what: str
-    repair: str = ""
+    repair: str | None = None
     episodes: tuple[int, ...] = ()
     stops: bool = True
-    why: str = ""
-    brief: str = ""
+    why: str | None = None
+    brief: str | None = None
 
 
 class DatasetError(Exception):
@@ -64,7 +64,7 @@ def sentence(fault: Fault, chosen: Sequence[int]) -> str:
 
 
 def ways(fault: Fault, chosen: Sequence[int]) -> str:
-    """Return what to do about ``fault``, empty if nothing helps. ``chosen``: as for `sentence`."""
+    """Return what to do about ``fault``. ``chosen``: as for `sentence`."""
     whole = [episode for episode in chosen if episode not in set(fault.episodes)]
     found = []
     if fault.episodes and whole:

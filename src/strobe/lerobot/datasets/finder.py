@@ -73,7 +73,7 @@ def search(
     where, faults, chosen, unread = Path(root), [], list(episodes or ()), []
     until = time.monotonic() + seconds
     try:
-        dataset = recording.read(where, named or "", episodes)
+        dataset = recording.read(where, named, episodes)
         chosen = dataset.chosen
         faults += tables.statistics(dataset)
         faults += images.dark(dataset)
@@ -120,8 +120,8 @@ def stopping(
     *,
     tolerance_s: float = TOLERANCE_S,
     about: int | None = None,
-) -> str:
-    """Return in a line why LeRobot cannot read the dataset; '' if no such fault is found.
+) -> str | None:
+    """Return in a line why LeRobot cannot read the dataset, if such a fault is found.
 
     It searches longer than `look`, and decodes videos if no other fault is found.
 
@@ -131,7 +131,7 @@ def stopping(
     faults = look(root, named, episodes, tolerance_s=tolerance_s, seconds=SEARCH_S, decode=True)
     stops = [(fault, text) for fault, text in faults if fault.stops]
     stops.sort(key=lambda entry: about is not None and about not in entry[0].episodes)
-    return f"the dataset at {root} is broken: {stops[0][1]}" if stops else ""
+    return f"the dataset at {root} is broken: {stops[0][1]}" if stops else None
 
 
 @contextlib.contextmanager

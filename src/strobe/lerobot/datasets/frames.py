@@ -12,7 +12,7 @@ import pyarrow
 
 from strobe.core.errors import UserError, error_line
 from strobe.lerobot.datasets import recording
-from strobe.lerobot.datasets.fault import DatasetError, Fault
+from strobe.lerobot.datasets.fault import DatasetError, Fault, sentence
 from strobe.lerobot.datasets.recording import Recording, evenly_spaced
 
 _NUMBERS = ("float32", "float64", "int64", "int32", "bool")
@@ -36,12 +36,11 @@ def frames(root: Path, count: int) -> list[dict[str, Any]]:
             raise UserError(f"the dataset at {root} has no frames: record some first")
         starts = np.cumsum([0, *lengths])
         places = [(int(np.searchsorted(starts, at, "right")) - 1, at) for at in evenly_spaced(total, count)]
-        table = cache(lambda file: recording.rows(root, "", root / file))
+        table = cache(lambda file: recording.rows(root, None, root / file))
         tasks = task_names(read)
         return [_frame(read, table(read.data_file(each)), each, at - int(starts[each]), tasks) for each, at in places]
     except DatasetError as error:
-        repair = f"; {error.fault.repair}" if error.fault.repair else ""
-        raise UserError(f"the dataset at {root}: {error.fault.what}{repair}") from None
+        raise UserError(f"the dataset at {root}: {sentence(error.fault, ())}") from None
 
 
 def _frame(read: Recording, table: pyarrow.Table, episode: int, frame: int, tasks: dict[int, str]) -> dict[str, Any]:

@@ -29,13 +29,13 @@ class Recording:
     """A dataset as its ``meta/`` describes it.
 
     Args:
-        named: its name on the Hub; '' without one.
+        named: its name on the Hub.
         episodes: the rows of ``meta/episodes``, less their statistics, by the episode's number.
         chosen: the episodes to read.
     """
 
     root: Path
-    named: str
+    named: str | None
     info: JsonObject
     episodes: dict[int, JsonObject]
     chosen: list[int]
@@ -82,14 +82,14 @@ def dimension_names(feature: JsonObject) -> list[str]:
     return [str(name) for name in names or []]
 
 
-def restore_hint(root: Path, named: str, file: str) -> str:
+def restore_hint(root: Path, named: str | None, file: str) -> str:
     """Return in words how to restore ``file`` of a dataset."""
-    if named.count("/") != 1 or named.startswith("local/"):
+    if named is None or named.count("/") != 1 or named.startswith("local/"):
         return "copy that file again from where the dataset was recorded"
     return f"fetch that file again (hf download {named} {file} --repo-type=dataset --local-dir={root})"
 
 
-def read(root: Path, named: str = "", chosen: Sequence[int] | None = None) -> Recording:
+def read(root: Path, named: str | None = None, chosen: Sequence[int] | None = None) -> Recording:
     """Read a dataset's ``meta/``.
 
     Raises:
@@ -103,7 +103,7 @@ def read(root: Path, named: str = "", chosen: Sequence[int] | None = None) -> Re
     return Recording(root, named, info, episodes, list(episodes if chosen is None else chosen), tasks)
 
 
-def rows(root: Path, named: str, file: Path, columns: Sequence[str] | None = None) -> pyarrow.Table:
+def rows(root: Path, named: str | None, file: Path, columns: Sequence[str] | None = None) -> pyarrow.Table:
     """Read a parquet file.
 
     Raises:
@@ -122,11 +122,11 @@ def rows(root: Path, named: str, file: Path, columns: Sequence[str] | None = Non
         ) from None
 
 
-def _table(root: Path, named: str, file: Path) -> pd.DataFrame:
+def _table(root: Path, named: str | None, file: Path) -> pd.DataFrame:
     return rows(root, named, file).to_pandas()
 
 
-def _info(root: Path, named: str) -> JsonObject:
+def _info(root: Path, named: str | None) -> JsonObject:
     repair = restore_hint(root, named, INFO)
     try:
         info = parse_json((root / INFO).read_text())
@@ -149,7 +149,7 @@ def _info(root: Path, named: str) -> JsonObject:
     return info
 
 
-def _episodes(root: Path, named: str, info: JsonObject) -> dict[int, JsonObject]:
+def _episodes(root: Path, named: str | None, info: JsonObject) -> dict[int, JsonObject]:
     files = sorted((root / EPISODES).rglob("*.parquet"))
     if not files:
         repair = restore_hint(root, named, EPISODES)
@@ -179,7 +179,7 @@ def _episodes(root: Path, named: str, info: JsonObject) -> dict[int, JsonObject]
     return dict(enumerate(table.to_dict("records")))
 
 
-def column_names(root: Path, named: str, file: Path) -> list[str]:
+def column_names(root: Path, named: str | None, file: Path) -> list[str]:
     """Return the columns of a parquet file. Raises DatasetError for one that cannot be read."""
     try:
         return list(parquet.read_schema(file).names)

@@ -83,7 +83,7 @@ def _make_subject(flags: FactoryOptions, config: InputFlags, live: Live) -> Subj
     if config.threads is not None:
         torch.set_num_threads(config.threads)
     live.stage(f"calling {flags.factory}")
-    subject = factory.load(flags.factory, seed=config.seed, device=config.device or "")
+    subject = factory.load(flags.factory, seed=config.seed, device=config.device)
     if isinstance(subject, CallableSubject):
         subject.first_calls(live.stage)
     return subject

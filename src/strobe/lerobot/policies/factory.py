@@ -32,14 +32,14 @@ OBSERVATIONS = (
 )
 
 
-def load(factory: str, *, seed: int = 0, device: str = "") -> CallableSubject | PolicySubject:
+def load(factory: str, *, seed: int = 0, device: str | None = None) -> CallableSubject | PolicySubject:
     """Call the function that ``factory`` names, and return what it makes, ready to be run.
 
     torch draws its random numbers from ``seed`` meanwhile. A policy of LeRobot that comes without observations gets
     synthetic ones, and is run with LeRobot's processors.
 
     Args:
-        device: torch's name of the device whose time is taken; '' for that of the weights.
+        device: torch's name of the device whose time is taken; None for that of the weights.
 
     Raises:
         UserError: a line that begins with the flag: there is no such file, module or function; it takes arguments,

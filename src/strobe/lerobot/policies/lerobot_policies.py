@@ -139,7 +139,7 @@ def load(
     kind, tiny = config.type, size == "tiny"
     family = find_family(kind)
     random = config.pretrained_path is None
-    notes = [*(line for line in (describe_untried(),) if line), *inputs.notes]
+    notes = [*filter(None, [describe_untried()]), *inputs.notes]
     if tiny:
         shrink(config)
     _fit_features(config, inputs, rename or {}, notes)

@@ -24,7 +24,7 @@ class Module:
     name: str
     file: Path
     names: dict[str, ast.stmt | ast.expr] = field(default_factory=dict)
-    imports: dict[str, tuple[str, str]] = field(default_factory=dict)  # name → module, name there ('' for the module)
+    imports: dict[str, tuple[str, str | None]] = field(default_factory=dict)  # name → module, name there (None: all)
 
     @property
     def package(self) -> str:
@@ -88,7 +88,7 @@ def _add_names(statements: list[ast.stmt], into: Module) -> None:
                 into.imports.setdefault(alias.asname or alias.name, (origin, alias.name))
         elif isinstance(node, ast.Import):
             for alias in node.names:
-                into.imports.setdefault(alias.asname or alias.name.partition(".")[0], (alias.name, ""))
+                into.imports.setdefault(alias.asname or alias.name.partition(".")[0], (alias.name, None))
         elif isinstance(node, ast.If):  # the first branch counts: `if TYPE_CHECKING or _available: import …`
             _add_names(node.orelse, into)
             _add_names(node.body, into)

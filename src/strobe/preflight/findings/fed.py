@@ -43,10 +43,10 @@ def _unlike(image: FedImage) -> Found:
     Why: {why}
     Do: {do}
     """
-    kind, what, why, do = _fault(image)
     means = _join_numbers(image.mean)
     trained = f"; in the training they were {_join_numbers(image.trained_mean)}" if image.trained_mean else ""
-    if kind:
+    if fault := _fault(image):
+        kind, what, why, do = fault
         yield {"mean": float(np.mean(image.mean)), "spread": float(np.mean(image.spread))}, locals()
 
 
@@ -65,8 +65,8 @@ def _exchanged_images(one: FedImage, other: FedImage) -> Found:
     yield {"apart": _distance(one, one) + _distance(other, other)}, locals()
 
 
-def _fault(image: FedImage) -> tuple[str, str, str, str]:
-    """Return the kind of fault, its title, why it matters and the advice; '' four times for none."""
+def _fault(image: FedImage) -> tuple[str, str, str, str] | None:
+    """Return the kind of fault, its title, why it matters and the advice."""
     look = "Look at the camera's picture: lerobot-find-cameras saves one of each camera."
     blind = "The policy sees nothing through this camera."
     bright, trained = np.array(image.mean), np.array(image.trained_mean)
@@ -79,7 +79,7 @@ def _fault(image: FedImage) -> tuple[str, str, str, str]:
         cure = "Give images as bytes: LeRobot divides them by 255. Statistics from 0 to 255 come from a conversion."
         return "range", what, why, cure
     if not trained.size and bright.max() > FULL:
-        return "", "", "", ""
+        return None
     full = 255.0 if bright.max() > FULL else 1.0
     bright, trained = bright / full, trained / full
     spread, wide = np.array(image.spread) / full, np.array(image.trained_spread) / full
@@ -88,7 +88,7 @@ def _fault(image: FedImage) -> tuple[str, str, str, str]:
     if spread.max() < FLAT and (not trained.size or wide.max() > TRAINED_FLAT):
         return "one-colour", "shows one colour", blind, look
     if not trained.size:
-        return "", "", "", ""
+        return None
     as_is, turned = np.abs(bright - trained)[[0, 2]].max(), np.abs(bright[::-1] - trained)[[0, 2]].max()
     if abs(trained[0] - trained[2]) > REDDER and as_is > REDDER and as_is > NEARER * turned:
         return "red-blue", "has red and blue swapped", "The policy sees other colours than in its training.", (
@@ -97,7 +97,7 @@ def _fault(image: FedImage) -> tuple[str, str, str, str]:
     if off.max() > FAR:
         return "unlike-training", f"shows images unlike those of the training, {off.max():.1f} σ off", (
             "The policy was trained on images with another brightness, or of another scene."), look  # fmt: skip
-    return "", "", "", ""
+    return None
 
 
 def _find_exchanged_pairs(seen: Sequence[FedImage]) -> list[tuple[FedImage, FedImage]]:

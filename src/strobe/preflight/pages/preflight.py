@@ -147,7 +147,7 @@ def _lacking(wiring: Wiring) -> dict[str, str]:
     if "dataset" not in wiring.sources:
         return {}
     found = {
-        wire.name: next((each for place in PROCESSORS if (each := wire.missing_statistics(place))), "")
+        wire.name: next((each for place in PROCESSORS if (each := wire.missing_statistics(place))), None)
         for wire in wiring.wires
     }
     return {name: lacking for name, lacking in found.items() if lacking}

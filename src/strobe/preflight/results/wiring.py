@@ -98,8 +98,8 @@ class WiredFeature(Data):
                 far[at] = one, known[0]
         return far
 
-    def missing_statistics(self, place: Place) -> str:
-        """Return the statistics that the data set lacks, and its mode reads; '' where it has them."""
+    def missing_statistics(self, place: Place) -> str | None:
+        """Return the statistics that the data set lacks, and its mode reads."""
         own = self.ends.get(place)
         if (
             own is None
@@ -107,8 +107,8 @@ class WiredFeature(Data):
             or not own.normalisation.required_statistics
             or self.kind == "image"
         ):
-            return ""
-        return "" if self._sources(place) else " and ".join(own.normalisation.required_statistics)
+            return None
+        return None if self._sources(place) else " and ".join(own.normalisation.required_statistics)
 
     def _sources(self, place: Place) -> list[list[Scale | None]]:
         own, data = self.ends.get(place), self.ends.get("dataset")

@@ -10,7 +10,7 @@ from strobe.core.errors import UserError
 from strobe.core.json_text import JsonObject, parse_json
 from strobe.core.runs.contents import contents
 from strobe.lerobot.datasets import recording
-from strobe.lerobot.datasets.fault import DatasetError
+from strobe.lerobot.datasets.fault import DatasetError, sentence
 from strobe.lerobot.policies.options import check_dataset
 from strobe.preflight.results.wiring import Feature, FeatureKind, Normalisation
 from strobe.preflight.wiring.checkpoint import numbers
@@ -35,7 +35,7 @@ def read_dataset(root: Path) -> DatasetFeatures:
     try:
         read = recording.read(root)
     except DatasetError as error:
-        raise UserError(f"the dataset at {root}: {error.fault.what}; {error.fault.repair}") from None
+        raise UserError(f"the dataset at {root}: {sentence(error.fault, ())}") from None
     statistics = _statistics(root / recording.STATS)
     features = {
         name: _feature(name, described, statistics.get(name, {}))

@@ -23,7 +23,7 @@ _DEV = Path("/dev")
 _UNKNOWN = "give lerobot-rollout's arguments or --dataset.root, so that torch is loaded"
 
 
-def device_here(asked: str, asked_by: str, instead: str = "") -> DeviceHere:
+def device_here(asked: str, asked_by: str, instead: str | None = None) -> DeviceHere:
     """Return whether this machine has the device ``asked``, such as cuda:1.
 
     Args:
@@ -31,9 +31,7 @@ def device_here(asked: str, asked_by: str, instead: str = "") -> DeviceHere:
         instead: the device that a rollout takes, if it was resolved.
     """
     there, why = _check_torch_device(asked) if "torch" in sys.modules else _guess_device(asked.partition(":")[0])
-    return DeviceHere(
-        asked_by=asked_by, there=there, why=why, instead=instead if instead and instead != asked else None
-    )
+    return DeviceHere(asked_by=asked_by, there=there, why=why, instead=instead if instead != asked else None)
 
 
 def _check_torch_device(asked: str) -> tuple[bool, str]:

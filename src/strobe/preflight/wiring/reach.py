@@ -22,12 +22,12 @@ class JointLimits:
 
     Args:
         joints: joint → the ends of its range in degrees, as its calibration has it; empty without one.
-        calibration: the files of the calibration; '' without one.
+        calibration: the files of the calibration.
         capped: whether the step of an action is limited (``max_relative_target``).
     """
 
     joints: dict[str, tuple[float, float]] = field(default_factory=dict)
-    calibration: str = ""
+    calibration: str | None = None
     capped: bool = False
 
 
@@ -51,7 +51,7 @@ def joint_limits(robot: Any) -> JointLimits:
                 half = (measured.range_max - measured.range_min) / 2 * 360 / counts
                 limits[f"{prefix}{joint}"] = (-half, half)
     capped = getattr(robot.config, "max_relative_target", None) is not None
-    return JointLimits(limits, ", ".join(files), capped)
+    return JointLimits(limits, ", ".join(files) or None, capped)
 
 
 def arms_by_prefix(robot: Any) -> dict[str, Any]:
@@ -80,7 +80,7 @@ def reach(wiring: Wiring, checkpoint: Checkpoint, limits: JointLimits) -> Reach 
         joints=[_joint(name, number, limits, recorded) for number, name in enumerate(names)],
         basis=basis,
         unit=robot.unit if robot is not None else None,
-        calibration=limits.calibration or None,
+        calibration=limits.calibration,
         capped=limits.capped,
     )
     if found is None:

@@ -111,7 +111,7 @@ def _read(
         prompt=read_prompt(checkpoint, given, recorded.tasks if recorded is not None else []),
         unknown_fields=unknown,
         device=asked or None,
-        device_here=device_here(asked, asked_by, robot.device if robot is not None else "") if asked else None,
+        device_here=device_here(asked, asked_by, robot.device if robot is not None else None) if asked else None,
         guidable=_guidable(config),
         compiled=bool(config.get("compile_model")),
         rollout_compiles=robot.compiles if robot is not None else None,

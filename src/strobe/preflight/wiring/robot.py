@@ -31,7 +31,7 @@ class Connected:
         compiles: whether the rollout compiles the policy.
         limits: of its joints, as its calibration has them.
         device: on which the policy runs, as LeRobot has resolved it.
-        device_flag: ``--device`` as it was given; '' if it was not.
+        device_flag: ``--device`` as it was given.
         unread: why there are no features, if the robot could not be made.
     """
 
@@ -45,9 +45,9 @@ class Connected:
     camera_fps: dict[str, float] = field(default_factory=dict)
     compiles: bool = False
     limits: JointLimits = field(default_factory=JointLimits)
-    device: str = ""
-    device_flag: str = ""
-    unread: str = ""
+    device: str | None = None
+    device_flag: str | None = None
+    unread: str | None = None
 
 
 def read_robot(config: Any, arguments: Iterable[str] = ()) -> Connected:
@@ -60,7 +60,7 @@ def read_robot(config: Any, arguments: Iterable[str] = ()) -> Connected:
 
     rtc = getattr(config.inference, "rtc", None)
     features: dict[str, Feature] = {}
-    unread = ""
+    unread = None
     limits = JointLimits()
     try:
         robot = make_robot_from_config(config.robot)
@@ -83,8 +83,8 @@ def read_robot(config: Any, arguments: Iterable[str] = ()) -> Connected:
         camera_fps={name: float(camera.fps) for name, camera in cameras.items() if getattr(camera, "fps", None)},
         compiles=bool(config.use_torch_compile),
         limits=limits,
-        device=str(getattr(config, "device", None) or ""),
-        device_flag=next((text.partition("=")[2] for text in arguments if text.startswith("--device=")), ""),
+        device=str(getattr(config, "device", None) or "") or None,
+        device_flag=next((text.partition("=")[2] for text in arguments if text.startswith("--device=")), None),
         unread=unread,
     )
 
@@ -104,7 +104,7 @@ def _features(robot: Any) -> dict[str, Feature]:
 
 
 def _vector(name: str, kind: FeatureKind, robot: Any, joints: list[str]) -> Feature:
-    """Return the feature of these joints, with the unit of each, '' where the robot does not say."""
+    """Return the feature of these joints, with the unit of each."""
     motors: dict[str, Any] = {}
     for prefix, arm in arms_by_prefix(robot).items():
         own = getattr(getattr(arm, "bus", None), "motors", None) or {}

@@ -167,7 +167,7 @@ def has_dropped_observations(remote: Remote) -> bool:
 
 
 def _awake(remote: Remote) -> str:
-    """Advice to do without the server's sleep; '' if that is short."""
+    """Advice to do without the server's sleep, if that is long."""
     slept = next((step for step in remote.steps if step.name == "sleep of the server"), None)
     if slept is None or slept.share < MUCH_SLEEP:
         return ""

@@ -64,12 +64,12 @@ class CallWatch:
             self._append(("used", begun[0], begun[0] + used.wall, used.cpu, waited))
 
     @property
-    def refusal_reason(self) -> str:
-        """The reason why the policy cannot be called again now; '' if it can."""
+    def refusal_reason(self) -> str | None:
+        """The reason why the policy cannot be called again now."""
         robot = self._robot()
         if robot is not None and getattr(robot, "is_connected", True):
             return "the robot is still connected"
-        return "" if self._given is not None else "the policy was never called"
+        return None if self._given is not None else "the policy was never called"
 
     def repeat_call(self) -> ThreadUse:
         """Call the policy on the last observation as the engine did, and return what it cost this thread.

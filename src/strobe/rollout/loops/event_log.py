@@ -58,12 +58,12 @@ class Log:
 
     Attributes:
         append: takes an event from any thread, or a function that returns events and its arguments; never waits.
-        failed: why the file could not be written, in words; '' if it could. The latest events then stay in memory.
+        failed: why the file could not be written, in words. The latest events then stay in memory.
     """
 
     def __init__(self, file: Path) -> None:
         self.file = file
-        self.failed = ""
+        self.failed: str | None = None
         self._held: deque[Row] = deque(maxlen=MOST_HELD)
         self.append = self._held.append
         self._header: Header | None = None
@@ -83,7 +83,7 @@ class Log:
 
     def read(self) -> tuple[Header | None, Rows]:
         """Return the header, None if the run never began, and every event in the order written; after `stop`."""
-        written, lost = Rows(()), ""
+        written, lost = Rows(()), None
         with contextlib.suppress(UserError):
             written = read(self.file)[1]
         if self.failed:
@@ -138,11 +138,11 @@ class Rows:
     """The events of a log, to be taken once: those of an hour are half a gigabyte.
 
     Attributes:
-        lost: what of the log is missing or damaged, in words, once all were taken; '' for a whole log.
+        lost: what of the log is missing or damaged, in words, once all were taken.
         ends: whether its last line tells that it is the last; of a log of an older Strobe nobody knows.
     """
 
-    def __init__(self, rows: Iterable[Row], lost: str = "", *, ends: bool = True) -> None:
+    def __init__(self, rows: Iterable[Row], lost: str | None = None, *, ends: bool = True) -> None:
         self._rows, self.lost, self.ends = rows, lost, ends
 
     def __iter__(self) -> Iterator[Row]:
@@ -153,7 +153,7 @@ class _Lines:
     """The lines of a file of events, up to where it cannot be read further; then ``lost`` says why."""
 
     def __init__(self, file: Path) -> None:
-        self.file, self.lost = file, ""
+        self.file, self.lost = file, None
         self.end = _End()  # of those lines that were read
 
     def __iter__(self) -> Iterator[bytes]:

@@ -184,10 +184,10 @@ def make_header(context: Any) -> Header:
         return header
 
 
-def argument(flag: str) -> str:
-    """Return the value of ``flag`` among the run's arguments; '' without one."""
+def argument(flag: str) -> str | None:
+    """Return the value of ``flag`` among the run's arguments."""
     given = [argument.partition("=")[2] for argument in sys.argv if argument.startswith(f"{flag}=")]
-    return given[-1] if given else ""
+    return given[-1] if given else None
 
 
 def _replay_fields(context: Any) -> JsonObject:

@@ -84,7 +84,7 @@ class LoopWatch(Instrument):
 
     Attributes:
         notes: what could not be watched, and why.
-        failed: the last error of a thread of LeRobot's own that gave up; '' else.
+        failed: the last error of a thread of LeRobot's own that gave up.
         stopped: the time to record was over before the run was.
         joints: names in the observation whose values are noted in each tick; none: no positions are.
         calls: calls the policy again once the run is over (see `bench_calls`); None if nothing can.
@@ -95,7 +95,7 @@ class LoopWatch(Instrument):
         super().__init__()
         self.log, self.depth, self.record_s, self.keep = log, depth, record_s, keep
         self.notes: list[str] = []
-        self.failed = ""
+        self.failed: str | None = None
         self.stopped = False
         self.endless = False
         self.joints: list[str] = []

@@ -50,13 +50,13 @@ class Keeper:
     Attributes:
         append: takes ``(nanoseconds, observation)`` from the loop; never waits.
         kept: observations that were written.
-        failed: why writing ended early, in words; '' if it did not.
+        failed: why writing ended early, in words.
     """
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.kept = 0
-        self.failed = ""
+        self.failed: str | None = None
         self._held: deque[tuple[int, Observation]] = deque(maxlen=MOST_HELD)
         self.append = self._held.append
         self._latest: dict[str, tuple[object, list[int]]] = {}  # by camera: its latest array, and where that lies

@@ -70,7 +70,7 @@ class RunRecord(LoopRun):
         rows: sections by thread, in the order in which they ended.
         caller: the thread that calls the policy.
         unfinished: the call that had not returned when the loop ended, where none had returned a chunk to execute.
-        lost: what of the recording is missing or damaged, in words; '' for a whole recording.
+        lost: what of the recording is missing or damaged, in words.
         ends: whether the recording tells its end: else nobody knows whether it is whole.
     """
 
@@ -79,7 +79,7 @@ class RunRecord(LoopRun):
     rows: dict[str, list[Span]] = field(default_factory=dict)
     caller: str = CONTROL
     unfinished: Unfinished | None = None
-    lost: str = ""
+    lost: str | None = None
     ends: bool = True
     _tables: dict[type[object], list[Any]] = field(default_factory=dict)
 

@@ -89,7 +89,7 @@ class ClientWatch(LoopWatch):
         self._latest: tuple[object, int] = (None, 0)  # the queue, and the number of its chunk
         self._shared = False
         self._images: list[np.ndarray] = []
-        self._refused = ""  # gRPC's status of the request to begin
+        self._refused: str | None = None  # gRPC's status of the request to begin
 
     def __enter__(self) -> Self:
         from lerobot.async_inference import robot_client as module

@@ -30,7 +30,7 @@ KEPT, REPLACED, PREDICTED, SIMILAR = range(4)
 
 
 def boot() -> str:
-    """Return a name for this start of this machine; empty if the system has no boot id."""
+    """Return a name for this start of this machine; an empty one if the system has no boot id."""
     with contextlib.suppress(OSError):
         return hashlib.sha256(Path("/proc/sys/kernel/random/boot_id").read_bytes()).hexdigest()[:16]
     return ""
@@ -84,12 +84,12 @@ def describe_failure(error: BaseException) -> list[str]:
     return [told[:MOST], place[:MOST], linecache.getline(frame.f_code.co_filename, number).strip()[:MOST]]
 
 
-def grpc_status(error: Exception) -> str:
-    """Return gRPC's status with its details, such as 'UNAVAILABLE: no route'; '' for a call that was cancelled."""
+def grpc_status(error: Exception) -> str | None:
+    """Return gRPC's status with its details, such as 'UNAVAILABLE: no route'; None for a call that was cancelled."""
     code = getattr(error, "code", None)
     name = getattr(code() if callable(code) else None, "name", "")
     if not name or name == "CANCELLED":
-        return ""
+        return None
     details = getattr(error, "details", None)
     words = " ".join(str((details() if callable(details) else "") or "").split())
     return (f"{name}: {words}" if words else name)[:MOST]

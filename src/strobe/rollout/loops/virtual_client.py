@@ -31,8 +31,8 @@ LOGGERS = ("policy_server", "robot_client")
 WHOLE = 1_000_000  # actions: more than a chunk has
 
 
-def unserved_reason(policy: Any) -> str:
-    """Return why LeRobot's policy server cannot serve the policy here, in words; '' if it can."""
+def unserved_reason(policy: Any) -> str | None:
+    """Return why LeRobot's policy server cannot serve the policy here, in words."""
     try:
         require_grpc()
     except UserError as error:
@@ -45,7 +45,7 @@ def unserved_reason(policy: Any) -> str:
         return f"LeRobot's policy server does not serve the policy type '{kind}'; it serves {', '.join(served)}"
     if kind in WITH_OBSERVATIONS:
         return f"the policy type '{kind}' makes a chunk of a queue of observations, which LeRobot's server leaves empty"
-    return ""
+    return None
 
 
 class AsyncEngine:

@@ -122,7 +122,7 @@ class _Loop:
         self._seed_call = options.seed_call or (lambda calls: _seed(options.seed + calls))
         self.now: float = 0
         self.over = False
-        self.failed = ""
+        self.failed: str | None = None
         self.broken: Exception | None = None  # outside of LeRobot's engine
         self.engine: Any = None
         self.queue: Any = None  # of the engine, where it has one

@@ -68,7 +68,7 @@ class LerobotWire(Wire):
             raise UserError(f"cannot connect to {self._url}: no gRPC server answers within {wait_s:g} s") from None
         except self._errors.RpcError as error:
             self.close()
-            status = remote_stamps.grpc_status(error)
+            status = remote_stamps.grpc_status(error) or type(error).__name__
             raise UserError(f"{self._url} does not speak LeRobot's protocol: {status}") from None
 
     @override
@@ -78,7 +78,7 @@ class LerobotWire(Wire):
         try:
             self._stub.SendPolicyInstructions(self._messages.PolicySetup(data=instructions), timeout=LOAD_S)
         except self._errors.RpcError as error:
-            status = remote_stamps.grpc_status(error)
+            status = remote_stamps.grpc_status(error) or type(error).__name__
             raise UserError(f"{self._url} does not load {self._policy.path}: {status}") from None
         return self._robot.observations
 

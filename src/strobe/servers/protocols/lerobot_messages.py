@@ -41,13 +41,13 @@ class ServedPolicy:
 
     Args:
         path: a checkpoint's folder on the server's machine, or its id on the Hub.
-        kind: the policy's type, such as 'act'; '' to read it in the folder.
+        kind: the policy's type, such as 'act'; None to read it in the folder.
         device: torch's name of the server's device.
         actions: of a chunk.
     """
 
     path: str
-    kind: str = ""
+    kind: str | None = None
     device: str = "cpu"
     actions: int = 50
 

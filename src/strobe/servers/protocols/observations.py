@@ -76,7 +76,7 @@ class Source:
 
     @property
     def description(self) -> str:
-        """The origin in words; '' for synthetic observations."""
+        """The origin of recorded observations, in words."""
         if self.options.dataset is not None:
             return f"{len(self.frames)} frames of the dataset {self.options.dataset.name}"
         return f"the observation of {self.options.file.name}" if self.options.file is not None else ""

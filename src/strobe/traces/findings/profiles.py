@@ -145,7 +145,7 @@ def _long(gaps: Gaps) -> bool:
 
 
 def longest_gap(gaps: Gaps) -> str:
-    """Return a sentence on the longest gap; '' without one."""
+    """Return a sentence on the longest gap."""
     if not gaps.longest:
         return ""
     return f" The longest gap: {ms(gaps.longest[0].ms)}{_gap_place(gaps.longest[0])}."

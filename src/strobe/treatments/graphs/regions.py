@@ -210,7 +210,7 @@ def _has_room(captures: OrderedDict[Hashable, _Region | None], key: Hashable) ->
 
 
 def _failure_place(error: BaseException, operator: str) -> str:
-    """Return the operator that could not be captured and the policy's line that called it; '' where no line is known.
+    """Return the operator that could not be captured and the policy's line that called it, if that is known.
 
     What CUDA says at the end of a capture has no line.
     """

@@ -37,12 +37,12 @@ class GradientCheck:
 
     Args:
         agreements: by the variant's name; without those that were not compared.
-        note: why nothing was compared; '' if something was.
+        note: why nothing was compared.
         interrupted: whether Ctrl-C ended it.
     """
 
     agreements: dict[str, GradientAgreement] = field(default_factory=dict)
-    note: str = ""
+    note: str | None = None
     interrupted: bool = False
 
 

@@ -362,7 +362,7 @@ class Session:
             self._interrupted = True
         return describe_variants()
 
-    def _annotate(self, measurement: Measurement, samples: Samples, rounds: Sequence[int], lost: str) -> None:
+    def _annotate(self, measurement: Measurement, samples: Samples, rounds: Sequence[int], lost: str | None) -> None:
         seen = self._seen[measurement.name]
         runs = seen.runs(rounds)
         measurement.unseen = unseen_parts(self._hooks, runs)
@@ -380,7 +380,7 @@ class Session:
         if self.options.nvtx:
             measurement.notes.append("NVTX ranges stood around the parts: take times from a run without --nvtx")
         policy = measurement.traits.policy
-        measurement.notes += [line for line in (lost, policy.settings if policy is not None else "") if line]
+        measurement.notes += filter(None, (lost, policy.settings if policy is not None else None))
 
     def _add_limits(self, measurements: Sequence[Measurement]) -> None:
         """Add the least time by the roofline to inferences, but for those in TF32, whose ceiling is not known."""

@@ -70,17 +70,16 @@ def attribute(rounds: Sequence[Round], recorded: Sequence[Iteration]) -> None:
         round.iteration = inside[0] if len(inside) == 1 else None
 
 
-def complete_rounds(of_variants: Sequence[Sequence[Round]], warmup: int) -> tuple[list[int], str]:
+def complete_rounds(of_variants: Sequence[Sequence[Round]], warmup: int) -> tuple[list[int], str | None]:
     """Return the indices of the rounds after ``warmup`` in which every variant has its iteration.
 
-    Samples are compared in pairs, so a round that one variant lacks is lost for all. Also returned: a note on those; ''
-    for none.
+    Samples are compared in pairs, so a round that one variant lacks is lost for all. Also returned: a note on those.
     """
     ended = min(map(len, of_variants), default=0)
     lost = [index for index in range(ended) if any(rounds[index].iteration is None for rounds in of_variants)]
     complete = [index for index in range(warmup, ended) if index not in set(lost)]
     if not lost:
-        return complete, ""
+        return complete, None
     return complete, (
         f"{len(lost)} of {ended} rounds left out (the first is round {lost[0] + 1}): not recorded as exactly one "
         "iteration of each variant"
