@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
     from strobe.core.results.answer import Result
     from strobe.evaluate.results import Engine
-    from strobe.simulators.seldom_rendered import Rendering
+    from strobe.lerobot.envs.seldom_rendered import Rendering
 else:
     EnvConfig = lerobot_placeholder("lerobot.envs.configs:EnvConfig")
 

@@ -30,6 +30,8 @@ from strobe.evaluate.episode_log import EpisodeLine
 from strobe.evaluate.episodes.play import FIRST, Candidate
 from strobe.evaluate.episodes.timings import RequestedTiming
 from strobe.evaluate.results import EpisodeTiming
+from strobe.lerobot.envs import environments, libero
+from strobe.lerobot.envs.seldom_rendered import Rendering, SeldomRendered
 from strobe.lerobot.policies.policy_subject import PolicySubject
 from strobe.lerobot.versions import types_with_rtc
 from strobe.rollout.loops.virtual_client import unserved_reason
@@ -38,9 +40,7 @@ from strobe.rollout.loops.virtual_time import PlayOptions, play
 from strobe.rollout.measure.robot import motion
 from strobe.rollout.measure.rollout import LoopRun
 from strobe.rollout.results.motion import Motion
-from strobe.simulators import environments, libero
 from strobe.simulators.realtime_simulator import TICKET, ActedWorld
-from strobe.simulators.seldom_rendered import Rendering, SeldomRendered
 from strobe.simulators.simulator import Actor, EpisodeTimes, Played, TimedSimulator, Watch, outcomes_reported
 
 # An episode with its times, how smooth its actions are, and its timing if it was true to time.

@@ -11,10 +11,10 @@ import torch
 from lerobot.envs.factory import make_env_config
 
 from strobe.core.timeline.probe import Attached
+from strobe.lerobot.envs.seldom_rendered import Looks, SeldomRendered
 from strobe.lerobot.policies import inputs
 from strobe.lerobot.policies.loading import load_subject
 from strobe.lerobot.policies.options import InputOptions, PolicyOptions
-from strobe.simulators.seldom_rendered import Looks, SeldomRendered
 from strobe.simulators.simulator import TimedSimulator
 
 TICKS = 24

@@ -15,8 +15,8 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from strobe.core.errors import UserError, install
+from strobe.lerobot.envs import libero
 from strobe.lerobot.quiet import quiet
-from strobe.simulators import libero
 
 if TYPE_CHECKING:  # they take seconds
     from gymnasium.vector import SyncVectorEnv

@@ -15,8 +15,8 @@ from collections.abc import Container, Iterable, Iterator
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from strobe.core.timeline.probe import Attached, Hook
+from strobe.lerobot.envs import environments, libero
 from strobe.lerobot.versions import actions_left
-from strobe.simulators import environments, libero
 
 if TYPE_CHECKING:
     from gymnasium.vector import SyncVectorEnv

@@ -12,7 +12,7 @@ from types import SimpleNamespace
 import pytest
 
 from strobe.core.errors import UserError
-from strobe.simulators import libero
+from strobe.lerobot.envs import libero
 
 # As LIBERO does: it asks while it is imported, keeps the place of its assets, and swallows what a reset raises.
 LIBERO = """
