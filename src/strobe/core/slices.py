@@ -103,6 +103,7 @@ class Slice:
         offers: what the core can do only with this slice → the name of the function that does it.
         sources: where commands get other subjects.
         families: names of packages, each file of which has a ``FAMILY``.
+        environments: names of modules that register environments with LeRobot.
         treatments: names of tables of treatments; see `strobe.core.treatments.spec.Words`.
     """
 
@@ -114,6 +115,7 @@ class Slice:
     offers: Mapping[str, str] = field(default_factory=dict)
     sources: tuple[Source, ...] = ()
     families: tuple[str, ...] = ()
+    environments: tuple[str, ...] = ()
     treatments: tuple[str, ...] = ()
 
 

@@ -11,9 +11,9 @@ import importlib.util
 import os
 import sys
 from collections.abc import Iterator, Sequence
-from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from strobe.core import slices
 from strobe.core.errors import UserError, install
 from strobe.lerobot.envs import libero
 from strobe.lerobot.quiet import quiet
@@ -45,11 +45,13 @@ MUJOCO = {"metaworld": "metaworld", "libero": "libero", "libero_plus": "libero",
 
 
 def register_plugins(kind: str) -> None:
-    """Register Strobe's environment and those of plug-ins (``lerobot_env_*``) with LeRobot, if it lacks ``kind``."""
+    """Register environments of slices and of plug-ins (``lerobot_env_*``) with LeRobot, if it lacks ``kind``."""
     from lerobot.envs.configs import EnvConfig
     from lerobot.utils.import_utils import register_third_party_plugins
 
-    import_module("strobe.simulators.metaworld_state")
+    for each in slices.slices().values():
+        for name in each.environments:
+            slices.load(name)
     if kind not in EnvConfig.get_known_choices():
         with contextlib.suppress(UserError):  # no OpenGL here: the plug-in may need none
             choose_opengl()  # before the plug-in imports MuJoCo
